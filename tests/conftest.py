@@ -1,0 +1,56 @@
+"""What every test shares: one torch thread, shapes checked at run time, and the shipped tiny model."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import os
+
+# Set before torch is imported anywhere: several worker processes with a thread pool each get in each other's way.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("GRPO_LAB_PROFILE", "fast")
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+SHAPES_CHECKED = importlib.util.find_spec("beartype") is not None
+if SHAPES_CHECKED:
+    from jaxtyping import install_import_hook
+
+    install_import_hook("grpo_lab", "beartype.beartype")
+
+
+def pytest_report_header() -> str:
+    shapes = "checked at run time (jaxtyping, beartype)" if SHAPES_CHECKED else "NOT checked: beartype is not installed"
+    return f"grpo_lab: shapes {shapes}; torch {torch.__version__}, {torch.get_num_threads()} thread a process"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="needs an NVIDIA card"))
+
+
+@pytest.fixture(autouse=True)
+def _no_plot_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Set per test, never for the whole process: notebook kernels inherit the environment and need their own backend.
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+
+
+@pytest.fixture(scope="session")
+def _tiny_loaded():
+    from grpo_lab.models import load_policy
+
+    return load_policy("tiny", device="cpu")
+
+
+@pytest.fixture
+def tiny(_tiny_loaded):
+    """(model, tokenizer) of the shipped model on the CPU; the model is a copy, so that a test may train it."""
+    model, tokenizer = _tiny_loaded
+    return copy.deepcopy(model), tokenizer
