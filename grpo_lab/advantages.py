@@ -1,0 +1,184 @@
+r"""Advantages: how much better was this completion than the others of its prompt?
+
+Axes: P prompts, G completions of a prompt, T tokens. Where this file departs from the usual code, on purpose: rewards are
+first measured from one reward of their own group (Eq. 2.1). On paper this changes nothing, since it cancels. In floating
+point it makes equal rewards give advantages of *exactly* zero, where `r - r.mean()` leaves a rounding residue that the
+division by a near-zero standard deviation blows up.
+
+Sample (ddof=1, as in TRL and verl) or population (ddof=0, as in open-instruct) standard deviation is a convention.
+"""
+
+import torch
+from einops import rearrange, reduce
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def group_advantages(
+    rewards: Float[Tensor, "P G"], scale: str = "group", ddof: int = 1, eps: float = 1e-4
+) -> Float[Tensor, "P G"]:
+    r"""Score each completion against the others of its own prompt.
+
+    d_{p,i} = r_{p,i} - r_{p,1} \tag{2.1}
+    c_{p,i} = d_{p,i} - \frac{1}{G} \sum_j d_{p,j} \tag{2.2}
+    \sigma_p = \sqrt{\frac{1}{G - \mathrm{ddof}} \sum_i c_{p,i}^2} \tag{2.3}
+    A_{p,i} = \frac{c_{p,i}}{\sigma_p + \varepsilon} \tag{2.4}
+
+    Args:
+        rewards: r, shape (P, G), finite; a row holds the rewards of one prompt.
+        scale: "group" divides by \sigma_p; "batch" puts the standard deviation of all P*G rewards in its place (easy and
+            hard prompts then keep their relative size); "none" returns c, as in Dr. GRPO.
+        ddof: 1 for the sample, 0 for the population standard deviation.
+        eps: \varepsilon > 0, keeps the quotient finite.
+
+    Returns:
+        Shape (P, G). Exactly zero in a group of equal rewards.
+
+    Raises:
+        ValueError: for another scale or ddof, an eps that is not positive, rewards that are not finite, or G <= ddof when
+            a standard deviation is asked for.
+
+    Source: Shao et al. (2024), "DeepSeekMath", section 4.1.2; "none": Liu et al. (2025), "Understanding R1-Zero-Like
+    Training", section 3.2; "batch": Hu et al. (2025), "REINFORCE++". Constants as in TRL.
+    """
+    _check(rewards, scale, ddof, eps)
+    from_first = rewards - rewards[:, :1]  # (2.1)
+    centred = from_first - reduce(from_first, "P G -> P 1", "mean")  # (2.2)
+    if scale == "none":
+        return centred
+    if scale == "batch":
+        std = (rewards - rewards[0, 0]).std(correction=ddof)
+        return centred / (std + eps)
+    std = (centred.square().sum(-1, keepdim=True) / (rewards.shape[1] - ddof)).sqrt()  # (2.3)
+    advantages = centred / (std + eps)  # (2.4)
+    return advantages
+
+
+def rloo_advantages(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
+    r"""Compare each completion with the mean of the *others* (leave one out).
+
+    A_{p,i} = r_{p,i} - \frac{1}{G-1} \sum_{j \neq i} r_{p,j} \tag{2.5}
+
+    It equals G / (G-1) times the centred reward c of Eq. (2.2). The baseline does not see r_i, so the estimate is unbiased.
+
+    Args:
+        rewards: shape (P, G), G at least 2.
+
+    Source: Ahmadian et al. (2024), "Back to Basics", section 3.2; Kool et al. (2019).
+    """
+    _check(rewards)
+    _check_group_size(rewards, 1)
+    r = rewards - rewards[:, :1]
+    advantages = r - (r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)  # (2.5)
+    return advantages
+
+
+def best_of_group(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
+    r"""Keep the reward of the best completion of each group, and drop the others.
+
+    A_{p,i} = r_{p,i} \, \mathbb{1}\big[\, r_{p,i} = \max_j r_{p,j} > \min_j r_{p,j} \big] \tag{2.6}
+
+    Ties at the top all keep their reward. A group of equal rewards has no best, so all its weights are zero.
+
+    Args:
+        rewards: shape (P, G).
+    """
+    _check(rewards)
+    best, worst = reduce(rewards, "P G -> P 1", "max"), reduce(rewards, "P G -> P 1", "min")
+    weights = torch.where((rewards == best) & (best > worst), rewards, 0)  # (2.6)
+    return weights
+
+
+def process_advantages(
+    step_rewards: Float[Tensor, "P G T"], step_mask: Bool[Tensor, "P G T"], eps: float = 1e-4
+) -> Float[Tensor, "P G T"]:
+    r"""Credit every token with the steps that end at or after it (process supervision).
+
+    \bar r_p = \frac{1}{n_p} \sum_{i,t} s_{p,i,t} \, r_{p,i,t}, \quad n_p = \sum_{i,t} s_{p,i,t} \tag{2.7}
+    c_{p,i,t} = s_{p,i,t} \, (r_{p,i,t} - \bar r_p) \tag{2.8}
+    \tilde r_{p,i,t} = c_{p,i,t} \Big/ \Big( \sqrt{\tfrac{1}{n_p - 1} \sum_{j,u} c_{p,j,u}^2} + \varepsilon \Big) \tag{2.9}
+    A_{p,i,t} = \sum_{u \ge t} \tilde r_{p,i,u} \tag{2.10}
+
+    All step rewards of a group are normalised together, whatever position they stand at. With one step a completion, at its
+    last token, every token gets `group_advantages` of that reward.
+
+    Args:
+        step_rewards: r, shape (P, G, T); read only where the mask is True.
+        step_mask: s, shape (P, G, T), True at the last token of each step.
+        eps: \varepsilon > 0.
+
+    Returns:
+        Shape (P, G, T); zero after the last step of a completion, and everywhere in a group of equal step rewards.
+
+    Source: Shao et al. (2024), "DeepSeekMath", section 4.1.3.
+    """
+    _check_eps(eps)
+    first = torch.where(step_mask, step_rewards, torch.inf).amin((1, 2), keepdim=True)
+    rewards = torch.where(step_mask, step_rewards - first, 0)
+    _check_finite("step_rewards", rewards)
+    count = step_mask.sum((1, 2), keepdim=True)
+    mean = rewards.sum((1, 2), keepdim=True) / count.clamp(min=1)  # (2.7)
+    centred = step_mask * (rewards - mean)  # (2.8)
+    scaled = centred / ((centred.square().sum((1, 2), keepdim=True) / (count - 1).clamp(min=1)).sqrt() + eps)  # (2.9)
+    advantages = scaled.flip(-1).cumsum(-1).flip(-1)  # (2.10)
+    return advantages
+
+
+def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor, "P G T"]:
+    r"""Credit every token with the discounted rewards from it onwards.
+
+    g_{p,i,t} = r_{p,i,t} + \gamma \, g_{p,i,t+1} \tag{2.11}
+
+    Args:
+        rewards: a reward per token, shape (P, G, T); zero where there is none.
+        gamma: discount, from 0 (only this token's reward) to 1 (all that follow).
+
+    Returns:
+        Shape (P, G, T).
+
+    Source: Sutton and Barto, section 3.3, equation 3.9.
+    """
+    if not 0 <= gamma <= 1:
+        raise ValueError(f"gamma is {gamma}; it has to lie between 0 and 1")
+    returns = torch.zeros_like(rewards[..., 0])
+    backwards = []
+    for reward in rewards.flip(-1).unbind(-1):
+        returns = reward + gamma * returns  # (2.11)
+        backwards.append(returns)
+    return torch.stack(backwards[::-1], dim=-1)
+
+
+def return_to_go_advantages(
+    rewards: Float[Tensor, "P G T"], gamma: float, ddof: int = 1, eps: float = 1e-4
+) -> Float[Tensor, "P G T"]:
+    """Normalise `return_to_go` over the group at each position: Eq. (2.11), then Eq. (2.1) to (2.4) for every t."""
+    by_position = rearrange(return_to_go(rewards, gamma), "P G T -> (P T) G")
+    return rearrange(group_advantages(by_position, ddof=ddof, eps=eps), "(P T) G -> P G T", P=len(rewards))
+
+
+def _check(rewards: Tensor, scale: str = "none", ddof: int = 1, eps: float = 1e-4) -> None:
+    if scale not in ("group", "batch", "none"):
+        raise ValueError(f"scale is {scale!r}; allowed are 'group', 'batch' and 'none'")
+    if ddof not in (0, 1):
+        raise ValueError(f"ddof is {ddof}; allowed are 0 (population) and 1 (sample standard deviation)")
+    _check_eps(eps)
+    _check_finite("rewards", rewards)
+    if scale == "group":
+        _check_group_size(rewards, ddof)
+    if scale == "batch" and rewards.numel() <= ddof:
+        raise ValueError(f"rewards has {rewards.numel()} element; a standard deviation with ddof={ddof} needs more")
+
+
+def _check_eps(eps: float) -> None:
+    if not eps > 0:
+        raise ValueError(f"eps is {eps}; it has to be greater than 0, or a group of equal rewards would give 0/0")
+
+
+def _check_finite(name: str, values: Tensor) -> None:
+    if not values.isfinite().all():
+        raise ValueError(f"{name} holds NaN or infinite values; every reward has to be finite")
+
+
+def _check_group_size(rewards: Tensor, ddof: int) -> None:
+    if rewards.shape[1] <= ddof:
+        raise ValueError(f"rewards has G = {rewards.shape[1]} completion a prompt; at least {ddof + 1} are needed")

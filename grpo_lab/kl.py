@@ -1,0 +1,99 @@
+r"""Distance from the reference policy: three estimators, their repairs, and the exact value.
+
+Two questions are easily confused. As a *value*, k1 and k3 both estimate KL(pi || ref) without bias. As a term of a *loss*,
+what counts is the gradient: that of k1 is zero on average, that of k3 is the gradient of the other KL, KL(ref || pi), and
+only k2 and k3+ pull towards the reference along the gradient of KL(pi || ref). Notebook 04 shows each by exact enumeration.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+ESTIMATORS = ("k1", "k2", "k3", "k3+")
+
+
+def kl_estimate(
+    logp: Float[Tensor, "B T"], ref_logp: Float[Tensor, "B T"], estimator: str = "k3"
+) -> Float[Tensor, "B T"]:
+    r"""Estimate KL(pi || ref) at each sampled token from the two log-probabilities of that token alone.
+
+    d_{b,t} = \log \pi^{\mathrm{ref}}_{b,t} - \log \pi_{b,t} \tag{4.1}
+    k_1 = -d \tag{4.2}
+    k_2 = \tfrac{1}{2} d^2 \tag{4.3}
+    k_3 = (e^{d} - 1) - d \tag{4.4}
+    k_{3+} = k_2 - \mathrm{sg}[k_2] + \mathrm{sg}[k_3] \tag{4.5}
+
+    Args:
+        logp: log-probabilities under the policy that sampled the tokens, shape (B, T).
+        ref_logp: log-probabilities under the reference, shape (B, T); the gradient does not flow into them.
+        estimator: "k1", "k2", "k3" or "k3+" (the value of k3 with the gradient of k2).
+
+    Returns:
+        Shape (B, T), in nats. k1 may be negative, the others may not.
+
+    Raises:
+        ValueError: for another estimator.
+
+    Source: Schulman (2020), "Approximating KL divergence" (k1, k2, k3 as values); their gradients: Tang and Munos (2025),
+    "On a few pitfalls in KL divergence gradient estimation for RL".
+    """
+    if estimator not in ESTIMATORS:
+        raise ValueError(f"estimator is {estimator!r}; allowed are {', '.join(map(repr, ESTIMATORS))}")
+    d = ref_logp.detach() - logp  # (4.1)
+    k1 = -d  # (4.2)
+    if estimator == "k1":
+        return k1
+    k2 = d.square() / 2  # (4.3)
+    if estimator == "k2":
+        return k2
+    k3 = d.expm1() - d  # (4.4)
+    if estimator == "k3":
+        return k3
+    k3_plus = k2 - k2.detach() + k3.detach()  # (4.5)
+    return k3_plus
+
+
+def kl_exact(logits: Float[Tensor, "B T V"], ref_logits: Float[Tensor, "B T V"]) -> Float[Tensor, "B T"]:
+    r"""The exact KL(pi || ref) of the next-token distribution, over the whole vocabulary.
+
+    \log \pi_{b,t,v} = \ell_{b,t,v} - \log \sum_w e^{\ell_{b,t,w}} \tag{4.6}
+    \mathrm{KL}_{b,t} = \sum_v \pi_{b,t,v} \, (\log \pi_{b,t,v} - \log \pi^{\mathrm{ref}}_{b,t,v}) \tag{4.7}
+
+    It needs the logits of both models for every word, V numbers a token where the estimators need one.
+
+    Args:
+        logits: finite, shape (B, T, V).
+        ref_logits: finite, shape (B, T, V).
+
+    Returns:
+        Shape (B, T), in nats, at least 0 up to rounding.
+    """
+    logp, ref_logp = logits.log_softmax(-1), ref_logits.log_softmax(-1)  # (4.6)
+    kl = (logp.exp() * (logp - ref_logp)).sum(-1)  # (4.7)
+    return kl
+
+
+def kl_in_reward(
+    rewards: Float[Tensor, " B"],
+    logp: Float[Tensor, "B T"],
+    ref_logp: Float[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"],
+    beta: float,
+) -> Float[Tensor, " B"]:
+    r"""Charge the KL to the reward, as PPO for language models does, instead of adding it to the loss.
+
+    R'_b = R_b - \beta \sum_t m_{b,t} \, \mathrm{sg}[\log \pi_{b,t} - \log \pi^{\mathrm{ref}}_{b,t}] \tag{4.8}
+
+    Args:
+        rewards: R, shape (B,).
+        logp: shape (B, T), of the policy that sampled.
+        ref_logp: shape (B, T).
+        mask: m, shape (B, T).
+        beta: weight of the penalty, at least 0.
+
+    Source: Ziegler et al. (2019), "Fine-tuning language models from human preferences", equation 2.
+    """
+    if beta < 0:
+        raise ValueError(f"beta is {beta}; it has to be at least 0")
+    penalised = rewards - beta * torch.where(mask, kl_estimate(logp, ref_logp, "k1"), 0).sum(-1).detach()  # (4.8)
+    return penalised

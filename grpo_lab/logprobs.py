@@ -1,0 +1,182 @@
+"""Log-probabilities, entropy and the completion mask: what a policy thought of the tokens that were sampled.
+
+Axes: B rows, T completion tokens, V vocabulary, D hidden width. Where this file departs from the usual code, on purpose:
+the temperature is part of the log-probability (a policy sampled at temperature 0.7 *is* another policy), and half-precision
+logits are lifted to float32 before the softmax.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+def token_logprobs(
+    logits: Float[Tensor, "B T V"], token_ids: Int[Tensor, "B T"], temperature: float = 1.0
+) -> Float[Tensor, "B T"]:
+    r"""How likely did the policy think each sampled token was?
+
+    z_{b,t,v} = \frac{\ell_{b,t,v}}{\tau} \tag{1.1}
+    \log \pi_{b,t} = z_{b,t,y_{b,t}} - \log \sum_v e^{z_{b,t,v}} \tag{1.2}
+
+    Args:
+        logits: \ell, shape (B, T, V). The logits at position t already predict token t: shift them before you call.
+        token_ids: y, shape (B, T), the sampled tokens.
+        temperature: \tau > 0, the temperature that the tokens were sampled with.
+
+    Returns:
+        Shape (B, T), in nats, at most 0.
+
+    Raises:
+        ValueError: if the temperature is not positive.
+
+    Source: softmax with temperature; Sutton and Barto, "Reinforcement Learning", section 13.1.
+    """
+    _check_temperature(temperature)
+    z = _at_least_float32(logits) / temperature  # (1.1)
+    logp = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1) - z.logsumexp(-1)  # (1.2)
+    return logp
+
+
+def token_entropy(logits: Float[Tensor, "B T V"], temperature: float = 1.0) -> Float[Tensor, "B T"]:
+    r"""How undecided was the policy at each position?
+
+    \log \pi_{b,t,v} = z_{b,t,v} - \log \sum_{w} e^{z_{b,t,w}}, \quad z = \ell / \tau \tag{1.3}
+    H_{b,t} = -\sum_v \pi_{b,t,v} \log \pi_{b,t,v} \tag{1.4}
+
+    Args:
+        logits: \ell, shape (B, T, V).
+        temperature: \tau > 0.
+
+    Returns:
+        Shape (B, T), in nats, between 0 and log V.
+
+    Raises:
+        ValueError: if the temperature is not positive.
+
+    Source: Shannon (1948).
+    """
+    _check_temperature(temperature)
+    logp = (_at_least_float32(logits) / temperature).log_softmax(-1)  # (1.3)
+    entropy = -(logp.exp() * logp).sum(-1)  # (1.4)
+    return entropy
+
+
+def completion_mask(completion_ids: Int[Tensor, "B T"], eos_token_id: int | list[int]) -> Bool[Tensor, "B T"]:
+    r"""Which positions belong to the completion?
+
+    n_{b,t} = \sum_{t' < t} \mathbb{1}[y_{b,t'} = \text{eos}] \tag{1.5}
+    m_{b,t} = \mathbb{1}[n_{b,t} = 0] \tag{1.6}
+
+    The first end token belongs to the completion: the policy chose to stop there, so it has to be scored. Whatever follows
+    it does not. The mask goes by position, so it holds when the padding token *is* the end token.
+
+    Args:
+        completion_ids: y, shape (B, T): the tokens after the prompt.
+        eos_token_id: the end token, or several of them.
+
+    Returns:
+        Boolean mask, shape (B, T), up to and with the first end token; all True in a row that was cut off before its end.
+    """
+    ends = torch.tensor(eos_token_id, device=completion_ids.device).reshape(-1)
+    is_end = torch.isin(completion_ids, ends).long()
+    ends_before = is_end.cumsum(-1) - is_end  # (1.5)
+    mask = ends_before == 0  # (1.6)
+    return mask
+
+
+def chunked_token_logprobs(
+    hidden: Float[Tensor, "B T D"],
+    lm_head_weight: Float[Tensor, "V D"],
+    token_ids: Int[Tensor, "B T"],
+    temperature: float = 1.0,
+    chunk_size: int = 256,
+) -> Float[Tensor, "B T"]:
+    r"""Eq. (1.1) and (1.2) without ever holding the logits of the whole batch.
+
+    The logits of `chunk_size` tokens exist at a time, in the forward and again in the backward pass, so the memory needed
+    beside the result and the gradients does not grow with B*T.
+
+    Args:
+        hidden: last hidden states, shape (B, T, D); the state at t predicts token t.
+        lm_head_weight: output embedding, shape (V, D); logits = hidden @ lm_head_weight.T.
+        token_ids: shape (B, T).
+        temperature: \tau > 0.
+        chunk_size: tokens whose logits exist at the same time, at least 1.
+
+    Returns:
+        Shape (B, T), with the same values and gradients as `token_logprobs`.
+
+    Raises:
+        ValueError: if the temperature or the chunk size is not positive.
+    """
+    return chunked_logprobs_and_entropy(hidden, lm_head_weight, token_ids, temperature, chunk_size)[0]
+
+
+def chunked_logprobs_and_entropy(
+    hidden: Float[Tensor, "B T D"],
+    lm_head_weight: Float[Tensor, "V D"],
+    token_ids: Int[Tensor, "B T"],
+    temperature: float = 1.0,
+    chunk_size: int = 256,
+) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+    """`chunked_token_logprobs` together with the entropy of Eq. (1.4), both differentiable, from one pass."""
+    _check_temperature(temperature)
+    if chunk_size < 1:
+        raise ValueError(f"chunk_size is {chunk_size}; it has to be at least 1")
+    rows = hidden.reshape(-1, hidden.shape[-1])
+    logp, entropy = _ChunkedHead.apply(rows, lm_head_weight, token_ids.reshape(-1), temperature, chunk_size)
+    return logp.view(token_ids.shape), entropy.view(token_ids.shape)
+
+
+class _ChunkedHead(torch.autograd.Function):
+    """Log-probability and entropy of N tokens, a chunk at a time; the backward pass computes each chunk's logits again."""
+
+    @staticmethod
+    def forward(ctx, rows, weight, ids, temperature, chunk_size):
+        logp, entropy = [], []
+        for h, y in zip(rows.split(chunk_size), ids.split(chunk_size), strict=True):
+            log_pi = _chunk_log_pi(h, weight, temperature)  # N V
+            logp.append(log_pi.gather(-1, y[:, None])[:, 0])
+            entropy.append(-(log_pi.exp() * log_pi).sum(-1))
+        logp = torch.cat(logp) if logp else rows.new_zeros(0)
+        entropy = torch.cat(entropy) if entropy else rows.new_zeros(0)
+        ctx.save_for_backward(rows, weight, ids, entropy)
+        ctx.temperature, ctx.chunk_size = temperature, chunk_size
+        return logp, entropy
+
+    @staticmethod
+    def backward(ctx, grad_logp, grad_entropy):
+        rows, weight, ids, entropy = ctx.saved_tensors
+        need_rows, need_weight = ctx.needs_input_grad[:2]
+        grad_rows = torch.zeros_like(rows) if need_rows else None
+        grad_weight = torch.zeros_like(weight, dtype=_wide(weight.dtype)) if need_weight else None
+        for start in range(0, len(rows), ctx.chunk_size):
+            part = slice(start, start + ctx.chunk_size)
+            log_pi = _chunk_log_pi(rows[part], weight, ctx.temperature)
+            # d logp / dz = onehot - pi,  d H / dz = -pi (log pi + H)
+            grad_z = log_pi + entropy[part, None]
+            grad_z.mul_(grad_entropy[part, None]).add_(grad_logp[part, None]).mul_(log_pi.exp_()).neg_()
+            grad_z.scatter_add_(1, ids[part, None], grad_logp[part, None].to(grad_z.dtype))
+            grad_z = grad_z.div_(ctx.temperature).to(weight.dtype)
+            if need_rows:
+                grad_rows[part] = grad_z @ weight
+            if need_weight:
+                grad_weight += grad_z.T @ rows[part]
+        return grad_rows, None if grad_weight is None else grad_weight.to(weight.dtype), None, None, None
+
+
+def _chunk_log_pi(h: Tensor, weight: Tensor, temperature: float) -> Tensor:
+    return (_at_least_float32(h @ weight.T) / temperature).log_softmax(-1)
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _at_least_float32(logits: Tensor) -> Tensor:
+    return logits.to(_wide(logits.dtype))
+
+
+def _check_temperature(temperature: float) -> None:
+    if not temperature > 0:
+        raise ValueError(f"temperature is {temperature}; it has to be greater than 0")

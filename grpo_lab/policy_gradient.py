@@ -1,0 +1,82 @@
+"""The policy gradient, by sampling and exactly: the mathematics of notebook 01.
+
+A sequence y of T tokens is one trajectory. Its probability is a product over tokens, its reward comes at the end. In a small
+world (V^T sequences) nothing has to be sampled: `enumerate_sequences` lists them all, and expectations are sums.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+def sequence_logprob(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, " B"]:
+    r"""How likely was the whole response?
+
+    \log \pi(y_b) = \sum_t m_{b,t} \log \pi_{b,t} \tag{1.7}
+
+    Args:
+        logp: log-probabilities of the sampled tokens, shape (B, T).
+        mask: True where a token belongs to the response, shape (B, T).
+
+    Returns:
+        Shape (B,), in nats.
+
+    Source: the product rule of probability; a language model is autoregressive.
+    """
+    seq_logp = torch.where(mask, logp, 0).sum(-1)  # (1.7)
+    return seq_logp
+
+
+def reinforce_loss(seq_logp: Float[Tensor, " B"], weights: Float[Tensor, " B"]) -> Float[Tensor, ""]:
+    r"""Which loss has the Monte-Carlo policy gradient as its gradient?
+
+    L = -\frac{1}{B} \sum_b w_b \log \pi(y_b) \tag{1.8}
+
+    Its value means nothing; its gradient is minus the estimate of the policy gradient. With w = 1 it is supervised
+    fine-tuning on the model's own samples, with w = R it is REINFORCE, with w = R - b REINFORCE with a baseline.
+
+    Args:
+        seq_logp: log-probability of each sampled sequence, shape (B,), attached to the policy.
+        weights: w, shape (B,); the gradient does not flow into them.
+
+    Source: Williams (1992), "Simple statistical gradient-following algorithms", section 3.
+    """
+    loss = -(weights.detach() * seq_logp).mean()  # (1.8)
+    return loss
+
+
+def expected_reward(seq_logp: Float[Tensor, " N"], rewards: Float[Tensor, " N"]) -> Float[Tensor, ""]:
+    r"""What does the policy earn on average, exactly?
+
+    J = \sum_y \pi(y) R(y) \tag{1.9}
+
+    Args:
+        seq_logp: log-probability of *every* sequence, shape (N,), as `enumerate_sequences` orders them.
+        rewards: R, the reward of each, shape (N,).
+
+    Source: the definition of the objective; Sutton and Barto, section 13.2.
+    """
+    objective = (seq_logp.exp() * rewards).sum()  # (1.9)
+    return objective
+
+
+def score_function_objective(seq_logp: Float[Tensor, " N"], rewards: Float[Tensor, " N"]) -> Float[Tensor, ""]:
+    r"""What is the expectation of the REINFORCE estimate, exactly?
+
+    \bar J = \sum_y \mathrm{sg}[\pi(y)] \, R(y) \log \pi(y) \tag{1.10}
+
+    Its gradient is E[R grad log pi]. The log-derivative trick says that this equals the gradient of Eq. (1.9).
+
+    Args:
+        seq_logp: log-probability of every sequence, shape (N,).
+        rewards: shape (N,).
+    """
+    objective = (seq_logp.detach().exp() * rewards * seq_logp).sum()  # (1.10)
+    return objective
+
+
+def enumerate_sequences(vocabulary: int, length: int) -> Int[Tensor, "N T"]:
+    """List every sequence of `length` tokens out of `vocabulary`, in lexicographic order, shape (vocabulary**length, length)."""
+    if vocabulary < 1 or length < 1:
+        raise ValueError(f"vocabulary is {vocabulary} and length is {length}; both have to be at least 1")
+    return torch.cartesian_prod(*[torch.arange(vocabulary)] * length).reshape(-1, length)
