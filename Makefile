@@ -1,0 +1,72 @@
+# `make lab` to learn, `make test` to check. Each sets itself up first, and the second time that costs nothing.
+#
+#   PYTHON=python3.12      which Python makes .venv (the first suitable one on the PATH otherwise)
+#   TORCH_BACKEND=cpu      take a small CPU-only torch instead of the default of your system; cu130, auto, ... likewise
+#   LAB_ARGS="--no-browser --port 9000"   more options for JupyterLab
+#   WORKERS=4              how many processes share the tests
+
+FIRST_NOTEBOOK := notebooks/00_start_here.ipynb
+SUITABLE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
+	"$$p" -c '$(SUITABLE)' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
+TORCH_BACKEND ?=
+WORKERS ?= 2
+BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
+PY := $(BIN)/python
+STAMP := .venv/.setup-done
+# JupyterLab refuses to start for root, which is who you are in most containers and on rented machines.
+AS_ROOT := $(if $(filter 0,$(shell id -u 2>/dev/null)),--allow-root)
+
+.PHONY: help setup lab test lint mutants doctor format lock
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make lab      set up, then open JupyterLab on the first notebook"
+	@echo "make test     set up, then run every check, every test and every notebook"
+	@echo "make setup    set up only: .venv with the exact versions of requirements.lock"
+	@echo "make doctor   say what this machine can do, and what to mend"
+	@echo "make mutants  plant known mistakes in the code, one by one: does a test notice each?"
+	@echo "make format   put the code into the project's form        make lock   renew requirements.lock"
+
+setup: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 to 3.14 on the PATH. Install one, or name it: make setup PYTHON=/path/to/python" >&2; exit 1; }
+	@"$(PYTHON)" -c '$(SUITABLE)' || { echo "PYTHON=$(PYTHON) is not a Python 3.11 to 3.14, or does not run. Name another: make setup PYTHON=/path/to/python" >&2; exit 1; }
+	@test -x $(PY) || "$(PYTHON)" -m venv .venv
+ifneq ($(TORCH_BACKEND),)
+	$(PY) -m pip install --disable-pip-version-check uv
+	$(PY) -m uv pip install --python $(PY) --torch-backend=$(TORCH_BACKEND) -c requirements.lock torch
+endif
+	$(PY) -m pip install --disable-pip-version-check -r requirements.lock
+	$(PY) -m pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+lab: $(STAMP)
+	$(PY) -m jupyterlab $(AS_ROOT) $(LAB_ARGS) $(FIRST_NOTEBOOK)
+
+# One thread a process: on few cores, thread pools that compete make everything slower and no result different.
+test mutants: export OMP_NUM_THREADS = 1
+test mutants: export GRPO_LAB_PROFILE = fast
+test: lint
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal --nbmake --nbmake-timeout 600 --ignore notebooks/assignments tests notebooks
+
+mutants: $(STAMP)
+	$(PY) tests/mutants.py
+
+lint: $(STAMP)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+format: $(STAMP)
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+doctor: $(STAMP)
+	$(PY) -m grpo_lab.doctor
+
+# Keeps the versions that are locked already; UPGRADE=--upgrade takes the newest that pyproject.toml allows.
+lock: $(STAMP)
+	$(PY) -m pip install --disable-pip-version-check uv
+	$(PY) -m uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --fork-strategy fewest \
+		--no-annotate --no-emit-index-url --custom-compile-command "make lock" $(UPGRADE) -o requirements.lock
