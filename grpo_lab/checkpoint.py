@@ -1,0 +1,109 @@
+"""Files of a run. Each is written whole or not at all; tensors are safetensors, nothing is ever unpickled."""
+
+import json
+import os
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+
+from safetensors.torch import load_file, save_file
+from transformers.utils import logging
+
+METRICS, CONFIG = "metrics.jsonl", "grpo_config.json"
+_OPTIMIZER, _STATE, _REFERENCE = "optimizer.safetensors", "trainer_state.json", "reference"
+
+
+def start(folder: Path, config: dict) -> None:
+    """Open the folder of a new run: its settings, and empty metrics."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / CONFIG, json.dumps(config, indent=2) + "\n")
+    _write(folder / METRICS, "")
+
+
+def append_metrics(folder: Path, metrics: dict) -> None:
+    with open(folder / METRICS, "a", encoding="utf-8") as file:
+        file.write(json.dumps(metrics) + "\n")
+
+
+def read_metrics(folder: Path, keep: int) -> list[dict]:
+    """The first `keep` lines; what a killed run wrote after its last checkpoint is dropped from the file too."""
+    lines = (folder / METRICS).read_text(encoding="utf-8").splitlines()[:keep]
+    _write(folder / METRICS, "".join(line + "\n" for line in lines))
+    return [json.loads(line) for line in lines]
+
+
+def read_config(folder: Path) -> dict:
+    return json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+
+
+def save(folder: Path, step: int, model, tokenizer, optimizer_tensors: dict, state: dict, reference=None) -> None:
+    """Write checkpoint-<step> under another name, then rename it: a reader never sees half of it."""
+    final, unfinished = folder / f"checkpoint-{step}", folder / f"unfinished-checkpoint-{step}"
+    for leftover in (unfinished, final):
+        shutil.rmtree(leftover, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    _save_pretrained(unfinished, model, tokenizer)
+    save_file({name: t.detach().cpu().contiguous() for name, t in optimizer_tensors.items()}, unfinished / _OPTIMIZER)
+    if reference is not None:
+        with _without_bars():
+            reference.save_pretrained(unfinished / _REFERENCE)
+    _write(unfinished / _STATE, json.dumps(state))
+    os.replace(unfinished, final)
+    for older in folder.glob("checkpoint-*"):
+        if older != final:
+            shutil.rmtree(older, ignore_errors=True)
+
+
+def latest(folder: Path) -> Path | None:
+    """The checkpoint with the highest step, or None."""
+    found = [p for p in folder.glob("checkpoint-*") if (p / _STATE).is_file()]
+    return max(found, key=lambda p: int(p.name.rsplit("-", 1)[1]), default=None)
+
+
+def load(found: Path, model, reference=None) -> tuple[dict, dict]:
+    """Put the checkpoint's weights into the model (and the reference, if it was saved); returns state and optimizer tensors."""
+    _load_weights(found, model)
+    if reference is not None and (found / _REFERENCE).is_dir():
+        _load_weights(found / _REFERENCE, reference)
+    state = json.loads((found / _STATE).read_text(encoding="utf-8"))
+    return state, load_file(found / _OPTIMIZER)
+
+
+def save_model(folder: Path, model, tokenizer) -> None:
+    """Put the trained model beside the metrics, as a normal transformers checkpoint, file by file and each one whole."""
+    unfinished = folder / "unfinished-model"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    _save_pretrained(unfinished, model, tokenizer)
+    for file in unfinished.iterdir():
+        os.replace(file, folder / file.name)
+    unfinished.rmdir()
+
+
+def _save_pretrained(folder: Path, model, tokenizer) -> None:
+    with _without_bars():
+        model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _load_weights(folder: Path, model) -> None:
+    with _without_bars():
+        loaded = type(model).from_pretrained(folder, dtype=model.dtype, use_safetensors=True, local_files_only=True)
+    model.load_state_dict(loaded.state_dict())
+
+
+@contextmanager
+def _without_bars():
+    """The run has one progress bar; transformers' own for each file would break it up."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _write(path: Path, text: str) -> None:
+    unfinished = path.with_name(path.name + ".unfinished")
+    unfinished.write_text(text, encoding="utf-8")
+    os.replace(unfinished, path)

@@ -1,0 +1,157 @@
+"""Everything a run's outcome depends on, in one dataclass. Names are TRL's, so that a configuration carries over."""
+
+from dataclasses import asdict, dataclass, fields
+
+from grpo_lab.kl import ESTIMATORS
+from grpo_lab.objective import LEVELS, LOSS_TYPES
+
+ADVANTAGES = ("group", "rloo", "best_of_group", "none")
+
+
+@dataclass
+class GRPOConfig:
+    """Settings of one run. A *step* is one batch of rollouts and all updates made from it.
+
+    (TRL counts updates: multiply `max_steps` by `updates_per_step` when you move.)
+    """
+
+    # the run
+    output_dir: str | None = None  # where checkpoints and metrics.jsonl go; None keeps nothing
+    seed: int = 0
+    max_steps: int = 150
+    save_steps: int = 50  # a checkpoint every so many steps; 0 saves only the end
+    resume_from_checkpoint: bool = False
+    report_to: str = "none"  # "none" or "tensorboard"
+    disable_tqdm: bool = False
+
+    # sampling
+    num_generations: int = 16  # G, completions a prompt
+    generation_batch_size: int = 256  # B = P*G, completions a step
+    max_completion_length: int = 64
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
+
+    # rewards and advantages
+    reward_weights: list[float] | None = None
+    advantage: str = "group"  # what a reward is compared with; "none" uses it raw
+    scale_rewards: str = "group"  # "group", "batch" or "none"
+    mask_truncated_completions: bool = False
+
+    # objective
+    loss_type: str = "dapo"
+    importance_sampling_level: str = "token"
+    epsilon: float = 0.2
+    epsilon_high: float | None = None
+    delta: float | None = None
+    beta: float = 0.0
+    kl_estimator: str = "k3"
+    use_bias_correction_kl: bool = False
+    entropy_coef: float = 0.0
+    ref_model_sync_steps: int | None = None  # refresh the reference every so many steps; None keeps it frozen
+    ref_model_device: str | None = None  # None: where the policy is; "cpu" saves the card's memory
+
+    # optimisation
+    learning_rate: float = 2e-4
+    lr_scheduler_type: str = "constant"  # after the warm-up: "constant", "linear" or "cosine"
+    warmup_steps: int = 5
+    weight_decay: float = 0.0
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.999
+    max_grad_norm: float = 1.0
+    num_iterations: int = 1  # mu, passes over each batch of rollouts
+    per_device_train_batch_size: int | None = None  # rows that are on the device at once; None: the whole update
+    gradient_accumulation_steps: int = 1
+    gradient_checkpointing: bool = False
+    bf16: bool = False  # autocast, with float32 weights
+    fp16: bool = False  # the same with loss scaling, for cards without bf16
+    max_nonfinite_steps: int = 3  # updates in a row that may be skipped for a loss or gradient that is not finite
+
+    def __post_init__(self):
+        if self.per_device_train_batch_size is None:
+            self.per_device_train_batch_size = self.generation_batch_size // self.gradient_accumulation_steps
+        self._check_choices()
+        self._check_numbers()
+        self._check_sizes()
+
+    @property
+    def update_batch_size(self) -> int:
+        """Rows that one optimizer update sees."""
+        return self.per_device_train_batch_size * self.gradient_accumulation_steps
+
+    @property
+    def updates_per_step(self) -> int:
+        return self.generation_batch_size // self.update_batch_size * self.num_iterations
+
+    @property
+    def prompts_per_step(self) -> int:
+        return self.generation_batch_size // self.num_generations
+
+    @property
+    def needs_every_row(self) -> bool:
+        """Whether a row with zero advantage still carries gradient."""
+        return self.beta > 0 or self.entropy_coef != 0
+
+    def loss_arguments(self) -> dict:
+        """What `policy_loss` takes from this configuration."""
+        same = ("loss_type", "importance_sampling_level", "epsilon", "epsilon_high", "delta", "beta", "kl_estimator")
+        return {name: getattr(self, name) for name in same} | {
+            "kl_bias_correction": self.use_bias_correction_kl,
+            "max_completion_length": self.max_completion_length,
+        }
+
+    def sampling_arguments(self) -> dict:
+        return {name: getattr(self, name) for name in ("temperature", "top_k", "top_p", "repetition_penalty")}
+
+    def to_dict(self) -> dict:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict) -> "GRPOConfig":
+        known = {f.name for f in fields(cls)}
+        if unknown := sorted(set(values) - known):
+            raise ValueError(f"unknown settings {unknown}; allowed are {sorted(known)}")
+        return cls(**values)
+
+    def _check_choices(self):
+        for name, allowed in {
+            "report_to": ("none", "tensorboard"),
+            "advantage": ADVANTAGES,
+            "scale_rewards": ("group", "batch", "none"),
+            "loss_type": LOSS_TYPES,
+            "importance_sampling_level": LEVELS,
+            "kl_estimator": ESTIMATORS,
+            "lr_scheduler_type": ("constant", "linear", "cosine"),
+        }.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; allowed are {', '.join(map(repr, allowed))}")
+        if self.bf16 and self.fp16:
+            raise ValueError("bf16 and fp16 are both True; choose one")
+
+    def _check_numbers(self):
+        at_least = {"max_steps": 0, "save_steps": 0, "top_k": 0, "beta": 0, "warmup_steps": 0, "weight_decay": 0}
+        at_least |= {"num_iterations": 1, "gradient_accumulation_steps": 1, "max_nonfinite_steps": 1}
+        at_least |= {"max_completion_length": 1, "per_device_train_batch_size": 1, "learning_rate": 0}
+        for name, bound in at_least.items():
+            if not getattr(self, name) >= bound:
+                raise ValueError(f"{name} is {getattr(self, name)}; it has to be at least {bound}")
+        for name in ("temperature", "max_grad_norm", "repetition_penalty"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it has to be greater than 0")
+        if self.ref_model_sync_steps is not None and self.ref_model_sync_steps < 1:
+            raise ValueError(f"ref_model_sync_steps is {self.ref_model_sync_steps}; allowed are None and 1 or more")
+
+    def _check_sizes(self):
+        if self.num_generations < (1 if self.advantage == "none" else 2):
+            raise ValueError(f"num_generations is {self.num_generations}; a group comparison needs at least 2")
+        if self.generation_batch_size < 1 or self.generation_batch_size % self.num_generations:
+            raise ValueError(
+                f"generation_batch_size is {self.generation_batch_size}; "
+                f"it has to be a multiple of num_generations = {self.num_generations}"
+            )
+        if self.generation_batch_size % self.update_batch_size:
+            raise ValueError(
+                f"per_device_train_batch_size * gradient_accumulation_steps is {self.update_batch_size}; "
+                f"it has to divide generation_batch_size = {self.generation_batch_size}"
+            )

@@ -1,0 +1,79 @@
+"""`python -m grpo_lab.train --model tiny --output_dir DIR --seed 0`: the same training as in notebook 07, from a shell."""
+
+import argparse
+import types
+import typing
+from dataclasses import MISSING, fields
+
+from grpo_lab.config import GRPOConfig
+from grpo_lab.rewards import accuracy_reward
+from grpo_lab.tasks import addition_problems, has_thinking
+from grpo_lab.trainer import train
+
+TRAINING_PROBLEMS = 20_000
+
+
+def think_rate(completions, **kwargs) -> list[float]:
+    """Not a reward: with weight 0 it only reports the share of completions that think."""
+    texts = [c if isinstance(c, str) else c[-1]["content"] for c in completions]
+    return [float(has_thinking(text)) for text in texts]
+
+
+REWARDS = [accuracy_reward, think_rate]
+REWARD_WEIGHTS = [1.0, 0.0]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    from grpo_lab.models import load_policy
+
+    args = vars(_parser().parse_args(arguments))
+    name = args.pop("model")
+    config = GRPOConfig(**({"reward_weights": REWARD_WEIGHTS} | args))
+    model, tokenizer = load_policy(name)
+    rows = addition_problems("train", TRAINING_PROBLEMS, config.seed)
+    history = train(model, tokenizer, rows, REWARDS, config)
+    if history:
+        last = history[-1]
+        print(f"step {last['step']}: reward {last['reward']:.3f}, thinking {last['rewards/think_rate/mean']:.2f}")
+    print(f"saved to {config.output_dir}")
+    print(f"measure it on held-out problems: python -m grpo_lab.evaluate --model {config.output_dir}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m grpo_lab.train",
+        description="Train with GRPO on sums; the reward is 1 for a right answer, 0 for a wrong one.",
+        argument_default=argparse.SUPPRESS,
+    )
+    parser.add_argument("--model", default="tiny", help='"tiny", "auto", a folder or a hub id (default tiny)')
+    parser.add_argument(
+        "--output_dir", required=True, help="folder for checkpoints, metrics.jsonl and the trained model"
+    )
+    for field in fields(GRPOConfig):
+        if field.name != "output_dir":
+            default = None if field.default is MISSING else field.default
+            parser.add_argument(f"--{field.name}", help=f"(default {default})", **_argument_type(field.type))
+    return parser
+
+
+def _argument_type(annotation) -> dict:
+    """How argparse reads a setting: bool as true/false, list[float] as several numbers, "none" where None is allowed."""
+    options = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
+    kind = next(option for option in options if option is not types.NoneType)
+    if typing.get_origin(kind) is list:
+        return {"type": typing.get_args(kind)[0], "nargs": "+"}
+    if kind is bool:
+        return {"type": _boolean}
+    if types.NoneType in options:
+        return {"type": lambda text: None if text.lower() == "none" else kind(text)}
+    return {"type": kind}
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed are true and false")
+    return text.lower() == "true"
+
+
+if __name__ == "__main__":
+    main()

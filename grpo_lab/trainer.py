@@ -1,0 +1,195 @@
+"""The loop: sample, reward, compare, score, step. Read `train` first; each line of it is a station of notebook 07.
+
+Where this file departs from the usual trainers, on purpose: one process, no callbacks beyond one function, no hidden
+defaults. A row whose advantage is zero carries no gradient when there is neither a KL term nor an entropy bonus, so it is
+not computed (its place in every denominator stays). Each step draws from a random stream of its own, seeded by the run's
+seed and the step, which is why a resumed run continues bit for bit on the CPU.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from grpo_lab.config import GRPOConfig
+from grpo_lab.experience import Experience, make_experience, score_all, score_rows
+from grpo_lab.objective import aggregate, policy_loss
+from grpo_lab.optim import GuardedOptimizer
+from grpo_lab.rewards import score_completions
+from grpo_lab.rollout import Rollout, sample_completions
+from grpo_lab.run import Run
+
+__all__ = ["GRPOConfig", "accumulate_gradient", "collect", "train", "update"]
+
+
+def train(
+    model,
+    tokenizer,
+    dataset: Sequence[dict],
+    reward_funcs: Callable | list[Callable],
+    config: GRPOConfig,
+    callback: Callable[[int, dict], None] | None = None,
+) -> list[dict]:
+    """Train the model in place with GRPO.
+
+    Args:
+        model, tokenizer: as `load_policy` returns them; all parameters that require a gradient are trained.
+        dataset: rows with a "prompt" (string or message list); their other columns go to the reward functions.
+        reward_funcs: one or several, with TRL's signature.
+        config: the settings.
+        callback: called with the step and its metrics after every step, for example a `plots.LivePlot`.
+
+    Returns:
+        One dict of metrics a step, under TRL's names; the same as in metrics.jsonl.
+
+    Raises:
+        ValueError: for a dataset or settings that do not fit.
+        FileExistsError: if the output folder holds a run already and `resume_from_checkpoint` is off.
+        RuntimeError: when `max_nonfinite_steps` updates in a row had a loss or gradient that was not finite.
+    """
+    with Run(model, tokenizer, dataset, config) as run:
+        for step in run.steps():
+            rows = run.rows_of_step(step)
+            experience, metrics = collect(model, tokenizer, rows, reward_funcs, config)
+            if config.beta > 0:
+                experience.ref_logp = score_all(run.reference_model(step), experience, config)
+            metrics |= update(model, run.optimizer, experience, config, run.learning_rate(step))
+            run.record(step, metrics, callback)
+    return run.history
+
+
+def collect(
+    model, tokenizer, rows: list[dict], reward_funcs: Callable | list[Callable], config: GRPOConfig
+) -> tuple[Experience, dict]:
+    """Sample G completions for each row, reward them, and compare each with the others of its group."""
+    started = time.perf_counter()
+    with autocast(model, config):
+        rollout = sample_completions(
+            model,
+            tokenizer,
+            [row["prompt"] for row in rows],
+            config.num_generations,
+            config.max_completion_length,
+            **config.sampling_arguments(),
+        )
+    sampling_seconds = time.perf_counter() - started
+    repeated = [row for row in rows for _ in range(config.num_generations)]
+    rewards, per_func, names = score_completions(
+        reward_funcs,
+        [row["prompt"] for row in repeated],
+        _as_completions(repeated, rollout.texts),
+        [ids[keep].tolist() for ids, keep in zip(rollout.completion_ids.cpu(), rollout.mask.cpu(), strict=True)],
+        {name: [row[name] for row in repeated] for name in rows[0] if name != "prompt"},
+        config.reward_weights,
+    )
+    experience = make_experience(rollout, rewards, config)
+    metrics = _rollout_metrics(rollout, sampling_seconds) | _reward_metrics(experience, per_func, names)
+    return experience, metrics
+
+
+def update(model, optimizer: GuardedOptimizer, experience: Experience, config: GRPOConfig, lr: float) -> dict:
+    """Make all updates of one step: `num_iterations` passes over the experience, `update_batch_size` rows at a time."""
+    rows = torch.arange(len(experience), device=experience.mask.device)
+    if config.updates_per_step > 1:
+        experience.old_logp = score_all(model, experience, config)
+    per_update = []
+    for _ in range(config.num_iterations):
+        if len(rows) > config.update_batch_size:
+            rows = rows[torch.randperm(len(rows)).to(rows.device)]
+        for batch in rows.split(config.update_batch_size):
+            metrics = accumulate_gradient(model, optimizer, experience, batch, config, first=not per_update)
+            metrics["grad_norm"] = optimizer.step(lr, metrics["loss"])
+            per_update.append(metrics)
+    mean = {name: sum(m[name] for m in per_update) / len(per_update) for name in per_update[-1]}
+    mean["sampling/logp_difference_max"] = per_update[0]["sampling/logp_difference_max"]
+    return mean | {"learning_rate": lr, "nonfinite_steps": optimizer.nonfinite_total}
+
+
+def accumulate_gradient(
+    model,
+    optimizer: GuardedOptimizer,
+    experience: Experience,
+    batch: Int[Tensor, " R"],
+    config: GRPOConfig,
+    first: bool = True,
+) -> dict:
+    """Add up the gradient of one update, micro-batch by micro-batch. How it is cut changes nothing (except for "bnpo").
+
+    Losses that divide by tokens get the token count of the whole update; the others are means over rows, so each
+    micro-batch counts by its share of the rows. `first` says that the policy has not moved since it sampled.
+    """
+    num_items = experience.mask[batch].sum()
+    total: dict[str, float] = {}
+    for part in batch.split(config.per_device_train_batch_size):
+        share = 1.0 if config.loss_type in ("dapo", "cispo", "vespo") else len(part) / len(batch)
+        mask = experience.mask[part]
+        with autocast(model, config):
+            logp, entropy = score_rows(model, experience, part, config)
+        loss, metrics = policy_loss(
+            logp,
+            experience.advantages[part],
+            mask,
+            old_logp=None if first or experience.old_logp is None else experience.old_logp[part],
+            ref_logp=None if experience.ref_logp is None else experience.ref_logp[part],
+            num_items=num_items,
+            **config.loss_arguments(),
+        )
+        loss = share * loss - config.entropy_coef * aggregate(entropy, mask, "dapo", num_items=num_items)
+        if loss.requires_grad:
+            optimizer.backward(loss)
+        token_share = (mask.sum() / num_items.clamp(min=1)).item()
+        for name, value in metrics.items():
+            total[name] = total.get(name, 0.0) + value * token_share
+        total["loss"] = total.get("loss", 0.0) + loss.item()
+        scored = mask & experience.active[part, None]
+        difference = (logp.detach() - experience.rollout.logp[part])[scored].abs()
+        worst = difference.max().item() if len(difference) else 0.0
+        total["sampling/logp_difference_max"] = max(total.get("sampling/logp_difference_max", 0.0), worst)
+    return total
+
+
+def autocast(model, config: GRPOConfig):
+    """Half-precision arithmetic on float32 weights, if the configuration asks for it."""
+    dtype = torch.float16 if config.fp16 else torch.bfloat16
+    return torch.autocast(model.device.type, dtype=dtype, enabled=config.bf16 or config.fp16)
+
+
+def _as_completions(rows: list[dict], texts: list[str]) -> list:
+    """A completion comes in the form of its prompt: a string, or a message list."""
+    return [
+        text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
+        for row, text in zip(rows, texts, strict=True)
+    ]
+
+
+def _rollout_metrics(rollout: Rollout, seconds: float) -> dict:
+    lengths = rollout.mask.sum(-1).float()
+    ended = lengths[~rollout.truncated]
+    prompt_tokens = rollout.prompt_mask.sum() * rollout.num_generations
+    return {
+        "entropy": (rollout.entropy.sum() / rollout.mask.sum()).item(),
+        "completions/mean_length": lengths.mean().item(),
+        "completions/min_length": lengths.min().item(),
+        "completions/max_length": lengths.max().item(),
+        "completions/clipped_ratio": rollout.truncated.float().mean().item(),
+        "completions/mean_terminated_length": ended.mean().item() if len(ended) else 0.0,
+        "num_tokens": int(lengths.sum() + prompt_tokens),
+        "tokens_per_second": lengths.sum().item() / seconds,
+    }
+
+
+def _reward_metrics(experience: Experience, per_func: Tensor, names: list[str]) -> dict:
+    groups = experience.rewards.view(len(experience.rollout.prompt_ids), -1)
+    metrics = {
+        "reward": groups.mean().item(),
+        "reward_std": groups.std(-1).mean().item() if groups.shape[1] > 1 else 0.0,
+        "frac_reward_zero_std": (groups == groups[:, :1]).all(-1).float().mean().item(),
+        "rows_without_gradient": (~experience.active).float().mean().item(),
+    }
+    for name, values in zip(names, per_func.unbind(1), strict=True):
+        given = values[~values.isnan()]
+        metrics[f"rewards/{name}/mean"] = given.mean().item() if len(given) else None
+        metrics[f"rewards/{name}/std"] = given.std().item() if len(given) > 1 else 0.0
+    return metrics
