@@ -1,9 +1,9 @@
 r"""Advantages: how much better was this completion than the others of its prompt?
 
-Axes: P prompts, G completions of a prompt, T tokens. Where this file departs from the usual code, on purpose: rewards are
-first measured from one reward of their own group (Eq. 2.1). On paper this changes nothing, since it cancels. In floating
-point it makes equal rewards give advantages of *exactly* zero, where `r - r.mean()` leaves a rounding residue that the
-division by a near-zero standard deviation blows up.
+Axes: P prompts, G completions of a prompt, T tokens. Where this file departs from the usual code, on purpose: rewards
+are first measured from one reward of their own group (Eq. 2.1). On paper this changes nothing, since it cancels. In
+floating point it makes equal rewards give advantages of *exactly* zero, where `r - r.mean()` leaves a rounding
+residue that the division by a near-zero standard deviation blows up.
 
 Sample (ddof=1, as in TRL and verl) or population (ddof=0, as in open-instruct) standard deviation is a convention.
 """
@@ -26,8 +26,8 @@ def group_advantages(
 
     Args:
         rewards: r, shape (P, G), finite; a row holds the rewards of one prompt.
-        scale: "group" divides by \sigma_p; "batch" puts the standard deviation of all P*G rewards in its place (easy and
-            hard prompts then keep their relative size); "none" returns c, as in Dr. GRPO.
+        scale: "group" divides by \sigma_p; "batch" puts the standard deviation of all P*G rewards in its place (easy
+            and hard prompts then keep their relative size); "none" returns c, as in Dr. GRPO.
         ddof: 1 for the sample, 0 for the population standard deviation.
         eps: \varepsilon > 0, keeps the quotient finite.
 
@@ -35,8 +35,8 @@ def group_advantages(
         Shape (P, G). Exactly zero in a group of equal rewards.
 
     Raises:
-        ValueError: for another scale or ddof, an eps that is not positive, rewards that are not finite, or G <= ddof when
-            a standard deviation is asked for.
+        ValueError: for another scale or ddof, an eps that is not positive, rewards that are not finite, or G <= ddof
+            when a standard deviation is asked for.
 
     Source: Shao et al. (2024), "DeepSeekMath", section 4.1.2; "none": Liu et al. (2025), "Understanding R1-Zero-Like
     Training", section 3.2; "batch": Hu et al. (2025), "REINFORCE++". Constants as in TRL.
@@ -59,7 +59,8 @@ def rloo_advantages(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
 
     A_{p,i} = r_{p,i} - \frac{1}{G-1} \sum_{j \neq i} r_{p,j} \tag{2.5}
 
-    It equals G / (G-1) times the centred reward c of Eq. (2.2). The baseline does not see r_i, so the estimate is unbiased.
+    It equals G / (G-1) times the centred reward c of Eq. (2.2). The baseline does not see r_i, so the estimate is
+    unbiased.
 
     Args:
         rewards: shape (P, G), G at least 2.
@@ -96,11 +97,11 @@ def process_advantages(
 
     \bar r_p = \frac{1}{n_p} \sum_{i,t} s_{p,i,t} \, r_{p,i,t}, \quad n_p = \sum_{i,t} s_{p,i,t} \tag{2.7}
     c_{p,i,t} = s_{p,i,t} \, (r_{p,i,t} - \bar r_p) \tag{2.8}
-    \tilde r_{p,i,t} = c_{p,i,t} \Big/ \Big( \sqrt{\tfrac{1}{n_p - 1} \sum_{j,u} c_{p,j,u}^2} + \varepsilon \Big) \tag{2.9}
+    \tilde r_{p,i,t} = \frac{c_{p,i,t}}{\sigma_p + \varepsilon}, \quad \sigma_p^2 = \frac{1}{n_p - 1} \sum_{j,u} c_{p,j,u}^2 \tag{2.9}
     A_{p,i,t} = \sum_{u \ge t} \tilde r_{p,i,u} \tag{2.10}
 
-    All step rewards of a group are normalised together, whatever position they stand at. With one step a completion, at its
-    last token, every token gets `group_advantages` of that reward.
+    All step rewards of a group are normalised together, whatever position they stand at. With one step a completion,
+    at its last token, every token gets `group_advantages` of that reward.
 
     Args:
         step_rewards: r, shape (P, G, T); read only where the mask is True.

@@ -61,7 +61,7 @@ def latest(folder: Path) -> Path | None:
 
 
 def load(found: Path, model, reference=None) -> tuple[dict, dict]:
-    """Put the checkpoint's weights into the model (and the reference, if it was saved); returns state and optimizer tensors."""
+    """Put the saved weights into the model (and into the reference, if saved); returns state and optimizer tensors."""
     _load_weights(found, model)
     if reference is not None and (found / _REFERENCE).is_dir():
         _load_weights(found / _REFERENCE, reference)
@@ -70,7 +70,7 @@ def load(found: Path, model, reference=None) -> tuple[dict, dict]:
 
 
 def save_model(folder: Path, model, tokenizer) -> None:
-    """Put the trained model beside the metrics, as a normal transformers checkpoint, file by file and each one whole."""
+    """Put the trained model beside the metrics as a normal transformers checkpoint, file by file, each one whole."""
     unfinished = folder / "unfinished-model"
     shutil.rmtree(unfinished, ignore_errors=True)
     _save_pretrained(unfinished, model, tokenizer)

@@ -1,4 +1,4 @@
-"""How good is a policy on problems it has not been trained on? `python -m grpo_lab.evaluate --model DIR` prints one JSON object."""
+"""How good is a policy on problems it was not trained on? `python -m grpo_lab.evaluate --model DIR` prints JSON."""
 
 import argparse
 import contextlib
@@ -34,10 +34,10 @@ def evaluate(
         batch_size: completions sampled at a time.
 
     Returns:
-        accuracy: share of right completions; accuracy_ci95: its Wilson interval with one trial a *problem* (careful, since
-        completions of one problem are not independent); pass_at_k: {"1": ..., "2": ..., ...}, the unbiased estimate for
-        k = 1, 2, 4, ... up to num_generations; mean_length in tokens; format_rate: share in think/answer form; think_rate:
-        share with reasoning between think tags; n and num_generations.
+        accuracy: share of right completions; accuracy_ci95: its Wilson interval with one trial a *problem* (careful,
+        since completions of one problem are not independent); pass_at_k: {"1": ..., "2": ..., ...}, the unbiased
+        estimate for k = 1, 2, 4, ... up to num_generations; mean_length in tokens; format_rate: share in think/answer
+        form; think_rate: share with reasoning between think tags; n and num_generations.
     """
     if not rows:
         raise ValueError("rows is empty; at least one problem is needed")
@@ -85,7 +85,8 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 def wilson_interval(share: float, n: int, z: float = 1.959964) -> list[float]:
-    r"""The 95% interval of a share seen in n independent trials; it stays within [0, 1] and does not collapse at the ends.
+    r"""The 95% interval of a share seen in n independent trials; it stays within [0, 1] and does not collapse at the
+    ends.
 
     c = \frac{p + z^2 / 2n}{1 + z^2 / n} \tag{7.2}
     h = \frac{z}{1 + z^2 / n} \sqrt{\frac{p (1 - p)}{n} + \frac{z^2}{4 n^2}} \tag{7.3}

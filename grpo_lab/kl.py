@@ -1,8 +1,9 @@
 r"""Distance from the reference policy: three estimators, their repairs, and the exact value.
 
-Two questions are easily confused. As a *value*, k1 and k3 both estimate KL(pi || ref) without bias. As a term of a *loss*,
-what counts is the gradient: that of k1 is zero on average, that of k3 is the gradient of the other KL, KL(ref || pi), and
-only k2 and k3+ pull towards the reference along the gradient of KL(pi || ref). Notebook 04 shows each by exact enumeration.
+Two questions are easily confused. As a *value*, k1 and k3 both estimate KL(pi || ref) without bias. As a term of a
+*loss*, what counts is the gradient: that of k1 is zero on average, that of k3 is the gradient of the other KL, KL(ref
+|| pi), and only k2 and k3+ pull towards the reference along the gradient of KL(pi || ref). Notebook 04 shows each by
+exact enumeration.
 """
 
 import torch
@@ -34,8 +35,8 @@ def kl_estimate(
     Raises:
         ValueError: for another estimator.
 
-    Source: Schulman (2020), "Approximating KL divergence" (k1, k2, k3 as values); their gradients: Tang and Munos (2025),
-    "On a few pitfalls in KL divergence gradient estimation for RL".
+    Source: Schulman (2020), "Approximating KL divergence" (k1, k2, k3 as values); their gradients: Tang and Munos
+    (2025), "On a few pitfalls in KL divergence gradient estimation for RL".
     """
     if estimator not in ESTIMATORS:
         raise ValueError(f"estimator is {estimator!r}; allowed are {', '.join(map(repr, ESTIMATORS))}")

@@ -1,8 +1,8 @@
 """Log-probabilities, entropy and the completion mask: what a policy thought of the tokens that were sampled.
 
-Axes: B rows, T completion tokens, V vocabulary, D hidden width. Where this file departs from the usual code, on purpose:
-the temperature is part of the log-probability (a policy sampled at temperature 0.7 *is* another policy), and half-precision
-logits are lifted to float32 before the softmax.
+Axes: B rows, T completion tokens, V vocabulary, D hidden width. Where this file departs from the usual code, on
+purpose: the temperature is part of the log-probability (a policy sampled at temperature 0.7 *is* another policy), and
+half-precision logits are lifted to float32 before the softmax.
 """
 
 import torch
@@ -67,15 +67,16 @@ def completion_mask(completion_ids: Int[Tensor, "B T"], eos_token_id: int | list
     n_{b,t} = \sum_{t' < t} \mathbb{1}[y_{b,t'} = \text{eos}] \tag{1.5}
     m_{b,t} = \mathbb{1}[n_{b,t} = 0] \tag{1.6}
 
-    The first end token belongs to the completion: the policy chose to stop there, so it has to be scored. Whatever follows
-    it does not. The mask goes by position, so it holds when the padding token *is* the end token.
+    The first end token belongs to the completion: the policy chose to stop there, so it has to be scored. Whatever
+    follows it does not. The mask goes by position, so it holds when the padding token *is* the end token.
 
     Args:
         completion_ids: y, shape (B, T): the tokens after the prompt.
         eos_token_id: the end token, or several of them.
 
     Returns:
-        Boolean mask, shape (B, T), up to and with the first end token; all True in a row that was cut off before its end.
+        Boolean mask, shape (B, T), up to and with the first end token; all True in a row that was cut off before its
+        end.
     """
     ends = torch.tensor(eos_token_id, device=completion_ids.device).reshape(-1)
     is_end = torch.isin(completion_ids, ends).long()
@@ -93,8 +94,8 @@ def chunked_token_logprobs(
 ) -> Float[Tensor, "B T"]:
     r"""Eq. (1.1) and (1.2) without ever holding the logits of the whole batch.
 
-    The logits of `chunk_size` tokens exist at a time, in the forward and again in the backward pass, so the memory needed
-    beside the result and the gradients does not grow with B*T.
+    The logits of `chunk_size` tokens exist at a time, in the forward and again in the backward pass, so the memory
+    needed beside the result and the gradients does not grow with B*T.
 
     Args:
         hidden: last hidden states, shape (B, T, D); the state at t predicts token t.
@@ -129,7 +130,7 @@ def chunked_logprobs_and_entropy(
 
 
 class _ChunkedHead(torch.autograd.Function):
-    """Log-probability and entropy of N tokens, a chunk at a time; the backward pass computes each chunk's logits again."""
+    """Log-probability and entropy of N tokens, a chunk at a time; backward computes each chunk's logits again."""
 
     @staticmethod
     def forward(ctx, rows, weight, ids, temperature, chunk_size):

@@ -1,8 +1,9 @@
 r"""The GRPO objective and its relatives, from importance ratio to loss.
 
 Read it from the top: ratio, surrogate (what one token contributes), aggregation (how tokens become one number), and
-`policy_loss`, which puts them together. Where this file departs from the papers, on purpose: constants and conventions are
-TRL's, so that numbers carry over; each function says where another engine differs. sg[x] is x with its gradient stopped.
+`policy_loss`, which puts them together. Where this file departs from the papers, on purpose: constants and
+conventions are TRL's, so that numbers carry over; each function says where another engine differs. sg[x] is x with
+its gradient stopped.
 """
 
 import math
@@ -39,8 +40,8 @@ def importance_ratio(
     Raises:
         ValueError: for another level.
 
-    Source: token: Schulman et al. (2017), "Proximal policy optimization", section 3; sequence: Zheng et al. (2025), "Group
-    Sequence Policy Optimization", section 4.1.
+    Source: token: Schulman et al. (2017), "Proximal policy optimization", section 3; sequence: Zheng et al. (2025),
+    "Group Sequence Policy Optimization", section 4.1.
     """
     if level not in LEVELS:
         raise ValueError(f"level is {level!r}; allowed are 'token' and 'sequence'")
@@ -81,21 +82,22 @@ def clipped_surrogate(
     \tilde r_{b,t} = \min(r_{b,t}, \delta) \tag{5.6}
     S_{b,t} = \min(\tilde r_{b,t} A_{b,t},\; \bar r_{b,t} A_{b,t}) \tag{5.7}
 
-    The minimum takes the worse of two offers. For A > 0 it stops the push above 1 + epsilon_high, for A < 0 below 1 - epsilon;
-    in the two other regions, where the policy has moved the wrong way, the gradient stays.
+    The minimum takes the worse of two offers. For A > 0 it stops the push above 1 + epsilon_high, for A < 0 below 1 -
+    epsilon; in the two other regions, where the policy has moved the wrong way, the gradient stays.
 
     Args:
         ratio: r, shape (B, T), or (B, 1) at the sequence level.
         advantages: A, shape (B,), one a completion, or (B, T).
         epsilon: lower clip range, between 0 and 1.
         epsilon_high: upper clip range; None means epsilon. DAPO takes 0.28.
-        delta: if given, bounds the unclipped ratio from above, which limits the loss where A < 0. Greater than 1 + epsilon_high.
+        delta: if given, bounds the unclipped ratio from above, which limits the loss where A < 0. Greater than 1 +
+            epsilon_high.
 
     Returns:
         Shape of the ratio, or (B, T) where the advantages have it.
 
-    Source: Schulman et al. (2017), equation 7; epsilon_high: Yu et al. (2025), "DAPO", section 3.1; delta: the two-sided
-    clipping of INTELLECT-2 (2025). verl bounds the loss for A < 0 by -3 A instead ("dual clip").
+    Source: Schulman et al. (2017), equation 7; epsilon_high: Yu et al. (2025), "DAPO", section 3.1; delta: the
+    two-sided clipping of INTELLECT-2 (2025). verl bounds the loss for A < 0 by -3 A instead ("dual clip").
     """
     epsilon_high = epsilon if epsilon_high is None else epsilon_high
     _check_clip(epsilon, epsilon_high, delta)
@@ -116,8 +118,9 @@ def cispo_surrogate(
 
     S_{b,t} = \mathrm{sg}[\min(r_{b,t}, \epsilon_{\mathrm{high}})] \, A_{b,t} \log \pi_{b,t} \tag{5.8}
 
-    The bound is TRL's: `epsilon_high` itself, an absolute ceiling for the ratio (5.0 is usual). verl reads the same setting
-    as clip(r, 1 - epsilon, 1 + epsilon_high). Translate it when you move: verl's upper bound 1 + x is x + 1 here.
+    The bound is TRL's: `epsilon_high` itself, an absolute ceiling for the ratio (5.0 is usual). verl reads the same
+    setting as clip(r, 1 - epsilon, 1 + epsilon_high). Translate it when you move: verl's upper bound 1 + x is x + 1
+    here.
 
     Source: MiniMax (2025), "MiniMax-M1", section 3.1, equations 4 and 5.
     """
@@ -158,7 +161,7 @@ def vespo_surrogate(
 
     log w is held between log(1e-8) and 20, and each token's share between -20 and 20, as in TRL.
 
-    Source: Shen et al. (2026), "VESPO: Variational Sequence-Level Soft Policy Optimization"; constants as in TRL.
+    Source: "VESPO: Variational Sequence-Level Soft Policy Optimization" (2026, arXiv 2602.10693); constants as in TRL.
     """  # noqa: E501
     advantages = _per_token(advantages)
     log_ratio = torch.where(mask, logp - old_logp, 0).clamp(-20, 20)
@@ -190,8 +193,8 @@ def aggregate(
         mask: m, shape (B, T).
         loss_type: one of `LOSS_TYPES`.
         max_completion_length: T_max, needed by "dr_grpo": the length limit of the run, the same for every batch.
-        num_items: N, tokens of the whole optimizer batch, for "dapo", "cispo" and "vespo". None means that this batch is
-            the whole one.
+        num_items: N, tokens of the whole optimizer batch, for "dapo", "cispo" and "vespo". None means that this batch
+            is the whole one.
 
     Returns:
         A scalar; zero for an empty mask. A fully masked row stays in the denominator B, as in TRL; verl leaves it out.
@@ -199,9 +202,9 @@ def aggregate(
     Raises:
         ValueError: for another loss type, or "dr_grpo" without a positive max_completion_length.
 
-    Source: Shao et al. (2024), equation 3 (grpo); Liu et al. (2025), section 3.2 (dr_grpo); Yu et al. (2025), section 3.3
-    (dapo); bnpo and luspo as in TRL. verl's names: token-mean ~ dapo, seq-mean-token-mean ~ grpo, seq-mean-token-sum-norm ~
-    dr_grpo.
+    Source: Shao et al. (2024), equation 3 (grpo); Liu et al. (2025), section 3.2 (dr_grpo); Yu et al. (2025), section
+    3.3 (dapo); bnpo and luspo as in TRL. verl's names: token-mean ~ dapo, seq-mean-token-mean ~ grpo,
+    seq-mean-token-sum-norm ~ dr_grpo.
     """
     if loss_type not in LOSS_TYPES:
         raise ValueError(f"loss_type is {loss_type!r}; allowed are {', '.join(map(repr, LOSS_TYPES))}")

@@ -1,8 +1,8 @@
 """AdamW that also works on half-precision weights, and the learning rate schedule.
 
-A bf16 number keeps 8 significant bits. At a learning rate of 1e-6 most Adam updates are smaller than half the distance to the
-next such number and are rounded away. So the optimizer moves float32 master weights and copies them to the model afterwards.
-For float32 weights the masters *are* the weights.
+A bf16 number keeps 8 significant bits. At a learning rate of 1e-6 most Adam updates are smaller than half the
+distance to the next such number and are rounded away. So the optimizer moves float32 master weights and copies them
+to the model afterwards. For float32 weights the masters *are* the weights.
 """
 
 import math
@@ -84,8 +84,8 @@ def learning_rate(step: int, peak: float, warmup_steps: int, max_steps: int, sch
 class GuardedOptimizer:
     """The optimizer of a run: scales the loss for fp16, clips the gradient, and steps only if everything is finite.
 
-    An update with a loss or gradient that is not finite is skipped and counted. `max_nonfinite_steps` of them in a row stop
-    the run: something is wrong that skipping won't mend.
+    An update with a loss or gradient that is not finite is skipped and counted. `max_nonfinite_steps` of them in a
+    row stop the run: something is wrong that skipping won't mend.
     """
 
     def __init__(self, model, config: GRPOConfig):

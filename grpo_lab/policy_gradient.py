@@ -1,7 +1,8 @@
 """The policy gradient, by sampling and exactly: the mathematics of notebook 01.
 
-A sequence y of T tokens is one trajectory. Its probability is a product over tokens, its reward comes at the end. In a small
-world (V^T sequences) nothing has to be sampled: `enumerate_sequences` lists them all, and expectations are sums.
+A sequence y of T tokens is one trajectory. Its probability is a product over tokens, its reward comes at the end. In
+a small world (V^T sequences) nothing has to be sampled: `enumerate_sequences` lists them all, and expectations are
+sums.
 """
 
 import torch
@@ -76,7 +77,7 @@ def score_function_objective(seq_logp: Float[Tensor, " N"], rewards: Float[Tenso
 
 
 def enumerate_sequences(vocabulary: int, length: int) -> Int[Tensor, "N T"]:
-    """List every sequence of `length` tokens out of `vocabulary`, in lexicographic order, shape (vocabulary**length, length)."""
+    """List every sequence of `length` tokens, in lexicographic order, shape (vocabulary**length, length)."""
     if vocabulary < 1 or length < 1:
         raise ValueError(f"vocabulary is {vocabulary} and length is {length}; both have to be at least 1")
     return torch.cartesian_prod(*[torch.arange(vocabulary)] * length).reshape(-1, length)

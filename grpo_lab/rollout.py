@@ -1,10 +1,10 @@
 """Sampling completions, and scoring them again: the two sides that have to agree.
 
 `sample_completions` records the log-probability of each token while it samples. `score_logprobs` computes it
-again, with gradient, for the same token ids: nothing is ever decoded and re-encoded in between. In float32 the two agree
-to 1e-4. Where this file departs from the usual code, on purpose: the checkpoint's own generation_config is set aside (its
-top_k, top_p and repetition penalty would make the sampler another policy than the one that is scored), and a prompt that
-G completions share is computed once, not G times.
+again, with gradient, for the same token ids: nothing is ever decoded and re-encoded in between. In float32 the two
+agree to 1e-4. Where this file departs from the usual code, on purpose: the checkpoint's own generation_config is set
+aside (its top_k, top_p and repetition penalty would make the sampler another policy than the one that is scored), and
+a prompt that G completions share is computed once, not G times.
 """
 
 from contextlib import contextmanager
@@ -14,8 +14,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import DynamicCache, GenerationConfig, LogitsProcessor
-from transformers.generation import RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper, TopKLogitsWarper
-from transformers.generation import TopPLogitsWarper
+from transformers.generation import (
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 
 from grpo_lab.logprobs import chunked_logprobs_and_entropy, completion_mask, token_entropy, token_logprobs
 
@@ -93,8 +97,8 @@ def sample_completions(
         temperature: greater than 0. top_k = 0, top_p = 1 and repetition_penalty = 1 are neutral.
 
     Returns:
-        A `Rollout`. Its `logp` is the log-probability under the distribution that was really sampled from, so asking for
-        top_k, top_p or a penalty shows as a difference from the scored log-probabilities.
+        A `Rollout`. Its `logp` is the log-probability under the distribution that was really sampled from, so asking
+        for top_k, top_p or a penalty shows as a difference from the scored log-probabilities.
     """
     _check_sampling(num_generations, max_completion_length, temperature, top_k, top_p, repetition_penalty)
     prompt_ids, prompt_mask = (x.to(model.device) for x in encode_prompts(tokenizer, prompts))
@@ -245,7 +249,7 @@ def _warpers(temperature, top_k, top_p, repetition_penalty):
 
 @contextmanager
 def _set_aside_generation_config(model):
-    """`generate` fills whatever is left unset from the checkpoint's own settings; for the time of a rollout there are none."""
+    """`generate` fills what is left unset from the checkpoint's own settings; during a rollout there are none."""
     kept, model.generation_config = model.generation_config, GenerationConfig()
     try:
         yield

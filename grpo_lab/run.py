@@ -129,8 +129,8 @@ class Run:
         if not self.config.resume_from_checkpoint:
             if found or (self.folder / checkpoint.METRICS).exists():
                 raise FileExistsError(
-                    f"output_dir {str(self.folder)!r} holds a run already; choose another folder, or continue that run with "
-                    "resume_from_checkpoint=True"
+                    f"output_dir {str(self.folder)!r} holds a run already; choose another folder, "
+                    "or continue that run with resume_from_checkpoint=True"
                 )
             checkpoint.start(self.folder, self.config.to_dict())
             return
@@ -167,7 +167,8 @@ def _check_dataset(dataset) -> None:
             raise ValueError(f"dataset row {index} has no 'prompt'; its columns are {sorted(dataset[index])}")
         if set(dataset[index]) != columns:
             raise ValueError(
-                f"dataset row {index} has the columns {sorted(dataset[index])}, row 0 has {sorted(columns)}; they have to agree"
+                f"dataset row {index} has the columns {sorted(dataset[index])}, row 0 has {sorted(columns)}; "
+                "they have to agree"
             )
 
 

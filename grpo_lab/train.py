@@ -1,4 +1,4 @@
-"""`python -m grpo_lab.train --model tiny --output_dir DIR --seed 0`: the same training as in notebook 07, from a shell."""
+"""`python -m grpo_lab.train --model tiny --output_dir DIR --seed 0`: the training of notebook 07, from a shell."""
 
 import argparse
 import types
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _argument_type(annotation) -> dict:
-    """How argparse reads a setting: bool as true/false, list[float] as several numbers, "none" where None is allowed."""
+    """How argparse reads a setting: bool as true/false, list[float] as numbers, "none" where None is allowed."""
     options = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
     kind = next(option for option in options if option is not types.NoneType)
     if typing.get_origin(kind) is list:

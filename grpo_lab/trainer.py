@@ -1,9 +1,9 @@
 """The loop: sample, reward, compare, score, step. Read `train` first; each line of it is a station of notebook 07.
 
 Where this file departs from the usual trainers, on purpose: one process, no callbacks beyond one function, no hidden
-defaults. A row whose advantage is zero carries no gradient when there is neither a KL term nor an entropy bonus, so it is
-not computed (its place in every denominator stays). Each step draws from a random stream of its own, seeded by the run's
-seed and the step, which is why a resumed run continues bit for bit on the CPU.
+defaults. A row whose advantage is zero carries no gradient when there is neither a KL term nor an entropy bonus, so
+it is not computed (its place in every denominator stays). Each step draws from a random stream of its own, seeded by
+the run's seed and the step, which is why a resumed run continues bit for bit on the CPU.
 """
 
 import time
