@@ -1,0 +1,128 @@
+r"""Read the equations of a function out of its docstring, and the statements that compute them out of its code.
+
+A docstring line `LATEX \tag{2.3}` is an equation. The statement whose first or last line ends in the comment `# (2.3)`,
+or `# P 1 (2.3)` with the shape of its value, computes it. Nothing is executed here: the source is parsed as text.
+"""
+
+import ast
+import inspect
+import io
+import re
+import textwrap
+import tokenize
+from collections.abc import Callable
+from dataclasses import dataclass
+
+TAGGED = re.compile(r"(?P<latex>.*\S)\s*\\tag\{(?P<tag>\d+\.\d+)\}")
+ANCHOR = re.compile(r"#\s*(?P<shape>(?:(?:[A-Z]\w*|\d+)\s+)*)(?:#\s*)?\((?P<tag>\d+\.\d+)\)")
+
+
+@dataclass(frozen=True)
+class Equation:
+    """One equation and the statement that computes it. `names` are the variables it assigns; empty for a `return`."""
+
+    tag: str
+    latex: str
+    code: str
+    lineno: int
+    end_lineno: int
+    names: tuple[str, ...]
+    shape: str
+    function: str
+
+
+def read_equations(function: Callable) -> list[Equation]:
+    """Pair tags with anchors, in order; raise ValueError, naming the function, where they do not correspond."""
+    function = inspect.unwrap(function)
+    if not inspect.isfunction(function):
+        raise ValueError(f"function is {function!r}; a function or method written in Python is needed")
+    name = f"{function.__module__}.{function.__qualname__}"
+    lines, first = inspect.getsourcelines(function)
+    source = textwrap.dedent("".join(lines))
+    node = ast.parse(source).body[0]
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        raise ValueError(f"function is {name}; a def is needed, a lambda cannot carry equations")
+    try:
+        tags = _tags(node, source)
+        anchors = _anchors(node, source)
+        _correspond(list(tags), list(anchors))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    return [_equation(tag, tags[tag], *anchors[tag], source.splitlines(), first - 1, name) for tag in tags]
+
+
+def _tags(node: ast.FunctionDef, source: str) -> dict[str, str]:
+    """The docstring's equations: {tag: latex}, in order."""
+    if ast.get_docstring(node) is None:
+        return {}
+    literal = ast.get_source_segment(source, node.body[0].value)
+    if r"\tag" not in literal:
+        return {}
+    if not re.match(r"[rR]['\"]", literal):
+        raise ValueError(r'the docstring is not raw: write r"""...""", or \t in \tag becomes a tab')
+    if control := sorted({c for c in node.body[0].value.value if c != "\n" and not c.isprintable()}):
+        raise ValueError(f"the docstring holds control characters: {control}")
+    tags = {}
+    for line in ast.get_docstring(node).splitlines():
+        if r"\tag" not in line:
+            continue
+        match = TAGGED.fullmatch(line.strip())
+        if match is None or r"\tag" in match["latex"]:
+            raise ValueError(rf"one equation a line, ending in one \tag{{n.m}}; the line is {line.strip()!r}")
+        if match["tag"] in tags:
+            raise ValueError(f"tag ({match['tag']}) stands twice in the docstring")
+        tags[match["tag"]] = match["latex"]
+    return tags
+
+
+def _anchors(node: ast.FunctionDef, source: str) -> dict[str, tuple[ast.stmt, str]]:
+    """The anchored statements: {tag: (statement, shape from its comment)}, in the order of the code."""
+    statements = [s for s in ast.walk(node) if isinstance(s, ast.stmt) and not hasattr(s, "body")]
+    anchors, owner = {}, {}
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        match = token.type == tokenize.COMMENT and ANCHOR.fullmatch(token.string.strip())
+        if not match:
+            continue
+        tag, line = match["tag"], token.start[0]
+        found = [s for s in statements if line in (s.lineno, s.end_lineno)]
+        if not found:
+            raise ValueError(f"anchor ({tag}) is on the first or last line of no statement: {token.line.strip()!r}")
+        if tag in anchors:
+            raise ValueError(f"anchor ({tag}) stands twice in the code")
+        if found[-1] in owner:
+            raise ValueError(f"anchors ({owner[found[-1]]}) and ({tag}) stand on one statement; one equation, one line")
+        if not isinstance(found[-1], ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Return):
+            raise ValueError(f"anchor ({tag}) has to stand on an assignment or a return: {token.line.strip()!r}")
+        owner[found[-1]] = tag
+        anchors[tag] = found[-1], " ".join(match["shape"].split())
+    return anchors
+
+
+def _correspond(tags: list[str], anchors: list[str]) -> None:
+    if missing := [t for t in tags if t not in anchors]:
+        raise ValueError(f"no line of code ends in the anchor # ({missing[0]}) of the docstring's equation")
+    if extra := [a for a in anchors if a not in tags]:
+        raise ValueError(rf"no equation of the docstring ends in \tag{{{extra[0]}}} of the code's anchor")
+    if tags != anchors:
+        raise ValueError(f"equations stand in the order {', '.join(tags)}, their lines of code {', '.join(anchors)}")
+
+
+def _equation(
+    tag: str, latex: str, statement: ast.stmt, shape: str, lines: list[str], offset: int, name: str
+) -> Equation:
+    code = [_without_anchor(line) for line in lines[statement.lineno - 1 : statement.end_lineno]]
+    targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+    names = dict.fromkeys(_root(t) for target in targets if target for t in getattr(target, "elts", [target]))
+    first, last = statement.lineno + offset, statement.end_lineno + offset
+    return Equation(tag, latex, textwrap.dedent("\n".join(code)), first, last, tuple(names), shape, name)
+
+
+def _without_anchor(line: str) -> str:
+    return re.sub(rf"\s*{ANCHOR.pattern}\s*$", "", line)
+
+
+def _root(target: ast.expr) -> str:
+    """The variable behind `x`, `*x`, `x[...]` or `x.y`."""
+    while not isinstance(target, ast.Name):
+        target = target.value
+    return target.id
