@@ -97,8 +97,9 @@ def process_advantages(
 
     \bar r_p = \frac{1}{n_p} \sum_{i,t} s_{p,i,t} \, r_{p,i,t}, \quad n_p = \sum_{i,t} s_{p,i,t} \tag{2.7}
     c_{p,i,t} = s_{p,i,t} \, (r_{p,i,t} - \bar r_p) \tag{2.8}
-    \tilde r_{p,i,t} = \frac{c_{p,i,t}}{\sigma_p + \varepsilon}, \quad \sigma_p^2 = \frac{1}{n_p - 1} \sum_{j,u} c_{p,j,u}^2 \tag{2.9}
-    A_{p,i,t} = \sum_{u \ge t} \tilde r_{p,i,u} \tag{2.10}
+    \sigma_p = \sqrt{\frac{1}{n_p - 1} \sum_{i,t} c_{p,i,t}^2} \tag{2.9}
+    \tilde r_{p,i,t} = \frac{c_{p,i,t}}{\sigma_p + \varepsilon} \tag{2.10}
+    A_{p,i,t} = \sum_{u \ge t} \tilde r_{p,i,u} \tag{2.11}
 
     All step rewards of a group are normalised together, whatever position they stand at. With one step a completion,
     at its last token, every token gets `group_advantages` of that reward.
@@ -120,15 +121,16 @@ def process_advantages(
     count = step_mask.sum((1, 2), keepdim=True)
     mean = rewards.sum((1, 2), keepdim=True) / count.clamp(min=1)  # (2.7)
     centred = step_mask * (rewards - mean)  # (2.8)
-    scaled = centred / ((centred.square().sum((1, 2), keepdim=True) / (count - 1).clamp(min=1)).sqrt() + eps)  # (2.9)
-    advantages = scaled.flip(-1).cumsum(-1).flip(-1)  # (2.10)
+    std = (centred.square().sum((1, 2), keepdim=True) / (count - 1).clamp(min=1)).sqrt()  # (2.9)
+    scaled = centred / (std + eps)  # (2.10)
+    advantages = scaled.flip(-1).cumsum(-1).flip(-1)  # (2.11)
     return advantages
 
 
 def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor, "P G T"]:
     r"""Credit every token with the discounted rewards from it onwards.
 
-    g_{p,i,t} = r_{p,i,t} + \gamma \, g_{p,i,t+1} \tag{2.11}
+    g_{p,i,t} = r_{p,i,t} + \gamma \, g_{p,i,t+1} \tag{2.12}
 
     Args:
         rewards: a reward per token, shape (P, G, T); zero where there is none.
@@ -144,7 +146,7 @@ def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor,
     returns = torch.zeros_like(rewards[..., 0])
     backwards = []
     for reward in rewards.flip(-1).unbind(-1):
-        returns = reward + gamma * returns  # (2.11)
+        returns = reward + gamma * returns  # (2.12)
         backwards.append(returns)
     return torch.stack(backwards[::-1], dim=-1)
 
@@ -152,7 +154,7 @@ def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor,
 def return_to_go_advantages(
     rewards: Float[Tensor, "P G T"], gamma: float, ddof: int = 1, eps: float = 1e-4
 ) -> Float[Tensor, "P G T"]:
-    """Normalise `return_to_go` over the group at each position: Eq. (2.11), then Eq. (2.1) to (2.4) for every t."""
+    """Normalise `return_to_go` over the group at each position: Eq. (2.12), then Eq. (2.1) to (2.4) for every t."""
     by_position = rearrange(return_to_go(rewards, gamma), "P G T -> (P T) G")
     return rearrange(group_advantages(by_position, ddof=ddof, eps=eps), "(P T) G -> P G T", P=len(rewards))
 
