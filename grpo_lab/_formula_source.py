@@ -91,8 +91,8 @@ def _anchors(node: ast.FunctionDef, source: str) -> dict[str, tuple[ast.stmt, st
             raise ValueError(f"anchor ({tag}) stands twice in the code")
         if found[-1] in owner:
             raise ValueError(f"anchors ({owner[found[-1]]}) and ({tag}) stand on one statement; one equation, one line")
-        if not isinstance(found[-1], ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Return):
-            raise ValueError(f"anchor ({tag}) has to stand on an assignment or a return: {token.line.strip()!r}")
+        if not isinstance(found[-1], ast.Return) and not _assigned(found[-1]):
+            raise ValueError(f"anchor ({tag}) stands on no assignment, x.method(...) or return: {token.line.strip()!r}")
         owner[found[-1]] = tag
         anchors[tag] = found[-1], " ".join(match["shape"].split())
     return anchors
@@ -111,18 +111,27 @@ def _equation(
     tag: str, latex: str, statement: ast.stmt, shape: str, lines: list[str], offset: int, name: str
 ) -> Equation:
     code = [_without_anchor(line) for line in lines[statement.lineno - 1 : statement.end_lineno]]
-    targets = getattr(statement, "targets", [getattr(statement, "target", None)])
-    names = dict.fromkeys(_root(t) for target in targets if target for t in getattr(target, "elts", [target]))
     first, last = statement.lineno + offset, statement.end_lineno + offset
-    return Equation(tag, latex, textwrap.dedent("\n".join(code)), first, last, tuple(names), shape, name)
+    return Equation(tag, latex, textwrap.dedent("\n".join(code)), first, last, _assigned(statement), shape, name)
 
 
 def _without_anchor(line: str) -> str:
     return re.sub(rf"\s*{ANCHOR.pattern}\s*$", "", line)
 
 
-def _root(target: ast.expr) -> str:
+def _assigned(statement: ast.stmt) -> tuple[str, ...]:
+    """The variables that hold the result: those assigned, or x in `x.append(...)` and `x.add_(...)`."""
+    call = getattr(statement, "value", None) if isinstance(statement, ast.Expr) else None
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+        targets = [call.func]
+    else:
+        targets = getattr(statement, "targets", None) or [getattr(statement, "target", None)]
+    parts = [part for target in targets if target is not None for part in getattr(target, "elts", [target])]
+    return tuple(dict.fromkeys(filter(None, map(_root, parts))))
+
+
+def _root(target: ast.expr) -> str | None:
     """The variable behind `x`, `*x`, `x[...]` or `x.y`."""
-    while not isinstance(target, ast.Name):
+    while isinstance(target, ast.Attribute | ast.Subscript | ast.Starred):
         target = target.value
-    return target.id
+    return target.id if isinstance(target, ast.Name) else None

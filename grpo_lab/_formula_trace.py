@@ -71,6 +71,6 @@ class _Recorder:
 
 def _copy(value):
     """A snapshot, since later lines may work in place."""
-    if isinstance(value, tuple):
-        return tuple(map(_copy, value))
+    if isinstance(value, tuple | list):
+        return type(value)(map(_copy, value))
     return value.detach().clone() if isinstance(value, Tensor) else value

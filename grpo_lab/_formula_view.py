@@ -38,11 +38,12 @@ def source_view(function: Callable, equations: list[Equation], shapes: dict[str,
         (f"({e.tag})", _math(e.latex), _code_cell(e.code), _code_cell(shapes.get(e.tag, "").replace(" ", NBSP)))
         for e in equations
     ]
+    columns = slice(None if shapes else -1)
     text = [
         f"{_label(e)}{e.latex}\n{_indent(e.code + (f'    # {shapes[e.tag]}' if e.tag in shapes else ''))}"
         for e in equations
     ]
-    return _view(function, ("", "equation", "code", "shape"), rows, text)
+    return _view(function, ("", "equation", "code", "shape")[columns], [row[columns] for row in rows], text)
 
 
 def values_view(function: Callable, equations: list[Equation], values: dict[str, list]) -> View:

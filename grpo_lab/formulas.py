@@ -126,9 +126,10 @@ def _package_modules() -> list[ModuleType]:
     names = []
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
-        if parts[0] not in ("assets", "course") and "formula" not in parts[-1]:
-            if _tag_lines(path.read_text(encoding="utf-8")):
-                names.append(".".join(("grpo_lab", *parts)).removesuffix(".__init__"))
+        if parts[0] in ("assets", "course") or "formula" in parts[-1]:
+            continue
+        if _tag_lines(path.read_text(encoding="utf-8")):
+            names.append(".".join(("grpo_lab", *parts)).removesuffix(".__init__"))
     return [importlib.import_module(name) for name in names]
 
 

@@ -76,6 +76,16 @@ def fails(x: float, deep: int = 0) -> float:
         z = -1.0
     return z
 
+def collect(values: list) -> list:
+    r"""Collect the doubles.
+
+    d_t = 2 v_t \tag{9.8}
+    """
+    out = []
+    for value in values:
+        out.append(2 * value)  # (9.8)
+    return out
+
 def plain(x):
     """No equation."""
     return x
@@ -220,7 +230,7 @@ FAULTS = {
             y = x
             return y
         ''',
-    "an assignment or a return": r'''
+    "stands on no assignment": r'''
         def f(x):
             r"""F.
 
@@ -246,7 +256,7 @@ def test_check_refuses_what_is_no_function(sample):
 
 
 def test_formula_map_refuses_a_tag_in_two_functions(sample, tmp_path: Path):
-    assert list(formulas.formula_map([sample])) == ["9.1", "9.2", "9.3", "9.4", "9.5", "9.6", "9.7", "9.10"]
+    assert list(formulas.formula_map([sample])) == ["9.1", "9.2", "9.3", "9.4", "9.5", "9.6", "9.7", "9.8", "9.10"]
     with pytest.raises(ValueError, match=r"tag \(9.1\) stands twice"):
         formulas.formula_map([sample, load(tmp_path, SAMPLE)])
 
@@ -258,7 +268,7 @@ def test_formula_map_refuses_an_equation_outside_of_functions(tmp_path: Path):
 
 
 def test_formula_map_finds_methods(tmp_path: Path):
-    function = textwrap.indent(textwrap.dedent(SAMPLE[SAMPLE.index("def fails") : SAMPLE.index("def plain")]), "    ")
+    function = textwrap.indent(textwrap.dedent(SAMPLE[SAMPLE.index("def fails") : SAMPLE.index("def collect")]), "    ")
     module = load(tmp_path, f"class Model:\n{function}")
     assert list(formulas.formula_map([module])) == ["9.6", "9.7"]
 
@@ -282,11 +292,12 @@ def test_every_equation_of_the_package_has_its_line(capsys):
     assert f"{len(found)} equations mapped" in out and len(out.splitlines()) == len(found) + 1
 
 
-def test_every_equation_of_the_package_has_a_known_shape():
+def test_every_equation_over_tensors_has_a_known_shape():
     unknown = []
     for tag, equation in formulas.formula_map().items():
         function = function_of(equation)
-        if tag not in shapes(function, formulas.equations(function)):
+        typed = any(hasattr(annotation, "dim_str") for annotation in function.__annotations__.values())
+        if typed and tag not in shapes(function, formulas.equations(function)):
             unknown.append(f"({tag}) {equation.function}: state it, as in `# P G ({tag})`")
     assert unknown == []
 
@@ -346,6 +357,11 @@ def test_the_table_has_one_row_an_equation_and_keeps_its_cells(sample):
     assert "&#124;" in rows[4][2] and "<code>" in rows[4][2]
 
 
+def test_functions_without_tensors_have_no_shape_column(sample):
+    head = table(bundle(sample.collect)["text/markdown"])[0]
+    assert [cell.strip() for cell in head] == ["", "equation", "code"]
+
+
 def test_show_uses_the_notebook_when_there_is_one(sample, monkeypatch, capsys):
     ipython = pytest.importorskip("IPython")
     shown = []
@@ -392,6 +408,12 @@ def test_trace_keeps_every_pass_of_a_loop_as_it_was(sample):
     assert [v.tolist() for v in traced.passes["9.5"]] == [[2, 0, 0], [2, 6, 0], [2, 6, 14]]
     assert traced.values["9.4"].item() == 7
     assert "the last of 3 passes" in traced.text and "the last of 3 passes" in traced.markdown
+
+
+def test_trace_shows_what_a_method_call_changed(sample):
+    traced = formulas.trace(sample.collect, [1, 2])
+    assert traced.passes == {"9.8": [[2], [2, 4]]}
+    assert "out = [2, 4]" in traced.text
 
 
 def test_trace_ignores_inner_calls_of_itself(sample):
