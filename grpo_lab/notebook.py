@@ -1,0 +1,45 @@
+"""What every notebook of the series begins with: one line about the machine, one seed, one look, one pace."""
+
+import os
+import platform
+import warnings
+
+import torch
+
+PROFILES = ("fast", "full")
+
+
+def profile() -> str:
+    """How long notebooks may take: "full" for readers (the default), "fast" for tests. GRPO_LAB_PROFILE chooses."""
+    chosen = os.environ.get("GRPO_LAB_PROFILE", "full")
+    if chosen not in PROFILES:
+        raise ValueError(f"GRPO_LAB_PROFILE is {chosen!r}; allowed are {' and '.join(PROFILES)}")
+    return chosen
+
+
+def fast_or_full(fast, full):
+    """The first value in the fast profile, the second in the full one: for sample sizes, steps and seeds."""
+    return fast if profile() == "fast" else full
+
+
+def begin(seed: int = 0, threads: int = 1) -> None:
+    """Set the look of the plots, the seed and the number of threads, and print versions and device.
+
+    One thread is right for models as small as those of the series: two spend their time waiting for each other.
+    """
+    import matplotlib
+    import transformers
+
+    from grpo_lab.plots import use_style
+
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    use_style()
+    torch.manual_seed(seed)
+    torch.set_num_threads(threads)
+    card = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    print(
+        f"Python {platform.python_version()} · torch {torch.__version__.split('+')[0]} · "
+        f"transformers {transformers.__version__} · matplotlib {matplotlib.__version__}"
+    )
+    print(f"NVIDIA card: {card} · torch threads: {threads} · profile: {profile()}")

@@ -1,0 +1,129 @@
+"""Build the notebooks from their text: `python notebooks/build.py 01 04` (or all of them, without arguments).
+
+The text form in notebooks/text/*.md (MyST, read by jupytext) is what you edit and review. This script executes it and
+writes notebooks/*.ipynb with clean outputs: no timings of cells, no widget state, no progress bars, no paths of this
+machine.
+
+`--check` executes nothing; it says whether each notebook has the same cells as its text. `--take 03` goes the other
+way, for those who edited a notebook in JupyterLab: its cells become the text.
+"""
+
+import argparse
+import re
+import sys
+import time
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+
+HERE = Path(__file__).parent
+TEXT = HERE / "text"
+WIDGET = "application/vnd.jupyter.widget-view+json"
+KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+PROGRESS_BAR = re.compile(r"\d+%\|.*\||\d+it \[|\d+step \[|\?it/s|\?step/s")
+
+
+def texts(wanted: list[str]) -> list[Path]:
+    found = sorted(TEXT.glob("*.md"))
+    chosen = [path for path in found if not wanted or any(path.stem.startswith(name) for name in wanted)]
+    if missing := [name for name in wanted if not any(path.stem.startswith(name) for path in found)]:
+        raise SystemExit(f"no text for {', '.join(missing)}; there are {', '.join(path.stem for path in found)}")
+    return chosen
+
+
+def notebook_of(text: Path) -> Path:
+    return HERE / f"{text.stem}.ipynb"
+
+
+def read_text(path: Path) -> nbformat.NotebookNode:
+    """The notebook that the text describes, without outputs; cell ids follow from the order, so they stay the same."""
+    notebook = jupytext.read(path, fmt="md:myst")
+    notebook.metadata = nbformat.from_dict({"kernelspec": KERNEL, "language_info": {"name": "python"}})
+    for index, cell in enumerate(notebook.cells):
+        cell["id"] = f"{path.stem[:2]}-{index:03d}"
+        cell["source"] = cell["source"].strip()
+    return notebook
+
+
+def build(text: Path, timeout: int) -> float:
+    notebook = read_text(text)
+    started = time.perf_counter()
+    NotebookClient(
+        notebook, timeout=timeout, kernel_name="python3", resources={"metadata": {"path": str(HERE)}}
+    ).execute()
+    seconds = time.perf_counter() - started
+    clean(notebook)
+    nbformat.write(notebook, notebook_of(text))
+    return seconds
+
+
+def clean(notebook: nbformat.NotebookNode) -> None:
+    notebook.metadata.pop("widgets", None)
+    notebook.metadata["language_info"] = {"name": "python"}
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)
+        if cell.cell_type == "code":
+            cell.outputs = [kept for output in cell.outputs if (kept := clean_output(output)) is not None]
+
+
+def clean_output(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
+    if output.output_type == "stream":
+        lines = [line.split("\r")[-1] for line in output.text.split("\n")]
+        output.text = "\n".join(line for line in lines if not PROGRESS_BAR.search(line))
+        return output if output.text.strip() else None
+    if output.output_type in ("display_data", "execute_result") and WIDGET in output.data:
+        return None
+    return output
+
+
+def differences(text: Path) -> list[str]:
+    """What keeps a notebook from being its text with outputs; empty if nothing does."""
+    path = notebook_of(text)
+    if not path.exists():
+        return [f"{path.name} does not exist"]
+    ours, theirs = read_text(text), nbformat.read(path, as_version=4)
+    said = [
+        f"cell {i} differs" for i, (a, b) in enumerate(zip(ours.cells, theirs.cells, strict=False)) if not same(a, b)
+    ]
+    if len(ours.cells) != len(theirs.cells):
+        said.append(f"{len(theirs.cells)} cells, the text has {len(ours.cells)}")
+    return said
+
+
+def same(one, other) -> bool:
+    tags = [cell.metadata.get("tags", []) for cell in (one, other)]
+    return one.cell_type == other.cell_type and one.source.strip() == other.source.strip() and tags[0] == tags[1]
+
+
+def take(text: Path) -> None:
+    notebook = nbformat.read(notebook_of(text), as_version=4)
+    for cell in notebook.cells:
+        cell.metadata = nbformat.from_dict({k: v for k, v in cell.metadata.items() if k == "tags"})
+    jupytext.write(notebook, text, fmt="md:myst")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="beginnings of names, such as 01; none means all")
+    parser.add_argument("--check", action="store_true", help="compare only")
+    parser.add_argument("--take", action="store_true", help="write the text from the notebook")
+    parser.add_argument("--timeout", type=int, default=900, help="seconds that one cell may take")
+    args = parser.parse_args()
+    failed = False
+    for text in texts(args.names):
+        if args.take:
+            take(text)
+        elif args.check:
+            said = differences(text)
+            failed |= bool(said)
+            print(f"{text.stem}: {'; '.join(said) or 'in step'}")
+        else:
+            seconds = build(text, args.timeout)
+            print(f"{text.stem}: {seconds:.0f} s, {notebook_of(text).stat().st_size / 1000:.0f} kB", flush=True)
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""The committed notebooks: executed, clean, small, in step with their text, in the form of the series."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+MAX_BYTES = 400_000
+
+pytest.importorskip("jupytext")
+spec = importlib.util.spec_from_file_location("build_notebooks", ROOT / "notebooks" / "build.py")
+build = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(build)
+
+
+def cells(path: Path, kind: str) -> list[dict]:
+    return [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == kind]
+
+
+def outputs(path: Path) -> list[dict]:
+    return [output for cell in cells(path, "code") for output in cell["outputs"]]
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def notebook(request) -> Path:
+    return request.param
+
+
+def test_there_is_a_text_for_every_notebook():
+    assert NOTEBOOKS
+    assert {path.stem for path in NOTEBOOKS} == {path.stem for path in (ROOT / "notebooks" / "text").glob("*.md")}
+
+
+def test_text_and_notebook_have_the_same_cells(notebook):
+    assert build.differences(ROOT / "notebooks" / "text" / f"{notebook.stem}.md") == []
+
+
+def test_every_code_cell_has_run_in_order_and_none_failed(notebook):
+    counts = [cell["execution_count"] for cell in cells(notebook, "code") if "".join(cell["source"]).strip()]
+    assert counts == list(range(1, len(counts) + 1))
+    assert not [output for output in outputs(notebook) if output["output_type"] == "error"]
+
+
+def test_outputs_are_clean(notebook):
+    document = json.loads(notebook.read_text(encoding="utf-8"))
+    assert "widgets" not in document["metadata"]
+    assert not [cell for cell in document["cells"] if "execution" in cell["metadata"]]
+    said = json.dumps([{k: v for k, v in o.get("data", {}).items() if k != "image/png"} for o in outputs(notebook)])
+    said += "".join("".join(o["text"]) for o in outputs(notebook) if o["output_type"] == "stream")
+    said = re.sub(r"data:image/png;base64,[A-Za-z0-9+/=\\n]*", "", said)
+    assert not re.search(r"Warning:|/home/|/root/|/Users/|/tmp/|[A-Z]:\\\\Users|site-packages|\d\d:\d\d:\d\d", said)
+    assert build.WIDGET not in said
+
+
+def test_notebook_is_small(notebook):
+    assert notebook.stat().st_size <= MAX_BYTES
+
+
+def test_every_picture_has_alternative_text(notebook):
+    for output in outputs(notebook):
+        html = "".join(output.get("data", {}).get("text/html", ""))
+        for image in re.findall(r"<img[^>]*>", html):
+            assert re.search(r'alt="[^"]{20,}"', image), image[:80]
+        if "image/png" in output.get("data", {}):
+            assert len(output["metadata"].get("image/png", {}).get("alt", "")) >= 20
+
+
+def test_code_cells_are_short(notebook):
+    long = [cell["source"][0] for cell in cells(notebook, "code") if len(cell["source"]) > 25]
+    assert not long
