@@ -292,6 +292,19 @@ def test_every_equation_of_the_package_has_its_line(capsys):
     assert f"{len(found)} equations mapped" in out and len(out.splitlines()) == len(found) + 1
 
 
+def test_every_equation_cited_in_the_package_exists():
+    known = formulas.formula_map()
+    citation = re.compile(r"Eqs?\. (\(\d+\.\d+\)(?:(?:,|,? and|,? to) \(\d+\.\d+\))*)")
+    cited = [
+        (path.name, tag)
+        for path in PACKAGE.rglob("*.py")
+        if "formula" not in path.stem
+        for text in citation.findall(path.read_text(encoding="utf-8"))
+        for tag in re.findall(r"\d+\.\d+", text)
+    ]
+    assert cited and [(name, tag) for name, tag in cited if tag not in known] == []
+
+
 def test_every_equation_over_tensors_has_a_known_shape():
     unknown = []
     for tag, equation in formulas.formula_map().items():

@@ -1,0 +1,193 @@
+r"""Formulas in notebooks: those of the code are the code's, letter for letter; the others are numbered by letters.
+
+`\tag{2.3}` belongs to a line of code and is written as in its docstring. `\tag{2.a}` is a step of a derivation: unique,
+and of the notebook it stands in. Every equation of the code is shown or written in some notebook.
+"""
+
+import ast
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from grpo_lab.formulas import formula_map
+
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+TAG = r"\d+\.(?:\d+|[a-z]+)"
+CITATION = re.compile(rf"Eqs?\.[\s~]*\({TAG}\)(?:(?:,|,? and|,? or|,? to| ?[-–])\s*\({TAG}\))*")
+
+
+def cells(notebook: dict, kind: str) -> list[str]:
+    return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == kind]
+
+
+def prose(notebook: dict) -> list[str]:
+    """Markdown cells without the code that they quote."""
+    return [
+        re.sub(r"^```.*?^```|`[^`\n]*`", "", text, flags=re.MULTILINE | re.DOTALL)
+        for text in cells(notebook, "markdown")
+    ]
+
+
+def displayed(notebook: dict) -> list[str]:
+    """What stands between lines of $$."""
+    return [
+        block
+        for text in prose(notebook)
+        for block in re.findall(r"^\s*\$\$\s*$(.*?)^\s*\$\$\s*$", text, re.MULTILINE | re.DOTALL)
+    ]
+
+
+def tagged(notebook: dict) -> list[tuple[str, str]]:
+    """(tag, LaTeX) of every displayed formula that has a tag."""
+    found = []
+    for block in displayed(notebook):
+        if match := re.search(r"\\tag\{([^}]*)\}", block):
+            found.append((match[1], block.replace(match[0], "")))
+    return found
+
+
+def shown(notebook: dict) -> set[str]:
+    """Names of the functions that code cells hand to `show` or `trace`."""
+    names = set()
+    for text in cells(notebook, "code"):
+        tree = ast.parse("\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in text.splitlines()))
+        for call in [node for node in ast.walk(tree) if isinstance(node, ast.Call)]:
+            if last_name(call.func) in ("show", "trace"):
+                names.update(filter(None, map(last_name, call.args)))
+    return names
+
+
+def last_name(node: ast.expr) -> str | None:
+    return getattr(node, "attr", getattr(node, "id", None))
+
+
+def words(latex: str) -> list[str]:
+    r"""Commands and characters: white space counts only where it ends a command, `\log x` against `\logx`."""
+    return re.findall(r"\\[A-Za-z]+|\\.|\S", latex)
+
+
+def faults(number: int, notebook: dict, code: dict, letters: set[str]) -> list[str]:
+    """What is wrong with the formulas of one notebook. `letters` are the letter tags of the whole series."""
+    wrong = [
+        f"$$ is not alone on its line: {line!r}"
+        for text in prose(notebook)
+        for line in text.splitlines()
+        if "$$" in line and line.strip() != "$$"
+    ]
+    for block in displayed(notebook):
+        if block.count(r"\tag{") != 1:
+            wrong.append(f"a displayed formula has one \\tag: {block.strip()!r}")
+    for tag, latex in tagged(notebook):
+        if re.fullmatch(r"\d+\.\d+", tag):
+            if tag not in code:
+                wrong.append(f"({tag}) is no equation of the code; a derivation takes letters, as in ({number}.a)")
+            elif words(latex) != words(code[tag].latex):
+                wrong.append(f"({tag}) differs from the docstring of {code[tag].function}: {latex.strip()!r}")
+        elif not re.fullmatch(rf"{number}\.[a-z]+", tag):
+            wrong.append(f"({tag}) is neither a number of the code nor a letter of this notebook, as in ({number}.a)")
+    for text in prose(notebook):
+        for tag in [tag for citation in CITATION.findall(text) for tag in re.findall(rf"\(({TAG})\)", citation)]:
+            if tag not in code and tag not in letters:
+                wrong.append(f"Eq. ({tag}) is cited and does not exist")
+    return wrong
+
+
+def repeated_letters(notebooks: dict[int, dict]) -> list[str]:
+    found = [tag for notebook in notebooks.values() for tag, _ in tagged(notebook) if re.search("[a-z]", tag)]
+    return sorted({tag for tag in found if found.count(tag) > 1})
+
+
+def orphans(notebooks: dict[int, dict], code: dict) -> list[str]:
+    """Equations of the code whose notebook exists, and which no notebook shows or writes."""
+    names = set().union(*map(shown, notebooks.values())) if notebooks else set()
+    written = {tag for notebook in notebooks.values() for tag, _ in tagged(notebook)}
+    return [
+        f"({tag}) {equation.function}"
+        for tag, equation in code.items()
+        if int(tag.split(".")[0]) in notebooks
+        and tag not in written
+        and equation.function.rpartition(".")[2] not in names
+    ]
+
+
+def letters_of(notebooks: dict[int, dict]) -> set[str]:
+    return {tag for notebook in notebooks.values() for tag, _ in tagged(notebook)}
+
+
+@pytest.fixture(scope="module")
+def series() -> dict[int, dict]:
+    return {int(path.name[:2]): json.loads(path.read_text(encoding="utf-8")) for path in NOTEBOOKS}
+
+
+@pytest.fixture(scope="module")
+def code() -> dict:
+    return formula_map()
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_formulas_of_the_notebook_agree_with_the_code(path, series, code):
+    number = int(path.name[:2])
+    assert faults(number, series[number], code, letters_of(series)) == []
+
+
+def test_letter_tags_are_unique_in_the_series(series):
+    assert repeated_letters(series) == []
+
+
+def test_every_equation_of_the_code_is_in_a_notebook(series, code):
+    assert orphans(series, code) == []
+
+
+# the checks themselves ---------------------------------------------------------------------------------------------
+
+
+def made(*markdown: str, code: str = "") -> dict:
+    parts = [{"cell_type": "markdown", "source": text.splitlines(keepends=True)} for text in markdown]
+    return {"cells": [*parts, {"cell_type": "code", "source": code}]}
+
+
+def block(latex: str) -> str:
+    return f"$$\n{latex}\n$$\n"
+
+
+def test_a_good_notebook_passes(code):
+    first = code["2.1"].latex.replace(" = ", "   =\n ")
+    good = made(
+        block(first + r" \tag{2.1}") + "then, by Eq. (2.1) and (2.a),",
+        block(r"x = y \tag{2.a}") + "see Eq. (2.1), (2.2) to (2.4), or `Eq. (9.9)`; and (0.7) is a number",
+        "```\n$$ x $$\n```\nInline $x$ stays free.",
+    )
+    assert faults(2, good, code, {"2.a"}) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (r"$$ x = y \tag{2.a} $$", "not alone on its line"),
+        (block("x = y"), "has one"),
+        (block(r"x = y \tag{2.a} \tag{2.b}"), "has one"),
+        (block(r"d_{p,i} = r_{p,i} - r_{p,2} \tag{2.1}"), "differs from the docstring of grpo_lab.advantages"),
+        (block(r"A_{p,i,t} = \sum_{u \get} \tilde r_{p,i,u} \tag{2.10}"), "differs from the docstring"),
+        (block(r"x = y \tag{2.99}"), "is no equation of the code"),
+        (block(r"x = y \tag{3.a}"), "nor a letter of this notebook"),
+        (block(r"x = y \tag{2.A}"), "nor a letter of this notebook"),
+        ("by Eq. (2.1) and (2.98)", "Eq. (2.98) is cited"),
+        ("by Eqs. (2.97), (2.1)", "Eq. (2.97) is cited"),
+        ("by Eq. (2.z)", "Eq. (2.z) is cited"),
+    ],
+)
+def test_each_fault_is_found(text, fault, code):
+    (wrong,) = faults(2, made(text), code, {"2.a"})
+    assert fault in wrong
+
+
+def test_repeated_letters_and_orphans_are_found(code):
+    twice = {1: made(block(r"x \tag{1.a}")), 2: made(block(r"y \tag{1.a}"))}
+    assert repeated_letters(twice) == ["1.a"]
+    only = {tag: code[tag] for tag in ("2.1", "2.4", "2.5", "4.1")}
+    assert orphans({2: made("")}, only) == [f"({tag}) {code[tag].function}" for tag in ("2.1", "2.4", "2.5")]
+    shows = made(block(code["2.5"].latex + r" \tag{2.5}"), code="%matplotlib inline\nadv.show(adv.group_advantages)")
+    assert orphans({2: shows}, only) == []
+    assert orphans({}, only) == []
