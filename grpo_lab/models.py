@@ -1,9 +1,9 @@
 """Loading a policy: which folder, which device, which precision; every choice is said aloud.
 
 Where this departs from a bare `from_pretrained`, on purpose: weights are read from safetensors only, so that nothing is
-unpickled; code that comes with a checkpoint is never run; prompts are padded on the left, as sampling needs it.
-Qwen2's generation_config asks for top_p, top_k and a repetition penalty. Such settings stay with the checkpoint, so that
-a saved copy still has them, but they have no say here: `grpo_lab.rollout` samples neutrally unless asked otherwise.
+unpickled; code that comes with a checkpoint is never run; prompts are padded on the left, as sampling needs it. Qwen2's
+generation_config asks for top_p, top_k and a repetition penalty. Such settings stay with the checkpoint, so that a
+saved copy still has them, but they have no say here: `grpo_lab.rollout` samples neutrally unless asked otherwise.
 """
 
 import os
