@@ -10,7 +10,7 @@ import math
 
 import torch
 from einops import rearrange
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Real
 from torch import Tensor
 
 from grpo_lab.kl import ESTIMATORS, kl_estimate
@@ -142,7 +142,7 @@ def sapo_surrogate(
     Source: Gao et al. (2025), "Soft Adaptive Policy Optimization", section 3.
     """
     advantages = _per_token(advantages)
-    tau = torch.where(advantages > 0, tau_pos, tau_neg).to(ratio.dtype)  # (5.9)
+    tau = torch.where(advantages > 0, ratio.new_tensor(tau_pos), ratio.new_tensor(tau_neg))  # (5.9)
     surrogate = 4 / tau * torch.sigmoid(tau * (ratio - 1)) * advantages  # (5.10)
     return surrogate
 
@@ -177,7 +177,7 @@ def aggregate(
     mask: Bool[Tensor, "B T"],
     loss_type: str,
     max_completion_length: int | None = None,
-    num_items: Float[Tensor, ""] | float | None = None,
+    num_items: Real[Tensor, ""] | float | int | None = None,
 ) -> Float[Tensor, ""]:
     r"""Turn a number a token into one number, and so decide how much a long completion counts.
 
@@ -200,7 +200,7 @@ def aggregate(
         A scalar; zero for an empty mask. A fully masked row stays in the denominator B, as in TRL; verl leaves it out.
 
     Raises:
-        ValueError: for another loss type, or "dr_grpo" without a positive max_completion_length.
+        ValueError: for another loss type, "dr_grpo" without a positive max_completion_length, or a negative num_items.
 
     Source: Shao et al. (2024), equation 3 (grpo); Liu et al. (2025), section 3.2 (dr_grpo); Yu et al. (2025), section
     3.3 (dapo); bnpo and luspo as in TRL. verl's names: token-mean ~ dapo, seq-mean-token-mean ~ grpo,
@@ -219,6 +219,8 @@ def aggregate(
     if loss_type == "bnpo":
         return sums.sum() / lengths.sum().clamp(min=1)  # (5.18)
     total = lengths.sum() if num_items is None else torch.as_tensor(num_items)
+    if num_items is not None and not total >= 0:
+        raise ValueError(f"num_items is {num_items}; it has to be at least 0")
     return sums.sum() / total.clamp(min=1)  # (5.19)
 
 
@@ -238,7 +240,7 @@ def policy_loss(
     kl_estimator: str = "k3",
     kl_bias_correction: bool = False,
     max_completion_length: int | None = None,
-    num_items: Float[Tensor, ""] | float | None = None,
+    num_items: Real[Tensor, ""] | float | int | None = None,
 ) -> tuple[Float[Tensor, ""], dict[str, float]]:
     r"""The loss of one batch, to be minimised: surrogate, KL term, aggregation, minus sign.
 
@@ -262,13 +264,15 @@ def policy_loss(
 
     Returns:
         The loss, and metrics under TRL's names as floats: "kl" (if beta > 0), "ratio", "clip_ratio/low_mean",
-        "clip_ratio/high_mean", "clip_ratio/region_mean", each a mean over the tokens of the mask.
+        "clip_ratio/high_mean", "clip_ratio/region_mean" ("cispo_clip_ratio" for "cispo"), each a mean over the tokens
+        of the mask, or over rows where there is one value a row (sequence level), as in TRL.
 
     Raises:
         ValueError: naming the argument that is wrong.
     """
-    _check_loss_inputs(logp, advantages, mask, ref_logp, beta, kl_estimator)
+    _check_loss_inputs(logp, advantages, mask, old_logp, ref_logp, beta, kl_estimator)
     old_logp = logp.detach() if old_logp is None else old_logp
+    logp, old_logp, ref_logp = _kept(mask, logp, old_logp, ref_logp)
     advantages = _per_token(advantages)
     ratio = importance_ratio(logp, old_logp, mask, importance_sampling_level)
     surrogate = _surrogate(loss_type, ratio, logp, old_logp, mask, advantages, epsilon, epsilon_high, delta)
@@ -309,7 +313,14 @@ def _clip_metrics(loss_type, ratio, advantages, mask, epsilon, epsilon_high):
     }
 
 
+def _kept(mask: Tensor, *tensors: Tensor | None) -> list[Tensor | None]:
+    """Zero under the mask. `aggregate` keeps garbage there out of the loss; 0 * NaN would still reach the gradient."""
+    return [None if x is None else torch.where(mask, x, 0) for x in tensors]
+
+
 def _masked_mean(values: Tensor, mask: Tensor) -> float:
+    if values.shape[1] < mask.shape[1]:
+        mask = torch.ones_like(values, dtype=torch.bool)
     return (torch.where(mask, values, 0).sum() / mask.sum().clamp(min=1)).item()
 
 
@@ -334,7 +345,7 @@ def _check_max_length(max_completion_length):
         )
 
 
-def _check_loss_inputs(logp, advantages, mask, ref_logp, beta, kl_estimator):
+def _check_loss_inputs(logp, advantages, mask, old_logp, ref_logp, beta, kl_estimator):
     if mask.shape != logp.shape or mask.dtype != torch.bool:
         raise ValueError(
             f"mask is {mask.dtype} {tuple(mask.shape)}; it has to be bool, of logp's shape {tuple(logp.shape)}"
@@ -343,6 +354,9 @@ def _check_loss_inputs(logp, advantages, mask, ref_logp, beta, kl_estimator):
         raise ValueError(
             f"advantages has shape {tuple(advantages.shape)}; allowed are (B,) and (B, T) for logp {tuple(logp.shape)}"
         )
+    for name, other in (("old_logp", old_logp), ("ref_logp", ref_logp)):
+        if other is not None and other.shape != logp.shape:
+            raise ValueError(f"{name} has shape {tuple(other.shape)}; it has to be logp's, {tuple(logp.shape)}")
     if not beta >= 0:
         raise ValueError(f"beta is {beta}; it has to be at least 0")
     if kl_estimator not in ESTIMATORS:
