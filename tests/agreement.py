@@ -1,0 +1,42 @@
+"""Hold a function against its oracle: same value, and same gradient with respect to every input that carries one."""
+
+import torch
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+
+# Deadlines measure the machine, not the code. `derandomize` gives everyone the same examples.
+few = settings(max_examples=25, deadline=None, derandomize=True, phases=[Phase.generate, Phase.shrink])
+many = settings(few, max_examples=60)
+seeds = st.integers(0, 2**20)
+
+
+def draw(*shape, seed, scale=1.0):
+    return scale * torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def ragged_mask(B, T, seed):
+    """Each row keeps a prefix of random length; empty and full rows both occur."""
+    lengths = torch.randint(0, T + 1, (B, 1), generator=torch.Generator().manual_seed(seed))
+    return torch.arange(T) < lengths
+
+
+def value_and_gradients(function, inputs, cotangent_seed=0):
+    leaves = [x.detach().clone().requires_grad_() for x in inputs]
+    value = function(*leaves)
+    if not value.requires_grad:  # such as a ratio of which the mask has left nothing
+        return value, [torch.zeros_like(x) for x in leaves]
+    cotangent = draw(*value.shape, seed=cotangent_seed).to(value.dtype)
+    gradients = torch.autograd.grad((value * cotangent).sum(), leaves, allow_unused=True)
+    return value.detach(), [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, gradients, strict=True)]
+
+
+def assert_agree(ours, oracle, *inputs, tolerance=1e-12):
+    (value, gradients), (want, want_gradients) = (value_and_gradients(f, inputs) for f in (ours, oracle))
+    assert value.shape == want.shape
+    assert_near(value, want, tolerance)
+    for gradient, want_gradient in zip(gradients, want_gradients, strict=True):
+        assert_near(gradient, want_gradient, tolerance)
+
+
+def assert_near(value, want, tolerance=1e-12):
+    torch.testing.assert_close(value, want, rtol=tolerance, atol=tolerance, check_dtype=False)

@@ -1,0 +1,121 @@
+"""KL estimators and the exact KL: against literal loops, and what must hold of any of them."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_lab.kl import ESTIMATORS, kl_estimate, kl_exact, kl_in_reward
+from tests import oracles
+from tests.agreement import assert_agree, assert_near, draw, few, many, ragged_mask, seeds
+
+shapes = st.tuples(st.integers(1, 3), st.integers(1, 4))
+
+
+@many
+@given(shapes, seeds, st.sampled_from(ESTIMATORS), st.sampled_from([0.0, 0.01, 1.0, 5.0]))
+def test_estimators_are_the_loops(shape, seed, estimator, distance):
+    ref_logp = -draw(*shape, seed=seed).abs()
+    assert_agree(
+        lambda x: kl_estimate(x, ref_logp, estimator),
+        lambda x: oracles.kl_estimate(x, ref_logp, estimator),
+        ref_logp + draw(*shape, seed=seed + 1, scale=distance),
+    )
+
+
+def test_by_hand():
+    logp, ref_logp = torch.tensor([[math.log(0.5)]]).double(), torch.tensor([[math.log(0.25)]]).double()
+    d = math.log(0.5)
+    want = {"k1": -d, "k2": d * d / 2, "k3": 0.5 - 1 - d, "k3+": 0.5 - 1 - d}
+    gradients = {"k1": 1.0, "k2": -d, "k3": 1 - 0.5, "k3+": -d}
+    for name in ESTIMATORS:
+        leaf = logp.clone().requires_grad_()
+        value = kl_estimate(leaf, ref_logp, name)
+        value.sum().backward()
+        assert value.item() == pytest.approx(want[name], rel=1e-7)
+        assert leaf.grad.item() == pytest.approx(gradients[name], rel=1e-7)
+
+
+@few
+@given(shapes, seeds, st.sampled_from([1e-9, 1e-3, 1.0, 20.0]))
+def test_only_k1_can_be_negative(shape, seed, distance):
+    logp = -draw(*shape, seed=seed).abs()
+    ref_logp = logp + draw(*shape, seed=seed + 1, scale=distance)
+    for name in ("k2", "k3", "k3+"):
+        assert (kl_estimate(logp, ref_logp, name) >= 0).all()
+        assert (kl_estimate(logp.float(), ref_logp.float(), name) >= 0).all()
+    assert_near(kl_estimate(logp, ref_logp, "k3+"), kl_estimate(logp, ref_logp, "k3"))
+    assert_near(kl_estimate(logp, ref_logp, "k1"), -kl_estimate(ref_logp, logp, "k1"))
+    for name in ESTIMATORS:
+        assert (kl_estimate(logp, logp.clone(), name) == 0).all()
+
+
+def test_k3_keeps_its_digits_when_the_policies_are_close():
+    d = torch.tensor([[1e-4]])  # float32: exp(d) - d - 1 would round to nothing
+    assert kl_estimate(-d, torch.zeros(1, 1), "k3").item() == pytest.approx(5e-9, rel=0.05)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_the_reference_gets_no_gradient(estimator):
+    logp, ref_logp = draw(2, 3, seed=0).requires_grad_(), draw(2, 3, seed=1).requires_grad_()
+    kl_estimate(logp, ref_logp, estimator).sum().backward()
+    assert ref_logp.grad is None and logp.grad.abs().sum() > 0
+
+
+@many
+@given(st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(2, 5)), seeds, st.sampled_from([0.0, 1.0, 10.0]))
+def test_exact_kl_is_the_loops(shape, seed, scale):
+    assert_agree(
+        kl_exact, oracles.kl_exact, draw(*shape, seed=seed, scale=scale), draw(*shape, seed=seed + 1, scale=scale)
+    )
+
+
+def test_exact_kl_by_hand():
+    logits = torch.tensor([[[math.log(0.5), math.log(0.25), math.log(0.25)]]]).double()
+    ref_logits = torch.tensor([[[math.log(0.25), math.log(0.5), math.log(0.25)]]]).double()
+    assert kl_exact(logits, ref_logits).item() == pytest.approx(0.25 * math.log(2), rel=1e-6)
+
+
+@few
+@given(st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(2, 5)), seeds)
+def test_exact_kl_is_never_negative_and_zero_for_itself(shape, seed):
+    logits, ref_logits = draw(*shape, seed=seed, scale=4.0), draw(*shape, seed=seed + 1, scale=4.0)
+    assert (kl_exact(logits, ref_logits) >= -1e-15).all()
+    assert (kl_exact(logits, logits) == 0).all()
+    assert_near(kl_exact(logits + 3, ref_logits - 5), kl_exact(logits, ref_logits), 1e-11)
+
+
+def test_exact_kl_of_extreme_logits():
+    logits = torch.tensor([[[1e4, -1e4, 0.0], [-1e4, 1e4, 1e4]]], dtype=torch.float64)
+    ref_logits = torch.tensor([[[1e4, 0.0, -1e4], [1e4, 1e4, -1e4]]], dtype=torch.float64)
+    assert_agree(kl_exact, oracles.kl_exact, logits, ref_logits, tolerance=1e-9)
+    # The first two agree about the only word that counts; the second pair shares one of two words, the other is lost.
+    assert kl_exact(logits, ref_logits)[0].tolist() == pytest.approx([0.0, 1e4])
+
+
+@many
+@given(st.tuples(st.integers(1, 3), st.integers(1, 4)), seeds, st.sampled_from([0.0, 0.1, 2.0]))
+def test_kl_in_the_reward_is_the_loop(shape, seed, beta):
+    rewards, logp, ref_logp = draw(shape[0], seed=seed), draw(*shape, seed=seed + 1), draw(*shape, seed=seed + 2)
+    mask = ragged_mask(*shape, seed)
+    want = oracles.kl_in_reward(rewards, logp, ref_logp, mask, beta)
+    assert_near(kl_in_reward(rewards, logp, ref_logp, mask, beta), want)
+    garbage = [torch.where(mask, x, torch.nan) for x in (logp, ref_logp)]
+    assert_near(kl_in_reward(rewards, *garbage, mask, beta), want)
+
+
+def test_kl_in_the_reward_is_a_constant_to_the_gradient():
+    logp = draw(2, 3, seed=0).requires_grad_()
+    penalised = kl_in_reward(torch.zeros(2).double(), logp, draw(2, 3, seed=1), torch.ones(2, 3, dtype=torch.bool), 0.1)
+    assert not penalised.requires_grad
+
+
+def test_bad_input():
+    x = torch.zeros(1, 2)
+    for name in ("k4", "K3", "", None):
+        with pytest.raises((ValueError, TypeError), match="estimator"):
+            kl_estimate(x, x, name)
+    with pytest.raises(ValueError, match="beta"):
+        kl_in_reward(torch.zeros(1), x, x, torch.ones(1, 2, dtype=torch.bool), -0.1)

@@ -1,0 +1,250 @@
+"""Log-probabilities, entropy, completion mask, and the chunked head: against literal loops, values and gradients."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from grpo_lab.logprobs import (
+    chunked_logprobs_and_entropy,
+    chunked_token_logprobs,
+    completion_mask,
+    token_entropy,
+    token_logprobs,
+)
+from tests import oracles
+from tests.agreement import assert_agree, assert_near, draw, few, many, seeds
+
+shapes = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(2, 5))
+temperatures = st.sampled_from([0.3, 1.0, 2.5])
+
+
+def tokens(B, T, V, seed):
+    return torch.randint(0, V, (B, T), generator=torch.Generator().manual_seed(seed))
+
+
+@many
+@given(shapes, seeds, temperatures, st.sampled_from([0.0, 1.0, 30.0]))
+def test_token_logprobs_are_the_loops(shape, seed, temperature, scale):
+    ids = tokens(*shape, seed)
+    assert_agree(
+        lambda x: token_logprobs(x, ids, temperature),
+        lambda x: oracles.token_logprobs(x, ids, temperature),
+        draw(*shape, seed=seed, scale=scale),
+    )
+
+
+@many
+@given(shapes, seeds, temperatures, st.sampled_from([0.0, 1.0, 30.0]))
+def test_token_entropy_is_the_loops(shape, seed, temperature, scale):
+    assert_agree(
+        lambda x: token_entropy(x, temperature),
+        lambda x: oracles.token_entropy(x, temperature),
+        draw(*shape, seed=seed, scale=scale),
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_extreme_logits(dtype):
+    logits = torch.tensor([[[1e4, -1e4, 0.0], [-1e4, -1e4, -1e4], [1e4, 1e4, -1e4]]], dtype=dtype)
+    ids = torch.tensor([[1, 0, 0]])
+    tolerance = 1e-9 if dtype is torch.float64 else 1e-3
+    assert_agree(
+        lambda x: token_logprobs(x, ids), lambda x: oracles.token_logprobs(x, ids), logits, tolerance=tolerance
+    )
+    assert_agree(token_entropy, oracles.token_entropy, logits, tolerance=tolerance)
+    want = torch.tensor([[-2e4, -math.log(3), -math.log(2)]], dtype=dtype)
+    torch.testing.assert_close(token_logprobs(logits, ids), want, rtol=1e-7, atol=tolerance)
+
+
+def test_a_uniform_policy_by_hand():
+    logits = torch.full((1, 2, 4), 7.0, dtype=torch.float64)
+    assert_near(token_logprobs(logits, torch.tensor([[0, 3]])), torch.full((1, 2), -math.log(4), dtype=torch.float64))
+    assert_near(token_entropy(logits), torch.full((1, 2), math.log(4), dtype=torch.float64))
+
+
+@few
+@given(shapes, seeds)
+def test_ranges_and_invariances(shape, seed):
+    logits, ids = draw(*shape, seed=seed, scale=3.0), tokens(*shape, seed)
+    logp, entropy = token_logprobs(logits, ids), token_entropy(logits)
+    assert (logp <= 0).all() and (entropy >= 0).all() and (entropy <= math.log(shape[2]) + 1e-12).all()
+    shift = draw(*shape[:2], 1, seed=seed + 1, scale=5.0)
+    assert_near(token_logprobs(logits + shift, ids), logp)
+    every_token = [token_logprobs(logits, torch.full_like(ids, v)).exp() for v in range(shape[2])]
+    assert_near(sum(every_token), torch.ones(shape[:2], dtype=torch.float64))
+
+
+def test_half_precision_is_lifted_before_the_softmax():
+    logits = draw(2, 3, 50, seed=0, scale=5.0).bfloat16()
+    ids = tokens(2, 3, 50, 0)
+    for ours, lifted in [
+        (token_logprobs(logits, ids), token_logprobs(logits.float(), ids)),
+        (token_entropy(logits), token_entropy(logits.float())),
+    ]:
+        assert ours.dtype is torch.float32
+        assert torch.equal(ours, lifted)
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, math.nan])
+def test_bad_temperature(temperature):
+    logits, ids = torch.zeros(1, 1, 2), torch.zeros(1, 1, dtype=torch.long)
+    hidden, weight = torch.zeros(1, 1, 3), torch.zeros(2, 3)
+    for call in (
+        lambda: token_logprobs(logits, ids, temperature),
+        lambda: token_entropy(logits, temperature),
+        lambda: chunked_token_logprobs(hidden, weight, ids, temperature),
+    ):
+        with pytest.raises(ValueError, match="temperature"):
+            call()
+
+
+@pytest.mark.parametrize("token", [-100, -1, 4])
+def test_a_token_outside_the_vocabulary_is_an_error(token):
+    ids = torch.tensor([[0, token]])
+    with pytest.raises((RuntimeError, IndexError, ValueError)):
+        token_logprobs(torch.zeros(1, 2, 4), ids)
+    with pytest.raises((RuntimeError, IndexError, ValueError)):
+        chunked_token_logprobs(torch.zeros(1, 2, 3), torch.zeros(4, 3), ids)
+
+
+# --- the completion mask --------------------------------------------------------------------------------------------
+
+
+@many
+@given(st.lists(st.lists(st.integers(0, 2), min_size=5, max_size=5), min_size=1, max_size=4), st.integers(0, 3))
+def test_completion_mask_is_the_loop(rows, eos):
+    ids = torch.tensor(rows)
+    mask = completion_mask(ids, eos)
+    assert mask.dtype is torch.bool
+    assert torch.equal(mask, oracles.completion_mask(ids, eos))
+
+
+def test_completion_mask_by_hand():
+    eos = pad = 9
+    ids = torch.tensor(
+        [
+            [1, 2, eos, pad, pad],  # the first end token counts, padding that looks like it does not
+            [eos, pad, pad, pad, pad],  # an answer that is nothing but its end
+            [1, 2, 3, 4, 5],  # cut off: every token counts
+            [1, eos, 3, eos, 5],  # what follows the first end never counts
+        ]
+    )
+    assert completion_mask(ids, eos).sum(1).tolist() == [3, 1, 5, 2]
+    assert completion_mask(ids, [9, 2]).sum(1).tolist() == [2, 1, 2, 2]
+    assert completion_mask(ids[:, :0], eos).shape == (4, 0)
+
+
+# --- the chunked head -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("chunk_size", [1, 2, 4, 7, 14, 15, 20, 1000])
+def test_chunked_equals_plain(chunk_size, temperature):
+    B, T, V, D = 3, 5, 11, 4
+    ids, hidden, weight = tokens(B, T, V, 0), draw(B, T, D, seed=1), draw(V, D, seed=2)
+    assert_agree(
+        lambda h, w: chunked_token_logprobs(h, w, ids, temperature, chunk_size),
+        lambda h, w: token_logprobs(h @ w.T, ids, temperature),
+        hidden,
+        weight,
+    )
+    assert_agree(
+        lambda h, w: torch.stack(chunked_logprobs_and_entropy(h, w, ids, temperature, chunk_size)),
+        lambda h, w: torch.stack([token_logprobs(h @ w.T, ids, temperature), token_entropy(h @ w.T, temperature)]),
+        hidden,
+        weight,
+    )
+
+
+@few
+@given(shapes, seeds, temperatures, st.integers(1, 13))
+def test_chunked_is_the_loops(shape, seed, temperature, chunk_size):
+    B, T, V = shape
+    ids = tokens(B, T, V, seed)
+    assert_agree(
+        lambda h, w: chunked_token_logprobs(h, w, ids, temperature, chunk_size),
+        lambda h, w: oracles.token_logprobs(oracles.head_logits(h, w), ids, temperature),
+        draw(B, T, 3, seed=seed),
+        draw(V, 3, seed=seed + 1),
+    )
+
+
+@pytest.mark.parametrize("frozen", ["hidden", "weight", "both"])
+def test_chunked_gives_only_the_gradients_asked_for(frozen):
+    ids, hidden, weight = tokens(2, 3, 5, 0), draw(2, 3, 4, seed=1), draw(5, 4, seed=2)
+    hidden.requires_grad_(frozen == "weight")
+    weight.requires_grad_(frozen == "hidden")
+    logp = chunked_token_logprobs(hidden, weight, ids, chunk_size=4)
+    assert logp.requires_grad == (frozen != "both")
+    if frozen != "both":
+        logp.sum().backward()
+        assert (hidden.grad is None) == (frozen == "hidden") and (weight.grad is None) == (frozen == "weight")
+
+
+def test_chunked_in_bfloat16_stays_near_the_plain_one():
+    B, T, V, D = 2, 8, 32, 16
+    ids, hidden, weight = tokens(B, T, V, 0), draw(B, T, D, seed=1).bfloat16(), draw(V, D, seed=2, scale=0.3).bfloat16()
+    assert_agree(
+        lambda h, w: chunked_token_logprobs(h, w, ids, chunk_size=5),
+        lambda h, w: token_logprobs(h @ w.T, ids),
+        hidden,
+        weight,
+        tolerance=0.05,
+    )
+    assert chunked_token_logprobs(hidden, weight, ids).dtype is torch.float32
+
+
+class LargestTensor(TorchDispatchMode):
+    """The number of elements of the largest tensor that any operation returned, forward and backward."""
+
+    def __init__(self):
+        super().__init__()
+        self.numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for x in out if isinstance(out, (tuple, list)) else [out]:
+            if isinstance(x, torch.Tensor):
+                self.numel = max(self.numel, x.numel())
+        return out
+
+
+def largest_tensor(head, B, T, V, D):
+    ids = tokens(B, T, V, 0)
+    hidden, weight = draw(B, T, D, seed=1).requires_grad_(), draw(V, D, seed=2).requires_grad_()
+    with LargestTensor() as largest:
+        head(hidden, weight, ids).sum().backward()
+    return largest.numel
+
+
+def test_chunked_never_holds_the_logits_of_the_batch():
+    V, D, chunk_size = 101, 3, 8
+    for B in (2, 8, 16):
+        flat = largest_tensor(lambda h, w, y: chunked_token_logprobs(h, w, y, chunk_size=chunk_size), B, 16, V, D)
+        assert flat == chunk_size * V, "the largest tensor is one chunk of logits, however large the batch"
+    plain = largest_tensor(lambda h, w, y: token_logprobs(h @ w.T, y), 16, 16, V, D)
+    assert plain == 16 * 16 * V, "the measure itself sees the logits of the plain head"
+
+
+def test_chunked_saves_nothing_of_the_vocabulary_per_token():
+    ids, hidden, weight = (
+        tokens(4, 8, 50, 0),
+        draw(4, 8, 3, seed=1).requires_grad_(),
+        draw(50, 3, seed=2).requires_grad_(),
+    )
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x.numel()) or x, lambda x: x):
+        chunked_token_logprobs(hidden, weight, ids, chunk_size=8)
+    assert saved and max(saved) <= max(hidden.numel(), weight.numel())
+
+
+@pytest.mark.parametrize("chunk_size", [0, -3])
+def test_bad_chunk_size(chunk_size):
+    with pytest.raises(ValueError, match="chunk_size"):
+        chunked_token_logprobs(
+            torch.zeros(1, 1, 3), torch.zeros(2, 3), torch.zeros(1, 1, dtype=torch.long), chunk_size=chunk_size
+        )
