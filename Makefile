@@ -4,6 +4,7 @@
 #   TORCH_BACKEND=cpu      take a small CPU-only torch instead of the default of your system; cu130, auto, ... likewise
 #   LAB_ARGS="--no-browser --port 9000"   more options for JupyterLab
 #   WORKERS=4              how many processes share the tests
+#   ONLY="03 05"           which notebooks `make notebooks` builds, if not all
 
 FIRST_NOTEBOOK := notebooks/00_start_here.ipynb
 SUITABLE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
@@ -17,16 +18,18 @@ STAMP := .venv/.setup-done
 # JupyterLab refuses to start for root, which is who you are in most containers and on rented machines.
 AS_ROOT := $(if $(filter 0,$(shell id -u 2>/dev/null)),--allow-root)
 
-.PHONY: help setup lab test lint mutants doctor format lock
+.PHONY: help setup lab test lint mutants notebooks doctor format lock
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make lab      set up, then open JupyterLab on the first notebook"
-	@echo "make test     set up, then run every check, every test and every notebook"
-	@echo "make setup    set up only: .venv with the exact versions of requirements.lock"
-	@echo "make doctor   say what this machine can do, and what to mend"
-	@echo "make mutants  plant known mistakes in the code, one by one: does a test notice each?"
-	@echo "make format   put the code into the project's form        make lock   renew requirements.lock"
+	@echo "make lab        set up, then open JupyterLab on the first notebook"
+	@echo "make test       set up, then run every check, every test and every notebook"
+	@echo "make setup      set up only: .venv with the exact versions of requirements.lock"
+	@echo "make doctor     say what this machine can do, and what to mend"
+	@echo "make mutants    plant known mistakes in the code, one by one: does a test notice each?"
+	@echo "make notebooks  build the notebooks from notebooks/text, executed"
+	@echo "make format     put the code into the project's form"
+	@echo "make lock       renew requirements.lock"
 
 setup: $(STAMP)
 
@@ -53,6 +56,9 @@ test: lint
 
 mutants: $(STAMP)
 	$(PY) tests/mutants.py
+
+notebooks: $(STAMP)
+	$(PY) notebooks/build.py $(ONLY)
 
 lint: $(STAMP)
 	$(PY) -m ruff check .

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import os
+import shutil
 
 # Set before torch is imported anywhere: several worker processes with a thread pool each get in each other's way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -28,12 +29,35 @@ def pytest_report_header() -> str:
     return f"grpo_lab: shapes {shapes}; torch {torch.__version__}, {torch.get_num_threads()} thread a process"
 
 
+def find_chromium() -> str | None:
+    names = ("chromium", "chromium-browser", "google-chrome", "chrome", "msedge")
+    return os.environ.get("GRPO_LAB_CHROMIUM") or next((path for name in names if (path := shutil.which(name))), None)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if torch.cuda.is_available():
-        return
+    lacking = {
+        "gpu": None if torch.cuda.is_available() else "needs an NVIDIA card",
+        "browser": None if find_chromium() else "needs Chromium on the PATH, or its path in GRPO_LAB_CHROMIUM",
+    }
     for item in items:
-        if item.get_closest_marker("gpu"):
-            item.add_marker(pytest.mark.skip(reason="needs an NVIDIA card"))
+        for marker, reason in lacking.items():
+            if reason and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    """Lines that a test wants seen at the end of every run: `record_property("summary", "41 equations mapped")`."""
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        if report.when == "call":
+            for name, line in report.user_properties:
+                if name == "summary":
+                    terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The path of a Chromium, for tests that are marked `browser`."""
+    return find_chromium()
 
 
 @pytest.fixture(autouse=True)

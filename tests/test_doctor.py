@@ -132,10 +132,9 @@ def test_what_cannot_be_measured_is_no_fault() -> None:
 
 
 def test_every_warning_comes_with_a_remedy() -> None:
-    broken = Machine(
-        python=(3, 9, 0), torch=None, missing=["einops"], transformers=None, jupyter=False, tiny_error="gone", ram_gib=1.0,
-        disk_gib=0.1, cpus=1, card=Card("GPU", 4.0),
-    )  # fmt: skip
+    no_software = {"python": (3, 9, 0), "torch": None, "transformers": None, "missing": ["einops"], "jupyter": False}
+    no_room = {"ram_gib": 1.0, "disk_gib": 0.1, "cpus": 1, "card": Card("GPU", 4.0), "tiny_error": "gone"}
+    broken = Machine(**no_software, **no_room)
     assert all(check.remedy for check in doctor.doctor(broken) if check.status != "ok")
 
 
