@@ -25,8 +25,11 @@ class View:
     def __init__(self, markdown: str, text: str):
         self.markdown, self.text = markdown, text
 
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+    def bundle(self) -> dict[str, str]:
         return {"text/markdown": self.markdown, "text/plain": self.text}
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        return self.bundle()
 
     def __repr__(self) -> str:
         return self.text

@@ -14,11 +14,11 @@ The form, in a raw docstring and in the code (one equation, one line, one tag; n
 import importlib
 import inspect
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
+from grpo_lab._display import display
 from grpo_lab._formula_shapes import shapes
 from grpo_lab._formula_source import Equation, read_equations
 from grpo_lab._formula_trace import recording
@@ -31,7 +31,7 @@ def show(*functions: Callable) -> None:
     """Display equation | line of code | shape of each function: a table in a notebook, printed text in a shell."""
     for function in functions:
         found = _some_equations(function)
-        _display(source_view(function, found, shapes(function, found)))
+        display(source_view(function, found, shapes(function, found)).bundle())
 
 
 def trace(function: Callable, *args, **kwargs) -> "Trace":
@@ -99,14 +99,6 @@ def _some_equations(function: Callable) -> list[Equation]:
     if not found:
         raise ValueError(rf"function is {function.__name__}; no line of its docstring ends in \tag{{n.m}}")
     return found
-
-
-def _display(view: View) -> None:
-    ipython = sys.modules.get("IPython")
-    if ipython is not None and ipython.get_ipython() is not None:
-        ipython.display.display(view)
-    else:
-        print(view)
 
 
 def _functions(module: ModuleType) -> Iterator[Callable]:

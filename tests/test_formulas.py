@@ -379,9 +379,10 @@ def test_show_uses_the_notebook_when_there_is_one(sample, monkeypatch, capsys):
     ipython = pytest.importorskip("IPython")
     shown = []
     monkeypatch.setattr(ipython, "get_ipython", lambda: object())
-    monkeypatch.setattr(ipython.display, "display", shown.append)
+    monkeypatch.setattr(ipython.display, "display", lambda bundle, **settings: shown.append((set(bundle), settings)))
     formulas.show(sample.centre)
-    assert [set(view._repr_mimebundle_()) for view in shown] == [{"text/markdown", "text/plain"}]
+    ((kinds, settings),) = shown
+    assert kinds == {"text/markdown", "text/plain"} and settings["raw"] is True
     assert capsys.readouterr().out == ""
 
 

@@ -1,0 +1,86 @@
+"""Tokens on colours that tell their values, such as an advantage each; and the colours of the series."""
+
+import html
+from collections.abc import Sequence
+
+import numpy as np
+
+OKABE_ITO = {
+    "blue": "#0072B2",
+    "vermillion": "#D55E00",
+    "green": "#009E73",
+    "purple": "#CC79A7",
+    "orange": "#E69F00",
+    "sky": "#56B4E9",
+    "black": "#000000",
+}
+BACKGROUND = "#FCFCFC"
+
+
+def as_array(values) -> np.ndarray:
+    """Numbers in lists, arrays or tensors (with a gradient or on a GPU, too) as a float array."""
+    return np.asarray(values.detach().double().cpu() if hasattr(values, "detach") else values, dtype=float)
+
+
+class TokenHeat:
+    """Tokens on colours that tell their values; made by `token_heat`."""
+
+    def __init__(self, markup: str, text: str):
+        self.html, self.text = markup, text
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        return {"text/html": self.html, "text/plain": self.text}
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def token_heat(tokens: Sequence[str], values, limit: float | None = None) -> TokenHeat:
+    """Write the tokens one after the other, each on the colour of its value and followed by that value.
+
+    Blue is above zero, orange below, the stronger the further away. The sign is written too: it needs no eye for
+    colour, and it stays where a web page drops the colours.
+
+    Args:
+        tokens: decoded tokens; spaces and line ends are made visible.
+        values: one number for each, such as advantages or log-probabilities.
+        limit: the absolute value that gets the full colour; None means the largest one here.
+    """
+    values = as_array(values)
+    if values.shape != (len(tokens),):
+        raise ValueError(f"values has shape {values.shape}; it needs one number for each of the {len(tokens)} tokens")
+    if not np.isfinite(values).all():
+        raise ValueError("values holds NaN or infinite numbers; they have no colour")
+    limit = float(limit or np.abs(values).max(initial=0) or 1)
+    parts = [_token(token, value, limit) for token, value in zip(tokens, values, strict=True)]
+    legend = " ".join(_patch(signed(share * limit), share) for share in (-1.0, -0.5, 0.0, 0.5, 1.0))
+    box = f"background-color:{BACKGROUND};color:#000000;padding:8px 12px;border:1px solid #CCCCCC;line-height:2.1"
+    markup = f'<div style="{box}">{"".join(parts)}<br>value: {legend}</div>'
+    return TokenHeat(markup, " ".join(f"{visible(t)}[{signed(v)}]" for t, v in zip(tokens, values, strict=True)))
+
+
+def _token(token: str, value: float, limit: float) -> str:
+    line_end = "<br>" if token.endswith("\n") else ""
+    return f"{_patch(visible(token), value / limit)}<sub>{signed(value)}</sub> {line_end}"
+
+
+def _patch(text: str, share: float) -> str:
+    # <code>, since formulas are never typeset in it: a token may well be a dollar sign
+    style = f"background-color:{shade(share)};color:#000000;padding:2px 3px;border-radius:3px"
+    return f'<code style="{style}">{html.escape(text)}</code>'
+
+
+def shade(share: float) -> str:
+    """From white at 0 to sky blue at 1 and orange at -1; black text stays readable on all of them."""
+    full = OKABE_ITO["sky" if share > 0 else "orange"]
+    strength = min(abs(share), 1.0)
+    parts = [round(255 + strength * (int(full[i : i + 2], 16) - 255)) for i in (1, 3, 5)]
+    return "#" + "".join(f"{part:02X}" for part in parts)
+
+
+def visible(token: str) -> str:
+    return token.replace(" ", "·").replace("\n", "⏎").replace("\t", "⇥") or "∅"
+
+
+def signed(value: float) -> str:
+    return f"{value:+.2f}" if round(value, 2) else "0"
