@@ -2,7 +2,7 @@
 
 A bf16 number keeps 8 significant bits. At a learning rate of 1e-6 most Adam updates are smaller than half the
 distance to the next such number and are rounded away. So the optimizer moves float32 master weights and copies them
-to the model afterwards. For float32 weights the masters *are* the weights.
+to the model afterwards. For float32 and float64 weights the masters *are* the weights.
 """
 
 import math
@@ -11,15 +11,17 @@ import torch
 
 from grpo_lab.config import GRPOConfig
 
+_WIDE = (torch.float32, torch.float64)
+
 
 class MasterAdamW:
-    """torch's AdamW on float32 master copies of the model's parameters."""
+    """torch's AdamW on float32 master copies of the model's parameters: `gather_gradients`, then `step`."""
 
     def __init__(self, parameters, lr: float, betas: tuple[float, float] = (0.9, 0.999), weight_decay: float = 0.0):
         self.parameters = [p for p in parameters if p.requires_grad]
         if not self.parameters:
             raise ValueError("parameters holds none that requires a gradient")
-        self.masters = [p if p.dtype == torch.float32 else p.detach().float().clone() for p in self.parameters]
+        self.masters = [p if p.dtype in _WIDE else p.detach().float().clone() for p in self.parameters]
         for master in self.masters:
             master.requires_grad_(True)
         self.adamw = torch.optim.AdamW(self.masters, lr=lr, betas=betas, weight_decay=weight_decay)
@@ -29,20 +31,26 @@ class MasterAdamW:
             group["lr"] = lr
 
     @torch.no_grad()
-    def step(self) -> None:
-        """A parameter without gradient counts as one whose gradient is zero: its moments go on decaying."""
+    def gather_gradients(self, loss_scale: float = 1.0) -> None:
+        """Move the gradients to the masters and undo the loss scale there: in fp16 itself, small ones would vanish.
+
+        A parameter without gradient counts as one whose gradient is zero: its moments go on decaying.
+        """
         for parameter, master in zip(self.parameters, self.masters, strict=True):
             gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            master.grad = gradient.to(master.dtype)
+            parameter.grad = None
+            master.grad = gradient.to(master.dtype).div_(loss_scale)
+
+    @torch.no_grad()
+    def step(self) -> None:
         self.adamw.step()
         for parameter, master in zip(self.parameters, self.masters, strict=True):
             if master is not parameter:
                 parameter.copy_(master)
-                master.grad = None
 
     def zero_grad(self) -> None:
-        for parameter in self.parameters:
-            parameter.grad = None
+        for tensor in (*self.parameters, *self.masters):
+            tensor.grad = None
 
     def state_tensors(self) -> dict[str, torch.Tensor]:
         """The whole state as flat named tensors, ready for safetensors."""
@@ -66,7 +74,8 @@ class MasterAdamW:
             if name == "master":
                 self.masters[int(index)].copy_(value)
             else:
-                state.setdefault(int(index), {})[name] = value
+                # Cloned, because a tensor read from safetensors may be the open file itself.
+                state.setdefault(int(index), {})[name] = value.clone()
         self.adamw.load_state_dict({"state": state, "param_groups": self.adamw.state_dict()["param_groups"]})
 
 
@@ -85,48 +94,38 @@ class GuardedOptimizer:
     """The optimizer of a run: scales the loss for fp16, clips the gradient, and steps only if everything is finite.
 
     An update with a loss or gradient that is not finite is skipped and counted. `max_nonfinite_steps` of them in a
-    row stop the run: something is wrong that skipping won't mend.
+    row stop the run: something is wrong that skipping won't mend. In fp16 a gradient may overflow for no other reason
+    than a large loss scale; such an update halves the scale, and does not bring the end nearer.
     """
 
     def __init__(self, model, config: GRPOConfig):
         betas = (config.adam_beta1, config.adam_beta2)
         self.optimizer = MasterAdamW(model.parameters(), config.learning_rate, betas, config.weight_decay)
-        scaled = config.fp16 or model.dtype == torch.float16
-        self.scaler = torch.amp.GradScaler(model.device.type, init_scale=2.0**12, enabled=scaled)
+        self.loss_scale = 2.0**12 if config.fp16 or model.dtype == torch.float16 else 1.0
         self.max_grad_norm, self.patience = config.max_grad_norm, config.max_nonfinite_steps
         self.nonfinite_total, self.nonfinite_in_a_row = 0, 0
 
     def backward(self, loss: torch.Tensor) -> None:
-        self.scaler.scale(loss).backward()
+        (loss * self.loss_scale).backward()
 
     def step(self, lr: float, loss: float) -> float:
         """Make one update from the gradient gathered since the last; returns the gradient's norm before clipping."""
         self.optimizer.set_lr(lr)
-        parameters = self.optimizer.parameters
-        self._unscale(parameters)
-        norm = torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm).item()
+        self.optimizer.gather_gradients(self.loss_scale)
+        norm = torch.nn.utils.clip_grad_norm_(self.optimizer.masters, self.max_grad_norm).item()
         if math.isfinite(norm) and math.isfinite(loss):
             self.optimizer.step()
             self.nonfinite_in_a_row = 0
         else:
             self._skip(loss, norm)
-        self._adapt_scale(finite=math.isfinite(norm))
         self.optimizer.zero_grad()
         return norm
 
-    def _unscale(self, parameters) -> None:
-        if self.scaler.is_enabled():
-            for parameter in parameters:
-                if parameter.grad is not None:
-                    parameter.grad.div_(self.scaler.get_scale())
-
-    def _adapt_scale(self, finite: bool) -> None:
-        """Halve the loss scale after an overflow; keep it otherwise."""
-        if self.scaler.is_enabled() and not finite:
-            self.scaler.update(new_scale=max(self.scaler.get_scale() / 2, 1.0))
-
     def _skip(self, loss: float, norm: float) -> None:
         self.nonfinite_total += 1
+        if math.isfinite(loss) and self.loss_scale > 1:
+            self.loss_scale /= 2
+            return
         self.nonfinite_in_a_row += 1
         if self.nonfinite_in_a_row >= self.patience:
             raise RuntimeError(
