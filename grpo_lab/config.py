@@ -1,5 +1,7 @@
 """Everything a run's outcome depends on, in one dataclass. Names are TRL's, so that a configuration carries over."""
 
+import types
+import typing
 from dataclasses import asdict, dataclass, fields
 
 from grpo_lab.kl import ESTIMATORS
@@ -69,6 +71,11 @@ class GRPOConfig:
     max_nonfinite_steps: int = 3  # updates in a row that may be skipped for a loss or gradient that is not finite
 
     def __post_init__(self):
+        self._check_types()
+        if self.gradient_accumulation_steps < 1:
+            raise ValueError(
+                f"gradient_accumulation_steps is {self.gradient_accumulation_steps}; it has to be at least 1"
+            )
         if self.per_device_train_batch_size is None:
             self.per_device_train_batch_size = self.generation_batch_size // self.gradient_accumulation_steps
         self._check_choices()
@@ -114,6 +121,15 @@ class GRPOConfig:
             raise ValueError(f"unknown settings {unknown}; allowed are {sorted(known)}")
         return cls(**values)
 
+    def _check_types(self):
+        for field in fields(self):
+            value, kinds = getattr(self, field.name), options(field.type)
+            accepted = [typing.get_origin(kind) or kind for kind in kinds]
+            accepted += [int] if float in accepted else []
+            if not isinstance(value, tuple(accepted)) or (isinstance(value, bool) and bool not in accepted):
+                names = " or ".join("None" if kind is types.NoneType else kind.__name__ for kind in kinds)
+                raise TypeError(f"{field.name} is {value!r}; allowed is {names}")
+
     def _check_choices(self):
         for name, allowed in {
             "report_to": ("none", "tensorboard"),
@@ -128,10 +144,13 @@ class GRPOConfig:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; allowed are {', '.join(map(repr, allowed))}")
         if self.bf16 and self.fp16:
             raise ValueError("bf16 and fp16 are both True; choose one")
+        if self.output_dir is None and (self.resume_from_checkpoint or self.report_to == "tensorboard"):
+            name = "resume_from_checkpoint" if self.resume_from_checkpoint else "report_to"
+            raise ValueError(f"output_dir is None; {name} = {getattr(self, name)!r} needs a folder")
 
     def _check_numbers(self):
         at_least = {"max_steps": 0, "save_steps": 0, "top_k": 0, "beta": 0, "warmup_steps": 0, "weight_decay": 0}
-        at_least |= {"num_iterations": 1, "gradient_accumulation_steps": 1, "max_nonfinite_steps": 1}
+        at_least |= {"num_iterations": 1, "max_nonfinite_steps": 1}
         at_least |= {"max_completion_length": 1, "per_device_train_batch_size": 1, "learning_rate": 0}
         for name, bound in at_least.items():
             if not getattr(self, name) >= bound:
@@ -139,6 +158,8 @@ class GRPOConfig:
         for name in ("temperature", "max_grad_norm", "repetition_penalty"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it has to be greater than 0")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p is {self.top_p}; it has to be greater than 0 and at most 1, which switches it off")
         if self.ref_model_sync_steps is not None and self.ref_model_sync_steps < 1:
             raise ValueError(f"ref_model_sync_steps is {self.ref_model_sync_steps}; allowed are None and 1 or more")
 
@@ -155,3 +176,8 @@ class GRPOConfig:
                 f"per_device_train_batch_size * gradient_accumulation_steps is {self.update_batch_size}; "
                 f"it has to divide generation_batch_size = {self.generation_batch_size}"
             )
+
+
+def options(annotation) -> tuple[type, ...]:
+    """The types that an annotation such as `int | None` allows."""
+    return typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)

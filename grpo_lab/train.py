@@ -5,7 +5,7 @@ import types
 import typing
 from dataclasses import MISSING, fields
 
-from grpo_lab.config import GRPOConfig
+from grpo_lab.config import GRPOConfig, options
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.tasks import addition_problems, has_thinking
 from grpo_lab.trainer import train
@@ -26,9 +26,13 @@ REWARD_WEIGHTS = [1.0, 0.0]
 def main(arguments: list[str] | None = None) -> None:
     from grpo_lab.models import load_policy
 
-    args = vars(_parser().parse_args(arguments))
+    parser = _parser()
+    args = vars(parser.parse_args(arguments))
     name = args.pop("model")
-    config = GRPOConfig(**({"reward_weights": REWARD_WEIGHTS} | args))
+    try:
+        config = GRPOConfig(**({"reward_weights": REWARD_WEIGHTS} | args))
+    except ValueError as error:
+        parser.error(str(error))
     model, tokenizer = load_policy(name)
     rows = addition_problems("train", TRAINING_PROBLEMS, config.seed)
     history = train(model, tokenizer, rows, REWARDS, config)
@@ -44,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m grpo_lab.train",
         description="Train with GRPO on sums; the reward is 1 for a right answer, 0 for a wrong one.",
         argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
     )
     parser.add_argument("--model", default="tiny", help='"tiny", "auto", a folder or a hub id (default tiny)')
     parser.add_argument(
@@ -58,15 +63,21 @@ def _parser() -> argparse.ArgumentParser:
 
 def _argument_type(annotation) -> dict:
     """How argparse reads a setting: bool as true/false, list[float] as numbers, "none" where None is allowed."""
-    options = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
-    kind = next(option for option in options if option is not types.NoneType)
+    allowed = options(annotation)
+    kind = next(option for option in allowed if option is not types.NoneType)
     if typing.get_origin(kind) is list:
         return {"type": typing.get_args(kind)[0], "nargs": "+"}
     if kind is bool:
         return {"type": _boolean}
-    if types.NoneType in options:
-        return {"type": lambda text: None if text.lower() == "none" else kind(text)}
-    return {"type": kind}
+    return {"type": _or_none(kind) if types.NoneType in allowed else kind}
+
+
+def _or_none(kind: type):
+    def read(text: str):
+        return None if text.lower() == "none" else kind(text)
+
+    read.__name__ = f"{kind.__name__} or none"  # argparse puts it into its message
+    return read
 
 
 def _boolean(text: str) -> bool:
