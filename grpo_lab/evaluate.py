@@ -5,19 +5,20 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 
 from grpo_lab.rewards import accuracy_reward, format_reward
 from grpo_lab.rollout import sample_completions
+from grpo_lab.run import Rows
 from grpo_lab.tasks import addition_problems, has_thinking
 
 
 def evaluate(
     model,
     tokenizer,
-    rows: Sequence[dict],
+    rows: Rows,
     *,
     num_generations: int = 4,
     max_completion_length: int = 64,
@@ -39,14 +40,16 @@ def evaluate(
         estimate for k = 1, 2, 4, ... up to num_generations; mean_length in tokens; format_rate: share in think/answer
         form; think_rate: share with reasoning between think tags; n and num_generations.
     """
-    if not rows:
+    if len(rows) == 0:
         raise ValueError("rows is empty; at least one problem is needed")
+    if num_generations < 1:
+        raise ValueError(f"num_generations is {num_generations}; it has to be at least 1")
     right, thinks, forms, lengths = [], [], [], []
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         per_batch = max(1, batch_size // num_generations)
         for start in range(0, len(rows), per_batch):
-            part = rows[start : start + per_batch]
+            part = [rows[index] for index in range(start, min(start + per_batch, len(rows)))]
             prompts = [row["prompt"] for row in part]
             rollout = sample_completions(
                 model, tokenizer, prompts, num_generations, max_completion_length, temperature=temperature

@@ -1,6 +1,6 @@
 """What one rollout leaves behind for the updates: the record, and the log-probabilities of its rows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,13 +10,15 @@ from grpo_lab.advantages import best_of_group, group_advantages, rloo_advantages
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rollout import Rollout, score_logprobs
 
+EPS = 1e-4  # keeps the division by the standard deviation finite; TRL's
+
 
 @dataclass
 class Experience:
     """B rows, T tokens. Row b answers prompt b // G of the rollout."""
 
     rollout: Rollout
-    rewards: Float[Tensor, " B"]
+    rewards: Float[Tensor, " B"]  # NaN where no reward function applied
     advantages: Float[Tensor, " B"]
     mask: Bool[Tensor, "B T"]  # tokens that enter the loss
     active: Bool[Tensor, " B"]  # rows that carry gradient
@@ -37,15 +39,36 @@ def make_experience(rollout: Rollout, rewards: Float[Tensor, " B"], config: GRPO
 
 
 def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Float[Tensor, " B"]:
-    """Apply the configured comparison; the completions of a prompt stand together."""
+    """Apply the configured comparison; the completions of a prompt stand together.
+
+    A completion to which no reward applies (NaN) is left out of the comparison, and its own advantage is zero.
+    """
     by_group = rewards.view(-1, config.num_generations)
+    if not rewards.isnan().any():
+        return _compare(by_group, config).flatten()
+    if config.advantage == "group" and config.scale_rewards == "batch":
+        centred = _compare_scored(by_group, replace(config, scale_rewards="none"))
+        return centred.flatten() / (rewards[~rewards.isnan()].std() + EPS)
+    return _compare_scored(by_group, config).flatten()
+
+
+def _compare(by_group: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:
     if config.advantage == "rloo":
-        return rloo_advantages(by_group).flatten()
+        return rloo_advantages(by_group)
     if config.advantage == "best_of_group":
-        return best_of_group(by_group).flatten()
+        return best_of_group(by_group)
     if config.advantage == "none":
-        return rewards
-    return group_advantages(by_group, scale=config.scale_rewards).flatten()
+        return by_group
+    return group_advantages(by_group, scale=config.scale_rewards, eps=EPS)
+
+
+def _compare_scored(by_group: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:
+    advantages = torch.zeros_like(by_group)
+    for group, answer in zip(by_group, advantages, strict=True):
+        scored = ~group.isnan()
+        if scored.sum() > 1 or (scored.any() and config.advantage == "none"):
+            answer[scored] = _compare(group[scored][None], config)[0]
+    return advantages
 
 
 def score_rows(
@@ -57,28 +80,28 @@ def score_rows(
     """
     rollout, home = experience.rollout, experience.mask.device
     where = experience.active[rows].nonzero()[:, 0]
-    logp = torch.zeros(experience.mask[rows].shape, device=home)
+    shape = experience.mask[rows].shape
     if len(where) == 0:
-        return logp, logp.clone()
+        return torch.zeros(shape, device=home), torch.zeros(shape, device=home)
     chosen = rows[where]
     length = int(rollout.mask[chosen].sum(-1).max())
-    scored = score_logprobs(
-        model,
-        *(
-            tensor.to(model.device)
-            for tensor in (
-                rollout.prompt_ids,
-                rollout.prompt_mask,
-                rollout.completion_ids[chosen, :length],
-                rollout.mask[chosen, :length],
-                chosen // rollout.num_generations,
-            )
-        ),
-        temperature=config.temperature,
-        share_prompts=not config.gradient_checkpointing,
+    inputs = (
+        rollout.prompt_ids,
+        rollout.prompt_mask,
+        rollout.completion_ids[chosen, :length],
+        rollout.mask[chosen, :length],
+        chosen // rollout.num_generations,
     )
+    with autocast(model, config):
+        scored = score_logprobs(
+            model,
+            *(tensor.to(model.device) for tensor in inputs),
+            temperature=config.temperature,
+            share_prompts=not config.gradient_checkpointing,
+        )
     place = (where[:, None], torch.arange(length, device=home))
-    return tuple(torch.zeros_like(logp).index_put(place, values.to(home, logp.dtype)) for values in scored)
+    logp, entropy = (values.to(home) for values in scored)
+    return logp.new_zeros(shape).index_put(place, logp), entropy.new_zeros(shape).index_put(place, entropy)
 
 
 @torch.no_grad()
@@ -87,3 +110,9 @@ def score_all(model, experience: Experience, config: GRPOConfig) -> Float[Tensor
     rows = torch.arange(len(experience), device=experience.mask.device)
     parts = rows.split(config.per_device_train_batch_size)
     return torch.cat([score_rows(model, experience, part, config)[0] for part in parts])
+
+
+def autocast(model, config: GRPOConfig):
+    """Half-precision arithmetic on float32 weights, if the configuration asks for it."""
+    dtype = torch.float16 if config.fp16 else torch.bfloat16
+    return torch.autocast(model.device.type, dtype=dtype, enabled=config.bf16 or config.fp16)

@@ -7,19 +7,19 @@ the run's seed and the step, which is why a resumed run continues bit for bit on
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.experience import Experience, make_experience, score_all, score_rows
+from grpo_lab.experience import Experience, autocast, make_experience, score_all, score_rows
 from grpo_lab.objective import aggregate, policy_loss
 from grpo_lab.optim import GuardedOptimizer
 from grpo_lab.rewards import score_completions
 from grpo_lab.rollout import Rollout, sample_completions
-from grpo_lab.run import Run
+from grpo_lab.run import Rows, Run
 
 __all__ = ["GRPOConfig", "accumulate_gradient", "collect", "train", "update"]
 
@@ -27,7 +27,7 @@ __all__ = ["GRPOConfig", "accumulate_gradient", "collect", "train", "update"]
 def train(
     model,
     tokenizer,
-    dataset: Sequence[dict],
+    dataset: Rows,
     reward_funcs: Callable | list[Callable],
     config: GRPOConfig,
     callback: Callable[[int, dict], None] | None = None,
@@ -36,7 +36,8 @@ def train(
 
     Args:
         model, tokenizer: as `load_policy` returns them; all parameters that require a gradient are trained.
-        dataset: rows with a "prompt" (string or message list); their other columns go to the reward functions.
+        dataset: rows with a "prompt" (string or message list), as a list of dicts or a `datasets.Dataset`; their other
+            columns go to the reward functions.
         reward_funcs: one or several, with TRL's signature.
         config: the settings.
         callback: called with the step and its metrics after every step, for example a `plots.LivePlot`.
@@ -125,8 +126,7 @@ def accumulate_gradient(
     for part in batch.split(config.per_device_train_batch_size):
         share = 1.0 if config.loss_type in ("dapo", "cispo", "vespo") else len(part) / len(batch)
         mask = experience.mask[part]
-        with autocast(model, config):
-            logp, entropy = score_rows(model, experience, part, config)
+        logp, entropy = score_rows(model, experience, part, config)
         loss, metrics = policy_loss(
             logp,
             experience.advantages[part],
@@ -148,12 +148,6 @@ def accumulate_gradient(
         worst = difference.max().item() if len(difference) else 0.0
         total["sampling/logp_difference_max"] = max(total.get("sampling/logp_difference_max", 0.0), worst)
     return total
-
-
-def autocast(model, config: GRPOConfig):
-    """Half-precision arithmetic on float32 weights, if the configuration asks for it."""
-    dtype = torch.float16 if config.fp16 else torch.bfloat16
-    return torch.autocast(model.device.type, dtype=dtype, enabled=config.bf16 or config.fp16)
 
 
 def _as_completions(rows: list[dict], texts: list[str]) -> list:
@@ -182,14 +176,20 @@ def _rollout_metrics(rollout: Rollout, seconds: float) -> dict:
 
 def _reward_metrics(experience: Experience, per_func: Tensor, names: list[str]) -> dict:
     groups = experience.rewards.view(len(experience.rollout.prompt_ids), -1)
+    highest, lowest = groups.nan_to_num(nan=-torch.inf).amax(-1), groups.nan_to_num(nan=torch.inf).amin(-1)
+    mean, std = _mean_and_std(experience.rewards)
     metrics = {
-        "reward": groups.mean().item(),
-        "reward_std": groups.std(-1).mean().item() if groups.shape[1] > 1 else 0.0,
-        "frac_reward_zero_std": (groups == groups[:, :1]).all(-1).float().mean().item(),
+        "reward": mean,
+        "reward_std": std,
+        "frac_reward_zero_std": (highest <= lowest).float().mean().item(),
         "rows_without_gradient": (~experience.active).float().mean().item(),
     }
     for name, values in zip(names, per_func.unbind(1), strict=True):
-        given = values[~values.isnan()]
-        metrics[f"rewards/{name}/mean"] = given.mean().item() if len(given) else None
-        metrics[f"rewards/{name}/std"] = given.std().item() if len(given) > 1 else 0.0
+        metrics[f"rewards/{name}/mean"], metrics[f"rewards/{name}/std"] = _mean_and_std(values)
     return metrics
+
+
+def _mean_and_std(values: Tensor) -> tuple[float | None, float]:
+    """Of the values that are not NaN; a mean of None says that there are none."""
+    given = values[~values.isnan()]
+    return given.mean().item() if len(given) else None, given.std().item() if len(given) > 1 else 0.0
