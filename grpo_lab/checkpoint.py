@@ -32,15 +32,24 @@ def read_metrics(folder: Path, keep: int) -> list[dict]:
     return [json.loads(line) for line in lines]
 
 
-def read_config(folder: Path) -> dict:
-    return json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+def read_config(folder: Path) -> dict | None:
+    """The settings of the run in the folder; None if there is none."""
+    path = folder / CONFIG
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def contents(folder: Path) -> str | None:
+    """What a new run would destroy in the folder; None if there is nothing. A run without a single step is nothing."""
+    metrics = folder / METRICS
+    if latest(folder) or (metrics.is_file() and metrics.stat().st_size):
+        return "a run"
+    return "a model" if (folder / "config.json").is_file() else None
 
 
 def save(folder: Path, step: int, model, tokenizer, optimizer_tensors: dict, state: dict, reference=None) -> None:
     """Write checkpoint-<step> under another name, then rename it: a reader never sees half of it."""
     final, unfinished = folder / f"checkpoint-{step}", folder / f"unfinished-checkpoint-{step}"
-    for leftover in (unfinished, final):
-        shutil.rmtree(leftover, ignore_errors=True)
+    shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     _save_pretrained(unfinished, model, tokenizer)
     save_file({name: t.detach().cpu().contiguous() for name, t in optimizer_tensors.items()}, unfinished / _OPTIMIZER)
@@ -49,9 +58,16 @@ def save(folder: Path, step: int, model, tokenizer, optimizer_tensors: dict, sta
             reference.save_pretrained(unfinished / _REFERENCE)
     _write(unfinished / _STATE, json.dumps(state))
     os.replace(unfinished, final)
-    for older in folder.glob("checkpoint-*"):
-        if older != final:
-            shutil.rmtree(older, ignore_errors=True)
+    tidy(folder, keep=final)
+
+
+def tidy(folder: Path, keep: Path | None) -> None:
+    """Remove the checkpoints but one, and whatever a killed run left unfinished."""
+    for path in (*folder.glob("checkpoint-*"), *folder.glob("unfinished-*")):
+        if path != keep:
+            shutil.rmtree(path, ignore_errors=True)
+    for path in folder.glob("*.unfinished"):
+        path.unlink()
 
 
 def latest(folder: Path) -> Path | None:
@@ -87,7 +103,11 @@ def _save_pretrained(folder: Path, model, tokenizer) -> None:
 
 def _load_weights(folder: Path, model) -> None:
     with _without_bars():
-        loaded = type(model).from_pretrained(folder, dtype=model.dtype, use_safetensors=True, local_files_only=True)
+        loaded = type(model).from_pretrained(folder, dtype="auto", use_safetensors=True, local_files_only=True)
+    if loaded.dtype != model.dtype:
+        raise ValueError(
+            f"model has {model.dtype} weights, the checkpoint {loaded.dtype}; load it as it was when the run began"
+        )
     model.load_state_dict(loaded.state_dict())
 
 

@@ -3,8 +3,9 @@
 import copy
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import torch
 from tqdm import tqdm
@@ -17,10 +18,19 @@ from grpo_lab.optim import GuardedOptimizer, learning_rate
 _FREE_SETTINGS = ("output_dir", "resume_from_checkpoint", "save_steps", "report_to", "disable_tqdm")
 
 
+@runtime_checkable
+class Rows(Protocol):
+    """What a list of dicts and a `datasets.Dataset` have in common."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index): ...
+
+
 class Run:
     """A context that carries one training run from its first step, or the one after its last checkpoint, to its end."""
 
-    def __init__(self, model, tokenizer, dataset: Sequence[dict], config: GRPOConfig):
+    def __init__(self, model, tokenizer, dataset: Rows, config: GRPOConfig):
         _check_dataset(dataset)
         self.model, self.tokenizer, self.dataset, self.config = model, tokenizer, dataset, config
         self.folder = None if config.output_dir is None else Path(config.output_dir)
@@ -38,11 +48,13 @@ class Run:
             self._open_folder()
 
     def __enter__(self):
+        self._board = None
+        if self.config.report_to == "tensorboard":
+            self._board = _tensorboard(self.folder, self.first_step)
         self._random = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
         self._random.__enter__()
         self._training = self.model.training
         self.model.train(self.config.gradient_checkpointing)
-        self._board = _tensorboard(self.folder) if self.config.report_to == "tensorboard" else None
         return self
 
     def __exit__(self, kind, error, trace):
@@ -99,7 +111,8 @@ class Run:
         )
         self.history.append(metrics)
         self._bar.update()
-        self._bar.set_postfix(reward=f"{metrics['reward']:.3f}", length=f"{metrics['completions/mean_length']:.1f}")
+        reward = "none" if metrics["reward"] is None else f"{metrics['reward']:.3f}"
+        self._bar.set_postfix(reward=reward, length=f"{metrics['completions/mean_length']:.1f}")
         if self._board is not None:
             for name, value in metrics.items():
                 if value is not None:
@@ -118,37 +131,35 @@ class Run:
             "num_steps_in_metrics": len(self.history),
             "nonfinite_total": self.optimizer.nonfinite_total,
             "nonfinite_in_a_row": self.optimizer.nonfinite_in_a_row,
-            "loss_scale": self.optimizer.scaler.get_scale() if self.optimizer.scaler.is_enabled() else None,
+            "loss_scale": self.optimizer.loss_scale,
         }
         tensors = self.optimizer.optimizer.state_tensors()
-        reference = self.reference if self.config.ref_model_sync_steps else None
-        checkpoint.save(self.folder, done, self.model, self.tokenizer, tensors, state, reference)
+        checkpoint.save(self.folder, done, self.model, self.tokenizer, tensors, state, self.reference)
 
     def _open_folder(self) -> None:
+        if not self.config.resume_from_checkpoint and (what := checkpoint.contents(self.folder)):
+            raise FileExistsError(
+                f"output_dir {str(self.folder)!r} holds {what} already; choose another folder, or continue a run with "
+                "resume_from_checkpoint=True"
+            )
+        if self.config.resume_from_checkpoint:
+            self._check_same_run(checkpoint.read_config(self.folder))
         found = checkpoint.latest(self.folder)
-        if not self.config.resume_from_checkpoint:
-            if found or (self.folder / checkpoint.METRICS).exists():
-                raise FileExistsError(
-                    f"output_dir {str(self.folder)!r} holds a run already; choose another folder, "
-                    "or continue that run with resume_from_checkpoint=True"
-                )
-            checkpoint.start(self.folder, self.config.to_dict())
-            return
+        checkpoint.tidy(self.folder, keep=found)
         if found is None:
-            # Killed before its first checkpoint, or never started: begin at the beginning.
+            # New, or killed before its first checkpoint: begin at the beginning.
             checkpoint.start(self.folder, self.config.to_dict())
             return
-        self._check_same_run(checkpoint.read_config(self.folder))
         state, tensors = checkpoint.load(found, self.model, self.reference)
         self.optimizer.optimizer.load_state_tensors(tensors)
-        self.optimizer.nonfinite_total = state["nonfinite_total"]
-        self.optimizer.nonfinite_in_a_row = state["nonfinite_in_a_row"]
-        if state["loss_scale"] is not None:
-            self.optimizer.scaler.update(new_scale=state["loss_scale"])
+        for name in ("nonfinite_total", "nonfinite_in_a_row", "loss_scale"):
+            setattr(self.optimizer, name, state[name])
         self.first_step = state["step"]
         self.history = checkpoint.read_metrics(self.folder, state["num_steps_in_metrics"])
 
-    def _check_same_run(self, before: dict) -> None:
+    def _check_same_run(self, before: dict | None) -> None:
+        if before is None:
+            return
         now = json.loads(json.dumps(self.config.to_dict()))
         changed = {k: (before.get(k), v) for k, v in now.items() if k not in _FREE_SETTINGS and before.get(k) != v}
         if changed:
@@ -159,16 +170,21 @@ class Run:
 
 
 def _check_dataset(dataset) -> None:
+    if not isinstance(dataset, Rows):
+        raise TypeError(f"dataset is a {type(dataset).__name__}; allowed are a list of dicts and a datasets.Dataset")
     if len(dataset) == 0:
         raise ValueError("dataset is empty; at least one row is needed")
-    columns = set(dataset[0])
+    columns = None
     for index in range(len(dataset)):
-        if "prompt" not in dataset[index]:
-            raise ValueError(f"dataset row {index} has no 'prompt'; its columns are {sorted(dataset[index])}")
-        if set(dataset[index]) != columns:
+        row = dataset[index]
+        if not isinstance(row, dict):
+            raise TypeError(f"dataset row {index} is {row!r:.60}; a dict with a 'prompt' is needed")
+        if "prompt" not in row:
+            raise ValueError(f"dataset row {index} has no 'prompt'; its columns are {sorted(row)}")
+        columns = columns or sorted(row)
+        if sorted(row) != columns:
             raise ValueError(
-                f"dataset row {index} has the columns {sorted(dataset[index])}, row 0 has {sorted(columns)}; "
-                "they have to agree"
+                f"dataset row {index} has the columns {sorted(row)}, row 0 has {columns}; they have to agree"
             )
 
 
@@ -181,11 +197,10 @@ def _silence_dropout(model) -> None:
             module.attention_dropout = 0.0
 
 
-def _tensorboard(folder: Path | None):
-    if folder is None:
-        raise ValueError("report_to is 'tensorboard' and output_dir is None; TensorBoard needs a folder to write to")
+def _tensorboard(folder: Path, first_step: int):
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise ImportError("report_to is 'tensorboard', which is not installed: pip install tensorboard") from error
-    return SummaryWriter(str(folder / "tensorboard"))
+    # What a killed run showed of steps that are now made again is struck out.
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=first_step + 1)
