@@ -57,13 +57,18 @@ def encode_prompts(tokenizer, prompts: list) -> tuple[Int[Tensor, "P L"], Bool[T
 
 def _encode(tokenizer, prompt) -> list[int]:
     if isinstance(prompt, str):
-        return tokenizer(prompt)["input_ids"]
+        if ids := tokenizer(prompt)["input_ids"]:
+            return ids
+        raise ValueError(f"prompt is {prompt!r}, which has no token; the first completion token needs one to follow")
     if not (isinstance(prompt, list) and prompt and all(isinstance(m, dict) for m in prompt)):
         raise ValueError(f"prompt is {prompt!r}; allowed are a string and a non-empty list of messages")
     return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)["input_ids"]
 
 
 def pad_token_id(tokenizer) -> int:
+    """The padding token, or the end token in its place: padding is masked by position, so nothing is confused."""
+    if tokenizer.eos_token_id is None:
+        raise ValueError("tokenizer has no eos_token, so no completion could end; set one")
     return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
 
@@ -103,7 +108,7 @@ def sample_completions(
     _check_sampling(num_generations, max_completion_length, temperature, top_k, top_p, repetition_penalty)
     prompt_ids, prompt_mask = (x.to(model.device) for x in encode_prompts(tokenizer, prompts))
     ends, pad = end_token_ids(model, tokenizer), pad_token_id(tokenizer)
-    warpers = _warpers(temperature, top_k, top_p, repetition_penalty)
+    warpers = _warpers(prompt_mask, num_generations, temperature, top_k, top_p, repetition_penalty)
     recorder = _Recorder()
     settings = GenerationConfig(
         do_sample=True, max_new_tokens=max_completion_length, eos_token_id=ends, pad_token_id=pad, top_k=0
@@ -234,10 +239,24 @@ class _Recorder(LogitsProcessor):
         return torch.stack(self.logp, dim=1), torch.stack(self.entropy, dim=1)
 
 
-def _warpers(temperature, top_k, top_p, repetition_penalty):
+class _RepetitionPenalty(RepetitionPenaltyLogitsProcessor):
+    """transformers' own, but a row's padding is no repetition: it would depend on the other prompts of the batch."""
+
+    def __init__(self, penalty, is_padding):
+        super().__init__(penalty)
+        self.is_padding = is_padding  # B L
+
+    def __call__(self, input_ids, scores):
+        length = self.is_padding.shape[1]
+        prompt = torch.where(self.is_padding, input_ids[:, length - 1 : length], input_ids[:, :length])
+        return super().__call__(torch.cat([prompt, input_ids[:, length:]], dim=1), scores)
+
+
+def _warpers(prompt_mask, num_generations, temperature, top_k, top_p, repetition_penalty):
     warpers = []
     if repetition_penalty != 1.0:
-        warpers.append(RepetitionPenaltyLogitsProcessor(repetition_penalty))
+        is_padding = ~prompt_mask.repeat_interleave(num_generations, 0)
+        warpers.append(_RepetitionPenalty(repetition_penalty, is_padding))
     if temperature != 1.0:
         warpers.append(TemperatureLogitsWarper(float(temperature)))
     if top_k:
