@@ -1,0 +1,108 @@
+"""Worlds small enough to prove things in: a random Qwen2 of a few thousand weights, its tokenizer, a reward."""
+
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders
+from tokenizers.models import BPE
+from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
+
+from grpo_lab.config import GRPOConfig
+
+LETTERS = "abcdef0123+=?"
+MERGES = [("a", "b"), ("c", "d")]
+PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+TEMPLATE = (
+    "{% for m in messages %}" + START + "{{ m.content }}" + END + "{% endfor %}"
+    "{% if add_generation_prompt %}" + START + "=" + "{% endif %}"
+)
+
+
+def make_tokenizer(pad_is_end: bool = False) -> PreTrainedTokenizerFast:
+    """Letters, two merges, three special tokens.
+
+    "a" + "b" sampled as two tokens reads "ab", which is encoded as one: decoding and encoding does not round-trip.
+    """
+    vocab = {piece: i for i, piece in enumerate([*LETTERS, *("".join(pair) for pair in MERGES)])}
+    core = Tokenizer(BPE(vocab=vocab, merges=MERGES))
+    core.decoder = decoders.Fuse()
+    core.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in (PAD, START, END)])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, eos_token=END, pad_token=END if pad_is_end else PAD, padding_side="left"
+    )
+    tokenizer.chat_template = TEMPLATE
+    return tokenizer
+
+
+def make_model(tokenizer, seed: int = 0, scale: float = 0.4, **settings) -> Qwen2ForCausalLM:
+    """A random Qwen2 whose predictions depend on what it reads; a larger scale makes it more decided."""
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        **(sizes | {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 128} | settings),
+        initializer_range=scale,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen2ForCausalLM(config).eval()
+    model.generation_config = GenerationConfig(eos_token_id=tokenizer.convert_tokens_to_ids([END, PAD]))
+    return model
+
+
+class ExactNorm(Qwen2RMSNorm):
+    """Qwen2's own computes in float32, whatever the weights are."""
+
+    def forward(self, hidden):
+        return self.weight * hidden * (hidden.square().mean(-1, keepdim=True) + self.variance_epsilon).rsqrt()
+
+
+def make_exact(model: Qwen2ForCausalLM) -> Qwen2ForCausalLM:
+    """The model in float64 throughout, so that two ways to compute the same differ by rounding of 1e-15 only."""
+    for module in model.double().modules():
+        if isinstance(module, Qwen2RMSNorm):
+            module.__class__ = ExactNorm
+    return model
+
+
+def make_world(seed: int = 0, pad_is_end: bool = False, **settings):
+    tokenizer = make_tokenizer(pad_is_end)
+    return make_model(tokenizer, seed, **settings), tokenizer
+
+
+def plant_end_bias(model, tokenizer, strength: float) -> None:
+    """Make the end token more likely, or less with a negative strength, everywhere."""
+    with torch.no_grad():
+        head = model.get_output_embeddings().weight
+        state = torch.ones(head.shape[1], dtype=head.dtype)
+        model.base_model.norm.weight.abs_()
+        head[tokenizer.eos_token_id] += strength * state / state.norm()
+
+
+def make_config(**settings) -> GRPOConfig:
+    """A step of 2 prompts x 4 completions of at most 5 tokens."""
+    small = {"num_generations": 4, "generation_batch_size": 8, "max_completion_length": 5, "max_steps": 2}
+    return GRPOConfig(**(small | {"learning_rate": 1e-2, "warmup_steps": 0, "disable_tqdm": True} | settings))
+
+
+ROWS = [
+    {"prompt": [{"role": "user", "content": "1+1=?"}], "answer": "2"},
+    {"prompt": "abc", "answer": "d"},
+    {"prompt": [{"role": "user", "content": "0"}, {"role": "user", "content": "b+c"}], "answer": "ab"},
+    {"prompt": "f", "answer": "1"},
+]
+
+
+def letter_reward(completions, completion_ids, **kwargs) -> list[float]:
+    """Something that differs within a group and depends on what was sampled."""
+    return [sum(ids) % 7 / 2 - len(ids) / 4 for ids in completion_ids]
+
+
+def weights(model) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def same_weights(one: dict, other: dict) -> bool:
+    """Bit for bit."""
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
