@@ -40,3 +40,12 @@ def assert_agree(ours, oracle, *inputs, tolerance=1e-12):
 
 def assert_near(value, want, tolerance=1e-12):
     torch.testing.assert_close(value, want, rtol=tolerance, atol=tolerance, check_dtype=False)
+
+
+def batch(B, T, seed, distance=0.5):
+    """logp, old_logp, ref_logp, advantages and a ragged mask; some advantages are zero."""
+    old = -draw(B, T, seed=seed).abs() - 0.1
+    logp = old + draw(B, T, seed=seed + 1, scale=distance)
+    advantages = draw(B, seed=seed + 3)
+    advantages[draw(B, seed=seed + 4) > 1] = 0
+    return logp, old, old + draw(B, T, seed=seed + 2, scale=0.5), advantages, ragged_mask(B, T, seed)

@@ -32,7 +32,7 @@ def table(rows) -> torch.Tensor:
     return rows.double() if isinstance(rows, torch.Tensor) else torch.tensor(float(rows), dtype=torch.float64)
 
 
-# --- log-probabilities ----------------------------------------------------------------------------------------------
+# --- log-probabilities ----------------------------------------------------------------------------------------
 
 
 def log_softmax(row) -> list:
@@ -80,7 +80,7 @@ def completion_mask(token_ids, eos_token_id) -> torch.Tensor:
     return torch.tensor(mask, dtype=torch.bool)
 
 
-# --- advantages -----------------------------------------------------------------------------------------------------
+# --- advantages -----------------------------------------------------------------------------------------------
 
 
 def mean_of(values) -> torch.Tensor:
@@ -161,7 +161,7 @@ def return_to_go_advantages(rewards, gamma, ddof=1, eps=1e-4) -> torch.Tensor:
     return table([[[columns[p][t][g] for t in range(T)] for g in range(G)] for p in range(P)])
 
 
-# --- Kullback-Leibler -----------------------------------------------------------------------------------------------
+# --- Kullback-Leibler -----------------------------------------------------------------------------------------
 
 
 def kl_term(l, l_ref, estimator):  # noqa: E741
@@ -193,7 +193,7 @@ def kl_in_reward(rewards, logp, ref_logp, mask, beta) -> torch.Tensor:
     return table([rewards[b] - beta * charges[b] for b in range(B)])
 
 
-# --- the objective --------------------------------------------------------------------------------------------------
+# --- the objective --------------------------------------------------------------------------------------------
 
 
 def log_ratio_per_sequence(logp, old_logp, mask, b, clamp=None):

@@ -88,7 +88,7 @@ def test_two_completions_say_only_which_was_better():
     assert_near(group_advantages(rewards, ddof=0, eps=1e-12), signs, 1e-10)
 
 
-# --- equal rewards ------------------------------------------------------------------------------------------------
+# --- equal rewards --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", OF_GROUPS)
@@ -124,7 +124,7 @@ def test_a_sum_of_weighted_rewards_of_equal_value_gives_zero(G):
     assert (group_advantages(rewards) == 0).all() and (rloo_advantages(rewards) == 0).all()
 
 
-# --- properties -----------------------------------------------------------------------------------------------------
+# --- properties -----------------------------------------------------------------------------------------------
 
 
 @few
@@ -191,7 +191,7 @@ def test_unit_spread():
     assert_near(group_advantages(draw(4, 9, seed=0), ddof=0, eps=1e-12).std(1, correction=0), torch.ones(4), 1e-9)
 
 
-# --- supervision at every step --------------------------------------------------------------------------------------
+# --- supervision at every step --------------------------------------------------------------------------------
 
 worlds = st.tuples(st.integers(1, 2), st.integers(2, 3), st.integers(1, 4))
 
@@ -250,7 +250,7 @@ def test_returns_by_hand():
     assert return_to_go(rewards, 0.5).tolist() == [[[2.0, 2.0, 4.0], [1.0, 2.0, 0.0]]]
 
 
-# --- wrong input ----------------------------------------------------------------------------------------------------
+# --- wrong input ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

@@ -111,7 +111,7 @@ def test_a_token_outside_the_vocabulary_is_an_error(token):
         chunked_token_logprobs(torch.zeros(1, 2, 3), torch.zeros(4, 3), ids)
 
 
-# --- the completion mask --------------------------------------------------------------------------------------------
+# --- the completion mask --------------------------------------------------------------------------------------
 
 
 @many
@@ -138,7 +138,7 @@ def test_completion_mask_by_hand():
     assert completion_mask(ids[:, :0], eos).shape == (4, 0)
 
 
-# --- the chunked head -----------------------------------------------------------------------------------------------
+# --- the chunked head -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])

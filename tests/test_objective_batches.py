@@ -1,0 +1,132 @@
+"""What a batch may look like without changing the loss: padding, garbage, order, micro-batches, extremes."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_lab.objective import LOSS_TYPES, aggregate, importance_ratio, policy_loss
+from tests import oracles
+from tests.agreement import assert_agree, assert_near, batch, draw, few, seeds, value_and_gradients
+
+shapes = st.tuples(st.integers(1, 4), st.integers(1, 4))
+loss_types = st.sampled_from(oracles.LOSS_TYPES)
+levels = st.sampled_from(["token", "sequence"])
+
+
+@few
+@given(shapes, seeds, loss_types, levels, st.integers(1, 5))
+def test_padding_changes_nothing(shape, seed, loss_type, level, columns):
+    logp, old, ref, advantages, mask = batch(*shape, seed)
+    keywords = {
+        "loss_type": loss_type, "importance_sampling_level": level, "beta": 0.1, "kl_bias_correction": True,
+        "max_completion_length": 8,
+    }  # fmt: skip
+    padding = draw(shape[0], columns, seed=seed, scale=50.0)
+    padded_mask = torch.cat([mask, torch.zeros_like(padding, dtype=torch.bool)], 1)
+
+    def padded(x):
+        more = [torch.cat([y, padding * k], 1) for k, y in enumerate((x, old, ref))]
+        return policy_loss(more[0], advantages, padded_mask, more[1], more[2], **keywords)[0]
+
+    assert_agree(padded, lambda x: policy_loss(x, advantages, mask, old, ref, **keywords)[0], logp)
+
+
+@pytest.mark.parametrize("garbage", [math.nan, math.inf, -math.inf, 1e30])
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_what_stands_under_the_mask_never_leaks(loss_type, level, garbage):
+    logp, old, ref, advantages, mask = batch(4, 5, 1)
+    keywords = {
+        "loss_type": loss_type, "importance_sampling_level": level, "beta": 0.1, "kl_bias_correction": True,
+        "max_completion_length": 8,
+    }  # fmt: skip
+    want, [want_gradient] = value_and_gradients(
+        lambda x: policy_loss(x, advantages, mask, old, ref, **keywords)[0], [logp]
+    )
+    values = torch.where(mask, logp, garbage)
+    assert_near(aggregate(values, mask, loss_type, 8), aggregate(logp, mask, loss_type, 8))
+    ratio = importance_ratio(torch.where(mask, logp, garbage), torch.where(mask, old, garbage), mask, level)
+    assert ratio.isfinite().all() and (level == "sequence" or (ratio[~mask] == 1).all())
+    for which in range(3):
+        soiled = [torch.where(mask, x, garbage) if i == which else x for i, x in enumerate((logp, old, ref))]
+        loss, [gradient] = value_and_gradients(
+            lambda x, s=soiled: policy_loss(x, advantages, mask, s[1], s[2], **keywords)[0], [soiled[0]]
+        )
+        assert_near(loss, want)
+        assert_near(gradient, want_gradient)
+        metrics = policy_loss(soiled[0], advantages, mask, soiled[1], soiled[2], **keywords)[1]
+        assert all(math.isfinite(x) for x in metrics.values()), metrics
+
+
+@few
+@given(shapes, seeds, loss_types, levels)
+def test_the_order_of_rows_does_not_matter(shape, seed, loss_type, level):
+    rows = batch(*shape, seed)
+    order = torch.randperm(shape[0], generator=torch.Generator().manual_seed(seed))
+    keywords = {
+        "loss_type": loss_type, "importance_sampling_level": level, "beta": 0.1, "max_completion_length": 8
+    }  # fmt: skip
+
+    def loss(logp, old, ref, advantages, mask):
+        return policy_loss(logp, advantages, mask, old, ref, **keywords)[0]
+
+    assert_near(loss(*[x[order] for x in rows]), loss(*rows))
+
+
+def accumulated_gradient(pieces, loss_type, **keywords):
+    """Gradient of one batch cut at `pieces` rows, each piece weighted by its share of the rows (or by num_items)."""
+    logp, old, ref, advantages, mask = batch(8, 6, 5)
+    mask = torch.arange(6) < torch.tensor([6, 6, 5, 6, 1, 1, 2, 1])[:, None]
+    logp.requires_grad_()
+    keywords = {"loss_type": loss_type, "beta": 0.1, "max_completion_length": 8, **keywords}
+    items = int(mask.sum())
+    for part in torch.arange(8).split(pieces):
+        weight = 1.0 if loss_type in ("dapo", "cispo", "vespo") else len(part) / 8
+        loss = policy_loss(
+            logp[part], advantages[part], mask[part], old[part], ref[part], num_items=items, **keywords
+        )[0]  # fmt: skip
+        (weight * loss).backward()
+    return logp.grad
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_micro_batches(loss_type, level):
+    whole = accumulated_gradient(8, loss_type, importance_sampling_level=level)
+    for pieces in (4, 2, 1, [5, 3], [1, 7]):
+        cut = accumulated_gradient(pieces, loss_type, importance_sampling_level=level)
+        if loss_type == "bnpo":
+            assert (cut - whole).abs().max() > 1e-3, "bnpo divides by the tokens of each piece: by design it differs"
+        else:
+            assert_near(cut, whole)
+
+
+def test_length_decides_differently_in_each_loss():
+    """One long and one short answer, same advantage: the share of the long one's gradient."""
+    mask = torch.arange(10) < torch.tensor([[10], [2]])
+    share = {}
+    for name in LOSS_TYPES:
+        logp = torch.zeros(2, 10, dtype=torch.float64, requires_grad=True)
+        policy_loss(
+            logp, torch.ones(2).double(), mask, loss_type=name, max_completion_length=10, epsilon_high=5.0
+        )[0].backward()  # fmt: skip
+        share[name] = (logp.grad[0].sum() / logp.grad.sum()).item()
+    for name in ("grpo", "sapo"):
+        assert share[name] == pytest.approx(1 / 2)
+    for name in ("bnpo", "dr_grpo", "dapo", "cispo", "vespo", "luspo"):
+        assert share[name] == pytest.approx(10 / 12)
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_extremely_far_from_the_old_policy_stays_finite(loss_type):
+    logp = torch.tensor([[-0.01, -0.01], [-300.0, -200.0]], dtype=torch.float64, requires_grad=True)
+    old = torch.tensor([[-300.0, -200.0], [-0.01, -0.01]], dtype=torch.float64)
+    loss, metrics = policy_loss(
+        logp, torch.tensor([1.0, 1.0]).double(), torch.ones(2, 2, dtype=torch.bool), old,
+        loss_type=loss_type, max_completion_length=2,
+    )  # fmt: skip
+    loss.backward()
+    assert loss.isfinite() and logp.grad.isfinite().all() and all(math.isfinite(x) for x in metrics.values())

@@ -1,0 +1,63 @@
+"""The pieces of the policy gradient: against literal loops. Whether they add up is proved in test_enumeration."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_lab.policy_gradient import (
+    enumerate_sequences,
+    expected_reward,
+    reinforce_loss,
+    score_function_objective,
+    sequence_logprob,
+)
+from tests.agreement import assert_agree, assert_near, draw, few, ragged_mask, seeds
+from tests.oracles import table, total
+
+
+@few
+@given(st.tuples(st.integers(1, 4), st.integers(1, 4)), seeds)
+def test_sequence_logprob_is_the_loop(shape, seed):
+    logp, mask = draw(*shape, seed=seed), ragged_mask(*shape, seed)
+    B, T = shape
+    assert_agree(
+        lambda x: sequence_logprob(x, mask),
+        lambda x: table([total(x[b, t] for t in range(T) if mask[b, t]) for b in range(B)]),
+        logp,
+    )
+    assert_near(sequence_logprob(torch.where(mask, logp, torch.nan), mask), sequence_logprob(logp, mask))
+
+
+@few
+@given(st.integers(1, 5), seeds)
+def test_losses_and_objectives_are_the_loops(N, seed):
+    seq_logp, weights = -draw(N, seed=seed).abs(), draw(N, seed=seed + 1)
+    for ours, oracle in [
+        (reinforce_loss, lambda x, w: -total(w[i] * x[i] for i in range(N)) / N),
+        (expected_reward, lambda x, w: total(torch.exp(x[i]) * w[i] for i in range(N))),
+        (score_function_objective, lambda x, w: total(torch.exp(x[i]).detach() * w[i] * x[i] for i in range(N))),
+    ]:
+        assert_agree(lambda x, f=ours: f(x, weights), lambda x, f=oracle: f(x, weights), seq_logp)
+
+
+def test_the_gradient_never_flows_into_the_weights():
+    seq_logp, weights = draw(3, seed=0).requires_grad_(), draw(3, seed=1).requires_grad_()
+    reinforce_loss(seq_logp, weights).backward()
+    assert weights.grad is None
+    assert_near(seq_logp.grad, -weights.detach() / 3)
+
+
+@pytest.mark.parametrize(("vocabulary", "length"), [(1, 1), (1, 3), (2, 1), (2, 3), (3, 2), (4, 1)])
+def test_enumeration_lists_everything_once_and_in_order(vocabulary, length):
+    sequences = enumerate_sequences(vocabulary, length)
+    assert sequences.dtype is torch.int64
+    assert sequences.tolist() == [list(y) for y in itertools.product(range(vocabulary), repeat=length)]
+
+
+@pytest.mark.parametrize(("vocabulary", "length", "named"), [(0, 2, "vocabulary"), (2, 0, "length"), (-1, 1, "vocab")])
+def test_an_empty_world_is_an_error(vocabulary, length, named):
+    with pytest.raises(ValueError, match=named):
+        enumerate_sequences(vocabulary, length)
