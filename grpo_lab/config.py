@@ -178,6 +178,6 @@ class GRPOConfig:
             )
 
 
-def options(annotation) -> tuple[type, ...]:
+def options(annotation) -> tuple:
     """The types that an annotation such as `int | None` allows."""
     return typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
