@@ -156,19 +156,20 @@ def vespo_surrogate(
     r"""Weight a whole sequence by a smooth function of its ratio, highest near 1.
 
     \log w_b = \sum_t m_{b,t} (\log \pi_{b,t} - \log \pi^{\mathrm{old}}_{b,t}) \tag{5.11}
-    \varphi_b = \mathrm{sg}[\exp(\lambda + k \log w_b - \lambda w_b)], \quad (k, \lambda) = (2, 3) \;\text{if}\; A \ge 0, \;\text{else}\; (3, 2) \tag{5.12}
-    S_{b,t} = \varphi_b \, A_{b,t} \log \pi_{b,t} \tag{5.13}
+    (k, \lambda) = (2, 3) \;\text{if}\; A_{b,t} \ge 0, \;\text{else}\; (3, 2) \tag{5.12}
+    \varphi_b = \mathrm{sg}[\exp(\lambda + k \log w_b - \lambda w_b)] \tag{5.13}
+    S_{b,t} = \varphi_b \, A_{b,t} \log \pi_{b,t} \tag{5.14}
 
     log w is held between log(1e-8) and 20, and each token's share between -20 and 20, as in TRL.
 
     Source: "VESPO: Variational Sequence-Level Soft Policy Optimization" (2026, arXiv 2602.10693); constants as in TRL.
-    """  # noqa: E501
+    """
     advantages = _per_token(advantages)
     log_ratio = torch.where(mask, logp - old_logp, 0).clamp(-20, 20)
     log_w = log_ratio.sum(-1, keepdim=True).clamp(math.log(1e-8), 20)  # (5.11)
-    k, lam = torch.where(advantages >= 0, 2.0, 3.0), torch.where(advantages >= 0, 3.0, 2.0)
-    phi = (lam + k * log_w - lam * log_w.exp()).exp().detach()  # (5.12)
-    surrogate = phi * advantages * logp  # (5.13)
+    k, lam = torch.where(advantages >= 0, 2.0, 3.0), torch.where(advantages >= 0, 3.0, 2.0)  # (5.12)
+    phi = (lam + k * log_w - lam * log_w.exp()).exp().detach()  # (5.13)
+    surrogate = phi * advantages * logp  # (5.14)
     return surrogate
 
 
@@ -181,12 +182,12 @@ def aggregate(
 ) -> Float[Tensor, ""]:
     r"""Turn a number a token into one number, and so decide how much a long completion counts.
 
-    n_b = \sum_t m_{b,t}, \quad u_b = \sum_t m_{b,t} \, v_{b,t} \tag{5.14}
-    L_{\text{grpo, sapo}} = \frac{1}{B} \sum_b \frac{u_b}{\max(n_b, 1)} \tag{5.15}
-    L_{\text{luspo}} = \frac{1}{B} \sum_b u_b \tag{5.16}
-    L_{\text{dr\_grpo}} = \frac{1}{B \, T_{\max}} \sum_b u_b \tag{5.17}
-    L_{\text{bnpo}} = \sum_b u_b \Big/ \max\big(\sum_b n_b, 1\big) \tag{5.18}
-    L_{\text{dapo, cispo, vespo}} = \sum_b u_b \Big/ \max(N, 1) \tag{5.19}
+    n_b = \sum_t m_{b,t}, \quad u_b = \sum_t m_{b,t} \, v_{b,t} \tag{5.15}
+    L_{\text{grpo, sapo}} = \frac{1}{B} \sum_b \frac{u_b}{\max(n_b, 1)} \tag{5.16}
+    L_{\text{luspo}} = \frac{1}{B} \sum_b u_b \tag{5.17}
+    L_{\text{dr\_grpo}} = \frac{1}{B \, T_{\max}} \sum_b u_b \tag{5.18}
+    L_{\text{bnpo}} = \sum_b u_b \Big/ \max\big(\sum_b n_b, 1\big) \tag{5.19}
+    L_{\text{dapo, cispo, vespo}} = \sum_b u_b \Big/ \max(N, 1) \tag{5.20}
 
     Args:
         values: v, shape (B, T) or (B, 1); what stands at masked positions does not matter, NaN included.
@@ -208,20 +209,20 @@ def aggregate(
     """
     if loss_type not in LOSS_TYPES:
         raise ValueError(f"loss_type is {loss_type!r}; allowed are {', '.join(map(repr, LOSS_TYPES))}")
-    lengths, sums = mask.sum(-1), torch.where(mask, values, 0).sum(-1)  # (5.14)
+    lengths, sums = mask.sum(-1), torch.where(mask, values, 0).sum(-1)  # (5.15)
     if loss_type in ("grpo", "sapo"):
-        return (sums / lengths.clamp(min=1)).mean()  # (5.15)
+        return (sums / lengths.clamp(min=1)).mean()  # (5.16)
     if loss_type == "luspo":
-        return sums.mean()  # (5.16)
+        return sums.mean()  # (5.17)
     if loss_type == "dr_grpo":
         _check_max_length(max_completion_length)
-        return sums.sum() / (len(mask) * max_completion_length)  # (5.17)
+        return sums.sum() / (len(mask) * max_completion_length)  # (5.18)
     if loss_type == "bnpo":
-        return sums.sum() / lengths.sum().clamp(min=1)  # (5.18)
+        return sums.sum() / lengths.sum().clamp(min=1)  # (5.19)
     total = lengths.sum() if num_items is None else torch.as_tensor(num_items)
     if num_items is not None and not total >= 0:
         raise ValueError(f"num_items is {num_items}; it has to be at least 0")
-    return sums.sum() / total.clamp(min=1)  # (5.19)
+    return sums.sum() / total.clamp(min=1)  # (5.20)
 
 
 def policy_loss(
@@ -244,9 +245,9 @@ def policy_loss(
 ) -> tuple[Float[Tensor, ""], dict[str, float]]:
     r"""The loss of one batch, to be minimised: surrogate, KL term, aggregation, minus sign.
 
-    v_{b,t} = -S_{b,t} \tag{5.20}
-    v'_{b,t} = v_{b,t} + \beta \, k_{b,t} \tag{5.21}
-    L = \mathrm{aggregate}(v', m) \tag{5.22}
+    v_{b,t} = -S_{b,t} \tag{5.21}
+    v'_{b,t} = v_{b,t} + \beta \, k_{b,t} \tag{5.22}
+    L = \mathrm{aggregate}(v', m) \tag{5.23}
 
     Args:
         logp: log-probabilities under the policy that is being trained, shape (B, T).
@@ -276,14 +277,14 @@ def policy_loss(
     advantages = _per_token(advantages)
     ratio = importance_ratio(logp, old_logp, mask, importance_sampling_level)
     surrogate = _surrogate(loss_type, ratio, logp, old_logp, mask, advantages, epsilon, epsilon_high, delta)
-    values = -surrogate  # (5.20)
+    values = -surrogate  # (5.21)
     metrics = _clip_metrics(loss_type, ratio.detach(), advantages, mask, epsilon, epsilon_high)
     if beta > 0:
         kl = kl_estimate(logp, ref_logp, kl_estimator)
         kl = kl * ratio if kl_bias_correction else kl
-        values = values + beta * kl  # (5.21)
+        values = values + beta * kl  # (5.22)
         metrics["kl"] = _masked_mean(kl.detach(), mask)
-    loss = aggregate(values, mask, loss_type, max_completion_length, num_items)  # (5.22)
+    loss = aggregate(values, mask, loss_type, max_completion_length, num_items)  # (5.23)
     return loss, metrics
 
 

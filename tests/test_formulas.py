@@ -325,8 +325,8 @@ def function_of(equation: formulas.Equation):
         (advantages.group_advantages, {"2.1": "P G", "2.2": "P G", "2.3": "P 1", "2.4": "P G"}),
         (kl.kl_exact, {"4.6": "B T V", "4.7": "B T"}),
         (objective.importance_ratio, {"5.1": "B T", "5.2": "B T", "5.3": "B 1"}),
-        (objective.aggregate, {"5.14": "B"} | {f"5.{n}": "scalar" for n in range(15, 20)}),
-        (objective.policy_loss, {"5.20": "B T", "5.21": "B T", "5.22": "scalar"}),
+        (objective.aggregate, {"5.15": "B"} | {f"5.{n}": "scalar" for n in range(16, 21)}),
+        (objective.policy_loss, {"5.21": "B T", "5.22": "B T", "5.23": "scalar"}),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -463,8 +463,8 @@ def test_trace_keeps_the_gradient_of_the_result_and_detaches_the_values():
     loss, _ = traced.result
     loss.backward()
     assert logp.grad.abs().sum() > 0
-    assert not traced.values["5.22"].requires_grad
-    assert "5.21" not in traced.values  # beta = 0
+    assert not traced.values["5.23"].requires_grad
+    assert "5.22" not in traced.values  # beta = 0
 
 
 def test_trace_of_a_real_function_recomputes_its_equations():
