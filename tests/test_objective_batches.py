@@ -130,3 +130,37 @@ def test_extremely_far_from_the_old_policy_stays_finite(loss_type):
     )  # fmt: skip
     loss.backward()
     assert loss.isfinite() and logp.grad.isfinite().all() and all(math.isfinite(x) for x in metrics.values())
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_single_precision_stays_single_and_close(loss_type):
+    rows = batch(4, 5, 2)
+    single = [x.float() if x.is_floating_point() else x for x in rows]
+
+    def loss(logp, old, ref, advantages, mask):
+        return policy_loss(
+            logp, advantages, mask, old, ref, loss_type=loss_type, beta=0.1, max_completion_length=6
+        )[0]  # fmt: skip
+
+    assert loss(*single).dtype is torch.float32 and loss(*rows).dtype is torch.float64
+    assert_near(loss(*single).double(), loss(*rows), 1e-5)
+
+
+def vespo_weights(log_ratios, advantage):
+    logp = torch.tensor([log_ratios], dtype=torch.float64, requires_grad=True)
+    mask = torch.ones(1, len(log_ratios), dtype=torch.bool)
+    policy_loss(
+        logp, torch.tensor([advantage], dtype=torch.float64), mask, torch.zeros_like(logp.detach()), loss_type="vespo",
+        num_items=1,
+    )[0].backward()  # fmt: skip
+    return (-logp.grad / advantage)[0].tolist()
+
+
+def test_vespo_by_hand():
+    for log_w in (0.0, 0.5, -1.0):
+        w = math.exp(log_w)
+        assert vespo_weights([log_w, 0.0], 2.0) == pytest.approx([math.exp(3) * w**2 * math.exp(-3 * w)] * 2, rel=1e-7)
+        assert vespo_weights([log_w, 0.0], -2.0) == pytest.approx([math.exp(2) * w**3 * math.exp(-2 * w)] * 2, rel=1e-7)
+    assert vespo_weights([-40.0, 25.0], 1.0) == [1.0, 1.0], "no token counts for more than exp(20) either way"
+    assert vespo_weights([-30.0, 0.0], 1e9) == pytest.approx([math.exp(3) * 1e-16] * 2, rel=1e-6), "w is at least 1e-8"
+    assert vespo_weights([900.0, 900.0], 1.0) == [0.0, 0.0], "nothing overflows"

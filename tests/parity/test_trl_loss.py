@@ -1,0 +1,119 @@
+"""`policy_loss` is TRL's loss: value, gradient and metrics, for every loss type, level, KL and clip setting."""
+
+import pytest
+import torch
+
+from grpo_lab.objective import LOSS_TYPES, policy_loss
+from tests.agreement import assert_agree, assert_near, batch, draw, value_and_gradients
+from tests.parity.engines import engine, trl_loss
+
+trl = engine("trl")
+
+KLS = {
+    "beta 0": {"beta": 0.0},
+    "beta 0.04": {"beta": 0.04},
+    "beta 0.04, corrected": {"beta": 0.04, "kl_bias_correction": True},
+}
+CLIPS = {
+    "clip": {"epsilon": 0.2},
+    "higher": {"epsilon": 0.2, "epsilon_high": 0.28},
+    "delta": {"epsilon": 0.2, "delta": 1.5},
+    "wide": {"epsilon": 0.1, "epsilon_high": 5.0},
+}
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    """TRL makes SAPO's temperatures in the default precision; float32 would round its 1.05."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def both(x, advantages, mask, old, ref, **keywords):
+    ours = policy_loss(x, advantages, mask, old, ref, **keywords)
+    return ours, trl_loss(x, advantages, mask, old, ref, **keywords)
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+@pytest.mark.parametrize("kl", KLS)
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_value_and_gradient(loss_type, level, kl, clip):
+    keywords = {
+        "loss_type": loss_type, "importance_sampling_level": level, "max_completion_length": 9, **KLS[kl], **CLIPS[clip]
+    }  # fmt: skip
+    for seed, (B, T), distance, items in [(0, (6, 7), 0.3, None), (1, (5, 5), 1.0, 40), (2, (1, 3), 4.0, 3)]:
+        logp, old, ref, advantages, mask = batch(B, T, seed, distance)
+        rows = (advantages, mask, old, ref)
+        assert_agree(
+            lambda x, r=rows, n=items: policy_loss(x, *r, num_items=n, **keywords)[0],
+            lambda x, r=rows, n=items: trl_loss(x, *r, num_items=n, **keywords)[0],
+            logp,
+        )
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_advantages_of_single_tokens(loss_type, level):
+    logp, old, ref, _, mask = batch(4, 6, 3)
+    keywords = {"loss_type": loss_type, "importance_sampling_level": level, "beta": 0.1, "max_completion_length": 6}
+    rows = (draw(4, 6, seed=7), mask, old, ref)
+    assert_agree(
+        lambda x: policy_loss(x, *rows, **keywords)[0], lambda x: trl_loss(x, *rows, **keywords)[0], logp
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_the_first_step(loss_type, level):
+    """No recorded log-probabilities: the current ones, stopped."""
+    logp, _, _, advantages, mask = batch(4, 6, 4)
+    keywords = {"loss_type": loss_type, "importance_sampling_level": level, "max_completion_length": 6}
+    assert_agree(
+        lambda x: policy_loss(x, advantages, mask, **keywords)[0],
+        lambda x: trl_loss(x, advantages, mask, **keywords)[0],
+        logp,
+    )
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_an_empty_mask(loss_type):
+    logp, old, ref, advantages, mask = batch(3, 4, 5)
+    keywords = {"loss_type": loss_type, "beta": 0.1, "max_completion_length": 6}
+    rows = (advantages, torch.zeros_like(mask), old, ref)
+    for function in (policy_loss, trl_loss):
+        value, [gradient] = value_and_gradients(lambda x, f=function: f(x, *rows, **keywords)[0], [logp])
+        assert value == 0 and (gradient == 0).all()
+
+
+@pytest.mark.parametrize("per_token", [False, True])
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_metrics(loss_type, level, per_token):
+    logp, old, ref, advantages, mask = batch(6, 7, 6, 0.6)
+    advantages = draw(6, 7, seed=8) if per_token else advantages
+    ours, theirs = (
+        metrics
+        for _, metrics in both(
+            logp, advantages, mask, old, ref, loss_type=loss_type, importance_sampling_level=level,
+            beta=0.1, max_completion_length=7, epsilon=0.1,
+        )
+    )  # fmt: skip
+    shared = ours.keys() & theirs.keys()
+    assert "kl" in shared
+    assert {name for name in theirs if name.startswith("clip_ratio") and name.endswith("_mean")} <= shared
+    for name in shared:
+        assert ours[name] == pytest.approx(theirs[name], rel=1e-6), name
+    if loss_type in ("grpo", "bnpo", "dr_grpo", "dapo", "luspo"):
+        assert ours["clip_ratio/region_mean"] > 0
+
+
+def test_the_comparison_can_tell_the_loss_types_apart():
+    """Power of the harness: no two types give one loss on this batch, apart from those that differ in name only."""
+    logp, old, ref, advantages, mask = batch(6, 7, 0)
+    keywords = {"epsilon_high": 5.0, "max_completion_length": 9, "num_items": 40}
+    losses = torch.stack([trl_loss(logp, advantages, mask, old, ref, loss_type=x, **keywords)[0] for x in LOSS_TYPES])
+    apart = (losses[:, None] - losses[None, :]).abs() + torch.eye(len(losses))
+    assert apart.min() > 1e-4
+    assert_near(policy_loss(logp, advantages, mask, old, ref, **keywords)[0], losses[LOSS_TYPES.index("grpo")])
