@@ -1,0 +1,43 @@
+r"""Rewards: what a completion earns, by rule, by mathematics or by a judge, and how several of them add up.
+
+A reward function is any callable `(completions, **kwargs) -> list[float | None]`, the signature of TRL's trainers.
+Completions are strings, or lists of chat messages; `prompts`, `completion_ids` and every column of the dataset arrive
+as lists by keyword; None means that the reward does not apply to that completion. The expected text is always the
+column `answer`.
+
+Bind another setting with `functools.partial(contains_reward, penalty_per_character=0.0)`: the name stays the
+function's.
+"""
+
+from grpo_lab.rewards.equality import math_reward
+from grpo_lab.rewards.judge import JUDGE_TEMPLATE, judge_reward, read_verdict, reward_model_reward
+from grpo_lab.rewards.rules import (
+    FORMAT_FAULTS,
+    accuracy_reward,
+    contains_reward,
+    format_fault,
+    format_reward,
+    graded_reward,
+)
+from grpo_lab.rewards.scoring import reward_names, score_completions
+from grpo_lab.rewards.text import completion_text, extract_answer, normalise_text, prompt_text
+
+__all__ = [
+    "FORMAT_FAULTS",
+    "JUDGE_TEMPLATE",
+    "accuracy_reward",
+    "completion_text",
+    "contains_reward",
+    "extract_answer",
+    "format_fault",
+    "format_reward",
+    "graded_reward",
+    "judge_reward",
+    "math_reward",
+    "normalise_text",
+    "prompt_text",
+    "read_verdict",
+    "reward_model_reward",
+    "reward_names",
+    "score_completions",
+]

@@ -1,0 +1,131 @@
+r"""Rewards by rule: the format, the answer as a text, and two graded rewards that can be gamed.
+
+Two of them are here because they are widely used, with their weakness on view: `contains_reward` pays for any text that
+holds the expected one, and `graded_reward` pays half for it (`reward-contains` in the list of mistakes in circulation).
+"""
+
+import math
+import re
+from typing import Any
+
+from grpo_lab.rewards.text import completion_text, expected_texts, extract_answer, normalise_text
+
+TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+FORMAT_FAULTS = ("missing tag", "repeated tag", "wrong order", "text outside")
+
+_FORMAT = re.compile(r"\s*<think>.*</think>\s*<answer>.*</answer>\s*", re.DOTALL)
+
+
+def format_fault(text: str) -> str | None:
+    """Name the way in which a response breaks the format, or None if it keeps it.
+
+    The format is `<think>...</think>`, then `<answer>...</answer>`, each once, with nothing but white space around
+    them. It is broken in four ways, looked for in this order:
+
+    - "missing tag": one of the four tags does not occur, as when a response is cut off before its end;
+    - "repeated tag": one of them occurs more than once;
+    - "wrong order": all occur once, but not in the order above;
+    - "text outside": there is text before, between or after the two blocks.
+
+    An empty block keeps the format: the format says nothing about what is inside.
+    """
+    counts = [text.count(tag) for tag in TAGS]
+    if min(counts) == 0:
+        return "missing tag"
+    if max(counts) > 1:
+        return "repeated tag"
+    positions = [text.index(tag) for tag in TAGS]
+    if positions != sorted(positions):
+        return "wrong order"
+    return None if _FORMAT.fullmatch(text) else "text outside"
+
+
+def format_reward(completions: Any, **kwargs: Any) -> list[float | None]:
+    r"""1.0 for a completion that keeps the format, whatever it says, else 0.0.
+
+    r_{\mathrm{format}}(y) = \mathbb{1}[\mathrm{fault}(y) = \varnothing] \tag{6.1}
+
+    Args:
+        completions: y, strings or lists of chat messages.
+        kwargs: other columns, unused.
+    """
+    rewards = [float(format_fault(completion_text(completion)) is None) for completion in completions]  # (6.1)
+    return rewards
+
+
+def accuracy_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | None]:
+    r"""1.0 if the last answer block holds the expected text, else 0.0. The think block is not looked at.
+
+    r_{\mathrm{accuracy}}(y, a) = \mathbb{1}[\hat a(y) = a \wedge \hat a(y) \neq \varnothing] \tag{6.2}
+
+    Both sides are normalised first (`normalise_text`). An empty answer is never right, not even where the empty text is
+    expected.
+
+    Args:
+        completions: y, strings or lists of chat messages.
+        answer: a, the expected texts, one a completion; None where the reward does not apply.
+        kwargs: other columns, unused.
+    """
+    rewards: list[float | None] = []
+    for completion, expected in zip(completions, _normalised(accuracy_reward, completions, answer), strict=True):
+        given = normalise_text(extract_answer(completion_text(completion)) or "")
+        reward = float(given == expected and given != "")  # (6.2)
+        rewards.append(None if expected is None else reward)
+    return rewards
+
+
+def contains_reward(
+    completions: Any, answer: Any, penalty_per_character: float = 0.002, **kwargs: Any
+) -> list[float | None]:
+    r"""+1 if the completion contains the expected text anywhere, else -1, less a small price a character.
+
+    r_{\mathrm{contains}}(y, a) = 2 \cdot \mathbb{1}[a \subseteq y] - 1 - \lambda |y| \tag{6.3}
+
+    It is gamed by writing many candidates: the price of a character is all that speaks against it. And in a group where
+    all are right, only the lengths differ; dividing by their tiny standard deviation turns the price into full-size
+    advantages.
+
+    Args:
+        completions: y, strings or lists of chat messages; |y| counts characters before normalisation.
+        answer: a, the expected texts, one a completion; None where the reward does not apply. The empty text is in
+            nothing.
+        penalty_per_character: lambda, at least 0.
+        kwargs: other columns, unused.
+    """
+    price = penalty_per_character
+    if not 0 <= price < math.inf:
+        raise ValueError(f"contains_reward: penalty_per_character is {price}; it has to be a finite number, at least 0")
+    rewards: list[float | None] = []
+    for completion, expected in zip(completions, _normalised(contains_reward, completions, answer), strict=True):
+        text = completion_text(completion)
+        contained = bool(expected) and expected in normalise_text(text)
+        reward = 2.0 * contained - 1.0 - price * len(text)  # (6.3)
+        rewards.append(None if expected is None else reward)
+    return rewards
+
+
+def graded_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | None]:
+    r"""1.0 if the last answer block is the expected text, 0.5 if it contains it, 0.01 otherwise.
+
+    r_{\mathrm{graded}}(y, a) = \begin{cases} 1 & \hat a(y) = a \\ 0.5 & a \subset \hat a(y) \\ 0.01 & \text{otherwise} \end{cases} \tag{6.4}
+
+    It is gamed by an answer that lists every number: half marks without solving anything, and a policy that is right
+    less than half of the time earns more so. A substring is enough, "12" in "312" too.
+
+    Args:
+        completions: y, strings or lists of chat messages. Without an answer block, or with an empty one, 0.01.
+        answer: a, the expected texts, one a completion; None where the reward does not apply.
+        kwargs: other columns, unused.
+    """  # noqa: E501
+    rewards: list[float | None] = []
+    for completion, expected in zip(completions, _normalised(graded_reward, completions, answer), strict=True):
+        given = normalise_text(extract_answer(completion_text(completion)) or "")
+        exact, contained = given == expected and given != "", bool(expected) and expected in given
+        reward = 1.0 if exact else 0.5 if contained else 0.01  # (6.4)
+        rewards.append(None if expected is None else reward)
+    return rewards
+
+
+def _normalised(reward_func: Any, completions: Any, answer: Any) -> list[str | None]:
+    texts = expected_texts(reward_func.__name__, completions, answer)
+    return [None if expected is None else normalise_text(expected) for expected in texts]

@@ -1,0 +1,86 @@
+"""What every reward reads first: the text of a completion, the answer in it, and the form in which texts compare."""
+
+import numbers
+import re
+import unicodedata
+from typing import Any
+
+_ANSWER = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
+_THOUSANDS = re.compile(r"(?<![0-9,.])[0-9]{1,3}(?:,[0-9]{3})+(?!,?[0-9])")
+# Folding these would change the number: 10² is not 102, and 2½ is not 21/2.
+_KEPT_APART = ("<super>", "<sub>", "<fraction>")
+
+
+def completion_text(completion: Any) -> str:
+    """The text of a completion, given as a string or as a list of chat messages.
+
+    Of messages, the contents of the assistant's are joined by line breaks; a message without a role counts as the
+    assistant's.
+
+    Raises:
+        TypeError: for anything else; the message says what was given.
+    """
+    return _text_of(completion, "assistant", "completion")
+
+
+def prompt_text(prompt: Any) -> str:
+    """The question in a prompt, given as a string or as a list of chat messages, of which the user's are joined."""
+    return _text_of(prompt, "user", "prompt")
+
+
+def _text_of(value: Any, role: str, what: str) -> str:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list) or not value or not all(isinstance(message, dict) for message in value):
+        raise TypeError(f"a {what} has to be a string or a non-empty list of chat messages, got {_shortened(value)}")
+    contents = [message.get("content") for message in value if message.get("role", role) == role]
+    if not all(isinstance(content, str) for content in contents):
+        raise TypeError(f"the content of a chat message has to be a string, got {_shortened(contents)}")
+    return "\n".join(contents)
+
+
+def extract_answer(text: str) -> str | None:
+    """The text of the last closed `<answer>...</answer>` block, stripped; None where there is none or it is empty.
+
+    An earlier block never stands in for an empty last one.
+    """
+    blocks = _ANSWER.findall(text)
+    return (blocks[-1].strip() or None) if blocks else None
+
+
+def normalise_text(text: str) -> str:
+    """The form in which two texts are compared: NFKC, single spaces, no commas between thousands.
+
+    Full-width forms become ordinary ones ("１２！" is "12!"); superscripts, subscripts and fractions stay as they are.
+    Case counts, and so does the way to write a number: "0.5" is not "1/2" here; for `math_reward` they are equal.
+    """
+    return _THOUSANDS.sub(lambda number: number[0].replace(",", ""), fold(text))
+
+
+def fold(text: str) -> str:
+    """NFKC and single spaces, for a text in which a comma may part the elements of a list."""
+    folded = "".join(
+        character
+        if unicodedata.decomposition(character).startswith(_KEPT_APART)
+        else unicodedata.normalize("NFKC", character)
+        for character in text
+    )
+    return " ".join(unicodedata.normalize("NFC", folded).split())
+
+
+def expected_texts(name: str, completions: Any, answer: Any) -> list[str | None]:
+    """The column `answer` as strings, one a completion; None marks a completion to which the reward does not apply."""
+    if isinstance(answer, (str, bytes)) or not hasattr(answer, "__len__"):
+        raise TypeError(f"{name}: answer has to be a list with one entry a completion, got {_shortened(answer)}")
+    if len(answer) != len(completions):
+        raise ValueError(f"{name}: answer has {len(answer)} entries for {len(completions)} completions")
+    for row, expected in enumerate(answer):
+        # A float is refused: 42.0 would be compared as "42.0", which no response ever says.
+        if expected is not None and (isinstance(expected, bool) or not isinstance(expected, (str, numbers.Integral))):
+            raise TypeError(f"{name}: answer[{row}] has to be a str, an int or None, got {_shortened(expected)}")
+    return [None if expected is None else str(expected) for expected in answer]
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 80 else text[:77] + '...'}"
