@@ -46,7 +46,7 @@ endif
 	@touch $@
 
 lab: $(STAMP)
-	$(PY) -m jupyterlab $(AS_ROOT) $(LAB_ARGS) $(FIRST_NOTEBOOK)
+	$(PY) -m jupyterlab $(AS_ROOT) --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/$(FIRST_NOTEBOOK) $(LAB_ARGS)
 
 # One thread a process: on few cores, thread pools that compete make everything slower and no result different.
 test mutants: export OMP_NUM_THREADS = 1
@@ -55,7 +55,7 @@ test: lint
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal --nbmake --nbmake-timeout 600 --ignore notebooks/assignments tests notebooks
 
 mutants: $(STAMP)
-	$(PY) tests/mutants.py
+	$(PY) -m tests.mutants
 
 notebooks: $(STAMP)
 	$(PY) notebooks/build.py $(ONLY)

@@ -197,7 +197,7 @@ def make(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess:
 
 
 def test_lab_opens_the_first_notebook() -> None:
-    assert re.search(r"-m jupyterlab .*notebooks/00_start_here\.ipynb$", make("-n", "lab").stdout, re.MULTILINE)
+    assert re.search(r"-m jupyterlab .*=/lab/tree/notebooks/00_start_here\.ipynb", make("-n", "lab").stdout)
 
 
 def test_test_runs_everything() -> None:
