@@ -1,0 +1,74 @@
+"""Rewards from another model, with fake ones: how a reply is read, and what is left out."""
+
+import pytest
+
+from grpo_lab.rewards import JUDGE_TEMPLATE, judge_reward, read_verdict, reward_model_reward
+
+
+@pytest.mark.parametrize(
+    ("reply", "verdict"),
+    [
+        ("yes", "yes"),
+        ("No", "no"),
+        (" YES.\n", "yes"),
+        ("**Yes**", "yes"),
+        ('"no"', "no"),
+        ("Yes, there is no difference.", "yes"),
+        ("No: the expected answer would be yes.", "no"),
+        ("The answer is: yes", "yes"),
+        ("It is not the same, so no.", "no"),
+        ("<think>yes or no? no, no</think> yes", "yes"),
+        ("No doubt about it: yes", None),
+        ("yes/no", None),
+        ("yes and no", None),
+        ("maybe", None),
+        ("I know yesterday's news", None),
+        ("", None),
+    ],
+)
+def test_a_judges_reply_is_read_or_left(reply, verdict):
+    assert read_verdict(reply) == verdict
+
+
+def test_judge_reward_asks_once_a_completion_and_leaves_out_what_it_cannot_read():
+    asked, replies = [], iter(["yes", "No.", "perhaps"])
+
+    def judge(question):
+        asked.append(question)
+        return next(replies)
+
+    reward = judge_reward(judge, name="equal_by_judge")
+    prompts = [[{"role": "system", "content": "hidden"}, {"role": "user", "content": f"q{i} {{x}}"}] for i in range(4)]
+    with pytest.warns(RuntimeWarning, match=r"equal_by_judge: 1 of 4 replies were neither yes nor no"):
+        rewards = reward(prompts=prompts, completions=list("abcd"), answer=["1", 2, None, "4"], unused=[0] * 4)
+    assert rewards == [1.0, 0.0, None, None]
+    assert asked[1] == JUDGE_TEMPLATE.format(prompt="q1 {x}", answer="2", completion="b")
+    assert len(asked) == 3 and "hidden" not in asked[0]
+    assert reward.__name__ == "equal_by_judge"
+
+
+def test_a_judge_without_ground_truth_needs_no_answer():
+    polite = judge_reward(lambda question: "yes" if "please" in question else "no", template="Polite? {completion}")
+    assert polite(["please", "now"]) == [1.0, 0.0]
+
+
+def test_a_judges_mistakes_are_named():
+    with pytest.raises(ValueError, match=r"template has the fields \['reply'\]"):
+        judge_reward(str, template="{reply}")
+    with pytest.raises(ValueError, match=r"completion is needed"):
+        judge_reward(str, template="{answer}")
+    with pytest.raises(TypeError, match=r"judge_reward: the judge has to reply with a str, got float"):
+        judge_reward(lambda question: 1.0)(["a"], prompts=["q"], answer=["1"])
+    with pytest.raises(TypeError, match=r"judge_reward: answer has to be a list"):
+        judge_reward(str)(["a"], prompts=["q"])
+    with pytest.raises(ValueError, match=r"judge_reward: one prompt a completion is needed, got none"):
+        judge_reward(str)(["a"], answer=["1"])
+
+
+def test_reward_model_reward():
+    seen = []
+    reward = reward_model_reward(lambda *texts: seen.append(texts) or float(len(texts[1])), name="length")
+    completions = [[{"role": "assistant", "content": "four"}], "ab"]
+    assert reward(completions, prompts=[[{"role": "user", "content": "q"}], "r"], answer=["", ""]) == [4.0, 2.0]
+    assert seen == [("q", "four"), ("r", "ab")]
+    assert reward.__name__ == "length"
