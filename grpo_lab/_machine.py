@@ -46,7 +46,7 @@ class Machine:
     missing: list[str] = field(default_factory=list)
     unfit: list[str] = field(default_factory=list)  # "name version (wanted: bounds)"
     jupyter: bool = True
-    tiny: str | None = "0.8M parameters"
+    tiny: str | None = "460,000 parameters"
     tiny_error: str | None = None
     qwen2: str | None = None
     ram_gib: float | None = 16.0

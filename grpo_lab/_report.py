@@ -46,7 +46,8 @@ class Report(list[Check]):
             f'<td style="{cell}">{html.escape(check.name)}</td><td style="{cell}">{_html(check)}</td></tr>'
             for check in self
         )
-        return f"<table><tbody>{rows}</tbody></table><p>{html.escape(self.summary())}</p>"
+        table = f'<table style="color:inherit"><tbody>{rows}</tbody></table>'
+        return f"{table}<p>{html.escape(self.summary())}</p>"
 
 
 def _html(check: Check) -> str:

@@ -6,12 +6,15 @@ generation_config asks for top_p, top_k and a repetition penalty. Such settings 
 saved copy still has them, but they have no say here: `grpo_lab.rollout` samples neutrally unless asked otherwise.
 """
 
+import contextlib
 import os
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from grpo_lab._model_folders import QWEN2, complaint, find_folder, readable, weight_bytes
 
@@ -114,15 +117,29 @@ def _short(dtype: torch.dtype) -> str:
 
 def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, local_files_only=True
-        )
+        with _progress_bar(shown=weight_bytes(folder) >= SMALL):
+            model = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, local_files_only=True
+            )
     except ValueError as error:
         raise ValueError(
             f"name: {readable(folder)} holds no model that transformers knows by itself "
             f"(code that comes with a checkpoint is never run): {error}"
         ) from error
     return model.to(device).eval()
+
+
+@contextlib.contextmanager
+def _progress_bar(shown: bool) -> Iterator[None]:
+    # A bar that is full at once says nothing, and would stay behind in every notebook.
+    was_enabled = logging.is_progress_bar_enabled()
+    if not shown:
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            logging.enable_progress_bar()
 
 
 def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
