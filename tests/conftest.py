@@ -6,6 +6,7 @@ import copy
 import importlib.util
 import os
 import shutil
+from pathlib import Path
 
 # Set before torch is imported anywhere: several worker processes with a thread pool each get in each other's way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -78,3 +79,34 @@ def tiny(_tiny_loaded):
     """(model, tokenizer) of the shipped model on the CPU; the model is a copy, so that a test may train it."""
     model, tokenizer = _tiny_loaded
     return copy.deepcopy(model), tokenizer
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A complete random Qwen2, with sampling settings of its own as the real one has them."""
+    folder = tmp_path_factory.mktemp("models") / "random-qwen2"
+    from tests.checkpoints import make_model, make_tokenizer
+
+    model = make_model()
+    model.generation_config.update(do_sample=True, top_k=20, top_p=0.8, repetition_penalty=1.1)
+    model.save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Empty caches, no card, and an error for whoever tries to download."""
+    import huggingface_hub
+
+    monkeypatch.setenv("MODELSCOPE_CACHE", str(tmp_path / "modelscope"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    real = huggingface_hub.snapshot_download
+
+    def local_only(*args, local_files_only: bool = False, **kwargs):
+        assert local_files_only, "a test tried to download"
+        return real(*args, local_files_only=True, **kwargs)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", local_only)
+    return tmp_path
