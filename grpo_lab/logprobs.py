@@ -162,12 +162,22 @@ class _ChunkedHead(torch.autograd.Function):
             if need_rows:
                 grad_rows[part] = grad_z @ weight
             if need_weight:
-                grad_weight += grad_z.T @ rows[part]
+                _add_product(grad_weight, grad_z.T, rows[part])
         return grad_rows, None if grad_weight is None else grad_weight.to(weight.dtype), None, None, None
 
 
 def _chunk_log_pi(h: Tensor, weight: Tensor, temperature: float) -> Tensor:
     return (_at_least_float32(h @ weight.T) / temperature).log_softmax(-1)
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """total += a @ b, with no second tensor of total's size, and without rounding the product to half precision."""
+    if total.dtype == a.dtype:
+        total.addmm_(a, b)
+    elif total.is_cuda:
+        torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
+    else:
+        total.addmm_(a.to(total.dtype), b.to(total.dtype))
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
