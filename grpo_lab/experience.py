@@ -73,16 +73,18 @@ def _compare_scored(by_group: Float[Tensor, "P G"], config: GRPOConfig) -> Float
 
 def score_rows(
     model, experience: Experience, rows: Int[Tensor, " R"], config: GRPOConfig
-) -> tuple[Float[Tensor, "R T"], Float[Tensor, "R T"]]:
+) -> tuple[Float[Tensor, "R T"], Float[Tensor, "R T"] | None]:
     """Log-probability and entropy of some rows under the model; rows that carry no gradient are left at 0, uncomputed.
 
-    The results stay on the experience's device, whichever device the model is on.
+    The entropy is None where no bonus asks for it (the metrics take the sampler's). The results stay on the device of
+    the experience, whichever device the model is on.
     """
     rollout, home = experience.rollout, experience.mask.device
     where = experience.active[rows].nonzero()[:, 0]
     shape = experience.mask[rows].shape
+    with_entropy = config.entropy_coef != 0
     if len(where) == 0:
-        return torch.zeros(shape, device=home), torch.zeros(shape, device=home)
+        return torch.zeros(shape, device=home), torch.zeros(shape, device=home) if with_entropy else None
     chosen = rows[where]
     length = int(rollout.mask[chosen].sum(-1).max())
     inputs = (
@@ -98,10 +100,11 @@ def score_rows(
             *(tensor.to(model.device) for tensor in inputs),
             temperature=config.temperature,
             share_prompts=not config.gradient_checkpointing,
+            with_entropy=with_entropy,
         )
     place = (where[:, None], torch.arange(length, device=home))
-    logp, entropy = (values.to(home) for values in scored)
-    return logp.new_zeros(shape).index_put(place, logp), entropy.new_zeros(shape).index_put(place, entropy)
+    logp, entropy = (x if x is None else x.new_zeros(shape, device=home).index_put(place, x.to(home)) for x in scored)
+    return logp, entropy
 
 
 @torch.no_grad()

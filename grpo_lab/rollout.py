@@ -149,13 +149,15 @@ def score_logprobs(
     *,
     temperature: float = 1.0,
     share_prompts: bool = True,
-) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+    with_entropy: bool = True,
+) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
     """Log-probability and entropy of given completions under the model, with gradient if it is enabled.
 
     Args:
         prompt_of_row: which prompt each row answers, shape (B,).
         share_prompts: compute each prompt once and let its completions attend to it. Same values; False is needed with
             gradient checkpointing, which allows no cache.
+        with_entropy: False saves the time and memory of the entropy; None stands in its place.
 
     Returns:
         Two tensors of shape (B, T); at masked positions their values mean nothing, but are finite.
@@ -168,9 +170,11 @@ def score_logprobs(
     logits_size = completion_ids.numel() * len(head.weight)
     if logits_size > LOGITS_AT_ONCE:
         chunk = max(1, LOGITS_AT_ONCE // (4 * len(head.weight)))
-        return chunked_logprobs_and_entropy(hidden, head.weight, completion_ids, temperature, chunk)
+        logp, entropy = chunked_logprobs_and_entropy(hidden, head.weight, completion_ids, temperature, chunk)
+        return logp, entropy if with_entropy else None
     logits = head(hidden)
-    return token_logprobs(logits, completion_ids, temperature), token_entropy(logits, temperature)
+    entropy = token_entropy(logits, temperature) if with_entropy else None
+    return token_logprobs(logits, completion_ids, temperature), entropy
 
 
 def _hidden_plain(model, prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row):

@@ -136,7 +136,9 @@ def accumulate_gradient(
             num_items=num_items,
             **config.loss_arguments(),
         )
-        loss = share * loss - config.entropy_coef * aggregate(entropy, mask, "dapo", num_items=num_items)
+        loss = share * loss
+        if entropy is not None:
+            loss = loss - config.entropy_coef * aggregate(entropy, mask, "dapo", num_items=num_items)
         if loss.requires_grad:
             optimizer.backward(loss)
         token_share = (mask.sum() / num_items.clamp(min=1)).item()
