@@ -72,10 +72,9 @@ class GRPOConfig:
 
     def __post_init__(self):
         self._check_types()
-        if self.gradient_accumulation_steps < 1:
-            raise ValueError(
-                f"gradient_accumulation_steps is {self.gradient_accumulation_steps}; it has to be at least 1"
-            )
+        for name in ("generation_batch_size", "gradient_accumulation_steps"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it has to be at least 1")
         if self.per_device_train_batch_size is None:
             self.per_device_train_batch_size = self.generation_batch_size // self.gradient_accumulation_steps
         self._check_choices()
@@ -166,7 +165,7 @@ class GRPOConfig:
     def _check_sizes(self):
         if self.num_generations < (1 if self.advantage == "none" else 2):
             raise ValueError(f"num_generations is {self.num_generations}; a group comparison needs at least 2")
-        if self.generation_batch_size < 1 or self.generation_batch_size % self.num_generations:
+        if self.generation_batch_size % self.num_generations:
             raise ValueError(
                 f"generation_batch_size is {self.generation_batch_size}; "
                 f"it has to be a multiple of num_generations = {self.num_generations}"

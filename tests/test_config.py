@@ -1,0 +1,140 @@
+"""The settings: what is derived from them, what is refused and how, and that they survive a file."""
+
+import inspect
+import json
+import math
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from trl import GRPOConfig as TRLConfig
+
+from grpo_lab.config import GRPOConfig, options
+from grpo_lab.objective import LOSS_TYPES, policy_loss
+
+OURS_ALONE = {"advantage", "ref_model_device", "max_nonfinite_steps", "kl_estimator"}
+
+
+def test_the_names_are_those_of_trl():
+    ours, theirs = ({field.name for field in fields(config)} for config in (GRPOConfig, TRLConfig))
+    assert ours - theirs == OURS_ALONE
+
+
+def test_sizes_are_derived():
+    config = GRPOConfig(num_generations=4, generation_batch_size=48, gradient_accumulation_steps=3, num_iterations=2)
+    assert (config.per_device_train_batch_size, config.update_batch_size) == (16, 48)
+    assert (config.updates_per_step, config.prompts_per_step) == (2, 12)
+    config = GRPOConfig(generation_batch_size=48, per_device_train_batch_size=8, gradient_accumulation_steps=2)
+    assert (config.update_batch_size, config.updates_per_step, config.prompts_per_step) == (16, 3, 3)
+
+
+def test_a_row_without_advantage_matters_only_with_kl_or_entropy():
+    assert not GRPOConfig().needs_every_row
+    assert GRPOConfig(beta=0.1).needs_every_row and GRPOConfig(entropy_coef=-0.1).needs_every_row
+
+
+def test_the_arguments_of_the_loss_are_arguments_of_the_loss():
+    config = GRPOConfig(use_bias_correction_kl=True, epsilon_high=0.3)
+    arguments = config.loss_arguments()
+    assert arguments["kl_bias_correction"] is True and arguments["epsilon_high"] == 0.3
+    assert arguments.keys() < inspect.signature(policy_loss).parameters.keys()
+    assert config.sampling_arguments() == {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0}
+
+
+def test_settings_survive_a_file():
+    config = GRPOConfig(output_dir="x", reward_weights=[1.0, 0.5], delta=2.0, ref_model_sync_steps=7, bf16=True)
+    assert GRPOConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    with pytest.raises(ValueError, match="unknown settings \\['learning_rat'\\]; allowed are .*'learning_rate'"):
+        GRPOConfig.from_dict({"learning_rat": 1.0})
+
+
+REFUSED = [
+    ("report_to", "wandb"),
+    ("advantage", "gae"),
+    ("scale_rewards", "prompt"),
+    ("loss_type", "ppo"),
+    ("importance_sampling_level", "word"),
+    ("kl_estimator", "k4"),
+    ("lr_scheduler_type", "step"),
+    ("max_steps", -1),
+    ("save_steps", -1),
+    ("top_k", -1),
+    ("top_p", 0.0),
+    ("top_p", 1.1),
+    ("beta", -0.1),
+    ("beta", math.nan),
+    ("warmup_steps", -1),
+    ("weight_decay", -0.1),
+    ("num_iterations", 0),
+    ("gradient_accumulation_steps", 0),
+    ("max_nonfinite_steps", 0),
+    ("max_completion_length", 0),
+    ("per_device_train_batch_size", 0),
+    ("learning_rate", -1.0),
+    ("learning_rate", math.nan),
+    ("temperature", 0.0),
+    ("max_grad_norm", 0.0),
+    ("repetition_penalty", -1.0),
+    ("ref_model_sync_steps", 0),
+    ("num_generations", 1),
+    ("num_generations", 0),
+    ("generation_batch_size", 250),
+    ("generation_batch_size", 0),
+    ("per_device_train_batch_size", 96),
+    ("gradient_accumulation_steps", 5),
+    ("resume_from_checkpoint", True),
+    ("report_to", "tensorboard"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), REFUSED)
+def test_a_wrong_value_is_named_with_what_is_allowed(name, value):
+    with pytest.raises(ValueError) as caught:
+        GRPOConfig(**{name: value})
+    message = str(caught.value)
+    assert name in message and any(word in message for word in ("allowed", "has to", "needs", "at least"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("max_steps", "150", "int"),
+        ("max_steps", 1.5, "int"),
+        ("max_steps", True, "int"),
+        ("seed", None, "int"),
+        ("learning_rate", "1e-4", "float"),
+        ("beta", None, "float"),
+        ("bf16", 1, "bool"),
+        ("output_dir", 3, "str or None"),
+        ("reward_weights", 1.0, "list or None"),
+        ("epsilon_high", "0.28", "float or None"),
+    ],
+)
+def test_a_wrong_type_is_named_with_what_is_allowed(name, value, allowed):
+    config = GRPOConfig()
+    setattr(config, name, value)  # past the run-time checks of the test suite, which users do not have
+    with pytest.raises(TypeError) as caught:
+        config._check_types()
+    assert str(caught.value) == f"{name} is {value!r}; allowed is {allowed}"
+
+
+def test_numbers_of_kindred_types_are_taken():
+    assert GRPOConfig(delta=np.float64(1.5)).delta == 1.5
+
+
+def test_two_half_precisions_exclude_each_other():
+    with pytest.raises(ValueError, match="bf16 and fp16 are both True"):
+        GRPOConfig(bf16=True, fp16=True)
+
+
+def test_one_completion_a_prompt_is_enough_without_comparison():
+    assert GRPOConfig(advantage="none", num_generations=1).num_generations == 1
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_every_loss_type_is_allowed(loss_type):
+    assert GRPOConfig(loss_type=loss_type).loss_arguments()["loss_type"] == loss_type
+
+
+def test_options_of_an_annotation():
+    assert options(int) == (int,) and options(int | None) == (int, type(None))
