@@ -103,7 +103,8 @@ def wilson_interval(share: float, n: int, z: float = 1.959964) -> list[float]:
         raise ValueError(f"share is {share} and n is {n}; needed are a share between 0 and 1 and at least one trial")
     centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)  # (7.2)
     half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))  # (7.3)
-    return [max(centre - half, 0.0), min(centre + half, 1.0)]
+    # On paper the share is never outside; at 0 and 1, rounding would put it there.
+    return [min(max(centre - half, 0.0), share), max(min(centre + half, 1.0), share)]
 
 
 def main(arguments: list[str] | None = None) -> None:

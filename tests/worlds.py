@@ -8,7 +8,7 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 
 from grpo_lab.config import GRPOConfig
 
-LETTERS = "abcdef0123+=?"
+LETTERS = "abcdef0123456789+=?"
 MERGES = [("a", "b"), ("c", "d")]
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 TEMPLATE = (

@@ -1,0 +1,197 @@
+"""The measure: what is counted, with what certainty, and that stdout carries one JSON object and nothing else."""
+
+import dataclasses
+import itertools
+import json
+import math
+
+import pytest
+import torch
+
+from grpo_lab import evaluate as evaluate_module
+from grpo_lab.evaluate import evaluate, main, pass_at_k, wilson_interval
+from grpo_lab.rollout import sample_completions
+from grpo_lab.tasks import addition_problems, addition_split
+from tests.worlds import ROWS, make_world
+
+# --- pass@k ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", range(1, 8))
+def test_pass_at_k_is_the_share_of_all_draws_that_hold_a_right_one(n):
+    for c, k in itertools.product(range(n + 1), range(1, n + 1)):
+        draws = list(itertools.combinations([True] * c + [False] * (n - c), k))
+        assert pass_at_k(n, c, k) == pytest.approx(sum(map(any, draws)) / len(draws), abs=1e-12)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 0.9, 1.0])
+def test_pass_at_k_is_unbiased_where_the_usual_shortcut_is_not(p):
+    n = 6
+    chances = [math.comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)]
+    for k in range(1, n + 1):
+        expected = sum(chance * pass_at_k(n, c, k) for c, chance in enumerate(chances))
+        assert expected == pytest.approx(1 - (1 - p) ** k, abs=1e-12)
+        if k > 1 and 0 < p < 1:
+            shortcut = sum(chance * (1 - (1 - c / n) ** k) for c, chance in enumerate(chances))
+            assert shortcut < 1 - (1 - p) ** k - 1e-6
+
+
+@pytest.mark.parametrize(("n", "c", "k"), [(4, 5, 1), (4, -1, 1), (4, 2, 0), (4, 2, 5)])
+def test_pass_at_k_refuses_what_cannot_be(n, c, k):
+    with pytest.raises(ValueError, match=f"n, c, k are {n}, {c}, {k}; needed are"):
+        pass_at_k(n, c, k)
+
+
+# --- the interval ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("right", "n"), [(0, 5), (1, 1), (3, 10), (50, 100), (999, 1000), (7, 7)])
+def test_the_ends_of_the_interval_are_the_shares_that_the_observation_just_does_not_contradict(right, n):
+    """Wilson's definition: p with (right/n - p)^2 = z^2 p (1 - p) / n."""
+    low, high = wilson_interval(right / n, n)
+    z = 1.959964
+    for end in (low, high):
+        assert (right / n - end) ** 2 == pytest.approx(z**2 * end * (1 - end) / n, abs=1e-12)
+    assert 0 <= low <= right / n <= high <= 1 and low < high
+
+
+def test_the_interval_covers_the_truth_in_about_95_percent_of_cases():
+    n, coverage = 60, []
+    for p in [i / 50 for i in range(1, 50)]:
+        chances = [math.comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)]
+        ends = [wilson_interval(c / n, n) for c in range(n + 1)]
+        coverage.append(sum(chance for chance, (low, high) in zip(chances, ends, strict=True) if low <= p <= high))
+    assert min(coverage) > 0.88 and sum(coverage) / len(coverage) == pytest.approx(0.95, abs=0.01)
+
+
+@pytest.mark.parametrize(("share", "n"), [(0.5, 0), (-0.1, 5), (1.1, 5), (math.nan, 5)])
+def test_the_interval_refuses_what_cannot_be(share, n):
+    with pytest.raises(ValueError, match=f"share is {share} and n is {n}; needed are"):
+        wilson_interval(share, n)
+
+
+# --- counting -------------------------------------------------------------------------------------------------------
+
+# Two problems, four completions each: what they say, and how many of them are right.
+TEXTS = {
+    "a": ["<think>1</think><answer>2</answer>", "<answer>2</answer>", "2", "<think> </think><answer>3</answer>"],
+    "f": ["<answer>9</answer>", "", "<think>x</think><answer>1</answer>", "<think>x</think>"],
+}
+PLANTED_ROWS = [{"prompt": "a", "answer": "2"}, {"prompt": "f", "answer": "1"}]
+
+
+def plant(monkeypatch, texts=TEXTS):
+    def planted(model, tokenizer, prompts, num_generations, *more, **keywords):
+        rollout = sample_completions(model, tokenizer, prompts, num_generations, *more, **keywords)
+        said = [text for prompt in prompts for text in texts[prompt][:num_generations]]
+        return dataclasses.replace(rollout, texts=said)
+
+    monkeypatch.setattr(evaluate_module, "sample_completions", planted)
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 8, 512])
+def test_every_count(batch_size, monkeypatch):
+    plant(monkeypatch)
+    result = evaluate(*make_world(), PLANTED_ROWS, num_generations=4, max_completion_length=3, batch_size=batch_size)
+    assert list(result) == [
+        "accuracy", "accuracy_ci95", "pass_at_k", "mean_length", "format_rate", "think_rate", "n", "num_generations",
+    ]  # fmt: skip
+    assert result["accuracy"] == 3 / 8, "the first problem has two right ones, the second one"
+    assert result["accuracy_ci95"] == wilson_interval(3 / 8, 2), "a trial is a problem"
+    both = {k: (pass_at_k(4, 2, k) + pass_at_k(4, 1, k)) / 2 for k in (1, 2, 4)}
+    assert result["pass_at_k"] == {str(k): pytest.approx(value) for k, value in both.items()}
+    assert result["format_rate"] == 3 / 8 and result["think_rate"] == 3 / 8
+    assert 1 <= result["mean_length"] <= 3 and (result["n"], result["num_generations"]) == (2, 4)
+    json.dumps(result)
+
+
+@pytest.mark.parametrize(("generations", "ks"), [(1, ["1"]), (2, ["1", "2"]), (3, ["1", "2"]), (4, ["1", "2", "4"])])
+def test_pass_at_every_power_of_two(generations, ks, monkeypatch):
+    plant(monkeypatch)
+    result = evaluate(*make_world(), PLANTED_ROWS, num_generations=generations, max_completion_length=2)
+    assert list(result["pass_at_k"]) == ks and result["pass_at_k"]["1"] == pytest.approx(result["accuracy"])
+
+
+def test_another_measure_of_right_sees_the_columns_and_half_marks_do_not_count():
+    seen = []
+
+    def half(completions, **columns):
+        seen.append(columns)
+        return [(0.5, None, 1.0)[i % 3] for i in range(len(completions))]
+
+    result = evaluate(*make_world(), PLANTED_ROWS, num_generations=3, max_completion_length=2, correct=half)
+    assert result["accuracy"] == 1 / 3 and seen == [{"answer": ["2"] * 3 + ["1"] * 3}]
+
+
+def test_lengths_are_counted_in_tokens_with_the_end_token():
+    model, tokenizer = make_world()
+    torch.manual_seed(7)
+    prompts = [row["prompt"] for row in ROWS]
+    lengths = sample_completions(model, tokenizer, prompts, 4, 6).mask.sum(-1).float()
+    result = evaluate(model, tokenizer, ROWS, num_generations=4, max_completion_length=6, seed=7)
+    assert result["mean_length"] == pytest.approx(lengths.mean().item())
+
+
+def test_the_seed_decides_and_the_callers_state_is_untouched():
+    model, tokenizer = make_world()
+    model.train()
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+
+    def lengths(seed):
+        return evaluate(model, tokenizer, ROWS, num_generations=8, max_completion_length=9, seed=seed)["mean_length"]
+
+    assert lengths(1) == lengths(1) and len({lengths(seed) for seed in range(4)}) > 1
+    assert torch.equal(torch.get_rng_state(), before) and model.training
+
+
+def test_a_datasets_dataset_is_taken_too(monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    plant(monkeypatch)
+    rows = datasets.Dataset.from_list(PLANTED_ROWS)
+    assert evaluate(*make_world(), rows, max_completion_length=3)["accuracy"] == 3 / 8
+
+
+def test_wrong_arguments_are_named():
+    with pytest.raises(ValueError, match="rows is empty"):
+        evaluate(*make_world(), [])
+    with pytest.raises(ValueError, match="num_generations is 0"):
+        evaluate(*make_world(), ROWS, num_generations=0)
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model")
+    model, tokenizer = make_world()
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return str(path)
+
+
+def test_stdout_is_one_json_object_alone(folder, capsys, monkeypatch):
+    rows_seen = []
+
+    def spy(model, tokenizer, rows, **keywords):
+        rows_seen.append((rows, keywords))
+        return evaluate(model, tokenizer, rows, **keywords)
+
+    monkeypatch.setattr(evaluate_module, "evaluate", spy)
+    main(["--model", folder, "--n", "12", "--seed", "3", "--num_generations", "2", "--max_completion_length", "4"])
+    captured = capsys.readouterr()
+    result = json.loads(captured.out)
+    assert captured.out.count("\n") == 1 and "policy:" in captured.err
+    assert (result["n"], result["num_generations"]) == (12, 2)
+    (rows, keywords), = rows_seen  # fmt: skip
+    assert rows == addition_problems("test", 12, 3) and keywords["seed"] == 3
+    assert all(addition_split(row["operands"]) == "test" for row in rows), "held out"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--model", "x", "--n", "many"], ["--model", "x", "--samples", "3"]])
+def test_wrong_options_are_explained(arguments, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    captured = capsys.readouterr()
+    assert stopped.value.code == 2 and "usage: python -m grpo_lab.evaluate" in captured.err and not captured.out
