@@ -44,7 +44,7 @@ def next_logits(model, prefix):
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 1.5])
 def test_recorded_logprobs_are_the_recomputed_ones(temperature, pad_is_end):
     model, tokenizer = make_world(pad_is_end=pad_is_end)
-    rollout = sample(model, tokenizer, temperature=temperature, generations=12)
+    rollout = sample(model, tokenizer, temperature=temperature, generations=40)
     lengths = rollout.mask.sum(-1)
     assert (lengths == 1).any() and rollout.truncated.any() and ((lengths > 1) & ~rollout.truncated).any()
     assert len(set(rollout.prompt_mask.sum(-1).tolist())) > 2, "the prompts should be ragged"

@@ -8,7 +8,7 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 
 from grpo_lab.config import GRPOConfig
 
-LETTERS = "abcdef0123456789+=?"
+LETTERS = "abcdef0123+=?"  # few, so that a random model often ends; other characters are dropped
 MERGES = [("a", "b"), ("c", "d")]
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 TEMPLATE = (
@@ -69,15 +69,6 @@ def make_exact(model: Qwen2ForCausalLM) -> Qwen2ForCausalLM:
 def make_world(seed: int = 0, pad_is_end: bool = False, **settings):
     tokenizer = make_tokenizer(pad_is_end)
     return make_model(tokenizer, seed, **settings), tokenizer
-
-
-def plant_end_bias(model, tokenizer, strength: float) -> None:
-    """Make the end token more likely, or less with a negative strength, everywhere."""
-    with torch.no_grad():
-        head = model.get_output_embeddings().weight
-        state = torch.ones(head.shape[1], dtype=head.dtype)
-        model.base_model.norm.weight.abs_()
-        head[tokenizer.eos_token_id] += strength * state / state.norm()
 
 
 def make_config(**settings) -> GRPOConfig:
