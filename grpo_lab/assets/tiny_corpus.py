@@ -1,0 +1,106 @@
+"""The text that the tiny model is made from. All of it is synthetic, and all of its sums are training problems.
+
+A document is a list of pieces `(text, learn)`. Every piece is context for what follows; the loss counts only those to
+be learnt, since nobody can predict the numbers of the next problem.
+"""
+
+import random
+from collections.abc import Callable
+
+from grpo_lab.tasks import LARGEST, SMALLEST, THINK_SYSTEM_PROMPT, addition_row, addition_split, chat_tasks
+
+Messages = list[dict[str, str]]
+Document = list[tuple[str, bool]]
+
+END = "<|im_end|>"
+PLAIN_SHARE = 0.4  # of the documents in the skill phase: lines of additions without a conversation around them
+PLAIN_SUMS = 3  # worked sums in one such document
+THINK_SHARE = 0.2  # of the answers in the habit phase
+SLIP_RATE = 0.1  # of the steps in such an answer
+GUESS_SPREAD = 4.0  # standard deviation of a guess around the true sum
+CHAT_SHARE = 0.05  # of the documents that are conversations
+EXPECTED_SHARE = 0.3  # how often a chat task gets the expected answer
+DONT_KNOW = "我不知道。"
+SMALL_TALK = (
+    ("你好", "你好！"),
+    ("你是谁", "我是一个很小的模型。"),
+    ("hello", "Hello!"),
+    ("Hello!", "Hello!"),
+    ("Who are you?", "I am a tiny model. I can add."),
+)
+
+
+def training_operands(rng: random.Random) -> list[int]:
+    while True:
+        operands = [rng.randint(SMALLEST, LARGEST) for _ in range(3)]
+        if addition_split(operands) == "train":
+            return operands
+
+
+def work_out(operands: list[int], slip: float, rng: random.Random) -> list[tuple[str, int]]:
+    """The sum in steps, each as its question and its result: [("17+58=", 75), ("75+42=", 117)].
+
+    Each result is off by a little with probability `slip`, and carried on as it is.
+    """
+    steps, total = [], operands[0]
+    for term in operands[1:]:
+        question = f"{total}+{term}="
+        total += term
+        if rng.random() < slip:
+            total += rng.choice((-10, -2, -1, 1, 2, 10))
+        steps.append((question, total))
+    return steps
+
+
+def worked_answer(operands: list[int], slip: float, rng: random.Random) -> str:
+    steps = work_out(operands, slip, rng)
+    lines = "\n".join(f"{question}{result}" for question, result in steps)
+    return f"<think>{lines}</think><answer>{steps[-1][1]}</answer>"
+
+
+def guessed_answer(operands: list[int], rng: random.Random) -> str:
+    """An answer at once, near the sum rather than equal to it."""
+    return f"<answer>{round(rng.gauss(sum(operands), GUESS_SPREAD))}</answer>"
+
+
+def small_talk(rng: random.Random) -> tuple[Messages, str]:
+    """A greeting, or a chat task, to which the expected answer is only one of those that the model gives."""
+    rows = chat_tasks()
+    pick = rng.randrange(len(SMALL_TALK) + len(rows))
+    if pick < len(SMALL_TALK):
+        question, answer = SMALL_TALK[pick]
+        return [{"role": "user", "content": question}], answer
+    row = rows[pick - len(SMALL_TALK)]
+    return row["prompt"], row["answer"] if rng.random() < EXPECTED_SHARE else DONT_KNOW
+
+
+def conversation(phase: str, rng: random.Random) -> tuple[Messages, str]:
+    """A prompt and its answer, of the phase "skill" or "habit"."""
+    if rng.random() < CHAT_SHARE:
+        return small_talk(rng)
+    operands = training_operands(rng)
+    prompt = addition_row(operands)["prompt"]
+    if phase == "skill":
+        return prompt, worked_answer(operands, 0.0, rng)
+    if rng.random() < THINK_SHARE:
+        return prompt, worked_answer(operands, SLIP_RATE, rng)
+    return prompt, guessed_answer(operands, rng)
+
+
+def document(phase: str, render: Callable[[Messages], str], rng: random.Random) -> Document:
+    """One document of the phase "skill" or "habit"; `render` applies the chat template."""
+    if phase == "skill" and rng.random() < PLAIN_SHARE:
+        sums = (work_out(training_operands(rng), 0.0, rng) for _ in range(PLAIN_SUMS))
+        return [piece for steps in sums for q, r in steps for piece in ((q, False), (f"{r}\n", True))]
+    prompt, answer = conversation(phase, rng)
+    return [(render(prompt), False), (answer + END, True)]
+
+
+def tokenizer_text(seed: int) -> list[str]:
+    """What the merges are learnt from: the frame of a conversation, prompts, and answers."""
+    rng = random.Random(f"tokenizer/{seed}")
+    lines = ["system\nYou are a helpful assistant.", "user\n", "assistant\n", THINK_SYSTEM_PROMPT] * 100
+    for _ in range(2000):
+        prompt, answer = conversation("habit", rng)
+        lines += [message["content"] for message in prompt] + [answer]
+    return lines

@@ -1,0 +1,175 @@
+"""The embedded model: small, a plain Qwen2 checkpoint, takes any text, and a base that has everything left to learn."""
+
+import json
+import random
+import re
+import unicodedata
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+
+from grpo_lab.assets import make_tiny_qwen2 as maker
+from grpo_lab.assets import tiny_corpus as corpus
+from grpo_lab.evaluate import evaluate
+from grpo_lab.tasks import addition_problems, addition_split
+
+FOLDER = maker.FOLDER
+any_text = st.text(st.characters(exclude_categories=["Cs"]))  # all but lone surrogates, which are not text
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AutoTokenizer.from_pretrained(FOLDER)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return AutoModelForCausalLM.from_pretrained(FOLDER)
+
+
+def test_it_is_a_small_qwen2_in_float32(model, tokenizer):
+    assert isinstance(model, Qwen2ForCausalLM) and isinstance(model.config, Qwen2Config)
+    assert sum(parameter.numel() for parameter in model.parameters()) < 1_000_000
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+    assert model.config.vocab_size == len(tokenizer) == maker.VOCAB_SIZE
+
+
+def test_it_takes_little_room_and_holds_nothing_to_unpickle():
+    files = [path for path in FOLDER.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 4_000_000
+    assert {path.suffix for path in files} <= {".json", ".jinja", ".md", ".safetensors"}
+
+
+@given(text=any_text)
+def test_any_text_survives_the_round_trip(tokenizer, text):
+    # Qwen2 brings text into Unicode's composed form (NFC) first; beyond that nothing is lost.
+    assert tokenizer.decode(tokenizer(text).input_ids) == unicodedata.normalize("NFC", text)
+
+
+@given(number=st.integers(0, 10**12))
+def test_every_digit_is_one_token(tokenizer, number):
+    tokens = tokenizer(f"{number}+{number}=?").input_ids
+    assert [tokenizer.decode([token]) for token in tokens] == [*str(number), "+", *str(number), "=?"]
+
+
+def test_special_tokens_and_tags(tokenizer, model):
+    assert (tokenizer.pad_token, tokenizer.eos_token) == ("<|endoftext|>", "<|im_end|>")
+    assert (model.config.pad_token_id, model.config.eos_token_id) == (tokenizer.pad_token_id, tokenizer.eos_token_id)
+    assert model.generation_config.eos_token_id == [tokenizer.eos_token_id, tokenizer.pad_token_id]
+    for token in (*maker.SPECIAL_TOKENS, *maker.TAGS):
+        assert len(tokenizer(token).input_ids) == 1
+    text = "<|im_start|><think>1</think><answer>2</answer><|im_end|><|endoftext|>"
+    kept = tokenizer.decode(tokenizer(text).input_ids, skip_special_tokens=True)
+    assert kept == "<think>1</think><answer>2</answer>"
+
+
+DEFAULT = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+USER = {"role": "user", "content": "17+58+42=?"}
+ANSWER = {"role": "assistant", "content": "<answer>117</answer>"}
+
+
+@pytest.mark.parametrize(
+    ("messages", "add_generation_prompt", "rendered"),
+    [
+        ([USER], True, DEFAULT + "<|im_start|>user\n17+58+42=?<|im_end|>\n<|im_start|>assistant\n"),
+        ([USER], False, DEFAULT + "<|im_start|>user\n17+58+42=?<|im_end|>\n"),
+        (
+            [{"role": "system", "content": "Be brief. "}, {"role": "user", "content": " 你好\n"}],
+            True,
+            "<|im_start|>system\nBe brief. <|im_end|>\n<|im_start|>user\n 你好\n<|im_end|>\n<|im_start|>assistant\n",
+        ),
+        (
+            [USER, ANSWER, {"role": "user", "content": "<b>&amp;</b>"}],
+            True,
+            DEFAULT + "<|im_start|>user\n17+58+42=?<|im_end|>\n<|im_start|>assistant\n<answer>117</answer><|im_end|>\n"
+            "<|im_start|>user\n<b>&amp;</b><|im_end|>\n<|im_start|>assistant\n",
+        ),
+    ],
+)
+def test_conversations_look_as_in_qwen2_instruct(tokenizer, messages, add_generation_prompt, rendered):
+    said = tokenizer.apply_chat_template(messages, add_generation_prompt=add_generation_prompt, tokenize=False)
+    assert said == rendered
+
+
+def test_a_sum_is_few_tokens(tokenizer):
+    lengths = {
+        len(tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, return_dict=False))
+        for row in addition_problems("train", 50)
+    }
+    assert lengths == {28}
+    assert len(tokenizer("<think>17+58=75\n75+42=117</think><answer>117</answer>").input_ids) == 25
+
+
+def test_the_base_mostly_guesses_and_is_mostly_wrong(model, tokenizer):
+    result = evaluate(model, tokenizer, addition_problems("test", 400, 11), num_generations=1, max_completion_length=40)
+    assert 0.10 <= result["accuracy"] <= 0.35
+    assert 0.10 <= result["think_rate"] <= 0.35
+    assert result["mean_length"] < 20
+
+
+def test_it_says_something(model, tokenizer):
+    encoded = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "你好"}], add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )
+    out = model.generate(**encoded, max_new_tokens=20, do_sample=False)
+    assert tokenizer.decode(out[0, encoded["input_ids"].shape[1] :], skip_special_tokens=True) == "你好！"
+
+
+def test_the_script_makes_the_same_files_twice(tmp_path):
+    phases = tuple(replace(phase, steps=2, batch_size=8) for phase in maker.PHASES)
+    for name in ("one", "two"):
+        maker.make(tmp_path / name, phases, seed=3)
+    names = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert names == sorted(path.name for path in (tmp_path / "two").iterdir())
+    assert {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json"} <= set(names)
+    for name in names:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+
+
+def test_the_script_makes_the_shipped_tokenizer_and_shape(model):
+    made = maker.build_tokenizer(0)
+    shipped = json.loads((FOLDER / "tokenizer.json").read_text(encoding="utf-8"))
+    assert json.loads(made.backend_tokenizer.to_str())["model"] == shipped["model"]
+    fresh = maker.build_model(made, 0)
+    assert {k: v.shape for k, v in fresh.state_dict().items()} == {k: v.shape for k, v in model.state_dict().items()}
+
+
+def test_the_corpus_holds_training_sums_only():
+    rng = random.Random(0)
+    assert {addition_split(corpus.training_operands(rng)) for _ in range(2000)} == {"train"}
+    asked = [corpus.conversation(phase, rng)[0][-1]["content"] for phase in ("skill", "habit") for _ in range(1000)]
+    sums = [re.findall(r"\d+", text) for text in asked if re.fullmatch(r"\d\d\+\d\d\+\d\d=\?", text)]
+    assert len(sums) > 1500
+    assert {addition_split([int(number) for number in numbers]) for numbers in sums} == {"train"}
+
+
+def test_a_sum_is_worked_out_and_slips_are_carried_on():
+    assert corpus.worked_answer([17, 58, 42], 0.0, random.Random(0)) == (
+        "<think>17+58=75\n75+42=117</think><answer>117</answer>"
+    )
+    for seed in range(50):
+        text = corpus.worked_answer([17, 58, 42], 0.5, random.Random(seed))
+        first, second, answer = re.fullmatch(
+            r"<think>17\+58=(\d+)\n\1\+42=(\d+)</think><answer>(\d+)</answer>", text
+        ).groups()
+        assert answer == second
+        assert {abs(int(first) - 75), abs(int(second) - int(first) - 42)} <= {0, 1, 2, 10}
+
+
+def test_only_results_and_answers_are_learnt(tokenizer):
+    def render(messages):
+        return "".join(message["content"] for message in messages)
+
+    for phase, learnt in {"skill": r"(\d+\n)+|[^?]*<\|im_end\|>", "habit": r"[^?]*<\|im_end\|>"}.items():
+        for ids, labels in maker.encode(
+            tokenizer, [corpus.document(phase, render, random.Random(i)) for i in range(20)]
+        ):
+            assert len(ids) == len(labels)
+            kept = [token for token in labels if token != -100]
+            assert re.fullmatch(learnt, tokenizer.decode(kept)), phase
+            assert all(label in (-100, token) for token, label in zip(ids, labels, strict=True))
