@@ -1,0 +1,91 @@
+"""`python -m grpo_lab.bench`: the command line."""
+
+import argparse
+import json
+import platform
+from pathlib import Path
+
+from grpo_lab.bench import against, head
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    if args.against:
+        if not head.is_installed("trl"):
+            parser.error("--against trl: trl is not installed; pip install trl==1.16.0")
+        threads = 1 if args.threads is None else args.threads
+        report = against.compare(args.seeds, args.steps, args.accuracy, threads, args.model)
+        printed = against.table(report)
+    else:
+        report = head.compare(args.tokens, args.device, args.dtype, args.repeats, args.threads)
+        printed = head.table(report)
+    print(printed)
+    if args.json is not None:
+        args.json.write_text(json.dumps({"machine": machine(args.device)} | report, indent=1) + "\n", encoding="utf-8")
+
+
+def machine(device: str = "cpu") -> dict:
+    """What the figures were measured on and with."""
+    import torch
+    import transformers
+
+    return {
+        "platform": platform.platform(terse=True),
+        "processor": platform.machine(),
+        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    } | {name: _version(name) for name in ("trl", "liger-kernel")}
+
+
+def _version(name: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return head.NOT_INSTALLED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m grpo_lab.bench", description="Speed and memory, as ratios.")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--against", choices=["trl"], help="train the tiny model here and there, alternating")
+    what.add_argument("--head", action="store_true", help="the log-prob head at Qwen2-0.5B's shape, four ways")
+    parser.add_argument("--json", type=Path, help="also write everything measured to this file")
+    parser.add_argument("--threads", type=_at_least_1, help="torch threads (default: --against 1, --head torch's own)")
+    one = parser.add_argument_group("with --against")
+    one.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="one pair of runs each (default 0 1 2)")
+    one.add_argument("--steps", type=_steps, default=60, help=f"steps a run (default 60, at least {against.WINDOW})")
+    one.add_argument("--accuracy", type=_share, default=0.8, help="time is taken to this accuracy (default 0.8)")
+    one.add_argument("--model", default="tiny", help='"tiny" or a folder (default tiny)')
+    two = parser.add_argument_group("with --head")
+    two.add_argument("--tokens", type=_at_least_1, nargs="+", default=[512, 1024, 2048], help="(default 512 1024 2048)")
+    two.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    two.add_argument("--dtype", choices=["fp32", "bf16", "fp16"], default="fp32")
+    two.add_argument("--repeats", type=_at_least_1, default=3, help="the median of so many is reported (default 3)")
+    return parser
+
+
+def _at_least_1(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}; it has to be at least 1")
+    return int(text)
+
+
+def _steps(text: str) -> int:
+    if int(text) < against.WINDOW:
+        raise argparse.ArgumentTypeError(f"{text}; the running reward needs at least {against.WINDOW}")
+    return int(text)
+
+
+def _share(text: str) -> float:
+    if not 0 < float(text) <= 1:
+        raise argparse.ArgumentTypeError(f"{text}; it has to be greater than 0 and at most 1")
+    return float(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Our trainer against TRL's: pairs of runs, and the ratios within each pair."""
+
+import statistics
+import sys
+from collections.abc import Callable
+
+from grpo_lab.bench.process import run_worker
+
+WORKER = "grpo_lab.bench.train_worker"
+WINDOW = 5  # steps that the running reward is averaged over
+# What is compared: (key, label, unit divided by, digits). The ratio is ours over theirs.
+ROWS = (
+    ("seconds_per_step", "seconds per step", 1, 3),
+    ("time_to_accuracy", "seconds to accuracy", 1, 1),
+    ("cpu_seconds_per_step", "CPU seconds per step", 1, 3),
+    ("cpu_time_to_accuracy", "CPU seconds to accuracy", 1, 1),
+    ("steps_to_accuracy", "steps to accuracy", 1, 0),
+    ("tokens_per_second", "generated tokens/s", 1, 0),
+    ("peak_memory", "peak memory, MiB", 2**20, 0),
+    ("training_memory", "of it for training, MiB", 2**20, 0),
+    ("held_out_accuracy", "held-out accuracy at the end", 1, 3),
+)
+
+
+def compare(
+    seeds: list[int],
+    steps: int,
+    accuracy: float,
+    threads: int = 1,
+    model: str = "tiny",
+    settings: dict | None = None,
+    run: Callable[..., dict] = run_worker,
+) -> dict:
+    """One pair of runs a seed, each run in a fresh process; which of the two goes first changes from pair to pair."""
+    pairs = []
+    for index, seed in enumerate(seeds):
+        pair = {}
+        for trainer in ("ours", "trl") if index % 2 == 0 else ("trl", "ours"):
+            spec = {"trainer": trainer, "seed": seed, "steps": steps, "threads": threads, "model": model}
+            measured = run(WORKER, spec | {"settings": settings or {}}, threads)
+            pair[trainer] = figures(measured, accuracy) | {"history": measured["history"]}
+            print(f"seed {seed}, {trainer}: {pair[trainer]['seconds_per_step']:.3f} s per step", file=sys.stderr)
+        check_same_problems(pair["ours"]["history"], pair["trl"]["history"])
+        pairs.append({"seed": seed} | pair)
+    setup = {"steps": steps, "accuracy": accuracy, "threads": threads, "model": str(model), "settings": settings or {}}
+    return {"setup": setup, "summary": summarise(pairs), "pairs": pairs}
+
+
+def figures(measured: dict, accuracy: float) -> dict:
+    """What a run's record comes to.
+
+    The accuracy is that of the training problems, of which each is new to the policy: the mean of the last `WINDOW`
+    steps. Time to it is training time, from the start to the end of the step at which it is reached; None if it is not.
+    CPU seconds are the processor's own: on a busy machine they tell more.
+    """
+    history = measured["history"]
+    rewards = history["reward"]
+    means = [statistics.fmean(rewards[i - WINDOW : i]) for i in range(WINDOW, len(rewards) + 1)]
+    reached = next((i + WINDOW for i, mean in enumerate(means) if mean >= accuracy), None)
+    times = {}
+    for clock in ("", "cpu_"):
+        ends = history[f"{clock}seconds"]
+        times[f"{clock}seconds_per_step"] = statistics.median(
+            b - a for a, b in zip([0.0, *ends[:-1]], ends, strict=True)
+        )
+        times[f"{clock}time_to_accuracy"] = None if reached is None else ends[reached - 1]
+    return times | {
+        "steps_to_accuracy": reached,
+        "tokens_per_second": sum(history["tokens"]) / history["seconds"][-1],
+        "peak_memory": measured["peak_memory"],
+        "training_memory": measured["peak_memory"] - measured["memory_before"],
+        "held_out_accuracy": measured["held_out_accuracy"],
+    }
+
+
+def check_same_problems(ours: dict, theirs: dict) -> None:
+    """Raises RuntimeError unless both runs were given the same prompts, equally often, at each step."""
+    for name in ("prompts", "rows"):
+        for step, (a, b) in enumerate(zip(ours[name], theirs[name], strict=True)):
+            if a != b:
+                raise RuntimeError(
+                    f"the two trainers had different {name} at step {step + 1} ({a} and {b}): no comparison"
+                )
+
+
+def summarise(pairs: list[dict]) -> dict:
+    """For each figure: the median of each side, and median, least and greatest of the ratios ours/TRL pair by pair."""
+    summary = {}
+    for key, *_ in ROWS:
+        sides = {side: [pair[side][key] for pair in pairs] for side in ("ours", "trl")}
+        ratios = [a / b for a, b in zip(sides["ours"], sides["trl"], strict=True) if a is not None and b]
+        summary[key] = {side: _median(values) for side, values in sides.items()} | {
+            "ratio": _median(ratios),
+            "ratio_min": min(ratios, default=None),
+            "ratio_max": max(ratios, default=None),
+            "pairs": len(ratios),
+        }
+    return summary
+
+
+def _median(values: list) -> float | int | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def table(report: dict) -> str:
+    setup, pairs = report["setup"], len(report["pairs"])
+    lines = [
+        f"model {setup['model']}, {setup['steps']} steps, {setup['threads']} torch thread(s), {pairs} pair(s) of runs; "
+        f"accuracy {setup['accuracy']:g} means the mean reward of {WINDOW} steps",
+        f"{'':30}{'grpo_lab':>10}{'TRL':>10}   grpo_lab/TRL: median (min..max over pairs)",
+    ]
+    for key, label, unit, digits in ROWS:
+        row = report["summary"][key]
+        ours, trl = (_show(row[side], unit, digits) for side in ("ours", "trl"))
+        ratio = (
+            "no pair"
+            if row["ratio"] is None
+            else f"{row['ratio']:.2f} ({row['ratio_min']:.2f}..{row['ratio_max']:.2f})"
+        )
+        if 0 < row["pairs"] < pairs:
+            ratio += f", in {row['pairs']} of {pairs} pairs"
+        lines.append(f"{label:30}{ours:>10}{trl:>10}   {ratio}")
+    return "\n".join(lines)
+
+
+def _show(value: float | int | None, unit: int, digits: int) -> str:
+    return "not reached" if value is None else f"{value / unit:.{digits}f}"

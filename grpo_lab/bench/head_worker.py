@@ -1,0 +1,125 @@
+"""One cell of the table of heads: one way to get from hidden states to log-probabilities and back, at one size.
+
+Each computes the log-probability of given tokens, a GRPO loss on it, and its gradients with respect to the hidden
+states and the output embedding. The first three compute the entropy as well, without gradient, because a trainer
+reports it; Liger's loss does not offer it.
+"""
+
+import itertools
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from grpo_lab.bench.process import worker_main
+from grpo_lab.logprobs import chunked_logprobs_and_entropy, token_entropy, token_logprobs
+from grpo_lab.objective import policy_loss
+from grpo_lab.rollout import LOGITS_AT_ONCE
+
+VOCABULARY, WIDTH = 151_936, 896  # Qwen2-0.5B
+ROW = 512  # tokens of a completion; fewer if there are fewer in all
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+Inputs = tuple[Tensor, Tensor, Tensor, Tensor]  # hidden (B, T, D), weight (V, D), token ids (B, T), advantages (B,)
+
+
+def make_inputs(
+    tokens: int, device: torch.device, dtype: torch.dtype, vocabulary: int = VOCABULARY, width: int = WIDTH
+) -> Inputs:
+    """Random hidden states, output embedding, token ids and advantages, the same for every method."""
+    generator = torch.Generator(device).manual_seed(0)
+    if tokens < 1 or (tokens > ROW and tokens % ROW):
+        raise ValueError(f"tokens is {tokens}; allowed are 1 to {ROW}, and multiples of {ROW}")
+    rows = max(tokens // ROW, 1)
+    weight = torch.randn(vocabulary, width, generator=generator, device=device, dtype=dtype).mul_(0.02)
+    hidden = torch.randn(rows, tokens // rows, width, generator=generator, device=device, dtype=dtype)
+    ids = torch.randint(vocabulary, hidden.shape[:2], generator=generator, device=device)
+    advantages = torch.randn(rows, generator=generator, device=device)
+    return hidden.requires_grad_(), weight.requires_grad_(), ids, advantages
+
+
+def plain(hidden: Tensor, weight: Tensor, ids: Tensor, advantages: Tensor) -> Tensor:
+    """All logits at once, as a first version does it."""
+    logits = hidden @ weight.T
+    token_entropy(logits.detach())
+    return _loss(token_logprobs(logits, ids), advantages)
+
+
+def chunked(hidden: Tensor, weight: Tensor, ids: Tensor, advantages: Tensor) -> Tensor:
+    """Ours, in the trainer's chunks."""
+    chunk = max(1, LOGITS_AT_ONCE // (4 * len(weight)))
+    return _loss(chunked_logprobs_and_entropy(hidden, weight, ids, chunk_size=chunk)[0], advantages)
+
+
+def trl(hidden: Tensor, weight: Tensor, ids: Tensor, advantages: Tensor) -> Tensor:
+    """The head of TRL's GRPOTrainer, in its tiles of 4,096 tokens x 32,768 words."""
+    from trl.kernels.chunked_logprob import ChunkedLogProbFunction
+
+    rows = hidden.reshape(-1, hidden.shape[-1])
+    logp = ChunkedLogProbFunction.apply(rows, weight, None, ids.flatten(), 1.0, 32768, None, 1.0, ("entropy",))[0]
+    return _loss(logp.view(ids.shape), advantages)
+
+
+def liger(hidden: Tensor, weight: Tensor, ids: Tensor, advantages: Tensor) -> Tensor:
+    """Liger's fused loss, a row at a time; compiled where it was made for, on a card."""
+    from liger_kernel.chunked_loss import LigerFusedLinearGRPOLoss
+
+    head = LigerFusedLinearGRPOLoss(beta=0.0, compiled=hidden.is_cuda, use_ref_model=False, loss_type="dapo")
+    return head(hidden, weight, ids, torch.ones_like(ids), advantages)[0]
+
+
+def _loss(logp: Tensor, advantages: Tensor) -> Tensor:
+    return policy_loss(logp, advantages, torch.ones_like(logp, dtype=torch.bool), loss_type="dapo")[0]
+
+
+def gradients(method: Callable[..., Tensor], inputs: Inputs) -> tuple[Tensor, Tensor]:
+    return torch.autograd.grad(method(*inputs), inputs[:2])
+
+
+def measure(spec: dict) -> dict:
+    """Seconds of a forward and backward pass, and the most bytes it holds beside inputs and gradients."""
+    method, device = globals()[spec["method"]], torch.device(spec["device"])
+    shape = {name: spec[name] for name in ("vocabulary", "width") if name in spec}
+    inputs = make_inputs(spec["tokens"], device, DTYPES[spec["dtype"]], **shape)
+    peak = (_peak_on_card if device.type == "cuda" else _peak_on_cpu)(lambda: gradients(method, inputs))
+    seconds = [_timed(method, inputs, device) for _ in range(spec["repeats"])]
+    of_gradients = sum(x.numel() * x.element_size() for x in inputs[:2])
+    return {"seconds": statistics.median(seconds), "memory": peak - of_gradients}
+
+
+def _timed(method: Callable[..., Tensor], inputs: Inputs, device: torch.device) -> float:
+    wait = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
+    wait()
+    started = time.perf_counter()
+    gradients(method, inputs)
+    wait()
+    return time.perf_counter() - started
+
+
+def _peak_on_card(call: Callable[[], object]) -> int:
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def _peak_on_cpu(call: Callable[[], object]) -> int:
+    """The most bytes of tensors alive at one time, from the profiler's record of every allocation and release."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        kept = call()
+    del kept
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "trace.json"
+        profile.export_chrome_trace(str(file))
+        events = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
+    changes = sorted((e["ts"], e["args"]["Bytes"]) for e in events if e["name"] == "[memory]")
+    return max(itertools.accumulate(size for _, size in changes))
+
+
+if __name__ == "__main__":
+    worker_main(measure)

@@ -1,0 +1,155 @@
+"""One training run, here or with TRL's GRPOTrainer, under the same settings and watched in the same way.
+
+What makes the two comparable: the same model file in the same precision; the same problems in the same order; the same
+learning rate at each update; and one clock, a reward function that both call once a step with all completions. What
+each does inside a step, TRL's fused optimizer and tiled log-prob head included, is its own affair.
+"""
+
+import hashlib
+import json
+import tempfile
+import time
+from collections.abc import Callable
+
+from grpo_lab.bench.process import memory, worker_main
+from grpo_lab.config import GRPOConfig
+from grpo_lab.evaluate import evaluate
+from grpo_lab.models import load_policy
+from grpo_lab.optim import learning_rate
+from grpo_lab.rewards import accuracy_reward
+from grpo_lab.run import Run
+from grpo_lab.tasks import addition_problems
+from grpo_lab.train import TRAINING_PROBLEMS
+from grpo_lab.trainer import train
+
+TRAINERS = ("ours", "trl")
+HELD_OUT_PROBLEMS = 200
+# Settings that mean the same under the same name in TRL's GRPOConfig.
+SAME_IN_TRL = (
+    *("seed", "disable_tqdm", "max_steps"),
+    *("num_generations", "generation_batch_size", "max_completion_length"),
+    *("temperature", "top_k", "top_p", "repetition_penalty"),
+    *("reward_weights", "scale_rewards", "mask_truncated_completions"),
+    *("loss_type", "importance_sampling_level", "epsilon", "epsilon_high", "delta", "beta", "use_bias_correction_kl"),
+    *("entropy_coef", "learning_rate", "warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "max_grad_norm"),
+    *("num_iterations", "per_device_train_batch_size", "gradient_accumulation_steps", "gradient_checkpointing"),
+    *("bf16", "fp16"),
+)
+
+
+def our_config(seed: int, steps: int, **settings) -> GRPOConfig:
+    """The defaults of `python -m grpo_lab.train`, with no file written and no bar shown."""
+    config = GRPOConfig(seed=seed, max_steps=steps, save_steps=0, disable_tqdm=True, **settings)
+    if config.updates_per_step != 1:
+        raise ValueError(f"updates_per_step is {config.updates_per_step}; a step has to be one update to be compared")
+    return config
+
+
+def trl_config(config: GRPOConfig, folder: str):
+    """The same run, said in TRL's words, with everything off that this trainer does not do either."""
+    import trl
+
+    return trl.GRPOConfig(
+        output_dir=folder,
+        **{name: getattr(config, name) for name in SAME_IN_TRL},
+        shuffle_dataset=False,  # the rows come in our order
+        use_cpu=True,
+        report_to="none",
+        logging_strategy="no",
+        save_strategy="no",
+        dataloader_num_workers=0,
+        dataloader_pin_memory=False,
+    )
+
+
+class Watch:
+    """The clock and the notebook of a run."""
+
+    def __init__(self):
+        names = ("seconds", "cpu_seconds", "reward", "tokens", "rows", "prompts")
+        self.history: dict[str, list] = {name: [] for name in names}
+
+    def start(self) -> None:
+        self._started, self._cpu_started = time.perf_counter(), time.process_time()
+
+    def step_ended(self) -> None:
+        """Note the time since the start: the wall clock's, and the processor's own, which other work changes little."""
+        self.history["seconds"].append(time.perf_counter() - self._started)
+        self.history["cpu_seconds"].append(time.process_time() - self._cpu_started)
+
+    def reward(self, completions, prompts, completion_ids, **columns):
+        rewards = accuracy_reward(completions, **columns)
+        note = {"reward": sum(rewards) / len(rewards), "tokens": sum(map(len, completion_ids)), "rows": len(rewards)}
+        note["prompts"] = hashlib.sha256(json.dumps(prompts, sort_keys=True).encode()).hexdigest()[:16]
+        for name, value in note.items():
+            self.history[name].append(value)
+        return rewards
+
+
+def prepare_ours(model, tokenizer, rows: list[dict], config: GRPOConfig, watch: Watch) -> Callable[[], object]:
+    def go():
+        return train(model, tokenizer, rows, watch.reward, config, lambda step, metrics: watch.step_ended())
+
+    return go
+
+
+def prepare_trl(model, tokenizer, rows: list[dict], config: GRPOConfig, watch: Watch) -> Callable[[], object]:
+    return trl_trainer(model, tokenizer, rows, config, watch).train
+
+
+def trl_trainer(model, tokenizer, rows: list[dict], config: GRPOConfig, watch: Watch):
+    """TRL's GRPOTrainer, given the rows in the order in which ours takes them, and our learning rate of each update."""
+    import datasets
+    import torch
+    from transformers import TrainerCallback
+    from trl import GRPOTrainer
+
+    class StepEnd(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            watch.step_ended()
+
+    order = Run(model, tokenizer, rows, config)
+    ordered = [row for step in range(config.max_steps) for row in order.rows_of_step(step)]
+    trainer = GRPOTrainer(
+        model=model,
+        reward_funcs=watch.reward,
+        args=trl_config(config, tempfile.mkdtemp()),
+        train_dataset=datasets.Dataset.from_list(ordered),
+        processing_class=tokenizer,
+        callbacks=[StepEnd()],
+    )
+    trainer.create_optimizer()
+
+    def factor(step: int) -> float:
+        c = config
+        return learning_rate(step, 1.0, c.warmup_steps, c.max_steps, c.lr_scheduler_type)
+
+    trainer.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(trainer.optimizer, factor)
+    return trainer
+
+
+def measure(spec: dict) -> dict:
+    """Train as the spec says; what happened at each step, and the memory. The clock runs in training only."""
+    config = our_config(spec["seed"], spec["steps"], **spec.get("settings", {}))
+    prepare = {"ours": prepare_ours, "trl": prepare_trl}[spec["trainer"]]
+    model, tokenizer = load_policy(spec["model"], device="cpu", precision="fp32")
+    rows = addition_problems("train", TRAINING_PROBLEMS, config.seed)
+    watch = Watch()
+    go = prepare(model, tokenizer, rows, config, watch)
+    before = memory().now
+    watch.start()
+    go()
+    peak = memory().peak
+    held_out = addition_problems("test", HELD_OUT_PROBLEMS)
+    limit = config.max_completion_length
+    accuracy = evaluate(model, tokenizer, held_out, num_generations=1, max_completion_length=limit)["accuracy"]
+    return {
+        "history": watch.history,
+        "held_out_accuracy": accuracy,
+        "peak_memory": peak,
+        "memory_before": before,
+    }
+
+
+if __name__ == "__main__":
+    worker_main(measure)
