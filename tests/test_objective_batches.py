@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.objective import LOSS_TYPES, aggregate, importance_ratio, policy_loss
+from grpo_lab.objective import LOSS_TYPES, aggregate, importance_ratio, policy_loss, vespo_surrogate
 from tests import oracles
 from tests.agreement import assert_agree, assert_near, batch, draw, few, seeds, value_and_gradients
 
@@ -161,6 +161,9 @@ def test_vespo_by_hand():
         w = math.exp(log_w)
         assert vespo_weights([log_w, 0.0], 2.0) == pytest.approx([math.exp(3) * w**2 * math.exp(-3 * w)] * 2, rel=1e-7)
         assert vespo_weights([log_w, 0.0], -2.0) == pytest.approx([math.exp(2) * w**3 * math.exp(-2 * w)] * 2, rel=1e-7)
+    logp, old, mask = torch.tensor([[0.5, math.nan]]), torch.tensor([[0.0, 9.0]]), torch.tensor([[True, False]])
+    alone = vespo_surrogate(logp, old, mask, torch.ones(1))[0, 0].item()
+    assert alone == pytest.approx(0.5 * vespo_weights([0.5], 1.0)[0], rel=1e-5), "what the mask hides has no weight"
     assert vespo_weights([-40.0, 25.0], 1.0) == [1.0, 1.0], "no token counts for more than exp(20) either way"
     assert vespo_weights([-30.0, 0.0], 1e9) == pytest.approx([math.exp(3) * 1e-16] * 2, rel=1e-6), "w is at least 1e-8"
     assert vespo_weights([900.0, 900.0], 1.0) == [0.0, 0.0], "nothing overflows"
