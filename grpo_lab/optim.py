@@ -15,7 +15,7 @@ _WIDE = (torch.float32, torch.float64)
 
 
 class MasterAdamW:
-    """torch's AdamW on float32 master copies of the model's parameters: `gather_gradients`, then `step`."""
+    """torch's AdamW on float32 master copies of the model's parameters."""
 
     def __init__(self, parameters, lr: float, betas: tuple[float, float] = (0.9, 0.999), weight_decay: float = 0.0):
         self.parameters = [p for p in parameters if p.requires_grad]
@@ -37,16 +37,20 @@ class MasterAdamW:
         A parameter without gradient counts as one whose gradient is zero: its moments go on decaying.
         """
         for parameter, master in zip(self.parameters, self.masters, strict=True):
+            if parameter.grad is None and master.grad is not None:
+                continue  # gathered before
             gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             parameter.grad = None
             master.grad = gradient.to(master.dtype).div_(loss_scale)
 
     @torch.no_grad()
     def step(self) -> None:
+        self.gather_gradients()
         self.adamw.step()
         for parameter, master in zip(self.parameters, self.masters, strict=True):
             if master is not parameter:
                 parameter.copy_(master)
+                master.grad = None
 
     def zero_grad(self) -> None:
         for tensor in (*self.parameters, *self.masters):

@@ -15,8 +15,6 @@ N = 4000
 def move(optimizer, parameter, steps, gradient):
     for _ in range(steps):
         parameter.grad = gradient.to(parameter.dtype)
-        if isinstance(optimizer, MasterAdamW):
-            optimizer.gather_gradients()
         optimizer.step()
 
 
@@ -71,11 +69,25 @@ def test_a_parameter_without_gradient_counts_as_one_with_gradient_zero():
     for step in range(3):
         one.grad, other.grad = (None, torch.zeros(2)) if step else (torch.ones(2), torch.ones(2))
         for optimizer in (left_out, zero):
-            optimizer.gather_gradients()
             optimizer.step()
             optimizer.zero_grad()
         assert torch.equal(one, other)
     assert (one < 0.9).all(), "the momentum goes on"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gathering_first_or_in_the_step_is_the_same(dtype):
+    after = []
+    for gather in (False, True):
+        parameter = torch.nn.Parameter(torch.arange(4).to(dtype))
+        optimizer = MasterAdamW([parameter], lr=0.1)
+        for step in range(3):
+            parameter.grad = torch.full_like(parameter, 1.0 - step)
+            if gather:
+                optimizer.gather_gradients()
+            optimizer.step()
+        after.append(parameter.detach())
+    assert torch.equal(*after)
 
 
 def test_nothing_to_train_is_an_error():
