@@ -1,4 +1,4 @@
-"""The notebooks in a real JupyterLab and a real browser: Run All, no error, no broken formula; a slider moves its plot."""
+"""Notebooks in a real JupyterLab and a real browser: Run All, no error, no broken formula; a slider moves its plot."""
 
 import os
 import re
