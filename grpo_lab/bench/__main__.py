@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     two.add_argument("--tokens", type=_at_least_1, nargs="+", default=[512, 1024, 2048], help="(default 512 1024 2048)")
     two.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     two.add_argument("--dtype", choices=["fp32", "bf16", "fp16"], default="fp32")
-    two.add_argument("--repeats", type=_at_least_1, default=3, help="the median of so many is reported (default 3)")
+    two.add_argument("--repeats", type=_at_least_1, default=3, help="the fastest of so many is reported (default 3)")
     return parser
 
 

@@ -66,9 +66,10 @@ def table(report: dict) -> str:
     """One line a number of tokens, one column a method."""
     setup, cells = report["setup"], {(cell["tokens"], cell["method"]): cell for cell in report["cells"]}
     threads = "" if setup["threads"] is None else f", {setup['threads']} thread(s)"
+    seconds = "seconds" if setup["device"] == "cuda" else "CPU seconds (all threads together)"
     lines = [
-        f"log-prob head, forward and backward, {setup['dtype']} on {setup['device']}{threads}: seconds, and MiB beside "
-        "inputs and gradients; in brackets the ratio to plain",
+        f"log-prob head, forward and backward, {setup['dtype']} on {setup['device']}{threads}: {seconds}, and MiB "
+        "beside inputs and gradients; in brackets the ratio to plain",
         f"{'tokens':>8}" + "".join(f"{method:>34}" for method in METHODS),
     ]
     for count in sorted({cell["tokens"] for cell in report["cells"]}):
