@@ -73,6 +73,13 @@ def test_dual_clip_case_by_case(seed, c):
             assert got[b, t].item() == pytest.approx(want)
 
 
+def test_dual_clip_ends_the_gradient_beyond_c_where_the_advantage_is_negative():
+    ratio = torch.tensor([[0.5, 1.0, 2.0, 4.0]] * 2, dtype=torch.float64, requires_grad=True)
+    surrogate = dual_clip_surrogate(ratio, torch.tensor([[2.0], [-2.0]]).double())
+    (slope,) = torch.autograd.grad(surrogate.sum(), ratio)
+    assert slope.tolist() == [[2, 2, 0, 0], [0, -2, -2, 0]]
+
+
 def test_dual_clip_names_a_bad_constant():
     with pytest.raises(ValueError, match="c is 1.0"):
         dual_clip_surrogate(torch.ones(1, 1), torch.ones(1, 1), c=1.0)
