@@ -7,6 +7,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen2Config,
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 
 from grpo_lab.config import GRPOConfig
+from grpo_lab.trainer import train
 
 LETTERS = "abcdef0123+=?"  # few, so that a random model often ends; other characters are dropped
 MERGES = [("a", "b"), ("c", "d")]
@@ -90,6 +91,11 @@ def letter_reward(completions, completion_ids, **kwargs) -> list[float]:
     return [sum(ids) % 7 / 2 - len(ids) / 4 for ids in completion_ids]
 
 
+def none_for_some(completions, completion_ids, **kwargs):
+    """Applies to completions of more than one token only."""
+    return [None if len(ids) == 1 else float(len(ids)) for ids in completion_ids]
+
+
 def weights(model) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
@@ -97,3 +103,15 @@ def weights(model) -> dict[str, torch.Tensor]:
 def same_weights(one: dict, other: dict) -> bool:
     """Bit for bit."""
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def run(seed=0, reward=letter_reward, rows=ROWS, world=0, callback=None, **settings):
+    """The weights after a small training run, and its history."""
+    model, tokenizer = make_world(seed=world)
+    history = train(model, tokenizer, rows, reward, make_config(seed=seed, **settings), callback)
+    return weights(model), history
+
+
+def without_times(history):
+    timed = ("step_time", "tokens_per_second")
+    return [{name: value for name, value in metrics.items() if name not in timed} for metrics in history]
