@@ -105,6 +105,15 @@ def test_large_logits_go_through_the_chunked_head_with_the_same_result(monkeypat
     assert calls == [7], "seven tokens at a time are a quarter of the limit"
 
 
+@pytest.mark.parametrize("at_once", [2**25, 100])
+def test_the_entropy_may_be_left_out(at_once, monkeypatch):
+    monkeypatch.setattr(rollout_module, "LOGITS_AT_ONCE", at_once)
+    model, tokenizer = make_world()
+    rollout = sample(model, tokenizer)
+    logp, entropy = score(model, rollout, with_entropy=False)
+    assert entropy is None and torch.equal(logp, score(model, rollout)[0])
+
+
 # --- what is recorded -----------------------------------------------------------------------------------------------
 
 
