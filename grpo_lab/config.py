@@ -20,7 +20,7 @@ class GRPOConfig:
     # the run
     output_dir: str | None = None  # where checkpoints and metrics.jsonl go; None keeps nothing
     seed: int = 0
-    max_steps: int = 150
+    max_steps: int = 100
     save_steps: int = 50  # a checkpoint every so many steps; 0 saves only the end
     resume_from_checkpoint: bool = False
     report_to: str = "none"  # "none" or "tensorboard"
