@@ -79,32 +79,49 @@ def score_rows(
     The entropy is None where no bonus asks for it (the metrics take the sampler's). The results stay on the device of
     the experience, whichever device the model is on.
     """
-    rollout, home = experience.rollout, experience.mask.device
+    logp = torch.zeros(experience.mask[rows].shape, device=experience.mask.device)
+    entropy = torch.zeros_like(logp) if config.entropy_coef != 0 else None
     where = experience.active[rows].nonzero()[:, 0]
-    shape = experience.mask[rows].shape
-    with_entropy = config.entropy_coef != 0
-    if len(where) == 0:
-        return torch.zeros(shape, device=home), torch.zeros(shape, device=home) if with_entropy else None
-    chosen = rows[where]
-    length = int(rollout.mask[chosen].sum(-1).max())
+    for part in similar_lengths(where, experience.rollout.mask[rows[where]].sum(-1)):
+        part_logp, part_entropy = _score_together(model, experience.rollout, rows[part], config)
+        logp = _put(logp, part, part_logp)
+        if entropy is not None:
+            entropy = _put(entropy, part, part_entropy)
+    return logp, entropy
+
+
+def similar_lengths(rows: Int[Tensor, " R"], lengths: Int[Tensor, " R"]) -> list[Int[Tensor, " _"]]:
+    """Cut the rows into groups within a factor of two in length, if together more than a third of them were padding."""
+    if len(rows) == 0:
+        return []
+    if 3 * lengths.sum() >= 2 * len(rows) * lengths.max():
+        return [rows]
+    doublings = lengths.log2().ceil()
+    return [rows[doublings == number] for number in doublings.unique()]
+
+
+def _score_together(model, rollout: Rollout, rows: Int[Tensor, " R"], config: GRPOConfig):
+    length = int(rollout.mask[rows].sum(-1).max())
     inputs = (
         rollout.prompt_ids,
         rollout.prompt_mask,
-        rollout.completion_ids[chosen, :length],
-        rollout.mask[chosen, :length],
-        chosen // rollout.num_generations,
+        rollout.completion_ids[rows, :length],
+        rollout.mask[rows, :length],
+        rows // rollout.num_generations,
     )
     with autocast(model, config):
-        scored = score_logprobs(
+        return score_logprobs(
             model,
             *(tensor.to(model.device) for tensor in inputs),
             temperature=config.temperature,
             share_prompts=not config.gradient_checkpointing,
-            with_entropy=with_entropy,
+            with_entropy=config.entropy_coef != 0,
         )
-    place = (where[:, None], torch.arange(length, device=home))
-    logp, entropy = (x if x is None else x.new_zeros(shape, device=home).index_put(place, x.to(home)) for x in scored)
-    return logp, entropy
+
+
+def _put(into: Float[Tensor, "R T"], rows: Int[Tensor, " S"], values: Float[Tensor, "S t"]) -> Float[Tensor, "R T"]:
+    place = (rows[:, None], torch.arange(values.shape[1], device=into.device))
+    return into.to(values.dtype).index_put(place, values.to(into.device))
 
 
 @torch.no_grad()
