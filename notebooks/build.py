@@ -99,6 +99,8 @@ def same(one, other) -> bool:
 
 def take(text: Path) -> None:
     notebook = nbformat.read(notebook_of(text), as_version=4)
+    header = {"jupytext": {"notebook_metadata_filter": "kernelspec,-jupytext,-language_info"}, "kernelspec": KERNEL}
+    notebook.metadata = nbformat.from_dict(header | {"language_info": {"name": "python", "pygments_lexer": "ipython3"}})
     for cell in notebook.cells:
         cell.metadata = nbformat.from_dict({k: v for k, v in cell.metadata.items() if k == "tags"})
     jupytext.write(notebook, text, fmt="md:myst")

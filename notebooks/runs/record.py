@@ -1,7 +1,7 @@
 """Write tiny_default.json from the output folders of the default runs, with a held-out evaluation of each result.
 
-    python -m grpo_lab.train --model tiny --output_dir outputs/seed0 --seed 0      (and 1, and 2)
-    python notebooks/runs/record.py outputs/seed0 outputs/seed1 outputs/seed2 --machine "2 cores, x86-64, no card"
+python -m grpo_lab.train --model tiny --output_dir outputs/seed0 --seed 0      (and 1, and 2)
+python notebooks/runs/record.py outputs/seed0 outputs/seed1 outputs/seed2 --machine "2 cores, x86-64, no card"
 """
 
 import argparse
