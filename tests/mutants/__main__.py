@@ -1,0 +1,73 @@
+"""`python -m tests.mutants`: plant every mutant, and say which survive."""
+
+import argparse
+import sys
+import time
+
+from tqdm import tqdm
+
+from tests.mutants.equivalent import check, reason
+from tests.mutants.errata import errata_mutants
+from tests.mutants.lines import anchored_modules, line_mutants
+from tests.mutants.mutant import Mutant
+from tests.mutants.pool import Verdict, WorkerError, judge
+
+
+def main(arguments: list[str] | None = None) -> int:
+    args = _parse(arguments)
+    mutants, started = _chosen(args), time.monotonic()
+    if args.list:
+        print(*(f"{m.path}  {m.name}" for m in mutants), sep="\n")
+        return 0
+    verdicts = []
+    try:
+        for verdict in tqdm(judge(mutants, args.workers), "mutants", len(mutants), leave=False, disable=None):
+            verdicts.append(verdict)
+            _report(verdict, args)
+    except WorkerError as error:
+        print(f"The mutants could not be judged: {error}", file=sys.stderr)
+        return 2
+    survived = sum(v.killer is None for v in verdicts)
+    print(f"{len(mutants)} mutants in {time.monotonic() - started:.0f} s")
+    print(f"mutants: {len(verdicts) - survived} killed, {survived} survived")
+    return int(survived != (len(mutants) if args.family == "equivalent" else 0))
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument(
+        "--family",
+        choices=("all", "errata", "lines", "equivalent"),
+        default="all",
+        help="errata: mistakes in circulation; lines: every anchored line; equivalent: those that have to survive",
+    )
+    parser.add_argument("--only", default="", metavar="TEXT", help="only mutants whose file or name contains this")
+    parser.add_argument("--workers", type=int, default=2, help="processes (default 2)")
+    parser.add_argument("--list", action="store_true", help="only say what would be planted")
+    parser.add_argument("--verbose", action="store_true", help="say of each mutant which test killed it")
+    return parser.parse_args(arguments)
+
+
+def _chosen(args: argparse.Namespace) -> list[Mutant]:
+    lines = [m for path in anchored_modules() for m in line_mutants(path)]
+    check(lines)
+    families = {
+        "errata": errata_mutants,
+        "lines": lambda: [m for m in lines if not reason(m)],
+        "equivalent": lambda: [m for m in lines if reason(m)],
+    }
+    names = ("errata", "lines") if args.family == "all" else (args.family,)
+    return [m for name in names for m in families[name]() if args.only in f"{m.path} {m.name}"]
+
+
+def _report(verdict: Verdict, args: argparse.Namespace) -> None:
+    mutant, unexpected = verdict.mutant, (verdict.killer is None) != (args.family == "equivalent")
+    if unexpected:
+        fate = "SURVIVED" if verdict.killer is None else f"KILLED by {verdict.killer}"
+        tqdm.write(f"{fate}: {mutant.name} ({verdict.detail})\n{mutant.diff()}\n")
+    elif args.verbose:
+        tqdm.write(f"{verdict.seconds:.2f} s: {mutant.path} {mutant.name}\n    {verdict.killer}: {verdict.detail}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

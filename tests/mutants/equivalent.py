@@ -1,0 +1,59 @@
+"""Mutants of anchored lines that no test can kill, because nothing that can be seen depends on the change.
+
+Each with the reason. `python -m tests.mutants --family equivalent` runs them: where one is killed, its reason is wrong.
+"""
+
+from tests.mutants.mutant import Mutant
+
+# Functions whose inputs are not differentiated, so that stopping a gradient in them changes nothing.
+NO_GRADIENT = {
+    "completion_mask": "token ids are integers",
+    "score_completions": "rewards are numbers that functions returned",
+    "token_push": "the push is a gradient already, and not differentiated again",
+    "token_weights": "the weight is a gradient already",
+    "token_gate": "both pushes are gradients already",
+    "ascending_pairs": "responses are integers",
+    "sorting_reward": "prompts and responses are integers",
+    "repaired_reward": "prompts and responses are integers",
+    "exact_reward": "prompts and responses are integers",
+    "sample_responses": "responses are integers",
+    "hand_built_policy": "its parameters are constants",
+}
+
+_SIGN_OF_A_COUNT = "the next line asks only whether the count is 0, so its sign does not matter"
+_STOPPED_LATER = "the weight phi is stopped as a whole two lines below"
+_TIMES_ZERO = "where the advantage is 0 it multiplies whatever was chosen, so the choice does not matter"
+_VANISHED = "from log w = 7 on, exp(-lambda w) is 0 in float64, so any upper bound above that gives the weight 0"
+
+EQUIVALENT: dict[str, str] = {
+    "(1.5) ends_before = is_end - is_end.cumsum(-1)": _SIGN_OF_A_COUNT,
+    "(1.5) ends_before = -(is_end.cumsum(-1) - is_end)": _SIGN_OF_A_COUNT,
+    "(2.7) mean = rewards.sum((1, 2), keepdim=True) / count.clamp(min=2)": (
+        "rewards are measured from one of them, so a group with a single step sums to 0, whatever divides it"
+    ),
+    "(4.8) penalised = (rewards - beta * torch.where(mask, kl_estimate(logp, ref_logp, 'k1'), 0).sum(-1).detach())"
+    ".detach()": "the charge is stopped already, and a reward comes from outside the policy",
+    "(5.9) tau = torch.where(advantages >= 0, ratio.new_tensor(tau_pos), ratio.new_tensor(tau_neg))": _TIMES_ZERO,
+    "(5.9) tau = torch.where(advantages > 0, ratio.new_tensor(tau_pos), ratio.new_tensor(tau_neg)).detach()": (
+        "tau is a choice between two constants"
+    ),
+    "(5.11) log_w = log_ratio.sum(-1, keepdim=True).clamp(math.log(1e-08), 21)": _VANISHED,
+    "(5.11) log_w = log_ratio.sum(-1, keepdim=True).clamp(math.log(1e-08), 19)": _VANISHED,
+    "(5.11) log_w = log_ratio.sum(-1, keepdim=True).clamp(math.log(1e-08), 20).detach()": _STOPPED_LATER,
+    "(5.12) k, lam = (torch.where(advantages > 0, 2.0, 3.0), torch.where(advantages >= 0, 3.0, 2.0))": _TIMES_ZERO,
+    "(5.12) k, lam = (torch.where(advantages >= 0, 2.0, 3.0), torch.where(advantages > 0, 3.0, 2.0))": _TIMES_ZERO,
+    "(5.32) floored = torch.where(advantages <= 0, torch.max(surrogate, c * advantages), surrogate)": _TIMES_ZERO,
+}
+
+
+def reason(mutant: Mutant) -> str | None:
+    """Why no test can kill the mutant, or None."""
+    stops = mutant.name.endswith(".detach()")
+    return EQUIVALENT.get(mutant.name) or (NO_GRADIENT.get(mutant.function) if stops else None)
+
+
+def check(every: list[Mutant]) -> None:
+    """Raise ValueError for an entry that fits none of the mutants of the anchored lines."""
+    known = {mutant.name for mutant in every} | {mutant.function for mutant in every}
+    if stale := [entry for entry in (*EQUIVALENT, *NO_GRADIENT) if entry not in known]:
+        raise ValueError(f"equivalent.py has entries that fit no mutant: {stale}")

@@ -1,0 +1,71 @@
+"""A mutant: one file of the package with one small change, and the test files that have to notice it."""
+
+import ast
+import difflib
+import functools
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+ROOT = Path(__file__).resolve().parents[2]
+GAPS = "tests/test_mutation_gaps.py"
+# Where the behaviour of a module shows first, if not in the tests that have its name.
+TELLING = {
+    "trainer": ("trainer_step",),
+    "experience": ("trainer_step", "trainer"),
+    "run": ("trainer", "resume"),
+    "equality": ("rewards_math",),
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str  # "clip-inverted: torch.max(...", or "(5.7) surrogate = torch.max(..."
+    path: str  # of the changed file, from the repository's root, with forward slashes
+    function: str  # that is changed; "" for a constant of the module
+    original: str
+    mutated: str
+    tests: tuple[str, ...]  # files
+
+    @property
+    def group(self) -> tuple[str, str]:
+        """Mutants of one group are likely killed by the same test."""
+        return self.path, self.function
+
+    def diff(self) -> str:
+        before, after = self.original.splitlines(), self.mutated.splitlines()
+        return "\n".join(difflib.unified_diff(before, after, self.path, "mutant", lineterm="", n=1))
+
+
+def make_mutant(name: str, path: str, line: int, original: str, mutated: str) -> Mutant:
+    """A mutant whose change starts on this line of the original."""
+    return Mutant(name, path, _function(original, line), original, mutated, files_of_tests(path))
+
+
+@functools.lru_cache(maxsize=256)
+def files_of_tests(path: str) -> tuple[str, ...]:
+    """The test files of a module: those with its name, then those of its package; and the shared file of gaps."""
+    parts = PurePosixPath(path).with_suffix("").parts[1:]
+    files = _test_files(*(f"test_{name}*.py" for name in (*TELLING.get(parts[-1], ()), parts[-1])))
+    if parts[:-1]:
+        files += _test_files(f"test_{parts[-2]}_{parts[-1]}*.py", f"test_{parts[-2]}*.py")
+    return (*dict.fromkeys(files), GAPS)
+
+
+def _test_files(*patterns: str) -> list[str]:
+    return [p.relative_to(ROOT).as_posix() for pattern in patterns for p in sorted((ROOT / "tests").glob(pattern))]
+
+
+def read(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+@functools.lru_cache(maxsize=256)
+def _function(source: str, line: int) -> str:
+    """The innermost function around a line; for a constant of the module, the first function that uses it."""
+    tree = ast.parse(source)
+    defs = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    around = [d.name for d in defs if d.lineno <= line <= d.end_lineno]
+    assigned = [s for s in tree.body if isinstance(s, ast.Assign) and s.lineno <= line <= s.end_lineno]
+    constants = {target.id for s in assigned for target in s.targets if isinstance(target, ast.Name)}
+    users = [d.name for d in defs if constants & {n.id for n in ast.walk(d) if isinstance(n, ast.Name)}]
+    return (around[-1:] or users[:1] or [""])[0]

@@ -1,0 +1,169 @@
+"""The small ways to get one line of mathematics wrong.
+
+`variants(expression)` yields every expression that differs from the given one in one place: operators and comparisons
+are exchanged, terms and calls dropped, constants moved, branches and arguments swapped.
+"""
+
+import ast
+import copy
+from collections.abc import Iterator
+
+MODULES = {"torch", "math", "np", "einops", "F"}
+# Dropping these changes a type that compares equal (1.0 == True), or nothing that a test could see.
+KEPT_CALLS = {"float", "bool", "int", "list", "tuple"}
+
+BINARY = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
+    ast.Pow: ast.Mult, ast.Mod: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
+}  # fmt: skip
+COMPARISONS = {
+    ast.Lt: (ast.LtE, ast.Gt), ast.LtE: (ast.Lt, ast.Gt), ast.Gt: (ast.GtE, ast.Lt), ast.GtE: (ast.Gt, ast.Lt),
+    ast.Eq: (ast.NotEq,), ast.NotEq: (ast.Eq,), ast.Is: (ast.IsNot,), ast.IsNot: (ast.Is,), ast.In: (ast.NotIn,),
+    ast.NotIn: (ast.In,),
+}  # fmt: skip
+NAMES = {
+    "min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "amin": "amax", "amax": "amin",
+    "argmin": "argmax", "argmax": "argmin", "sum": "mean", "mean": "sum", "nansum": "sum", "any": "all", "all": "any",
+    "exp": "expm1", "expm1": "exp", "log": "exp", "softmax": "log_softmax", "log_softmax": "softmax",
+    "logsumexp": "amax", "std": "var", "square": "abs", "sqrt": "square", "sigmoid": "tanh", "comb": "perm",
+}  # fmt: skip
+
+
+def mutate_statement(statement: ast.stmt) -> Iterator[ast.stmt]:
+    """Every statement with the same targets that computes something slightly different."""
+    if isinstance(statement, ast.AugAssign):
+        for operator in [BINARY[type(statement.op)]] if type(statement.op) in BINARY else []:
+            yield _with(statement, op=operator())
+    value = statement.value
+    wanted = list(variants(value))
+    if isinstance(value, ast.Tuple):
+        wanted.append(_with(value, elts=value.elts[::-1]))
+    elif _is_arithmetic(value):
+        wanted.append(_detached(value))
+        if not isinstance(value, ast.UnaryOp):
+            wanted.append(ast.UnaryOp(ast.USub(), value))
+    for new in wanted:
+        yield _with(statement, value=new)
+
+
+def variants(node: ast.AST) -> Iterator[ast.AST]:
+    """Every tree that differs from this one in one place."""
+    yield from _at_root(node)
+    if _is_negative_number(node):
+        return
+    for field, value in ast.iter_fields(node):
+        if isinstance(value, ast.AST):
+            for new in variants(value):
+                yield _with(node, **{field: new})
+        elif isinstance(value, list):
+            for place, part in enumerate(value):
+                for new in variants(part) if isinstance(part, ast.AST) else ():
+                    yield _with(node, **{field: [*value[:place], new, *value[place + 1 :]]})
+
+
+def _at_root(node: ast.AST) -> Iterator[ast.AST]:
+    match node:
+        case ast.BinOp():
+            yield from _binary(node)
+        case ast.UnaryOp(operand=ast.Constant(value=number)) if _is_negative_number(node):
+            yield ast.Constant(number - 1)
+        case ast.UnaryOp(operand=operand):
+            yield operand
+        case ast.Compare(ops=[operator]):
+            yield from (_with(node, ops=[new()]) for new in COMPARISONS[type(operator)])
+        case ast.BoolOp(op=operator, values=values):
+            yield _with(node, op=ast.Or() if isinstance(operator, ast.And) else ast.And())
+            for place in range(len(values)):
+                rest = values[:place] + values[place + 1 :]
+                yield rest[0] if len(rest) == 1 else _with(node, values=rest)
+        case ast.IfExp(body=body, orelse=orelse):
+            yield from (body, orelse)
+        case ast.Call():
+            yield from _call(node)
+        case ast.Subscript(slice=ast.Tuple(elts=[ast.Name() as first, ast.Name() as second, *others]) as places):
+            yield _with(node, slice=_with(places, elts=[second, first, *others]))
+        case ast.Constant(value=value):
+            yield from (ast.Constant(new) for new in _constants(value))
+
+
+def _binary(node: ast.BinOp) -> Iterator[ast.AST]:
+    if type(node.op) in BINARY:
+        yield _with(node, op=BINARY[type(node.op)]())
+    yield node.left
+    if not isinstance(node.op, (ast.Sub, ast.Div, ast.Pow, ast.FloorDiv, ast.Mod)):
+        yield node.right
+    elif not isinstance(node.op, ast.Pow):
+        yield _with(node, left=node.right, right=node.left)
+
+
+def _call(node: ast.Call) -> Iterator[ast.AST]:
+    function, arguments = node.func, node.args
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    if name in NAMES:
+        renamed = _with(function, **{"attr" if isinstance(function, ast.Attribute) else "id": NAMES[name]})
+        yield _with(node, func=renamed)
+    if name == "where":
+        condition, yes, no = arguments
+        yield from (_with(node, args=[condition, no, yes]), yes)
+    if isinstance(function, ast.Attribute) and getattr(function.value, "id", "") not in MODULES:
+        if name != "append":
+            yield function.value
+    elif len(arguments) == 1 and not node.keywords and name not in KEPT_CALLS:
+        yield arguments[0]
+    elif len(arguments) > 1 and not any(isinstance(a, ast.Constant) for a in arguments[:2]) and name not in NAMES:
+        yield _with(node, args=[arguments[1], arguments[0], *arguments[2:]])
+    for place, keyword in enumerate(node.keywords):
+        if keyword.arg != "keepdim":
+            yield _with(node, keywords=node.keywords[:place] + node.keywords[place + 1 :])
+
+
+def _constants(value) -> list:
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [value + 1, value - 1] if value > 0 else [value + 1]
+    if isinstance(value, float):
+        return [2 * value] if value else [1.0]
+    if isinstance(value, str):
+        return _strings(value)
+    return []
+
+
+def _strings(value: str) -> list[str]:
+    """The name of a reduction, or the pattern of einops: its result with two axes exchanged, or over the other axis."""
+    if value in NAMES:
+        return [NAMES[value]]
+    before, arrow, after = value.partition("->")
+    axes, kept = before.split(), after.split()
+    if not arrow or "(" in after or len(kept) < 2:
+        return []
+    results = [[*kept[:i], kept[i + 1], kept[i], *kept[i + 2 :]] for i in range(len(kept) - 1)]
+    if len(axes) == 2 and kept == [axes[0], "1"]:
+        results.append(["1", axes[1]])
+    return [f"{before}-> {' '.join(result)}" for result in results]
+
+
+def _detached(value: ast.expr) -> ast.expr:
+    already = isinstance(value, ast.Call) and getattr(value.func, "attr", "") == "detach"
+    return value if already else ast.Call(ast.Attribute(value, "detach", ast.Load()), [], [])
+
+
+def _is_negative_number(node: ast.AST) -> bool:
+    match node:
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int())):
+            return True
+    return False
+
+
+def _is_arithmetic(node: ast.AST) -> bool:
+    """Whether a sign and a gradient may mean something here; they do not for comparisons, choices and lists."""
+    operator = getattr(node, "op", None)
+    of_bits = isinstance(operator, (ast.BitAnd, ast.BitOr, ast.Not))
+    return isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Call, ast.Subscript)) and not of_bits
+
+
+def _with(node: ast.AST, **fields) -> ast.AST:
+    new = copy.copy(node)
+    for name, value in fields.items():
+        setattr(new, name, value)
+    return new
