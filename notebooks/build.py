@@ -9,6 +9,7 @@ way, for those who edited a notebook in JupyterLab: its cells become the text.
 """
 
 import argparse
+import base64
 import re
 import sys
 import time
@@ -23,6 +24,13 @@ TEXT = HERE / "text"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 PROGRESS_BAR = re.compile(r"\d+%\|.*\||\d+it \[|\d+step \[|\?it/s|\?step/s")
+
+
+# Pictures that the README shows: notebook, a piece of the picture's alternative text, file.
+PICTURES = (
+    ("07_r1_zero_on_a_laptop", "steps of the recorded run", "r1_zero.png"),
+    ("04_kl_estimators", "two-humped grey reference", "kl_estimators.png"),
+)
 
 
 def texts(wanted: list[str]) -> list[Path]:
@@ -78,6 +86,16 @@ def clean_output(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
     return output
 
 
+def save_pictures() -> None:
+    """Copy what the README shows out of the notebooks."""
+    for stem, piece, name in PICTURES:
+        notebook = nbformat.read(HERE / f"{stem}.ipynb", as_version=4)
+        outputs = [output for cell in notebook.cells for output in cell.get("outputs", []) if "data" in output]
+        (picture,) = (o.data["image/png"] for o in outputs if piece in o.metadata.get("image/png", {}).get("alt", ""))
+        (HERE / "images").mkdir(exist_ok=True)
+        (HERE / "images" / name).write_bytes(base64.b64decode(picture))
+
+
 def differences(text: Path) -> list[str]:
     """What keeps a notebook from being its text with outputs; empty if nothing does."""
     path = notebook_of(text)
@@ -124,6 +142,8 @@ def main() -> None:
         else:
             seconds = build(text, args.timeout)
             print(f"{text.stem}: {seconds:.0f} s, {notebook_of(text).stat().st_size / 1000:.0f} kB", flush=True)
+    if not (args.check or args.take):
+        save_pictures()
     sys.exit(failed)
 
 
