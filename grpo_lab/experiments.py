@@ -34,7 +34,8 @@ def sweep(
     """Train the tiny model once for each variant and seed, and evaluate each result on held-out problems.
 
     Args:
-        variants: name -> the settings (of `GRPOConfig`) in which it differs from the defaults.
+        variants: name -> the settings (of `GRPOConfig`) in which it differs from the defaults; and `reward_shift`, a
+            number that every completion earns beside its reward.
         seeds: one run a seed.
         common: settings for all variants.
         problems: held-out problems in each evaluation; the same for all.
@@ -74,7 +75,13 @@ def run_once(variant: str, seed: int, settings: dict, problems: int) -> Outcome:
         model, tokenizer = load_policy("tiny", device="cpu")
     held_out = addition_problems("test", problems, seed=1)
     before = evaluate(model, tokenizer, held_out, num_generations=1)
-    config = GRPOConfig(**({"reward_weights": REWARD_WEIGHTS, "disable_tqdm": True} | settings | {"seed": seed}))
+    settings = {"disable_tqdm": True} | settings | {"seed": seed}
+    weights = [*REWARD_WEIGHTS, settings.pop("reward_shift", 0.0)]
     rows = addition_problems("train", TRAINING_PROBLEMS, seed)
-    history = train(model, tokenizer, rows, REWARDS, config)
+    history = train(model, tokenizer, rows, [*REWARDS, one], GRPOConfig(reward_weights=weights, **settings))
     return Outcome(variant, seed, history, before, evaluate(model, tokenizer, held_out, num_generations=1))
+
+
+def one(completions, **kwargs) -> list[float]:
+    """1 for every completion: with a weight it shifts the reward, and the group comparison does not notice."""
+    return [1.0] * len(completions)
