@@ -44,11 +44,9 @@ def make_mutant(name: str, path: str, line: int, original: str, mutated: str) ->
 @functools.lru_cache(maxsize=256)
 def files_of_tests(path: str) -> tuple[str, ...]:
     """The test files of a module: those with its name, then those of its package; and the shared file of gaps."""
-    parts = PurePosixPath(path).with_suffix("").parts[1:]
-    files = _test_files(*(f"test_{name}*.py" for name in (*TELLING.get(parts[-1], ()), parts[-1])))
-    if parts[:-1]:
-        files += _test_files(f"test_{parts[-2]}_{parts[-1]}*.py", f"test_{parts[-2]}*.py")
-    return (*dict.fromkeys(files), GAPS)
+    *packages, name = PurePosixPath(path).with_suffix("").parts[1:]
+    subjects = [*TELLING.get(name, ()), *(f"{package}_{name}" for package in packages), name, *packages]
+    return (*dict.fromkeys(_test_files(*(f"test_{subject}*.py" for subject in subjects))), GAPS)
 
 
 def _test_files(*patterns: str) -> list[str]:
