@@ -178,7 +178,9 @@ def _bundle(fig, alt: str) -> tuple[dict[str, str], dict]:
 
     raw, small = io.BytesIO(), io.BytesIO()
     fig.savefig(raw, format="png", dpi=DPI)
-    Image.open(raw).convert("RGB").quantize(128).save(small, format="png", optimize=True)
+    # The octree keeps the colours of thin lines; the default method would merge them with the bands around them.
+    few = Image.open(raw).convert("RGB").quantize(128, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    few.save(small, format="png", optimize=True)
     content = {"image/png": base64.b64encode(small.getvalue()).decode("ascii"), "text/plain": alt}
     return content, {"image/png": {"alt": alt}}
 

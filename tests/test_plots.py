@@ -161,6 +161,29 @@ def test_the_picture_keeps_its_colours(notebook):
         assert np.abs(pixels - wanted).max(1).min() <= 6, code
 
 
+def test_seven_lines_with_bands_keep_their_colours(notebook):
+    from PIL import Image
+
+    plots.use_style()
+    fig, axes = plots_figure(1, 2)
+    generator = np.random.default_rng(0)
+    for ax in axes:
+        for k in range(7):
+            plots.band(ax, range(30), generator.normal(size=(3, 30)).cumsum(1) / 10 + np.arange(30) / 10, label=str(k))
+    png = base64.b64decode(plots._bundle(fig, "seven lines")[0]["image/png"])
+    shown = np.asarray(Image.open(io.BytesIO(png)).convert("RGB")).reshape(-1, 3).astype(int)
+    for colour in plots.OKABE_ITO.values():
+        wanted = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)])
+        assert np.abs(np.unique(shown, axis=0) - wanted).max(1).min() <= 3, colour
+    plots._close(fig)
+
+
+def plots_figure(rows, columns):
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(rows, columns, figsize=(9.5, 3.6))
+
+
 @pytest.mark.parametrize(("caption", "alt", "name"), [("", "x", "caption"), ("x", " ", "alt")])
 def test_finish_refuses_a_figure_without_words(caption, alt, name, notebook):
     fig, _ = plt.subplots()
