@@ -165,7 +165,7 @@ def test_seven_lines_with_bands_keep_their_colours(notebook):
     from PIL import Image
 
     plots.use_style()
-    fig, axes = plots_figure(1, 2)
+    fig, axes = plt.subplots(1, 2, figsize=(9.5, 3.6))
     generator = np.random.default_rng(0)
     for ax in axes:
         for k in range(7):
@@ -176,12 +176,6 @@ def test_seven_lines_with_bands_keep_their_colours(notebook):
         wanted = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)])
         assert np.abs(np.unique(shown, axis=0) - wanted).max(1).min() <= 3, colour
     plots._close(fig)
-
-
-def plots_figure(rows, columns):
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(rows, columns, figsize=(9.5, 3.6))
 
 
 @pytest.mark.parametrize(("caption", "alt", "name"), [("", "x", "caption"), ("x", " ", "alt")])
