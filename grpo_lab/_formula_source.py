@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 TAGGED = re.compile(r"(?P<latex>.*\S)\s*\\tag\{(?P<tag>\d+\.\d+)\}")
-ANCHOR = re.compile(r"#\s*(?P<shape>(?:(?:[A-Z]\w*|\d+)\s+)*)(?:#\s*)?\((?P<tag>\d+\.\d+)\)")
+ANCHOR = re.compile(r"#\s*(?P<shape>(?:(?:[A-Z]\w*|\d+|scalar)\s+)*)(?:#\s*)?\((?P<tag>\d+\.\d+)\)")
 
 
 @dataclass(frozen=True)

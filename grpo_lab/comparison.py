@@ -33,7 +33,7 @@ def token_push(
     """
     leaf = logp.detach().clone().requires_grad_()
     loss, metrics = policy_loss(leaf, advantages, mask, old_logp, **settings)
-    push = -torch.autograd.grad(loss, leaf)[0]  # (5.30)
+    push = -torch.autograd.grad(loss, leaf)[0]  # B T (5.30)
     return push, loss.item(), metrics
 
 
@@ -135,6 +135,6 @@ def push_in_parts(
     for rows in torch.arange(len(mask)).split(rows_at_once):
         num_items = mask.sum() if by_tokens else None
         loss, _ = policy_loss(leaf[rows], advantages[rows], mask[rows], num_items=num_items, **settings)
-        weight = 1.0 if by_tokens else len(rows) / len(mask)  # (5.34)
-        total = total + weight * loss  # (5.35)
+        weight = 1.0 if by_tokens else len(rows) / len(mask)  # scalar (5.34)
+        total = total + weight * loss  # scalar (5.35)
     return -torch.autograd.grad(total, leaf)[0]

@@ -35,11 +35,11 @@ def gaussian_moments(mu: Float[Tensor, "..."]) -> dict[str, tuple[Float[Tensor, 
     Source: d = mu x - mu^2 / 2 is normal with mean -mu^2 / 2 and variance mu^2; the moments follow from those of a
     normal and a log-normal variable.
     """
-    kl = mu**2 / 2  # (4.20)
-    mean_k2 = kl + mu**4 / 8  # (4.21)
-    var_k1 = mu**2  # (4.22)
-    var_k2 = mu**4 / 2 + mu**6 / 4  # (4.23)
-    var_k3 = (mu**2).expm1() - mu**2  # (4.24)
+    kl = mu**2 / 2  # M (4.20)
+    mean_k2 = kl + mu**4 / 8  # M (4.21)
+    var_k1 = mu**2  # M (4.22)
+    var_k2 = mu**4 / 2 + mu**6 / 4  # M (4.23)
+    var_k3 = (mu**2).expm1() - mu**2  # M (4.24)
     return {"k1": (kl, var_k1.sqrt()), "k2": (mean_k2, var_k2.sqrt()), "k3": (kl, var_k3.sqrt())}
 
 
@@ -61,8 +61,8 @@ def enumerated_moments(
     """
     logp = logits.log_softmax(-1)
     k = kl_estimate(logp, ref_logits.log_softmax(-1), estimator)
-    mean = (logp.exp() * k).sum(-1).mean()  # (4.25)
-    variance = (logp.exp() * k.square()).sum(-1).mean() - mean.square()  # (4.26)
+    mean = (logp.exp() * k).sum(-1).mean()  # scalar (4.25)
+    variance = (logp.exp() * k.square()).sum(-1).mean() - mean.square()  # scalar (4.26)
     return mean, variance.sqrt()
 
 
@@ -176,7 +176,7 @@ def best_policy(
     Source: for example Rafailov et al. (2023), "Direct preference optimization", equation 4.
     """
     _check_positive("beta", beta)
-    best = (ref_logits + rewards / beta).log_softmax(-1)  # (4.32)
+    best = (ref_logits + rewards / beta).log_softmax(-1)  # S V (4.32)
     return best
 
 

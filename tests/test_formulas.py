@@ -284,7 +284,7 @@ def test_every_equation_of_the_package_has_its_line(capsys):
         for path in PACKAGE.rglob("*.py")
         if "formula" not in path.stem and "course" not in path.parts
         for line in path.read_text(encoding="utf-8").splitlines()
-        if (match := re.search(r"\S.*#\s(?:[A-Z0-9]\w* )*\((?P<tag>\d+\.\d+)\)$", line))
+        if (match := re.search(r"\S.*#\s(?:(?:[A-Z0-9]\w*|scalar) )*\((?P<tag>\d+\.\d+)\)$", line))
     ]
     assert sorted(anchors, key=formulas.tag_key) == list(found)
     formulas.main()
