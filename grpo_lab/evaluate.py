@@ -108,7 +108,7 @@ def wilson_interval(share: float, n: int, z: float = 1.959964) -> list[float]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    from grpo_lab.models import load_policy
+    from grpo_lab.models import load_policy, one_thread_if_small
 
     parser = argparse.ArgumentParser(
         prog="python -m grpo_lab.evaluate", description="Held-out sums, sampled and counted."
@@ -122,6 +122,7 @@ def main(arguments: list[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     with contextlib.redirect_stdout(sys.stderr):  # stdout carries the JSON object alone
         model, tokenizer = load_policy(args.model)
+        one_thread_if_small(model)
     result = evaluate(
         model,
         tokenizer,

@@ -19,6 +19,7 @@ from transformers.utils import logging
 from grpo_lab._model_folders import QWEN2, complaint, find_folder, readable, weight_bytes
 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+FEW_PARAMETERS = 10_000_000  # below this, CPU threads wait for each other longer than they work
 SMALL = 256 * 2**20  # bytes of weights; below this, half precision would save nothing worth its rounding
 
 
@@ -51,6 +52,14 @@ def load_policy(
     size = f"{sum(p.numel() for p in model.parameters()):,} parameters"
     print(f"policy: {size}, {_short(dtype)}, on {describe_device(chosen_device)}")
     return model, tokenizer
+
+
+def one_thread_if_small(model: PreTrainedModel) -> None:
+    """Let a small model on the CPU run on one torch thread, which is faster than several. OMP_NUM_THREADS overrules."""
+    small = sum(p.numel() for p in model.parameters()) < FEW_PARAMETERS
+    if small and model.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > 1:
+        torch.set_num_threads(1)
+        print("        one torch thread from here on: a model this small is not faster with more")
 
 
 def pick_device(device: str | torch.device | None = None) -> torch.device:
@@ -166,4 +175,13 @@ def _check_agreement(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase,
         )
 
 
-__all__ = ["PRECISIONS", "QWEN2", "describe_device", "has_native_bf16", "load_policy", "pick_device", "pick_dtype"]
+__all__ = [
+    "PRECISIONS",
+    "QWEN2",
+    "describe_device",
+    "has_native_bf16",
+    "load_policy",
+    "one_thread_if_small",
+    "pick_device",
+    "pick_dtype",
+]

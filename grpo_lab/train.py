@@ -24,7 +24,7 @@ REWARD_WEIGHTS = [1.0, 0.0]
 
 
 def main(arguments: list[str] | None = None) -> None:
-    from grpo_lab.models import load_policy
+    from grpo_lab.models import load_policy, one_thread_if_small
 
     parser = _parser()
     args = vars(parser.parse_args(arguments))
@@ -34,6 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
     except ValueError as error:
         parser.error(str(error))
     model, tokenizer = load_policy(name)
+    one_thread_if_small(model)
     rows = addition_problems("train", TRAINING_PROBLEMS, config.seed)
     history = train(model, tokenizer, rows, REWARDS, config)
     if history:

@@ -189,3 +189,18 @@ def test_on_a_real_card(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.undo()
     model, _ = load_policy(checkpoint, device="cuda", precision="bf16")
     assert model.device.type == "cuda" and model.dtype == torch.bfloat16
+
+
+def test_small_models_get_one_thread_unless_the_user_chose(tiny, monkeypatch):
+    chosen = []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(torch, "set_num_threads", chosen.append)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    models.one_thread_if_small(tiny[0])
+    assert chosen == []
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    models.one_thread_if_small(tiny[0])
+    assert chosen == [1]
+    monkeypatch.setattr(models, "FEW_PARAMETERS", 1000)
+    models.one_thread_if_small(tiny[0])
+    assert chosen == [1]
