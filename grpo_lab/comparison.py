@@ -8,9 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from grpo_lab.objective import aggregate, clipped_surrogate, policy_loss
-
-BY_TOKENS = ("dapo", "cispo", "vespo")  # divided by the tokens of the whole update
+from grpo_lab.objective import LOSSES_BY_TOKENS, aggregate, clipped_surrogate, policy_loss
 
 
 def token_push(
@@ -130,7 +128,7 @@ def push_in_parts(
     if rows_at_once < 1:
         raise ValueError(f"rows_at_once is {rows_at_once}; it has to be at least 1")
     leaf = logp.detach().clone().requires_grad_()
-    by_tokens = count_tokens and settings.get("loss_type") in BY_TOKENS
+    by_tokens = count_tokens and settings.get("loss_type") in LOSSES_BY_TOKENS
     total = torch.zeros(())
     for rows in torch.arange(len(mask)).split(rows_at_once):
         num_items = mask.sum() if by_tokens else None

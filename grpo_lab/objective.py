@@ -16,6 +16,7 @@ from torch import Tensor
 from grpo_lab.kl import ESTIMATORS, kl_estimate
 
 LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")
+LOSSES_BY_TOKENS = ("dapo", "cispo", "vespo")  # divided by the tokens of the whole update, `num_items`
 LEVELS = ("token", "sequence")
 
 

@@ -6,7 +6,7 @@ import typing
 from dataclasses import MISSING, fields
 
 from grpo_lab.config import GRPOConfig, options
-from grpo_lab.rewards import accuracy_reward
+from grpo_lab.rewards import accuracy_reward, completion_text
 from grpo_lab.tasks import addition_problems, has_thinking
 from grpo_lab.trainer import train
 
@@ -15,8 +15,7 @@ TRAINING_PROBLEMS = 20_000
 
 def think_rate(completions, **kwargs) -> list[float]:
     """Not a reward: with weight 0 it only reports the share of completions that think."""
-    texts = [c if isinstance(c, str) else c[-1]["content"] for c in completions]
-    return [float(has_thinking(text)) for text in texts]
+    return [float(has_thinking(completion_text(completion))) for completion in completions]
 
 
 REWARDS = [accuracy_reward, think_rate]

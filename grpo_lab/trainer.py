@@ -15,7 +15,7 @@ from torch import Tensor
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.experience import Experience, autocast, make_experience, score_all, score_rows
-from grpo_lab.objective import aggregate, policy_loss
+from grpo_lab.objective import LOSSES_BY_TOKENS, aggregate, policy_loss
 from grpo_lab.optim import GuardedOptimizer
 from grpo_lab.rewards import score_completions
 from grpo_lab.rollout import Rollout, sample_completions
@@ -124,7 +124,7 @@ def accumulate_gradient(
     num_items = experience.mask[batch].sum()
     total: dict[str, float] = {}
     for part in batch.split(config.per_device_train_batch_size):
-        share = 1.0 if config.loss_type in ("dapo", "cispo", "vespo") else len(part) / len(batch)
+        share = 1.0 if config.loss_type in LOSSES_BY_TOKENS else len(part) / len(batch)
         mask = experience.mask[part]
         logp, entropy = score_rows(model, experience, part, config)
         loss, metrics = policy_loss(
