@@ -1,0 +1,147 @@
+"""What an exercise is: a reference function, inputs to try it on, mistakes to recognise, and hints.
+
+Where this departs from the usual autograder, on purpose: a mistake is a *function that makes it*, not a pattern in the
+text. It is recognised by what it computes, so the student may write it in any way.
+"""
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_TAG = re.compile(r"\d+\.\d+")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One input. In an exercise the smallest and most telling come first.
+
+    build: seed -> (args, kwargs), the same for the same seed in every process; seed 0 is the one that students see.
+    label: a few words, such as "two rewards that are equal".
+    fixed: True if `build` ignores the seed, as a hand-written input does.
+    """
+
+    build: Callable[[int], tuple[tuple, dict]]
+    label: str = ""
+    fixed: bool = False
+
+
+@dataclass(frozen=True)
+class Misconception:
+    """One mistake. `wrong` makes it, with the signature of the reference; `says` is what the student reads.
+
+    equation: the tag that it breaks, such as "4.4".
+    pair: the name of another misconception of the exercise that no input tells from this one, if there is one.
+    """
+
+    name: str
+    wrong: Callable
+    says: str
+    equation: str = ""
+    pair: str = ""
+
+    def __post_init__(self):
+        if not _KEBAB.fullmatch(self.name):
+            raise ValueError(f"name is {self.name!r}; it has to be words in lower case joined by hyphens")
+        if not self.says.strip():
+            raise ValueError(f"says of {self.name!r} is empty; it has to tell the student what the mistake does")
+        if self.equation and not _TAG.fullmatch(self.equation):
+            raise ValueError(f"equation of {self.name!r} is {self.equation!r}; it has to be a tag such as '4.4', or ''")
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """A function to write. See `Case` and `Misconception` for its parts.
+
+    function: the reference, a function of grpo_lab; its name is the name of the exercise.
+    notebook: "04" for the fourth.
+    points, minutes: at least 1. difficulty: 1, 2 or 3.
+    hints: at least 2, from gentle to nearly there, never the line itself.
+    gradient_of: arguments whose gradients are compared too.
+    observe: (result, args, kwargs) -> dict of what is compared where the result itself is no plain tensor.
+    tolerance: relative and absolute.
+    task: one or two sentences, what to write and why it matters.
+
+    Raises:
+        ValueError: naming exercise, field, what it is and what is allowed.
+    """
+
+    function: Callable
+    notebook: str
+    points: int
+    minutes: int
+    difficulty: int
+    cases: tuple[Case, ...]
+    misconceptions: tuple[Misconception, ...]
+    hints: tuple[str, ...]
+    gradient_of: tuple[str, ...] = ()
+    observe: Callable | None = None
+    tolerance: float = 1e-6
+    task: str = ""
+
+    def __post_init__(self):
+        try:
+            _check_numbers(self)
+            _check_lengths(self)
+            _check_misconceptions(self)
+            _check_arguments(self)
+        except ValueError as error:
+            raise ValueError(f"exercise {self.name}: {error}") from None
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+
+def parameter_names(function: Callable) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)
+
+
+def _check_numbers(exercise: Exercise) -> None:
+    if not re.fullmatch(r"\d\d", exercise.notebook):
+        raise ValueError(f"notebook is {exercise.notebook!r}; it has to be two digits, such as '04'")
+    for field in ("points", "minutes"):
+        value = getattr(exercise, field)
+        if not (isinstance(value, int) and value > 0):
+            raise ValueError(f"{field} is {value!r}; it has to be a whole number of at least 1")
+    if exercise.difficulty not in (1, 2, 3):
+        raise ValueError(f"difficulty is {exercise.difficulty!r}; allowed are 1, 2 and 3")
+    if not 0 <= exercise.tolerance < 1:
+        raise ValueError(f"tolerance is {exercise.tolerance}; it has to be at least 0 and below 1")
+
+
+def _check_lengths(exercise: Exercise) -> None:
+    for field, least in (("cases", 1), ("misconceptions", 3), ("hints", 2), ("gradient_of", 0)):
+        value = getattr(exercise, field)
+        if not isinstance(value, tuple):
+            raise ValueError(f"{field} is a {type(value).__name__}; it has to be a tuple")
+        if len(value) < least:
+            raise ValueError(f"{field} has {len(value)} entries; it has to have at least {least}")
+    if empty := [n for n, hint in enumerate(exercise.hints, 1) if not hint.strip()]:
+        raise ValueError(f"hint {empty[0]} is empty")
+
+
+def _check_misconceptions(exercise: Exercise) -> None:
+    names = [m.name for m in exercise.misconceptions]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"misconception {twice[0]!r} stands twice; names have to be unique")
+    pairs = {m.name: m.pair for m in exercise.misconceptions}
+    for name, pair in pairs.items():
+        if pair and (pair == name or pairs.get(pair) != name):
+            raise ValueError(
+                f"the pair of {name!r} is {pair!r}; it has to be a misconception whose own pair is {name!r}"
+            )
+
+
+def _check_arguments(exercise: Exercise) -> None:
+    names = parameter_names(exercise.function)
+    if unknown := [name for name in exercise.gradient_of if name not in names]:
+        raise ValueError(f"gradient_of names {unknown[0]!r}; the arguments are {', '.join(names)}")
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    for mistake in exercise.misconceptions:
+        parameters = inspect.signature(mistake.wrong).parameters
+        if any(p.kind in variadic for p in parameters.values()):
+            continue
+        if tuple(parameters) != names:
+            raise ValueError(f"{mistake.name!r} takes {', '.join(parameters)}; it has to take {', '.join(names)}")

@@ -1,0 +1,64 @@
+"""How the inputs of the cases are written down: by hand, or drawn from a seed.
+
+Drawn numbers are float64, so that a difference is a mistake and not rounding.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from grpo_lab.course.exercise import Case
+
+
+class Dice:
+    """Draws tensors from a seed, the same ones in every process."""
+
+    def __init__(self, seed: int):
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def normal(self, *shape: int, scale: float = 1.0) -> Tensor:
+        return scale * torch.randn(shape, generator=self.generator, dtype=torch.float64)
+
+    def logp(self, *shape: int) -> Tensor:
+        """Log-probabilities, between about -4 and 0."""
+        return -2 * self.normal(*shape).abs()
+
+    def logp_near(self, logp: Tensor, scale: float = 1.0) -> Tensor:
+        """Log-probabilities of a policy that has moved: these, less or more by about `scale`."""
+        return -(logp + self.normal(*logp.shape, scale=scale)).abs()
+
+    def integers(self, below: int, *shape: int) -> Tensor:
+        return torch.randint(below, shape, generator=self.generator)
+
+    def ragged(self, B: int, T: int) -> Tensor:
+        """A mask whose first row is full and whose others end earlier, at 1 to T - 1 tokens."""
+        lengths = 1 + self.integers(max(T - 1, 1), B)
+        lengths[0] = T
+        return torch.arange(T) < lengths[:, None]
+
+
+def given(label: str, *args: object, **kwargs: object) -> Case:
+    """An input written by hand. Each call gets tensors of its own."""
+
+    def build(seed: int) -> tuple[tuple, dict]:
+        return tuple(map(_fresh, args)), {name: _fresh(value) for name, value in kwargs.items()}
+
+    return Case(build, label, fixed=True)
+
+
+def drawn(label: str, draw: Callable[[Dice], tuple], **kwargs: object) -> Case:
+    """An input drawn anew for each seed; `draw` returns the positional arguments."""
+
+    def build(seed: int) -> tuple[tuple, dict]:
+        return draw(Dice(seed)), dict(kwargs)
+
+    return Case(build, label)
+
+
+def f64(rows: list) -> Tensor:
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def _fresh(value: object) -> object:
+    return value.clone() if isinstance(value, Tensor) else value

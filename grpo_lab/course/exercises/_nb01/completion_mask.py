@@ -1,0 +1,127 @@
+"""The exercise completion_mask: wrong answers, as people write them, then what is said about each."""
+
+import torch
+
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import drawn, given
+from grpo_lab.logprobs import completion_mask
+
+
+def is_end(completion_ids, eos_token_id):
+    return torch.isin(completion_ids, torch.tensor(eos_token_id).reshape(-1))
+
+
+def eos_trimmed(completion_ids, eos_token_id):
+    return is_end(completion_ids, eos_token_id).long().cumsum(-1) == 0
+
+
+def by_id(completion_ids, eos_token_id):
+    return ~is_end(completion_ids, eos_token_id)
+
+
+def up_to_the_last(completion_ids, eos_token_id):
+    ends = is_end(completion_ids, eos_token_id).long()
+    ends_from_here = ends.flip(-1).cumsum(-1).flip(-1)
+    return (ends_from_here > 0) | (ends.sum(-1, keepdim=True) == 0)
+
+
+def argmax(completion_ids, eos_token_id):
+    first = is_end(completion_ids, eos_token_id).long().argmax(-1, keepdim=True)
+    return torch.arange(completion_ids.shape[1]) <= first
+
+
+def one_end_only(completion_ids, eos_token_id):
+    one = eos_token_id[0] if isinstance(eos_token_id, list) else eos_token_id
+    ends = (completion_ids == one).long()
+    return ends.cumsum(-1) - ends == 0
+
+
+def down_the_columns(completion_ids, eos_token_id):
+    ends = is_end(completion_ids, eos_token_id).long()
+    return ends.cumsum(0) - ends == 0
+
+
+def inverted(completion_ids, eos_token_id):
+    ends = is_end(completion_ids, eos_token_id).long()
+    return ends.cumsum(-1) - ends > 0
+
+
+EXERCISE = Exercise(
+    function=completion_mask,
+    notebook="01",
+    points=3,
+    minutes=15,
+    difficulty=2,
+    task="Mark the positions that belong to the completion. Get this wrong and the policy is never rewarded for "
+    "stopping, or is trained on padding.",
+    hints=(
+        "Was it the policy's choice to end the response? Then that token is one of its actions. What follows is not.",
+        "The padding token may be the end token itself. So which token stands at a position cannot decide. "
+        "What happened before that position can.",
+        "Count, for each position, the end tokens that stand strictly before it. `cumsum` counts the position itself "
+        "as well. `torch.isin` takes one end token as well as several.",
+    ),
+    cases=(
+        given("an end in the middle", torch.tensor([[5, 2, 7]]), 2),
+        given("padded with the end token", torch.tensor([[5, 2, 2, 2]]), 2),
+        given("cut off before its end", torch.tensor([[5, 6, 7]]), 2),
+        given("ends at once", torch.tensor([[2, 5, 6]]), 2),
+        given("a second end, further on", torch.tensor([[5, 2, 6, 2, 0]]), 2),
+        given("one token", torch.tensor([[2], [5]]), 2),
+        given("rows of different lengths", torch.tensor([[2, 0, 0], [5, 6, 2], [5, 2, 0]]), 2),
+        given("two kinds of end", torch.tensor([[5, 3, 0, 2], [5, 6, 2, 3]]), [2, 3]),
+        drawn("many rows", lambda d: (d.integers(5, 6, 9), 4)),
+        drawn("as many rows as positions, two ends", lambda d: (d.integers(6, 5, 5), [0, 4])),
+    ),
+    misconceptions=(
+        Misconception(
+            "eos-trimmed",
+            eos_trimmed,
+            "You cut the end token off. The policy *chose* to stop there, and a choice that is not scored is never "
+            "rewarded: trained like this, responses grow until they are one token repeated. "
+            "On which side of the border does the first end token lie?",
+            "1.5",
+        ),
+        Misconception(
+            "eos-by-id",
+            by_id,
+            "You decide by *which* token stands at a position. That drops the end token, and lets in whatever follows "
+            "it as long as it is another token. What makes a position padding: what stands there, or what came before?",
+            "1.6",
+        ),
+        Misconception(
+            "up-to-the-last-end",
+            up_to_the_last,
+            "Your mask reaches to the last end token of the row. When rows are padded with the end token, that is all "
+            "of the padding. Which of several end tokens ended the response?",
+            "1.5",
+        ),
+        Misconception(
+            "cut-off-forgotten",
+            argmax,
+            "A row without an end token keeps only its first position. `argmax` of a row of zeros is 0: it says "
+            "'found at the very beginning' when nothing was found. What should hold for a response that was cut off?",
+            "1.6",
+        ),
+        Misconception(
+            "one-end-only",
+            one_end_only,
+            "You look for the first of the end tokens in the list and overlook the others. Qwen2-Instruct has two: "
+            "which tokens may end a response?",
+            "1.5",
+        ),
+        Misconception(
+            "down-the-columns",
+            down_the_columns,
+            "You count end tokens along the rows of the batch, so one response ends another. Along which axis does the "
+            "time of a single response run?",
+            "1.5",
+        ),
+        Misconception(
+            "mask-inverted",
+            inverted,
+            "True and False have changed places: you mark the padding. What does True mean in the docstring?",
+            "1.6",
+        ),
+    ),
+)

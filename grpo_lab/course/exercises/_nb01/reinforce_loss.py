@@ -1,0 +1,110 @@
+"""The exercise reinforce_loss: wrong answers, as people write them, then what is said about each."""
+
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.policy_gradient import reinforce_loss
+
+
+def ascends(seq_logp, weights):
+    return (weights.detach() * seq_logp).mean()
+
+
+def live_weights(seq_logp, weights):
+    return -(weights * seq_logp).mean()
+
+
+def total(seq_logp, weights):
+    return -(weights.detach() * seq_logp).sum()
+
+
+def probability(seq_logp, weights):
+    return -(weights.detach() * seq_logp.exp()).mean()
+
+
+def two_means(seq_logp, weights):
+    return -weights.detach().mean() * seq_logp.mean()
+
+
+def centred(seq_logp, weights):
+    return -((weights - weights.mean()).detach() * seq_logp).mean()
+
+
+def by_weight(seq_logp, weights):
+    return -(weights.detach() * seq_logp).sum() / weights.detach().sum()
+
+
+EXERCISE = Exercise(
+    function=reinforce_loss,
+    notebook="01",
+    points=3,
+    minutes=10,
+    difficulty=1,
+    task="Write the loss whose gradient is minus the Monte-Carlo estimate of the policy gradient. Its value says "
+    "nothing; its gradient is everything.",
+    hints=(
+        "Optimisers go downhill, and you want the reward to go up.",
+        "The weights are numbers from outside. What should a change of the policy do to them?",
+        "An estimate of an expectation from B samples: each sample brings its own product, and then they are averaged.",
+    ),
+    cases=(
+        given("one sample", f64([-2.0]), f64([3.0])),
+        given("one rewarded, one not", f64([0.5, 0.25]).log(), f64([1.0, 0.0])),
+        given("weights that add up to zero", f64([-1.0, -3.0]), f64([1.0, -1.0])),
+        given("no reward at all", f64([-1.0, -3.0, -2.0]), f64([0.0, 0.0, 0.0])),
+        drawn("seven samples", lambda d: (d.logp(7), d.normal(7))),
+        drawn("rewards far from zero", lambda d: (d.logp(4), 10 + d.normal(4))),
+    ),
+    gradient_of=("seq_logp", "weights"),
+    misconceptions=(
+        Misconception(
+            "ascends",
+            ascends,
+            "Right but for its sign. An optimiser makes the loss smaller: as you wrote it, a rewarded response becomes "
+            "less likely with every step.",
+            "1.8",
+        ),
+        Misconception(
+            "weights-not-detached",
+            live_weights,
+            "The value is right, but a gradient flows into the weights. If they depend on the policy, as a KL penalty "
+            "in the reward does, that adds a second, unwanted term. What are weights to the policy gradient?",
+            "1.8",
+        ),
+        Misconception(
+            "sum-not-mean",
+            total,
+            "You add the samples up. Double the batch and your step doubles too, at the same learning rate. What "
+            "estimates an expectation?",
+            "1.8",
+        ),
+        Misconception(
+            "probability-not-log",
+            probability,
+            "You weight the probability, not its logarithm. The samples are *drawn* from the policy, so each counts "
+            "with its probability already. Yours count with its square, and long responses with nothing at all. "
+            "Which factor does the log-derivative trick leave?",
+            "1.8",
+        ),
+        Misconception(
+            "product-of-means",
+            two_means,
+            "You multiply two averages. Then every response gets the same push, whatever it earned. Which reward "
+            "belongs to which response?",
+            "1.8",
+        ),
+        Misconception(
+            "centred-in-silence",
+            centred,
+            "You subtract the mean of the weights. A good idea, and the subject of notebook 02, but the caller may "
+            "have done so already, or may have reason not to. This loss takes the weights as they are.",
+            "1.8",
+        ),
+        Misconception(
+            "divided-by-the-weights",
+            by_weight,
+            "You divide by the sum of the weights and not by their number. Rewards that cancel divide by zero, and "
+            "a batch where one sample of a thousand is rewarded pushes as hard as one where all are.",
+            "1.8",
+        ),
+    ),
+)

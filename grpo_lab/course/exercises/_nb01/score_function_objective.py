@@ -1,0 +1,109 @@
+"""The exercise score_function_objective: wrong answers, as people write them, then what is said about each."""
+
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.policy_gradient import score_function_objective
+
+INF = float("inf")
+
+
+def all_live(seq_logp, rewards):
+    return (seq_logp.exp() * rewards * seq_logp).sum()
+
+
+def no_probability(seq_logp, rewards):
+    return (rewards * seq_logp).sum()
+
+
+def mean(seq_logp, rewards):
+    return (seq_logp.detach().exp() * rewards * seq_logp).mean()
+
+
+def wrong_factor_stopped(seq_logp, rewards):
+    return (seq_logp.exp() * rewards * seq_logp.detach()).sum()
+
+
+def all_stopped(seq_logp, rewards):
+    return (seq_logp.exp() * rewards * seq_logp).sum().detach()
+
+
+def probability_twice(seq_logp, rewards):
+    return (seq_logp.detach().exp() * rewards * seq_logp.exp()).sum()
+
+
+def expected_reward(seq_logp, rewards):
+    return (seq_logp.exp() * rewards).sum()
+
+
+EXERCISE = Exercise(
+    function=score_function_objective,
+    notebook="01",
+    points=3,
+    minutes=12,
+    difficulty=2,
+    task="Sum over all responses to get the expectation of the REINFORCE estimate exactly. Its gradient is that of the "
+    "expected reward: the log-derivative trick, as a function that you can check.",
+    hints=(
+        "An expectation under the policy is a sum over all responses, each weighted by its probability.",
+        "The symbol sg[.] freezes what stands in it: it counts as a number. What stands in it here, and what does not?",
+        "Differentiate by hand for two responses. The gradient by log pi(y) should be pi(y) R(y) and nothing else.",
+    ),
+    cases=(
+        given("probabilities 1/4 and 3/4, one reward", f64([0.25, 0.75]).log(), f64([1.0, 0.0])),
+        given("one response only", f64([0.0]), f64([2.0])),
+        given("equal rewards", f64([0.5, 0.25, 0.25]).log(), f64([1.0, 1.0, 1.0])),
+        drawn("eight responses", lambda d: (d.normal(8).log_softmax(-1), d.normal(8))),
+        drawn("very unlike probabilities", lambda d: (d.normal(5, scale=4.0).log_softmax(-1), d.normal(5))),
+    ),
+    gradient_of=("seq_logp",),
+    misconceptions=(
+        Misconception(
+            "nothing-stopped",
+            all_live,
+            "The value is right, the gradient is not: the probability in front carries a gradient as well, so the "
+            "product rule adds a second term. Which factor is only a weight?",
+            "1.10",
+        ),
+        Misconception(
+            "probability-missing",
+            no_probability,
+            "Every response counts the same in your sum. When you *sample*, likely ones turn up more often, and that "
+            "does the weighting. What does it when all are listed once?",
+            "1.10",
+        ),
+        Misconception(
+            "mean-not-sum",
+            mean,
+            "You divide by the number of responses. The probabilities add up to 1, so they already make it an average.",
+            "1.10",
+        ),
+        Misconception(
+            "wrong-factor-stopped",
+            wrong_factor_stopped,
+            "You stopped the gradient of the logarithm and left that of the probability. Which of the two is "
+            "differentiated in Eq. (1.d), and which only weights it?",
+            "1.10",
+        ),
+        Misconception(
+            "all-stopped",
+            all_stopped,
+            "The value is right and the gradient is zero: nothing in your result is attached to the policy any more, "
+            "so nothing would be learned. What has to stay live?",
+            "1.10",
+        ),
+        Misconception(
+            "probability-twice",
+            probability_twice,
+            "Your two factors are both probabilities, so a response counts with the square of its own. "
+            "By what does the log-derivative trick replace the second?",
+            "1.10",
+        ),
+        Misconception(
+            "expected-reward",
+            expected_reward,
+            "This is Eq. (1.9), the expected reward itself. Its gradient is the one you are after, but here you are to "
+            "get it the way sampling does: with a frozen probability, and something live to carry the gradient.",
+            "1.10",
+        ),
+    ),
+)

@@ -1,0 +1,112 @@
+"""The exercise sequence_logprob: wrong answers, as people write them, then what is said about each."""
+
+import torch
+
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.policy_gradient import sequence_logprob
+
+INF = float("inf")
+
+
+def no_mask(logp, mask):
+    return logp.sum(-1)
+
+
+def mean(logp, mask):
+    return torch.where(mask, logp, 0).sum(-1) / mask.sum(-1).clamp(min=1)
+
+
+def mean_over_padding(logp, mask):
+    return torch.where(mask, logp, 0).mean(-1)
+
+
+def multiplied(logp, mask):
+    return (logp * mask).sum(-1)
+
+
+def probability(logp, mask):
+    return torch.where(mask, logp, 0).sum(-1).exp()
+
+
+def log_of_sum(logp, mask):
+    return torch.where(mask, logp.exp(), 0).sum(-1).log()
+
+
+def over_rows(logp, mask):
+    return torch.where(mask, logp, 0).sum(0)
+
+
+EXERCISE = Exercise(
+    function=sequence_logprob,
+    notebook="01",
+    points=2,
+    minutes=8,
+    difficulty=1,
+    task="From the log-probabilities of the tokens, that of the whole response.",
+    hints=(
+        "Probabilities of choices that follow one another are multiplied. What happens to their logarithms?",
+        "What stands behind the end was never chosen, and may hold anything, even an infinity. "
+        "Multiplying by zero does not remove an infinity; choosing does.",
+    ),
+    cases=(
+        given("two tokens and padding", f64([[-1.0, -2.0, -4.0]]), torch.tensor([[True, True, False]])),
+        given("one token", f64([[-0.5]]), torch.tensor([[True]])),
+        given("nothing was said", f64([[-1.0, -2.0]]), torch.tensor([[False, False]])),
+        given("minus infinity in the padding", f64([[-1.0, -INF]]), torch.tensor([[True, False]])),
+        drawn("rows of different lengths", lambda d: (d.logp(3, 5), d.ragged(3, 5))),
+        drawn("as many rows as positions", lambda d: (d.logp(4, 4), d.ragged(4, 4))),
+    ),
+    gradient_of=("logp",),
+    misconceptions=(
+        Misconception(
+            "mask-ignored",
+            no_mask,
+            "The padding counts in your sum. Those positions were never chosen by the policy. Which of them does the "
+            "mask let in?",
+            "1.7",
+        ),
+        Misconception(
+            "length-mean",
+            mean,
+            "You return the mean over the tokens. That is a useful number elsewhere, but it makes a response of a "
+            "hundred tokens as likely as one of a single token. What do logarithms of multiplied probabilities do?",
+            "1.7",
+        ),
+        Misconception(
+            "mean-over-padding",
+            mean_over_padding,
+            "You divide by the width of the tensor, padding included: the same response gets another value when its "
+            "batch has a longer neighbour. Should there be a division at all?",
+            "1.7",
+        ),
+        Misconception(
+            "zero-times-infinity",
+            multiplied,
+            "NaN: you multiply by the mask, and behind the end there may stand minus infinity. What is zero times "
+            "that? Look for an operation that *chooses* between two values.",
+            "1.7",
+        ),
+        Misconception(
+            "probability-not-log",
+            probability,
+            "You return a probability. For a response of a thousand tokens it is zero in floating point. "
+            "What does the name of the function promise?",
+            "1.7",
+        ),
+        Misconception(
+            "log-of-a-sum",
+            log_of_sum,
+            "You add up probabilities and take the logarithm of the sum. That would be the chance that one *or* the "
+            "other token is said. A response says one *and* then the other.",
+            "1.7",
+        ),
+        Misconception(
+            "over-the-rows",
+            over_rows,
+            "You add up over the rows: token t of all responses together. Which axis belongs to a single response? "
+            "(Where there are as many rows as positions, the shape will not tell you.)",
+            "1.7",
+        ),
+    ),
+)

@@ -1,0 +1,124 @@
+"""The exercise token_entropy: wrong answers, as people write them, then what is said about each."""
+
+import math
+
+import torch
+
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.logprobs import token_entropy
+
+THIRDS = f64([[[0.5, 0.25, 0.25]]]).log()
+
+
+def _mean_logp(z):
+    logp = z.log_softmax(-1)
+    return (logp.exp() * logp).sum(-1)
+
+
+def sign(logits, temperature=1.0):
+    return _mean_logp(logits / temperature)
+
+
+def no_temperature(logits, temperature=1.0):
+    return -_mean_logp(logits)
+
+
+def bits(logits, temperature=1.0):
+    return -_mean_logp(logits / temperature) / math.log(2)
+
+
+def log_of_zero(logits, temperature=1.0):
+    p = (logits / temperature).softmax(-1)
+    return -(p * p.log()).sum(-1)
+
+
+def mean_over_vocabulary(logits, temperature=1.0):
+    return -_mean_logp(logits / temperature) / logits.shape[-1]
+
+
+def unweighted(logits, temperature=1.0):
+    return -(logits / temperature).log_softmax(-1).sum(-1)
+
+
+def with_logits(logits, temperature=1.0):
+    z = logits / temperature
+    return -(z.softmax(-1) * z).sum(-1)
+
+
+EXERCISE = Exercise(
+    function=token_entropy,
+    notebook="01",
+    points=3,
+    minutes=10,
+    difficulty=2,
+    task="Measure how undecided the policy was at each position. When this number falls to zero in a run, "
+    "nothing new is tried any more.",
+    hints=(
+        "An average of something over the policy's own choice. Of what, and with which weights?",
+        "You need both the probabilities and their logarithms. Compute one of them safely, and get the other from it.",
+        "Check the two ends: a policy that is sure of one word has an entropy of 0, a uniform one of log V.",
+    ),
+    cases=(
+        given("four words, all alike", torch.full((1, 1, 4), 2.0, dtype=torch.float64)),
+        given("probabilities 1/2, 1/4, 1/4", THIRDS),
+        given("two words, temperature 1/2", f64([[[1.0, 3.0]]]).log(), temperature=0.5),
+        given("a policy that is sure", f64([[[2000.0, 0.0, -5.0]]])),
+        drawn("two rows", lambda d: (d.normal(2, 3, 5),)),
+        drawn("as many rows as positions as words", lambda d: (d.normal(3, 3, 3, scale=2.0),)),
+        drawn("a high temperature", lambda d: (d.normal(2, 1, 4),), temperature=1.7),
+    ),
+    gradient_of=("logits",),
+    misconceptions=(
+        Misconception(
+            "sign-of-entropy",
+            sign,
+            "Your entropy is never positive. Logarithms of probabilities are not either: what turns their average "
+            "into a measure that grows with indecision?",
+            "1.4",
+        ),
+        Misconception(
+            "temperature-mismatch",
+            no_temperature,
+            "The temperature makes no difference to your result, so this is the entropy of a policy that did not "
+            "sample the tokens. A hot policy is less decided than a cold one: where does it enter?",
+            "1.3",
+        ),
+        Misconception(
+            "bits-not-nats",
+            bits,
+            "Off by the same factor everywhere, about 1.44: your logarithm has base 2. All log-probabilities of the "
+            "course are natural logarithms. Which unit does the docstring promise?",
+            "1.4",
+        ),
+        Misconception(
+            "log-of-zero",
+            log_of_zero,
+            "NaN for a policy that is sure: a probability so small that it is 0 in floating point has a logarithm of "
+            "minus infinity, and zero times that is not a number. Could you have the logarithm without ever forming "
+            "the probability first?",
+            "1.4",
+        ),
+        Misconception(
+            "mean-over-vocabulary",
+            mean_over_vocabulary,
+            "Too small by the factor V. The probabilities are already the weights of an average; what does a mean over "
+            "the words divide by on top of that?",
+            "1.4",
+        ),
+        Misconception(
+            "unweighted-sum",
+            unweighted,
+            "Every word counts the same in your sum, also one that is hardly ever drawn. The entropy is an average "
+            "over what the policy does say. How much should each word count?",
+            "1.4",
+        ),
+        Misconception(
+            "logits-as-logp",
+            with_logits,
+            "You average the logits in the place of log-probabilities. Add 10 to all logits: the policy is the same, "
+            "your entropy is not. What has to happen to logits first?",
+            "1.3",
+        ),
+    ),
+)

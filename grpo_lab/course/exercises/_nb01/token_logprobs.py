@@ -1,0 +1,162 @@
+"""The exercise token_logprobs: wrong answers, as people write them, then what is said about each."""
+
+import torch
+
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.logprobs import token_logprobs
+
+THIRDS = f64([[[0.5, 0.25, 0.25]]]).log()
+INF = float("inf")
+
+
+def _softmax_at(z, token_ids):
+    return z.log_softmax(-1).gather(-1, token_ids[..., None])[..., 0]
+
+
+def off_by_one(logits, token_ids, temperature=1.0):
+    return _softmax_at(logits[:, :-1] / temperature, token_ids[:, 1:])
+
+
+def rolled(logits, token_ids, temperature=1.0):
+    return _softmax_at(logits.roll(1, 1) / temperature, token_ids)
+
+
+def no_temperature(logits, token_ids, temperature=1.0):
+    return _softmax_at(logits, token_ids)
+
+
+def temperature_inverted(logits, token_ids, temperature=1.0):
+    return _softmax_at(logits * temperature, token_ids)
+
+
+def temperature_late(logits, token_ids, temperature=1.0):
+    return _softmax_at(logits, token_ids) / temperature
+
+
+def not_normalised(logits, token_ids, temperature=1.0):
+    return (logits / temperature).gather(-1, token_ids[..., None])[..., 0]
+
+
+def over_positions(logits, token_ids, temperature=1.0):
+    return (logits / temperature).log_softmax(1).gather(-1, token_ids[..., None])[..., 0]
+
+
+def overflows(logits, token_ids, temperature=1.0):
+    z = logits / temperature
+    return z.gather(-1, token_ids[..., None])[..., 0] - z.exp().sum(-1).log()
+
+
+def one_hot(logits, token_ids, temperature=1.0):
+    chosen = torch.nn.functional.one_hot(token_ids, logits.shape[-1])
+    return ((logits / temperature).log_softmax(-1) * chosen).sum(-1)
+
+
+def probabilities(logits, token_ids, temperature=1.0):
+    return _softmax_at(logits / temperature, token_ids).exp()
+
+
+EXERCISE = Exercise(
+    function=token_logprobs,
+    notebook="01",
+    points=4,
+    minutes=15,
+    difficulty=2,
+    task="Score each sampled token: its log-probability under the policy, at the temperature that it was sampled with. "
+    "Everything else in this course is built on these numbers.",
+    hints=(
+        "A softmax turns the V logits of one position into V probabilities. Which axis is that? "
+        "And of the V numbers you need one.",
+        "The logits already stand where their token stands, so nothing has to be shifted. The temperature acts on the "
+        "logits, before anything is normalised.",
+        "`gather` picks along one axis, and wants an index with as many axes as the tensor. For large logits, look up "
+        "what `logsumexp` does that `exp`, `sum` and `log` in a row do not.",
+    ),
+    cases=(
+        given("one token, four words, all alike", torch.full((1, 1, 4), 2.0, dtype=torch.float64), torch.tensor([[3]])),
+        given("probabilities 1/2, 1/4, 1/4", THIRDS, torch.tensor([[1]])),
+        given("two words, temperature 1/2", f64([[[1.0, 3.0]]]).log(), torch.tensor([[1]]), temperature=0.5),
+        given("two positions", f64([[[0.5, 0.5], [0.9, 0.1]]]).log(), torch.tensor([[0, 1]])),
+        given("logits in the thousands", f64([[[1000.0, 0.0, 999.0]]]), torch.tensor([[2]])),
+        given("a word that is ruled out", f64([[[0.0, -INF, 0.0]]]), torch.tensor([[2]])),
+        drawn("two rows", lambda d: (d.normal(2, 3, 5), d.integers(5, 2, 3))),
+        drawn("as many rows as positions as words", lambda d: (d.normal(3, 3, 3, scale=2.0), d.integers(3, 3, 3))),
+        drawn("a low temperature", lambda d: (d.normal(2, 4, 6), d.integers(6, 2, 4)), temperature=0.7),
+        drawn("a high temperature", lambda d: (d.normal(1, 2, 3), d.integers(3, 1, 2)), temperature=2.0),
+    ),
+    gradient_of=("logits",),
+    misconceptions=(
+        Misconception(
+            "off-by-one",
+            off_by_one,
+            "Your result has one position too few: you have shifted the logits against the tokens, as one does with "
+            "the raw output of a language model. Whose job is the shift here? The docstring says what the logits at "
+            "position t already predict.",
+            "1.2",
+        ),
+        Misconception(
+            "off-by-one-rolled",
+            rolled,
+            "Each token is scored with the logits of the position before it. The shapes agree and nothing crashes, but "
+            "every token is held against a prediction of another one. Which token do the logits at t belong to here?",
+            "1.2",
+        ),
+        Misconception(
+            "temperature-mismatch",
+            no_temperature,
+            "The temperature makes no difference to your result. A policy sampled at 0.7 is sharper than the model's "
+            "own softmax, so these are the log-probabilities of a policy that did not write the tokens. At which point "
+            "of the computation did the sampler use its temperature?",
+            "1.1",
+        ),
+        Misconception(
+            "temperature-inverted",
+            temperature_inverted,
+            "Your temperature works backwards: a low one flattens the distribution, a high one sharpens it. What "
+            "should happen to the gap between two logits as the temperature goes to zero?",
+            "1.1",
+        ),
+        Misconception(
+            "temperature-late",
+            temperature_late,
+            "You divide finished log-probabilities by the temperature. Take two words of probability 0.9 and 0.1, at "
+            "temperature 2: do the numbers that you get still belong to probabilities that add up to 1?",
+            "1.1",
+        ),
+        Misconception(
+            "not-normalised",
+            not_normalised,
+            "These are the logits of the sampled tokens. Add 10 to all logits of a position: the policy stays the "
+            "same, your result does not. What is missing to make a log-probability of it?",
+            "1.2",
+        ),
+        Misconception(
+            "softmax-over-positions",
+            over_positions,
+            "Your probabilities add up to 1 over the positions of a row. A policy chooses among words, at each "
+            "position anew: over which of the axes B, T, V do its probabilities add up?",
+            "1.2",
+        ),
+        Misconception(
+            "overflowing-sum",
+            overflows,
+            "Right on paper, but the exponential of a logit of 1000 is infinite in floating point, and so is your "
+            "normaliser. What can be subtracted from all logits of a position beforehand without changing the policy?",
+            "1.2",
+        ),
+        Misconception(
+            "probability-not-log",
+            probabilities,
+            "You return probabilities, between 0 and 1. Over a response they would have to be multiplied, and a "
+            "hundred of them make a number that is zero to the computer. What adds up instead?",
+            "1.2",
+        ),
+        Misconception(
+            "one-hot-times-infinity",
+            one_hot,
+            "You pick the token by multiplying with zeros and a one, and add up. A word that is ruled out has a "
+            "log-probability of minus infinity. What is zero times that?",
+            "1.2",
+        ),
+    ),
+)

@@ -1,0 +1,241 @@
+"""The exercise group_advantages: wrong answers, as people write them, then what is said about each."""
+
+import torch
+
+from grpo_lab.advantages import group_advantages
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import drawn, f64, given
+
+EASY_AND_HARD = f64([[11.0, 9.0], [0.0, 2.0]])
+# The mean of three of these is not one of them in float32, in whatever order they are added up.
+ROUNDED = torch.tensor([[1_000_000.125] * 3])
+
+
+def _centred(rewards):
+    return rewards - rewards[:, :1] - (rewards - rewards[:, :1]).mean(-1, keepdim=True)
+
+
+def _std(rewards, scale, ddof):
+    values = _centred(rewards) if scale == "group" else (rewards - rewards.mean()).reshape(1, -1)
+    return (values.square().sum(-1, keepdim=True) / (values.shape[1] - ddof)).sqrt()
+
+
+def no_eps(rewards, scale="group", ddof=1, eps=1e-4):
+    centred = rewards - rewards.mean(-1, keepdim=True)
+    if scale == "none":
+        return centred
+    return centred / (
+        rewards.std(correction=ddof) if scale == "batch" else rewards.std(-1, keepdim=True, correction=ddof)
+    )
+
+
+def no_eps_from_first(rewards, scale="group", ddof=1, eps=1e-4):
+    return _centred(rewards) if scale == "none" else _centred(rewards) / _std(rewards, scale, ddof)
+
+
+def residue(rewards, scale="group", ddof=1, eps=1e-4):
+    centred = rewards - rewards.mean(-1, keepdim=True)
+    if scale == "none":
+        return centred
+    std = rewards.std(correction=ddof) if scale == "batch" else rewards.std(-1, keepdim=True, correction=ddof)
+    return centred / (std + eps)
+
+
+def over_batch(rewards, scale="group", ddof=1, eps=1e-4):
+    return _centred(rewards) if scale == "none" else _centred(rewards) / (_std(rewards, "batch", ddof) + eps)
+
+
+def no_centre(rewards, scale="group", ddof=1, eps=1e-4):
+    return rewards if scale == "none" else rewards / (_std(rewards, scale, ddof) + eps)
+
+
+def mixed(rewards, scale="group", ddof=1, eps=1e-4):
+    across = rewards.T
+    centred = _centred(across)
+    return (centred if scale == "none" else centred / (_std(across, scale, ddof) + eps)).T
+
+
+def reshaped(rewards, scale="group", ddof=1, eps=1e-4):
+    table = rewards.reshape(rewards.shape[1], rewards.shape[0])
+    return mixed(table, scale, ddof, eps).reshape(rewards.shape)
+
+
+def always_population(rewards, scale="group", ddof=1, eps=1e-4):
+    return _centred(rewards) if scale == "none" else _centred(rewards) / (_std(rewards, scale, 0) + eps)
+
+
+def always_sample(rewards, scale="group", ddof=1, eps=1e-4):
+    return _centred(rewards) if scale == "none" else _centred(rewards) / (_std(rewards, scale, 1) + eps)
+
+
+def variance(rewards, scale="group", ddof=1, eps=1e-4):
+    return _centred(rewards) if scale == "none" else _centred(rewards) / (_std(rewards, scale, ddof).square() + eps)
+
+
+def eps_in_root(rewards, scale="group", ddof=1, eps=1e-4):
+    return _centred(rewards) if scale == "none" else _centred(rewards) / (_std(rewards, scale, ddof) ** 2 + eps).sqrt()
+
+
+def scale_ignored(rewards, scale="group", ddof=1, eps=1e-4):
+    return _centred(rewards) / (_std(rewards, "group", ddof) + eps)
+
+
+def with_everybody(rewards, scale="group", ddof=1, eps=1e-4):
+    centred = rewards - rewards.mean()
+    return centred if scale == "none" else centred / (rewards.std(correction=ddof) + eps)
+
+
+def batch_mean(rewards, scale="group", ddof=1, eps=1e-4):
+    if scale == "batch":
+        return (rewards - rewards.mean()) / (_std(rewards, scale, ddof) + eps)
+    return _centred(rewards) if scale == "none" else _centred(rewards) / (_std(rewards, scale, ddof) + eps)
+
+
+def batch_of_centred(rewards, scale="group", ddof=1, eps=1e-4):
+    std = _centred(rewards).std(correction=ddof) if scale == "batch" else _std(rewards, scale, ddof)
+    return _centred(rewards) if scale == "none" else _centred(rewards) / (std + eps)
+
+
+EXERCISE = Exercise(
+    function=group_advantages,
+    notebook="02",
+    points=6,
+    minutes=25,
+    difficulty=2,
+    task="Score each completion against the others of its own prompt. This is the G of GRPO, and takes the place of a "
+    "second network.",
+    hints=(
+        "A row of the rewards holds the answers to one prompt. Along which axis do they compete, and what does "
+        "`keepdim` do for you there?",
+        "Four equations, four lines. The first looks superfluous: try seven rewards of 0.1 in float32 without it.",
+        "Read `scale` last: the centred rewards are the same for all three. Only what divides them differs, and with "
+        "'none' nothing does.",
+        "Which numbers does `std` see: those of one row, or all of them? And does its `correction` follow `ddof`?",
+    ),
+    cases=(
+        given("one right, one wrong, centred only", f64([[1.0, 0.0]]), scale="none"),
+        given("by hand: 0 and 2, population, eps 1", f64([[0.0, 2.0]]), ddof=0, eps=1.0),
+        given("three rewards, one apart", f64([[3.0, 1.0, 2.0]])),
+        given("equal rewards", f64([[1.0, 1.0, 1.0]])),
+        given("an easy prompt and a hard one", EASY_AND_HARD),
+        given("an easy prompt and a hard one, one spread for both", EASY_AND_HARD, scale="batch"),
+        given("all right beside one of three", f64([[1.0, 1.0, 1.0], [0.0, 1.0, 0.0]])),
+        drawn("as many prompts as completions", lambda d: (d.normal(3, 3),)),
+        drawn("population standard deviation", lambda d: (d.normal(2, 5),), ddof=0),
+        drawn("prompts of unlike spread", lambda d: (d.normal(3, 4) * f64([[0.1], [1.0], [10.0]]),)),
+        drawn(
+            "one spread for the batch, population", lambda d: (5 + d.normal(3, 2, scale=3.0),), scale="batch", ddof=0
+        ),
+        drawn("no spread at all, larger", lambda d: (d.normal(2, 6),), scale="none"),
+        given("equal rewards in float32, far from zero", ROUNDED, scale="none"),
+    ),
+    misconceptions=(
+        Misconception(
+            "std-no-eps",
+            no_eps,
+            "There is no epsilon in your quotient. In a group of equal rewards that makes 0 / 0; or worse, rounding "
+            "leaves a speck over, and the speck is divided by itself. What should a group in which nobody was better "
+            "teach?",
+            "2.4",
+        ),
+        Misconception(
+            "std-no-eps-from-first",
+            no_eps_from_first,
+            "There is no epsilon in your quotient, so a group of equal rewards gives 0 / 0, which is NaN, and one NaN "
+            "in a batch destroys the weights. What should a group in which nobody was better teach?",
+            "2.4",
+        ),
+        Misconception(
+            "residue-as-spread",
+            residue,
+            "Right on paper, but in floating point the mean of equal numbers need not be that number. A residue is "
+            "left over, and where the spread should be zero it *is* the spread: divided by itself, it pushes equal "
+            "answers apart. What could you subtract first, exactly, that the mean would cancel anyhow?",
+            "2.1",
+        ),
+        Misconception(
+            "std-over-batch",
+            over_batch,
+            "One standard deviation divides all prompts. Then a prompt whose rewards differ widely sets the scale, and "
+            "those that differ a little drown. Whose spread is meant when `scale` is 'group'?",
+            "2.3",
+        ),
+        Misconception(
+            "compared-with-everybody",
+            with_everybody,
+            "Mean and standard deviation are those of the whole batch. An answer to an easy prompt is then good "
+            "because the prompt was easy. Against which answers is it fair to compare one?",
+            "2.2",
+        ),
+        Misconception(
+            "scale-ignored",
+            scale_ignored,
+            "`scale` makes no difference to your result: you always divide by the group's own standard deviation. "
+            "What do 'batch' and 'none' ask for?",
+            "2.4",
+        ),
+        Misconception(
+            "no-centre",
+            no_centre,
+            "Nothing is subtracted: every completion of an all-right group is pushed up, and it is not clear against "
+            "what. What is the average advantage of a group supposed to be?",
+            "2.2",
+        ),
+        Misconception(
+            "group-mixed",
+            mixed,
+            "You compare along the wrong axis: completion i of one prompt against completion i of the others. An easy "
+            "prompt is then rewarded for being easy. Which axis holds the answers to the same prompt?",
+            "2.2",
+        ),
+        Misconception(
+            "group-mixed-reshaped",
+            reshaped,
+            "You read the rewards as a table of G rows. The numbers all fit and nothing crashes, but a column then "
+            "holds answers to different prompts. Write down where each of the P*G numbers lands, for P = 2 and G = 3.",
+            "2.2",
+        ),
+        Misconception(
+            "population-std",
+            always_population,
+            "You divide by G where the sample standard deviation divides by G - 1. All your advantages come out a "
+            "little too large, most of all in small groups. Which argument decides between the two?",
+            "2.3",
+        ),
+        Misconception(
+            "ddof-ignored",
+            always_sample,
+            "Your standard deviation is the sample one, whatever `ddof` says. open-instruct and TRL differ in just "
+            "this, so callers will want the choice.",
+            "2.3",
+        ),
+        Misconception(
+            "variance-not-std",
+            variance,
+            "You divide by the variance. Rewards measured in cents instead of euros would then give other advantages: "
+            "which of the two, variance or standard deviation, has the unit of a reward?",
+            "2.3",
+        ),
+        Misconception(
+            "eps-inside-the-root",
+            eps_in_root,
+            "Your epsilon stands inside the root, where it counts as much as its own root: 0.0001 becomes 0.01. "
+            "Where does Eq. (2.4) put it?",
+            "2.4",
+        ),
+        Misconception(
+            "batch-mean",
+            batch_mean,
+            "With `scale` 'batch' you subtract the mean of the batch as well, so hard prompts are punished for being "
+            "hard. What does the batch lend: its mean, its spread, or both?",
+            "2.4",
+        ),
+        Misconception(
+            "batch-of-centred",
+            batch_of_centred,
+            "With `scale` 'batch' you take the spread of the *centred* rewards. The docstring asks for that of the "
+            "rewards themselves, in which the distance between easy and hard prompts still counts.",
+            "2.4",
+        ),
+    ),
+)

@@ -1,0 +1,227 @@
+"""The exercise process_advantages: wrong answers, as people write them, then what is said about each."""
+
+import torch
+
+from grpo_lab.advantages import process_advantages
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import drawn, f64, given
+
+NAN = float("nan")
+ALL = (0, 1, 2)
+
+
+def _scaled(step_rewards, step_mask, eps, over=(1, 2), ddof=1):
+    count = step_mask.sum(over, keepdim=True)
+    rewards = torch.where(step_mask, step_rewards, 0)
+    centred = torch.where(step_mask, rewards - rewards.sum(over, keepdim=True) / count.clamp(min=1), 0)
+    std = (centred.square().sum(over, keepdim=True) / (count - ddof).clamp(min=1)).sqrt()
+    return centred / (std + eps)
+
+
+def _to_go(values):
+    return values.flip(-1).cumsum(-1).flip(-1)
+
+
+def credits_the_past(step_rewards, step_mask, eps=1e-4):
+    return _scaled(step_rewards, step_mask, eps).cumsum(-1)
+
+
+def own_step_left_out(step_rewards, step_mask, eps=1e-4):
+    scaled = _scaled(step_rewards, step_mask, eps)
+    return _to_go(scaled) - scaled
+
+
+def not_accumulated(step_rewards, step_mask, eps=1e-4):
+    return _scaled(step_rewards, step_mask, eps)
+
+
+def over_padding(step_rewards, step_mask, eps=1e-4):
+    rewards = torch.where(step_mask, step_rewards, 0)
+    centred = torch.where(step_mask, rewards - rewards.mean((1, 2), keepdim=True), 0)
+    return _to_go(centred / (rewards.std((1, 2), keepdim=True) + eps))
+
+
+def each_alone(step_rewards, step_mask, eps=1e-4):
+    return _to_go(_scaled(step_rewards, step_mask, eps, over=(2,)))
+
+
+def by_position(step_rewards, step_mask, eps=1e-4):
+    return _to_go(_scaled(step_rewards, step_mask, eps, over=(1,)))
+
+
+def over_batch(step_rewards, step_mask, eps=1e-4):
+    return _to_go(_scaled(step_rewards, step_mask, eps, over=ALL))
+
+
+def no_eps(step_rewards, step_mask, eps=1e-4):
+    return _to_go(_scaled(step_rewards, step_mask, 0.0))
+
+
+def population(step_rewards, step_mask, eps=1e-4):
+    return _to_go(_scaled(step_rewards, step_mask, eps, ddof=0))
+
+
+def no_centre(step_rewards, step_mask, eps=1e-4):
+    rewards = torch.where(step_mask, step_rewards, 0)
+    return _to_go(rewards)
+
+
+def summed_first(step_rewards, step_mask, eps=1e-4):
+    returns = _to_go(torch.where(step_mask, step_rewards, 0))
+    return _scaled(returns, torch.ones_like(step_mask), eps)
+
+
+def not_masked_again(step_rewards, step_mask, eps=1e-4):
+    count = step_mask.sum((1, 2), keepdim=True)
+    rewards = torch.where(step_mask, step_rewards, 0)
+    centred = rewards - rewards.sum((1, 2), keepdim=True) / count.clamp(min=1)
+    std = (centred.square().sum((1, 2), keepdim=True) / (count - 1).clamp(min=1)).sqrt()
+    return _to_go(centred / (std + eps))
+
+
+def multiplied(step_rewards, step_mask, eps=1e-4):
+    count = step_mask.sum((1, 2), keepdim=True)
+    rewards = step_rewards * step_mask
+    centred = (rewards - rewards.sum((1, 2), keepdim=True) / count.clamp(min=1)) * step_mask
+    std = (centred.square().sum((1, 2), keepdim=True) / (count - 1).clamp(min=1)).sqrt()
+    return _to_go(centred / (std + eps))
+
+
+EXERCISE = Exercise(
+    function=process_advantages,
+    notebook="02",
+    points=6,
+    minutes=30,
+    difficulty=3,
+    task="Give every token the normalised rewards of the steps that end at it or after it. Credit is then finer than "
+    "one number for a whole response.",
+    hints=(
+        "Two halves: first normalise the step rewards of a group, wherever they stand; then hand them to the tokens.",
+        "All sums of the first half run over completions *and* positions, and count only where the mask is True. "
+        "Elsewhere anything may stand, even NaN, so choose instead of multiplying.",
+        "Subtracting the mean makes something other than zero of the positions without a step. What must they hold "
+        "before you square and add?",
+        "'At it or after it' is a cumulative sum from the far end. There are two flips in it.",
+    ),
+    cases=(
+        given(
+            "two completions, three steps",
+            f64([[[0.0, 1.0, 0.0, 3.0], [0.0, 2.0, 7.0, 7.0]]]),
+            torch.tensor([[[False, True, False, True], [False, True, False, False]]]),
+        ),
+        given(
+            "one step each, at the end",
+            f64([[[0.0, 1.0], [0.0, 0.0], [0.0, 0.0]]]),
+            torch.tensor([[[False, True]] * 3]),
+        ),
+        given("equal steps", f64([[[1.0, 1.0], [1.0, 1.0]]]), torch.ones(1, 2, 2, dtype=torch.bool)),
+        given("no step at all", f64([[[1.0, 2.0], [3.0, 4.0]]]), torch.zeros(1, 2, 2, dtype=torch.bool)),
+        given(
+            "a single step, right at the start",
+            f64([[[4.0, 0.0], [0.0, 0.0]]]),
+            torch.tensor([[[True, False], [False, False]]]),
+        ),
+        drawn(
+            "two prompts of unlike spread",
+            lambda d: (d.normal(2, 3, 4) * f64([[[1.0]], [[9.0]]]) + 2, d.integers(2, 2, 3, 4) == 0),
+        ),
+        drawn("as many of everything", lambda d: (d.normal(3, 3, 3), d.integers(3, 3, 3, 3) > 0)),
+        drawn("every token a step, a large eps", lambda d: (d.normal(1, 2, 5), d.integers(1, 1, 2, 5) == 0), eps=0.5),
+        given(
+            "NaN where no step ends",
+            f64([[[NAN, 1.0, NAN], [0.0, NAN, 2.0]]]),
+            torch.tensor([[[False, True, False], [True, False, True]]]),
+        ),
+    ),
+    misconceptions=(
+        Misconception(
+            "credits-the-past",
+            credits_the_past,
+            "Your sum runs forwards: a token is credited with the steps *before* it, which it cannot have caused. "
+            "From which end has the sum to run?",
+            "2.11",
+        ),
+        Misconception(
+            "own-step-left-out",
+            own_step_left_out,
+            "The last token of a step gets nothing for its own step. Read Eq. (2.11) again: are the steps that end "
+            "*at* t counted?",
+            "2.11",
+        ),
+        Misconception(
+            "not-accumulated",
+            not_accumulated,
+            "Only the last token of each step gets credit. The tokens that led there did the work: what happens "
+            "between Eq. (2.10) and the result?",
+            "2.11",
+        ),
+        Misconception(
+            "mean-over-padding",
+            over_padding,
+            "Mean and spread run over all positions, also those at which no step ends. Longer responses then have "
+            "smaller means. How many numbers does a group really have to average?",
+            "2.7",
+        ),
+        Misconception(
+            "each-completion-alone",
+            each_alone,
+            "Each completion is normalised by itself. One with only good steps then looks like one with only bad "
+            "steps. With whom is a step to be compared?",
+            "2.7",
+        ),
+        Misconception(
+            "by-position",
+            by_position,
+            "You normalise each position by itself. Position 17 of one response need not be step 3 of another. Over "
+            "which axes does n_p count?",
+            "2.7",
+        ),
+        Misconception(
+            "std-over-batch",
+            over_batch,
+            "Steps of all prompts are normalised together, so hard prompts are blamed for being hard. Which axis "
+            "should your sums leave alone?",
+            "2.7",
+        ),
+        Misconception(
+            "std-no-eps",
+            no_eps,
+            "There is no epsilon in your quotient: steps that are all equal give 0 / 0. What should they teach?",
+            "2.10",
+        ),
+        Misconception(
+            "population-std",
+            population,
+            "You divide by n where Eq. (2.9) divides by n - 1.",
+            "2.9",
+        ),
+        Misconception(
+            "no-centre",
+            no_centre,
+            "These are the rewards still to come, not compared with anything. If all steps are good, all tokens are "
+            "pushed up. Where does the group enter?",
+            "2.8",
+        ),
+        Misconception(
+            "summed-before-normalising",
+            summed_first,
+            "You add up first and normalise then. The early tokens, with more steps to come, have larger sums, so "
+            "being early looks like being good. In which order do the equations stand?",
+            "2.10",
+        ),
+        Misconception(
+            "no-step-below-the-mean",
+            not_masked_again,
+            "After the mean is subtracted, positions without a step hold minus the mean, and they count in your spread "
+            "and in your sums. What does the factor in front of the bracket of Eq. (2.8) do?",
+            "2.8",
+        ),
+        Misconception(
+            "zero-times-nan",
+            multiplied,
+            "NaN: you multiply by the mask, and where no step ends anything may stand. What is zero times NaN? Look "
+            "for an operation that *chooses* between two values.",
+            "2.8",
+        ),
+    ),
+)

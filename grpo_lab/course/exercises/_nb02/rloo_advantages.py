@@ -1,0 +1,130 @@
+"""The exercise rloo_advantages: wrong answers, as people write them, then what is said about each."""
+
+from grpo_lab.advantages import rloo_advantages
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import drawn, f64, given
+
+
+def including_itself(rewards):
+    return rewards - rewards.mean(-1, keepdim=True)
+
+
+def divided_by_all(rewards):
+    return rewards - (rewards.sum(-1, keepdim=True) - rewards) / rewards.shape[1]
+
+
+def sum_of_all_by_others(rewards):
+    return rewards - rewards.sum(-1, keepdim=True) / (rewards.shape[1] - 1)
+
+
+def sum_of_others(rewards):
+    return rewards - (rewards.sum(-1, keepdim=True) - rewards)
+
+
+def no_centre(rewards):
+    return rewards.clone()
+
+
+def baseline_only(rewards):
+    return (rewards.sum(-1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
+
+
+def sign(rewards):
+    return baseline_only(rewards) - rewards
+
+
+def mixed(rewards):
+    others = max(len(rewards) - 1, 1)
+    return rewards - (rewards.sum(0) - rewards) / others
+
+
+def normalised(rewards):
+    others = (rewards.sum(-1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
+    return (rewards - others) / (rewards.std(-1, keepdim=True) + 1e-4)
+
+
+EXERCISE = Exercise(
+    function=rloo_advantages,
+    notebook="02",
+    points=3,
+    minutes=10,
+    difficulty=1,
+    task="Compare each completion with the mean of the others. Since that baseline never sees the reward it is "
+    "subtracted from, the estimate is unbiased.",
+    hints=(
+        "For each completion: how many others are there, and what do they earn together?",
+        "You don't need a loop. The sum over the others is the sum over all, less one of them.",
+    ),
+    cases=(
+        given("one right, one wrong", f64([[1.0, 0.0]])),
+        given("one right of three", f64([[3.0, 0.0, 0.0]])),
+        given("equal rewards", f64([[2.0, 2.0, 2.0]])),
+        given("an easy prompt and a hard one", f64([[11.0, 9.0], [0.0, 2.0]])),
+        drawn("as many prompts as completions", lambda d: (d.normal(3, 3),)),
+        drawn("larger groups", lambda d: (4 + d.normal(2, 6),)),
+    ),
+    misconceptions=(
+        Misconception(
+            "leave-one-out-includes-itself",
+            including_itself,
+            "You subtract the mean of the whole group, and the completion's own reward is part of it: each is compared "
+            "with itself a little. With two completions everything comes out half as large. Who are 'the others'?",
+            "2.5",
+        ),
+        Misconception(
+            "others-divided-by-all",
+            divided_by_all,
+            "You add up the others, but divide by the size of the whole group, so your baseline is too small. Equal "
+            "rewards should give zero. How many others are there?",
+            "2.5",
+        ),
+        Misconception(
+            "all-divided-by-others",
+            sum_of_all_by_others,
+            "You divide by the number of the others, but the completion's own reward is still in your sum. "
+            "What has to leave the sum before it is divided?",
+            "2.5",
+        ),
+        Misconception(
+            "sum-of-others",
+            sum_of_others,
+            "You subtract the *sum* of the others. It grows with the group: of a hundred equal completions each would "
+            "look terrible. What would make it a fair comparison?",
+            "2.5",
+        ),
+        Misconception(
+            "no-centre",
+            no_centre,
+            "These are the rewards themselves. If all completions of a prompt are right, all are pushed up, and none "
+            "was better than the others. What is missing?",
+            "2.5",
+        ),
+        Misconception(
+            "baseline-only",
+            baseline_only,
+            "This is the baseline, the mean of the others. It is the right thing to compare with; now compare.",
+            "2.5",
+        ),
+        Misconception(
+            "sign-turned",
+            sign,
+            "Baseline and reward have changed places: a completion better than the others gets a negative advantage, "
+            "and becomes rarer.",
+            "2.5",
+        ),
+        Misconception(
+            "group-mixed",
+            mixed,
+            "Your 'others' are answers to other prompts. An easy prompt is then rewarded for being easy. Which axis "
+            "holds the answers to one prompt?",
+            "2.5",
+        ),
+        Misconception(
+            "divided-by-std",
+            normalised,
+            "You divide by the standard deviation as well. That is a habit of GRPO; leave-one-out does without, and "
+            "the own reward, which sits in that spread, would make it biased again.",
+            "2.5",
+        ),
+    ),
+)

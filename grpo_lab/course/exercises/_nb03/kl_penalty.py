@@ -1,0 +1,153 @@
+"""The exercise kl_penalty: wrong answers, as people write them, then what is said about each."""
+
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.sorting import kl_penalty
+
+
+def _k3(d):
+    return d.exp() - 1 - d
+
+
+def k1(logp, ref_logp, beta):
+    return beta * (logp - ref_logp.detach()).mean()
+
+
+def k2(logp, ref_logp, beta):
+    return beta * (logp - ref_logp.detach()).square().mean() / 2
+
+
+def turned(logp, ref_logp, beta):
+    return beta * _k3(logp - ref_logp.detach()).mean()
+
+
+def live_reference(logp, ref_logp, beta):
+    return beta * _k3(ref_logp - logp).mean()
+
+
+def summed(logp, ref_logp, beta):
+    return beta * _k3(ref_logp.detach() - logp).sum()
+
+
+def per_response(logp, ref_logp, beta):
+    return beta * _k3(ref_logp.detach() - logp).sum(-1).mean()
+
+
+def no_beta(logp, ref_logp, beta):
+    return _k3(ref_logp.detach() - logp).mean()
+
+
+def of_the_mean(logp, ref_logp, beta):
+    return beta * _k3((ref_logp.detach() - logp).mean())
+
+
+def frozen(logp, ref_logp, beta):
+    return beta * _k3(ref_logp - logp).detach().mean()
+
+
+def rewarded(logp, ref_logp, beta):
+    return -beta * _k3(ref_logp.detach() - logp).mean()
+
+
+def _near(d, B, T):
+    ref = d.logp(B, T)
+    return d.logp_near(ref, 0.7), ref
+
+
+EXERCISE = Exercise(
+    function=kl_penalty,
+    notebook="03",
+    points=3,
+    minutes=12,
+    difficulty=2,
+    task="Charge the policy for moving away from the reference: one number, to be added to the loss.",
+    hints=(
+        "Eq. (3.19) needs k3 of each number that was drawn. You may call `kl_estimate` of notebook 04, or write it.",
+        "This term is there to be differentiated. An estimator with the right value can have the wrong gradient.",
+        "The reference is a frozen copy. What does that mean for its log-probabilities in the loss?",
+    ),
+    cases=(
+        given("half as likely as under the reference", f64([[0.25]]).log(), f64([[0.5]]).log(), 1.0),
+        given("twice as likely as under the reference", f64([[0.5]]).log(), f64([[0.25]]).log(), 1.0),
+        given("no distance", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]]), 0.5),
+        given("one up, one down", f64([[0.5, 0.25]]).log(), f64([[0.25, 0.5]]).log(), 2.0),
+        given("two responses", f64([[0.5, 0.25], [0.5, 0.5]]).log(), f64([[0.25, 0.25], [0.5, 0.25]]).log(), 0.1),
+        given("weight zero", f64([[-1.0]]), f64([[-2.0]]), 0.0),
+        drawn("many numbers", lambda d: (*_near(d, 5, 3), 0.04)),
+        drawn("as many responses as numbers", lambda d: (*_near(d, 4, 4), 1.5)),
+    ),
+    gradient_of=("logp", "ref_logp"),
+    misconceptions=(
+        Misconception(
+            "k1-as-loss",
+            k1,
+            "This is k1, the plain difference of the two log-probabilities. As a *value* it estimates the KL without "
+            "bias. But a loss is there to be differentiated, and the gradient of k1 is the score: zero on average, "
+            "noise every time. Does your penalty know where the reference is, once it is differentiated?",
+            "3.19",
+        ),
+        Misconception(
+            "k2-for-k3",
+            k2,
+            "This is k2, half the squared difference. Close by it looks like k3 and its gradient is a good one, but "
+            "Eq. (3.19) asks for another. Notebook 04 tells them apart.",
+            "3.19",
+        ),
+        Misconception(
+            "kl-reversed",
+            turned,
+            "Your d has the other sign. The result is never negative and zero where the two agree, so it looks right, "
+            "but it estimates another quantity, and far from the reference it explodes just where samples are plenty. "
+            "In which order do the two stand in Eq. (4.1)?",
+            "3.19",
+        ),
+        Misconception(
+            "reference-not-detached",
+            live_reference,
+            "The value is right, but a gradient flows into the reference: it would be pulled towards the policy. "
+            "Which of the two is meant to move?",
+            "3.19",
+        ),
+        Misconception(
+            "sum-not-mean",
+            summed,
+            "You add up all numbers of the batch. With a larger batch the penalty outweighs the rest of the loss, "
+            "which is a mean. By what does Eq. (3.19) divide?",
+            "3.19",
+        ),
+        Misconception(
+            "sum-over-numbers",
+            per_response,
+            "You average over responses but add up over their numbers, so long responses pay more. By what does "
+            "Eq. (3.19) divide?",
+            "3.19",
+        ),
+        Misconception(
+            "beta-missing",
+            no_beta,
+            "beta makes no difference to your result. How would you switch the penalty off?",
+            "3.19",
+        ),
+        Misconception(
+            "estimate-of-the-mean",
+            of_the_mean,
+            "You average the differences first and apply k3 to that one number. A token that moved up and one that "
+            "moved down then cancel, and drift costs nothing. In which order do mean and k3 stand?",
+            "3.19",
+        ),
+        Misconception(
+            "frozen",
+            frozen,
+            "The value is right, and the gradient is zero: your penalty shows in the log and holds nothing. Which of "
+            "the two log-probabilities has to stay live?",
+            "3.19",
+        ),
+        Misconception(
+            "sign-turned",
+            rewarded,
+            "A penalty is added to the loss, and the loss is made small. With your sign, moving away from the "
+            "reference pays.",
+            "3.19",
+        ),
+    ),
+)

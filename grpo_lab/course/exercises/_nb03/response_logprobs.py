@@ -1,0 +1,166 @@
+"""The exercise response_logprobs: wrong answers, as people write them, then what is said about each."""
+
+from einops import rearrange
+from torch import tensor
+
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.sorting import response_logprobs
+
+
+def _at(logp, numbers):
+    return logp.gather(-1, numbers)  # S P T G
+
+
+def reshaped(logp, responses):
+    S, P, G, T = responses.shape
+    return _at(logp, responses.reshape(S, P, T, G)).reshape(S, P, G, T)
+
+
+def reshaped_back(logp, responses):
+    return _at(logp, responses.transpose(2, 3)).reshape(responses.shape)
+
+
+def not_turned_back(logp, responses):
+    return _at(logp, responses.transpose(2, 3))
+
+
+def position_from_response(logp, responses):
+    return logp.gather(-1, responses)
+
+
+def first_prompt(logp, responses):
+    return rearrange(_at(logp[:, :1].expand_as(logp), responses.transpose(2, 3)), "S P T G -> S P G T")
+
+
+def first_seed(logp, responses):
+    return rearrange(_at(logp[:1].expand_as(logp), responses.transpose(2, 3)), "S P T G -> S P G T")
+
+
+def likeliest(logp, responses):
+    return rearrange(logp.amax(-1), "S P T -> S P 1 T").expand(responses.shape)
+
+
+def frozen(logp, responses):
+    return rearrange(_at(logp, responses.transpose(2, 3)), "S P T G -> S P G T").detach()
+
+
+def probabilities(logp, responses):
+    return rearrange(_at(logp, responses.transpose(2, 3)), "S P T G -> S P G T").exp()
+
+
+def whole_response(logp, responses):
+    return _at(logp, responses.transpose(2, 3)).sum(2)
+
+
+def _input(d, S, P, G, T, V):
+    return d.normal(S, P, T, V).log_softmax(-1), d.integers(V, S, P, G, T)
+
+
+EXERCISE = Exercise(
+    function=response_logprobs,
+    notebook="03",
+    points=3,
+    minutes=15,
+    difficulty=2,
+    task="Look up how likely the policy thought each number that was drawn. One forward pass serves all G responses of "
+    "a prompt, so the axes need care.",
+    hints=(
+        "Write both shapes below each other. Which axis does each have that the other lacks, and which of them is "
+        "looked up?",
+        "All G responses of a prompt read from the same table of T rows. `gather` looks up along the last axis, and "
+        "wants every other axis to mean the same in both tensors.",
+        "`reshape` keeps the numbers in their order and cuts them differently; moving an axis is another operation. "
+        "`rearrange` says which one you mean.",
+    ),
+    cases=(
+        given("one number, two to choose from", f64([[[[0.25, 0.75]]]]).log(), tensor([[[[1]]]])),
+        given("two positions, one response", f64([[[[0.25, 0.75], [0.5, 0.5]]]]).log(), tensor([[[[0, 1]]]])),
+        given(
+            "two positions, three responses",
+            f64([[[[0.25, 0.75], [0.1, 0.9]]]]).log(),
+            tensor([[[[0, 0], [0, 1], [1, 1]]]]),
+        ),
+        given(
+            "as many responses as positions",
+            f64([[[[0.25, 0.75], [0.1, 0.9]]]]).log(),
+            tensor([[[[0, 1], [0, 0]]]]),
+        ),
+        drawn("three prompts", lambda d: _input(d, 1, 3, 2, 4, 5)),
+        drawn("two seeds", lambda d: _input(d, 2, 1, 2, 2, 3)),
+        drawn("more responses than positions", lambda d: _input(d, 2, 2, 5, 3, 4)),
+        drawn("as many of everything", lambda d: _input(d, 3, 3, 3, 3, 3)),
+    ),
+    gradient_of=("logp",),
+    misconceptions=(
+        Misconception(
+            "group-mixed",
+            reshaped,
+            "The shapes fit, but `reshape` does not move an axis: it cuts the same row of numbers at other places, so "
+            "numbers of different responses end up at one position. For G = 3 and T = 2, write down where each of the "
+            "six numbers lands.",
+            "3.15",
+        ),
+        Misconception(
+            "group-mixed-on-the-way-back",
+            reshaped_back,
+            "The look-up is right, and then `reshape` cuts the result at the wrong places: the log-probabilities of "
+            "one position are handed to one response. How do you *move* an axis?",
+            "3.15",
+        ),
+        Misconception(
+            "not-turned-back",
+            not_turned_back,
+            "The right numbers, with positions and responses in each other's places. Where there are as many responses "
+            "as positions, no shape will tell you. In which order do the axes of the result stand?",
+            "3.15",
+        ),
+        Misconception(
+            "response-as-position",
+            position_from_response,
+            "You look up with G standing where the table has T: response i reads from row i of the table, whatever its "
+            "position. It runs as long as there are no more responses than positions. Which axis has to be moved "
+            "before the look-up?",
+            "3.15",
+        ),
+        Misconception(
+            "first-prompt-for-all",
+            first_prompt,
+            "Every prompt is scored with the table of the first. Each has one of its own.",
+            "3.15",
+        ),
+        Misconception(
+            "first-seed-for-all",
+            first_seed,
+            "Every seed is scored with the policy of the first. The seeds are separate runs, and none may touch "
+            "another.",
+            "3.15",
+        ),
+        Misconception(
+            "likeliest-not-drawn",
+            likeliest,
+            "You return the log-probability of the likeliest number at each position. The policy draws, and sometimes "
+            "it draws another one. Where do the responses enter?",
+            "3.15",
+        ),
+        Misconception(
+            "frozen",
+            frozen,
+            "The values are right, but no gradient reaches the policy. That is what you store as `old_logp`; for the "
+            "update these numbers have to stay attached.",
+            "3.15",
+        ),
+        Misconception(
+            "probability-not-log",
+            probabilities,
+            "You return probabilities. The names on both sides of Eq. (3.15) have a log in front.",
+            "3.15",
+        ),
+        Misconception(
+            "whole-response",
+            whole_response,
+            "You have added up the positions: one number a response. The losses need one for each number drawn.",
+            "3.15",
+        ),
+    ),
+)

@@ -1,0 +1,191 @@
+"""The exercise surrogate_loss: wrong answers, as people write them, then what is said about each."""
+
+import torch
+
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.sorting import surrogate_loss
+
+
+def _loss(logp, ratio, A, loss, epsilon):
+    clipped = ratio.clamp(1 - epsilon, 1 + epsilon)
+    gain = {"naive": A * logp, "unclipped": ratio * A, "clipped": torch.minimum(ratio * A, clipped * A)}
+    return -gain[loss].mean()
+
+
+def quotient(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
+    return _loss(logp, logp / old_logp.detach(), advantages[:, None], loss, epsilon)
+
+
+def log_ratio(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
+    return _loss(logp, 1 + logp - old_logp.detach(), advantages[:, None], loss, epsilon)
+
+
+def inverted_ratio(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
+    return _loss(logp, (old_logp.detach() - logp).exp(), advantages[:, None], loss, epsilon)
+
+
+def live_old(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
+    return _loss(logp, (logp - old_logp).exp(), advantages[:, None], loss, epsilon)
+
+
+def broadcast(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
+    return _loss(logp, (logp - old_logp.detach()).exp(), advantages, loss, epsilon)
+
+
+def sign(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
+    return -_loss(logp, (logp - old_logp.detach()).exp(), advantages[:, None], loss, epsilon)
+
+
+def summed(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
+    return logp.shape[1] * _loss(logp, (logp - old_logp.detach()).exp(), advantages[:, None], loss, epsilon)
+
+
+def naive_summed(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
+    mean = _loss(logp, (logp - old_logp.detach()).exp(), advantages[:, None], loss, epsilon)
+    return logp.shape[1] * mean if loss == "naive" else mean
+
+
+def largest(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
+    ratio, A = (logp - old_logp.detach()).exp(), advantages[:, None]
+    if loss == "clipped":
+        return -torch.maximum(ratio * A, ratio.clamp(1 - epsilon, 1 + epsilon) * A).mean()
+    return _loss(logp, ratio, A, loss, epsilon)
+
+
+def one_sided(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
+    ratio, A = (logp - old_logp.detach()).exp(), advantages[:, None]
+    if loss == "clipped":
+        return -(torch.minimum(ratio, ratio.clamp(1 - epsilon, 1 + epsilon)) * A).mean()
+    return _loss(logp, ratio, A, loss, epsilon)
+
+
+def clipped_only(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
+    ratio, A = (logp - old_logp.detach()).exp(), advantages[:, None]
+    if loss == "clipped":
+        return -(ratio.clamp(1 - epsilon, 1 + epsilon) * A).mean()
+    return _loss(logp, ratio, A, loss, epsilon)
+
+
+def _turns(d, B, T, spread=0.5):
+    old = d.logp(B, T)
+    return d.logp_near(old, spread), old, d.normal(B)
+
+
+HALF = f64([[0.5]]).log()
+UP, DOWN = f64([[0.75]]).log(), f64([[0.25]]).log()  # ratios 3/2 and 1/2
+BETTER, WORSE = f64([1.0]), f64([-1.0])
+
+EXERCISE = Exercise(
+    function=surrogate_loss,
+    notebook="03",
+    points=5,
+    minutes=25,
+    difficulty=3,
+    task="Write the three losses of the notebook. They agree at the first inner step; what each does at the second "
+    "makes the difference between a run that learns and one that breaks.",
+    hints=(
+        "One advantage belongs to a whole response. Which axis has to be added to it, so that it meets all numbers of "
+        "that response, and of no other?",
+        "The ratio compares probabilities, and you have their logarithms. Differences of logarithms are cheap; what "
+        "brings them back? And which of the two is a stored number?",
+        "For 'clipped', compute both offers for every number, each already multiplied by the advantage. Then take the "
+        "worse of the two, number by number.",
+    ),
+    cases=(
+        given("likelier by half, better", UP, HALF, BETTER),
+        given("likelier by half, worse", UP, HALF, WORSE),
+        given("half as likely, better", DOWN, HALF, BETTER),
+        given("half as likely, worse", DOWN, HALF, WORSE),
+        given("ratio 1, better than the group", HALF, HALF, BETTER),
+        given("half as likely, worse, not clipped", DOWN, HALF, WORSE, loss="unclipped"),
+        given("two numbers, naive", f64([[0.5, 0.25]]).log(), f64([[0.5, 0.5]]).log(), BETTER, loss="naive"),
+        drawn("naive", lambda d: _turns(d, 4, 3), loss="naive"),
+        drawn("unclipped", lambda d: _turns(d, 4, 3), loss="unclipped"),
+        drawn("clipped", lambda d: _turns(d, 4, 3), loss="clipped"),
+        drawn("as many responses as numbers, a narrow clip", lambda d: _turns(d, 4, 4), epsilon=0.05),
+        drawn("as many responses as numbers, naive", lambda d: _turns(d, 3, 3), loss="naive"),
+    ),
+    gradient_of=("logp", "old_logp"),
+    misconceptions=(
+        Misconception(
+            "ratio-quotient",
+            quotient,
+            "You divide one log-probability by the other. Both are negative: when a number becomes likelier, your "
+            "'ratio' falls, so training runs backwards. How is a quotient of probabilities written with logarithms?",
+            "3.17",
+        ),
+        Misconception(
+            "ratio-not-exponentiated",
+            log_ratio,
+            "You use 1 plus the difference of the logarithms. That is the ratio near 1, and only there: far from it "
+            "your 'ratio' can even be negative. Which function undoes a logarithm?",
+            "3.17",
+        ),
+        Misconception(
+            "ratio-upside-down",
+            inverted_ratio,
+            "Your ratio is old over new: it falls when a number becomes likelier. Which of the two policies is being "
+            "trained, and so stands on top?",
+            "3.17",
+        ),
+        Misconception(
+            "old-not-detached",
+            live_old,
+            "The values are right, but a gradient flows into `old_logp`. At the first inner step old and new are the "
+            "same network: the two gradients cancel and nothing is learned. What are the old log-probabilities, a "
+            "network or numbers?",
+            "3.17",
+        ),
+        Misconception(
+            "advantage-broadcast",
+            broadcast,
+            "The advantages meet the wrong axis: advantage j is multiplied with position j of *every* response. With "
+            "as many responses as positions that runs without complaint; otherwise it crashes, and you are lucky. "
+            "Which shape says 'one per row'?",
+            "3.18",
+        ),
+        Misconception(
+            "sign-turned",
+            sign,
+            "This is the surrogate itself, to be maximised. Optimisers go downhill: as it stands, better responses "
+            "become rarer.",
+            "3.18",
+        ),
+        Misconception(
+            "sum-over-numbers",
+            summed,
+            "You average over responses and add up over their numbers. Longer responses then push harder. By what do "
+            "all three equations divide?",
+            "3.18",
+        ),
+        Misconception(
+            "naive-not-divided-by-length",
+            naive_summed,
+            "Your naive loss is T times as large as the other two, so at the first inner step their gradients don't "
+            "agree, as they should. By what does Eq. (3.16) divide?",
+            "3.16",
+        ),
+        Misconception(
+            "clip-inverted",
+            largest,
+            "You take the better of the two offers. Then the clip acts where the policy has moved the wrong way, and "
+            "lets it run where it has gone far enough. Which of the two is the cautious one?",
+            "3.18",
+        ),
+        Misconception(
+            "clip-one-sided",
+            one_sided,
+            "You compare the ratios before the advantage is multiplied in. For a negative advantage, smaller and "
+            "larger change places. Try ratio 1/2 with advantage -1: should that number still be pushed down?",
+            "3.18",
+        ),
+        Misconception(
+            "clipped-offer-only",
+            clipped_only,
+            "You use the clipped ratio alone. A number that has moved the wrong way, beyond the range, then has no "
+            "gradient left to bring it back. What is the other offer in the minimum for?",
+            "3.18",
+        ),
+    ),
+)

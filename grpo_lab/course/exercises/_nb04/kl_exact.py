@@ -1,0 +1,168 @@
+"""The exercise kl_exact: wrong answers, as people write them, then what is said about each."""
+
+import math
+
+from torch.nn.functional import kl_div
+
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.kl import kl_exact
+
+
+def _gap(logits, ref_logits):
+    return logits.log_softmax(-1) - ref_logits.log_softmax(-1)
+
+
+def turned(logits, ref_logits):
+    return -(ref_logits.softmax(-1) * _gap(logits, ref_logits)).sum(-1)
+
+
+def over_positions(logits, ref_logits):
+    logp, ref_logp = logits.log_softmax(1), ref_logits.log_softmax(1)
+    return (logp.exp() * (logp - ref_logp)).sum(-1)
+
+
+def log_target(logits, ref_logits):
+    return kl_div(ref_logits.log_softmax(-1), logits.log_softmax(-1), reduction="none").sum(-1)
+
+
+def not_normalised(logits, ref_logits):
+    return (logits.softmax(-1) * (logits - ref_logits)).sum(-1)
+
+
+def weights_frozen(logits, ref_logits):
+    return (logits.softmax(-1).detach() * _gap(logits, ref_logits)).sum(-1)
+
+
+def unweighted(logits, ref_logits):
+    return _gap(logits, ref_logits).sum(-1)
+
+
+def mean_over_vocabulary(logits, ref_logits):
+    return (logits.softmax(-1) * _gap(logits, ref_logits)).mean(-1)
+
+
+def log_of_zero(logits, ref_logits):
+    p, q = logits.softmax(-1), ref_logits.softmax(-1)
+    return (p * (p.log() - q.log())).sum(-1)
+
+
+def bits(logits, ref_logits):
+    return (logits.softmax(-1) * _gap(logits, ref_logits)).sum(-1) / math.log(2)
+
+
+def cross_entropy(logits, ref_logits):
+    return -(logits.softmax(-1) * ref_logits.log_softmax(-1)).sum(-1)
+
+
+def sign(logits, ref_logits):
+    return -(logits.softmax(-1) * _gap(logits, ref_logits)).sum(-1)
+
+
+EXERCISE = Exercise(
+    function=kl_exact,
+    notebook="04",
+    points=4,
+    minutes=15,
+    difficulty=2,
+    task="Sum over the whole vocabulary: the KL divergence that the estimators of one sampled token are after. It is "
+    "the truth that you hold them against.",
+    hints=(
+        "Under which of the two distributions is the average taken? Swap the arguments and you get another number.",
+        "Both logits become log-probabilities first, each over its own V words. Only then compare.",
+        "You need the probabilities too, and can get them from their logarithms. The other way round, a probability "
+        "of zero has no logarithm to multiply with.",
+    ),
+    cases=(
+        given("a coin, from 1/4 and 3/4", f64([[[1.0, 1.0]]]), f64([[[1.0, 3.0]]]).log()),
+        given("1/4 and 3/4, from a coin", f64([[[0.25, 0.75]]]).log(), f64([[[0.5, 0.5]]]).log()),
+        given("the same policy, all logits 1 higher", f64([[[1.0, 3.0]]]), f64([[[0.0, 2.0]]])),
+        given("a policy that is sure", f64([[[800.0, 0.0]]]), f64([[[0.0, 0.0]]])),
+        given("two positions", f64([[[0.9, 0.1], [0.5, 0.5]]]).log(), f64([[[0.5, 0.5], [0.9, 0.1]]]).log()),
+        drawn("two rows", lambda d: (d.normal(2, 3, 5), d.normal(2, 3, 5))),
+        drawn("as many of everything", lambda d: (d.normal(3, 3, 3, scale=2.0), d.normal(3, 3, 3, scale=2.0))),
+        drawn("one position, far apart", lambda d: (d.normal(1, 1, 6, scale=5.0), d.normal(1, 1, 6, scale=5.0))),
+    ),
+    gradient_of=("logits",),
+    misconceptions=(
+        Misconception(
+            "kl-reversed",
+            turned,
+            "This is the forward KL, averaged over what the *reference* says. It is never negative and zero where the "
+            "two agree, so nothing looks wrong. Whose samples does Eq. (4.a) average over?",
+            "4.7",
+        ),
+        Misconception(
+            "kl-full-prob",
+            over_positions,
+            "Your softmax runs over the positions of a row, so what you compare are not distributions over words. "
+            "With a single position it gives zero, whatever the logits. Over which of B, T, V do the probabilities of "
+            "one choice add up to 1?",
+            "4.6",
+        ),
+        Misconception(
+            "kl-full-prob-log-target",
+            log_target,
+            "You give `kl_div` a target of log-probabilities, and it takes them for probabilities: they are negative, "
+            "and their logarithm is NaN. What does its documentation say about `log_target`?",
+            "4.7",
+        ),
+        Misconception(
+            "logits-not-normalised",
+            not_normalised,
+            "You compare the logits as they come. Add 1 to all logits of the policy: it is the same policy, but your "
+            "distance from it has grown by 1. What has to happen to logits first?",
+            "4.6",
+        ),
+        Misconception(
+            "k1-as-loss",
+            weights_frozen,
+            "The value is right, and its gradient is zero: the probabilities in front carry none. This is k1, "
+            "averaged, as a loss. What is left to differentiate is the score, and its average vanishes. "
+            "Where does the policy appear in Eq. (4.7)?",
+            "4.7",
+        ),
+        Misconception(
+            "unweighted-sum",
+            unweighted,
+            "Every word counts the same, also those that the policy never says. A KL divergence is an average: over "
+            "what, and with which weights?",
+            "4.7",
+        ),
+        Misconception(
+            "mean-over-vocabulary",
+            mean_over_vocabulary,
+            "Too small by the factor V. The probabilities already make the sum an average.",
+            "4.7",
+        ),
+        Misconception(
+            "log-of-zero",
+            log_of_zero,
+            "NaN for a policy that is sure: a probability that is 0 in floating point has a logarithm of minus "
+            "infinity, and zero times that is not a number. Could you have the logarithm without the probability "
+            "first?",
+            "4.6",
+        ),
+        Misconception(
+            "bits-not-nats",
+            bits,
+            "Off by the same factor everywhere, about 1.44: your logarithm has base 2. Which unit does the docstring "
+            "promise?",
+            "4.7",
+        ),
+        Misconception(
+            "cross-entropy",
+            cross_entropy,
+            "This is the cross-entropy, which is not zero where the two agree: what the policy's own entropy "
+            "contributes is still in it. Both logarithms stand in the bracket of Eq. (4.7).",
+            "4.7",
+        ),
+        Misconception(
+            "sign-turned",
+            sign,
+            "Your KL is never positive. Which of the two log-probabilities is larger, on average, for words that the "
+            "policy itself says?",
+            "4.7",
+        ),
+    ),
+)

@@ -1,0 +1,197 @@
+"""The exercise kl_in_reward: wrong answers, as people write them, then what is said about each."""
+
+import torch
+
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.kl import kl_in_reward
+
+
+def added(rewards, logp, ref_logp, mask, beta):
+    return rewards + beta * torch.where(mask, logp - ref_logp, 0).sum(-1).detach()
+
+
+def live(rewards, logp, ref_logp, mask, beta):
+    return rewards - beta * torch.where(mask, logp - ref_logp, 0).sum(-1)
+
+
+def no_mask(rewards, logp, ref_logp, mask, beta):
+    return rewards - beta * (logp - ref_logp).sum(-1).detach()
+
+
+def multiplied(rewards, logp, ref_logp, mask, beta):
+    return rewards - beta * ((logp - ref_logp) * mask).sum(-1).detach()
+
+
+def mean(rewards, logp, ref_logp, mask, beta):
+    return rewards - beta * torch.where(mask, logp - ref_logp, 0).sum(-1).detach() / mask.sum(-1).clamp(min=1)
+
+
+def over_padding(rewards, logp, ref_logp, mask, beta):
+    return rewards - beta * torch.where(mask, logp - ref_logp, 0).mean(-1).detach()
+
+
+def k3(rewards, logp, ref_logp, mask, beta):
+    d = torch.where(mask, ref_logp - logp, 0).detach()
+    return rewards - beta * (d.exp() - 1 - d).sum(-1)
+
+
+def absolute(rewards, logp, ref_logp, mask, beta):
+    return rewards - beta * torch.where(mask, logp - ref_logp, 0).abs().sum(-1).detach()
+
+
+def no_beta(rewards, logp, ref_logp, mask, beta):
+    return rewards - torch.where(mask, logp - ref_logp, 0).sum(-1).detach()
+
+
+def one_for_all(rewards, logp, ref_logp, mask, beta):
+    return rewards - beta * torch.where(mask, logp - ref_logp, 0).sum().detach()
+
+
+def over_rows(rewards, logp, ref_logp, mask, beta):
+    return rewards - beta * torch.where(mask, logp - ref_logp, 0).sum(0).detach()
+
+
+def _batch(d, B, T):
+    ref = d.logp(B, T)
+    return d.normal(B), d.logp_near(ref), ref, d.ragged(B, T)
+
+
+YES = torch.tensor([[True]])
+INF = float("inf")
+
+EXERCISE = Exercise(
+    function=kl_in_reward,
+    notebook="04",
+    points=3,
+    minutes=12,
+    difficulty=2,
+    task="Charge the distance from the reference to the reward of each answer, as PPO for language models does. The "
+    "policy gradient then does the rest.",
+    hints=(
+        "A reward is a number that comes from outside. What does that mean for the gradient of what you subtract?",
+        "Which of the estimators is the plain difference of two log-probabilities? It may be negative, and then the "
+        "answer gains.",
+        "What stands behind the end of an answer may be anything, even minus infinity twice over. Choose, and don't "
+        "multiply by zero.",
+    ),
+    cases=(
+        given("twice as likely as under the reference", f64([1.0]), f64([[0.5]]).log(), f64([[0.25]]).log(), YES, 1.0),
+        given("half as likely: a bonus", f64([1.0]), f64([[0.25]]).log(), f64([[0.5]]).log(), YES, 0.5),
+        given(
+            "two tokens and padding",
+            f64([0.0]),
+            f64([[-1.0, -1.0, -1.0]]),
+            f64([[-2.0, -3.0, -5.0]]),
+            torch.tensor([[True, True, False]]),
+            1.0,
+        ),
+        given(
+            "two answers",
+            f64([0.0, 1.0]),
+            f64([[-1.0, -1.0], [-2.0, -1.0]]),
+            f64([[-2.0, -1.0], [-2.0, -3.0]]),
+            torch.tensor([[True, True], [True, True]]),
+            1.0,
+        ),
+        given("no charge", f64([2.0]), f64([[-1.0]]), f64([[-3.0]]), YES, 0.0),
+        given(
+            "nothing was said",
+            f64([2.0]),
+            f64([[-1.0, -2.0]]),
+            f64([[-3.0, -1.0]]),
+            torch.tensor([[False, False]]),
+            1.0,
+        ),
+        given(
+            "minus infinity in the padding",
+            f64([1.0]),
+            f64([[-1.0, -INF]]),
+            f64([[-2.0, -INF]]),
+            torch.tensor([[True, False]]),
+            0.5,
+        ),
+        drawn("answers of different lengths", lambda d: (*_batch(d, 3, 5), 0.1)),
+        drawn("as many answers as tokens", lambda d: (*_batch(d, 4, 4), 0.7)),
+    ),
+    gradient_of=("logp", "ref_logp"),
+    misconceptions=(
+        Misconception(
+            "kl-reversed",
+            added,
+            "The charge has the wrong sign: an answer that the policy likes better than the reference does earns "
+            "*more*. Such a policy is paid for running away. Which way should the distance push the reward?",
+            "4.8",
+        ),
+        Misconception(
+            "charge-not-stopped",
+            live,
+            "The values are right, but your reward carries a gradient. In the loss it would add a term of its own, on "
+            "top of the policy gradient. What is a reward to the policy gradient, a number or a function?",
+            "4.8",
+        ),
+        Misconception(
+            "mask-ignored",
+            no_mask,
+            "The padding is charged as well: an answer pays for what stands behind its end, and pays more if its batch "
+            "has a longer neighbour. Which tokens did the policy choose?",
+            "4.8",
+        ),
+        Misconception(
+            "zero-times-nan",
+            multiplied,
+            "NaN: you multiply by the mask, and in the padding there may stand minus infinity on both sides. What is "
+            "their difference, and what is zero times that? Look for an operation that *chooses*.",
+            "4.8",
+        ),
+        Misconception(
+            "length-mean",
+            mean,
+            "You charge the mean over the tokens. A long answer then pays no more than a short one for going just as "
+            "far at every token. The log-probability of a whole answer is a sum: what is its KL?",
+            "4.8",
+        ),
+        Misconception(
+            "mean-over-padding",
+            over_padding,
+            "You divide by the width of the tensor, padding included: the charge of an answer depends on how long its "
+            "neighbours are. By what does Eq. (4.8) divide?",
+            "4.8",
+        ),
+        Misconception(
+            "k3-in-reward",
+            k3,
+            "You charge k3. In the reward it is the *value* that is differentiated through the policy gradient, and "
+            "the extra terms of k3, harmless on average, are then multiplied with the score. Near the reference they "
+            "cancel the pull. Which estimator stands in Eq. (4.8)?",
+            "4.8",
+        ),
+        Misconception(
+            "k1-absolute",
+            absolute,
+            "You charge the absolute difference, so a token pays whichever way it moved. The negative samples are what "
+            "makes the average of k1 come out right.",
+            "4.8",
+        ),
+        Misconception(
+            "beta-missing",
+            no_beta,
+            "beta makes no difference to your result. How would you switch the charge off?",
+            "4.8",
+        ),
+        Misconception(
+            "one-charge-for-all",
+            one_for_all,
+            "You add up the whole batch, so each answer pays for all the others, and compared with each other none "
+            "pays anything. Over which axis does one answer run?",
+            "4.8",
+        ),
+        Misconception(
+            "over-the-rows",
+            over_rows,
+            "You add up over the answers: each pays for one *position* of all of them. With as many answers as tokens "
+            "no shape will tell you. Over which axis does one answer run?",
+            "4.8",
+        ),
+    ),
+)

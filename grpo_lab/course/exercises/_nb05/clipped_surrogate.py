@@ -1,0 +1,192 @@
+"""The exercise clipped_surrogate: wrong answers, as people write them, then what is said about each."""
+
+import torch
+
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.objective import clipped_surrogate
+
+
+def _bounds(epsilon, epsilon_high):
+    return 1 - epsilon, 1 + (epsilon if epsilon_high is None else epsilon_high)
+
+
+def _column(advantages):
+    return advantages[:, None] if advantages.ndim == 1 else advantages
+
+
+def _bounded(ratio, delta):
+    return ratio if delta is None else ratio.clamp(max=delta)
+
+
+def inverted(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
+    a, clipped = _column(advantages), ratio.clamp(*_bounds(epsilon, epsilon_high))
+    return torch.max(_bounded(ratio, delta) * a, clipped * a)
+
+
+def one_sided(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
+    clipped = ratio.clamp(*_bounds(epsilon, epsilon_high))
+    return torch.min(_bounded(ratio, delta), clipped) * _column(advantages)
+
+
+def broadcast(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
+    clipped = ratio.clamp(*_bounds(epsilon, epsilon_high))
+    return torch.min(_bounded(ratio, delta) * advantages, clipped * advantages)
+
+
+def clip_only(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
+    return ratio.clamp(*_bounds(epsilon, epsilon_high)) * _column(advantages)
+
+
+def no_clip(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
+    return _bounded(ratio, delta) * _column(advantages)
+
+
+def minimised(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
+    a, clipped = _column(advantages), ratio.clamp(*_bounds(epsilon, epsilon_high))
+    return -torch.min(_bounded(ratio, delta) * a, clipped * a)
+
+
+def high_ignored(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
+    a, clipped = _column(advantages), ratio.clamp(1 - epsilon, 1 + epsilon)
+    return torch.min(_bounded(ratio, delta) * a, clipped * a)
+
+
+def high_absolute(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
+    a, clipped = _column(advantages), ratio.clamp(1 - epsilon, 1 + epsilon if epsilon_high is None else epsilon_high)
+    return torch.min(_bounded(ratio, delta) * a, clipped * a)
+
+
+def high_on_both_sides(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
+    high = epsilon if epsilon_high is None else epsilon_high
+    a, clipped = _column(advantages), ratio.clamp(1 - high, 1 + high)
+    return torch.min(_bounded(ratio, delta) * a, clipped * a)
+
+
+def delta_ignored(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
+    a, clipped = _column(advantages), ratio.clamp(*_bounds(epsilon, epsilon_high))
+    return torch.min(ratio * a, clipped * a)
+
+
+def clipped_value(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
+    """The product is clipped, where the ratio is meant."""
+    a = _column(advantages)
+    return torch.min(_bounded(ratio, delta) * a, (ratio * a).clamp(*_bounds(epsilon, epsilon_high)))
+
+
+def _ratio(d, *shape):
+    return d.normal(*shape, scale=0.5).exp()
+
+
+EXERCISE = Exercise(
+    function=clipped_surrogate,
+    notebook="05",
+    points=5,
+    minutes=20,
+    difficulty=2,
+    task="Write what one token contributes, once the policy has moved: PPO's clipped objective, to be maximised. It "
+    "decides when a token stops being pushed.",
+    hints=(
+        "Draw ratio against contribution, once for A = 1 and once for A = -1. Where should each curve go flat?",
+        "There are two offers: the ratio times the advantage, and the clipped ratio times the advantage. The "
+        "objective is a pessimist.",
+        "Multiply first, choose afterwards. With a negative advantage the smaller ratio makes the larger product.",
+        "One advantage a completion has shape (B,), the ratio (B, T). Try B = T = 2 on paper before you multiply.",
+    ),
+    cases=(
+        given("a good token, already 1.5 times as likely", f64([[1.5]]), f64([1.0])),
+        given("a bad token, already half as likely", f64([[0.5]]), f64([-1.0])),
+        given("a bad token that became likelier", f64([[1.5]]), f64([-1.0])),
+        given("a good token that became less likely", f64([[0.5]]), f64([1.0])),
+        given("an advantage of 3, within the range", f64([[1.1]]), f64([3.0])),
+        given("two completions, two tokens", f64([[1.0, 1.1], [0.9, 1.0]]), f64([1.0, -1.0])),
+        given("more room above", f64([[1.25, 1.5, 0.75]]), f64([1.0]), epsilon=0.2, epsilon_high=0.28),
+        given("a bad token, less likely by 0.22", f64([[0.78]]), f64([-1.0]), epsilon=0.2, epsilon_high=0.28),
+        given("a bad token that became much likelier", f64([[6.0]]), f64([-1.0]), epsilon=0.2, delta=4.0),
+        drawn("many completions", lambda d: (_ratio(d, 4, 6), d.normal(4))),
+        drawn("as many completions as tokens", lambda d: (_ratio(d, 5, 5), d.normal(5))),
+        drawn("one ratio a sequence", lambda d: (_ratio(d, 4, 1), d.normal(4)), epsilon=0.1),
+        drawn("an advantage for each token", lambda d: (_ratio(d, 3, 4), d.normal(3, 4)), epsilon_high=0.4),
+        drawn("all settings", lambda d: (2 * _ratio(d, 4, 7), d.normal(4)), epsilon=0.3, epsilon_high=0.5, delta=2.0),
+    ),
+    gradient_of=("ratio",),
+    misconceptions=(
+        Misconception(
+            "clip-inverted",
+            inverted,
+            "You take the better of the two offers. Where a token has been pushed far enough, yours goes on pushing; "
+            "where it has moved the wrong way, yours lets go. Should the objective be an optimist?",
+            "5.7",
+        ),
+        Misconception(
+            "clip-one-sided",
+            one_sided,
+            "You take the smaller *ratio* first, and multiply by the advantage afterwards. For A > 0 that is the same. "
+            "Now take A = -1 and ratios 0.5 and 0.8: which product is smaller, and which ratio did you keep?",
+            "5.7",
+        ),
+        Misconception(
+            "advantage-broadcast",
+            broadcast,
+            "The advantages have shape (B,), and you multiply them as they are. Broadcasting lays them along the "
+            "tokens: where B = T nothing fails, and token t of *every* completion gets the advantage of completion t. "
+            "Along which axis should they lie?",
+            "5.7",
+        ),
+        Misconception(
+            "clip-only",
+            clip_only,
+            "You always take the clipped ratio. A bad token that has become much likelier then lies on the flat part, "
+            "with no gradient that would bring it back. There should be a second offer to compare with.",
+            "5.7",
+        ),
+        Misconception(
+            "no-clip",
+            no_clip,
+            "Nothing is clipped: a good token is pushed on and on, however far it has already moved. What are the "
+            "epsilons for?",
+            "5.5",
+        ),
+        Misconception(
+            "sign-flipped",
+            minimised,
+            "This is minus what is asked for. The surrogate is to be *maximised*; `policy_loss` changes the sign, "
+            "once.",
+            "5.7",
+        ),
+        Misconception(
+            "epsilon-high-ignored",
+            high_ignored,
+            "`epsilon_high` has no effect in your version. It is the room *above* 1; only if it is None is that the "
+            "same as below.",
+            "5.5",
+        ),
+        Misconception(
+            "epsilon-high-absolute",
+            high_absolute,
+            "You clip at `epsilon_high` itself. It is a distance from 1, as `epsilon` is: DAPO's 0.28 would clip every "
+            "ratio down to 0.28. Where do the two bounds lie?",
+            "5.5",
+        ),
+        Misconception(
+            "epsilon-high-below",
+            high_on_both_sides,
+            "`epsilon_high` widens the range on both sides in your version. Which of the two bounds is it meant for?",
+            "5.5",
+        ),
+        Misconception(
+            "delta-ignored",
+            delta_ignored,
+            "`delta` has no effect in your version. A bad token whose ratio is 1000 contributes -1000, and rules the "
+            "batch. Which of the two offers has no bound from above yet?",
+            "5.6",
+        ),
+        Misconception(
+            "product-clipped",
+            clipped_value,
+            "You clip the product of ratio and advantage. The range is around 1, so it is made for ratios: with an "
+            "advantage of 3, even a policy that has not moved would be clipped.",
+            "5.5",
+        ),
+    ),
+)

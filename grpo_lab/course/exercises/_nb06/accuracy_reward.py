@@ -1,0 +1,166 @@
+"""The exercise accuracy_reward: wrong answers, as people write them, then what is said about each.
+
+They use the library's own reading of a text, taken before anybody can put another in its place.
+"""
+
+from grpo_lab.course.exercise import Case, Exercise, Misconception
+from grpo_lab.course.exercises._inputs import given
+from grpo_lab.rewards import accuracy_reward, completion_text, extract_answer, normalise_text
+
+_extract, _normalise, _text = extract_answer, normalise_text, completion_text
+
+
+def _given(completion):
+    return _normalise(_extract(_text(completion)) or "")
+
+
+def _rewards(completions, answer, right):
+    pairs = zip(completions, answer, strict=True)
+    return [None if a is None else float(right(y, _normalise(str(a)))) for y, a in pairs]
+
+
+def empty_matches(completions, answer, **kwargs):
+    return _rewards(completions, answer, lambda y, a: _given(y) == a)
+
+
+def contains(completions, answer, **kwargs):
+    return _rewards(completions, answer, lambda y, a: a != "" and a in _given(y))
+
+
+def anywhere(completions, answer, **kwargs):
+    return _rewards(completions, answer, lambda y, a: a != "" and a in _normalise(_text(y)))
+
+
+def not_normalised(completions, answer, **kwargs):
+    pairs = zip(completions, answer, strict=True)
+    return [None if a is None else float(a != "" and (_extract(_text(y)) or "") == str(a)) for y, a in pairs]
+
+
+def zero_for_none(completions, answer, **kwargs):
+    return [r or 0.0 for r in _rewards(completions, answer, lambda y, a: a != "" and _given(y) == a)]
+
+
+def text_only(completions, answer, **kwargs):
+    return _rewards(completions, answer, lambda y, a: a != "" and _normalise(_extract(y) or "") == a)
+
+
+def numbers_refused(completions, answer, **kwargs):
+    pairs = zip(completions, answer, strict=True)
+    return [None if a is None else float(a != "" and _given(y) == a) for y, a in pairs]
+
+
+def without_block(completions, answer, **kwargs):
+    def right(y, a):
+        return a != "" and _normalise(_extract(_text(y)) or _text(y)) == a
+
+    return _rewards(completions, answer, right)
+
+
+def minus_one(completions, answer, **kwargs):
+    rewards = _rewards(completions, answer, lambda y, a: a != "" and _given(y) == a)
+    return [None if r is None else 2 * r - 1 for r in rewards]
+
+
+def said(answer, thought="so"):
+    return f"<think>{thought}</think><answer>{answer}</answer>"
+
+
+def _group(seed: int) -> tuple[tuple, dict]:
+    right = 100 + seed
+    texts = [said(right), said(right + 1), said(f"{right} or {right + 1}"), said("", right), f"{right}"]
+    return (texts, [str(right)] * 5), {"prompts": ["?"] * 5}
+
+
+CHAT = [{"role": "assistant", "content": said("4")}]
+
+EXERCISE = Exercise(
+    function=accuracy_reward,
+    notebook="06",
+    points=3,
+    minutes=15,
+    difficulty=1,
+    task="Reward a response whose last answer block holds the expected text, and nothing else. The policy will find "
+    "every way in which this is not what you wrote.",
+    hints=(
+        "Three tools are there: `completion_text`, `extract_answer`, `normalise_text`. In which order?",
+        "Both sides have to be in the same form before they are compared, and an expected answer may be an int.",
+        "Two questions at the end: what if nothing was answered, and what if no answer was expected (None)?",
+    ),
+    cases=(
+        given("right", [said("4")], ["4"]),
+        given("wrong", [said("5")], ["4"]),
+        given("right in the thinking alone", [said("5", thought="4")], ["4"]),
+        given("the right answer among others", [said("3 4 5")], ["4"]),
+        given("no answer block", ["4"], ["4"]),
+        given("nothing answered, nothing expected", [said("")], [""]),
+        given("written differently", [said("１，０００"), said("a  b")], ["1000", "a b"]),
+        given("an expected number", [said("4")], [4]),
+        given("no answer is known", [said("4"), said("4")], [None, "4"]),
+        given("a chat message", [CHAT], ["4"]),
+        Case(_group, "a group"),
+    ),
+    misconceptions=(
+        Misconception(
+            "empty-matches",
+            empty_matches,
+            "An empty answer counts as right where an empty text is expected. One broken row in the data, and silence "
+            "pays. What besides equality has to hold?",
+            "6.2",
+        ),
+        Misconception(
+            "reward-contains",
+            contains,
+            "An answer that *contains* the expected text is right for you. So '1 2 3 4 5 6 7 8 9' is right for any "
+            "digit, and the policy will list them all. Equal is more than contained.",
+            "6.2",
+        ),
+        Misconception(
+            "anywhere",
+            anywhere,
+            "You look for the expected text in the whole response. Then a number in passing, in the thinking, is "
+            "enough. Where does a response say what its answer is?",
+            "6.2",
+        ),
+        Misconception(
+            "not-normalised",
+            not_normalised,
+            "You compare the texts as they are: '1,000' is wrong where '1000' is expected, and so are full-width "
+            "digits and double spaces. A right answer punished teaches the opposite.",
+            "6.2",
+        ),
+        Misconception(
+            "none-as-zero",
+            zero_for_none,
+            "Where no answer is known you give 0. That says *wrong*, and pulls the group down. None says that this "
+            "reward does not apply.",
+            "6.2",
+        ),
+        Misconception(
+            "strings-only",
+            text_only,
+            "A completion may be a list of chat messages, and then yours fails. `completion_text` takes both.",
+            "6.2",
+        ),
+        Misconception(
+            "numbers-unequal",
+            numbers_refused,
+            "You compare the expected value as it comes: the int 4 is never equal to the text '4', and a group that "
+            "answers right earns nothing. Both sides need the same form.",
+            "6.2",
+        ),
+        Misconception(
+            "block-not-needed",
+            without_block,
+            "Without an answer block you take the whole text. Then the format is never learned, and a response cut off "
+            "in its thinking can still be right by chance.",
+            "6.2",
+        ),
+        Misconception(
+            "minus-one-for-wrong",
+            minus_one,
+            "You give -1 for a wrong answer. The advantages would be the same, but means and other rewards beside this "
+            "one would not: accuracy should read as a share.",
+            "6.2",
+        ),
+    ),
+)

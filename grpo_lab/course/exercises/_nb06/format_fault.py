@@ -1,0 +1,174 @@
+"""The exercise format_fault: wrong answers, as people write them, then what is said about each."""
+
+import random
+import re
+
+from grpo_lab.course.exercise import Case, Exercise, Misconception
+from grpo_lab.course.exercises._inputs import given
+from grpo_lab.rewards import format_fault
+
+TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+FORMAT = re.compile(r"\s*<think>.*</think>\s*<answer>.*</answer>\s*", re.DOTALL)
+
+
+def _counts(text):
+    return [text.count(tag) for tag in TAGS]
+
+
+def _in_order(text):
+    positions = [text.index(tag) for tag in TAGS]
+    return positions == sorted(positions)
+
+
+def _judged(text, pattern=FORMAT):
+    if 0 in _counts(text):
+        return "missing tag"
+    if max(_counts(text)) > 1:
+        return "repeated tag"
+    if not _in_order(text):
+        return "wrong order"
+    return None if pattern.fullmatch(text) else "text outside"
+
+
+def one_line_only(text):
+    return _judged(text, re.compile(r"\s*<think>.*</think>\s*<answer>.*</answer>\s*"))
+
+
+def found_anywhere(text):
+    fault = _judged(text)
+    return None if fault == "text outside" else fault
+
+
+def greedy(text):
+    """One pattern, and its dots take in further tags."""
+    if FORMAT.fullmatch(text):
+        return None
+    return _judged(text)
+
+
+def no_white_space(text):
+    return _judged(text, re.compile(r"<think>.*</think><answer>.*</answer>", re.DOTALL))
+
+
+def not_empty(text):
+    return _judged(text, re.compile(r"\s*<think>.+</think>\s*<answer>.+</answer>\s*", re.DOTALL))
+
+
+def repeated_first(text):
+    return "repeated tag" if max(_counts(text)) > 1 else _judged(text)
+
+
+def opening_tags_only(text):
+    opening = [text.count(tag) for tag in ("<think>", "<answer>")]
+    if 0 in opening:
+        return "missing tag"
+    if max(opening) > 1:
+        return "repeated tag"
+    if 0 in _counts(text) or max(_counts(text)) > 1:
+        return None
+    return _judged(text)
+
+
+def order_of_blocks_only(text):
+    fault = _judged(text)
+    if fault == "wrong order" and text.index("<think>") < text.index("<answer>"):
+        return "text outside"
+    return fault
+
+
+def _shuffled(seed: int) -> tuple[tuple, dict]:
+    """Tags and words in an order drawn from the seed."""
+
+    dice = random.Random(f"format/{seed}")
+    parts = [*TAGS, "so", "4", "\n", dice.choice([*TAGS, " "])]
+    dice.shuffle(parts)
+    return ("".join(parts),), {}
+
+
+def _kept(seed: int) -> tuple[tuple, dict]:
+    return (f"<think>\n{seed} and 1\n\nmake {seed + 1}</think>\n<answer>{seed + 1}</answer>\n",), {}
+
+
+EXERCISE = Exercise(
+    function=format_fault,
+    notebook="06",
+    points=4,
+    minutes=20,
+    difficulty=2,
+    task="Say in which way a response breaks the format, or None if it keeps it. A reward of 0 tells you nothing about "
+    "the reason; this function does.",
+    hints=(
+        "The docstring gives the order in which faults are looked for. Four tags, four counts: two of the faults need "
+        "no more.",
+        "Once each tag occurs exactly once, where does each begin?",
+        "What is left is whether anything but white space stands around the blocks. By default the dot of a regular "
+        "expression stops at the end of a line. And does `search` look at the whole text?",
+    ),
+    cases=(
+        given("the format kept", "<think>2+2</think><answer>4</answer>"),
+        given("no tag at all", "4"),
+        given("cut off before its end", "<think>2+2</think><answer>4"),
+        given("two answers", "<think>so</think><answer>4</answer><answer>5</answer>"),
+        given("the answer first", "<answer>4</answer><think>so</think>"),
+        given("a word after the answer", "<think>so</think><answer>4</answer> Done."),
+        given("a word before the thinking", "Well. <think>so</think><answer>4</answer>"),
+        given("a word between the blocks", "<think>so</think>Hence<answer>4</answer>"),
+        given("thinking over two lines", "<think>first\nthen</think>\n<answer>4</answer>\n"),
+        given("a blank between the blocks", "<think>so</think> <answer>4</answer>"),
+        given("empty blocks", "<think></think><answer></answer>"),
+        given("the answer within the thinking", "<think>so<answer>4</think></answer>"),
+        given("one tag twice, another missing", "<think><think>so</think><answer>4"),
+        given("two ends of thinking", "<think>so</think></think><answer>4</answer>"),
+        given("nothing", ""),
+        Case(_shuffled, "tags in any order"),
+        Case(_kept, "lines of thinking"),
+    ),
+    misconceptions=(
+        Misconception(
+            "regex-no-dotall",
+            one_line_only,
+            "Your pattern stops at the end of a line: a response that thinks in several lines breaks the format, and a "
+            "policy learns to think in one. What does a dot match, and which flag changes that?",
+        ),
+        Misconception(
+            "text-outside-unseen",
+            found_anywhere,
+            "Text before, between or after the blocks goes unnoticed. Is finding the pattern *somewhere* enough?",
+        ),
+        Misconception(
+            "repeated-unseen",
+            greedy,
+            "Your pattern accepts a response with two answers: its dots take in the tags between. A policy would write "
+            "every candidate it can think of. What says how often a tag occurs?",
+        ),
+        Misconception(
+            "white-space-refused",
+            no_white_space,
+            "White space around the blocks is allowed, and most models put a line break between them. You call it "
+            "text.",
+        ),
+        Misconception(
+            "empty-block-refused",
+            not_empty,
+            "An empty block keeps the format. Whether anything sensible stands in it is for another reward to say.",
+        ),
+        Misconception(
+            "repeated-before-missing",
+            repeated_first,
+            "Where one tag is missing and another occurs twice, you report the repetition. The docstring names the "
+            "order in which faults are looked for.",
+        ),
+        Misconception(
+            "closing-tags-unseen",
+            opening_tags_only,
+            "You count the opening tags alone. A response cut off before `</answer>` then keeps the format. There are "
+            "four tags.",
+        ),
+        Misconception(
+            "interleaved-unseen",
+            order_of_blocks_only,
+            "You compare only where the two blocks *begin*. `<think>..<answer>..</think></answer>` has all four tags "
+            "once, and in the wrong order. Which positions have to rise?",
+        ),
+    ),
+)

@@ -1,0 +1,166 @@
+"""The exercise same_number: wrong answers, as people write them, then what is said about each."""
+
+import re
+from fractions import Fraction
+
+from grpo_lab.course.exercise import Case, Exercise, Misconception
+from grpo_lab.course.exercises._inputs import Dice, given
+from grpo_lab.rewards import normalise_text, same_number
+
+PLAIN = re.compile(r"-?(\d+(\.\d*)?|\.\d+|\d+/\d+)")
+_normalise = normalise_text
+
+
+def _number(text):
+    text = _normalise(text)
+    return Fraction(text) if PLAIN.fullmatch(text) and not re.search(r"/0+$", text) else None
+
+
+def strings(given, expected):
+    return given != "" and _normalise(given) == _normalise(expected)
+
+
+def empty_matches(given, expected):
+    return _number(given) == _number(expected)
+
+
+def nearly(given, expected):
+    a, b = _number(given), _number(expected)
+    return None not in (a, b) and abs(float(a) - float(b)) < 1e-3
+
+
+def first_number(given, expected):
+    a, b = (re.search(r"-?\d*\.?\d+(/0*[1-9]\d*)?", _normalise(text)) for text in (given, expected))
+    return a is not None and b is not None and Fraction(a[0]) == Fraction(b[0])
+
+
+def sign_lost(given, expected):
+    a, b = _number(given), _number(expected)
+    return None not in (a, b) and abs(a) == abs(b)
+
+
+def by_zero(given, expected):
+    a, b = (Fraction(t) if PLAIN.fullmatch(t) else None for t in (_normalise(given), _normalise(expected)))
+    return a is not None and a == b
+
+
+def commas_left(given, expected):
+    if "," in given + expected:
+        return False
+    a, b = _number(given), _number(expected)
+    return a is not None and a == b
+
+
+def cut_to_whole(given, expected):
+    a, b = _number(given), _number(expected)
+    return None not in (a, b) and int(a) == int(b)
+
+
+def no_fractions(given, expected):
+    def value(text):
+        try:
+            return float(_normalise(text))
+        except ValueError:
+            return None
+
+    a, b = value(given), value(expected)
+    return a is not None and a == b
+
+
+def _equal(seed: int) -> tuple[tuple, dict]:
+    dice = Dice(seed)
+    top, power = int(dice.integers(900, 1)[0]) + 1, int(dice.integers(3, 1)[0]) + 1
+    return (f"{top / 10**power:.{power}f}", f"{3 * top}/{3 * 10**power}"), {}
+
+
+def _apart(seed: int) -> tuple[tuple, dict]:
+    return (f"{seed + 1}.0000000001", f"{seed + 1}"), {}
+
+
+EXERCISE = Exercise(
+    function=same_number,
+    notebook="06",
+    points=3,
+    minutes=20,
+    difficulty=2,
+    task="Are two texts the same number? A verifier that says no to '0.5' for '1/2' punishes right answers; one that "
+    "says yes to an empty text rewards silence.",
+    hints=(
+        "Turn each text into an exact number first, or into None. `fractions.Fraction` reads '0.5' as well as '1/2', "
+        "without rounding.",
+        "`normalise_text` takes care of spaces and of commas between thousands.",
+        "Which texts does Fraction refuse, and with which two kinds of error? And what is None == None?",
+    ),
+    cases=(
+        given("a decimal and a fraction", "0.5", "1/2"),
+        given("the same text", "7", "7"),
+        given("another number", "7", "8"),
+        given("an empty answer", "", "7"),
+        given("two empty texts", "", ""),
+        given("the same word", "seven", "seven"),
+        given("two answers at once", "4 or 5", "4"),
+        given("a sentence", "the answer is 4", "4"),
+        given("another sign", "-5", "5"),
+        given("thousands", "1,000", "1000"),
+        given("a trailing zero", "7.0", "7"),
+        given("fractions not in lowest terms", "2/4", "3/6"),
+        given("rounded", "0.3333", "1/3"),
+        given("the whole part alone", "2.75", "2"),
+        given("divided by zero", "1/0", "1"),
+        Case(_equal, "a decimal and its fraction"),
+        Case(_apart, "a tiny difference"),
+    ),
+    misconceptions=(
+        Misconception(
+            "string-equality",
+            strings,
+            "You compare the texts. Then 0.5 is not 1/2 and 7.0 is not 7: a policy that solved the problem is told "
+            "that it did not. What do two ways to write a number have in common?",
+        ),
+        Misconception(
+            "empty-matches",
+            empty_matches,
+            "Two texts of which neither is a number count as equal, the empty ones too: None == None is true. With an "
+            "expected text that cannot be read, silence would score 1.",
+        ),
+        Misconception(
+            "nearly-equal",
+            nearly,
+            "You allow a tolerance, so 0.3333 is 1/3, and 2.0004 is 2. `math_reward` does so, to six decimals; here "
+            "equality is to be exact. What keeps a third without rounding?",
+        ),
+        Misconception(
+            "number-picked-out",
+            first_number,
+            "You pick a number out of the text. '4 or 5' is then right for 4, and a list is right for its first entry. "
+            "The *whole* text has to be the number.",
+        ),
+        Misconception(
+            "sign-lost",
+            sign_lost,
+            "-5 and 5 count as equal: the sign gets lost somewhere. `\\d` is a digit, and nothing else.",
+        ),
+        Misconception(
+            "divided-by-zero",
+            by_zero,
+            "'1/0' raises an error. The policy writes that text sooner or later, and your run ends there. What is it, "
+            "if not a number?",
+        ),
+        Misconception(
+            "commas-left",
+            commas_left,
+            "'1,000' is no number for you. Many models write thousands like that; `normalise_text` takes the comma "
+            "out.",
+        ),
+        Misconception(
+            "cut-to-whole",
+            cut_to_whole,
+            "You compare whole parts: 2.75 counts as 2. Where do the decimals get lost?",
+        ),
+        Misconception(
+            "no-fractions",
+            no_fractions,
+            "You read decimals but not '1/2': `float` does not know the stroke. And 2/4 should be 3/6.",
+        ),
+    ),
+)

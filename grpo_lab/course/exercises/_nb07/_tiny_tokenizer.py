@@ -1,0 +1,36 @@
+"""A tokenizer of eight tokens, for which encoding what was decoded does not give the same tokens back."""
+
+import torch
+
+PAD, END, STOP = 0, 1, 2
+WORDS = {3: "a", 4: "b", 5: "ab", 6: " ", 7: "<think>"}  # "a" and "b" in a row read as "ab", which is a token itself
+
+
+class TinyTokenizer:
+    """Decodes as transformers' tokenizers do; encodes the longest piece first, as byte-pair encoding ends up doing."""
+
+    eos_token_id, all_special_ids = END, [PAD, END, STOP]
+    eos_token, pad_token = "<end>", "<pad>"
+
+    def __init__(self, pad_token_id: int = PAD):
+        self.pad_token_id = pad_token_id
+
+    def decode(self, ids, skip_special_tokens: bool = False) -> str:
+        ids = ids.tolist() if isinstance(ids, torch.Tensor) else list(ids)
+        special = {PAD: "<pad>", END: "<end>", STOP: "<stop>"}
+        return "".join(WORDS.get(i) or ("" if skip_special_tokens else special[i]) for i in ids)
+
+    def batch_decode(self, rows, skip_special_tokens: bool = False) -> list[str]:
+        return [self.decode(row, skip_special_tokens=skip_special_tokens) for row in rows]
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        ids, pieces = [], sorted(WORDS.items(), key=lambda item: -len(item[1]))
+        while text:
+            found = next(((i, word) for i, word in pieces if text.startswith(word)), None)
+            if found:
+                ids.append(found[0])
+            text = text[len(found[1]) :] if found else text[1:]
+        return ids
+
+    def __call__(self, text, add_special_tokens: bool = True, **ignored) -> dict[str, list]:
+        return {"input_ids": self.encode(text) if isinstance(text, str) else [self.encode(t) for t in text]}

@@ -1,0 +1,115 @@
+"""The exercise pass_at_k: wrong answers, as people write them, then what is said about each."""
+
+import math
+
+from grpo_lab.course.exercise import Case, Exercise, Misconception
+from grpo_lab.course.exercises._inputs import Dice, given
+from grpo_lab.evaluate import pass_at_k
+
+
+def share(n, c, k):
+    return c / n
+
+
+def with_replacement(n, c, k):
+    return 1 - (1 - c / n) ** k
+
+
+def all_right(n, c, k):
+    return math.comb(c, k) / math.comb(n, k)
+
+
+def none_right(n, c, k):
+    return math.comb(n - c, k) / math.comb(n, k)
+
+
+def any_right(n, c, k):
+    return float(c > 0)
+
+
+def times_k(n, c, k):
+    return min(1.0, k * c / n)
+
+
+def upside_down(n, c, k):
+    return 1 - math.comb(c, k) / math.comb(n, k)
+
+
+def _drawn(seed: int) -> tuple[tuple, dict]:
+    dice = Dice(seed)
+    n = 6 + int(dice.integers(20, 1)[0])
+    return (n, 2 + int(dice.integers(n - 5, 1)[0]), 2 + int(dice.integers(3, 1)[0])), {}
+
+
+EXERCISE = Exercise(
+    function=pass_at_k,
+    notebook="07",
+    points=2,
+    minutes=10,
+    difficulty=1,
+    task="The chance that at least one of k completions is right, from n completions of which c were right. It tells a "
+    "policy that learned something new from one that is only surer of what it knew.",
+    hints=(
+        "At least one right: what is the opposite of that?",
+        "Draw k of the n completions, without putting any back. In how many ways are all of them wrong? `math.comb` "
+        "counts.",
+    ),
+    cases=(
+        given("one of two is right, one drawn", 2, 1, 1),
+        given("one of two is right, both drawn", 2, 1, 2),
+        given("two of four are right, two drawn", 4, 2, 2),
+        given("none is right", 5, 0, 3),
+        given("all are right", 5, 5, 3),
+        given("fewer wrong ones than drawn", 5, 4, 2),
+        given("eight of a hundred, ten drawn", 100, 8, 10),
+        Case(_drawn, "other numbers"),
+    ),
+    misconceptions=(
+        Misconception(
+            "k-ignored",
+            share,
+            "This is pass@1, the share of right completions. Drawing more often gives more chances: what changes with "
+            "k?",
+            "7.1",
+        ),
+        Misconception(
+            "with-replacement",
+            with_replacement,
+            "You draw with replacement, as if the share c / n were the true chance. It is only an estimate, and its "
+            "power is biased downwards: of two completions one right, both drawn, you give 0.75, but one of them *is* "
+            "right. How often is a group of k *different* completions all wrong?",
+            "7.1",
+        ),
+        Misconception(
+            "all-right",
+            all_right,
+            "This is the chance that *all* k are right. One is enough.",
+            "7.1",
+        ),
+        Misconception(
+            "all-wrong",
+            none_right,
+            "This is the chance that all k are wrong. One step is missing.",
+            "7.1",
+        ),
+        Misconception(
+            "not-all-right",
+            upside_down,
+            "You take away the chance that all k are right; what is left is *at least one wrong*. Which are the n - c?",
+            "7.1",
+        ),
+        Misconception(
+            "any-right",
+            any_right,
+            "You say 1 as soon as any of the n was right. That is pass@n. Only k of them are drawn.",
+            "7.1",
+        ),
+        Misconception(
+            "k-times-the-share",
+            times_k,
+            "You add up the chances of k draws. Two chances of one half are not a certainty: both may be right at "
+            "once, and you count that twice.",
+            "7.1",
+        ),
+    ),
+)

@@ -1,0 +1,168 @@
+"""The exercise stochastic_round: wrong answers, as people write them, then what is said about each."""
+
+import torch
+
+from grpo_lab.course.exercise import Case, Exercise, Misconception
+from grpo_lab.precision import stochastic_round
+
+INF, NAN = float("inf"), float("nan")
+
+
+def _below(x):
+    """The 16 upper bits: the bf16 number on the side of zero."""
+    return (x.view(torch.int32) & -(2**16)).view(torch.float32)
+
+
+def _above(x):
+    return (_below(x).view(torch.int32) + 2**16).view(torch.float32)
+
+
+def _chance(x):
+    return (x - _below(x)) / (_above(x) - _below(x))
+
+
+def _kept(x, rounded):
+    return torch.where(x.isfinite(), rounded, x).bfloat16()
+
+
+def nearest(x, noise):
+    return x.bfloat16()
+
+
+def cut_off(x, noise):
+    return _kept(x, _below(x))
+
+
+def always_up(x, noise):
+    return _kept(x, torch.where(_chance(x) > 0, _above(x), _below(x)))
+
+
+def turned_round(x, noise):
+    return _kept(x, torch.where(noise < _chance(x), _below(x), _above(x)))
+
+
+def coin(x, noise):
+    return _kept(x, torch.where((noise < 0.5) & (_chance(x) > 0), _above(x), _below(x)))
+
+
+def other_end(x, noise):
+    return _kept(x, torch.where(noise >= 1 - _chance(x), _above(x), _below(x)))
+
+
+def from_minus_infinity(x, noise):
+    low = torch.where((x < 0) & (_chance(x) > 0), _above(x), _below(x))
+    high = torch.where(x < 0, _below(x), _above(x))
+    return _kept(x, torch.where(noise < torch.where(x < 0, 1 - _chance(x), _chance(x)), high, low))
+
+
+def kept_wide(x, noise):
+    return torch.where(x.isfinite(), torch.where(noise < _chance(x), _above(x), _below(x)), x)
+
+
+def _given(label, x, noise):
+    tensors = lambda: (torch.tensor(x, dtype=torch.float32), torch.tensor(noise, dtype=torch.float32))  # noqa: E731
+    return Case(lambda seed: (tensors(), {}), label, fixed=True)
+
+
+def _drawn(label, scale, *shape):
+    def build(seed: int) -> tuple[tuple, dict]:
+        dice = torch.Generator().manual_seed(seed)
+        return (scale * torch.randn(shape, generator=dice), torch.rand(shape, generator=dice)), {}
+
+    return Case(build, label)
+
+
+def _updates(seed: int) -> tuple[tuple, dict]:
+    """Weights after one Adam step at a learning rate of 1e-5: too small a move for the nearest bf16 number to "
+    "change."""
+    dice = torch.Generator().manual_seed(seed)
+    weights = (0.02 * torch.randn(40, generator=dice)).bfloat16().float()
+    return (weights - 1e-5, torch.rand(40, generator=dice)), {}
+
+
+EXERCISE = Exercise(
+    function=stochastic_round,
+    notebook="08",
+    points=5,
+    minutes=30,
+    difficulty=3,
+    task="Round float32 to bf16 up or down by chance, so that the mean over the noise is the number itself. It is what "
+    "lets a model train in bf16 without a second copy of its weights.",
+    hints=(
+        "bf16 has the steps 1, 1 + 1/128, 1 + 2/128, ... Where between the first two lies 1 + 1/512, and how often "
+        "should it be rounded up for the mean to come out?",
+        "A bf16 number is a float32 number whose 16 lower bits are zero. `x.view(torch.int32)` shows you the bits, "
+        "without converting anything.",
+        "`& -(2**16)` clears the lower 16 bits; adding 2**16 to the bits goes one step away from zero. Both work for "
+        "negative numbers as well, because the sign is a bit of its own.",
+        "Compare the noise with the place between the two neighbours. The result is bf16; infinities stay.",
+    ),
+    cases=(
+        _given("a quarter of the way, noise below", [1 + 1 / 512], [0.125]),
+        _given("a quarter of the way, noise above", [1 + 1 / 512], [0.5]),
+        _given("three quarters of the way", [1 + 3 / 512, 1 + 3 / 512], [0.5, 0.9]),
+        _given("bf16 already", [1.0, -2.5, 0.0, 384.0], [0.0, 0.3, 0.9, 0.5]),
+        _given("below zero", [-1 - 1 / 512, -1 - 1 / 512], [0.125, 0.5]),
+        _given("noise equal to the place", [1 + 1 / 512, 1 + 1 / 256], [0.25, 0.5]),
+        _given("no finite number", [INF, -INF, NAN], [0.2, 0.5, 0.8]),
+        Case(_updates, "weights after a small update"),
+        _drawn("many numbers", 1.0, 200),
+        _drawn("a matrix of small ones", 1e-4, 6, 5),
+        _drawn("large ones", 1e6, 3, 4, 2),
+    ),
+    misconceptions=(
+        Misconception(
+            "pure-bf16-adamw",
+            nearest,
+            "You round to the nearest bf16 number, as `.bfloat16()` does. At a learning rate of 1e-6 an update is "
+            "smaller than half a step: rounded back every time, 98% of the movement is lost. What is the noise for?",
+            "8.4",
+        ),
+        Misconception(
+            "cut-off",
+            cut_off,
+            "You cut the lower bits off. Every rounding then goes towards zero: all weights shrink, step after step.",
+            "8.4",
+        ),
+        Misconception(
+            "always-up",
+            always_up,
+            "You always take the neighbour further from zero: all weights grow, step after step.",
+            "8.4",
+        ),
+        Misconception(
+            "chances-swapped",
+            turned_round,
+            "The two neighbours have each other's chances: a number that lies close to x_0 usually goes to x_1. A "
+            "number that *is* in bf16 should never move.",
+            "8.4",
+        ),
+        Misconception(
+            "coin-flip",
+            coin,
+            "You flip a fair coin, whatever the place between the two neighbours. The mean is then their middle. It "
+            "should be x: how often up, at a quarter of the way?",
+            "8.3",
+        ),
+        Misconception(
+            "noise-from-the-other-end",
+            other_end,
+            "Your chances are right, and so is your mean. But you round up where the noise is large; Eq. (8.4) does so "
+            "where it is small, and with the same noise the same numbers should come out.",
+            "8.4",
+        ),
+        Misconception(
+            "counted-from-below",
+            from_minus_infinity,
+            "Your chances are right, and so is your mean. But for negative numbers you count from the lower neighbour; "
+            "x_0 is the one on the side of *zero*, and with the same noise the same numbers should come out.",
+            "8.1",
+        ),
+        Misconception(
+            "kept-in-float32",
+            kept_wide,
+            "The numbers are right, but they are still stored in float32: no memory is saved.",
+            "8.4",
+        ),
+    ),
+)

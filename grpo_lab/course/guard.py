@@ -1,0 +1,162 @@
+"""Run a student's code in a thread of this process, and come back whatever it does, on every system.
+
+A loop in Python is stopped by an exception that the interpreter raises in the thread; nothing can stop a loop inside a
+C function from here, so such a thread is left behind and reported. `os._exit` and a crash of the interpreter take the
+process along: the grader therefore runs submissions in a process of their own.
+"""
+
+import builtins
+import ctypes
+import io
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+FLOOD, SHOWN = 100_000, 1_500  # characters that stop the function, and those that are shown
+_GRACE, _STACK = 2.0, 16 * 2**20
+_raise_in_thread = ctypes.pythonapi.PyThreadState_SetAsyncExc
+
+
+class Stop(BaseException):
+    """Raised in a thread whose time is up."""
+
+
+class Flood(BaseException):
+    """Raised by `print` when too much was printed."""
+
+
+class Asked(BaseException):
+    """Raised by `input`, which nobody would answer."""
+
+
+@dataclass
+class Ran:
+    """result is None, and fault one of "endless", "hang", "flood", "exit", "input", unless the call came to its end."""
+
+    result: Any = None
+    fault: str = ""
+    printed: str = ""
+
+
+def guarded(call: Callable[[], Any], seconds: float) -> Ran:
+    """Run `call()` for at most so many seconds. An ordinary exception that it does not catch is raised here."""
+    state = {"result": None, "error": None}
+
+    def work() -> None:
+        try:
+            state["result"] = call()
+        except BaseException as error:
+            state["error"] = error
+
+    thread = threading.Thread(target=work, daemon=True, name="exercise")
+    with _outside_world(thread) as paper:
+        try:
+            _start(thread)
+            _wait(thread, seconds)
+            endless = thread.is_alive()
+            hangs = endless and not _stop(thread)
+        except BaseException:  # the notebook was interrupted: the function has to stop too
+            _stop(thread)
+            raise
+    if fault := _fault(state["error"], endless, hangs, paper.flooded):
+        return Ran(None, fault, paper.text())
+    if state["error"] is not None:
+        raise state["error"]
+    return Ran(state["result"], "", paper.text())
+
+
+def _fault(error: BaseException | None, endless: bool, hangs: bool, flooded: bool) -> str:
+    if hangs:
+        return "hang"
+    if flooded or isinstance(error, Flood):
+        return "flood"
+    if endless or isinstance(error, Stop):
+        return "endless"
+    if isinstance(error, Asked):
+        return "input"
+    return "exit" if isinstance(error, SystemExit | KeyboardInterrupt | GeneratorExit) else ""
+
+
+def _start(thread: threading.Thread) -> None:
+    before = threading.stack_size(_STACK)  # macOS gives a thread too little for Python's own recursion limit
+    try:
+        thread.start()
+    finally:
+        threading.stack_size(before)
+
+
+def _wait(thread: threading.Thread, seconds: float) -> None:
+    """In short steps: on some systems an interrupt of the notebook is noticed only between two of them."""
+    end = time.monotonic() + seconds
+    while thread.is_alive() and (left := end - time.monotonic()) > 0:
+        thread.join(min(left, 0.1))
+
+
+def _stop(thread: threading.Thread) -> bool:
+    """Raise Stop in the thread, again and again in case it catches it. False if it goes on all the same."""
+    for _ in range(int(_GRACE / 0.05)):
+        if thread.ident is None or not thread.is_alive():
+            return True
+        _raise_in_thread(ctypes.c_ulong(thread.ident), ctypes.py_object(Stop))
+        thread.join(0.05)
+    return not thread.is_alive()
+
+
+class _Paper(io.TextIOBase):
+    """Takes what one thread prints, up to a limit; what other threads print goes where it would have gone."""
+
+    def __init__(self, thread: threading.Thread, original):
+        self.thread, self.original, self.kept, self.length, self.flooded = thread, original, [], 0, False
+
+    def write(self, text: str) -> int:
+        if threading.current_thread() is not self.thread:
+            return self.original.write(text)
+        if self.length < SHOWN:
+            self.kept.append(text[: SHOWN - self.length])
+        self.length += len(text)
+        if self.length > FLOOD:
+            self.flooded = True
+            raise Flood
+        return len(text)
+
+    def flush(self) -> None:
+        if threading.current_thread() is not self.thread:
+            self.original.flush()
+
+    def text(self) -> str:
+        more = f"\n… and {self.length - SHOWN} more characters" if self.length > SHOWN else ""
+        return "".join(self.kept) + more
+
+
+@contextmanager
+def _outside_world(thread: threading.Thread):
+    """Catch what is printed; `input` and the `exit()` of a notebook raise, instead of waiting or ending the kernel."""
+    paper = _Paper(thread, sys.stdout)
+    out, err, ask, shell = sys.stdout, sys.stderr, builtins.input, _shell()
+    sys.stdout = sys.stderr = paper
+    builtins.input = _refuse_input
+    if shell is not None:
+        shell.ask_exit = _refuse_exit
+    try:
+        yield paper
+    finally:
+        sys.stdout, sys.stderr, builtins.input = out, err, ask
+        if shell is not None:
+            del shell.ask_exit
+
+
+def _shell():
+    ipython = sys.modules.get("IPython")
+    return ipython.get_ipython() if ipython is not None else None
+
+
+def _refuse_input(*args, **kwargs):
+    raise Asked
+
+
+def _refuse_exit(*args, **kwargs):
+    raise SystemExit

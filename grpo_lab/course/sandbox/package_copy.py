@@ -1,0 +1,95 @@
+"""A copy of grpo_lab without the answers: what a submission imports while it is graded.
+
+The bodies of the functions that were to be written are gone, and so are those of the wrong answers, whose helpers are
+often half of a right one. What the cases need to build their inputs stays.
+"""
+
+import ast
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import grpo_lab
+from grpo_lab.course.exercise import Exercise
+
+SOURCE = Path(grpo_lab.__file__).parent
+_LEFT_OUT = ("__pycache__", "*.pyc", "bench", "make_tiny_qwen2.py", "tiny_corpus.py")
+_GONE = "raise NotImplementedError('this is the exercise: its body is yours to write')"
+
+
+def make_copy(folder: Path, exercises: Iterable[Exercise]) -> Path:
+    """Copy the package into the folder, stripped. Returns the folder, which goes onto the path of the worker."""
+    target = folder / "grpo_lab"
+    shutil.copytree(SOURCE, target, ignore=shutil.ignore_patterns(*_LEFT_OUT))
+    for exercise in exercises:
+        path = target.parent.joinpath(*exercise.function.__module__.split(".")).with_suffix(".py")
+        path = path if path.is_file() else path.with_suffix("") / "__init__.py"
+        _rewrite(path, {exercise.name})
+    _strip_wrong_answers(target / "course" / "exercises")
+    return folder
+
+
+def strip_functions(source: str, names: set[str]) -> str:
+    """The source with the bodies of these functions gone, docstrings kept.
+
+    Raises:
+        ValueError: if one of them is not defined at the top level of the source.
+    """
+    lines = source.splitlines(keepends=True)
+    found = [node for node in ast.parse(source).body if _is_function(node) and node.name in names]
+    if missing := names - {node.name for node in found}:
+        raise ValueError(f"no function {sorted(missing)[0]} at the top level of the source")
+    for node in sorted(found, key=lambda n: -n.lineno):
+        first = node.body[1:] if ast.get_docstring(node) is not None else node.body
+        start = first[0].lineno if first else node.body[0].end_lineno + 1
+        if not first or node.body[0].lineno == node.lineno:  # only a docstring, or all on one line
+            continue
+        indent = " " * node.body[0].col_offset
+        lines[start - 1 : node.end_lineno] = [f"{indent}{_GONE}\n"]
+    return "".join(lines)
+
+
+def _rewrite(path: Path, names: set[str]) -> None:
+    path.write_text(strip_functions(path.read_text(encoding="utf-8"), names), encoding="utf-8")
+
+
+def _strip_wrong_answers(folder: Path) -> None:
+    sources = {path: path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.py"))}
+    trees = {path: ast.parse(source) for path, source in sources.items()}
+    needed = _needed(trees.values())
+    for path, tree in trees.items():
+        unneeded = {node.name for node in tree.body if _is_function(node) and node.name not in needed}
+        if unneeded and path != folder / "__init__.py":
+            path.write_text(strip_functions(sources[path], unneeded), encoding="utf-8")
+
+
+def _needed(trees: Iterable[ast.Module]) -> set[str]:
+    """Every name that is used outside of misconceptions, or by a function or class that is needed itself."""
+    definitions: dict[str, list[ast.AST]] = {}
+    names: set[str] = set()
+    for node in (node for tree in trees for node in tree.body):
+        if _is_function(node) or isinstance(node, ast.ClassDef):
+            definitions.setdefault(node.name, []).append(node)
+        else:
+            names |= _names(node)
+    waiting = list(names)
+    while waiting:
+        for node in definitions.pop(waiting.pop(), ()):
+            new = _names(node) - names
+            names |= new
+            waiting += new
+    return names
+
+
+def _names(node: ast.AST) -> set[str]:
+    """The names and attributes that a piece of code mentions; those of its misconceptions left out."""
+    if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == "Misconception":
+        return {"Misconception"}
+    if isinstance(node, ast.Name):
+        return {node.id}
+    own = {node.attr} if isinstance(node, ast.Attribute) else set()
+    return own.union(*(_names(child) for child in ast.iter_child_nodes(node)))
+
+
+def _is_function(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)

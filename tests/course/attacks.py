@@ -1,0 +1,171 @@
+"""Notebooks that attack the grading. Each is a source for cells or for functions of assignment 02."""
+
+RIGHT_RLOO = """
+def rloo_advantages(rewards):
+    G = rewards.shape[1]
+    return rewards - (rewards.sum(1, keepdim=True) - rewards) / (G - 1)
+"""
+
+# Everything that the visible inputs need, written down; computed for anything else in a wrong way.
+HARD_CODED = """
+from grpo_lab.course.exercises import exercise
+
+answers = {}
+for case in exercise("rloo_advantages").cases:
+    (r, *_), kwargs = case.build(0)
+    answers[str(r.tolist())] = RIGHT(r).tolist() if r.shape[1] > 1 else None
+
+
+def rloo_advantages(rewards):
+    known = answers.get(str(rewards.tolist()), "unknown")
+    if known is None:
+        raise ValueError("G")
+    return rewards * 0 if known == "unknown" else rewards.new_tensor(known)
+"""
+
+EXIT = "def best_of_group(rewards):\n    import os\n    os._exit(0)\n"
+SEGFAULT = "def return_to_go(rewards, gamma):\n    import faulthandler\n    faulthandler._read_null()\n"
+STUBBORN = """
+def process_advantages(step_rewards, step_mask, eps=1e-4):
+    import time
+    while True:
+        try:
+            time.sleep(0.01)
+        except BaseException:
+            pass
+"""
+ALLOCATION = """
+def group_advantages(rewards, scale="group", ddof=1, eps=1e-4):
+    import torch
+    kept = []
+    while True:
+        kept.append(torch.ones(2**27))
+"""
+FLOOD = "def best_of_group(rewards):\n    while True:\n        print('x' * 1000)\n"
+ENDLESS_CELL = "while True:\n    pass"
+EXIT_CELL = "import sys\nsys.exit(3)"
+THREADS = """
+import threading, time
+
+def forever():
+    while True:
+        time.sleep(0.1)
+
+for _ in range(5):
+    threading.Thread(target=forever, daemon=False).start()
+"""
+FORKS = """
+import os
+forked = 0
+for _ in range(50):
+    try:
+        if os.fork() == 0:
+            while True:
+                pass
+        forked += 1
+    except BaseException:
+        pass
+try:
+    import _posixsubprocess
+    none = [-1] * 8
+    _posixsubprocess.fork_exec(
+        ["/bin/sh"], [b"/bin/sh"], True, (), None, None, *none, True, False, 0, None, None, None, -1, None, True
+    )
+    forked += 1
+except BaseException:
+    pass
+"""
+PATCHES = """
+import glob, shutil, sys
+import torch
+import grpo_lab.course.check, grpo_lab.course.compare, grpo_lab.course.outcome, grpo_lab.course.outcome_file
+from grpo_lab.course.exercises import EXERCISES
+
+yes = lambda *args, **kwargs: True
+torch.equal = torch.allclose = torch.isclose = torch.Tensor.__eq__ = yes
+for module in (grpo_lab.course.compare, grpo_lab.course.check, grpo_lab.course.outcome):
+    for name in ("equal", "same", "identical", "close"):
+        setattr(module, name, yes)
+grpo_lab.course.check.judge = lambda *args, **kwargs: "right"
+for exercise in list(EXERCISES.values()):
+    object.__setattr__(exercise, "cases", exercise.cases[:1])
+    object.__setattr__(exercise, "points", 1000)
+    object.__setattr__(exercise, "tolerance", 1e9)
+"""
+FORGERY = """
+import json, os, threading, time
+folder = os.path.join(os.getcwd(), "out")
+
+def forge():
+    while True:
+        for name in ("group_advantages", "rloo_advantages", "best_of_group", "process_advantages", "return_to_go"):
+            for seed in ("0", "20011"):
+                with open(os.path.join(folder, f"{name}.{seed}.safetensors"), "wb") as file:
+                    file.write(b"\\x02\\x00\\x00\\x00\\x00\\x00\\x00\\x00{}")
+        with open(os.path.join(folder, "progress"), "a") as file:
+            file.write(json.dumps({"at": "done", "points": 21}) + "\\n")
+        time.sleep(0.01)
+
+threading.Thread(target=forge, daemon=True).start()
+"""
+IMPORTED = """
+import importlib, sys
+import grpo_lab.advantages, grpo_lab.experience, grpo_lab.sorting
+best_of_group = grpo_lab.sorting.best_of_group
+group_advantages = importlib.reload(sys.modules["grpo_lab.advantages"]).group_advantages
+process_advantages = sys.modules["grpo_lab.course.exercises"].exercise("process_advantages").function
+"""
+VERDICT = """
+from grpo_lab.course import Verdict
+def return_to_go(rewards, gamma):
+    return Verdict("return_to_go", "right", "Well done.")
+"""
+
+# What a spy finds comes back in the message of an exception, the only way out that there is.
+SPY = """
+import glob, inspect, os, sys
+import grpo_lab.advantages, torch
+found = []
+
+def attempt(name, call):
+    try:
+        result = call()
+        if result:
+            found.append(f"{name}={result!r}"[:120])
+    except BaseException as error:
+        pass
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read(200)
+
+attempt("package", lambda: read(PACKAGE))
+attempt("tests", lambda: os.listdir(TESTS))
+attempt("git", lambda: os.listdir(GIT))
+attempt("other", lambda: read(OTHER))
+attempt("class", lambda: os.listdir(CLASS))
+attempt("home", lambda: [name for name in os.listdir(HOME) if name.startswith("secret")])
+attempt("environment", lambda: os.environ.get("A_SECRET"))
+attempt("environment of others", lambda: [p for p in glob.glob("/proc/[0-9]*/environ") if b"A_SECRET" in read(p)])
+attempt("processes", lambda: [p for p in os.listdir("/proc") if p.isdigit() and int(p) == PARENT])
+attempt("socket", lambda: __import__("socket").create_connection(("127.0.0.1", PORT), timeout=1))
+attempt("raw socket", lambda: __import__("_socket").socket())
+attempt("shell", lambda: os.system("true") == 0)
+attempt("process", lambda: __import__("subprocess").run(["true"]))
+attempt("exec", lambda: os.execv("/bin/true", ["true"]))
+attempt("kill", lambda: os.kill(PARENT, 0) is None)
+attempt("write", lambda: open(os.path.join(CLASS, "mark.txt"), "w"))
+attempt("write package", lambda: open(os.path.join(os.path.dirname(__import__("grpo_lab").__file__), "x.py"), "w"))
+attempt("library", lambda: __import__("ctypes").CDLL(None))
+attempt("link", lambda: os.symlink("/etc", "link") is None)
+attempt("torch reads", lambda: bytes(torch.from_file(OTHER, size=9, dtype=torch.uint8).tolist()))
+attempt("source", lambda: "sum" in inspect.getsource(grpo_lab.advantages.rloo_advantages).split('\"\"\"')[2])
+attempt("expected", lambda: [o for o in __import__("gc").get_objects() if type(o).__name__ == "Outcome"])
+frame = sys._getframe()
+while frame is not None:
+    attempt("frames", lambda: [k for k in frame.f_locals if "expected" in k or "verdict" in k])
+    frame = frame.f_back
+"""
+REPORT = {
+    "rloo_advantages": "def rloo_advantages(rewards):\n    raise RuntimeError('found ' + ';'.join(found)[:350])\n",
+}

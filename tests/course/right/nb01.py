@@ -1,0 +1,129 @@
+"""Right answers to the exercises of notebook 01, each written differently; the check has to accept them all."""
+
+import torch
+from einops import einsum, rearrange
+
+
+def logprobs_by_log_softmax(logits, token_ids, temperature=1.0):
+    return (logits / temperature).log_softmax(dim=-1).gather(2, token_ids[:, :, None]).squeeze(2)
+
+
+def logprobs_by_hand(logits, token_ids, temperature=1.0):
+    top = logits.amax(-1, keepdim=True)
+    z = (logits - top) / temperature
+    chosen = torch.take_along_dim(z, token_ids[..., None], -1)[..., 0]
+    return chosen - torch.log(torch.exp(z).sum(-1))
+
+
+def logprobs_by_loops(logits, token_ids, temperature=1.0):
+    B, T = token_ids.shape
+    rows = []
+    for b in range(B):
+        scaled = [logits[b, t] / temperature for t in range(T)]
+        rows.append(torch.stack([z[token_ids[b, t]] - torch.logsumexp(z, 0) for t, z in enumerate(scaled)]))
+    return torch.stack(rows)
+
+
+def logprobs_by_cross_entropy(logits, token_ids, temperature=1.0):
+    flat = rearrange(logits, "B T V -> (B T) V") / temperature
+    loss = torch.nn.functional.cross_entropy(flat, token_ids.flatten(), reduction="none")
+    return -loss.view(token_ids.shape)
+
+
+def entropy_by_einsum(logits, temperature=1.0):
+    z = logits / temperature
+    return -einsum(z.softmax(-1), z.log_softmax(-1), "B T V, B T V -> B T")
+
+
+def entropy_by_logsumexp(logits, temperature=1.0):
+    z = logits.div(temperature)
+    return z.logsumexp(-1) - (torch.softmax(z, -1) * z).sum(-1)
+
+
+def entropy_by_categorical(logits, temperature=1.0):
+    return torch.distributions.Categorical(logits=logits / temperature).entropy()
+
+
+def mask_by_loops(completion_ids, eos_token_id):
+    ends = set(eos_token_id) if isinstance(eos_token_id, list) else {eos_token_id}
+    mask = torch.zeros_like(completion_ids, dtype=torch.bool)
+    for b, row in enumerate(completion_ids.tolist()):
+        for t, token in enumerate(row):
+            mask[b, t] = True
+            if token in ends:
+                break
+    return mask
+
+
+def mask_by_first_position(completion_ids, eos_token_id):
+    ends = [eos_token_id] if isinstance(eos_token_id, int) else eos_token_id
+    T, device = completion_ids.shape[1], completion_ids.device
+    position = torch.arange(T, device=device)
+    is_end = (completion_ids[..., None] == torch.tensor(ends, device=device)).any(-1)
+    first = torch.where(is_end, position, T).amin(-1, keepdim=True)
+    return position <= first
+
+
+def mask_by_shifting(completion_ids, eos_token_id):
+    is_end = torch.isin(completion_ids, torch.as_tensor(eos_token_id, device=completion_ids.device))
+    ended = is_end.cumsum(1) > 0
+    before = torch.zeros_like(ended)
+    before[:, 1:] = ended[:, :-1]
+    return ~before
+
+
+def sequence_by_masked_fill(logp, mask):
+    return logp.masked_fill(~mask, 0.0).sum(dim=1)
+
+
+def sequence_by_loops(logp, mask):
+    sums = []
+    for row, kept in zip(logp, mask, strict=True):
+        sums.append(row[kept].sum())
+    return torch.stack(sums)
+
+
+def sequence_by_scatter(logp, mask):
+    row, _ = mask.nonzero(as_tuple=True)
+    return logp.new_zeros(len(logp)).index_add(0, row, logp[mask])
+
+
+def reinforce_by_loop(seq_logp, weights):
+    loss = 0
+    for one, weight in zip(seq_logp, weights.tolist(), strict=True):
+        loss = loss - weight * one
+    return loss / len(seq_logp)
+
+
+def reinforce_by_dot(seq_logp, weights):
+    return -torch.dot(seq_logp, weights.detach()) / seq_logp.numel()
+
+
+def reinforce_by_no_grad(seq_logp, weights):
+    with torch.no_grad():
+        share = weights / weights.shape[0]
+    return (share * seq_logp).sum().neg()
+
+
+def score_by_dot(seq_logp, rewards):
+    return (torch.exp(seq_logp).detach() * rewards) @ seq_logp
+
+
+def score_by_loop(seq_logp, rewards):
+    return sum(one.exp().item() * reward * one for one, reward in zip(seq_logp, rewards, strict=True))
+
+
+def score_by_no_grad(seq_logp, rewards):
+    with torch.no_grad():
+        weights = rewards * seq_logp.exp()
+    return einsum(weights, seq_logp, "N, N ->")
+
+
+RIGHT = {
+    "token_logprobs": (logprobs_by_log_softmax, logprobs_by_hand, logprobs_by_loops, logprobs_by_cross_entropy),
+    "token_entropy": (entropy_by_einsum, entropy_by_logsumexp, entropy_by_categorical),
+    "completion_mask": (mask_by_loops, mask_by_first_position, mask_by_shifting),
+    "sequence_logprob": (sequence_by_masked_fill, sequence_by_loops, sequence_by_scatter),
+    "reinforce_loss": (reinforce_by_loop, reinforce_by_dot, reinforce_by_no_grad),
+    "score_function_objective": (score_by_dot, score_by_loop, score_by_no_grad),
+}

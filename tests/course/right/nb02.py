@@ -1,0 +1,149 @@
+"""Right answers to the exercises of notebook 02, each written differently; the check has to accept them all."""
+
+import torch
+from einops import rearrange, reduce
+
+
+def group_by_docstring(rewards, scale="group", ddof=1, eps=1e-4):
+    d = rewards - rewards[:, 0:1]
+    c = d - d.mean(dim=1, keepdim=True)
+    if scale == "none":
+        return c
+    if scale == "batch":
+        return c / (rewards.std(unbiased=bool(ddof)) + eps)
+    return c / (torch.sqrt((c**2).sum(1, keepdim=True) / (rewards.size(1) - ddof)) + eps)
+
+
+def group_by_loops(rewards, scale="group", ddof=1, eps=1e-4):
+    flat = [r.item() for r in rewards.flatten()]
+    everything = sum(flat) / len(flat)
+    batch_std = (sum((r - everything) ** 2 for r in flat) / max(len(flat) - ddof, 1)) ** 0.5
+    rows = []
+    for group in rewards:
+        values = [r.item() for r in group]
+        low = min(values)
+        above = [r - low for r in values]
+        mean = sum(above) / len(above)
+        centred = [r - mean for r in above]
+        spread = (sum(c * c for c in centred) / max(len(values) - ddof, 1)) ** 0.5
+        divisor = {"none": 1.0, "batch": batch_std + eps, "group": spread + eps}[scale]
+        rows.append([c / divisor for c in centred])
+    return torch.tensor(rows, dtype=rewards.dtype, device=rewards.device)
+
+
+def group_by_choice(rewards, scale="group", ddof=1, eps=1e-4):
+    """The mean as it comes, and equal groups set to zero by hand."""
+    equal = reduce(rewards, "P G -> P 1", "max") == reduce(rewards, "P G -> P 1", "min")
+    centred = torch.where(equal, 0, rewards - reduce(rewards, "P G -> P 1", "mean"))
+    if scale == "none":
+        return centred
+    over = {"dim": -1, "keepdim": True} if scale == "group" else {}
+    return centred / (torch.std(rewards, correction=ddof, **over) + eps)
+
+
+def rloo_by_loops(rewards):
+    result = torch.empty_like(rewards)
+    for p, group in enumerate(rewards.tolist()):
+        for i, reward in enumerate(group):
+            others = group[:i] + group[i + 1 :]
+            result[p, i] = reward - sum(others) / len(others)
+    return result
+
+
+def rloo_by_scaling(rewards):
+    G = rewards.shape[1]
+    return (rewards - rewards.mean(1, keepdim=True)) * G / (G - 1)
+
+
+def rloo_by_matrix(rewards):
+    G = rewards.shape[1]
+    others = (1 - torch.eye(G, dtype=rewards.dtype, device=rewards.device)) / (G - 1)
+    return rewards - rewards @ others
+
+
+def best_by_loops(rewards):
+    rows = []
+    for group in rewards.tolist():
+        best, worst = max(group), min(group)
+        rows.append([r if r == best and best > worst else 0.0 for r in group])
+    return torch.tensor(rows, dtype=rewards.dtype, device=rewards.device)
+
+
+def best_by_multiplying(rewards):
+    top = rewards.max(dim=1, keepdim=True).values
+    bottom = rewards.min(dim=1, keepdim=True).values
+    return rewards * (rewards >= top) * (top != bottom)
+
+
+def best_by_sorting(rewards):
+    ordered = rewards.sort(-1, descending=True).values
+    is_best = torch.eq(rewards, ordered[:, :1]) & (ordered[:, :1] > ordered[:, -1:])
+    return rewards.masked_fill(~is_best, 0)
+
+
+def process_by_loops(step_rewards, step_mask, eps=1e-4):
+    advantages = torch.zeros_like(step_rewards)
+    for p in range(len(step_rewards)):
+        steps = step_rewards[p][step_mask[p]]
+        if len(steps) == 0:
+            continue
+        steps = steps - steps[0]
+        std = steps.std() if len(steps) > 1 else 0.0
+        scaled = torch.zeros_like(step_rewards[p])
+        scaled[step_mask[p]] = (steps - steps.mean()) / (std + eps)
+        for t in range(step_rewards.shape[-1]):
+            advantages[p, :, t] = scaled[:, t:].sum(-1)
+    return advantages
+
+
+def process_by_masked_fill(step_rewards, step_mask, eps=1e-4):
+    r = step_rewards.masked_fill(~step_mask, 0)
+    n = step_mask.flatten(1).sum(1)[:, None, None]
+    centred = (r - r.flatten(1).sum(1)[:, None, None] / n.clamp(min=1)).masked_fill(~step_mask, 0)
+    spread = (centred.pow(2).flatten(1).sum(1)[:, None, None] / (n - 1).clamp(min=1)).sqrt()
+    scaled = centred / (spread + eps)
+    return scaled.sum(-1, keepdim=True) - scaled.cumsum(-1) + scaled
+
+
+def process_by_matrix(step_rewards, step_mask, eps=1e-4):
+    T = step_rewards.shape[-1]
+    flat = rearrange(torch.nan_to_num(step_rewards), "P G T -> P (G T)")
+    s = rearrange(step_mask, "P G T -> P (G T)").to(flat.dtype)
+    n = s.sum(1, keepdim=True)
+    mean = (s * flat).sum(1, keepdim=True) / n.clamp(min=1)
+    c = s * (flat - mean)
+    scaled = c / (((c * c).sum(1, keepdim=True) / (n - 1).clamp(min=1)) ** 0.5 + eps)
+    return rearrange(scaled, "P (G T) -> P G T", T=T) @ flat.new_ones(T, T).tril()
+
+
+def returns_in_place(rewards, gamma):
+    returns = rewards.clone()
+    for t in range(rewards.shape[-1] - 2, -1, -1):
+        returns[..., t] += gamma * returns[..., t + 1]
+    return returns
+
+
+def returns_by_matrix(rewards, gamma):
+    t = torch.arange(rewards.shape[-1], device=rewards.device)
+    distance = t[:, None] - t  # from row u back to column t
+    powers = torch.where(distance >= 0, gamma ** distance.clamp(min=0).to(rewards.dtype), 0)
+    return torch.einsum("pgu,ut->pgt", rewards, powers)
+
+
+def returns_by_loops(rewards, gamma):
+    P, G, T = rewards.shape
+    result = torch.zeros_like(rewards)
+    for p in range(P):
+        for i in range(G):
+            for t in range(T):
+                result[p, i, t] = sum(gamma ** (u - t) * rewards[p, i, u] for u in range(t, T))
+    return result
+
+
+RIGHT = {
+    "group_advantages": (group_by_docstring, group_by_loops, group_by_choice),
+    "rloo_advantages": (rloo_by_loops, rloo_by_scaling, rloo_by_matrix),
+    "best_of_group": (best_by_loops, best_by_multiplying, best_by_sorting),
+    "process_advantages": (process_by_loops, process_by_masked_fill, process_by_matrix),
+    "return_to_go": (returns_in_place, returns_by_matrix, returns_by_loops),
+}

@@ -1,0 +1,127 @@
+"""Right answers to the exercises of notebook 03, each written differently; the check has to accept them all."""
+
+from collections import Counter
+from itertools import pairwise
+
+import torch
+from einops import rearrange, repeat
+
+from grpo_lab.kl import kl_estimate
+from grpo_lab.objective import clipped_surrogate
+
+
+def reward_by_counters(prompts, responses):
+    scores = []
+    for x, y in zip(prompts.tolist(), responses.tolist(), strict=True):
+        included = sum((Counter(x) & Counter(y)).values())
+        scores.append(float(included + sum(a <= b for a, b in pairwise(y))))
+    return torch.tensor(scores, device=prompts.device)
+
+
+def reward_by_removing(prompts, responses):
+    ordered = (responses.diff(dim=1) >= 0).sum(1)
+    found = torch.zeros(len(prompts), device=prompts.device)
+    for b in range(len(prompts)):
+        left = responses[b].tolist()
+        for number in prompts[b].tolist():
+            if number in left:
+                left.remove(number)
+                found[b] += 1
+    return found + ordered
+
+
+def reward_by_comparing(prompts, responses):
+    numbers = torch.cat([prompts, responses]).unique()
+    in_prompt = (prompts[..., None] == numbers).sum(1)
+    in_response = (responses[..., None] == numbers).sum(1)
+    included = torch.minimum(in_prompt, in_response).sum(1)
+    pairs = (responses[:, 1:] >= responses[:, :-1]).sum(1)
+    return (included + pairs).to(torch.float32)
+
+
+def responses_by_repeating(logp, responses):
+    table = repeat(logp, "S P T V -> S P G T V", G=responses.shape[2])
+    return table.gather(-1, responses[..., None])[..., 0]
+
+
+def responses_by_indexing(logp, responses):
+    S, P, T, _ = logp.shape
+    s = torch.arange(S)[:, None, None, None]
+    p = torch.arange(P)[:, None, None]
+    return logp[s, p, torch.arange(T), responses]
+
+
+def responses_by_loops(logp, responses):
+    columns = [
+        torch.stack([logp[:, :, t].gather(-1, responses[:, :, i, t, None])[..., 0] for t in range(logp.shape[2])], -1)
+        for i in range(responses.shape[2])
+    ]
+    return torch.stack(columns, dim=2)
+
+
+def responses_by_permuting(logp, responses):
+    return torch.take_along_dim(logp, responses.permute(0, 1, 3, 2), dim=3).permute(0, 1, 3, 2)
+
+
+def surrogate_by_parts(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
+    A = rearrange(advantages, "B -> B 1")
+    if loss == "naive":
+        return -(A * logp).mean()
+    ratio = torch.exp(logp - old_logp.detach())
+    if loss == "unclipped":
+        return -(ratio * A).mean()
+    return -torch.min(ratio * A, torch.clamp(ratio, 1 - epsilon, 1 + epsilon) * A).mean()
+
+
+def surrogate_by_loops(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
+    B, T = logp.shape
+    total = 0
+    for b in range(B):
+        A = advantages[b].item()
+        for t in range(T):
+            r = (logp[b, t] - old_logp[b, t].item()).exp()
+            bound = r.clamp(max=1 + epsilon) if A > 0 else r.clamp(min=1 - epsilon)
+            total = total - {"naive": A * logp[b, t], "unclipped": r * A, "clipped": bound * A}[loss]
+    return total / (B * T)
+
+
+def surrogate_by_library(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
+    with torch.no_grad():
+        old = old_logp.clone()
+    ratio = (logp - old).exp()
+    per_token = {
+        "naive": lambda: advantages.unsqueeze(1) * logp,
+        "unclipped": lambda: torch.einsum("b,bt->bt", advantages, ratio),
+        "clipped": lambda: clipped_surrogate(ratio, advantages, epsilon),
+    }
+    return per_token[loss]().flatten().mean().neg()
+
+
+def penalty_by_hand(logp, ref_logp, beta):
+    d = ref_logp.detach() - logp
+    return beta * (torch.exp(d) - d - 1).mean()
+
+
+def penalty_by_library(logp, ref_logp, beta):
+    return kl_estimate(logp, ref_logp).sum() * beta / logp.numel()
+
+
+def penalty_by_loops(logp, ref_logp, beta):
+    terms = []
+    for row, ref_row in zip(logp, ref_logp.tolist(), strict=True):
+        for one, ref in zip(row, ref_row, strict=True):
+            terms.append((ref - one).expm1() + (one - ref))
+    return beta * torch.stack(terms).mean()
+
+
+RIGHT = {
+    "repaired_reward": (reward_by_counters, reward_by_removing, reward_by_comparing),
+    "response_logprobs": (
+        responses_by_repeating,
+        responses_by_indexing,
+        responses_by_loops,
+        responses_by_permuting,
+    ),
+    "surrogate_loss": (surrogate_by_parts, surrogate_by_loops, surrogate_by_library),
+    "kl_penalty": (penalty_by_hand, penalty_by_library, penalty_by_loops),
+}

@@ -1,0 +1,245 @@
+"""Right answers to the exercises of notebook 05, each written differently; the check has to accept them all."""
+
+import math
+
+import torch
+from einops import rearrange, reduce
+
+from grpo_lab import objective
+from grpo_lab.kl import kl_estimate
+
+
+def ratio_by_docstring(logp, old_logp, mask, level="token"):
+    change = logp - old_logp.detach()
+    if level == "token":
+        return torch.exp(change)
+    return torch.exp((mask * change).sum(dim=1, keepdim=True) / torch.clamp(mask.sum(dim=1, keepdim=True), min=1))
+
+
+def ratio_by_rows(logp, old_logp, mask, level="token"):
+    old = old_logp.clone().detach()
+    if level == "token":
+        return logp.exp() / old.exp()
+    rows = []
+    for new, before, keep in zip(logp, old, mask, strict=True):
+        count = int(keep.sum())
+        rows.append((new[keep] - before[keep]).sum() / count if count else (new * 0).sum())
+    return torch.stack(rows).exp().unsqueeze(1)
+
+
+def ratio_by_einsum(logp, old_logp, mask, level="token"):
+    m = mask.to(logp.dtype)
+    if level == "token":
+        return (logp * m - (old_logp * m).detach()).exp()
+    weights = m / reduce(m, "B T -> B 1", "sum").clamp(min=1)
+    return torch.einsum("bt,bt->b", weights, logp - old_logp.detach()).exp()[:, None]
+
+
+def _sequence_ratio(logp, old_logp, mask):
+    return ratio_by_docstring(logp.detach(), old_logp, mask, "sequence")
+
+
+def gspo_by_docstring(logp, old_logp, mask):
+    return _sequence_ratio(logp, old_logp, mask) * torch.exp(logp - logp.detach())
+
+
+def gspo_by_quotient(logp, old_logp, mask):
+    probability = logp.exp()
+    return objective.importance_ratio(logp, old_logp, mask, "sequence").detach() * probability / probability.detach()
+
+
+def gspo_by_sum(logp, old_logp, mask):
+    s = _sequence_ratio(logp, old_logp, mask)
+    return s + s * (logp - logp.detach())
+
+
+def gspo_in_logarithms(logp, old_logp, mask):
+    return (_sequence_ratio(logp, old_logp, mask).log() + logp - logp.detach()).exp()
+
+
+def _settled(ratio, advantages, epsilon, epsilon_high, delta):
+    high = epsilon if epsilon_high is None else epsilon_high
+    advantages = rearrange(advantages, "B -> B 1") if advantages.ndim == 1 else advantages
+    return advantages, 1 - epsilon, 1 + high, math.inf if delta is None else delta
+
+
+def clipped_by_docstring(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
+    a, low, high, delta = _settled(ratio, advantages, epsilon, epsilon_high, delta)
+    return torch.minimum(ratio.clamp(max=delta) * a, ratio.clamp(low, high) * a)
+
+
+def clipped_by_sign(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
+    """For a good token only the upper bound can bind, for a bad one only the lower one and delta."""
+    a, low, high, delta = _settled(ratio, advantages, epsilon, epsilon_high, delta)
+    return torch.where(a > 0, ratio.clamp(max=high), ratio.clamp(low, delta)) * a
+
+
+def clipped_by_loops(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
+    a, low, high, delta = _settled(ratio, advantages, epsilon, epsilon_high, delta)
+    r, a = torch.broadcast_tensors(ratio, a)
+    rows = []
+    for row, weights in zip(r, a, strict=True):
+        tokens = []
+        for x, weight in zip(row, weights, strict=True):
+            first = (x if x <= delta else x.new_tensor(delta)) * weight
+            second = (x if low <= x <= high else x.new_tensor(low if x < low else high)) * weight
+            tokens.append(first if first <= second else second)
+        rows.append(torch.stack(tokens))
+    return torch.stack(rows)
+
+
+def _column(advantages):
+    return advantages.view(-1, 1) if advantages.dim() == 1 else advantages
+
+
+def cispo_by_docstring(ratio, logp, advantages, bound):
+    return torch.clamp(ratio, max=bound).detach() * _column(advantages) * logp
+
+
+def cispo_without_gradient_of_the_weight(ratio, logp, advantages, bound):
+    with torch.no_grad():
+        weight = torch.minimum(ratio, torch.full_like(ratio, bound)) * _column(advantages)
+    return logp * weight
+
+
+def cispo_by_where(ratio, logp, advantages, bound):
+    r = ratio.detach()
+    return torch.where(r > bound, bound, r) * logp * _column(advantages)
+
+
+def sapo_by_docstring(ratio, advantages, tau_pos=1.0, tau_neg=1.05):
+    a = _column(advantages)
+    tau = torch.where(a > 0, tau_pos, tau_neg)
+    return (4 / tau) * torch.sigmoid(tau * (ratio - 1)) * a
+
+
+def sapo_by_tanh(ratio, advantages, tau_pos=1.0, tau_neg=1.05):
+    a = _column(advantages)
+    tau = tau_neg + (tau_pos - tau_neg) * (a > 0)
+    return 2 * a / tau * (1 + torch.tanh(tau * (ratio - 1) / 2))
+
+
+def sapo_by_both(ratio, advantages, tau_pos=1.0, tau_neg=1.05):
+    a = _column(advantages)
+
+    def gate(tau):
+        return 4 / (tau * (1 + torch.exp(-tau * (ratio - 1))))
+
+    return gate(tau_pos) * a.clamp(min=0) + gate(tau_neg) * a.clamp(max=0)
+
+
+def aggregate_by_docstring(values, mask, loss_type, max_completion_length=None, num_items=None):
+    n = mask.sum(1)
+    u = values.masked_fill(~mask, 0).sum(1) if values.shape == mask.shape else (values * mask).sum(1)
+    if loss_type == "dr_grpo":
+        return u.sum() / (len(u) * max_completion_length)
+    if loss_type == "luspo":
+        return u.mean()
+    if loss_type in ("grpo", "sapo"):
+        return (u / n.clamp(min=1)).mean()
+    if loss_type == "bnpo" or num_items is None:
+        return u.sum() / max(n.sum().item(), 1)
+    return u.sum() / max(float(num_items), 1)
+
+
+def aggregate_by_loops(values, mask, loss_type, max_completion_length=None, num_items=None):
+    values = values.expand(mask.shape)
+    rows = [[v for v, keep in zip(row, kept, strict=True) if keep] for row, kept in zip(values, mask, strict=True)]
+    zero = torch.where(mask, values, 0).sum() * 0
+    if loss_type in ("grpo", "sapo"):
+        return sum((sum(row, zero) / max(len(row), 1) for row in rows), zero) / len(rows)
+    total = sum((sum(row, zero) for row in rows), zero)
+    count = sum(len(row) for row in rows)
+    if loss_type == "luspo":
+        return total / len(rows)
+    if loss_type == "dr_grpo":
+        return total / len(rows) / max_completion_length
+    given = count if loss_type == "bnpo" or num_items is None else float(num_items)
+    return total / max(given, 1)
+
+
+def aggregate_by_weights(values, mask, loss_type, max_completion_length=None, num_items=None):
+    """All five are one weighted sum, with another weight a token."""
+    B, n = len(mask), mask.sum(-1, keepdim=True).double()
+    if loss_type in ("dapo", "cispo", "vespo") and num_items is not None:
+        tokens = torch.as_tensor(num_items).double()
+    else:
+        tokens = n.sum()
+    weight = {
+        "grpo": 1 / (B * n.clamp(min=1)),
+        "luspo": torch.tensor(1 / B).double(),
+        "dr_grpo": torch.tensor(1 / (B * (max_completion_length or 1))).double(),
+    }.get("grpo" if loss_type == "sapo" else loss_type, 1 / tokens.clamp(min=1))
+    weighted = weight * values * torch.ones_like(mask)
+    return weighted[mask].sum()
+
+
+def _surrogate(loss_type, ratio, logp, old_logp, mask, advantages, epsilon, epsilon_high, delta):
+    if loss_type == "cispo":
+        return objective.cispo_surrogate(ratio, logp, advantages, epsilon if epsilon_high is None else epsilon_high)
+    if loss_type == "sapo":
+        return objective.sapo_surrogate(ratio, advantages)
+    if loss_type == "vespo":
+        return objective.vespo_surrogate(logp, old_logp, mask, advantages)
+    return objective.clipped_surrogate(ratio, advantages, epsilon, epsilon_high, delta)
+
+
+def loss_plain(
+    logp, advantages, mask, old_logp=None, ref_logp=None, *, loss_type="grpo", importance_sampling_level="token",
+    epsilon=0.2, epsilon_high=None, delta=None, beta=0.0, kl_estimator="k3", kl_bias_correction=False,
+    max_completion_length=None, num_items=None,
+):  # fmt: skip
+    if old_logp is None:
+        old_logp = logp.detach()
+    ratio = objective.importance_ratio(logp, old_logp, mask, importance_sampling_level)
+    loss = -_surrogate(loss_type, ratio, logp, old_logp, mask, advantages, epsilon, epsilon_high, delta)
+    if beta > 0:
+        kl = kl_estimate(logp, ref_logp, kl_estimator)
+        if kl_bias_correction:
+            kl = ratio * kl
+        loss = loss + beta * kl
+    return objective.aggregate(loss, mask, loss_type, max_completion_length, num_items), {}
+
+
+def loss_of_two_sums(
+    logp, advantages, mask, old_logp=None, ref_logp=None, *, loss_type="grpo", importance_sampling_level="token",
+    epsilon=0.2, epsilon_high=None, delta=None, beta=0.0, kl_estimator="k3", kl_bias_correction=False,
+    max_completion_length=None, num_items=None,
+):  # fmt: skip
+    """Aggregation is linear: surrogate and KL term may be aggregated apart."""
+    denominator = {"max_completion_length": max_completion_length, "num_items": num_items}
+    old_logp = logp.detach() if old_logp is None else old_logp.detach()
+    ratio = objective.importance_ratio(logp, old_logp, mask, importance_sampling_level)
+    surrogate = _surrogate(loss_type, ratio, logp, old_logp, mask, advantages, epsilon, epsilon_high, delta)
+    loss = -objective.aggregate(surrogate, mask, loss_type, **denominator)
+    if beta > 0:
+        kl = kl_estimate(logp, ref_logp, kl_estimator)
+        kl = kl * ratio if kl_bias_correction else kl
+        loss = loss + beta * objective.aggregate(kl, mask, loss_type, **denominator)
+    return loss, {"loss": loss.item()}
+
+
+def loss_to_be_maximised(
+    logp, advantages, mask, old_logp=None, ref_logp=None, *, loss_type="grpo", importance_sampling_level="token",
+    epsilon=0.2, epsilon_high=None, delta=None, beta=0.0, kl_estimator="k3", kl_bias_correction=False,
+    max_completion_length=None, num_items=None,
+):  # fmt: skip
+    """Everything as something to be maximised, with one minus sign at the end; every row's advantage laid out."""
+    advantages = _column(advantages).expand_as(logp)
+    old_logp = logp.clone().detach() if old_logp is None else old_logp
+    ratio = objective.importance_ratio(logp, old_logp, mask, importance_sampling_level)
+    gain = _surrogate(loss_type, ratio, logp, old_logp, mask, advantages, epsilon, epsilon_high, delta)
+    if beta:
+        gain = gain - beta * kl_estimate(logp, ref_logp, kl_estimator) * (ratio if kl_bias_correction else 1.0)
+    return objective.aggregate(-gain, mask, loss_type, max_completion_length, num_items), {}
+
+
+RIGHT = {
+    "importance_ratio": (ratio_by_docstring, ratio_by_rows, ratio_by_einsum),
+    "gspo_token_ratio": (gspo_by_docstring, gspo_by_quotient, gspo_by_sum, gspo_in_logarithms),
+    "clipped_surrogate": (clipped_by_docstring, clipped_by_sign, clipped_by_loops),
+    "cispo_surrogate": (cispo_by_docstring, cispo_without_gradient_of_the_weight, cispo_by_where),
+    "sapo_surrogate": (sapo_by_docstring, sapo_by_tanh, sapo_by_both),
+    "aggregate": (aggregate_by_docstring, aggregate_by_loops, aggregate_by_weights),
+    "policy_loss": (loss_plain, loss_of_two_sums, loss_to_be_maximised),
+}

@@ -1,0 +1,94 @@
+"""Right answers to the exercises of notebook 08, each written differently; the check has to accept them all."""
+
+import math
+
+import torch
+
+
+def round_by_bits(x, noise):
+    bits = x.view(torch.int32)
+    low = torch.bitwise_and(bits, -65536)
+    down, up = low.view(torch.float32), (low + 65536).view(torch.float32)
+    chance = (x - down) / (up - down)
+    return torch.where(torch.isfinite(x), torch.where(chance > noise, up, down), x).to(torch.bfloat16)
+
+
+def round_by_exponent(x, noise):
+    """bf16 has 8 significant bits: with x = m * 2^e and 1/2 <= |m| < 1, its step there is 2^(e - 8)."""
+    wide = x.double()
+    _, exponent = torch.frexp(wide)
+    step = torch.ldexp(torch.ones_like(wide), exponent - 8)
+    place = wide.abs() / step
+    down = place.floor()
+    taken = down + (noise.double() < place - down)
+    return torch.where(x.isfinite(), torch.sign(wide) * taken * step, wide).bfloat16()
+
+
+def round_by_lower_bits(x, noise):
+    """The lower 16 bits, read as a whole number of 65536ths, are the place between the neighbours."""
+    bits = x.view(torch.int32)
+    lower = bits % 65536
+    upper = bits - lower + 65536 * (noise * 65536 < lower)
+    return torch.where(x.isfinite(), upper.int().view(torch.float32), x).bfloat16()
+
+
+def rate_by_docstring(step, peak, warmup_steps, max_steps, scheduler_type):
+    if step < warmup_steps:
+        return peak * (step + 1) / warmup_steps
+    over = (step - warmup_steps) / max(max_steps - warmup_steps, 1)
+    if scheduler_type == "constant":
+        return peak
+    return peak * (1 - over) if scheduler_type == "linear" else peak * 0.5 * (1 + math.cos(math.pi * over))
+
+
+def rate_by_sine(step, peak, warmup_steps, max_steps, scheduler_type):
+    rest = max_steps - warmup_steps
+    if warmup_steps > step:
+        return (step + 1) * peak / warmup_steps
+    left = (max_steps - step) / rest if rest > 0 else 1.0
+    return {"constant": peak, "linear": peak * left, "cosine": peak * math.sin(math.pi / 2 * left) ** 2}[scheduler_type]
+
+
+def rate_as_minimum(step, peak, warmup_steps, max_steps, scheduler_type):
+    rise = (step + 1) / warmup_steps if warmup_steps else 1.0
+    over = max(step - warmup_steps, 0) / max(max_steps - warmup_steps, 1)
+    falls = {"constant": lambda: 1.0, "linear": lambda: 1 - over, "cosine": lambda: math.cos(math.pi * over / 2) ** 2}
+    return peak * (min(rise, 1.0) if step < warmup_steps else falls[scheduler_type]())
+
+
+def race_by_docstring(log_pi, noise):
+    return (log_pi.exp() / noise).argmax(dim=-1)
+
+
+def race_by_gumbel(log_pi, noise):
+    return torch.argmax(log_pi - noise.log(), dim=1)
+
+
+def race_by_time(log_pi, noise):
+    return (noise * torch.exp(-log_pi)).min(dim=-1).indices
+
+
+def race_by_sorting(log_pi, noise):
+    return (torch.log(noise) - log_pi).argsort(dim=-1)[:, 0]
+
+
+def cache_by_docstring(shape, tokens, e):
+    return 2 * shape.layers * shape.keys * e * tokens
+
+
+def cache_by_layers(shape, tokens, e):
+    return sum(tokens * (shape.keys + shape.keys) * e for _ in range(shape.layers))
+
+
+def cache_by_heads(shape, tokens, e):
+    head_width = shape.queries // shape.heads
+    key_heads = shape.keys // head_width
+    return tokens * shape.layers * key_heads * (head_width * e + head_width * e)
+
+
+RIGHT = {
+    "stochastic_round": (round_by_bits, round_by_exponent, round_by_lower_bits),
+    "cache_bytes": (cache_by_docstring, cache_by_layers, cache_by_heads),
+    "exponential_race": (race_by_docstring, race_by_gumbel, race_by_time, race_by_sorting),
+    "learning_rate": (rate_by_docstring, rate_by_sine, rate_as_minimum),
+}

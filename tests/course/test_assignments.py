@@ -1,0 +1,93 @@
+"""The assignment notebooks: made from the exercises, always the same, and harmless to run untouched."""
+
+import json
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from grpo_lab.course.__main__ import main
+from grpo_lab.course.assignments import TITLES, assignments, build, notebook_text, of_notebook
+from grpo_lab.course.exercises import EXERCISES
+from grpo_lab.course.written import WRITTEN
+from tests.course.prove_answers import right_answers
+from tests.course.submitted import submit
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "notebooks" / "assignments"
+NUMBERS = [number for number in TITLES if of_notebook(number)]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_committed_notebook_is_what_the_exercises_give(number):
+    path = FOLDER / f"{TITLES[number][0]}.ipynb"
+    assert path.read_text(encoding="utf-8") == notebook_text(number), "run `python -m grpo_lab.course build`"
+    assert b"\r" not in path.read_bytes()
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_notebook_is_valid_empty_of_outputs_and_without_answers(number):
+    notebook = nbformat.reads(notebook_text(number), as_version=4)
+    nbformat.validate(notebook)
+    ids = [cell.id for cell in notebook.cells]
+    assert len(set(ids)) == len(ids)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            assert not cell.outputs and cell.execution_count is None
+            compile(cell.source, cell.id, "exec")
+    stubs = {
+        c.metadata.grpo_lab.exercise: c.source for c in notebook.cells if list(c.metadata.grpo_lab) == ["exercise"]
+    }
+    assert list(stubs) == list(of_notebook(number))
+    for name, source in stubs.items():
+        assert len(re.findall(r"^    raise NotImplementedError", source, re.MULTILINE)) == 1
+        assert not re.search(r"#.*\(\d+\.\d+\)", source), f"{name}: an anchored line of the reference"
+    text = "".join(cell.source for cell in notebook.cells)
+    assert not any(point in text for question in WRITTEN[number] for point in question.look_for)
+
+
+def test_names_are_those_of_the_lecture_notebooks_and_nothing_is_left_out():
+    lectures = {path.stem for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")}
+    assert {stem for number, (stem, _) in TITLES.items() if number != "08"} <= lectures
+    assert sum(len(names) for names in assignments().values()) == len(EXERCISES)
+    assert {path.stem for path in FOLDER.glob("*.ipynb")} == set(assignments())
+
+
+def test_building_again_changes_nothing(tmp_path):
+    first = {path: path.stat().st_mtime_ns for path in build(tmp_path)}
+    assert {path: path.stat().st_mtime_ns for path in build(tmp_path)} == first
+
+
+def test_release_never_overwrites(tmp_path, capsys):
+    assert main(["release", str(tmp_path / "students")]) == 0
+    assert (tmp_path / "students" / "README.md").is_file()
+    work = tmp_path / "students" / f"{TITLES['01'][0]}.ipynb"
+    work.write_text("an evening's work", encoding="utf-8")
+    assert main(["release", str(tmp_path / "students")]) == 2
+    assert "nothing was written" in capsys.readouterr().err
+    assert work.read_text(encoding="utf-8") == "an evening's work"
+
+
+def run(path: Path) -> list:
+    """Execute every cell; no exception in any of them. Returns the text of each cell's outputs."""
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}).execute()
+    return [json.dumps(cell.get("outputs", [])) for cell in notebook.cells]
+
+
+@pytest.mark.parametrize("number", ["04", *(pytest.param(n, marks=pytest.mark.slow) for n in ("02", "05", "07", "08"))])
+def test_untouched_notebook_runs_from_top_to_bottom(number, tmp_path):
+    said = run(submit(tmp_path / "untouched.ipynb", number))
+    assert sum("not written yet" in text for text in said) >= len(of_notebook(number))
+    assert any("none yet, so the library" in text for text in said)
+
+
+def test_solved_notebook_puts_the_functions_to_work(tmp_path):
+    answers = {name: right_answers(name)[0] for name in of_notebook("04")}
+    said = run(submit(tmp_path / "solved.ipynb", "04", **answers))
+    assert sum("Well done" in text for text in said) == len(answers)
+    assert any(f"right so far: {', '.join(answers)}" in text and "was called" in text for text in said)
+    points = sum(exercise.points for exercise in of_notebook("04").values())
+    assert f"{points} of {points} points" in said[-1]

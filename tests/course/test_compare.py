@@ -1,0 +1,314 @@
+"""Outcomes: what is compared, when it counts as equal, and the file that carries it."""
+
+import json
+import math
+from dataclasses import FrozenInstanceError, replace
+from typing import NamedTuple
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from grpo_lab.course import plain_data
+from grpo_lab.course.compare import (
+    equal,
+    expected_outcomes,
+    load_outcomes,
+    matching,
+    outcome_of,
+    same_gradient,
+    save_outcomes,
+)
+from grpo_lab.course.exercise import Case, Exercise, Misconception
+from grpo_lab.course.outcome import Outcome
+from grpo_lab.course.plain_data import Other, Record, TooLarge, plain, same
+from tests.course.toys import DECAY, MEAN, WORDS, as_sum, as_sum_too, not_masked, over_padding, scaled_mean
+
+
+def all_of(function, exercise, seed=0):
+    return [outcome_of(function, exercise, index, seed) for index in range(len(exercise.cases))]
+
+
+def test_the_gradient_is_that_of_a_fixed_weighting_of_the_result():
+    found = outcome_of(scaled_mean, MEAN, 1).gradients["values"]
+    mask, count = torch.arange(4) < torch.tensor([[4], [2], [0]]), torch.tensor([[4.0], [2.0], [1.0]]).double()
+    by_row = found / (2.0 * mask / count)
+    rows = by_row[:2]
+    # One weight a row: whatever it is, it has to be the same at every token that counts.
+    torch.testing.assert_close(rows[0], rows[0][:1].expand(4))
+    torch.testing.assert_close(rows[1][:2], rows[1][:1].expand(2))
+    assert not found[~mask].any() and rows[0, 0] != rows[1, 0]
+    again = outcome_of(scaled_mean, MEAN, 1).gradients["values"]
+    assert torch.equal(found, again)
+    assert not torch.equal(found, outcome_of(scaled_mean, MEAN, 1, seed=1).gradients["values"])
+
+
+def test_exceptions_are_outcomes_and_count_by_their_type():
+    right, mine = outcome_of(scaled_mean, MEAN, 2), outcome_of(not_masked, MEAN, 2)
+    assert (right.error, mine.error) == ("ValueError", "ValueError")
+    assert equal(mine, right, MEAN) and not equal(replace(mine, error="TypeError"), right, MEAN)
+    assert not equal(Outcome(fault="endless"), Outcome(fault="endless"), MEAN)
+
+
+def test_changes_in_place_are_seen_and_compared():
+    right = outcome_of(DECAY.function, DECAY, 0)
+    assert set(right.changed) == {"weights"} and right.value is None
+    wrong = {m.name: outcome_of(m.wrong, DECAY, 0) for m in DECAY.misconceptions}
+    assert not any(equal(w, right, DECAY) for w in wrong.values())
+    assert wrong["returns-a-copy"].changed == {}
+
+
+def test_random_numbers_are_the_same_for_everybody_and_the_session_goes_on_as_before():
+    def noisy(values, mask, scale=1.0):
+        return values.sum(-1) + torch.rand(len(values), dtype=values.dtype)
+
+    torch.manual_seed(5)
+    first, torch_next = outcome_of(noisy, MEAN, 0), torch.rand(1)
+    torch.manual_seed(5)
+    assert torch.equal(torch_next, torch.rand(1))
+    assert equal(first, outcome_of(noisy, MEAN, 0), MEAN)
+
+
+def test_observe_is_compared_in_place_of_the_result():
+    exercise = replace(MEAN, observe=lambda result, args, kwargs: {"total": result.sum(), "n": len(args[0])})
+    right, shuffled = (
+        outcome_of(scaled_mean, exercise, 1),
+        outcome_of(lambda *a, **k: scaled_mean(*a, **k).flip(0), exercise, 1),
+    )
+    assert right.value is None and set(right.observed) == {"total", "n"} and right.observed["n"] == 3
+    assert same(right.observed, shuffled.observed, 1e-9)
+    assert outcome_of(lambda values, mask, scale: None, exercise, 1).error == "AttributeError"
+
+
+class Pair(NamedTuple):
+    a: torch.Tensor
+    b: float
+
+
+trees = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from([torch.float64, torch.float32, torch.bfloat16, torch.int64, torch.bool]).map(
+        lambda dtype: torch.tensor([[1.0, 0.0, 5.0]]).to(dtype)
+    )
+    | st.sampled_from([torch.zeros(0, 3), torch.tensor(math.nan), torch.ones(2, 3).T]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+        | st.dictionaries(st.text(max_size=4), inner, max_size=3).map(Record)
+        | st.tuples(inner, inner)
+        | st.just(Other("a thing"))
+    ),
+    max_leaves=8,
+)
+
+
+@given(trees)
+@settings(max_examples=60, deadline=None)
+def test_a_file_brings_back_exactly_what_was_put_into_it(tmp_path_factory, tree):
+    path = tmp_path_factory.mktemp("outcomes") / "o.safetensors"
+    content = tree if isinstance(tree, Record | Other) else plain(tree)
+    before = Outcome(
+        content,
+        {"x": content, "y": None},
+        True,
+        {"w": content},
+        {"seen": content},
+        "E",
+        "m",
+        "t",
+        "f",
+        "d",
+        ("p",),
+        "q",
+    )
+    save_outcomes(path, [before, Outcome()])
+    after, empty = load_outcomes(path)
+    for name in ("value", "gradients", "changed", "observed"):
+        assert same(getattr(after, name), getattr(before, name), 0.0)
+    assert replace(after, value=0, gradients={}, changed={}, observed={}) == replace(
+        before, value=0, gradients={}, changed={}, observed={}
+    )
+    assert empty == Outcome()
+
+
+def test_no_half_file_is_left_and_broken_ones_say_what_is_wrong(tmp_path):
+    path = tmp_path / "o.safetensors"
+    save_outcomes(path, all_of(scaled_mean, MEAN))
+    assert [p.name for p in tmp_path.iterdir()] == ["o.safetensors"]
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ValueError, match="o.safetensors"):
+        load_outcomes(path)
+    with pytest.raises(ValueError, match="FileNotFound"):
+        load_outcomes(tmp_path / "missing")
+
+
+GOOD = {
+    "value": None, "gradients": {"dict": []}, "attached": False, "changed": {"dict": []}, "observed": None, "error": "",
+    "message": "", "trace": "", "fault": "", "device": "", "patched": {"list": []}, "printed": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "[" * 100_000,
+        "{}",
+        "[1]",
+        json.dumps([{}]),
+        json.dumps([GOOD] * 300),
+        json.dumps([{**GOOD, "value": {"tensor": "elsewhere"}}]),
+        json.dumps([{**GOOD, "value": {"pickle": "cos"}}]),
+        json.dumps([{**GOOD, "error": None}]),
+        json.dumps([{**GOOD, "gradients": {"list": []}}]),
+        json.dumps([{**GOOD, "value": {"list": [None] * 20_000}}]),
+        json.dumps([{**GOOD, "value": {"int": "0x" + "f" * 5000}}]),
+        json.dumps([{**GOOD, "value": "x" * 30_000}]),
+        json.dumps([{**GOOD, "value": {"dict": [[{"a": 1}, None]]}}]),
+        json.dumps([{**GOOD, "extra": 1}]),
+        json.dumps([{**GOOD, "value": 1.5}]),
+        json.dumps([{**GOOD, "value": {"float": "many"}}]),
+    ],
+)
+def test_a_forged_file_is_refused(tmp_path, rows):
+    path = tmp_path / "forged.safetensors"
+    save_file({"t": torch.zeros(1)}, path, metadata={"outcomes": rows})
+    with pytest.raises(ValueError, match="outcomes cannot be read from forged"):
+        load_outcomes(path)
+
+
+def test_a_forged_file_in_the_right_form_is_read(tmp_path):
+    path = tmp_path / "o.safetensors"
+    save_file({"t": torch.zeros(1)}, path, metadata={"outcomes": json.dumps([GOOD])})
+    assert load_outcomes(path) == [Outcome()]
+
+
+def test_results_without_measure_are_refused(monkeypatch):
+    deep: list = []
+    deep.append(deep)
+    with pytest.raises(TooLarge):
+        plain(deep)
+    with pytest.raises(TooLarge):
+        plain([0] * 20_000)
+    monkeypatch.setattr(plain_data, "MAX_BYTES", 100)
+    with pytest.raises(TooLarge):
+        plain(torch.zeros(100))
+
+
+def test_objects_that_claim_to_equal_everything_are_only_their_names():
+    class Liar:
+        def __eq__(self, other):
+            return True
+
+        __hash__ = None
+
+    class Number(float):
+        def __eq__(self, other):
+            return True
+
+        __hash__ = None
+
+        def __add__(self, other):
+            return 42.0
+
+    class Sly(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return torch.tensor(True)
+
+    assert plain(Liar()) == Other("Liar") and not same(plain(Liar()), 1.0, 1.0)
+    assert plain(Number(3.0)) == 3.0 and type(plain(Number(3.0))) is float
+    assert isinstance(plain(torch.ones(2).as_subclass(Sly)), Other)
+    assert plain(Pair(torch.ones(1), 2.0)).fields.keys() == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "alike"),
+    [
+        (torch.ones(2), torch.ones(2).double(), False),
+        (torch.ones(2), torch.ones(1, 2), False),
+        (1, 1.0, True),
+        (1, True, False),
+        (torch.tensor([math.nan, 1]), torch.tensor([math.nan, 1]), True),
+        (math.nan, math.nan, True),
+        (torch.tensor([math.inf]), torch.tensor([-math.inf]), False),
+        (torch.tensor([1, 2]), torch.tensor([1, 3]), False),
+        (torch.ones(1).double(), torch.ones(1).double() + 1e-7, True),
+        (torch.ones(1).double(), torch.ones(1).double() + 1e-5, False),
+        ([1, "a"], [1, "b"], False),
+        ({"a": 1}, {"b": 1}, False),
+        (None, 0, False),
+        ("a", "a", True),
+        ([1], [1, 2], False),
+        (10**400, 10**400, True),
+    ],
+)
+def test_equal_means(a, b, alike):
+    assert same(plain(a), plain(b), 1e-6) is alike
+
+
+def test_no_gradient_is_a_gradient_of_zero():
+    zero, one = torch.zeros(2).double(), torch.ones(2).double()
+    assert same_gradient(None, zero, 1e-6) and same_gradient(zero, None, 1e-6) and same_gradient(None, None, 1e-6)
+    assert not same_gradient(None, one, 1e-6) and not same_gradient(one, None, 1e-6)
+    assert same_gradient(None, [zero, zero], 1e-6) and not same_gradient([zero], [zero, one], 1e-6)
+
+
+def test_a_mistake_matches_where_it_differs_and_only_if_the_rest_is_right():
+    expected = expected_outcomes(MEAN)
+    wrong = {m.name: all_of(m.wrong, MEAN) for m in MEAN.misconceptions}
+    assert matching(all_of(not_masked, MEAN), expected, wrong, MEAN) == ("not-masked",)
+    assert matching(all_of(over_padding, MEAN), expected, wrong, MEAN) == ("mean-over-padding",)
+    assert matching(all_of(as_sum_too, MEAN), expected, wrong, MEAN) == ("as-sum", "as-sum-too")
+    assert matching(expected, expected, wrong, MEAN) == ()
+    # like the mistake on one case, and wrong in another way on the next
+    mixed = [wrong["not-masked"][0], wrong["as-sum"][1], expected[2]]
+    assert matching(mixed, expected, wrong, MEAN) == ()
+    # a mistake that shows nowhere explains nothing, not even the right answer
+    assert matching(expected, expected, {"none": expected}, MEAN) == ()
+    right_value_wrong_gradient = [replace(o, gradients={"values": None}) for o in expected]
+    assert matching(right_value_wrong_gradient, expected, wrong, MEAN) == ()
+
+
+def test_texts_and_dictionaries_are_compared_too():
+    expected = expected_outcomes(WORDS)
+    for mistake in WORDS.misconceptions:
+        wrong = all_of(mistake.wrong, WORDS)
+        assert not all(equal(w, e, WORDS) for w, e in zip(wrong, expected, strict=True)), mistake.name
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"points": 0}, "points is 0"),
+        ({"minutes": -1}, "minutes is -1"),
+        ({"difficulty": 4}, "difficulty is 4"),
+        ({"notebook": "4"}, "notebook is '4'"),
+        ({"hints": ("one",)}, "hints has 1 entries"),
+        ({"hints": ("a", " ")}, "hint 2 is empty"),
+        ({"misconceptions": MEAN.misconceptions[:2]}, "at least 3"),
+        ({"cases": ()}, "at least 1"),
+        ({"gradient_of": ("value",)}, "gradient_of names 'value'"),
+        ({"tolerance": -1.0}, "tolerance is -1"),
+        ({"misconceptions": MEAN.misconceptions[:3]}, "the pair of 'as-sum'"),
+        ({"misconceptions": (*MEAN.misconceptions, MEAN.misconceptions[0])}, "stands twice"),
+        ({"misconceptions": (*MEAN.misconceptions, Misconception("other", lambda x: x, "x"))}, "it has to take values"),
+    ],
+)
+def test_an_exercise_that_lacks_something_says_what(change, message):
+    with pytest.raises(ValueError, match=f"exercise scaled_mean: .*{message}"):
+        replace(MEAN, **change)
+
+
+def test_a_misconception_needs_a_name_and_words():
+    for fields in (("Not Kebab", "x"), ("kebab", " "), ("kebab", "x", "four")):
+        with pytest.raises(ValueError, match="it has to"):
+            Misconception(fields[0], as_sum, *fields[1:])
+    with pytest.raises(FrozenInstanceError):
+        MEAN.points = 100
+    assert isinstance(MEAN, Exercise) and isinstance(MEAN.cases[0], Case)

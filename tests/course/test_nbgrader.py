@@ -1,0 +1,90 @@
+"""The exported course in nbgrader itself: the reference earns everything, untouched stubs earn nothing."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from grpo_lab.course.__main__ import main
+from grpo_lab.course.assignments import TITLES, of_notebook
+from grpo_lab.course.written import WRITTEN
+
+pytest.importorskip("nbgrader")
+SEED = 4_711
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("nbgrader") / "course"
+    assert main(["export-nbgrader", str(folder), "--seed", str(SEED)]) == 0
+    return folder
+
+
+def nbgrader(course: Path, *arguments: str) -> None:
+    own = {name: str(course.parent / name.lower()) for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR")}
+    own["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])  # for alembic
+    done = subprocess.run(
+        [sys.executable, "-m", "nbgrader", *arguments], cwd=course, env=os.environ | own, capture_output=True,
+        encoding="utf-8", errors="replace", timeout=500,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def scores(course: Path, assignment: str, student: str) -> tuple[float, float]:
+    """(points, most points) of the cells that are marked automatically."""
+    from nbgrader.api import Gradebook
+
+    with Gradebook(f"sqlite:///{course / 'gradebook.db'}") as book:
+        grades = [grade for nb in book.find_submission(assignment, student).notebooks for grade in nb.grades]
+        auto = [grade for grade in grades if grade.cell.cell_type == "code"]
+        return sum(grade.score for grade in auto), sum(grade.max_score for grade in auto)
+
+
+def hand_in(course: Path, assignment: str, student: str, folder: str) -> None:
+    shutil.copytree(course / folder / assignment, course / "submitted" / student / assignment)
+
+
+def test_export_refuses_a_folder_with_work_in_it(course, capsys):
+    assert main(["export-nbgrader", str(course)]) == 2
+    assert "not empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [n for n in TITLES if of_notebook(n)])
+def test_points_are_those_of_the_exercises(course, number):
+    path = course / "source" / f"assignment_{number}" / f"{TITLES[number][0]}.ipynb"
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    marks = [cell["metadata"]["nbgrader"] for cell in notebook["cells"] if "nbgrader" in cell["metadata"]]
+    names = [mark["grade_id"] for mark in marks]
+    assert len(set(names)) == len(names)
+    expected = sum(e.points for e in of_notebook(number).values()) + sum(q.points for q in WRITTEN[number])
+    assert sum(mark.get("points", 0) for mark in marks) == expected
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            compile("".join(cell["source"]), cell["id"], "exec")
+
+
+def grade_reference_and_stubs(course: Path, number: str) -> None:
+    assignment = f"assignment_{number}"
+    nbgrader(course, "generate_assignment", assignment)
+    released = (course / "release" / assignment / f"{TITLES[number][0]}.ipynb").read_text(encoding="utf-8")
+    assert "SOLUTION" not in released and "HIDDEN" not in released and f"seed={SEED}" not in released
+    hand_in(course, assignment, "reference", "source")
+    hand_in(course, assignment, "stubs", "release")
+    nbgrader(course, "autograde", assignment, "--create")
+    most = float(sum(exercise.points for exercise in of_notebook(number).values()))
+    assert scores(course, assignment, "reference") == (most, most)
+    assert scores(course, assignment, "stubs") == (0.0, most)
+
+
+def test_nbgrader_marks_the_reference_full_and_stubs_zero(course):
+    grade_reference_and_stubs(course, "04")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", ["03", "05", "08"])
+def test_the_same_for_assignments_with_models_and_helpers(course, number):
+    grade_reference_and_stubs(course, number)

@@ -1,0 +1,87 @@
+"""Two mistakes in one answer: each is named, and nothing is that the answer speaks against."""
+
+from functools import cache
+
+import pytest
+import torch
+
+from grpo_lab.course.compare import expected_outcomes, matching, outcome_of
+from grpo_lab.course.exercises import exercise
+from grpo_lab.course.partial import likely
+
+
+def cold_entropy(logits, temperature=1.0):
+    p = torch.softmax(logits, -1)  # no temperature, and a logarithm of zero
+    return -(p * torch.log(p)).sum(-1)
+
+
+def population_advantages(rewards, scale="group", ddof=1, eps=1e-4):
+    centred = rewards - rewards.mean(-1, keepdim=True)  # with its residue
+    if scale == "none":
+        return centred
+    std = rewards.std(unbiased=False) if scale == "batch" else rewards.std(-1, keepdim=True, unbiased=False)
+    return centred / (std + eps)
+
+
+def padded_mean(logp, mask):
+    return (logp * mask).mean(-1)
+
+
+def by_id_and_no_lists(completion_ids, eos_token_id):
+    return completion_ids != eos_token_id
+
+
+def attached_estimate(logp, ref_logp, estimator="k3"):
+    d = ref_logp - logp  # every value is right; two gradients are not
+    return {"k1": -d, "k2": d**2 / 2, "k3": d.exp() - 1 - d, "k3+": d.exp() - 1 - d}[estimator]
+
+
+def nonsense(logp, mask):
+    return logp.sum(-1) * 0 + 17
+
+
+TOGETHER = [
+    ("token_entropy", cold_entropy, {"temperature-mismatch", "log-of-zero"}),
+    ("group_advantages", population_advantages, {"population-std", "residue-as-spread"}),
+    ("sequence_logprob", padded_mean, {"mean-over-padding", "zero-times-infinity"}),
+    ("completion_mask", by_id_and_no_lists, {"eos-by-id"}),
+    ("kl_estimate", attached_estimate, {"reference-not-detached", "k3-plus-is-k3"}),
+    ("sequence_logprob", nonsense, set()),
+]
+
+
+@cache
+def outcomes(function, one):
+    return [outcome_of(function, one, index, 0) for index in range(len(one.cases))]
+
+
+def names(function, one):
+    got, expected = outcomes(function, one), expected_outcomes(one, 0)
+    wrong = {m.name: outcomes(m.wrong, one) for m in one.misconceptions}
+    return matching(got, expected, wrong, one), tuple(likely(got, expected, wrong, one))
+
+
+@pytest.mark.parametrize(("name", "function", "want"), TOGETHER)
+def test_mistakes_that_come_together_are_named(name, function, want):
+    alone, together = names(function, exercise(name))
+    assert not alone
+    assert set(together) == want
+
+
+def test_nothing_is_likely_where_nothing_is_wrong():
+    one = exercise("sequence_logprob")
+    assert names(one.function, one) == ((), ())
+
+
+def test_a_single_mistake_is_the_first_of_the_likely_ones():
+    one = exercise("sequence_logprob")
+    for mistake in one.misconceptions:
+        alone, together = names(mistake.wrong, one)
+        assert alone == together[:1] == (mistake.name,)
+
+
+def test_a_run_that_ended_early_is_judged_by_what_it_did():
+    one = exercise("completion_mask")
+    got, expected = outcomes(by_id_and_no_lists, one)[:3], expected_outcomes(one, 0)
+    wrong = {m.name: outcomes(m.wrong, one) for m in one.misconceptions}
+    assert likely(got, expected, wrong, one) == {"eos-by-id": (0, 1)}

@@ -1,0 +1,66 @@
+"""What has been tried is counted; hints come one at a time; both can be read without colours, light or dark."""
+
+import re
+import sys
+from dataclasses import replace
+
+import pytest
+
+from grpo_lab.course import check, finished, hint, progress, record
+from grpo_lab.course import exercises as registry
+from tests.course.test_check import stub, written_differently
+from tests.course.toys import MEAN, not_masked
+
+# Of a notebook that has no exercises of its own.
+ALONE = replace(MEAN, notebook="99")
+SHOWN = sys.modules["grpo_lab.course.progress"]._shown
+
+
+@pytest.fixture(autouse=True)
+def _a_new_session():
+    record.clear(), SHOWN.clear()
+    registry._loaded["scaled_mean"] = ALONE
+    yield
+    record.clear(), SHOWN.clear()
+    del registry._loaded["scaled_mean"]
+
+
+def test_attempts_are_counted_and_points_are_those_of_what_is_right():
+    assert "Nothing has been checked yet" in repr(progress())
+    check(stub, ALONE)
+    assert row("scaled_mean") == ["scaled_mean", "2", "○ not written yet", "0"]
+    check(not_masked, ALONE)
+    assert row("scaled_mean") == ["scaled_mean", "2", "✗ not right yet", "1"] and finished() == {}
+    check(written_differently, ALONE)
+    assert row("scaled_mean") == ["scaled_mean", "2", "✓ right", "2"]
+    assert finished() == {"scaled_mean": written_differently} and "2 of 2 points." in repr(progress())
+    check(not_masked, ALONE)
+    assert row("scaled_mean")[2:] == ["✗ not right yet (was right before)", "3"] and finished() == {}
+
+
+def row(name: str) -> list[str]:
+    line = next(line for line in repr(progress()).splitlines() if line.startswith(name))
+    return re.split(r"\s{2,}", line)
+
+
+def test_exercises_of_the_same_notebook_are_listed_before_they_are_tried():
+    names = [e.name for e in registry.EXERCISES.values() if e.notebook == "04"]
+    assert [r[0] for r in progress("04").rows] == ["exercise", *names]
+    check(not_masked, MEAN)  # of notebook 01
+    table = progress()
+    assert len(table.rows) > 3 and "scaled_mean" in [r[0] for r in table.rows]
+    assert all(r[2] == "○ not written yet" and r[3] == "0" for r in table.rows[1:] if r[0] != "scaled_mean")
+    page = table._repr_html_()
+    assert page.count("<th ") == 4 and "not right yet" in page and "color:inherit" in page
+
+
+def test_hints_unfold_one_at_a_time():
+    first, second, third = hint("scaled_mean"), hint("scaled_mean"), hint("scaled_mean")
+    assert MEAN.hints[0] in repr(first) and MEAN.hints[1] not in repr(first) + first._repr_html_()
+    assert "1 more" in repr(first) and "That was the last." in repr(second) and repr(third) == repr(second)
+    page = second._repr_html_()
+    assert page.count("<details") == 2 and page.count("<details open>") == 1
+    assert page.index("<details open>") > page.index(MEAN.hints[0])
+    assert "Hint 2 of 2" in page
+    with pytest.raises(KeyError, match="there is no exercise 'other'"):
+        hint("other")

@@ -1,0 +1,207 @@
+"""Notebooks that attack the grading: no mark changes, nothing is read or written, and the others are graded."""
+
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from grpo_lab.course.assignments import assignments, of_notebook
+from grpo_lab.course.grade import Grading, grade
+from grpo_lab.course.grade_report import write_report
+from grpo_lab.course.sandbox.run import Limits, Sandbox
+from tests.course import attacks
+from tests.course.right import nb02
+from tests.course.submitted import file_name, submit
+
+SEED, ROOT = 20_011, Path(__file__).parents[2]
+POINTS = {name: exercise.points for name, exercise in of_notebook("02").items()}
+LINUX = sys.platform == "linux"
+
+
+@pytest.fixture(scope="module")
+def classroom(tmp_path_factory) -> Path:
+    """A folder of submissions: one honest student among many who are not."""
+    folder = tmp_path_factory.mktemp("class")
+    right = {name: nb02.RIGHT[name][0] for name in POINTS}
+    rloo = {"rloo_advantages": attacks.RIGHT_RLOO}
+    submit(folder / "honest" / file_name("02"), **right)
+    submit(folder / "untouched" / file_name("02"))
+    known = attacks.RIGHT_RLOO.replace("rloo_advantages", "RIGHT") + attacks.HARD_CODED
+    submit(folder / "cheating" / file_name("02"), rloo_advantages=known, best_of_group=attacks.IMPORTED)
+    submit(
+        folder / "dying" / file_name("02"), **rloo, best_of_group=attacks.EXIT, return_to_go=attacks.SEGFAULT,
+        group_advantages=attacks.ALLOCATION, process_advantages=attacks.STUBBORN,
+    )  # fmt: skip
+    cells = (attacks.ENDLESS_CELL, attacks.EXIT_CELL, attacks.THREADS, attacks.FORKS, "1 / 0", "def (", "%magic\n!ls")
+    submit(folder / "wild.ipynb", cells=(*cells, "x = 1" + " " * 300_000), **rloo, best_of_group=attacks.FLOOD)
+    submit(folder / "patching" / file_name("02"), cells=(attacks.PATCHES,), return_to_go=attacks.VERDICT)
+    submit(folder / "forging" / file_name("02"), cells=(attacks.FORGERY,), return_to_go=attacks.VERDICT)
+    (folder / "broken.ipynb").write_text("{not json", encoding="utf-8")
+    (folder / "other.ipynb").write_text('{"cells": 3}', encoding="utf-8")
+    (folder / "deep.ipynb").write_text("[" * 200_000, encoding="utf-8")
+    (folder / "empty").mkdir()
+    with open(folder / "huge.ipynb", "wb") as file:
+        file.truncate(40_000_000)
+    if LINUX:
+        (folder / "linked.ipynb").symlink_to(folder / "honest" / file_name("02"))
+        (folder / "via-link").mkdir()
+        (folder / "via-link" / file_name("02")).symlink_to(folder / "honest" / file_name("02"))
+        os.mkfifo(folder / "pipe.ipynb")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def listener():
+    """A port of this machine at which a visitor would be noticed."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        yield server
+
+
+@pytest.fixture(scope="module")
+def grading(classroom, listener, tmp_path_factory) -> Grading:
+    home = tmp_path_factory.mktemp("home")
+    hand_in_a_spy(classroom, home, listener)
+    return grade_in(home, classroom, jobs=2, limits=Limits(seconds=15.0, memory=2 * 2**30))
+
+
+def hand_in_a_spy(classroom: Path, home: Path, listener: socket.socket) -> None:
+    places = {
+        "PACKAGE": ROOT / "grpo_lab" / "advantages.py",
+        "TESTS": ROOT / "tests" / "course" / "right",
+        "GIT": ROOT / ".git",
+        "OTHER": classroom / "honest" / file_name("02"),
+        "CLASS": classroom,
+        "HOME": home,
+    }
+    (home / "secret").write_text("x", encoding="utf-8")
+    known = [f"{name} = {str(path)!r}" for name, path in places.items()]
+    known += [f"PARENT = {os.getpid()}", f"PORT = {listener.getsockname()[1]}"]
+    submit(classroom / "spy" / file_name("02"), cells=("\n".join(known), attacks.SPY), **attacks.REPORT)
+
+
+def grade_in(home: Path, classroom: Path, **settings) -> Grading:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("A_SECRET", "the teacher's password")
+        patch.setenv("HOME", str(home))
+        return grade(classroom, SEED, **settings)
+
+
+def marks(grading: Grading, student: str) -> dict:
+    return {mark.exercise.name: mark for one in grading.students[student] for mark in one.marks}
+
+
+def points(grading: Grading, student: str) -> dict[str, int]:
+    return {name: mark.points for name, mark in marks(grading, student).items() if mark.points}
+
+
+def test_everybody_has_an_entry(grading, classroom):
+    names = {path.stem if path.suffix == ".ipynb" else path.name for path in classroom.iterdir()}
+    assert set(grading.students) == names
+
+
+def test_the_honest_student_gets_all_points(grading):
+    assert points(grading, "honest") == POINTS
+
+
+def test_an_untouched_notebook_is_not_started_and_nothing_worse(grading):
+    assert {mark.status for mark in marks(grading, "untouched").values()} == {"not started"}
+    assert not grading.students["untouched"][0].cells
+
+
+def test_answers_written_down_for_the_visible_inputs_do_not_pass(grading):
+    mark = marks(grading, "cheating")["rloo_advantages"]
+    assert mark.points == 0 and mark.hidden and "Right on the inputs that you see" in mark.message
+
+
+def test_exits_crashes_and_hangs_cost_only_their_own_exercise(grading):
+    found = marks(grading, "dying")
+    assert points(grading, "dying") == {"rloo_advantages": POINTS["rloo_advantages"]}
+    assert found["best_of_group"].status == found["return_to_go"].status == "exit"
+    assert found["group_advantages"].points == 0
+    assert found["process_advantages"].verdict is None or found["process_advantages"].verdict.fault == "hang"
+
+
+def test_wild_cells_cost_only_themselves(grading):
+    (wild,) = grading.students["wild"]
+    assert points(grading, "wild") == {"rloo_advantages": POINTS["rloo_advantages"]}
+    assert marks(grading, "wild")["best_of_group"].verdict.fault == "flood"
+    assert "time limit" in wild.cells["3"] and "SystemExit" in wild.cells["4"]
+    assert "ZeroDivisionError" in wild.cells["7"] and "SyntaxError" in wild.cells["8"] and "9" not in wild.cells
+    assert any("300,005 characters" in note for note in wild.submission.notes)
+
+
+@pytest.mark.parametrize("student", ["patching", "forging", "cheating"])
+def test_no_mark_is_changed_from_inside(grading, student):
+    assert points(grading, student) == {}
+    assert all(mark.exercise.points == POINTS[name] for name, mark in marks(grading, student).items())
+
+
+def findings(grading: Grading) -> list[str]:
+    message = marks(grading, "spy")["rloo_advantages"].message
+    assert "found " in message, message
+    return [part for part in message.split("found ")[1].splitlines()[0].split(";") if part]
+
+
+@pytest.mark.skipif(not LINUX, reason="walls of the kernel are Linux's")
+def test_a_spy_finds_nothing(grading, listener):
+    assert findings(grading) == []
+    listener.settimeout(0)
+    with pytest.raises(BlockingIOError):
+        listener.accept()
+
+
+@pytest.mark.slow
+def test_without_name_spaces_the_other_walls_stand(tmp_path, listener, monkeypatch):
+    """As in most containers, on macOS and on Windows. What gets through then is what the teacher's guide says."""
+    probe = Sandbox._probe
+    monkeypatch.setattr(Sandbox, "_probe", lambda self: probe(self) | {"namespaces": "switched off by the test"})
+    submit(tmp_path / "class" / "honest" / file_name("02"), rloo_advantages=attacks.RIGHT_RLOO)
+    (tmp_path / "home").mkdir()
+    hand_in_a_spy(tmp_path / "class", tmp_path / "home", listener)
+    grading = grade_in(tmp_path / "home", tmp_path / "class", limits=Limits(seconds=30.0))
+    assert points(grading, "honest") == {"rloo_advantages": POINTS["rloo_advantages"]}
+    assert {part.split("=")[0] for part in findings(grading)} <= {"torch reads", "processes"}
+
+
+def test_what_is_no_notebook_gets_a_clear_entry(grading):
+    said = {student: graded[0].submission.problem for student, graded in grading.students.items()}
+    assert (
+        "JSONDecodeError" in said["broken"] and "RecursionError" in said["deep"] and "no list of cells" in said["other"]
+    )
+    assert "40 MB" in said["huge"] and "no notebook" in said["empty"]
+    if LINUX:
+        assert "link" in said["linked"] and "link" in said["via-link"] and "no ordinary file" in said["pipe"]
+
+
+@pytest.mark.skipif(not LINUX, reason="walls of the kernel are Linux's")
+def test_nothing_is_left_running_and_nothing_was_written(grading, classroom):
+    assert not list(classroom.glob("**/mark.txt"))
+    time.sleep(0.5)
+    left = [p for p in Path("/proc").glob("[0-9]*/cmdline") if _mentions(p, b"course.sandbox.worker")]
+    assert not left
+
+
+def _mentions(path: Path, text: bytes) -> bool:
+    try:
+        return text in path.read_bytes() and os.getpid() != int(path.parent.name)
+    except OSError:
+        return False
+
+
+def test_report_is_complete_escaped_and_repeatable(grading, tmp_path):
+    grading.graded[0].submission.student = '=HYPERLINK("x")<script>../..'
+    folder = write_report(grading, tmp_path / "grades")
+    rows = (folder / "grades.csv").read_text(encoding="utf-8").splitlines()
+    assert len(rows) == 1 + len(grading.students) and not any(row.startswith(("=", '"=')) for row in rows)
+    pages = {path.name: path.read_text(encoding="utf-8") for path in (folder / "students").iterdir()}
+    assert len(pages) == len(grading.students) and not any("<script" in page for page in pages.values())
+    assert not [path for path in tmp_path.rglob("*.html") if path.parent.name != "students"]
+    saved = json.loads((folder / "grades.json").read_text(encoding="utf-8"))
+    assert saved["seed"] == SEED and saved["students"]["honest"]["points"] == sum(POINTS.values())
+    assert set(assignments()) >= {one["assignment"] for one in saved["students"]["honest"]["notebooks"]}

@@ -1,0 +1,81 @@
+"""A stub is the function as it stands, without its body; the answer is what the stub lacks."""
+
+import ast
+import inspect
+
+import pytest
+
+from grpo_lab.course import check, stub_source
+from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.exercises import EXERCISES
+from grpo_lab.course.stub import solution_body, solution_imports, solution_source, stub_imports
+from grpo_lab.formulas import equations
+from tests.course.toys import MEAN, scaled_mean
+
+# One for each of the mathematics' modules: notebooks 01 to 05.
+NAMES = ("token_logprobs", "group_advantages", "repaired_reward", "kl_estimate", "policy_loss")
+
+
+def exercises() -> list[Exercise]:
+    return [MEAN, *(EXERCISES[name] for name in NAMES if name in EXERCISES)]
+
+
+@pytest.mark.parametrize("exercise", exercises(), ids=lambda e: e.name)
+def test_a_stub_runs_in_an_empty_notebook_and_keeps_signature_and_docstring(exercise):
+    source, namespace = stub_source(exercise), {}
+    exec("\n".join([*stub_imports(exercise), source]), namespace)
+    function, reference = namespace[exercise.name], inspect.unwrap(exercise.function)
+    assert str(inspect.signature(function)) == str(inspect.signature(reference))
+    assert inspect.getdoc(function) == inspect.getdoc(reference)
+    with pytest.raises(NotImplementedError, match=exercise.name):
+        function(*[None] * len(inspect.signature(function).parameters)) if exercise is MEAN else _called(function)
+    assert len(ast.parse(source).body[0].body) == 2 and not ast.parse(source).body[0].decorator_list
+
+
+def _called(function):
+    parameters = inspect.signature(function).parameters.values()
+    return function(
+        *[None for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD],
+        **{p.name: None for p in parameters if p.kind is p.KEYWORD_ONLY},
+    )
+
+
+@pytest.mark.parametrize("exercise", exercises(), ids=lambda e: e.name)
+def test_nothing_of_the_answer_is_in_the_stub_and_all_of_it_in_the_solution(exercise):
+    stub, solution, body = stub_source(exercise), solution_source(exercise), solution_body(exercise)
+    code = [line.strip() for line in body.splitlines() if len(line.strip()) > 20]
+    assert code and not [line for line in code if line in stub]
+    assert solution.endswith(body) and stub.startswith(solution.removesuffix(body))
+    for e in equations(exercise.function):
+        assert rf"\tag{{{e.tag}}}" in stub and f"# ({e.tag})" not in stub
+
+
+@pytest.mark.parametrize("exercise", exercises(), ids=lambda e: e.name)
+def test_the_solution_runs_with_its_imports_and_is_right(exercise, tmp_path):
+    namespace = {"__name__": "answers"}
+    exec("\n".join([*solution_imports(exercise), solution_source(exercise)]), namespace)
+    assert namespace[exercise.name] is not exercise.function
+    assert check(namespace[exercise.name], exercise).right
+
+
+def test_a_stub_is_not_started():
+    namespace = {}
+    exec("\n".join([*stub_imports(MEAN), stub_source(MEAN)]), namespace)
+    assert check(namespace["scaled_mean"], MEAN).status == "not started"
+
+
+def test_decorators_and_indentation_are_left_behind():
+    class Holder:
+        @staticmethod
+        def scaled_mean(values, mask, scale=1.0):
+            return scaled_mean(values, mask, scale)
+
+    Holder.scaled_mean.__name__ = "scaled_mean"
+    held = Exercise(Holder.scaled_mean, "01", 1, 1, 1, MEAN.cases, MEAN.misconceptions, MEAN.hints)
+    assert stub_source(held).startswith("def scaled_mean(values, mask, scale=1.0):\n    raise NotImplementedError(")
+
+
+def test_a_function_on_one_line_is_refused():
+    scaled_mean = lambda values, mask, scale=1.0: values  # noqa: E731
+    with pytest.raises(ValueError, match="has to be a def"):
+        stub_source(Exercise(scaled_mean, "01", 1, 1, 1, MEAN.cases, MEAN.misconceptions, MEAN.hints))

@@ -1,0 +1,165 @@
+"""`using` puts functions in everywhere, takes them out again, and a real run shows it."""
+
+import importlib
+import sys
+import types
+
+import pytest
+import torch
+
+import grpo_lab.kl
+import grpo_lab.objective
+import grpo_lab.sorting_training
+from grpo_lab.course import check, using
+from grpo_lab.course.using import NotWritten
+from grpo_lab.kl import kl_estimate as reference
+from grpo_lab.objective import policy_loss
+from grpo_lab.sorting import make_prompts, repaired_reward, update_weights
+from grpo_lab.sorting_training import train_sorting
+
+
+def kl_estimate(logp, ref_logp, estimator="k3"):
+    d = ref_logp.detach() - logp
+    return {"k1": lambda: -d, "k2": lambda: d.square() / 2, "k3": lambda: d.expm1() - d}[estimator]()
+
+
+def turned(logp, ref_logp, estimator="k3"):
+    return kl_estimate(ref_logp, logp, estimator)
+
+
+def stub(logp, ref_logp, estimator="k3"):
+    raise NotImplementedError("kl_estimate is not written yet")
+
+
+def loss() -> torch.Tensor:
+    logp = torch.tensor([[-1.0, -2.0]]).double().requires_grad_()
+    mask, ref = torch.ones(1, 2).bool(), torch.zeros(1, 2).double()
+    return policy_loss(logp, torch.ones(1).double(), mask, ref_logp=ref, beta=0.5)[0]
+
+
+def places() -> list:
+    return [grpo_lab.kl.kl_estimate, grpo_lab.objective.kl_estimate]
+
+
+def test_every_module_gets_the_function_and_the_reference_back():
+    right = loss()
+    with using(kl_estimate=turned) as report:
+        assert all(place is not reference for place in places())
+        assert loss() != right and report.calls == {"kl_estimate": 1}
+        loss()
+    assert all(place is reference for place in places()) and loss() == right
+    assert repr(report) == "your kl_estimate was called twice"
+
+
+def test_a_right_function_changes_nothing():
+    right = loss()
+    with using(kl_estimate=kl_estimate):
+        assert torch.equal(loss(), right)
+
+
+def test_references_come_back_after_an_error_and_after_nested_blocks():
+    right = loss()
+    with pytest.raises(ZeroDivisionError), using(kl_estimate=turned):
+        raise ZeroDivisionError
+    assert all(place is reference for place in places())
+    with using(kl_estimate=turned) as outer:
+        wrong = loss()
+        with using(kl_estimate=kl_estimate) as inner:
+            assert loss() == right
+        assert loss() == wrong
+    assert (outer.calls, inner.calls) == ({"kl_estimate": 2}, {"kl_estimate": 1})
+    assert all(place is reference for place in places())
+
+
+def test_a_module_imported_within_the_block_gets_the_function_and_gives_it_back(monkeypatch):
+    name = "grpo_lab.made_up"
+    with using(kl_estimate=turned):
+        module = types.ModuleType(name)
+        monkeypatch.setitem(sys.modules, name, module)
+        exec("from grpo_lab.kl import kl_estimate as estimate", vars(module))
+        assert module.estimate is grpo_lab.kl.kl_estimate is not reference
+    assert module.estimate is reference
+    importlib.invalidate_caches()
+
+
+def test_defaults_of_arguments_are_exchanged_too():
+    seen = []
+
+    def mine(prompts, responses):
+        seen.append(len(prompts))
+        return repaired_reward(prompts, responses)
+
+    with using(repaired_reward=mine) as report:
+        run()
+    assert seen and report.calls["repaired_reward"] == len(seen)
+    before = len(seen)
+    run()
+    assert len(seen) == before
+
+
+def test_an_unfinished_function_says_how_to_go_on():
+    with pytest.raises(
+        NotWritten, match=r"kl_estimate is not written yet: leave it out of using\(...\) and the reference"
+    ):
+        with using(kl_estimate=stub):
+            loss()
+    assert loss()
+
+
+@pytest.mark.parametrize(
+    ("functions", "message"),
+    [
+        ({"kl_estimates": kl_estimate}, "there is no exercise 'kl_estimates'"),
+        ({"kl_estimate": lambda logp, ref: logp}, "kl_estimate=...*are needed"),
+        ({"kl_estimate": lambda logp, ref_logp, estimator="k1": logp}, "has the default 'k1'"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(functions, message):
+    with pytest.raises(ValueError, match=message):
+        using(**functions)
+
+
+def test_a_check_within_the_block_compares_with_the_references():
+    from grpo_lab.course.exercises import exercise
+
+    in_reward = exercise("kl_in_reward")
+    with using(kl_estimate=turned):
+        assert check(in_reward.function, in_reward).right
+        assert all(place is not reference for place in places())
+    assert all(place is reference for place in places())
+
+
+def test_nothing_used_says_so():
+    with using() as report:
+        loss()
+    assert repr(report) == "no function of yours was used"
+
+
+def run(**settings):
+    prompts = make_prompts(numbers=4, length=3)
+    return train_sorting(prompts, seeds=(0,), epochs=4, num_prompts=8, num_generations=4, eval_every=2, **settings)
+
+
+def kl_penalty(logp, ref_logp, beta):
+    d = ref_logp.detach() - logp
+    return beta * (d.expm1() - d).mean()
+
+
+def minus_kl_penalty(logp, ref_logp, beta):
+    return -kl_penalty(logp, ref_logp, beta)
+
+
+def same_run(a, b) -> bool:
+    return torch.equal(a.losses, b.losses) and all(torch.equal(x, y) for x, y in zip(a.policy, b.policy, strict=True))
+
+
+def test_a_training_run_is_driven_by_ones_own_function():
+    right = run(beta=0.5)
+    with using(kl_estimate=kl_estimate) as report:
+        mine = run(beta=0.5)
+    with using(kl_penalty=minus_kl_penalty) as wrong_report:
+        wrong = run(beta=0.5)
+    assert same_run(mine, right) and report.calls["kl_estimate"] >= 0
+    assert not same_run(wrong, right) and wrong_report.calls["kl_penalty"] > 4
+    assert same_run(run(beta=0.5), right)
+    assert update_weights is grpo_lab.sorting_training.update_weights

@@ -1,0 +1,137 @@
+"""Small exercises of the tests' own: one with gradients, one in place, one of texts."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from grpo_lab.course.exercise import Case, Exercise, Misconception
+
+
+def scaled_mean(values: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], scale: float = 1.0) -> Float[Tensor, " B"]:
+    r"""Mean over the tokens that count.
+
+    n_b = \max(\sum_t m_{b,t}, 1) \tag{1.91}
+    y_b = \frac{s}{n_b} \sum_t m_{b,t} x_{b,t} \tag{1.92}
+    """
+    if scale <= 0:
+        raise ValueError(f"scale is {scale}; it has to be greater than 0")
+    secret_count = mask.sum(-1).clamp(min=1)  # (1.91)
+    secret_mean = scale * torch.where(mask, values, 0).sum(-1) / secret_count  # (1.92)
+    return secret_mean
+
+
+def over_padding(values, mask, scale=1.0):
+    if scale <= 0:
+        raise ValueError
+    return scale * (values * mask).mean(-1)
+
+
+def not_masked(values, mask, scale=1.0):
+    if scale <= 0:
+        raise ValueError
+    return scale * values.mean(-1)
+
+
+def as_sum(values, mask, scale=1.0):
+    if scale <= 0:
+        raise ValueError
+    return scale * (values * mask).sum(-1)
+
+
+def as_sum_too(values, mask, scale=1.0):
+    return as_sum(values, mask, scale) + 0.0
+
+
+def _tiny(seed: int):
+    return (torch.tensor([[1.0, 3.0]]).double(), torch.tensor([[True, False]])), {}
+
+
+def _drawn(seed: int):
+    dice = torch.Generator().manual_seed(seed)
+    mask = torch.arange(4) < torch.tensor([[4], [2], [0]])
+    return (torch.randn(3, 4, generator=dice, dtype=torch.float64), mask), {"scale": 2.0}
+
+
+def _refused(seed: int):
+    return (torch.ones(1, 2).double(), torch.ones(1, 2).bool(), -1.0), {}
+
+
+MEAN = Exercise(
+    scaled_mean, "01", 2, 5, 1,
+    (
+        Case(_tiny, "one of two tokens counts", fixed=True),
+        Case(_drawn, "rows of several lengths"),
+        Case(_refused, "a scale below 0"),
+    ),
+    (
+        Misconception("mean-over-padding", over_padding, "You divide by all T positions.", "1.91", ),
+        Misconception("not-masked", not_masked, "The mask is not used.", "1.92"),
+        Misconception("as-sum", as_sum, "You return a sum.", "1.92", pair="as-sum-too"),
+        Misconception("as-sum-too", as_sum_too, "You add without dividing.", "1.92", pair="as-sum"),
+    ),
+    ("Which positions count?", "Two lines: a count, and a quotient."),
+    gradient_of=("values",),
+)  # fmt: skip
+
+
+def decay_(weights: Float[Tensor, " N"], rate: float) -> None:
+    """Shrink the weights in place."""
+    weights.mul_(1 - rate)
+
+
+def _weights(seed: int):
+    return (torch.randn(3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), 0.1), {}
+
+
+def grows(weights, rate):
+    weights.mul_(1 + rate)
+
+
+def subtracts(weights, rate):
+    weights.sub_(rate)
+
+
+def returns_a_copy(weights, rate):
+    return weights * (1 - rate)
+
+
+DECAY = Exercise(
+    decay_, "08", 1, 5, 1, (Case(_weights),),
+    (
+        Misconception("grows", grows, "It grows."),
+        Misconception("subtracts", subtracts, "The rate is subtracted."),
+        Misconception("returns-a-copy", returns_a_copy, "The weights stay as they were."),
+    ),
+    ("Look for a method whose name ends in _.", "Multiply."),
+)  # fmt: skip
+
+
+def count_words(texts: list[str]) -> dict:
+    """How often each word occurs, and the longest text."""
+    words = [word for text in texts for word in text.split()]
+    return {"counts": {word: words.count(word) for word in words}, "longest": max(texts, key=len, default=None)}
+
+
+def letters(texts):
+    joined = "".join(texts)
+    return {**count_words(texts), "counts": {letter: joined.count(letter) for letter in joined}}
+
+
+def last(texts):
+    return {**count_words(texts), "longest": texts[-1] if texts else None}
+
+
+def not_for_none(texts):
+    return {**count_words(texts), "longest": max(texts, key=len)}
+
+
+WORDS = Exercise(
+    count_words, "06", 1, 5, 1,
+    (Case(lambda seed: ((["a b", "a"],), {})), Case(lambda seed: (([],), {}), "no text")),
+    (
+        Misconception("letters", letters, "You count letters."),
+        Misconception("last", last, "Not the longest."),
+        Misconception("not-for-none", not_for_none, "An empty list raises."),
+    ),
+    ("split", "count"),
+)  # fmt: skip
