@@ -5,6 +5,7 @@
 #   LAB_ARGS="--no-browser --port 9000"   more options for JupyterLab
 #   WORKERS=4              how many processes share the tests
 #   ONLY="03 05"           which notebooks `make notebooks` builds, if not all
+#   MINUTES=60             how long `make gpu-record` may take
 
 FIRST_NOTEBOOK := notebooks/00_start_here.ipynb
 SUITABLE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
@@ -12,13 +13,14 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 	"$$p" -c '$(SUITABLE)' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
 TORCH_BACKEND ?=
 WORKERS ?= 2
+MINUTES ?= 60
 BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 PY := $(BIN)/python
 STAMP := .venv/.setup-done
 # JupyterLab refuses to start for root, which is who you are in most containers and on rented machines.
 AS_ROOT := $(if $(filter 0,$(shell id -u 2>/dev/null)),--allow-root)
 
-.PHONY: help setup lab test lint mutants notebooks doctor format lock
+.PHONY: help setup lab test lint mutants notebooks doctor format lock gpu gpu-test gpu-bench gpu-record
 .DEFAULT_GOAL := help
 
 help:
@@ -28,6 +30,8 @@ help:
 	@echo "make doctor     say what this machine can do, and what to mend"
 	@echo "make mutants    plant known mistakes in the code, one by one: does a test notice each?"
 	@echo "make notebooks  build the notebooks from notebooks/text, executed"
+	@echo "make gpu        on an NVIDIA card: its tests, its speed and memory, the recorded runs of notebook 08"
+	@echo "                (gpu-test, gpu-bench and gpu-record are the three by themselves)"
 	@echo "make format     put the code into the project's form"
 	@echo "make lock       renew requirements.lock"
 
@@ -59,6 +63,17 @@ mutants: $(STAMP)
 
 notebooks: $(STAMP)
 	$(PY) notebooks/build.py $(ONLY)
+
+gpu: gpu-test gpu-bench gpu-record
+
+gpu-test: $(STAMP)
+	$(PY) -m pytest tests/gpu
+
+gpu-bench: $(STAMP)
+	$(PY) -m grpo_lab.bench --gpu --json notebooks/runs/qwen2_bench.json
+
+gpu-record: $(STAMP)
+	$(PY) notebooks/runs/record_qwen2.py --minutes $(MINUTES)
 
 lint: $(STAMP)
 	$(PY) -m ruff check .

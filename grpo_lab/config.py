@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields
 
 from grpo_lab.kl import ESTIMATORS
 from grpo_lab.objective import LEVELS, LOSS_TYPES
+from grpo_lab.precision import PRECISIONS, check_name, short_name
 
 ADVANTAGES = ("group", "rloo", "best_of_group", "none")
 
@@ -34,6 +35,7 @@ class GRPOConfig:
     top_k: int = 0
     top_p: float = 1.0
     repetition_penalty: float = 1.0
+    cache_implementation: str | None = None  # "static", "dynamic"; None: static on a card, dynamic elsewhere
 
     # rewards and advantages
     reward_weights: list[float] | None = None
@@ -66,8 +68,11 @@ class GRPOConfig:
     per_device_train_batch_size: int | None = None  # rows that are on the device at once; None: the whole update
     gradient_accumulation_steps: int = 1
     gradient_checkpointing: bool = False
-    bf16: bool = False  # autocast, with float32 weights
-    fp16: bool = False  # the same with loss scaling, for cards without bf16
+    precision: str | None = (
+        None  # a name in PRECISIONS; None: by the flags, else the mode that the model was loaded for
+    )
+    bf16: bool = False  # TRL's name for precision="fp32-master"
+    fp16: bool = False  # and for precision="fp16"
     max_nonfinite_steps: int = 3  # updates in a row that may be skipped for a loss or gradient that is not finite
 
     def __post_init__(self):
@@ -108,7 +113,8 @@ class GRPOConfig:
         }
 
     def sampling_arguments(self) -> dict:
-        return {name: getattr(self, name) for name in ("temperature", "top_k", "top_p", "repetition_penalty")}
+        names = ("temperature", "top_k", "top_p", "repetition_penalty", "cache_implementation")
+        return {name: getattr(self, name) for name in names}
 
     def to_dict(self) -> dict:
         return asdict(self)
@@ -132,6 +138,7 @@ class GRPOConfig:
     def _check_choices(self):
         for name, allowed in {
             "report_to": ("none", "tensorboard"),
+            "cache_implementation": (None, "dynamic", "static"),
             "advantage": ADVANTAGES,
             "scale_rewards": ("group", "batch", "none"),
             "loss_type": LOSS_TYPES,
@@ -143,6 +150,12 @@ class GRPOConfig:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; allowed are {', '.join(map(repr, allowed))}")
         if self.bf16 and self.fp16:
             raise ValueError("bf16 and fp16 are both True; choose one")
+        if self.precision is not None:
+            mode = PRECISIONS[check_name(self.precision)]
+            half = short_name(mode.autocast or mode.weights)
+            for flag in ("bf16", "fp16"):
+                if getattr(self, flag) and flag != half:
+                    raise ValueError(f"precision is {self.precision!r} and {flag} is True; precision alone is enough")
         if self.output_dir is None and (self.resume_from_checkpoint or self.report_to == "tensorboard"):
             name = "resume_from_checkpoint" if self.resume_from_checkpoint else "report_to"
             raise ValueError(f"output_dir is None; {name} = {getattr(self, name)!r} needs a folder")

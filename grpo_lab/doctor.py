@@ -12,6 +12,7 @@ from grpo_lab._report import Check, Report
 
 ADAM_FP32_GIB = 7.4  # fp32 weights, gradients and Adam moments of Qwen2-0.5B
 ROOMY_CARD_GIB = 14.0  # what a 16 GB card reports, less what its driver keeps
+SMALL_CARD_GIB = 7.0  # and one of 8 GB
 
 
 def doctor(machine: Machine | None = None) -> Report:
@@ -143,8 +144,8 @@ def check_precision(m: Machine) -> Check:
     return Check(
         "precision",
         "warn",
-        f"{m.card.name} has no bf16 of its own; fp16 is taken instead, and its range is narrow",
-        'To train, give `precision="fp32"` to `load_policy` if the memory allows, and `fp16=True` to `GRPOConfig`.',
+        f"{m.card.name} has no bf16 of its own; it trains float32 weights with fp16 arithmetic, 16 bytes a parameter",
+        "Nothing to do: `load_policy` takes that mode by itself. Qwen2-0.5B takes 7.4 GiB in it, without activations.",
     )
 
 
@@ -153,12 +154,20 @@ def check_card_memory(m: Machine) -> Check | None:
         return None
     found = f"{m.card.memory_gib:.1f} GiB"
     if m.card.memory_gib >= ROOMY_CARD_GIB:
-        return Check("card memory", "ok", f"{found}: room for training all of Qwen2-0.5B")
+        return Check("card memory", "ok", f"{found}: room for training all of Qwen2-0.5B, in every mode")
+    if m.card.memory_gib >= SMALL_CARD_GIB and m.native_bf16:
+        return Check(
+            "card memory",
+            "ok",
+            f'{found}: all of Qwen2-0.5B trains in the mode "bf16" with gradient_checkpointing=True; '
+            f"`{m.python_command} -m grpo_lab.memory --shape qwen2-0.5b` plans it",
+        )
     return Check(
         "card memory",
         "warn",
-        f"{found}: weights, gradients and Adam of Qwen2-0.5B take {ADAM_FP32_GIB} GiB, and activations come on top",
-        "Sampling and evaluating Qwen2-0.5B fit. Train the tiny model here, or take a card of 16 GB.",
+        f"{found}: without bf16, weights, gradients and Adam of Qwen2-0.5B take {ADAM_FP32_GIB} GiB, and more comes "
+        f'on top; the mode "bf16" takes 3 GiB, and needs a card that has bf16 and {SMALL_CARD_GIB:.0f} GiB or more',
+        "Sampling and evaluating Qwen2-0.5B fit. Train the tiny model here, or take a larger or newer card.",
     )
 
 
@@ -204,7 +213,7 @@ def check_qwen2(m: Machine) -> Check:
     return Check(
         "Qwen2-0.5B",
         "ok",
-        "not on this machine; notebooks 00 to 07 do without",
+        "not on this machine; every notebook does without",
         'When you want it (1 GB): `load_policy("Qwen/Qwen2-0.5B-Instruct")` fetches it from Hugging Face, '
         "`modelscope download --model Qwen/Qwen2-0.5B-Instruct` from ModelScope.",
     )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import torch
 
+from grpo_lab.precision import autocast_as_loaded
 from grpo_lab.rewards import accuracy_reward, format_reward
 from grpo_lab.rollout import sample_completions
 from grpo_lab.run import Rows
@@ -26,6 +27,7 @@ def evaluate(
     correct: Callable = accuracy_reward,
     batch_size: int = 512,
     seed: int = 1,
+    cache_implementation: str | None = None,
 ) -> dict:
     """Sample `num_generations` completions of each problem and count.
 
@@ -33,6 +35,7 @@ def evaluate(
         rows: problems with "prompt" and whatever columns `correct` reads.
         correct: a reward function; a completion counts as right where it gives at least 1.
         batch_size: completions sampled at a time.
+        cache_implementation: as in `sample_completions`.
 
     Returns:
         accuracy: share of right completions; accuracy_ci95: its Wilson interval with one trial a *problem* (careful,
@@ -51,9 +54,16 @@ def evaluate(
         for start in range(0, len(rows), per_batch):
             part = [rows[index] for index in range(start, min(start + per_batch, len(rows)))]
             prompts = [row["prompt"] for row in part]
-            rollout = sample_completions(
-                model, tokenizer, prompts, num_generations, max_completion_length, temperature=temperature
-            )
+            with autocast_as_loaded(model):
+                rollout = sample_completions(
+                    model,
+                    tokenizer,
+                    prompts,
+                    num_generations,
+                    max_completion_length,
+                    temperature=temperature,
+                    cache_implementation=cache_implementation,
+                )
             columns = {k: [row[k] for row in part for _ in range(num_generations)] for k in part[0] if k != "prompt"}
             right += [score is not None and score >= 1 for score in correct(rollout.texts, **columns)]
             forms += format_reward(rollout.texts)
@@ -119,6 +129,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--num_generations", type=int, default=4, help="completions a problem (default 4)")
     parser.add_argument("--max_completion_length", type=int, default=64)
     parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--cache_implementation", choices=("dynamic", "static"), help="(default: static on a card)")
     args = parser.parse_args(arguments)
     with contextlib.redirect_stdout(sys.stderr):  # stdout carries the JSON object alone
         model, tokenizer = load_policy(args.model)
@@ -131,6 +142,7 @@ def main(arguments: list[str] | None = None) -> None:
         max_completion_length=args.max_completion_length,
         temperature=args.temperature,
         seed=args.seed,
+        cache_implementation=args.cache_implementation,
     )
     print(json.dumps(result))
 

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from grpo_lab import precision
+from grpo_lab._clock import now
 from grpo_lab.advantages import best_of_group, group_advantages, rloo_advantages
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rollout import Rollout, score_logprobs
@@ -24,6 +26,7 @@ class Experience:
     active: Bool[Tensor, " B"]  # rows that carry gradient
     old_logp: Float[Tensor, "B T"] | None = None  # None: the policy has not moved since it sampled
     ref_logp: Float[Tensor, "B T"] | None = None
+    scoring_seconds: float = 0.0  # spent on log-probabilities so far, backward passes not counted
 
     def __len__(self) -> int:
         return len(self.mask)
@@ -79,6 +82,7 @@ def score_rows(
     The entropy is None where no bonus asks for it (the metrics take the sampler's). The results stay on the device of
     the experience, whichever device the model is on.
     """
+    started = now(model.device)
     logp = torch.zeros(experience.mask[rows].shape, device=experience.mask.device)
     entropy = torch.zeros_like(logp) if config.entropy_coef != 0 else None
     where = experience.active[rows].nonzero()[:, 0]
@@ -87,6 +91,7 @@ def score_rows(
         logp = _put(logp, part, part_logp)
         if entropy is not None:
             entropy = _put(entropy, part, part_entropy)
+    experience.scoring_seconds += now(model.device) - started
     return logp, entropy
 
 
@@ -100,21 +105,32 @@ def similar_lengths(rows: Int[Tensor, " R"], lengths: Int[Tensor, " R"]) -> list
     return [rows[doublings == number] for number in doublings.unique()]
 
 
+def by_length(experience: Experience, rows: Int[Tensor, " R"]) -> Int[Tensor, " R"]:
+    """Longest completion first, rows without gradient last: cut into micro-batches, alike rows then share one.
+
+    That saves padding. And what does not fit into memory shows at once, not after an hour.
+    """
+    lengths = experience.rollout.mask[rows].sum(-1) * experience.active[rows]
+    return rows[lengths.argsort(descending=True, stable=True)]
+
+
 def _score_together(model, rollout: Rollout, rows: Int[Tensor, " R"], config: GRPOConfig):
     length = int(rollout.mask[rows].sum(-1).max())
+    prompt_of_row = rows // rollout.num_generations
+    begin = int(rollout.prompt_mask[prompt_of_row].any(0).int().argmax())  # before it, all of these are padding
     inputs = (
-        rollout.prompt_ids,
-        rollout.prompt_mask,
+        rollout.prompt_ids[:, begin:],
+        rollout.prompt_mask[:, begin:],
         rollout.completion_ids[rows, :length],
         rollout.mask[rows, :length],
-        rows // rollout.num_generations,
+        prompt_of_row,
     )
     with autocast(model, config):
         return score_logprobs(
             model,
             *(tensor.to(model.device) for tensor in inputs),
             temperature=config.temperature,
-            share_prompts=not config.gradient_checkpointing,
+            share_prompts=not config.gradient_checkpointing and len(prompt_of_row.unique()) < len(rows),
             with_entropy=config.entropy_coef != 0,
         )
 
@@ -127,12 +143,11 @@ def _put(into: Float[Tensor, "R T"], rows: Int[Tensor, " S"], values: Float[Tens
 @torch.no_grad()
 def score_all(model, experience: Experience, config: GRPOConfig) -> Float[Tensor, "B T"]:
     """Log-probabilities of the whole experience without gradient, as many rows at once as an update takes."""
-    rows = torch.arange(len(experience), device=experience.mask.device)
+    rows = by_length(experience, torch.arange(len(experience), device=experience.mask.device))
     parts = rows.split(config.per_device_train_batch_size)
-    return torch.cat([score_rows(model, experience, part, config)[0] for part in parts])
+    return torch.cat([score_rows(model, experience, part, config)[0] for part in parts])[rows.argsort()]
 
 
-def autocast(model, config: GRPOConfig):
-    """Half-precision arithmetic on float32 weights, if the configuration asks for it."""
-    dtype = torch.float16 if config.fp16 else torch.bfloat16
-    return torch.autocast(model.device.type, dtype=dtype, enabled=config.bf16 or config.fp16)
+def autocast(model, config: GRPOConfig) -> torch.autocast:
+    """Half-precision arithmetic on float32 weights, if that is the mode."""
+    return precision.autocast(model.device, precision.precision_of(model, config))

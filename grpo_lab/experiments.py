@@ -72,7 +72,7 @@ def run_once(variant: str, seed: int, settings: dict, problems: int) -> Outcome:
 
     torch.set_num_threads(1)
     with contextlib.redirect_stdout(io.StringIO()):
-        model, tokenizer = load_policy("tiny", device="cpu")
+        model, tokenizer = load_policy("tiny", device="cpu", precision=settings.get("precision"))
     held_out = addition_problems("test", problems, seed=1)
     before = evaluate(model, tokenizer, held_out, num_generations=1)
     settings = {"disable_tqdm": True} | settings | {"seed": seed}

@@ -108,7 +108,9 @@ def _functions(module: ModuleType) -> Iterator[Callable]:
             continue
         for part in vars(value).values() if inspect.isclass(value) else [value]:
             part = inspect.unwrap(getattr(part, "__func__", part))
-            if inspect.isfunction(part) and part.__module__ == module.__name__ and part.__name__ != "<lambda>":
+            if not inspect.isfunction(part) or part.__module__ != module.__name__ or part.__name__ == "<lambda>":
+                continue
+            if part.__code__.co_filename != "<string>":  # a dataclass makes its methods itself: they have no source
                 yield part
 
 

@@ -125,24 +125,26 @@ def chunked_logprobs_and_entropy(
     if chunk_size < 1:
         raise ValueError(f"chunk_size is {chunk_size}; it has to be at least 1")
     rows = hidden.reshape(-1, hidden.shape[-1])
-    logp, entropy = _ChunkedHead.apply(rows, lm_head_weight, token_ids.reshape(-1), temperature, chunk_size)
+    kind = rows.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else lm_head_weight.dtype
+    logp, entropy = _ChunkedHead.apply(rows, lm_head_weight, token_ids.reshape(-1), temperature, chunk_size, dtype)
     return logp.view(token_ids.shape), entropy.view(token_ids.shape)
 
 
 class _ChunkedHead(torch.autograd.Function):
-    """Log-probability and entropy of N tokens, a chunk at a time; backward computes each chunk's logits again."""
+    """Log-probability and entropy of N tokens, a chunk at a time; backward computes each chunk's logits again.
+
+    Autocast would copy the embedding anew for each chunk, and is off in backward: hence a dtype of the products here.
+    """
 
     @staticmethod
-    def forward(ctx, rows, weight, ids, temperature, chunk_size):
-        logp, entropy = [], []
+    def forward(ctx, rows, weight, ids, temperature, chunk_size, dtype):
+        w, parts = weight.to(dtype), [(rows.new_zeros(0), rows.new_zeros(0))]
         for h, y in zip(rows.split(chunk_size), ids.split(chunk_size), strict=True):
-            log_pi = _chunk_log_pi(h, weight, temperature)  # N V
-            logp.append(log_pi.gather(-1, y[:, None])[:, 0])
-            entropy.append(-(log_pi.exp() * log_pi).sum(-1))
-        logp = torch.cat(logp) if logp else rows.new_zeros(0)
-        entropy = torch.cat(entropy) if entropy else rows.new_zeros(0)
+            parts.append(_chunk_values(h.to(dtype), w, y, temperature))
+        logp, entropy = (torch.cat(values) for values in zip(*parts, strict=True))
         ctx.save_for_backward(rows, weight, ids, entropy)
-        ctx.temperature, ctx.chunk_size = temperature, chunk_size
+        ctx.temperature, ctx.chunk_size, ctx.dtype = temperature, chunk_size, dtype
         return logp, entropy
 
     @staticmethod
@@ -151,19 +153,36 @@ class _ChunkedHead(torch.autograd.Function):
         need_rows, need_weight = ctx.needs_input_grad[:2]
         grad_rows = torch.zeros_like(rows) if need_rows else None
         grad_weight = torch.zeros_like(weight, dtype=_wide(weight.dtype)) if need_weight else None
+        w = weight.to(ctx.dtype)
         for start in range(0, len(rows), ctx.chunk_size):
             part = slice(start, start + ctx.chunk_size)
-            log_pi = _chunk_log_pi(rows[part], weight, ctx.temperature)
-            # d logp / dz = onehot - pi,  d H / dz = -pi (log pi + H)
-            grad_z = log_pi + entropy[part, None]
-            grad_z.mul_(grad_entropy[part, None]).add_(grad_logp[part, None]).mul_(log_pi.exp_()).neg_()
-            grad_z.scatter_add_(1, ids[part, None], grad_logp[part, None].to(grad_z.dtype))
-            grad_z = grad_z.div_(ctx.temperature).to(weight.dtype)
+            h = rows[part].to(ctx.dtype)
+            given = (entropy[part, None], grad_logp[part, None], grad_entropy[part, None])
+            grad_z = _chunk_gradient(h, w, ids[part, None], ctx.temperature, *given)
             if need_rows:
-                grad_rows[part] = grad_z @ weight
+                grad_rows[part] = grad_z @ w
             if need_weight:
-                _add_product(grad_weight, grad_z.T, rows[part])
-        return grad_rows, None if grad_weight is None else grad_weight.to(weight.dtype), None, None, None
+                _add_product(grad_weight, grad_z.T, h)
+            del grad_z  # or it would stand beside all that the next chunk makes
+        return grad_rows, None if grad_weight is None else grad_weight.to(weight.dtype), None, None, None, None
+
+
+# Two tensors of a chunk's logits in float32 are alive at a time, never three.
+
+
+def _chunk_values(h: Tensor, weight: Tensor, y: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    log_pi = _chunk_log_pi(h, weight, temperature)  # N V
+    return log_pi.gather(-1, y[:, None])[:, 0], -log_pi.exp().mul_(log_pi).sum(-1)
+
+
+def _chunk_gradient(h, weight, y, temperature, entropy, grad_logp, grad_entropy) -> Tensor:
+    """Of the logits; d logp / dz = onehot - pi,  d H / dz = -pi (log pi + H)."""
+    log_pi = _chunk_log_pi(h, weight, temperature)
+    grad_z = log_pi + entropy
+    grad_z.mul_(grad_entropy).add_(grad_logp).mul_(log_pi.exp_()).neg_()
+    del log_pi
+    grad_z.scatter_add_(1, y, grad_logp.to(grad_z.dtype))
+    return grad_z.div_(temperature).to(h.dtype)
 
 
 def _chunk_log_pi(h: Tensor, weight: Tensor, temperature: float) -> Tensor:

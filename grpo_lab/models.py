@@ -17,8 +17,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from transformers.utils import logging
 
 from grpo_lab._model_folders import QWEN2, complaint, find_folder, readable, weight_bytes
+from grpo_lab.precision import PRECISIONS, check_name, has_native_bf16, pick_precision
 
-PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 FEW_PARAMETERS = 10_000_000  # below this, CPU threads wait for each other longer than they work
 SMALL = 256 * 2**20  # bytes of weights; below this, half precision would save nothing worth its rounding
 
@@ -34,23 +34,28 @@ def load_policy(
         shipped tiny model; "tiny" takes the tiny model; anything else is a folder, or a hub id such as
         "Qwen/Qwen2-0.5B-Instruct", which is looked up in the same caches and downloaded only if it is in neither.
     device: "cpu", "cuda", "cuda:1", "mps"; None takes the NVIDIA card if torch can use one, else the CPU.
-    precision: "fp32", "bf16" or "fp16"; None takes the card's native half precision (bf16, or fp16 on cards such as the
-        T4 that have no bf16), and fp32 on the CPU and for models so small that rounding costs more than it saves.
+    precision: the mode in which the model is to be trained, a name in `PRECISIONS`: "bf16" (bf16 weights, 8-bit
+        AdamW), "fp32-master" and "fp16" (float32 weights, half-precision arithmetic), "fp32", or "bf16-naive". None
+        takes "bf16" on a card that has bf16, "fp16" on one that has not, such as the T4, and "fp32" on the CPU and for
+        models so small that rounding costs more than it saves.
 
-    The model is in eval mode; its parameters require gradients.
+    The model is in eval mode; its parameters require gradients; its attribute `loaded_for` is the mode's name, by which
+    `train` knows it where the configuration says nothing else.
     """
     chosen_device = pick_device(device)
-    _check_precision(precision)
+    if precision is not None:
+        check_name(precision)
     folder, why = find_folder(name)
     if fault := complaint(folder):
         raise FileNotFoundError(f"name: {os.fspath(name)!r} leads to {readable(folder)}, which {fault}")
-    dtype = pick_dtype(chosen_device, precision, small=weight_bytes(folder) < SMALL)
+    mode = pick_precision(chosen_device, precision, small=weight_bytes(folder) < SMALL)
     tokenizer = _load_tokenizer(folder)
-    model = _load_model(folder, dtype, chosen_device)
+    model = _load_model(folder, mode.weights, chosen_device)
+    model.loaded_for = mode.name
     _check_agreement(model, tokenizer, folder)
     print(f"policy: {readable(folder)} ({why})")
     size = f"{sum(p.numel() for p in model.parameters()):,} parameters"
-    print(f"policy: {size}, {_short(dtype)}, on {describe_device(chosen_device)}")
+    print(f"policy: {size}, {mode}, on {describe_device(chosen_device)}")
     return model, tokenizer
 
 
@@ -85,24 +90,6 @@ def pick_device(device: str | torch.device | None = None) -> torch.device:
     return chosen
 
 
-def has_native_bf16(device: torch.device) -> bool:
-    """True where bf16 runs on the hardware. Older cards such as the T4 emulate it, correctly but slowly."""
-    if device.type != "cuda":
-        return False
-    with torch.cuda.device(device):
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-
-
-def pick_dtype(device: torch.device, precision: str | None = None, small: bool = False) -> torch.dtype:
-    """The precision asked for; for None what `load_policy` promises. small: half precision would save nothing."""
-    _check_precision(precision)
-    if precision is not None:
-        return PRECISIONS[precision]
-    if device.type != "cuda" or small:
-        return torch.float32
-    return torch.bfloat16 if has_native_bf16(device) else torch.float16
-
-
 def describe_device(device: str | torch.device | None = None) -> str:
     """One line for a notebook's head, such as "NVIDIA H200 (cuda:0), 139.8 GiB" or "CPU (x86_64), 2 torch threads"."""
     chosen = pick_device(device)
@@ -113,15 +100,6 @@ def describe_device(device: str | torch.device | None = None) -> str:
     if chosen.type == "mps":
         return f"Apple GPU (mps, {platform.machine()})"
     return f"CPU ({platform.machine()}), {torch.get_num_threads()} torch thread{'s' * (torch.get_num_threads() > 1)}"
-
-
-def _check_precision(precision: str | None) -> None:
-    if precision is not None and precision not in PRECISIONS:
-        raise ValueError(f"precision is {precision!r}; allowed are {', '.join(map(repr, PRECISIONS))} and None")
-
-
-def _short(dtype: torch.dtype) -> str:
-    return next(name for name, value in PRECISIONS.items() if value is dtype)
 
 
 def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
@@ -183,5 +161,5 @@ __all__ = [
     "load_policy",
     "one_thread_if_small",
     "pick_device",
-    "pick_dtype",
+    "pick_precision",
 ]

@@ -2,9 +2,9 @@
 
 `sample_completions` records the log-probability of each token while it samples. `score_logprobs` computes it
 again, with gradient, for the same token ids: nothing is ever decoded and re-encoded in between. In float32 the two
-agree to 1e-4. Where this file departs from the usual code, on purpose: the checkpoint's own generation_config is set
-aside (its top_k, top_p and repetition penalty would make the sampler another policy than the one that is scored), and
-a prompt that G completions share is computed once, not G times.
+agree to 1e-4. Where this file departs from the usual code, on purpose: a prompt that G completions share is computed
+once, not G times, by the sampler and by the scorer. How tokens are drawn stands in `grpo_lab.sampling`, and in
+`grpo_lab.decoding` for a card.
 """
 
 from contextlib import contextmanager
@@ -13,15 +13,12 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from transformers import DynamicCache, GenerationConfig, LogitsProcessor
-from transformers.generation import (
-    RepetitionPenaltyLogitsProcessor,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
+from transformers import DynamicCache
 
+from grpo_lab.attention import attention_mask
+from grpo_lab.decoding import sample_static
 from grpo_lab.logprobs import chunked_logprobs_and_entropy, completion_mask, token_entropy, token_logprobs
+from grpo_lab.sampling import Sampling, sample_dynamic
 
 LOGITS_AT_ONCE = 2**25  # numbers; above this the logits are computed in chunks (128 MiB in float32)
 
@@ -91,8 +88,9 @@ def sample_completions(
     top_k: int = 0,
     top_p: float = 1.0,
     repetition_penalty: float = 1.0,
+    cache_implementation: str | None = None,
 ) -> Rollout:
-    """Sample G completions of each prompt through transformers' `generate`, and record what the policy thought of them.
+    """Sample G completions of each prompt, and record what the policy thought of them.
 
     Args:
         model, tokenizer: as `load_policy` returns them.
@@ -100,30 +98,29 @@ def sample_completions(
         num_generations: G, completions of each prompt.
         max_completion_length: limit in tokens.
         temperature: greater than 0. top_k = 0, top_p = 1 and repetition_penalty = 1 are neutral.
+        cache_implementation: how keys and values are kept. "dynamic": in tensors that grow, by transformers'
+            `generate`. "static": in tensors of fixed size, so that a card can repeat a captured step, which is many
+            times faster there. None: "static" on a card, "dynamic" elsewhere. Both draw from the same distribution.
 
     Returns:
         A `Rollout`. Its `logp` is the log-probability under the distribution that was really sampled from, so asking
         for top_k, top_p or a penalty shows as a difference from the scored log-probabilities.
     """
-    _check_sampling(num_generations, max_completion_length, temperature, top_k, top_p, repetition_penalty)
+    for name, value in [("num_generations", num_generations), ("max_completion_length", max_completion_length)]:
+        if value < 1:
+            raise ValueError(f"{name} is {value}; it has to be at least 1")
+    ends = end_token_ids(model, tokenizer)
+    sampling = Sampling(tuple(ends), pad_token_id(tokenizer), temperature, top_k, top_p, repetition_penalty)
+    sample = _sampler(cache_implementation, model.device)
     prompt_ids, prompt_mask = (x.to(model.device) for x in encode_prompts(tokenizer, prompts))
-    ends, pad = end_token_ids(model, tokenizer), pad_token_id(tokenizer)
-    warpers = _warpers(prompt_mask, num_generations, temperature, top_k, top_p, repetition_penalty)
-    recorder = _Recorder()
-    settings = GenerationConfig(
-        do_sample=True, max_new_tokens=max_completion_length, eos_token_id=ends, pad_token_id=pad, top_k=0
-    )
-    with _set_aside_generation_config(model), _evaluating(model):
-        sequences = model.generate(
-            prompt_ids.repeat_interleave(num_generations, 0),
-            attention_mask=prompt_mask.repeat_interleave(num_generations, 0).long(),
-            past_key_values=_shared_prefix(model, prompt_ids, prompt_mask, num_generations),
-            generation_config=settings,
-            logits_processor=[*warpers, recorder],
+    with _evaluating(model):
+        prefix = None  # keys and values of all prompt tokens but the last, computed once a prompt
+        if prompt_ids.shape[1] > 1:
+            _, prefix = _run_prompts(model, prompt_ids[:, :-1], prompt_mask[:, :-1])
+        sequences, logp, entropy = sample(
+            model, prompt_ids, prompt_mask, prefix, num_generations, max_completion_length, sampling
         )
-    completion_ids = sequences[:, prompt_ids.shape[1] :]
-    mask = completion_mask(completion_ids, ends)
-    logp, entropy = recorder.finish(completion_ids)
+    completion_ids, mask, truncated, texts = read_sequences(sequences, prompt_ids.shape[1], ends, tokenizer)
     return Rollout(
         prompt_ids=prompt_ids,
         prompt_mask=prompt_mask,
@@ -131,12 +128,37 @@ def sample_completions(
         mask=mask,
         logp=torch.where(mask, logp, 0),
         entropy=torch.where(mask, entropy, 0),
-        truncated=~torch.isin(completion_ids, torch.tensor(ends, device=mask.device)).any(-1),
-        texts=[
-            tokenizer.decode(row[keep], skip_special_tokens=True)
-            for row, keep in zip(completion_ids.cpu(), mask.cpu(), strict=True)
-        ],
+        truncated=truncated,
+        texts=texts,
     )
+
+
+def read_sequences(
+    sequences: Int[Tensor, "B S"], prompt_length: int, eos_token_ids: list[int], tokenizer
+) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"], Bool[Tensor, " B"], list[str]]:
+    """Cut generated sequences into what training needs: the completions, which of their tokens count, and their texts.
+
+    The ids of the completions are the very ids that were sampled, cut out and never encoded again: encoding the text
+    may give other tokens ("a" + "b" sampled as two tokens reads "ab", which is one), and the policy would be scored for
+    something that it did not do. The text is for the rewards alone. The end token stays in: stopping was a choice, too.
+
+    Args:
+        sequences: prompt and completion of each row, shape (B, S) with S = L + T. The prompt is padded on the left, so
+            that all completions begin at the same column; what follows a completion's first end token is padding.
+        prompt_length: L, columns that the prompt takes, its padding included.
+        eos_token_ids: every token that ends a completion. The padding token may be one of them.
+        tokenizer: decodes the tokens; special tokens do not show in the text.
+
+    Returns:
+        completion_ids: shape (B, T). mask: shape (B, T), True up to and with the first end token. truncated: shape
+        (B,), True where no end token came before the length limit. texts: B strings of the tokens under the mask.
+    """
+    completion_ids = sequences[:, prompt_length:]
+    mask = completion_mask(completion_ids, eos_token_ids)
+    truncated = ~torch.isin(completion_ids, torch.tensor(eos_token_ids, device=mask.device)).any(-1)
+    rows = zip(completion_ids.cpu(), mask.cpu(), strict=True)
+    texts = [tokenizer.decode(row[keep], skip_special_tokens=True) for row, keep in rows]
+    return completion_ids, mask, truncated, texts
 
 
 def score_logprobs(
@@ -169,7 +191,7 @@ def score_logprobs(
         raise ValueError("model has a bias in its output embedding, which is not supported")
     logits_size = completion_ids.numel() * len(head.weight)
     if logits_size > LOGITS_AT_ONCE:
-        chunk = max(1, LOGITS_AT_ONCE // (4 * len(head.weight)))
+        chunk = head_chunk(*head.weight.shape, head.weight.device.type)
         logp, entropy = chunked_logprobs_and_entropy(hidden, head.weight, completion_ids, temperature, chunk)
         return logp, entropy if with_entropy else None
     logits = head(hidden)
@@ -177,10 +199,22 @@ def score_logprobs(
     return token_logprobs(logits, completion_ids, temperature), entropy
 
 
+def head_chunk(vocab_size: int, hidden_size: int, device_type: str) -> int:
+    """Tokens whose logits are made at a time where they are too many to be made at once.
+
+    On a card each chunk ends with adding a product of the embedding's size, so a few large chunks are much faster than
+    many small ones. With half as many tokens as the model is wide, the two float32 copies of the logits take as much as
+    the float32 gradient that stands beside them, and the additions about as long as one of the products.
+    """
+    chunk = max(1, LOGITS_AT_ONCE // (4 * vocab_size))
+    return max(chunk, hidden_size // 2) if device_type == "cuda" else chunk
+
+
 def _hidden_plain(model, prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row):
     ids = torch.cat([prompt_ids[prompt_of_row], completion_ids], dim=1)
     attention = torch.cat([prompt_mask[prompt_of_row], mask], dim=1)
-    out = model.base_model(ids, attention_mask=attention.long(), position_ids=_positions(attention), use_cache=False)
+    looks_at = attention_mask(model, attention, queries=attention.shape[1])
+    out = model.base_model(ids, attention_mask=looks_at, position_ids=_positions(attention), use_cache=False)
     return out.last_hidden_state[:, prompt_ids.shape[1] - 1 : -1]
 
 
@@ -193,8 +227,9 @@ def _hidden_shared(model, prompt_ids, prompt_mask, completion_ids, mask, prompt_
     cache.batch_select_indices(row_to_used)
     attention = torch.cat([prompt_mask[prompt_of_row], mask[:, :-1]], dim=1)
     positions = _positions(attention)[:, prompt_ids.shape[1] :]
+    looks_at = attention_mask(model, attention, queries=positions.shape[1])
     rest = model.base_model(
-        completion_ids[:, :-1], attention_mask=attention.long(), position_ids=positions, past_key_values=cache
+        completion_ids[:, :-1], attention_mask=looks_at, position_ids=positions, past_key_values=cache
     )
     return torch.cat([last, rest.last_hidden_state], dim=1)
 
@@ -208,76 +243,9 @@ def _run_prompts(model, prompt_ids, prompt_mask):
     return out.last_hidden_state, cache
 
 
-def _shared_prefix(model, prompt_ids, prompt_mask, num_generations):
-    """Keys and values of all prompt tokens but the last, computed once a prompt and repeated for its completions."""
-    if prompt_ids.shape[1] == 1:
-        return None
-    _, cache = _run_prompts(model, prompt_ids[:, :-1], prompt_mask[:, :-1])
-    cache.batch_repeat_interleave(num_generations)
-    return cache
-
-
 def _positions(attention: Tensor) -> Tensor:
     """Count real tokens only, so that padding on the left moves nothing."""
     return (attention.long().cumsum(-1) - 1).clamp(min=0)
-
-
-class _Recorder(LogitsProcessor):
-    """Stands last in line, sees the distribution that the next token is drawn from, and notes what was drawn."""
-
-    def __init__(self):
-        self.log_pi, self.logp, self.entropy = None, [], []
-
-    def __call__(self, input_ids, scores):
-        self._note(input_ids[:, -1])
-        self.log_pi = scores.log_softmax(-1)
-        self.entropy.append(-(self.log_pi.exp() * self.log_pi.clamp(min=-1e9)).sum(-1))
-        return scores
-
-    def _note(self, drawn):
-        if self.log_pi is not None:
-            self.logp.append(self.log_pi.gather(-1, drawn[:, None])[:, 0])
-
-    def finish(self, completion_ids):
-        self._note(completion_ids[:, -1])
-        return torch.stack(self.logp, dim=1), torch.stack(self.entropy, dim=1)
-
-
-class _RepetitionPenalty(RepetitionPenaltyLogitsProcessor):
-    """transformers' own, but a row's padding is no repetition: it would depend on the other prompts of the batch."""
-
-    def __init__(self, penalty, is_padding):
-        super().__init__(penalty)
-        self.is_padding = is_padding  # B L
-
-    def __call__(self, input_ids, scores):
-        length = self.is_padding.shape[1]
-        prompt = torch.where(self.is_padding, input_ids[:, length - 1 : length], input_ids[:, :length])
-        return super().__call__(torch.cat([prompt, input_ids[:, length:]], dim=1), scores)
-
-
-def _warpers(prompt_mask, num_generations, temperature, top_k, top_p, repetition_penalty):
-    warpers = []
-    if repetition_penalty != 1.0:
-        is_padding = ~prompt_mask.repeat_interleave(num_generations, 0)
-        warpers.append(_RepetitionPenalty(repetition_penalty, is_padding))
-    if temperature != 1.0:
-        warpers.append(TemperatureLogitsWarper(float(temperature)))
-    if top_k:
-        warpers.append(TopKLogitsWarper(top_k))
-    if top_p < 1.0:
-        warpers.append(TopPLogitsWarper(top_p))
-    return warpers
-
-
-@contextmanager
-def _set_aside_generation_config(model):
-    """`generate` fills what is left unset from the checkpoint's own settings; during a rollout there are none."""
-    kept, model.generation_config = model.generation_config, GenerationConfig()
-    try:
-        yield
-    finally:
-        model.generation_config = kept
 
 
 @contextmanager
@@ -290,15 +258,10 @@ def _evaluating(model):
         model.train(training)
 
 
-def _check_sampling(num_generations, max_completion_length, temperature, top_k, top_p, repetition_penalty):
-    for name, value in [("num_generations", num_generations), ("max_completion_length", max_completion_length)]:
-        if value < 1:
-            raise ValueError(f"{name} is {value}; it has to be at least 1")
-    if not temperature > 0:
-        raise ValueError(f"temperature is {temperature}; it has to be greater than 0")
-    if top_k < 0:
-        raise ValueError(f"top_k is {top_k}; it has to be at least 0, which switches it off")
-    if not 0 < top_p <= 1:
-        raise ValueError(f"top_p is {top_p}; it has to be greater than 0 and at most 1, which switches it off")
-    if not repetition_penalty > 0:
-        raise ValueError(f"repetition_penalty is {repetition_penalty}; it has to be greater than 0; 1 switches it off")
+def _sampler(cache_implementation: str | None, device: torch.device):
+    allowed = {None: sample_static if device.type == "cuda" else sample_dynamic}
+    allowed |= {"dynamic": sample_dynamic, "static": sample_static}
+    if cache_implementation not in allowed:
+        names = ", ".join(map(repr, allowed))
+        raise ValueError(f"cache_implementation is {cache_implementation!r}; allowed are {names}")
+    return allowed[cache_implementation]

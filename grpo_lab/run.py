@@ -13,6 +13,7 @@ from tqdm import tqdm
 from grpo_lab import checkpoint
 from grpo_lab.config import GRPOConfig
 from grpo_lab.optim import GuardedOptimizer, learning_rate
+from grpo_lab.precision import PRECISIONS
 
 # Settings that may change between a run and its continuation, because no number depends on them.
 _FREE_SETTINGS = ("output_dir", "resume_from_checkpoint", "save_steps", "report_to", "disable_tqdm")
@@ -34,11 +35,11 @@ class Run:
         _check_dataset(dataset)
         self.model, self.tokenizer, self.dataset, self.config = model, tokenizer, dataset, config
         self.folder = None if config.output_dir is None else Path(config.output_dir)
-        _silence_dropout(model)
+        silence_dropout(model)
         self.optimizer = GuardedOptimizer(model, config)
         self.reference = None
         if config.beta > 0:
-            self.reference = copy.deepcopy(model).requires_grad_(False).eval()
+            self.reference = frozen_copy(model)
             self.reference.to(config.ref_model_device or model.device)
         self.history: list[dict] = []
         self.first_step = 0
@@ -129,10 +130,7 @@ class Run:
         state = {
             "step": done,
             "num_steps_in_metrics": len(self.history),
-            "nonfinite_total": self.optimizer.nonfinite_total,
-            "nonfinite_in_a_row": self.optimizer.nonfinite_in_a_row,
-            "loss_scale": self.optimizer.loss_scale,
-        }
+        } | self.optimizer.state()
         tensors = self.optimizer.optimizer.state_tensors()
         checkpoint.save(self.folder, done, self.model, self.tokenizer, tensors, state, self.reference)
 
@@ -148,19 +146,23 @@ class Run:
         checkpoint.tidy(self.folder, keep=found)
         if found is None:
             # New, or killed before its first checkpoint: begin at the beginning.
-            checkpoint.start(self.folder, self.config.to_dict())
+            checkpoint.start(self.folder, self._settings())
             return
         state, tensors = checkpoint.load(found, self.model, self.reference)
         self.optimizer.optimizer.load_state_tensors(tensors)
-        for name in ("nonfinite_total", "nonfinite_in_a_row", "loss_scale"):
-            setattr(self.optimizer, name, state[name])
+        self.optimizer.load_state(state)
         self.first_step = state["step"]
         self.history = checkpoint.read_metrics(self.folder, state["num_steps_in_metrics"])
+
+    def _settings(self) -> dict:
+        """The configuration, with the precision that the model decided where it does not say one."""
+        mode = self.optimizer.precision
+        return self.config.to_dict() | ({"precision": mode.name} if mode in PRECISIONS.values() else {})
 
     def _check_same_run(self, before: dict | None) -> None:
         if before is None:
             return
-        now = json.loads(json.dumps(self.config.to_dict()))
+        now = json.loads(json.dumps(self._settings()))
         changed = {k: (before.get(k), v) for k, v in now.items() if k not in _FREE_SETTINGS and before.get(k) != v}
         if changed:
             listed = ", ".join(f"{name}: was {old!r}, is {new!r}" for name, (old, new) in changed.items())
@@ -188,8 +190,22 @@ def _check_dataset(dataset) -> None:
             )
 
 
-def _silence_dropout(model) -> None:
-    """Sampler and scorer have to be the same function, so no dropout, not even in training mode."""
+def frozen_copy(model: torch.nn.Module) -> torch.nn.Module:
+    """The model as it is now, for good: parameters of its own that take no gradient, and evaluation mode.
+
+    The reference of the KL term has to stay behind while the policy moves. A second name for the same model, or a copy
+    that shares its tensors, would move along, and the KL would be zero for ever. The model itself is left as it was.
+    """
+    return copy.deepcopy(model).requires_grad_(False).eval()
+
+
+def silence_dropout(model: torch.nn.Module) -> None:
+    """Sampler and scorer have to be the same function, so no dropout, not even in training mode.
+
+    In place, for good, and wherever it sits: the modules `torch.nn.Dropout`, and the probability `attention_dropout`
+    that transformers' attention layers keep as a number. Putting the model into evaluation mode would not be enough:
+    gradient checkpointing, for one, needs training mode.
+    """
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0

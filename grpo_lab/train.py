@@ -6,6 +6,7 @@ import typing
 from dataclasses import MISSING, fields
 
 from grpo_lab.config import GRPOConfig, options
+from grpo_lab.precision import precision_asked
 from grpo_lab.rewards import accuracy_reward, completion_text
 from grpo_lab.tasks import addition_problems, has_thinking
 from grpo_lab.trainer import train
@@ -23,6 +24,7 @@ REWARD_WEIGHTS = [1.0, 0.0]
 
 
 def main(arguments: list[str] | None = None) -> None:
+    from grpo_lab._memory_command import announce
     from grpo_lab.models import load_policy, one_thread_if_small
 
     parser = _parser()
@@ -32,9 +34,10 @@ def main(arguments: list[str] | None = None) -> None:
         config = GRPOConfig(**({"reward_weights": REWARD_WEIGHTS} | args))
     except ValueError as error:
         parser.error(str(error))
-    model, tokenizer = load_policy(name)
+    model, tokenizer = load_policy(name, precision=precision_asked(config))
     one_thread_if_small(model)
     rows = addition_problems("train", TRAINING_PROBLEMS, config.seed)
+    announce(model, tokenizer, rows, config)
     history = train(model, tokenizer, rows, REWARDS, config)
     if history:
         last = history[-1]

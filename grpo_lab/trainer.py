@@ -6,15 +6,15 @@ it is not computed (its place in every denominator stays). Each step draws from 
 the run's seed and the step, which is why a resumed run continues bit for bit on the CPU.
 """
 
-import time
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from grpo_lab._clock import now
 from grpo_lab.config import GRPOConfig
-from grpo_lab.experience import Experience, autocast, make_experience, score_all, score_rows
+from grpo_lab.experience import Experience, autocast, by_length, make_experience, score_all, score_rows
 from grpo_lab.objective import LOSSES_BY_TOKENS, aggregate, policy_loss
 from grpo_lab.optim import GuardedOptimizer
 from grpo_lab.rewards import score_completions
@@ -65,7 +65,7 @@ def collect(
     model, tokenizer, rows: list[dict], reward_funcs: Callable | list[Callable], config: GRPOConfig
 ) -> tuple[Experience, dict]:
     """Sample G completions for each row, reward them, and compare each with the others of its group."""
-    started = time.perf_counter()
+    started = now(model.device)
     with autocast(model, config):
         rollout = sample_completions(
             model,
@@ -75,7 +75,7 @@ def collect(
             config.max_completion_length,
             **config.sampling_arguments(),
         )
-    sampling_seconds = time.perf_counter() - started
+    sampled = now(model.device)
     repeated = [row for row in rows for _ in range(config.num_generations)]
     rewards, per_func, names = score_completions(
         reward_funcs,
@@ -85,13 +85,15 @@ def collect(
         {name: [row[name] for row in repeated] for name in rows[0] if name != "prompt"},
         config.reward_weights,
     )
+    metrics = {"time/rollout": sampled - started, "time/reward": now(model.device) - sampled}
     experience = make_experience(rollout, rewards, config)
-    metrics = _rollout_metrics(rollout, sampling_seconds) | _reward_metrics(experience, per_func, names)
+    metrics |= _rollout_metrics(rollout, sampled - started) | _reward_metrics(experience, per_func, names)
     return experience, metrics
 
 
 def update(model, optimizer: GuardedOptimizer, experience: Experience, config: GRPOConfig, lr: float) -> dict:
     """Make all updates of one step: `num_iterations` passes over the experience, `update_batch_size` rows at a time."""
+    started, scored_before = now(model.device), experience.scoring_seconds
     rows = torch.arange(len(experience), device=experience.mask.device)
     if config.updates_per_step > 1:
         experience.old_logp = score_all(model, experience, config)
@@ -105,6 +107,8 @@ def update(model, optimizer: GuardedOptimizer, experience: Experience, config: G
             per_update.append(metrics)
     mean = {name: sum(m[name] for m in per_update) / len(per_update) for name in per_update[-1]}
     mean["sampling/logp_difference_max"] = per_update[0]["sampling/logp_difference_max"]
+    updating = now(model.device) - started - (experience.scoring_seconds - scored_before)
+    mean |= {"time/score": experience.scoring_seconds, "time/update": updating}
     return mean | {"learning_rate": lr, "nonfinite_steps": optimizer.nonfinite_total}
 
 
@@ -118,25 +122,25 @@ def accumulate_gradient(
 ) -> dict:
     """Add up the gradient of one update, micro-batch by micro-batch. How it is cut changes nothing (except for "bnpo").
 
-    Losses that divide by tokens get the token count of the whole update; the others are means over rows, so each
-    micro-batch counts by its share of the rows. `first` says that the policy has not moved since it sampled.
+    `first` says that the policy has not moved since it sampled.
     """
     num_items = experience.mask[batch].sum()
     total: dict[str, float] = {}
+    if config.loss_type != "bnpo":  # whose mean depends on the rows that share a micro-batch
+        batch = by_length(experience, batch)
     for part in batch.split(config.per_device_train_batch_size):
-        share = 1.0 if config.loss_type in LOSSES_BY_TOKENS else len(part) / len(batch)
         mask = experience.mask[part]
         logp, entropy = score_rows(model, experience, part, config)
-        loss, metrics = policy_loss(
+        loss, metrics = part_loss(
             logp,
             experience.advantages[part],
             mask,
+            len(batch),
+            num_items,
             old_logp=None if first or experience.old_logp is None else experience.old_logp[part],
             ref_logp=None if experience.ref_logp is None else experience.ref_logp[part],
-            num_items=num_items,
             **config.loss_arguments(),
         )
-        loss = share * loss
         if entropy is not None:
             loss = loss - config.entropy_coef * aggregate(entropy, mask, "dapo", num_items=num_items)
         if loss.requires_grad:
@@ -150,6 +154,40 @@ def accumulate_gradient(
         worst = difference.max().item() if len(difference) else 0.0
         total["sampling/logp_difference_max"] = max(total.get("sampling/logp_difference_max", 0.0), worst)
     return total
+
+
+def part_loss(
+    logp: Float[Tensor, "R T"],
+    advantages: Float[Tensor, " R"],
+    mask: Bool[Tensor, "R T"],
+    rows: int,
+    num_items: Int[Tensor, ""] | int,
+    *,
+    loss_type: str = "grpo",
+    **settings,
+) -> tuple[Float[Tensor, ""], dict[str, float]]:
+    r"""What a micro-batch adds to the loss of its update: the parts add up to the loss of the whole, however it is cut.
+
+    w_k = 1 \;\text{if the loss divides by } N, \;\text{else}\; R_k / R \tag{5.24}
+    L_k = w_k \, L(k; N) \tag{5.25}
+
+    L is `policy_loss`. Losses that divide by tokens are given those of the whole update, and need no weight. The others
+    are means over rows, so a micro-batch counts by its share of the rows. ("bnpo", as in TRL, takes the mean over the
+    tokens of each micro-batch; for it alone the cut matters.)
+
+    Args:
+        logp, advantages, mask: of the R_k rows of this micro-batch, shapes (R_k, T), (R_k,) and (R_k, T).
+        rows: R, rows of the whole update.
+        num_items: N, tokens under the mask of the whole update.
+        loss_type, settings: as in `policy_loss`, its `old_logp` and `ref_logp` for these rows among them.
+
+    Returns:
+        The part's loss, and its metrics as in `policy_loss`.
+    """
+    share = 1.0 if loss_type in LOSSES_BY_TOKENS else len(mask) / rows  # scalar (5.24)
+    loss, metrics = policy_loss(logp, advantages, mask, loss_type=loss_type, num_items=num_items, **settings)
+    loss = share * loss  # scalar (5.25)
+    return loss, metrics
 
 
 def _as_completions(rows: list[dict], texts: list[str]) -> list:

@@ -14,8 +14,8 @@ EVERYTHING = {
 }  # fmt: skip
 
 
-def real_run(folder, resume=False, world=0, dtype=None, callback=None, **settings):
-    model, tokenizer = make_world(seed=world)
+def real_run(folder, resume=False, world=0, dtype=None, callback=None, world_settings=None, **settings):
+    model, tokenizer = make_world(seed=world, **(world_settings or {}))
     if dtype is not None:
         model.to(dtype)
     config = make_config(output_dir=str(folder), resume_from_checkpoint=resume, **(EVERYTHING | settings))

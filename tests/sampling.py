@@ -16,7 +16,7 @@ def sample(model, tokenizer, prompts=PROMPTS, seed=0, length=T, generations=G, *
 
 
 def score(model, rollout, **settings):
-    row = torch.arange(len(rollout.mask)) // rollout.num_generations
+    row = torch.arange(len(rollout.mask), device=rollout.mask.device) // rollout.num_generations
     inputs = (rollout.prompt_ids, rollout.prompt_mask, rollout.completion_ids, rollout.mask, row)
     return score_logprobs(model, *inputs, **settings)
 

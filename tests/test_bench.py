@@ -121,7 +121,7 @@ def test_the_table_shows_the_summary():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("", "one of the arguments --against --head is required"),
+        ("", "one of the arguments --against --head --gpu is required"),
         ("--against trl --head", "not allowed with argument"),
         ("--against verl", "invalid choice: 'verl'"),
         ("--against trl --steps 4", "4; the running reward needs at least 5"),

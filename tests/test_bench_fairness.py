@@ -27,6 +27,7 @@ SAID_DIFFERENTLY = {
     "ref_model_sync_steps": lambda ours, trl: ours.ref_model_sync_steps is None and not trl.sync_ref_model,
     "ref_model_device": lambda ours, trl: ours.ref_model_device is None and trl.use_cpu,
     "lr_scheduler_type": lambda ours, trl: True,  # one function makes the rates of both; see the schedule's own test
+    "precision": lambda ours, trl: ours.precision is None,  # the flags bf16 and fp16 say it, and they are the same
     "max_nonfinite_steps": lambda ours, trl: True,  # says when a broken run stops; nothing of the kind there
 }
 # Settings of TRL that would make its run another one, or burden it with work that ours does not do.

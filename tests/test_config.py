@@ -11,8 +11,9 @@ from trl import GRPOConfig as TRLConfig
 
 from grpo_lab.config import GRPOConfig, options
 from grpo_lab.objective import LOSS_TYPES, policy_loss
+from grpo_lab.precision import PRECISIONS
 
-OURS_ALONE = {"advantage", "ref_model_device", "max_nonfinite_steps", "kl_estimator"}
+OURS_ALONE = {"advantage", "precision", "ref_model_device", "max_nonfinite_steps", "kl_estimator"}
 
 
 def test_the_names_are_those_of_trl():
@@ -38,7 +39,8 @@ def test_the_arguments_of_the_loss_are_arguments_of_the_loss():
     arguments = config.loss_arguments()
     assert arguments["kl_bias_correction"] is True and arguments["epsilon_high"] == 0.3
     assert arguments.keys() < inspect.signature(policy_loss).parameters.keys()
-    assert config.sampling_arguments() == {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0}
+    neutral = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0, "cache_implementation": None}
+    assert config.sampling_arguments() == neutral
 
 
 def test_settings_survive_a_file():
@@ -50,6 +52,8 @@ def test_settings_survive_a_file():
 
 REFUSED = [
     ("report_to", "wandb"),
+    ("cache_implementation", "paged"),
+    ("precision", "float32"),
     ("advantage", "gae"),
     ("scale_rewards", "prompt"),
     ("loss_type", "ppo"),
@@ -125,6 +129,18 @@ def test_numbers_of_kindred_types_are_taken():
 def test_two_half_precisions_exclude_each_other():
     with pytest.raises(ValueError, match="bf16 and fp16 are both True"):
         GRPOConfig(bf16=True, fp16=True)
+
+
+@pytest.mark.parametrize(
+    ("flag", "names"), [("bf16", ["fp32-master", "bf16", "bf16-naive"]), ("fp16", ["fp16"])], ids=str
+)
+def test_precision_and_flags_may_agree_but_not_contradict_each_other(flag, names):
+    for name in PRECISIONS:
+        if name in names:
+            assert GRPOConfig(precision=name, **{flag: True}).precision == name
+        else:
+            with pytest.raises(ValueError, match=f"precision is '{name}' and {flag} is True"):
+                GRPOConfig(precision=name, **{flag: True})
 
 
 def test_one_completion_a_prompt_is_enough_without_comparison():

@@ -75,13 +75,35 @@ def test_a_t4_has_no_bf16() -> None:
     t4 = replace(H200, card=Card("Tesla T4", 14.6, "580.95"), native_bf16=False)
     check = found(t4, "precision")
     assert check.status == "warn" and "Tesla T4 has no bf16" in check.found
-    assert 'precision="fp32"' in check.remedy and "fp16=True" in check.remedy
+    assert "fp16 arithmetic" in check.found and "by itself" in check.remedy
     assert found(t4, "card memory").status == "ok"
 
 
-def test_a_card_of_8_gb_does_not_train_qwen2() -> None:
-    check = found(replace(H200, card=Card("NVIDIA GeForce RTX 4060", 8.0, "580.95")), "card memory")
+def test_a_card_of_8_gb_trains_qwen2_in_bf16_only() -> None:
+    with_bf16 = replace(H200, card=Card("NVIDIA GeForce RTX 4060", 7.6, "580.95"))
+    check = found(with_bf16, "card memory")
+    assert check.status == "ok" and '"bf16"' in check.found and "-m grpo_lab.memory" in check.found
+    check = found(replace(with_bf16, native_bf16=False), "card memory")
     assert check.status == "warn" and "7.4 GiB" in check.found and "tiny model" in check.remedy
+    assert found(replace(H200, card=Card("GPU", 4.0)), "card memory").status == "warn"
+
+
+def test_the_thresholds_for_cards_are_those_of_the_planner() -> None:
+    from grpo_lab import doctor as limits
+    from grpo_lab.config import GRPOConfig
+    from grpo_lab.memory import GIB, plan
+    from grpo_lab.shapes import shape_config
+
+    work = GRPOConfig(
+        num_generations=8, generation_batch_size=8, max_completion_length=512, gradient_checkpointing=True
+    )
+    planned = {
+        name: plan(shape_config("qwen2-0.5b"), work, prompt_length=256, precision=name)
+        for name in ("bf16", "fp16", "fp32", "fp32-master")
+    }
+    assert planned["bf16"].fits(int(limits.SMALL_CARD_GIB * GIB))
+    assert all(made.fits(int(limits.ROOMY_CARD_GIB * GIB)) for made in planned.values())
+    assert not planned["fp16"].fits(int(limits.SMALL_CARD_GIB * GIB))
 
 
 def test_an_old_python_cannot_run_the_notebooks() -> None:

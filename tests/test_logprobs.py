@@ -248,3 +248,25 @@ def test_bad_chunk_size(chunk_size):
         chunked_token_logprobs(
             torch.zeros(1, 1, 3), torch.zeros(2, 3), torch.zeros(1, 1, dtype=torch.long), chunk_size=chunk_size
         )
+
+
+@pytest.mark.parametrize("chunk_size", [3, 64])
+def test_chunks_under_autocast_have_the_gradient_of_half_precision_products(chunk_size):
+    """Backward runs outside autocast; it has to compute in the precision that forward computed in."""
+    generator = torch.Generator().manual_seed(0)
+    hidden, weight = torch.randn(2, 7, 16, generator=generator), torch.randn(40, 16, generator=generator)
+    ids = torch.randint(40, (2, 7), generator=generator)
+    outcomes = []
+    for chunked in (True, False):
+        h, w = hidden.clone().requires_grad_(), weight.clone().requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            logp = chunked_token_logprobs(h, w, ids, 0.7, chunk_size) if chunked else token_logprobs(h @ w.T, ids, 0.7)
+        outcomes.append((logp, *torch.autograd.grad(logp.sin().sum(), (h, w))))
+    exact = token_logprobs(hidden @ weight.T, ids, 0.7)
+    for one, other in zip(*outcomes, strict=True):
+        assert one.dtype == other.dtype == torch.float32
+        torch.testing.assert_close(one, other, rtol=0.02, atol=0.03)
+    assert (outcomes[0][0] - exact).abs().max() > 1e-3, "the products are in half precision"
+    assert (outcomes[0][0] - outcomes[1][0]).abs().max() < 1e-5, "and the same ones, forward"
+    same = (outcomes[0][1] == outcomes[1][1]).float().mean()
+    assert same > 0.8, "and backward: the gradient of a row is rounded alike"

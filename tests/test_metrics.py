@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from grpo_lab import trainer
+from grpo_lab import experience as experience_module
+from grpo_lab import optim, trainer
 from tests.slow_trainer import Recording
 from tests.worlds import letter_reward, none_for_some, run
 
 PROMISED = {"reward", "reward_std", "frac_reward_zero_std", "kl", "entropy", "clip_ratio/region_mean"}
 PROMISED |= {"completions/mean_length", "completions/clipped_ratio", "rewards/letter_reward/mean", "step_time"}
+PROMISED |= {"time/rollout", "time/reward", "time/score", "time/update"}
 PROMISED |= {"num_tokens", "sampling/logp_difference_max", "grad_norm", "tokens_per_second", "loss", "learning_rate"}
 
 
@@ -103,3 +105,30 @@ def test_metrics_reach_file_callback_and_tensorboard_alike(tmp_path):
         events = board.Scalars(name)
         assert [event.step for event in events] == [1, 2, 3]
         assert events[0].value == pytest.approx(value, rel=1e-6)
+
+
+def test_the_time_of_each_station_is_the_time_spent_in_it(monkeypatch):
+    """A clock that only moves inside a station: 3 to sample, 5 to reward, 1 a scoring, 7 an update of the weights."""
+    clock = [0.0]
+
+    def takes(owner, name, seconds):
+        function = getattr(owner, name)
+
+        def slow(*arguments, **keywords):
+            clock[0] += seconds
+            return function(*arguments, **keywords)
+
+        monkeypatch.setattr(owner, name, slow)
+
+    for module in (trainer, experience_module):
+        monkeypatch.setattr(module, "now", lambda device: clock[0])
+    takes(trainer, "sample_completions", 3.0)
+    takes(trainer, "score_completions", 5.0)
+    takes(experience_module, "score_logprobs", 1.0)
+    takes(optim.GuardedOptimizer, "step", 7.0)
+    monkeypatch.setattr(experience_module, "similar_lengths", lambda rows, lengths: [rows])
+    # Scored: once by the reference, once before two passes of one update each, and once in each of those.
+    _, history = run(beta=0.1, num_iterations=2, max_steps=2)
+    for metrics in history:
+        times = {name: value for name, value in metrics.items() if name.startswith("time/")}
+        assert times == {"time/rollout": 3.0, "time/reward": 5.0, "time/score": 4.0, "time/update": 14.0}

@@ -1,13 +1,16 @@
 """Loading a policy: what comes back and what is said, every fault of a folder with its remedy, devices, precisions."""
 
 import json
+from copy import deepcopy as copy_of
 from pathlib import Path
 
 import pytest
 import torch
 
 from grpo_lab import models
+from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy
+from grpo_lab.precision import PRECISIONS, precision_of
 from tests.checkpoints import copy, make_model, make_tokenizer
 
 pytestmark = pytest.mark.usefixtures("bare_machine")
@@ -141,20 +144,33 @@ def card(monkeypatch: pytest.MonkeyPatch):
 def test_precision_follows_the_card(card, bf16: bool) -> None:
     device = card(bf16)
     assert models.pick_device() == device
-    assert models.pick_dtype(device) == (torch.bfloat16 if bf16 else torch.float16)
-    assert models.pick_dtype(device, small=True) == torch.float32
-    assert models.pick_dtype(device, "bf16") == torch.bfloat16
-    assert models.pick_dtype(torch.device("cpu")) == torch.float32
+    assert models.pick_precision(device).name == ("bf16" if bf16 else "fp16")
+    assert models.pick_precision(device, small=True).name == "fp32"
+    assert models.pick_precision(device, "bf16-naive").name == "bf16-naive"
+    assert models.pick_precision(torch.device("cpu")).name == "fp32"
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16", "fp32"])
-def test_precision_asked_for_is_what_you_get(checkpoint: Path, precision: str) -> None:
-    assert load_policy(checkpoint, precision=precision)[0].dtype == models.PRECISIONS[precision]
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_precision_asked_for_is_what_you_get(checkpoint: Path, precision: str, capsys: pytest.CaptureFixture) -> None:
+    model, _ = load_policy(checkpoint, precision=precision)
+    assert model.dtype == PRECISIONS[precision].weights and model.loaded_for == precision
+    assert f", {PRECISIONS[precision]}, on CPU" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("precision", [None, *PRECISIONS])
+def test_a_model_trains_in_the_mode_it_was_loaded_for(checkpoint: Path, precision: str | None) -> None:
+    """Also a copy of it, such as the reference; and whoever changes its weights afterwards has changed the mode."""
+    model, _ = load_policy(checkpoint, precision=precision)
+    assert precision_of(copy_of(model), GRPOConfig()).name == (precision or "fp32")
+    model.to(torch.float32 if model.dtype == torch.bfloat16 else torch.bfloat16)
+    assert precision_of(model, GRPOConfig()).name == ("fp32" if model.dtype == torch.float32 else "bf16")
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8", ""])
 def test_a_wrong_precision_lists_what_is_allowed(checkpoint: Path, precision: str) -> None:
-    with pytest.raises(ValueError, match="precision is .*allowed are 'bf16', 'fp16', 'fp32' and None"):
+    with pytest.raises(
+        ValueError, match="precision is .*allowed are 'fp32', 'fp32-master', 'bf16', 'bf16-naive', 'fp16' and None"
+    ):
         load_policy(checkpoint, precision=precision)
 
 
@@ -162,7 +178,7 @@ def test_mps_is_taken_only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert models.pick_device() == torch.device("cpu")
     assert models.pick_device("mps") == torch.device("mps")
-    assert models.pick_dtype(torch.device("mps")) == torch.float32
+    assert models.pick_precision(torch.device("mps")).name == "fp32"
 
 
 def test_a_wrong_device_lists_what_is_allowed(card) -> None:

@@ -1,4 +1,4 @@
-"""The optimizer: float32 masters under half-precision weights, guarded steps, loss scaling, the learning rate."""
+"""The optimizer of each mode against AdamW written out, guarded steps, loss scaling, the learning rate."""
 
 import copy
 import math
@@ -6,110 +6,128 @@ import math
 import pytest
 import torch
 
-from grpo_lab.optim import GuardedOptimizer, MasterAdamW, learning_rate
+from grpo_lab.optim import GuardedOptimizer, PolicyAdamW, clip_gradients, learning_rate
+from grpo_lab.precision import PRECISIONS
 from tests.worlds import make_config, make_world, same_weights, weights
 
-N = 4000
+EAGER = ["fp32", "fp32-master", "fp16", "bf16-naive", "bf16"]
 
 
-def move(optimizer, parameter, steps, gradient):
-    for _ in range(steps):
-        parameter.grad = gradient.to(parameter.dtype)
+def make(parameters, lr=0.1, name="fp32", **settings):
+    return PolicyAdamW(parameters, lr, precision=PRECISIONS[name], **settings)
+
+
+def parameter(values, name="fp32"):
+    return torch.nn.Parameter(values.to(PRECISIONS[name].weights, copy=True))
+
+
+def literal_adamw(weight, gradients, lr, betas=(0.9, 0.999), decay=0.0, eps=1e-8):
+    """Loshchilov and Hutter (2019), algorithm 2, one number at a time in Python's float64."""
+    m = v = 0.0
+    for t, g in enumerate(gradients, 1):
+        m, v = betas[0] * m + (1 - betas[0]) * g, betas[1] * v + (1 - betas[1]) * g * g
+        weight -= lr * decay * weight
+        weight -= lr * (m / (1 - betas[0] ** t)) / (math.sqrt(v / (1 - betas[1] ** t)) + eps)
+    return weight
+
+
+@pytest.mark.parametrize("name", ["fp32", "fp32-master", "fp16"])
+def test_float32_weights_follow_adamw_written_out(name):
+    generator = torch.Generator().manual_seed(0)
+    start, gradients = torch.randn(6, generator=generator), torch.randn(8, 6, generator=generator)
+    moved = parameter(start, name)
+    optimizer = make([moved], 0.05, name, betas=(0.8, 0.95), weight_decay=0.2)
+    for gradient in gradients:
+        moved.grad = gradient.clone()
         optimizer.step()
+    want = [
+        literal_adamw(w, g, 0.05, (0.8, 0.95), 0.2) for w, g in zip(start.tolist(), gradients.T.tolist(), strict=True)
+    ]
+    assert moved.tolist() == pytest.approx(want, rel=1e-5, abs=1e-6)
 
 
-def start_weights():
-    """As in a language model: small normal numbers, and RMSNorm's ones."""
-    normal = 0.02 * torch.randn(N, generator=torch.Generator().manual_seed(0))
-    return torch.cat([normal, torch.ones(N)]).bfloat16()
-
-
-@pytest.mark.parametrize(("rate", "realised"), [(1e-6, 0.02), (5e-6, 0.07), (1e-5, 0.14)])
-def test_bf16_weights_move_as_far_as_float32_ones_but_not_under_plain_adamw(rate, realised):
-    """200 steps in one direction, so that every weight should move by 200 times the learning rate."""
-    start, gradient, moved = start_weights(), torch.ones(2 * N), {}
-    for name, dtype, kind in [
-        ("float32", torch.float32, torch.optim.AdamW),
-        ("plain", torch.bfloat16, torch.optim.AdamW),
-        ("master", torch.bfloat16, MasterAdamW),
-    ]:
-        parameter = torch.nn.Parameter(start.to(dtype, copy=True))
-        optimizer = kind([parameter], lr=rate, weight_decay=0.0)
-        move(optimizer, parameter, 200, gradient)
-        now = optimizer.masters[0].detach() if kind is MasterAdamW else parameter.detach().float()
-        moved[name] = (start.float() - now).double()
-        if kind is MasterAdamW:
-            assert torch.equal(parameter, now.bfloat16()), "the model holds the masters, rounded once"
-    assert torch.equal(moved["master"], moved["float32"])
-    assert moved["float32"].mean() == pytest.approx(200 * rate, rel=0.05)
-    share = moved["plain"][:N].mean() / (200 * rate)
-    assert share == pytest.approx(realised, abs=0.025), "most of the movement is lost to rounding"
-    assert (moved["plain"][N:] == 0).all(), "weights equal to 1 never move"
-
-
-def test_float32_and_float64_weights_are_their_own_masters():
-    for dtype in (torch.float32, torch.float64):
-        parameter = torch.nn.Parameter(torch.randn(3, dtype=dtype))
-        other = torch.nn.Parameter(parameter.detach().clone())
-        ours, theirs = (
-            MasterAdamW([parameter], lr=0.1, weight_decay=0.2),
-            torch.optim.AdamW([other], lr=0.1, weight_decay=0.2),
-        )
-        assert ours.masters[0] is parameter
-        for _ in range(3):
-            gradient = torch.randn(3, dtype=dtype)
-            move(ours, parameter, 1, gradient)
-            move(theirs, other, 1, gradient)
-        assert torch.equal(parameter, other)
-
-
-def test_a_parameter_without_gradient_counts_as_one_with_gradient_zero():
-    one, other = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
-    left_out, zero = MasterAdamW([one], lr=0.1), MasterAdamW([other], lr=0.1)
+def test_float32_is_torchs_own_bit_for_bit():
+    one, other = (torch.nn.Parameter(torch.linspace(-1, 1, 5)) for _ in range(2))
+    ours, theirs = make([one], weight_decay=0.2), torch.optim.AdamW([other], lr=0.1, weight_decay=0.2)
     for step in range(3):
-        one.grad, other.grad = (None, torch.zeros(2)) if step else (torch.ones(2), torch.ones(2))
+        one.grad, other.grad = torch.arange(5.0) - step, torch.arange(5.0) - step
+        ours.step()
+        theirs.step()
+    assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", EAGER)
+def test_a_parameter_without_gradient_counts_as_one_with_gradient_zero(name):
+    one, other = (parameter(torch.ones(4096), name) for _ in range(2))
+    left_out, zero = make([one], name=name), make([other], name=name)
+    for step in range(3):
+        one.grad, other.grad = (None, torch.zeros_like(one)) if step else (torch.ones_like(one), torch.ones_like(one))
         for optimizer in (left_out, zero):
+            torch.manual_seed(step)
             optimizer.step()
             optimizer.zero_grad()
         assert torch.equal(one, other)
     assert (one < 0.9).all(), "the momentum goes on"
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_gathering_first_or_in_the_step_is_the_same(dtype):
-    after = []
-    for gather in (False, True):
-        parameter = torch.nn.Parameter(torch.arange(4).to(dtype))
-        optimizer = MasterAdamW([parameter], lr=0.1)
-        for step in range(3):
-            parameter.grad = torch.full_like(parameter, 1.0 - step)
-            if gather:
-                optimizer.gather_gradients()
-            optimizer.step()
-        after.append(parameter.detach())
-    assert torch.equal(*after)
+@pytest.mark.parametrize("name", EAGER)
+def test_the_learning_rate_can_be_set_before_every_step(name):
+    moved = parameter(torch.ones(4096), name)
+    optimizer, before = make([moved], lr=0.5, name=name), 1.0
+    for rate in (0.0, 0.25, 0.125):
+        optimizer.set_lr(rate)
+        moved.grad = torch.ones_like(moved)
+        optimizer.step()
+        assert torch.allclose(moved.float(), torch.full((4096,), before - rate), rtol=0.01)
+        before -= rate
 
 
 def test_nothing_to_train_is_an_error():
     with pytest.raises(ValueError, match="parameters holds none that requires a gradient"):
-        MasterAdamW([torch.zeros(2)], lr=0.1)
+        make([torch.zeros(2)])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_state_comes_back_bit_for_bit_and_owns_its_memory(dtype):
-    start = torch.randn(5, generator=torch.Generator().manual_seed(1)).to(dtype)
-    one = torch.nn.Parameter(start.clone())
-    first = MasterAdamW([one], lr=0.1)
-    move(first, one, 3, torch.arange(5.0))
-    state = {name: value.clone() for name, value in first.state_tensors().items()}
+@pytest.mark.parametrize("name", EAGER)
+def test_the_state_comes_back_bit_for_bit_and_owns_its_memory(name):
+    start = torch.randn(8192, generator=torch.Generator().manual_seed(1))
+    gradients = torch.randn(6, 8192, generator=torch.Generator().manual_seed(2))
+
+    def move(optimizer, moved, some):
+        for number, gradient in some:
+            torch.manual_seed(number)  # of the noise that rounds
+            moved.grad = gradient.to(moved.dtype)
+            optimizer.step()
+
+    one = parameter(start, name)
+    first = make([one], name=name)
+    move(first, one, enumerate(gradients[:3]))
+    state = {key: value.clone() for key, value in first.state_tensors().items()}
     two = torch.nn.Parameter(one.detach().clone())
-    second = MasterAdamW([two], lr=0.1)
+    second = make([two], name=name)
     second.load_state_tensors(state)
-    kept = {name: value.clone() for name, value in state.items()}
-    move(first, one, 3, torch.arange(5.0).flip(0))
-    move(second, two, 3, torch.arange(5.0).flip(0))
+    kept = {key: value.clone() for key, value in state.items()}
+    move(first, one, enumerate(gradients[3:]))
+    move(second, two, enumerate(gradients[3:]))
     assert torch.equal(one, two) and same_weights(first.state_tensors(), second.state_tensors())
     assert same_weights(state, kept), "what was loaded is not what is moved"
+
+
+# --- clipping -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("max_norm", [0.5, 1e3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_clipping_is_torchs_but_for_the_rounding_of_its_norm(dtype, max_norm):
+    shapes, generator = [(3, 5), (40,), (1,)], torch.Generator().manual_seed(0)
+    gradients = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
+    ours, theirs = ([torch.nn.Parameter(torch.zeros_like(g)) for g in gradients] for _ in range(2))
+    for p, q, g in zip(ours, theirs, gradients, strict=True):
+        p.grad, q.grad = g.clone(), g.clone()
+    norm = clip_gradients(ours, max_norm)
+    assert norm == pytest.approx(math.sqrt(sum((g.double() ** 2).sum().item() for g in gradients)), rel=1e-6)
+    torch.nn.utils.clip_grad_norm_(theirs, max_norm)
+    for p, q in zip(ours, theirs, strict=True):
+        assert torch.allclose(p.grad, q.grad, rtol=0.01) if dtype == torch.bfloat16 else torch.equal(p.grad, q.grad)
 
 
 # --- guarded --------------------------------------------------------------------------------------------------------
@@ -122,8 +140,8 @@ def guarded(dtype=torch.float32, **settings):
 
 
 def put_gradient(model, value):
-    for parameter in model.parameters():
-        parameter.grad = torch.full_like(parameter, value)
+    for p in model.parameters():
+        p.grad = torch.full_like(p, value)
 
 
 def test_the_norm_returned_is_that_before_clipping_and_the_step_is_clipped():
@@ -131,21 +149,24 @@ def test_the_norm_returned_is_that_before_clipping_and_the_step_is_clipped():
     n = sum(p.numel() for p in model.parameters())
     put_gradient(model, 2.0)
     assert optimizer.step(0.1, loss=1.0) == pytest.approx(2 * math.sqrt(n), rel=1e-5)
-    squares = [state["exp_avg_sq"] for state in optimizer.optimizer.adamw.state.values()]
+    squares = [value for name, value in optimizer.optimizer.state_tensors().items() if name.endswith("exp_avg_sq")]
     clipped = 2.0 * 0.5 / (2 * math.sqrt(n))
-    assert all(torch.allclose(square, torch.full_like(square, 0.001 * clipped**2), rtol=1e-4) for square in squares)
+    assert squares and all(torch.allclose(s, torch.full_like(s, 0.001 * clipped**2), rtol=1e-4) for s in squares)
     assert all(p.grad is None for p in model.parameters())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("gradient", "loss"), [(math.nan, 1.0), (math.inf, 1.0), (1.0, math.nan), (1.0, -math.inf)])
-def test_what_is_not_finite_is_skipped_and_leaves_no_trace(gradient, loss):
-    model, optimizer = guarded(max_nonfinite_steps=2)
-    twin, same = guarded(max_nonfinite_steps=2)
-    for step_gradient, step_loss in [(1.0, 1.0), (gradient, loss), (0.5, 1.0), (gradient, loss), (0.3, 1.0)]:
-        put_gradient(model, step_gradient)
+def test_what_is_not_finite_is_skipped_and_leaves_no_trace(gradient, loss, dtype):
+    model, optimizer = guarded(dtype, max_nonfinite_steps=2)
+    twin, same = guarded(dtype, max_nonfinite_steps=2)
+    for number, (g, step_loss) in enumerate([(1.0, 1.0), (gradient, loss), (0.5, 1.0), (gradient, loss), (0.3, 1.0)]):
+        torch.manual_seed(number)
+        put_gradient(model, g)
         optimizer.step(0.01, step_loss)
-        if math.isfinite(step_gradient) and math.isfinite(step_loss):
-            put_gradient(twin, step_gradient)
+        if math.isfinite(g) and math.isfinite(step_loss):
+            torch.manual_seed(number)
+            put_gradient(twin, g)
             same.step(0.01, step_loss)
         assert same_weights(weights(model), weights(twin))
     assert optimizer.nonfinite_total == 2 and optimizer.nonfinite_in_a_row == 0
@@ -162,19 +183,22 @@ def test_patience_counts_what_comes_in_a_row():
     assert same_weights(weights(model), before)
 
 
+# --- fp16 -----------------------------------------------------------------------------------------------------------
+
+
 def test_fp16_scales_the_loss_and_a_gradient_too_small_for_fp16_still_arrives():
-    """Without the scale, 1e-8 rounds to zero in fp16. Undone in fp16 itself, it would be lost again."""
-    model, optimizer = guarded(torch.float16, max_grad_norm=1e9)
-    assert optimizer.loss_scale == 2.0**12
-    parameter = model.lm_head.weight
-    tiny = torch.full_like(parameter, 1e-4) * 1e-4
-    assert (tiny == 0).all()
-    optimizer.backward((parameter.float() * 1e-8).sum())
-    assert parameter.grad.float().mean().item() == pytest.approx(1e-8 * 2**12, rel=1e-2)
-    optimizer.step(1e-3, loss=0.0)
-    index = next(i for i, p in enumerate(optimizer.optimizer.parameters) if p is parameter)
-    first_moment = optimizer.optimizer.state_tensors()[f"{index}.exp_avg"]
-    assert torch.allclose(first_moment, torch.full_like(first_moment, 1e-9), rtol=1e-2)
+    """Without the scale, 1e-8 rounds to zero on its way through fp16 arithmetic."""
+    arrived = {}
+    for name in ("fp16", "unscaled"):
+        model, optimizer = guarded(max_grad_norm=1e9, precision="fp16")
+        if name == "unscaled":
+            optimizer.scaler = None
+        optimizer.backward((model.lm_head.weight.half().float() * 1e-8).sum())
+        optimizer.step(1e-3, loss=0.0)
+        index = next(i for i, p in enumerate(optimizer.optimizer.parameters) if p is model.lm_head.weight)
+        arrived[name] = optimizer.optimizer.state_tensors()[f"{index}.exp_avg"]
+    assert torch.allclose(arrived["fp16"], torch.full_like(arrived["fp16"], 1e-9), rtol=1e-2)
+    assert (arrived["unscaled"] == 0).all()
 
 
 def test_an_overflow_halves_the_scale_and_does_not_end_the_run_until_there_is_no_scale_left():
@@ -194,11 +218,47 @@ def test_an_overflow_halves_the_scale_and_does_not_end_the_run_until_there_is_no
     assert same_weights(weights(model), before)
 
 
+def test_a_real_overflow_in_fp16_arithmetic_is_skipped_and_the_next_one_fits():
+    model, optimizer = guarded(fp16=True)
+    before = weights(model)
+    for expected in (2.0**11, 2.0**11):
+        loss = (model.lm_head.weight.half() * 20.0).sum(
+            dtype=torch.float32
+        )  # times the scale: beyond 65504, then within
+        optimizer.backward(loss)
+        norm = optimizer.step(0.01, loss.item())
+        assert optimizer.loss_scale == expected
+        if same_weights(weights(model), before):
+            assert math.isinf(norm)
+    assert not same_weights(weights(model), before) and optimizer.nonfinite_total == 1
+
+
+def test_after_a_hundred_good_updates_the_scale_doubles_and_the_count_survives_saving():
+    model, optimizer = guarded(fp16=True)
+    for _ in range(60):
+        put_gradient(model, 1.0)
+        optimizer.step(0.0, loss=1.0)
+    assert optimizer.loss_scale == 2.0**12
+    twin, resumed = guarded(fp16=True)
+    resumed.load_state(optimizer.state())
+    for _ in range(40):
+        put_gradient(twin, 1.0)
+        resumed.step(0.0, loss=1.0)
+    assert resumed.loss_scale == 2.0**13 and resumed.nonfinite_total == 0
+
+
 def test_a_loss_that_is_nan_is_no_overflow():
     model, optimizer = guarded(fp16=True, max_nonfinite_steps=2)
     put_gradient(model, math.nan)
     optimizer.step(0.01, loss=math.nan)
     assert optimizer.loss_scale == 2.0**12 and optimizer.nonfinite_in_a_row == 1
+
+
+def test_an_update_that_nothing_flowed_into_is_no_fault():
+    for settings in ({}, {"fp16": True}):
+        model, optimizer = guarded(**settings)
+        assert optimizer.step(0.01, loss=0.0) == 0.0 and optimizer.nonfinite_total == 0
+        assert same_weights(weights(model), weights(make_world()[0]))
 
 
 def test_without_fp16_the_loss_is_not_scaled():

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from grpo_lab import checkpoint
+from grpo_lab import checkpoint, optim_8bit
 from grpo_lab.optim import GuardedOptimizer
 from grpo_lab.run import Run
 from grpo_lab.trainer import train
@@ -121,7 +122,7 @@ def test_a_real_run_killed_between_its_parts(owner, name, call, afterwards, whol
     assert_same_end(real_run(tmp_path / "out", resume=True), whole_run)
 
 
-@pytest.mark.parametrize("settings", [{"dtype": torch.bfloat16}, {"dtype": torch.float16}, {"fp16": True}, {"bf16": True}], ids=str)  # fmt: skip  # noqa: E501
+@pytest.mark.parametrize("settings", [{"dtype": torch.bfloat16}, {"dtype": torch.bfloat16, "precision": "bf16-naive"}, {"fp16": True}, {"bf16": True}], ids=str)  # fmt: skip  # noqa: E501
 def test_half_precision_runs_resume_too(settings, tmp_path, monkeypatch):
     short = {"max_steps": 4, "num_iterations": 1} | settings
     want = real_run(tmp_path / "whole", **short)
@@ -147,6 +148,21 @@ def test_skipped_updates_and_the_loss_scale_are_remembered(tmp_path):
     config.resume_from_checkpoint = True
     run = Run(model, tokenizer, ROWS, config)
     assert (run.optimizer.nonfinite_total, run.optimizer.loss_scale) == (2, 2.0**10)
+
+
+def test_a_run_in_8_bits_resumes_bit_for_bit(tmp_path, monkeypatch):
+    """With parameters large enough to be quantised, in several pieces; the rounding draws its noise anew."""
+    monkeypatch.setattr(optim_8bit, "PIECE", 2048)
+    short = {"max_steps": 4, "num_iterations": 1, "dtype": torch.bfloat16, "world_settings": {"hidden_size": 64, "intermediate_size": 128}}  # fmt: skip  # noqa: E501
+    want = real_run(tmp_path / "whole", **short)
+    saved = load_file(tmp_path / "whole" / "checkpoint-4" / "optimizer.safetensors")
+    assert sum(tensor.dtype == torch.uint8 for tensor in saved.values()) >= 24, "moments in 8 bits"
+    kill_at(monkeypatch, checkpoint, "append_metrics", 2)
+    with pytest.raises(Killed):
+        real_run(tmp_path / "out", **short)
+    monkeypatch.undo()
+    monkeypatch.setattr(optim_8bit, "PIECE", 2048)
+    assert_same_end(real_run(tmp_path / "out", resume=True, **short), want)
 
 
 def test_the_reference_comes_from_the_checkpoint_not_from_the_model_handed_in(tmp_path, monkeypatch):

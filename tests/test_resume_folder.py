@@ -1,6 +1,7 @@
 """What a run's folder refuses, what may change on resuming, and what is left in it at the end."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_lab import checkpoint
 from grpo_lab.config import GRPOConfig
+from grpo_lab.precision import PRECISIONS
 from grpo_lab.run import Run
 from grpo_lab.trainer import train
 from tests.axe import Killed
@@ -40,7 +42,8 @@ def test_changed_settings_are_refused_by_name_and_nothing_is_lost(whole_run):
 def test_every_setting_but_those_that_change_no_number_is_compared(name):
     run = object.__new__(Run)
     run.folder, run.config = Path("out"), GRPOConfig(output_dir="out")
-    before = run.config.to_dict() | {name: VALUES[name]}
+    run.optimizer = SimpleNamespace(precision=PRECISIONS["fp32"])
+    before = run._settings() | {name: VALUES[name]}
     if name in FREE:
         run._check_same_run(before)
     else:
@@ -109,8 +112,10 @@ def test_resuming_what_is_complete_changes_nothing(whole_run):
 
 
 def test_weights_of_another_precision_are_refused(whole_run):
-    with pytest.raises(ValueError, match=r"model has torch.bfloat16 weights, the checkpoint torch.float32"):
+    with pytest.raises(ValueError, match=r"precision: was 'fp32', is 'bf16'"):
         real_run(whole_run[0], resume=True, dtype=torch.bfloat16)
+    with pytest.raises(ValueError, match=r"model has torch.bfloat16 weights, the checkpoint torch.float32"):
+        checkpoint.load(whole_run[0] / "checkpoint-5", make_world()[0].bfloat16())
 
 
 # --- what is left ---------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The command line: every setting is an option of its type, a wrong one is explained, the run leaves a checkpoint."""
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -16,13 +16,14 @@ VALUES = {
     "seed": 3, "max_steps": 7, "save_steps": 2, "resume_from_checkpoint": True, "report_to": "tensorboard",
     "disable_tqdm": True, "num_generations": 8, "generation_batch_size": 64, "max_completion_length": 9,
     "temperature": 0.7, "top_k": 5, "top_p": 0.9, "repetition_penalty": 1.2, "reward_weights": [0.5, 2.0],
+    "cache_implementation": "static",
     "advantage": "rloo", "scale_rewards": "batch", "mask_truncated_completions": True, "loss_type": "cispo",
     "importance_sampling_level": "sequence", "epsilon": 0.1, "epsilon_high": 0.28, "delta": 2.0, "beta": 0.04,
     "kl_estimator": "k2", "use_bias_correction_kl": True, "entropy_coef": 0.01, "ref_model_sync_steps": 6,
     "ref_model_device": "cpu", "learning_rate": 1e-3, "lr_scheduler_type": "cosine", "warmup_steps": 1,
     "weight_decay": 0.1, "adam_beta1": 0.8, "adam_beta2": 0.95, "max_grad_norm": 0.3, "num_iterations": 2,
     "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "gradient_checkpointing": True, "bf16": True,
-    "fp16": True, "max_nonfinite_steps": 5,
+    "fp16": True, "precision": "fp32-master", "max_nonfinite_steps": 5,
 }  # fmt: skip
 
 
@@ -47,7 +48,7 @@ def test_every_setting_is_an_option_of_its_type(name):
 
 
 def test_all_of_them_together_make_the_configuration():
-    chosen = {name: value for name, value in VALUES.items() if name != "fp16"}
+    chosen = {name: value for name, value in VALUES.items() if name not in ("bf16", "fp16")}
     arguments = [word for name, value in chosen.items() for word in as_arguments(name, value)]
     parsed = parse("--model", "auto", *arguments)
     assert parsed.pop("model") == "auto"
@@ -95,6 +96,22 @@ def test_help_lists_every_setting_with_its_default(capsys):
         command.main(["--help"])
     shown = capsys.readouterr().out
     assert stopped.value.code == 0 and all(f"--{name}" in shown for name in VALUES) and "(default 0.0002)" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "dtype", "name"),
+    [
+        (["--precision", "bf16-naive"], torch.bfloat16, "bf16-naive"),
+        (["--precision", "fp16"], torch.float32, "fp16"),
+        (["--bf16", "true"], torch.float32, "fp32-master"),
+    ],
+)
+def test_the_precision_asked_for_loads_and_trains(arguments, dtype, name, base, tmp_path, capsys):
+    out = tmp_path / "out"
+    command.main(["--model", base, "--output_dir", str(out), *SMALL, *arguments])
+    assert f"{name} (" in capsys.readouterr().out
+    assert json.loads((out / "grpo_config.json").read_text(encoding="utf-8"))["precision"] == name
+    assert AutoModelForCausalLM.from_pretrained(out, dtype="auto").dtype == dtype
 
 
 def test_thinking_is_measured_in_either_form():
@@ -146,7 +163,8 @@ def test_the_command_trains_and_leaves_a_normal_checkpoint(base, tmp_path, capsy
     assert "step 2: reward" in shown and f"python -m grpo_lab.evaluate --model {out}" in shown
     metrics = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [line["step"] for line in metrics] == [1, 2] and "rewards/think_rate/mean" in metrics[0]
-    assert GRPOConfig.from_dict(json.loads((out / "grpo_config.json").read_text(encoding="utf-8"))) == config
+    saved = GRPOConfig.from_dict(json.loads((out / "grpo_config.json").read_text(encoding="utf-8")))
+    assert config.precision is None and saved == replace(config, precision="fp32"), "what was left open is on record"
     model, tokenizer = AutoModelForCausalLM.from_pretrained(out), AutoTokenizer.from_pretrained(out)
     assert not same_weights(weights(model), weights(make_world()[0])) and tokenizer.chat_template
     inputs = tokenizer.apply_chat_template(rows[0]["prompt"], add_generation_prompt=True, return_tensors="pt")

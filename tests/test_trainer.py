@@ -167,5 +167,5 @@ def test_the_progress_bar_shows_reward_and_length(capsys):
 def test_dropout_is_silenced_wherever_it_sits():
     model, _ = make_world(attention_dropout=0.5)
     model.extra = torch.nn.Dropout(0.3)
-    run_module._silence_dropout(model)
+    run_module.silence_dropout(model)
     assert model.extra.p == 0 and all(layer.self_attn.attention_dropout == 0 for layer in model.base_model.layers)

@@ -9,6 +9,7 @@ import torch
 
 from grpo_lab import experience as experience_module
 from grpo_lab import trainer
+from grpo_lab.precision import PRECISIONS
 from grpo_lab.trainer import train
 from tests.slow_trainer import Recording
 from tests.worlds import ROWS, letter_reward, make_config, make_world, none_for_some, run, same_weights, weights
@@ -154,12 +155,14 @@ def test_under_autocast_sampler_scorer_and_reference_all_compute_alike(name, dty
     assert sum((after[k] - plain[k]).abs().sum() for k in plain) < 0.3 * moved, "the same way, roughly"
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_weights_train(dtype):
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_every_mode_trains(name):
+    """In half precision, sampler and scorer may differ by the rounding of a logit (3 bits of 8 behind the point)."""
     model, tokenizer = make_world()
-    model.to(dtype)
+    model.to(PRECISIONS[name].weights)
     before = weights(model)
-    history = train(model, tokenizer, ROWS, letter_reward, make_config(beta=0.05))
-    assert all(value.dtype == dtype and value.isfinite().all() for value in weights(model).values())
-    assert not same_weights(before, weights(model))
-    assert history[-1]["nonfinite_steps"] == 0 and history[0]["sampling/logp_difference_max"] < 0.1
+    history = train(model, tokenizer, ROWS, letter_reward, make_config(beta=0.05, max_steps=3, precision=name))
+    assert all(v.dtype == PRECISIONS[name].weights and v.isfinite().all() for v in weights(model).values())
+    assert all(not torch.equal(before[k], v) for k, v in weights(model).items() if "proj.weight" in k)
+    bound = 1e-4 if name == "fp32" else 0.1
+    assert history[-1]["nonfinite_steps"] == 0 and all(m["sampling/logp_difference_max"] < bound for m in history)

@@ -113,5 +113,5 @@ def run(seed=0, reward=letter_reward, rows=ROWS, world=0, callback=None, **setti
 
 
 def without_times(history):
-    timed = ("step_time", "tokens_per_second")
-    return [{name: value for name, value in metrics.items() if name not in timed} for metrics in history]
+    timed = ("step_time", "tokens_per_second", "time/")
+    return [{name: value for name, value in metrics.items() if not name.startswith(timed)} for metrics in history]

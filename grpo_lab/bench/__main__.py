@@ -5,7 +5,7 @@ import json
 import platform
 from pathlib import Path
 
-from grpo_lab.bench import against, head
+from grpo_lab.bench import against, gpu, gpu_table, head
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -17,12 +17,34 @@ def main(arguments: list[str] | None = None) -> None:
         threads = 1 if args.threads is None else args.threads
         report = against.compare(args.seeds, args.steps, args.accuracy, threads, args.model)
         printed = against.table(report)
+    elif args.gpu:
+        device = args.device or "cuda"
+        if device == "cuda" and not has_card():
+            parser.error("--gpu: torch sees no NVIDIA card here; --device cpu --shape small shows that all of it works")
+        report = gpu.compare(args.shape, device, args.only)
+        printed = gpu_table.table(report)
     else:
-        report = head.compare(args.tokens, args.device, args.dtype, args.repeats, args.threads)
+        report = head.compare(args.tokens, args.device or "cpu", args.dtype, args.repeats, args.threads)
         printed = head.table(report)
     print(printed)
     if args.json is not None:
-        args.json.write_text(json.dumps({"machine": machine(args.device)} | report, indent=1) + "\n", encoding="utf-8")
+        device = args.device or ("cuda" if args.gpu else "cpu")
+        write_json(args.json, {"machine": machine(device)} | report)
+    if args.gpu and (failed := gpu.failures(report)):
+        parser.exit(1, "failed, with its reason above: " + "; ".join(failed) + "\n")
+
+
+def write_json(file: Path, report: dict) -> None:
+    """Whole or not at all."""
+    partial = file.with_name(file.name + ".tmp")
+    partial.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    partial.replace(file)
+
+
+def has_card() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def machine(device: str = "cpu") -> dict:
@@ -37,7 +59,7 @@ def machine(device: str = "cpu") -> dict:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
-    } | {name: _version(name) for name in ("trl", "liger-kernel")}
+    } | {name: _version(name) for name in ("trl", "liger-kernel", "torchao")}
 
 
 def _version(name: str) -> str:
@@ -54,6 +76,8 @@ def _parser() -> argparse.ArgumentParser:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--against", choices=["trl"], help="train the tiny model here and there, alternating")
     what.add_argument("--head", action="store_true", help="the log-prob head at Qwen2-0.5B's shape, four ways")
+    what.add_argument("--gpu", action="store_true", help="Qwen2-0.5B on a card: rollout, updates, memory, TRL")
+    parser.add_argument("--device", choices=["cpu", "cuda"], help="(default: --head cpu, --gpu cuda)")
     parser.add_argument("--json", type=Path, help="also write everything measured to this file")
     parser.add_argument("--threads", type=_at_least_1, help="torch threads (default: --against 1, --head torch's own)")
     one = parser.add_argument_group("with --against")
@@ -63,9 +87,11 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--model", default="tiny", help='"tiny" or a folder (default tiny)')
     two = parser.add_argument_group("with --head")
     two.add_argument("--tokens", type=_at_least_1, nargs="+", default=[512, 1024, 2048], help="(default 512 1024 2048)")
-    two.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     two.add_argument("--dtype", choices=["fp32", "bf16", "fp16"], default="fp32")
     two.add_argument("--repeats", type=_at_least_1, default=3, help="the fastest of so many is reported (default 3)")
+    three = parser.add_argument_group("with --gpu")
+    three.add_argument("--only", choices=list(gpu.PARTS), nargs="+", help="(default: all, in under 9 minutes)")
+    three.add_argument("--shape", choices=["qwen2-0.5b", "small"], default="qwen2-0.5b", help="(default qwen2-0.5b)")
     return parser
 
 

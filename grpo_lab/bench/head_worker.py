@@ -5,20 +5,17 @@ states and the output embedding. The first three compute the entropy as well, wi
 reports it; Liger's loss does not offer it.
 """
 
-import itertools
-import json
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from grpo_lab.bench.peak import peak_bytes
 from grpo_lab.bench.process import worker_main
 from grpo_lab.logprobs import chunked_logprobs_and_entropy, token_entropy, token_logprobs
 from grpo_lab.objective import policy_loss
-from grpo_lab.rollout import LOGITS_AT_ONCE
+from grpo_lab.rollout import head_chunk
 
 VOCABULARY, WIDTH = 151_936, 896  # Qwen2-0.5B
 ROW = 512  # tokens of a completion; fewer if there are fewer in all
@@ -51,7 +48,7 @@ def plain(hidden: Tensor, weight: Tensor, ids: Tensor, advantages: Tensor) -> Te
 
 def chunked(hidden: Tensor, weight: Tensor, ids: Tensor, advantages: Tensor) -> Tensor:
     """Ours, in the trainer's chunks."""
-    chunk = max(1, LOGITS_AT_ONCE // (4 * len(weight)))
+    chunk = head_chunk(*weight.shape, weight.device.type)
     return _loss(chunked_logprobs_and_entropy(hidden, weight, ids, chunk_size=chunk)[0], advantages)
 
 
@@ -85,7 +82,7 @@ def measure(spec: dict) -> dict:
     method, device = globals()[spec["method"]], torch.device(spec["device"])
     shape = {name: spec[name] for name in ("vocabulary", "width") if name in spec}
     inputs = make_inputs(spec["tokens"], device, DTYPES[spec["dtype"]], **shape)
-    peak = (_peak_on_card if device.type == "cuda" else _peak_on_cpu)(lambda: gradients(method, inputs))
+    peak = peak_bytes(lambda: gradients(method, inputs), device)
     seconds = [_timed(method, inputs, device) for _ in range(spec["repeats"])]
     of_gradients = sum(x.numel() * x.element_size() for x in inputs[:2])
     return {"seconds": min(seconds), "memory": peak - of_gradients}
@@ -102,26 +99,6 @@ def _timed(method: Callable[..., Tensor], inputs: Inputs, device: torch.device) 
     gradients(method, inputs)
     torch.cuda.synchronize()
     return time.perf_counter() - started
-
-
-def _peak_on_card(call: Callable[[], object]) -> int:
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    call()
-    return torch.cuda.max_memory_allocated() - before
-
-
-def _peak_on_cpu(call: Callable[[], object]) -> int:
-    """The most bytes of tensors alive at one time, from the profiler's record of every allocation and release."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        kept = call()
-    del kept
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "trace.json"
-        profile.export_chrome_trace(str(file))
-        events = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
-    changes = sorted((e["ts"], e["args"]["Bytes"]) for e in events if e["name"] == "[memory]")
-    return max(itertools.accumulate(size for _, size in changes))
 
 
 if __name__ == "__main__":

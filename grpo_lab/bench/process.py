@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-def run_worker(module: str, spec: dict, threads: int | None = None) -> dict:
+def run_worker(module: str, spec: dict, threads: int | None = None, timeout: float | None = None) -> dict:
     """Run `python -m module` on the spec, with that many threads (None: torch's own choice), and return what it wrote.
 
     Raises:
-        RuntimeError: if the process ended with an error; the message has its exit code and the end of what it printed.
+        RuntimeError: if the process ended with an error, or not within `timeout` seconds; the message has its exit code
+            and the end of what it printed.
     """
     environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "PYTHONUTF8": "1"}
     if threads is not None:
@@ -21,14 +22,18 @@ def run_worker(module: str, spec: dict, threads: int | None = None) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
         command = [sys.executable, "-m", module, json.dumps(spec), str(answer)]
-        done = subprocess.run(
-            command,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-        )
+        try:
+            done = subprocess.run(
+                command,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                encoding="utf-8",
+                errors="replace",
+                timeout=timeout,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise RuntimeError(f"{module} was not done after {timeout:.0f} s and was ended") from error
         if done.returncode != 0 or not answer.is_file():
             raise RuntimeError(f"{module} ended with exit code {done.returncode}:\n{done.stdout[-2000:]}")
         return json.loads(answer.read_text(encoding="utf-8"))

@@ -28,7 +28,7 @@ HELD_OUT_PROBLEMS = 200
 SAME_IN_TRL = (
     *("seed", "disable_tqdm", "max_steps"),
     *("num_generations", "generation_batch_size", "max_completion_length"),
-    *("temperature", "top_k", "top_p", "repetition_penalty"),
+    *("temperature", "top_k", "top_p", "repetition_penalty", "cache_implementation"),
     *("reward_weights", "scale_rewards", "mask_truncated_completions"),
     *("loss_type", "importance_sampling_level", "epsilon", "epsilon_high", "delta", "beta", "use_bias_correction_kl"),
     *("entropy_coef", "learning_rate", "warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "max_grad_norm"),
@@ -45,7 +45,7 @@ def our_config(seed: int, steps: int, **settings) -> GRPOConfig:
     return config
 
 
-def trl_config(config: GRPOConfig, folder: str):
+def trl_config(config: GRPOConfig, folder: str, use_cpu: bool = True):
     """The same run, said in TRL's words, with everything off that this trainer does not do either."""
     import trl
 
@@ -53,7 +53,7 @@ def trl_config(config: GRPOConfig, folder: str):
         output_dir=folder,
         **{name: getattr(config, name) for name in SAME_IN_TRL},
         shuffle_dataset=False,  # the rows come in our order
-        use_cpu=True,
+        use_cpu=use_cpu,
         report_to="none",
         logging_strategy="no",
         save_strategy="no",
@@ -79,11 +79,14 @@ class Watch:
 
     def reward(self, completions, prompts, completion_ids, **columns):
         rewards = accuracy_reward(completions, **columns)
+        self.note(rewards, prompts, completion_ids)
+        return rewards
+
+    def note(self, rewards, prompts, completion_ids) -> None:
         note = {"reward": sum(rewards) / len(rewards), "tokens": sum(map(len, completion_ids)), "rows": len(rewards)}
         note["prompts"] = hashlib.sha256(json.dumps(prompts, sort_keys=True).encode()).hexdigest()[:16]
         for name, value in note.items():
             self.history[name].append(value)
-        return rewards
 
 
 def prepare_ours(model, tokenizer, rows: list[dict], config: GRPOConfig, watch: Watch) -> Callable[[], object]:
@@ -113,7 +116,7 @@ def trl_trainer(model, tokenizer, rows: list[dict], config: GRPOConfig, watch: W
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=watch.reward,
-        args=trl_config(config, tempfile.mkdtemp()),
+        args=trl_config(config, tempfile.mkdtemp(), use_cpu=model.device.type == "cpu"),
         train_dataset=datasets.Dataset.from_list(ordered),
         processing_class=tokenizer,
         callbacks=[StepEnd()],

@@ -10,6 +10,7 @@ function's.
 """
 
 from grpo_lab.rewards.equality import math_reward
+from grpo_lab.rewards.exact import number_reward, same_number
 from grpo_lab.rewards.judge import JUDGE_TEMPLATE, judge_reward, read_verdict, reward_model_reward
 from grpo_lab.rewards.rules import (
     FORMAT_FAULTS,
@@ -35,9 +36,11 @@ __all__ = [
     "judge_reward",
     "math_reward",
     "normalise_text",
+    "number_reward",
     "prompt_text",
     "read_verdict",
     "reward_model_reward",
     "reward_names",
+    "same_number",
     "score_completions",
 ]

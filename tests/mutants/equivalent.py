@@ -16,8 +16,11 @@ NO_GRADIENT = {
     "sorting_reward": "prompts and responses are integers",
     "repaired_reward": "prompts and responses are integers",
     "exact_reward": "prompts and responses are integers",
+    "stochastic_round": "the bits of a number have no gradient",
+    "realised_share": "it steps by a given amount, not by a gradient",
     "sample_responses": "responses are integers",
     "hand_built_policy": "its parameters are constants",
+    "exponential_race": "tokens are integers",
 }
 
 _SIGN_OF_A_COUNT = "the next line asks only whether the count is 0, so its sign does not matter"

@@ -14,6 +14,9 @@ TELLING = {
     "experience": ("trainer_step", "trainer"),
     "run": ("trainer", "resume"),
     "equality": ("rewards_math",),
+    "sampling": ("rollout",),
+    "static_cache": ("decoding",),
+    "memory_parts": ("memory_parts",),
 }
 
 

@@ -1,0 +1,87 @@
+"""What to turn down where a run does not fit: the cheapest change that lowers the peak first, found by planning."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from grpo_lab.precision import PRECISIONS
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of the settings, on top of those before it in the list."""
+
+    settings: dict[str, object]  # name -> new value, as `GRPOConfig` takes them
+    costs: str  # what is paid for it
+    saves: int  # bytes at the peak
+    peak: int  # bytes at the peak, after it
+
+    def __str__(self) -> str:
+        names = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
+        return f"{names}: saves {self.saves / GIB:.2f} GiB, leaves {self.peak / GIB:.2f} GiB ({self.costs})"
+
+
+def advise(plan, budget: int) -> list[Change]:
+    if budget < 0:
+        raise ValueError(f"budget is {budget}; it has to be at least 0 bytes")
+    changes = []
+    while not plan.fits(budget):
+        found = next(_helpful(plan), None)
+        if found is None:
+            break
+        change, plan = found
+        if changes and changes[-1].settings.keys() == change.settings.keys():
+            change = replace(change, saves=changes.pop().saves + change.saves)  # halved once more
+        changes.append(change)
+    return changes
+
+
+def _helpful(plan) -> Iterator:
+    for settings, costs in _possible(plan.setting):
+        after = _with(plan, settings)
+        if after is not None and after.peak < plan.peak:
+            yield Change(settings, costs, plan.peak - after.peak, after.peak), after
+
+
+def _possible(s) -> Iterator[tuple[dict, str]]:
+    """From what costs nothing to what changes the experiment."""
+    c = s.config
+    if s.mode.name in ("fp32", "fp32-master"):
+        yield {"precision": "bf16"}, "rounded weights; nothing on a card that has bf16"
+    if c.per_device_train_batch_size > 1:
+        yield _halved(c.per_device_train_batch_size, c.gradient_accumulation_steps), "the same result, a little slower"
+    if c.beta > 0 and c.ref_model_device != "cpu" and s.device_type != "cpu":
+        yield {"ref_model_device": "cpu"}, "the same result; the reference scores slowly on the CPU"
+    if not c.gradient_checkpointing:
+        yield {"gradient_checkpointing": True}, "the same result, about a third more time for updates"
+    if s.mode.name == "fp16":
+        yield {"precision": "bf16"}, "rounded weights; slow on a card without bf16"
+    if c.beta > 0:
+        yield {"beta": 0.0}, "another objective: no KL term"
+    yield {"generation_batch_size": c.generation_batch_size // 2}, "half as many prompts a step"
+    if c.max_completion_length > 1:
+        yield {"max_completion_length": c.max_completion_length // 2}, "longer answers are cut off"
+
+
+def _halved(rows: int, accumulation: int) -> dict:
+    smaller = next(rows // k for k in range(2, rows + 1) if rows % k == 0)
+    steps = accumulation * rows // smaller
+    return {"per_device_train_batch_size": smaller, "gradient_accumulation_steps": steps}
+
+
+def _with(plan, settings: dict):
+    config, settings = plan.setting.config, dict(settings)
+    mode = plan.setting.mode
+    if "precision" in settings:
+        mode = PRECISIONS[settings["precision"]]
+        settings |= {"bf16": False, "fp16": False}
+    if "generation_batch_size" in settings:
+        rows = config.per_device_train_batch_size
+        settings["gradient_accumulation_steps"] = max(
+            1, min(config.update_batch_size, settings["generation_batch_size"]) // rows
+        )
+    try:
+        return plan.with_setting(config=replace(config, **settings), mode=mode)
+    except ValueError:  # numbers that do not divide each other
+        return None

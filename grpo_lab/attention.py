@@ -1,0 +1,56 @@
+"""The attention mask of a scored batch: made once, in the form that costs the least memory.
+
+Where this departs from the usual, on purpose. transformers hands each layer a boolean mask, and each layer turns it
+into numbers of its own and keeps them for the backward pass: with 24 layers, 24 copies of a B x Q x S tensor. Here the
+numbers are made once and all layers keep the same ones. And where nothing is masked but the future, torch's flash
+kernel needs no mask at all, but only half precision on a card from Ampere on can use it: elsewhere torch would fall
+back, without a word, to a kernel that stores the attention of every head, S x S numbers each. There the mask is given
+all the same.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+_ALIGNED = 8  # numbers; a row of the mask that starts elsewhere would be copied by every layer
+
+
+def attention_mask(model, is_token: Bool[Tensor, "B S"], queries: int) -> Int[Tensor, "B S"] | Float[Tensor, "B 1 Q S"]:
+    """What the last `queries` of S positions may look at, in a form that a transformers model takes.
+
+    Args:
+        model: its device, its dtype and autocast decide which kernel there is and in which precision it works.
+        is_token: shape (B, S); False at padding.
+        queries: Q, the positions that are computed; the S - Q before them are in a cache.
+
+    Returns:
+        The usual mask of shape (B, S), if nothing has to be masked but the future and a kernel knows that by itself.
+        Otherwise what is added to the attention scores: 0 where a position may look, minus infinity elsewhere.
+    """
+    dtype = arithmetic(model)
+    if queries == is_token.shape[1] and has_flash(model.device, dtype) and is_token.all():
+        return is_token.long()
+    return additive_mask(is_token, queries, dtype)
+
+
+def additive_mask(is_token: Bool[Tensor, "B S"], queries: int, dtype: torch.dtype) -> Float[Tensor, "B 1 Q S"]:
+    """0 where a position may look: at real tokens up to itself, and always at itself, so that no row is empty."""
+    rows, length = is_token.shape
+    key = torch.arange(length, device=is_token.device)
+    query = key[length - queries :, None]
+    allowed = (key <= query) & (is_token[:, None] | (key == query))  # B Q S
+    mask = torch.empty(rows, 1, queries, -(-length // _ALIGNED) * _ALIGNED, dtype=dtype, device=is_token.device)
+    return mask[..., :length].fill_(-torch.inf).masked_fill_(allowed[:, None], 0)
+
+
+def arithmetic(model) -> torch.dtype:
+    """The precision that attention is computed in: autocast's where it is on, else the weights'."""
+    kind = model.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else model.dtype
+
+
+def has_flash(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether torch has a kernel for grouped queries without a mask that stores no attention."""
+    if device.type != "cuda":
+        return True
+    return dtype in (torch.bfloat16, torch.float16) and torch.cuda.get_device_capability(device) >= (8, 0)

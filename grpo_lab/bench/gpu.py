@@ -1,0 +1,142 @@
+"""`python -m grpo_lab.bench --gpu`: what Qwen2-0.5B costs on a card, each measurement in a fresh process.
+
+The weights are random: neither time nor memory depends on what they have learnt. Every speed stands beside a limit that
+is measured in the same run: the bandwidth of a copy, the rate of a large matrix product. A whole run keeps within nine
+minutes: what there is no time left for is listed as such, not left out.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from grpo_lab.bench.head import NOT_INSTALLED, is_installed
+from grpo_lab.bench.process import run_worker
+
+PARTS = {"rollout": 180.0, "train": 110.0, "memory": 150.0, "trl": 90.0}  # seconds; what one leaves, the next may use
+ALONE = 230.0  # seconds that a part has at most
+CAP = 8 * 10**9  # bytes; a consumer card with 8 GiB keeps the rest for itself
+ENGINES = ("static", "dynamic", "generate")
+NO_TIME = "no time left"
+
+# Sizes on a card; on the CPU they only prove that everything works.
+SIZES = {
+    "cuda": {
+        "sequences": [8, 32, 128, 16, 64],  # the most telling first, should the time not do for all
+        "rollout": {"num_generations": 8, "prompt": 256, "response": 256, "repeats": 1, "copy_bytes": 2**30},
+        "train": {
+            "rows": 8,
+            "num_generations": 8,
+            "prompt": 256,
+            "completion": 512,
+            "repeats": 3,
+            "matmul_width": 8192,
+        },
+        "memory": {"rows": 8, "num_generations": 8, "prompt": 256, "completion": 512, "steps": 2},
+        "trl": {"rows": 64, "per_device": 16, "num_generations": 8, "prompt": 256, "completion": 256, "steps": 4},
+    },
+    "cpu": {
+        "sequences": [2, 4],
+        "rollout": {"num_generations": 2, "prompt": 8, "response": 8, "repeats": 1, "copy_bytes": 2**22},
+        "train": {"rows": 4, "num_generations": 2, "prompt": 8, "completion": 16, "repeats": 1, "matmul_width": 256},
+        "memory": {"rows": 4, "num_generations": 2, "prompt": 8, "completion": 16, "steps": 2},
+        "trl": {"rows": 4, "per_device": 2, "num_generations": 2, "prompt": 8, "completion": 8, "steps": 2},
+    },
+}
+
+Job = tuple[str, str, dict]  # part, worker, spec
+
+
+def compare(
+    shape: str = "qwen2-0.5b",
+    device: str = "cuda",
+    only: list[str] | None = None,
+    modes: list[str] | None = None,
+    sizes: dict | None = None,
+    run: Callable[..., dict] = run_worker,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict:
+    """Measure the parts asked for (None: all); a cell that could not be measured says why under "missing"."""
+    parts = [part for part in PARTS if only is None or part in only]
+    sizes = sizes or SIZES[device]
+    report = {"setup": {"shape": shape, "device": device, "sizes": sizes}} | {part: [] for part in parts}
+    deadline = clock()
+    for part in parts:
+        started = clock()
+        deadline = started + ALONE if len(parts) == 1 else min(deadline + PARTS[part], started + ALONE)
+        for worker, spec in jobs(part, sizes, modes or _modes(device)):
+            spec |= {"shape": shape, "device": device}
+            cell = spec | _measured(run, worker, spec, deadline - clock())
+            report[part].append(cell)
+            print(f"{part}: {_name(cell)}: {cell.get('missing') or 'done'}", file=sys.stderr, flush=True)
+    return report
+
+
+def jobs(part: str, sizes: dict, modes: list[str]) -> Iterator[tuple[str, dict]]:
+    """The measurements of a part, in order, as worker and spec."""
+    spec = sizes[part]
+    if part == "rollout":
+        for sequences in sizes["sequences"]:
+            for engine in ENGINES:
+                yield "grpo_lab.bench.gpu_rollout", spec | {"sequences": sequences, "engine": engine}
+    small = "bf16" if "bf16" in modes else modes[-1]  # the mode for small cards, and the one that is looked at first
+    modes = [small, *(mode for mode in modes if mode != small)]
+    if part == "train":
+        for mode, checkpointing in [(small, False), (small, True), *((mode, False) for mode in modes[1:])]:
+            yield "grpo_lab.bench.gpu_train", spec | {"mode": mode, "checkpointing": checkpointing}
+    if part == "memory":
+        for mode, cap in [(small, {}), (small, {"cap": CAP}), *((mode, {}) for mode in modes[1:])]:
+            yield "grpo_lab.bench.gpu_memory", spec | {"mode": mode, "checkpointing": True} | cap
+    if part == "trl":
+        mode = "bf16-naive" if "bf16-naive" in modes else "fp32"  # the one of its half-precision modes that is ours too
+        for trainer in ("ours", "trl"):
+            yield "grpo_lab.bench.gpu_trl", spec | {"mode": mode, "checkpointing": False, "trainer": trainer}
+
+
+def _modes(device: str) -> list[str]:
+    import torch
+
+    from grpo_lab.bench.gpu_work import modes_of
+
+    return modes_of(torch.device(device))
+
+
+def _measured(run: Callable[..., dict], worker: str, spec: dict, left: float) -> dict:
+    if missing := _lacking(spec):
+        return {"missing": missing}
+    if left < 1:
+        return {"missing": NO_TIME}
+    try:
+        return run(worker, spec, timeout=left)
+    except RuntimeError as error:
+        if "out of memory" in str(error) or "exit code -9" in str(error) or "not enough memory" in str(error):
+            return {"missing": "out of memory"}
+        if "was not done after" in str(error):
+            return {"missing": NO_TIME}
+        # A rented card is not given back for one fault: the rest is measured, and the command ends with an error.
+        print(error, file=sys.stderr)
+        return {"missing": "failed", "error": str(error)}
+
+
+def _lacking(spec: dict) -> str | None:
+    """What keeps a measurement from being made here."""
+    if spec.get("trainer") == "trl" and not is_installed("trl"):
+        return f"trl {NOT_INSTALLED}"
+    if spec.get("mode") == "bf16" and not is_installed("torchao"):
+        return f"torchao {NOT_INSTALLED}"
+    if spec.get("cap") and spec["device"] != "cuda":
+        return "needs a card"
+    return None
+
+
+def failures(report: dict) -> list[str]:
+    """The measurements that ended with an error, by name."""
+    cells = [(part, cell) for part in PARTS for cell in report.get(part, [])]
+    return [f"{part}: {_name(cell)}" for part, cell in cells if cell.get("missing") == "failed"]
+
+
+def _name(cell: dict) -> str:
+    words = [cell[key] for key in ("engine", "trainer", "mode") if key in cell]
+    words += [f"{cell['sequences']} sequences"] if "sequences" in cell else []
+    words += ["checkpointing"] if cell.get("checkpointing") else []
+    words += [f"under {cell['cap'] / 1e9:g} GB"] if cell.get("cap") else []
+    return ", ".join(words)

@@ -1,0 +1,98 @@
+"""What the work comes to on paper: weights, bytes read, and floating-point operations of a model of Qwen2's family.
+
+An operation is one multiplication or one addition in a matrix product, so a product of (a, b) and (b, c) has 2abc.
+Everything else (norms, softmax, activations) is left out, as is usual: at these sizes it is under one per cent.
+"""
+
+from dataclasses import dataclass
+
+from transformers import Qwen2Config
+
+
+def layer_matrices(config: Qwen2Config) -> int:
+    """Numbers in the matrices of all layers: queries, keys, values, output, gate, up and down."""
+    c, head = config, config.hidden_size // config.num_attention_heads
+    queries = 2 * c.hidden_size * c.num_attention_heads * head  # q and o
+    keys = 2 * c.hidden_size * c.num_key_value_heads * head  # k and v
+    return c.num_hidden_layers * (queries + keys + 3 * c.hidden_size * c.intermediate_size)
+
+
+def head_matrix(config: Qwen2Config) -> int:
+    return config.vocab_size * config.hidden_size
+
+
+def parameters(config: Qwen2Config) -> int:
+    """All trained numbers: the matrices, the embedding (where tied, also the head), biases and norms."""
+    c, head = config, config.hidden_size // config.num_attention_heads
+    biases = c.num_hidden_layers * (c.num_attention_heads + 2 * c.num_key_value_heads) * head
+    norms = (2 * c.num_hidden_layers + 1) * c.hidden_size
+    embeddings = head_matrix(c) * (1 if c.tie_word_embeddings else 2)
+    return layer_matrices(c) + embeddings + biases + norms
+
+
+def kv_bytes_per_token(config: Qwen2Config, bytes_per_number: int) -> int:
+    """A key and a value a layer and key-value head."""
+    head = config.hidden_size // config.num_attention_heads
+    return 2 * config.num_hidden_layers * config.num_key_value_heads * head * bytes_per_number
+
+
+def bytes_read(config: Qwen2Config, rows: int, prompt: int, response: int, bytes_per_number: int) -> int:
+    """The least that sampling `rows` responses has to read: at each of `response` tokens all weights once, and the keys
+    and values of every token before it, those of its own prompt included. Reading the prompts themselves is left out.
+    """
+    weights = response * parameters(config) * bytes_per_number
+    if not config.tie_word_embeddings:
+        weights -= response * head_matrix(config) * bytes_per_number  # of the input embedding only a row is read
+    tokens_before = sum(prompt + step for step in range(response))
+    return weights + rows * tokens_before * kv_bytes_per_token(config, bytes_per_number)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one update runs through the model, forward.
+
+    layer_tokens: through all layers. head_tokens: through the head. pairs: of a query and a key that attention forms
+    in each layer and head, those that the causal mask hides afterwards included.
+    """
+
+    layer_tokens: int
+    head_tokens: int
+    pairs: int
+
+
+def work(prompts: int, num_generations: int, prompt: int, completion: int, share_prompts: bool) -> Work:
+    """An update from P prompts of one length with G completions of one length each.
+
+    With shared prompts each prompt runs once, and of a completion all tokens but the last; otherwise each row whole.
+    """
+    rows = prompts * num_generations
+    if not share_prompts:
+        length = prompt + completion
+        return Work(rows * length, rows * completion, rows * length**2)
+    pairs = prompts * prompt**2 + rows * (completion - 1) * (prompt + completion - 1)
+    return Work(prompts * prompt + rows * (completion - 1), rows * completion, pairs)
+
+
+def layer_flops(config: Qwen2Config, of: Work) -> int:
+    """Forward, through the layers: 2 a weight and token, and 4 a pair and number of a head (scores, then values)."""
+    head = config.hidden_size // config.num_attention_heads
+    attention = 4 * config.num_hidden_layers * config.num_attention_heads * head * of.pairs
+    return 2 * layer_matrices(config) * of.layer_tokens + attention
+
+
+def head_flops(config: Qwen2Config, of: Work) -> int:
+    return 2 * head_matrix(config) * of.head_tokens
+
+
+def training_flops(config: Qwen2Config, of: Work) -> int:
+    """Forward and backward, which is twice forward: 6 N a token, plus attention. Nothing that is computed twice."""
+    return 3 * (layer_flops(config, of) + head_flops(config, of))
+
+
+def recomputed_flops(config: Qwen2Config, of: Work, checkpointing: bool, chunked_head: bool) -> int:
+    """What backward computes a second time to save memory; it is no progress, so it is counted apart.
+
+    Of each layer everything but the last product, whose result no backward pass needs.
+    """
+    last = 2 * config.num_hidden_layers * config.intermediate_size * config.hidden_size * of.layer_tokens
+    return checkpointing * (layer_flops(config, of) - last) + chunked_head * head_flops(config, of)

@@ -1,0 +1,102 @@
+"""A few steps of real training, rollouts included, in one precision mode: the peak of memory, and what was planned.
+
+With a cap, torch refuses every allocation beyond it, so that a large card can stand in for a small one.
+"""
+
+import math
+
+import torch
+
+from grpo_lab import memory
+from grpo_lab.bench.gpu_train import make_config
+from grpo_lab.bench.gpu_work import make_rows, make_tokenizer, parity_reward
+from grpo_lab.bench.peak import peak_bytes
+from grpo_lab.bench.process import worker_main
+from grpo_lab.precision import PRECISIONS
+from grpo_lab.shapes import random_policy, shape_config
+from grpo_lab.trainer import train
+
+SAMPLE = 1000  # weights of a parameter that are compared before and after
+
+
+def measure(spec: dict) -> dict:
+    """Peak bytes of tensors, planned bytes, and what the steps did to the weights."""
+    device = torch.device(spec["device"])
+    total = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0
+    if spec.get("cap"):
+        torch.cuda.set_per_process_memory_fraction(min(spec["cap"] / total, 1.0), device)
+    done = {}
+
+    def go():
+        done.update(train_steps(spec, device))
+
+    peak = peak_bytes(go, device)
+    plan = plan_for(spec, total)
+    return done | {
+        "peak": peak,
+        "reserved": torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None,
+        "planned": plan.peak,
+        "planned_station": plan.peak_station,
+    }
+
+
+def train_steps(spec: dict, device: torch.device) -> dict:
+    model = random_policy(spec["shape"], device, PRECISIONS[spec["mode"]].weights)
+    tokenizer = make_tokenizer(model.config.vocab_size)
+    config = make_config(spec, max_steps=spec["steps"], learning_rate=spec.get("learning_rate", 1e-5))
+    rows = make_rows(config.prompts_per_step * spec["steps"], spec["prompt"], model.config.vocab_size)
+    before, reached = sample_of(model), watch_gradients(model)
+    history = train(model, tokenizer, rows, parity_reward, config)
+    after = sample_of(model)
+    moved = [(before[name] != after[name]).float().mean().item() for name in before]
+    return {
+        "steps": len(history),
+        "finite": all(math.isfinite(step[name]) for step in history for name in ("loss", "grad_norm")),
+        "nonfinite_steps": history[-1]["nonfinite_steps"],
+        "parameters": len(before),
+        "parameters_with_gradient": len(reached),
+        "parameters_moved": sum(share > 0 for share in moved),
+        "weights_moved": sum(moved) / len(moved),
+        "logp_difference_max": max(step["sampling/logp_difference_max"] for step in history),
+        "step_time": [step["step_time"] for step in history],
+    }
+
+
+def sample_of(model) -> dict[str, torch.Tensor]:
+    """A few weights of each parameter, spread over it."""
+    return {
+        name: p.detach().flatten()[:: max(1, p.numel() // SAMPLE)].to("cpu", copy=True)
+        for name, p in model.named_parameters()
+    }
+
+
+def watch_gradients(model) -> set[str]:
+    """The names of the parameters that a gradient other than zero reaches, filled in as training goes on."""
+    reached = set()
+
+    def watch(name):
+        def note(parameter):
+            sample = parameter.grad.flatten()[:: max(1, parameter.numel() // SAMPLE)]
+            if sample.isfinite().all() and sample.any():
+                reached.add(name)
+
+        return note
+
+    for name, parameter in model.named_parameters():
+        parameter.register_post_accumulate_grad_hook(watch(name))
+    return reached
+
+
+def plan_for(spec: dict, card_memory: int) -> memory.MemoryPlan:
+    return memory.plan(
+        shape_config(spec["shape"]),
+        make_config(spec),
+        prompt_length=spec["prompt"],
+        precision=spec["mode"],
+        device_type=spec["device"],
+        card_memory=card_memory,
+    )
+
+
+if __name__ == "__main__":
+    worker_main(measure)

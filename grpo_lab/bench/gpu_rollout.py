@@ -1,0 +1,76 @@
+"""One rollout of one size: ours with a static or a growing cache, or transformers' `generate` as it comes."""
+
+import torch
+
+from grpo_lab.bench import gpu_counts
+from grpo_lab.bench.gpu_work import copy_bandwidth, fastest_dtype, make_rows, make_tokenizer, seconds
+from grpo_lab.bench.process import worker_main
+from grpo_lab.rollout import encode_prompts, sample_completions
+from grpo_lab.shapes import random_policy
+
+
+def measure(spec: dict) -> dict:
+    """Seconds of the first rollout (with whatever an engine prepares once) and of the fastest after it; the limit."""
+    device = torch.device(spec["device"])
+    model = random_policy(spec["shape"], device, fastest_dtype(device))
+    tokenizer = make_tokenizer(model.config.vocab_size)
+    prompts = [row["prompt"] for row in make_rows(_prompts(spec), spec["prompt"], model.config.vocab_size)]
+
+    def go():
+        generate = _generate if spec["engine"] == "generate" else _ours
+        return generate(model, tokenizer, prompts, spec)
+
+    first = seconds(go, device)
+    fastest = min(seconds(go, device) for _ in range(spec["repeats"]))
+    peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else None
+    bandwidth = copy_bandwidth(device, spec["copy_bytes"])
+    size = model.dtype.itemsize
+    read = gpu_counts.bytes_read(model.config, spec["sequences"], spec["prompt"], spec["response"], size)
+    return {
+        "tokens": spec["sequences"] * spec["response"],
+        "first_seconds": first,
+        "seconds": fastest,
+        "bytes_read": read,
+        "bandwidth": bandwidth,
+        "limit_seconds": read / bandwidth,
+        "peak_memory": peak,
+        "dtype": str(model.dtype).removeprefix("torch."),
+    }
+
+
+def _prompts(spec: dict) -> int:
+    return spec["sequences"] // spec["num_generations"]
+
+
+def _ours(model, tokenizer, prompts: list[str], spec: dict) -> torch.Tensor:
+    rollout = sample_completions(
+        model,
+        tokenizer,
+        prompts,
+        spec["num_generations"],
+        spec["response"],
+        cache_implementation=spec["engine"],
+    )
+    return rollout.completion_ids
+
+
+@torch.no_grad()
+def _generate(model, tokenizer, prompts: list[str], spec: dict) -> torch.Tensor:
+    """As a first version does it: the prompts repeated, nothing shared, nothing recorded."""
+    ids, mask = (
+        x.to(model.device).repeat_interleave(spec["num_generations"], 0) for x in encode_prompts(tokenizer, prompts)
+    )
+    sequences = model.generate(
+        ids,
+        attention_mask=mask.long(),
+        do_sample=True,
+        top_k=0,
+        max_new_tokens=spec["response"],
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return sequences[:, ids.shape[1] :]
+
+
+if __name__ == "__main__":
+    worker_main(measure)

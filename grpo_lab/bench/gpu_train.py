@@ -1,0 +1,97 @@
+"""Updates in one precision mode from completions of full length: tokens a second, and the share of the card's peak."""
+
+import torch
+
+from grpo_lab.bench import gpu_counts
+from grpo_lab.bench.gpu_work import data_sheet_rate, fastest_dtype, matmul_rate, seconds
+from grpo_lab.bench.process import worker_main
+from grpo_lab.config import GRPOConfig
+from grpo_lab.experience import Experience
+from grpo_lab.optim import GuardedOptimizer
+from grpo_lab.precision import PRECISIONS
+from grpo_lab.rollout import LOGITS_AT_ONCE, Rollout
+from grpo_lab.shapes import random_policy
+from grpo_lab.trainer import update
+
+LEARNING_RATE = 1e-5
+
+
+def measure(spec: dict) -> dict:
+    """Seconds of the fastest update (scoring, backward, step), and what it comes to in operations."""
+    device = torch.device(spec["device"])
+    rate = matmul_rate(device, fastest_dtype(device), spec["matmul_width"])
+    model = random_policy(spec["shape"], device, PRECISIONS[spec["mode"]].weights)
+    config = make_config(spec)
+    optimizer = GuardedOptimizer(model, config)
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+        model.train()
+    experience = make_experience(spec, model.config.vocab_size, device)
+    metrics = []
+
+    def go():
+        metrics.append(update(model, optimizer, experience, config, LEARNING_RATE))
+
+    go()  # allocates the optimizer's state
+    fastest = min(seconds(go, device) for _ in range(spec["repeats"]))
+    return {"seconds": fastest} | flops(spec, model.config) | {
+        "tokens": len(experience) * (spec["prompt"] + spec["completion"]),
+        "matmul_rate": rate,
+        "matmul_dtype": str(fastest_dtype(device)).removeprefix("torch."),
+        "data_sheet_rate": data_sheet_rate(device),
+        "grad_norm": metrics[-1]["grad_norm"],
+        "nonfinite_steps": metrics[-1]["nonfinite_steps"],
+    }  # fmt: skip
+
+
+def make_config(spec: dict, **settings) -> GRPOConfig:
+    rows = spec["rows"]
+    return GRPOConfig(
+        **{
+            "precision": spec["mode"],
+            "num_generations": spec["num_generations"],
+            "generation_batch_size": rows,
+            "per_device_train_batch_size": spec.get("per_device", rows),
+            "gradient_accumulation_steps": rows // spec.get("per_device", rows),
+            "max_completion_length": spec["completion"],
+            "gradient_checkpointing": spec["checkpointing"],
+            "learning_rate": LEARNING_RATE,
+            "warmup_steps": 0,
+            "save_steps": 0,
+            "disable_tqdm": True,
+        }
+        | settings
+    )
+
+
+def make_experience(spec: dict, vocab_size: int, device: torch.device) -> Experience:
+    """Random prompts and completions, every token in the loss, no advantage zero."""
+    generator = torch.Generator().manual_seed(0)
+    prompts, rows, length = spec["rows"] // spec["num_generations"], spec["rows"], spec["completion"]
+    prompt_ids = torch.randint(vocab_size, (prompts, spec["prompt"]), generator=generator).to(device)
+    completion_ids = torch.randint(vocab_size, (rows, length), generator=generator).to(device)
+    mask = torch.ones_like(completion_ids, dtype=torch.bool)
+    nothing = torch.zeros(mask.shape, device=device)
+    truncated = torch.ones(rows, dtype=torch.bool, device=device)
+    rollout = Rollout(
+        prompt_ids, torch.ones_like(prompt_ids, dtype=torch.bool), completion_ids, mask, nothing, nothing, truncated, []
+    )
+    advantages = torch.where(torch.arange(rows, device=device) % 2 == 0, 1.0, -1.0)
+    return Experience(rollout, advantages, advantages, mask, truncated)
+
+
+def flops(spec: dict, config) -> dict:
+    """Operations of one update: what it takes, and what is computed twice on top."""
+    shared = not spec["checkpointing"] and spec["num_generations"] > 1
+    prompts = spec["rows"] // spec["num_generations"]
+    work = gpu_counts.work(prompts, spec["num_generations"], spec["prompt"], spec["completion"], shared)
+    per_device = spec.get("per_device", spec["rows"])
+    chunked = per_device * spec["completion"] * config.vocab_size > LOGITS_AT_ONCE
+    return {
+        "flops": gpu_counts.training_flops(config, work),
+        "recomputed_flops": gpu_counts.recomputed_flops(config, work, spec["checkpointing"], chunked),
+    }
+
+
+if __name__ == "__main__":
+    worker_main(measure)

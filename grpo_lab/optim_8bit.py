@@ -1,0 +1,131 @@
+"""torchao's AdamW8bit, given large parameters in pieces: moments in 8 bits, bf16 weights rounded up or down by chance.
+
+Where this departs from `AdamW8bit(model.parameters())`, on purpose. It computes in float32, for a whole parameter at
+once; for the 136 million numbers of Qwen2's embedding that would be gigabytes at the peak of memory, so it gets pieces
+of `PIECE` numbers. And moments too few to be quantised are float32: in bf16, torchao's choice for them, a second moment
+could not follow changes of 0.1% a step.
+
+torchao compiles the update when it is first made. That needs an NVIDIA card, triton and a C compiler; without them the
+same update runs uncompiled, with the same result up to rounding and other noise.
+"""
+
+import contextlib
+import functools
+import importlib.util
+import os
+import shutil
+import warnings
+
+import torch
+
+PIECE = 2**22  # numbers updated at once; uncompiled, float32 copies of them and of their moments take about 0.2 GiB
+BLOCK = 256  # numbers that share a scale
+FEWEST = 4096  # smaller parameters are not quantised: torchao's own limit
+
+
+class EightBitAdamW:
+    """The optimizer of the mode "bf16". Its state is there from the beginning, so that memory does not grow later."""
+
+    def __init__(self, parameters: list[torch.nn.Parameter], settings: dict, stochastic_rounding: bool):
+        adamw, self._quantised = _torchao()
+        if odd := [index for index, p in enumerate(parameters) if not p.is_contiguous()]:
+            raise ValueError(f"parameters {odd} are not contiguous in memory, so they can't be updated in pieces")
+        self.parameters = parameters
+        self.pieces = [_cut(p.detach()) for p in parameters]
+        flat = [piece for pieces in self.pieces for piece in pieces]
+        self.adamw = adamw(flat, **settings, bf16_stochastic_round=stochastic_rounding)
+        for parameter, pieces in zip(parameters, self.pieces, strict=True):
+            zeros = self._zeros if parameter.numel() >= FEWEST and parameter.numel() % BLOCK == 0 else _zeros_float32
+            for piece in pieces:
+                moments = {"exp_avg": zeros(piece, signed=True), "exp_avg_sq": zeros(piece, signed=False)}
+                self.adamw.state[piece] = {"step": torch.tensor(0.0)} | moments
+        self.compiles = _can_compile(parameters[0].device)
+
+    def set_lr(self, lr: float) -> None:
+        for group in self.adamw.param_groups:
+            group["lr"].fill_(lr)  # a tensor: another number would be another program to compile
+
+    def step(self) -> None:
+        """The pieces are views of the parameters and of their gradients, made anew: either may have been replaced."""
+        for parameter, pieces in zip(self.parameters, self.pieces, strict=True):
+            views = zip(pieces, _cut(parameter.detach()), _cut(parameter.grad), strict=True)
+            for piece, weights, gradient in views:
+                piece.data, piece.grad = weights, gradient
+        with _quiet() if self.compiles else torch.compiler.set_stance("force_eager"):
+            self.adamw.step()
+        for pieces in self.pieces:
+            for piece in pieces:
+                piece.grad = None  # a view would keep the whole gradient in memory
+
+    def state_tensors(self) -> dict[str, torch.Tensor]:
+        return {
+            f"{number}.{piece}.{name}": tensor
+            for number, pieces in enumerate(self.pieces)
+            for piece, weights in enumerate(pieces)
+            for name, tensor in _flat(self.adamw.state[weights]).items()
+        }
+
+    def load_state_tensors(self, tensors: dict[str, torch.Tensor]) -> None:
+        mine = self.state_tensors()
+        if {k: v.shape for k, v in mine.items()} != {k: v.shape for k, v in tensors.items()}:
+            raise ValueError("tensors are not the state of this optimizer: their names or shapes are others")
+        for name, tensor in mine.items():
+            tensor.copy_(tensors[name])
+
+    def _zeros(self, piece: torch.Tensor, signed: bool) -> torch.Tensor:
+        return self._quantised.zeros(piece.shape, signed, BLOCK, piece.device, dtype=piece.dtype)
+
+
+def _zeros_float32(piece: torch.Tensor, signed: bool) -> torch.Tensor:
+    return torch.zeros_like(piece, dtype=torch.float32)
+
+
+def _cut(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return tensor.reshape(-1).split(PIECE)
+
+
+def _flat(state: dict) -> dict[str, torch.Tensor]:
+    """The state of one piece, its quantised moments as the codes and scales that they consist of."""
+    flat = {}
+    for name, value in state.items():
+        parts = ("codes", "scale") if hasattr(value, "codes") else ()
+        flat |= {f"{name}.{part}": getattr(value, part) for part in parts} or {name: value}
+    return flat
+
+
+def _torchao():
+    try:
+        from torchao.optim import AdamW8bit
+        from torchao.optim.subclass_8bit import OptimState8bit
+    except ImportError as error:
+        raise ImportError(
+            "precision 'bf16' keeps Adam's moments in 8 bits, with torchao, which can't be imported: pip install "
+            "torchao. Without it, precision='fp32-master' trains, with 16 bytes a parameter instead of 6"
+        ) from error
+    return AdamW8bit, OptimState8bit
+
+
+def _can_compile(device: torch.device) -> bool:
+    """Whether to compile the update. On the CPU that would take longer than it saves; on a card, what lacks is said."""
+    if device.type != "cuda":
+        return False
+    lacking = [] if importlib.util.find_spec("triton") else ["triton"]
+    compilers = (os.environ.get("CC", ""), "cc", "gcc", "clang")
+    if os.name != "nt" and not any(name and shutil.which(name) for name in compilers):
+        lacking.append("a C compiler (gcc)")
+    if lacking:
+        _say(f"optimizer: not compiled, because {' and '.join(lacking)} can't be found; a step takes longer")
+    return not lacking
+
+
+@contextlib.contextmanager
+def _quiet():
+    with warnings.catch_warnings():
+        # torch's advice to torchao's authors, about a cache of compiled programs.
+        warnings.filterwarnings("ignore", message="OptimState8bit does not implement _stable_hash_for_caching")
+        yield
+
+
+@functools.cache
+def _say(line: str) -> None:
+    print(line)

@@ -1,0 +1,56 @@
+r"""Equality of numbers, exact and without a library: 0.5 is 1/2, and "4 or 5" is not 4.
+
+Between `accuracy_reward`, which compares texts, and `math_reward`, which reads any expression but needs Math-Verify and
+a process of its own. Where this departs from the usual code, on purpose: nothing is picked out of a sentence, nothing
+is rounded, and what is not a number is equal to nothing, not even to itself.
+"""
+
+import re
+from fractions import Fraction
+from typing import Any
+
+from grpo_lab.rewards.text import completion_text, expected_texts, extract_answer, normalise_text
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+|[0-9]+/0*[1-9][0-9]*)")
+LONGEST = 100  # characters; a policy may write millions of digits, and somebody would have to multiply them
+
+
+def same_number(given: str, expected: str) -> bool:
+    """Whether two texts are the same number, exactly: "0.5" and "1/2" are, "0.3333" and "1/3" are not.
+
+    A number is whole ("1,000"), decimal ("-0.5") or a fraction of whole ones ("1/2"). Both texts are normalised first
+    (`normalise_text`); nothing may stand beside the number, and 0 cannot divide. A text that is no number is equal to
+    nothing, not even to itself; least of all the empty one.
+    """
+    a, b = _number_in(given), _number_in(expected)
+    return a is not None and a == b
+
+
+def number_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | None]:
+    r"""1.0 if the last answer block is the expected number, however it is written, else 0.0.
+
+    r_{\mathrm{number}}(y, a) = \mathbb{1}[\hat a(y) =_{\mathbb{Q}} a] \tag{6.8}
+
+    Args:
+        completions: y, strings or lists of chat messages.
+        answer: a, the expected numbers as texts or ints, one a completion. The reward does not apply (None) where it is
+            None.
+        kwargs: other columns, unused.
+
+    Raises:
+        ValueError: if an expected text is no number; the message names the row.
+    """
+    expected = expected_texts("number_reward", completions, answer)
+    if unread := [row for row, a in enumerate(expected) if a is not None and _number_in(a) is None]:
+        raise ValueError(f"number_reward: answer[{unread[0]}] is {expected[unread[0]]!r}, which is no number")
+    rewards: list[float | None] = []
+    for y, a in zip(completions, expected, strict=True):
+        given = extract_answer(completion_text(y)) or ""
+        reward = float(a is not None and same_number(given, a))  # (6.8)
+        rewards.append(None if a is None else reward)
+    return rewards
+
+
+def _number_in(text: str) -> Fraction | None:
+    plain = normalise_text(text).replace("\N{MINUS SIGN}", "-")
+    return Fraction(plain) if len(plain) <= LONGEST and _NUMBER.fullmatch(plain) else None

@@ -1,0 +1,149 @@
+"""What shapes the distribution that a token is drawn from; and the plain way of drawing, transformers' `generate`.
+
+Where this departs from the usual, on purpose: the checkpoint's own generation_config is set aside (its top_k, top_p and
+repetition penalty would make the sampler another policy than the one that is scored), and the log-probability of each
+token is recorded while it is drawn, under the very distribution that it was drawn from.
+"""
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from transformers import Cache, GenerationConfig, LogitsProcessor
+from transformers.generation import (
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn, and which of them end a completion."""
+
+    eos_token_ids: tuple[int, ...]
+    pad_token_id: int  # fills a row after its end
+    temperature: float = 1.0
+    top_k: int = 0  # 0, 1 and 1 are neutral
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
+
+    def __post_init__(self):
+        if not self.temperature > 0:
+            raise ValueError(f"temperature is {self.temperature}; it has to be greater than 0")
+        if self.top_k < 0:
+            raise ValueError(f"top_k is {self.top_k}; it has to be at least 0, which switches it off")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p is {self.top_p}; it has to be greater than 0 and at most 1, which switches it off")
+        if not self.repetition_penalty > 0:
+            raise ValueError(
+                f"repetition_penalty is {self.repetition_penalty}; it has to be greater than 0; 1 switches it off"
+            )
+
+    @cached_property
+    def _warpers(self) -> list[LogitsProcessor]:
+        warpers = []
+        if self.repetition_penalty != 1.0:
+            warpers.append(RepetitionPenaltyLogitsProcessor(float(self.repetition_penalty)))
+        if self.temperature != 1.0:
+            warpers.append(TemperatureLogitsWarper(float(self.temperature)))
+        if self.top_k:
+            warpers.append(TopKLogitsWarper(self.top_k))
+        if self.top_p < 1.0:
+            warpers.append(TopPLogitsWarper(self.top_p))
+        return warpers
+
+    def warp(self, ids: Int[Tensor, "B S"], logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
+        """The logits of the distribution that is really drawn from: minus infinity where a token is forbidden.
+
+        ids: the tokens so far, which the repetition penalty looks at. A token that stands there twice counts once, so
+            padding is best replaced by a token of the row itself: it is no repetition, and how much of it there is
+            depends on the other prompts of the batch.
+        """
+        for warper in self._warpers:
+            logits = warper(ids, logits)
+        return logits
+
+
+def entropy_of(log_pi: Float[Tensor, "B V"]) -> Float[Tensor, " B"]:
+    """The entropy of each row in nats; a token that cannot come (minus infinity) adds nothing."""
+    return -(log_pi.exp() * log_pi.clamp(min=-1e9)).sum(-1)
+
+
+def sample_dynamic(
+    model,
+    prompt_ids: Int[Tensor, "P L"],
+    prompt_mask: Bool[Tensor, "P L"],
+    prefix: Cache | None,
+    num_generations: int,
+    max_completion_length: int,
+    sampling: Sampling,
+) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+    """Draw with `generate`, whose cache of keys and values grows by a column each step.
+
+    Args:
+        prefix: keys and values of all prompt tokens but the last; None if the prompts have only one. It is used up.
+
+    Returns:
+        sequences: prompt and completion, padded after the end. Log-probability and entropy of each completion token,
+        which mean nothing after the end.
+    """
+    if prefix is not None:
+        prefix.batch_repeat_interleave(num_generations)
+    mask = prompt_mask.repeat_interleave(num_generations, 0)
+    recorder = _Recorder(sampling, ~mask)
+    ends, pad = list(sampling.eos_token_ids), sampling.pad_token_id
+    settings = GenerationConfig(
+        do_sample=True, max_new_tokens=max_completion_length, eos_token_id=ends, pad_token_id=pad, top_k=0
+    )
+    with _set_aside_generation_config(model):
+        sequences = model.generate(
+            prompt_ids.repeat_interleave(num_generations, 0),
+            attention_mask=mask.long(),
+            past_key_values=prefix,
+            generation_config=settings,
+            logits_processor=[recorder],
+        )
+    return sequences, *recorder.finish(sequences[:, -1])
+
+
+class _Recorder(LogitsProcessor):
+    """Makes the distribution that the next token is drawn from, and notes what was drawn."""
+
+    def __init__(self, sampling: Sampling, is_padding: Bool[Tensor, "B L"]):
+        self.sampling, self.is_padding = sampling, is_padding
+        self.log_pi, self.logp, self.entropy = None, [], []
+
+    def __call__(self, input_ids, scores):
+        self._note(input_ids[:, -1])
+        scores = self.sampling.warp(self._without_padding(input_ids), scores)
+        self.log_pi = scores.log_softmax(-1)
+        self.entropy.append(entropy_of(self.log_pi))
+        return scores
+
+    def _without_padding(self, input_ids):
+        length = self.is_padding.shape[1]
+        prompt = torch.where(self.is_padding, input_ids[:, length - 1 : length], input_ids[:, :length])
+        return torch.cat([prompt, input_ids[:, length:]], dim=1)
+
+    def _note(self, drawn):
+        if self.log_pi is not None:
+            self.logp.append(self.log_pi.gather(-1, drawn[:, None])[:, 0])
+
+    def finish(self, drawn):
+        self._note(drawn)
+        return torch.stack(self.logp, dim=1), torch.stack(self.entropy, dim=1)
+
+
+@contextmanager
+def _set_aside_generation_config(model):
+    """`generate` fills what is left unset from the checkpoint's own settings; during a rollout there are none."""
+    kept, model.generation_config = model.generation_config, GenerationConfig()
+    try:
+        yield
+    finally:
+        model.generation_config = kept

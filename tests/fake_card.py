@@ -1,0 +1,60 @@
+"""A card that is not there: tensors on "cuda" with shape, type and device, but without values.
+
+torch's fake tensors compute nothing, so a model of any size runs in seconds, and whoever asks for a value is refused:
+that is what a captured CUDA graph demands, too. What they know of a card is its name: which kernels there are, and how
+exact they are, only a real one can tell.
+"""
+
+from contextlib import contextmanager
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
+
+
+@contextmanager
+def fake_card():
+    with FakeTensorMode(), _Indexing(), torch.device("cuda"), torch.no_grad():
+        yield
+
+
+class _Indexing(TorchFunctionMode):
+    """Slices by name. A torch that was built without CUDA has no square brackets for tensors on a card."""
+
+    def __torch_function__(self, function, types, arguments=(), keywords=None):
+        if function is torch.Tensor.__getitem__:
+            return _part(*arguments)
+        if function is torch.Tensor.__setitem__:
+            tensor, index, value = arguments
+            part = _part(tensor, index)
+            return torch.ops.aten.copy_(part, value) if isinstance(value, torch.Tensor) else part.fill_(value)
+        return _SAME.get(function, function)(*arguments, **(keywords or {}))
+
+
+_SAME = {
+    torch.Tensor.copy_: torch.ops.aten.copy_,
+    torch.Tensor.contiguous: torch.ops.aten.contiguous,
+    torch.Tensor.__invert__: torch.ops.aten.bitwise_not,
+}
+
+
+def _part(tensor, index):
+    index = index if isinstance(index, tuple) else (index,)
+    if isinstance(index[0], torch.Tensor):
+        return torch.ops.aten.index(tensor, list(index))
+    if Ellipsis in index:
+        at = index.index(Ellipsis)
+        missing = tensor.dim() - sum(i is not None for i in index) + 1
+        index = (*index[:at], *[slice(None)] * missing, *index[at + 1 :])
+    axis = 0
+    for i in index:
+        if i is None:
+            tensor = tensor.unsqueeze(axis)
+        elif isinstance(i, slice):
+            start, stop, step = i.indices(tensor.shape[axis])
+            assert step == 1
+            tensor = tensor.narrow(axis, start, max(stop - start, 0))
+        else:
+            tensor, axis = tensor.select(axis, i), axis - 1
+        axis += 1
+    return tensor

@@ -1,0 +1,86 @@
+"""On a card: every mode trains, a reference may stay on the CPU, and a run that was cut off goes on."""
+
+import importlib.util
+
+import pytest
+import torch
+
+from grpo_lab.bench import gpu, gpu_memory, gpu_train
+from grpo_lab.bench.gpu_work import modes_of
+from grpo_lab.optim import GuardedOptimizer
+from grpo_lab.precision import PRECISIONS
+from grpo_lab.shapes import random_policy
+from grpo_lab.trainer import accumulate_gradient, train
+from tests.axe import Killed
+from tests.worlds import ROWS, letter_reward, make_config, make_world, weights
+
+pytestmark = pytest.mark.gpu
+
+
+def needs(mode):
+    if mode not in modes_of(torch.device("cuda")):
+        pytest.skip("this card has no bf16")
+    if mode == "bf16" and importlib.util.find_spec("torchao") is None:
+        pytest.skip("torchao is not installed, and the mode bf16 needs its 8-bit AdamW")
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("mode", PRECISIONS)
+def test_each_mode_trains(mode, checkpointing):
+    needs(mode)
+    spec = gpu.SIZES["cpu"]["memory"] | {"mode": mode, "checkpointing": checkpointing, "steps": 3}
+    done = gpu_memory.train_steps(spec | {"shape": "small", "learning_rate": 1e-2}, torch.device("cuda"))
+    assert done["steps"] == 3 and done["finite"] and done["nonfinite_steps"] == 0
+    assert done["parameters"] == done["parameters_with_gradient"] == done["parameters_moved"]
+    assert done["weights_moved"] > 0.9
+    assert done["logp_difference_max"] < (1e-3 if mode == "fp32" else 0.3)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_the_gradient_is_that_of_the_cpu(checkpointing):
+    spec = {"mode": "fp32", "rows": 4, "num_generations": 2, "prompt": 8, "completion": 16}
+    config = gpu_train.make_config(spec | {"checkpointing": checkpointing})
+    gradients = []
+    for device in (torch.device("cpu"), torch.device("cuda")):
+        model = random_policy("small").to(device)
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+            model.train()
+        experience = gpu_train.make_experience(spec, model.config.vocab_size, device)
+        accumulate_gradient(model, GuardedOptimizer(model, config), experience, torch.arange(4, device=device), config)
+        gradients.append({name: p.grad.cpu() for name, p in model.named_parameters()})
+    for name, want in gradients[0].items():
+        assert (gradients[1][name] - want).norm() < 1e-3 * want.norm() + 1e-7, name
+
+
+def card_run(callback=None, **settings):
+    model, tokenizer = make_world()
+    model.to("cuda")
+    history = train(model, tokenizer, ROWS, letter_reward, make_config(**settings), callback)
+    return weights(model), history
+
+
+def assert_close(one, other):
+    for name, value in one.items():
+        torch.testing.assert_close(value, other[name], rtol=1e-3, atol=1e-4)
+
+
+def test_a_reference_on_the_cpu_is_the_same_reference():
+    (here, ours), (there, theirs) = (card_run(beta=0.1, ref_model_device=device) for device in (None, "cpu"))
+    assert_close(here, there)
+    assert ours[-1]["kl"] == pytest.approx(theirs[-1]["kl"], rel=1e-2, abs=1e-6) and ours[-1]["kl"] > 0
+
+
+def test_a_run_that_was_cut_off_goes_on(tmp_path):
+    def cut(step, metrics):
+        if step == 3:
+            raise Killed
+
+    settings = {"max_steps": 5, "save_steps": 2}
+    whole, history = card_run(output_dir=str(tmp_path / "whole"), **settings)
+    with pytest.raises(Killed):
+        card_run(cut, output_dir=str(tmp_path / "cut"), **settings)
+    resumed, continued = card_run(output_dir=str(tmp_path / "cut"), resume_from_checkpoint=True, **settings)
+    assert_close(whole, resumed)
+    assert [step["step"] for step in continued] == [1, 2, 3, 4, 5]
+    assert continued[-1]["reward"] == pytest.approx(history[-1]["reward"], rel=1e-3)
