@@ -51,7 +51,7 @@ fractions = st.fractions(max_denominator=1000)
 def test_equal_exactly_if_the_fractions_are(a, b, factor):
     written = f"{a.numerator * factor}/{a.denominator * factor}"
     assert same_number(written, str(a))
-    assert same_number(written, str(b)) == (a == b)
+    assert same_number(written, str(b)) == same_number(str(b), written) == (a == b)
 
 
 @given(st.decimals(-10_000, 10_000, places=3))

@@ -45,6 +45,9 @@ EQUIVALENT: dict[str, str] = {
     "(5.11) log_w = log_ratio.sum(-1, keepdim=True).clamp(math.log(1e-08), 20).detach()": _STOPPED_LATER,
     "(5.12) k, lam = (torch.where(advantages > 0, 2.0, 3.0), torch.where(advantages >= 0, 3.0, 2.0))": _TIMES_ZERO,
     "(5.12) k, lam = (torch.where(advantages >= 0, 2.0, 3.0), torch.where(advantages > 0, 3.0, 2.0))": _TIMES_ZERO,
+    "(6.8) reward = float(a is not None and same_number(a, given))": (
+        "equality is symmetric, and what is no number is equal to nothing from either side"
+    ),
     "(5.32) floored = torch.where(advantages <= 0, torch.max(surrogate, c * advantages), surrogate)": _TIMES_ZERO,
 }
 
