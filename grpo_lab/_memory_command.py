@@ -1,15 +1,14 @@
 """`python -m grpo_lab.memory`: plan and advice, from a shell; and what a run on a card says before it begins."""
 
 import argparse
-from dataclasses import fields
 
 import torch
 
 from grpo_lab import memory
+from grpo_lab._setting_arguments import add_settings
 from grpo_lab.config import GRPOConfig
 from grpo_lab.precision import PRECISIONS, precision_of
 from grpo_lab.shapes import SHAPES, shape_config
-from grpo_lab.train import _argument_type
 
 SETTINGS = (
     "num_generations",
@@ -104,10 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--budget", type=_gib, default=8.0, help="GiB that the card has (default %(default)s)")
     parser.add_argument("--device_type", default="cuda", choices=("cuda", "cpu"), help="(default %(default)s)")
-    for field in fields(GRPOConfig):
-        if field.name in SETTINGS:
-            default = STEP.get(field.name, field.default)
-            parser.add_argument(f"--{field.name}", help=f"(default {default})", **_argument_type(field.type))
+    add_settings(parser, SETTINGS, STEP)
     return parser
 
 

@@ -46,7 +46,7 @@ class Setting:
 
     @property
     def fixed_cache(self) -> bool:
-        asked = getattr(self.config, "cache_implementation", None)
+        asked = self.config.cache_implementation
         return asked == "static" or (asked is None and self.device_type == "cuda")
 
     @property

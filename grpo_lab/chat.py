@@ -9,7 +9,8 @@ import html
 import torch
 from transformers import GenerationConfig
 
-from grpo_lab.rollout import encode_prompts, end_token_ids, pad_token_id
+from grpo_lab.rollout import encode_prompts, end_token_ids, evaluating, pad_token_id
+from grpo_lab.sampling import set_aside_generation_config
 
 
 @torch.no_grad()
@@ -29,13 +30,8 @@ def reply(model, tokenizer, prompt: str | list[dict], max_new_tokens: int = 64) 
         eos_token_id=end_token_ids(model, tokenizer),
         pad_token_id=pad_token_id(tokenizer),
     )
-    kept, model.generation_config = model.generation_config, GenerationConfig()  # its penalties would change the reply
-    training = model.training
-    try:
-        sequence = model.eval().generate(ids, attention_mask=mask.long(), generation_config=greedy)[0]
-    finally:
-        model.generation_config = kept
-        model.train(training)
+    with evaluating(model), set_aside_generation_config(model):  # its penalties would change the reply
+        sequence = model.generate(ids, attention_mask=mask.long(), generation_config=greedy)[0]
     return tokenizer.decode(sequence[ids.shape[1] :], skip_special_tokens=True)
 
 

@@ -28,6 +28,7 @@ from grpo_lab.static_cache import SlotCache, check_model, decoding, half_copies
 CAPACITY_STEP = 64  # the columns of a cache are a multiple of this: prompts of other lengths find the same graph again
 CHECK_EVERY = 16  # steps between two questions whether all rows have ended; each makes the host wait for the card
 WARM_UP = 3  # steps before the capture: libraries set themselves up at first use, which no graph can hold
+CAPTURED_LOGITS = 6  # float32 tensors of their size (softmax, noise, ...) that stay reserved for a captured step
 KEPT_SHARE = 1 / 20  # of a card's memory: what a captured step may keep from one rollout to the next
 
 
@@ -196,7 +197,7 @@ def _decoder_for(model, rows: int, capacity: int, sampling: Sampling) -> Decoder
 
 
 def _fits(decoder: Decoder, logits: int) -> bool:
-    working = 6 * 4 * logits  # float32 logits, their softmax, the noise and so on stay reserved for the graph
+    working = CAPTURED_LOGITS * 4 * logits
     total = torch.cuda.get_device_properties(decoder.slot.device).total_memory
     return decoder.bytes + working <= KEPT_SHARE * total
 

@@ -8,10 +8,10 @@ bf16 and fp16, 4 in float32.
 
 from grpo_lab import rollout
 from grpo_lab._model_shape import ModelShape
-from grpo_lab.decoding import CAPACITY_STEP
+from grpo_lab.decoding import CAPACITY_STEP, CAPTURED_LOGITS
 from grpo_lab.optim_8bit import BLOCK, FEWEST, PIECE
 
-DRAWING = {"generate": 8, "step": 4, "captured step": 6}  # tensors alive; a captured step keeps what it ever used
+DRAWING = {"generate": 8, "step": 4, "captured step": CAPTURED_LOGITS}  # tensors alive
 TABLE = 4 * 256  # bytes of the table that the codes of an 8-bit tensor point into
 
 

@@ -113,7 +113,7 @@ def sample_completions(
     sampling = Sampling(tuple(ends), pad_token_id(tokenizer), temperature, top_k, top_p, repetition_penalty)
     sample = _sampler(cache_implementation, model.device)
     prompt_ids, prompt_mask = (x.to(model.device) for x in encode_prompts(tokenizer, prompts))
-    with _evaluating(model):
+    with evaluating(model):
         prefix = None  # keys and values of all prompt tokens but the last, computed once a prompt
         if prompt_ids.shape[1] > 1:
             _, prefix = _run_prompts(model, prompt_ids[:, :-1], prompt_mask[:, :-1])
@@ -249,7 +249,8 @@ def _positions(attention: Tensor) -> Tensor:
 
 
 @contextmanager
-def _evaluating(model):
+def evaluating(model):
+    """Evaluation mode (no dropout) for a while, then whichever it was in before."""
     training = model.training
     model.eval()
     try:

@@ -100,7 +100,7 @@ def sample_dynamic(
     settings = GenerationConfig(
         do_sample=True, max_new_tokens=max_completion_length, eos_token_id=ends, pad_token_id=pad, top_k=0
     )
-    with _set_aside_generation_config(model):
+    with set_aside_generation_config(model):
         sequences = model.generate(
             prompt_ids.repeat_interleave(num_generations, 0),
             attention_mask=mask.long(),
@@ -140,7 +140,7 @@ class _Recorder(LogitsProcessor):
 
 
 @contextmanager
-def _set_aside_generation_config(model):
+def set_aside_generation_config(model):
     """`generate` fills what is left unset from the checkpoint's own settings; during a rollout there are none."""
     kept, model.generation_config = model.generation_config, GenerationConfig()
     try:

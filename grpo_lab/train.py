@@ -1,11 +1,10 @@
 """`python -m grpo_lab.train --model tiny --output_dir DIR --seed 0`: the training of notebook 07, from a shell."""
 
 import argparse
-import types
-import typing
-from dataclasses import MISSING, fields
+from dataclasses import fields
 
-from grpo_lab.config import GRPOConfig, options
+from grpo_lab._setting_arguments import add_settings
+from grpo_lab.config import GRPOConfig
 from grpo_lab.precision import precision_asked
 from grpo_lab.rewards import accuracy_reward, completion_text
 from grpo_lab.tasks import addition_problems, has_thinking
@@ -57,36 +56,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--output_dir", required=True, help="folder for checkpoints, metrics.jsonl and the trained model"
     )
-    for field in fields(GRPOConfig):
-        if field.name != "output_dir":
-            default = None if field.default is MISSING else field.default
-            parser.add_argument(f"--{field.name}", help=f"(default {default})", **_argument_type(field.type))
+    add_settings(parser, [field.name for field in fields(GRPOConfig) if field.name != "output_dir"])
     return parser
-
-
-def _argument_type(annotation) -> dict:
-    """How argparse reads a setting: bool as true/false, list[float] as numbers, "none" where None is allowed."""
-    allowed = options(annotation)
-    kind = next(option for option in allowed if option is not types.NoneType)
-    if typing.get_origin(kind) is list:
-        return {"type": typing.get_args(kind)[0], "nargs": "+"}
-    if kind is bool:
-        return {"type": _boolean}
-    return {"type": _or_none(kind) if types.NoneType in allowed else kind}
-
-
-def _or_none(kind: type):
-    def read(text: str):
-        return None if text.lower() == "none" else kind(text)
-
-    read.__name__ = f"{kind.__name__} or none"  # argparse puts it into its message
-    return read
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed are true and false")
-    return text.lower() == "true"
 
 
 if __name__ == "__main__":

@@ -98,10 +98,12 @@ def grade(
         raise ValueError("seed is 0; it has to be another number, since students know the inputs of seed 0")
     found = find_submissions(folder, assignments())
     with Sandbox(folder, limits or Limits(), hidden) as sandbox, ThreadPoolExecutor(jobs) as pool:
-        good = [submission for submission in found if not submission.problem]
-        for submission in good:
-            sandbox.prepare(_attempted(submission))
-        running = {pool.submit(sandbox.run, s, _attempted(s), [VISIBLE, seed], _blank(s)): s for s in good}
+        good = [_Opened(submission) for submission in found if not submission.problem]
+        for one in good:
+            sandbox.prepare(one.attempted)
+        running = {
+            pool.submit(sandbox.run, one.submission, one.attempted, [VISIBLE, seed], one.blank): one for one in good
+        }
         graded = [Graded(submission) for submission in found if submission.problem]
         for future in as_completed(running):
             graded.append(_mark(running[future], future.result(), seed))
@@ -111,26 +113,26 @@ def grade(
         return Grading(seed, graded, sandbox.walls)
 
 
-def _exercises(submission: Submission) -> dict[str, Exercise]:
-    return {name: EXERCISES[name] for name in assignments()[submission.assignment]}
+class _Opened:
+    """A readable submission and the exercises of its assignment.
+
+    `blank` names those that nobody has touched: they earn nothing, so the library may stand in for them. `attempted`
+    are the others.
+    """
+
+    def __init__(self, submission: Submission):
+        self.submission = submission
+        self.exercises = {name: EXERCISES[name] for name in assignments()[submission.assignment]}
+        self.blank = sorted(untouched((cell.source for cell in submission.cells), self.exercises))
+        self.attempted = {name: exercise for name, exercise in self.exercises.items() if name not in self.blank}
 
 
-def _blank(submission: Submission) -> list[str]:
-    """Exercises that nobody has touched. They earn nothing, so the library may stand in for them."""
-    return sorted(untouched((cell.source for cell in submission.cells), _exercises(submission)))
-
-
-def _attempted(submission: Submission) -> dict[str, Exercise]:
-    blank = _blank(submission)
-    return {name: exercise for name, exercise in _exercises(submission).items() if name not in blank}
-
-
-def _mark(submission: Submission, back: Returned, seed: int) -> Graded:
+def _mark(one: _Opened, back: Returned, seed: int) -> Graded:
     marks = [
-        _not_started(exercise) if name in _blank(submission) else mark_exercise(exercise, back.results[name], seed)
-        for name, exercise in _exercises(submission).items()
+        mark_exercise(exercise, back.results[name], seed) if name in one.attempted else _not_started(exercise)
+        for name, exercise in one.exercises.items()
     ]
-    return Graded(submission, marks, back.cells)
+    return Graded(one.submission, marks, back.cells)
 
 
 def _not_started(exercise: Exercise) -> Mark:

@@ -6,7 +6,7 @@ Drawn numbers are float64, so that a difference is a mistake and not rounding.
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from grpo_lab.course.exercise import Case
 
@@ -36,6 +36,13 @@ class Dice:
         lengths = 1 + self.integers(max(T - 1, 1), B)
         lengths[0] = T
         return torch.arange(T) < lengths[:, None]
+
+    def fill(self, model: nn.Module) -> nn.Module:
+        """The model itself, in float64, with every parameter drawn."""
+        with torch.no_grad():
+            for parameter in model.double().parameters():
+                parameter.copy_(self.normal(*parameter.shape))
+        return model
 
 
 def given(label: str, *args: object, **kwargs: object) -> Case:

@@ -5,7 +5,8 @@ import copy
 import torch
 from torch import nn
 
-from grpo_lab.course.exercise import Case, Exercise, Misconception
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import drawn
 from grpo_lab.run import frozen_copy
 
 INPUT = torch.tensor([[1.0, -2.0, 0.5]], dtype=torch.float64)
@@ -76,18 +77,10 @@ class Normed(nn.Module):
         return self.inner(x) + self.shift
 
 
-def _case(label, make, training=True, frozen=()):
-    def build(seed: int) -> tuple[tuple, dict]:
-        model = make().double().train(training)
-        generator = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-        for number, parameter in enumerate(model.parameters()):
-            parameter.requires_grad_(number not in frozen)
-        return (model,), {}
-
-    return Case(build, label)
+def partly_frozen(model):
+    for parameter in list(model.parameters())[:2]:
+        parameter.requires_grad_(False)
+    return model
 
 
 EXERCISE = Exercise(
@@ -105,11 +98,14 @@ EXERCISE = Exercise(
         "*copy*.",
     ),
     cases=(
-        _case("one layer", lambda: nn.Linear(3, 2)),
-        _case("two layers and dropout", lambda: nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2))),
-        _case("a buffer", Normed),
-        _case("a policy in evaluation mode", Normed, training=False),
-        _case("a policy of which one part is frozen", Normed, frozen=(0, 1)),
+        drawn("one layer", lambda dice: (dice.fill(nn.Linear(3, 2)),)),
+        drawn(
+            "two layers and dropout",
+            lambda dice: (dice.fill(nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2))),),
+        ),
+        drawn("a buffer", lambda dice: (dice.fill(Normed()),)),
+        drawn("a policy in evaluation mode", lambda dice: (dice.fill(Normed()).eval(),)),
+        drawn("a policy of which one part is frozen", lambda dice: (partly_frozen(dice.fill(Normed())),)),
     ),
     observe=what_training_does,
     misconceptions=(

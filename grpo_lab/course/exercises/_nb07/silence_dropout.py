@@ -3,7 +3,8 @@
 import torch
 from torch import nn
 
-from grpo_lab.course.exercise import Case, Exercise, Misconception
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import drawn
 from grpo_lab.run import silence_dropout
 
 
@@ -80,18 +81,6 @@ def keeps_nothing(model):
             module.attention_dropout = 1.0
 
 
-def _case(label, make, training=True):
-    def build(seed: int) -> tuple[tuple, dict]:
-        model = make().double().train(training)
-        generator = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-        return (model,), {}
-
-    return Case(build, label)
-
-
 EXERCISE = Exercise(
     function=silence_dropout,
     notebook="07",
@@ -106,11 +95,14 @@ EXERCISE = Exercise(
         "Attention layers of transformers have no Dropout inside: they keep a number, `attention_dropout`.",
     ),
     cases=(
-        _case("a dropout after a layer", lambda: nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))),
-        _case("an attention with a number", lambda: nn.Sequential(Attention(0.5), nn.Linear(3, 2))),
-        _case("both, further down", lambda: nn.Sequential(Block(0.5, 0.3), nn.Sequential(Block(0.2, 0.5)))),
-        _case("a model in evaluation mode", lambda: nn.Sequential(Block(0.0, 0.5)), training=False),
-        _case("no dropout", lambda: nn.Sequential(nn.Linear(3, 3), nn.Tanh())),
+        drawn("a dropout after a layer", lambda dice: (dice.fill(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))),)),
+        drawn("an attention with a number", lambda dice: (dice.fill(nn.Sequential(Attention(0.5), nn.Linear(3, 2))),)),
+        drawn(
+            "both, further down",
+            lambda dice: (dice.fill(nn.Sequential(Block(0.5, 0.3), nn.Sequential(Block(0.2, 0.5)))),),
+        ),
+        drawn("a model in evaluation mode", lambda dice: (dice.fill(nn.Sequential(Block(0.0, 0.5))).eval(),)),
+        drawn("no dropout", lambda dice: (dice.fill(nn.Sequential(nn.Linear(3, 3), nn.Tanh())),)),
     ),
     observe=trained_twice,
     misconceptions=(
