@@ -6,6 +6,8 @@ Where it matters in which moment of a station one looks, each moment is a candid
 from dataclasses import dataclass
 from functools import cached_property
 
+import torch
+
 from grpo_lab import memory_parts as parts
 from grpo_lab._model_shape import ModelShape
 from grpo_lab.config import GRPOConfig
@@ -145,8 +147,10 @@ def _forward(s: Setting, tokens: int) -> int:
 
 
 def _widened(s: Setting, tokens: int) -> int:
-    """On the CPU, products in half precision are first made in float32."""
-    return (4 - s.product) * s.shape.inner * tokens if s.device_type == "cpu" else 0
+    """What a CPU with AVX-512 adds: the library it has for products in half precision makes them in float32 first."""
+    if s.device_type != "cpu" or torch.backends.cpu.get_cpu_capability() != "AVX512":
+        return 0
+    return (4 - s.product) * s.shape.inner * tokens
 
 
 def update(s: Setting) -> Parts:
