@@ -77,8 +77,9 @@ def run(path: Path) -> list:
     return [json.dumps(cell.get("outputs", [])) for cell in notebook.cells]
 
 
-@pytest.mark.parametrize("number", ["04", *(pytest.param(n, marks=pytest.mark.slow) for n in ("02", "05", "07", "08"))])
+@pytest.mark.parametrize("number", ["04", *(pytest.param(n, marks=pytest.mark.slow) for n in ("01", "03", "05"))])
 def test_untouched_notebook_runs_from_top_to_bottom(number, tmp_path):
+    """Each kind of demonstration once."""
     said = run(submit(tmp_path / "untouched.ipynb", number))
     assert sum("not written yet" in text for text in said) >= len(of_notebook(number))
     assert any("none yet, so the library" in text for text in said)
