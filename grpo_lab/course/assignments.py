@@ -35,7 +35,9 @@ HOW_IT_WORKS = """\
 1. Each exercise has a cell with a function whose body is missing. Write it, and run the cell.
 2. The next cell checks it at once. If something is not right yet, it says what, on the smallest input that shows it.
 3. `hint("name")` gives a hint, and called again a stronger one. Nothing is counted; check as often as you like.
-4. Do the exercises in any order, and leave any out. Keep the names of the functions. Hand in this file."""
+4. Do the exercises in any order, and leave any out. Keep the names of the functions. Hand in this file.
+5. Where one function needs another of this assignment, call your own by its name, and do not import it from `grpo_lab`:
+   when your work is marked, the library does not have it."""
 
 IMPORTS = (
     "import matplotlib.pyplot as plt",
