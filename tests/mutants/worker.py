@@ -86,8 +86,12 @@ class Session:
         return None, f"{tried} tests passed" + (f"; fail without a mutant: {', '.join(broken)}" if broken else "")
 
     def in_order(self, mutant: Mutant) -> list:
-        """The mutant's tests: last killers of its group first, then those that call its function, then the others."""
-        wanted = {i.nodeid: i for file in mutant.tests for i in self.items if i.nodeid.startswith(file + "::")}
+        """The mutant's tests: last killers of its group first, then those that call its function, then the others.
+
+        Each time those of the last file come first: they are short, and there because the other files let one through.
+        """
+        files = mutant.tests[-1:] + mutant.tests[:-1]
+        wanted = {i.nodeid: i for file in files for i in self.items if i.nodeid.startswith(file + "::")}
         killers = [nodeid for nodeid in self.killers.get(mutant.group, []) if nodeid in wanted]
         callers = [nodeid for nodeid in wanted if mutant.function in self.names[nodeid]]
         return [wanted[nodeid] for nodeid in dict.fromkeys([*killers, *callers, *wanted])]
