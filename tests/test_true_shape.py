@@ -8,8 +8,8 @@ from grpo_lab.bench import gpu_memory
 from grpo_lab.bench.process import run_worker
 
 pytestmark = pytest.mark.slow
-# One prompt of 8 tokens with two completions of 8: what is left are the weights, and what belongs to each of them.
-SIZES = {"rows": 2, "num_generations": 2, "prompt": 8, "completion": 8, "steps": 1, "checkpointing": False}
+# One prompt of 4 tokens with two completions of 4: what is left are the weights, and what belongs to each of them.
+SIZES = {"rows": 2, "num_generations": 2, "prompt": 4, "completion": 4, "steps": 1, "checkpointing": False}
 PARAMETERS, NORMS = 290, 49
 
 

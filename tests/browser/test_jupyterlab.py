@@ -1,11 +1,12 @@
 """Notebooks in a real JupyterLab and a real browser: Run All, no error, no broken formula; a slider moves its plot.
 
-The three that train for minutes are looked at as they were saved; nbmake runs their cells.
+Those that train for a minute and more are looked at as they were saved; nbmake runs their cells.
 """
 
 import re
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from tests.browser.conftest import open_notebook
@@ -15,16 +16,21 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 RUN_SECONDS = 1500  # a guard against hanging, not a measure of speed
 WITH_SLIDER = "04_kl_estimators"
-LONG = ("03_sorting_with_grpo", "05_grpo_objective", "07_r1_zero_on_a_laptop")
+LONG = ("03_sorting_with_grpo", "05_grpo_objective", "07_r1_zero_on_a_laptop", "08_grpo_on_qwen2")
+CHAT = """
+from grpo_lab.chat import ChatBox
+from grpo_lab.models import load_policy
+
+model, tokenizer = load_policy("tiny", device="cpu")
+ChatBox({"before": model, "after": model}, tokenizer)
+"""
 
 
 def named(path: Path) -> str:
     return path.stem
 
 
-@pytest.mark.parametrize("notebook", [path for path in NOTEBOOKS if path.stem not in LONG], ids=named)
-def test_run_all_gives_no_error_and_every_formula_renders(page, lab, notebook):
-    open_notebook(page, lab, notebook.stem)
+def run_all(page) -> None:
     finished = page.evaluate(
         f"""async () => {{
             const panel = window.jupyterapp.shell.currentWidget;
@@ -35,6 +41,12 @@ def test_run_all_gives_no_error_and_every_formula_renders(page, lab, notebook):
         }}"""
     )
     assert finished == "ran"
+
+
+@pytest.mark.parametrize("notebook", [path for path in NOTEBOOKS if path.stem not in LONG], ids=named)
+def test_run_all_gives_no_error_and_every_formula_renders(page, lab, notebook):
+    open_notebook(page, lab, notebook.stem)
+    run_all(page)
     assert_looks_right(page, notebook)
     if notebook.stem == WITH_SLIDER:
         assert_slider_changes_its_plot(page)
@@ -85,3 +97,25 @@ def assert_slider_changes_its_plot(page) -> None:
         page.keyboard.press("ArrowRight")
     page.wait_for_function(f"(old) => document.querySelector({picture!r})?.src !== old", arg=before)
     assert page.get_attribute(picture, "src") != before
+
+
+def test_the_chat_of_08_answers(page, lab):
+    kernel = {"kernelspec": nbformat.read(NOTEBOOKS[-1], as_version=4).metadata.kernelspec}
+    content = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CHAT.strip())], metadata=kernel)
+    open_notebook(page, lab, LONG[-1])
+    page.evaluate(
+        """content => window.jupyterapp.serviceManager.contents.save(
+            'chat.ipynb', {type: 'notebook', format: 'json', content: JSON.parse(content)})""",
+        nbformat.writes(content),
+    )
+    open_notebook(page, lab, "chat")
+    run_all(page)
+    line = page.locator(".widget-text input")
+    line.fill("34+56+78=?")
+    line.press("Tab")
+    page.locator(".jupyter-widgets button", has_text="Send").click()
+    replies = page.locator(".widget-html", has_text="34+56+78=?")
+    replies.wait_for()
+    said = replies.inner_text()
+    assert said.startswith("you: 34+56+78=?") and "before: " in said and "after: " in said
+    assert line.input_value() == ""
