@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from grpo_lab._model_shape import shape_of
 from grpo_lab.bench import __main__ as command
 from grpo_lab.bench import gpu, gpu_counts, gpu_memory, gpu_rollout, gpu_table, gpu_train, gpu_trl, gpu_work, process
+from grpo_lab.memory_parts import cache_bytes
 from grpo_lab.optim import GuardedOptimizer
 from grpo_lab.shapes import SHAPES, random_policy, shape_config
 from grpo_lab.trainer import accumulate_gradient
@@ -23,20 +25,14 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("tied", [True, False])
-def test_parameters_are_those_of_the_model(shape, tied):
+def test_matrices_are_those_of_the_model(shape, tied):
     config = shape_config(shape)
     config.tie_word_embeddings = tied
     with torch.device("meta"):
         model = type(random_policy("small"))(config)
-    assert gpu_counts.parameters(config) == model.num_parameters()
+    assert shape_of(config).parameters == model.num_parameters()
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and ".layers." in name]
     assert gpu_counts.layer_matrices(config) == sum(p.numel() for p in matrices)
-
-
-def test_qwen2_as_published():
-    config = shape_config("qwen2-0.5b")
-    assert gpu_counts.parameters(config) == 494_032_768
-    assert gpu_counts.kv_bytes_per_token(config, 2) == 12_288  # 24 layers x 2 heads x 64 x (key, value) x 2 bytes
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -44,7 +40,7 @@ def test_bytes_of_keys_and_values_are_those_of_the_cache(dtype):
     model = random_policy("small", dtype=dtype)
     cache = model(torch.zeros(3, 7, dtype=torch.long), use_cache=True).past_key_values
     stored = sum(x.nbytes for layer in cache.layers for x in (layer.keys, layer.values))
-    assert stored == 3 * 7 * gpu_counts.kv_bytes_per_token(model.config, dtype.itemsize)
+    assert stored == cache_bytes(shape_of(model.config), 3 * 7, dtype.itemsize)
 
 
 def test_bytes_read_token_by_token():

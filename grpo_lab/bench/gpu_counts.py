@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from transformers import Qwen2Config
 
+from grpo_lab._model_shape import shape_of
+from grpo_lab.memory_parts import cache_bytes, weight_bytes
+
 
 def layer_matrices(config: Qwen2Config) -> int:
     """Numbers in the matrices of all layers: queries, keys, values, output, gate, up and down."""
@@ -21,30 +24,14 @@ def head_matrix(config: Qwen2Config) -> int:
     return config.vocab_size * config.hidden_size
 
 
-def parameters(config: Qwen2Config) -> int:
-    """All trained numbers: the matrices, the embedding (where tied, also the head), biases and norms."""
-    c, head = config, config.hidden_size // config.num_attention_heads
-    biases = c.num_hidden_layers * (c.num_attention_heads + 2 * c.num_key_value_heads) * head
-    norms = (2 * c.num_hidden_layers + 1) * c.hidden_size
-    embeddings = head_matrix(c) * (1 if c.tie_word_embeddings else 2)
-    return layer_matrices(c) + embeddings + biases + norms
-
-
-def kv_bytes_per_token(config: Qwen2Config, bytes_per_number: int) -> int:
-    """A key and a value a layer and key-value head."""
-    head = config.hidden_size // config.num_attention_heads
-    return 2 * config.num_hidden_layers * config.num_key_value_heads * head * bytes_per_number
-
-
 def bytes_read(config: Qwen2Config, rows: int, prompt: int, response: int, bytes_per_number: int) -> int:
     """The least that sampling `rows` responses has to read: at each of `response` tokens all weights once, and the keys
     and values of every token before it, those of its own prompt included. Reading the prompts themselves is left out.
     """
-    weights = response * parameters(config) * bytes_per_number
-    if not config.tie_word_embeddings:
-        weights -= response * head_matrix(config) * bytes_per_number  # of the input embedding only a row is read
-    tokens_before = sum(prompt + step for step in range(response))
-    return weights + rows * tokens_before * kv_bytes_per_token(config, bytes_per_number)
+    shape = shape_of(config)
+    numbers = shape.parameters - (0 if shape.tied else head_matrix(config))  # of the input embedding only a row is read
+    tokens_before = rows * sum(prompt + step for step in range(response))
+    return response * weight_bytes(numbers, bytes_per_number) + cache_bytes(shape, tokens_before, bytes_per_number)
 
 
 @dataclass(frozen=True)
