@@ -1,5 +1,7 @@
 """Behaviour that the other tests leave open, found by planting mistakes (`python -m tests.mutants`)."""
 
+import math
+
 import pytest
 import torch
 
@@ -34,6 +36,35 @@ def test_vespo_weighs_a_sequence_that_has_become_impossible_by_the_lower_bound()
         weights = [oracles.vespo_weight(logp, old, mask, b, sign) for b in range(2)]
         want = torch.tensor(weights, dtype=torch.float64)[:, None] * sign * logp
         torch.testing.assert_close(ours, want, rtol=1e-10, atol=0.0)
+
+
+@pytest.mark.parametrize("a", [-2.0, -0.5, 0.0, 0.5, 2.0])
+def test_smooth_surrogates_go_by_the_sign_of_the_advantage_and_not_by_its_size(a):
+    logp, old, mask = draw(3, 4, seed=0), draw(3, 4, seed=1), ragged_mask(3, 4, 2)
+    advantages = torch.full((3,), a, dtype=torch.float64)
+    tau = 1.3 if a > 0 else 1.7
+    gate = [[4 / tau / (1 + math.exp(tau * (1 - math.exp(x)))) for x in row] for row in (logp - old).tolist()]
+    gate = torch.tensor(gate, dtype=torch.float64)
+    ratio = (logp - old).exp().requires_grad_()
+    ours = objective.sapo_surrogate(ratio, advantages, tau_pos=1.3, tau_neg=1.7)
+    assert_near(ours, a * gate)
+    (gradient,) = torch.autograd.grad(ours.sum(), ratio)
+    assert_near(gradient, a * tau * gate * (1 - tau * gate / 4))  # with s = tau gate / 4 it is 4 a s (1 - s)
+    weights = torch.tensor([oracles.vespo_weight(logp, old, mask, b, a) for b in range(3)], dtype=torch.float64)
+    x = logp.clone().requires_grad_()
+    surrogate = objective.vespo_surrogate(x, old, mask, advantages)
+    assert_near(surrogate, a * weights[:, None] * logp)
+    (gradient,) = torch.autograd.grad(surrogate.sum(), x)
+    assert_near(gradient, a * weights[:, None].expand(3, 4))
+
+
+def test_the_weight_of_cispo_is_bounded_and_carries_no_gradient():
+    logp, old, advantages = draw(3, 4, seed=0).requires_grad_(), draw(3, 4, seed=1), draw(3, seed=2)
+    surrogate = objective.cispo_surrogate((logp - old).exp(), logp, advantages, 1.1)
+    weight = torch.tensor([[min(math.exp(x), 1.1) for x in row] for row in (logp - old).tolist()], dtype=torch.float64)
+    assert_near(surrogate, weight * advantages[:, None] * logp.detach())
+    (gradient,) = torch.autograd.grad(surrogate.sum(), logp)
+    assert_near(gradient, weight * advantages[:, None])
 
 
 SURROGATES = {

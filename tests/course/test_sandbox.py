@@ -67,7 +67,7 @@ def listener():
 def grading(classroom, listener, tmp_path_factory) -> Grading:
     home = tmp_path_factory.mktemp("home")
     hand_in_a_spy(classroom, home, listener)
-    return grade_in(home, classroom, jobs=2, limits=Limits(seconds=15.0, memory=2 * 2**30))
+    return grade_in(home, classroom, jobs=2, limits=Limits(seconds=10.0, memory=2 * 2**30))
 
 
 def hand_in_a_spy(classroom: Path, home: Path, listener: socket.socket) -> None:
