@@ -7,11 +7,12 @@ import sys
 
 import pytest
 
-from tests.browser.conftest import open_notebook
+from tests.browser.conftest import open_notebook, run_all
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 NAME = "02_baselines_and_advantages"
+RUN_SECONDS = 900
 WRONG = "def rloo_advantages(rewards):\n    return rewards - rewards.mean(-1, keepdim=True)\n"
 RIGHT = """def rloo_advantages(rewards):
     G = rewards.shape[-1]
@@ -26,33 +27,21 @@ OUTPUT = """(id) => {
 }"""
 
 
-def run_all(page) -> None:
-    finished = page.evaluate(
-        """async () => {
-            await window.jupyterapp.shell.currentWidget.sessionContext.ready;
-            const late = new Promise(done => setTimeout(() => done('not finished'), 900000));
-            return Promise.race([late, window.jupyterapp.commands.execute('notebook:run-all-cells').then(() => 'ran')]);
-        }"""
-    )
-    assert finished == "ran"
-    assert page.evaluate("""document.querySelectorAll('[data-mime-type$="jupyter.error"]').length""") == 0
-
-
 def test_a_students_evening(page, lab, tmp_path):
     open_notebook(page, lab, f"assignments/{NAME}")
-    run_all(page)
+    run_all(page, RUN_SECONDS)
     verdict = page.evaluate(OUTPUT, "a02-rloo_advantages-check")
     assert "not written yet" in verdict
 
     page.evaluate(WRITE, ["a02-rloo_advantages-stub", WRONG])
-    run_all(page)
+    run_all(page, RUN_SECONDS)
     verdict = page.evaluate(OUTPUT, "a02-rloo_advantages-check")
     assert "not right yet" in verdict and "part of it" in verdict
     assert "(2.5)" in verdict or "2.5" in verdict
     assert "not written yet" in page.evaluate(OUTPUT, "a02-best_of_group-check")
 
     page.evaluate(WRITE, ["a02-rloo_advantages-stub", RIGHT])
-    run_all(page)
+    run_all(page, RUN_SECONDS)
     verdict = page.evaluate(OUTPUT, "a02-rloo_advantages-check")
     assert "✓" in verdict and "not right" not in verdict
 
