@@ -52,7 +52,7 @@ def grade_folder(
     from grpo_lab.course.grade_report import write_report
     from grpo_lab.course.sandbox.run import Limits
 
-    seed = seed if seed is not None else 1 + secrets.randbelow(2**31 - 1)
+    seed = _drawn() if seed is None else seed
     output = output or folder.resolve().with_name(f"{folder.resolve().name}-grades")
     limits = Limits(time_limit, int(memory_limit * 2**30))
     grading = grade(folder, seed, jobs=jobs, limits=limits, hidden=[output])
@@ -75,11 +75,16 @@ def prove_checker(notebooks: list[str]) -> int:
 def export_to_nbgrader(folder: Path, seed: int | None) -> int:
     from grpo_lab.course.nbgrader_export import export
 
-    seed = seed if seed is not None else 1 + secrets.randbelow(2**31 - 1)
+    seed = _drawn() if seed is None else seed
     for path in export(folder, seed):
         print(path)
     print(f"hidden tests with seed {seed}; nbgrader_config.py is beside source/")
     return 0
+
+
+def _drawn() -> int:
+    """A seed that no student can know; never 0, which is the seed of the inputs that they see."""
+    return 1 + secrets.randbelow(2**31 - 1)
 
 
 def _parser() -> argparse.ArgumentParser:
