@@ -10,7 +10,7 @@ import torch
 from transformers import GenerationConfig
 
 from grpo_lab.rollout import encode_prompts, end_token_ids, evaluating, pad_token_id
-from grpo_lab.sampling import set_aside_generation_config
+from grpo_lab.rollout.dynamic import set_aside_generation_config
 
 
 @torch.no_grad()

@@ -3,8 +3,8 @@
 import argparse
 from dataclasses import fields
 
-from grpo_lab._setting_arguments import add_settings
 from grpo_lab.config import GRPOConfig
+from grpo_lab.config.arguments import add_settings
 from grpo_lab.precision import precision_asked
 from grpo_lab.rewards import accuracy_reward, completion_text
 from grpo_lab.tasks import addition_problems, has_thinking
@@ -23,7 +23,7 @@ REWARD_WEIGHTS = [1.0, 0.0]
 
 
 def main(arguments: list[str] | None = None) -> None:
-    from grpo_lab._memory_command import announce
+    from grpo_lab.memory.command import announce
     from grpo_lab.models import load_policy, one_thread_if_small
 
     parser = _parser()

@@ -85,7 +85,7 @@ def tiny(_tiny_loaded):
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A complete random Qwen2, with sampling settings of its own as the real one has them."""
     folder = tmp_path_factory.mktemp("models") / "random-qwen2"
-    from tests.checkpoints import make_model, make_tokenizer
+    from tests.support.checkpoints import make_model, make_tokenizer
 
     model = make_model()
     model.generation_config.update(do_sample=True, top_k=20, top_p=0.8, repetition_penalty=1.1)

@@ -15,8 +15,8 @@ from grpo_lab.advantages import (
     return_to_go_advantages,
     rloo_advantages,
 )
-from tests import oracles
-from tests.agreement import assert_agree, assert_near, draw, few, many, seeds
+from tests.support import oracles
+from tests.support.agreement import assert_agree, assert_near, draw, few, many, seeds
 
 groups = st.tuples(st.integers(1, 4), st.integers(2, 5))
 scales = st.sampled_from(["group", "batch", "none"])

@@ -9,14 +9,9 @@ import torch
 from grpo_lab.advantages import group_advantages, return_to_go, rloo_advantages
 from grpo_lab.logprobs import token_logprobs
 from grpo_lab.objective import LOSS_TYPES, importance_ratio, policy_loss
-from grpo_lab.policy_gradient import (
-    expected_reward,
-    reinforce_loss,
-    score_function_objective,
-    sequence_logprob,
-)
-from tests.agreement import assert_near, draw
-from tests.world import WORLDS, V, World
+from grpo_lab.policy_gradient import expected_reward, reinforce_loss, score_function_objective, sequence_logprob
+from tests.support.agreement import assert_near, draw
+from tests.support.world import WORLDS, V, World
 
 everywhere = pytest.mark.parametrize("world", WORLDS, ids=str, indirect=True)
 

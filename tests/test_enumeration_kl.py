@@ -6,8 +6,8 @@ import torch
 from grpo_lab.kl import ESTIMATORS, kl_estimate, kl_exact, kl_in_reward
 from grpo_lab.objective import importance_ratio
 from grpo_lab.policy_gradient import sequence_logprob
-from tests.agreement import assert_near
-from tests.world import WORLDS, V, World
+from tests.support.agreement import assert_near
+from tests.support.world import WORLDS, V, World
 
 everywhere = pytest.mark.parametrize("world", WORLDS, ids=str, indirect=True)
 

@@ -12,7 +12,7 @@ from grpo_lab import evaluate as evaluate_module
 from grpo_lab.evaluate import evaluate, main, pass_at_k, wilson_interval
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import addition_problems, addition_split
-from tests.worlds import ROWS, make_world
+from tests.support.worlds import ROWS, make_world
 
 # --- pass@k ---------------------------------------------------------------------------------------------------------
 

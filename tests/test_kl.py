@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_lab.kl import ESTIMATORS, kl_estimate, kl_exact, kl_in_reward
-from tests import oracles
-from tests.agreement import assert_agree, assert_near, draw, few, many, ragged_mask, seeds
+from tests.support import oracles
+from tests.support.agreement import assert_agree, assert_near, draw, few, many, ragged_mask, seeds
 
 shapes = st.tuples(st.integers(1, 3), st.integers(1, 4))
 

@@ -15,8 +15,8 @@ from grpo_lab.logprobs import (
     token_entropy,
     token_logprobs,
 )
-from tests import oracles
-from tests.agreement import assert_agree, assert_near, draw, few, many, seeds
+from tests.support import oracles
+from tests.support.agreement import assert_agree, assert_near, draw, few, many, seeds
 
 shapes = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(2, 5))
 temperatures = st.sampled_from([0.3, 1.0, 2.5])

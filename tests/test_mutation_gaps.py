@@ -7,8 +7,8 @@ import torch
 
 from grpo_lab import advantages as adv
 from grpo_lab import objective
-from tests import oracles
-from tests.agreement import assert_agree, assert_near, draw, ragged_mask
+from tests.support import oracles
+from tests.support.agreement import assert_agree, assert_near, draw, ragged_mask
 
 
 def test_step_rewards_that_carry_a_gradient_pass_it_on():

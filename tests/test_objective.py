@@ -15,8 +15,18 @@ from grpo_lab.objective import (
     importance_ratio,
     policy_loss,
 )
-from tests import oracles
-from tests.agreement import assert_agree, assert_near, batch, draw, few, many, ragged_mask, seeds, value_and_gradients
+from tests.support import oracles
+from tests.support.agreement import (
+    assert_agree,
+    assert_near,
+    batch,
+    draw,
+    few,
+    many,
+    ragged_mask,
+    seeds,
+    value_and_gradients,
+)
 
 shapes = st.tuples(st.integers(1, 4), st.integers(1, 4))
 loss_types = st.sampled_from(oracles.LOSS_TYPES)

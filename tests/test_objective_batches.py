@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_lab.objective import LOSS_TYPES, aggregate, importance_ratio, policy_loss, vespo_surrogate
-from tests import oracles
-from tests.agreement import assert_agree, assert_near, batch, draw, few, seeds, value_and_gradients
+from tests.support import oracles
+from tests.support.agreement import assert_agree, assert_near, batch, draw, few, seeds, value_and_gradients
 
 shapes = st.tuples(st.integers(1, 4), st.integers(1, 4))
 loss_types = st.sampled_from(oracles.LOSS_TYPES)

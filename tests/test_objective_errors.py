@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from grpo_lab.objective import aggregate, clipped_surrogate, importance_ratio, policy_loss
-from tests.agreement import batch
+from tests.support.agreement import batch
 
 
 @pytest.mark.parametrize(

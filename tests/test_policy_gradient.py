@@ -14,8 +14,8 @@ from grpo_lab.policy_gradient import (
     score_function_objective,
     sequence_logprob,
 )
-from tests.agreement import assert_agree, assert_near, draw, few, ragged_mask, seeds
-from tests.oracles import table, total
+from tests.support.agreement import assert_agree, assert_near, draw, few, ragged_mask, seeds
+from tests.support.oracles import table, total
 
 
 @few

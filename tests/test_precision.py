@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from grpo_lab import evaluate as evaluate_module
 from grpo_lab.config import GRPOConfig
 from grpo_lab.precision import PRECISIONS, autocast, precision_asked, precision_of, realised_share, stochastic_round
-from tests.worlds import make_world
+from tests.support.worlds import make_world
 
 STEPS = 2**16
 NOISE = torch.arange(STEPS, dtype=torch.float32) / STEPS  # every value of the 16 bits that bf16 lacks

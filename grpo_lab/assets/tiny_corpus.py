@@ -7,7 +7,8 @@ be learnt, since nobody can predict the numbers of the next problem.
 import random
 from collections.abc import Callable
 
-from grpo_lab.tasks import LARGEST, SMALLEST, THINK_SYSTEM_PROMPT, addition_row, addition_split, chat_tasks
+from grpo_lab.tasks import THINK_SYSTEM_PROMPT, addition_row, addition_split, chat_tasks
+from grpo_lab.tasks.problems import LARGEST, SMALLEST
 
 Messages = list[dict[str, str]]
 Document = list[tuple[str, bool]]

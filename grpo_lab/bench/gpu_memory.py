@@ -7,13 +7,13 @@ import math
 
 import torch
 
-from grpo_lab import memory
 from grpo_lab.bench.gpu_train import make_config
 from grpo_lab.bench.gpu_work import make_rows, make_tokenizer, parity_reward
 from grpo_lab.bench.peak import peak_bytes
 from grpo_lab.bench.process import worker_main
+from grpo_lab.memory import planning as memory
+from grpo_lab.models.shapes import random_policy, shape_config
 from grpo_lab.precision import PRECISIONS
-from grpo_lab.shapes import random_policy, shape_config
 from grpo_lab.trainer import train
 
 SAMPLE = 1000  # weights of a parameter that are compared before and after

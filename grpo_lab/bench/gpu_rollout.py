@@ -5,8 +5,8 @@ import torch
 from grpo_lab.bench import gpu_counts
 from grpo_lab.bench.gpu_work import copy_bandwidth, fastest_dtype, make_rows, make_tokenizer, seconds
 from grpo_lab.bench.process import worker_main
+from grpo_lab.models.shapes import random_policy
 from grpo_lab.rollout import encode_prompts, sample_completions
-from grpo_lab.shapes import random_policy
 
 
 def measure(spec: dict) -> dict:

@@ -6,12 +6,13 @@ from grpo_lab.bench import gpu_counts
 from grpo_lab.bench.gpu_work import data_sheet_rate, fastest_dtype, matmul_rate, seconds
 from grpo_lab.bench.process import worker_main
 from grpo_lab.config import GRPOConfig
-from grpo_lab.experience import Experience
-from grpo_lab.optim import GuardedOptimizer
+from grpo_lab.models.shapes import random_policy
 from grpo_lab.precision import PRECISIONS
-from grpo_lab.rollout import LOGITS_AT_ONCE, Rollout
-from grpo_lab.shapes import random_policy
+from grpo_lab.rollout import Rollout
+from grpo_lab.rollout.sample import LOGITS_AT_ONCE
 from grpo_lab.trainer import update
+from grpo_lab.trainer.experience import Experience
+from grpo_lab.trainer.optim import GuardedOptimizer
 
 LEARNING_RATE = 1e-5
 

@@ -15,12 +15,11 @@ from grpo_lab.bench.process import memory, worker_main
 from grpo_lab.config import GRPOConfig
 from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy
-from grpo_lab.optim import learning_rate
 from grpo_lab.rewards import accuracy_reward
-from grpo_lab.run import Run
 from grpo_lab.tasks import addition_problems
 from grpo_lab.train import TRAINING_PROBLEMS
-from grpo_lab.trainer import train
+from grpo_lab.trainer import Run, train
+from grpo_lab.trainer.optim import learning_rate
 
 TRAINERS = ("ours", "trl")
 HELD_OUT_PROBLEMS = 200

@@ -30,7 +30,7 @@ def list_exercises() -> int:
 
 
 def build_assignments(folder: Path) -> int:
-    from grpo_lab.course.assignments import build
+    from grpo_lab.course.release.assignments import build
 
     for path in build(folder):
         print(path)
@@ -38,7 +38,7 @@ def build_assignments(folder: Path) -> int:
 
 
 def release_to(folder: Path) -> int:
-    from grpo_lab.course.release import release
+    from grpo_lab.course.release.students import release
 
     for path in release(folder):
         print(path)
@@ -48,9 +48,9 @@ def release_to(folder: Path) -> int:
 def grade_folder(
     folder: Path, seed: int | None, jobs: int, time_limit: float, memory_limit: float, output: Path | None
 ) -> int:
-    from grpo_lab.course.grade import grade
-    from grpo_lab.course.grade_report import write_report
-    from grpo_lab.course.sandbox.run import Limits
+    from grpo_lab.course.grading.grade import grade
+    from grpo_lab.course.grading.grade_report import write_report
+    from grpo_lab.course.grading.sandbox.run import Limits
 
     seed = _drawn() if seed is None else seed
     output = output or folder.resolve().with_name(f"{folder.resolve().name}-grades")
@@ -65,7 +65,7 @@ def grade_folder(
 
 
 def prove_checker(notebooks: list[str]) -> int:
-    from grpo_lab.course.prove import prove, table
+    from grpo_lab.course.proof.prove import prove, table
 
     proofs = prove(notebooks)
     print(table(proofs))
@@ -73,7 +73,7 @@ def prove_checker(notebooks: list[str]) -> int:
 
 
 def export_to_nbgrader(folder: Path, seed: int | None) -> int:
-    from grpo_lab.course.nbgrader_export import export
+    from grpo_lab.course.release.nbgrader_export import export
 
     seed = _drawn() if seed is None else seed
     for path in export(folder, seed):

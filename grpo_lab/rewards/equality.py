@@ -123,7 +123,7 @@ class _Worker:
 
     def _start(self) -> None:
         # -P: the worker's folder holds modules of ours whose names must not hide other people's.
-        command = [sys.executable, "-P", str(Path(__file__).with_name("_math_worker.py"))]
+        command = [sys.executable, "-P", str(Path(__file__).with_name("math_worker.py"))]
         no_window = getattr(subprocess, "CREATE_NO_WINDOW", 0)
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, encoding="utf-8", creationflags=no_window)

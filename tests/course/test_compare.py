@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from grpo_lab.course import plain_data
-from grpo_lab.course.compare import (
+from grpo_lab.course.checking import plain_data
+from grpo_lab.course.checking.compare import (
     equal,
     expected_outcomes,
     load_outcomes,
@@ -21,9 +21,9 @@ from grpo_lab.course.compare import (
     same_gradient,
     save_outcomes,
 )
+from grpo_lab.course.checking.outcome import Outcome
+from grpo_lab.course.checking.plain_data import Other, Record, TooLarge, plain, same
 from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.outcome import Outcome
-from grpo_lab.course.plain_data import Other, Record, TooLarge, plain, same
 from tests.course.toys import DECAY, MEAN, WORDS, as_sum, as_sum_too, not_masked, over_padding, scaled_mean
 
 

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 import grpo_lab.kl
-from grpo_lab.course import card, check, guard
-from grpo_lab.course import compare as compare_module
-from grpo_lab.course.guard import FLOOD, SHOWN, guarded
-from grpo_lab.course.run_case import run_student
+from grpo_lab.course.checking import card, check
+from grpo_lab.course.checking import compare as compare_module
+from grpo_lab.course.checking.run_case import run_student
+from grpo_lab.course.guard import limits as guard
+from grpo_lab.course.guard.limits import FLOOD, SHOWN, guarded
 from tests.course.toys import MEAN, WORDS, not_masked, scaled_mean
 
 REAL_EQUAL = torch.equal
@@ -191,13 +192,13 @@ def _patch_exercise():
 
 
 def _patch_verdict():
-    from grpo_lab.course.verdict import Verdict
+    from grpo_lab.course.checking.verdict import Verdict
 
     Verdict.right = property(lambda self: True)
 
 
 def _patch_watch():
-    from grpo_lab.course import watch
+    from grpo_lab.course.guard import watch
 
     watch._undo = watch._put = lambda *args: []
     compare_module.equal = lambda *args: True

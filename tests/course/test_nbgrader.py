@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from grpo_lab.course.__main__ import main
-from grpo_lab.course.assignments import TITLES, of_notebook
-from grpo_lab.course.written import WRITTEN
+from grpo_lab.course.release.assignments import TITLES, of_notebook
+from grpo_lab.course.release.written import WRITTEN
 
 pytest.importorskip("nbgrader")
 SEED = 4_711

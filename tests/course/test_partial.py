@@ -5,9 +5,9 @@ from functools import cache
 import pytest
 import torch
 
-from grpo_lab.course.compare import expected_outcomes, matching, outcome_of
+from grpo_lab.course.checking.compare import expected_outcomes, matching, outcome_of
+from grpo_lab.course.checking.partial import likely
 from grpo_lab.course.exercises import exercise
-from grpo_lab.course.partial import likely
 
 
 def cold_entropy(logits, temperature=1.0):

@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_lab.course import check, finished, hint, progress, record
 from grpo_lab.course import exercises as registry
+from grpo_lab.course import finished, hint
+from grpo_lab.course.checking import check, progress, record
 from tests.course.test_check import stub, written_differently
 from tests.course.toys import MEAN, not_masked
 
 # Of a notebook that has no exercises of its own.
 ALONE = replace(MEAN, notebook="99")
-SHOWN = sys.modules["grpo_lab.course.progress"]._shown
+SHOWN = sys.modules["grpo_lab.course.checking.progress"]._shown
 
 
 @pytest.fixture(autouse=True)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from grpo_lab.course import prove
 from grpo_lab.course.__main__ import main
-from grpo_lab.course.compare import equal, expected_outcomes
+from grpo_lab.course.checking.compare import equal, expected_outcomes
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises import EXERCISES
+from grpo_lab.course.proof import prove
 from tests.mutants.errata import IDS
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from grpo_lab.course.assignments import assignments, of_notebook
-from grpo_lab.course.grade import Grading, grade
-from grpo_lab.course.grade_report import write_report
-from grpo_lab.course.sandbox.run import Limits, Sandbox
+from grpo_lab.course.grading.grade import Grading, grade
+from grpo_lab.course.grading.grade_report import write_report
+from grpo_lab.course.grading.sandbox.run import Limits, Sandbox
+from grpo_lab.course.release.assignments import assignments, of_notebook
 from tests.course import attacks
 from tests.course.right import nb02
 from tests.course.submitted import file_name, submit
@@ -183,7 +183,7 @@ def test_what_is_no_notebook_gets_a_clear_entry(grading):
 def test_nothing_is_left_running_and_nothing_was_written(grading, classroom):
     assert not list(classroom.glob("**/mark.txt"))
     time.sleep(0.5)
-    left = [p for p in Path("/proc").glob("[0-9]*/cmdline") if _mentions(p, b"course.sandbox.worker")]
+    left = [p for p in Path("/proc").glob("[0-9]*/cmdline") if _mentions(p, b"grading.sandbox.worker")]
     assert not left
 
 

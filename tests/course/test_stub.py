@@ -5,7 +5,8 @@ import inspect
 
 import pytest
 
-from grpo_lab.course import check, stub_source
+from grpo_lab.course import stub_source
+from grpo_lab.course.checking import check
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.stub import solution_body, solution_imports, solution_source, stub_imports

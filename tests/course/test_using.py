@@ -9,13 +9,11 @@ import torch
 
 import grpo_lab.kl
 import grpo_lab.objective
-import grpo_lab.sorting_training
-from grpo_lab.course import check, using
-from grpo_lab.course.using import NotWritten
+from grpo_lab.course.checking import check, using
+from grpo_lab.course.checking.using import NotWritten
 from grpo_lab.kl import kl_estimate as reference
 from grpo_lab.objective import policy_loss
-from grpo_lab.sorting import make_prompts, repaired_reward, update_weights
-from grpo_lab.sorting_training import train_sorting
+from grpo_lab.sorting import make_prompts, repaired_reward, train_sorting, update_weights
 
 
 def kl_estimate(logp, ref_logp, estimator="k3"):
@@ -162,4 +160,4 @@ def test_a_training_run_is_driven_by_ones_own_function():
     assert same_run(mine, right) and report.calls["kl_estimate"] >= 0
     assert not same_run(wrong, right) and wrong_report.calls["kl_penalty"] > 4
     assert same_run(run(beta=0.5), right)
-    assert update_weights is grpo_lab.sorting_training.update_weights
+    assert update_weights is grpo_lab.sorting.training.update_weights

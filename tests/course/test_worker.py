@@ -1,6 +1,6 @@
 """What the cells of a submission leave behind, before any function of theirs is called."""
 
-from grpo_lab.course.sandbox.worker import Report, run_cells
+from grpo_lab.course.grading.sandbox.worker import Report, run_cells
 
 
 class NoReport(Report):

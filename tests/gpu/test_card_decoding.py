@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from grpo_lab import decoding
 from grpo_lab.bench.gpu_work import make_rows, make_tokenizer
+from grpo_lab.models.shapes import random_policy
 from grpo_lab.precision import PRECISIONS, autocast, has_native_bf16
 from grpo_lab.rollout import sample_completions, score_logprobs
-from grpo_lab.shapes import random_policy
-from tests.sampling import PROMPTS, sample
-from tests.worlds import make_world
+from grpo_lab.rollout import static as decoding
+from tests.support.sampling import PROMPTS, sample
+from tests.support.worlds import make_world
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda")

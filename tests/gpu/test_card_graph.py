@@ -5,13 +5,13 @@ import gc
 import pytest
 import torch
 
-from grpo_lab import decoding
 from grpo_lab.bench.gpu_work import make_rows, make_tokenizer, modes_of
+from grpo_lab.models.shapes import random_policy
 from grpo_lab.precision import PRECISIONS, autocast
-from grpo_lab.shapes import random_policy
-from tests.sampling import sample, score
-from tests.test_decoding import SETTINGS, assert_same
-from tests.worlds import make_world
+from grpo_lab.rollout import static as decoding
+from tests.rollout.test_static import SETTINGS, assert_same
+from tests.support.sampling import sample, score
+from tests.support.worlds import make_world
 
 pytestmark = pytest.mark.gpu
 

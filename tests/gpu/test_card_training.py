@@ -7,12 +7,12 @@ import torch
 
 from grpo_lab.bench import gpu, gpu_memory, gpu_train
 from grpo_lab.bench.gpu_work import modes_of
-from grpo_lab.optim import GuardedOptimizer
+from grpo_lab.models.shapes import random_policy
 from grpo_lab.precision import PRECISIONS
-from grpo_lab.shapes import random_policy
 from grpo_lab.trainer import accumulate_gradient, train
-from tests.axe import Killed
-from tests.worlds import ROWS, letter_reward, make_config, make_world, weights
+from grpo_lab.trainer.optim import GuardedOptimizer
+from tests.support.axe import Killed
+from tests.support.worlds import ROWS, letter_reward, make_config, make_world, weights
 
 pytestmark = pytest.mark.gpu
 

@@ -6,7 +6,7 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from grpo_lab._formula_source import ANCHOR
+from grpo_lab.formulas.source import ANCHOR
 from tests.mutants.mutant import ROOT, Mutant, make_mutant, read
 from tests.mutants.operators import mutate_statement
 

@@ -8,15 +8,13 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[2]
 GAPS = "tests/test_mutation_gaps.py"
-# Where the behaviour of a module shows first, if not in the tests that have its name.
+# Where the behaviour of a module shows first, if not in the test with its name: patterns below tests/.
 TELLING = {
-    "trainer": ("trainer_step",),
-    "experience": ("trainer_step", "trainer"),
-    "run": ("trainer", "resume"),
-    "equality": ("rewards_math",),
-    "sampling": ("rollout",),
-    "static_cache": ("decoding",),
-    "memory_parts": ("memory_parts",),
+    "trainer/experience": ("trainer/test_step.py", "trainer/test_loop.py"),
+    "trainer/loop": ("trainer/test_step.py",),
+    "trainer/run": ("trainer/test_loop.py", "trainer/test_resume.py"),
+    "rollout/dynamic": ("rollout/test_sample.py", "rollout/test_settings.py"),
+    "rollout/cache": ("rollout/test_static.py",),
 }
 
 
@@ -46,14 +44,12 @@ def make_mutant(name: str, path: str, line: int, original: str, mutated: str) ->
 
 @functools.lru_cache(maxsize=256)
 def files_of_tests(path: str) -> tuple[str, ...]:
-    """The test files of a module: those with its name, then those of its package; and the shared file of gaps."""
-    *packages, name = PurePosixPath(path).with_suffix("").parts[1:]
-    subjects = [*TELLING.get(name, ()), *(f"{package}_{name}" for package in packages), name, *packages]
-    return (*dict.fromkeys(_test_files(*(f"test_{subject}*.py" for subject in subjects))), GAPS)
-
-
-def _test_files(*patterns: str) -> list[str]:
-    return [p.relative_to(ROOT).as_posix() for pattern in patterns for p in sorted((ROOT / "tests").glob(pattern))]
+    """The test files of a module: those with its name, then those of its room; and the shared file of gaps."""
+    *rooms, name = PurePosixPath(path).with_suffix("").parts[1:]
+    room = "".join(f"{one}/" for one in rooms)
+    patterns = [*TELLING.get(f"{room}{name}", ()), f"{room}test_{name}*.py", *([f"{room}test_*.py"] if room else [])]
+    found = [p for pattern in patterns for p in sorted((ROOT / "tests").glob(pattern))]
+    return (*dict.fromkeys(p.relative_to(ROOT).as_posix() for p in found), GAPS)
 
 
 def read(path: str) -> str:

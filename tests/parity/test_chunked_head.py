@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from grpo_lab.logprobs import chunked_logprobs_and_entropy
-from tests.agreement import assert_agree, draw
 from tests.parity.engines import engine
+from tests.support.agreement import assert_agree, draw
 
 head = engine("trl.kernels.chunked_logprob")
 

@@ -9,8 +9,8 @@ import torch
 
 from grpo_lab.logprobs import chunked_token_logprobs, token_logprobs
 from grpo_lab.objective import LOSS_TYPES, policy_loss
-from tests.agreement import assert_agree, draw, ragged_mask
 from tests.parity.engines import engine
+from tests.support.agreement import assert_agree, draw, ragged_mask
 
 liger = engine("liger_kernel.chunked_loss.grpo_loss")
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from grpo_lab.advantages import group_advantages
-from tests.agreement import assert_near, draw
 from tests.parity.engines import engine
+from tests.support.agreement import assert_near, draw
 
 trl = engine("trl")
 

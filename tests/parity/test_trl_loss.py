@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from grpo_lab.objective import LOSS_TYPES, policy_loss
-from tests.agreement import assert_agree, assert_near, batch, draw, value_and_gradients
 from tests.parity.engines import engine, trl_loss
+from tests.support.agreement import assert_agree, assert_near, batch, draw, value_and_gradients
 
 trl = engine("trl")
 

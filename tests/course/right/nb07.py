@@ -11,7 +11,7 @@ from torch import nn
 from grpo_lab.advantages import group_advantages
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.objective import LOSSES_BY_TOKENS, policy_loss
-from grpo_lab.optim import clip_gradients
+from grpo_lab.trainer.optim import clip_gradients
 
 
 def read_with_completion_mask(sequences, prompt_length, eos_token_ids, tokenizer):

@@ -1,0 +1,143 @@
+"""Recorded runs on show: what was measured on machines that a reader may not have, always marked as recorded.
+
+The files in `notebooks/runs` are written by `python -m grpo_lab.bench --gpu --json FILE` and by `record_qwen2.py`.
+Nothing is shown that no file holds; where a file is missing, the reader is told which command writes it.
+"""
+
+import json
+import os
+from pathlib import Path
+
+from grpo_lab.display import display
+
+GIB = 2**30
+HOW = "`make gpu`, on a machine with an NVIDIA card, writes it"
+STATIONS = ("rollout", "reward", "score", "update")
+
+
+def read_record(path: str | os.PathLike) -> dict | None:
+    """The record in a file; None if there is no such file. A damaged one is an error."""
+    file = Path(path)
+    if not file.is_file():
+        return None
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"path is {file.name!r}, which is not a record: {error}") from error
+
+
+def show_runs(path: str | os.PathLike) -> None:
+    """Table and curves of the training runs in a record; a sentence if there is none."""
+    record = read_record(path)
+    if record is None or not record["runs"]:
+        _say(f"No run on a card has been recorded yet (`{Path(path).name}`): {HOW}.")
+        return
+    low, high = record["base"]["accuracy_ci95"]
+    _say(
+        f"**Recorded**, not computed here: {record['what']}. {describe(record['machine'])}. Held-out accuracy of the "
+        f"base {record['base']['accuracy']:.3f} ({low:.3f} to {high:.3f})."
+    )
+    _say(as_markdown(run_rows(record)))
+    _draw(record["runs"])
+
+
+def run_rows(record: dict) -> list[dict[str, str]]:
+    """A row for each run: what it reached on held-out problems, what it took, where its time went."""
+    rows = []
+    for run in record["runs"]:
+        low, high = run["evaluation"]["accuracy_ci95"]
+        seconds = [run["seconds_per_station"][f"time/{name}"] for name in STATIONS]
+        rows.append(
+            {
+                "mode": run["mode"],
+                "seed": str(run["seed"]),
+                "held-out accuracy": f"{run['evaluation']['accuracy']:.3f} ({low:.3f} to {high:.3f})",
+                "weights that moved": f"{run['weights_moved']:.1%}",
+                "peak": "-" if run["peak_memory"] is None else f"{run['peak_memory'] / GIB:.2f} GiB",
+                "rollout : reward : score : update": " : ".join(f"{s / sum(seconds):.0%}" for s in seconds),
+                "seconds a step": f"{run['seconds_per_station']['step_time'] / len(run['metrics']['reward']):.2f}",
+            }
+        )
+    return rows
+
+
+def show_ladder(folder: str | os.PathLike, own: dict[str, str] | None = None) -> None:
+    """Which machine does what, and how fast: from the records in a folder, after `own`, a row measured just now."""
+    rows = [own] if own else []
+    benches = [read_record(file) for file in sorted(Path(folder).glob("qwen2_bench*.json"))]
+    for report in benches:
+        rows += ladder_rows(report)
+    if rows:
+        _say(as_markdown(rows))
+    if not any(report["setup"]["device"] == "cuda" for report in benches):
+        _say(f"No card has been measured yet (`qwen2_bench.json`): {HOW}.")
+
+
+def ladder_rows(report: dict) -> list[dict[str, str]]:
+    """The figures of one bench that a reader compares machines by."""
+    machine, setup = describe(report["machine"]), report["setup"]
+    command = f"python -m grpo_lab.bench --gpu --device {setup['device']} --shape {setup['shape']}"
+    rows = []
+    for cell in report.get("rollout", []):
+        if "missing" not in cell and cell["engine"] == "static":
+            size = f"{cell['sequences']} x ({cell['prompt']} + {cell['response']}) tokens, {cell['dtype']}"
+            rows.append((f"rollout, {size}", f"{cell['tokens'] / cell['seconds']:,.0f} tokens/s"))
+    for cell in report.get("train", []):
+        if "missing" not in cell:
+            size = f"{cell['rows']} x ({cell['prompt']} + {cell['completion']}) tokens, {_mode(cell)}"
+            rows.append((f"update, {size}", f"{cell['tokens'] / cell['seconds']:,.0f} tokens/s"))
+    for cell in report.get("memory", []):
+        if "missing" not in cell:
+            size = f"{cell['rows']} x ({cell['prompt']} + {cell['completion']}) tokens, {_mode(cell)}"
+            cap = f", under a cap of {cell['cap'] / 1e9:g} GB" if cell.get("cap") else ""
+            rows.append((f"peak, {size}{cap}", f"{cell['peak'] / GIB:.2f} GiB (plan {cell['planned'] / GIB:.2f})"))
+    return [
+        {"machine (recorded)": machine, "what": what, "measured": figure, "command": f"`{command}`"}
+        for what, figure in rows
+    ]
+
+
+def describe(machine: dict) -> str:
+    """One line about the machine of a record."""
+    device = machine["device"] if machine["device"] != "cpu" else f"CPU, {machine['processor']}"
+    return f"{device}; torch {machine['torch']}, transformers {machine['transformers']}"
+
+
+def as_markdown(rows: list[dict[str, str]]) -> str:
+    """A Markdown table; the columns are the keys of the first row, and further ones in the order they come."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    return "\n".join(lines + ["| " + " | ".join(row.get(name, "") for name in columns) + " |" for row in rows])
+
+
+def _mode(cell: dict) -> str:
+    return cell["mode"] + (", checkpointed" if cell["checkpointing"] else "")
+
+
+def _draw(runs: list[dict]) -> None:
+    import matplotlib.pyplot as plt
+
+    from grpo_lab.plots import band, finish
+
+    panels = {"reward": "reward", "rewards/think_rate/mean": "share that thinks", "grad_norm": "norm of the gradient"}
+    fig, axes = plt.subplots(1, len(panels), figsize=(10.5, 3.0))
+    modes = list(dict.fromkeys(run["mode"] for run in runs))
+    for ax, (name, label) in zip(axes, panels.items(), strict=True):
+        for mode in modes:
+            curves = [run["metrics"][name] for run in runs if run["mode"] == mode]
+            steps = range(1, len(curves[0]) + 1)
+            if len(curves) > 1:
+                band(ax, steps, curves, label=f"{mode}, {len(curves)} seeds")
+            else:
+                ax.plot(steps, curves[0], label=f"{mode}, one seed")
+        ax.set(xlabel="step", ylabel=label)
+    axes[0].legend()
+    finish(
+        fig,
+        caption="Recorded: the same base, trained in several modes; bands are 95% intervals over seeds.",
+        alt=f"Reward, share of thinking answers and norm of the gradient against steps, for {', '.join(modes)}.",
+    )
+
+
+def _say(markdown: str) -> None:
+    display({"text/markdown": markdown, "text/plain": markdown})

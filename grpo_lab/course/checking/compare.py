@@ -1,0 +1,73 @@
+"""When do two outcomes count as equal? And which mistake do they add up to?"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grpo_lab.course.checking.outcome import Outcome, outcome_of
+from grpo_lab.course.checking.outcome_file import load_outcomes, save_outcomes
+from grpo_lab.course.checking.plain_data import same
+from grpo_lab.course.exercise import Exercise
+
+__all__ = ["Outcome", "equal", "expected_outcomes", "load_outcomes", "matching", "outcome_of", "save_outcomes"]
+
+
+def equal(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
+    """Same value, gradients, changes in place and observations; or an exception of the same type."""
+    if got.fault or expected.fault:
+        return False
+    if got.error or expected.error:
+        return got.error == expected.error
+    return (
+        same(got.value, expected.value, exercise.tolerance)
+        and equal_gradients(got, expected, exercise)
+        and same(got.changed, expected.changed, exercise.tolerance)
+        and same(got.observed, expected.observed, exercise.tolerance)
+    )
+
+
+def equal_gradients(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
+    """No gradient at all and a gradient of zeros are the same."""
+    return all(
+        same_gradient(got.gradients.get(name), expected.gradients.get(name), exercise.tolerance)
+        for name in exercise.gradient_of
+    )
+
+
+def same_gradient(got: Any, expected: Any, tolerance: float) -> bool:
+    if isinstance(got, list) or isinstance(expected, list):
+        a, b = ([x] if not isinstance(x, list) else x for x in (got, expected))
+        a, b = (x * len(y) if len(x) == 1 and x[0] is None else x for x, y in ((a, b), (b, a)))
+        return len(a) == len(b) and all(same_gradient(x, y, tolerance) for x, y in zip(a, b, strict=True))
+    if got is None and expected is None:
+        return True
+    got, expected = _zeros_for_none(got, expected), _zeros_for_none(expected, got)
+    return same(got, expected, tolerance)
+
+
+def expected_outcomes(exercise: Exercise, seed: int = 0) -> list[Outcome]:
+    """What the reference does with every case."""
+    return [outcome_of(exercise.function, exercise, index, seed) for index in range(len(exercise.cases))]
+
+
+def matching(
+    got: Sequence[Outcome], expected: Sequence[Outcome], wrong: dict[str, Sequence[Outcome]], exercise: Exercise
+) -> tuple[str, ...]:
+    """The misconceptions, in the order of the exercise, that explain every case.
+
+    One explains a case if it differs from the reference there and the outcome equals its own, or if it does not
+    differ and the outcome equals the reference's. One that differs nowhere explains nothing.
+    """
+    return tuple(name for name in wrong if _explains(got, expected, wrong[name], exercise))
+
+
+def _explains(got: Sequence[Outcome], expected: Sequence[Outcome], wrong: Sequence[Outcome], exercise) -> bool:
+    differs = [not equal(w, e, exercise) for w, e in zip(wrong, expected, strict=True)]
+    rows = zip(got, expected, wrong, differs, strict=True)
+    return any(differs) and all(equal(g, w if differ else e, exercise) for g, e, w, differ in rows)
+
+
+def _zeros_for_none(gradient: Any, other: Any) -> Any:
+    return torch.zeros_like(other) if gradient is None and isinstance(other, Tensor) else gradient

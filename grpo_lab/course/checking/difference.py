@@ -1,0 +1,214 @@
+"""The first thing in which an outcome differs from the expected one, and what can be said about it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grpo_lab.course.checking.compare import same_gradient
+from grpo_lab.course.checking.outcome import Outcome, inputs
+from grpo_lab.course.checking.plain_data import Other, Record, is_number, plain, same
+from grpo_lab.course.checking.relations import relations
+from grpo_lab.course.exercise import Exercise
+
+
+@dataclass(frozen=True)
+class Difference:
+    """what: "the result", "the gradient of logp" ...; fault: "kind", "shape", "dtype", "inplace", "detached" or "".
+
+    relations: all that connects the numbers; the finding says the first.
+    """
+
+    what: str
+    got: Any
+    expected: Any
+    finding: str
+    fault: str = ""
+    relations: tuple[str, ...] = ()
+
+
+def difference(got: Outcome, expected: Outcome, exercise: Exercise, index: int, seed: int) -> Difference | None:
+    """What differs, in the order in which a student should mend it; None if nothing does."""
+    if got.error or expected.error:
+        return _of_errors(got, expected)
+    masks = _masks(exercise, index, seed)
+    pairs = [("the result", got.value, expected.value)] if exercise.observe is None else []
+    pairs += [(name, (got.observed or {}).get(name), value) for name, value in (expected.observed or {}).items()]
+    found = [_of_values(what, g, e, masks, exercise.tolerance) for what, g, e in pairs]
+    formal = [d for d in found if d and d.fault]
+    inplace = _of_changes(got, expected, masks, exercise.tolerance)
+    ordered = [*formal, *inplace, *found, *_of_gradients(got, expected, exercise, masks)]
+    return next((d for d in ordered if d), None)
+
+
+def _of_errors(got: Outcome, expected: Outcome) -> Difference | None:
+    if got.error == expected.error:
+        return None
+    if not got.error:
+        text = f"A {expected.error} is expected for this input; your function returned something."
+        return Difference("the result", got.value, Other(f"{expected.error}: {expected.message}"), text)
+    text = f"It raises {got.error}: {got.message}" if got.message else f"It raises {got.error}."
+    if got.error == "NotImplementedError":
+        text = "For this input it is not written yet: it raises NotImplementedError."
+    if got.error == "RecursionError":
+        text = "It calls itself without end (RecursionError)."
+    fault = "device" if "CUDA" in got.message or "cuda" in got.message else "error"
+    if fault == "device":
+        text += "\nThe device is not yours to choose: make new tensors on the device of the arguments."
+    right = Other(f"{expected.error}: {expected.message}") if expected.error else expected.value
+    return Difference("the result", Other(got.error), right, text, fault)
+
+
+def _of_values(what: str, got: Any, expected: Any, masks: dict, tolerance: float) -> Difference | None:
+    if same(got, expected, tolerance):
+        return None
+    if isinstance(got, Tensor) and isinstance(expected, Tensor):
+        return _of_tensors(what, got, expected, masks, tolerance)
+    if is_number(got) and is_number(expected):
+        return _numbers(what, got, expected, torch.tensor(float(got)), torch.tensor(float(expected)), {}, tolerance)
+    parts = _parts(got), _parts(expected)
+    if type(got) is type(expected) and None not in parts:
+        return _of_parts(what, *parts, masks, tolerance) or Difference(what, got, expected, "")
+    if _name(got) == _name(expected):
+        return Difference(what, got, expected, "")
+    text = f"{_capital(what)} is {_name(got)}; {_name(expected)} is expected."
+    if got is None:
+        text += " Does every way through the function end in a return?"
+    return Difference(what, got, expected, text, "kind")
+
+
+def _of_parts(what: str, got: dict, expected: dict, masks: dict, tolerance: float) -> Difference | None:
+    if list(got) != list(expected) and set(got) != set(expected):
+        missing, extra = [[k for k in a if k not in b] for a, b in ((expected, got), (got, expected))]
+        words = [
+            f"{', '.join(map(str, some))} {word}"
+            for some, word in ((missing, "is missing"), (extra, "is too much"))
+            if some
+        ]
+        return Difference(what, list(got), list(expected), f"In {what}, {' and '.join(words)}.", "kind")
+    inside = what.removeprefix("the ")
+    found = [_of_values(f"{inside}[{key!r}]", got[key], expected[key], masks, tolerance) for key in expected]
+    return next((d for d in found if d and d.fault), next((d for d in found if d), None))
+
+
+def _of_tensors(what: str, got: Tensor, expected: Tensor, masks: dict, tolerance: float) -> Difference:
+    if got.shape != expected.shape:
+        text = f"{_capital(what)} has shape {tuple(got.shape)}; {tuple(expected.shape)} is expected."
+        return Difference(what, got, expected, text + _about_shapes(got, expected), "shape")
+    if got.dtype != expected.dtype:
+        text = f"{_capital(what)} has dtype {_dtype(got)}; {_dtype(expected)} is expected."
+        if got.is_floating_point() and expected.is_floating_point():
+            text += " Give new tensors the dtype of the arguments, and convert nothing."
+        return Difference(what, got, expected, text, "dtype")
+    return _numbers(what, got, expected, got, expected, masks, tolerance)
+
+
+def _numbers(what: str, got: Any, expected: Any, a: Tensor, b: Tensor, masks: dict, tolerance: float) -> Difference:
+    found = relations(a, b, masks, tolerance)
+    return Difference(what, got, expected, found[0] if found else "", "", found)
+
+
+def _about_shapes(got: Tensor, expected: Tensor) -> str:
+    small, large = sorted((got.shape, expected.shape), key=len)
+    if sorted(got.shape) == sorted(expected.shape) and len(got.shape) > 1:
+        return " The axes stand in another order."
+    if tuple(s for s in got.shape if s != 1) == tuple(s for s in expected.shape if s != 1):
+        word = "too many" if got.ndim > expected.ndim else "missing"
+        return f" An axis of size 1 is {word}: think of keepdim, or of unsqueeze."
+    if not expected.ndim:
+        return " A single number is expected: all axes have to be reduced."
+    if not got.ndim:
+        return " You reduced all axes to one number."
+    if len(large) - len(small) == 1 and any(large[:i] + large[i + 1 :] == small for i in range(len(large))):
+        axis = next(i for i in range(len(large)) if large[:i] + large[i + 1 :] == small)
+        return f" Axis {axis} is {'still there' if got.ndim > expected.ndim else 'gone'}."
+    return ""
+
+
+def _of_changes(got: Outcome, expected: Outcome, masks: dict, tolerance: float) -> list[Difference | None]:
+    """Arguments changed in place that should stay as they are; then those that should be changed, and how."""
+    found = []
+    for name in [name for name in got.changed if name not in expected.changed]:
+        text = (
+            f"Your function changes its argument {name} in place; the caller still needs it as it was. Operations that "
+            "end in _ and += on a tensor do that: x = x + y makes a new tensor."
+        )
+        found.append(Difference(f"{name} after the call", got.changed[name], Other("unchanged"), text, "inplace"))
+    for name, now in expected.changed.items():
+        what = f"{name} after the call"
+        if name not in got.changed:
+            text = f"Your function leaves {name} as it was; it has to be changed in place."
+            found.append(Difference(what, None, now, text))
+        else:
+            found.append(_of_values(what, got.changed[name], now, masks, tolerance))
+    return found
+
+
+def _of_gradients(got: Outcome, expected: Outcome, exercise: Exercise, masks: dict) -> list[Difference]:
+    if exercise.gradient_of and expected.attached and not got.attached:
+        text = (
+            "The value is right, but it carries no gradient. Something on the way cuts it off: detach, item, tolist, "
+            "numpy, no_grad, or a new tensor made from numbers."
+        )
+        name = next((n for n in exercise.gradient_of if expected.gradients.get(n) is not None), exercise.gradient_of[0])
+        none = Other("no gradient")
+        return [Difference(f"the gradient of {name}", none, expected.gradients.get(name), text, "detached")]
+    found = []
+    for name in exercise.gradient_of:
+        mine, right = got.gradients.get(name), expected.gradients.get(name)
+        if not same_gradient(mine, right, exercise.tolerance):
+            text = _about_gradient(name, mine, right, masks, exercise.tolerance)
+            shown = (Other("no gradient") if g is None else g for g in (mine, right))
+            found.append(Difference(f"the gradient of {name}", *shown, text))
+    return found
+
+
+def _about_gradient(name: str, got: Any, expected: Any, masks: dict, tolerance: float) -> str:
+    start = "The value is right, but the gradient is not. "
+    if _nothing(expected):
+        return f"{start}A gradient flows into {name}, where it should be stopped."
+    if _nothing(got):
+        return f"{start}No gradient arrives at {name}: it is zero everywhere."
+    if isinstance(got, Tensor) and isinstance(expected, Tensor) and got.shape == expected.shape:
+        found = relations(got, expected, masks, tolerance)
+        return f"{start}That of {name}: {found[0]}" if found else start.strip()
+    return start.strip()
+
+
+def _nothing(gradient: Any) -> bool:
+    parts = gradient if isinstance(gradient, list) else [gradient]
+    return all(part is None or (isinstance(part, Tensor) and not part.any()) for part in parts)
+
+
+def _masks(exercise: Exercise, index: int, seed: int) -> dict[str, Tensor]:
+    """The arguments that are masks."""
+    bound, _ = inputs(exercise, index, seed)
+    return {k: plain(v) for k, v in bound.arguments.items() if isinstance(v, Tensor) and v.dtype == torch.bool}
+
+
+def _parts(value: Any) -> dict | None:
+    if isinstance(value, Record):
+        return value.fields
+    if isinstance(value, list):
+        return dict(enumerate(value))
+    return value if isinstance(value, dict) else None
+
+
+def _name(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return "a tensor"
+    if isinstance(value, Record):
+        return f"a record of {', '.join(value.fields)}"
+    if isinstance(value, Other):
+        return value.kind
+    words = {bool: "True or False", int: "a number", float: "a number", str: "a text", list: "a list or tuple"}
+    return "None" if value is None else words.get(type(value), "a dictionary")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

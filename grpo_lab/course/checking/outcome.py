@@ -1,0 +1,139 @@
+"""What a function did with an input: everything about it that is compared, as plain data."""
+
+import random
+import traceback
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from inspect import BoundArguments, signature
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grpo_lab.course.checking.plain_data import identical, plain, tensors
+from grpo_lab.course.exercise import Exercise
+
+# Taken before any student's code runs: what it may put in their place later has no effect here.
+_grad = torch.autograd.grad
+_get_state, _set_state, _seed = torch.get_rng_state, torch.set_rng_state, torch.manual_seed
+_randn, _Generator, _enable_grad = torch.randn, torch.Generator, torch.enable_grad
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run on one case.
+
+    value: the result; gradients: by argument; attached: whether the result carries a gradient; changed: the arguments
+    that were changed in place, with what they are now; observed: what `Exercise.observe` returned.
+    error, message, trace: the exception's type, its text, and the student's own frames; all "" without one.
+    fault: what the guard had to stop: "endless", "hang", "flood", "exit", "input", "signature", or "".
+    device: what goes wrong with inputs on another device ("" for nothing). patched: what was replaced outside.
+    """
+
+    value: Any = None
+    gradients: dict[str, Any] = field(default_factory=dict)
+    attached: bool = False
+    changed: dict[str, Any] = field(default_factory=dict)
+    observed: dict[str, Any] | None = None
+    error: str = ""
+    message: str = ""
+    trace: str = ""
+    fault: str = ""
+    device: str = ""
+    patched: tuple[str, ...] = ()
+    printed: str = ""
+
+
+def outcome_of(
+    function: Callable, exercise: Exercise, index: int, seed: int = 0, after: Callable[[], Any] = lambda: None
+) -> Outcome:
+    """Run `function` on case `index`; `after()` is called as soon as it returns or raises.
+
+    Exceptions of the function become part of the outcome; those that stop a thread or the interpreter pass.
+    """
+    bound, leaves = inputs(exercise, index, seed, track=True)
+    before = plain(dict(bound.arguments))
+    with _same_dice(seed + index), _enable_grad():
+        try:
+            result = function(*bound.args, **bound.kwargs)
+        except Exception as error:
+            return Outcome(error=type(error).__name__, message=_short(error), trace=own_frames(error, function))
+        finally:
+            after()
+        return _collect(result, exercise, bound, before, leaves, 1_000_003 * seed + index)
+
+
+def _collect(result: Any, exercise: Exercise, bound: BoundArguments, before: dict, leaves: dict, seed: int) -> Outcome:
+    try:
+        changed = {name: now for name, now in plain(dict(bound.arguments)).items() if not identical(before[name], now)}
+        seen = exercise.observe(result, bound.args, bound.kwargs) if exercise.observe else result
+        floats = [leaf for leaf in tensors(seen) if leaf.is_floating_point() and leaf.requires_grad]
+        value, observed = (None, plain(seen)) if exercise.observe else (plain(seen), None)
+        return Outcome(value, _gradients(floats, leaves, seed), bool(floats), changed, observed)
+    except Exception as error:  # a result that is not what `observe` or autograd can handle
+        return Outcome(error=type(error).__name__, message=_short(error))
+
+
+def inputs(exercise: Exercise, index: int, seed: int, track: bool = False) -> tuple[BoundArguments, dict[str, list]]:
+    """The input of a case by argument; with `track`, also the leaves behind the arguments in `gradient_of`."""
+    args, kwargs = exercise.cases[index].build(seed)
+    bound, leaves = signature(exercise.function).bind(*args, **kwargs), {}
+    for name in exercise.gradient_of if track else ():
+        if name in bound.arguments:
+            given = tensors(bound.arguments[name])
+            leaves[name] = [t.detach().clone().requires_grad_() for t in given if t.is_floating_point()]
+            copies = iter([leaf.clone() for leaf in leaves[name]])  # not leaves: changing them in place is possible
+            bound.arguments[name] = _replace(bound.arguments[name], copies)
+    return bound, leaves
+
+
+def _replace(tree: Any, floats) -> Any:
+    if isinstance(tree, Tensor):
+        return next(floats) if tree.is_floating_point() else tree
+    if isinstance(tree, dict):
+        return {key: _replace(value, floats) for key, value in tree.items()}
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(_replace(value, floats) for value in tree))
+    return type(tree)(_replace(value, floats) for value in tree) if isinstance(tree, list | tuple) else tree
+
+
+def _gradients(results: list[Tensor], leaves: dict[str, list[Tensor]], seed: int) -> dict[str, Any]:
+    """The gradient of one fixed random weighting of all results, by argument; None where nothing arrives."""
+    flat = [leaf for group in leaves.values() for leaf in group]
+    if not flat or not results:
+        return dict.fromkeys(leaves)
+    dice = _Generator().manual_seed(seed)
+    weights = [_randn(r.shape, generator=dice, dtype=torch.float64).to(r.dtype) for r in results]
+    found = iter(_grad(results, flat, weights, allow_unused=True))
+    grouped = {name: [next(found) for _ in group] for name, group in leaves.items()}
+    return {name: plain(group[0] if len(group) == 1 else group) for name, group in grouped.items()}
+
+
+@contextmanager
+def _same_dice(seed: int):
+    """Torch's and Python's own random numbers start alike for everybody, and go on afterwards as if nothing were."""
+    torch_state, python_state = _get_state(), random.getstate()
+    _seed(seed), random.seed(seed)
+    try:
+        yield
+    finally:
+        _set_state(torch_state), random.setstate(python_state)
+
+
+def own_frames(error: BaseException, function: Callable) -> str:
+    """The lines of the student's file on the way to the exception; nothing of any other file."""
+    code = getattr(function, "__code__", None)
+    if code is None or (getattr(function, "__module__", None) or "").startswith("grpo_lab."):
+        return ""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == code.co_filename]
+    shown = frames if len(frames) <= 4 else [*frames[:2], *frames[-2:]]
+    return "\n".join(f"line {f.lineno}, in {f.name}: {f.line}" for f in shown)
+
+
+def _short(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:
+        return ""
+    return text if len(text) <= 400 else text[:400] + " …"

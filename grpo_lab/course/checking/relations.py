@@ -1,0 +1,149 @@
+"""How do wrong numbers relate to the right ones? Found from the numbers alone, the telling relations first."""
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from grpo_lab.course.checking.plain_data import close
+
+_LOOSE = 1e-5  # a relation has to hold this well to be named
+
+
+def relations(got: Tensor, expected: Tensor, masks: dict[str, Tensor], tolerance: float) -> tuple[str, ...]:
+    """Sentences about two tensors of one shape and dtype that differ, the telling ones first; none if nothing simple
+    connects them."""
+    if got.dtype == torch.bool:
+        return (_of_bools(got, expected),)
+    wrong = ~close(got, expected, tolerance)
+    got, expected = got.double(), expected.double()
+    if trouble := _not_finite(got, expected):
+        return (trouble,)
+    found = [*_whole(got, expected), *_masked(wrong, masks), *_moved(got, expected), *_by_row(got, expected)]
+    return tuple(dict.fromkeys(filter(None, [*found, "" if found else _where(wrong)])))
+
+
+def _of_bools(got: Tensor, expected: Tensor) -> str:
+    if torch.equal(got, ~expected):
+        return "True and False are exchanged everywhere."
+    extra, missing = int((got & ~expected).sum()), int((~got & expected).sum())
+    parts = [f"{extra} True that should be False"] * bool(extra) + [f"{missing} False that should be True"] * bool(
+        missing
+    )
+    return f"{' and '.join(parts)}, of {got.numel()} entries.".capitalize()
+
+
+def _not_finite(got: Tensor, expected: Tensor) -> str:
+    for word, test in (("NaN", torch.isnan), ("infinity", torch.isinf)):
+        bad = test(got) & ~test(expected)
+        if bad.any():
+            place = f" at {_index(bad.nonzero()[0])}" if got.ndim else ""
+            count = int(bad.sum())
+            return f"{word} stands in {count} of {got.numel()} entries, first{place}, where a number is expected."
+    return ""
+
+
+def _whole(got: Tensor, expected: Tensor) -> Iterator[str]:
+    """One simple operation takes all of the one to all of the other."""
+    if not got.any():
+        yield "Everything is zero." if got.numel() > 1 else "It is zero."
+    if _close(got, -expected):
+        yield "The sign is flipped."
+    if (factor := _constant(got, expected)) is not None:
+        yield f"It is off by a constant factor: {_say_factor(factor)}."
+    offset = got - expected
+    if offset.numel() and _close(offset, offset.flatten()[0].expand_as(got)):
+        yield f"It is off by a constant: {offset.flatten()[0]:+.4g} everywhere."
+    if got.numel() > 1 and _close(got, expected.abs()):
+        yield "The signs are lost: it is the absolute value."
+    if (expected > 0).all() and _close(got, expected.log()):
+        yield "It is the logarithm of what is expected."
+    if _close(got.clamp(max=700), expected.clamp(max=700).exp()):
+        yield "It is the exponential of what is expected."
+    if (expected != 0).all() and _close(got, 1 / expected):
+        yield "It is one divided by what is expected."
+    if _close(got, 1 - expected):
+        yield "It is one minus what is expected."
+    if _close(got, expected.square()):
+        yield "It is the square of what is expected."
+    if (expected >= 0).all() and _close(got, expected.sqrt()):
+        yield "It is the square root of what is expected."
+
+
+def _masked(wrong: Tensor, masks: dict[str, Tensor]) -> Iterator[str]:
+    for name, mask in masks.items():
+        if mask.shape == wrong.shape and not mask.all() and mask.any():
+            if not wrong[mask].any():
+                yield f"It is right except where {name} is False."
+            if not wrong[~mask].any():
+                yield f"It is right where {name} is False, and wrong only where it is True."
+
+
+def _moved(got: Tensor, expected: Tensor) -> Iterator[str]:
+    """The right numbers in other places."""
+    if got.ndim < 1 or got.numel() < 2:
+        return
+    if got.ndim >= 2 and got.shape[-1] == got.shape[-2] and _close(got, expected.transpose(-1, -2)):
+        yield "It is transposed: rows and columns are exchanged."
+    for axis in range(got.ndim):
+        if got.shape[axis] > 1 and _close(got, expected.flip(axis)):
+            yield f"It is reversed along axis {axis}."
+        if got.shape[axis] > 2:
+            for step, word in ((1, "late"), (-1, "early")):
+                kept = slice(1, None) if step == 1 else slice(0, -1)
+                if _close(got.movedim(axis, 0)[kept], expected.roll(step, axis).movedim(axis, 0)[kept]):
+                    yield f"Everything stands one position too {word} along axis {axis}."
+    if _close(got.flatten().sort().values, expected.flatten().sort().values):
+        yield "The numbers are right, and stand in other places: look at how rows and columns are laid out."
+
+
+def _by_row(got: Tensor, expected: Tensor) -> Iterator[str]:
+    """A factor or an offset of its own for each row."""
+    if got.ndim < 2 or got.shape[-1] < 2 or got.numel() == got.shape[-1]:
+        return
+    rows = list(zip(got.flatten(0, -2), expected.flatten(0, -2), strict=True))
+    factors = [_constant(g, e) for g, e in rows]
+    if all(f is not None for f in factors):
+        shown = ", ".join(f"{f:.4g}" for f in factors[:4])
+        yield f"Each row is off by a factor of its own ({shown}): look at what you divide by."
+    if all(_close(g - e, (g - e)[0].expand_as(g)) for g, e in rows):
+        yield "Each row is off by a constant of its own: look at what you subtract."
+
+
+def _where(wrong: Tensor) -> str:
+    count, total = int(wrong.sum()), wrong.numel()
+    if not wrong.ndim or count == total:
+        return ""
+    places = ", ".join(_index(place) for place in wrong.nonzero()[:4])
+    return f"{total - count} of {total} entries are right; it differs at {places}{' …' if count > 4 else ''}."
+
+
+def _constant(got: Tensor, expected: Tensor) -> float | None:
+    """c with got = c * expected everywhere; None without one, or if it would be 0 or 1."""
+    largest = expected.abs().argmax() if expected.numel() else None
+    if largest is None or expected.flatten()[largest] == 0:
+        return None
+    factor = float(got.flatten()[largest] / expected.flatten()[largest])
+    usable = math.isfinite(factor) and factor != 0
+    return factor if usable and _close(got, factor * expected) else None
+
+
+def _say_factor(factor: float) -> str:
+    for base in (2, 10):
+        if math.isclose(abs(factor), 1 / math.log(base), rel_tol=_LOOSE):
+            return f"{factor:.4g} times what is expected, as if a logarithm had base {base}"
+    for over in range(1, 17):
+        times = factor * over
+        if math.isclose(times, round(times), rel_tol=2 * _LOOSE) and 0 < abs(round(times)) < 1000:
+            amount = f"{round(times)}" if over == 1 else f"{round(times)}/{over}"
+            return f"{amount} times what is expected"
+    return f"{factor:.4g} times what is expected"
+
+
+def _close(a: Tensor, b: Tensor) -> bool:
+    return bool(close(a, b, _LOOSE).all())
+
+
+def _index(place: Tensor) -> str:
+    return f"[{', '.join(map(str, place.tolist()))}]"

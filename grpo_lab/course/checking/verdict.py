@@ -1,0 +1,126 @@
+"""What a check says, as text and as HTML. A status is always a word and a sign too, never a colour alone."""
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from grpo_lab.course.checking.plain_data import Other, Record
+from grpo_lab.course.exercise import Case
+from grpo_lab.formulas.layout import MAX_COLUMNS, MAX_SHOWN, _numbers, _rows, _summary
+
+TITLES = {"right": "right", "wrong": "not right yet", "not started": "not written yet", "form": "not right yet"}
+SIGNS = {"right": "✓", "wrong": "✗", "not started": "○", "form": "✗"}
+COLOURS = {"right": "#009E73", "wrong": "#D55E00", "not started": "#808080", "form": "#D55E00"}
+
+
+@dataclass(frozen=True)
+class Part:
+    """kind: "say" (sentences), "values" (lines in fixed width under a title) or "equation" (its tag is the title)."""
+
+    kind: str
+    text: str
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer of `check`.
+
+    status: "right", "wrong", "not started" or "form". fault: with "form" which: "signature", "endless", "hang",
+    "flood", "exit", "input", "patched", "error", "kind", "shape", "dtype", "inplace", "detached" or "device".
+    misconceptions: names of the mistakes that were recognised. case: the smallest failing one, None if none fails.
+    got, expected: of that case, as text. equation: the tag that is broken, "" if that is not known.
+    failing: the indices of all cases that fail. seconds: what the check took.
+    """
+
+    exercise: str
+    status: str
+    message: str
+    parts: tuple[Part, ...] = field(default=(), repr=False)
+    fault: str = ""
+    misconceptions: tuple[str, ...] = ()
+    case: Case | None = None
+    got: str = ""
+    expected: str = ""
+    equation: str = ""
+    failing: tuple[int, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def right(self) -> bool:
+        return self.status == "right"
+
+    def __repr__(self) -> str:
+        head = f"{SIGNS[self.status]} {self.exercise}: {TITLES[self.status]}"
+        return "\n\n".join([head, *(_text(part) for part in self.parts)])
+
+    def _repr_html_(self) -> str:
+        # The page's own colours are inherited: light, dark, and printed.
+        box = f"border-left:0.4em solid {COLOURS[self.status]};padding:0.2em 1em;max-width:60em;color:inherit"
+        head = f"{SIGNS[self.status]} <code>{html.escape(self.exercise)}</code>: {TITLES[self.status]}"
+        body = "".join(_html(part) for part in self.parts)
+        return f'<div role="status" style="{box}"><p><b>{head}</b></p>{body}</div>'
+
+
+def lines(name: str, value: Any) -> list[str]:
+    """A value readably, under its name: small tensors in full, large ones summarised."""
+    if isinstance(value, Tensor):
+        return _tensor_lines(name, value)
+    if isinstance(value, Record):
+        value = value.fields
+    if isinstance(value, dict) and any(isinstance(part, Tensor | list | dict) for part in value.values()):
+        return [line for key, part in value.items() for line in lines(f"{name}[{key!r}]", part)]
+    if isinstance(value, list) and any(isinstance(part, Tensor) for part in value):
+        return [line for key, part in enumerate(value) for line in lines(f"{name}[{key}]", part)]
+    return [f"{name} = {short(value)}"]
+
+
+def short(value: Any) -> str:
+    """One line, of bounded length."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = value.kind if isinstance(value, Other) else repr(value)
+    return text if len(text) <= 300 else text[:300] + " …"
+
+
+def prose(text: str) -> str:
+    """HTML of sentences with `code` in them."""
+    pieces = html.escape(text).split("`")
+    return "".join(f"<code>{piece}</code>" if i % 2 else piece for i, piece in enumerate(pieces)).replace("\n", "<br>")
+
+
+def _tensor_lines(name: str, value: Tensor) -> list[str]:
+    dtype = str(value.dtype).removeprefix("torch.")
+    if not value.ndim:
+        return [f"{name} = {_numbers(value)[0]}"]
+    title = f"{name}, shape {tuple(value.shape)}, {dtype}"
+    if not value.numel():
+        return [title]
+    if value.numel() <= MAX_SHOWN and value.shape[-1] <= 2 * MAX_COLUMNS:
+        return [title, *(f"    {row}" for row in _rows(value))]
+    return [title, f"    {_summary(value)}"]
+
+
+def _text(part: Part) -> str:
+    if part.kind == "values":
+        return "\n".join([part.title, *(f"    {line}" for line in part.text.split("\n"))])
+    if part.kind == "equation":
+        return f"Eq. ({part.title})" + (f"  {part.text}" if part.text else "")
+    return part.text
+
+
+def _html(part: Part) -> str:
+    if part.kind == "values":
+        block = "margin:0.2em 0 0.8em;overflow-x:auto;background:transparent;color:inherit"
+        return f'<div>{prose(part.title)}</div><pre style="{block}">{html.escape(part.text)}</pre>'
+    if part.kind == "equation":
+        latex = f"$$ {html.escape(part.text)} \\tag{{{part.title}}} $$" if part.text else ""
+        return f"<div>Eq. ({part.title})</div>{latex}"
+    return f"<p>{prose(part.text)}</p>"
+
+
+def summary(parts: Sequence[Part]) -> str:
+    return "\n".join(part.text for part in parts if part.kind == "say")

@@ -1,0 +1,140 @@
+"""The exercise aggregate: inputs, and what is said about the wrong answers of `_wrong_aggregate`."""
+
+import torch
+
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercises.nb05 import _wrong_aggregate as wrong
+from grpo_lab.objective import aggregate
+
+# One token with loss 6, three with loss 2: the mean of means is 4, the mean over tokens 3.
+VALUES = f64([[6.0, 0.0, 0.0], [2.0, 2.0, 2.0]])
+MASK = torch.tensor([[True, False, False], [True, True, True]])
+EMPTY = torch.tensor([[False, False, False], [True, True, False]])
+PADDED = f64([[6.0, float("nan"), 5.0], [2.0, 2.0, 2.0]])
+
+
+def _ragged(d, B, T):
+    return d.normal(B, T), d.ragged(B, T)
+
+
+def _with_empty_row(d, B, T):
+    mask = d.ragged(B, T)
+    mask[-1] = False
+    return d.normal(B, T), mask
+
+
+EXERCISE = Exercise(
+    function=aggregate,
+    notebook="05",
+    points=6,
+    minutes=25,
+    difficulty=2,
+    task="Turn a number a token into one number. Five denominators, five algorithms: each decides how much a token of "
+    "a long completion counts.",
+    hints=(
+        "Two rows, one with 1 token and one with 3. Work out on paper what each loss type divides by.",
+        "All of them start from the same two things: the sum of each row under the mask, and its number of tokens.",
+        "0 times NaN is NaN. `torch.where` looks away, multiplication does not.",
+        "T_max is a setting of the run, N a count over the whole update: neither can be read off this batch. Only if "
+        "N is not given is this batch the whole update.",
+    ),
+    cases=(
+        given("grpo: 1 token and 3 tokens", VALUES, MASK, "grpo"),
+        given("bnpo: 1 token and 3 tokens", VALUES, MASK, "bnpo"),
+        given("dr_grpo: 1 token and 3 tokens, 10 allowed", VALUES, MASK, "dr_grpo", max_completion_length=10),
+        given("dapo: 4 tokens of an update of 8", VALUES, MASK, "dapo", num_items=8),
+        given("dapo: the batch is the update", VALUES, MASK, "dapo"),
+        given("luspo: 1 token and 3 tokens", VALUES, MASK, "luspo"),
+        given("grpo: something stands at padded positions", f64([[6.0, 9.0, 9.0], [2.0, 2.0, 2.0]]), MASK, "grpo"),
+        given("grpo: one row without tokens", VALUES, EMPTY, "grpo"),
+        given("bnpo: no token at all", VALUES, torch.zeros(2, 3, dtype=torch.bool), "bnpo"),
+        given("dapo: no token at all", VALUES, torch.zeros(2, 3, dtype=torch.bool), "dapo"),
+        given("luspo: one value a row", f64([[6.0], [2.0]]), MASK, "luspo"),
+        given("sapo: NaN in the padding", PADDED, MASK, "sapo"),
+        drawn("grpo", lambda d: (*_with_empty_row(d, 4, 6), "grpo")),
+        drawn("bnpo, as many rows as tokens", lambda d: (*_ragged(d, 5, 5), "bnpo")),
+        drawn("dr_grpo", lambda d: (*_ragged(d, 3, 4), "dr_grpo"), max_completion_length=7),
+        drawn("cispo", lambda d: (*_ragged(d, 3, 4), "cispo"), num_items=torch.tensor(31)),
+        drawn("vespo", lambda d: (*_with_empty_row(d, 3, 5), "vespo"), num_items=20.0),
+    ),
+    gradient_of=("values",),
+    misconceptions=(
+        Misconception(
+            "mean-over-padding",
+            wrong.over_padding,
+            "For 'grpo' you divide each row by T, padding included. A short completion in a long batch then counts for "
+            "little, and how much depends on who else is in the batch. How many tokens has the row itself?",
+            "5.16",
+        ),
+        Misconception(
+            "padding-in-token-mean",
+            wrong.token_mean_over_padding,
+            "For 'bnpo' you divide by all B * T positions. The longest completion of the batch then shrinks the update "
+            "of all others. Over what is the mean to be taken?",
+            "5.19",
+        ),
+        Misconception(
+            "mask-forgotten",
+            wrong.unmasked,
+            "What stands at padded positions reaches your loss. Those tokens were never chosen by the policy.",
+            "5.15",
+        ),
+        Misconception(
+            "mask-by-multiplying",
+            wrong.multiplied,
+            "You multiply by the mask, so NaN at a padded position gives 0 * NaN, which is NaN, and the loss is lost. "
+            "How can a position be left out without computing with it?",
+            "5.15",
+        ),
+        Misconception(
+            "microbatch-mean",
+            wrong.own_tokens,
+            "For 'dapo' and its kin you divide by the tokens of *this* batch and ignore `num_items`. Cut an update "
+            "into micro-batches and each becomes a mean of its own: the result depends on how you cut. Whose tokens "
+            "should be counted?",
+            "5.20",
+        ),
+        Misconception(
+            "length-mean-mislabelled",
+            wrong.lengths_in_dr_grpo,
+            "What you call 'dr_grpo' still divides each row by its own length. That is 'grpo', with the length bias "
+            "that Dr. GRPO removes: tokens of a long wrong answer are punished less than those of a short one.",
+            "5.18",
+        ),
+        Misconception(
+            "longest-as-maximum",
+            wrong.longest,
+            "For 'dr_grpo' you divide by the width T of this batch. Then the same completion counts differently from "
+            "step to step. The constant is that of the run: which argument holds it?",
+            "5.18",
+        ),
+        Misconception(
+            "rows-left-out",
+            wrong.rows_left_out,
+            "You leave rows without tokens out of the denominator. verl does that; TRL, whose conventions hold here, "
+            "divides by all B rows. A loss that should not hang on how many were truncated stays smaller then.",
+            "5.16",
+        ),
+        Misconception(
+            "empty-row-nan",
+            wrong.zero_over_zero,
+            "A row without a token gives 0 / 0, and one NaN makes the loss NaN. It happens: truncated completions may "
+            "be masked whole. What keeps each denominator at least 1?",
+            "5.16",
+        ),
+        Misconception(
+            "all-token-mean",
+            wrong.one_mean_for_all,
+            "For 'grpo' you average over all tokens of the batch. A completion of 1000 tokens then counts a hundred "
+            "times as much as one of 10. In GRPO each *completion* has one vote: what is averaged first?",
+            "5.16",
+        ),
+        Misconception(
+            "sum-not-mean",
+            wrong.luspo_total,
+            "For 'luspo' you add up the rows. Twice as many completions then make twice the loss. What is done over B?",
+            "5.17",
+        ),
+    ),
+)

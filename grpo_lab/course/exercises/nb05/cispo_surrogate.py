@@ -1,0 +1,138 @@
+"""The exercise cispo_surrogate: wrong answers, as people write them, then what is said about each."""
+
+import torch
+
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercises.nb05.clipped_surrogate import _column, _ratio
+from grpo_lab.objective import cispo_surrogate
+
+
+def weight_live(ratio, logp, advantages, bound):
+    return ratio.clamp(max=bound) * _column(advantages) * logp
+
+
+def ppo(ratio, logp, advantages, bound):
+    return ratio.clamp(max=bound) * _column(advantages)
+
+
+def broadcast(ratio, logp, advantages, bound):
+    return ratio.clamp(max=bound).detach() * advantages * logp
+
+
+def bound_from_one(ratio, logp, advantages, bound):
+    return ratio.clamp(max=1 + bound).detach() * _column(advantages) * logp
+
+
+def bound_from_below(ratio, logp, advantages, bound):
+    return ratio.clamp(min=bound).detach() * _column(advantages) * logp
+
+
+def pessimist(ratio, logp, advantages, bound):
+    a = _column(advantages)
+    return torch.min(ratio * a, ratio.clamp(max=bound) * a).detach() * logp
+
+
+def no_bound(ratio, logp, advantages, bound):
+    return ratio.detach() * _column(advantages) * logp
+
+
+def dropped(ratio, logp, advantages, bound):
+    return torch.where(ratio > bound, 0, ratio).detach() * _column(advantages) * logp
+
+
+def minimised(ratio, logp, advantages, bound):
+    return -ratio.clamp(max=bound).detach() * _column(advantages) * logp
+
+
+EXERCISE = Exercise(
+    function=cispo_surrogate,
+    notebook="05",
+    points=3,
+    minutes=10,
+    difficulty=2,
+    task="Write CISPO's contribution of a token: its weight is bounded, but its gradient is never dropped. So rare "
+    "words that turn a thought around go on learning.",
+    hints=(
+        "This is REINFORCE with a weight in front. Where does the gradient come from, then: from the ratio, or from "
+        "the log-probability?",
+        "The weight is the ratio, held down at the bound, as a plain number.",
+        "Three factors. One of them carries the gradient; one of them may need another axis.",
+    ),
+    cases=(
+        given("a ratio of 2 under a bound of 5", f64([[2.0]]), f64([[-1.0]]), f64([1.0]), 5.0),
+        given("a ratio of 8 under a bound of 5", f64([[8.0]]), f64([[-1.0]]), f64([1.0]), 5.0),
+        given("a bad token above the bound", f64([[8.0]]), f64([[-1.0]]), f64([-1.0]), 5.0),
+        given(
+            "two completions, two tokens", f64([[1.0, 1.0], [1.0, 1.0]]), f64([[-1.0, -2.0]] * 2), f64([1.0, -1.0]), 5.0
+        ),
+        drawn("many completions", lambda d: (2 * _ratio(d, 4, 6), d.logp(4, 6), d.normal(4)), bound=2.5),
+        drawn("as many completions as tokens", lambda d: (2 * _ratio(d, 5, 5), d.logp(5, 5), d.normal(5)), bound=2.0),
+        drawn("one ratio a sequence", lambda d: (2 * _ratio(d, 4, 1), d.logp(4, 3), d.normal(4)), bound=1.5),
+        drawn("an advantage for each token", lambda d: (_ratio(d, 2, 4), d.logp(2, 4), d.normal(2, 4)), bound=1.2),
+    ),
+    gradient_of=("ratio", "logp"),
+    misconceptions=(
+        Misconception(
+            "weight-not-detached",
+            weight_live,
+            "The value is right, but a gradient flows through the ratio as well. The weight says how much a token "
+            "counts; should the policy be able to improve the objective by changing the weight?",
+            "5.8",
+        ),
+        Misconception(
+            "log-probability-missing",
+            ppo,
+            "You bound the ratio and let it carry the gradient. Above the bound it is flat, so the gradient is "
+            "dropped, which is what CISPO is there to avoid. What else could carry the gradient?",
+            "5.8",
+        ),
+        Misconception(
+            "advantage-broadcast",
+            broadcast,
+            "The advantages have shape (B,), and you multiply them as they are. Where B = T nothing fails, and token t "
+            "of every completion gets the advantage of completion t. Along which axis should they lie?",
+            "5.8",
+        ),
+        Misconception(
+            "bound-from-one",
+            bound_from_one,
+            "You bound the ratio at 1 + bound, as verl does. Here, as in TRL, the bound is the ceiling itself.",
+            "5.8",
+        ),
+        Misconception(
+            "floor-for-ceiling",
+            bound_from_below,
+            "Your weight is *at least* the bound, so every token weighs much, and the heaviest ones are not held at "
+            "all. `clamp` takes min and max: which of them is a ceiling?",
+            "5.8",
+        ),
+        Misconception(
+            "clip-pessimist",
+            pessimist,
+            "You take the worse of two offers, as PPO does. For a bad token that is the one without a bound: a ratio "
+            "of 1000 weighs 1000. CISPO has one rule for both signs.",
+            "5.8",
+        ),
+        Misconception(
+            "no-bound",
+            no_bound,
+            "Nothing holds the weight: a token whose ratio is 1000 outweighs the whole batch. What is `bound` for?",
+            "5.8",
+        ),
+        Misconception(
+            "token-dropped",
+            dropped,
+            "A token whose ratio exceeds the bound gets weight 0. That is masking: its gradient is gone, which CISPO "
+            "is there to avoid. Should it weigh nothing, or no more than the bound?",
+            "5.8",
+        ),
+        Misconception(
+            "sign-flipped",
+            minimised,
+            "This is minus what is asked for. The surrogate is to be *maximised*; `policy_loss` changes the sign, "
+            "once.",
+            "5.8",
+        ),
+    ),
+)

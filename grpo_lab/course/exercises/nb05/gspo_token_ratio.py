@@ -1,0 +1,118 @@
+"""The exercise gspo_token_ratio: wrong answers, as people write them, then what is said about each."""
+
+import torch
+
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercises.nb05.importance_ratio import TWO, _ragged, _with_empty_row, under_the_mask
+from grpo_lab.objective import gspo_token_ratio
+
+
+def _sequence(logp, old_logp, mask):
+    log_ratio = (logp - old_logp.detach()) * mask
+    return (log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)).exp()
+
+
+def sequence_live(logp, old_logp, mask):
+    return _sequence(logp, old_logp, mask) * (logp - logp.detach()).exp()
+
+
+def nothing_live(logp, old_logp, mask):
+    return _sequence(logp, old_logp, mask).detach() * torch.ones_like(logp)
+
+
+def plain_gspo(logp, old_logp, mask):
+    return _sequence(logp, old_logp, mask).expand_as(logp)
+
+
+def plain_tokens(logp, old_logp, mask):
+    return (logp - old_logp.detach()).exp()
+
+
+def ratio_twice(logp, old_logp, mask):
+    return _sequence(logp, old_logp, mask).detach() * (logp - old_logp.detach()).exp()
+
+
+def probability(logp, old_logp, mask):
+    return _sequence(logp, old_logp, mask).detach() * logp.exp()
+
+
+def additive(logp, old_logp, mask):
+    return _sequence(logp, old_logp, mask).detach() + logp - logp.detach()
+
+
+EXERCISE = Exercise(
+    function=gspo_token_ratio,
+    notebook="05",
+    points=3,
+    minutes=15,
+    difficulty=2,
+    task="Give every token the value of its sequence's ratio, but the gradient of its own log-probability. With it "
+    "GSPO can take an advantage for each token.",
+    hints=(
+        "Value and gradient are asked for separately. Which expression has the value 1, whatever x is, and yet a "
+        "gradient in x?",
+        "x - sg[x] is 0 in value, and its gradient is that of x. What does exp make of a 0?",
+        "`importance_ratio` gives you the sequence ratio, of shape (B, 1). Should a gradient flow through it?",
+    ),
+    cases=(
+        given("two tokens, twice and half as likely", f64([[0.4, 0.1]]).log(), f64([[0.2, 0.2]]).log(), TWO),
+        given("nothing has moved", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]]), TWO),
+        given("two tokens, both likelier", f64([[0.4, 0.3]]).log(), f64([[0.2, 0.1]]).log(), TWO),
+        drawn("rows of different lengths", lambda d: _ragged(d, 3, 5)),
+        drawn("as many rows as tokens", lambda d: _ragged(d, 4, 4)),
+        drawn("one row empty", lambda d: _with_empty_row(d, 2, 3)),
+    ),
+    gradient_of=("logp", "old_logp"),
+    observe=under_the_mask,
+    misconceptions=(
+        Misconception(
+            "sequence-not-detached",
+            sequence_live,
+            "The values are right. But a gradient flows through the sequence ratio, too, so every token is pushed "
+            "twice: by itself, and by the whole sequence. Which of your two factors should only be a number?",
+            "5.4",
+        ),
+        Misconception(
+            "no-gradient",
+            nothing_live,
+            "The values are right, but no gradient reaches `logp`. A factor that is x - x is 0 with gradient 0. Which "
+            "of the two x has to be stopped?",
+            "5.4",
+        ),
+        Misconception(
+            "sequence-ratio",
+            plain_gspo,
+            "The values are right, but this is GSPO itself: each token's entry moves all tokens of its sequence, each "
+            "by a share. Here an entry belongs to its own token. Look at the second factor of Eq. (5.4).",
+            "5.4",
+        ),
+        Misconception(
+            "token-ratio",
+            plain_tokens,
+            "This is the ratio of each token by itself. Where does the ratio of the whole sequence enter?",
+            "5.4",
+        ),
+        Misconception(
+            "ratio-twice",
+            ratio_twice,
+            "You multiply the sequence ratio by the token's own ratio, so the move is counted twice. What should the "
+            "*value* of the second factor be?",
+            "5.4",
+        ),
+        Misconception(
+            "probability-as-factor",
+            probability,
+            "Your second factor is the probability of the token. It has the right direction of gradient, but its value "
+            "is not 1, so the sequence ratio is lost. What do you have to divide by, without touching the gradient?",
+            "5.4",
+        ),
+        Misconception(
+            "added",
+            additive,
+            "The values are right; the gradient is that of log-probability with weight 1. Eq. (5.4) multiplies: how "
+            "large should the gradient of a token be in a sequence whose ratio is 2?",
+            "5.4",
+        ),
+    ),
+)

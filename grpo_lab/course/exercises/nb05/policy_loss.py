@@ -1,0 +1,167 @@
+"""The exercise policy_loss: inputs, and what is said about the wrong answers of `_wrong_policy_loss`."""
+
+import torch
+
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercises.nb05 import _wrong_policy_loss as wrong
+from grpo_lab.course.exercises.nb05.importance_ratio import ONE
+from grpo_lab.objective import policy_loss
+
+
+def the_loss(result, args, kwargs):
+    """The metrics are left to the student."""
+    return {"loss": result[0] if isinstance(result, tuple) and len(result) == 2 else result}
+
+
+def _batch(d, B, T):
+    """logp, advantages, mask, old_logp, ref_logp: the policy has moved since it sampled, and from the reference."""
+    logp, mask = d.logp(B, T) - 0.1, d.ragged(B, T)
+    old_logp, ref_logp = ((logp + d.normal(B, T, scale=0.3)).clamp(max=-0.01) for _ in range(2))
+    return logp, d.normal(B), mask, old_logp, ref_logp
+
+
+def _first_update(d, B, T):
+    logp, advantages, mask, _, ref_logp = _batch(d, B, T)
+    mask[-1] = False
+    return logp, advantages, mask, None, ref_logp
+
+
+def _per_token(d, B, T):
+    logp, _, *rest = _batch(d, B, T)
+    return logp, d.normal(B, T), *rest
+
+
+LOGP, OLD = f64([[0.3]]).log(), f64([[0.2]]).log()
+DOUBLED, SAMPLED = f64([[0.4]]).log(), f64([[0.2]]).log()
+# Both tokens in place, the first half as likely under the reference, the second as likely.
+PAIR, REF = f64([[0.4, 0.5]]).log(), f64([[0.2, 0.5]]).log()
+FIRST_OF_TWO = torch.tensor([[True, False]])
+
+EXERCISE = Exercise(
+    function=policy_loss,
+    notebook="05",
+    points=8,
+    minutes=35,
+    difficulty=3,
+    task="Put the objective together: ratio, surrogate, KL term, aggregation, minus sign. Use the functions that you "
+    "have already. Return the loss and a dictionary of metrics; only the loss is checked, so the dictionary may be "
+    "empty.",
+    hints=(
+        "Five calls and a sign. Write the plain case first, with beta = 0 and the default loss type.",
+        "If there is no old policy, the current one sampled. Its log-probabilities are then a record, and carry no "
+        "gradient.",
+        "Four surrogates: 'cispo', 'sapo' and 'vespo' have their own, all others share the clipped one. CISPO's bound "
+        "is `epsilon_high`, or `epsilon` if that is None.",
+        "Signs: you maximise the surrogate and want the distance from the reference small. The optimiser minimises "
+        "their combination. Add the KL term per token, before aggregating.",
+    ),
+    cases=(
+        given("one good token, already 1.5 times as likely", LOGP, f64([1.0]), ONE, OLD),
+        given("one good token, nothing has moved", LOGP, f64([2.0]), ONE),
+        given("a KL term alone, second token padded", PAIR, f64([0.0]), FIRST_OF_TWO, None, REF, beta=0.5),
+        given("a good token and a KL term", LOGP, f64([1.0]), ONE, None, f64([[0.1]]).log(), beta=0.1),
+        drawn("many completions", lambda d: _batch(d, 4, 6), beta=0.1),
+        drawn("as many completions as tokens", lambda d: _batch(d, 5, 5)),
+        drawn("the first update, one row empty", lambda d: _first_update(d, 3, 4), beta=0.04, loss_type="bnpo"),
+        drawn("an advantage for each token", lambda d: _per_token(d, 3, 4), loss_type="grpo", epsilon_high=0.28),
+        drawn("dapo, part of an update", lambda d: _batch(d, 3, 5), loss_type="dapo", epsilon_high=0.28, num_items=40),
+        drawn(
+            "dr_grpo, another KL",
+            lambda d: _batch(d, 3, 5),
+            loss_type="dr_grpo",
+            max_completion_length=9,
+            beta=0.2,
+            kl_estimator="k2",
+        ),
+        drawn("one ratio a sequence", lambda d: _batch(d, 4, 6), importance_sampling_level="sequence", epsilon=0.05),
+        drawn("a KL term corrected by the ratio", lambda d: _batch(d, 3, 5), beta=0.3, kl_bias_correction=True),
+        given("a bad token, twice as likely, and delta", DOUBLED, f64([-1.0]), ONE, SAMPLED, delta=1.5),
+        drawn("delta", lambda d: _batch(d, 4, 6), epsilon=0.1, delta=1.2),
+        drawn("cispo", lambda d: _batch(d, 4, 6), loss_type="cispo", epsilon_high=1.1),
+        drawn("sapo", lambda d: _batch(d, 4, 6), loss_type="sapo"),
+        drawn("vespo", lambda d: _batch(d, 2, 3), loss_type="vespo"),
+    ),
+    gradient_of=("logp", "old_logp", "ref_logp"),
+    observe=the_loss,
+    misconceptions=(
+        Misconception(
+            "ascends",
+            wrong.surrogate_as_loss,
+            "The sign of the surrogate is missing. An optimiser makes the loss smaller, and the surrogate is to become "
+            "*larger*: as you wrote it, good answers are unlearned.",
+            "5.21",
+        ),
+        Misconception(
+            "kl-rewarded",
+            wrong.kl_rewarded,
+            "Your KL term has the wrong sign: the further the policy runs from the reference, the smaller the loss. "
+            "Did the minus sign of the surrogate catch the KL term as well?",
+            "5.22",
+        ),
+        Misconception(
+            "k1-as-loss",
+            wrong.k1,
+            "You use k1 as the KL term. As a value it is unbiased, but the gradient of log pi is zero on average: it "
+            "penalises nothing. Which estimator was asked for, and where does it have to go?",
+            "5.22",
+        ),
+        Misconception(
+            "kl-estimator-ignored",
+            wrong.always_k3,
+            "`kl_estimator` has no effect: your KL term is always k3. Pass it on.",
+            "5.22",
+        ),
+        Misconception(
+            "kl-reversed",
+            wrong.kl_reversed,
+            "The two policies have changed places in your KL term: it grows with exp(log pi - log ref). Samples come "
+            "from the policy, so that is no estimate of the KL at all, and one token that the reference thinks "
+            "impossible makes it explode. Which of them is the one that is *estimated from*?",
+            "5.22",
+        ),
+        Misconception(
+            "kl-over-padding",
+            wrong.kl_over_padding,
+            "The KL term is averaged by itself, over all positions, padding included. It should be a number per token, "
+            "and meet the same mask and the same denominator as the surrogate. At which line does it join?",
+            "5.22",
+        ),
+        Misconception(
+            "bias-correction-ignored",
+            wrong.no_bias_correction,
+            "`kl_bias_correction` has no effect. With it each token's KL term is multiplied by its ratio.",
+            "5.22",
+        ),
+        Misconception(
+            "microbatch-mean",
+            wrong.num_items_dropped,
+            "`num_items` does not arrive at the aggregation. Then every micro-batch is a mean of its own, and the "
+            "gradient depends on how the update is cut.",
+            "5.23",
+        ),
+        Misconception(
+            "level-ignored",
+            wrong.level_dropped,
+            "`importance_sampling_level` has no effect: your ratio is always that of a token.",
+        ),
+        Misconception(
+            "epsilon-high-ignored",
+            wrong.epsilon_high_dropped,
+            "`epsilon_high` does not arrive. DAPO lives on the extra room above 1; and for CISPO it is the bound "
+            "itself.",
+        ),
+        Misconception(
+            "delta-ignored",
+            wrong.delta_dropped,
+            "`delta` does not arrive at the clipped surrogate: a bad token may contribute as much as it likes.",
+        ),
+        Misconception(
+            "always-clipped",
+            wrong.one_surrogate,
+            "Every loss type gets the clipped surrogate. 'cispo', 'sapo' and 'vespo' differ from the others in just "
+            "that: each has a surrogate of its own.",
+            "5.21",
+        ),
+    ),
+)

@@ -1,0 +1,165 @@
+"""The exercise compute_advantages: wrong answers, as people write them, then what is said about each."""
+
+import torch
+
+from grpo_lab.config import GRPOConfig
+from grpo_lab.course.exercise import Case, Exercise, Misconception
+from grpo_lab.course.exercises._inputs import Dice, f64
+from grpo_lab.trainer.experience import compute_advantages
+
+EPS = 1e-4
+NAN = float("nan")
+
+
+def _compare(group, scale):
+    centred = group - group.mean()
+    if scale == "none" or len(group) < 2:
+        return centred
+    return torch.zeros_like(group) if (group == group[0]).all() else centred / (group.std() + EPS)
+
+
+def _by_group(table, scale):
+    """Each row of the table against itself, NaN left out."""
+    out = torch.zeros_like(table)
+    for group, row in zip(table, out, strict=True):
+        scored = ~group.isnan()
+        if scored.sum() > 1:
+            row[scored] = _compare(group[scored], "none" if scale == "batch" else scale)
+    return out / (table[~table.isnan()].std() + EPS) if scale == "batch" else out
+
+
+def mixed(rewards, config):
+    return _by_group(rewards.view(config.num_generations, -1).T, config.scale_rewards).T.flatten()
+
+
+def one_group(rewards, config):
+    return _by_group(rewards.view(1, -1), config.scale_rewards).flatten()
+
+
+def always_by_group(rewards, config):
+    return _by_group(rewards.view(-1, config.num_generations), "group").flatten()
+
+
+def always_by_batch(rewards, config):
+    scale = "batch" if config.scale_rewards == "group" else config.scale_rewards
+    return _by_group(rewards.view(-1, config.num_generations), scale).flatten()
+
+
+def none_as_zero(rewards, config):
+    return _by_group(rewards.nan_to_num(0.0).view(-1, config.num_generations), config.scale_rewards).flatten()
+
+
+def nan_spreads(rewards, config):
+    table = rewards.view(-1, config.num_generations)
+    if config.scale_rewards == "batch":
+        return ((table - table.mean(-1, keepdim=True)) / (rewards.std() + EPS)).flatten()
+    return torch.cat([_compare(group, config.scale_rewards) for group in table])
+
+
+def uncentred(rewards, config):
+    return rewards.nan_to_num(0.0)
+
+
+def table_kept(rewards, config):
+    return _by_group(rewards.view(-1, config.num_generations), config.scale_rewards)
+
+
+def settings(rows: int, num_generations: int, scale: str) -> GRPOConfig:
+    return GRPOConfig(generation_batch_size=rows, num_generations=num_generations, scale_rewards=scale)
+
+
+def _given(label, rewards, G, scale="group"):
+    def build(seed: int) -> tuple[tuple, dict]:
+        return (f64(rewards), settings(len(rewards), G, scale)), {}
+
+    return Case(build, label, fixed=True)
+
+
+def _drawn(label, P, G, scale="group", missing=0):
+    def build(seed: int) -> tuple[tuple, dict]:
+        dice = Dice(seed)
+        rewards = dice.normal(P * G) + dice.normal(P).repeat_interleave(G)
+        rewards[torch.randperm(P * G, generator=dice.generator)[:missing]] = NAN
+        return (rewards, settings(P * G, G, scale)), {}
+
+    return Case(build, label)
+
+
+EXERCISE = Exercise(
+    function=compute_advantages,
+    notebook="07",
+    points=5,
+    minutes=25,
+    difficulty=2,
+    task="From the rewards of a whole batch to its advantages, with `config.num_generations` and "
+    "`config.scale_rewards` (`config.advantage` is 'group' throughout). A reward of NaN says that none applies.",
+    hints=(
+        "Row b belongs to prompt b // G. Write [0, 1, 2, 3, 4, 5] as a table with G = 3: which rows stand together?",
+        "`group_advantages` from notebook 02 does the comparison; its eps is 1e-4. It refuses NaN, so do the case "
+        "without NaN first.",
+        "A group with a NaN: compare the others among themselves, and leave a 0 in its place. Where fewer than two are "
+        "left, there is nobody to compare with.",
+        "With 'batch' the mean is the group's and the spread that of all rewards which are not NaN.",
+    ),
+    cases=(
+        _given("one prompt: right and wrong, centred only", [1.0, 0.0], 2, "none"),
+        _given("two prompts, three completions each", [1.0, 0.0, 0.0, 1.0, 1.0, 0.0], 3),
+        _given("an easy prompt and a hard one", [1.0, 1.0, 0.0, 0.0], 2),
+        _given("no reward applies to one of three", [1.0, NAN, 0.0], 3),
+        _given("one reward alone", [NAN, 2.0, 1.0, 0.0], 2),
+        _given("no reward at all", [NAN, NAN, 1.0, 3.0], 2, "none"),
+        _given("two prompts of unlike spread, one spread for all", [1.0, 0.0, 10.0, 0.0], 2, "batch"),
+        _drawn("many prompts", 3, 4),
+        _drawn("as many prompts as completions, some NaN", 4, 4, missing=3),
+        _drawn("one spread for all", 3, 5, "batch"),
+        _drawn("one spread for all, some NaN", 3, 5, "batch", missing=4),
+        _drawn("centred only, some NaN", 2, 6, "none", missing=3),
+    ),
+    misconceptions=(
+        Misconception(
+            "group-mixed",
+            mixed,
+            "You compare answers to *different* prompts. The completions of a prompt stand next to each other; a table "
+            "with G rows puts those of all prompts side by side. Which axis of the table is G?",
+        ),
+        Misconception(
+            "one-group",
+            one_group,
+            "You compare every completion with the whole batch. An easy prompt's answers then all look good, a hard "
+            "one's all bad. With whom does GRPO compare?",
+        ),
+        Misconception(
+            "scale-ignored",
+            always_by_group,
+            "`config.scale_rewards` has no effect: you always divide by the spread of the group.",
+        ),
+        Misconception(
+            "std-over-batch",
+            always_by_batch,
+            "You divide by one spread for the whole batch, where the group's own is asked for. Prompts on which "
+            "answers differ a lot then drown the others.",
+        ),
+        Misconception(
+            "nan-as-zero",
+            none_as_zero,
+            "You read NaN as a reward of 0. That says *worse than everybody*; it was meant to say *not judged*. And "
+            "the mean of the others is wrong as well.",
+        ),
+        Misconception(
+            "nan-spreads",
+            nan_spreads,
+            "One NaN makes a whole group NaN, or the whole batch, and the next update destroys the weights. Who should "
+            "be left out of the comparison?",
+        ),
+        Misconception(
+            "no-centre",
+            uncentred,
+            "You return the rewards as they are. Where all answers are right, all are pushed up: nothing is compared.",
+        ),
+        Misconception(
+            "table-returned",
+            table_kept,
+            "The numbers are right, in a table of (P, G). The rows of the batch are one after the other: shape (B,).",
+        ),
+    ),
+)

@@ -1,0 +1,160 @@
+"""The exercise frozen_copy: wrong answers, as people write them, then what is said about each."""
+
+import copy
+
+import torch
+from torch import nn
+
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import drawn
+from grpo_lab.trainer.run import frozen_copy
+
+INPUT = torch.tensor([[1.0, -2.0, 0.5]], dtype=torch.float64)
+
+
+def what_training_does(reference, args, kwargs):
+    """Train the model a little, and see what that does to the reference."""
+    (model,) = args
+    if not isinstance(reference, nn.Module):
+        return {"reference after the model has moved": type(reference).__name__}
+    modes = {
+        "reference in evaluation mode": not any(m.training for m in reference.modules()),
+        "reference takes gradients": any(p.requires_grad for p in reference.parameters()),
+        "model in training mode": [m.training for m in model.modules()],
+        "model takes gradients": [p.requires_grad for p in model.parameters()],
+    }
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.add_(1)
+        outputs = {"reference after the model has moved": reference.eval()(INPUT), "model itself": model.eval()(INPUT)}
+    return outputs | modes
+
+
+def same_model(model):
+    return model
+
+
+def shallow(model):
+    return copy.copy(model).requires_grad_(False).eval()
+
+
+def policy_frozen(model):
+    return copy.deepcopy(model.requires_grad_(False)).eval()
+
+
+def trains_along(model):
+    return copy.deepcopy(model).eval()
+
+
+def keeps_dropout(model):
+    return copy.deepcopy(model).requires_grad_(False)
+
+
+def policy_silenced(model):
+    return copy.deepcopy(model.eval()).requires_grad_(False)
+
+
+def structure_only(model):
+    fresh = copy.deepcopy(model)
+    for parameter in fresh.parameters():
+        nn.init.zeros_(parameter)
+    return fresh.requires_grad_(False).eval()
+
+
+def state(model):
+    return {name: tensor.detach() for name, tensor in model.state_dict().items()}
+
+
+class Normed(nn.Module):
+    """With a buffer, which a copy of the parameters alone would share or lose."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Tanh(), nn.Linear(4, 2))
+        self.register_buffer("shift", torch.ones(2))
+
+    def forward(self, x):
+        return self.inner(x) + self.shift
+
+
+def partly_frozen(model):
+    for parameter in list(model.parameters())[:2]:
+        parameter.requires_grad_(False)
+    return model
+
+
+EXERCISE = Exercise(
+    function=frozen_copy,
+    notebook="07",
+    points=3,
+    minutes=10,
+    difficulty=1,
+    task="Make the reference model: the policy as it is now, which no update will ever reach. The policy itself has "
+    "to be left exactly as it was.",
+    hints=(
+        "`reference = model` gives one model two names. What would the KL between the two always be?",
+        "`copy` has two functions. One copies the shelf, the other the books as well.",
+        "Three things: parameters of its own, no gradients, no dropout. Each is one word, and each belongs to the "
+        "*copy*.",
+    ),
+    cases=(
+        drawn("one layer", lambda dice: (dice.fill(nn.Linear(3, 2)),)),
+        drawn(
+            "two layers and dropout",
+            lambda dice: (dice.fill(nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2))),),
+        ),
+        drawn("a buffer", lambda dice: (dice.fill(Normed()),)),
+        drawn("a policy in evaluation mode", lambda dice: (dice.fill(Normed()).eval(),)),
+        drawn("a policy of which one part is frozen", lambda dice: (partly_frozen(dice.fill(Normed())),)),
+    ),
+    observe=what_training_does,
+    misconceptions=(
+        Misconception(
+            "ref-not-frozen",
+            same_model,
+            "You return the model itself. The reference moves with every update, the KL is zero for ever, and beta has "
+            "no effect, however large you make it. No curve will tell you.",
+        ),
+        Misconception(
+            "parameters-shared",
+            shallow,
+            "Your copy is a new object with the *same* tensors in it: move the policy, and the reference moves along. "
+            "You have frozen the policy, too. Which kind of copy goes all the way down?",
+        ),
+        Misconception(
+            "policy-frozen",
+            policy_frozen,
+            "You froze the policy before you copied it. `requires_grad_` works in place: there is nothing left to "
+            "train.",
+        ),
+        Misconception(
+            "takes-gradients",
+            trains_along,
+            "The copy still takes gradients. They cost memory, and an optimizer that is given all parameters would "
+            "train the reference as well.",
+        ),
+        Misconception(
+            "dropout-on",
+            keeps_dropout,
+            "The copy is still in training mode: its dropout makes every log-probability a matter of chance, so the KL "
+            "is noise even before the first update. Which mode should a reference be in?",
+        ),
+        Misconception(
+            "policy-in-evaluation-mode",
+            policy_silenced,
+            "You put the *policy* into evaluation mode and copied it then. The policy should be left as it was.",
+        ),
+        Misconception(
+            "weights-lost",
+            structure_only,
+            "Your reference has the policy's form, but not its weights. The KL would hold the policy near something "
+            "that it never was.",
+        ),
+        Misconception(
+            "state-dict",
+            state,
+            "You return a dictionary of tensors. That is no model: it computes nothing. (And its tensors are shared "
+            "with the policy.)",
+        ),
+    ),
+)

@@ -1,0 +1,144 @@
+"""The exercise part_loss: wrong answers, as people write them, then what is said about each."""
+
+import torch
+
+from grpo_lab.course.exercise import Case, Exercise, Misconception
+from grpo_lab.course.exercises._inputs import Dice, f64
+from grpo_lab.course.exercises.nb05.policy_loss import the_loss
+from grpo_lab.objective import LOSSES_BY_TOKENS, policy_loss
+from grpo_lab.trainer.loop import part_loss
+
+_loss = policy_loss
+
+
+def as_it_is(logp, advantages, mask, rows, num_items, *, loss_type="grpo", **settings):
+    return _loss(logp, advantages, mask, loss_type=loss_type, num_items=num_items, **settings)
+
+
+def own_tokens(logp, advantages, mask, rows, num_items, *, loss_type="grpo", **settings):
+    share = 1.0 if loss_type in LOSSES_BY_TOKENS else len(mask) / rows
+    return share * _loss(logp, advantages, mask, loss_type=loss_type, num_items=mask.sum(), **settings)[0], {}
+
+
+def always_weighted(logp, advantages, mask, rows, num_items, *, loss_type="grpo", **settings):
+    loss, metrics = _loss(logp, advantages, mask, loss_type=loss_type, num_items=num_items, **settings)
+    return len(mask) / rows * loss, metrics
+
+
+def number_of_parts(logp, advantages, mask, rows, num_items, *, loss_type="grpo", **settings):
+    share = 1.0 if loss_type in LOSSES_BY_TOKENS else 1 / -(-rows // len(mask))
+    return share * _loss(logp, advantages, mask, loss_type=loss_type, num_items=num_items, **settings)[0], {}
+
+
+def share_of_tokens(logp, advantages, mask, rows, num_items, *, loss_type="grpo", **settings):
+    share = 1.0 if loss_type in LOSSES_BY_TOKENS else mask.sum() / num_items
+    return share * _loss(logp, advantages, mask, loss_type=loss_type, num_items=num_items, **settings)[0], {}
+
+
+def settings_dropped(logp, advantages, mask, rows, num_items, *, loss_type="grpo", **settings):
+    kept = {name: settings[name] for name in ("max_completion_length",) if name in settings}
+    share = 1.0 if loss_type in LOSSES_BY_TOKENS else len(mask) / rows
+    return share * _loss(logp, advantages, mask, loss_type=loss_type, num_items=num_items, **kept)[0], {}
+
+
+def _fixed(label, loss_type, keep, rows, num_items, **settings):
+    """Advantages of 1 and no old policy: each token under the mask adds -1."""
+
+    def build(seed: int) -> tuple[tuple, dict]:
+        mask = torch.tensor(keep)
+        logp = f64([[-1.0] * mask.shape[1]] * len(mask))
+        advantages = torch.ones(len(mask), dtype=torch.float64)
+        return (logp, advantages, mask, rows, num_items), {"loss_type": loss_type, **settings}
+
+    return Case(build, label, fixed=True)
+
+
+def _drawn(label, loss_type, B, T, **settings):
+    def build(seed: int) -> tuple[tuple, dict]:
+        dice = Dice(seed)
+        logp, mask = dice.logp(B, T) - 0.1, dice.ragged(B, T)
+        moved = {name: (logp + dice.normal(B, T, scale=0.3)).clamp(max=-0.01) for name in ("old_logp", "ref_logp")}
+        arguments = (logp, dice.normal(B), mask, B + 5, mask.sum() + 17)
+        return arguments, {"loss_type": loss_type, "beta": 0.1, **moved, **settings}
+
+    return Case(build, label)
+
+
+ONE, TWO, THREE = [True, False, False], [True, True, False], [True, True, True]
+
+EXERCISE = Exercise(
+    function=part_loss,
+    notebook="07",
+    points=4,
+    minutes=20,
+    difficulty=2,
+    task="A batch that does not fit into memory is cut into micro-batches, whose gradients add up. Write what one of "
+    "them contributes, so that the sum does not depend on the cut. Only the loss is checked; the metrics may be empty.",
+    hints=(
+        "Take four rows, cut them 3 + 1, and write down the mean of all four from the means of the two parts.",
+        "Losses that divide by tokens are different: they can be told how many tokens the *whole* update has. Which "
+        "argument of `policy_loss` is that? Do they still need a weight?",
+        "`LOSSES_BY_TOKENS` lists them. For all others, the weight is this part's share of the rows.",
+    ),
+    cases=(
+        _fixed("grpo: one row of four", "grpo", [THREE], 4, 9),
+        _fixed("grpo: three rows of four", "grpo", [ONE, TWO, THREE], 4, 9),
+        _fixed("dapo: one row, 2 tokens of 8", "dapo", [TWO], 4, 8),
+        _fixed("dr_grpo: two rows of six", "dr_grpo", [TWO, THREE], 6, 12, max_completion_length=10),
+        _fixed("grpo: the whole update", "grpo", [TWO, ONE], 2, 3),
+        _fixed("dapo: a part without tokens", "dapo", [[False, False]], 3, 5),
+        _drawn("grpo", "grpo", 3, 4),
+        _drawn("bnpo, as many rows as tokens", "bnpo", 4, 4),
+        _drawn("dr_grpo", "dr_grpo", 2, 5, max_completion_length=7),
+        _drawn("cispo", "cispo", 3, 4, epsilon_high=2.0),
+        _drawn("sapo", "sapo", 3, 4),
+        _drawn("luspo, one ratio a sequence", "luspo", 3, 4, importance_sampling_level="sequence"),
+    ),
+    gradient_of=("logp",),
+    observe=the_loss,
+    misconceptions=(
+        Misconception(
+            "microbatch-mean",
+            as_it_is,
+            "You return the part's mean as it is. Cut an update of 8 rows into 4 parts and the gradient is four times "
+            "as large: what you tune as a learning rate then depends on your memory. How much of the update is this "
+            "part?",
+            "5.24",
+        ),
+        Misconception(
+            "microbatch-token-mean",
+            own_tokens,
+            "Losses that divide by tokens get the tokens of this part. Each part is then a mean of its own, in which a "
+            "token weighs the more the fewer it shares its part with. Whose tokens should be counted?",
+            "5.25",
+        ),
+        Misconception(
+            "always-weighted",
+            always_weighted,
+            "You weight every loss by the share of the rows. 'dapo' and its kin divide by the tokens of the whole "
+            "update already: their parts add up as they are, and yours add up to too little.",
+            "5.24",
+        ),
+        Misconception(
+            "divided-by-parts",
+            number_of_parts,
+            "You divide by the number of parts. That is right only if all are of one size: cut 4 rows into 3 + 1, and "
+            "the last row counts as much as the three before it. What does each row have to weigh?",
+            "5.24",
+        ),
+        Misconception(
+            "share-of-tokens",
+            share_of_tokens,
+            "You weight a mean over *rows* by this part's share of the *tokens*. Then rows that share a part with long "
+            "ones count more.",
+            "5.24",
+        ),
+        Misconception(
+            "settings-dropped",
+            settings_dropped,
+            "The settings do not arrive at `policy_loss`: no old policy, no KL term, no clip range of your choosing. "
+            "Hand `**settings` on.",
+            "5.25",
+        ),
+    ),
+)

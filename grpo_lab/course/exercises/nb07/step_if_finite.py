@@ -1,0 +1,191 @@
+"""The exercise step_if_finite: wrong answers, as people write them, then what is said about each."""
+
+import math
+
+import torch
+from torch import nn
+
+from grpo_lab.course.exercise import Case, Exercise, Misconception
+from grpo_lab.course.exercises._inputs import Dice
+from grpo_lab.trainer.optim import clip_gradients, step_if_finite
+
+NAN, INF = float("nan"), float("inf")
+_clip = clip_gradients
+
+
+def after(result, args, kwargs):
+    """The parameters are compared as arguments that changed; here is what else there is to see."""
+    optimizer, parameters, *_ = args
+    norm, stepped = result if isinstance(result, tuple) and len(result) == 2 else (result, "not returned")
+    left = [p.grad for p in parameters if p.grad is not None]
+    return {
+        "norm": float(norm) if isinstance(norm, torch.Tensor) else norm,
+        "stepped": bool(stepped) if isinstance(stepped, torch.Tensor) else stepped,
+        "weights": [p.detach() for p in parameters],
+        "gradients left": any(bool((g != 0).any()) for g in left),
+        "moments": [v for p in parameters for v in optimizer.state[p].values() if isinstance(v, torch.Tensor)],
+    }
+
+
+def _finish(optimizer, norm, stepped):
+    if stepped:
+        optimizer.step()
+    optimizer.zero_grad()
+    return norm, stepped
+
+
+def always(optimizer, parameters, loss, max_grad_norm):
+    return _finish(optimizer, _clip(parameters, max_grad_norm), True)
+
+
+def loss_only(optimizer, parameters, loss, max_grad_norm):
+    return _finish(optimizer, _clip(parameters, max_grad_norm), math.isfinite(loss))
+
+
+def norm_only(optimizer, parameters, loss, max_grad_norm):
+    norm = _clip(parameters, max_grad_norm)
+    return _finish(optimizer, norm, math.isfinite(norm))
+
+
+def nan_only(optimizer, parameters, loss, max_grad_norm):
+    norm = _clip(parameters, max_grad_norm)
+    return _finish(optimizer, norm, not (math.isnan(norm) or math.isnan(loss)))
+
+
+def gradients_kept(optimizer, parameters, loss, max_grad_norm):
+    norm = _clip(parameters, max_grad_norm)
+    stepped = math.isfinite(norm) and math.isfinite(loss)
+    if stepped:
+        optimizer.step()
+        optimizer.zero_grad()
+    return norm, stepped
+
+
+def zeros_for_nan(optimizer, parameters, loss, max_grad_norm):
+    norm = _clip(parameters, INF)
+    stepped = math.isfinite(norm) and math.isfinite(loss)
+    if not stepped:
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
+    _clip(parameters, max_grad_norm)
+    return _finish(optimizer, norm, True)[0], stepped
+
+
+def unclipped(optimizer, parameters, loss, max_grad_norm):
+    norm = _clip(parameters, INF)
+    return _finish(optimizer, norm, math.isfinite(norm) and math.isfinite(loss))
+
+
+def one_by_one(optimizer, parameters, loss, max_grad_norm):
+    norms = [_clip([parameter], max_grad_norm) for parameter in parameters]
+    norm = math.sqrt(sum(n * n for n in norms))
+    return _finish(optimizer, norm, math.isfinite(norm) and math.isfinite(loss))
+
+
+def norm_after(optimizer, parameters, loss, max_grad_norm):
+    before = _clip(parameters, max_grad_norm)
+    norm = _clip(parameters, INF)
+    return _finish(optimizer, norm, math.isfinite(before) and math.isfinite(loss))
+
+
+def _case(label, gradients, loss=0.5, max_grad_norm=1.0, kind="sgd"):
+    """Adam has made a step already, so that its moments would move the weights even without a gradient."""
+
+    def build(seed: int) -> tuple[tuple, dict]:
+        rows = gradients(Dice(seed)) if callable(gradients) else [torch.tensor(g).double() for g in gradients]
+        parameters = [nn.Parameter(torch.ones_like(row)) for row in rows]
+        make = {"sgd": torch.optim.SGD, "adam": torch.optim.AdamW}[kind]
+        optimizer = make(parameters, lr=0.5)
+        if kind == "adam":
+            for parameter in parameters:
+                parameter.grad = torch.full_like(parameter, 0.25)
+            optimizer.step()
+        for parameter, row in zip(parameters, rows, strict=True):
+            parameter.grad = row.clone()
+        return (optimizer, parameters, loss, max_grad_norm), {}
+
+    return Case(build, label, fixed=not callable(gradients))
+
+
+EXERCISE = Exercise(
+    function=step_if_finite,
+    notebook="07",
+    points=4,
+    minutes=20,
+    difficulty=2,
+    task="Clip the gradient and step, but only if loss and gradient are finite. A single NaN would make every weight "
+    "NaN, and the night's run would be lost.",
+    hints=(
+        "`clip_gradients` (or torch's `clip_grad_norm_`) gives you the norm before clipping. What is it if a single "
+        "gradient is NaN?",
+        "`math.isfinite` says no to NaN and to both infinities. You have two numbers to ask about.",
+        "What should the next update find in `.grad`, after a step and after none?",
+    ),
+    cases=(
+        _case("a gradient of norm 1/2", [[0.3, -0.4]]),
+        _case("a gradient of norm 5, clipped to 1", [[3.0, 4.0]]),
+        _case("a gradient that is NaN", [[0.3, NAN]]),
+        _case("a loss that is NaN", [[0.3, -0.4]], loss=NAN),
+        _case("a gradient that is infinite", [[INF, -0.4]]),
+        _case("a loss that is infinite", [[0.3, -0.4]], loss=-INF),
+        _case("one NaN among two parameters", [[0.3, -0.4], [NAN]], kind="adam"),
+        _case("a loss that is NaN, with Adam", [[0.3], [0.2]], loss=NAN, kind="adam"),
+        _case("two parameters", lambda d: [d.normal(3), d.normal(2)], max_grad_norm=0.7),
+        _case("two parameters, with Adam", lambda d: [d.normal(2, 3), d.normal(4)], max_grad_norm=0.3, kind="adam"),
+    ),
+    observe=after,
+    misconceptions=(
+        Misconception(
+            "nonfinite-step",
+            always,
+            "You step in any case. One NaN in the gradient makes the norm NaN, clipping spreads it to every gradient, "
+            "and after this step all weights are NaN. It never heals.",
+        ),
+        Misconception(
+            "loss-only",
+            loss_only,
+            "You only ask about the loss. A finite loss may have a gradient that is not: sqrt at 0 is the classic.",
+        ),
+        Misconception(
+            "gradient-only",
+            norm_only,
+            "You only ask about the gradient. Where the loss is not finite something is wrong with the batch, even if "
+            "the gradient happens to look well.",
+        ),
+        Misconception(
+            "infinity-passes",
+            nan_only,
+            "You catch NaN, but not infinity. Clipping divides infinity by infinity, and that is NaN.",
+        ),
+        Misconception(
+            "gradients-kept",
+            gradients_kept,
+            "After a skipped update the bad gradients are still there. The next backward pass *adds* to them: NaN plus "
+            "anything is NaN, so every later update is skipped as well.",
+        ),
+        Misconception(
+            "zeros-for-nan",
+            zeros_for_nan,
+            "You put zeros in place of the bad gradient and step. Adam's moments then move the weights all the same, "
+            "by what they remember. A skipped update is no update.",
+        ),
+        Misconception(
+            "unclipped",
+            unclipped,
+            "Nothing is clipped: one unlucky batch with a gradient of norm 1000 undoes a thousand careful steps. What "
+            "is `max_grad_norm` for?",
+        ),
+        Misconception(
+            "clipped-one-by-one",
+            one_by_one,
+            "You clip each parameter by itself. That turns the gradient: large parts shrink, small ones stay. All "
+            "should shrink by the same factor.",
+        ),
+        Misconception(
+            "norm-after-clipping",
+            norm_after,
+            "You return the norm after clipping. It is never above the limit, so it cannot tell you that something "
+            "exploded. The metric is the norm before.",
+        ),
+    ),
+)

@@ -1,0 +1,123 @@
+"""The exercise cache_bytes: wrong answers, as people write them, then what is said about each."""
+
+from grpo_lab.course.exercise import Case, Exercise, Misconception
+from grpo_lab.course.exercises._inputs import Dice, given
+from grpo_lab.memory.parts import ModelShape, cache_bytes
+
+
+def keys_alone(shape, tokens, e):
+    return shape.layers * shape.keys * e * tokens
+
+
+def one_layer(shape, tokens, e):
+    return 2 * shape.keys * e * tokens
+
+
+def all_heads(shape, tokens, e):
+    return 2 * shape.layers * shape.queries * e * tokens
+
+
+def whole_width(shape, tokens, e):
+    return 2 * shape.layers * shape.width * e * tokens
+
+
+def numbers(shape, tokens, e):
+    return 2 * shape.layers * shape.keys * tokens
+
+
+def every_pair(shape, tokens, e):
+    return 2 * shape.layers * shape.keys * e * tokens**2
+
+
+def each_head_again(shape, tokens, e):
+    return 2 * shape.layers * shape.heads * shape.keys * e * tokens
+
+
+def sized(
+    layers: int, width: int, heads: int, key_heads: int, head_width: int, inner: int, vocabulary: int
+) -> ModelShape:
+    queries, keys = heads * head_width, key_heads * head_width
+    linear = layers * (2 * width * (queries + keys) + 3 * width * inner)
+    sizes = (vocabulary * width, linear, (2 * layers + 1) * width)
+    return ModelShape(
+        sizes=sizes, linear=linear, layers=layers, width=width, queries=queries, keys=keys, inner=inner, heads=heads,
+        vocabulary=vocabulary, tied=True,
+    )  # fmt: skip
+
+
+def _drawn(seed: int) -> tuple[tuple, dict]:
+    layers, groups, key_heads, tokens = (2 + int(x) for x in Dice(seed).integers(9, 4))
+    return (sized(layers, 40, groups * key_heads, key_heads, 16, 96, 1000), 100 * tokens, 4), {}
+
+
+TINY = sized(layers=2, width=12, heads=4, key_heads=2, head_width=4, inner=24, vocabulary=50)
+QWEN2_05B = sized(layers=24, width=896, heads=14, key_heads=2, head_width=64, inner=4864, vocabulary=151_936)
+
+EXERCISE = Exercise(
+    function=cache_bytes,
+    notebook="08",
+    points=2,
+    minutes=10,
+    difficulty=1,
+    task="How many bytes do the keys and values of so many tokens take? Together with the weights they decide how many "
+    "completions you can sample at once.",
+    hints=(
+        "What does attention need of an earlier token, in every layer? There are two such things.",
+        "Qwen2's query heads share their keys: of 14 heads only 2 have keys of their own. Which field of `ModelShape` "
+        "says how wide the keys are, all key heads together?",
+    ),
+    cases=(
+        given("one token of a tiny model", TINY, 1, 2),
+        given("three tokens in float32", TINY, 3, 4),
+        given("Qwen2-0.5B, one token in bf16", QWEN2_05B, 1, 2),
+        given("Qwen2-0.5B, 64 completions of 768 tokens", QWEN2_05B, 64 * 768, 2),
+        Case(_drawn, "another model"),
+    ),
+    misconceptions=(
+        Misconception(
+            "keys-alone",
+            keys_alone,
+            "This is half of it. Attention compares with the keys, and then adds up ... what?",
+            "8.14",
+        ),
+        Misconception(
+            "one-layer",
+            one_layer,
+            "This is one layer's share. Every layer has keys and values of its own.",
+            "8.14",
+        ),
+        Misconception(
+            "all-query-heads",
+            all_heads,
+            "You count a key for each *query* head. In Qwen2 seven query heads share one, which is why a token takes "
+            "12 KiB and not 84.",
+            "8.14",
+        ),
+        Misconception(
+            "hidden-width",
+            whole_width,
+            "You count the hidden width. That was right as long as every head had keys of its own, of the width that "
+            "falls to it.",
+            "8.14",
+        ),
+        Misconception(
+            "numbers-for-bytes",
+            numbers,
+            "You count numbers. How many bytes has each?",
+            "8.14",
+        ),
+        Misconception(
+            "tokens-squared",
+            every_pair,
+            "Your memory grows with the square of the tokens. That is the table of attention weights, which nobody "
+            "keeps; keys and values are one of each a token.",
+            "8.14",
+        ),
+        Misconception(
+            "heads-counted-twice",
+            each_head_again,
+            "You multiply by the number of heads, but `keys` is the width of all key heads together already.",
+            "8.14",
+        ),
+    ),
+)

@@ -1,0 +1,150 @@
+"""The exercise learning_rate: wrong answers, as people write them, then what is said about each."""
+
+import math
+
+from grpo_lab.course.exercise import Case, Exercise, Misconception
+from grpo_lab.course.exercises._inputs import Dice, given
+from grpo_lab.trainer.optim import learning_rate
+
+
+def _fall(share, scheduler_type):
+    return {"constant": 1.0, "linear": 1 - share, "cosine": (1 + math.cos(math.pi * share)) / 2}[scheduler_type]
+
+
+def _share(step, warmup_steps, max_steps):
+    return (step - warmup_steps) / max(max_steps - warmup_steps, 1)
+
+
+def starts_at_zero(step, peak, warmup_steps, max_steps, scheduler_type):
+    if step < warmup_steps:
+        return peak * step / warmup_steps
+    return peak * _fall(_share(step, warmup_steps, max_steps), scheduler_type)
+
+
+def no_warmup(step, peak, warmup_steps, max_steps, scheduler_type):
+    return peak * _fall(max(_share(step, warmup_steps, max_steps), 0.0), scheduler_type)
+
+
+def falls_from_the_start(step, peak, warmup_steps, max_steps, scheduler_type):
+    if step < warmup_steps:
+        return peak * (step + 1) / warmup_steps
+    return peak * _fall(step / max_steps, scheduler_type)
+
+
+def whole_wave(step, peak, warmup_steps, max_steps, scheduler_type):
+    if step >= warmup_steps and scheduler_type == "cosine":
+        return peak * (1 + math.cos(2 * math.pi * _share(step, warmup_steps, max_steps))) / 2
+    return _right(step, peak, warmup_steps, max_steps, scheduler_type)
+
+
+def quarter_wave(step, peak, warmup_steps, max_steps, scheduler_type):
+    if step >= warmup_steps and scheduler_type == "cosine":
+        return peak * math.cos(math.pi / 2 * _share(step, warmup_steps, max_steps))
+    return _right(step, peak, warmup_steps, max_steps, scheduler_type)
+
+
+def twice_the_peak(step, peak, warmup_steps, max_steps, scheduler_type):
+    if step >= warmup_steps and scheduler_type == "cosine":
+        return peak * (1 + math.cos(math.pi * _share(step, warmup_steps, max_steps)))
+    return _right(step, peak, warmup_steps, max_steps, scheduler_type)
+
+
+def multiplied(step, peak, warmup_steps, max_steps, scheduler_type):
+    rise = min((step + 1) / warmup_steps, 1.0) if warmup_steps else 1.0
+    return peak * rise * _fall(step / max_steps, scheduler_type)
+
+
+def divides_by_zero(step, peak, warmup_steps, max_steps, scheduler_type):
+    rise = (step + 1) / warmup_steps
+    return peak * (rise if step < warmup_steps else _fall(_share(step, warmup_steps, max_steps), scheduler_type))
+
+
+def _right(step, peak, warmup_steps, max_steps, scheduler_type):
+    if step < warmup_steps:
+        return peak * (step + 1) / warmup_steps
+    return peak * _fall(_share(step, warmup_steps, max_steps), scheduler_type)
+
+
+def _drawn(label, scheduler_type):
+    def build(seed: int) -> tuple[tuple, dict]:
+        dice = Dice(seed)
+        warmup = int(dice.integers(9, 1)[0]) + 2
+        step = warmup + 1 + int(dice.integers(30, 1)[0])
+        return (step, 3.0, warmup, warmup + 40, scheduler_type), {}
+
+    return Case(build, label)
+
+
+EXERCISE = Exercise(
+    function=learning_rate,
+    notebook="08",
+    points=2,
+    minutes=10,
+    difficulty=1,
+    task="The learning rate of each step: up to the peak in a straight line, then constant, or down to zero. Adam's "
+    "first steps know nothing of the gradient's size yet, which is why they should be small.",
+    hints=(
+        "Steps count from 0. What would a first step with a learning rate of 0 be for?",
+        "After the warm-up, which share of the *remaining* steps is over?",
+        "Half a cosine goes from 1 to -1. You need it to go from 1 to 0.",
+    ),
+    cases=(
+        given("the first of four steps of warm-up", 0, 1.0, 4, 10, "constant"),
+        given("the last step of warm-up", 3, 1.0, 4, 10, "constant"),
+        given("no warm-up", 0, 1.0, 0, 10, "constant"),
+        given("linear, at the peak", 4, 1.0, 4, 10, "linear"),
+        given("linear, half of the rest over", 7, 1.0, 4, 10, "linear"),
+        given("cosine, at the peak", 4, 2.0, 4, 10, "cosine"),
+        given("cosine, half of the rest over", 7, 2.0, 4, 10, "cosine"),
+        given("cosine, a third of the rest over", 6, 1.0, 4, 10, "cosine"),
+        given("a run that is all warm-up", 2, 1.0, 3, 3, "linear"),
+        _drawn("linear", "linear"),
+        _drawn("cosine", "cosine"),
+    ),
+    misconceptions=(
+        Misconception(
+            "starts-at-zero",
+            starts_at_zero,
+            "Your first step has a learning rate of 0: a batch is sampled, scored and thrown away. And the peak comes "
+            "a step late.",
+        ),
+        Misconception(
+            "no-warm-up",
+            no_warmup,
+            "There is no warm-up: the first step takes the full rate, when Adam has seen a single gradient.",
+        ),
+        Misconception(
+            "falls-from-the-start",
+            falls_from_the_start,
+            "You count the fall from step 0. At the end of the warm-up the rate then jumps down from the peak. When "
+            "does the fall begin?",
+        ),
+        Misconception(
+            "rise-times-fall",
+            multiplied,
+            "You multiply rise and fall, both counted from step 0. The peak is never reached. One begins where the "
+            "other ends.",
+        ),
+        Misconception(
+            "whole-wave",
+            whole_wave,
+            "Your cosine goes down and up again: the run ends at its peak. Which part of the wave goes only down?",
+        ),
+        Misconception(
+            "quarter-wave",
+            quarter_wave,
+            "Your cosine goes from 1 to 0 in a quarter of its wave: it ends steeply, where it should glide out. Which "
+            "part of the wave is flat at *both* ends?",
+        ),
+        Misconception(
+            "twice-the-peak",
+            twice_the_peak,
+            "1 + cos begins at 2, so your rate begins at twice the peak.",
+        ),
+        Misconception(
+            "divides-by-zero",
+            divides_by_zero,
+            "Without warm-up you divide by zero. `warmup_steps = 0` is allowed.",
+        ),
+    ),
+)

@@ -1,0 +1,84 @@
+"""Read what a worker has left behind. Its files are a stranger's: each is bounded, and none is believed."""
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from grpo_lab.course.checking.compare import Outcome, load_outcomes
+
+MAX_REPLY = 1_000_000
+
+
+@dataclass
+class Result:
+    """What came back of one exercise: outcomes by seed, or in `fault` why there are none (kind, text)."""
+
+    outcomes: dict[int, list[Outcome]] = field(default_factory=dict)
+    fault: tuple[str, str] = ("", "")
+
+
+def read_result(out: Path, name: str, seeds: list[int]) -> Result | None:
+    for kind in ("missing", "broken"):
+        if (content := _read_any(out / f"{name}.{kind}.json")) is not None:
+            return Result(fault=(kind, content if isinstance(content, str) else error_text(content)))
+    paths = {seed: out / f"{name}.{seed}.safetensors" for seed in seeds}
+    if not all(_is_file(path) for path in paths.values()):
+        return None
+    try:
+        return Result({seed: load_outcomes(path) for seed, path in paths.items()})
+    except ValueError as error:
+        return Result(fault=("unreadable", str(error)[:300]))
+
+
+def _is_file(path: Path) -> bool:
+    """An ordinary file, no link and no pipe: the worker is dead by now, so it stays what it is."""
+    return path.is_file() and not path.is_symlink()
+
+
+def _read_any(path: Path):
+    try:
+        if not _is_file(path) or path.stat().st_size > MAX_REPLY:
+            return None
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def read_json(path: Path) -> dict:
+    content = _read_any(path)
+    return content if isinstance(content, dict) else {}
+
+
+def error_text(error) -> str:
+    if not isinstance(error, dict):
+        return str(error)[:500]
+    kind, text, where = (str(error.get(k, ""))[:500] for k in ("type", "text", "where"))
+    return f"{kind}: {text}" + (f" ({where})" if where else "")
+
+
+def last_line(path: Path) -> dict:
+    try:
+        if not _is_file(path):
+            return {}
+        with open(path, "rb") as file:
+            file.seek(max(0, path.stat().st_size - 4000))
+            lines = file.read(4000).decode("utf-8", "replace").splitlines()
+        last = json.loads(lines[-1]) if lines else {}
+        return last if isinstance(last, dict) else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+def size_of(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
+
+
+def size_of_tree(folder: Path) -> int:
+    total = 0
+    for root, _, names in os.walk(folder):
+        total += sum(size_of(Path(root) / name) for name in names)
+    return total

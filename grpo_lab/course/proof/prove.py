@@ -1,0 +1,136 @@
+"""Does the check do what it promises? Every right answer is accepted; every wrong one is rejected, and named.
+
+Right answers are those of tests/course/right where this runs in a checkout, and the reference everywhere. Wrong ones
+are the misconceptions of each exercise, and faults of form made out of the reference: the wrong shape, a detached
+gradient, a loop without end and so on.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from grpo_lab.course.checking import card
+from grpo_lab.course.checking.check import expectations, judge
+from grpo_lab.course.checking.compare import Outcome, outcome_of
+from grpo_lab.course.checking.run_case import run_student
+from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.exercises import EXERCISES
+from grpo_lab.course.proof.prove_faults import STOPPED, faults_of_form
+
+SEEDS = (0, 20_011)  # what students see, and one that they do not
+RIGHT = Path(__file__).parents[3] / "tests" / "course" / "right"
+
+
+@dataclass
+class Proof:
+    """What was tried on one exercise, and what came out otherwise than it should (`gaps`, in words)."""
+
+    exercise: Exercise
+    right: int = 0
+    wrong: int = 0
+    form: int = 0
+    gaps: list[str] = field(default_factory=list)
+
+
+def prove(notebooks: Iterable[str] = ()) -> list[Proof]:
+    """A proof for each exercise of these notebooks; of all, if none is named."""
+    wanted = tuple(notebooks)
+    known = {exercise.notebook for exercise in EXERCISES.values()}
+    if unknown := [name for name in wanted if name not in known]:
+        raise ValueError(f"notebook is {unknown[0]!r}; allowed are {', '.join(sorted(known))}")
+    return [prove_exercise(e) for e in EXERCISES.values() if not wanted or e.notebook in wanted]
+
+
+def prove_exercise(exercise: Exercise, seeds: tuple[int, ...] = SEEDS) -> Proof:
+    """Try every right answer and every mistake with each seed, every fault of form once."""
+    proof = Proof(exercise)
+    for answer in right_answers(exercise):
+        proof.right += 1
+        proof.gaps += accepts(exercise, answer, seeds)
+    for mistake in exercise.misconceptions:
+        proof.wrong += 1
+        proof.gaps += rejects(exercise, mistake.name, {mistake.name, mistake.pair} - {""}, seeds)
+    for fault, answer in faults_of_form(exercise).items():
+        proof.form += 1
+        proof.gaps += rejects_form(exercise, answer, fault)
+    return proof
+
+
+def right_answers(exercise: Exercise) -> list[Callable]:
+    """The reference, and the answers of a checkout's tests."""
+    path = RIGHT / f"nb{exercise.notebook}.py"
+    if not path.is_file():
+        return [exercise.function]
+    name = f"grpo_lab_right_answers_{exercise.notebook}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return [exercise.function, *sys.modules[name].RIGHT.get(exercise.name, ())]
+
+
+def accepts(exercise: Exercise, answer: Callable, seeds: tuple[int, ...] = SEEDS) -> list[str]:
+    """Gaps: where a right answer is not taken for right."""
+    verdicts = {seed: judge(exercise, _tried(exercise, answer, seed), seed) for seed in seeds}
+    return [
+        f"right answer {answer.__name__} rejected with seed {seed}: {verdict.message.splitlines()[0]}"
+        for seed, verdict in verdicts.items()
+        if not verdict.right
+    ]
+
+
+def rejects(exercise: Exercise, name: str, names: set[str], seeds: tuple[int, ...] = SEEDS) -> list[str]:
+    """Gaps: where a misconception is taken for right, or is not named as itself or its pair."""
+    gaps = []
+    for seed in seeds:
+        verdict = judge(exercise, expectations(exercise, seed)[1][name], seed)
+        if verdict.right:
+            gaps.append(f"{name} accepted with seed {seed}")
+        elif not names & set(verdict.misconceptions):
+            said = ", ".join(verdict.misconceptions) or verdict.fault or "nothing"
+            gaps.append(f"{name} rejected with seed {seed}, but named {said}")
+    return gaps
+
+
+def rejects_form(exercise: Exercise, answer: Callable, fault: str) -> list[str]:
+    """Gaps: where a fault of form is accepted, or called neither by its name nor by a misconception's."""
+    if fault in STOPPED:
+        outcomes = run_student(answer, exercise, SEEDS[0], 0.5 if fault == "endless" else 10.0)
+    else:
+        outcomes = _tried(exercise, answer, SEEDS[0], on_card=fault == "device")
+    verdict = judge(exercise, outcomes, SEEDS[0])
+    if verdict.right:
+        return [f"fault of form '{fault}' accepted"]
+    if verdict.fault != fault and not verdict.misconceptions:
+        return [f"fault of form '{fault}' rejected, but named {verdict.fault or verdict.status}"]
+    return []
+
+
+def _tried(exercise: Exercise, answer: Callable, seed: int, on_card: bool = True) -> list[Outcome]:
+    """As `run_student`, for answers that are known to come to an end: without its guard it is much faster."""
+    outcomes = []
+    for index in range(len(exercise.cases)):
+        outcome = outcome_of(answer, exercise, index, seed)
+        device = card.trial(answer, exercise, index, seed) if on_card and not outcome.error else ""
+        outcomes.append(replace(outcome, device=device))
+    return outcomes
+
+
+def table(proofs: list[Proof]) -> str:
+    """One line an exercise, the gaps below."""
+    rows = [f"{'nb':2}  {'exercise':28} {'right accepted':>14} {'mistakes named':>14} {'faults of form':>14}"]
+    for proof in proofs:
+        bad = [sum(gap.startswith(kind) for gap in proof.gaps) for kind in ("right answer", "fault of form")]
+        mistakes = len({g.split()[0] for g in proof.gaps if not g.startswith(("right answer", "fault of form"))})
+        done = ((proof.right, bad[0]), (proof.wrong, mistakes), (proof.form, bad[1]))
+        cells = " ".join(f"{f'{total - missed} of {total}':>14}" for total, missed in done)
+        rows.append(f"{proof.exercise.notebook:2}  {proof.exercise.name:28} {cells}")
+    totals = [sum(getattr(p, field) for p in proofs) for field in ("right", "wrong", "form")]
+    gaps = [f"{proof.exercise.name}: {gap}" for proof in proofs for gap in proof.gaps]
+    rows.append(
+        f"{len(proofs)} exercises, {totals[0]} right answers, {totals[1]} mistakes, {totals[2]} faults of form, "
+        f"{len(gaps)} gaps"
+    )
+    return "\n".join([*rows, *gaps])

@@ -1,0 +1,1 @@
+"""What students get: stubs, assignments, written questions, and the export to nbgrader."""

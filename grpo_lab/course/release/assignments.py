@@ -1,0 +1,178 @@
+"""The assignment notebooks, made from the exercises: `notebooks/assignments/01_policy_gradient.ipynb` and so on.
+
+They are never edited by hand. Text, equations and stubs come from the functions themselves; the same exercises give
+the same bytes, on every machine.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.exercises import EXERCISES
+from grpo_lab.course.release.demonstrations import DEMONSTRATIONS
+from grpo_lab.course.release.written import WRITTEN
+from grpo_lab.course.stub import stub_imports, stub_source
+from grpo_lab.formulas.source import read_equations
+
+TITLES = {
+    "01": ("01_policy_gradient", "Policy gradient"),
+    "02": ("02_baselines_and_advantages", "Baselines and advantages"),
+    "03": ("03_sorting_with_grpo", "Sorting with GRPO"),
+    "04": ("04_kl_estimators", "KL estimators"),
+    "05": ("05_grpo_objective", "The GRPO objective"),
+    "06": ("06_rewards_and_verifiers", "Rewards and verifiers"),
+    "07": ("07_r1_zero_on_a_laptop", "R1-Zero on a laptop"),
+    "08": ("08_grpo_on_qwen2", "GRPO on Qwen2"),
+}
+KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+DIFFICULTY = {1: "easy", 2: "medium", 3: "hard"}
+
+HOW_IT_WORKS = """\
+**How it works**
+
+1. Each exercise has a cell with a function whose body is missing. Write it, and run the cell.
+2. The next cell checks it at once. If something is not right yet, it says what, on the smallest input that shows it.
+3. `hint("name")` gives a hint, and called again a stronger one. Nothing is counted; check as often as you like.
+4. Do the exercises in any order, and leave any out. Keep the names of the functions. Hand in this file.
+5. Where one function needs another of this assignment, call your own by its name, and do not import it from `grpo_lab`:
+   when your work is marked, the library does not have it."""
+
+IMPORTS = (
+    "import matplotlib.pyplot as plt",
+    "import torch",
+    "from einops import rearrange",
+    "from einops import reduce",
+    "from einops import repeat",
+    "from grpo_lab.course import check",
+    "from grpo_lab.course import finished",
+    "from grpo_lab.course import hint",
+    "from grpo_lab.course import progress",
+    "from grpo_lab.course import using",
+    "from grpo_lab.notebook import begin",
+    "from grpo_lab.notebook import fast_or_full",
+    "from grpo_lab.plots import band",
+    "from grpo_lab.plots import finish",
+)
+
+
+def of_notebook(notebook: str) -> dict[str, Exercise]:
+    """The exercises of a notebook, in order."""
+    return {name: exercise for name, exercise in EXERCISES.items() if exercise.notebook == notebook}
+
+
+def assignments() -> dict[str, tuple[str, ...]]:
+    """File stem -> names of its exercises, for each notebook that has any."""
+    named = {stem: tuple(of_notebook(number)) for number, (stem, _) in TITLES.items()}
+    return {stem: names for stem, names in named.items() if names}
+
+
+def build(folder: Path) -> list[Path]:
+    """Write every assignment into the folder; a file that would stay the same is left alone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for number, (stem, _) in TITLES.items():
+        if not of_notebook(number):
+            continue
+        path, text = folder / f"{stem}.ipynb", notebook_text(number)
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            unfinished = path.with_name(path.name + ".unfinished")
+            unfinished.write_text(text, encoding="utf-8", newline="\n")
+            os.replace(unfinished, path)
+        written.append(path)
+    return written
+
+
+def notebook_text(number: str) -> str:
+    stem, _ = TITLES[number]
+    document = {
+        "cells": [_finished_cell(f"a{number}", i, *cell) for i, cell in enumerate(cells_of(number))],
+        "metadata": {"grpo_lab": {"assignment": stem}, "kernelspec": KERNEL, "language_info": {"name": "python"}},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def _finished_cell(prefix: str, index: int, kind: str, source: str, mark: dict) -> dict:
+    name = mark.get("question") or mark.get("exercise") or f"{index:02d}"
+    role = mark.get("role", "stub" if "exercise" in mark else "text")
+    cell = {"cell_type": kind, "id": f"{prefix}-{name}-{role}"[:64].replace(".", "-"), "metadata": {}}
+    if mark:
+        cell["metadata"]["grpo_lab"] = mark
+    if kind == "code":
+        cell |= {"execution_count": None, "outputs": []}
+    return cell | {"source": source.splitlines(keepends=True)}
+
+
+def cells_of(number: str) -> Iterator[tuple[str, str, dict]]:
+    """(kind, source, mark) of each cell."""
+    exercises = of_notebook(number)
+    yield "markdown", head(number, exercises), {"role": "head"}
+    yield "code", setup_source(line for e in exercises.values() for line in stub_imports(e)), {"role": "setup"}
+    for position, exercise in enumerate(exercises.values(), 1):
+        yield from exercise_cells(position, exercise)
+    demonstration = DEMONSTRATIONS[number]
+    yield "markdown", f"## See your functions at work\n\n{demonstration.text}", {"role": "demo-text"}
+    yield "code", demonstration.code, {"role": "demo"}
+    for question in WRITTEN[number]:
+        text = f"## In your own words · {_points(question.points)}\n\n{question.text}"
+        yield "markdown", text, {"role": "question", "question": question.name}
+        yield (
+            "markdown",
+            "*Your answer here. A few sentences are enough.*",
+            {"role": "written", "question": question.name},
+        )
+    yield "markdown", "## How far are you?", {"role": "progress-text"}
+    yield "code", "progress()", {"role": "progress"}
+
+
+def head(number: str, exercises: dict[str, Exercise]) -> str:
+    stem, title = TITLES[number]
+    points = sum(e.points for e in exercises.values()) + sum(q.points for q in WRITTEN[number])
+    hours = _duration(sum(e.minutes for e in exercises.values()))
+    return (
+        f"# Assignment {number} · {title}\n\n"
+        f"{len(exercises)} functions to write, about {hours}, {_points(points)}.\n\n"
+        f"**What you need:** notebook {number} (`{stem}.ipynb`), read; this package, installed; no GPU.\n\n"
+        f"{HOW_IT_WORKS}"
+    )
+
+
+def setup_source(needed: Iterable[str]) -> str:
+    """The import cell: what every assignment needs, and these lines; one line a module."""
+    plain, by_module = set(), {}
+    for line in (*IMPORTS, *needed):
+        if line.startswith("from "):
+            module, name = line.removeprefix("from ").split(" import ")
+            by_module.setdefault(module, set()).add(name)
+        else:
+            plain.add(line)
+    froms = [f"from {m} import {', '.join(sorted(names, key=str.lower))}" for m, names in sorted(by_module.items())]
+    ours = [line for line in froms if line.startswith("from grpo_lab")]
+    others = [line for line in froms if line not in ours]
+    return "\n".join([*sorted(plain), *others, "", *ours, "", "begin(seed=0)"])
+
+
+def exercise_cells(position: int, exercise: Exercise) -> Iterator[tuple[str, str, dict]]:
+    name, mark = exercise.name, {"exercise": exercise.name}
+    yield "markdown", "\n\n".join(task_text(position, exercise)), mark | {"role": "task"}
+    yield "code", stub_source(exercise).strip(), mark
+    yield "code", f"check({name})", mark | {"role": "check"}
+    yield "code", f'hint("{name}")', mark | {"role": "hint"}
+
+
+def task_text(position: int, exercise: Exercise) -> list[str]:
+    """Heading, price, task and equations, a paragraph each."""
+    about = f"*{_points(exercise.points)} · about {exercise.minutes} minutes · {DIFFICULTY[exercise.difficulty]}*"
+    equations = [f"$$\n{e.latex} \\tag{{{e.tag}}}\n$$" for e in read_equations(exercise.function)]
+    return [f"## {position}. `{exercise.name}`", about, exercise.task, *equations]
+
+
+def _points(points: int) -> str:
+    return f"{points} point" if points == 1 else f"{points} points"
+
+
+def _duration(minutes: int) -> str:
+    return f"{5 * round(minutes / 5)} minutes" if minutes < 75 else f"{round(minutes / 30) / 2:g} hours"

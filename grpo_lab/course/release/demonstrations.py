@@ -1,0 +1,182 @@
+"""The cell of each assignment that puts the student's right functions into a real run. Half a minute on a laptop."""
+
+from dataclasses import dataclass
+
+MINE = """\
+mine = finished()
+print("right so far:", ", ".join(mine) or "none yet, so the library's functions do all of it")
+"""
+
+SORTING = """\
+from grpo_lab.sorting import make_prompts
+from grpo_lab.sorting import train_sorting
+
+{mine}
+variants = {variants}
+prompts, epochs, runs = make_prompts(numbers=8, length=4), fast_or_full(16, 80), {{}}
+with using(**mine) as report:
+    for name, settings in variants.items():
+        runs[name] = train_sorting(prompts, seeds=range(4), epochs=epochs, eval_every=8, **settings)
+print(report)
+
+fig, ax = plt.subplots()
+for name, run in runs.items():
+    band(ax, run.epochs, run.history["reward"], name)
+ax.set(xlabel="epoch", ylabel="reward on held-out prompts, at most 7")
+ax.legend(loc="lower right")
+finish(
+    fig,
+    caption="{caption}",
+    alt="{alt}",
+)"""
+
+TINY = """\
+from grpo_lab.models import load_policy
+from grpo_lab.tasks import addition_problems
+from grpo_lab.train import REWARD_WEIGHTS, REWARDS
+from grpo_lab.trainer import GRPOConfig, train
+
+{mine}
+model, tokenizer = load_policy("tiny", device="cpu")
+steps = fast_or_full(2, 15)
+config = GRPOConfig(
+    max_steps=steps, generation_batch_size=128, reward_weights=REWARD_WEIGHTS, disable_tqdm=True{settings}
+)
+with using(**mine) as report:
+    history = train(model, tokenizer, addition_problems("train", 2000), REWARDS, config)
+print(report)
+
+fig, axes = plt.subplots(1, 2, figsize=(8, 3))
+for ax, name, label in zip(axes, ("reward", "{metric}"), ("reward", "{label}")):
+    ax.plot([row["step"] for row in history], [row[name] for row in history])
+    ax.set(xlabel="step", ylabel=label)
+finish(
+    fig,
+    caption="{caption}",
+    alt="Two curves over 15 training steps of the tiny model: the reward, rising, and {label}.",
+)"""
+
+SMALL_WORLD = """\
+from grpo_lab.policy_gradient import reinforce_loss, sequence_logprob
+from grpo_lab.worlds import SmallWorld
+
+{mine}
+score, loss = mine.get("sequence_logprob", sequence_logprob), mine.get("reinforce_loss", reinforce_loss)
+
+
+def learn(seed, steps=150, batch=64):
+    world, earned = SmallWorld(vocabulary=3, length=3, seed=seed, spread=0.3), []
+    rewards = (world.sequences[:, 1:] > world.sequences[:, :-1]).double().sum(-1)  # ascending neighbours
+    for step in range(steps):
+        drawn = world.sample(batch, seed=step)
+        logp = world.logp()[drawn]
+        seq_logp = score(logp, torch.ones_like(logp, dtype=torch.bool))
+        gradient = world.gradient(loss(seq_logp, rewards[drawn] - rewards[drawn].mean()))
+        with torch.no_grad():
+            world.logits -= gradient.view_as(world.logits)
+        earned.append((world.probabilities().detach() @ rewards).item())
+    return earned
+
+
+with using(**mine) as report:
+    runs = torch.tensor([learn(seed) for seed in range(5)])
+print(report)
+fig, ax = plt.subplots()
+band(ax, range(150), runs, "expected reward, exactly")
+ax.axhline(2, color="black", linestyle=":", label="the most that can be earned")
+ax.set(xlabel="step", ylabel="reward")
+ax.legend(loc="lower right")
+finish(
+    fig,
+    caption="REINFORCE in a language of 27 sentences: from samples alone, the policy finds the ascending one.",
+    alt="Expected reward over 150 steps, mean and band of five seeds, rising from below 1 towards 2.",
+)"""
+
+KL_WORLD = """\
+from grpo_lab.worlds import kl_worlds
+from grpo_lab.kl import kl_exact
+
+{mine}
+ref = torch.tensor([[2.0, 1.0, 0.0, -1.0]], dtype=torch.float64)
+far = -ref  # the policies start where the reference hardly goes
+paths = {{}}
+with using(**mine) as report:
+    for kind in ("k1", "k2", "k3"):
+        paths[kind] = kl_worlds.descend(far.expand(8, -1), ref, kind, steps=150, lr=0.5, num_samples=16)
+print(report)
+
+fig, ax = plt.subplots()
+for kind, path in paths.items():
+    band(ax, range(151), kl_exact(path, ref.expand_as(path)), f"{{kind}} as the only loss")
+ax.set(xlabel="step", ylabel="KL(policy, reference), nats")
+ax.legend()
+finish(
+    fig,
+    caption="Three estimators of one distance, each as a loss: two come near the reference, one wanders about.",
+    alt="KL to the reference over 150 steps: k2 and k3 fall towards zero, k1 stays high with a wide band.",
+)"""
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """text: what happens, for the student; code: the cell."""
+
+    text: str
+    code: str
+
+
+def _sorting(text: str, variants: str, caption: str, alt: str) -> Demonstration:
+    return Demonstration(text, SORTING.format(mine=MINE, variants=variants, caption=caption, alt=alt))
+
+
+def _tiny(text: str, caption: str, metric: str, label: str, settings: str = "") -> Demonstration:
+    return Demonstration(text, TINY.format(mine=MINE, caption=caption, metric=metric, label=label, settings=settings))
+
+
+DEMONSTRATIONS = {
+    "01": Demonstration(
+        "Whatever you have got right by now takes the place of the library's function in this run: a policy over 27 "
+        "sentences of three words, trained with REINFORCE. `using(...)` puts your functions in, and takes them out.",
+        SMALL_WORLD.format(mine=MINE),
+    ),
+    "02": _sorting(
+        "Whatever you have got right by now takes the place of the library's function while a small policy learns to "
+        "sort. `using(...)` puts your functions in everywhere, and the library's back afterwards.",
+        '{"raw rewards": {"weights": "raw"}, "compared within groups": {"weights": "normalised"}}',
+        "From the same number of samples: compared within their groups, rewards teach more than raw.",
+        "Reward over 80 epochs, two curves with bands: compared within groups it rises well above raw rewards.",
+    ),
+    "03": _sorting(
+        "The whole algorithm, with every function that you have got right by now in the place of the library's.",
+        '{"one inner step": {"num_iterations": 1}, "four inner steps, clipped": {"num_iterations": 4}}',
+        "The same samples, used for four clipped steps and not for one, take the policy further.",
+        "Reward over 80 epochs, two curves with bands: with four inner steps it rises faster than with one.",
+    ),
+    "04": Demonstration(
+        "Each estimator alone is the loss here, and nothing else: which of them brings a policy back to its reference? "
+        "The functions that you have got right by now are the ones at work.",
+        KL_WORLD.format(mine=MINE),
+    ),
+    "05": _tiny(
+        "GRPO on a language model: the tiny Qwen2 that comes with the package, two updates a batch, with every "
+        "function that you have got right by now in the place of the library's.",
+        "Fifteen steps of GRPO: the reward rises, and with two updates a batch some ratios leave the clip range.",
+        "clip_ratio/region_mean", "share of tokens clipped", ", num_iterations=2",
+    ),
+    "06": _tiny(
+        "A policy finds out what your reward pays for. The tiny model trains on it, with every function that you have "
+        "got right by now in the place of the library's.",
+        "Fifteen steps of GRPO: the reward rises, whatever the policy does for it. The answers get longer.",
+        "completions/mean_length", "mean length in tokens",
+    ),
+    "07": _tiny(
+        "The whole loop on the tiny model: sample, reward, compare, score, step. Your right functions do their part.",
+        "Fifteen steps of GRPO: thinking is never rewarded, and pays. Its share among the answers rises.",
+        "rewards/think_rate/mean", "share of answers that think",
+    ),
+    "08": _tiny(
+        "Here the tiny model stands in for the big one, in the same loop; with a card, notebook 08 does it in earnest.",
+        "Fifteen steps of GRPO with your functions: reward and length, as on the big model, only faster.",
+        "completions/mean_length", "mean length in tokens",
+    ),
+}  # fmt: skip

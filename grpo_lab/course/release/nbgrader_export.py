@@ -1,0 +1,124 @@
+"""The assignments as an nbgrader course, for those whose course runs on it already.
+
+    python -m grpo_lab.course export-nbgrader DIR     then, in DIR:
+    nbgrader generate_assignment assignment_02        (makes release/, without the solutions and the hidden tests)
+    nbgrader autograde assignment_02                  (marks submitted/*/assignment_02)
+
+The tests call `check`, which names the mistake, on the inputs that students see and, hidden, on others. nbgrader runs
+the students' code in a kernel with all your rights and without walls: `python -m grpo_lab.course grade` does not.
+The cell with the training run is left out, since it would run again for every student.
+"""
+
+import json
+from pathlib import Path
+
+from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.release.assignments import KERNEL, TITLES, head, of_notebook, setup_source, task_text
+from grpo_lab.course.release.written import WRITTEN, Question
+from grpo_lab.course.stub import solution_body, solution_imports, stub_source
+
+CONFIG = """\
+# nbgrader's settings for this course; https://nbgrader.readthedocs.io lists them all.
+c = get_config()
+c.CourseDirectory.course_id = "grpo_lab"
+c.ClearSolutions.code_stub = {"python": "raise NotImplementedError('yours to write')"}
+c.ExecutePreprocessor.timeout = 120
+c.Exchange.path_includes_course = True
+"""
+
+TEST = """\
+verdict = check({name})
+display(verdict)
+assert verdict.right, verdict.message
+### BEGIN HIDDEN TESTS
+fresh = check({name}, seed={seed})
+assert fresh.right, "right on the inputs that you see, wrong on others: " + fresh.message
+### END HIDDEN TESTS"""
+
+
+def export(folder: Path, seed: int) -> list[Path]:
+    """Write the course folder; returns the notebooks.
+
+    Args:
+        folder: new, or empty.
+        seed: of the hidden tests.
+
+    Raises:
+        FileExistsError: if there is something in the folder.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(f"{folder} is not empty; name a new folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "nbgrader_config.py").write_text(CONFIG, encoding="utf-8")
+    written = []
+    for number, (stem, _) in TITLES.items():
+        if of_notebook(number):
+            path = folder / "source" / f"assignment_{number}" / f"{stem}.ipynb"
+            path.parent.mkdir(parents=True)
+            path.write_text(source_notebook(number, seed), encoding="utf-8", newline="\n")
+            written.append(path)
+    return written
+
+
+def source_notebook(number: str, seed: int) -> str:
+    """The teacher's notebook: solutions between their marks, tests, hidden tests, written questions."""
+    exercises = of_notebook(number)
+    imports = setup_source(line for e in exercises.values() for line in solution_imports(e))
+    cells = [
+        _plain("markdown", f"n{number}-head", head(number, exercises)),
+        _plain("code", f"n{number}-setup", imports),
+    ]
+    for position, exercise in enumerate(exercises.values(), 1):
+        cells += _exercise(number, position, exercise, seed)
+    for question in WRITTEN[number]:
+        cells += _written(question)
+    document = {
+        "cells": cells,
+        "metadata": {"kernelspec": KERNEL, "language_info": {"name": "python"}},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def _exercise(number: str, position: int, exercise: Exercise, seed: int) -> list[dict]:
+    name = exercise.name
+    test = TEST.format(name=name, seed=seed)
+    return [
+        _plain("markdown", f"n{number}-{name}-task", "\n\n".join(task_text(position, exercise))),
+        _cell("code", name, solution(exercise), solution=True),
+        _plain("code", f"n{number}-{name}-hint", f'hint("{name}")'),
+        _cell("code", f"test-{name}", test, points=exercise.points, locked=True),
+    ]
+
+
+def solution(exercise: Exercise) -> str:
+    """The reference with its body between the marks that nbgrader cuts out."""
+    head = stub_source(exercise).rstrip().rsplit("\n", 1)[0]
+    body = solution_body(exercise).rstrip()
+    return f"{head}\n    ### BEGIN SOLUTION\n{body}\n    ### END SOLUTION"
+
+
+def _written(question: Question) -> list[dict]:
+    return [
+        _plain("markdown", f"{question.name}-question", f"## In your own words\n\n{question.text}"),
+        _cell("markdown", question.name, "*Your answer here.*", solution=True, points=question.points),
+    ]
+
+
+def _plain(kind: str, identity: str, source: str) -> dict:
+    cell = {"cell_type": kind, "id": identity[:64], "metadata": {}, "source": source.splitlines(keepends=True)}
+    return cell | ({"execution_count": None, "outputs": []} if kind == "code" else {})
+
+
+def _cell(
+    kind: str, identity: str, source: str, *, solution: bool = False, points: int | None = None, locked: bool = False
+) -> dict:
+    """A cell that nbgrader knows: an answer, a test, or an answer that is marked by hand."""
+    mark = {
+        "schema_version": 3, "grade_id": identity, "grade": points is not None, "solution": solution, "locked": locked,
+        "task": False,
+    }  # fmt: skip
+    if points is not None:
+        mark["points"] = points
+    return _plain(kind, identity, source) | {"metadata": {"nbgrader": mark}}

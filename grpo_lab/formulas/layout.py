@@ -1,0 +1,150 @@
+r"""Lay equations, code and values out, as Markdown for notebooks and as plain text for shells.
+
+A pipe table of Markdown needs neither scripts nor styles of its own: JupyterLab, VS Code, nbconvert and the viewers on
+the web typeset `$...$` in it, in their own colours, light or dark. (In text/html, VS Code leaves formulas as they are,
+and GitHub strips styles.) Inside a cell `|` would end the cell, so formulas say \vert, and code says &#124;.
+"""
+
+import html
+import inspect
+import re
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from grpo_lab.formulas.source import Equation
+
+MAX_SHOWN, MAX_COLUMNS = 40, 8
+NBSP = "\u00a0"  # plain spaces would collapse
+
+
+class View:
+    """Something with a Markdown form, which notebooks take, and a text form, which is what a shell prints."""
+
+    def __init__(self, markdown: str, text: str):
+        self.markdown, self.text = markdown, text
+
+    def bundle(self) -> dict[str, str]:
+        return {"text/markdown": self.markdown, "text/plain": self.text}
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        return self.bundle()
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def source_view(function: Callable, equations: list[Equation], shapes: dict[str, str]) -> View:
+    """Equation | line of code | shape."""
+    rows = [
+        (f"({e.tag})", _math(e.latex), _code_cell(e.code), _code_cell(shapes.get(e.tag, "").replace(" ", NBSP)))
+        for e in equations
+    ]
+    columns = slice(None if shapes else -1)
+    text = [
+        f"{_label(e)}{e.latex}\n{_indent(e.code + (f'    # {shapes[e.tag]}' if e.tag in shapes else ''))}"
+        for e in equations
+    ]
+    return _view(function, ("", "equation", "code", "shape")[columns], [row[columns] for row in rows], text)
+
+
+def values_view(function: Callable, equations: list[Equation], values: dict[str, list]) -> View:
+    """Equation | the value it got; the last one where the line ran several times."""
+    rows, text = [], []
+    for e in equations:
+        lines = value_lines(e, values.get(e.tag, []))
+        cell = f"*{lines[0]}*" if e.tag not in values else "<br>".join(map(_code_cell, lines))
+        rows.append((f"({e.tag})", _math(e.latex), cell))
+        text.append(f"{_label(e)}{e.latex}\n{_indent(e.code)}\n{_indent(chr(10).join(lines), '    = ')}")
+    return _view(function, ("", "equation", "value"), rows, text)
+
+
+def value_lines(equation: Equation, values: list) -> list[str]:
+    """What to say about the values that the line of an equation got: the last one, its name and shape first."""
+    if not values:
+        return ["not reached in this call"]
+    names = equation.names or ("returned",)
+    parts = values[-1] if len(names) > 1 else [values[-1]]
+    lines = [line for name, part in zip(names, parts, strict=True) for line in _describe(name, part)]
+    return lines if len(values) == 1 else [f"the last of {len(values)} passes", *lines]
+
+
+def _describe(name: str, value) -> list[str]:
+    if not isinstance(value, Tensor):
+        return [f"{name} = {value!r}"]
+    if value.ndim == 0:
+        return [f"{name} = {_numbers(value)[0]}"]
+    title = f"{name}, shape {tuple(value.shape)}"
+    if value.numel() <= MAX_SHOWN and value.shape[-1] <= MAX_COLUMNS:
+        return [title, *_rows(value)]
+    return [title, _summary(value)]
+
+
+def _summary(value: Tensor) -> str:
+    if value.dtype == torch.bool:
+        return f"True at {value.sum()} of {value.numel()}"
+    finite = value[value.isfinite()].double()
+    rest = value.numel() - finite.numel()
+    parts = {"min": finite.min(), "mean": finite.mean(), "max": finite.max()} if finite.numel() else {}
+    words = [f"{word} {part:.4g}" for word, part in parts.items()]
+    return ", ".join(words + ([f"{rest} not finite"] if rest else []))
+
+
+def _rows(value: Tensor) -> list[str]:
+    """One line for each run along the last axis; an empty line between matrices, if there are several."""
+    columns, numbers, lines = value.shape[-1], _numbers(value), []
+    width = max(map(len, numbers), default=0)
+    for start in range(0, len(numbers), max(columns, 1)):
+        if value.ndim > 2 and start and start % (columns * value.shape[-2]) == 0:
+            lines.append("")
+        lines.append("  ".join(number.rjust(width) for number in numbers[start : start + columns]))
+    return lines
+
+
+def _numbers(value: Tensor) -> list[str]:
+    """Every element, all in one notation: four decimals, or with an exponent where that would lose the small ones."""
+    flat = value.flatten().tolist()
+    if not value.dtype.is_floating_point:
+        return [str(number) for number in flat]
+    sizes = [abs(number) for number in flat if number and abs(number) != float("inf") and number == number]
+    plain = not sizes or (min(sizes) >= 1e-3 and max(sizes) < 1e5)
+    return [f"{number + 0.0:.4f}" if plain else f"{number + 0.0:.3e}" for number in flat]
+
+
+def _view(function: Callable, head: tuple[str, ...], rows: list[tuple[str, ...]], text: list[str]) -> View:
+    function = inspect.unwrap(function)
+    summary = (inspect.getdoc(function) or "").partition("\n")[0]
+    place = "" if function.__module__ == "__main__" else f"{function.__module__.replace('.', '/')}.py"
+    table = [head, (":--",) * len(head), *rows]
+    title = f"**`{function.__name__}`**" + (f" in `{place}`" if place else "")
+    markdown = f"{title}: {summary}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in table)
+    return View(markdown, "\n\n".join([f"{function.__name__}{f' in {place}' if place else ''}: {summary}", *text]))
+
+
+def _math(latex: str) -> str:
+    without_bars = latex.replace(r"\|", r"\Vert ").replace("|", r"\vert ")
+    return rf"$\displaystyle {without_bars}$"
+
+
+def _code_cell(code: str) -> str:
+    return "<br>".join(map(_code_line, code.split("\n")))
+
+
+def _code_line(line: str) -> str:
+    if not line.strip():
+        return NBSP if line else ""
+    line = NBSP * (len(line) - len(line.lstrip())) + re.sub("  +", lambda run: NBSP * len(run[0]), line.lstrip())
+    if "|" not in line and "`" not in line:
+        return f"`{line}`"
+    special = {ord(c): f"&#{ord(c)};" for c in r"|`\*_[]~$@"}
+    return f"<code>{html.escape(line, quote=False).translate(special)}</code>"
+
+
+def _label(equation: Equation) -> str:
+    return f"({equation.tag})".ljust(8)
+
+
+def _indent(code: str, first: str = "") -> str:
+    start = " " * 8
+    return "\n".join(start + (first if n == 0 else " " * len(first)) + line for n, line in enumerate(code.split("\n")))

@@ -1,0 +1,76 @@
+"""Run a function and catch the value of every anchored statement, without touching its source.
+
+The interpreter reports each line that it reaches (`sys.settrace`). When it leaves an anchored statement, the variables
+that the statement assigned are copied. Functions that the traced one calls are left alone.
+"""
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from torch import Tensor
+
+from grpo_lab.formulas.source import Equation
+
+
+@contextmanager
+def recording(function: Callable, equations: list[Equation]) -> Iterator[dict[str, list]]:
+    """Within the block, fill {tag: values its statement got, one for each time it ran} while `function` runs."""
+    recorder = _Recorder(inspect.unwrap(function).__code__, equations)
+    previous = sys.gettrace()  # of a debugger or a coverage tool: it has to find itself in place afterwards
+    sys.settrace(recorder.on_call)
+    try:
+        yield recorder.values
+    finally:
+        sys.settrace(previous)
+
+
+class _Recorder:
+    def __init__(self, code, equations: list[Equation]):
+        self.code, self.equations = code, equations
+        self.values: dict[str, list] = {}
+        self.frame = self.pending = None
+
+    def on_call(self, frame, event, arg):
+        if frame.f_code is not self.code or self.frame is not None:
+            return None
+        self.frame = frame
+        return self.on_event
+
+    def on_event(self, frame, event, arg):
+        if event == "line":
+            self._leave(frame)
+            self.pending = self.pending or self._statement_at(frame.f_lineno)
+        elif event == "exception" and not issubclass(arg[0], StopIteration):
+            self.pending = None
+        elif event == "return":
+            if self.pending and not self.pending.names:
+                self._keep(arg)
+            self._leave(frame, at_end=True)
+            self.frame = None
+        return self.on_event
+
+    def _leave(self, frame, at_end: bool = False) -> None:
+        """Keep what the statement under way assigned, if it is over. A `return` waits: a `with` may close between."""
+        equation = self.pending
+        if equation is None or not equation.names:
+            return
+        if not at_end and equation.lineno <= frame.f_lineno <= equation.end_lineno:
+            return
+        found = tuple(frame.f_locals[name] for name in equation.names)
+        self._keep(found if len(found) > 1 else found[0])
+
+    def _keep(self, value) -> None:
+        self.values.setdefault(self.pending.tag, []).append(_copy(value))
+        self.pending = None
+
+    def _statement_at(self, line: int) -> Equation | None:
+        return next((e for e in self.equations if e.lineno <= line <= e.end_lineno), None)
+
+
+def _copy(value):
+    """A snapshot, since later lines may work in place."""
+    if isinstance(value, tuple | list):
+        return type(value)(map(_copy, value))
+    return value.detach().clone() if isinstance(value, Tensor) else value

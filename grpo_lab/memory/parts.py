@@ -1,0 +1,207 @@
+r"""What each part of a training step takes on the device, in bytes: one small formula each.
+
+Where this departs from the usual rules of thumb, on purpose: each formula counts the tensors that this package really
+keeps, and the tests hold it against the allocations of real steps. Two counts come from other people's code and were
+taken from its allocations: `DRAWING`, and the 57 bytes of Eq. (8.28). An e is the number of bytes of a number: 2 in
+bf16 and fp16, 4 in float32.
+"""
+
+from grpo_lab.models.sizes import ModelShape
+from grpo_lab.rollout import sample as rollout
+from grpo_lab.rollout.static import CAPACITY_STEP, CAPTURED_LOGITS
+from grpo_lab.trainer.optim_8bit import BLOCK, FEWEST, PIECE
+
+DRAWING = {"generate": 8, "step": 4, "captured step": CAPTURED_LOGITS}  # tensors alive
+TABLE = 4 * 256  # bytes of the table that the codes of an 8-bit tensor point into
+
+
+# --- what stays for the whole run -----------------------------------------------------------------------------------
+
+
+def weight_bytes(parameters: int, e: int) -> int:
+    r"""The weights; the gradients, of the same precision; and each copy of the model.
+
+    M = n e \tag{8.10}
+    """
+    return parameters * e  # (8.10)
+
+
+def adam_bytes(parameters: int, e: int) -> int:
+    r"""Adam's two moments, kept as precisely as the weights.
+
+    M = 2 n e \tag{8.11}
+
+    Source: Kingma and Ba (2015), algorithm 1.
+    """
+    return 2 * parameters * e  # (8.11)
+
+
+def adam_8bit_bytes(size: int) -> int:
+    r"""Both moments of a parameter of n numbers in 8 bits: a code for each, a float32 scale for each block of 256.
+
+    M = 2 \left( n + \frac{4 n}{256} + 4 \cdot 256 \left\lceil \frac{n}{2^{22}} \right\rceil \right) \tag{8.12}
+
+    The last term is the table that turns a code into a number, one for each piece of 2^22 numbers. A parameter of fewer
+    than 4096 numbers, or not a multiple of 256, is not quantised: its moments take 8 bytes a number.
+
+    Source: Dettmers et al. (2022), "8-bit optimizers via block-wise quantization", section 2; blocks as in torchao.
+    """
+    if size < FEWEST or size % BLOCK:
+        return 8 * size
+    return 2 * (size + 4 * size // BLOCK + TABLE * -(-size // PIECE))  # (8.12)
+
+
+# --- rollout --------------------------------------------------------------------------------------------------------
+
+
+def fixed_columns(prompt_length: int, completion_length: int) -> int:
+    r"""The columns of a cache that must not move: those that may be needed, rounded up to a multiple of 64.
+
+    S = 64 \left\lceil \frac{L + T}{64} \right\rceil \tag{8.13}
+    """
+    return CAPACITY_STEP * -(-(prompt_length + completion_length) // CAPACITY_STEP)  # (8.13)
+
+
+def cache_bytes(shape: ModelShape, tokens: int, e: int) -> int:
+    r"""A key and a value for each token, layer and key head, each as wide as a head, D_h.
+
+    M = 2 \cdot \text{layers} \cdot \text{key heads} \cdot D_h \cdot e \cdot N \tag{8.14}
+
+    12 KiB a token for Qwen2-0.5B in half precision.
+    """
+    return 2 * shape.layers * shape.keys * e * tokens  # (8.14)
+
+
+def drawing_bytes(rows: int, vocabulary: int, tensors: int) -> int:
+    r"""What drawing one token for each of B rows takes: k float32 tensors of B x V.
+
+    M = 4 k \, B V \tag{8.15}
+
+    Logits, their logarithm after the softmax, probabilities for the entropy and for the draw: `DRAWING` says how many.
+    """
+    return 4 * tensors * rows * vocabulary  # (8.15)
+
+
+def repeated_bytes(shape: ModelShape, rows: int, columns: int, e: int) -> int:
+    r"""Keys and values of one layer, repeated for all query heads that share them, where there is a mask.
+
+    M = 2 \cdot \text{heads} \cdot D_h \cdot e \cdot B S \tag{8.16}
+    """
+    return 2 * shape.queries * e * rows * columns  # (8.16)
+
+
+# --- the head: from hidden states to log-probabilities --------------------------------------------------------------
+
+
+def chunk_tokens(shape: ModelShape, tokens: int, device_type: str) -> int | None:
+    """Tokens whose logits exist at a time; None where those of all tokens do, being few."""
+    if tokens * shape.vocabulary <= rollout.LOGITS_AT_ONCE:
+        return None
+    return min(tokens, rollout.head_chunk(shape.vocabulary, shape.width, device_type))
+
+
+def head_score_bytes(shape: ModelShape, tokens: int, chunk: int | None, e: int) -> int:
+    r"""Log-probabilities without gradient: the logits, and their logarithm after the softmax, of c tokens in float32.
+
+    M = 2 \cdot 4 \, c V \tag{8.17}
+
+    Without chunks the logits stand beside them, all N of them in the precision of the products: (8 + e) N V.
+    """
+    if chunk is None:
+        return (8 + e) * tokens * shape.vocabulary
+    return 2 * 4 * chunk * shape.vocabulary  # (8.17)
+
+
+def head_update_bytes(shape: ModelShape, tokens: int, chunk: int | None, e: int) -> int:
+    r"""Their gradient: that of the output embedding, V x D, adds up in float32, beside the logits of a chunk.
+
+    M = 4 V D + \max(2 \cdot 4 \, c V,\; e V D) \tag{8.18}
+
+    The last term is its copy in the weights' precision, made when all chunks are done; in float32 it needs none.
+    Without chunks four float32 tensors of all N logits are alive: 16 N V.
+    """
+    V, D = shape.vocabulary, shape.width
+    if chunk is None:
+        return 4 * 4 * tokens * V
+    rounded = e * V * D if e < 4 else 0
+    return 4 * V * D + max(2 * 4 * chunk * V, rounded)  # (8.18)
+
+
+# --- activations: what the forward pass keeps for the backward pass -------------------------------------------------
+
+
+def layer_token_bytes(shape: ModelShape, e: int, r: int, copies: int = 0) -> int:
+    r"""What one layer keeps of one token, beside keys and values.
+
+    a_{\mathrm{norm}} = (4 + r) D + 4 \tag{8.19}
+    a_{\mathrm{attention}} = 2 e \, (\text{heads} \cdot D_h) + 4 \, \text{heads} \tag{8.20}
+    a_{\mathrm{MLP}} = 4 e F \tag{8.21}
+    a = 2 (a_{\mathrm{norm}} + e D) + a_{\mathrm{attention}} + a_{\mathrm{MLP}} + 3 e D [\text{autocast}] \tag{8.22}
+
+    A norm keeps its input in float32, the normalised input in the precision r of the residual stream, and a number; its
+    output e D is the input of the linear maps that follow. Attention keeps its queries, its output, and the logarithm
+    of its normaliser: no S x S matrix. The MLP keeps gate, activation, up and their product. Under autocast each of the
+    five linear maps after the norms has an input of its own: three more.
+    """
+    D = shape.width
+    norm = (4 + r) * D + 4  # (8.19)
+    attention = 2 * e * shape.queries + 4 * shape.heads  # (8.20)
+    mlp = 4 * e * shape.inner  # (8.21)
+    return 2 * (norm + e * D) + attention + mlp + copies * e * D  # (8.22)
+
+
+def micro_batch_tokens(rows: int, prompts: int, prompt_length: int, completion_length: int) -> int:
+    r"""The tokens that b rows put through the layers, if P of them are different prompts and each is computed once.
+
+    N = P L + b (T - 1) \tag{8.23}
+
+    The last token of a completion predicts nothing. Where no prompt is shared, each row takes L + T.
+    """
+    if prompts >= rows:
+        return rows * (prompt_length + completion_length)
+    return prompts * prompt_length + rows * (completion_length - 1)  # (8.23)
+
+
+def mask_bytes(rows: int, queries: int, columns: int, e: int) -> int:
+    r"""The attention mask of b rows: the one thing that grows with the square of the length; all layers share it.
+
+    M = e \, b \, Q S \tag{8.24}
+    """
+    return e * rows * queries * columns  # (8.24)
+
+
+def backward_bytes(shape: ModelShape, tokens: int, e: int) -> int:
+    r"""What the backward pass of a layer has in the air beside all that the layer kept.
+
+    M = 2 e F N \tag{8.25}
+
+    In the MLP: three gradients, of product, activation and up, when the product itself is no longer kept.
+    """
+    return 2 * e * shape.inner * tokens  # (8.25)
+
+
+def forward_bytes(shape: ModelShape, tokens: int, e: int, r: int) -> int:
+    r"""What a forward pass without gradient has in the air, in the MLP of a layer.
+
+    M = (3 e F + 4 r D) N \tag{8.26}
+
+    Activation, up and product; and four times the width: embeddings, the layer's input, residual, normalised residual.
+    """
+    return (3 * e * shape.inner + 4 * r * shape.width) * tokens  # (8.26)
+
+
+# --- the update -----------------------------------------------------------------------------------------------------
+
+
+def step_bytes(largest: int, e: int, eight_bit: bool, fused: bool) -> int:
+    r"""What the optimizer has in the air for the largest parameter, of n numbers.
+
+    M = 2 e n \tag{8.27}
+    M = 57 \min(n, 2^{22}) \tag{8.28}
+
+    The first is torch's AdamW, one parameter after the other; its fused form needs nothing. The second is the 8-bit
+    one, which works in float32 and on pieces: 14 float32 tensors and a byte. Compiled, on a card, it needs less.
+    """
+    if not eight_bit:
+        return 0 if fused else 2 * e * largest  # (8.27)
+    return 57 * min(largest, PIECE)  # (8.28)

@@ -1,0 +1,138 @@
+r"""What a run will take of a device's memory, known before it starts; and what to turn down where it does not fit.
+
+`python -m grpo_lab.memory --shape qwen2-0.5b --precision bf16 --budget 8` prints both.
+
+Where this departs from the usual, on purpose: it plans for the worst case, every completion as long as it may be and
+every row with a gradient, because that is the step in which a run would fail. It counts tensors. CUDA itself takes
+about half a GiB more, and the allocator leaves gaps between tensors: `RESERVE` stands for both.
+"""
+
+from dataclasses import dataclass, replace
+
+from grpo_lab.config import GRPOConfig
+from grpo_lab.memory import stations
+from grpo_lab.memory.advice import Change, advise
+from grpo_lab.memory.stations import Setting
+from grpo_lab.memory.table import as_html, as_text
+from grpo_lab.models.sizes import ModelShape, shape_of
+from grpo_lab.precision import PRECISIONS, check_name
+
+__all__ = ["GIB", "RESERVE", "Change", "MemoryPlan", "bytes_a_parameter", "compare_modes", "plan", "shape_of"]
+
+GIB = 2**30
+RESERVE = 3 * GIB // 4  # for CUDA itself, and for what the allocator cannot join
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """The bytes of tensors alive at each station of a step, by part."""
+
+    setting: Setting
+    stations: dict[str, dict[str, int]]  # station -> part -> bytes
+
+    @property
+    def totals(self) -> dict[str, int]:
+        return {name: sum(parts.values()) for name, parts in self.stations.items()}
+
+    @property
+    def peak(self) -> int:
+        """The most bytes of tensors that are alive at one time."""
+        return max(self.totals.values())
+
+    @property
+    def peak_station(self) -> str:
+        return max(self.totals, key=self.totals.get)
+
+    def fits(self, budget: int) -> bool:
+        """Whether a device with so many bytes free is enough: the peak, and `RESERVE` beside it."""
+        return self.peak + RESERVE <= budget
+
+    def advice(self, budget: int) -> list[Change]:
+        """What to change, in this order, until it fits or nothing is left to change; each with what it saves."""
+        return advise(self, budget)
+
+    def with_setting(self, **changes) -> "MemoryPlan":
+        """The plan for another configuration, mode, or whatever else a `Setting` holds."""
+        return _plan(replace(self.setting, **changes))
+
+    def table(self) -> str:
+        return as_text(self)
+
+    def short(self) -> str:
+        """One line."""
+        parts = ", ".join(f"{name} {total / GIB:.2f}" for name, total in self.totals.items())
+        return f"memory: about {self.peak / GIB:.2f} GiB of tensors at the peak ({parts} GiB)"
+
+    __str__ = table
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+
+def plan(
+    model_config,
+    config: GRPOConfig,
+    *,
+    prompt_length: int,
+    precision: str,
+    device_type: str = "cuda",
+    card_memory: int = 8 * GIB,
+) -> MemoryPlan:
+    """Plan the memory of a run.
+
+    Args:
+        model_config: a transformers configuration of Qwen2's kind, such as `shape_config("qwen2-0.5b")`.
+        config: the settings of the run.
+        prompt_length: L, tokens of the longest prompt.
+        precision: the mode, a name in `PRECISIONS`.
+        device_type: "cuda" or "cpu"; they differ in the cache, in the chunks of logits and in torch's AdamW.
+        card_memory: all bytes of the card. A decoder that takes less than a twentieth of it is kept between rollouts.
+
+    Raises:
+        ValueError: for arguments that are out of range, and for a model whose parts are not known.
+    """
+    check_name(precision)
+    if prompt_length < 1:
+        raise ValueError(f"prompt_length is {prompt_length}; it has to be at least 1")
+    if device_type not in ("cuda", "cpu"):
+        raise ValueError(f"device_type is {device_type!r}; allowed are 'cuda' and 'cpu'")
+    if card_memory < 0:
+        raise ValueError(f"card_memory is {card_memory}; it has to be at least 0 bytes")
+    if config.precision not in (None, precision):
+        raise ValueError(
+            f"precision is {precision!r}, but the one in config is {config.precision!r}; they have to agree"
+        )
+    needed = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_key_value_heads", "vocab_size")
+    if missing := [name for name in needed if not hasattr(model_config, name)]:
+        raise ValueError(f"model_config has no {', '.join(missing)}; allowed is a configuration of Qwen2's kind")
+    shape = shape_of(model_config)
+    return _plan(Setting(shape, config, PRECISIONS[precision], prompt_length, device_type, card_memory))
+
+
+def _plan(setting: Setting) -> MemoryPlan:
+    always = stations.resident(setting)
+    alive = {
+        "rollout": stations.rollout(setting),
+        "scoring": stations.score(setting),
+        "update": stations.update(setting),
+        "optimizer": stations.step(setting),
+    }
+    return MemoryPlan(setting, {name: always | parts for name, parts in alive.items()})
+
+
+def bytes_a_parameter(shape: ModelShape, precision: str) -> float:
+    """Weights, gradients and moments of a mode, divided by the parameters."""
+    setting = Setting(shape, GRPOConfig(), PRECISIONS[check_name(precision)], 1, "cuda", 0)
+    state, step = stations.resident(setting), stations.step(setting)
+    return (state["weights"] + state["Adam's moments"] + step["gradients"]) / shape.parameters
+
+
+def compare_modes(model_config, config: GRPOConfig, *, prompt_length: int, device_type: str = "cuda") -> str:
+    """A table of all modes: bytes a parameter, and the peaks at the stations, in GiB."""
+    config = replace(config, precision=None, bf16=False, fp16=False)
+    lines = [f"{'mode':<12}{'bytes a parameter':>18}{'rollout':>10}{'scoring':>10}{'update':>10}{'optimizer':>10}"]
+    for name in PRECISIONS:
+        planned = plan(model_config, config, prompt_length=prompt_length, precision=name, device_type=device_type)
+        totals = "".join(f"{total / GIB:>10.2f}" for total in planned.totals.values())
+        lines.append(f"{name:<12}{bytes_a_parameter(planned.setting.shape, name):>18.2f}{totals}")
+    return "\n".join(lines)

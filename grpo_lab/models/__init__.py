@@ -1,0 +1,23 @@
+"""Loading a policy: which folder, which device, which precision; every choice is said aloud."""
+
+from grpo_lab.models.loading import (
+    PRECISIONS,
+    QWEN2,
+    describe_device,
+    has_native_bf16,
+    load_policy,
+    one_thread_if_small,
+    pick_device,
+    pick_precision,
+)
+
+__all__ = [
+    "PRECISIONS",
+    "QWEN2",
+    "describe_device",
+    "has_native_bf16",
+    "load_policy",
+    "one_thread_if_small",
+    "pick_device",
+    "pick_precision",
+]

@@ -1,0 +1,176 @@
+"""From the name of a model to the folder that holds it: the shipped model, the caches of two hubs, or a download."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+TINY = Path(__file__).parents[1] / "assets" / "tiny-qwen2"
+QWEN2 = "Qwen/Qwen2-0.5B-Instruct"
+ALLOWED = f'allowed are "auto", "tiny", a folder and a hub id such as "{QWEN2}"'
+HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
+WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+DOWNLOAD_HELP = (
+    "Check the network; or set HF_ENDPOINT to a mirror of the hub that you can reach; or run `pip install modelscope` "
+    "and `modelscope download --model {id}`, after which the name is found in ModelScope's cache; or pass a folder "
+    'that holds the model; or take "tiny", which needs no network.'
+)
+
+
+def find_folder(name: str | os.PathLike) -> tuple[Path, str]:
+    """The folder that `name` stands for, and a few words on why; if there is none, an error that says what to do."""
+    if not isinstance(name, (str, os.PathLike)):
+        raise TypeError(f"name is {name!r}; {ALLOWED}")
+    text = os.fspath(name)
+    if text == "auto":
+        return _auto()
+    if text == "tiny":
+        return tiny_folder(), "the tiny model that ships with grpo_lab"
+    folder = Path(text).expanduser()
+    if text and folder.is_dir():
+        return folder, "the folder you named"
+    if text and folder.exists():
+        raise ValueError(
+            f"name is {text!r}, which is a file; a model is a folder with config.json, tokenizer and weights in it"
+        )
+    if isinstance(name, os.PathLike) or not HUB_ID.fullmatch(text):
+        raise ValueError(f"name is {text!r}, and there is no such folder; {ALLOWED}")
+    return find_in_caches(text) or (_download(text), "downloaded from the Hugging Face hub")
+
+
+def _auto() -> tuple[Path, str]:
+    if found := find_in_caches(QWEN2):
+        return found
+    where = f"{readable(modelscope_cache())} (ModelScope) or {readable(huggingface_cache())} (Hugging Face)"
+    return tiny_folder(), f"the tiny model that ships with grpo_lab, since {QWEN2} is not in {where}"
+
+
+def tiny_folder() -> Path:
+    if not TINY.is_dir():
+        raise FileNotFoundError(
+            f"the tiny model is missing from {readable(TINY)}: the installation is incomplete. "
+            "Clone the repository again, or make the model with `python -m grpo_lab.assets.make_tiny_qwen2`."
+        )
+    return TINY
+
+
+def find_in_caches(hub_id: str) -> tuple[Path, str] | None:
+    """A complete copy of the model on this machine, ModelScope's cache first; None if there is none."""
+    for folder, hub in ((in_modelscope(hub_id), "ModelScope"), (in_huggingface(hub_id), "Hugging Face")):
+        if folder is None:
+            continue
+        fault = complaint(folder)
+        if fault is None:
+            return folder, f"{hub_id}, found in the {hub} cache"
+        print(f"policy: passing over {readable(folder)}, which {fault}")
+    return None
+
+
+def modelscope_cache() -> Path:
+    return Path(os.environ.get("MODELSCOPE_CACHE") or Path.home() / ".cache" / "modelscope").expanduser()
+
+
+def in_modelscope(hub_id: str) -> Path | None:
+    """Every layout ModelScope has used: with and without hub/ and models/, dots as ___, owner--name/snapshots/."""
+    owner, name = hub_id.split("/")
+    base = modelscope_cache()
+    for parents in (["models"], ["hub", "models"], ["hub"], []):
+        for spelling in (name.replace(".", "___"), name):
+            if folder := _walk(base, *parents, owner, spelling):
+                return folder
+        snapshots = _walk(base, *parents, f"{owner}--{name}", "snapshots")
+        if snapshots:
+            inside = sorted(path for path in snapshots.iterdir() if path.is_dir())
+            preferred = [path for path in inside if path.name in ("master", "main")]
+            return next(iter(preferred or inside), None)
+    return None
+
+
+def _walk(folder: Path, *names: str) -> Path | None:
+    # Case is ignored: the owner is "qwen" in older downloads and "Qwen" in newer ones.
+    for name in names:
+        if not folder.is_dir():
+            return None
+        folder = next((p for p in sorted(folder.iterdir()) if p.name.lower() == name.lower()), folder / name)
+    return folder if folder.is_dir() else None
+
+
+def huggingface_cache() -> Path:
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE)
+
+
+def in_huggingface(hub_id: str) -> Path | None:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(hub_id, cache_dir=huggingface_cache(), local_files_only=True))
+    except LocalEntryNotFoundError:
+        return None
+
+
+def _download(hub_id: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    print(f"policy: {hub_id} is in no cache of this machine; downloading it from the Hugging Face hub")
+    try:
+        return Path(snapshot_download(hub_id, cache_dir=huggingface_cache(), allow_patterns=WANTED))
+    except GatedRepoError as error:
+        raise PermissionError(
+            f"name is {hub_id!r}; its owner asks for consent: accept on its page, then run `hf auth login`"
+        ) from error
+    except RepositoryNotFoundError as error:
+        raise ValueError(
+            f"name is {hub_id!r}; neither a folder in {readable(Path.cwd())} nor a model on the hub has this name"
+        ) from error
+    except Exception as error:  # the hub's client raises the errors of whichever HTTP library it uses
+        raise ConnectionError(
+            f"name is {hub_id!r}; there is no such folder in {readable(Path.cwd())}, no such model in the caches, and "
+            f"downloading it failed ({type(error).__name__}). {DOWNLOAD_HELP.format(id=hub_id)}"
+        ) from error
+
+
+def complaint(folder: Path) -> str | None:
+    """What keeps the folder from being a model that can be loaded, and what to do about it; None if nothing does."""
+    if not (folder / "config.json").is_file():
+        return "has no config.json, so it is not a model that transformers could open"
+    tokenizer = ("tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model")
+    if not any((folder / file).is_file() for file in tokenizer):
+        return (
+            "has no tokenizer (no tokenizer.json): copy the tokenizer files of the model it came from into it, "
+            "or save it again with `tokenizer.save_pretrained(folder)`"
+        )
+    if missing := _missing_weights(folder):
+        if any(folder.glob("*.bin")) or any(folder.glob("*.pt")):
+            return (
+                "has its weights only as pickled files, which can run code when opened. Take a version that has "
+                "model.safetensors, or save it again from a program that trusts it"
+            )
+        return f"lacks {missing}: the download was cut short, or the folder was copied in part. Download it again"
+    return None
+
+
+def _missing_weights(folder: Path) -> str | None:
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        parts = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    else:
+        parts = {"model.safetensors"}
+    missing = sorted(part for part in parts if not (folder / part).is_file())
+    return ", ".join(missing) or None
+
+
+def weight_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+
+
+def readable(path: Path) -> str:
+    """The path as a reader wants it: relative to the repository, the working directory or the home directory."""
+    path = path.absolute()
+    for root, prefix in ((Path(__file__).parents[2], ""), (Path.cwd(), ""), (Path.home(), "~/")):
+        if path.is_relative_to(root):
+            return prefix + path.relative_to(root).as_posix()
+    return path.as_posix()

@@ -1,0 +1,165 @@
+"""Loading a policy: which folder, which device, which precision; every choice is said aloud.
+
+Where this departs from a bare `from_pretrained`, on purpose: weights are read from safetensors only, so that nothing is
+unpickled; code that comes with a checkpoint is never run; prompts are padded on the left, as sampling needs it. Qwen2's
+generation_config asks for top_p, top_k and a repetition penalty. Such settings stay with the checkpoint, so that a
+saved copy still has them, but they have no say here: `grpo_lab.rollout` samples neutrally unless asked otherwise.
+"""
+
+import contextlib
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from grpo_lab.models.folders import QWEN2, complaint, find_folder, readable, weight_bytes
+from grpo_lab.precision import PRECISIONS, check_name, has_native_bf16, pick_precision
+
+FEW_PARAMETERS = 10_000_000  # below this, CPU threads wait for each other longer than they work
+SMALL = 256 * 2**20  # bytes of weights; below this, half precision would save nothing worth its rounding
+
+
+def load_policy(
+    name: str | os.PathLike = "auto",
+    device: str | torch.device | None = None,
+    precision: str | None = None,
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a causal language model and its tokenizer, and print what was loaded, from where and why.
+
+    name: "auto" takes Qwen2-0.5B-Instruct if it is on this machine (ModelScope's cache, then Hugging Face's), else the
+        shipped tiny model; "tiny" takes the tiny model; anything else is a folder, or a hub id such as
+        "Qwen/Qwen2-0.5B-Instruct", which is looked up in the same caches and downloaded only if it is in neither.
+    device: "cpu", "cuda", "cuda:1", "mps"; None takes the NVIDIA card if torch can use one, else the CPU.
+    precision: the mode in which the model is to be trained, a name in `PRECISIONS`: "bf16" (bf16 weights, 8-bit
+        AdamW), "fp32-master" and "fp16" (float32 weights, half-precision arithmetic), "fp32", or "bf16-naive". None
+        takes "bf16" on a card that has bf16, "fp16" on one that has not, such as the T4, and "fp32" on the CPU and for
+        models so small that rounding costs more than it saves.
+
+    The model is in eval mode; its parameters require gradients; its attribute `loaded_for` is the mode's name, by which
+    `train` knows it where the configuration says nothing else.
+    """
+    chosen_device = pick_device(device)
+    if precision is not None:
+        check_name(precision)
+    folder, why = find_folder(name)
+    if fault := complaint(folder):
+        raise FileNotFoundError(f"name: {os.fspath(name)!r} leads to {readable(folder)}, which {fault}")
+    mode = pick_precision(chosen_device, precision, small=weight_bytes(folder) < SMALL)
+    tokenizer = _load_tokenizer(folder)
+    model = _load_model(folder, mode.weights, chosen_device)
+    model.loaded_for = mode.name
+    _check_agreement(model, tokenizer, folder)
+    print(f"policy: {readable(folder)} ({why})")
+    size = f"{sum(p.numel() for p in model.parameters()):,} parameters"
+    print(f"policy: {size}, {mode}, on {describe_device(chosen_device)}")
+    return model, tokenizer
+
+
+def one_thread_if_small(model: PreTrainedModel) -> None:
+    """Let a small model on the CPU run on one torch thread, which is faster than several. OMP_NUM_THREADS overrules."""
+    small = sum(p.numel() for p in model.parameters()) < FEW_PARAMETERS
+    if small and model.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > 1:
+        torch.set_num_threads(1)
+        print("        one torch thread from here on: a model this small is not faster with more")
+
+
+def pick_device(device: str | torch.device | None = None) -> torch.device:
+    """The device asked for, checked; for None the NVIDIA card if torch can use one, else the CPU (never MPS)."""
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"device is {device!r}; allowed are 'cpu', 'cuda', 'cuda:1', 'mps' and None") from error
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            f"device is {device!r}, but this torch sees no NVIDIA card; `python -m grpo_lab.doctor` says why"
+        )
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        raise ValueError(
+            f"device is {device!r}, but there are {torch.cuda.device_count()} cards; allowed are 'cuda:0' and on"
+        )
+    if chosen.type == "mps" and not torch.backends.mps.is_available():
+        raise ValueError(f"device is {device!r}, but this torch has no MPS; allowed here are 'cpu' and None")
+    if chosen.type not in ("cpu", "cuda", "mps"):
+        raise ValueError(f"device is {device!r}; allowed are 'cpu', 'cuda', 'cuda:1', 'mps' and None")
+    return chosen
+
+
+def describe_device(device: str | torch.device | None = None) -> str:
+    """One line for a notebook's head, such as "NVIDIA H200 (cuda:0), 139.8 GiB" or "CPU (x86_64), 2 torch threads"."""
+    chosen = pick_device(device)
+    if chosen.type == "cuda":
+        card = torch.cuda.get_device_properties(chosen)
+        index = torch.cuda.current_device() if chosen.index is None else chosen.index
+        return f"{card.name} (cuda:{index}), {card.total_memory / 2**30:.1f} GiB"
+    if chosen.type == "mps":
+        return f"Apple GPU (mps, {platform.machine()})"
+    return f"CPU ({platform.machine()}), {torch.get_num_threads()} torch thread{'s' * (torch.get_num_threads() > 1)}"
+
+
+def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+    try:
+        with _progress_bar(shown=weight_bytes(folder) >= SMALL):
+            model = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, local_files_only=True
+            )
+    except ValueError as error:
+        raise ValueError(
+            f"name: {readable(folder)} holds no model that transformers knows by itself "
+            f"(code that comes with a checkpoint is never run): {error}"
+        ) from error
+    return model.to(device).eval()
+
+
+@contextlib.contextmanager
+def _progress_bar(shown: bool) -> Iterator[None]:
+    # A bar that is full at once says nothing, and would stay behind in every notebook.
+    was_enabled = logging.is_progress_bar_enabled()
+    if not shown:
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            logging.enable_progress_bar()
+
+
+def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    tokenizer = AutoTokenizer.from_pretrained(
+        folder, padding_side="left", trust_remote_code=False, local_files_only=True
+    )
+    if tokenizer.eos_token_id is None:
+        raise ValueError(
+            f"name: the tokenizer in {readable(folder)} has no end token (eos_token), so no completion could end"
+        )
+    if tokenizer.pad_token_id is None:
+        # Harmless, because completions are masked by the position of their end token and never by its id.
+        tokenizer.pad_token = tokenizer.eos_token
+        print(f"policy: no padding token in {readable(folder)}: padding with the end token {tokenizer.eos_token!r}")
+    return tokenizer
+
+
+def _check_agreement(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    rows = model.get_input_embeddings().weight.shape[0]
+    if len(tokenizer) > rows:
+        raise ValueError(
+            f"name: in {readable(folder)} the tokenizer knows {len(tokenizer)} tokens and the model {rows}: "
+            "they do not belong together"
+        )
+
+
+__all__ = [
+    "PRECISIONS",
+    "QWEN2",
+    "describe_device",
+    "has_native_bf16",
+    "load_policy",
+    "one_thread_if_small",
+    "pick_device",
+    "pick_precision",
+]

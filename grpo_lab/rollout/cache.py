@@ -1,0 +1,102 @@
+"""What a transformers model needs to decode in fixed memory: a cache that writes in place, and attention that suits it.
+
+Where this departs from transformers' StaticCache, on purpose: the column to write is one tensor that all layers share
+(there it is one a layer, counted up and spread out by a few kernels in each of them), and keys and values are never
+repeated for the query heads that share them. With Qwen2-0.5B those are 7, and where there is a mask, transformers
+copies the whole cache for each of them at every step: 12 times the memory traffic of reading it once.
+"""
+
+from contextlib import contextmanager, nullcontext
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from transformers import AttentionInterface, Cache
+
+from grpo_lab.rollout.attention import arithmetic
+
+
+class SlotCache:
+    """Keys and values of all layers in fixed memory; a step writes one column of it, the same for all rows.
+
+    To the layers of a transformers model it is a `Cache`: all they call is `update`.
+    """
+
+    def __init__(self, model, rows: int, capacity: int, slot: Int[Tensor, "1"]):
+        config, self.slot, self.dtype = model.config, slot, arithmetic(model)
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        shape = (rows, config.num_key_value_heads, capacity, width)
+        self.keys, self.values = (
+            [torch.zeros(shape, dtype=self.dtype, device=model.device) for _ in range(config.num_hidden_layers)]
+            for _ in range(2)
+        )
+
+    def update(self, keys: Tensor, values: Tensor, layer: int, *_, **__) -> tuple[Tensor, Tensor]:
+        # Under autocast the rotated keys are float32. Attention would round all of them at every step; here it is once.
+        self.keys[layer].index_copy_(2, self.slot, keys.to(self.dtype))
+        self.values[layer].index_copy_(2, self.slot, values.to(self.dtype))
+        return self.keys[layer], self.values[layer]
+
+    def load(self, prefix: Cache | None, is_token: Bool[Tensor, "P K"], num_generations: int) -> None:
+        """Forget everything, then take over the keys and values of the prompts. None: there are none."""
+        for kept in (*self.keys, *self.values):
+            kept.zero_()  # a masked column counts nothing, but NaN times nothing is NaN
+        if prefix is None:
+            return
+        for layer, keys, values in zip(prefix.layers, self.keys, self.values, strict=True):
+            for new, kept in ((layer.keys, keys), (layer.values, values)):
+                clean = new.masked_fill(~is_token[:, None, :, None], 0)
+                kept[:, :, : new.shape[2]] = clean.repeat_interleave(num_generations, 0)
+
+
+def attend(module, query, key, value, attention_mask, scaling=None, **_):
+    """One query a head. The R heads that share a key head stand in line as R queries of it, so nothing is repeated."""
+    rows, heads, _, width = query.shape
+    grouped = query.reshape(rows, key.shape[1], heads // key.shape[1], width)
+    out = torch.nn.functional.scaled_dot_product_attention(grouped, key, value, attn_mask=attention_mask, scale=scaling)
+    return out.reshape(rows, 1, heads, width), None
+
+
+AttentionInterface.register("grpo_lab_one_query", attend)
+
+
+@contextmanager
+def decoding(model):
+    """`attend`, and autocast without its memory: its copies of weights are freed, and a graph would still read them."""
+    kind = model.device.type
+    autocast = torch.autocast(kind, arithmetic(model), torch.is_autocast_enabled(kind), cache_enabled=False)
+    # The kernels of torch itself; cuDNN's are chosen by trial for each shape.
+    kernels = sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]) if kind == "cuda" else nullcontext()
+    kept, model.config._attn_implementation = model.config._attn_implementation, "grpo_lab_one_query"
+    try:
+        with autocast, kernels:
+            yield
+    finally:
+        model.config._attn_implementation = kept
+
+
+def half_copies(model) -> dict[str, Tensor]:
+    """What autocast would make of the weights of linear layers, once a rollout rather than at every step."""
+    if not torch.is_autocast_enabled(model.device.type):
+        return {}
+    return {
+        f"{name}.{part}": parameter.detach().to(arithmetic(model))
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear)
+        for part, parameter in module.named_parameters(recurse=False)
+    }
+
+
+def check_model(model) -> None:
+    kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
+    rope = (getattr(model.config, "rope_parameters", None) or {}).get("rope_type", "default")
+    for name, value, allowed in (
+        ("layer_types", sorted(kinds), ["full_attention"]),
+        ("rope_type", [rope], ["default", "linear", "llama3", "yarn"]),
+    ):
+        if not set(value) <= set(allowed):
+            raise ValueError(
+                f"the model's {name} is {', '.join(value)}; the static cache knows {', '.join(allowed)}; "
+                "sample with cache_implementation='dynamic'"
+            )

@@ -1,0 +1,254 @@
+"""Training in the toy world of `sorting`: the whole of GRPO on one screen, several seeds side by side.
+
+An epoch is one round: ask P prompts, draw G responses for each, score them, and take `num_iterations` inner steps on
+that one batch. Which model is needed when: the policy samples, and is updated; the old policy is never kept, only the
+log-probabilities that it gave to its own responses; the reference is a frozen copy, renewed every few epochs.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from einops import rearrange, repeat
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from grpo_lab.logprobs import token_entropy
+from grpo_lab.sorting.world import (
+    SortingPolicy,
+    SortingPrompts,
+    ascending_pairs,
+    exact_reward,
+    kl_penalty,
+    position_logprobs,
+    repaired_reward,
+    response_logprobs,
+    sample_responses,
+    sorting_reward,
+    surrogate_loss,
+    update_weights,
+)
+
+Reward = Callable[[Tensor, Tensor], Tensor]
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+class Experience(NamedTuple):
+    """One batch: all that the inner steps need. The old policy is in it as `old_logp`, and nowhere else."""
+
+    prompts: Int[Tensor, "S P T"]
+    responses: Int[Tensor, "S P G T"]
+    old_logp: Float[Tensor, "S P G T"]
+    ref_logp: Float[Tensor, "S P G T"]
+    rewards: Float[Tensor, "S P G"]
+    advantages: Float[Tensor, "S P G"]
+
+
+@dataclass
+class SortingRun:
+    """What training left. `history["reward"]` and the others have shape (S, points), a column for each of `epochs`.
+
+    All of them are measured on the held-out prompts, four responses each: "reward", the one that is trained on;
+    "exact", the share of responses that are the sorted prompt; "gamed", the share that are not, and yet get the
+    maximum of `sorting_reward`; "ascending", the share of neighbours in order; "entropy", in nats a number;
+    "frac_reward_zero_std", the share of prompts whose responses all get the same reward.
+    `losses`, shape (S, points - 1), is the loss of the last inner step in each of `epochs` but the final one.
+    """
+
+    policy: SortingPolicy
+    epochs: list[int]
+    history: dict[str, Float[Tensor, "S N"]]
+    losses: Float[Tensor, "S M"]
+
+
+def train_sorting(
+    prompts: SortingPrompts,
+    *,
+    reward: Reward = repaired_reward,
+    weights: str = "normalised",
+    loss: str | Loss = "clipped",
+    seeds: Sequence[int] = range(5),
+    epochs: int = 150,
+    num_prompts: int = 32,
+    num_generations: int = 8,
+    num_iterations: int = 4,
+    learning_rate: float = 5e-3,
+    epsilon: float = 0.2,
+    beta: float = 0.0,
+    ref_sync_epochs: int = 10,
+    width: int = 16,
+    eval_every: int = 10,
+) -> SortingRun:
+    """Train one policy for each seed, all in the same tensors.
+
+    Args:
+        prompts: from `make_prompts`.
+        reward: any function (prompts BT, responses BT) -> B.
+        weights: mode of `update_weights`.
+        loss: of `surrogate_loss`, or a function (logp BT, old_logp BT, advantages B) -> scalar.
+        seeds: each gives a run of its own, whatever the other seeds are.
+        epochs: rounds of sampling.
+        num_prompts: P, prompts a round.
+        num_generations: G, responses a prompt.
+        num_iterations: inner steps on each batch.
+        learning_rate: of Adam.
+        epsilon: clip range of the loss "clipped".
+        beta: weight of the KL penalty.
+        ref_sync_epochs: the reference is renewed every so many epochs.
+        width: D.
+        eval_every: epochs between two entries of the history.
+
+    Raises:
+        ValueError: naming the argument that is wrong.
+        FloatingPointError: if a loss is not finite.
+    """
+    _check_counts(
+        seeds=len(seeds), epochs=epochs, num_prompts=num_prompts, num_generations=num_generations,
+        num_iterations=num_iterations, ref_sync_epochs=ref_sync_epochs, width=width, eval_every=eval_every,
+    )  # fmt: skip
+    if not learning_rate > 0:
+        raise ValueError(f"learning_rate is {learning_rate}; it has to be greater than 0")
+    dice, eval_dice = _dice(seeds), _dice(seeds)  # apart, so that looking more often changes nothing
+    policy = init_policy(prompts.numbers, prompts.train.shape[1], width, dice)
+    optimizer = torch.optim.Adam(policy, lr=learning_rate)
+    points, losses = {}, []
+    for epoch in range(epochs):
+        if epoch % ref_sync_epochs == 0:
+            reference = policy.copy()
+        asked = _choose(prompts.train, num_prompts, dice)
+        batch = collect(policy, reference, asked, reward, weights, num_generations, dice)
+        if look := epoch % eval_every == 0:
+            points[epoch] = evaluate_sorting(policy, prompts.held_out, reward, eval_dice)
+        for _ in range(num_iterations):
+            logp = response_logprobs(position_logprobs(asked, *policy), batch.responses)
+            total = len(seeds) * batch_loss(logp, batch, loss, epsilon, beta)  # the sum over seeds of their mean losses
+            optimizer.zero_grad()
+            total.backward()
+            optimizer.step()
+        _check_finite(total, epoch)
+        if look:
+            losses.append(_loss_of_each_seed(logp.detach(), batch, loss, epsilon, beta))
+    points[epochs] = evaluate_sorting(policy, prompts.held_out, reward, eval_dice)
+    history = {name: torch.stack([point[name] for point in points.values()], dim=1) for name in points[0]}
+    return SortingRun(policy.copy(), list(points), history, torch.stack(losses, dim=1))
+
+
+@torch.no_grad()
+def collect(
+    policy: SortingPolicy,
+    reference: SortingPolicy,
+    asked: Int[Tensor, "S P T"],
+    reward: Reward,
+    weights: str,
+    num_generations: int,
+    dice: list[torch.Generator],
+) -> Experience:
+    """Sample, score and compare. Nothing in here carries a gradient."""
+    logp = position_logprobs(asked, *policy)
+    responses = sample_responses(logp, _uniform(dice, asked.shape[1], num_generations, asked.shape[2]))
+    old_logp = response_logprobs(logp, responses)
+    ref_logp = response_logprobs(position_logprobs(asked, *reference), responses)
+    rewards = _score(reward, asked, responses)
+    advantages = update_weights(rearrange(rewards, "S P G -> (S P) G"), weights).reshape(rewards.shape)
+    return Experience(asked, responses, old_logp, ref_logp, rewards, advantages)
+
+
+def batch_loss(
+    logp: Float[Tensor, "S P G T"], batch: Experience, loss: str | Loss, epsilon: float, beta: float
+) -> Float[Tensor, ""]:
+    """The loss over all rows of the batch, KL penalty included where there is one."""
+    old_logp, advantages = _rows(batch.old_logp), batch.advantages.flatten()
+    if callable(loss):
+        value = loss(_rows(logp), old_logp, advantages)
+    else:
+        value = surrogate_loss(_rows(logp), old_logp, advantages, loss, epsilon)
+    return value + kl_penalty(_rows(logp), _rows(batch.ref_logp), beta) if beta else value
+
+
+@torch.no_grad()
+def evaluate_sorting(
+    policy: SortingPolicy,
+    prompts: Int[Tensor, "N T"],
+    reward: Reward,
+    dice: list[torch.Generator],
+    num_prompts: int = 128,
+    num_generations: int = 4,
+) -> dict[str, Float[Tensor, " S"]]:
+    """The metrics of `SortingRun`, for each seed, on prompts drawn from those given."""
+    asked = _choose(prompts, num_prompts, dice)
+    logp = position_logprobs(asked, *policy)
+    responses = sample_responses(logp, _uniform(dice, num_prompts, num_generations, asked.shape[2]))
+    scores = {"reward": _score(reward, asked, responses), "exact": _score(exact_reward, asked, responses)}
+    top = _score(sorting_reward, asked, responses) == 2 * asked.shape[2] - 1
+    pairs = ascending_pairs(_rows(responses)).reshape(top.shape)
+    entropy = token_entropy(rearrange(logp, "S P T V -> (S P) T V"))
+    per_prompt = {
+        **scores,
+        "gamed": (top & (scores["exact"] == 0)).float(),
+        "ascending": pairs / (asked.shape[2] - 1),
+        "entropy": rearrange(entropy, "(S P) T -> S P T", P=num_prompts),
+        "frac_reward_zero_std": (scores["reward"].amax(-1) == scores["reward"].amin(-1)).float()[..., None],
+    }
+    return {name: values.mean((1, 2)) for name, values in per_prompt.items()}
+
+
+def greedy_responses(policy: SortingPolicy, prompts: Int[Tensor, "P T"]) -> Int[Tensor, "S P T"]:
+    """The most likely response of each seed's policy to each prompt."""
+    asked = repeat(prompts, "P T -> S P T", S=len(policy.embedding))
+    return position_logprobs(asked, *policy).argmax(-1)
+
+
+def init_policy(numbers: int, length: int, width: int, dice: list[torch.Generator]) -> SortingPolicy:
+    """Small random parameters, one policy for each generator; they require gradients."""
+    shapes = [(numbers, width), (length, width, width), (length, width, width)]
+    deviations = [width**-0.5, (length * width) ** -0.5, width**-0.5]
+    return SortingPolicy(
+        *(
+            torch.stack([std * torch.randn(shape, generator=die) for die in dice]).requires_grad_()
+            for shape, std in zip(shapes, deviations, strict=True)
+        )
+    )
+
+
+def _dice(seeds: Sequence[int]) -> list[torch.Generator]:
+    return [torch.Generator().manual_seed(seed) for seed in seeds]
+
+
+def _choose(prompts: Tensor, count: int, dice: list[torch.Generator]) -> Tensor:
+    """`count` prompts for each seed, with replacement: shape (S, P, T)."""
+    return torch.stack([prompts[torch.randint(len(prompts), (count,), generator=die)] for die in dice])
+
+
+def _uniform(dice: list[torch.Generator], *shape: int) -> Tensor:
+    return torch.stack([torch.rand(shape, generator=die) for die in dice])
+
+
+def _score(reward: Reward, prompts: Tensor, responses: Tensor) -> Tensor:
+    """The reward of each response: (S, P, T) and (S, P, G, T) -> (S, P, G)."""
+    asked = repeat(prompts, "S P T -> (S P G) T", G=responses.shape[2])
+    rewards = reward(asked, _rows(responses))
+    if rewards.shape != asked.shape[:1]:
+        raise ValueError(f"reward returned shape {tuple(rewards.shape)}; one number a row is needed, ({len(asked)},)")
+    return rewards.reshape(responses.shape[:3])
+
+
+def _rows(values: Tensor) -> Tensor:
+    return rearrange(values, "S P G T -> (S P G) T")
+
+
+def _loss_of_each_seed(logp: Tensor, batch: Experience, loss: str | Loss, epsilon: float, beta: float) -> Tensor:
+    """The same loss, seed by seed: shape (S,)."""
+    parts = zip(logp.split(1), *(values.split(1) for values in batch), strict=True)
+    return torch.stack([batch_loss(part, Experience(*rest), loss, epsilon, beta) for part, *rest in parts])
+
+
+def _check_finite(total: Tensor, epoch: int) -> None:
+    if not total.isfinite():
+        raise FloatingPointError(f"the loss is {total.item()} in epoch {epoch}; a smaller learning_rate may help")
+
+
+def _check_counts(**counts: int) -> None:
+    for name, count in counts.items():
+        if count < 1:
+            raise ValueError(f"{name} is {count}; it has to be at least 1")

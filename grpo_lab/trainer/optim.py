@@ -1,0 +1,219 @@
+"""One AdamW for every precision mode, the guard around its steps, and the learning rate schedule.
+
+Where this departs from the usual, on purpose: an update that is not finite is skipped and counted, in every mode; a
+parameter without gradient counts as one whose gradient is zero; and gradients are clipped in place, by a norm that is
+computed in float32 without a copy of them.
+"""
+
+import math
+
+import torch
+
+from grpo_lab.config import GRPOConfig
+from grpo_lab.precision import PRECISIONS, Precision, precision_of
+from grpo_lab.trainer.optim_8bit import EightBitAdamW
+
+
+class PolicyAdamW:
+    """AdamW on all parameters that require a gradient, as the mode wants it."""
+
+    def __init__(
+        self,
+        parameters,
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        weight_decay: float = 0.0,
+        precision: Precision = PRECISIONS["fp32"],
+    ):
+        self.parameters = [p for p in parameters if p.requires_grad]
+        if not self.parameters:
+            raise ValueError("parameters holds none that requires a gradient")
+        settings = {"lr": lr, "betas": betas, "weight_decay": weight_decay}
+        if precision.optimizer == "adamw8bit":
+            self.inner = EightBitAdamW(self.parameters, settings, precision.stochastic_rounding)
+        else:
+            self.inner = _TorchAdamW(self.parameters, settings)
+
+    def set_lr(self, lr: float) -> None:
+        self.inner.set_lr(lr)
+
+    def gather_gradients(self) -> None:
+        """Give a zero gradient to the parameters that have none: their moments go on decaying."""
+        for parameter in self.parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        self.gather_gradients()
+        self.inner.step()
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def state_tensors(self) -> dict[str, torch.Tensor]:
+        """The whole state as flat named tensors, ready for safetensors."""
+        return self.inner.state_tensors()
+
+    @torch.no_grad()
+    def load_state_tensors(self, tensors: dict[str, torch.Tensor]) -> None:
+        self.inner.load_state_tensors(tensors)
+
+
+class _TorchAdamW:
+    """torch's AdamW. On a card fused: its default there makes a copy of all second moments in each step."""
+
+    def __init__(self, parameters: list[torch.nn.Parameter], settings: dict):
+        on_card = all(p.device.type == "cuda" for p in parameters)
+        self.adamw = torch.optim.AdamW(parameters, **settings, fused=True if on_card else None)
+
+    def set_lr(self, lr: float) -> None:
+        for group in self.adamw.param_groups:
+            group["lr"] = lr
+
+    def step(self) -> None:
+        self.adamw.step()
+
+    def state_tensors(self) -> dict[str, torch.Tensor]:
+        return {
+            f"{index}.{name}": value.contiguous()
+            for index, moments in self.adamw.state_dict()["state"].items()
+            for name, value in moments.items()
+        }
+
+    def load_state_tensors(self, tensors: dict[str, torch.Tensor]) -> None:
+        state: dict[int, dict] = {}
+        for key, value in tensors.items():
+            index, name = key.split(".", 1)
+            # Cloned, because a tensor read from safetensors may be the open file itself.
+            state.setdefault(int(index), {})[name] = value.clone()
+        self.adamw.load_state_dict({"state": state, "param_groups": self.adamw.state_dict()["param_groups"]})
+
+
+def learning_rate(step: int, peak: float, warmup_steps: int, max_steps: int, scheduler_type: str) -> float:
+    """Rise linearly to the peak in `warmup_steps`, then stay ("constant") or fall to zero ("linear", "cosine").
+
+    Steps count from 0; the first one already learns, at peak / warmup_steps.
+    """
+    if step < warmup_steps:
+        return peak * (step + 1) / warmup_steps
+    share = (step - warmup_steps) / max(max_steps - warmup_steps, 1)
+    return peak * {"constant": 1.0, "linear": 1 - share, "cosine": (1 + math.cos(math.pi * share)) / 2}[scheduler_type]
+
+
+@torch.no_grad()
+def clip_gradients(parameters: list[torch.nn.Parameter], max_norm: float) -> float:
+    """Scale all gradients together so that their common norm is at most `max_norm`; returns the norm before that."""
+    wide = torch.float64 if parameters[0].dtype == torch.float64 else torch.float32
+    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(p.grad, dtype=wide) for p in parameters]))
+    factor = (max_norm / (norm + 1e-6)).item()
+    if factor < 1:
+        for parameter in parameters:
+            parameter.grad.mul_(factor)
+    return norm.item()
+
+
+def step_if_finite(
+    optimizer, parameters: list[torch.nn.Parameter], loss: float, max_grad_norm: float
+) -> tuple[float, bool]:
+    """Clip the gradient and make one update with it, but only if both loss and gradient are finite.
+
+    One NaN in a gradient makes every weight NaN: clipping divides by the norm of all of them. It would never heal. So
+    such an update is skipped, and Adam's moments stay as they are, too. The gradients are gone afterwards either way.
+
+    Args:
+        optimizer: anything with `step()` and `zero_grad()`, over these parameters.
+        parameters: each with a gradient.
+        loss: of this update.
+        max_grad_norm: greater than 0; the norm of all gradients together is scaled down to it.
+
+    Returns:
+        The norm before clipping, and whether the update was made.
+    """
+    norm = clip_gradients(parameters, max_grad_norm)
+    stepped = math.isfinite(norm) and math.isfinite(loss)
+    if stepped:
+        optimizer.step()
+    optimizer.zero_grad()
+    return norm, stepped
+
+
+class GuardedOptimizer:
+    """The optimizer of a run: scales the loss for fp16, clips the gradient, and steps only if everything is finite.
+
+    An update with a loss or gradient that is not finite is skipped and counted. `max_nonfinite_steps` of them in a
+    row stop the run: something is wrong that skipping won't mend. In fp16 a gradient may overflow for no other reason
+    than a large loss scale; such an update halves the scale, and does not bring the end nearer.
+    """
+
+    def __init__(self, model, config: GRPOConfig):
+        self.precision = precision_of(model, config)
+        betas = (config.adam_beta1, config.adam_beta2)
+        self.optimizer = PolicyAdamW(
+            model.parameters(), config.learning_rate, betas, config.weight_decay, self.precision
+        )
+        self.scaler = _scaler(model.device) if self.precision.loss_scaling else None
+        self.max_grad_norm, self.patience = config.max_grad_norm, config.max_nonfinite_steps
+        self.nonfinite_total, self.nonfinite_in_a_row = 0, 0
+
+    @property
+    def loss_scale(self) -> float:
+        return 1.0 if self.scaler is None else self.scaler.get_scale()
+
+    def backward(self, loss: torch.Tensor) -> None:
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+
+    def step(self, lr: float, loss: float) -> float:
+        """Make one update from the gradient gathered since the last; returns the gradient's norm before clipping."""
+        self.optimizer.set_lr(lr)
+        self.optimizer.gather_gradients()
+        if self.scaler is not None:
+            self.scaler.unscale_(self.optimizer.inner.adamw)
+        smaller_scale = self._update_scale(loss)
+        norm, stepped = step_if_finite(self.optimizer, self.optimizer.parameters, loss, self.max_grad_norm)
+        if stepped:
+            self.nonfinite_in_a_row = 0
+        else:
+            self._skip(loss, norm, forgiven=smaller_scale)
+        return norm
+
+    def state(self) -> dict:
+        """Everything but tensors that the next update depends on."""
+        scaler = {} if self.scaler is None else {"good_updates": self.scaler.state_dict()["_growth_tracker"]}
+        counts = {"nonfinite_total": self.nonfinite_total, "nonfinite_in_a_row": self.nonfinite_in_a_row}
+        return counts | {"loss_scale": self.loss_scale} | scaler
+
+    def load_state(self, state: dict) -> None:
+        self.nonfinite_total, self.nonfinite_in_a_row = state["nonfinite_total"], state["nonfinite_in_a_row"]
+        if self.scaler is not None:
+            saved = {"scale": state["loss_scale"], "_growth_tracker": state["good_updates"]}
+            self.scaler.load_state_dict(self.scaler.state_dict() | saved)
+
+    def _update_scale(self, loss: float) -> bool:
+        """Halve the scale after an overflow, double it after many good updates; whether it was halved."""
+        if self.scaler is None:
+            return False
+        before = self.loss_scale
+        # Where the loss itself is at fault, or nothing is left to halve, the scale stays; None lets the scaler decide.
+        self.scaler.update(before if not math.isfinite(loss) or before <= 1 else None)
+        return self.loss_scale < before
+
+    def _skip(self, loss: float, norm: float, forgiven: bool) -> None:
+        self.nonfinite_total += 1
+        if forgiven:
+            return
+        self.nonfinite_in_a_row += 1
+        if self.nonfinite_in_a_row >= self.patience:
+            raise RuntimeError(
+                f"{self.nonfinite_in_a_row} updates in a row were not finite (last loss {loss}, gradient norm {norm}). "
+                "The weights are as they were before them. Look at learning_rate, at the rewards, and at extreme "
+                "log-probabilities; max_nonfinite_steps sets the patience."
+            )
+
+
+def _scaler(device: torch.device) -> torch.amp.GradScaler:
+    # torch's own start, 2^16, would spend the first rollouts on overflows; its 2000 updates without growth, the run.
+    scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, growth_interval=100)
+    scaler.scale(torch.zeros((), device=device))  # makes its tensors: an update may come that no backward preceded
+    return scaler

@@ -1,0 +1,222 @@
+"""Everything about a run that is not the algorithm: order of the data, reference model, files, progress, resuming."""
+
+import copy
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import torch
+from tqdm import tqdm
+
+from grpo_lab.config import GRPOConfig
+from grpo_lab.precision import PRECISIONS
+from grpo_lab.trainer import checkpoint
+from grpo_lab.trainer.optim import GuardedOptimizer, learning_rate
+
+# Settings that may change between a run and its continuation, because no number depends on them.
+_FREE_SETTINGS = ("output_dir", "resume_from_checkpoint", "save_steps", "report_to", "disable_tqdm")
+
+
+@runtime_checkable
+class Rows(Protocol):
+    """What a list of dicts and a `datasets.Dataset` have in common."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index): ...
+
+
+class Run:
+    """A context that carries one training run from its first step, or the one after its last checkpoint, to its end."""
+
+    def __init__(self, model, tokenizer, dataset: Rows, config: GRPOConfig):
+        _check_dataset(dataset)
+        self.model, self.tokenizer, self.dataset, self.config = model, tokenizer, dataset, config
+        self.folder = None if config.output_dir is None else Path(config.output_dir)
+        silence_dropout(model)
+        self.optimizer = GuardedOptimizer(model, config)
+        self.reference = None
+        if config.beta > 0:
+            self.reference = frozen_copy(model)
+            self.reference.to(config.ref_model_device or model.device)
+        self.history: list[dict] = []
+        self.first_step = 0
+        if config.gradient_checkpointing:
+            model.gradient_checkpointing_enable()
+        if self.folder is not None:
+            self._open_folder()
+
+    def __enter__(self):
+        self._board = None
+        if self.config.report_to == "tensorboard":
+            self._board = _tensorboard(self.folder, self.first_step)
+        self._random = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
+        self._random.__enter__()
+        self._training = self.model.training
+        self.model.train(self.config.gradient_checkpointing)
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if self._board is not None:
+            self._board.close()
+        self.model.train(self._training)
+        self._random.__exit__(kind, error, trace)
+        if kind is None and self.folder is not None:
+            checkpoint.save_model(self.folder, self.model, self.tokenizer)
+
+    def steps(self) -> Iterator[int]:
+        """Count steps, with a progress bar; each starts a random stream of its own."""
+        total = self.config.max_steps
+        self._bar = tqdm(
+            total=total, initial=self.first_step, disable=self.config.disable_tqdm, desc="GRPO", unit="step"
+        )
+        with self._bar:
+            for step in range(self.first_step, total):
+                torch.manual_seed(self.config.seed * 1_000_003 + step)
+                self._started = time.perf_counter()
+                yield step
+
+    def rows_of_step(self, step: int) -> list[dict]:
+        """The prompts of a step: the data set in a new random order every epoch, computed from seed and epoch alone."""
+        count = self.config.prompts_per_step
+        picked = []
+        for position in range(step * count, (step + 1) * count):
+            epoch, place = divmod(position, len(self.dataset))
+            picked.append(self.dataset[self._order(epoch)[place]])
+        return picked
+
+    def _order(self, epoch: int) -> list[int]:
+        if getattr(self, "_order_epoch", None) != epoch:
+            generator = torch.Generator().manual_seed(self.config.seed * 1_000_003 + epoch)
+            self._permutation = torch.randperm(len(self.dataset), generator=generator).tolist()
+            self._order_epoch = epoch
+        return self._permutation
+
+    def learning_rate(self, step: int) -> float:
+        c = self.config
+        return learning_rate(step, c.learning_rate, c.warmup_steps, c.max_steps, c.lr_scheduler_type)
+
+    def reference_model(self, step: int):
+        """The reference, refreshed from the policy first if this is a step to do so."""
+        every = self.config.ref_model_sync_steps
+        if every is not None and step > 0 and step % every == 0:
+            self.reference.load_state_dict(self.model.state_dict())
+        return self.reference
+
+    def record(self, step: int, metrics: dict, callback: Callable[[int, dict], None] | None) -> None:
+        tokens = (self.history[-1]["num_tokens"] if self.history else 0) + metrics["num_tokens"]
+        metrics = (
+            {"step": step + 1} | metrics | {"num_tokens": tokens, "step_time": time.perf_counter() - self._started}
+        )
+        self.history.append(metrics)
+        self._bar.update()
+        reward = "none" if metrics["reward"] is None else f"{metrics['reward']:.3f}"
+        self._bar.set_postfix(reward=reward, length=f"{metrics['completions/mean_length']:.1f}")
+        if self._board is not None:
+            for name, value in metrics.items():
+                if value is not None:
+                    self._board.add_scalar(name, value, step + 1)
+        if self.folder is not None:
+            checkpoint.append_metrics(self.folder, metrics)
+            done, every = step + 1, self.config.save_steps
+            if done == self.config.max_steps or (every and done % every == 0):
+                self._save(done)
+        if callback is not None:
+            callback(step + 1, metrics)
+
+    def _save(self, done: int) -> None:
+        state = {
+            "step": done,
+            "num_steps_in_metrics": len(self.history),
+        } | self.optimizer.state()
+        tensors = self.optimizer.optimizer.state_tensors()
+        checkpoint.save(self.folder, done, self.model, self.tokenizer, tensors, state, self.reference)
+
+    def _open_folder(self) -> None:
+        if not self.config.resume_from_checkpoint and (what := checkpoint.contents(self.folder)):
+            raise FileExistsError(
+                f"output_dir {str(self.folder)!r} holds {what} already; choose another folder, or continue a run with "
+                "resume_from_checkpoint=True"
+            )
+        if self.config.resume_from_checkpoint:
+            self._check_same_run(checkpoint.read_config(self.folder))
+        found = checkpoint.latest(self.folder)
+        checkpoint.tidy(self.folder, keep=found)
+        if found is None:
+            # New, or killed before its first checkpoint: begin at the beginning.
+            checkpoint.start(self.folder, self._settings())
+            return
+        state, tensors = checkpoint.load(found, self.model, self.reference)
+        self.optimizer.optimizer.load_state_tensors(tensors)
+        self.optimizer.load_state(state)
+        self.first_step = state["step"]
+        self.history = checkpoint.read_metrics(self.folder, state["num_steps_in_metrics"])
+
+    def _settings(self) -> dict:
+        """The configuration, with the precision that the model decided where it does not say one."""
+        mode = self.optimizer.precision
+        return self.config.to_dict() | ({"precision": mode.name} if mode in PRECISIONS.values() else {})
+
+    def _check_same_run(self, before: dict | None) -> None:
+        if before is None:
+            return
+        now = json.loads(json.dumps(self._settings()))
+        changed = {k: (before.get(k), v) for k, v in now.items() if k not in _FREE_SETTINGS and before.get(k) != v}
+        if changed:
+            listed = ", ".join(f"{name}: was {old!r}, is {new!r}" for name, (old, new) in changed.items())
+            raise ValueError(
+                f"config differs from that of the run in {str(self.folder)!r} ({listed}); resume it unchanged"
+            )
+
+
+def _check_dataset(dataset) -> None:
+    if not isinstance(dataset, Rows):
+        raise TypeError(f"dataset is a {type(dataset).__name__}; allowed are a list of dicts and a datasets.Dataset")
+    if len(dataset) == 0:
+        raise ValueError("dataset is empty; at least one row is needed")
+    columns = None
+    for index in range(len(dataset)):
+        row = dataset[index]
+        if not isinstance(row, dict):
+            raise TypeError(f"dataset row {index} is {row!r:.60}; a dict with a 'prompt' is needed")
+        if "prompt" not in row:
+            raise ValueError(f"dataset row {index} has no 'prompt'; its columns are {sorted(row)}")
+        columns = columns or sorted(row)
+        if sorted(row) != columns:
+            raise ValueError(
+                f"dataset row {index} has the columns {sorted(row)}, row 0 has {columns}; they have to agree"
+            )
+
+
+def frozen_copy(model: torch.nn.Module) -> torch.nn.Module:
+    """The model as it is now, for good: parameters of its own that take no gradient, and evaluation mode.
+
+    The reference of the KL term has to stay behind while the policy moves. A second name for the same model, or a copy
+    that shares its tensors, would move along, and the KL would be zero for ever. The model itself is left as it was.
+    """
+    return copy.deepcopy(model).requires_grad_(False).eval()
+
+
+def silence_dropout(model: torch.nn.Module) -> None:
+    """Sampler and scorer have to be the same function, so no dropout, not even in training mode.
+
+    In place, for good, and wherever it sits: the modules `torch.nn.Dropout`, and the probability `attention_dropout`
+    that transformers' attention layers keep as a number. Putting the model into evaluation mode would not be enough:
+    gradient checkpointing, for one, needs training mode.
+    """
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        if isinstance(getattr(module, "attention_dropout", None), float):
+            module.attention_dropout = 0.0
+
+
+def _tensorboard(folder: Path, first_step: int):
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ImportError("report_to is 'tensorboard', which is not installed: pip install tensorboard") from error
+    # What a killed run showed of steps that are now made again is struck out.
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=first_step + 1)

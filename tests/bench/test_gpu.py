@@ -1,0 +1,293 @@
+"""The bench for a card, on the CPU: counts against torch's own, the harness with stubs, the workers at a small size."""
+
+import functools
+import json
+import os
+import sys
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from grpo_lab.bench import __main__ as command
+from grpo_lab.bench import gpu, gpu_counts, gpu_memory, gpu_rollout, gpu_table, gpu_train, gpu_trl, gpu_work, process
+from grpo_lab.memory.parts import cache_bytes
+from grpo_lab.models.shapes import SHAPES, random_policy, shape_config
+from grpo_lab.models.sizes import shape_of
+from grpo_lab.trainer import accumulate_gradient
+from grpo_lab.trainer.optim import GuardedOptimizer
+
+CPU = torch.device("cpu")
+
+
+# --- the counts -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("tied", [True, False])
+def test_matrices_are_those_of_the_model(shape, tied):
+    config = shape_config(shape)
+    config.tie_word_embeddings = tied
+    with torch.device("meta"):
+        model = type(random_policy("small"))(config)
+    assert shape_of(config).parameters == model.num_parameters()
+    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and ".layers." in name]
+    assert gpu_counts.layer_matrices(config) == sum(p.numel() for p in matrices)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_bytes_of_keys_and_values_are_those_of_the_cache(dtype):
+    model = random_policy("small", dtype=dtype)
+    cache = model(torch.zeros(3, 7, dtype=torch.long), use_cache=True).past_key_values
+    stored = sum(x.nbytes for layer in cache.layers for x in (layer.keys, layer.values))
+    assert stored == cache_bytes(shape_of(model.config), 3 * 7, dtype.itemsize)
+
+
+def test_bytes_read_token_by_token():
+    """By running the loop: at each token the model's weights, and whatever the cache then holds."""
+    model = random_policy("small")
+    ids, read, cache = torch.zeros(3, 5, dtype=torch.long), 0, None
+    for step in range(4):
+        out = model(ids if step == 0 else ids[:, :1], past_key_values=cache, use_cache=True)
+        cache = out.past_key_values
+        read += sum(p.nbytes for p in model.parameters())
+        read += sum(x.nbytes for layer in cache.layers for x in (layer.keys, layer.values))
+    assert read == gpu_counts.bytes_read(model.config, 3, 5, 4, 4)
+    untied = shape_config("small")
+    untied.tie_word_embeddings = False
+    assert gpu_counts.bytes_read(untied, 3, 5, 4, 4) == read
+
+
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["", "checkpointing"])
+@pytest.mark.parametrize("chunked", [False, True], ids=["plain head", "chunked head"])
+def test_operations_are_those_that_torch_counts(checkpointing, chunked, monkeypatch):
+    """One update of the trainer under torch's counter: with shared prompts, and with all that is computed twice."""
+    limit = 2**16 if chunked else 2**25
+    for module in (sys.modules["grpo_lab.rollout.sample"], gpu_train):
+        monkeypatch.setattr(module, "LOGITS_AT_ONCE", limit)
+    spec = {"mode": "fp32", "rows": 4, "num_generations": 2, "prompt": 8, "completion": 16}
+    spec |= {"checkpointing": checkpointing}
+    model = random_policy("small")
+    model.set_attn_implementation("eager")  # whose products the counter sees
+    config = gpu_train.make_config(spec)
+    if checkpointing:
+        model.gradient_checkpointing_enable()
+        model.train()
+    experience = gpu_train.make_experience(spec, model.config.vocab_size, CPU)
+    optimizer = GuardedOptimizer(model, config)
+
+    def added_product(total, a, b, **rest):  # which torch's list of products lacks
+        return 2 * a[0] * a[1] * b[1]
+
+    with FlopCounterMode(display=False, custom_mapping={torch.ops.aten.addmm_: added_product}) as counter:
+        accumulate_gradient(model, optimizer, experience, torch.arange(4), config)
+    counts = gpu_train.flops(spec, model.config)
+    assert (counts["recomputed_flops"] > 0) == (checkpointing or chunked)
+    # The first layer's positions need no gradient, so torch counts a rotary product the less; hence not quite equal.
+    assert counter.get_total_flops() == pytest.approx(counts["flops"] + counts["recomputed_flops"], rel=1e-3)
+
+
+def test_six_n_a_token():
+    config = shape_config("qwen2-0.5b")
+    work = gpu_counts.Work(layer_tokens=1000, head_tokens=1000, pairs=0)
+    assert gpu_counts.training_flops(config, work) == pytest.approx(6 * 494_032_768 * 1000, rel=1e-3)
+
+
+def test_the_peak_is_two_n_cubed_over_the_time(monkeypatch):
+    monkeypatch.setattr(gpu_work, "fastest", lambda call, device: 0.5)
+    assert gpu_work.matmul_rate(CPU, torch.float32, 64) == 2 * 64**3 / 0.5
+    assert gpu_work.copy_bandwidth(CPU, 1000) == 2 * 1000 / 0.5
+
+
+# --- the harness, with a stub in place of the processes --------------------------------------------------------------
+
+
+class Stub:
+    """A fresh process in name only; each takes so many seconds of a clock of its own."""
+
+    def __init__(self, takes=1.0, fail=None):
+        self.time, self.takes, self.fail, self.calls = 0.0, takes, fail or {}, []
+
+    def __call__(self, worker, spec, timeout):
+        self.calls.append((worker.rsplit(".")[-1], spec, timeout))
+        self.time += self.takes
+        for name, message in self.fail.items():
+            if name in spec.values():
+                raise RuntimeError(message)
+        seconds = {"static": 1.0, "dynamic": 4.0, "generate": 8.0, "ours": 1.0, "trl": 4.0}
+        return {
+            "seconds": seconds.get(spec.get("engine") or spec.get("trainer"), 2.0),
+            "tokens": 1000, "limit_seconds": 0.5, "bandwidth": 2e12, "dtype": "bfloat16",
+            "flops": 4 * 10**12, "recomputed_flops": 10**12, "matmul_rate": 8e12, "matmul_dtype": "bfloat16",
+            "data_sheet_rate": None, "peak": 4 * 2**30, "reserved": 5 * 2**30, "planned": 4.4 * 2**30, "finite": True,
+        }  # fmt: skip
+
+    def compare(self, **arguments):
+        return gpu.compare(modes=list(gpu_work.PRECISIONS), run=self, clock=lambda: self.time, **arguments)
+
+
+@pytest.fixture(autouse=True)
+def everything_installed(monkeypatch):
+    monkeypatch.setattr(gpu, "is_installed", lambda package: True)
+
+
+def test_every_measurement_of_a_whole_run():
+    stub = Stub()
+    report = stub.compare()
+    assert json.loads(json.dumps(report)) == report
+    rollouts = {(c["sequences"], c["engine"]) for c in report["rollout"]}
+    assert rollouts == {(n, e) for n in (8, 16, 32, 64, 128) for e in ("static", "dynamic", "generate")}
+    for part in ("train", "memory"):
+        assert [c["mode"] for c in report[part]] == ["bf16", "bf16", "fp32", "fp32-master", "bf16-naive", "fp16"]
+    assert [c["checkpointing"] for c in report["train"]] == [False, True] + [False] * 4
+    assert all(
+        c["checkpointing"] and c["rows"] == 8 and (c["prompt"], c["completion"]) == (256, 512) for c in report["memory"]
+    )
+    assert [c.get("cap") for c in report["memory"]] == [None, 8 * 10**9] + [None] * 4
+    assert [c["trainer"] for c in report["trl"]] == ["ours", "trl"] and not gpu.failures(report)
+    ours, trl = ({k: v for k, v in c.items() if k not in ("trainer", "seconds")} for c in report["trl"])
+    assert ours == trl
+    assert all(spec["device"] == "cuda" and spec["shape"] == "qwen2-0.5b" for _, spec, _ in stub.calls)
+
+
+def test_no_run_takes_longer_than_it_may():
+    stub = Stub(takes=30.0)
+    report = stub.compare()
+    assert sum(gpu.PARTS.values()) <= 540 and stub.time <= 540 + 4 * 30
+    assert all(timeout <= gpu.ALONE for _, _, timeout in stub.calls)
+    missing = [c.get("missing") for part in gpu.PARTS for c in report[part]]
+    assert missing.count(None) == len(stub.calls) and set(missing) == {None, "no time left"}
+    assert all(report[part][0].get("missing") is None for part in gpu.PARTS)
+    # An end by force when the part's time is over, so the sum of what a worker may take is bounded too.
+    alone = Stub(takes=30.0)
+    alone.compare(only=["rollout"])
+    assert alone.time <= gpu.ALONE + 30 and [round(t) for _, _, t in alone.calls][:2] == [230, 200]
+
+
+def test_a_fast_part_leaves_its_time_to_the_next():
+    stub = Stub(takes=10.0)
+    stub.compare(only=["train", "memory"])
+    assert stub.calls[0][2] == 110.0 and stub.calls[6][2] == 110.0 + 150.0 - 60.0
+
+
+def test_what_cannot_be_measured_says_why(capsys):
+    stub = Stub(fail={
+        "generate": "exit code 1: torch.OutOfMemoryError: CUDA out of memory", "static": "exit code 1: no such op",
+        "fp32": "m was not done after 100 s and was ended",
+    })  # fmt: skip
+    report = stub.compare()
+    assert {c["missing"] for c in report["rollout"] if c["engine"] == "generate"} == {"out of memory"}
+    assert {c["missing"] for c in report["rollout"] if c["engine"] == "static"} == {"failed"}
+    assert report["train"][2]["missing"] == "no time left" and "missing" not in report["train"][1]
+    assert len(gpu.failures(report)) == 5 and gpu.failures(report)[0] == "rollout: static, 8 sequences"
+    assert "no such op" in capsys.readouterr().err
+    text = gpu_table.table(report)
+    assert "out of memory" in text and "failed" in text and "no time left" in text
+
+
+def test_what_is_not_installed_is_not_tried(monkeypatch):
+    monkeypatch.setattr(gpu, "is_installed", lambda package: False)
+    stub = Stub()
+    report = stub.compare(device="cpu")
+    assert [c.get("missing") for c in report["trl"]] == [None, "trl not installed"]
+    modes = {c["mode"]: c.get("missing") for c in report["train"]}
+    assert modes.pop("bf16") == "torchao not installed" and set(modes.values()) == {None}
+    report = stub.compare(device="cpu", only=["memory"])
+    assert report["memory"][1]["missing"] in ("needs a card", "torchao not installed")
+
+
+def test_the_tables_show_the_ratios():
+    report = Stub().compare()
+    lines = gpu_table.table(report).splitlines()
+    rollout = next(line for line in lines if line.startswith("        8"))
+    assert rollout.split() == ["8", "1000", "(8.0x,", "50%)", "250", "(2.0x,", "12%)", "125", "(1.0x,", "6%)", "2000"]
+    train = next(line for line in lines if line.lstrip().startswith("fp32 "))
+    assert train.split() == ["fp32", "2.000", "500", "2", "25%", "(31%)", "-"]
+    memory = [line for line in lines if "1.10" in line]
+    assert len(memory) == 6 and memory[0].split() == ["bf16", "4.00", "5.00", "4.40", "1.10"]
+    assert memory[1].split() == ["bf16,", "cap", "8", "GB", "4.00", "5.00", "4.40", "1.10", "2", "steps", "done"]
+    assert lines[-1].split() == ["grpo_lab/TRL", "0.25"]
+
+
+def test_the_command_writes_the_report_and_fails_where_a_part_failed(monkeypatch, tmp_path, capsys):
+    file = tmp_path / "bench.json"
+    stub = Stub(fail={"dynamic": "exit code 1: no such op"})
+    monkeypatch.setattr(gpu, "compare", functools.partial(gpu.compare, run=stub, clock=lambda: 0.0))
+    with pytest.raises(SystemExit) as end:
+        command.main(["--gpu", "--device", "cpu", "--shape", "small", "--only", "rollout", "--json", str(file)])
+    assert end.value.code == 1 and "rollout: dynamic, 2 sequences" in capsys.readouterr().err
+    report = json.loads(file.read_text(encoding="utf-8"))
+    assert report["machine"]["device"] == "cpu" and len(report["rollout"]) == 6 and "train" not in report
+    assert os.listdir(tmp_path) == ["bench.json"]
+
+
+def test_without_a_card_the_command_says_what_works(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit):
+        command.main(["--gpu"])
+    assert "sees no NVIDIA card here; --device cpu --shape small" in capsys.readouterr().err
+
+
+# --- the workers ----------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_takes_too_long_is_ended(monkeypatch, tmp_path):
+    (tmp_path / "sleeper.py").write_text("import time; time.sleep(60)", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(RuntimeError, match="sleeper was not done after 1 s"):
+        process.run_worker("sleeper", {}, timeout=1.0)
+
+
+@pytest.mark.parametrize("engine", gpu.ENGINES)
+def test_the_rollouts_are_of_full_length(engine, monkeypatch):
+    made = []
+    for name in ("_ours", "_generate"):
+        function = getattr(gpu_rollout, name)
+        monkeypatch.setattr(gpu_rollout, name, lambda *a, f=function: made.append(f(*a)) or made[-1])
+    spec = gpu.SIZES["cpu"]["rollout"] | {"sequences": 4, "engine": engine, "shape": "small", "device": "cpu"}
+    cell = gpu_rollout.measure(spec)
+    assert len(made) == 2 and all(ids.shape == (4, 8) for ids in made) and cell["tokens"] == 32
+    assert cell["limit_seconds"] == cell["bytes_read"] / cell["bandwidth"] > 0 and cell["seconds"] > 0
+    gpu_table.rollout_table([cell | spec | {"engine": name} for name in gpu.ENGINES])
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_the_updates_are_updates(checkpointing):
+    spec = gpu.SIZES["cpu"]["train"] | {"mode": "fp32-master", "checkpointing": checkpointing}
+    spec |= {"shape": "small", "device": "cpu"}
+    cell = gpu_train.measure(spec)
+    assert cell["tokens"] == 4 * (8 + 16) and cell["grad_norm"] > 0 and cell["nonfinite_steps"] == 0
+    gpu_table.train_table([cell | spec])
+
+
+@pytest.mark.parametrize("mode", ["fp32", "bf16-naive"])
+def test_training_steps_and_their_plan(mode):
+    """Real steps: rollouts, gradients at every parameter, weights that move, and a peak near the planned one."""
+    spec = gpu.SIZES["cpu"]["memory"] | {"mode": mode, "checkpointing": True, "shape": "small", "device": "cpu"}
+    cell = gpu_memory.measure(spec | {"learning_rate": 1e-3})
+    assert cell["steps"] == 2 and cell["finite"] and cell["nonfinite_steps"] == 0
+    assert cell["parameters"] == cell["parameters_with_gradient"] == 2 + 4 * 12
+    # Next to 1, where the weights of the norms are, bf16 numbers are further apart than a naive step is long.
+    norms = 1 + 4 * 2
+    assert cell["parameters_moved"] == cell["parameters"] - (norms if mode == "bf16-naive" else 0)
+    assert cell["planned"] == pytest.approx(cell["peak"], rel=0.1)
+    gpu_table.memory_table([cell | spec])
+
+
+def test_both_trainers_do_the_same_work():
+    pytest.importorskip("trl")
+    spec = gpu.SIZES["cpu"]["trl"] | {"mode": "fp32", "checkpointing": False, "shape": "small", "device": "cpu"}
+    ours, trl = (gpu_trl.measure(spec | {"trainer": trainer}) for trainer in ("ours", "trl"))
+    for name in ("prompts", "rows_of_steps", "tokens"):
+        assert ours[name] == trl[name], name
+    gpu_table.trl_table([spec | {"trainer": "ours"} | ours, spec | {"trainer": "trl"} | trl])
+    assert not spec.keys() & ours.keys(), "what was asked for is not overwritten by what was measured"
+    assert ours["tokens"] == [4 * 8] * 2 and len(ours["seconds_of_steps"]) == len(trl["seconds_of_steps"]) == 2
+
+
+def test_prompts_have_exactly_their_length():
+    tokenizer = gpu_work.make_tokenizer(50)
+    rows = gpu_work.make_rows(3, 7, 50)
+    ids = [tokenizer(row["prompt"])["input_ids"] for row in rows]
+    assert [len(row) for row in ids] == [7] * 3 and all(token < 50 for row in ids for token in row)
+    assert tokenizer.eos_token_id == 50 and tokenizer.pad_token_id == 0

@@ -1,0 +1,122 @@
+"""The table of heads: every way computes the same thing, memory is counted exactly, and what cannot run says why."""
+
+import functools
+import json
+
+import pytest
+import torch
+
+from grpo_lab.bench import __main__ as command
+from grpo_lab.bench import head, head_worker, peak, process
+from grpo_lab.rollout import sample as rollout
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("method", [name for name in head.METHODS if name != "plain"])
+def test_the_heads_compute_the_same_gradients(method, monkeypatch):
+    if method in head.PACKAGE:
+        pytest.importorskip(head.PACKAGE[method])
+    monkeypatch.setattr(head_worker, "ROW", 8)
+    monkeypatch.setattr(rollout, "LOGITS_AT_ONCE", 4 * 50 * 5)  # chunks of 5 tokens
+    inputs = head_worker.make_inputs(24, CPU, torch.float32, vocabulary=50, width=6)
+    assert inputs[0].shape == (3, 8, 6)
+    want = head_worker.gradients(head_worker.plain, inputs)
+    for got, wanted in zip(head_worker.gradients(getattr(head_worker, method), inputs), want, strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("tokens", [0, 513, 1000])
+def test_tokens_come_in_whole_rows(tokens):
+    with pytest.raises(ValueError, match=f"tokens is {tokens}"):
+        head_worker.make_inputs(tokens, CPU, torch.float32, vocabulary=50, width=6)
+
+
+def test_the_peak_is_what_is_alive_at_one_time():
+    def call():
+        first = torch.ones(1000)
+        second = first + 1
+        del first
+        third = second + 1
+        del second
+        return torch.cat([third, third])
+
+    assert peak.peak_on_cpu(call) == 3 * 4000
+
+
+def test_plain_grows_with_the_tokens_and_chunked_does_not(monkeypatch):
+    monkeypatch.setattr(head_worker, "ROW", 64)
+    monkeypatch.setattr(rollout, "LOGITS_AT_ONCE", 4 * 500 * 16)
+    spec = {"device": "cpu", "dtype": "fp32", "repeats": 1, "vocabulary": 500, "width": 8}
+    memory = {
+        (method, tokens): head_worker.measure(spec | {"method": method, "tokens": tokens})["memory"]
+        for method in ("plain", "chunked")
+        for tokens in (64, 256)
+    }
+    assert memory["plain", 256] > 3 * memory["plain", 64]
+    assert memory["chunked", 256] < 1.2 * memory["chunked", 64]
+
+
+def cells_of(times):
+    return [{"method": m, "tokens": 512, "seconds": s, "memory": b} for m, (s, b) in times.items()]
+
+
+def test_ratios_to_plain():
+    cells = head.add_ratios(cells_of({"plain": (2.0, 400), "chunked": (3.0, 100)}))
+    assert [(c["seconds_ratio"], c["memory_ratio"]) for c in cells] == [(1.0, 1.0), (1.5, 0.25)]
+    alone = [{"method": "plain", "tokens": 512, "missing": "out of memory"}, *cells_of({"chunked": (3.0, 100)})]
+    assert head.add_ratios(alone) == alone
+
+
+def head_stub(module, spec, threads):
+    if spec["method"] == "plain" and spec["tokens"] > 512:
+        raise RuntimeError("the worker ended with exit code -9:\n")
+    return {"seconds": spec["tokens"] / 1000, "memory": 2**20 * len(spec["method"])}
+
+
+def test_what_cannot_run_says_why(monkeypatch, capsys):
+    monkeypatch.setattr(head, "is_installed", lambda package: package != "liger_kernel")
+    report = head.compare([1024, 512], run=head_stub)
+    table = head.table(report).splitlines()
+    assert table[1].split() == ["tokens", *head.METHODS]
+    assert table[2].split()[0] == "512" and table[2].count("not installed") == 1
+    assert "0.512 s (1.00) 5 MiB (1.00)" in table[2] and "0.512 s (1.00) 7 MiB (1.40)" in table[2]
+    assert table[3].split()[0] == "1024" and "out of memory" in table[3] and "1.024 s 7 MiB" in table[3]
+    assert {cell["method"] for cell in report["cells"] if "missing" not in cell} == {"plain", "chunked", "trl"}
+
+
+def test_a_fault_of_a_head_is_not_taken_for_a_full_memory():
+    def broken(module, spec, threads):
+        raise RuntimeError("the worker ended with exit code 1:\nValueError: something else")
+
+    with pytest.raises(RuntimeError, match="something else"):
+        head.compare([512], run=broken)
+
+
+# --- processes ------------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_runs_in_a_process_of_its_own_and_answers():
+    spec = {"method": "chunked", "tokens": 8, "device": "cpu", "dtype": "fp32", "repeats": 1, "threads": 1}
+    answer = process.run_worker(head.WORKER, spec | {"vocabulary": 50, "width": 8}, threads=1)
+    assert set(answer) == {"seconds", "memory"} and answer["seconds"] > 0
+
+
+def test_a_worker_that_fails_says_how():
+    with pytest.raises(RuntimeError, match=r"exit code 1:(?s:.*)tokens is 0"):
+        process.run_worker(head.WORKER, {"method": "plain", "tokens": 0, "device": "cpu", "dtype": "fp32"})
+
+
+def test_memory_of_this_process():
+    used = process.memory()
+    assert 2**20 < used.now <= used.peak + 2**20
+
+
+def test_head_prints_the_table_and_writes_all_of_it(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(head, "compare", functools.partial(head.compare, run=head_stub))
+    file = tmp_path / "report.json"
+    command.main(f"--head --tokens 256 512 --repeats 2 --threads 1 --json {file.as_posix()}".split())
+    report = json.loads(file.read_text(encoding="utf-8"))
+    assert capsys.readouterr().out.strip() == head.table(report)
+    assert [cell["tokens"] for cell in report["cells"]] == [256] * 4 + [512] * 4
+    assert report["setup"] == {"device": "cpu", "dtype": "fp32", "repeats": 2, "threads": 1}

@@ -1,0 +1,148 @@
+"""The recorder of the runs at full size, at a small size: what it writes, what it takes up again, when it stops."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from grpo_lab.assets import warm_up
+from grpo_lab.assets.make_tiny_qwen2 import Phase, batch, build_tokenizer, summed_loss
+from grpo_lab.models.shapes import random_policy
+
+PATH = Path(__file__).parents[2] / "notebooks" / "runs" / "record_qwen2.py"
+spec = importlib.util.spec_from_file_location("record_qwen2", PATH)
+record_qwen2 = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(record_qwen2)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return build_tokenizer()
+
+
+def command(folder, *arguments):
+    common = ["--shape", "small", "--fast", "--device", "cpu", "--output_dir", str(folder)]
+    record_qwen2.main([*common, *arguments])
+    return json.loads((folder / "qwen2_gpu.json").read_text(encoding="utf-8"))
+
+
+def test_stages_and_runs_that_are_taken_up_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(record_qwen2, "MODES", ("fp32", "bf16-naive"))
+    record = command(tmp_path, "--stage", "warmup")
+    assert record["runs"] == [] and set(record["base"]) >= {"accuracy", "accuracy_ci95", "pass_at_k"}
+    assert [len(losses) for losses in record["warm_up"]["loss"].values()] == [4, 2]
+    assert "Qwen2-0.5B" not in record["what"]  # a small stand-in is not called by its name
+    # Time for one run and not for two: the longest so far is what the next is expected to take.
+    clock = iter([0.0] + [100.0 * k for k in range(100)])
+    monkeypatch.setattr(record_qwen2.time, "monotonic", lambda: next(clock))
+    record = command(tmp_path, "--stage", "grpo", "--seeds", "3", "4", "--minutes", "4")
+    assert [(run["mode"], run["seed"]) for run in record["runs"]] == [("fp32", 3)]
+    monkeypatch.undo()
+    monkeypatch.setattr(record_qwen2, "MODES", ("fp32", "bf16-naive"))
+    first = record["runs"][0]
+    record = command(tmp_path, "--stage", "grpo", "--seeds", "3", "4", "--minutes", "60")
+    assert record["runs"][0] == first
+    assert [(r["mode"], r["seed"]) for r in record["runs"]] == [
+        ("fp32", 3),
+        ("bf16-naive", 3),
+        ("fp32", 4),
+    ]
+    for run in record["runs"]:
+        assert all(len(values) == 2 for values in run["metrics"].values())
+        stations = run["seconds_per_station"]
+        assert 0 < sum(stations[name] for name in record_qwen2.TIMES if name != "step_time") <= stations["step_time"]
+        assert run["evaluation"]["n"] == 4 and 0 <= run["weights_moved"] <= 1
+    assert {path.name for path in tmp_path.iterdir()} == {"qwen2_gpu.json", "small"}
+    # Another base makes the old runs incomparable.
+    assert command(tmp_path, "--stage", "warmup")["runs"] == []
+
+
+def test_without_a_base_there_are_no_runs(tmp_path):
+    with pytest.raises(SystemExit, match="run --stage warmup first"):
+        command(tmp_path, "--stage", "grpo")
+
+
+def test_a_small_or_fast_run_does_not_touch_the_recorded_file(tmp_path, monkeypatch):
+    files = []
+    monkeypatch.setattr(record_qwen2, "Recorder", lambda *arguments: files.append(arguments[3]) or 1 / 0)
+    for arguments in (["--fast"], ["--shape", "small"], []):
+        with pytest.raises(ZeroDivisionError):
+            record_qwen2.main([*arguments, "--device", "cpu", "--output_dir", str(tmp_path)])
+    assert files == [tmp_path / "qwen2_gpu.json"] * 2 + [PATH.with_name("qwen2_gpu.json")]
+
+
+# --- the warm-up ----------------------------------------------------------------------------------------------------
+
+
+def test_the_loss_is_that_of_the_tiny_models_own_script(tokenizer):
+    """Of the same documents: there from all logits, rows of all lengths together."""
+    model = random_policy("small")
+    documents = batch(tokenizer, Phase("skill", 1, 6, 1.0), warm_up.random.Random(0))
+    loss = warm_up.mean_loss(model, documents)
+    learnt = sum(label != -100 for _, labels in documents for label in labels)
+    torch.testing.assert_close(loss, summed_loss(model, documents) / learnt, rtol=1e-5, atol=1e-6)
+    loss.backward()
+    gradient = model.get_input_embeddings().weight.grad.clone()
+    model.zero_grad()
+    (summed_loss(model, documents) / learnt).backward()
+    torch.testing.assert_close(gradient, model.get_input_embeddings().weight.grad, rtol=1e-3, atol=1e-6)
+
+
+class Steps:
+    """In place of training: notes phase and rate of each step; the accuracy rises by a tenth a look."""
+
+    def __init__(self, monkeypatch):
+        self.rates, self.looks = [], 0
+        monkeypatch.setattr(warm_up, "_step", self.step)
+        monkeypatch.setattr(warm_up, "skill", self.skill)
+        monkeypatch.setattr(warm_up, "build_optimizers", lambda model: [torch.optim.SGD(model.parameters(), lr=2.0)])
+
+    def step(self, model, optimizers, documents):
+        self.rates.append(optimizers[0].param_groups[0]["lr"])
+        return 1.0
+
+    def skill(self, model, tokenizer, problems):
+        self.looks += 1
+        return self.looks / 10
+
+
+def settings(**changes):
+    few = {
+        "batch_size": 1,
+        "skill_steps": 100,
+        "habit_steps": 3,
+        "rate": 0.5,
+        "check_every": 10,
+        "enough": 0.35,
+        "rising": 4,
+    }
+    return warm_up.WarmUp(**(few | changes))
+
+
+def test_the_skill_phase_ends_when_the_skill_is_there(monkeypatch, tokenizer):
+    steps = Steps(monkeypatch)
+    record = warm_up.warm_up(torch.nn.Linear(1, 1), tokenizer, settings())
+    assert record["skill_accuracy"] == [[10, 0.1], [20, 0.2], [30, 0.3], [40, 0.4]]
+    assert {phase: len(losses) for phase, losses in record["loss"].items()} == {"skill": 40, "habit": 3}
+    # Rises in 4 steps, stays, then falls from three tenths to nothing.
+    assert steps.rates == pytest.approx([0.25, 0.5, 0.75] + [1.0] * 37 + [0.3, 0.2, 0.1])
+
+
+def test_the_skill_phase_ends_when_the_time_is_over_or_the_steps(monkeypatch, tokenizer):
+    clock = iter([0.0, 5.0, 15.0, 20.0])
+    Steps(monkeypatch)
+    record = warm_up.warm_up(torch.nn.Linear(1, 1), tokenizer, settings(), seconds=15.0, clock=lambda: next(clock))
+    assert len(record["skill_accuracy"]) == 2 and record["seconds"] == 20.0  # 15 s are more than two thirds of 15 s
+    Steps(monkeypatch)
+    record = warm_up.warm_up(torch.nn.Linear(1, 1), tokenizer, settings(skill_steps=20))
+    assert len(record["loss"]["skill"]) == 20
+
+
+def test_steps_learn(tokenizer):
+    """A handful of steps on few words: the loss falls by what the frame of a conversation costs."""
+    model = random_policy("small")
+    record = warm_up.warm_up(model, tokenizer, settings(batch_size=4, skill_steps=8, habit_steps=0, check_every=99))
+    losses = record["loss"]["skill"]
+    assert losses[-1] < losses[0] - 0.5

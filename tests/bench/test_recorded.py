@@ -1,0 +1,125 @@
+"""Recorded runs: figures come out as they are in the file, and nothing is shown that no file holds."""
+
+import json
+
+import pytest
+
+from grpo_lab.bench import recorded
+from grpo_lab.bench.recorded import as_markdown, ladder_rows, read_record, run_rows, show_ladder, show_runs
+
+MACHINE = {"device": "Some Card", "processor": "x86_64", "torch": "2.11.0", "transformers": "5.17.0"}
+
+
+def run(mode: str, seed: int, accuracy: float) -> dict:
+    stations = {"time/rollout": 30.0, "time/reward": 1.0, "time/score": 9.0, "time/update": 10.0, "step_time": 55.0}
+    metrics = {name: [0.1, 0.2, 0.4 + seed / 10] for name in ("reward", "rewards/think_rate/mean", "grad_norm")}
+    return {
+        "mode": mode,
+        "seed": seed,
+        "peak_memory": 3 * 2**30,
+        "seconds_per_station": stations,
+        "metrics": metrics,
+        "weights_moved": 0.25,
+        "evaluation": {"accuracy": accuracy, "accuracy_ci95": [accuracy - 0.1, accuracy + 0.1]},
+    }
+
+
+RECORD = {
+    "what": "Qwen2-0.5B's architecture, trained from random weights on synthetic problems",
+    "machine": MACHINE,
+    "base": {"accuracy": 0.2, "accuracy_ci95": [0.15, 0.25]},
+    "runs": [run("bf16", 0, 0.8), run("bf16", 1, 0.7), run("bf16-naive", 0, 0.3)],
+}
+BENCH = {
+    "machine": MACHINE,
+    "setup": {"device": "cuda", "shape": "qwen2-0.5b"},
+    "rollout": [
+        {"engine": "static", "sequences": 64, "prompt": 256, "response": 256, "dtype": "bf16", "tokens": 16384,
+         "seconds": 0.5},
+        {"engine": "generate", "sequences": 64, "prompt": 256, "response": 256, "dtype": "bf16", "tokens": 16384,
+         "seconds": 5.0},
+        {"engine": "static", "sequences": 8, "missing": "no time left"},
+    ],
+    "train": [{"mode": "bf16", "checkpointing": False, "rows": 8, "prompt": 256, "completion": 512, "tokens": 4352,
+               "seconds": 0.25}],
+    "memory": [
+        {"mode": "bf16", "checkpointing": True, "rows": 8, "prompt": 256, "completion": 512, "peak": 3.5 * 2**30,
+         "planned": 3.25 * 2**30, "cap": 8 * 10**9},
+    ],
+}  # fmt: skip
+
+
+def test_a_run_becomes_a_row_of_its_own_figures():
+    rows = run_rows(RECORD)
+    assert [(row["mode"], row["seed"]) for row in rows] == [("bf16", "0"), ("bf16", "1"), ("bf16-naive", "0")]
+    first = rows[0]
+    assert first["held-out accuracy"] == "0.800 (0.700 to 0.900)"
+    assert first["rollout : reward : score : update"] == "60% : 2% : 18% : 20%"
+    assert first["seconds a step"] == "18.33"  # 55 s, three steps
+    assert first["peak"] == "3.00 GiB" and first["weights that moved"] == "25.0%"
+
+
+def test_the_ladder_takes_measured_cells_of_our_own_decoder_only():
+    rows = ladder_rows(BENCH)
+    assert [row["measured"] for row in rows] == ["32,768 tokens/s", "17,408 tokens/s", "3.50 GiB (plan 3.25)"]
+    assert all(row["machine (recorded)"].startswith("Some Card; torch 2.11.0") for row in rows)
+    assert "under a cap of 8 GB" in rows[2]["what"] and "checkpointed" in rows[2]["what"]
+    assert "checkpointed" not in rows[1]["what"]
+
+
+def test_runs_are_marked_as_recorded_with_machine_and_words(tmp_path, capsys):
+    file = tmp_path / "qwen2_gpu.json"
+    file.write_text(json.dumps(RECORD), encoding="utf-8")
+    pytest.importorskip("matplotlib")
+    show_runs(file)
+    shown = capsys.readouterr().out
+    assert "**Recorded**" in shown and "Some Card" in shown and RECORD["what"] in shown
+    assert "Figure. Recorded" in shown
+
+
+@pytest.mark.parametrize("runs", [None, []])
+def test_without_runs_the_reader_is_told_the_command(tmp_path, capsys, runs):
+    file = tmp_path / "qwen2_gpu.json"
+    if runs is not None:
+        file.write_text(json.dumps(RECORD | {"runs": runs}), encoding="utf-8")
+    show_runs(file)
+    shown = capsys.readouterr().out
+    assert "No run on a card has been recorded yet" in shown and "make gpu" in shown and "%" not in shown
+
+
+def test_a_ladder_says_that_no_card_was_measured_until_one_was(tmp_path, capsys):
+    own = {"machine": "this one", "what": "a step", "measured": "1 s"}
+    show_ladder(tmp_path, own)
+    shown = capsys.readouterr().out
+    assert "| this one | a step | 1 s |" in shown and "No card has been measured yet" in shown
+    (tmp_path / "qwen2_bench.json").write_text(json.dumps(BENCH), encoding="utf-8")
+    show_ladder(tmp_path, own)
+    shown = capsys.readouterr().out
+    assert "32,768 tokens/s" in shown and "No card" not in shown
+
+
+def test_a_measurement_on_the_cpu_is_no_card(tmp_path, capsys):
+    on_cpu = BENCH | {"setup": {"device": "cpu", "shape": "qwen2-0.5b"}, "machine": MACHINE | {"device": "cpu"}}
+    (tmp_path / "qwen2_bench_cpu.json").write_text(json.dumps(on_cpu), encoding="utf-8")
+    show_ladder(tmp_path)
+    shown = capsys.readouterr().out
+    assert "CPU, x86_64; torch 2.11.0" in shown and "No card has been measured yet" in shown
+
+
+def test_a_missing_file_is_none_and_a_damaged_one_an_error(tmp_path):
+    assert read_record(tmp_path / "none.json") is None
+    (tmp_path / "half.json").write_text('{"runs": [', encoding="utf-8")
+    with pytest.raises(ValueError, match="'half.json', which is not a record"):
+        read_record(tmp_path / "half.json")
+
+
+def test_columns_of_all_rows_are_kept():
+    assert as_markdown([{"a": "1"}, {"b": "2"}]).splitlines() == ["| a | b |", "|---|---|", "| 1 |  |", "|  | 2 |"]
+
+
+def test_the_committed_records_are_readable():
+    from pathlib import Path
+
+    for file in (Path(__file__).parents[2] / "notebooks" / "runs").glob("qwen2_*.json"):
+        record = recorded.read_record(file)
+        assert run_rows(record) if "runs" in record else ladder_rows(record)

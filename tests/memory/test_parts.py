@@ -1,0 +1,61 @@
+"""Each formula of the memory planner against numbers worked out by hand."""
+
+from grpo_lab.memory import parts
+from grpo_lab.models.shapes import shape_config
+from grpo_lab.models.sizes import shape_of
+from grpo_lab.rollout import sample as rollout_module
+
+QWEN = shape_of(shape_config("qwen2-0.5b"))
+
+
+def test_the_shape_of_qwen2():
+    layer = (896 * 896 + 896) + 2 * (896 * 128 + 128) + 896 * 896 + 3 * 896 * 4864
+    assert QWEN.parameters == 494_032_768 == 151_936 * 896 + 24 * (layer + 2 * 896) + 896
+    assert QWEN.linear == 24 * layer
+    assert (QWEN.layers, QWEN.width, QWEN.queries, QWEN.keys, QWEN.inner, QWEN.heads) == (24, 896, 896, 128, 4864, 14)
+    assert QWEN.vocabulary == 151_936 and QWEN.tied
+
+
+def test_parts_of_qwen2_in_half_precision_are_the_numbers_worked_out_by_hand():
+    n = 494_032_768
+    assert parts.weight_bytes(n, 2) == 988_065_536 and parts.adam_bytes(n, 4) == 3_952_262_144
+    assert (
+        parts.fixed_columns(256, 512) == 768 and parts.fixed_columns(256, 513) == parts.fixed_columns(300, 532) == 832
+    )
+    assert parts.cache_bytes(QWEN, 1, 2) == 12 * 1024
+    assert parts.cache_bytes(QWEN, 8 * 768, 2) == 75_497_472
+    assert parts.drawing_bytes(8, 151_936, 6) == 29_171_712
+    assert parts.repeated_bytes(QWEN, 8, 768, 2) == 2 * 2 * 14 * 64 * 8 * 768
+    assert parts.head_score_bytes(QWEN, 4096, 448, 2) == 544_538_624
+    assert parts.head_score_bytes(QWEN, 100, None, 2) == 10 * 100 * 151_936
+    assert parts.head_update_bytes(QWEN, 4096, 448, 2) == 544_538_624 + 544_538_624
+    assert parts.head_update_bytes(QWEN, 4096, 55, 2) == 544_538_624 + 272_269_312
+    assert parts.head_update_bytes(QWEN, 4096, 55, 4) == 544_538_624 + 8 * 55 * 151_936
+    assert parts.head_update_bytes(QWEN, 100, None, 2) == 16 * 100 * 151_936
+    assert parts.layer_token_bytes(QWEN, 2, 2) == 2 * (6 * 896 + 4 + 2 * 896) + 4 * 896 + 4 * 14 + 8 * 4864 == 56_896
+    assert parts.layer_token_bytes(QWEN, 2, 4, 3) == 2 * (8 * 896 + 4 + 2 * 896) + 4 * 896 + 56 + 8 * 4864 + 6 * 896
+    assert parts.micro_batch_tokens(8, 1, 256, 512) == 256 + 8 * 511
+    assert parts.micro_batch_tokens(8, 8, 256, 512) == 8 * 768
+    assert parts.micro_batch_tokens(8, 3, 256, 512) == 3 * 256 + 8 * 511
+    assert parts.mask_bytes(8, 511, 768, 2) == 6_279_168
+    assert parts.backward_bytes(QWEN, 10, 2) == 194_560
+    assert parts.forward_bytes(QWEN, 10, 2, 4) == 10 * (29_184 + 14_336)
+    assert parts.step_bytes(136_134_656, 4, eight_bit=False, fused=False) == 1_089_077_248
+    assert parts.step_bytes(136_134_656, 4, eight_bit=False, fused=True) == 0
+    assert parts.step_bytes(136_134_656, 2, eight_bit=True, fused=True) == 239_075_328
+    assert parts.step_bytes(1000, 2, eight_bit=True, fused=True) == 57_000
+
+
+def test_chunks_of_logits():
+    limit = rollout_module.LOGITS_AT_ONCE // 151_936
+    assert parts.chunk_tokens(QWEN, limit, "cuda") is None
+    assert parts.chunk_tokens(QWEN, limit + 1, "cuda") == limit + 1 < 448
+    assert parts.chunk_tokens(QWEN, 4096, "cuda") == 448
+    assert parts.chunk_tokens(QWEN, 4096, "cpu") == 55
+
+
+def test_a_parameter_is_quantised_if_it_is_large_and_made_of_whole_blocks():
+    assert parts.adam_8bit_bytes(4096) == 2 * (4096 + 64 + 1024)
+    assert parts.adam_8bit_bytes(4095) == 8 * 4095 and parts.adam_8bit_bytes(3840) == 8 * 3840
+    assert parts.adam_8bit_bytes(4097) == 8 * 4097
+    assert parts.adam_8bit_bytes(2**22 + 256) == 2 * (2**22 + 256 + 4 * (2**14 + 1) + 2048)

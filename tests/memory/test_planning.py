@@ -1,0 +1,359 @@
+"""The plan of a run's memory against real tensors and the allocations of real steps, on the CPU."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import DynamicCache
+
+from grpo_lab.bench.peak import peak_on_cpu
+from grpo_lab.config import GRPOConfig
+from grpo_lab.memory import GIB, MemoryPlan, bytes_a_parameter, parts, plan, shape_of
+from grpo_lab.memory.stations import resident
+from grpo_lab.models import shapes
+from grpo_lab.models.shapes import shape_config
+from grpo_lab.precision import PRECISIONS
+from grpo_lab.rollout import Rollout, encode_prompts, sample_completions
+from grpo_lab.rollout import sample as rollout_module
+from grpo_lab.rollout.cache import SlotCache
+from grpo_lab.trainer import accumulate_gradient
+from grpo_lab.trainer.experience import Experience, autocast, score_all
+from grpo_lab.trainer.optim import GuardedOptimizer, PolicyAdamW
+from tests.support.worlds import make_tokenizer
+
+# Another family of proportions: own embeddings for input and output, and a narrower MLP.
+UNTIED = shapes.SMALL | {
+    "vocab_size": 3000,
+    "hidden_size": 128,
+    "intermediate_size": 512,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "tie_word_embeddings": False,
+}
+QWEN = shape_of(shape_config("qwen2-0.5b"))
+
+
+@pytest.fixture(autouse=True)
+def untied(monkeypatch):
+    monkeypatch.setitem(shapes.SHAPES, "untied", UNTIED)
+
+
+def make_config(T=48, G=4, B=8, b=8, **others):
+    sizes = {"per_device_train_batch_size": b, "gradient_accumulation_steps": B // b, "disable_tqdm": True}
+    return GRPOConfig(num_generations=G, generation_batch_size=B, max_completion_length=T, **(sizes | others))
+
+
+def planned(shape, mode, config, L=16, **others) -> tuple[MemoryPlan, int]:
+    """The plan for the CPU, and the bytes that are there before the step."""
+    made = plan(shape_config(shape), config, prompt_length=L, precision=mode, device_type="cpu", **others)
+    return made, sum(resident(made.setting).values())
+
+
+def policy(shape, mode, config):
+    model = shapes.random_policy(shape, dtype=PRECISIONS[mode].weights)
+    model.loaded_for = mode
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+        model.train()
+    return model
+
+
+def full_experience(model, config, L):
+    """Every completion as long as it may be, one prompt padded: the worst case that is planned for."""
+    generator = torch.Generator().manual_seed(0)
+    B, T, P = config.generation_batch_size, config.max_completion_length, config.prompts_per_step
+    words = model.config.vocab_size
+    prompt_mask = torch.ones(P, L, dtype=torch.bool)
+    prompt_mask[1:2, :1] = False
+    mask, zeros = torch.ones(B, T, dtype=torch.bool), torch.zeros(B, T)
+    ids = [torch.randint(words, size, generator=generator) for size in ((P, L), (B, T))]
+    rollout = Rollout(ids[0], prompt_mask, ids[1], mask, zeros, zeros, mask[:, -1], [""] * B)
+    return Experience(rollout, zeros[:, 0], torch.randn(B, generator=generator), mask, mask.any(-1))
+
+
+# --- what stays for the whole run ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "want"), {"fp32": 16.0, "fp32-master": 16.0, "bf16": 6.033, "bf16-naive": 8.0, "fp16": 16.0}.items()
+)
+def test_bytes_a_parameter(mode, want):
+    assert bytes_a_parameter(QWEN, mode) == pytest.approx(want, abs=1e-3)
+
+
+@pytest.mark.parametrize("shape", ["small", "untied"])
+@pytest.mark.parametrize("mode", PRECISIONS)
+def test_weights_gradients_and_moments_are_those_of_real_tensors(mode, shape):
+    model = shapes.random_policy(shape, dtype=PRECISIONS[mode].weights)
+    parameters = list(model.parameters())
+    optimizer = PolicyAdamW(parameters, 1e-3, precision=PRECISIONS[mode])
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    made, _ = planned(shape, mode, make_config())
+    part = made.stations["optimizer"]
+    assert part["weights"] == sum(p.nbytes for p in parameters)
+    assert part["gradients"] == sum(p.grad.nbytes for p in parameters)
+    optimizer.step()
+    state = optimizer.inner.adamw.state.values()
+    moments = [moment for one in state for name, moment in one.items() if name != "step"]
+    assert part["Adam's moments"] == sum(map(size_of, moments))
+
+
+def size_of(moment) -> int:
+    return (
+        sum(getattr(moment, name).nbytes for name in ("codes", "scale", "qmap"))
+        if hasattr(moment, "codes")
+        else moment.nbytes
+    )
+
+
+# --- rollout --------------------------------------------------------------------------------------------------------
+
+
+def test_the_cache_takes_what_the_real_ones_take():
+    for shape in ("small", "untied"):
+        sizes = shape_of(shape_config(shape))
+        for dtype in (torch.float32, torch.bfloat16):
+            model, cache = shapes.random_policy(shape, dtype=dtype), DynamicCache()
+            model(torch.randint(2000, (3, 17)), past_key_values=cache, use_cache=True)
+            real = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+            assert parts.cache_bytes(sizes, 3 * 17, dtype.itemsize) == real
+            columns = parts.fixed_columns(17, 60)
+            fixed = SlotCache(model, 3, columns, torch.zeros(1, dtype=torch.long))
+            real = sum(tensor.nbytes for tensor in (*fixed.keys, *fixed.values))
+            assert parts.cache_bytes(sizes, 3 * columns, dtype.itemsize) == real
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+@pytest.mark.parametrize("mode", ["fp32", "bf16"])
+@pytest.mark.parametrize(("T", "B"), [(40, 8), (24, 32)])
+def test_the_peak_of_a_rollout(mode, kind, T, B):
+    model, tokenizer = shapes.random_policy("small", dtype=PRECISIONS[mode].weights), make_tokenizer()
+    model.generation_config.eos_token_id, model.loaded_for = None, mode
+    prompts = ["a" * (30 - number % 2) for number in range(B // 8)]
+    config = make_config(T=T, G=8, B=B, b=B, cache_implementation=kind)
+
+    def rollout():
+        with autocast(model, config):
+            return sample_completions(model, tokenizer, prompts, 8, T, cache_implementation=kind)
+
+    rollout()
+    made, before = planned("small", mode, config, L=encode_prompts(tokenizer, prompts)[0].shape[1])
+    assert made.totals["rollout"] - before == pytest.approx(peak_on_cpu(rollout), rel=0.1)
+
+
+# --- scoring and update ---------------------------------------------------------------------------------------------
+
+WHOLE, ONE_PROMPT = {"T": 24, "b": 8, "L": 8}, {"T": 40, "b": 4, "G": 8, "L": 24}
+SINGLE_ROWS = {"T": 96, "B": 4, "b": 1, "L": 16}
+# Shape, mode, checkpointed layers, and how the update is cut.
+UPDATES = [
+    ("small", "fp32", False, WHOLE),
+    ("small", "fp32", True, WHOLE),
+    ("small", "fp32", False, ONE_PROMPT),
+    ("small", "fp32", True, SINGLE_ROWS),
+    ("small", "bf16", False, ONE_PROMPT),
+    ("small", "bf16", True, ONE_PROMPT),
+    ("small", "bf16", False, SINGLE_ROWS),
+    ("small", "fp32-master", False, WHOLE),
+    ("small", "fp32-master", True, ONE_PROMPT),
+    ("untied", "fp32", False, SINGLE_ROWS),
+    ("untied", "fp32", True, ONE_PROMPT),
+    ("untied", "bf16", False, WHOLE),
+    ("untied", "bf16", True, WHOLE),
+    ("untied", "fp32-master", False, ONE_PROMPT),
+]
+
+
+@pytest.mark.parametrize(("shape", "mode", "checkpointing", "cut"), UPDATES, ids=str)
+def test_the_peak_of_an_update_and_of_scoring(shape, mode, checkpointing, cut, monkeypatch):
+    """In chunks of logits so small that the layers and the gradients decide; the next test is about the logits."""
+    monkeypatch.setattr(rollout_module, "LOGITS_AT_ONCE", 2**18)
+    cut = dict(cut)
+    L = cut.pop("L")
+    config = make_config(gradient_checkpointing=checkpointing, num_iterations=2, **cut)
+    check_peaks(shape, mode, config, L, scoring=0.2 if mode == "fp32-master" else 0.1)
+
+
+@pytest.mark.parametrize("mode", ["fp32", "bf16", "fp32-master"])
+@pytest.mark.parametrize("at_once", [2**20, 2**25])
+def test_the_peak_of_an_update_in_which_the_logits_decide(mode, at_once, monkeypatch):
+    """In chunks of 64 tokens, or in one piece."""
+    monkeypatch.setattr(rollout_module, "LOGITS_AT_ONCE", at_once)
+    config = make_config(T=70, G=8, b=8, gradient_checkpointing=True, num_iterations=2)
+    check_peaks("small", mode, config, L=8, scoring=0.1)
+
+
+def check_peaks(shape, mode, config, L, scoring):
+    model = policy(shape, mode, config)
+    experience, rows = full_experience(model, config, L), torch.arange(config.generation_batch_size)
+    made, before = planned(shape, mode, config, L)
+    optimizer = GuardedOptimizer(model, config)  # never stepped
+    peak = peak_on_cpu(lambda: accumulate_gradient(model, optimizer, experience, rows, config))
+    assert made.totals["update"] - before == pytest.approx(peak, rel=0.1)
+    model.zero_grad()
+    peak = peak_on_cpu(lambda: score_all(model, experience, config))
+    assert made.totals["scoring"] - before == pytest.approx(peak, rel=scoring)
+
+
+@pytest.mark.parametrize("mode", ["fp32", "bf16-naive", "bf16"])
+def test_the_peak_of_an_optimizer_step(mode):
+    model = shapes.random_policy("small", dtype=PRECISIONS[mode].weights)
+    optimizer = PolicyAdamW(model.parameters(), 1e-3, precision=PRECISIONS[mode])
+
+    def step():
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        model.zero_grad()
+
+    step()
+    made, before = planned("small", mode, make_config())
+    assert made.totals["optimizer"] - before == pytest.approx(peak_on_cpu(step), rel=0.02)
+
+
+def test_what_stays_of_a_reference():
+    config = make_config(beta=0.1)
+    for device, want in [(None, 1), ("cpu", 0), ("cuda:1", 1)]:
+        made = plan(
+            shape_config("small"),
+            replace(config, ref_model_device=device),
+            prompt_length=16,
+            precision="bf16",
+        )
+        assert all(part["reference"] == want * part["weights"] for part in made.stations.values())
+        assert ("head" in made.stations["scoring"] or "activations" in made.stations["scoring"]) == bool(want)
+    assert planned("small", "bf16", config)[0].stations["rollout"]["reference"] > 0, "here the CPU is the device"
+    alone = planned("small", "bf16", make_config())[0]
+    assert not any(part["reference"] for part in alone.stations.values())
+    assert alone.totals["scoring"] == sum(resident(alone.setting).values()), "nothing is scored apart"
+
+
+def test_a_small_decoder_stays_on_a_large_card():
+    for card_memory, want in [(8 * GIB, True), (GIB, False)]:
+        made = plan(
+            shape_config("qwen2-0.5b"),
+            make_config(T=512, b=4),
+            prompt_length=256,
+            precision="bf16",
+            card_memory=card_memory,
+        )
+        kept = parts.cache_bytes(QWEN, 8 * 768, 2) + parts.drawing_bytes(8, 151_936, 6)
+        assert {part["decoder"] for part in made.stations.values()} == {kept if want else 0}
+        assert (
+            made.totals["rollout"] >= sum(made.stations["optimizer"][n] for n in ("weights", "Adam's moments")) + kept
+        )
+
+
+# --- what it is for -------------------------------------------------------------------------------------------------
+
+
+def qwen(mode="bf16", L=256, **others) -> MemoryPlan:
+    config = make_config(T=512, G=8, **others)
+    return plan(shape_config("qwen2-0.5b"), config, prompt_length=L, precision=mode)
+
+
+def test_full_parameter_training_of_qwen2_fits_into_five_and_a_half_gib():
+    for settings_ in ({"gradient_checkpointing": True}, {"gradient_checkpointing": True, "b": 2}, {"b": 1}):
+        made = qwen(**settings_)
+        assert made.peak <= 5.5 * GIB and made.fits(8 * GIB)
+    assert qwen("fp32").peak > 16 * GIB
+
+
+@pytest.mark.parametrize(("mode", "budget"), [("fp32", 15), ("fp32-master", 8), ("fp16", 15), ("bf16", 8), ("bf16", 5)])
+def test_advice_ends_when_it_fits_and_each_change_saves_what_it_says(mode, budget):
+    made, budget = qwen(mode, beta=0.04), budget * GIB
+    config, peak = copy.deepcopy(made.setting.config), made.peak
+    changes = made.advice(budget)
+    assert changes and not made.fits(budget)
+    for change in changes:
+        others = {name: value for name, value in change.settings.items() if name != "precision"}
+        mode = change.settings.get("precision", mode)
+        config = replace(config, **others)
+        again = plan(shape_config("qwen2-0.5b"), config, prompt_length=256, precision=mode)
+        assert again.peak == change.peak == peak - change.saves < peak
+        peak = again.peak
+        assert all(f"{name}={value!r}" in str(change) for name, value in change.settings.items())
+    assert again.fits(budget)
+    assert made.setting.config == qwen(mode, beta=0.04).setting.config, "the plan itself is as it was"
+
+
+def test_no_advice_where_it_fits_and_none_that_helps_where_nothing_is_left():
+    assert qwen(gradient_checkpointing=True).advice(8 * GIB) == []
+    changes = qwen("fp32", beta=0.04).advice(GIB)
+    names = [name for change in changes for name in change.settings]
+    assert {"precision", "per_device_train_batch_size"} <= set(names)
+    assert names[0] == "precision" and changes[-1].peak > GIB
+    assert len(changes) < 15
+
+
+def test_a_table_of_gib_with_two_decimals():
+    made = qwen("bf16", gradient_checkpointing=True)
+    text = made.table()
+    assert text == str(made)
+    rows = {line.split("  ")[0]: line for line in text.splitlines()}
+    assert rows["GiB"].split() == ["GiB", "rollout", "scoring", "update", "optimizer"]
+    assert rows["weights"].split()[1:] == ["0.92"] * 4
+    assert rows["together"].split()[1:] == [f"{total / GIB:.2f}" for total in made.totals.values()]
+    assert text.splitlines()[-1] == f"peak: {made.peak / GIB:.2f} GiB, update"
+    assert "494,032,768 parameters" in text and "layers checkpointed" in text and "reference" not in text
+    html = made._repr_html_()
+    assert html.count("<tr>") == len(rows) - 3 and "script" not in html and "color:inherit" in html
+    for line in ("weights", "together"):
+        assert all(cell in html for cell in rows[line].split()[1:])
+    assert f"{made.peak / GIB:.2f} GiB" in made.short()
+
+
+# --- properties -----------------------------------------------------------------------------------------------------
+
+BASE = plan(shape_config("qwen2-0.5b"), make_config(), prompt_length=1, precision="fp32", card_memory=0)
+
+
+def peak_of(mode, checkpointing, prompts, rows, L, T, beta=0.0):
+    config = make_config(T=T, G=4, B=4 * prompts, b=4 * prompts, gradient_checkpointing=checkpointing, beta=beta)
+    config = replace(config, per_device_train_batch_size=rows, gradient_accumulation_steps=4 * prompts // rows)
+    return BASE.with_setting(config=config, mode=PRECISIONS[mode], prompt_length=L).peak
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(list(PRECISIONS)),
+    st.booleans(),
+    st.sampled_from([1, 2, 4, 8]),
+    st.sampled_from([1, 2, 4]),
+    st.integers(1, 600),
+    st.integers(221, 600),  # so many that the logits are made in chunks
+)
+def test_more_of_anything_never_takes_less(mode, checkpointing, prompts, rows, L, T):
+    less = peak_of(mode, checkpointing, prompts, rows, L, T)
+    assert peak_of(mode, checkpointing, prompts, rows, L + 64, T) >= less
+    assert peak_of(mode, checkpointing, prompts, rows, L, T + 64) >= less
+    assert peak_of(mode, checkpointing, 2 * prompts, rows, L, T) >= less
+    assert peak_of(mode, checkpointing, prompts, rows, L, T, beta=0.1) >= less
+    if 2 * rows < 4 * prompts:  # a whole update at once finds no gradients from before
+        assert peak_of(mode, checkpointing, prompts, 2 * rows, L, T) >= less
+    assert peak_of(mode, True, prompts, rows, L, T) <= peak_of(mode, False, prompts, rows, L, T)
+
+
+def test_faults_are_named():
+    model_config, config = shape_config("small"), make_config()
+    right = {"prompt_length": 4, "precision": "bf16"}
+    for wrong, message in [
+        ({"prompt_length": 0}, "prompt_length is 0; it has to be at least 1"),
+        ({"precision": "int4"}, "precision is 'int4'; allowed are 'fp32'"),
+        ({"device_type": "tpu"}, "device_type is 'tpu'; allowed are 'cuda' and 'cpu'"),
+        ({"card_memory": -1}, "card_memory is -1; it has to be at least 0"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            plan(model_config, config, **(right | wrong))
+    with pytest.raises(ValueError, match="precision is 'bf16', but the one in config is 'fp32'; they have to agree"):
+        plan(model_config, replace(config, precision="fp32"), **right)
+    with pytest.raises(ValueError, match="model_config has no .*intermediate_size"):
+        plan(GRPOConfig(), config, **right)
+    with pytest.raises(ValueError, match="budget is -1; it has to be at least 0"):
+        plan(model_config, config, **right).advice(-1)
+    with pytest.raises(ValueError, match="precision is 'int4'"):
+        bytes_a_parameter(QWEN, "int4")

@@ -1,0 +1,160 @@
+"""Every way to name a model: words, folders, caches in every layout, the hub. Nothing touches the network."""
+
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled, RepositoryNotFoundError
+
+from grpo_lab.models import folders, load_policy
+from tests.support.checkpoints import copy
+
+pytestmark = pytest.mark.usefixtures("bare_machine")
+
+
+def put_in_huggingface_cache(
+    checkpoint: Path, root: Path, hub_id: str = folders.QWEN2, without: tuple[str, ...] = ()
+) -> Path:
+    repo = root / "hub" / ("models--" + hub_id.replace("/", "--"))
+    (repo / "refs").mkdir(parents=True)
+    (repo / "refs" / "main").write_text("c0ffee", encoding="utf-8")
+    return copy(checkpoint, repo / "snapshots" / "c0ffee", without)
+
+
+# ---- the names
+
+
+def test_tiny_is_the_shipped_model(
+    monkeypatch: pytest.MonkeyPatch, checkpoint: Path, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(folders, "TINY", checkpoint)
+    load_policy("tiny")
+    assert "the tiny model that ships with grpo_lab" in capsys.readouterr().out
+
+
+def test_tiny_missing_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(folders, "TINY", tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match="make_tiny_qwen2"):
+        load_policy("tiny")
+
+
+def test_auto_on_a_bare_machine_takes_tiny_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, checkpoint: Path, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(folders, "TINY", checkpoint)
+    load_policy("auto")
+    said = capsys.readouterr().out
+    assert "tiny model" in said and "Qwen/Qwen2-0.5B-Instruct is not in" in said and "ModelScope" in said
+
+
+LAYOUTS = [
+    "models/qwen/Qwen2-0___5B-Instruct",
+    "models/Qwen/Qwen2-0___5B-Instruct",
+    "hub/models/Qwen/Qwen2-0___5B-Instruct",
+    "hub/qwen/Qwen2-0___5B-Instruct",
+    "qwen/Qwen2-0___5B-Instruct",
+    "models/Qwen/Qwen2-0.5B-Instruct",
+    "models/Qwen--Qwen2-0.5B-Instruct/snapshots/master",
+    "models/Qwen--Qwen2-0.5B-Instruct/snapshots/v1.0",
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_auto_finds_every_layout_of_modelscope(bare_machine: Path, checkpoint: Path, layout: str) -> None:
+    where = copy(checkpoint, bare_machine / "modelscope" / layout)
+    folder, why = folders.find_folder("auto")
+    assert folder == where and "ModelScope" in why
+
+
+def test_modelscope_snapshot_master_comes_before_others(bare_machine: Path, checkpoint: Path) -> None:
+    snapshots = bare_machine / "modelscope" / "models" / "Qwen--Qwen2-0.5B-Instruct" / "snapshots"
+    copy(checkpoint, snapshots / "a-branch")
+    master = copy(checkpoint, snapshots / "master")
+    assert folders.find_folder("auto")[0] == master
+
+
+def test_modelscope_default_place_is_in_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("MODELSCOPE_CACHE")
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    assert folders.modelscope_cache() == tmp_path / ".cache" / "modelscope"
+
+
+def test_auto_finds_the_huggingface_cache(bare_machine: Path, checkpoint: Path) -> None:
+    where = put_in_huggingface_cache(checkpoint, bare_machine)
+    folder, why = folders.find_folder("auto")
+    assert folder == where and "Hugging Face" in why
+
+
+def test_auto_prefers_modelscope(bare_machine: Path, checkpoint: Path) -> None:
+    put_in_huggingface_cache(checkpoint, bare_machine)
+    copy(checkpoint, bare_machine / "modelscope" / LAYOUTS[0])
+    assert "ModelScope" in folders.find_folder("auto")[1]
+
+
+def test_auto_passes_over_a_broken_copy_aloud(
+    bare_machine: Path, checkpoint: Path, capsys: pytest.CaptureFixture
+) -> None:
+    copy(checkpoint, bare_machine / "modelscope" / LAYOUTS[0], without=("*.safetensors",))
+    put_in_huggingface_cache(checkpoint, bare_machine)
+    assert "Hugging Face" in folders.find_folder("auto")[1]
+    said = capsys.readouterr().out
+    assert "passing over" in said and "lacks model.safetensors" in said
+
+
+def test_a_hub_id_comes_from_the_caches_first(bare_machine: Path, checkpoint: Path) -> None:
+    put_in_huggingface_cache(checkpoint, bare_machine, "someone/some-model")
+    assert "someone/some-model, found in the Hugging Face cache" in folders.find_folder("someone/some-model")[1]
+
+
+def downloads(monkeypatch: pytest.MonkeyPatch, outcome: Path | Exception) -> list[dict]:
+    calls = []
+
+    def snapshot_download(*args, local_files_only: bool = False, **kwargs):
+        if local_files_only:
+            raise LocalEntryNotFoundError("not here")
+        calls.append(kwargs)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return str(outcome)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    return calls
+
+
+def test_a_hub_id_is_downloaded_when_no_cache_has_it_without_pickles(
+    monkeypatch: pytest.MonkeyPatch, checkpoint: Path, capsys: pytest.CaptureFixture
+) -> None:
+    calls = downloads(monkeypatch, checkpoint)
+    load_policy("someone/some-model")
+    assert not any(pattern.endswith((".bin", ".pt", ".py", "*")) for pattern in calls[0]["allow_patterns"])
+    assert "downloaded from the Hugging Face hub" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("error", [OSError("no route"), OfflineModeIsEnabled("offline"), TimeoutError()])
+def test_no_network_says_what_to_do(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    downloads(monkeypatch, error)
+    with pytest.raises(ConnectionError, match=r"name is 'someone/some-model'.*HF_ENDPOINT.*modelscope download.*tiny"):
+        load_policy("someone/some-model")
+
+
+def test_a_hub_without_that_model_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    response = type("Response", (), {"status_code": 404, "headers": {}, "request": None})()
+    downloads(monkeypatch, RepositoryNotFoundError("404", response=response))
+    with pytest.raises(ValueError, match=r"name is 'outputs/run1'; neither a folder in .* nor a model on the hub"):
+        load_policy("outputs/run1")
+
+
+@pytest.mark.parametrize("name", ["tinny", "./outputs/none", "C:\\models\\qwen", "", "a/b/c", Path("org/model")])
+def test_a_wrong_name_lists_what_is_allowed(name: str | Path) -> None:
+    with pytest.raises(ValueError, match=r'name is .*no such folder; allowed are "auto", "tiny", a folder'):
+        load_policy(name)
+
+
+def test_a_name_of_the_wrong_type(checkpoint: Path) -> None:
+    with pytest.raises(TypeError):
+        load_policy(42)
+
+
+def test_a_file_is_not_a_folder(checkpoint: Path) -> None:
+    with pytest.raises(ValueError, match="which is a file"):
+        load_policy(checkpoint / "config.json")

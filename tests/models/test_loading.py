@@ -1,0 +1,222 @@
+"""Loading a policy: what comes back and what is said, every fault of a folder with its remedy, devices, precisions."""
+
+import json
+from copy import deepcopy as copy_of
+from pathlib import Path
+
+import pytest
+import torch
+
+from grpo_lab.config import GRPOConfig
+from grpo_lab.models import load_policy
+from grpo_lab.models import loading as models
+from grpo_lab.precision import PRECISIONS, precision_of
+from tests.support.checkpoints import copy, make_model, make_tokenizer
+
+pytestmark = pytest.mark.usefixtures("bare_machine")
+
+
+# ---- what comes back
+
+
+def test_a_folder_gives_model_and_tokenizer_and_says_so(checkpoint: Path, capsys: pytest.CaptureFixture) -> None:
+    model, tokenizer = load_policy(checkpoint)
+    assert not model.training and all(p.requires_grad for p in model.parameters())
+    assert model.dtype == torch.float32 and model.device.type == "cpu"
+    assert tokenizer.padding_side == "left"
+    assert tokenizer.decode(tokenizer("2 + 2 = 四\n")["input_ids"]) == "2 + 2 = 四\n"
+    said, noise = capsys.readouterr()
+    assert not noise
+    count = sum(p.numel() for p in model.parameters())
+    for word in ("random-qwen2", "the folder you named", f"{count:,} parameters", "fp32", "CPU"):
+        assert word in said
+
+
+def test_a_string_names_a_folder_as_well_as_a_path_does(checkpoint: Path) -> None:
+    assert load_policy(str(checkpoint))[0].config.hidden_size == 16
+
+
+def test_the_checkpoint_keeps_its_sampling_settings(checkpoint: Path, tmp_path: Path) -> None:
+    model, _ = load_policy(checkpoint)
+    model.save_pretrained(tmp_path / "again")
+    saved = json.loads((tmp_path / "again" / "generation_config.json").read_text(encoding="utf-8"))
+    assert saved["top_k"] == 20 and saved["repetition_penalty"] == 1.1
+
+
+def test_without_padding_token_the_end_token_pads_and_it_is_said(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    folder = copy(checkpoint, tmp_path / "no-pad", without=("tokenizer*", "special_tokens*"))
+    make_tokenizer(pad_token=None).save_pretrained(folder)
+    _, tokenizer = load_policy(folder)
+    assert tokenizer.pad_token_id == tokenizer.eos_token_id
+    assert "no padding token" in capsys.readouterr().out
+
+
+# ---- what may be wrong with a folder
+
+
+@pytest.mark.parametrize(
+    ("without", "remedy"),
+    [
+        (("config.json",), "has no config.json"),
+        (("tokenizer*",), r"has no tokenizer \(no tokenizer.json\): copy the tokenizer files"),
+        (("*.safetensors",), "lacks model.safetensors: the download was cut short"),
+    ],
+)
+def test_an_incomplete_folder_names_what_is_missing(
+    checkpoint: Path, tmp_path: Path, without: tuple[str, ...], remedy: str
+) -> None:
+    folder = copy(checkpoint, tmp_path / "part", without)
+    with pytest.raises(FileNotFoundError, match=f"name: .*{remedy}"):
+        load_policy(folder)
+
+
+def test_a_missing_shard_is_named(checkpoint: Path, tmp_path: Path) -> None:
+    folder = copy(checkpoint, tmp_path / "shards", without=("*.safetensors",))
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    (folder / "model-00001-of-00002.safetensors").write_bytes(b"")
+    with pytest.raises(FileNotFoundError, match="lacks model-00002-of-00002.safetensors"):
+        load_policy(folder)
+
+
+def test_pickled_weights_are_refused(checkpoint: Path, tmp_path: Path) -> None:
+    folder = copy(checkpoint, tmp_path / "pickled", without=("*.safetensors",))
+    (folder / "pytorch_model.bin").write_bytes(b"would run code")
+    with pytest.raises(FileNotFoundError, match="only as pickled files"):
+        load_policy(folder)
+
+
+def test_code_in_a_checkpoint_is_not_run(checkpoint: Path, tmp_path: Path) -> None:
+    folder = copy(checkpoint, tmp_path / "remote")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config |= {
+        "model_type": "unheard_of",
+        "auto_map": {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"},
+    }
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (folder / "evil.py").write_text("raise SystemExit('remote code ran')", encoding="utf-8")
+    with pytest.raises(ValueError, match="never run"):
+        load_policy(folder)
+
+
+def test_a_tokenizer_of_another_model_is_noticed(checkpoint: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mixed"
+    make_model(vocab_size=100).save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    with pytest.raises(ValueError, match="the tokenizer knows 259 tokens and the model 100"):
+        load_policy(folder)
+
+
+def test_a_tokenizer_without_end_token_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    folder = copy(checkpoint, tmp_path / "endless", without=("tokenizer*", "special_tokens*"))
+    make_tokenizer(eos_token=None).save_pretrained(folder)
+    with pytest.raises(ValueError, match="no end token"):
+        load_policy(folder)
+
+
+# ---- devices and precisions
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch):
+    """Pretend that there is one card, with or without bf16 of its own."""
+
+    class Nowhere:
+        def __init__(self, device: torch.device) -> None: ...
+        def __enter__(self) -> None: ...
+        def __exit__(self, *args) -> None: ...
+
+    def pretend(bf16: bool) -> torch.device:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+        monkeypatch.setattr(torch.cuda, "device", Nowhere)
+        monkeypatch.setattr(
+            torch.cuda, "is_bf16_supported", lambda including_emulation=True: bf16 or including_emulation
+        )
+        return torch.device("cuda")
+
+    return pretend
+
+
+@pytest.mark.parametrize("bf16", [True, False])
+def test_precision_follows_the_card(card, bf16: bool) -> None:
+    device = card(bf16)
+    assert models.pick_device() == device
+    assert models.pick_precision(device).name == ("bf16" if bf16 else "fp16")
+    assert models.pick_precision(device, small=True).name == "fp32"
+    assert models.pick_precision(device, "bf16-naive").name == "bf16-naive"
+    assert models.pick_precision(torch.device("cpu")).name == "fp32"
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_precision_asked_for_is_what_you_get(checkpoint: Path, precision: str, capsys: pytest.CaptureFixture) -> None:
+    model, _ = load_policy(checkpoint, precision=precision)
+    assert model.dtype == PRECISIONS[precision].weights and model.loaded_for == precision
+    assert f", {PRECISIONS[precision]}, on CPU" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("precision", [None, *PRECISIONS])
+def test_a_model_trains_in_the_mode_it_was_loaded_for(checkpoint: Path, precision: str | None) -> None:
+    """Also a copy of it, such as the reference; and whoever changes its weights afterwards has changed the mode."""
+    model, _ = load_policy(checkpoint, precision=precision)
+    assert precision_of(copy_of(model), GRPOConfig()).name == (precision or "fp32")
+    model.to(torch.float32 if model.dtype == torch.bfloat16 else torch.bfloat16)
+    assert precision_of(model, GRPOConfig()).name == ("fp32" if model.dtype == torch.float32 else "bf16")
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8", ""])
+def test_a_wrong_precision_lists_what_is_allowed(checkpoint: Path, precision: str) -> None:
+    with pytest.raises(
+        ValueError, match="precision is .*allowed are 'fp32', 'fp32-master', 'bf16', 'bf16-naive', 'fp16' and None"
+    ):
+        load_policy(checkpoint, precision=precision)
+
+
+def test_mps_is_taken_only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert models.pick_device() == torch.device("cpu")
+    assert models.pick_device("mps") == torch.device("mps")
+    assert models.pick_precision(torch.device("mps")).name == "fp32"
+
+
+def test_a_wrong_device_lists_what_is_allowed(card) -> None:
+    for device in ("gpu", "tpu:0", "meta"):
+        with pytest.raises(ValueError, match="device is .*allowed are 'cpu', 'cuda'"):
+            models.pick_device(device)
+    with pytest.raises(ValueError, match="sees no NVIDIA card; `python -m grpo_lab.doctor`"):
+        models.pick_device("cuda")
+    card(bf16=True)
+    with pytest.raises(ValueError, match="'cuda:3', but there"):
+        models.pick_device("cuda:3")
+
+
+def test_describe_device_names_the_card(card, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert models.describe_device().startswith("CPU (")
+    card(bf16=True)
+    h200 = type("Properties", (), {"name": "NVIDIA H200", "total_memory": 150 * 2**30})
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: h200)
+    assert models.describe_device("cuda:0") == "NVIDIA H200 (cuda:0), 150.0 GiB"
+
+
+@pytest.mark.gpu
+def test_on_a_real_card(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    model, _ = load_policy(checkpoint, device="cuda", precision="bf16")
+    assert model.device.type == "cuda" and model.dtype == torch.bfloat16
+
+
+def test_small_models_get_one_thread_unless_the_user_chose(tiny, monkeypatch):
+    chosen = []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(torch, "set_num_threads", chosen.append)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    models.one_thread_if_small(tiny[0])
+    assert chosen == []
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    models.one_thread_if_small(tiny[0])
+    assert chosen == [1]
+    monkeypatch.setattr(models, "FEW_PARAMETERS", 1000)
+    models.one_thread_if_small(tiny[0])
+    assert chosen == [1]

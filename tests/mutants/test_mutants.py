@@ -1,0 +1,142 @@
+"""Every anchored line of mathematics is load-bearing, and the machine that says so works."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from grpo_lab.formulas import catalogue as formulas
+from tests.mutants.equivalent import check, reason
+from tests.mutants.errata import IDS, StaleError, _planted, errata_mutants
+from tests.mutants.lines import anchored_modules, anchors, line_mutants
+from tests.mutants.mutant import ROOT, Mutant, files_of_tests, make_mutant, read
+from tests.mutants.operators import mutate_statement
+from tests.mutants.pool import judge
+from tests.mutants.swap import swapped
+
+KL = "grpo_lab/kl.py"
+
+
+@pytest.fixture(scope="module")
+def of_lines() -> list[Mutant]:
+    return [m for path in anchored_modules() for m in line_mutants(path)]
+
+
+@pytest.mark.slow
+def test_every_mutant_of_an_anchored_line_is_killed(record_property):
+    """All of them, in processes of their own; one if the tests themselves run in several."""
+    workers = "1" if "PYTEST_XDIST_WORKER" in os.environ else "2"
+    command = [sys.executable, "-m", "tests.mutants", "--family", "lines", "--workers", workers]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, encoding="utf-8")
+    assert done.returncode == 0, done.stdout + done.stderr
+    killed = re.search(r"^mutants: (\d+) killed, 0 survived$", done.stdout, re.MULTILINE)[1]
+    record_property("summary", f"equations mapped: {len(formulas.formula_map())}, mutants killed: {killed}")
+
+
+def test_every_equation_has_mutants_that_are_not_equivalent(of_lines):
+    tags = {tag for path in anchored_modules() for tag in anchors(read(path))}
+    assert tags == set(formulas.formula_map())
+    for tag in tags:
+        found = [m for m in of_lines if m.name.startswith(f"({tag}) ")]
+        assert sum(reason(m) is None for m in found) >= 2, tag
+
+
+def test_every_list_fits_the_source(of_lines):
+    check(of_lines)
+    mutants = errata_mutants()
+    assert {m.name.split(":")[0] for m in mutants} == set(IDS)
+    assert len({m.name + m.path for m in (*mutants, *of_lines)}) == len(mutants) + len(of_lines)
+    for mutant in (*mutants, *of_lines):
+        ast.parse(mutant.mutated)
+        assert any((ROOT / test).exists() for test in mutant.tests[:-1]), f"no test file for {mutant.path}"
+        assert mutant.diff().count("\n+") >= 1
+
+
+def test_a_list_that_no_longer_fits_is_an_error(of_lines):
+    for before in ("no such line", "return"):
+        with pytest.raises(StaleError, match="needed is once"):
+            _planted("kl-reversed", KL, before, "pass")
+    with pytest.raises(ValueError, match="fit no mutant"):
+        check(of_lines[:3])
+
+
+CHANGES = {
+    "s = torch.min(r * a, c * a)": ["s = torch.max(r * a, c * a)", "s = torch.min(r, c * a)"],
+    "d = ref.detach() - x": ["d = ref - x", "d = x - ref.detach()", "d = ref.detach() + x", "d = -(ref.detach() - x)"],
+    "u = f(x) * y": ["u = x * y", "u = f(x) / y", "u = f(x)", "u = y", "u = (f(x) * y).detach()"],
+    "s = torch.where(m, y, 0).sum(-1)": [
+        "s = torch.where(m, 0, y).sum(-1)", "s = y.sum(-1)", "s = torch.where(m, y, 0).sum(0)",
+        "s = torch.where(m, y, 0).mean(-1)", "s = torch.where(m, y, 1).sum(-1)",
+    ],
+    "m = x / n.clamp(min=1)": ["m = x / n", "m = x / n.clamp(min=0)", "m = x / n.clamp(min=2)", "m = x"],
+    "m = a.sum(1, keepdim=True)": ["m = a.sum(2, keepdim=True)", "m = a.sum(1, keepdim=False)", "m = a"],
+    "b = x if d is None else y": ["b = x if d is not None else y", "b = x", "b = y"],
+    "k = (n > 0) & m": ["k = (n >= 0) & m", "k = (n < 0) & m", "k = (n > 0) | m", "k = m", "k = n > 0"],
+    "k = a == b and a != ''": ["k = a != b and a != ''", "k = a == b", "k = a == b or a != ''"],
+    "x, y = f(a), g(b)": ["x, y = (g(b), f(a))", "x, y = (a, g(b))"],
+    "c = reduce(r, 'P G -> P 1', 'min')": ["c = reduce(r, 'P G -> 1 G', 'min')", "c = reduce(r, 'P G -> P 1', 'max')"],
+    "e = table[i, j]": ["e = table[j, i]", "e = -table[i, j]"],
+    "x += a * b": ["x -= a * b", "x += a"],
+    "y = f(a, b)": ["y = f(b, a)", "y = -f(a, b)"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", CHANGES)
+def test_what_the_operators_do_to_a_line(line):
+    found = [ast.unparse(new) for new in mutate_statement(ast.parse(line).body[0])]
+    assert set(CHANGES[line]) <= set(found), found
+
+
+def test_a_swap_reaches_whoever_imported_the_function_and_is_undone():
+    import torch
+
+    from grpo_lab.kl import kl_estimate
+    from grpo_lab.rewards import format_fault
+
+    one, zero = torch.ones(1, 1), torch.zeros(1, 1)
+    reversed_k1 = _planted("kl-reversed", KL, "k1 = -d", "k1 = d")
+    no_dotall = _planted("regex-no-dotall", "grpo_lab/rewards/rules.py", ", re.DOTALL)\n", ")\n")
+    text = "<think>\n</think><answer>2</answer>"
+    for _ in range(2):
+        assert kl_estimate(one, zero, "k1").item() == 1 and format_fault(text) is None
+        with swapped(reversed_k1), swapped(no_dotall):
+            assert kl_estimate(one, zero, "k1").item() == -1 and format_fault(text) == "text outside"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("ESTIMATORS", "extra = 1\nESTIMATORS"), ('estimator: str = "k3"', 'estimator: str = "k1"')]
+)  # fmt: skip
+def test_a_swap_refuses_what_it_cannot_do(before, after):
+    source = read(KL)
+    with pytest.raises(ValueError):
+        with swapped(make_mutant("x", KL, 1, source, source.replace(before, after, 1))):
+            pass
+
+
+def planted(**changes: str) -> list[Mutant]:
+    """Other ways to write the line of Eq. (4.2), and one test that could notice."""
+    source, line = read(KL), "    k1 = -d  # (4.2)\n"
+    assert source.count(line) == 1
+    tests = ("tests/mutants/test_sample.py",)
+    return [Mutant(n, KL, n, source, source.replace(line, f"    k1 = {new}\n"), tests) for n, new in changes.items()]
+
+
+def test_what_no_test_notices_survives():
+    verdicts = {v.mutant.name: v for v in judge(planted(harmless="-d + 0", wrong="d"), workers=1)}
+    assert verdicts["wrong"].killer == "tests/mutants/test_sample.py::test_k1"
+    assert verdicts["harmless"].killer is None and verdicts["harmless"].detail == "1 tests passed"
+
+
+def test_what_hangs_or_ends_the_process_is_killed_and_holds_up_nothing(monkeypatch):
+    monkeypatch.setattr("tests.mutants.pool.MUTANT_SECONDS", 2)
+    mutants = planted(hangs="[__import__('time').sleep(600), d][1]", ends="__import__('os')._exit(3)")
+    assert [v.killer for v in judge(mutants, workers=1)] == ["(the process)", "(the process)"]
+
+
+def test_the_tests_of_a_module_go_by_its_name():
+    assert files_of_tests("grpo_lab/kl.py")[0] == "tests/test_kl.py"
+    assert files_of_tests("grpo_lab/rewards/scoring.py")[0] == "tests/rewards/test_scoring.py"
+    assert files_of_tests("grpo_lab/nothing.py") == ("tests/test_mutation_gaps.py",)

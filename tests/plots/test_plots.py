@@ -1,0 +1,318 @@
+"""Figures: right intervals, a look that everyone can read, and outputs that keep their words."""
+
+import base64
+import io
+import math
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import torch
+
+from grpo_lab.plots import figures as plots
+from grpo_lab.plots import tokens as heat
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+plt = pytest.importorskip("matplotlib.pyplot")
+
+
+@pytest.fixture(autouse=True)
+def styled():
+    with matplotlib.rc_context():
+        plots.use_style()
+        yield
+    plt.close("all")
+
+
+class Outputs:
+    """Stands for the notebook: collects what is displayed, and what later replaces it."""
+
+    def __init__(self):
+        self.shown: list[list] = []
+
+    def display(self, bundle, metadata=None, raw=False, display_id=None):
+        assert raw
+        self.shown.append([bundle, metadata])
+        return Handle(self.shown[-1]) if display_id else None
+
+
+class Handle:
+    def __init__(self, place):
+        self.place = place
+
+    def update(self, bundle, metadata=None, raw=False):
+        assert raw
+        self.place[:] = [bundle, metadata]
+
+
+@pytest.fixture
+def notebook(monkeypatch) -> Outputs:
+    ipython = pytest.importorskip("IPython")
+    outputs = Outputs()
+    monkeypatch.setattr(ipython, "get_ipython", lambda: object())
+    monkeypatch.setattr(ipython.display, "display", outputs.display)
+    return outputs
+
+
+# intervals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("df", "level", "expected"),  # from the printed tables of Student's distribution
+    [
+        (1, 0.95, 12.7062),
+        (2, 0.95, 4.3027),
+        (4, 0.95, 2.7764),
+        (9, 0.95, 2.2622),
+        (29, 0.95, 2.0452),
+        (4, 0.99, 4.6041),
+    ],
+)
+def test_t_quantile_is_the_tabled_one(df, level, expected):
+    assert plots.t_quantile(df, level) == pytest.approx(expected, abs=1e-4)
+
+
+def test_mean_interval_is_the_textbook_formula():
+    runs = [[1.0, 5.0], [2.0, 5.0], [4.5, 5.0], [0.5, 5.0]]
+    mean, half = plots.mean_interval(runs)
+    column = [run[0] for run in runs]
+    centre = sum(column) / 4
+    variance = sum((value - centre) ** 2 for value in column) / 3
+    assert mean == pytest.approx([centre, 5.0])
+    assert half == pytest.approx([3.18245 * math.sqrt(variance) / math.sqrt(4), 0.0], abs=1e-4)
+
+
+def test_the_interval_holds_the_mean_in_95_of_100_draws():
+    draws = np.random.default_rng(0).normal(3.0, 2.0, size=(5, 20_000))
+    mean, half = plots.mean_interval(draws)
+    assert np.mean(np.abs(mean - 3.0) <= half) == pytest.approx(0.95, abs=0.005)
+
+
+@pytest.mark.parametrize("runs", [[1.0, 2.0], [[1.0, 2.0]], [[1.0], [float("nan")]]])
+def test_mean_interval_refuses(runs):
+    with pytest.raises(ValueError, match="runs "):
+        plots.mean_interval(runs)
+
+
+def test_band_draws_mean_and_interval_of_tensors():
+    _, ax = plt.subplots()
+    runs = torch.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]], requires_grad=True)
+    line = plots.band(ax, torch.arange(3), runs, "centred")
+    assert line.get_ydata() == pytest.approx([2, 2, 2]) and line.get_label() == "centred"
+    (filled,) = ax.collections
+    heights = filled.get_paths()[0].vertices[:, 1]
+    assert heights.max() == pytest.approx(2 + 12.7062, abs=1e-3) and heights.min() == pytest.approx(
+        2 - 12.7062, abs=1e-3
+    )
+    assert matplotlib.colors.same_color(filled.get_facecolor()[0][:3], line.get_color())
+
+
+# the look ----------------------------------------------------------------------------------------------------------
+
+
+def test_lines_differ_in_colour_and_in_dashes():
+    _, ax = plt.subplots()
+    lines = [ax.plot([0, 1])[0] for _ in plots.OKABE_ITO]
+    colours = [matplotlib.colors.to_hex(line.get_color()).upper() for line in lines]
+    okabe_ito = {"#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"}
+    assert len(set(colours)) == len(colours) and set(colours) <= okabe_ito
+    assert len({str(line._dash_pattern) for line in lines}) == len(lines)
+
+
+def test_the_background_is_light_and_opaque():
+    for name in ("figure.facecolor", "axes.facecolor", "savefig.facecolor"):
+        red, green, blue, alpha = matplotlib.colors.to_rgba(plt.rcParams[name])
+        assert min(red, green, blue) > 0.95 and alpha == 1
+
+
+# what a notebook keeps ---------------------------------------------------------------------------------------------
+
+
+def picture(bundle):
+    image = pytest.importorskip("PIL.Image")
+    return image.open(io.BytesIO(base64.b64decode(bundle["image/png"])))
+
+
+def test_finish_stores_alt_text_and_shows_the_caption(notebook):
+    fig, ax = plt.subplots()
+    plots.band(ax, range(50), np.random.default_rng(0).normal(size=(5, 50)), "noise")
+    plots.finish(fig, caption="Noise has no trend.", alt="A flat line with a band.")
+    (bundle, metadata), (caption, _) = notebook.shown
+    assert metadata == {"image/png": {"alt": "A flat line with a band."}}
+    assert bundle["text/plain"] == "A flat line with a band."
+    assert caption["text/markdown"] == "**Figure.** Noise has no trend."
+    image = picture(bundle)
+    assert image.size == (792, 396) and len(bundle["image/png"]) < 40_000
+    assert min(image.convert("RGB").getpixel((1, 1))) > 245
+    assert not plt.fignum_exists(fig.number)  # or the notebook shows it twice
+
+
+def test_the_picture_keeps_its_colours(notebook):
+    fig, ax = plt.subplots()
+    for _ in plots.OKABE_ITO:
+        ax.plot([0, 1], np.random.default_rng(len(ax.lines)).normal(size=2), linewidth=4, linestyle="-")
+    plots.finish(fig, caption="Colours.", alt="Lines.")
+    pixels = np.asarray(picture(notebook.shown[0][0]).convert("RGB")).reshape(-1, 3).astype(int)
+    for code in plots.OKABE_ITO.values():
+        wanted = [int(code[i : i + 2], 16) for i in (1, 3, 5)]
+        assert np.abs(pixels - wanted).max(1).min() <= 6, code
+
+
+def test_seven_lines_with_bands_keep_their_colours(notebook):
+    from PIL import Image
+
+    plots.use_style()
+    fig, axes = plt.subplots(1, 2, figsize=(9.5, 3.6))
+    generator = np.random.default_rng(0)
+    for ax in axes:
+        for k in range(7):
+            plots.band(ax, range(30), generator.normal(size=(3, 30)).cumsum(1) / 10 + np.arange(30) / 10, label=str(k))
+    png = base64.b64decode(plots._bundle(fig, "seven lines")[0]["image/png"])
+    shown = np.asarray(Image.open(io.BytesIO(png)).convert("RGB")).reshape(-1, 3).astype(int)
+    for colour in plots.OKABE_ITO.values():
+        wanted = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)])
+        assert np.abs(np.unique(shown, axis=0) - wanted).max(1).min() <= 3, colour
+    plots._close(fig)
+
+
+@pytest.mark.parametrize(("caption", "alt", "name"), [("", "x", "caption"), ("x", " ", "alt")])
+def test_finish_refuses_a_figure_without_words(caption, alt, name, notebook):
+    fig, _ = plt.subplots()
+    for finish in (lambda **words: plots.finish(fig, **words), plots.LivePlot("reward").finish):
+        with pytest.raises(ValueError, match=f"{name} is empty"):
+            finish(caption=caption, alt=alt)
+    assert notebook.shown == []
+
+
+def test_in_a_shell_finish_prints_the_caption_and_leaves_the_figure(capsys):
+    fig, _ = plt.subplots()
+    plots.finish(fig, caption="See.", alt="Seen.")
+    assert capsys.readouterr().out == "Figure. See.\n"
+    assert plt.fignum_exists(fig.number)
+
+
+# live --------------------------------------------------------------------------------------------------------------
+
+
+def test_live_plot_redraws_one_output_and_ends_complete(notebook):
+    live = plots.LivePlot("reward", "entropy", seconds=0.0)
+    for step in range(5):
+        live(step, {"reward": step / 2, "entropy": torch.tensor(1.0), "loss": 0.0})
+    assert len(notebook.shown) == 1
+    assert "still growing" in notebook.shown[0][0]["text/plain"]
+    live.finish(caption="It learns.", alt="A rising line.")
+    (bundle, metadata), (caption, _) = notebook.shown
+    assert metadata["image/png"]["alt"] == bundle["text/plain"] == "A rising line."
+    assert caption["text/markdown"] == "**Figure.** It learns."
+    assert plt.get_fignums() == []
+
+
+def test_live_plot_waits_between_drawings_and_still_ends_complete(notebook, monkeypatch):
+    live = plots.LivePlot("reward", seconds=1e9)
+    drawn = []
+    monkeypatch.setattr(live, "figure", lambda: drawn.append(list(live.steps)) or plt.figure())
+    for step in range(9):
+        live(step, {"reward": 1.0})
+    live.finish(caption="See.", alt="Seen.")
+    assert drawn == [[0], list(range(9))]
+
+
+def test_live_plot_draws_raw_values_and_the_mean_around_each_step():
+    live = plots.LivePlot("reward", window=3)
+    for step, reward in enumerate([0.0, 3.0, 6.0, 0.0]):
+        live(10 * step, {"reward": reward})
+    (ax,) = live.figure().axes
+    raw, smooth = ax.lines
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("step", "reward")
+    assert list(raw.get_xdata()) == [0, 10, 20, 30] and list(raw.get_ydata()) == [0, 3, 6, 0]
+    assert list(smooth.get_ydata()) == [1.5, 3, 3, 3] and smooth.get_label() == "mean of 3 steps"
+
+
+def test_live_plot_is_silent_in_a_shell(capsys):
+    live = plots.LivePlot("reward", seconds=0.0)
+    live(0, {"reward": 1.0})
+    live.finish(caption="See.", alt="Seen.")
+    assert capsys.readouterr().out == "" and plt.get_fignums() == []
+
+
+def test_live_plot_refuses_unknown_metrics():
+    with pytest.raises(ValueError, match="metrics is empty"):
+        plots.LivePlot()
+    with pytest.raises(ValueError, match="metrics has no 'rewards'; it has kl, reward"):
+        plots.LivePlot("rewards")(0, {"reward": 1.0, "kl": 0.0})
+
+
+def test_the_module_needs_neither_matplotlib_nor_ipython():
+    code = (
+        "import sys; sys.modules.update(matplotlib=None, IPython=None, PIL=None)\n"
+        "import grpo_lab.plots as p; p.LivePlot('x')(0, {'x': 1.0}); print(p.token_heat(['a'], [1.0]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=120)
+    assert (done.returncode, done.stdout.strip()) == (0, "a[+1.00]"), done.stderr
+
+
+# tokens ------------------------------------------------------------------------------------------------------------
+
+
+class Words(HTMLParser):
+    """Text of a page, and the tags it came in."""
+
+    def __init__(self, markup: str):
+        super().__init__()
+        self.text, self.tags, self.styles = [], set(), []
+        self.feed(markup)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.styles.append(dict(attrs).get("style", ""))
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_token_heat_escapes_tokens_and_makes_white_space_visible():
+    tokens = ["<script>alert(1)</script>", " a&b", "\n", "", "$x$", "答案", '"']
+    page = Words(plots.token_heat(tokens, torch.arange(-3.0, 4.0)).html)
+    assert page.tags == {"div", "code", "sub", "br"}
+    assert "<script>alert(1)</script>" in page.text
+    for word in ("·a&b", "⏎", "∅", "$x$", "答案", '"'):
+        assert word in page.text
+
+
+def test_token_heat_tells_the_sign_without_colour():
+    drawn = plots.token_heat(["a", "b", "c"], [0.5, -0.25, 0.0])
+    assert [text for text in Words(drawn.html).text if text.strip()][:6] == ["a", "+0.50", "b", "-0.25", "c", "0"]
+    assert drawn._repr_mimebundle_()["text/plain"] == repr(drawn) == "a[+0.50] b[-0.25] c[0]"
+
+
+def test_token_heat_has_a_legend_up_to_its_limit():
+    legend = plots.token_heat(["a", "b"], [0.5, -0.25]).html.partition("value: ")[2]
+    assert [w for w in Words(legend).text if w.strip()] == ["-0.50", "-0.25", "0", "+0.25", "+0.50"]
+    assert heat.shade(1.0) in plots.token_heat(["a"], [2.0], limit=1.0).html.partition("value: ")[0]
+    assert "+1.00" in plots.token_heat(["a"], [0.0]).html  # all zero: the scale is 1, and nothing divides by 0
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("share", np.linspace(-1.2, 1.2, 25))
+def test_black_text_is_readable_on_every_shade(share):
+    contrast = (luminance(heat.shade(share)) + 0.05) / 0.05
+    assert contrast >= 7  # WCAG AAA
+
+
+def test_shades_run_from_white_to_okabe_ito():
+    assert heat.shade(0.0) == "#FFFFFF"
+    assert (heat.shade(1.0), heat.shade(-1.0)) == (plots.OKABE_ITO["sky"], plots.OKABE_ITO["orange"])
+
+
+@pytest.mark.parametrize("values", [[1.0], [[1.0, 2.0]], [1.0, float("nan")]])
+def test_token_heat_refuses(values):
+    with pytest.raises(ValueError, match="values h"):
+        plots.token_heat(["a", "b"], values)

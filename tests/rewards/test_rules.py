@@ -1,0 +1,278 @@
+"""Rewards by rule: every way to earn them, and every way that should not."""
+
+import functools
+import re
+import unicodedata
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from grpo_lab.rewards import (
+    FORMAT_FAULTS,
+    accuracy_reward,
+    completion_text,
+    contains_reward,
+    extract_answer,
+    format_fault,
+    format_reward,
+    graded_reward,
+    normalise_text,
+    prompt_text,
+)
+from tests.support.agreement import many
+
+GOOD = "<think>17+58=75\n75+42=117</think>\n<answer>117</answer>"
+pieces = st.lists(
+    st.sampled_from(["<think>", "</think>", "<answer>", "</answer>", "12", "1,2", " ", "\n", "x", "12345"]), max_size=9
+).map("".join)
+words = st.text(alphabet="ab1 2,\n", max_size=12)
+
+
+def answered(text):
+    return f"<think>so</think><answer>{text}</answer>"
+
+
+# Texts
+
+
+@pytest.mark.parametrize(
+    "form", [lambda t: t, lambda t: [{"role": "assistant", "content": t}], lambda t: [{"content": t}]]
+)
+def test_strings_and_messages_are_the_same_completion(form):
+    assert completion_text(form(GOOD)) == GOOD
+    assert format_reward([form(GOOD)]) == [1.0]
+    assert accuracy_reward([form(GOOD)], answer=["117"]) == [1.0]
+
+
+def test_of_several_messages_the_speakers_own_count():
+    turns = [
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": "q1"},
+        {"role": "assistant", "content": "a1"},
+        {"role": "tool", "content": "t"},
+        {"role": "user", "content": "q2"},
+        {"role": "assistant", "content": "a2"},
+    ]
+    assert completion_text(turns) == "a1\na2"
+    assert prompt_text(turns) == "q1\nq2"
+
+
+@pytest.mark.parametrize("wrong", [None, 7, [], ["text"], [{"role": "assistant", "content": None}], {"content": "x"}])
+def test_other_completions_are_refused(wrong):
+    with pytest.raises(TypeError, match=r"string"):
+        completion_text(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (GOOD, "117"),
+        ("<answer>\n 4 \n</answer>", "4"),
+        ("<answer>1\n2</answer>", "1\n2"),
+        ("<answer>1</answer> no: <answer>2</answer>", "2"),
+        ("<answer>1</answer><answer> </answer>", None),
+        ("<answer></answer>", None),
+        ("<answer>1", None),
+        ("1</answer>", None),
+        ("</answer>1<answer>", None),
+        ("<answer>1<answer>2</answer>", "2"),
+        ("<answer>1</answer> and <answer>2", "1"),
+        ("", None),
+    ],
+)
+def test_extract_answer_takes_the_last_closed_block(text, answer):
+    assert extract_answer(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "normal"),
+    [
+        ("  a\n\tb\u3000c ", "a b c"),
+        ("czq是神！", "czq是神!"),
+        ("１２３", "123"),
+        ("1,234", "1234"),
+        ("-1,234,567.5 and 12,000, too", "-1234567.5 and 12000, too"),
+        ("1,2", "1,2"),
+        ("1,2345", "1,2345"),
+        ("1234,567", "1234,567"),
+        ("1,234,5", "1,234,5"),
+        ("10²", "10²"),
+        ("2½", "2½"),
+        ("e\u0301", "\u00e9"),
+        ("X", "X"),
+    ],
+)
+def test_normalise_text(text, normal):
+    assert normalise_text(text) == normal
+
+
+@many
+@given(st.text(max_size=12))
+def test_normalising_ends_in_one_step_and_is_nfkc_elsewhere(text):
+    normal = normalise_text(text)
+    assert normalise_text(normal) == normal
+    assume("," not in text and not any(unicodedata.decomposition(c).startswith("<") for c in text))
+    assert normal == " ".join(unicodedata.normalize("NFKC", text).split())
+
+
+# Format
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (GOOD, None),
+        ("\n <think>\n\na\n\nb</think>\n\n<answer>4\n</answer> \n", None),
+        ("<think></think><answer></answer>", None),
+        ("117", "missing tag"),
+        ("", "missing tag"),
+        ("<answer>117</answer>", "missing tag"),
+        ("<think>a</think>117", "missing tag"),
+        ("<think>a<answer>117</answer>", "missing tag"),
+        ("<think>a</think><answer>117", "missing tag"),
+        ("<think>a</think><think>b</think><answer>117</answer>", "repeated tag"),
+        ("<think>a</think><answer>1</answer><answer>2</answer>", "repeated tag"),
+        ("<think><think>a</think><answer>1</answer>", "repeated tag"),
+        ("<answer>117</answer><think>a</think>", "wrong order"),
+        ("<think>a<answer>117</answer></think>", "wrong order"),
+        ("</think>a<think><answer>117</answer>", "wrong order"),
+        (GOOD + "!", "text outside"),
+        ("Well. " + GOOD, "text outside"),
+        ("<think>a</think> so <answer>117</answer>", "text outside"),
+    ],
+)
+def test_the_four_ways_to_break_the_format(text, fault):
+    assert format_fault(text) == fault
+    assert fault is None or fault in FORMAT_FAULTS
+    assert format_reward([text]) == [float(fault is None)]
+
+
+@many
+@given(pieces)
+def test_the_format_is_one_pattern_with_each_tag_once(text):
+    no_tag = r"(?:(?!</?(?:think|answer)>)[\s\S])*"
+    pattern = rf"\s*<think>{no_tag}</think>\s*<answer>{no_tag}</answer>\s*"
+    assert (format_fault(text) is None) == bool(re.fullmatch(pattern, text))
+
+
+@many
+@given(words, words, st.text(" \n\t", max_size=3))
+def test_whatever_is_inside_the_blocks_the_format_holds(reasoning, answer, space):
+    text = f"{space}<think>{reasoning}</think>{space}<answer>{answer}</answer>{space}"
+    assert format_reward([text]) == [1.0]
+
+
+# Accuracy, containment, grades
+
+
+@pytest.mark.parametrize(
+    ("given_answer", "expected", "reward"),
+    [
+        ("117", "117", 1.0),
+        (" 117\n", "117", 1.0),
+        ("１１７", "117", 1.0),
+        ("1,234", "1234", 1.0),
+        ("1234", "1,234", 1.0),
+        ("117", 117, 1.0),
+        ("118", "117", 0.0),
+        ("0.5", "1/2", 0.0),
+        ("", "", 0.0),
+        ("", "117", 0.0),
+        (" ", " ", 0.0),
+        ("117", "", 0.0),
+        ("1,17", "117", 0.0),
+        ("10²", "102", 0.0),
+        ("117", None, None),
+    ],
+)
+def test_accuracy(given_answer, expected, reward):
+    assert accuracy_reward([answered(given_answer)], answer=[expected]) == [reward]
+
+
+def test_accuracy_looks_at_the_last_answer_block_alone():
+    texts = [
+        "117",
+        "<think>117</think>",
+        "<answer>117",
+        answered("1") + answered("117"),
+        answered("117") + answered("1"),
+    ]
+    assert accuracy_reward(texts, answer=["117"] * 5) == [0.0, 0.0, 0.0, 1.0, 0.0]
+    right_derivation_wrong_answer, wrong_derivation_right_answer = (
+        answered("118"),
+        "<think>no</think><answer>117</answer>",
+    )
+    texts = [right_derivation_wrong_answer, wrong_derivation_right_answer]
+    assert accuracy_reward(texts, answer=["117"] * 2) == [0.0, 1.0]
+
+
+@many
+@given(pieces)
+def test_nothing_matches_the_empty_answer(text):
+    for empty in ("", " ", "\n"):
+        assert accuracy_reward([text], answer=[empty]) == [0.0]
+        assert graded_reward([text], answer=[empty]) == [0.01]
+        assert contains_reward([text], answer=[empty]) == [-1 - 0.002 * len(text)]
+
+
+def test_contains_pays_for_the_text_and_charges_for_characters():
+    texts = ["czq是神!", "不知道", "4", "The answer is 1,234, I think"]
+    rewards = contains_reward(texts, answer=["czq是神！", "czq是神！", "4", "1234"])
+    assert rewards == pytest.approx([1 - 0.012, -1 - 0.006, 1 - 0.002, 1 - 0.056])
+    free = functools.partial(contains_reward, penalty_per_character=0.0)
+    assert free(texts, answer=[texts[0], None, "5", 9]) == [1.0, None, -1.0, -1.0]
+
+
+@many
+@given(words, words.filter(str.strip), words)
+def test_contains_falls_with_length_and_jumps_by_two_when_the_text_appears(before, expected, padding):
+    shorter, longer = contains_reward([before, f"{before} {padding}"], answer=["zz"] * 2)
+    assert shorter - longer == pytest.approx(0.002 * (len(padding) + 1))
+    without, within = contains_reward(
+        [f"{before} " + "z" * len(expected), f"{before} {expected}"], answer=["q", expected]
+    )
+    # A comma between thousands may belong to the text before: then the numbers are others.
+    assume(normalise_text(expected) in normalise_text(f"{before} {expected}"))
+    assert within - without == pytest.approx(2.0)
+
+
+def test_graded_and_how_it_is_gamed():
+    assert graded_reward([answered("117")], answer=["117"]) == [1.0]
+    assert graded_reward([answered("It is 117.")], answer=["117"]) == [0.5]
+    assert graded_reward([answered("118"), answered(""), "117"], answer=["117"] * 3) == [0.01, 0.01, 0.01]
+    every_number = answered(" ".join(map(str, range(1000))))
+    problems = ["117", "5", "999"]
+    assert graded_reward([every_number] * 3, answer=problems) == [0.5] * 3
+    assert accuracy_reward([every_number] * 3, answer=problems) == [0.0] * 3
+    assert graded_reward([answered("312")], answer=["12"]) == [0.5]
+
+
+@many
+@given(pieces, st.sampled_from(["12", "1,2", "x", "12345"]))
+def test_graded_is_one_of_three_and_agrees_with_accuracy(text, expected):
+    (graded,), (accurate,) = graded_reward([text], answer=[expected]), accuracy_reward([text], answer=[expected])
+    assert graded in (1.0, 0.5, 0.01)
+    assert (graded == 1.0) == (accurate == 1.0)
+
+
+@pytest.mark.parametrize("reward", [accuracy_reward, contains_reward, graded_reward])
+@pytest.mark.parametrize(
+    ("answer", "error", "words"),
+    [
+        (["1"], ValueError, r"answer has 1 entries for 2 completions"),
+        ("12", TypeError, r"answer has to be a list .* got str '12'"),
+        (None, TypeError, r"answer has to be a list"),
+        (["1", 0.5], TypeError, r"answer\[1\] has to be a str, an int or None, got float 0.5"),
+        (["1", True], TypeError, r"answer\[1\]"),
+    ],
+)
+def test_a_wrong_answer_column_is_named(reward, answer, error, words):
+    with pytest.raises(error, match=rf"{reward.__name__}: {words}"):
+        reward(["1", "2"], answer=answer)
+
+
+@pytest.mark.parametrize("price", [-0.1, float("nan"), float("inf")])
+def test_a_wrong_price_is_named(price):
+    with pytest.raises(ValueError, match=r"penalty_per_character is"):
+        contains_reward(["1"], answer=["1"], penalty_per_character=price)

@@ -1,0 +1,263 @@
+"""Several reward functions, one reward: what is added up, what is refused, and that TRL does the same."""
+
+import functools
+import math
+from fractions import Fraction
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_lab.rewards import (
+    accuracy_reward,
+    contains_reward,
+    format_reward,
+    judge_reward,
+    math_reward,
+    reward_names,
+    score_completions,
+)
+from tests.support.agreement import many
+
+GOOD, BAD = "<think>a</think><answer>4</answer>", "4"
+
+
+def returns(values, name="constant"):
+    def reward(completions, **kwargs):
+        return values
+
+    reward.__name__ = name
+    return reward
+
+
+def score(reward_funcs, completions=(GOOD, BAD, GOOD), columns=None, reward_weights=None):
+    rows = len(completions)
+    ids = [[1, 2]] * rows
+    columns = {"answer": ["4"] * rows} if columns is None else columns
+    return score_completions(reward_funcs, ["q"] * rows, list(completions), ids, columns, reward_weights)
+
+
+values = st.one_of(st.none(), st.floats(-10, 10, width=32), st.integers(-3, 3), st.booleans())
+
+
+@many
+@given(st.data(), st.integers(1, 4), st.integers(0, 5))
+def test_the_reward_is_the_weighted_sum_of_what_applies(data, F, B):
+    table = data.draw(st.lists(st.lists(values, min_size=B, max_size=B), min_size=F, max_size=F))
+    weights = data.draw(st.lists(st.floats(-2, 2, width=32), min_size=F, max_size=F))
+    # One function that always applies: rows where none does are for another test.
+    functions = [*map(returns, table), returns([0.25] * B)]
+    rewards, per_func, names = score(functions, ["y"] * B, {}, [*weights, 2.0])
+    assert rewards.shape == (B,) and per_func.shape == (B, F + 1) and len(set(names)) == F + 1
+    for i in range(B):
+        total = 0.5
+        for f in range(F):
+            value = table[f][i]
+            assert math.isnan(per_func[i, f]) if value is None else per_func[i, f] == float(value)
+            total += 0.0 if value is None else weights[f] * float(value)
+        assert rewards[i].item() == pytest.approx(total, abs=1e-4)
+
+
+def test_each_function_gets_the_batch_by_keyword_and_lists_of_its_own():
+    seen = {}
+
+    def spoiler(completions, answer, **kwargs):
+        completions.clear()
+        answer.clear()
+        return [0.0, 0.0]
+
+    def witness(prompts, completions, completion_ids, answer, level, **kwargs):
+        seen.update(locals())
+        return [1.0, 2.0]
+
+    columns = {"prompt": ["dropped"] * 2, "answer": ("a", "b"), "level": torch.tensor([1, 2])}
+    rewards, per_func, names = score_completions(
+        [spoiler, witness], ["p", "q"], ["x", "y"], [[1], [2, 3]], columns, None
+    )
+    assert rewards.tolist() == [1.0, 2.0] and per_func.dtype == torch.float32 and names == ["spoiler", "witness"]
+    assert seen["prompts"] == ["p", "q"] and seen["completions"] == ["x", "y"] and seen["answer"] == ["a", "b"]
+    assert seen["completion_ids"] == [[1], [2, 3]] and seen["level"] == [1, 2] and seen["kwargs"] == {}
+
+
+def test_one_function_needs_no_list():
+    rewards, per_func, names = score(format_reward)
+    assert rewards.tolist() == [1.0, 0.0, 1.0] and per_func.shape == (3, 1) and names == ["format_reward"]
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        [1.0, 0.0, 0.5],
+        (1.0, 0.0, 0.5),
+        torch.tensor([1.0, 0.0, 0.5], requires_grad=True),
+        np.array([1.0, 0.0, 0.5]),
+        [np.float32(1), np.bool_(False), torch.tensor(0.5)],
+        [True, 0, Fraction(1, 2)],
+    ],
+    ids=lambda returned: type(returned).__name__,
+)
+def test_numbers_in_any_container(returned):
+    assert score(returns(returned))[0].tolist() == [1.0, 0.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("returned", "error", "words"),
+    [
+        ([1.0, 2.0], ValueError, "returned 2 rewards for 3 completions"),
+        ([1.0] * 4, ValueError, "returned 4 rewards for 3 completions"),
+        (torch.zeros(2), ValueError, "returned 2 rewards for 3 completions"),
+        ([0.0, math.nan, math.nan], ValueError, "returned nan for row 1; .*None where it does not apply"),
+        ([0.0, 0.0, math.inf], ValueError, "returned inf for row 2"),
+        (torch.tensor([0.0, -math.inf, 0.0]), ValueError, "returned -inf for row 1"),
+        ([0.0, 10**400, 0.0], ValueError, "returned 1000.* for row 1"),
+        ([0.0, 1e39, 0.0], ValueError, "returned 1e.39 for row 1"),
+        ([0.0, "1", 0.0], TypeError, "returned str '1' for row 1"),
+        ([1j, 0.0, 0.0], TypeError, "returned complex 1j for row 0"),
+        ([[1.0], [2.0], [3.0]], TypeError, "returned list .* for row 0"),
+        (torch.zeros(3, 1), TypeError, "returned list .* for row 0"),
+        (torch.tensor(1.0), TypeError, "returned Tensor; a list of 3 rewards"),
+        (1.0, TypeError, "returned float; a list of 3 rewards"),
+        (None, TypeError, "returned NoneType; a list of 3 rewards"),
+        ("abc", TypeError, "returned str; a list of 3 rewards"),
+        ({0: 1.0}, TypeError, "returned dict; a list of 3 rewards"),
+    ],
+)
+def test_what_a_function_returns_wrongly_is_named(returned, error, words):
+    with pytest.raises(error, match=f"reward function 'culprit' {words}"):
+        score([format_reward, returns(returned, "culprit")])
+
+
+def test_an_exception_inside_a_function_carries_its_name():
+    def culprit(completions, **kwargs):
+        return [kwargs["nothing"] for _ in completions]
+
+    with pytest.raises(RuntimeError, match=r"reward function 'culprit' failed: KeyError: 'nothing'") as caught:
+        score(culprit)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_a_signature_that_does_not_fit_is_explained():
+    with pytest.raises(TypeError, match=r"'accuracy_reward' needs answer; the batch has prompts.*, solution"):
+        score(accuracy_reward, columns={"solution": ["4"] * 3})
+
+    def narrow(completions):
+        return [0.0] * len(completions)
+
+    words = r"'narrow' does not take prompts, completion_ids, answer; add \*\*kwargs"
+    with pytest.raises(TypeError, match=words):
+        score(narrow)
+
+    async def later(completions, **kwargs):
+        return [0.0] * len(completions)
+
+    with pytest.raises(TypeError, match=r"'later' is async"):
+        score(later)
+
+
+def test_names():
+    class ByClass:
+        def __call__(self, completions, **kwargs):
+            return [0.0] * len(completions)
+
+    cheap = functools.partial(functools.partial(contains_reward, penalty_per_character=0.5), penalty_per_character=0.0)
+    functions = [cheap, contains_reward, lambda completions, **kwargs: [], ByClass(), contains_reward]
+    functions += [returns([], "contains_reward_2"), judge_reward(str, name="equal")]
+    assert reward_names(functions) == [
+        "contains_reward",
+        "contains_reward_2",
+        "lambda",
+        "ByClass",
+        "contains_reward_3",
+        "contains_reward_2_2",
+        "equal",
+    ]
+    with pytest.raises(ValueError, match=r"reward_funcs is empty"):
+        reward_names([])
+    with pytest.raises(TypeError, match=r"reward_funcs holds 'accuracy', which cannot be called"):
+        reward_names(["accuracy"])
+
+
+def test_a_partial_is_called_with_its_setting():
+    free = functools.partial(contains_reward, penalty_per_character=0.0)
+    assert score([free])[0].tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("weights", [[1.0], [1.0, 2.0, 3.0], torch.ones(3)])
+def test_a_weight_for_each_function(weights):
+    with pytest.raises(ValueError, match=rf"reward_weights has {len(weights)} entries for 2 reward functions"):
+        score([format_reward, accuracy_reward], reward_weights=weights)
+
+
+@pytest.mark.parametrize("weight", [math.nan, math.inf, "1", None])
+def test_weights_are_finite_numbers(weight):
+    with pytest.raises(ValueError, match=r"reward_weights is .* finite"):
+        score([format_reward, accuracy_reward], reward_weights=[1.0, weight])
+
+
+def test_weights_in_a_tensor():
+    rewards, _, _ = score([format_reward, accuracy_reward], reward_weights=torch.tensor([0.25, 2.0]))
+    assert rewards.tolist() == [2.25, 0.0, 2.25]
+
+
+def test_columns_that_do_not_fit_are_named():
+    with pytest.raises(ValueError, match=r"answer has 2 entries for 3 completions"):
+        score(format_reward, columns={"answer": ["4"] * 2})
+    with pytest.raises(ValueError, match=r"the dataset has a column 'prompts'"):
+        score(format_reward, columns={"prompts": ["4"] * 3})
+    with pytest.raises(ValueError, match=r"prompts has 1 entries for 2 completions"):
+        score_completions(format_reward, ["q"], ["a", "b"], [[1], [2]], {})
+
+
+def test_a_completion_to_which_nothing_applies_has_no_reward():
+    functions = [returns([None, None, 1.0], "f"), returns([2.0, None, None], "g")]
+    with pytest.warns(RuntimeWarning, match=r"every reward function \(f, g\) returned None for 1 of 3 .*row 1"):
+        rewards, per_func, _ = score(functions)
+    assert rewards[0] == 2.0 and rewards[1].isnan() and rewards[2] == 1.0
+    assert per_func[1].isnan().all()
+
+
+def test_trl_computes_the_same():
+    trainer = pytest.importorskip("trl.trainer.grpo_trainer").GRPOTrainer
+    pytest.importorskip("accelerate").PartialState()  # its logger asks for it
+    table = [[1.0, None, 0.5, True], [None, None, 2, -1.5]]
+    functions = [returns(column, name) for column, name in zip(table, "fg", strict=True)]
+    weights = torch.tensor([0.3, 2.0])
+    completions = ["y"] * 4
+    stub = SimpleNamespace(
+        accelerator=SimpleNamespace(device="cpu", is_main_process=True),
+        reward_funcs=functions,
+        reward_processing_classes=[None, None],
+        reward_func_names=["f", "g"],
+        state=SimpleNamespace(global_step=0),
+        args=SimpleNamespace(report_to=[]),
+        environments=None,
+        _log_completion_extra=None,
+        _log_metric=None,
+    )
+    inputs = [{"prompt": "q", "answer": "4"}] * 4
+    theirs = trainer._calculate_rewards.__wrapped__(stub, inputs, ["q"] * 4, completions, [[1]] * 4)
+    with pytest.warns(RuntimeWarning, match=r"returned None for 1 of 4"):
+        rewards, per_func, _ = score(functions, completions, {}, weights)
+    torch.testing.assert_close(per_func, theirs, rtol=0, atol=0, equal_nan=True)
+    # The two lines with which its trainer goes on.
+    total = (theirs * weights.unsqueeze(0)).nansum(dim=1)
+    total[theirs.isnan().all(dim=1)] = torch.nan
+    torch.testing.assert_close(rewards, total, rtol=0, atol=0, equal_nan=True)
+
+
+def test_rewards_of_trl_and_ours_side_by_side():
+    trl_rewards = pytest.importorskip("trl.rewards")
+    texts = [r"<think>half</think>\boxed{0.5}", r"<think>none</think>\boxed{0}", r"\boxed{\frac{1}{2}}"]
+    completions = [[{"role": "assistant", "content": text}] for text in texts]
+    columns = {"solution": [r"\frac{1}{2}"] * 3, "answer": ["1/2"] * 3}
+    functions = [trl_rewards.accuracy_reward, trl_rewards.think_format_reward, math_reward, format_reward]
+    functions.append(trl_rewards.get_soft_overlong_punishment(max_completion_len=4, soft_punish_cache=2))
+    prompts = [[{"role": "user", "content": "q"}]] * 3
+    _, per_func, names = score_completions(functions, prompts, completions, [[0], [0], [0] * 5], columns, None)
+    assert per_func[:, 0].tolist() == per_func[:, 2].tolist() == [1.0, 0.0, 1.0]
+    assert per_func[:, 1].tolist() == [1.0, 1.0, 0.0] and per_func[:, 3].tolist() == [0.0] * 3
+    assert per_func[:, 4].tolist() == [0.0, 0.0, -1.0]
+    assert names[:4] == ["accuracy_reward", "think_format_reward", "math_reward", "format_reward"]

@@ -1,0 +1,103 @@
+"""The mask against a literal one, against transformers' own, and what the layers keep of it."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_lab.models.shapes import random_policy
+from grpo_lab.rollout import attention as attention_module
+from grpo_lab.rollout.attention import additive_mask, attention_mask, has_flash
+from grpo_lab.rollout.sample import _hidden_plain, _hidden_shared, _positions
+
+L, T = 7, 13
+
+
+def batch(padded=True):
+    """3 rows of 2 prompts, padded on the left, and completions, padded on the right."""
+    generator = torch.Generator().manual_seed(0)
+    prompt_ids = torch.randint(4096, (2, L), generator=generator)
+    completion_ids = torch.randint(4096, (3, T), generator=generator)
+    prompt_mask, mask = torch.ones(2, L, dtype=torch.bool), torch.ones(3, T, dtype=torch.bool)
+    if padded:
+        prompt_mask[1, :3], mask[0, 5:], mask[2, 1:] = False, False, False
+    return prompt_ids, prompt_mask, completion_ids, mask, torch.tensor([0, 1, 1])
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=9, max_size=9), min_size=1, max_size=3), st.integers(1, 9))
+def test_a_position_looks_at_tokens_before_it_and_at_itself(is_token, queries):
+    got = additive_mask(torch.tensor(is_token), queries, torch.float32)
+    assert got.shape == (len(is_token), 1, queries, 9)
+    for b, row in enumerate(is_token):
+        for q in range(queries):
+            at = 9 - queries + q
+            for k in range(9):
+                assert got[b, 0, q, k].item() == (0 if k == at or (k < at and row[k]) else -math.inf)
+
+
+def test_a_row_of_the_mask_starts_where_a_kernel_takes_it_without_a_copy():
+    for length in (8, 9, 15, 16):
+        mask = additive_mask(torch.ones(2, length, dtype=torch.bool), 3, torch.bfloat16)
+        assert all(stride % 8 == 0 for stride in mask.stride()[:-1]) and mask.stride(-1) == 1
+
+
+@pytest.mark.parametrize("hidden_states", [_hidden_plain, _hidden_shared])
+def test_hidden_states_and_gradients_are_those_of_transformers_own_mask(hidden_states, monkeypatch):
+    model, (*inputs, mask, rows) = random_policy("small").double(), batch()
+    outcomes = []
+    for ours in (True, False):
+        if not ours:
+            monkeypatch.setattr(
+                "grpo_lab.rollout.sample.attention_mask", lambda model, is_token, queries: is_token.long()
+            )
+        hidden = hidden_states(model, *inputs, mask, rows)
+        assert hidden.isfinite().all()
+        loss = (hidden * mask[..., None]).square().sum()
+        outcomes.append((hidden[mask], torch.autograd.grad(loss, list(model.base_model.parameters()))))
+    torch.testing.assert_close(outcomes[0][0], outcomes[1][0], rtol=0, atol=1e-6)  # Qwen2's norms are float32
+    for one, other in zip(outcomes[0][1], outcomes[1][1], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("flash", [True, False])
+def test_a_kernel_that_needs_the_mask_gets_it_even_where_nothing_is_padded(flash, monkeypatch):
+    model, (*inputs, mask, rows) = random_policy("small"), batch(padded=False)
+    with_flash = _hidden_plain(model, *inputs, mask, rows)
+    monkeypatch.setattr(attention_module, "has_flash", lambda device, dtype: flash)
+    assert attention_mask(model, torch.ones(3, L + T, dtype=torch.bool), L + T).ndim == (2 if flash else 4)
+    torch.testing.assert_close(_hidden_plain(model, *inputs, mask, rows), with_flash, rtol=0, atol=1e-5)
+
+
+def test_all_layers_keep_one_mask_in_the_precision_they_compute_in():
+    for dtype, autocast in [(torch.float32, False), (torch.bfloat16, False), (torch.float32, True)]:
+        model, inputs = random_policy("small", dtype=dtype), batch()
+        kept = []
+
+        def keep(tensor, kept=kept):
+            if tensor.ndim == 4 and tensor.shape[-2:] == (L + T, L + T):
+                kept.append((tensor.untyped_storage().data_ptr(), tensor.dtype, tensor))
+            return tensor
+
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+                _hidden_plain(model, *inputs)
+        assert len(kept) == 4 and len({where for where, *_ in kept}) == 1
+        assert kept[0][1] == (torch.bfloat16 if autocast else dtype)
+
+
+def test_which_cards_have_the_kernel(monkeypatch):
+    card = torch.device("cuda")
+    for capability, want in [
+        ((7, 5), (False, False, False)),
+        ((8, 0), (False, True, True)),
+        ((9, 0), (False, True, True)),
+    ]:
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, capability=capability: capability)
+        assert tuple(has_flash(card, d) for d in (torch.float32, torch.float16, torch.bfloat16)) == want
+    assert has_flash(torch.device("cpu"), torch.float32)
+
+
+def test_positions_count_tokens():
+    assert _positions(torch.tensor([[False, True, True, False]])).tolist() == [[0, 0, 1, 1]]

@@ -1,0 +1,288 @@
+"""What a CUDA graph demands of the decoding step, checked without a card.
+
+The step is recorded and repeated on the CPU (support/tape.py), and run on a card that is not there
+(support/fake_card.py).
+"""
+
+import gc
+import weakref
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import Qwen2ForCausalLM
+from transformers.initialization import no_init_weights
+
+from grpo_lab.models.shapes import shape_config
+from grpo_lab.rollout import static as decoding
+from grpo_lab.rollout.dynamic import Sampling
+from grpo_lab.rollout.sample import _run_prompts
+from grpo_lab.rollout.static import Decoder
+from tests.rollout.test_static import SETTINGS, assert_same
+from tests.support.fake_card import fake_card
+from tests.support.sampling import PROMPTS, sample, score
+from tests.support.tape import Tape, address, capture_on_the_cpu, refuse_questions, tensors
+from tests.support.worlds import make_world
+
+OTHER = ["abc", "f+1", "0=ab"]
+
+
+def static(world, *more, **settings):
+    return sample(*world, *more, cache_implementation="static", **settings)
+
+
+@pytest.fixture
+def tapes(monkeypatch):
+    return capture_on_the_cpu(monkeypatch)
+
+
+# --- recorded and repeated ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_a_captured_step_does_what_the_step_does(settings, tapes):
+    world = make_world(pad_is_end=True)
+    want = sample(*world, cache_implementation="dynamic", **settings)
+    assert_same(want, static(world, **settings))
+    assert len(tapes) == 1
+
+
+@pytest.mark.parametrize(("length", "every"), [(6, 4), (8, 4), (3, 16), (33, 16), (1, 1)])
+def test_the_interval_of_the_question_whether_all_have_ended_changes_nothing(length, every, tapes, monkeypatch):
+    monkeypatch.setattr(decoding, "CHECK_EVERY", every)
+    world, steps = make_world(), []
+    assert_same(sample(*world, length=length, cache_implementation="dynamic"), static(world, length=length))
+    model, tokenizer = world
+    model.generation_config.eos_token_id = list(range(len(tokenizer)))
+    replay = Tape.replay
+    monkeypatch.setattr(Tape, "replay", lambda tape: steps.append(1) or replay(tape))
+    all_end_at_once = static(world, length=length)
+    assert all_end_at_once.completion_ids.shape[1] == 1
+    assert len(steps) == min(every, length), "rows that have ended go on until somebody asks"
+
+
+def test_the_next_rollout_finds_the_same_graph_with_other_prompts_lengths_and_weights(tapes):
+    model, tokenizer = world = make_world()
+    first = static(world, length=6)
+    kept = {name: getattr(first, name).clone() for name in ("completion_ids", "logp", "entropy")}
+    with torch.no_grad():
+        for parameter in model.parameters():  # in place, as an optimizer does it
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    for prompts, length, generations in ((OTHER, 20, 10), (PROMPTS, 2, 5), (["d"] * 3, 1, 10)):
+        want = sample(model, tokenizer, prompts, length=length, generations=generations, cache_implementation="dynamic")
+        assert_same(want, static(world, prompts, length=length, generations=generations))
+    assert len(tapes) == 1, "30 rows of at most 64 columns each time"
+    assert all(torch.equal(getattr(first, name), before) for name, before in kept.items()), "a record is a copy"
+
+
+def test_rounded_copies_of_the_weights_follow_the_weights(tapes):
+    model, _ = world = make_world()
+    for _ in range(2):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            drawn = static(world, generations=20)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            logp, _ = score(model, drawn)
+        assert (logp - drawn.logp)[drawn.mask].abs().mean() < 0.05
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(1.5)
+    assert len(tapes) == 1
+
+
+def change_weight(model, **_):
+    model.model.norm.weight = torch.nn.Parameter(model.model.norm.weight.detach() * 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "settings"),
+    [
+        (lambda model: None, {"temperature": 0.5}),
+        (lambda model: None, {"generations": 6}),
+        (lambda model: None, {"length": 100}),
+        (change_weight, {}),
+        (lambda model: model.double(), {}),
+        (lambda model: setattr(model.generation_config, "eos_token_id", 3), {}),
+    ],
+    ids=["temperature", "rows", "capacity", "weight", "dtype", "ends"],
+)
+def test_what_went_into_the_graph_and_has_changed_makes_a_new_one(change, settings, tapes):
+    model, tokenizer = world = make_world()
+    static(world)
+    change(model)
+    want = sample(model, tokenizer, cache_implementation="dynamic", **settings)
+    assert_same(want, static(world, **settings))
+    assert len(tapes) == 2 and len(decoding._kept) == 1, "the old one is given back"
+
+
+def test_autocast_goes_into_the_graph(tapes):
+    world = make_world()
+    static(world)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        static(world)
+        static(world)
+    static(world)
+    assert len(tapes) == 3
+
+
+def test_capturing_draws_no_random_numbers(tapes):
+    world = make_world()
+    first = static(world)
+    after = torch.get_rng_state()
+    again = static(world)
+    assert_same(first, again, tolerance=1e-12)
+    assert torch.equal(after, torch.get_rng_state()) and len(tapes) == 1
+
+
+def test_a_decoder_goes_with_its_model(tapes):
+    world = make_world()
+    static(world)
+    model = weakref.ref(world[0])
+    assert model() in decoding._kept
+    del world
+    gc.collect()
+    assert model() is None and len(decoding._kept) == 0
+
+
+def test_release_gives_everything_back(tapes, monkeypatch):
+    emptied = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(1))
+    world = make_world()
+    decoding.release(world[0])
+    assert not emptied
+    static(world)
+    decoding.release(world[0])
+    assert emptied == [1] and len(decoding._kept) == 0
+
+
+def test_what_takes_much_of_the_card_is_not_kept(tapes, monkeypatch):
+    monkeypatch.setattr(decoding, "_fits", lambda decoder, logits: False)
+    world = make_world()
+    assert_same(static(world), static(world), tolerance=1e-12)
+    assert len(tapes) == 2 and len(decoding._kept) == 0
+
+
+def test_much_is_more_than_a_twentieth(monkeypatch):
+    model, tokenizer = make_world()
+    decoder = Decoder(model, 4, 64, Sampling((0,), 0))
+    cache = 2 * 2 * 4 * 1 * 64 * 8 * 4  # keys and values, layers, rows, heads, columns, width, bytes
+    assert decoder.bytes == cache + 4 * 64 * (8 + 4 + 4)
+    needed = decoder.bytes + 6 * 4 * 4 * len(tokenizer)
+    for total, fits in ((20 * needed, True), (20 * needed - 1, False)):
+        card = SimpleNamespace(total_memory=total)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device, card=card: card)
+        assert decoding._fits(decoder, 4 * len(tokenizer)) is fits
+
+
+# --- what a step reads, and what it asks ----------------------------------------------------------------------------
+
+
+def loaded(model, settings, prompts=2, length=3, device="cpu"):
+    decoder = Decoder(model, 2 * prompts, 64, Sampling((3, 4), 3, **settings))
+    ids = torch.ones(prompts, length, dtype=torch.long, device=device)
+    _, prefix = _run_prompts(model, ids[:, :-1], ids[:, :-1] > 0)
+    decoder.load(model, ids, ids > 0, prefix, 2)
+    return decoder
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("autocast", [False, True])
+def test_a_step_reads_its_own_memory_and_the_weights_and_nothing_else(settings, autocast):
+    model, _ = make_world()
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        decoder = loaded(model, settings)
+        with Tape() as tape:
+            decoder.step(model)
+    own = [value for name, value in vars(decoder).items() if name != "cache"]
+    own = tensors([own, decoder.cache.keys, decoder.cache.values])
+    rounded = set(decoder.copies)
+    weights = [p for name, p in model.named_parameters(remove_duplicate=False) if name not in rounded]
+    known = {address(tensor): tensor for tensor in [*own, *weights, *model.buffers()]}
+    strange = [tensor for place, tensor in tape.read.items() if place not in known and tensor.dim() > 0]
+    assert not strange, f"read from elsewhere: {[(t.shape, t.dtype) for t in strange]}"
+    unread = [tensor for place, tensor in known.items() if place not in tape.read]
+    assert len(unread) == 1 and unread[0] is model.model.rotary_emb.original_inv_freq, "the rest is used"
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_every_step_asks_for_the_same_work(settings):
+    model, _ = make_world()
+    signatures, addresses = [], []
+    with torch.no_grad():
+        decoder = loaded(model, settings)
+        for length in (3, 7):
+            ids = torch.arange(2 * length).view(2, length)
+            _, prefix = _run_prompts(model, ids[:, :-1], ids[:, :-1] > 1)
+            decoder.load(model, ids, ids > 1, prefix, 2)
+            for _ in range(3):
+                with Tape() as tape:
+                    decoder.step(model)
+                signatures.append(tape.signature())
+                everything = [*vars(decoder).values(), decoder.cache.keys, decoder.cache.values]
+                addresses.append([address(tensor) for tensor in tensors(everything)])
+    assert all(signature == signatures[0] for signature in signatures)
+    assert all(places == addresses[0] for places in addresses), "tensors stay where they are"
+
+
+@pytest.mark.parametrize("question", [lambda x: x.sum().item(), lambda x: x[x > 0], lambda x: torch.tensor([1.0]) + x])
+def test_the_tape_refuses_what_a_graph_cannot_hold(question):
+    with pytest.raises(AssertionError, match="a captured step may not call"), Tape():
+        question(torch.ones(3))
+
+
+class OnTheCard(TorchDispatchMode):
+    """Every tensor of every operation is on the card, and none asks for a value."""
+
+    def __init__(self):
+        super().__init__()
+        self.operations = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        result = function(*arguments, **(keywords or {}))
+        refuse_questions(function, arguments)
+        for tensor in tensors((arguments, keywords, result)):
+            assert tensor.device.type == "cuda", f"{function} touches {tensor.shape} on {tensor.device}"
+        self.operations += function.name() != "prim::device"
+        return result
+
+
+def step_on_a_fake_card(layers, dtype, settings, monkeypatch, rows=64, capacity=768):
+    monkeypatch.setattr(decoding, "_capture", lambda step, device: step)
+    config = shape_config("qwen2-0.5b")
+    config.num_hidden_layers, config.layer_types = layers, config.layer_types[:layers]
+    with fake_card():
+        with no_init_weights():
+            model = Qwen2ForCausalLM._from_config(config, dtype=dtype).eval()
+        decoder = Decoder(model, rows, capacity, Sampling((151643, 151645), 151643, **settings))
+        ids = torch.zeros(8, 200, dtype=torch.long)
+        _, prefix = _run_prompts(model, ids[:, :-1], ids[:, :-1] == 0)
+        decoder.load(model, ids, ids == 0, prefix, rows // 8)
+        with OnTheCard() as watch:
+            decoder.step(model)
+    return decoder, watch.operations
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("settings", [SETTINGS[0], SETTINGS[-1]], ids=str)
+def test_a_step_of_two_layers_of_qwen2_stays_on_the_card(dtype, settings, monkeypatch):
+    decoder, _ = step_on_a_fake_card(2, dtype, settings, monkeypatch)
+    assert decoder.cache.keys[1].shape == (64, 2, 768, 64) and decoder.cache.keys[1].dtype == dtype
+    assert decoder.logp.dtype == decoder.entropy.dtype == torch.float32
+    assert {tensor.device.type for tensor in tensors([*vars(decoder).values(), decoder.cache.values])} == {"cuda"}
+
+
+@pytest.mark.slow
+def test_a_step_of_the_whole_of_qwen2_stays_on_the_card(monkeypatch):
+    decoder, operations = step_on_a_fake_card(24, torch.bfloat16, {}, monkeypatch)
+    assert decoder.bytes == 64 * 768 * 12 * 2**10 + 64 * 768 * 16, "12 KiB a token, and the record"
+    assert operations > 1000
+
+
+def test_a_fake_card_refuses_what_a_real_one_would():
+    with fake_card():
+        x = torch.ones(3)
+        assert x.device.type == "cuda"
+        with pytest.raises(RuntimeError, match="data-dependent|_local_scalar_dense"):
+            x.sum().item()
+        with pytest.raises(RuntimeError, match="same device"):
+            x + torch.ones(3, device="cpu")

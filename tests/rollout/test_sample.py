@@ -1,0 +1,159 @@
+"""Sampler and scorer agree, whatever the prompt, the padding and the end; and what a rollout records."""
+
+import pytest
+import torch
+
+from grpo_lab.rollout import end_token_ids, score_logprobs
+from grpo_lab.rollout import sample as rollout_module
+from tests.support import oracles
+from tests.support.sampling import G, next_logits, sample, score, tokens_of
+from tests.support.worlds import END, PAD, make_exact, make_world
+
+# --- recorded and recomputed ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pad_is_end", [False, True])
+@pytest.mark.parametrize("temperature", [0.6, 1.0, 1.5])
+def test_recorded_logprobs_are_the_recomputed_ones(temperature, pad_is_end):
+    model, tokenizer = make_world(pad_is_end=pad_is_end)
+    rollout = sample(model, tokenizer, temperature=temperature, generations=40)
+    lengths = rollout.mask.sum(-1)
+    assert (lengths == 1).any() and rollout.truncated.any() and ((lengths > 1) & ~rollout.truncated).any()
+    assert len(set(rollout.prompt_mask.sum(-1).tolist())) > 2, "the prompts should be ragged"
+    assert any(tokenizer.eos_token_id in tokens_of(rollout, b)[0] for b in range(len(lengths)))
+    for share_prompts in (True, False):
+        logp, entropy = score(model, rollout, temperature=temperature, share_prompts=share_prompts)
+        assert (logp - rollout.logp)[rollout.mask].abs().max() < 1e-4
+        assert (entropy - rollout.entropy)[rollout.mask].abs().max() < 1e-4
+        assert logp.isfinite().all() and entropy.isfinite().all()
+    assert (rollout.logp[~rollout.mask] == 0).all() and (rollout.entropy[~rollout.mask] == 0).all()
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0])
+def test_each_row_alone_without_padding_or_cache_gives_the_same(temperature):
+    model, tokenizer = make_world(pad_is_end=True)
+    rollout = sample(model, tokenizer, temperature=temperature, generations=2)
+    for b in range(len(rollout.mask)):
+        prompt, completion = tokens_of(rollout, b)
+        logits = torch.stack([next_logits(model, prompt + completion[:t]) for t in range(len(completion))])
+        want = oracles.token_logprobs(logits[None].double(), torch.tensor([completion]), temperature)[0]
+        want_entropy = oracles.token_entropy(logits[None].double(), temperature)[0]
+        assert (rollout.logp[b, : len(completion)] - want).abs().max() < 1e-4
+        assert (rollout.entropy[b, : len(completion)] - want_entropy).abs().max() < 1e-4
+
+
+def gradients(model, rollout, **settings):
+    cotangent = torch.Generator().manual_seed(1)
+    loss = 0
+    for values in score(model, rollout, temperature=0.8, **settings):
+        weight = torch.randn(values.shape, generator=cotangent, dtype=values.dtype)
+        loss = loss + (values * weight * rollout.mask).sum()
+    return loss.item(), torch.autograd.grad(loss, list(model.parameters()))
+
+
+def assert_same_gradients(one, other, tolerance):
+    assert one[0] == pytest.approx(other[0], rel=tolerance)
+    for a, b in zip(one[1], other[1], strict=True):
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+
+
+def test_a_shared_prompt_changes_neither_values_nor_gradients():
+    model, tokenizer = make_world()
+    make_exact(model)
+    rollout = sample(model, tokenizer, temperature=0.8)
+    shared, plain = (gradients(model, rollout, share_prompts=share) for share in (True, False))
+    assert_same_gradients(shared, plain, 1e-9)
+
+
+def test_rows_may_be_scored_in_any_selection_and_order():
+    model, tokenizer = make_world()
+    rollout = sample(model, tokenizer)
+    rows = torch.tensor([29, 3, 3, 17, 0])
+    inputs = (rollout.prompt_ids, rollout.prompt_mask, rollout.completion_ids[rows], rollout.mask[rows], rows // G)
+    for share_prompts in (True, False):
+        logp, _ = score_logprobs(model, *inputs, share_prompts=share_prompts)
+        assert (logp - rollout.logp[rows])[rollout.mask[rows]].abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("prompts", [["a", "b"], ["a"], ["abc"]])
+@pytest.mark.parametrize("length", [1, 3])
+def test_the_shortest_prompts_and_completions(prompts, length):
+    model, tokenizer = make_world()
+    rollout = sample(model, tokenizer, prompts, length=length)
+    assert rollout.completion_ids.shape[1] <= length
+    for share_prompts in (True, False):
+        logp, _ = score(model, rollout, share_prompts=share_prompts)
+        assert (logp - rollout.logp)[rollout.mask].abs().max() < 1e-4
+
+
+def test_large_logits_go_through_the_chunked_head_with_the_same_result(monkeypatch):
+    model, tokenizer = make_world()
+    make_exact(model)
+    rollout = sample(model, tokenizer)
+    calls = []
+    chunked = rollout_module.chunked_logprobs_and_entropy
+
+    def spy(*arguments):
+        calls.append(arguments[-1])
+        return chunked(*arguments)
+
+    monkeypatch.setattr(rollout_module, "chunked_logprobs_and_entropy", spy)
+    plain = gradients(model, rollout)
+    assert not calls
+    monkeypatch.setattr(rollout_module, "LOGITS_AT_ONCE", 4 * len(tokenizer) * 7)
+    assert_same_gradients(gradients(model, rollout), plain, 1e-9)
+    assert calls == [7], "seven tokens at a time are a quarter of the limit"
+
+
+@pytest.mark.parametrize("at_once", [2**25, 100])
+def test_the_entropy_may_be_left_out(at_once, monkeypatch):
+    monkeypatch.setattr(rollout_module, "LOGITS_AT_ONCE", at_once)
+    model, tokenizer = make_world()
+    rollout = sample(model, tokenizer)
+    logp, entropy = score(model, rollout, with_entropy=False)
+    assert entropy is None and torch.equal(logp, score(model, rollout)[0])
+
+
+# --- what is recorded -----------------------------------------------------------------------------------------------
+
+
+def test_the_first_end_token_belongs_to_the_completion_and_nothing_after_it():
+    model, tokenizer = make_world(pad_is_end=True)
+    rollout = sample(model, tokenizer, generations=12)
+    ends = end_token_ids(model, tokenizer)
+    for b in range(len(rollout.mask)):
+        ids = rollout.completion_ids[b].tolist()
+        first = next((t for t, token in enumerate(ids) if token in ends), None)
+        kept = len(ids) if first is None else first + 1
+        assert rollout.mask[b].tolist() == [t < kept for t in range(len(ids))]
+        assert rollout.truncated[b].item() is (first is None)
+        assert rollout.texts[b] == tokenizer.decode(ids[:first], skip_special_tokens=True)
+    assert not rollout.logp.requires_grad
+
+
+def test_every_end_token_of_the_checkpoint_ends_a_completion():
+    model, tokenizer = make_world()
+    assert end_token_ids(model, tokenizer) == sorted(tokenizer.convert_tokens_to_ids([END, PAD]))
+    rollout = sample(model, tokenizer, generations=60)
+    last = rollout.completion_ids.gather(1, rollout.mask.sum(-1, keepdim=True) - 1)[~rollout.truncated]
+    assert set(last.flatten().tolist()) == set(end_token_ids(model, tokenizer))
+    model.generation_config.eos_token_id = None
+    assert end_token_ids(model, tokenizer) == [tokenizer.eos_token_id]
+
+
+def test_ids_are_never_encoded_again(monkeypatch):
+    model, tokenizer = make_world()
+    encoded = []
+    call = type(tokenizer).__call__
+    monkeypatch.setattr(
+        type(tokenizer), "__call__", lambda self, text, **more: encoded.append(text) or call(self, text, **more)
+    )
+    rollout = sample(model, tokenizer, ["a", "bc"], generations=40)
+    score(model, rollout)
+    assert encoded == ["a", "bc"]
+    monkeypatch.undo()
+    completions = [tokens_of(rollout, b)[1] for b in range(len(rollout.mask))]
+    again = [tokenizer(text)["input_ids"] for text in rollout.texts]
+    ends = end_token_ids(model, tokenizer)
+    differ = sum(one != [i for i in ids if i not in ends] for one, ids in zip(again, completions, strict=True))
+    assert differ > 0, "in this world, encoding the text again gives other tokens than were sampled"

@@ -1,0 +1,187 @@
+"""Nothing shapes the sampling that was not asked for; what was asked for is recorded; prompts arrive whole."""
+
+import pytest
+import torch
+from transformers import GenerationConfig
+
+from grpo_lab.rollout import encode_prompts, end_token_ids, pad_token_id, sample_completions
+from tests.support.sampling import PROMPTS, G, next_logits, sample, score, tokens_of
+from tests.support.worlds import make_tokenizer, make_world
+
+# --- the checkpoint's settings, and ours ----------------------------------------------------------------------------
+
+PLANTED = {"do_sample": True, "temperature": 0.7, "top_k": 50, "top_p": 0.8, "repetition_penalty": 1.1}
+
+
+def test_the_settings_of_the_checkpoint_have_no_effect_and_are_put_back():
+    model, tokenizer = make_world()
+    neutral = sample(model, tokenizer)
+    planted = GenerationConfig(
+        **PLANTED, eos_token_id=end_token_ids(model, tokenizer), max_new_tokens=2, min_new_tokens=2, typical_p=0.5
+    )
+    model.generation_config = planted
+    before = planted.to_dict()
+    rollout = sample(model, tokenizer)
+    assert torch.equal(rollout.completion_ids, neutral.completion_ids) and torch.equal(rollout.logp, neutral.logp)
+    assert model.generation_config is planted and planted.to_dict() == before
+
+
+def test_the_settings_are_put_back_when_sampling_fails(monkeypatch):
+    model, tokenizer = make_world()
+    planted = model.generation_config = GenerationConfig(**PLANTED)
+    model.train()
+
+    def broken(*arguments, **keywords):
+        assert model.generation_config is not planted and not model.training
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr(model, "generate", broken)
+    with pytest.raises(RuntimeError, match="no luck"):
+        sample(model, tokenizer)
+    assert model.generation_config is planted and model.training
+
+
+def asked_for(logits, prefix, temperature, top_k, top_p, repetition_penalty):
+    """The distribution that the settings describe, in literal steps; 0 for what they forbid."""
+    logits = logits.double().tolist()
+    for token in set(prefix):
+        logits[token] = logits[token] / repetition_penalty if logits[token] > 0 else logits[token] * repetition_penalty
+    logits = [x / temperature for x in logits]
+    order = sorted(range(len(logits)), key=lambda token: -logits[token])[: top_k or None]
+    top = max(logits)
+    exponentials = torch.tensor([x - top for x in logits], dtype=torch.float64).exp()
+    total, mass, kept = sum(exponentials[token] for token in order), 0.0, []
+    for token in order:
+        if mass < top_p:
+            kept.append(token)
+        mass += exponentials[token] / total
+    chances = torch.zeros(len(logits), dtype=torch.float64)
+    chances[kept] = exponentials[kept] / exponentials[kept].sum()
+    return chances
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"top_k": 4},
+        {"top_p": 0.7},
+        {"repetition_penalty": 1.8},
+        {"temperature": 0.7, "top_k": 9, "top_p": 0.8},
+        {"temperature": 1.3, "top_k": 6, "top_p": 0.9, "repetition_penalty": 1.3},
+    ],
+    ids=str,
+)
+def test_what_was_asked_for_is_recorded_as_the_distribution_sampled_from(settings):
+    model, tokenizer = make_world(pad_is_end=True)
+    full = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0} | settings
+    rollout = sample(model, tokenizer, generations=3, **settings)
+    for b in range(len(rollout.mask)):
+        prompt, completion = tokens_of(rollout, b)
+        for t, token in enumerate(completion):
+            prefix = prompt + completion[:t]
+            chances = asked_for(next_logits(model, prefix), prefix, **full)
+            assert chances[token] > 0
+            assert rollout.logp[b, t].item() == pytest.approx(chances[token].log().item(), abs=1e-4)
+            kept = chances[chances > 0]
+            assert rollout.entropy[b, t].item() == pytest.approx(-(kept * kept.log()).sum().item(), abs=1e-4)
+    scored, _ = score(model, rollout, temperature=full["temperature"])
+    assert (scored - rollout.logp)[rollout.mask].abs().max() > 1e-2, "such settings show as a difference"
+
+
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.6, "top_k": 6}], ids=str)
+def test_tokens_come_as_often_as_the_model_says(settings):
+    model, tokenizer = make_world()
+    n = 6000
+    rollout = sample(model, tokenizer, ["ab+"], length=2, generations=n, **settings)
+    full = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0} | settings
+    first, prompt = rollout.completion_ids[:, 0], tokenizer("ab+")["input_ids"]
+    assert_frequencies(first, asked_for(next_logits(model, prompt), [], **full))
+    common = first[~torch.isin(first, torch.tensor(end_token_ids(model, tokenizer)))].mode().values.item()
+    second = rollout.completion_ids[first == common, 1]
+    assert_frequencies(second, asked_for(next_logits(model, [*prompt, common]), [], **full))
+
+
+def assert_frequencies(drawn, chances):
+    """Pearson's statistic, about the number of cells; eight standard deviations away would not be chance."""
+    counts = drawn.bincount(minlength=len(chances)).double()
+    assert (counts[chances == 0] == 0).all()
+    expected = chances[chances > 0] * len(drawn)
+    statistic, cells = ((counts[chances > 0] - expected) ** 2 / expected).sum().item(), len(expected)
+    assert statistic < cells + 8 * (2 * cells) ** 0.5
+
+
+# --- prompts --------------------------------------------------------------------------------------------------------
+
+
+def test_messages_go_through_the_chat_template_and_strings_do_not():
+    tokenizer = make_tokenizer()
+    messages = [{"role": "user", "content": "1+1=?"}]
+    ids, mask = encode_prompts(tokenizer, [messages, "1+1=?"])
+    templated = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert tokenizer.decode(ids[0]) == templated and mask[0].all()
+    bare = tokenizer("1+1=?")["input_ids"]
+    assert ids[1].tolist() == [pad_token_id(tokenizer)] * (ids.shape[1] - len(bare)) + bare
+    assert mask[1].tolist() == [False] * (ids.shape[1] - len(bare)) + [True] * len(bare)
+
+
+def test_rows_of_a_prompt_stand_together():
+    model, tokenizer = make_world()
+    rollout = sample(model, tokenizer)
+    assert rollout.num_generations == G and len(rollout.texts) == len(PROMPTS) * G
+    assert rollout.prompt_ids.shape[0] == len(PROMPTS)
+
+
+def test_padding_with_the_end_token_when_there_is_no_other():
+    model, tokenizer = make_world()
+    tokenizer.pad_token = None
+    assert pad_token_id(tokenizer) == tokenizer.eos_token_id
+    rollout = sample(model, tokenizer)
+    logp, _ = score(model, rollout)
+    assert (logp - rollout.logp)[rollout.mask].abs().max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("num_generations", 0),
+        ("max_completion_length", 0),
+        ("temperature", 0.0),
+        ("temperature", float("nan")),
+        ("top_k", -1),
+        ("top_p", 0.0),
+        ("top_p", 1.5),
+        ("repetition_penalty", 0.0),
+    ],
+)
+def test_a_wrong_setting_is_named(name, value):
+    model, tokenizer = make_world()
+    arguments = {"num_generations": 2, "max_completion_length": 3} | {name: value}
+    with pytest.raises(ValueError, match=f"{name} is {value}; it has to be"):
+        sample_completions(model, tokenizer, ["a"], **arguments)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "message"),
+    [
+        ([], "prompts is empty"),
+        ([""], "prompt is '', which has no token"),
+        ([[]], "prompt is \\[\\]; allowed are"),
+        ([5], "prompt is 5; allowed are a string"),
+        ([["a"]], "allowed are a string and a non-empty list of messages"),
+    ],
+)
+def test_a_wrong_prompt_is_named(prompts, message):
+    model, tokenizer = make_world()
+    with pytest.raises(ValueError, match=message):
+        sample(model, tokenizer, prompts)
+
+
+def test_what_cannot_be_sampled_or_scored_is_refused():
+    model, tokenizer = make_world()
+    rollout = sample(model, tokenizer)
+    tokenizer.eos_token = tokenizer.pad_token = None
+    with pytest.raises(ValueError, match="tokenizer has no eos_token"):
+        sample(model, tokenizer)
+    model.lm_head.bias = torch.nn.Parameter(torch.zeros(len(tokenizer)))
+    with pytest.raises(ValueError, match="model has a bias in its output embedding"):
+        score(model, rollout)

@@ -1,0 +1,268 @@
+"""Decoding in fixed memory draws what `generate` draws, records what the scorer finds, and leaves nothing behind."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from grpo_lab.rollout import sample as rollout
+from grpo_lab.rollout import static as decoding
+from grpo_lab.rollout.attention import arithmetic
+from grpo_lab.rollout.cache import SlotCache, attend, half_copies
+from grpo_lab.rollout.dynamic import sample_dynamic
+from grpo_lab.rollout.static import exponential_race
+from tests.support.sampling import PROMPTS, T, sample, score
+from tests.support.worlds import make_exact, make_tokenizer, make_world, run, same_weights
+
+FIELDS = ("prompt_ids", "prompt_mask", "completion_ids", "mask", "truncated")
+SETTINGS = [
+    {},
+    {"temperature": 0.6},
+    {"top_k": 4},
+    {"top_p": 0.7},
+    {"repetition_penalty": 1.8},
+    {"temperature": 1.3, "top_k": 6, "top_p": 0.9, "repetition_penalty": 1.3},
+]
+
+
+def both(model, tokenizer, *more, **settings):
+    """The same seed by both ways, and where each leaves the random numbers."""
+    drawn = []
+    for cache in ("dynamic", "static"):
+        drawn.append(sample(model, tokenizer, *more, cache_implementation=cache, **settings))
+        drawn.append(torch.get_rng_state())
+    return drawn
+
+
+def assert_same(one, other, tolerance=1e-4):
+    for name in FIELDS:
+        assert torch.equal(getattr(one, name), getattr(other, name)), name
+    assert one.texts == other.texts
+    assert (one.logp - other.logp).abs().max() < tolerance and (one.entropy - other.entropy).abs().max() < tolerance
+
+
+# --- the race -------------------------------------------------------------------------------------------------------
+
+
+def test_the_winner_of_the_race_is_distributed_as_asked():
+    """The noise on a grid of its quantiles: all cells are equally likely, so shares of cells are probabilities."""
+    n = 80
+    quantiles = -torch.log1p(-(torch.arange(n, dtype=torch.float64) + 0.5) / n)
+    noise = torch.cartesian_prod(quantiles, quantiles, quantiles)
+    for pi in ([0.2, 0.3, 0.5], [0.05, 0.9, 0.05], [0.0, 0.25, 0.75], [1.0, 0.0, 0.0]):
+        log_pi = torch.tensor(pi, dtype=torch.float64).log().expand(len(noise), 3)
+        share = exponential_race(log_pi, noise).bincount(minlength=3) / len(noise)
+        assert (share - torch.tensor(pi)).abs().max() < 1 / n, pi
+        assert all(share[v] == pi[v] for v in range(3) if pi[v] in (0.0, 1.0)), "no chance is no chance"
+
+
+@given(st.lists(st.tuples(st.floats(-30, 0), st.floats(1e-6, 30)), min_size=1, max_size=6))
+def test_the_first_clock_to_ring_wins_and_so_does_the_largest_gumbel_sum(pairs):
+    log_pi, noise = torch.tensor(pairs, dtype=torch.float64)[None].unbind(-1)
+    times = [noise[0, v].item() / log_pi[0, v].exp().item() for v in range(len(pairs))]
+    winner = exponential_race(log_pi, noise).item()
+    assert times[winner] <= min(times) * (1 + 1e-12)
+    gumbel = log_pi - noise.log()
+    assert gumbel[0, winner] >= gumbel.max() - 1e-9
+
+
+# --- the same as generate -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("pad_is_end", [False, True])
+def test_the_same_seed_draws_the_same_completions_as_generate(settings, pad_is_end):
+    model, tokenizer = make_world(pad_is_end=pad_is_end)
+    dynamic, after_dynamic, static, after_static = both(model, tokenizer, generations=20, **settings)
+    lengths = static.mask.sum(-1)
+    assert (lengths == 1).any() and static.truncated.any() and len(set(static.prompt_mask.sum(-1).tolist())) > 2
+    assert_same(dynamic, static)
+    assert torch.equal(after_dynamic, after_static), "the same numbers were drawn, and as many"
+
+
+@pytest.mark.parametrize("prompts", [["d"], ["abc"], PROMPTS])
+@pytest.mark.parametrize("length", [1, 2, 70])
+@pytest.mark.parametrize("generations", [1, 3])
+def test_every_size(prompts, length, generations):
+    model, tokenizer = make_world(scale=0.1)
+    dynamic, _, static, _ = both(model, tokenizer, prompts, length=length, generations=generations)
+    assert_same(dynamic, static)
+
+
+def test_all_rows_end_with_the_first_token():
+    model, tokenizer = make_world()
+    model.generation_config.eos_token_id = list(range(len(tokenizer)))
+    dynamic, _, static, _ = both(model, tokenizer)
+    assert static.completion_ids.shape[1] == 1 and static.mask.all() and not static.truncated.any()
+    assert_same(dynamic, static)
+
+
+@pytest.mark.parametrize("heads", [(4, 1), (4, 2), (4, 4), (6, 3)], ids=str)
+def test_any_number_of_shared_heads_and_any_attention_of_the_model(heads):
+    sizes = {"hidden_size": 24, "num_attention_heads": heads[0], "num_key_value_heads": heads[1]}
+    for attention in ("sdpa", "eager"):
+        model, tokenizer = make_world(**sizes)
+        model.set_attn_implementation(attention)
+        dynamic, _, static, _ = both(model, tokenizer)
+        assert_same(dynamic, static)
+        assert model.config._attn_implementation == attention, "put back"
+
+
+def test_another_architecture():
+    tokenizer = make_tokenizer()
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+    torch.manual_seed(0)
+    config = LlamaConfig(vocab_size=len(tokenizer), **sizes, num_key_value_heads=1, head_dim=10, initializer_range=0.4)
+    model = LlamaForCausalLM(config).eval()
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    dynamic, _, static, _ = both(model, tokenizer)
+    assert_same(dynamic, static)
+
+
+# --- the scorer agrees ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0, 1.5])
+def test_recorded_logprobs_are_the_recomputed_ones(temperature):
+    model, tokenizer = make_world(pad_is_end=True)
+    drawn = sample(model, tokenizer, temperature=temperature, generations=40, cache_implementation="static")
+    logp, entropy = score(model, drawn, temperature=temperature)
+    assert (logp - drawn.logp)[drawn.mask].abs().max() < 1e-4
+    assert (entropy - drawn.entropy)[drawn.mask].abs().max() < 1e-4
+    assert (drawn.logp[~drawn.mask] == 0).all() and (drawn.entropy[~drawn.mask] == 0).all()
+    assert not drawn.logp.requires_grad
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("tied", [True, False])
+def test_weights_rounded_once_a_rollout_give_what_autocast_gives_bit_for_bit(dtype, tied, monkeypatch):
+    model, tokenizer = make_world(tie_word_embeddings=tied)
+    with torch.autocast("cpu", dtype=dtype):
+        copies = half_copies(model)
+        ours = sample(model, tokenizer, generations=10, cache_implementation="static")
+        monkeypatch.setattr(decoding, "half_copies", lambda model: {})
+        by_autocast = sample(model, tokenizer, generations=10, cache_implementation="static")
+        logp, _ = score(model, ours)
+    assert copies["lm_head.weight"].dtype == dtype and copies["model.layers.0.self_attn.q_proj.bias"].dtype == dtype
+    assert not any("embed" in name or "norm" in name for name in copies), "autocast leaves these in float32"
+    assert_same(ours, by_autocast, tolerance=1e-12)
+    assert (logp - ours.logp)[ours.mask].abs().mean() < 0.05
+    assert half_copies(model) == {}, "without autocast there is nothing to round"
+
+
+def test_a_bf16_model_keeps_its_cache_in_bf16():
+    model, tokenizer = make_world()
+    model.bfloat16()
+    drawn = sample(model, tokenizer, generations=10, cache_implementation="static")
+    logp, _ = score(model, drawn)
+    assert drawn.logp.dtype == torch.float32 and (logp - drawn.logp)[drawn.mask].abs().max() < 0.1
+    assert arithmetic(model) == SlotCache(model, 2, 64, torch.zeros(1, dtype=torch.long)).dtype == torch.bfloat16
+
+
+# --- the cache ------------------------------------------------------------------------------------------------------
+
+
+def test_attention_of_one_query_against_literal_sums():
+    torch.manual_seed(0)
+    B, H, K, S, D = 2, 6, 3, 8, 5
+    query, keys, values = torch.randn(B, H, 1, D), torch.randn(B, K, S, D), torch.randn(B, K, S, D)
+    visible = torch.rand(B, S) < 0.6
+    visible[:, 2] = True
+    mask = torch.zeros(B, 1, H // K, S).masked_fill_(~visible[:, None, None], -torch.inf)
+    got, _ = attend(None, query, keys, values, mask, scaling=0.3)
+    assert got.shape == (B, 1, H, D)
+    for b in range(B):
+        for h in range(H):
+            k = h // (H // K)
+            weight = [float(visible[b, s]) * (0.3 * query[b, h, 0] @ keys[b, k, s]).exp() for s in range(S)]
+            want = sum(weight[s] * values[b, k, s] for s in range(S)) / sum(weight)
+            torch.testing.assert_close(got[b, 0, h], want)
+
+
+def test_what_stood_in_the_cache_or_in_the_padding_has_no_effect(monkeypatch):
+    model, tokenizer = make_world()
+    clean = sample(model, tokenizer, cache_implementation="static")
+    load, spoiled = SlotCache.load, []
+
+    def poisoned(cache, prefix, is_token, num_generations):
+        for kept in (*cache.keys, *cache.values):
+            kept.fill_(torch.nan)
+        for layer in prefix.layers:
+            layer.keys[~is_token[:, None].expand(layer.keys.shape[:3])] = torch.nan
+            spoiled.append(layer.keys.isnan().any())
+        load(cache, prefix, is_token, num_generations)
+
+    monkeypatch.setattr(SlotCache, "load", poisoned)
+    assert_same(clean, sample(model, tokenizer, cache_implementation="static"), tolerance=1e-9)
+    assert all(spoiled) and len(spoiled) == 2
+
+
+# --- seeds, modes, errors -------------------------------------------------------------------------------------------
+
+
+def test_the_seed_decides():
+    world = make_world()
+    one, other, third = (sample(*world, seed=seed, cache_implementation="static") for seed in (1, 1, 2))
+    assert_same(one, other, tolerance=1e-12)
+    assert not torch.equal(one.completion_ids, third.completion_ids)
+
+
+def test_training_is_the_same_with_either_cache():
+    (dynamic, _), (static, history) = (run(cache_implementation=cache) for cache in ("dynamic", "static"))
+    assert same_weights(dynamic, static)
+    assert all(0 < metrics["sampling/logp_difference_max"] < 1e-4 for metrics in history)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_modes_are_put_back_even_after_a_failure(training, monkeypatch):
+    model, tokenizer = make_world()
+    model.train(training)
+
+    def broken(*arguments, **keywords):
+        assert not model.training and model.config._attn_implementation == "grpo_lab_one_query"
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr(decoding, "functional_call", broken)
+    with pytest.raises(RuntimeError, match="no luck"):
+        sample(model, tokenizer, cache_implementation="static")
+    assert model.training is training and model.config._attn_implementation == "sdpa"
+
+
+def test_a_card_takes_the_static_cache_and_a_cpu_the_dynamic_one():
+    card, cpu = torch.device("cuda"), torch.device("cpu")
+    assert rollout._sampler(None, card) is decoding.sample_static
+    assert rollout._sampler(None, cpu) is rollout._sampler("dynamic", card) is sample_dynamic
+    assert rollout._sampler("static", cpu) is decoding.sample_static
+    with pytest.raises(ValueError, match="cache_implementation is 'paged'; allowed are None, 'dynamic', 'static'"):
+        sample(*make_world(), cache_implementation="paged")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1},
+            "layer_types is full_attention, sli",
+        ),
+        ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, "rope_type is dynamic"),
+    ],
+    ids=["window", "rope"],
+)
+def test_a_model_whose_step_depends_on_the_length_is_refused(settings, message):
+    world = make_world(**settings)
+    with pytest.raises(ValueError, match=f"{message}.*; sample with cache_implementation='dynamic'"):
+        sample(*world, cache_implementation="static")
+    sample(*world, cache_implementation="dynamic")
+
+
+def test_a_long_completion_in_float64_step_by_step():
+    """Every column of the cache counts: with an exact model a slip of one column is not rounding."""
+    model, tokenizer = make_world(scale=0.05)
+    make_exact(model)
+    model.generation_config.eos_token_id = None
+    drawn = sample(model, tokenizer, length=100, generations=20, cache_implementation="static")
+    assert drawn.mask.sum(-1).max() > 60 and drawn.completion_ids.shape[1] + drawn.prompt_ids.shape[1] > 64
+    logp, _ = score(model, drawn)
+    assert (logp - drawn.logp)[drawn.mask].abs().max() < 1e-6
+    assert T < 64

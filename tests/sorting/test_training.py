@@ -1,0 +1,204 @@
+"""The training loop of notebook 03: seeds that do not touch each other, the same run again, and what it keeps."""
+
+import inspect
+
+import pytest
+import torch
+
+from grpo_lab.sorting import (
+    SortingPolicy,
+    batch_loss,
+    collect,
+    evaluate_sorting,
+    exact_reward,
+    greedy_responses,
+    hand_built_policy,
+    init_policy,
+    make_prompts,
+    position_logprobs,
+    repaired_reward,
+    response_logprobs,
+    sorting_reward,
+    surrogate_loss,
+    train_sorting,
+)
+from tests.support.agreement import assert_near
+
+PROMPTS = make_prompts(numbers=4, length=2, duplicates="any", held_out=0.3)
+SHORT = {
+    "epochs": 6,
+    "num_prompts": 4,
+    "num_generations": 3,
+    "num_iterations": 2,
+    "width": 3,
+    "eval_every": 2,
+    "learning_rate": 0.02,
+}
+
+
+def dice(*seeds):
+    return [torch.Generator().manual_seed(seed) for seed in seeds]
+
+
+def some_batch(policy, reference=None, **changes):
+    asked = torch.stack([PROMPTS.train[:5]] * len(policy.embedding))
+    arguments = {"reward": repaired_reward, "weights": "normalised", "num_generations": 4, "dice": dice(7, 8)}
+    return collect(policy, reference or policy.copy(), asked, **(arguments | changes))
+
+
+def weights_of(run):
+    return torch.cat([w.flatten(1) for w in run.policy], dim=1)
+
+
+def test_the_same_seeds_give_the_same_run():
+    one, two = (train_sorting(PROMPTS, seeds=[3, 4], **SHORT) for _ in range(2))
+    assert torch.equal(weights_of(one), weights_of(two))
+    assert torch.equal(one.losses, two.losses)
+    assert all(torch.equal(one.history[name], two.history[name]) for name in one.history)
+    assert not torch.equal(weights_of(one)[0], weights_of(one)[1])
+
+
+@pytest.mark.parametrize("loss", ["naive", "unclipped", "clipped"])
+def test_a_seed_gives_the_same_run_alone_and_in_company(loss):
+    together = train_sorting(PROMPTS, seeds=[3, 5, 4], loss=loss, beta=0.1, ref_sync_epochs=2, **SHORT)
+    alone = train_sorting(PROMPTS, seeds=[5], loss=loss, beta=0.1, ref_sync_epochs=2, **SHORT)
+    assert_near(weights_of(together)[1:2], weights_of(alone), tolerance=1e-4)
+    assert_near(together.losses[1:2], alone.losses, tolerance=1e-4)
+    for name in alone.history:
+        assert_near(together.history[name][1:2], alone.history[name], tolerance=1e-4)
+
+
+def test_looking_more_often_changes_nothing():
+    often, seldom = (train_sorting(PROMPTS, seeds=[2], **(SHORT | {"eval_every": n})) for n in (1, 6))
+    assert torch.equal(weights_of(often), weights_of(seldom))
+
+
+def test_the_history_has_a_column_for_each_point_and_a_row_for_each_seed():
+    run = train_sorting(PROMPTS, seeds=range(3), **(SHORT | {"epochs": 5}))
+    assert run.epochs == [0, 2, 4, 5]
+    assert {values.shape for values in run.history.values()} == {(3, 4)}
+    assert run.losses.shape == (3, 3)
+    assert not any(w.requires_grad for w in run.policy)
+
+
+def test_one_step_is_one_adam_step_on_the_mean_loss_of_the_seed():
+    run = train_sorting(PROMPTS, seeds=[9], **(SHORT | {"epochs": 1, "num_iterations": 1}))
+    (die,) = dice(9)
+    policy = init_policy(4, 2, 3, [die])
+    asked = PROMPTS.train[torch.randint(len(PROMPTS.train), (4,), generator=die)][None]
+    batch = collect(policy, policy, asked, repaired_reward, "normalised", 3, [die])
+    logp = response_logprobs(position_logprobs(asked, *policy), batch.responses)
+    loss = surrogate_loss(logp.flatten(0, 2), logp.detach().flatten(0, 2), batch.advantages.flatten())
+    loss.backward()
+    for weight, after in zip(policy, run.policy, strict=True):
+        # Adam's first step has the size of the learning rate, whatever the gradient's
+        want = weight.detach() - 0.02 * weight.grad / (weight.grad.abs() + 1e-8)
+        assert_near(after, want, tolerance=1e-5)
+
+
+def test_only_the_log_probabilities_of_the_old_policy_are_kept():
+    policy = init_policy(4, 2, 3, dice(0, 1))
+    batch = some_batch(policy)
+    logp = response_logprobs(position_logprobs(batch.prompts, *policy), batch.responses)
+    assert torch.equal(batch.old_logp, logp.detach())
+    assert not any(part.requires_grad for part in batch)
+    with torch.no_grad():
+        policy.decode.mul_(2)
+    assert torch.equal(batch.old_logp, logp.detach())  # no view of anything that moves
+
+
+def test_the_reference_scores_the_policys_own_responses():
+    policy, other = init_policy(4, 2, 3, dice(0, 1)), init_policy(4, 2, 3, dice(2, 3))
+    batch = some_batch(policy, other)
+    want = response_logprobs(position_logprobs(batch.prompts, *other), batch.responses)
+    assert torch.equal(batch.ref_logp, want.detach())
+    assert not torch.equal(batch.ref_logp, batch.old_logp)
+
+
+def test_rewards_belong_to_their_prompts():
+    batch = some_batch(init_policy(4, 2, 3, dice(0, 1)))
+    for s, p, i in [(0, 0, 0), (1, 4, 3), (0, 3, 2), (1, 1, 1)]:
+        want = repaired_reward(batch.prompts[s, p][None], batch.responses[s, p, i][None])
+        assert batch.rewards[s, p, i] == want[0]
+
+
+def test_a_loss_may_be_a_function_and_the_kl_is_added_to_it():
+    policy, other = init_policy(4, 2, 3, dice(0, 1)), init_policy(4, 2, 3, dice(2, 3))
+    batch = some_batch(policy, other)
+    logp = batch.old_logp + 0.1
+    same = batch_loss(logp, batch, lambda *a: surrogate_loss(*a, "unclipped"), epsilon=0.2, beta=0.0)
+    assert_near(same, batch_loss(logp, batch, "unclipped", 0.2, 0.0))
+    d = batch.ref_logp - logp
+    assert_near(batch_loss(logp, batch, "unclipped", 0.2, 0.5), same + 0.5 * (d.exp() - d - 1).mean(), tolerance=1e-5)
+
+
+def test_a_refreshed_reference_costs_nothing_and_a_kept_one_does():
+    def losses(ref_sync_epochs):
+        settings = SHORT | {"epochs": 12, "num_iterations": 1, "eval_every": 1}
+        return train_sorting(PROMPTS, seeds=[0], beta=5.0, ref_sync_epochs=ref_sync_epochs, **settings).losses[0]
+
+    # With one inner step the surrogate is -mean(A) = 0, so what is left of the loss is the KL.
+    assert losses(1).abs().max() < 1e-6
+    kept = losses(4)
+    assert kept[[0, 4, 8]].abs().max() < 1e-6
+    assert kept[[3, 7, 11]].min() > 1e-5
+
+
+def test_metrics_of_a_policy_that_sorts():
+    prompts = make_prompts(numbers=5, length=3, duplicates="any")
+    policy = hand_built_policy(5, 3)
+    got = evaluate_sorting(policy, prompts.held_out, sorting_reward, dice(0), num_prompts=50)
+    assert got["reward"].item() == pytest.approx(5, abs=0.05)
+    assert got["exact"].item() == pytest.approx(1, abs=0.03)
+    assert got["ascending"].item() == pytest.approx(1, abs=0.02)
+    assert got["gamed"].item() <= 0.02
+    assert got["entropy"].item() < 0.02
+    assert got["frac_reward_zero_std"].item() > 0.9
+    assert torch.equal(greedy_responses(policy, prompts.held_out)[0], prompts.held_out.sort(-1).values)
+
+
+def test_metrics_of_a_policy_that_games():
+    """Prompt (1, 1, 2), response always (1, 2, 2)."""
+    decode = torch.zeros(1, 3, 4, 4)
+    for t, number in enumerate((1, 2, 2)):
+        decode[0, t, :, number] = 50.0
+    games = SortingPolicy(torch.eye(4)[None], torch.eye(4).expand(1, 3, 4, 4), decode)
+    got = evaluate_sorting(games, torch.tensor([[1, 1, 2]]), repaired_reward, dice(0), num_prompts=3)
+    expected = {"reward": 4, "exact": 0, "gamed": 1, "ascending": 1, "entropy": 0, "frac_reward_zero_std": 1}
+    assert {name: round(value.item(), 4) for name, value in got.items()} == expected
+
+
+def test_training_teaches_to_sort():
+    prompts = make_prompts(numbers=4, length=2, held_out=0.3)
+    run = train_sorting(prompts, seeds=range(2), epochs=60, num_prompts=8, width=6, learning_rate=0.02, eval_every=60)
+    reward = run.history["reward"]
+    assert (reward[:, -1] > reward[:, 0] + 0.3).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"epochs": 0}, "epochs is 0"),
+        ({"seeds": []}, "seeds is 0"),
+        ({"num_iterations": 0}, "num_iterations is 0"),
+        ({"ref_sync_epochs": 0}, "ref_sync_epochs is 0"),
+        ({"learning_rate": 0.0}, "learning_rate is 0.0"),
+        ({"weights": "mean"}, "mode is 'mean'"),
+        ({"loss": "mse"}, "loss is 'mse'"),
+        ({"beta": -1.0}, "beta is -1.0"),
+        ({"reward": lambda x, y: exact_reward(x, y).mean()}, r"reward returned shape \(\)"),
+    ],
+)
+def test_wrong_settings_are_named(changes, named):
+    with pytest.raises(ValueError, match=named):
+        train_sorting(PROMPTS, **(SHORT | changes))
+
+
+def test_a_loss_that_is_not_finite_stops_the_run():
+    with pytest.raises(FloatingPointError, match="the loss is nan in epoch 0"):
+        train_sorting(PROMPTS, loss=lambda logp, old, a: logp.sum() * float("nan"), **SHORT)
+
+
+def test_the_loop_fits_on_a_screen():
+    body = inspect.getsource(inspect.unwrap(train_sorting)).split('"""')[2]
+    assert len(body.strip().splitlines()) <= 40

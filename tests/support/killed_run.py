@@ -1,0 +1,38 @@
+"""A run in a process of its own, for tests to kill: `python -m tests.killed_run FOLDER [AT]`.
+
+It says every step aloud. With a number it kills itself, without any clean-up, before that change to its folder.
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+
+from grpo_lab.trainer import train
+from tests.support.axe import Axe
+from tests.support.worlds import ROWS, letter_reward, make_config, make_world
+
+SETTINGS = {
+    "max_steps": 15,
+    "save_steps": 1,
+    "beta": 0.1,
+    "ref_model_sync_steps": 4,
+    "num_iterations": 2,
+    "per_device_train_batch_size": 4,
+    "learning_rate": 1e-3,
+    "lr_scheduler_type": "cosine",
+}
+
+
+def continue_run(folder: Path, callback=None):
+    torch.set_num_threads(1)
+    model, tokenizer = make_world()
+    config = make_config(output_dir=str(folder), resume_from_checkpoint=True, **SETTINGS)
+    history = train(model, tokenizer, ROWS, letter_reward, config, callback)
+    return model, history
+
+
+if __name__ == "__main__":
+    folder, at = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else None
+    with Axe(folder, at, exit_process=True):
+        continue_run(folder, lambda step, metrics: print(step, flush=True))

@@ -1,0 +1,33 @@
+"""What the tests of rollouts share: prompts of every awkward kind, sampling, scoring."""
+
+import torch
+
+from grpo_lab.rollout import sample_completions, score_logprobs
+from tests.support.worlds import END, ROWS
+
+# Ragged, one token long, and with the end token inside (the chat template puts it there).
+PROMPTS = [row["prompt"] for row in ROWS] + ["d", "?" + END + "e" + END]
+G, T = 5, 6
+
+
+def sample(model, tokenizer, prompts=PROMPTS, seed=0, length=T, generations=G, **settings):
+    torch.manual_seed(seed)
+    return sample_completions(model, tokenizer, prompts, generations, length, **settings)
+
+
+def score(model, rollout, **settings):
+    row = torch.arange(len(rollout.mask), device=rollout.mask.device) // rollout.num_generations
+    inputs = (rollout.prompt_ids, rollout.prompt_mask, rollout.completion_ids, rollout.mask, row)
+    return score_logprobs(model, *inputs, **settings)
+
+
+def tokens_of(rollout, b):
+    """Row b without any padding: prompt and completion."""
+    p = b // rollout.num_generations
+    prompt = rollout.prompt_ids[p, rollout.prompt_mask[p]].tolist()
+    return prompt, rollout.completion_ids[b, rollout.mask[b]].tolist()
+
+
+@torch.no_grad()
+def next_logits(model, prefix):
+    return model(torch.tensor([prefix]), use_cache=False).logits[0, -1]

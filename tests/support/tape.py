@@ -1,0 +1,84 @@
+"""A CUDA graph on the CPU: the operations of a step, recorded once and repeated on the same memory.
+
+What a repetition does not see is what a graph does not see either: Python has run once, its numbers are frozen, and
+every tensor is where it was. A step that relies on anything but its memory gives other results here than uncaptured.
+"""
+
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from grpo_lab.rollout import static as decoding
+
+# Operations that ask for a value, have a result whose size depends on one, or bring one from the host.
+ASKING = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "equal", "multinomial", "lift_fresh")
+
+
+class Tape(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.calls, self.read, self.made = [], {}, set()
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        refuse_questions(function, arguments)
+        result = function(*arguments, **(keywords or {}))
+        given = {address(tensor): tensor for tensor in tensors((arguments, keywords))}
+        self.read |= {place: tensor for place, tensor in given.items() if place not in self.made}
+        fresh = [tensor if address(tensor) not in given else None for tensor in tensors(result)]
+        self.made |= {address(tensor) for tensor in fresh if tensor is not None}
+        self.calls.append((function, arguments, keywords or {}, fresh))  # keeps its tensors, and so their addresses
+        return result
+
+    def replay(self):
+        for function, arguments, keywords, fresh in self.calls:
+            result = tensors(function(*arguments, **keywords))
+            for old, new in zip(fresh, result, strict=True):
+                if old is not None:
+                    old.copy_(new)
+
+    def signature(self):
+        """What would be launched: the operations, with the shapes and types of what they read."""
+        return [
+            (function, [(t.shape, t.stride(), t.dtype) for t in tensors((arguments, keywords))])
+            for function, arguments, keywords, _ in self.calls
+        ]
+
+
+def refuse_questions(function, arguments):
+    name = function.name().split("::")[-1]
+    asks = name.startswith(ASKING) or (
+        name.startswith("index.") and any(t.dtype == torch.bool for t in tensors(arguments[1]))
+    )
+    # On the CPU, `x[..., -1:] = 0` brings its number in a tensor; on a card it is filled in there.
+    number = name == "lift_fresh" and arguments[0].dim() == 0
+    assert number or not asks, f"a captured step may not call {name}"
+
+
+def tensors(values):
+    return [value for value in tree_leaves(values) if isinstance(value, torch.Tensor)]
+
+
+def address(tensor):
+    return tensor.untyped_storage().data_ptr()
+
+
+def capture_on_the_cpu(monkeypatch):
+    """Let the decoder capture here as it would on a card. Returns the tapes, one a capture."""
+    tapes = []
+
+    def capture(step, device):
+        with torch.random.fork_rng(devices=[]):
+            for _ in range(decoding.WARM_UP):
+                step()
+            with Tape() as tape:
+                step()
+        tapes.append(tape)
+        return tape.replay
+
+    monkeypatch.setattr(decoding, "_kept", WeakKeyDictionary())
+    monkeypatch.setattr(decoding, "_can_capture", lambda device: True)
+    monkeypatch.setattr(decoding, "_capture", capture)
+    monkeypatch.setattr(decoding, "_fits", lambda decoder, logits: True)
+    return tapes

@@ -1,0 +1,177 @@
+"""What goes wrong, and what the trainer does about it: skip, count, leave out, stop. And half precision."""
+
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from grpo_lab.precision import PRECISIONS
+from grpo_lab.trainer import experience as experience_module
+from grpo_lab.trainer import loop as trainer
+from grpo_lab.trainer import train
+from tests.support.slow_trainer import Recording
+from tests.support.worlds import (
+    ROWS,
+    letter_reward,
+    make_config,
+    make_world,
+    none_for_some,
+    run,
+    same_weights,
+    weights,
+)
+
+
+def spoil(monkeypatch, calls, value=float("nan")):
+    """Make the loss of these calls not finite, its gradient with it."""
+    count, policy_loss = iter(range(1000)), trainer.policy_loss
+
+    def spoilt(*arguments, **keywords):
+        loss, metrics = policy_loss(*arguments, **keywords)
+        return loss * value if next(count) in calls else loss, metrics
+
+    monkeypatch.setattr(trainer, "policy_loss", spoilt)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_is_skipped_counted_and_forgotten(value, monkeypatch):
+    spoil(monkeypatch, {1, 2, 4}, value)
+    after = []
+    model, tokenizer = make_world()
+    history = train(
+        model, tokenizer, ROWS, letter_reward, make_config(max_steps=6), lambda *_: after.append(weights(model))
+    )
+    moved = [not same_weights(one, other) for one, other in pairwise(after)]
+    assert moved == [False, False, True, False, True]
+    assert [metrics["nonfinite_steps"] for metrics in history] == [0, 1, 2, 2, 3, 3]
+    assert all(value.isfinite().all() for value in after[-1].values())
+
+
+def test_a_gradient_that_is_not_finite_is_skipped_although_the_loss_is_finite():
+    model, tokenizer = make_world()
+    before = weights(model)
+    parameter = next(model.parameters())
+    parameter.register_hook(lambda gradient: gradient / 0)
+    history = train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=2))
+    assert same_weights(weights(model), before) and history[-1]["nonfinite_steps"] == 2
+
+
+def test_repeated_non_finite_losses_stop_the_run_with_the_weights_intact(monkeypatch):
+    spoil(monkeypatch, set(range(2, 100)))
+    model, tokenizer = make_world()
+    after = []
+    with pytest.raises(RuntimeError, match="2 updates in a row were not finite .*max_nonfinite_steps"):
+        train(
+            model, tokenizer, ROWS, letter_reward, make_config(max_steps=9, max_nonfinite_steps=2),
+            lambda *_: after.append(weights(model)),
+        )  # fmt: skip
+    assert len(after) == 3, "two good steps and a skipped one"
+    assert same_weights(weights(model), after[1])
+    assert all(value.isfinite().all() for value in after[1].values())
+
+
+def broken_reward(completions, **kwargs):
+    return [float("nan")] * len(completions)
+
+
+def test_a_reward_that_is_not_a_number_is_an_error_that_names_the_function():
+    with pytest.raises(ValueError, match="reward function 'broken_reward' returned nan for row 0"):
+        run(reward=[letter_reward, broken_reward])
+
+
+def test_completions_without_any_reward_are_left_out(monkeypatch):
+    """None from every function: no push, and no part in what the others of the group are compared with."""
+    recording = Recording(monkeypatch)
+    with pytest.warns(RuntimeWarning, match="every reward function .* returned None"):
+        _, history = run(reward=none_for_some, world=1, max_steps=3)
+    left_out = 0
+    for experience, metrics in zip(recording.experiences, history, strict=True):
+        for group, advantages, active in zip(
+            experience.rewards.view(-1, 4),
+            experience.advantages.view(-1, 4),
+            experience.active.view(-1, 4),
+            strict=True,
+        ):
+            scored = [x for x in group.tolist() if x == x]
+            std = np.std(scored, ddof=1) if len(scored) > 1 else 0.0
+            want = [(x - np.mean(scored)) / (std + 1e-4) if x == x and std else 0.0 for x in group.tolist()]
+            assert advantages.tolist() == pytest.approx(want, abs=1e-5)
+            assert active.tolist() == [x != 0 for x in want]
+            left_out += 4 - len(scored)
+        assert metrics["reward"] == pytest.approx(np.nanmean(experience.rewards.numpy()))
+    assert left_out > 0
+
+
+@pytest.mark.parametrize("settings", [{"scale_rewards": "batch"}, {"scale_rewards": "none"}, {"advantage": "rloo"},
+                                      {"advantage": "none"}, {"advantage": "best_of_group"}], ids=str)  # fmt: skip
+def test_leaving_out_holds_for_every_comparison(settings):
+    nan = float("nan")
+    rewards = torch.tensor([1.0, nan, 3.0, 4.0, nan, nan, 2.0, nan])
+    advantages = experience_module.compute_advantages(rewards, make_config(**settings)).tolist()
+    alone = 2.0 if settings.get("advantage") == "none" else 0.0
+    first = {
+        "batch": [(x - 8 / 3) / (np.std([1, 3, 4, 2], ddof=1) + 1e-4) for x in (1, 3, 4)],
+        "none": [x - 8 / 3 for x in (1, 3, 4)],
+    }.get(settings.get("scale_rewards"))
+    first = first or {"rloo": [-2.5, 0.5, 2.0], "none": [1, 3, 4], "best_of_group": [0, 0, 4]}[settings["advantage"]]
+    assert advantages == pytest.approx([first[0], 0, first[1], first[2], 0, 0, alone, 0], abs=1e-5)
+
+
+def test_nothing_scored_at_all_is_a_step_without_movement():
+    with pytest.warns(RuntimeWarning, match="every reward function"):
+        after, history = run(reward=lambda completions, **kwargs: [None] * len(completions), disable_tqdm=False)
+    assert same_weights(after, weights(make_world()[0]))
+    assert history[0]["reward"] is None and history[0]["frac_reward_zero_std"] == 1.0
+
+
+def test_a_missing_tensorboard_is_named_and_costs_nothing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    model, tokenizer = make_world()
+    config = make_config(output_dir=str(tmp_path), report_to="tensorboard")
+    with pytest.raises(ImportError, match="pip install tensorboard"):
+        train(model, tokenizer, ROWS, letter_reward, config)
+    monkeypatch.undo()
+    config = make_config(output_dir=str(tmp_path))
+    assert len(train(model, tokenizer, ROWS, letter_reward, config)) == 2, "the folder is still free"
+
+
+# --- precision ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
+def test_under_autocast_sampler_scorer_and_reference_all_compute_alike(name, dtype, monkeypatch):
+    seen, score = [], experience_module.score_logprobs
+
+    def spy(*arguments, **keywords):
+        seen.append(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None)
+        return score(*arguments, **keywords)
+
+    monkeypatch.setattr(experience_module, "score_logprobs", spy)
+    few = {"num_iterations": 2, "beta": 0.1, "learning_rate": 1e-6}
+    after, history = run(**{name: True}, **few)
+    plain, _ = run(**few)
+    half = len(seen) // 2
+    assert set(seen[:half]) == {dtype} and set(seen[half:]) == {None}
+    assert all(value.dtype == torch.float32 for value in after.values())
+    assert history[0]["sampling/logp_difference_max"] < 0.1, "sampled in half precision, scored in half precision"
+    _, first = run(beta=0.1, max_steps=1, **{name: True})
+    assert first[0]["kl"] == 0.0, "the reference too: else the KL would be that of the rounding"
+    assert history[-1]["nonfinite_steps"] == 0
+    start = weights(make_world()[0])
+    moved = sum((plain[k] - start[k]).abs().sum() for k in plain)
+    assert sum((after[k] - plain[k]).abs().sum() for k in plain) < 0.3 * moved, "the same way, roughly"
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_every_mode_trains(name):
+    """In half precision, sampler and scorer may differ by the rounding of a logit (3 bits of 8 behind the point)."""
+    model, tokenizer = make_world()
+    model.to(PRECISIONS[name].weights)
+    before = weights(model)
+    history = train(model, tokenizer, ROWS, letter_reward, make_config(beta=0.05, max_steps=3, precision=name))
+    assert all(v.dtype == PRECISIONS[name].weights and v.isfinite().all() for v in weights(model).values())
+    assert all(not torch.equal(before[k], v) for k, v in weights(model).items() if "proj.weight" in k)
+    bound = 1e-4 if name == "fp32" else 0.1
+    assert history[-1]["nonfinite_steps"] == 0 and all(m["sampling/logp_difference_max"] < bound for m in history)

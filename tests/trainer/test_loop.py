@@ -1,0 +1,180 @@
+"""What a run promises: its reference, its seeds, its data, its progress."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from grpo_lab.trainer import loop as trainer
+from grpo_lab.trainer import run as run_module
+from grpo_lab.trainer import train
+from tests.support.worlds import (
+    ROWS,
+    letter_reward,
+    make_config,
+    make_world,
+    run,
+    same_weights,
+    weights,
+    without_times,
+)
+
+# --- the reference --------------------------------------------------------------------------------------------------
+
+
+def watch_reference(monkeypatch, policy):
+    """The weights that each scoring by a model other than the policy was made with."""
+    seen, score_all = [], trainer.score_all
+
+    def spy(model, experience, config):
+        if model is not policy:
+            seen.append((weights(model), model))
+        return score_all(model, experience, config)
+
+    monkeypatch.setattr(trainer, "score_all", spy)
+    return seen
+
+
+@pytest.mark.parametrize("every", [None, 1, 2, 3])
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_the_reference_is_frozen_or_refreshed_at_the_right_steps(every, device, monkeypatch):
+    model, tokenizer = make_world()
+    seen, policy = watch_reference(monkeypatch, model), [weights(model)]
+    config = make_config(beta=0.1, max_steps=5, ref_model_sync_steps=every, ref_model_device=device)
+    train(model, tokenizer, ROWS, letter_reward, config, lambda *_: policy.append(weights(model)))
+    assert len(seen) == 5 and len({id(reference) for _, reference in seen}) == 1
+    for step, (scored_with, _) in enumerate(seen):
+        taken_at = 0 if every is None else step - step % every
+        assert same_weights(scored_with, policy[taken_at])
+        assert step == 0 or not same_weights(scored_with, policy[step]) or taken_at == step
+    reference = seen[0][1]
+    addresses = {p.data_ptr() for p in model.parameters()}
+    assert not any(p.requires_grad or p.data_ptr() in addresses for p in reference.parameters())
+    assert not any(same_weights(one, other) for one, other in pairwise(policy))
+
+
+def test_the_first_kl_is_zero_and_a_refresh_brings_it_back_to_zero():
+    _, history = run(beta=0.1, max_steps=4, ref_model_sync_steps=2)
+    kl = [metrics["kl"] for metrics in history]
+    assert kl[0] < 1e-9 and kl[2] < 1e-9 and kl[1] > 1e-5 and kl[3] > 1e-5
+
+
+# --- seeds, and the caller's own chance -----------------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_one_others():
+    torch.manual_seed(1)
+    weights_a, history_a = run(seed=5)
+    torch.manual_seed(2)
+    weights_b, history_b = run(seed=5)
+    weights_c, history_c = run(seed=6)
+    assert same_weights(weights_a, weights_b) and without_times(history_a) == without_times(history_b)
+    assert not same_weights(weights_a, weights_c) and without_times(history_a) != without_times(history_c)
+
+
+def test_the_callers_random_state_and_mode_are_untouched(tmp_path):
+    torch.manual_seed(11)
+    model, tokenizer = make_world()
+    model.train()
+    before = torch.get_rng_state(), str(np.random.get_state())  # noqa: NPY002
+    train(model, tokenizer, ROWS, letter_reward, make_config(output_dir=str(tmp_path / "run"), beta=0.1))
+    train(
+        model, tokenizer, ROWS, letter_reward,
+        make_config(output_dir=str(tmp_path / "run"), beta=0.1, resume_from_checkpoint=True),
+    )  # fmt: skip
+    assert torch.equal(torch.get_rng_state(), before[0]) and model.training
+    assert str(np.random.get_state()) == before[1]  # noqa: NPY002
+
+
+def test_every_epoch_takes_every_row_once_in_an_order_of_its_own(monkeypatch):
+    drawn = []
+    rows = [{"prompt": letter, "number": i} for i, letter in enumerate("abcdef")]
+
+    def note(completions, number, **kwargs):
+        drawn.append(number[::4])
+        return letter_reward(completions, **kwargs)
+
+    run(rows=rows, reward=note, max_steps=9, max_completion_length=1)
+    flat = [number for pair in drawn for number in pair]
+    epochs = [tuple(flat[i : i + 6]) for i in range(0, 18, 6)]
+    assert all(sorted(epoch) == list(range(6)) for epoch in epochs) and len(set(epochs)) == 3
+    drawn.clear()
+    run(rows=rows, reward=note, max_steps=3, seed=1, max_completion_length=1)
+    assert [number for pair in drawn for number in pair] != list(epochs[0])
+
+
+# --- prompts and data -----------------------------------------------------------------------------------------------
+
+
+def test_reward_functions_get_everything_in_the_form_of_the_prompt():
+    calls = []
+
+    def note(prompts, completions, completion_ids, answer, **kwargs):
+        calls.append((prompts, completions, completion_ids, answer, kwargs))
+        return [0.0] * len(completions)
+
+    run(reward=note, max_steps=2)
+    answers = {str(row["prompt"]): row["answer"] for row in ROWS}
+    tokenizer = make_world()[1]
+    for prompts, completions, completion_ids, answer, rest in calls:
+        assert {len(x) for x in (prompts, completions, completion_ids, answer)} == {8} and not rest
+        for prompt, completion, ids, expected in zip(prompts, completions, completion_ids, answer, strict=True):
+            text = completion if isinstance(prompt, str) else completion[0]["content"]
+            assert isinstance(prompt, str) or (len(completion) == 1 and completion[0]["role"] == "assistant")
+            assert text == tokenizer.decode(ids, skip_special_tokens=True) and 1 <= len(ids) <= 5
+            assert expected == answers[str(prompt)]
+        assert prompts[:4] == [prompts[0]] * 4 and prompts[4:] == [prompts[4]] * 4
+    assert {type(prompt) for prompts, *_ in calls for prompt in prompts} == {str, list}
+
+
+@pytest.mark.parametrize("prompts", ["strings", "messages"])
+def test_a_datasets_dataset_gives_the_same_run_as_a_list(prompts):
+    datasets = pytest.importorskip("datasets")
+    rows = [row for row in ROWS if isinstance(row["prompt"], str) == (prompts == "strings")]
+    after, history = run(rows=rows)
+    after_dataset, history_dataset = run(rows=datasets.Dataset.from_list(rows))
+    assert same_weights(after, after_dataset) and without_times(history) == without_times(history_dataset)
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "message"),
+    [
+        ([], ValueError, "dataset is empty"),
+        ([{"question": "a"}], ValueError, "dataset row 0 has no 'prompt'; its columns are \\['question'\\]"),
+        ([{"prompt": "a"}, {"prompt": "b", "answer": 1}], ValueError, "dataset row 1 has the columns"),
+        (["a"], TypeError, "dataset row 0 is 'a'; a dict with a 'prompt' is needed"),
+        ([{"prompt": ""}], ValueError, "prompt is ''"),
+        ([{"prompt": "a", "completions": "b"}], ValueError, "completions"),
+    ],
+)
+def test_a_wrong_dataset_is_named(rows, error, message):
+    with pytest.raises(error, match=message):
+        run(rows=rows)
+
+
+def test_a_generator_is_refused():
+    """Two answers are possible: the trainer's own, and that of the run-time checks of the test suite."""
+    with pytest.raises(TypeError, match="dataset"):
+        run(rows=iter(ROWS))
+
+
+# --- the run around it ----------------------------------------------------------------------------------------------
+
+
+def test_no_steps_no_history():
+    after, history = run(max_steps=0)
+    assert history == [] and same_weights(after, weights(make_world()[0]))
+
+
+def test_the_progress_bar_shows_reward_and_length(capsys):
+    _, history = run(disable_tqdm=False)
+    shown = capsys.readouterr().err
+    assert f"reward={history[-1]['reward']:.3f}" in shown and "2/2" in shown and "length=" in shown
+
+
+def test_dropout_is_silenced_wherever_it_sits():
+    model, _ = make_world(attention_dropout=0.5)
+    model.extra = torch.nn.Dropout(0.3)
+    run_module.silence_dropout(model)
+    assert model.extra.p == 0 and all(layer.self_attn.attention_dropout == 0 for layer in model.base_model.layers)

@@ -1,0 +1,135 @@
+"""Every metric under its promised name, its value computed a second time from what was sampled."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from grpo_lab.trainer import experience as experience_module
+from grpo_lab.trainer import loop as trainer
+from grpo_lab.trainer import optim
+from tests.support.slow_trainer import Recording
+from tests.support.worlds import letter_reward, none_for_some, run
+
+PROMISED = {"reward", "reward_std", "frac_reward_zero_std", "kl", "entropy", "clip_ratio/region_mean"}
+PROMISED |= {"completions/mean_length", "completions/clipped_ratio", "rewards/letter_reward/mean", "step_time"}
+PROMISED |= {"time/rollout", "time/reward", "time/score", "time/update"}
+PROMISED |= {"num_tokens", "sampling/logp_difference_max", "grad_norm", "tokens_per_second", "loss", "learning_rate"}
+
+
+def test_every_promised_metric_is_there_with_the_right_value(monkeypatch):
+    recording = Recording(monkeypatch)
+    weighted = {"reward_weights": [1.0, 0.5], "num_iterations": 2, "epsilon": 0.05, "max_steps": 3}
+    _, history = run(reward=[letter_reward, none_for_some], beta=0.2, generation_batch_size=12, **weighted)
+    tokens = 0
+    assert [metrics["step"] for metrics in history] == [1, 2, 3]
+    for metrics, experience in zip(history, recording.experiences, strict=True):
+        assert metrics.keys() >= PROMISED | {
+            "rewards/none_for_some/mean",
+            "rewards/none_for_some/std",
+            "nonfinite_steps",
+        }
+        rollout = experience.rollout
+        ids = [
+            [token for token, real in zip(row, mask, strict=True) if real]
+            for row, mask in zip(rollout.completion_ids.tolist(), rollout.mask.tolist(), strict=True)
+        ]
+        lengths, given = [len(row) for row in ids], [len(row) for row in ids if len(row) > 1]
+        letters = letter_reward(None, ids)
+        rewards = [x + (0.5 * len(row) if len(row) > 1 else 0) for x, row in zip(letters, ids, strict=True)]
+        groups = [rewards[i : i + 4] for i in range(0, 12, 4)]
+        cut = [row for row, truncated in zip(ids, rollout.truncated.tolist(), strict=True) if truncated]
+        whole = [len(row) for row in ids if row not in cut]
+        entropies = [x for row, n in zip(rollout.entropy.tolist(), lengths, strict=True) for x in row[:n]]
+        tokens += sum(lengths) + 4 * int(rollout.prompt_mask.sum())
+        want = {
+            "reward": np.mean(rewards),
+            "reward_std": np.std(rewards, ddof=1),
+            "frac_reward_zero_std": np.mean([len(set(group)) == 1 for group in groups]),
+            "rewards/letter_reward/mean": np.mean(letters),
+            "rewards/letter_reward/std": np.std(letters, ddof=1),
+            "rewards/none_for_some/mean": np.mean(given),
+            "rewards/none_for_some/std": np.std(given, ddof=1),
+            "completions/mean_length": np.mean(lengths),
+            "completions/min_length": min(lengths),
+            "completions/max_length": max(lengths),
+            "completions/clipped_ratio": len(cut) / 12,
+            "completions/mean_terminated_length": np.mean(whole) if whole else 0.0,
+            "entropy": np.mean(entropies),
+            "num_tokens": tokens,
+        }
+        for name, value in want.items():
+            assert metrics[name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
+        assert metrics["sampling/logp_difference_max"] < 1e-4
+        assert metrics["step_time"] > 0 and metrics["tokens_per_second"] > 0 and metrics["grad_norm"] > 0
+        assert 0 <= metrics["clip_ratio/region_mean"] <= 1
+        assert metrics["kl"] >= 0
+    assert any(rollout.truncated.any() for rollout in (e.rollout for e in recording.experiences))
+    assert history[-1]["kl"] > 0 and any(metrics["clip_ratio/region_mean"] > 0 for metrics in history)
+
+
+def test_kl_and_clip_ratio_are_those_of_the_tokens(monkeypatch):
+    """Two updates a step: the mean over both of the means over the tokens."""
+    losses, policy_loss = [], trainer.policy_loss
+
+    def spy(logp, advantages, mask, old_logp=None, ref_logp=None, **keywords):
+        old = logp.detach() if old_logp is None else old_logp
+        ratio, difference = (logp.detach() - old).exp()[mask], (ref_logp - logp.detach())[mask]
+        pushed = advantages[:, None].expand(mask.shape)[mask]
+        clipped = ((ratio < 0.9) & (pushed < 0)) | ((ratio > 1.1) & (pushed > 0))
+        losses.append((difference.exp() - difference - 1, clipped.float()))
+        return policy_loss(logp, advantages, mask, old_logp=old_logp, ref_logp=ref_logp, **keywords)
+
+    monkeypatch.setattr(trainer, "policy_loss", spy)
+    parts = {"num_iterations": 2, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
+    _, history = run(beta=0.1, epsilon=0.1, max_steps=1, **parts)
+    updates = [losses[:4], losses[4:]]
+    for name, which in (("kl", 0), ("clip_ratio/region_mean", 1)):
+        want = np.mean([torch.cat([part[which] for part in update]).mean().item() for update in updates])
+        assert history[0][name] == pytest.approx(want, rel=1e-4, abs=1e-7)
+
+
+def test_metrics_reach_file_callback_and_tensorboard_alike(tmp_path):
+    seen = []
+    _, history = run(
+        output_dir=str(tmp_path / "out"), report_to="tensorboard", max_steps=3, callback=lambda *pair: seen.append(pair)
+    )
+    lines = (tmp_path / "out" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line) for line in lines] == history
+    assert seen == [(step + 1, metrics) for step, metrics in enumerate(history)]
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    board = EventAccumulator(str(tmp_path / "out" / "tensorboard")).Reload()
+    for name, value in history[0].items():
+        events = board.Scalars(name)
+        assert [event.step for event in events] == [1, 2, 3]
+        assert events[0].value == pytest.approx(value, rel=1e-6)
+
+
+def test_the_time_of_each_station_is_the_time_spent_in_it(monkeypatch):
+    """A clock that only moves inside a station: 3 to sample, 5 to reward, 1 a scoring, 7 an update of the weights."""
+    clock = [0.0]
+
+    def takes(owner, name, seconds):
+        function = getattr(owner, name)
+
+        def slow(*arguments, **keywords):
+            clock[0] += seconds
+            return function(*arguments, **keywords)
+
+        monkeypatch.setattr(owner, name, slow)
+
+    for module in (trainer, experience_module):
+        monkeypatch.setattr(module, "now", lambda device: clock[0])
+    takes(trainer, "sample_completions", 3.0)
+    takes(trainer, "score_completions", 5.0)
+    takes(experience_module, "score_logprobs", 1.0)
+    takes(optim.GuardedOptimizer, "step", 7.0)
+    monkeypatch.setattr(experience_module, "similar_lengths", lambda rows, lengths: [rows])
+    # Scored: once by the reference, once before two passes of one update each, and once in each of those.
+    _, history = run(beta=0.1, num_iterations=2, max_steps=2)
+    for metrics in history:
+        times = {name: value for name, value in metrics.items() if name.startswith("time/")}
+        assert times == {"time/rollout": 3.0, "time/reward": 5.0, "time/score": 4.0, "time/update": 14.0}

@@ -1,0 +1,289 @@
+"""The optimizer of each mode against AdamW written out, guarded steps, loss scaling, the learning rate."""
+
+import copy
+import math
+
+import pytest
+import torch
+
+from grpo_lab.precision import PRECISIONS
+from grpo_lab.trainer.optim import GuardedOptimizer, PolicyAdamW, clip_gradients, learning_rate
+from tests.support.worlds import make_config, make_world, same_weights, weights
+
+EAGER = ["fp32", "fp32-master", "fp16", "bf16-naive", "bf16"]
+
+
+def make(parameters, lr=0.1, name="fp32", **settings):
+    return PolicyAdamW(parameters, lr, precision=PRECISIONS[name], **settings)
+
+
+def parameter(values, name="fp32"):
+    return torch.nn.Parameter(values.to(PRECISIONS[name].weights, copy=True))
+
+
+def literal_adamw(weight, gradients, lr, betas=(0.9, 0.999), decay=0.0, eps=1e-8):
+    """Loshchilov and Hutter (2019), algorithm 2, one number at a time in Python's float64."""
+    m = v = 0.0
+    for t, g in enumerate(gradients, 1):
+        m, v = betas[0] * m + (1 - betas[0]) * g, betas[1] * v + (1 - betas[1]) * g * g
+        weight -= lr * decay * weight
+        weight -= lr * (m / (1 - betas[0] ** t)) / (math.sqrt(v / (1 - betas[1] ** t)) + eps)
+    return weight
+
+
+@pytest.mark.parametrize("name", ["fp32", "fp32-master", "fp16"])
+def test_float32_weights_follow_adamw_written_out(name):
+    generator = torch.Generator().manual_seed(0)
+    start, gradients = torch.randn(6, generator=generator), torch.randn(8, 6, generator=generator)
+    moved = parameter(start, name)
+    optimizer = make([moved], 0.05, name, betas=(0.8, 0.95), weight_decay=0.2)
+    for gradient in gradients:
+        moved.grad = gradient.clone()
+        optimizer.step()
+    want = [
+        literal_adamw(w, g, 0.05, (0.8, 0.95), 0.2) for w, g in zip(start.tolist(), gradients.T.tolist(), strict=True)
+    ]
+    assert moved.tolist() == pytest.approx(want, rel=1e-5, abs=1e-6)
+
+
+def test_float32_is_torchs_own_bit_for_bit():
+    one, other = (torch.nn.Parameter(torch.linspace(-1, 1, 5)) for _ in range(2))
+    ours, theirs = make([one], weight_decay=0.2), torch.optim.AdamW([other], lr=0.1, weight_decay=0.2)
+    for step in range(3):
+        one.grad, other.grad = torch.arange(5.0) - step, torch.arange(5.0) - step
+        ours.step()
+        theirs.step()
+    assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", EAGER)
+def test_a_parameter_without_gradient_counts_as_one_with_gradient_zero(name):
+    one, other = (parameter(torch.ones(4096), name) for _ in range(2))
+    left_out, zero = make([one], name=name), make([other], name=name)
+    for step in range(3):
+        one.grad, other.grad = (None, torch.zeros_like(one)) if step else (torch.ones_like(one), torch.ones_like(one))
+        for optimizer in (left_out, zero):
+            torch.manual_seed(step)
+            optimizer.step()
+            optimizer.zero_grad()
+        assert torch.equal(one, other)
+    assert (one < 0.9).all(), "the momentum goes on"
+
+
+@pytest.mark.parametrize("name", EAGER)
+def test_the_learning_rate_can_be_set_before_every_step(name):
+    moved = parameter(torch.ones(4096), name)
+    optimizer, before = make([moved], lr=0.5, name=name), 1.0
+    for rate in (0.0, 0.25, 0.125):
+        optimizer.set_lr(rate)
+        moved.grad = torch.ones_like(moved)
+        optimizer.step()
+        assert torch.allclose(moved.float(), torch.full((4096,), before - rate), rtol=0.01)
+        before -= rate
+
+
+def test_nothing_to_train_is_an_error():
+    with pytest.raises(ValueError, match="parameters holds none that requires a gradient"):
+        make([torch.zeros(2)])
+
+
+@pytest.mark.parametrize("name", EAGER)
+def test_the_state_comes_back_bit_for_bit_and_owns_its_memory(name):
+    start = torch.randn(8192, generator=torch.Generator().manual_seed(1))
+    gradients = torch.randn(6, 8192, generator=torch.Generator().manual_seed(2))
+
+    def move(optimizer, moved, some):
+        for number, gradient in some:
+            torch.manual_seed(number)  # of the noise that rounds
+            moved.grad = gradient.to(moved.dtype)
+            optimizer.step()
+
+    one = parameter(start, name)
+    first = make([one], name=name)
+    move(first, one, enumerate(gradients[:3]))
+    state = {key: value.clone() for key, value in first.state_tensors().items()}
+    two = torch.nn.Parameter(one.detach().clone())
+    second = make([two], name=name)
+    second.load_state_tensors(state)
+    kept = {key: value.clone() for key, value in state.items()}
+    move(first, one, enumerate(gradients[3:]))
+    move(second, two, enumerate(gradients[3:]))
+    assert torch.equal(one, two) and same_weights(first.state_tensors(), second.state_tensors())
+    assert same_weights(state, kept), "what was loaded is not what is moved"
+
+
+# --- clipping -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("max_norm", [0.5, 1e3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_clipping_is_torchs_but_for_the_rounding_of_its_norm(dtype, max_norm):
+    shapes, generator = [(3, 5), (40,), (1,)], torch.Generator().manual_seed(0)
+    gradients = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
+    ours, theirs = ([torch.nn.Parameter(torch.zeros_like(g)) for g in gradients] for _ in range(2))
+    for p, q, g in zip(ours, theirs, gradients, strict=True):
+        p.grad, q.grad = g.clone(), g.clone()
+    norm = clip_gradients(ours, max_norm)
+    assert norm == pytest.approx(math.sqrt(sum((g.double() ** 2).sum().item() for g in gradients)), rel=1e-6)
+    torch.nn.utils.clip_grad_norm_(theirs, max_norm)
+    for p, q in zip(ours, theirs, strict=True):
+        assert torch.allclose(p.grad, q.grad, rtol=0.01) if dtype == torch.bfloat16 else torch.equal(p.grad, q.grad)
+
+
+# --- guarded --------------------------------------------------------------------------------------------------------
+
+
+def guarded(dtype=torch.float32, **settings):
+    model, _ = make_world()
+    model.to(dtype)
+    return model, GuardedOptimizer(model, make_config(**settings))
+
+
+def put_gradient(model, value):
+    for p in model.parameters():
+        p.grad = torch.full_like(p, value)
+
+
+def test_the_norm_returned_is_that_before_clipping_and_the_step_is_clipped():
+    model, optimizer = guarded(max_grad_norm=0.5, adam_beta1=0.0)
+    n = sum(p.numel() for p in model.parameters())
+    put_gradient(model, 2.0)
+    assert optimizer.step(0.1, loss=1.0) == pytest.approx(2 * math.sqrt(n), rel=1e-5)
+    squares = [value for name, value in optimizer.optimizer.state_tensors().items() if name.endswith("exp_avg_sq")]
+    clipped = 2.0 * 0.5 / (2 * math.sqrt(n))
+    assert squares and all(torch.allclose(s, torch.full_like(s, 0.001 * clipped**2), rtol=1e-4) for s in squares)
+    assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("gradient", "loss"), [(math.nan, 1.0), (math.inf, 1.0), (1.0, math.nan), (1.0, -math.inf)])
+def test_what_is_not_finite_is_skipped_and_leaves_no_trace(gradient, loss, dtype):
+    model, optimizer = guarded(dtype, max_nonfinite_steps=2)
+    twin, same = guarded(dtype, max_nonfinite_steps=2)
+    for number, (g, step_loss) in enumerate([(1.0, 1.0), (gradient, loss), (0.5, 1.0), (gradient, loss), (0.3, 1.0)]):
+        torch.manual_seed(number)
+        put_gradient(model, g)
+        optimizer.step(0.01, step_loss)
+        if math.isfinite(g) and math.isfinite(step_loss):
+            torch.manual_seed(number)
+            put_gradient(twin, g)
+            same.step(0.01, step_loss)
+        assert same_weights(weights(model), weights(twin))
+    assert optimizer.nonfinite_total == 2 and optimizer.nonfinite_in_a_row == 0
+
+
+def test_patience_counts_what_comes_in_a_row():
+    model, optimizer = guarded(max_nonfinite_steps=2)
+    before = weights(model)
+    put_gradient(model, math.nan)
+    optimizer.step(0.01, 1.0)
+    put_gradient(model, math.nan)
+    with pytest.raises(RuntimeError, match=r"2 updates in a row were not finite \(last loss 1.0, gradient norm nan\)"):
+        optimizer.step(0.01, 1.0)
+    assert same_weights(weights(model), before)
+
+
+# --- fp16 -----------------------------------------------------------------------------------------------------------
+
+
+def test_fp16_scales_the_loss_and_a_gradient_too_small_for_fp16_still_arrives():
+    """Without the scale, 1e-8 rounds to zero on its way through fp16 arithmetic."""
+    arrived = {}
+    for name in ("fp16", "unscaled"):
+        model, optimizer = guarded(max_grad_norm=1e9, precision="fp16")
+        if name == "unscaled":
+            optimizer.scaler = None
+        optimizer.backward((model.lm_head.weight.half().float() * 1e-8).sum())
+        optimizer.step(1e-3, loss=0.0)
+        index = next(i for i, p in enumerate(optimizer.optimizer.parameters) if p is model.lm_head.weight)
+        arrived[name] = optimizer.optimizer.state_tensors()[f"{index}.exp_avg"]
+    assert torch.allclose(arrived["fp16"], torch.full_like(arrived["fp16"], 1e-9), rtol=1e-2)
+    assert (arrived["unscaled"] == 0).all()
+
+
+def test_an_overflow_halves_the_scale_and_does_not_end_the_run_until_there_is_no_scale_left():
+    model, optimizer = guarded(fp16=True, max_nonfinite_steps=2)
+    before, scales = weights(model), []
+    for _ in range(12):
+        put_gradient(model, math.inf)
+        optimizer.step(0.01, loss=1.0)
+        scales.append(optimizer.loss_scale)
+    assert scales == [2.0 ** (11 - i) for i in range(12)] and optimizer.nonfinite_in_a_row == 0
+    assert optimizer.nonfinite_total == 12
+    put_gradient(model, math.inf)
+    optimizer.step(0.01, loss=1.0)
+    put_gradient(model, math.inf)
+    with pytest.raises(RuntimeError, match="2 updates in a row"):
+        optimizer.step(0.01, loss=1.0)
+    assert same_weights(weights(model), before)
+
+
+def test_a_real_overflow_in_fp16_arithmetic_is_skipped_and_the_next_one_fits():
+    model, optimizer = guarded(fp16=True)
+    before = weights(model)
+    for expected in (2.0**11, 2.0**11):
+        loss = (model.lm_head.weight.half() * 20.0).sum(
+            dtype=torch.float32
+        )  # times the scale: beyond 65504, then within
+        optimizer.backward(loss)
+        norm = optimizer.step(0.01, loss.item())
+        assert optimizer.loss_scale == expected
+        if same_weights(weights(model), before):
+            assert math.isinf(norm)
+    assert not same_weights(weights(model), before) and optimizer.nonfinite_total == 1
+
+
+def test_after_a_hundred_good_updates_the_scale_doubles_and_the_count_survives_saving():
+    model, optimizer = guarded(fp16=True)
+    for _ in range(60):
+        put_gradient(model, 1.0)
+        optimizer.step(0.0, loss=1.0)
+    assert optimizer.loss_scale == 2.0**12
+    twin, resumed = guarded(fp16=True)
+    resumed.load_state(optimizer.state())
+    for _ in range(40):
+        put_gradient(twin, 1.0)
+        resumed.step(0.0, loss=1.0)
+    assert resumed.loss_scale == 2.0**13 and resumed.nonfinite_total == 0
+
+
+def test_a_loss_that_is_nan_is_no_overflow():
+    model, optimizer = guarded(fp16=True, max_nonfinite_steps=2)
+    put_gradient(model, math.nan)
+    optimizer.step(0.01, loss=math.nan)
+    assert optimizer.loss_scale == 2.0**12 and optimizer.nonfinite_in_a_row == 1
+
+
+def test_an_update_that_nothing_flowed_into_is_no_fault():
+    for settings in ({}, {"fp16": True}):
+        model, optimizer = guarded(**settings)
+        assert optimizer.step(0.01, loss=0.0) == 0.0 and optimizer.nonfinite_total == 0
+        assert same_weights(weights(model), weights(make_world()[0]))
+
+
+def test_without_fp16_the_loss_is_not_scaled():
+    model, optimizer = guarded()
+    other = copy.deepcopy(model)
+    optimizer.backward(model.lm_head.weight.square().sum())
+    other.lm_head.weight.square().sum().backward()
+    assert optimizer.loss_scale == 1.0 and torch.equal(model.lm_head.weight.grad, other.lm_head.weight.grad)
+
+
+# --- the learning rate ----------------------------------------------------------------------------------------------
+
+
+def test_the_learning_rate_rises_then_stays_or_falls():
+    rates = {kind: [learning_rate(s, 1.0, 4, 12, kind) for s in range(12)] for kind in ("constant", "linear", "cosine")}
+    for kind in rates:
+        assert rates[kind][:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert rates["constant"][4:] == [1.0] * 8
+    assert rates["linear"][4:] == pytest.approx([1 - i / 8 for i in range(8)])
+    assert rates["cosine"][4:] == pytest.approx([0.5 + 0.5 * math.cos(math.pi * i / 8) for i in range(8)])
+
+
+@pytest.mark.parametrize("kind", ["constant", "linear", "cosine"])
+def test_the_learning_rate_at_the_edges(kind):
+    assert learning_rate(0, 0.3, 0, 10, kind) == 0.3, "without warm-up the first step learns at the peak"
+    assert [learning_rate(s, 1.0, 9, 3, kind) for s in range(3)] == pytest.approx([1 / 9, 2 / 9, 3 / 9])
+    assert all(learning_rate(s, 1.0, 2, 20, kind) > 0 for s in range(20)), "no step is wasted"
+    assert learning_rate(5, 1.0, 5, 5, kind) == 1.0

@@ -1,0 +1,192 @@
+"""torchao's 8-bit AdamW in pieces: the same as in one, AdamW but for the quantisation, and nothing lost on average."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from torchao.optim import AdamW8bit
+
+from grpo_lab.precision import PRECISIONS
+from grpo_lab.trainer import optim_8bit
+from grpo_lab.trainer.optim import PolicyAdamW
+from grpo_lab.trainer.optim_8bit import EightBitAdamW
+
+N = 8192
+
+
+def make(parameters, lr, stochastic_rounding=True, betas=(0.9, 0.999), weight_decay=0.0):
+    settings = {"lr": lr, "betas": betas, "weight_decay": weight_decay}
+    return EightBitAdamW(parameters, settings, stochastic_rounding)
+
+
+def random(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("piece", [4096, 8192, 2**22])
+def test_in_pieces_is_torchaos_own_update_in_one(piece, monkeypatch):
+    """Bit for bit where torchao quantises: codes, scales and weights. Piece and block borders coincide."""
+    monkeypatch.setattr(optim_8bit, "PIECE", piece)
+    start = [0.02 * random(80, 256), 0.02 * random(64, 64), 0.02 * random(300, 64)]
+    ours, theirs = ([torch.nn.Parameter(s.bfloat16()) for s in start] for _ in range(2))
+    optimizer = make(ours, 1e-3, stochastic_rounding=False, weight_decay=0.1)
+    reference = AdamW8bit(theirs, lr=1e-3, weight_decay=0.1)
+    for step in range(5):
+        for number, (p, q) in enumerate(zip(ours, theirs, strict=True)):
+            p.grad = random(*p.shape, seed=10 * step + number).bfloat16()
+            q.grad = p.grad.clone()
+        optimizer.step()
+        with torch.compiler.set_stance("force_eager"):
+            reference.step()
+    for number, (p, q) in enumerate(zip(ours, theirs, strict=True)):
+        assert torch.equal(p, q)
+        for name in ("exp_avg", "exp_avg_sq"):
+            for part in ("codes", "scale"):
+                mine = [v for k, v in optimizer.state_tensors().items() if k.startswith(f"{number}.") and f"{name}.{part}" in k]  # fmt: skip  # noqa: E501
+                assert torch.equal(torch.cat(mine), getattr(reference.state[q][name], part).flatten())
+
+
+def test_the_update_is_that_of_adamw_within_the_quantisation():
+    """The first update exactly (its moments are not quantised yet), later ones within a few hundredths."""
+    start, gradients = 0.02 * random(N), random(6, N, seed=1).bfloat16()
+    bf16 = torch.nn.Parameter(start.bfloat16())
+    wide = torch.nn.Parameter(bf16.detach().double())
+    ours, exact = make([bf16], 1e-2), torch.optim.AdamW([wide], lr=1e-2, weight_decay=0.0)
+    for number, gradient in enumerate(gradients):
+        before, wide_before = bf16.detach().double(), wide.detach().clone()
+        bf16.grad, wide.grad = gradient.clone(), gradient.double()
+        ours.step()
+        exact.step()
+        update, want = before - bf16.detach().double(), wide_before - wide.detach()
+        spacing = 2.0 ** (before.abs().clamp(min=2**-20).maximum(bf16.detach().double().abs()).log2().floor() - 7)
+        # Moments have 8 bits for a block of 256: a twentieth of the update, larger where both are small.
+        slack = spacing + (1e-6 if number == 0 else 3e-3)
+        assert ((update - want).abs() <= slack).double().mean() > (0.9999 if number == 0 else 0.99)
+    assert (bf16.detach().double() - wide.detach()).mean().abs() < 1e-4
+
+
+def test_rounding_loses_nothing_on_average():
+    """One update a thousand times smaller than the spacing, over many seeds and numbers: the mean moves by it."""
+    rate, spacing, repeats = 1e-6, 2.0**-8, 40  # below 1, bf16 numbers are 2^-8 apart
+    moved = []
+    for seed in range(repeats):
+        torch.manual_seed(seed)
+        weight = torch.nn.Parameter(torch.ones(2**16, dtype=torch.bfloat16))
+        weight.grad = torch.ones_like(weight)
+        make([weight], rate).step()
+        assert set(weight.detach().float().unique().tolist()) <= {1.0, 1 - spacing}, "to a neighbour, never further"
+        moved.append(1 - weight.detach().double().mean().item())
+    chance = rate / spacing
+    error = spacing * (chance * (1 - chance) / (repeats * 2**16)) ** 0.5
+    assert sum(moved) / repeats == pytest.approx(rate, abs=4 * error) and 4 * error < 0.2 * rate
+
+
+@pytest.mark.parametrize(("name", "share"), [("bf16", 1.0), ("bf16-naive", 0.02)])
+def test_what_arrives_of_200_updates_in_one_direction(name, share):
+    torch.manual_seed(0)
+    start = (0.02 * random(2**17)).bfloat16()
+    weight = torch.nn.Parameter(start.clone())
+    optimizer = PolicyAdamW([weight], 1e-6, precision=PRECISIONS[name])
+    for _ in range(200 if name == "bf16-naive" else 20):
+        weight.grad = torch.ones_like(weight)
+        optimizer.step()
+    steps = 200 if name == "bf16-naive" else 20
+    moved = (start.double() - weight.detach().double()).mean().item() / (steps * 1e-6)
+    assert moved == pytest.approx(share, abs=0.03 if share < 1 else 0.05)
+
+
+def test_second_moments_too_few_to_be_quantised_follow_the_gradients():
+    """In bf16, torchao's choice for them, they stop short at a third, and never come down again."""
+    ours, theirs = (torch.nn.Parameter(torch.ones(64, dtype=torch.bfloat16)) for _ in range(2))
+    optimizer, reference = make([ours], 0.0), AdamW8bit([theirs], lr=0.0)
+    with torch.compiler.set_stance("force_eager"):
+        for _ in range(1200):
+            ours.grad = theirs.grad = torch.ones_like(ours)
+            optimizer.step()
+            theirs.grad = torch.ones_like(ours)
+            reference.step()
+    want = 1 - 0.999**1200
+    assert optimizer.state_tensors()["0.0.exp_avg_sq"][0].item() == pytest.approx(want, rel=1e-3)
+    assert reference.state[theirs]["exp_avg_sq"][0].item() < 0.5 * want
+
+
+def test_parameters_may_be_replaced_between_steps_and_gradients_are_let_go():
+    model = torch.nn.Linear(64, 64, bias=False).bfloat16()
+    optimizer = make(list(model.parameters()), 0.1)
+    model.weight.data = torch.ones(64, 64, dtype=torch.bfloat16)  # as `model.to(...)` does
+    model.weight.grad = torch.ones_like(model.weight)
+    optimizer.step()
+    assert torch.allclose(model.weight.float(), torch.full((64, 64), 0.9), rtol=0.01)
+    assert all(piece.grad is None for pieces in optimizer.pieces for piece in pieces)
+
+
+def test_moments_take_one_byte_each_and_are_there_from_the_start():
+    weight = torch.nn.Parameter(torch.zeros(2**16, dtype=torch.bfloat16))
+    size = sum(tensor.nbytes for tensor in make([weight], 0.1).state_tensors().values())
+    assert size == 2 * 2**16 + 2 * 4 * 2**16 // 256 + 4, "codes, a scale for each 256, the number of the step"
+
+
+def test_a_state_of_another_shape_is_refused():
+    one, other = (make([torch.nn.Parameter(torch.zeros(n, dtype=torch.bfloat16))], 0.1) for n in (4096, 8192))
+    with pytest.raises(ValueError, match="tensors are not the state of this optimizer"):
+        one.load_state_tensors(other.state_tensors())
+
+
+def test_parameters_that_are_not_contiguous_are_named():
+    odd = torch.nn.Parameter(torch.zeros(64, 128, dtype=torch.bfloat16).T)
+    with pytest.raises(ValueError, match=r"parameters \[1\] are not contiguous"):
+        make([torch.nn.Parameter(torch.zeros(3)), odd], 0.1)
+
+
+def test_without_torchao_the_error_says_what_to_do(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchao.optim", None)
+    weight = torch.nn.Parameter(torch.zeros(4, dtype=torch.bfloat16))
+    with pytest.raises(ImportError, match="pip install torchao.*precision='fp32-master'"):
+        PolicyAdamW([weight], 0.1, precision=PRECISIONS["bf16"])
+    PolicyAdamW([weight], 0.1, precision=PRECISIONS["bf16-naive"])
+
+
+def test_compiling_needs_a_card_triton_and_a_compiler(monkeypatch, capsys):
+    optim_8bit._say.cache_clear()
+    cpu, card = torch.device("cpu"), torch.device("cuda")
+    assert not optim_8bit._can_compile(cpu) and not capsys.readouterr().out
+    monkeypatch.setattr(os, "name", "posix")
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    assert optim_8bit._can_compile(card) and not capsys.readouterr().out
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert not optim_8bit._can_compile(card) and not optim_8bit._can_compile(card)
+    assert capsys.readouterr().out.count("triton and a C compiler (gcc) can't be found") == 1, "said once"
+
+
+@pytest.mark.gpu
+def test_on_a_card_the_compiled_update_is_the_one_that_is_not(monkeypatch):
+    monkeypatch.setattr(optim_8bit, "PIECE", 2**16)
+    start = [0.02 * random(300, 256), 0.02 * random(64, 64), 0.02 * random(64)]
+    updated = []
+    for compiles in (True, False):
+        monkeypatch.setattr(optim_8bit, "_can_compile", lambda device, compiles=compiles: compiles)
+        moved = [torch.nn.Parameter(s.bfloat16().cuda()) for s in start]
+        optimizer = make(moved, 1e-3, stochastic_rounding=False)
+        for step in range(4):
+            optimizer.set_lr(1e-3 / (step + 1))
+            for number, p in enumerate(moved):
+                p.grad = random(*p.shape, seed=10 * step + number).bfloat16().cuda()
+            optimizer.step()
+        updated.append(moved)
+    for p, q in zip(*updated, strict=True):
+        assert (p != q).double().mean() < 1e-3 and torch.allclose(p, q, rtol=0.02, atol=1e-4)
+
+
+def test_torchao_is_imported_without_its_notices_and_only_where_it_is_needed():
+    code = (
+        "import sys, grpo_lab.trainer.optim; assert 'torchao' not in sys.modules;"
+        "import logging, torchao.optim; logging.getLogger('torchao').warning('something else')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8")
+    assert done.returncode == 0 and done.stderr.strip() == "something else" and not done.stdout

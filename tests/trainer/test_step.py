@@ -1,0 +1,242 @@
+"""The trainer against a slow one made of loops; and what must not matter: how a batch is cut, rows without gradient."""
+
+import copy
+
+import pytest
+import torch
+
+from grpo_lab.config import GRPOConfig
+from grpo_lab.objective import LOSS_TYPES
+from grpo_lab.trainer import accumulate_gradient, collect, train
+from grpo_lab.trainer import experience as experience_module
+from grpo_lab.trainer import loop as trainer
+from grpo_lab.trainer.optim import GuardedOptimizer
+from tests.support import oracles
+from tests.support.slow_trainer import Recording, SlowTrainer
+from tests.support.worlds import ROWS, letter_reward, make_config, make_exact, make_world, same_weights, weights
+
+INNER = {"num_iterations": 2, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}
+CASES = {
+    "dapo": {"temperature": 0.7, "weight_decay": 0.1, "epsilon_high": 0.28},
+    "grpo": {"loss_type": "grpo", "max_grad_norm": 0.05, "adam_beta1": 0.8, "adam_beta2": 0.95},
+    "bnpo": {"loss_type": "bnpo", "warmup_steps": 3},
+    "dr_grpo": {"loss_type": "dr_grpo", "scale_rewards": "none", "lr_scheduler_type": "cosine"},
+    "cispo": {"loss_type": "cispo", "epsilon_high": 1.02} | INNER,
+    "sapo": {"loss_type": "sapo", "num_iterations": 2},
+    "luspo": {"loss_type": "luspo", "importance_sampling_level": "sequence", "num_iterations": 2},
+    "vespo": {"loss_type": "vespo"} | INNER,
+    "gspo": {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 0.05} | INNER,
+    "inner steps": {"epsilon": 0.01, "delta": 1.5, "scale_rewards": "batch"} | INNER,
+    "frozen reference": {"beta": 0.3, "loss_type": "grpo"} | INNER,
+    "refreshed reference": {
+        "beta": 0.3,
+        "ref_model_sync_steps": 1,
+        "use_bias_correction_kl": True,
+        "num_iterations": 2,
+    },
+    "entropy bonus": {"entropy_coef": 0.1, "kl_estimator": "k2", "beta": 0.1} | INNER,
+    "truncated masked": {"mask_truncated_completions": True, "advantage": "rloo"},
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_steps_equal_those_of_the_slow_trainer(name, monkeypatch):
+    config = make_config(**CASES[name])
+    model, tokenizer = make_world(seed=1)
+    make_exact(model)
+    slow = SlowTrainer(copy.deepcopy(model), config)
+    recording, after = Recording(monkeypatch), []
+    start = weights(model)
+    history = train(
+        model, tokenizer, ROWS, letter_reward, config, callback=lambda step, metrics: after.append(weights(model))
+    )
+    for step in range(2):
+        experience, batches = recording.experiences[step], recording.batches[step]
+        check_rewards_and_advantages(experience, config)
+        check_batches(batches, config)
+        slow.step(step, experience, batches, history[step]["learning_rate"])
+        want = weights(slow.model)
+        for parameter, value in after[step].items():
+            torch.testing.assert_close(
+                value, want[parameter], rtol=0, atol=1e-9, msg=f"{parameter} after step {step + 1}"
+            )
+        assert max((want[parameter] - start[parameter]).abs().max() for parameter in want) > 1e-3
+
+
+def check_rewards_and_advantages(experience, config):
+    rollout = experience.rollout
+    ids = [[i for i, real in zip(*row, strict=True) if real]
+           for row in zip(rollout.completion_ids.tolist(), rollout.mask.tolist(), strict=True)]  # fmt: skip
+    rewards = torch.tensor(letter_reward(None, ids))
+    assert torch.equal(experience.rewards, rewards)
+    groups = rewards.double().view(-1, config.num_generations)
+    if config.advantage == "rloo":
+        want = oracles.rloo_advantages(groups)
+    else:
+        want = oracles.group_advantages(groups, config.scale_rewards)
+    torch.testing.assert_close(experience.advantages.double(), want.flatten(), rtol=1e-5, atol=1e-5)
+
+
+def check_batches(batches, config):
+    """Each pass over the experience takes every row once."""
+    per_pass = len(batches) // config.num_iterations
+    for start in range(0, len(batches), per_pass):
+        rows = [row for batch in batches[start : start + per_pass] for row in batch]
+        assert sorted(rows) == list(range(config.generation_batch_size))
+        assert all(len(batch) == config.update_batch_size for batch in batches)
+
+
+# --- how the batch is cut -------------------------------------------------------------------------------------------
+
+
+def make_experience(config):
+    """An experience whose policy has moved since, so that ratios differ from 1 and some are clipped."""
+    model, tokenizer = make_world()
+    make_exact(model)
+    torch.manual_seed(3)
+    experience, _ = collect(model, tokenizer, ROWS[:2], letter_reward, config)
+    noise = torch.Generator().manual_seed(4)
+    for name in ("old_logp", "ref_logp"):
+        moved = torch.randn(experience.mask.shape, generator=noise, dtype=torch.float64) * 0.3
+        setattr(experience, name, experience.rollout.logp + moved * experience.mask)
+    return model, experience
+
+
+def gradient(model, experience, config):
+    optimizer = GuardedOptimizer(model, config)  # never stepped
+    model.zero_grad()
+    batch = torch.arange(len(experience))
+    metrics = accumulate_gradient(model, optimizer, experience, batch, config, first=False)
+    return torch.cat([p.grad.flatten() for p in model.parameters()]), metrics
+
+
+def cut(loss_type, parts, **settings):
+    sizes = {"per_device_train_batch_size": 8 // parts, "gradient_accumulation_steps": parts}
+    return make_config(loss_type=loss_type, beta=0.2, entropy_coef=0.05, epsilon=0.1, **sizes, **settings)
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_cutting_a_batch_changes_nothing_except_for_bnpo(loss_type):
+    model, experience = make_experience(cut(loss_type, 1))
+    assert len(set(experience.mask.sum(-1).tolist())) > 2, "rows of one length would hide a wrong mean"
+    whole, metrics = gradient(model, experience, cut(loss_type, 1))
+    for parts in (2, 4):
+        in_parts, metrics_in_parts = gradient(model, experience, cut(loss_type, parts))
+        difference = (in_parts - whole).abs().max() / whole.abs().max()
+        if loss_type == "bnpo":
+            assert difference > 1e-3, "bnpo averages over the tokens of each micro-batch, by design"
+        else:
+            assert difference < 1e-10
+            assert metrics_in_parts == pytest.approx(metrics, abs=1e-6)
+
+
+def test_accumulating_updates_the_weights_as_one_large_batch_does():
+    after = []
+    for parts in (1, 4):
+        model, tokenizer = make_world(seed=1)
+        make_exact(model)
+        config = make_config(per_device_train_batch_size=8 // parts, gradient_accumulation_steps=parts)
+        train(model, tokenizer, ROWS, letter_reward, config)
+        after.append(weights(model))
+    for name, value in after[0].items():
+        torch.testing.assert_close(value, after[1][name], rtol=0, atol=1e-10)
+
+
+# --- rows without gradient ------------------------------------------------------------------------------------------
+
+
+def reward_of_half(completions, completion_ids, prompts, **kwargs):
+    """The prompts that are strings get equal rewards."""
+    scores = letter_reward(completions, completion_ids)
+    return [0.1 if isinstance(prompt, str) else score for prompt, score in zip(prompts, scores, strict=True)]
+
+
+def scored_rows(monkeypatch):
+    rows, score = [], experience_module.score_logprobs
+
+    def spy(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords):
+        rows.append(len(completion_ids))
+        return score(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords)
+
+    monkeypatch.setattr(experience_module, "score_logprobs", spy)
+    return rows
+
+
+@pytest.mark.parametrize("settings", [{}, INNER, {"loss_type": "grpo"}, {"loss_type": "dr_grpo"}], ids=str)
+def test_rows_without_gradient_are_skipped_counted_and_not_missed(settings, monkeypatch):
+    rows, outcome = scored_rows(monkeypatch), {}
+    for every_row in (False, True):
+        model, tokenizer = make_world(seed=1)
+        make_exact(model)
+        monkeypatch.setattr(GRPOConfig, "needs_every_row", every_row)
+        rows.clear()
+        history = train(model, tokenizer, ROWS, reward_of_half, make_config(**settings))
+        outcome[every_row] = (weights(model), history, sum(rows))
+    skipped, full = outcome[False], outcome[True]
+    assert [m["rows_without_gradient"] for m in skipped[1]] == [0.5, 0.5]
+    assert [m["rows_without_gradient"] for m in full[1]] == [0.0, 0.0]
+    assert 2 * skipped[2] == full[2]
+    for name, value in skipped[0].items():
+        torch.testing.assert_close(value, full[0][name], rtol=0, atol=1e-10)
+    for one, other in zip(skipped[1], full[1], strict=True):
+        for name in ("loss", "grad_norm", "clip_ratio/region_mean"):
+            assert one[name] == pytest.approx(other[name], abs=1e-6)
+
+
+def test_equal_rewards_everywhere_move_nothing_and_score_nothing(monkeypatch):
+    rows = scored_rows(monkeypatch)
+    model, tokenizer = make_world()
+    before = weights(model)
+    history = train(model, tokenizer, ROWS, lambda completions, **kwargs: [0.7] * len(completions), make_config())
+    assert same_weights(weights(model), before) and not rows
+    for metrics in history:
+        assert (metrics["loss"], metrics["grad_norm"], metrics["frac_reward_zero_std"]) == (0.0, 0.0, 1.0)
+        assert metrics["rows_without_gradient"] == 1.0 and metrics["reward"] == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize("settings", [{"beta": 0.1}, {"entropy_coef": 0.1}], ids=str)
+def test_with_a_kl_term_or_an_entropy_bonus_every_row_counts(settings):
+    model, tokenizer = make_world()
+    before = weights(model)
+    config = make_config(max_steps=3, ref_model_sync_steps=None, **settings)
+    rewarded = train(model, tokenizer, ROWS, lambda completions, **kwargs: [0.7] * len(completions), config)
+    assert all(metrics["rows_without_gradient"] == 0.0 for metrics in rewarded)
+    if config.entropy_coef:
+        assert not same_weights(weights(model), before)
+
+
+# --- the first inner step -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{}, INNER, {"gradient_checkpointing": True}], ids=str)
+def test_the_first_ratio_is_exactly_one_even_with_dropout_in_the_model(settings, monkeypatch):
+    ratios, loss = [], trainer.policy_loss
+
+    def spy(logp, advantages, mask, old_logp=None, ref_logp=None, **keywords):
+        old = logp if old_logp is None else old_logp
+        ratios.append((logp - old.detach()).exp()[mask])
+        return loss(logp, advantages, mask, old_logp=old_logp, ref_logp=ref_logp, **keywords)
+
+    monkeypatch.setattr(trainer, "policy_loss", spy)
+    model, tokenizer = make_world(attention_dropout=0.5)
+    history = train(model, tokenizer, ROWS, letter_reward, make_config(temperature=0.8, **settings))
+    calls = len(ratios) // 2
+    first = 2 if settings == INNER else 1  # micro-batches of the first update
+    for step in range(2):
+        for ratio in ratios[step * calls : step * calls + first]:
+            assert (ratio == 1.0).all()
+        assert history[step]["sampling/logp_difference_max"] < 1e-4
+    if settings != INNER:
+        assert [metrics["ratio"] for metrics in history] == [1.0, 1.0]
+
+
+def test_gradient_checkpointing_changes_no_weight():
+    after = []
+    for gradient_checkpointing in (False, True):
+        model, tokenizer = make_world(attention_dropout=0.5)
+        make_exact(model)
+        train(model, tokenizer, ROWS, letter_reward, make_config(gradient_checkpointing=gradient_checkpointing))
+        after.append(weights(model))
+        assert not model.training
+    for name, value in after[0].items():
+        torch.testing.assert_close(value, after[1][name], rtol=0, atol=1e-9)
