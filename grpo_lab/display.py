@@ -1,6 +1,31 @@
-"""Put something into a notebook's output, or print its text in a shell."""
+"""How results are shown: as Markdown in a notebook, as text in a shell; tables and sizes in one form everywhere."""
 
 import sys
+from collections.abc import Iterable, Sequence
+
+GIB = 2**30  # bytes
+
+
+class View:
+    """Something with a Markdown form, which notebooks take, and a text form, which is what a shell prints."""
+
+    def __init__(self, markdown: str, text: str):
+        self.markdown, self.text = markdown, text
+
+    def bundle(self) -> dict[str, str]:
+        return {"text/markdown": self.markdown, "text/plain": self.text}
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        return self.bundle()
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A pipe table, all columns aligned to the left."""
+    lines = [head, (":--",) * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def in_ipython() -> bool:

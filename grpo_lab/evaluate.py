@@ -12,8 +12,7 @@ import torch
 from grpo_lab.precision import autocast_as_loaded
 from grpo_lab.rewards import accuracy_reward, format_reward
 from grpo_lab.rollout import sample_completions
-from grpo_lab.tasks import addition_problems, has_thinking
-from grpo_lab.trainer.run import Rows
+from grpo_lab.tasks import Rows, addition_problems, has_thinking
 
 
 def evaluate(

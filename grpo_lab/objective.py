@@ -10,7 +10,7 @@ import math
 
 import torch
 from einops import rearrange
-from jaxtyping import Bool, Float, Real
+from jaxtyping import Bool, Float, Int, Real
 from torch import Tensor
 
 from grpo_lab.kl import ESTIMATORS, kl_estimate
@@ -286,6 +286,40 @@ def policy_loss(
         values = values + beta * kl  # (5.22)
         metrics["kl"] = _masked_mean(kl.detach(), mask)
     loss = aggregate(values, mask, loss_type, max_completion_length, num_items)  # (5.23)
+    return loss, metrics
+
+
+def part_loss(
+    logp: Float[Tensor, "R T"],
+    advantages: Float[Tensor, " R"],
+    mask: Bool[Tensor, "R T"],
+    rows: int,
+    num_items: Int[Tensor, ""] | int,
+    *,
+    loss_type: str = "grpo",
+    **settings,
+) -> tuple[Float[Tensor, ""], dict[str, float]]:
+    r"""What a micro-batch adds to the loss of its update: the parts add up to the loss of the whole, however it is cut.
+
+    w_k = 1 \;\text{if the loss divides by } N, \;\text{else}\; R_k / R \tag{5.24}
+    L_k = w_k \, L(k; N) \tag{5.25}
+
+    L is `policy_loss`. Losses that divide by tokens are given those of the whole update, and need no weight. The others
+    are means over rows, so a micro-batch counts by its share of the rows. ("bnpo", as in TRL, takes the mean over the
+    tokens of each micro-batch; for it alone the cut matters.)
+
+    Args:
+        logp, advantages, mask: of the R_k rows of this micro-batch, shapes (R_k, T), (R_k,) and (R_k, T).
+        rows: R, rows of the whole update.
+        num_items: N, tokens under the mask of the whole update.
+        loss_type, settings: as in `policy_loss`, its `old_logp` and `ref_logp` for these rows among them.
+
+    Returns:
+        The part's loss, and its metrics as in `policy_loss`.
+    """
+    share = 1.0 if loss_type in LOSSES_BY_TOKENS else len(mask) / rows  # scalar (5.24)
+    loss, metrics = policy_loss(logp, advantages, mask, loss_type=loss_type, num_items=num_items, **settings)
+    loss = share * loss  # scalar (5.25)
     return loss, metrics
 
 

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from grpo_lab.objective import LOSS_TYPES, policy_loss
-from grpo_lab.trainer.loop import part_loss
+from grpo_lab.objective import LOSS_TYPES, part_loss, policy_loss
 
 B, T = 7, 5
 CUTS = ((7,), (3, 3, 1), (1,) * 7, (2, 5))

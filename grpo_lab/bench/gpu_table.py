@@ -1,8 +1,7 @@
 """The report of `--gpu` as text: a table a part, and what its figures are, in a line above it."""
 
 from grpo_lab.bench.gpu import ENGINES, PARTS
-
-GIB = 2**30
+from grpo_lab.display import GIB
 
 
 def table(report: dict) -> str:

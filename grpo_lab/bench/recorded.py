@@ -8,9 +8,8 @@ import json
 import os
 from pathlib import Path
 
-from grpo_lab.display import display
+from grpo_lab.display import GIB, display, markdown_table
 
-GIB = 2**30
 HOW = "`make gpu`, on a machine with an NVIDIA card, writes it"
 STATIONS = ("rollout", "reward", "score", "update")
 
@@ -106,8 +105,7 @@ def describe(machine: dict) -> str:
 def as_markdown(rows: list[dict[str, str]]) -> str:
     """A Markdown table; the columns are the keys of the first row, and further ones in the order they come."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    return "\n".join(lines + ["| " + " | ".join(row.get(name, "") for name in columns) + " |" for row in rows])
+    return markdown_table(columns, [[row.get(name, "") for name in columns] for row in rows])
 
 
 def _mode(cell: dict) -> str:

@@ -13,8 +13,9 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from grpo_lab.display import GIB
+
 REPOSITORY = Path(__file__).parents[2]
-GIB = 2**30
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
-from grpo_lab.display import display
-from grpo_lab.formulas.layout import View, source_view, values_view
+from grpo_lab.display import View, display
+from grpo_lab.formulas.layout import source_view, values_view
 from grpo_lab.formulas.recording import recording
 from grpo_lab.formulas.shapes import shapes
 from grpo_lab.formulas.source import Equation, read_equations

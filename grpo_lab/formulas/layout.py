@@ -13,26 +13,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from grpo_lab.display import View, markdown_table
 from grpo_lab.formulas.source import Equation
 
 MAX_SHOWN, MAX_COLUMNS = 40, 8
 NBSP = "\u00a0"  # plain spaces would collapse
-
-
-class View:
-    """Something with a Markdown form, which notebooks take, and a text form, which is what a shell prints."""
-
-    def __init__(self, markdown: str, text: str):
-        self.markdown, self.text = markdown, text
-
-    def bundle(self) -> dict[str, str]:
-        return {"text/markdown": self.markdown, "text/plain": self.text}
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        return self.bundle()
-
-    def __repr__(self) -> str:
-        return self.text
 
 
 def source_view(function: Callable, equations: list[Equation], shapes: dict[str, str]) -> View:
@@ -116,9 +101,8 @@ def _view(function: Callable, head: tuple[str, ...], rows: list[tuple[str, ...]]
     function = inspect.unwrap(function)
     summary = (inspect.getdoc(function) or "").partition("\n")[0]
     place = "" if function.__module__ == "__main__" else f"{function.__module__.replace('.', '/')}.py"
-    table = [head, (":--",) * len(head), *rows]
     title = f"**`{function.__name__}`**" + (f" in `{place}`" if place else "")
-    markdown = f"{title}: {summary}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in table)
+    markdown = f"{title}: {summary}\n\n{markdown_table(head, rows)}"
     return View(markdown, "\n\n".join([f"{function.__name__}{f' in {place}' if place else ''}: {summary}", *text]))
 
 

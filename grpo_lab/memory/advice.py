@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from grpo_lab.display import GIB
 from grpo_lab.precision import PRECISIONS
-
-GIB = 2**30
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ about half a GiB more, and the allocator leaves gaps between tensors: `RESERVE` 
 from dataclasses import dataclass, replace
 
 from grpo_lab.config import GRPOConfig
+from grpo_lab.display import GIB
 from grpo_lab.memory import stations
 from grpo_lab.memory.advice import Change, advise
 from grpo_lab.memory.stations import Setting
@@ -19,7 +20,6 @@ from grpo_lab.precision import PRECISIONS, check_name
 
 __all__ = ["GIB", "RESERVE", "Change", "MemoryPlan", "bytes_a_parameter", "compare_modes", "plan", "shape_of"]
 
-GIB = 2**30
 RESERVE = 3 * GIB // 4  # for CUDA itself, and for what the allocator cannot join
 
 

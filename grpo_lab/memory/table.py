@@ -2,7 +2,7 @@
 
 import html
 
-GIB = 2**30
+from grpo_lab.display import GIB
 
 
 def cells(plan) -> list[list[str]]:

@@ -1,5 +1,6 @@
 """Loading a policy: which folder, which device, which precision; every choice is said aloud."""
 
+from grpo_lab.models.frozen import frozen_copy, silence_dropout
 from grpo_lab.models.loading import (
     PRECISIONS,
     QWEN2,
@@ -15,9 +16,11 @@ __all__ = [
     "PRECISIONS",
     "QWEN2",
     "describe_device",
+    "frozen_copy",
     "has_native_bf16",
     "load_policy",
     "one_thread_if_small",
     "pick_device",
     "pick_precision",
+    "silence_dropout",
 ]

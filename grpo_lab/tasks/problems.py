@@ -14,8 +14,19 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Protocol, runtime_checkable
 
 Row = dict  # {"prompt": list[dict[str, str]], "answer": str, ...}
+
+
+@runtime_checkable
+class Rows(Protocol):
+    """What a list of dicts and a `datasets.Dataset` have in common."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index): ...
+
 
 SPLITS = ("train", "test")
 TEST_SHARE = 0.1

@@ -9,17 +9,18 @@ the run's seed and the step, which is why a resumed run continues bit for bit on
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.objective import LOSSES_BY_TOKENS, aggregate, policy_loss
+from grpo_lab.objective import aggregate, part_loss
 from grpo_lab.rewards import score_completions
 from grpo_lab.rollout import Rollout, sample_completions
+from grpo_lab.tasks import Rows
 from grpo_lab.trainer.clock import now
 from grpo_lab.trainer.experience import Experience, autocast, by_length, make_experience, score_all, score_rows
 from grpo_lab.trainer.optim import GuardedOptimizer
-from grpo_lab.trainer.run import Rows, Run
+from grpo_lab.trainer.run import Run
 
 __all__ = ["GRPOConfig", "accumulate_gradient", "collect", "train", "update"]
 
@@ -154,40 +155,6 @@ def accumulate_gradient(
         worst = difference.max().item() if len(difference) else 0.0
         total["sampling/logp_difference_max"] = max(total.get("sampling/logp_difference_max", 0.0), worst)
     return total
-
-
-def part_loss(
-    logp: Float[Tensor, "R T"],
-    advantages: Float[Tensor, " R"],
-    mask: Bool[Tensor, "R T"],
-    rows: int,
-    num_items: Int[Tensor, ""] | int,
-    *,
-    loss_type: str = "grpo",
-    **settings,
-) -> tuple[Float[Tensor, ""], dict[str, float]]:
-    r"""What a micro-batch adds to the loss of its update: the parts add up to the loss of the whole, however it is cut.
-
-    w_k = 1 \;\text{if the loss divides by } N, \;\text{else}\; R_k / R \tag{5.24}
-    L_k = w_k \, L(k; N) \tag{5.25}
-
-    L is `policy_loss`. Losses that divide by tokens are given those of the whole update, and need no weight. The others
-    are means over rows, so a micro-batch counts by its share of the rows. ("bnpo", as in TRL, takes the mean over the
-    tokens of each micro-batch; for it alone the cut matters.)
-
-    Args:
-        logp, advantages, mask: of the R_k rows of this micro-batch, shapes (R_k, T), (R_k,) and (R_k, T).
-        rows: R, rows of the whole update.
-        num_items: N, tokens under the mask of the whole update.
-        loss_type, settings: as in `policy_loss`, its `old_logp` and `ref_logp` for these rows among them.
-
-    Returns:
-        The part's loss, and its metrics as in `policy_loss`.
-    """
-    share = 1.0 if loss_type in LOSSES_BY_TOKENS else len(mask) / rows  # scalar (5.24)
-    loss, metrics = policy_loss(logp, advantages, mask, loss_type=loss_type, num_items=num_items, **settings)
-    loss = share * loss  # scalar (5.25)
-    return loss, metrics
 
 
 def _as_completions(rows: list[dict], texts: list[str]) -> list:

@@ -1,31 +1,22 @@
 """Everything about a run that is not the algorithm: order of the data, reference model, files, progress, resuming."""
 
-import copy
 import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import torch
 from tqdm import tqdm
 
 from grpo_lab.config import GRPOConfig
+from grpo_lab.models.frozen import frozen_copy, silence_dropout
 from grpo_lab.precision import PRECISIONS
+from grpo_lab.tasks import Rows
 from grpo_lab.trainer import checkpoint
 from grpo_lab.trainer.optim import GuardedOptimizer, learning_rate
 
 # Settings that may change between a run and its continuation, because no number depends on them.
 _FREE_SETTINGS = ("output_dir", "resume_from_checkpoint", "save_steps", "report_to", "disable_tqdm")
-
-
-@runtime_checkable
-class Rows(Protocol):
-    """What a list of dicts and a `datasets.Dataset` have in common."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index): ...
 
 
 class Run:
@@ -188,29 +179,6 @@ def _check_dataset(dataset) -> None:
             raise ValueError(
                 f"dataset row {index} has the columns {sorted(row)}, row 0 has {columns}; they have to agree"
             )
-
-
-def frozen_copy(model: torch.nn.Module) -> torch.nn.Module:
-    """The model as it is now, for good: parameters of its own that take no gradient, and evaluation mode.
-
-    The reference of the KL term has to stay behind while the policy moves. A second name for the same model, or a copy
-    that shares its tensors, would move along, and the KL would be zero for ever. The model itself is left as it was.
-    """
-    return copy.deepcopy(model).requires_grad_(False).eval()
-
-
-def silence_dropout(model: torch.nn.Module) -> None:
-    """Sampler and scorer have to be the same function, so no dropout, not even in training mode.
-
-    In place, for good, and wherever it sits: the modules `torch.nn.Dropout`, and the probability `attention_dropout`
-    that transformers' attention layers keep as a number. Putting the model into evaluation mode would not be enough:
-    gradient checkpointing, for one, needs training mode.
-    """
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-        if isinstance(getattr(module, "attention_dropout", None), float):
-            module.attention_dropout = 0.0
 
 
 def _tensorboard(folder: Path, first_step: int):

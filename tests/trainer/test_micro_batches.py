@@ -111,7 +111,7 @@ def test_scores_of_all_rows_come_back_in_their_own_order():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_checkpointed_layers_give_the_same_values_and_gradients(dtype):
     """Dropout in the configuration, silenced as a run does, and a model in training mode, as checkpointing needs it."""
-    from grpo_lab.trainer.run import silence_dropout
+    from grpo_lab.models.frozen import silence_dropout
 
     plain = random_policy("small", dtype=dtype)
     plain.config.attention_dropout = 0.5

@@ -5,8 +5,7 @@ import torch
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, f64
 from grpo_lab.course.exercises.nb05.policy_loss import the_loss
-from grpo_lab.objective import LOSSES_BY_TOKENS, policy_loss
-from grpo_lab.trainer.loop import part_loss
+from grpo_lab.objective import LOSSES_BY_TOKENS, part_loss, policy_loss
 
 _loss = policy_loss
 

@@ -1,0 +1,28 @@
+"""What a model must not do beside the policy: move when it is the reference, or drop units while it is scored."""
+
+import copy
+
+import torch
+
+
+def frozen_copy(model: torch.nn.Module) -> torch.nn.Module:
+    """The model as it is now, for good: parameters of its own that take no gradient, and evaluation mode.
+
+    The reference of the KL term has to stay behind while the policy moves. A second name for the same model, or a copy
+    that shares its tensors, would move along, and the KL would be zero for ever. The model itself is left as it was.
+    """
+    return copy.deepcopy(model).requires_grad_(False).eval()
+
+
+def silence_dropout(model: torch.nn.Module) -> None:
+    """Sampler and scorer have to be the same function, so no dropout, not even in training mode.
+
+    In place, for good, and wherever it sits: the modules `torch.nn.Dropout`, and the probability `attention_dropout`
+    that transformers' attention layers keep as a number. Putting the model into evaluation mode would not be enough:
+    gradient checkpointing, for one, needs training mode.
+    """
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        if isinstance(getattr(module, "attention_dropout", None), float):
+            module.attention_dropout = 0.0
