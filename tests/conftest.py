@@ -6,17 +6,30 @@ import copy
 import importlib.util
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 # Set before torch is imported anywhere: several worker processes with a thread pool each get in each other's way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("GRPO_LAB_PROFILE", "fast")
+# A model in somebody's caches must not decide what a test or a notebook trains. (xdist's workers inherit the folder.)
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _caches = tempfile.TemporaryDirectory(prefix="grpo-lab-caches-", ignore_cleanup_errors=True)
+    os.environ |= {"HF_HOME": f"{_caches.name}/huggingface", "MODELSCOPE_CACHE": f"{_caches.name}/modelscope"}
 
 import pytest
 import torch
 
 torch.set_num_threads(1)
+if importlib.util.find_spec("hypothesis") is not None:  # the tests of a card do without
+    from hypothesis import HealthCheck, settings
+
+    # The same examples on every machine, however busy it is, and whatever earlier runs left behind.
+    settings.register_profile(
+        "grpo_lab", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("grpo_lab")
 
 SHAPES_CHECKED = importlib.util.find_spec("beartype") is not None
 if SHAPES_CHECKED:
@@ -44,6 +57,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, reason in lacking.items():
             if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> tuple[int, int]:
+    """Long ones first, so that no process is left alone with one at the end: notebooks, then what is marked slow."""
+    if item.path.suffix == ".ipynb":
+        return 0, -int(item.path.stem[:2])  # the later ones take longer
+    return (1 if item.get_closest_marker("slow") else 2), 0
 
 
 def pytest_terminal_summary(terminalreporter) -> None:

@@ -200,10 +200,17 @@ def test_lab_opens_the_first_notebook() -> None:
     assert re.search(r"-m jupyterlab .*=/lab/tree/notebooks/00_start_here\.ipynb", make("-n", "lab").stdout)
 
 
-def test_test_runs_everything() -> None:
-    commands = make("-n", "test").stdout
+def test_test_runs_all_but_the_long_proofs_and_test_all_runs_those_too() -> None:
+    quick, everything = make("-n", "test").stdout, make("-n", "test-all").stdout
     for part in ("ruff check .", "ruff format --check .", "--nbmake", " tests notebooks"):
-        assert part in commands
+        assert part in quick and part in everything
+    assert quick.replace(' -m "not slow"', "") == everything
+    assert "make test-all" in read(".ci/run")
+
+
+def test_the_long_proofs_run_every_night_on_linux() -> None:
+    job = yaml.safe_load(read(".github/workflows/test.yml"))["jobs"]["test-all"]
+    assert job["runs-on"] == "ubuntu-latest" and "make test-all" in job["steps"][-1]["run"]
 
 
 @pytest.fixture
@@ -252,8 +259,8 @@ def code_of(name: str) -> str:
 
 
 def test_the_readme_names_only_targets_and_commands_that_exist() -> None:
-    targets = set(re.findall(r"^([a-z]+):", read("Makefile"), re.MULTILINE))
-    assert set(re.findall(r"\bmake ([a-z]+)\b", code_of("README.md"))) <= targets
+    targets = set(re.findall(r"^([a-z-]+):", read("Makefile"), re.MULTILINE))
+    assert set(re.findall(r"\bmake ([a-z-]+)", code_of("README.md"))) <= targets
     for module in set(re.findall(r"python -m (grpo_lab[.\w]*)", read("README.md"))):
         path = ROOT / module.replace(".", "/")
         assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), module

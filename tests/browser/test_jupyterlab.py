@@ -1,6 +1,6 @@
-"""Notebooks in a real JupyterLab and a real browser: Run All, no error, no broken formula; a slider moves its plot.
+"""Every notebook in a real JupyterLab and a real browser, as saved and after Run All: no error, no broken formula.
 
-Those that train for a minute and more are looked at as they were saved; nbmake runs their cells.
+A slider moves its plot, and the chat box answers.
 """
 
 import re
@@ -17,7 +17,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 RUN_SECONDS, RENDER_SECONDS = 1500, 120
 WITH_SLIDER = "04_kl_estimators"
-LONG = ("03_sorting_with_grpo", "05_grpo_objective", "07_r1_zero_on_a_laptop", "08_grpo_on_qwen2")
 CHAT = """
 from grpo_lab.chat import ChatBox
 from grpo_lab.models import load_policy
@@ -31,20 +30,15 @@ def named(path: Path) -> str:
     return path.stem
 
 
-@pytest.mark.parametrize("notebook", [path for path in NOTEBOOKS if path.stem not in LONG], ids=named)
-def test_run_all_gives_no_error_and_every_formula_renders(page, lab, notebook):
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=named)
+def test_saved_and_run_again_there_is_no_error_and_every_formula_renders(page, lab, notebook):
     open_notebook(page, lab, notebook.stem)
+    assert_looks_right(page, notebook)
     page.evaluate("window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
     run_all(page, RUN_SECONDS)
     assert_looks_right(page, notebook)
     if notebook.stem == WITH_SLIDER:
         assert_slider_changes_its_plot(page)
-
-
-@pytest.mark.parametrize("notebook", [path for path in NOTEBOOKS if path.stem in LONG], ids=named)
-def test_what_was_saved_shows_no_error_and_every_formula_renders(page, lab, notebook):
-    open_notebook(page, lab, notebook.stem)
-    assert_looks_right(page, notebook)
 
 
 def assert_looks_right(page, notebook: Path) -> None:
@@ -96,7 +90,7 @@ def assert_slider_changes_its_plot(page) -> None:
 def test_the_chat_of_08_answers(page, lab):
     kernel = {"kernelspec": nbformat.read(NOTEBOOKS[-1], as_version=4).metadata.kernelspec}
     content = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CHAT.strip())], metadata=kernel)
-    open_notebook(page, lab, LONG[-1])
+    open_notebook(page, lab, NOTEBOOKS[-1].stem)
     page.evaluate(
         """content => window.jupyterapp.serviceManager.contents.save(
             'chat.ipynb', {type: 'notebook', format: 'json', content: JSON.parse(content)})""",
