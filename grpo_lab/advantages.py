@@ -42,15 +42,15 @@ def group_advantages(
     Training", section 3.2; "batch": Hu et al. (2025), "REINFORCE++". Constants as in TRL.
     """
     _check(rewards, scale, ddof, eps)
-    from_first = rewards - rewards[:, :1]  # (2.1)
-    centred = from_first - reduce(from_first, "P G -> P 1", "mean")  # (2.2)
+    from_first = rewards - rewards[:, :1]  # P G (2.1)
+    centred = from_first - reduce(from_first, "P G -> P 1", "mean")  # P G (2.2)
     if scale == "none":
         return centred
     if scale == "batch":
         std = (rewards - rewards[0, 0]).std(correction=ddof)
         return centred / (std + eps)
-    std = (centred.square().sum(-1, keepdim=True) / (rewards.shape[1] - ddof)).sqrt()  # (2.3)
-    advantages = centred / (std + eps)  # (2.4)
+    std = (centred.square().sum(-1, keepdim=True) / (rewards.shape[1] - ddof)).sqrt()  # P 1 (2.3)
+    advantages = centred / (std + eps)  # P G (2.4)
     return advantages
 
 
@@ -70,7 +70,7 @@ def rloo_advantages(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     _check(rewards)
     _check_group_size(rewards, 1)
     r = rewards - rewards[:, :1]
-    advantages = r - (r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)  # (2.5)
+    advantages = r - (r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)  # P G (2.5)
     return advantages
 
 
@@ -86,7 +86,7 @@ def best_of_group(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     """
     _check(rewards)
     best, worst = reduce(rewards, "P G -> P 1", "max"), reduce(rewards, "P G -> P 1", "min")
-    weights = torch.where((rewards == best) & (best > worst), rewards, 0)  # (2.6)
+    weights = torch.where((rewards == best) & (best > worst), rewards, 0)  # P G (2.6)
     return weights
 
 
@@ -119,11 +119,11 @@ def process_advantages(
     rewards = torch.where(step_mask, step_rewards - first, 0)
     _check_finite("step_rewards", rewards)
     count = step_mask.sum((1, 2), keepdim=True)
-    mean = rewards.sum((1, 2), keepdim=True) / count.clamp(min=1)  # (2.7)
-    centred = step_mask * (rewards - mean)  # (2.8)
-    std = (centred.square().sum((1, 2), keepdim=True) / (count - 1).clamp(min=1)).sqrt()  # (2.9)
-    scaled = centred / (std + eps)  # (2.10)
-    advantages = scaled.flip(-1).cumsum(-1).flip(-1)  # (2.11)
+    mean = rewards.sum((1, 2), keepdim=True) / count.clamp(min=1)  # P 1 1 (2.7)
+    centred = step_mask * (rewards - mean)  # P G T (2.8)
+    std = (centred.square().sum((1, 2), keepdim=True) / (count - 1).clamp(min=1)).sqrt()  # P 1 1 (2.9)
+    scaled = centred / (std + eps)  # P G T (2.10)
+    advantages = scaled.flip(-1).cumsum(-1).flip(-1)  # P G T (2.11)
     return advantages
 
 
@@ -146,7 +146,7 @@ def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor,
     returns = torch.zeros_like(rewards[..., 0])
     backwards = []
     for reward in rewards.flip(-1).unbind(-1):
-        returns = reward + gamma * returns  # (2.12)
+        returns = reward + gamma * returns  # P G (2.12)
         backwards.append(returns)
     return torch.stack(backwards[::-1], dim=-1)
 

@@ -92,7 +92,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     """
     if not (0 <= c <= n and 1 <= k <= n):
         raise ValueError(f"n, c, k are {n}, {c}, {k}; needed are 0 <= c <= n and 1 <= k <= n")
-    estimate = 1 - math.comb(n - c, k) / math.comb(n, k)  # (7.1)
+    estimate = 1 - math.comb(n - c, k) / math.comb(n, k)  # scalar (7.1)
     return estimate
 
 
@@ -110,8 +110,8 @@ def wilson_interval(share: float, n: int, z: float = 1.959964) -> list[float]:
     """
     if n < 1 or not 0 <= share <= 1:
         raise ValueError(f"share is {share} and n is {n}; needed are a share between 0 and 1 and at least one trial")
-    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)  # (7.2)
-    half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))  # (7.3)
+    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)  # scalar (7.2)
+    half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))  # scalar (7.3)
     # On paper the share is never outside; at 0 and 1, rounding would put it there.
     return [min(max(centre - half, 0.0), share), max(min(centre + half, 1.0), share)]
 

@@ -40,17 +40,17 @@ def kl_estimate(
     """
     if estimator not in ESTIMATORS:
         raise ValueError(f"estimator is {estimator!r}; allowed are {', '.join(map(repr, ESTIMATORS))}")
-    d = ref_logp.detach() - logp  # (4.1)
-    k1 = -d  # (4.2)
+    d = ref_logp.detach() - logp  # B T (4.1)
+    k1 = -d  # B T (4.2)
     if estimator == "k1":
         return k1
-    k2 = d.square() / 2  # (4.3)
+    k2 = d.square() / 2  # B T (4.3)
     if estimator == "k2":
         return k2
-    k3 = d.expm1() - d  # (4.4)
+    k3 = d.expm1() - d  # B T (4.4)
     if estimator == "k3":
         return k3
-    k3_plus = k2 - k2.detach() + k3.detach()  # (4.5)
+    k3_plus = k2 - k2.detach() + k3.detach()  # B T (4.5)
     return k3_plus
 
 
@@ -69,8 +69,8 @@ def kl_exact(logits: Float[Tensor, "B T V"], ref_logits: Float[Tensor, "B T V"])
     Returns:
         Shape (B, T), in nats, at least 0 up to rounding.
     """
-    logp, ref_logp = logits.log_softmax(-1), ref_logits.log_softmax(-1)  # (4.6)
-    kl = (logp.exp() * (logp - ref_logp)).sum(-1)  # (4.7)
+    logp, ref_logp = logits.log_softmax(-1), ref_logits.log_softmax(-1)  # B T V (4.6)
+    kl = (logp.exp() * (logp - ref_logp)).sum(-1)  # B T (4.7)
     return kl
 
 
@@ -96,5 +96,5 @@ def kl_in_reward(
     """
     if beta < 0:
         raise ValueError(f"beta is {beta}; it has to be at least 0")
-    penalised = rewards - beta * torch.where(mask, kl_estimate(logp, ref_logp, "k1"), 0).sum(-1).detach()  # (4.8)
+    penalised = rewards - beta * torch.where(mask, kl_estimate(logp, ref_logp, "k1"), 0).sum(-1).detach()  # B (4.8)
     return penalised

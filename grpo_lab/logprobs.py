@@ -32,8 +32,8 @@ def token_logprobs(
     Source: softmax with temperature; Sutton and Barto, "Reinforcement Learning", section 13.1.
     """
     _check_temperature(temperature)
-    z = _at_least_float32(logits) / temperature  # (1.1)
-    logp = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1) - z.logsumexp(-1)  # (1.2)
+    z = _at_least_float32(logits) / temperature  # B T V (1.1)
+    logp = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1) - z.logsumexp(-1)  # B T (1.2)
     return logp
 
 
@@ -56,8 +56,8 @@ def token_entropy(logits: Float[Tensor, "B T V"], temperature: float = 1.0) -> F
     Source: Shannon (1948).
     """
     _check_temperature(temperature)
-    logp = (_at_least_float32(logits) / temperature).log_softmax(-1)  # (1.3)
-    entropy = -(logp.exp() * logp).sum(-1)  # (1.4)
+    logp = (_at_least_float32(logits) / temperature).log_softmax(-1)  # B T V (1.3)
+    entropy = -(logp.exp() * logp).sum(-1)  # B T (1.4)
     return entropy
 
 
@@ -80,8 +80,8 @@ def completion_mask(completion_ids: Int[Tensor, "B T"], eos_token_id: int | list
     """
     ends = torch.tensor(eos_token_id, device=completion_ids.device).reshape(-1)
     is_end = torch.isin(completion_ids, ends).long()
-    ends_before = is_end.cumsum(-1) - is_end  # (1.5)
-    mask = ends_before == 0  # (1.6)
+    ends_before = is_end.cumsum(-1) - is_end  # B T (1.5)
+    mask = ends_before == 0  # B T (1.6)
     return mask
 
 

@@ -46,11 +46,11 @@ def importance_ratio(
     """
     if level not in LEVELS:
         raise ValueError(f"level is {level!r}; allowed are 'token' and 'sequence'")
-    log_ratio = torch.where(mask, logp - old_logp.detach(), 0)  # (5.1)
+    log_ratio = torch.where(mask, logp - old_logp.detach(), 0)  # B T (5.1)
     if level == "token":
-        ratio = log_ratio.exp()  # (5.2)
+        ratio = log_ratio.exp()  # B T (5.2)
         return ratio
-    sequence_ratio = (log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)).exp()  # (5.3)
+    sequence_ratio = (log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)).exp()  # B 1 (5.3)
     return sequence_ratio
 
 
@@ -66,7 +66,7 @@ def gspo_token_ratio(
     Source: Zheng et al. (2025), "Group Sequence Policy Optimization", section 4.3. Arguments as in `importance_ratio`.
     """
     sequence = importance_ratio(logp, old_logp, mask, "sequence").detach()
-    ratio = sequence * (logp - logp.detach()).exp()  # (5.4)
+    ratio = sequence * (logp - logp.detach()).exp()  # B T (5.4)
     return ratio
 
 
@@ -103,9 +103,9 @@ def clipped_surrogate(
     epsilon_high = epsilon if epsilon_high is None else epsilon_high
     _check_clip(epsilon, epsilon_high, delta)
     advantages = _per_token(advantages)
-    clipped = ratio.clamp(1 - epsilon, 1 + epsilon_high)  # (5.5)
-    bounded = ratio if delta is None else ratio.clamp(max=delta)  # (5.6)
-    surrogate = torch.min(bounded * advantages, clipped * advantages)  # (5.7)
+    clipped = ratio.clamp(1 - epsilon, 1 + epsilon_high)  # B T (5.5)
+    bounded = ratio if delta is None else ratio.clamp(max=delta)  # B T (5.6)
+    surrogate = torch.min(bounded * advantages, clipped * advantages)  # B T (5.7)
     return surrogate
 
 
@@ -125,7 +125,7 @@ def cispo_surrogate(
 
     Source: MiniMax (2025), "MiniMax-M1", section 3.1, equations 4 and 5.
     """
-    surrogate = ratio.clamp(max=bound).detach() * _per_token(advantages) * logp  # (5.8)
+    surrogate = ratio.clamp(max=bound).detach() * _per_token(advantages) * logp  # B T (5.8)
     return surrogate
 
 
@@ -143,8 +143,8 @@ def sapo_surrogate(
     Source: Gao et al. (2025), "Soft Adaptive Policy Optimization", section 3.
     """
     advantages = _per_token(advantages)
-    tau = torch.where(advantages > 0, ratio.new_tensor(tau_pos), ratio.new_tensor(tau_neg))  # (5.9)
-    surrogate = 4 / tau * torch.sigmoid(tau * (ratio - 1)) * advantages  # (5.10)
+    tau = torch.where(advantages > 0, ratio.new_tensor(tau_pos), ratio.new_tensor(tau_neg))  # B 1 (5.9)
+    surrogate = 4 / tau * torch.sigmoid(tau * (ratio - 1)) * advantages  # B T (5.10)
     return surrogate
 
 
@@ -167,10 +167,10 @@ def vespo_surrogate(
     """
     advantages = _per_token(advantages)
     log_ratio = torch.where(mask, logp - old_logp, 0).clamp(-20, 20)
-    log_w = log_ratio.sum(-1, keepdim=True).clamp(math.log(1e-8), 20)  # (5.11)
-    k, lam = torch.where(advantages >= 0, 2.0, 3.0), torch.where(advantages >= 0, 3.0, 2.0)  # (5.12)
-    phi = (lam + k * log_w - lam * log_w.exp()).exp().detach()  # (5.13)
-    surrogate = phi * advantages * logp  # (5.14)
+    log_w = log_ratio.sum(-1, keepdim=True).clamp(math.log(1e-8), 20)  # B 1 (5.11)
+    k, lam = torch.where(advantages >= 0, 2.0, 3.0), torch.where(advantages >= 0, 3.0, 2.0)  # B 1 (5.12)
+    phi = (lam + k * log_w - lam * log_w.exp()).exp().detach()  # B 1 (5.13)
+    surrogate = phi * advantages * logp  # B T (5.14)
     return surrogate
 
 
@@ -210,20 +210,20 @@ def aggregate(
     """
     if loss_type not in LOSS_TYPES:
         raise ValueError(f"loss_type is {loss_type!r}; allowed are {', '.join(map(repr, LOSS_TYPES))}")
-    lengths, sums = mask.sum(-1), torch.where(mask, values, 0).sum(-1)  # (5.15)
+    lengths, sums = mask.sum(-1), torch.where(mask, values, 0).sum(-1)  # B (5.15)
     if loss_type in ("grpo", "sapo"):
-        return (sums / lengths.clamp(min=1)).mean()  # (5.16)
+        return (sums / lengths.clamp(min=1)).mean()  # scalar (5.16)
     if loss_type == "luspo":
-        return sums.mean()  # (5.17)
+        return sums.mean()  # scalar (5.17)
     if loss_type == "dr_grpo":
         _check_max_length(max_completion_length)
-        return sums.sum() / (len(mask) * max_completion_length)  # (5.18)
+        return sums.sum() / (len(mask) * max_completion_length)  # scalar (5.18)
     if loss_type == "bnpo":
-        return sums.sum() / lengths.sum().clamp(min=1)  # (5.19)
+        return sums.sum() / lengths.sum().clamp(min=1)  # scalar (5.19)
     total = lengths.sum() if num_items is None else torch.as_tensor(num_items)
     if num_items is not None and not total >= 0:
         raise ValueError(f"num_items is {num_items}; it has to be at least 0")
-    return sums.sum() / total.clamp(min=1)  # (5.20)
+    return sums.sum() / total.clamp(min=1)  # scalar (5.20)
 
 
 def policy_loss(
@@ -278,14 +278,14 @@ def policy_loss(
     advantages = _per_token(advantages)
     ratio = importance_ratio(logp, old_logp, mask, importance_sampling_level)
     surrogate = _surrogate(loss_type, ratio, logp, old_logp, mask, advantages, epsilon, epsilon_high, delta)
-    values = -surrogate  # (5.21)
+    values = -surrogate  # B T (5.21)
     metrics = _clip_metrics(loss_type, ratio.detach(), advantages, mask, epsilon, epsilon_high)
     if beta > 0:
         kl = kl_estimate(logp, ref_logp, kl_estimator)
         kl = kl * ratio if kl_bias_correction else kl
-        values = values + beta * kl  # (5.22)
+        values = values + beta * kl  # B T (5.22)
         metrics["kl"] = _masked_mean(kl.detach(), mask)
-    loss = aggregate(values, mask, loss_type, max_completion_length, num_items)  # (5.23)
+    loss = aggregate(values, mask, loss_type, max_completion_length, num_items)  # scalar (5.23)
     return loss, metrics
 
 

@@ -24,7 +24,7 @@ def sequence_logprob(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> F
 
     Source: the product rule of probability; a language model is autoregressive.
     """
-    seq_logp = torch.where(mask, logp, 0).sum(-1)  # (1.7)
+    seq_logp = torch.where(mask, logp, 0).sum(-1)  # B (1.7)
     return seq_logp
 
 
@@ -42,7 +42,7 @@ def reinforce_loss(seq_logp: Float[Tensor, " B"], weights: Float[Tensor, " B"]) 
 
     Source: Williams (1992), "Simple statistical gradient-following algorithms", section 3.
     """
-    loss = -(weights.detach() * seq_logp).mean()  # (1.8)
+    loss = -(weights.detach() * seq_logp).mean()  # scalar (1.8)
     return loss
 
 
@@ -57,7 +57,7 @@ def expected_reward(seq_logp: Float[Tensor, " N"], rewards: Float[Tensor, " N"])
 
     Source: the definition of the objective; Sutton and Barto, section 13.2.
     """
-    objective = (seq_logp.exp() * rewards).sum()  # (1.9)
+    objective = (seq_logp.exp() * rewards).sum()  # scalar (1.9)
     return objective
 
 
@@ -72,7 +72,7 @@ def score_function_objective(seq_logp: Float[Tensor, " N"], rewards: Float[Tenso
         seq_logp: log-probability of every sequence, shape (N,).
         rewards: shape (N,).
     """
-    objective = (seq_logp.detach().exp() * rewards * seq_logp).sum()  # (1.10)
+    objective = (seq_logp.detach().exp() * rewards * seq_logp).sum()  # scalar (1.10)
     return objective
 
 

@@ -23,7 +23,7 @@ def weight_bytes(parameters: int, e: int) -> int:
 
     M = n e \tag{8.10}
     """
-    return parameters * e  # (8.10)
+    return parameters * e  # scalar (8.10)
 
 
 def adam_bytes(parameters: int, e: int) -> int:
@@ -33,7 +33,7 @@ def adam_bytes(parameters: int, e: int) -> int:
 
     Source: Kingma and Ba (2015), algorithm 1.
     """
-    return 2 * parameters * e  # (8.11)
+    return 2 * parameters * e  # scalar (8.11)
 
 
 def adam_8bit_bytes(size: int) -> int:
@@ -48,7 +48,7 @@ def adam_8bit_bytes(size: int) -> int:
     """
     if size < FEWEST or size % BLOCK:
         return 8 * size
-    return 2 * (size + 4 * size // BLOCK + TABLE * -(-size // PIECE))  # (8.12)
+    return 2 * (size + 4 * size // BLOCK + TABLE * -(-size // PIECE))  # scalar (8.12)
 
 
 # --- rollout --------------------------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ def fixed_columns(prompt_length: int, completion_length: int) -> int:
 
     S = 64 \left\lceil \frac{L + T}{64} \right\rceil \tag{8.13}
     """
-    return CAPACITY_STEP * -(-(prompt_length + completion_length) // CAPACITY_STEP)  # (8.13)
+    return CAPACITY_STEP * -(-(prompt_length + completion_length) // CAPACITY_STEP)  # scalar (8.13)
 
 
 def cache_bytes(shape: ModelShape, tokens: int, e: int) -> int:
@@ -69,7 +69,7 @@ def cache_bytes(shape: ModelShape, tokens: int, e: int) -> int:
 
     12 KiB a token for Qwen2-0.5B in half precision.
     """
-    return 2 * shape.layers * shape.keys * e * tokens  # (8.14)
+    return 2 * shape.layers * shape.keys * e * tokens  # scalar (8.14)
 
 
 def drawing_bytes(rows: int, vocabulary: int, tensors: int) -> int:
@@ -79,7 +79,7 @@ def drawing_bytes(rows: int, vocabulary: int, tensors: int) -> int:
 
     Logits, their logarithm after the softmax, probabilities for the entropy and for the draw: `DRAWING` says how many.
     """
-    return 4 * tensors * rows * vocabulary  # (8.15)
+    return 4 * tensors * rows * vocabulary  # scalar (8.15)
 
 
 def repeated_bytes(shape: ModelShape, rows: int, columns: int, e: int) -> int:
@@ -87,7 +87,7 @@ def repeated_bytes(shape: ModelShape, rows: int, columns: int, e: int) -> int:
 
     M = 2 \cdot \text{heads} \cdot D_h \cdot e \cdot B S \tag{8.16}
     """
-    return 2 * shape.queries * e * rows * columns  # (8.16)
+    return 2 * shape.queries * e * rows * columns  # scalar (8.16)
 
 
 # --- the head: from hidden states to log-probabilities --------------------------------------------------------------
@@ -109,7 +109,7 @@ def head_score_bytes(shape: ModelShape, tokens: int, chunk: int | None, e: int) 
     """
     if chunk is None:
         return (8 + e) * tokens * shape.vocabulary
-    return 2 * 4 * chunk * shape.vocabulary  # (8.17)
+    return 2 * 4 * chunk * shape.vocabulary  # scalar (8.17)
 
 
 def head_update_bytes(shape: ModelShape, tokens: int, chunk: int | None, e: int) -> int:
@@ -124,7 +124,7 @@ def head_update_bytes(shape: ModelShape, tokens: int, chunk: int | None, e: int)
     if chunk is None:
         return 4 * 4 * tokens * V
     rounded = e * V * D if e < 4 else 0
-    return 4 * V * D + max(2 * 4 * chunk * V, rounded)  # (8.18)
+    return 4 * V * D + max(2 * 4 * chunk * V, rounded)  # scalar (8.18)
 
 
 # --- activations: what the forward pass keeps for the backward pass -------------------------------------------------
@@ -144,10 +144,10 @@ def layer_token_bytes(shape: ModelShape, e: int, r: int, copies: int = 0) -> int
     five linear maps after the norms has an input of its own: three more.
     """
     D = shape.width
-    norm = (4 + r) * D + 4  # (8.19)
-    attention = 2 * e * shape.queries + 4 * shape.heads  # (8.20)
-    mlp = 4 * e * shape.inner  # (8.21)
-    return 2 * (norm + e * D) + attention + mlp + copies * e * D  # (8.22)
+    norm = (4 + r) * D + 4  # scalar (8.19)
+    attention = 2 * e * shape.queries + 4 * shape.heads  # scalar (8.20)
+    mlp = 4 * e * shape.inner  # scalar (8.21)
+    return 2 * (norm + e * D) + attention + mlp + copies * e * D  # scalar (8.22)
 
 
 def micro_batch_tokens(rows: int, prompts: int, prompt_length: int, completion_length: int) -> int:
@@ -159,7 +159,7 @@ def micro_batch_tokens(rows: int, prompts: int, prompt_length: int, completion_l
     """
     if prompts >= rows:
         return rows * (prompt_length + completion_length)
-    return prompts * prompt_length + rows * (completion_length - 1)  # (8.23)
+    return prompts * prompt_length + rows * (completion_length - 1)  # scalar (8.23)
 
 
 def mask_bytes(rows: int, queries: int, columns: int, e: int) -> int:
@@ -167,7 +167,7 @@ def mask_bytes(rows: int, queries: int, columns: int, e: int) -> int:
 
     M = e \, b \, Q S \tag{8.24}
     """
-    return e * rows * queries * columns  # (8.24)
+    return e * rows * queries * columns  # scalar (8.24)
 
 
 def backward_bytes(shape: ModelShape, tokens: int, e: int) -> int:
@@ -177,7 +177,7 @@ def backward_bytes(shape: ModelShape, tokens: int, e: int) -> int:
 
     In the MLP: three gradients, of product, activation and up, when the product itself is no longer kept.
     """
-    return 2 * e * shape.inner * tokens  # (8.25)
+    return 2 * e * shape.inner * tokens  # scalar (8.25)
 
 
 def forward_bytes(shape: ModelShape, tokens: int, e: int, r: int) -> int:
@@ -187,7 +187,7 @@ def forward_bytes(shape: ModelShape, tokens: int, e: int, r: int) -> int:
 
     Activation, up and product; and four times the width: embeddings, the layer's input, residual, normalised residual.
     """
-    return (3 * e * shape.inner + 4 * r * shape.width) * tokens  # (8.26)
+    return (3 * e * shape.inner + 4 * r * shape.width) * tokens  # scalar (8.26)
 
 
 # --- the update -----------------------------------------------------------------------------------------------------
@@ -203,5 +203,5 @@ def step_bytes(largest: int, e: int, eight_bit: bool, fused: bool) -> int:
     one, which works in float32 and on pieces: 14 float32 tensors and a byte. Compiled, on a card, it needs less.
     """
     if not eight_bit:
-        return 0 if fused else 2 * e * largest  # (8.27)
-    return 57 * min(largest, PIECE)  # (8.28)
+        return 0 if fused else 2 * e * largest  # scalar (8.27)
+    return 57 * min(largest, PIECE)  # scalar (8.28)

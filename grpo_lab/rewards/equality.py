@@ -50,7 +50,7 @@ def math_reward(completions: Any, answer: Any, time_limit: float = 3.0, **kwargs
     rewards: list[float | None] = []
     for pair in pairs:
         verdict = verdicts.get(pair, "unreadable")
-        reward = float(verdict == "equal")  # (6.5)
+        reward = float(verdict == "equal")  # scalar (6.5)
         rewards.append(None if verdict == "unreadable" else reward)
     _warn(pairs, verdicts, time_limit)
     return rewards

@@ -46,7 +46,7 @@ def number_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | 
     rewards: list[float | None] = []
     for y, a in zip(completions, expected, strict=True):
         given = extract_answer(completion_text(y)) or ""
-        reward = float(a is not None and same_number(given, a))  # (6.8)
+        reward = float(a is not None and same_number(given, a))  # scalar (6.8)
         rewards.append(None if a is None else reward)
     return rewards
 

@@ -74,7 +74,7 @@ def judge_reward(
             question = template.format(prompt=x, answer=a, completion=completion_text(y))
             verdict = read_verdict(_reply(judge, name, question))
             unreadable += verdict is None
-            reward = float(verdict == "yes")  # (6.6)
+            reward = float(verdict == "yes")  # scalar (6.6)
             rewards.append(None if verdict is None else reward)
         if unreadable:
             message = f"{name}: {unreadable} of {len(rewards)} replies were neither yes nor no, so they give no reward"

@@ -49,7 +49,7 @@ def format_reward(completions: Any, **kwargs: Any) -> list[float | None]:
         completions: y, strings or lists of chat messages.
         kwargs: other columns, unused.
     """
-    rewards = [float(format_fault(completion_text(completion)) is None) for completion in completions]  # (6.1)
+    rewards = [float(format_fault(completion_text(completion)) is None) for completion in completions]  # B (6.1)
     return rewards
 
 
@@ -69,7 +69,7 @@ def accuracy_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float 
     rewards: list[float | None] = []
     for completion, expected in zip(completions, _normalised(accuracy_reward, completions, answer), strict=True):
         given = normalise_text(extract_answer(completion_text(completion)) or "")
-        reward = float(given == expected and given != "")  # (6.2)
+        reward = float(given == expected and given != "")  # scalar (6.2)
         rewards.append(None if expected is None else reward)
     return rewards
 
@@ -99,7 +99,7 @@ def contains_reward(
     for completion, expected in zip(completions, _normalised(contains_reward, completions, answer), strict=True):
         text = completion_text(completion)
         contained = bool(expected) and expected in normalise_text(text)
-        reward = 2.0 * contained - 1.0 - price * len(text)  # (6.3)
+        reward = 2.0 * contained - 1.0 - price * len(text)  # scalar (6.3)
         rewards.append(None if expected is None else reward)
     return rewards
 
@@ -121,7 +121,7 @@ def graded_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | 
     for completion, expected in zip(completions, _normalised(graded_reward, completions, answer), strict=True):
         given = normalise_text(extract_answer(completion_text(completion)) or "")
         exact, contained = given == expected and given != "", bool(expected) and expected in given
-        reward = 1.0 if exact else 0.5 if contained else 0.01  # (6.4)
+        reward = 1.0 if exact else 0.5 if contained else 0.01  # scalar (6.4)
         rewards.append(None if expected is None else reward)
     return rewards
 

@@ -56,7 +56,7 @@ def score_completions(
     keywords = _keywords(prompts, completions, completion_ids, columns)
     returned = [_call(function, name, keywords) for function, name in zip(functions, names, strict=True)]
     per_func = torch.tensor(returned, dtype=torch.float32).T
-    rewards = (weights * per_func).nansum(dim=1)  # (6.7)
+    rewards = (weights * per_func).nansum(dim=1)  # B (6.7)
     nobody = per_func.isnan().all(dim=1)
     if nobody.any():
         rows = nobody.nonzero().flatten().tolist()

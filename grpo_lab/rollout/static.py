@@ -53,8 +53,8 @@ def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) 
 
     Source: Maddison, Tarlow and Minka (2014), "A* sampling", section 2; the race is what `torch.multinomial` runs, too.
     """
-    score = log_pi.exp() / noise  # (8.30)
-    token = score.argmax(-1)  # (8.31)
+    score = log_pi.exp() / noise  # B V (8.30)
+    token = score.argmax(-1)  # B (8.31)
     return token
 
 

@@ -80,7 +80,7 @@ def ascending_pairs(responses: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
     Returns:
         Shape (B,), from 0 to T - 1.
     """
-    pairs = (responses[:, :-1] <= responses[:, 1:]).sum(-1)  # (3.1)
+    pairs = (responses[:, :-1] <= responses[:, 1:]).sum(-1)  # B (3.1)
     return pairs
 
 
@@ -100,8 +100,8 @@ def sorting_reward(prompts: Int[Tensor, "B T"], responses: Int[Tensor, "B T"]) -
         Shape (B,).
     """
     _check_same_shape(prompts, responses)
-    present = (rearrange(prompts, "B t -> B t 1") == rearrange(responses, "B u -> B 1 u")).any(-1).sum(-1)  # (3.2)
-    rewards = (present + ascending_pairs(responses)).float()  # (3.3)
+    present = (rearrange(prompts, "B t -> B t 1") == rearrange(responses, "B u -> B 1 u")).any(-1).sum(-1)  # B (3.2)
+    rewards = (present + ascending_pairs(responses)).float()  # B (3.3)
     return rewards
 
 
@@ -116,8 +116,8 @@ def repaired_reward(prompts: Int[Tensor, "B T"], responses: Int[Tensor, "B T"]) 
     """
     _check_same_shape(prompts, responses)
     copies = one_hot(torch.stack([prompts, responses])).sum(2)  # 2 B V (3.4)
-    included = copies.amin(0).sum(-1)  # (3.5)
-    rewards = (included + ascending_pairs(responses)).float()  # (3.6)
+    included = copies.amin(0).sum(-1)  # B (3.5)
+    rewards = (included + ascending_pairs(responses)).float()  # B (3.6)
     return rewards
 
 
@@ -129,7 +129,7 @@ def exact_reward(prompts: Int[Tensor, "B T"], responses: Int[Tensor, "B T"]) -> 
     Arguments as in `sorting_reward`; the result is 0 or 1.
     """
     _check_same_shape(prompts, responses)
-    correct = (responses == prompts.sort(-1).values).all(-1).float()  # (3.7)
+    correct = (responses == prompts.sort(-1).values).all(-1).float()  # B (3.7)
     return correct
 
 
@@ -162,9 +162,9 @@ def position_logprobs(
     seeds = torch.arange(len(embedding))[:, None, None]
     embedded = embedding[seeds, prompts]  # S P T D (3.8)
     encoded = einsum(embedded, encode, "S P T D, S T D H -> S P H")  # S P D (3.9)
-    decoded = einsum(encoded, decode, "S P H, S T H D -> S P T D")  # (3.10)
-    logits = einsum(decoded, embedding, "S P T D, S V D -> S P T V")  # (3.11)
-    logp = logits.log_softmax(-1)  # (3.12)
+    decoded = einsum(encoded, decode, "S P H, S T H D -> S P T D")  # S P T D (3.10)
+    logits = einsum(decoded, embedding, "S P T D, S V D -> S P T V")  # S P T V (3.11)
+    logp = logits.log_softmax(-1)  # S P T V (3.12)
     return logp
 
 
@@ -178,8 +178,8 @@ def sample_responses(logp: Float[Tensor, "S P T V"], uniform: Float[Tensor, "S P
         logp: log-probabilities, shape (S, P, T, V).
         uniform: u, draws from [0, 1), shape (S, P, G, T); each seed brings its own.
     """
-    cumulated = rearrange(logp.exp().cumsum(-1), "S P T V -> S P 1 T V")  # (3.13)
-    responses = (cumulated[..., :-1] <= uniform[..., None]).sum(-1)  # (3.14)
+    cumulated = rearrange(logp.exp().cumsum(-1), "S P T V -> S P 1 T V")  # S P 1 T V (3.13)
+    responses = (cumulated[..., :-1] <= uniform[..., None]).sum(-1)  # S P G T (3.14)
     return responses
 
 
@@ -193,7 +193,7 @@ def response_logprobs(logp: Float[Tensor, "S P T V"], responses: Int[Tensor, "S 
         responses: y, shape (S, P, G, T).
     """
     numbers = rearrange(responses, "S P G T -> S P T G")
-    taken = rearrange(logp.gather(-1, numbers), "S P T G -> S P G T")  # (3.15)
+    taken = rearrange(logp.gather(-1, numbers), "S P T G -> S P G T")  # S P G T (3.15)
     return taken
 
 
@@ -241,11 +241,11 @@ def surrogate_loss(
     """
     mask = torch.ones_like(logp, dtype=torch.bool)
     if loss == "naive":
-        return reinforce_loss(sequence_logprob(logp, mask) / logp.shape[1], advantages)  # (3.16)
+        return reinforce_loss(sequence_logprob(logp, mask) / logp.shape[1], advantages)  # scalar (3.16)
     if loss == "unclipped":
-        return aggregate(-importance_ratio(logp, old_logp, mask) * advantages[:, None], mask, "grpo")  # (3.17)
+        return aggregate(-importance_ratio(logp, old_logp, mask) * advantages[:, None], mask, "grpo")  # scalar (3.17)
     if loss == "clipped":
-        return policy_loss(logp, advantages, mask, old_logp, epsilon=epsilon)[0]  # (3.18)
+        return policy_loss(logp, advantages, mask, old_logp, epsilon=epsilon)[0]  # scalar (3.18)
     raise ValueError(f"loss is {loss!r}; allowed are {', '.join(map(repr, LOSSES))}")
 
 
@@ -263,7 +263,7 @@ def kl_penalty(logp: Float[Tensor, "B T"], ref_logp: Float[Tensor, "B T"], beta:
     """
     if not beta >= 0:
         raise ValueError(f"beta is {beta}; it has to be at least 0")
-    penalty = beta * kl_estimate(logp, ref_logp, "k3").mean()  # (3.19)
+    penalty = beta * kl_estimate(logp, ref_logp, "k3").mean()  # scalar (3.19)
     return penalty
 
 

@@ -54,7 +54,7 @@ def token_gate(
     """
     push, _, _ = token_push(logp, advantages, mask, old_logp, **settings)
     on_policy, _, _ = token_push(logp, advantages, mask, None, **settings)
-    gate = torch.where(on_policy != 0, push / on_policy, 0)  # (5.31)
+    gate = torch.where(on_policy != 0, push / on_policy, 0)  # B T (5.31)
     return gate
 
 
@@ -79,7 +79,7 @@ def dual_clip_surrogate(
     if not c > 1:
         raise ValueError(f"c is {c}; it has to be greater than 1")
     surrogate = clipped_surrogate(ratio, advantages, epsilon, epsilon_high)
-    floored = torch.where(advantages < 0, torch.max(surrogate, c * advantages), surrogate)  # (5.32)
+    floored = torch.where(advantages < 0, torch.max(surrogate, c * advantages), surrogate)  # B T (5.32)
     return floored
 
 
@@ -98,7 +98,7 @@ def token_weights(
     """
     values = torch.ones(mask.shape, requires_grad=True)
     loss = aggregate(values, mask, loss_type, max_completion_length)
-    weights = torch.autograd.grad(loss, values)[0]  # (5.33)
+    weights = torch.autograd.grad(loss, values)[0]  # B T (5.33)
     return weights
 
 

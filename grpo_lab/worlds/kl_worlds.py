@@ -85,9 +85,9 @@ def penalty(logp: Float[Tensor, "B T"], ref_logp: Float[Tensor, "B T"], kind: st
     if kind in ESTIMATORS:
         return kl_estimate(logp, ref_logp, kind)
     if kind == "r*k3":
-        ratio = (logp - logp.detach()).exp()  # (4.27)
-        return ratio * kl_estimate(logp, ref_logp, "k3")  # (4.28)
-    return kl_estimate(logp, ref_logp, "k1").detach() * logp  # (4.29)
+        ratio = (logp - logp.detach()).exp()  # B T (4.27)
+        return ratio * kl_estimate(logp, ref_logp, "k3")  # B T (4.28)
+    return kl_estimate(logp, ref_logp, "k1").detach() * logp  # B T (4.29)
 
 
 def expected_penalty(logits: Float[Tensor, "S V"], ref_logits: Float[Tensor, "#S V"], kind: str) -> Float[Tensor, " S"]:
@@ -103,7 +103,7 @@ def expected_penalty(logits: Float[Tensor, "S V"], ref_logits: Float[Tensor, "#S
         kind: as in `penalty`.
     """
     logp, ref_logp = logits.log_softmax(-1), ref_logits.log_softmax(-1).expand_as(logits)
-    expected = (logp.detach().exp() * penalty(logp, ref_logp, kind)).sum(-1)  # (4.30)
+    expected = (logp.detach().exp() * penalty(logp, ref_logp, kind)).sum(-1)  # S (4.30)
     return expected
 
 
@@ -121,7 +121,7 @@ def sampled_penalty(
     Arguments as in `expected_penalty`; num_samples is G.
     """
     _, logp, ref_logp = _sample(logits, ref_logits, num_samples, generator)
-    estimate = penalty(logp, ref_logp, kind).mean(-1)  # (4.31)
+    estimate = penalty(logp, ref_logp, kind).mean(-1)  # S (4.31)
     return estimate
 
 
@@ -196,7 +196,7 @@ def best_policy_forward(
     low, high = rewards.max(), rewards.max() + beta
     for _ in range(100):
         c = (low + high) / 2
-        best = beta * ref / (c - rewards)  # (4.33)
+        best = beta * ref / (c - rewards)  # V (4.33)
         low, high = (c, high) if best.sum() > 1 else (low, c)
     return best.log()
 
