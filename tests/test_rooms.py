@@ -1,0 +1,83 @@
+"""The package is laid out by purpose: each room may import from those before it, and from none after it."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+import grpo_lab
+
+PACKAGE = Path(grpo_lab.__file__).parent
+# In reading order. `display` stands first: it is how anything is shown, and knows nothing.
+MATHEMATICS = ("policy_gradient", "advantages", "logprobs", "kl", "objective")
+LANGUAGE_MODELS = ("tasks", "rewards", "precision", "models", "rollout")
+TRAINING = ("config", "trainer", "memory", "evaluate", "train", "experiments", "chat")
+INSTRUMENTS = ("formulas", "plots", "notebook", "doctor", "bench")
+ROOMS = ("display", *MATHEMATICS, "sorting", "worlds", *LANGUAGE_MODELS, *TRAINING, *INSTRUMENTS, "assets", "course")
+THIN = 80  # lines of an __init__ that re-exports
+
+
+def modules(room: str) -> list[Path]:
+    return sorted((PACKAGE / room).rglob("*.py")) if (PACKAGE / room).is_dir() else [PACKAGE / f"{room}.py"]
+
+
+def imported(path: Path) -> set[str]:
+    """Every module that a file imports, within functions too; `from a import b` counts as a and as a.b."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def rooms_of(path: Path) -> set[str]:
+    parts = [name.split(".") for name in imported(path)]
+    return {part[1] for part in parts if part[0] == "grpo_lab" and len(part) > 1 and part[1] != "__version__"}
+
+
+def test_every_module_is_in_a_room_and_none_is_private_at_the_top():
+    top = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    assert top - {"__init__"} == set(ROOMS)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_imports_go_one_way(room):
+    before = set(ROOMS[: ROOMS.index(room) + 1])
+    for path in modules(room):
+        assert not rooms_of(path) - before, path.relative_to(PACKAGE)
+
+
+def test_the_mathematics_needs_torch_and_einops_alone():
+    allowed = {"torch", "einops", "jaxtyping", "grpo_lab", *sys.stdlib_module_names}
+    for path in [file for room in MATHEMATICS for file in modules(room)]:
+        assert {name.split(".")[0] for name in imported(path)} <= allowed, path.relative_to(PACKAGE)
+
+
+def test_nothing_but_what_draws_knows_the_plots():
+    for room in set(ROOMS) - {"plots", "notebook", "bench", "course"}:
+        assert not any("plots" in rooms_of(path) for path in modules(room)), room
+
+
+@pytest.mark.parametrize("room", [room for room in ROOMS if (PACKAGE / room).is_dir()])
+def test_the_files_of_a_room_form_no_circle(room):
+    """An __init__ gathers what its files offer, so it is left out: files import each other, never their own door."""
+    own = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in modules(room)}
+    arrows = {name: imported(path) & set(own) for name, path in own.items() if path.stem != "__init__"}
+    while free := [name for name, to in arrows.items() if not to & set(arrows) - {name}]:
+        for name in free:
+            del arrows[name]
+    assert not arrows, f"a circle through {sorted(arrows)}"
+
+
+@pytest.mark.parametrize("room", [room for room in ROOMS if (PACKAGE / room).is_dir()])
+def test_the_door_of_a_room_is_thin(room):
+    lines = (PACKAGE / room / "__init__.py").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= THIN
+
+
+def test_the_docstring_of_the_package_is_its_map():
+    for room in set(ROOMS) - {"assets"}:
+        assert room in grpo_lab.__doc__, f"{room} is not in the docstring of grpo_lab"
