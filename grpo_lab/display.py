@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 GIB = 2**30  # bytes
+MAX_SHOWN, MAX_COLUMNS = 40, 8  # numbers of a tensor that are shown in full, and how many in a line
 
 
 class View:
@@ -26,6 +27,50 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A pipe table, all columns aligned to the left."""
     lines = [head, (":--",) * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def tensor_lines(value, most_columns: int = MAX_COLUMNS) -> list[str]:
+    """The numbers of a tensor: a line for each run along the last axis, or one line that sums up a large tensor.
+
+    value: a torch.Tensor. Torch is not imported here, since the doctor needs this module where torch is missing.
+    """
+    if value.ndim == 0:
+        return _numbers(value)
+    if not value.numel():
+        return []
+    fits = value.numel() <= MAX_SHOWN and value.shape[-1] <= most_columns
+    return _rows(value) if fits else [_summary(value)]
+
+
+def _rows(value) -> list[str]:
+    """One line for each run along the last axis; an empty line between matrices, if there are several."""
+    columns, numbers, lines = value.shape[-1], _numbers(value), []
+    width = max(map(len, numbers))
+    for start in range(0, len(numbers), columns):
+        if value.ndim > 2 and start and start % (columns * value.shape[-2]) == 0:
+            lines.append("")
+        lines.append("  ".join(number.rjust(width) for number in numbers[start : start + columns]))
+    return lines
+
+
+def _numbers(value) -> list[str]:
+    """Every element, all in one notation: four decimals, or with an exponent where that would lose the small ones."""
+    flat = value.flatten().tolist()
+    if not value.dtype.is_floating_point:
+        return [str(number) for number in flat]
+    sizes = [abs(number) for number in flat if number and abs(number) != float("inf") and number == number]
+    plain = not sizes or (min(sizes) >= 1e-3 and max(sizes) < 1e5)
+    return [f"{number + 0.0:.4f}" if plain else f"{number + 0.0:.3e}" for number in flat]
+
+
+def _summary(value) -> str:
+    if str(value.dtype) == "torch.bool":
+        return f"True at {value.sum()} of {value.numel()}"
+    finite = value[value.isfinite()].double()
+    rest = value.numel() - finite.numel()
+    parts = {"min": finite.min(), "mean": finite.mean(), "max": finite.max()} if finite.numel() else {}
+    words = [f"{word} {part:.4g}" for word, part in parts.items()]
+    return ", ".join(words + ([f"{rest} not finite"] if rest else []))
 
 
 def in_ipython() -> bool:

@@ -10,28 +10,21 @@ import inspect
 import re
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
-from grpo_lab.display import View, markdown_table
+from grpo_lab.display import View, markdown_table, tensor_lines
 from grpo_lab.formulas.source import Equation
 
-MAX_SHOWN, MAX_COLUMNS = 40, 8
 NBSP = "\u00a0"  # plain spaces would collapse
 
 
-def source_view(function: Callable, equations: list[Equation], shapes: dict[str, str]) -> View:
+def source_view(function: Callable, equations: list[Equation]) -> View:
     """Equation | line of code | shape."""
     rows = [
-        (f"({e.tag})", _math(e.latex), _code_cell(e.code), _code_cell(shapes.get(e.tag, "").replace(" ", NBSP)))
-        for e in equations
+        (f"({e.tag})", _math(e.latex), _code_cell(e.code), _code_cell(e.shape.replace(" ", NBSP))) for e in equations
     ]
-    columns = slice(None if shapes else -1)
-    text = [
-        f"{_label(e)}{e.latex}\n{_indent(e.code + (f'    # {shapes[e.tag]}' if e.tag in shapes else ''))}"
-        for e in equations
-    ]
-    return _view(function, ("", "equation", "code", "shape")[columns], [row[columns] for row in rows], text)
+    text = [f"{_label(e)}{e.latex}\n{_indent(f'{e.code}    # {e.shape}')}" for e in equations]
+    return _view(function, ("", "equation", "code", "shape"), rows, text)
 
 
 def values_view(function: Callable, equations: list[Equation], values: dict[str, list]) -> View:
@@ -59,42 +52,8 @@ def _describe(name: str, value) -> list[str]:
     if not isinstance(value, Tensor):
         return [f"{name} = {value!r}"]
     if value.ndim == 0:
-        return [f"{name} = {_numbers(value)[0]}"]
-    title = f"{name}, shape {tuple(value.shape)}"
-    if value.numel() <= MAX_SHOWN and value.shape[-1] <= MAX_COLUMNS:
-        return [title, *_rows(value)]
-    return [title, _summary(value)]
-
-
-def _summary(value: Tensor) -> str:
-    if value.dtype == torch.bool:
-        return f"True at {value.sum()} of {value.numel()}"
-    finite = value[value.isfinite()].double()
-    rest = value.numel() - finite.numel()
-    parts = {"min": finite.min(), "mean": finite.mean(), "max": finite.max()} if finite.numel() else {}
-    words = [f"{word} {part:.4g}" for word, part in parts.items()]
-    return ", ".join(words + ([f"{rest} not finite"] if rest else []))
-
-
-def _rows(value: Tensor) -> list[str]:
-    """One line for each run along the last axis; an empty line between matrices, if there are several."""
-    columns, numbers, lines = value.shape[-1], _numbers(value), []
-    width = max(map(len, numbers), default=0)
-    for start in range(0, len(numbers), max(columns, 1)):
-        if value.ndim > 2 and start and start % (columns * value.shape[-2]) == 0:
-            lines.append("")
-        lines.append("  ".join(number.rjust(width) for number in numbers[start : start + columns]))
-    return lines
-
-
-def _numbers(value: Tensor) -> list[str]:
-    """Every element, all in one notation: four decimals, or with an exponent where that would lose the small ones."""
-    flat = value.flatten().tolist()
-    if not value.dtype.is_floating_point:
-        return [str(number) for number in flat]
-    sizes = [abs(number) for number in flat if number and abs(number) != float("inf") and number == number]
-    plain = not sizes or (min(sizes) >= 1e-3 and max(sizes) < 1e5)
-    return [f"{number + 0.0:.4f}" if plain else f"{number + 0.0:.3e}" for number in flat]
+        return [f"{name} = {tensor_lines(value)[0]}"]
+    return [f"{name}, shape {tuple(value.shape)}", *tensor_lines(value)]
 
 
 def _view(function: Callable, head: tuple[str, ...], rows: list[tuple[str, ...]], text: list[str]) -> View:
