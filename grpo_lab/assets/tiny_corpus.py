@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 
 from grpo_lab.tasks import THINK_SYSTEM_PROMPT, addition_row, addition_split, chat_tasks
-from grpo_lab.tasks.problems import LARGEST, SMALLEST
+from grpo_lab.tasks.addition import LARGEST, SMALLEST
 
 Messages = list[dict[str, str]]
 Document = list[tuple[str, bool]]

@@ -1,24 +1,9 @@
 """Problems with known answers, as rows that TRL's trainers take too."""
 
+from grpo_lab.tasks.addition import MAX_PROBLEMS, addition_problems, addition_row, addition_split
 from grpo_lab.tasks.gsm8k import gsm8k_problems
-from grpo_lab.tasks.problems import (
-    MAX_PROBLEMS,
-    MAX_WORD_PROBLEMS,
-    SPLITS,
-    TEST_SHARE,
-    THINK_SYSTEM_PROMPT,
-    WORD_PROBLEMS,
-    Row,
-    Rows,
-    WordProblem,
-    addition_problems,
-    addition_row,
-    addition_split,
-    chat_tasks,
-    has_thinking,
-    split_of,
-    word_problems,
-)
+from grpo_lab.tasks.rows import SPLITS, TEST_SHARE, THINK_SYSTEM_PROMPT, Row, Rows, has_thinking, split_of
+from grpo_lab.tasks.words import MAX_WORD_PROBLEMS, WORD_PROBLEMS, WordProblem, chat_tasks, word_problems
 
 __all__ = [
     "MAX_PROBLEMS",

@@ -1,16 +1,19 @@
-"""GSM8K, 8,792 school problems in words (Cobbe et al., 2021), as rows of the same form as in `grpo_lab.tasks`.
+"""GSM8K, 8,792 school problems in words (Cobbe et al., 2021), as rows of the same form as those of the other tasks.
 
-Where this departs from a bare `load_dataset`, on purpose: a folder or a file on this machine will do, so that a machine
-without a network can train on it; and every answer is checked to be a number, since the reward compares with it.
+A folder or a file on this machine will do as well as the hub, so that a machine without a network can train on it; and
+every answer is checked to be a number, since the reward compares with it.
 """
 
+import importlib
+import itertools
 import json
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from grpo_lab.tasks.problems import SPLITS, THINK_SYSTEM_PROMPT, Row
+from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT, Row, asking, check_split
 
 HUB_ID = "openai/gsm8k"
 CONFIG = "main"
@@ -36,45 +39,39 @@ def gsm8k_problems(split: str = "train", n: int | None = None, source: str | os.
         FileNotFoundError: if the source is not there or holds no file of this split; the message says what to do.
         ImportError: if a package is missing that the source needs; the message names it.
     """
-    if split not in SPLITS:
-        raise ValueError(f"split is {split!r}; allowed are {', '.join(map(repr, SPLITS))}")
+    check_split(split)
     if n is not None and n < 1:
-        raise ValueError(f"n is {n}; it has to be at least 1, or None for all")
-    rows = []
-    for place, record in _records(source, split):
-        rows.append(_row(record, place))
-        if len(rows) == n:
-            break
+        raise ValueError(f"n is {n}; it must be at least 1, or None for all")
+    rows = [_row(record, place) for place, record in itertools.islice(_records(source, split), n)]
     if n is not None and len(rows) < n:
-        raise ValueError(f"n is {n}; {os.fspath(source)!r} has {len(rows)} problems in split {split!r}")
+        raise ValueError(f"n is {n}; {os.fspath(source)!r} has {len(rows)} problems in the split {split!r}")
     return rows
 
 
-def _row(record: dict, place: str) -> Row:
-    if not all(isinstance(record.get(name), str) for name in ("question", "answer")):
-        raise ValueError(f"source: {place} has the columns {sorted(record)}; needed are the texts question and answer")
+def _row(record: object, place: str) -> Row:
+    texts = [record.get(name) for name in ("question", "answer")] if isinstance(record, dict) else [None]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"source: {place} is {record!r:.80}; expected an object with the texts question and answer")
     found = _FINAL.search(record["answer"])
     if found is None:
-        raise ValueError(f"source: the answer of {place} ends in {record['answer'][-40:]!r}; needed is '#### <number>'")
-    messages = [{"role": "system", "content": THINK_SYSTEM_PROMPT}, {"role": "user", "content": record["question"]}]
-    return {"prompt": messages, "answer": re.sub(r"[,$]", "", found["number"])}
+        raise ValueError(f"source: the answer of {place} ends in {record['answer'][-40:]!r}; expected '#### <number>'")
+    answer = re.sub(r"[,$]", "", found["number"])
+    return {"prompt": asking(record["question"], THINK_SYSTEM_PROMPT), "answer": answer}
 
 
-def _records(source: str | os.PathLike, split: str) -> Iterator[tuple[str, dict]]:
-    """Each row with its place, for messages."""
+def _records(source: str | os.PathLike, split: str) -> Iterator[tuple[str, object]]:
+    """Each record with its place, for messages."""
     path = Path(source).expanduser()
-    if not path.exists():
-        if not _is_hub_id(source):
-            raise FileNotFoundError(f"source is {os.fspath(source)!r}, which is not there; {_advice(split)}")
+    if not path.exists() and _is_hub_id(source):
         yield from _from_hub(os.fspath(source), split)
         return
     for file in [path] if path.is_file() else _files(path, split):
-        yield from _read(file)
+        yield from _read(file, split)
 
 
 def _is_hub_id(source: str | os.PathLike) -> bool:
-    return isinstance(source, str) and re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", source) is not None \
-        and not source.endswith(KINDS)  # fmt: skip
+    name = r"[\w-][\w.-]*"
+    return isinstance(source, str) and bool(re.fullmatch(f"{name}/{name}", source)) and not source.endswith(KINDS)
 
 
 def _files(folder: Path, split: str) -> list[Path]:
@@ -83,52 +80,37 @@ def _files(folder: Path, split: str) -> list[Path]:
         for kind in KINDS:
             if files := [f for f in sorted(place.glob(f"{split}*{kind}")) if re.match(rf"{split}(\W|$)", f.stem)]:
                 return files
-    raise FileNotFoundError(f"source: {os.fspath(folder)!r} holds no file of the split {split!r}; {_advice(split)}")
+    what = "holds no file of the split" if folder.is_dir() else "which is not there, so it has no file of the split"
+    raise FileNotFoundError(f"source is {os.fspath(folder)!r}, {what} {split!r}; {_advice(split)}")
 
 
-def _read(file: Path) -> Iterator[tuple[str, dict]]:
+def _read(file: Path, split: str) -> Iterator[tuple[str, object]]:
     if file.suffix not in KINDS:
-        raise ValueError(f"source is {os.fspath(file)!r}; allowed are files that end in {' or '.join(KINDS)}")
-    records = _json_lines(file) if file.suffix == ".jsonl" else _parquet(file)
+        raise ValueError(f"source is {os.fspath(file)!r}; expected a file that ends in {' or '.join(KINDS)}")
+    records = _json_lines(file) if file.suffix == ".jsonl" else _parquet(file, split)
     for number, record in enumerate(records, start=1):
         yield f"{file.name}, row {number}", record
 
 
-def _json_lines(file: Path) -> Iterator[dict]:
+def _json_lines(file: Path) -> Iterator[object]:
     with file.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
             try:
-                record = json.loads(line)
+                if line.strip():
+                    yield json.loads(line)
             except json.JSONDecodeError as error:
                 raise ValueError(f"source: line {number} of {file.name} is no JSON: {error}") from error
-            if not isinstance(record, dict):
-                raise ValueError(f"source: line {number} of {file.name} is {line.strip()[:40]!r}; needed is an object")
-            yield record
 
 
-def _parquet(file: Path) -> Iterator[dict]:
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError(
-            f"source: {file.name} is a parquet file, and pyarrow is not installed: pip install pyarrow, or give the "
-            "problems as .jsonl"
-        ) from error
-    return iter(pyarrow.parquet.read_table(file).to_pylist())
+def _parquet(file: Path, split: str) -> Iterator[dict]:
+    reader = _package("pyarrow.parquet", f"{file.name}, a parquet file", split)
+    return iter(reader.read_table(file).to_pylist())
 
 
 def _from_hub(name: str, split: str) -> Iterator[tuple[str, dict]]:
+    hub = _package("datasets", name, split)
     try:
-        import datasets
-    except ImportError as error:
-        raise ImportError(
-            f"source is {name!r}, and the package that loads it is not installed: pip install datasets; or "
-            f"{_advice(split)}"
-        ) from error
-    try:
-        loaded = datasets.load_dataset(name, CONFIG, split=split)
+        loaded = hub.load_dataset(name, CONFIG, split=split)
     except Exception as error:  # what a failed download raises differs from one cause to the next
         raise FileNotFoundError(
             f"source is {name!r}, which could not be loaded ({type(error).__name__}: {error}); without a network, "
@@ -136,6 +118,15 @@ def _from_hub(name: str, split: str) -> Iterator[tuple[str, dict]]:
         ) from error
     for number, record in enumerate(loaded, start=1):
         yield f"{name}, row {number}", record
+
+
+def _package(module: str, source: str, split: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        advice = f"pip install {package}; or {_advice(split)}"
+        raise ImportError(f"source is {source}, and {package}, which reads it, is not installed: {advice}") from error
 
 
 def _advice(split: str) -> str:

@@ -1,0 +1,34 @@
+"""Sums of three two-digit numbers, such as "17+58+42=?"."""
+
+import random
+
+from grpo_lab.tasks.rows import Row, asking, check_number, split_of
+
+SMALLEST, LARGEST = 10, 99
+MAX_PROBLEMS = {"train": 500_000, "test": 50_000}
+
+
+def addition_split(operands: list[int] | tuple[int, ...]) -> str:
+    """The split of a sum; 17+58+42 and 58+42+17 are in the same one."""
+    return split_of("addition", *sorted(operands))
+
+
+def addition_row(operands: list[int] | tuple[int, ...]) -> Row:
+    """One sum as a row: `addition_row([17, 58, 42])` asks "17+58+42=?" and expects "117"."""
+    question = "+".join(map(str, operands)) + "=?"
+    return {"prompt": asking(question), "answer": str(sum(operands)), "operands": list(operands)}
+
+
+def addition_problems(split: str = "train", n: int = 1000, seed: int = 0) -> list[Row]:
+    """`n` different sums of three two-digit numbers from one split.
+
+    The same arguments always give the same rows; a longer list starts with the shorter one.
+    """
+    check_number(n, split, MAX_PROBLEMS)
+    rng = random.Random(f"addition/{split}/{seed}")
+    seen: dict[tuple[int, ...], None] = {}
+    while len(seen) < n:
+        operands = tuple(rng.randint(SMALLEST, LARGEST) for _ in range(3))
+        if addition_split(operands) == split:
+            seen[operands] = None
+    return [addition_row(operands) for operands in seen]
