@@ -1,7 +1,9 @@
 """One look for every figure of the series, and what training and tokens look like while you watch."""
 
-from grpo_lab.plots.figures import LivePlot, band, finish, mean_interval, t_quantile, use_style
-from grpo_lab.plots.tokens import OKABE_ITO, token_heat
+from grpo_lab.plots.intervals import band, mean_interval, t_quantile
+from grpo_lab.plots.live import LivePlot
+from grpo_lab.plots.style import OKABE_ITO, finish, use_style
+from grpo_lab.plots.tokens import token_heat
 
 __all__ = [
     "OKABE_ITO",

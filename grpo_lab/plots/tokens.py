@@ -1,25 +1,12 @@
-"""Tokens on colours that tell their values, such as an advantage each; and the colours of the series."""
+"""Tokens on colours that tell their values, such as an advantage each."""
 
 import html
 from collections.abc import Sequence
 
 import numpy as np
 
-OKABE_ITO = {
-    "blue": "#0072B2",
-    "vermillion": "#D55E00",
-    "green": "#009E73",
-    "purple": "#CC79A7",
-    "orange": "#E69F00",
-    "sky": "#56B4E9",
-    "black": "#000000",
-}
-BACKGROUND = "#FCFCFC"
-
-
-def as_array(values) -> np.ndarray:
-    """Numbers in lists, arrays or tensors (with a gradient or on a GPU, too) as a float array."""
-    return np.asarray(values.detach().double().cpu() if hasattr(values, "detach") else values, dtype=float)
+from grpo_lab.plots.intervals import finite
+from grpo_lab.plots.style import BACKGROUND, OKABE_ITO
 
 
 class TokenHeat:
@@ -46,11 +33,9 @@ def token_heat(tokens: Sequence[str], values, limit: float | None = None) -> Tok
         values: one number for each, such as advantages or log-probabilities.
         limit: the absolute value that gets the full colour; None means the largest one here.
     """
-    values = as_array(values)
+    values = finite("values", values)
     if values.shape != (len(tokens),):
-        raise ValueError(f"values has shape {values.shape}; it needs one number for each of the {len(tokens)} tokens")
-    if not np.isfinite(values).all():
-        raise ValueError("values holds NaN or infinite numbers; they have no colour")
+        raise ValueError(f"values has shape {values.shape}; expected one number for each of the {len(tokens)} tokens")
     limit = float(limit or np.abs(values).max(initial=0) or 1)
     parts = [_token(token, value, limit) for token, value in zip(tokens, values, strict=True)]
     legend = " ".join(_patch(signed(share * limit), share) for share in (-1.0, -0.5, 0.0, 0.5, 1.0))

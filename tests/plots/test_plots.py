@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from grpo_lab.plots import figures as plots
+from grpo_lab import plots
+from grpo_lab.plots import style
 from grpo_lab.plots import tokens as heat
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -170,19 +171,20 @@ def test_seven_lines_with_bands_keep_their_colours(notebook):
     for ax in axes:
         for k in range(7):
             plots.band(ax, range(30), generator.normal(size=(3, 30)).cumsum(1) / 10 + np.arange(30) / 10, label=str(k))
-    png = base64.b64decode(plots._bundle(fig, "seven lines")[0]["image/png"])
-    shown = np.asarray(Image.open(io.BytesIO(png)).convert("RGB")).reshape(-1, 3).astype(int)
+    png = base64.b64decode(style.picture(fig, "seven lines")[0]["image/png"])
+    pixels = np.asarray(Image.open(io.BytesIO(png)).convert("RGB")).reshape(-1, 3).astype(int)
+    shown = np.unique(pixels, axis=0)
     for colour in plots.OKABE_ITO.values():
         wanted = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)])
-        assert np.abs(np.unique(shown, axis=0) - wanted).max(1).min() <= 3, colour
-    plots._close(fig)
+        assert np.abs(shown - wanted).max(1).min() <= 3, colour
+    style.close(fig)
 
 
 @pytest.mark.parametrize(("caption", "alt", "name"), [("", "x", "caption"), ("x", " ", "alt")])
 def test_finish_refuses_a_figure_without_words(caption, alt, name, notebook):
     fig, _ = plt.subplots()
     for finish in (lambda **words: plots.finish(fig, **words), plots.LivePlot("reward").finish):
-        with pytest.raises(ValueError, match=f"{name} is empty"):
+        with pytest.raises(ValueError, match=f"{name} is .*; expected a sentence"):
             finish(caption=caption, alt=alt)
     assert notebook.shown == []
 

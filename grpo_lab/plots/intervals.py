@@ -1,0 +1,55 @@
+"""Means over runs with their confidence intervals, as numbers and drawn as bands."""
+
+import numpy as np
+
+
+def as_array(values) -> np.ndarray:
+    """Numbers in lists, arrays or tensors (with a gradient or on a GPU, too) as a float array."""
+    return np.asarray(values.detach().double().cpu() if hasattr(values, "detach") else values, dtype=float)
+
+
+def finite(name: str, values) -> np.ndarray:
+    """The same, for what needs finite numbers; `name` is that of the argument, for the message."""
+    array = as_array(values)
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} holds NaN or infinity; expected finite numbers")
+    return array
+
+
+def mean_interval(runs) -> tuple[np.ndarray, np.ndarray]:
+    """Mean over runs and half the width of its 95 % confidence interval (Student's t), at every point.
+
+    Args:
+        runs: numbers of shape (runs, points), at least two runs: one run says nothing about its spread.
+    """
+    runs = finite("runs", runs)
+    if runs.ndim != 2 or len(runs) < 2:
+        raise ValueError(f"runs has shape {runs.shape}; expected (runs, points), with at least 2 runs")
+    return runs.mean(0), t_quantile(len(runs) - 1) * runs.std(0, ddof=1) / np.sqrt(len(runs))
+
+
+def t_quantile(df: int, level: float = 0.95) -> float:
+    """The t that encloses `level` of Student's distribution, between -t and t.
+
+    With t = sqrt(df) tan(angle) the density becomes a power of the cosine, and the tails end at a finite angle.
+    """
+    angle = np.linspace(0, np.pi / 2, 100_001)
+    density = np.cos(angle) ** (df - 1)
+    mass = np.concatenate([[0], np.cumsum(density[1:] + density[:-1])])
+    return float(np.sqrt(df) * np.tan(np.interp(level * mass[-1], mass, angle)))
+
+
+def band(ax, x, runs, label: str, **line):
+    """Draw the mean over runs as a line, and its 95 % confidence interval as a band in the same colour.
+
+    Args:
+        ax: matplotlib axes.
+        x: positions of the points.
+        runs: shape (runs, points), as `mean_interval` takes it.
+        label: for the legend.
+        line: further settings for the line. Colour and dashes come from the style's cycle otherwise.
+    """
+    mean, half = mean_interval(runs)
+    (drawn,) = ax.plot(as_array(x), mean, label=label, **line)
+    ax.fill_between(as_array(x), mean - half, mean + half, color=drawn.get_color(), alpha=0.18, linewidth=0)
+    return drawn

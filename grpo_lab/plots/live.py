@@ -1,0 +1,71 @@
+"""Curves that grow while training runs."""
+
+import time
+
+import numpy as np
+
+from grpo_lab.display import display, in_ipython
+from grpo_lab.plots.style import OKABE_ITO, check_words, close, picture, show_caption
+
+
+class LivePlot:
+    """Curves that grow while training runs: `live = LivePlot("reward")`, `callback=live`, then `live.finish(...)`.
+
+    Raw values are faint, their mean over the steps around each one is strong. The one figure is redrawn in place, at
+    most every `seconds`, and `finish` leaves it complete, with a caption. Outside of a notebook nothing is drawn.
+
+    Args:
+        metrics: names among those that training reports, one panel each.
+        window: steps in the running mean, an odd number (of an even one, one more).
+        seconds: time between two drawings.
+    """
+
+    def __init__(self, *metrics: str, window: int = 11, seconds: float = 3.0):
+        if not metrics:
+            raise ValueError("metrics is empty; expected at least one, as in LivePlot('reward')")
+        self.metrics, self.window, self.seconds = metrics, window, seconds
+        self.steps: list[int] = []
+        self.values: dict[str, list[float]] = {name: [] for name in metrics}
+        self._handle, self._drawn_at = None, float("-inf")
+
+    def __call__(self, step: int, metrics: dict) -> None:
+        """Take the metrics of a step, and redraw when it is time."""
+        if missing := [name for name in self.metrics if name not in metrics]:
+            raise ValueError(f"metrics has no {missing[0]!r}; it has {', '.join(sorted(metrics))}")
+        self.steps.append(step)
+        for name in self.metrics:
+            self.values[name].append(float(metrics[name]))
+        if in_ipython() and time.monotonic() - self._drawn_at >= self.seconds:
+            self._redraw(f"{' and '.join(self.metrics)} against training steps, still growing")
+
+    def finish(self, *, caption: str, alt: str) -> None:
+        """Draw the curves to their end, and put the caption below them."""
+        check_words(caption=caption, alt=alt)
+        if in_ipython():
+            self._redraw(alt)
+            show_caption(caption)
+
+    def figure(self):
+        """The curves so far, as a matplotlib figure of its own."""
+        import matplotlib.pyplot as plt
+
+        fig, axes = plt.subplots(1, len(self.metrics), figsize=(3.6 * max(len(self.metrics), 2), 3.0), squeeze=False)
+        half = self.window // 2
+        for ax, name in zip(axes[0], self.metrics, strict=True):
+            values, colour = self.values[name], OKABE_ITO["blue"]
+            smooth = [np.mean(values[max(0, i - half) : i + half + 1]) for i in range(len(values))]
+            ax.plot(self.steps, values, "-", color=colour, alpha=0.3, linewidth=1, label="each step")
+            ax.plot(self.steps, smooth, "-", color=colour, label=f"mean of {2 * half + 1} steps")
+            ax.set(xlabel="step", ylabel=name)
+        axes[0, 0].legend()
+        return fig
+
+    def _redraw(self, alt: str) -> None:
+        fig = self.figure()
+        bundle, metadata = picture(fig, alt)
+        close(fig)
+        if self._handle is None:
+            self._handle = display(bundle, metadata, display_id=True)
+        else:
+            self._handle.update(bundle, metadata=metadata, raw=True)
+        self._drawn_at = time.monotonic()
