@@ -42,7 +42,7 @@ def math_reward(completions: Any, answer: Any, time_limit: float = 3.0, **kwargs
         ImportError: if Math-Verify is not installed.
     """
     if not 0 < time_limit <= 3600:
-        raise ValueError(f"math_reward: time_limit is {time_limit}; it has to be above 0 and at most 3600 seconds")
+        raise ValueError(f"math_reward: time_limit is {time_limit}; it must be positive, and at most 3600 seconds")
     expected = [None if a is None else _expression(a) for a in expected_texts("math_reward", completions, answer)]
     pairs = [(a, _given(completion_text(y))) for a, y in zip(expected, completions, strict=True)]
     # A group often repeats an answer: each distinct pair is compared once.

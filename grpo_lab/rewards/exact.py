@@ -1,8 +1,8 @@
 r"""Equality of numbers, exact and without a library: 0.5 is 1/2, and "4 or 5" is not 4.
 
-Between `accuracy_reward`, which compares texts, and `math_reward`, which reads any expression but needs Math-Verify and
-a process of its own. Where this departs from the usual code, on purpose: nothing is picked out of a sentence, nothing
-is rounded, and what is not a number is equal to nothing, not even to itself.
+This stands between `accuracy_reward`, which compares texts, and `math_reward`, which reads any expression but needs
+Math-Verify and a process of its own. Where it departs from the usual code, on purpose: nothing is picked out of a
+sentence, nothing is rounded, and what is not a number is equal to nothing, not even to itself.
 """
 
 import re
@@ -42,7 +42,7 @@ def number_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | 
     """
     expected = expected_texts("number_reward", completions, answer)
     if unread := [row for row, a in enumerate(expected) if a is not None and _number_in(a) is None]:
-        raise ValueError(f"number_reward: answer[{unread[0]}] is {expected[unread[0]]!r}, which is no number")
+        raise ValueError(f"number_reward: answer[{unread[0]}] is {expected[unread[0]]!r}; expected a number")
     rewards: list[float | None] = []
     for y, a in zip(completions, expected, strict=True):
         given = extract_answer(completion_text(y)) or ""

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from grpo_lab.rewards.text import completion_text, expected_texts, prompt_text
+from grpo_lab.rewards.text import check_column, completion_text, expected_texts, prompt_text, shortened
 
 JUDGE_TEMPLATE = """\
 Question:
@@ -59,8 +59,7 @@ def judge_reward(
     """
     fields = {field for _, field, _, _ in string.Formatter().parse(template) if field is not None}
     if not fields <= _FIELDS or "completion" not in fields:
-        allowed = f"allowed are {sorted(_FIELDS)}, and completion is needed"
-        raise ValueError(f"template has the fields {sorted(fields)}; {allowed}")
+        raise ValueError(f"template has the fields {sorted(fields)}; expected completion, at most {sorted(_FIELDS)}")
 
     def judged(completions: Any, prompts: Any = None, answer: Any = None, **kwargs: Any) -> list[float | None]:
         questions = _questions(name, completions, prompts) if "prompt" in fields else [""] * len(completions)
@@ -101,12 +100,10 @@ def reward_model_reward(
 def _reply(judge: Callable[[str], str], name: str, question: str) -> str:
     reply = judge(question)
     if not isinstance(reply, str):
-        raise TypeError(f"{name}: the judge has to reply with a str, got {type(reply).__name__}")
+        raise TypeError(f"{name}: the judge's reply is {shortened(reply)}; expected a str")
     return reply
 
 
 def _questions(name: str, completions: Any, prompts: Any) -> list[str]:
-    if prompts is None or len(prompts) != len(completions):
-        given = "none" if prompts is None else len(prompts)
-        raise ValueError(f"{name}: one prompt a completion is needed, got {given} for {len(completions)} completions")
+    check_column(f"{name}: prompts", prompts, completions)
     return [prompt_text(prompt) for prompt in prompts]

@@ -94,7 +94,7 @@ def contains_reward(
     """
     price = penalty_per_character
     if not 0 <= price < math.inf:
-        raise ValueError(f"contains_reward: penalty_per_character is {price}; it has to be a finite number, at least 0")
+        raise ValueError(f"contains_reward: penalty_per_character is {price}; it must be finite, and at least 0")
     rewards: list[float | None] = []
     for completion, expected in zip(completions, _normalised(contains_reward, completions, answer), strict=True):
         text = completion_text(completion)

@@ -17,6 +17,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from grpo_lab.rewards.text import check_column, shortened
+
 _RESERVED = ("prompts", "completions")
 # TRL does not hand these columns on either: the lists of the same purpose take their place.
 _REPLACED = ("prompt", "completion", "completion_ids")
@@ -47,7 +49,8 @@ def score_completions(
         F), NaN where it does not apply; and the functions' names. float32, on the CPU.
 
     Raises:
-        TypeError, ValueError: for what a function returned, or for keywords that it cannot take; the message names it.
+        TypeError: for keywords that a function cannot take; the message names it.
+        ValueError: for what a function returned; the message names it and the row.
         RuntimeError: from an exception inside a reward function, with its name.
     """
     functions = [reward_funcs] if callable(reward_funcs) else list(reward_funcs)
@@ -73,12 +76,10 @@ def reward_names(reward_funcs: list) -> list[str]:
 
     A name that is taken already gets a number: `accuracy_reward`, `accuracy_reward_2`. A lambda is called "lambda".
     """
+    if not reward_funcs or not all(map(callable, reward_funcs)):
+        raise ValueError(f"reward_funcs is {reward_funcs}; expected at least one reward function, and nothing else")
     names: list[str] = []
-    if not reward_funcs:
-        raise ValueError("reward_funcs is empty; at least one reward function is needed")
     for function in reward_funcs:
-        if not callable(function):
-            raise TypeError(f"reward_funcs holds {function!r}, which cannot be called")
         while isinstance(function, functools.partial):
             function = function.func
         name = getattr(function, "__name__", type(function).__name__).strip("<>")
@@ -90,23 +91,20 @@ def reward_names(reward_funcs: list) -> list[str]:
 def _weights(reward_weights: Any, names: list[str]) -> Float[Tensor, " F"]:
     given = reward_weights.tolist() if hasattr(reward_weights, "tolist") else reward_weights
     weights = [1.0] * len(names) if given is None else list(given)
-    if len(weights) != len(names):
-        functions = f"{len(names)} reward functions ({', '.join(names)})"
-        raise ValueError(f"reward_weights has {len(weights)} entries for {functions}")
-    if not all(isinstance(weight, numbers.Real) and math.isfinite(weight) for weight in weights):
-        raise ValueError(f"reward_weights is {weights}; every weight has to be a finite number")
+    finite = all(isinstance(weight, numbers.Real) and math.isfinite(weight) for weight in weights)
+    if len(weights) != len(names) or not finite:
+        functions = f"the {len(names)} reward functions ({', '.join(names)})"
+        raise ValueError(f"reward_weights is {weights}; expected one finite number for each of {functions}")
     return torch.tensor(weights, dtype=torch.float32)
 
 
 def _keywords(prompts: Any, completions: Any, completion_ids: Any, columns: dict[str, Any]) -> dict[str, Any]:
-    clashes = [name for name in _RESERVED if name in columns]
-    if clashes:
-        raise ValueError(f"the dataset has a column {clashes[0]!r}; that keyword is the trainer's, rename the column")
+    if clashes := [name for name in _RESERVED if name in columns]:
+        raise ValueError(f"columns has {clashes[0]!r}, which is the trainer's own keyword; expected another name")
     kept = {name: values for name, values in columns.items() if name not in _REPLACED}
     keywords = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **kept}
     for name, values in keywords.items():
-        if len(values) != len(completions):
-            raise ValueError(f"{name} has {len(values)} entries for {len(completions)} completions")
+        check_column(name, values, completions)
     return keywords
 
 
@@ -121,32 +119,29 @@ def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float
 
 
 def _check_signature(function: Callable, name: str, keywords: dict[str, Any]) -> None:
-    """Say what is wrong with a signature before Python's own message, which names neither the remedy nor the dataset.
+    """Say what is wrong with a signature before Python's own message, which names neither the batch nor the remedy.
 
     A function without `**kwargs` is refused, not called with fewer keywords: TRL would refuse it too.
     """
     try:
-        parameters = inspect.signature(function).parameters.values()
+        signature = inspect.signature(function)
     except (TypeError, ValueError):
         return  # some builtins have no signature to look at
-    by_name = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    needed = {p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-    missing, surplus = sorted(needed - keywords.keys()), [keyword for keyword in keywords if keyword not in by_name]
-    if missing:
-        raise TypeError(f"reward function {name!r} needs {', '.join(missing)}; the batch has {', '.join(keywords)}")
-    if surplus and not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        raise TypeError(f"reward function {name!r} does not take {', '.join(surplus)}; add **kwargs to its parameters")
+    try:
+        signature.bind(**keywords)
+    except TypeError as error:
+        wanted = f"expected parameters for {', '.join(keywords)}, or some of them and **kwargs"
+        raise TypeError(f"reward function {name!r} does not fit the batch: {error}; {wanted}") from error
 
 
 def _checked(returned: Any, name: str, B: int) -> list[float]:
     if inspect.iscoroutine(returned):
-        returned.close()
-        raise TypeError(f"reward function {name!r} is async; only ordinary functions are supported")
+        returned.close()  # an async function: Python would only warn that nobody awaited it
     values = returned.tolist() if hasattr(returned, "tolist") else returned
-    if not isinstance(values, (list, tuple)):
-        raise TypeError(f"reward function {name!r} returned {type(returned).__name__}; a list of {B} rewards is needed")
-    if len(values) != B:
-        raise ValueError(f"reward function {name!r} returned {len(values)} rewards for {B} completions")
+    listed = isinstance(values, (list, tuple))
+    if not listed or len(values) != B:
+        what = f"{len(values)} rewards" if listed else type(returned).__name__
+        raise ValueError(f"reward function {name!r} returned {what}; expected a list of {B} rewards")
     return [_number(value, name, row) for row, value in enumerate(values)]
 
 
@@ -155,11 +150,9 @@ def _number(value: Any, name: str, row: int) -> float:
         return math.nan
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         value = value.item()
-    if not isinstance(value, numbers.Real):
-        what = f"{type(value).__name__} {value!r:.60}"
-        raise TypeError(f"reward function {name!r} returned {what} for row {row}; a number or None is needed")
     # Compared as it is: converting a huge integer to a float would overflow first.
-    if not abs(value) <= torch.finfo(torch.float32).max:
-        remedy = "a reward is finite in float32; return None where it does not apply"
-        raise ValueError(f"reward function {name!r} returned {value} for row {row}; {remedy}")
+    finite = isinstance(value, numbers.Real) and abs(value) <= torch.finfo(torch.float32).max
+    if not finite:
+        wanted = "expected a number that is finite in float32, or None where the reward does not apply"
+        raise ValueError(f"reward function {name!r} returned {shortened(value)} for row {row}; {wanted}")
     return float(value)

@@ -31,11 +31,11 @@ def prompt_text(prompt: Any) -> str:
 def _text_of(value: Any, role: str, what: str) -> str:
     if isinstance(value, str):
         return value
-    if not isinstance(value, list) or not value or not all(isinstance(message, dict) for message in value):
-        raise TypeError(f"a {what} has to be a string or a non-empty list of chat messages, got {_shortened(value)}")
-    contents = [message.get("content") for message in value if message.get("role", role) == role]
-    if not all(isinstance(content, str) for content in contents):
-        raise TypeError(f"the content of a chat message has to be a string, got {_shortened(contents)}")
+    messages = value if isinstance(value, list) and all(isinstance(message, dict) for message in value) else []
+    contents = [message.get("content") for message in messages if message.get("role", role) == role]
+    if not messages or not all(isinstance(content, str) for content in contents):
+        wanted = "expected a string, or a non-empty list of chat messages whose contents are strings"
+        raise TypeError(f"{what} is {shortened(value)}; {wanted}")
     return "\n".join(contents)
 
 
@@ -70,17 +70,23 @@ def fold(text: str) -> str:
 
 def expected_texts(name: str, completions: Any, answer: Any) -> list[str | None]:
     """The column `answer` as strings, one a completion; None marks a completion to which the reward does not apply."""
-    if isinstance(answer, (str, bytes)) or not hasattr(answer, "__len__"):
-        raise TypeError(f"{name}: answer has to be a list with one entry a completion, got {_shortened(answer)}")
-    if len(answer) != len(completions):
-        raise ValueError(f"{name}: answer has {len(answer)} entries for {len(completions)} completions")
+    check_column(f"{name}: answer", answer, completions)
     for row, expected in enumerate(answer):
         # A float is refused: 42.0 would be compared as "42.0", which no response ever says.
         if expected is not None and (isinstance(expected, bool) or not isinstance(expected, (str, numbers.Integral))):
-            raise TypeError(f"{name}: answer[{row}] has to be a str, an int or None, got {_shortened(expected)}")
+            raise TypeError(f"{name}: answer[{row}] is {shortened(expected)}; expected a str, an int or None")
     return [None if expected is None else str(expected) for expected in answer]
 
 
-def _shortened(value: Any) -> str:
+def check_column(name: str, values: Any, completions: Any) -> None:
+    """A column that reward functions get has one entry a completion; `name` is for the message."""
+    text = isinstance(values, (str, bytes)) or not hasattr(values, "__len__")
+    if text or len(values) != len(completions):
+        what = f"is {shortened(values)}" if text else f"has {len(values)} entries"
+        raise ValueError(f"{name} {what}; expected one entry for each of {len(completions)} completions")
+
+
+def shortened(value: Any) -> str:
+    """Type and beginning of a value, for messages."""
     text = repr(value)
     return f"{type(value).__name__} {text if len(text) <= 80 else text[:77] + '...'}"

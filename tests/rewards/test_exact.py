@@ -75,5 +75,5 @@ def test_reward_looks_at_the_last_answer_block_alone():
 
 
 def test_an_expected_text_that_is_no_number_is_named():
-    with pytest.raises(ValueError, match=r"number_reward: answer\[1\] is 'many', which is no number"):
+    with pytest.raises(ValueError, match=r"number_reward: answer\[1\] is 'many'; expected a number"):
         number_reward(["1", "2"], answer=["1", "many"])

@@ -55,13 +55,13 @@ def test_a_judge_without_ground_truth_needs_no_answer():
 def test_a_judges_mistakes_are_named():
     with pytest.raises(ValueError, match=r"template has the fields \['reply'\]"):
         judge_reward(str, template="{reply}")
-    with pytest.raises(ValueError, match=r"completion is needed"):
+    with pytest.raises(ValueError, match=r"template has the fields .'answer'.; expected completion"):
         judge_reward(str, template="{answer}")
-    with pytest.raises(TypeError, match=r"judge_reward: the judge has to reply with a str, got float"):
+    with pytest.raises(TypeError, match=r"judge_reward: the judge's reply is float 1.0; expected a str"):
         judge_reward(lambda question: 1.0)(["a"], prompts=["q"], answer=["1"])
-    with pytest.raises(TypeError, match=r"judge_reward: answer has to be a list"):
+    with pytest.raises(ValueError, match=r"judge_reward: answer is NoneType None; expected one entry"):
         judge_reward(str)(["a"], prompts=["q"])
-    with pytest.raises(ValueError, match=r"judge_reward: one prompt a completion is needed, got none"):
+    with pytest.raises(ValueError, match=r"judge_reward: prompts is NoneType None; expected one entry for each of 1"):
         judge_reward(str)(["a"], answer=["1"])
 
 

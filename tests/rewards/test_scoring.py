@@ -104,29 +104,29 @@ def test_numbers_in_any_container(returned):
 
 
 @pytest.mark.parametrize(
-    ("returned", "error", "words"),
+    ("returned", "words"),
     [
-        ([1.0, 2.0], ValueError, "returned 2 rewards for 3 completions"),
-        ([1.0] * 4, ValueError, "returned 4 rewards for 3 completions"),
-        (torch.zeros(2), ValueError, "returned 2 rewards for 3 completions"),
-        ([0.0, math.nan, math.nan], ValueError, "returned nan for row 1; .*None where it does not apply"),
-        ([0.0, 0.0, math.inf], ValueError, "returned inf for row 2"),
-        (torch.tensor([0.0, -math.inf, 0.0]), ValueError, "returned -inf for row 1"),
-        ([0.0, 10**400, 0.0], ValueError, "returned 1000.* for row 1"),
-        ([0.0, 1e39, 0.0], ValueError, "returned 1e.39 for row 1"),
-        ([0.0, "1", 0.0], TypeError, "returned str '1' for row 1"),
-        ([1j, 0.0, 0.0], TypeError, "returned complex 1j for row 0"),
-        ([[1.0], [2.0], [3.0]], TypeError, "returned list .* for row 0"),
-        (torch.zeros(3, 1), TypeError, "returned list .* for row 0"),
-        (torch.tensor(1.0), TypeError, "returned Tensor; a list of 3 rewards"),
-        (1.0, TypeError, "returned float; a list of 3 rewards"),
-        (None, TypeError, "returned NoneType; a list of 3 rewards"),
-        ("abc", TypeError, "returned str; a list of 3 rewards"),
-        ({0: 1.0}, TypeError, "returned dict; a list of 3 rewards"),
+        ([1.0, 2.0], "returned 2 rewards; expected a list of 3"),
+        ([1.0] * 4, "returned 4 rewards; expected a list of 3"),
+        (torch.zeros(2), "returned 2 rewards; expected a list of 3"),
+        ([0.0, math.nan, math.nan], "returned float nan for row 1; .*None where the reward does not apply"),
+        ([0.0, 0.0, math.inf], "returned float inf for row 2"),
+        (torch.tensor([0.0, -math.inf, 0.0]), "returned float -inf for row 1"),
+        ([0.0, 10**400, 0.0], "returned int 1000.* for row 1"),
+        ([0.0, 1e39, 0.0], "returned float 1e.39 for row 1"),
+        ([0.0, "1", 0.0], "returned str '1' for row 1; expected a number that is finite in float32"),
+        ([1j, 0.0, 0.0], "returned complex 1j for row 0"),
+        ([[1.0], [2.0], [3.0]], "returned list .* for row 0"),
+        (torch.zeros(3, 1), "returned list .* for row 0"),
+        (torch.tensor(1.0), "returned Tensor; expected a list of 3 rewards"),
+        (1.0, "returned float; expected a list of 3 rewards"),
+        (None, "returned NoneType; expected a list of 3 rewards"),
+        ("abc", "returned str; expected a list of 3 rewards"),
+        ({0: 1.0}, "returned dict; expected a list of 3 rewards"),
     ],
 )
-def test_what_a_function_returns_wrongly_is_named(returned, error, words):
-    with pytest.raises(error, match=f"reward function 'culprit' {words}"):
+def test_what_a_function_returns_wrongly_is_named(returned, words):
+    with pytest.raises(ValueError, match=f"reward function 'culprit' {words}"):
         score([format_reward, returns(returned, "culprit")])
 
 
@@ -140,20 +140,22 @@ def test_an_exception_inside_a_function_carries_its_name():
 
 
 def test_a_signature_that_does_not_fit_is_explained():
-    with pytest.raises(TypeError, match=r"'accuracy_reward' needs answer; the batch has prompts.*, solution"):
+    with pytest.raises(
+        TypeError, match=r"'accuracy_reward' does not fit .* argument: 'answer'; expected .* prompts.*, solution"
+    ):
         score(accuracy_reward, columns={"solution": ["4"] * 3})
 
     def narrow(completions):
         return [0.0] * len(completions)
 
-    words = r"'narrow' does not take prompts, completion_ids, answer; add \*\*kwargs"
+    words = r"'narrow' does not fit .*'prompts'; expected .* prompts, .*completion_ids, answer, or .* \*\*kwargs"
     with pytest.raises(TypeError, match=words):
         score(narrow)
 
     async def later(completions, **kwargs):
         return [0.0] * len(completions)
 
-    with pytest.raises(TypeError, match=r"'later' is async"):
+    with pytest.raises(ValueError, match=r"'later' returned coroutine; expected a list of 3 rewards"):
         score(later)
 
 
@@ -174,9 +176,9 @@ def test_names():
         "contains_reward_2_2",
         "equal",
     ]
-    with pytest.raises(ValueError, match=r"reward_funcs is empty"):
+    with pytest.raises(ValueError, match=r"reward_funcs is \[\]; expected at least one reward function"):
         reward_names([])
-    with pytest.raises(TypeError, match=r"reward_funcs holds 'accuracy', which cannot be called"):
+    with pytest.raises(ValueError, match=r"reward_funcs is \['accuracy'\]; expected .* and nothing else"):
         reward_names(["accuracy"])
 
 
@@ -187,7 +189,9 @@ def test_a_partial_is_called_with_its_setting():
 
 @pytest.mark.parametrize("weights", [[1.0], [1.0, 2.0, 3.0], torch.ones(3)])
 def test_a_weight_for_each_function(weights):
-    with pytest.raises(ValueError, match=rf"reward_weights has {len(weights)} entries for 2 reward functions"):
+    with pytest.raises(
+        ValueError, match=r"reward_weights is .*; expected one finite number for each of the 2 reward functions"
+    ):
         score([format_reward, accuracy_reward], reward_weights=weights)
 
 
@@ -203,11 +207,11 @@ def test_weights_in_a_tensor():
 
 
 def test_columns_that_do_not_fit_are_named():
-    with pytest.raises(ValueError, match=r"answer has 2 entries for 3 completions"):
+    with pytest.raises(ValueError, match=r"answer has 2 entries; expected one entry for each of 3 completions"):
         score(format_reward, columns={"answer": ["4"] * 2})
-    with pytest.raises(ValueError, match=r"the dataset has a column 'prompts'"):
+    with pytest.raises(ValueError, match=r"columns has 'prompts', which is the trainer's own keyword"):
         score(format_reward, columns={"prompts": ["4"] * 3})
-    with pytest.raises(ValueError, match=r"prompts has 1 entries for 2 completions"):
+    with pytest.raises(ValueError, match=r"prompts has 1 entries; expected one entry for each of 2 completions"):
         score_completions(format_reward, ["q"], ["a", "b"], [[1], [2]], {})
 
 
