@@ -1,7 +1,8 @@
 r"""Read the equations of a function out of its docstring, and the statements that compute them out of its code.
 
-A docstring line `LATEX \tag{2.3}` is an equation. The statement whose first or last line ends in the comment `# (2.3)`,
-or `# P 1 (2.3)` with the shape of its value, computes it. Nothing is executed here: the source is parsed as text.
+A docstring line `LATEX \tag{2.3}` is an equation. The statement whose first or last line ends in the comment
+`# P 1 (2.3)` computes it; the comment states the shape of its value. Nothing is executed here: the source is parsed as
+text.
 """
 
 import ast
@@ -14,12 +15,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 TAGGED = re.compile(r"(?P<latex>.*\S)\s*\\tag\{(?P<tag>\d+\.\d+)\}")
-ANCHOR = re.compile(r"#\s*(?P<shape>(?:(?:[A-Z]\w*|\d+|scalar)\s+)*)(?:#\s*)?\((?P<tag>\d+\.\d+)\)")
+ANCHOR = re.compile(r"#\s*(?P<shape>(?:(?:[A-Z]\w*|\d+|scalar)\s+)*)\((?P<tag>\d+\.\d+)\)")
 
 
 @dataclass(frozen=True)
 class Equation:
-    """One equation and the statement that computes it. `names` are the variables it assigns; empty for a `return`."""
+    """One equation and the statement that computes it.
+
+    `names` are the variables that it assigns, none for a `return`; `shape` names the axes of the value, as in "P 1".
+    """
 
     tag: str
     latex: str
@@ -35,13 +39,13 @@ def read_equations(function: Callable) -> list[Equation]:
     """Pair tags with anchors, in order; raise ValueError, naming the function, where they do not correspond."""
     function = inspect.unwrap(function)
     if not inspect.isfunction(function):
-        raise ValueError(f"function is {function!r}; a function or method written in Python is needed")
+        raise ValueError(f"function is {function!r}; expected a function or method written in Python")
     name = f"{function.__module__}.{function.__qualname__}"
     lines, first = inspect.getsourcelines(function)
     source = textwrap.dedent("".join(lines))
     node = ast.parse(source).body[0]
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        raise ValueError(f"function is {name}; a def is needed, a lambda cannot carry equations")
+        raise ValueError(f"function is {name}; expected a def, since a lambda cannot carry equations")
     try:
         tags = _tags(node, source)
         anchors = _anchors(node, source)
@@ -49,6 +53,11 @@ def read_equations(function: Callable) -> list[Equation]:
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     return [_equation(tag, tags[tag], *anchors[tag], source.splitlines(), first - 1, name) for tag in tags]
+
+
+def check(function: Callable) -> None:
+    """Raise ValueError unless tags and anchors of the function correspond one to one, in order, in a raw docstring."""
+    read_equations(function)
 
 
 def _tags(node: ast.FunctionDef, source: str) -> dict[str, str]:
@@ -84,6 +93,8 @@ def _anchors(node: ast.FunctionDef, source: str) -> dict[str, tuple[ast.stmt, st
         if not match:
             continue
         tag, line = match["tag"], token.start[0]
+        if not match["shape"]:
+            raise ValueError(f"anchor ({tag}) does not state the shape of its value, as in # P 1 ({tag})")
         found = [s for s in statements if line in (s.lineno, s.end_lineno)]
         if not found:
             raise ValueError(f"anchor ({tag}) is on the first or last line of no statement: {token.line.strip()!r}")

@@ -17,7 +17,7 @@ from grpo_lab.objective import policy_loss
 PENALTIES = (*ESTIMATORS, "r*k3", "k1 in reward")
 
 
-def gaussian_moments(mu: Float[Tensor, "..."]) -> dict[str, tuple[Float[Tensor, "..."], Float[Tensor, "..."]]]:
+def gaussian_moments(mu: Float[Tensor, "*M"]) -> dict[str, tuple[Float[Tensor, "*M"], Float[Tensor, "*M"]]]:
     r"""Mean and standard deviation of the estimators when x is drawn from N(0, 1) and the reference is N(mu, 1).
 
     \mathrm{KL} = \tfrac{1}{2} \mu^2 \tag{4.20}
@@ -27,7 +27,7 @@ def gaussian_moments(mu: Float[Tensor, "..."]) -> dict[str, tuple[Float[Tensor, 
     \mathrm{Var}[k_3] = (e^{\mu^2} - 1) - \mu^2 \tag{4.24}
 
     Args:
-        mu: distance of the two means, any shape.
+        mu: distance of the two means, any shape M.
 
     Returns:
         "k1", "k2", "k3" -> (mean, standard deviation), each of the shape of mu. The mean of k1 is the true KL.

@@ -1,4 +1,4 @@
-"""Mutants of the anchored lines: every line of mathematics whose comment ends in the number of its equation."""
+"""Mutants of the anchored lines: every line of mathematics whose comment ends in the tag of its equation."""
 
 import ast
 import io
@@ -18,11 +18,11 @@ def anchored_modules() -> list[str]:
 
 
 def _left_out(path: PurePosixPath) -> bool:
-    return path.parts[1] in ("assets", "course") or "formula" in path.stem
+    return path.parts[1] in ("assets", "course", "formulas")
 
 
 def anchors(source: str) -> dict[str, int]:
-    """{tag: line number} of the comments `# (n.m)` that end a line."""
+    """{tag: line number} of the comments `# P 1 (n.m)` that end a line."""
     found = {}
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         match = token.type == tokenize.COMMENT and ANCHOR.fullmatch(token.string.strip())

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from grpo_lab.formulas import catalogue as formulas
+from grpo_lab.formulas import formula_map
 from tests.mutants.equivalent import check, reason
 from tests.mutants.errata import IDS, StaleError, _planted, errata_mutants
 from tests.mutants.lines import anchored_modules, anchors, line_mutants
@@ -33,12 +33,12 @@ def test_every_mutant_of_an_anchored_line_is_killed(record_property):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, encoding="utf-8")
     assert done.returncode == 0, done.stdout + done.stderr
     killed = re.search(r"^mutants: (\d+) killed, 0 survived$", done.stdout, re.MULTILINE)[1]
-    record_property("summary", f"equations mapped: {len(formulas.formula_map())}, mutants killed: {killed}")
+    record_property("summary", f"equations mapped: {len(formula_map())}, mutants killed: {killed}")
 
 
 def test_every_equation_has_mutants_that_are_not_equivalent(of_lines):
     tags = {tag for path in anchored_modules() for tag in anchors(read(path))}
-    assert tags == set(formulas.formula_map())
+    assert tags == set(formula_map())
     for tag in tags:
         found = [m for m in of_lines if m.name.startswith(f"({tag}) ")]
         assert sum(reason(m) is None for m in found) >= 2, tag
@@ -118,7 +118,7 @@ def test_a_swap_refuses_what_it_cannot_do(before, after):
 
 def planted(**changes: str) -> list[Mutant]:
     """Other ways to write the line of Eq. (4.2), and one test that could notice."""
-    source, line = read(KL), "    k1 = -d  # (4.2)\n"
+    source, line = read(KL), "    k1 = -d  # B T (4.2)\n"
     assert source.count(line) == 1
     tests = ("tests/mutants/test_sample.py",)
     return [Mutant(n, KL, n, source, source.replace(line, f"    k1 = {new}\n"), tests) for n, new in changes.items()]

@@ -1,0 +1,139 @@
+"""The shape that a line states is that of its value, in calls whose axes all have different sizes."""
+
+import inspect
+import math
+import pkgutil
+import typing
+
+import pytest
+import torch
+from torch import Tensor
+
+from grpo_lab.formulas import Equation, formula_map
+from grpo_lab.formulas.recording import recording
+from grpo_lab.objective import LOSS_TYPES
+from grpo_lab.rewards import equality
+
+SIZES = (3, 5, 7, 11, 13, 17)
+ONE, TEXTS = {"answer": ["1", "1"]}, {"completions": ["<answer>1</answer>"] * 2}
+# What a call takes beside made-up tensors and defaults; several calls where one does not reach every line.
+CALLS = {
+    "aggregate": [{"loss_type": name, "max_completion_length": 9} for name in LOSS_TYPES],
+    "policy_loss": [{"beta": 0.1}],
+    "part_loss": [{"rows": 20, "num_items": 40}],
+    "token_weights": [{"loss_type": "grpo"}],
+    "importance_ratio": [{"level": "token"}, {"level": "sequence"}],
+    "kl_estimate": [{"estimator": "k3+"}],
+    "enumerated_moments": [{"estimator": "k2"}],
+    "penalty": [{"kind": "r*k3"}, {"kind": "k1 in reward"}],
+    "expected_penalty": [{"kind": "k2"}],
+    "sampled_penalty": [{"kind": "k2", "num_samples": 4}],
+    "completion_mask": [{"eos_token_id": 9}],
+    "surrogate_loss": [{"loss": name} for name in ("naive", "unclipped", "clipped")],
+    "hand_built_policy": [{"numbers": 5, "length": 3}],
+    "realised_share": [{"learning_rate": 1e-3, "steps": 2, "mode": "fp32"}],
+    "pass_at_k": [{"n": 5, "c": 2, "k": 2}],
+    "adam_8bit_bytes": [{"size": 2**20}],
+    "micro_batch_tokens": [{"rows": 8, "prompts": 2}],
+    "step_bytes": [{"eight_bit": False, "fused": False}, {"eight_bit": True, "fused": False}],
+    "format_reward": [TEXTS],
+    **{f"{kind}_reward": [TEXTS | ONE] for kind in ("accuracy", "contains", "graded", "math", "number")},
+    "score_completions": [
+        {"reward_funcs": lambda completions, **_: [1.0, 2.0], "prompts": ["", ""], **TEXTS}
+        | {"completion_ids": [[1], [1]], "columns": {}}
+    ],
+}  # fmt: skip
+
+
+def test_every_stated_shape_is_true(monkeypatch):
+    monkeypatch.setattr(equality._WORKER, "compare", lambda *pair_and_limit: "equal")
+    by_function: dict[str, list[Equation]] = {}
+    for equation in formula_map().values():
+        by_function.setdefault(equation.function, []).append(equation)
+    wrong = [fault for name, found in by_function.items() for fault in faults(pkgutil.resolve_name(name), found)]
+    assert wrong == []
+
+
+def faults(function, equations: list[Equation]) -> list[str]:
+    """Equations whose line got a value of another shape than it states, or was not reached by any of the calls."""
+    passes: dict[str, list] = {}
+    axes: dict[str, int] = {}
+    for given in CALLS.get(function.__name__, [{}]):
+        arguments = made_up(function, axes) | given
+        if function.__name__ == "judge_reward":  # its line stands in the function that it returns
+            function, arguments = function(lambda question: "yes"), {"prompts": ["", ""]} | TEXTS | ONE
+        with recording(function, equations) as values:
+            function(**arguments)
+        for tag, got in values.items():
+            passes.setdefault(tag, []).extend(got)
+    unreached = [f"({e.tag}) was not reached" for e in equations if e.tag not in passes]
+    return unreached + [
+        f"({e.tag}) states {e.shape}, and its value has the shape {sizes_of(value)}; axes: {axes}"
+        for e in equations
+        for value in passes.get(e.tag, [])
+        if not fits(e.shape, value, axes)
+    ]
+
+
+def made_up(function, axes: dict[str, int]) -> dict:
+    """Arguments for a call: tensors in which every axis of the annotations has a size of its own, small numbers."""
+    arguments = {}
+    for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+        kind = (typing.get_args(parameter.annotation) or (parameter.annotation,))[0]
+        if hasattr(kind, "dim_str"):
+            arguments[name] = tensor_of(kind, axes)
+        elif parameter.default is parameter.empty and kind in (int, float):
+            arguments[name] = {int: 2, float: 0.5}[kind]
+        elif getattr(kind, "__name__", "") == "ModelShape":
+            arguments[name] = kind((2**20,), 2**20, 2, 8, 4, 2, 16, 2, 32, True)
+    return arguments
+
+
+def tensor_of(annotation, axes: dict[str, int]) -> Tensor:
+    names = [name.lstrip("#*") for name in annotation.dim_str.split()]
+    shape = [axes.setdefault(name, SIZES[len(axes)]) for name in names]
+    if any("bool" in dtype for dtype in annotation.dtypes):
+        return torch.ones(shape, dtype=torch.bool)
+    if all("int" in dtype for dtype in annotation.dtypes):
+        return torch.zeros(shape, dtype=torch.long)
+    return torch.linspace(0.1, 0.9, math.prod(shape)).reshape(shape)
+
+
+def sizes_of(value) -> tuple[int, ...]:
+    if isinstance(value, Tensor):
+        return tuple(value.shape)
+    return (len(value),) if isinstance(value, list) else ()
+
+
+def fits(shape: str, value, axes: dict[str, int]) -> bool:
+    """Does the value have this shape? An axis that no argument has takes any size that none of the others has."""
+    if isinstance(value, tuple):
+        return all(fits(shape, part, axes) for part in value)
+    names, sizes = [] if shape == "scalar" else shape.split(), sizes_of(value)
+    if len(names) != len(sizes):
+        return False
+    for name, size in zip(names, sizes, strict=True):
+        if name not in axes and not name.isdigit() and size not in axes.values():
+            axes[name] = size
+    return all(
+        size == (int(name) if name.isdigit() else axes.get(name)) for name, size in zip(names, sizes, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "value", "true"),
+    [
+        ("P G", torch.zeros(3, 5), True),
+        ("P G", torch.zeros(5, 3), False),
+        ("P 1", torch.zeros(3, 1), True),
+        ("P 1", torch.zeros(3, 5), False),
+        ("P D", torch.zeros(3, 4), True),
+        ("P D", torch.zeros(3, 5), False),
+        ("scalar", torch.zeros(()), True),
+        ("scalar", 2.5, True),
+        ("scalar", torch.zeros(1), False),
+        ("P", (torch.zeros(3), torch.zeros(5)), False),
+    ],
+)
+def test_a_wrong_shape_is_seen(shape, value, true):
+    assert fits(shape, value, {"P": 3, "G": 5}) is true

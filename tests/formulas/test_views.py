@@ -1,0 +1,175 @@
+r"""The display is complete in a notebook and in a shell; a trace tells what a plain call computes."""
+
+import html
+import pkgutil
+import re
+import sys
+
+import pytest
+import torch
+
+from grpo_lab import advantages, objective
+from grpo_lab.formulas import Equation, formula_map, show, trace
+from grpo_lab.formulas.layout import _math, source_view, value_lines
+from grpo_lab.formulas.source import read_equations
+from tests.support import formula_sample as sample
+
+# --- the display ----------------------------------------------------------------------------------------------
+
+
+def table(markdown: str) -> list[list[str]]:
+    """The cells of a pipe table; as GitHub reads it, every bar divides, whatever stands around it."""
+    return [line.strip("|").split("|") for line in markdown.splitlines() if line.startswith("|")]
+
+
+def bundle(function) -> dict[str, str]:
+    return source_view(function, read_equations(function))._repr_mimebundle_()
+
+
+def test_show_prints_equation_code_and_shape(capsys):
+    show(sample.centre, sample.fold)
+    out = capsys.readouterr().out
+    assert "(9.1)   " + r"\mu_p = \frac{1}{G} \sum_i r_{p,i}" + "\n        mean = rewards.mean(-1, keepdim=True)" in out
+    assert "    # P 1\n" in out and "total += value" in out
+    assert out.isascii()
+
+
+def test_the_table_has_one_row_an_equation_and_keeps_its_cells():
+    markdown = bundle(sample.centre)["text/markdown"]
+    rows = table(markdown)
+    assert [row[0].strip() for row in rows] == ["", ":--", "(9.1)", "(9.2)", "(9.10)", "(9.3)"]
+    assert {len(row) for row in rows} == {4}
+    assert r"$\displaystyle \mu_p = \frac{1}{G} \sum_i r_{p,i}$" in rows[2][1]
+    assert r"(\min \vert c\vert , \max \Vert c\Vert )" in rows[4][1]
+    assert "`P\u00a01`" in rows[2][3]
+    assert (
+        rows[3][2].strip()
+        == "`centred = (`<br>`\u00a0\u00a0\u00a0\u00a0rewards`<br>`\u00a0\u00a0\u00a0\u00a0- mean`<br>`)`"
+    )
+    assert "&#124;" in rows[4][2] and "<code>" in rows[4][2]
+
+
+def test_show_uses_the_notebook_when_there_is_one(monkeypatch, capsys):
+    ipython = pytest.importorskip("IPython")
+    shown = []
+    monkeypatch.setattr(ipython, "get_ipython", lambda: object())
+    monkeypatch.setattr(ipython.display, "display", lambda bundle, **settings: shown.append((set(bundle), settings)))
+    show(sample.centre)
+    ((kinds, settings),) = shown
+    assert kinds == {"text/markdown", "text/plain"} and settings["raw"] is True
+    assert capsys.readouterr().out == ""
+
+
+def test_nbconvert_keeps_formulas_and_code_whole():
+    filters = pytest.importorskip("nbconvert.filters")
+    for equation in formula_map().values():
+        markdown = bundle(pkgutil.resolve_name(equation.function))["text/markdown"]
+        page = html.unescape(filters.markdown2html(markdown)).replace("\u00a0", " ")
+        text = re.sub(r"<br\s*/?>", "\n", page)
+        assert _math(equation.latex) in text
+        for line in equation.code.splitlines():
+            assert re.sub(" +", " ", line.strip()) in re.sub(" +", " ", text), equation.tag
+
+
+def test_show_and_trace_refuse_a_function_without_equations():
+    for use in (show, trace):
+        with pytest.raises(ValueError, match="function is plain; expected one with lines of its docstring"):
+            use(sample.plain)
+
+
+# --- the trace ------------------------------------------------------------------------------------------------
+
+
+def test_trace_catches_assignments_tuples_and_the_return():
+    rewards = torch.tensor([[1.0, 3.0], [2.0, 2.5]])
+    traced = trace(sample.centre, rewards)
+    assert torch.equal(traced.result, sample.centre(rewards))
+    assert torch.equal(traced.values["9.1"], torch.tensor([[2.0], [2.25]]))
+    assert torch.equal(traced.values["9.2"], rewards - traced.values["9.1"])
+    assert [v.item() for v in traced.values["9.10"]] == [0.25, 1.0]
+    assert torch.equal(traced.values["9.3"], traced.result)
+
+
+def test_trace_keeps_every_pass_of_a_loop_as_it_was():
+    traced = trace(sample.fold, torch.tensor([1.0, 2.0, 4.0]))
+    assert [v.item() for v in traced.passes["9.4"]] == [1, 3, 7]
+    assert [v.tolist() for v in traced.passes["9.5"]] == [[2, 0, 0], [2, 6, 0], [2, 6, 14]]
+    assert traced.values["9.4"].item() == 7
+    assert "the last of 3 passes" in traced.text and "the last of 3 passes" in traced.markdown
+
+
+def test_trace_shows_what_a_method_call_changed():
+    traced = trace(sample.collect, [1, 2])
+    assert traced.passes == {"9.8": [[2], [2, 4]]}
+    assert "out = [2, 4]" in traced.text
+
+
+def test_trace_ignores_inner_calls_of_itself():
+    assert trace(sample.fails, 4.0, deep=2).passes == {"9.6": [0.25], "9.7": [1.25]}
+
+
+def test_trace_leaves_out_a_line_that_raised():
+    traced = trace(sample.fails, 2.0)
+    assert (traced.result, traced.values) == (-1.0, {"9.6": 0.5})
+    assert "*not reached in this call*" in traced.markdown
+
+
+def test_trace_lets_exceptions_pass_and_puts_the_old_tracer_back():
+    def debugger(frame, event, arg):
+        return None
+
+    before = sys.gettrace()
+    try:
+        sys.settrace(debugger)
+        with pytest.raises(ZeroDivisionError):
+            trace(sample.fails, 0.0)
+        assert sys.gettrace() is debugger
+        trace(sample.fails, 1.0)
+        assert sys.gettrace() is debugger
+    finally:
+        sys.settrace(before)
+
+
+def test_trace_keeps_the_gradient_of_the_result_and_detaches_the_values():
+    logp = torch.full((2, 3), -1.0, requires_grad=True)
+    mask = torch.ones(2, 3, dtype=torch.bool)
+    traced = trace(objective.policy_loss, logp, torch.tensor([1.0, -1.0]), mask)
+    loss, _ = traced.result
+    loss.backward()
+    assert logp.grad.abs().sum() > 0
+    assert not traced.values["5.23"].requires_grad
+    assert "5.22" not in traced.values  # beta = 0
+
+
+def test_trace_of_a_real_function_recomputes_its_equations():
+    rewards = torch.tensor([[1.0, 0, 0, 1], [1, 1, 1, 1]])
+    values = trace(advantages.group_advantages, rewards).values
+    assert torch.allclose(values["2.3"][0], torch.tensor([(1 / 3) ** 0.5]))
+    assert torch.equal(values["2.4"], advantages.group_advantages(rewards))
+
+
+def lines_of(value) -> list[str]:
+    equation = Equation("1.1", "x", "x = 1", 1, 1, ("x",), "scalar", "f")
+    return value_lines(equation, [value])
+
+
+@pytest.mark.parametrize(
+    ("value", "lines"),
+    [
+        (2.5, ["x = 2.5"]),
+        (torch.tensor(2.5), ["x = 2.5000"]),
+        (torch.tensor([[1.0, -2.5]]), ["x, shape (1, 2)", " 1.0000  -2.5000"]),
+        (torch.tensor([1e-6, 1.0]), ["x, shape (2,)", "1.000e-06  1.000e+00"]),
+        (torch.tensor([0.0, -0.0, float("nan")]), ["x, shape (3,)", "0.0000  0.0000     nan"]),
+        (torch.tensor([True, False]), ["x, shape (2,)", " True  False"]),
+        (torch.zeros(2, 1, 2).long(), ["x, shape (2, 1, 2)", "0  0", "", "0  0"]),
+        (torch.zeros(0), ["x, shape (0,)"]),
+        (torch.arange(100.0), ["x, shape (100,)", "min 0, mean 49.5, max 99"]),
+        (torch.arange(100), ["x, shape (100,)", "min 0, mean 49.5, max 99"]),
+        (torch.full((60,), float("inf")), ["x, shape (60,)", "60 not finite"]),
+        (torch.ones(60, dtype=torch.bool), ["x, shape (60,)", "True at 60 of 60"]),
+    ],
+    ids=lambda value: str(getattr(value, "shape", "")),
+)
+def test_small_values_are_shown_in_full_and_large_ones_summed_up(value, lines):
+    assert lines_of(value) == lines
