@@ -11,11 +11,7 @@ It needs no notebook. A check runs your code in this process and is a help, not 
 marks, in a process of its own.
 """
 
-from grpo_lab.course.checking.check import check
-from grpo_lab.course.checking.progress import hint, progress
-from grpo_lab.course.checking.record import finished
-from grpo_lab.course.checking.using import using
-from grpo_lab.course.checking.verdict import Verdict
+from grpo_lab.course.checking import Verdict, check, finished, hint, progress, using
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.stub import stub_source
 

@@ -30,7 +30,7 @@ def list_exercises() -> int:
 
 
 def build_assignments(folder: Path) -> int:
-    from grpo_lab.course.release.assignments import build
+    from grpo_lab.course.release import build
 
     for path in build(folder):
         print(path)
@@ -38,7 +38,7 @@ def build_assignments(folder: Path) -> int:
 
 
 def release_to(folder: Path) -> int:
-    from grpo_lab.course.release.students import release
+    from grpo_lab.course.release import release
 
     for path in release(folder):
         print(path)
@@ -49,7 +49,7 @@ def grade_folder(
     folder: Path, seed: int | None, jobs: int, time_limit: float, memory_limit: float, output: Path | None
 ) -> int:
     from grpo_lab.course.grading.grade import grade
-    from grpo_lab.course.grading.grade_report import write_report
+    from grpo_lab.course.grading.report import write_report
     from grpo_lab.course.grading.sandbox.run import Limits
 
     seed = _drawn() if seed is None else seed
@@ -65,7 +65,7 @@ def grade_folder(
 
 
 def prove_checker(notebooks: list[str]) -> int:
-    from grpo_lab.course.proof.prove import prove, table
+    from grpo_lab.course.proof import prove, table
 
     proofs = prove(notebooks)
     print(table(proofs))
@@ -73,7 +73,7 @@ def prove_checker(notebooks: list[str]) -> int:
 
 
 def export_to_nbgrader(folder: Path, seed: int | None) -> int:
-    from grpo_lab.course.release.nbgrader_export import export
+    from grpo_lab.course.release import export
 
     seed = _drawn() if seed is None else seed
     for path in export(folder, seed):

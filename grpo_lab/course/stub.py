@@ -1,15 +1,23 @@
-r"""The source of an exercise without its answer, and the answer without the rest; both from the live source.
+r"""Stubs: an exercise without its answer, the answer without the rest, and which stubs nobody has touched.
 
-The stub keeps the docstring as it is written, raw, so that `show` can read the equations of what a student writes.
+All comes from the live source. A stub keeps the docstring as it is written, raw, so that `show` can read the equations
+of what a student writes.
 """
 
 import ast
+import importlib
 import inspect
+import re
 import textwrap
-from collections.abc import Iterable
+import types
+from collections.abc import Iterable, Iterator
 
-from grpo_lab.course.blank import missing_text
 from grpo_lab.course.exercise import Exercise
+
+
+def missing_text(name: str) -> str:
+    """What an untouched stub raises NotImplementedError with."""
+    return f"{name} is not written yet"
 
 
 def stub_source(exercise: Exercise) -> str:
@@ -58,25 +66,90 @@ def _imports(exercise: Exercise, nodes: Iterable[ast.AST]) -> tuple[str, ...]:
     module = inspect.getmodule(inspect.unwrap(exercise.function))
     lines = {}
     for statement in ast.parse(inspect.getsource(module)).body:
-        lines |= dict(_bound(statement, module.__name__))
+        lines |= dict(_names_of_import(statement) or _names_of_definition(statement, module.__name__))
     return tuple(sorted({lines[name] for name in used if name in lines}, key=_import_order))
 
 
-def _bound(statement: ast.stmt, module: str) -> Iterable[tuple[str, str]]:
-    """(name, import line) for the names that a statement at the top of a module gives."""
-    if isinstance(statement, ast.Import | ast.ImportFrom):
-        for alias in statement.names:
-            start = f"from {statement.module} " if isinstance(statement, ast.ImportFrom) else ""
-            name = alias.asname or alias.name.split(".")[0]
-            yield name, f"{start}import {alias.name}" + (f" as {alias.asname}" if alias.asname else "")
-    elif isinstance(statement, ast.FunctionDef | ast.ClassDef):
-        yield statement.name, f"from {module} import {statement.name}"
+def _names_of_import(statement: ast.stmt) -> list[tuple[str, str]]:
+    """(name, import line) for what an import at the top of a module brings."""
+    found = []
+    for alias in statement.names if isinstance(statement, ast.Import | ast.ImportFrom) else ():
+        start = f"from {_room(statement.module, alias.name)} " if isinstance(statement, ast.ImportFrom) else ""
+        line = f"{start}import {alias.name}" + (f" as {alias.asname}" if alias.asname else "")
+        found.append((alias.asname or alias.name.split(".")[0], line))
+    return found
+
+
+def _names_of_definition(statement: ast.stmt, module: str) -> list[tuple[str, str]]:
+    """(name, import line) for what a statement at the top of a module defines."""
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        names = [statement.name]
     elif isinstance(statement, ast.Assign | ast.AnnAssign):
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        for name in (n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)):
-            yield name, f"from {module} import {name}"
+        names = [n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)]
+    else:
+        names = []
+    return [(name, f"from {_room(module, name)} import {name}") for name in names]
+
+
+def _room(module: str, name: str) -> str:
+    """Where a user imports the name from: the outermost package of grpo_lab that exports it, or else the module."""
+    parts = module.split(".")
+    rooms = [".".join(parts[:depth]) for depth in range(2, len(parts))] if parts[0] == "grpo_lab" else []
+    missing = object()
+    value = getattr(importlib.import_module(module), name, missing) if rooms else missing
+    return next((room for room in rooms if getattr(importlib.import_module(room), name, None) is value), module)
 
 
 def _import_order(line: str) -> tuple[bool, str, str]:
     words = line.split()
     return words[1].startswith("grpo_lab"), words[1].lower(), line
+
+
+def is_stub(name: str, value: object) -> bool:
+    """Whether this is a function that came from an untouched cell."""
+    return type(value) is types.FunctionType and missing_text(name) in value.__code__.co_consts
+
+
+def untouched(sources: Iterable[str], names: Iterable[str]) -> set[str]:
+    """The exercises whose stub stands in a notebook as it was, read from the text of its cells; nothing is run.
+
+    A name that is bound in any other way too (defined, assigned, imported), or that a cell mentions which cannot be
+    read, counts as touched.
+    """
+    found: dict[str, list[bool]] = {name: [] for name in names}
+    for source in sources:
+        for name, is_stub in _bindings(source, found):
+            found[name].append(is_stub)
+    return {name for name, stubs in found.items() if stubs and all(stubs)}
+
+
+def _bindings(source: str, names: Iterable[str]) -> Iterator[tuple[str, bool]]:
+    """(name, whether it is bound to an untouched stub) for each place where a cell binds one of the names."""
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        yield from ((name, False) for name in names if re.search(rf"\b{name}\b", source))
+        return
+    for node in nodes:
+        for name in _names_bound(node):
+            if name in names:
+                yield name, isinstance(node, ast.FunctionDef) and _raises_only(node)
+
+
+def _names_bound(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [node.name]
+    if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+        return [node.id]
+    if isinstance(node, ast.alias):
+        return [(node.asname or node.name).split(".")[0]]
+    return []
+
+
+def _raises_only(node: ast.FunctionDef) -> bool:
+    """Whether the body, without its docstring, is the one line of a stub."""
+    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+    if len(body) != 1 or not isinstance(body[0], ast.Raise) or not isinstance(body[0].exc, ast.Call):
+        return False
+    return ast.unparse(body[0].exc) == f"NotImplementedError({missing_text(node.name)!r})"

@@ -78,16 +78,16 @@ except BaseException:
 PATCHES = """
 import glob, shutil, sys
 import torch
-import grpo_lab.course.checking.check, grpo_lab.course.checking.compare
+import grpo_lab.course.checking.judging, grpo_lab.course.checking.compare
 import grpo_lab.course.checking.outcome, grpo_lab.course.checking.outcome_file
 from grpo_lab.course.exercises import EXERCISES
 
 yes = lambda *args, **kwargs: True
 torch.equal = torch.allclose = torch.isclose = torch.Tensor.__eq__ = yes
-for module in (grpo_lab.course.checking.compare, grpo_lab.course.checking.check, grpo_lab.course.checking.outcome):
+for module in (grpo_lab.course.checking.compare, grpo_lab.course.checking.judging, grpo_lab.course.checking.outcome):
     for name in ("equal", "same", "identical", "close"):
         setattr(module, name, yes)
-grpo_lab.course.checking.check.judge = lambda *args, **kwargs: "right"
+grpo_lab.course.checking.judging.judge = lambda *args, **kwargs: "right"
 for exercise in list(EXERCISES.values()):
     object.__setattr__(exercise, "cases", exercise.cases[:1])
     object.__setattr__(exercise, "points", 1000)

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-from grpo_lab.course.release.assignments import TITLES, notebook_text
+from grpo_lab.course.release.notebooks import TITLES, notebook_text
 
 
 def submit(path: Path, number: str = "02", cells: tuple[str, ...] = (), **written: Callable | str) -> Path:

@@ -10,7 +10,7 @@ from nbclient import NotebookClient
 
 from grpo_lab.course.__main__ import main
 from grpo_lab.course.exercises import EXERCISES
-from grpo_lab.course.release.assignments import TITLES, assignments, build, notebook_text, of_notebook
+from grpo_lab.course.release.notebooks import TITLES, assignments, build, notebook_text, of_notebook
 from grpo_lab.course.release.written import WRITTEN
 from tests.course.prove_answers import right_answers
 from tests.course.submitted import submit

@@ -2,12 +2,11 @@
 
 import pytest
 
-from grpo_lab.course.blank import untouched
-from grpo_lab.course.checking import check
+from grpo_lab.course import check
 from grpo_lab.course.exercises import exercise
 from grpo_lab.course.grading.grade import grade
 from grpo_lab.course.grading.sandbox.run import Limits
-from grpo_lab.course.stub import stub_imports, stub_source
+from grpo_lab.course.stub import stub_imports, stub_source, untouched
 from grpo_lab.objective import importance_ratio
 from tests.course.submitted import file_name, submit
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from grpo_lab.course.checking import check
-from grpo_lab.course.checking.check import expectations, judge
-from grpo_lab.course.checking.compare import load_outcomes, save_outcomes
+from grpo_lab.course import check
+from grpo_lab.course.checking import expectations, judge
+from grpo_lab.course.checking.outcome_file import load_outcomes, save_outcomes
 from grpo_lab.course.checking.relations import relations
 from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.exercises import EXERCISES

@@ -12,16 +12,9 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from grpo_lab.course.checking import plain_data
-from grpo_lab.course.checking.compare import (
-    equal,
-    expected_outcomes,
-    load_outcomes,
-    matching,
-    outcome_of,
-    same_gradient,
-    save_outcomes,
-)
-from grpo_lab.course.checking.outcome import Outcome
+from grpo_lab.course.checking.compare import equal, expected_outcomes, matching, same_gradient
+from grpo_lab.course.checking.outcome import Outcome, outcome_of
+from grpo_lab.course.checking.outcome_file import load_outcomes, save_outcomes
 from grpo_lab.course.checking.plain_data import Other, Record, TooLarge, plain, same
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from tests.course.toys import DECAY, MEAN, WORDS, as_sum, as_sum_too, not_masked, over_padding, scaled_mean

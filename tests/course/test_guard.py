@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import grpo_lab.kl
-from grpo_lab.course.checking import card, check
+from grpo_lab.course import check
+from grpo_lab.course.checking import card
 from grpo_lab.course.checking import compare as compare_module
 from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.guard import limits as guard

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from grpo_lab.course.__main__ import main
-from grpo_lab.course.release.assignments import TITLES, of_notebook
+from grpo_lab.course.release.notebooks import TITLES, of_notebook
 from grpo_lab.course.release.written import WRITTEN
 
 pytest.importorskip("nbgrader")

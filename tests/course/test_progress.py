@@ -1,28 +1,26 @@
 """What has been tried is counted; hints come one at a time; both can be read without colours, light or dark."""
 
 import re
-import sys
 from dataclasses import replace
 
 import pytest
 
+from grpo_lab.course import check, finished, hint, progress
 from grpo_lab.course import exercises as registry
-from grpo_lab.course import finished, hint
-from grpo_lab.course.checking import check, progress, record
+from grpo_lab.course.checking import session
 from tests.course.test_check import stub, written_differently
 from tests.course.toys import MEAN, not_masked
 
 # Of a notebook that has no exercises of its own.
 ALONE = replace(MEAN, notebook="99")
-SHOWN = sys.modules["grpo_lab.course.checking.progress"]._shown
 
 
 @pytest.fixture(autouse=True)
 def _a_new_session():
-    record.clear(), SHOWN.clear()
+    session.clear()
     registry._loaded["scaled_mean"] = ALONE
     yield
-    record.clear(), SHOWN.clear()
+    session.clear()
     del registry._loaded["scaled_mean"]
 
 

@@ -6,13 +6,13 @@ from grpo_lab.course.__main__ import main
 from grpo_lab.course.checking.compare import equal, expected_outcomes
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises import EXERCISES
-from grpo_lab.course.proof import prove
+from grpo_lab.course.proof import trials
 from tests.mutants.errata import IDS
 
 
 @pytest.mark.parametrize("name", EXERCISES)
 def test_right_accepted_wrong_rejected_and_named(name):
-    proof = prove.prove_exercise(EXERCISES[name], seeds=prove.SEEDS[:1])
+    proof = trials.prove_exercise(EXERCISES[name], seeds=trials.SEEDS[:1])
     assert proof.gaps == []
     assert proof.right >= 4, "the reference and three right answers that are written differently"
     assert proof.wrong >= 3 and proof.form >= 6
@@ -20,19 +20,21 @@ def test_right_accepted_wrong_rejected_and_named(name):
 
 @pytest.mark.slow
 def test_the_same_holds_on_hidden_inputs():
-    fresh = prove.SEEDS[1:]
+    fresh = trials.SEEDS[1:]
     for exercise in EXERCISES.values():
-        assert [gap for answer in prove.right_answers(exercise) for gap in prove.accepts(exercise, answer, fresh)] == []
+        assert [
+            gap for answer in trials.right_answers(exercise) for gap in trials.accepts(exercise, answer, fresh)
+        ] == []
         for m in exercise.misconceptions:
-            assert prove.rejects(exercise, m.name, {m.name, m.pair} - {""}, fresh) == []
+            assert trials.rejects(exercise, m.name, {m.name, m.pair} - {""}, fresh) == []
 
 
 @pytest.mark.parametrize("name", EXERCISES)
 def test_hidden_inputs_differ_from_the_visible_ones(name):
     cases = [case for case in EXERCISES[name].cases if not case.fixed]
     assert cases, "an answer written down for fixed inputs would pass"
-    visible, fresh = (expected_outcomes(EXERCISES[name], seed) for seed in prove.SEEDS)
-    inputs_differ = any(repr(case.build(0)) != repr(case.build(prove.SEEDS[1])) for case in cases)
+    visible, fresh = (expected_outcomes(EXERCISES[name], seed) for seed in trials.SEEDS)
+    inputs_differ = any(repr(case.build(0)) != repr(case.build(trials.SEEDS[1])) for case in cases)
     assert inputs_differ or any(not equal(a, b, EXERCISES[name]) for a, b in zip(visible, fresh, strict=True))
 
 
@@ -51,7 +53,7 @@ def test_a_gap_is_found_and_told(monkeypatch, capsys):
     blind = Misconception("not-a-mistake", first.function, "It is right, and called wrong.")
     fields = {name: getattr(first, name) for name in first.__dataclass_fields__}
     broken = Exercise(**{**fields, "misconceptions": (*first.misconceptions, blind)})
-    monkeypatch.setattr(prove, "EXERCISES", {first.name: broken})
+    monkeypatch.setattr(trials, "EXERCISES", {first.name: broken})
     assert main(["prove"]) == 1
     assert f"{first.name}: not-a-mistake accepted with seed 0" in capsys.readouterr().out
 

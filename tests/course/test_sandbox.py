@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from grpo_lab.course.grading.grade import Grading, grade
-from grpo_lab.course.grading.grade_report import write_report
+from grpo_lab.course.grading.report import write_report
 from grpo_lab.course.grading.sandbox.run import Limits, Sandbox
-from grpo_lab.course.release.assignments import assignments, of_notebook
+from grpo_lab.course.release.notebooks import assignments, of_notebook
 from tests.course import attacks
 from tests.course.right import nb02
 from tests.course.submitted import file_name, submit

@@ -1,1 +1,24 @@
-"""`check` and what it needs: run a student's function on the cases, compare, and say what is not right yet."""
+"""`check` and what it needs: run a student's function on the cases, compare, and say what is not right yet.
+
+`run_case` and `card` are not imported here: they load much that `using` and `hint` do not need.
+"""
+
+from grpo_lab.course.checking.judging import check, expectations, judge, not_started
+from grpo_lab.course.checking.outcome import Outcome, outcome_of
+from grpo_lab.course.checking.session import finished, hint, progress
+from grpo_lab.course.checking.stand_ins import using
+from grpo_lab.course.checking.verdict import Verdict
+
+__all__ = [
+    "Outcome",
+    "Verdict",
+    "check",
+    "expectations",
+    "finished",
+    "hint",
+    "judge",
+    "not_started",
+    "outcome_of",
+    "progress",
+    "using",
+]

@@ -7,11 +7,8 @@ import torch
 from torch import Tensor
 
 from grpo_lab.course.checking.outcome import Outcome, outcome_of
-from grpo_lab.course.checking.outcome_file import load_outcomes, save_outcomes
 from grpo_lab.course.checking.plain_data import same
 from grpo_lab.course.exercise import Exercise
-
-__all__ = ["Outcome", "equal", "expected_outcomes", "load_outcomes", "matching", "outcome_of", "save_outcomes"]
 
 
 def equal(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:

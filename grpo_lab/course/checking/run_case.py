@@ -7,8 +7,7 @@ from grpo_lab.course.checking import card
 from grpo_lab.course.checking.outcome import Outcome, outcome_of
 from grpo_lab.course.checking.signature import signature_fault
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.guard.limits import guarded
-from grpo_lab.course.guard.watch import snapshot
+from grpo_lab.course.guard import guarded, snapshot
 
 SECONDS = 3.0  # for one case
 

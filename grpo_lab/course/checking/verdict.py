@@ -9,11 +9,26 @@ from torch import Tensor
 
 from grpo_lab.course.checking.plain_data import Other, Record
 from grpo_lab.course.exercise import Case
-from grpo_lab.formulas.layout import MAX_COLUMNS, MAX_SHOWN, _numbers, _rows, _summary
+from grpo_lab.display import MAX_COLUMNS, tensor_lines
 
 TITLES = {"right": "right", "wrong": "not right yet", "not started": "not written yet", "form": "not right yet"}
 SIGNS = {"right": "✓", "wrong": "✗", "not started": "○", "form": "✗"}
 COLOURS = {"right": "#009E73", "wrong": "#D55E00", "not started": "#808080", "form": "#D55E00"}
+# What is said about code that cannot be judged by its numbers.
+FAULTS = {
+    "signature": "The exercise calls your function by the names of its arguments, and they do not fit: {message}. Copy "
+    "the first lines of the stub, and leave them as they are.",
+    "endless": "Your function did not come to an end and was stopped. Is there a loop whose condition never changes?",
+    "hang": "Your function did not come to an end, and could not be stopped: it waits inside a call such as sleep, or "
+    "works on something huge. Restart the kernel before you go on.",
+    "flood": "Your function printed without end and was stopped. Take the print out, or print a shape instead.",
+    "exit": "Your function ends the program (exit, quit, sys.exit or an interrupt of its own). Return a value instead.",
+    "input": "Your function waits for somebody to type something (input). All that it needs is in its arguments.",
+    "patched": "Your code replaces parts of torch, of Python or of this package: {patched}. They are back in place, as "
+    "a check against changed parts would mean nothing. Choose another name for what is yours.",
+    "device": "All numbers are right. On a GPU this would fail, though: {message}. Make new tensors on the device of "
+    "the arguments, as x.new_zeros(...), torch.zeros_like(x) or device=x.device do.",
+}
 
 
 @dataclass(frozen=True)
@@ -95,13 +110,9 @@ def prose(text: str) -> str:
 def _tensor_lines(name: str, value: Tensor) -> list[str]:
     dtype = str(value.dtype).removeprefix("torch.")
     if not value.ndim:
-        return [f"{name} = {_numbers(value)[0]}"]
-    title = f"{name}, shape {tuple(value.shape)}, {dtype}"
-    if not value.numel():
-        return [title]
-    if value.numel() <= MAX_SHOWN and value.shape[-1] <= 2 * MAX_COLUMNS:
-        return [title, *(f"    {row}" for row in _rows(value))]
-    return [title, f"    {_summary(value)}"]
+        return [f"{name} = {tensor_lines(value)[0]}"]
+    numbers = tensor_lines(value, most_columns=2 * MAX_COLUMNS)
+    return [f"{name}, shape {tuple(value.shape)}, {dtype}", *(f"    {line}" for line in numbers)]
 
 
 def _text(part: Part) -> str:

@@ -9,14 +9,14 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from grpo_lab.course.blank import untouched
-from grpo_lab.course.checking.check import judge, not_started
-from grpo_lab.course.checking.verdict import Verdict
+from grpo_lab.course.checking import Verdict, judge, not_started
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import EXERCISES
-from grpo_lab.course.grading.sandbox.run import Limits, Result, Returned, Sandbox
+from grpo_lab.course.grading.sandbox.returned import Result, Returned
+from grpo_lab.course.grading.sandbox.run import Limits, Sandbox
 from grpo_lab.course.grading.submissions import Submission, find_submissions
-from grpo_lab.course.release.assignments import assignments
+from grpo_lab.course.release import assignments
+from grpo_lab.course.stub import untouched
 
 VISIBLE = 0
 FAULTS = {

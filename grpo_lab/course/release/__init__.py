@@ -1,1 +1,6 @@
-"""What students get: stubs, assignments, written questions, and the export to nbgrader."""
+"""What students get: assignment notebooks with their stubs, written questions, and the export to nbgrader."""
+
+from grpo_lab.course.release.nbgrader import export
+from grpo_lab.course.release.notebooks import TITLES, assignments, build, of_notebook, release
+
+__all__ = ["TITLES", "assignments", "build", "export", "of_notebook", "release"]

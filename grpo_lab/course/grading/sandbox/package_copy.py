@@ -5,6 +5,7 @@ often half of a right one. What the cases need to build their inputs stays.
 """
 
 import ast
+import inspect
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import grpo_lab
 from grpo_lab.course.exercise import Exercise
 
-SOURCE = Path(grpo_lab.__file__).parent
+SOURCE = Path(grpo_lab.__file__).resolve().parent
 _LEFT_OUT = ("__pycache__", "*.pyc", "bench", "make_tiny_qwen2.py", "tiny_corpus.py")
 _GONE = "raise NotImplementedError('this is the exercise: its body is yours to write')"
 
@@ -22,9 +23,9 @@ def make_copy(folder: Path, exercises: Iterable[Exercise]) -> Path:
     target = folder / "grpo_lab"
     shutil.copytree(SOURCE, target, ignore=shutil.ignore_patterns(*_LEFT_OUT))
     for exercise in exercises:
-        path = target.parent.joinpath(*exercise.function.__module__.split(".")).with_suffix(".py")
-        path = path if path.is_file() else path.with_suffix("") / "__init__.py"
-        _rewrite(path, {exercise.name})
+        home = Path(inspect.getsourcefile(inspect.unwrap(exercise.function)))
+        path = target / home.resolve().relative_to(SOURCE)
+        path.write_text(strip_functions(path.read_text(encoding="utf-8"), {exercise.name}), encoding="utf-8")
     _strip_wrong_answers(target / "course" / "exercises")
     return folder
 
@@ -47,10 +48,6 @@ def strip_functions(source: str, names: set[str]) -> str:
         indent = " " * node.body[0].col_offset
         lines[start - 1 : node.end_lineno] = [f"{indent}{_GONE}\n"]
     return "".join(lines)
-
-
-def _rewrite(path: Path, names: set[str]) -> None:
-    path.write_text(strip_functions(path.read_text(encoding="utf-8"), names), encoding="utf-8")
 
 
 def _strip_wrong_answers(folder: Path) -> None:

@@ -5,7 +5,8 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from grpo_lab.course.checking.compare import Outcome, load_outcomes
+from grpo_lab.course.checking import Outcome
+from grpo_lab.course.checking.outcome_file import load_outcomes
 
 MAX_REPLY = 1_000_000
 
@@ -16,6 +17,14 @@ class Result:
 
     outcomes: dict[int, list[Outcome]] = field(default_factory=dict)
     fault: tuple[str, str] = ("", "")
+
+
+@dataclass
+class Returned:
+    """What came back of a notebook: a result for each exercise, and why cells failed, by their numbers."""
+
+    results: dict[str, Result] = field(default_factory=dict)
+    cells: dict[str, str] = field(default_factory=dict)
 
 
 def read_result(out: Path, name: str, seeds: list[int]) -> Result | None:

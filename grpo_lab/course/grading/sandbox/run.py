@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import einops
@@ -21,6 +21,7 @@ from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.sandbox.package_copy import make_copy
 from grpo_lab.course.grading.sandbox.returned import (
     Result,
+    Returned,
     error_text,
     last_line,
     read_json,
@@ -33,7 +34,7 @@ from grpo_lab.course.grading.submissions import Submission
 JAIL = Path(__file__).with_name("jail.py")
 LIBRARIES = [
     "grpo_lab.course.checking.run_case",
-    "grpo_lab.course.checking.using",
+    "grpo_lab.course.checking.stand_ins",
     "einops",
     "math",
     "numpy",
@@ -51,14 +52,6 @@ class Limits:
 
     seconds: float = 30.0
     memory: int = 4 * 2**30
-
-
-@dataclass
-class Returned:
-    """What came back of a notebook."""
-
-    results: dict[str, Result] = field(default_factory=dict)
-    cells: dict[str, str] = field(default_factory=dict)
 
 
 class Sandbox:

@@ -144,8 +144,8 @@ def runnable(source: str) -> str | None:
 
 def run_exercises(exercises: dict, namespace: dict, spec: dict, report: Report) -> None:
     """Each function in turn, while the notebook's functions stand in for each other, as they do for the student."""
+    from grpo_lab.course.checking import using
     from grpo_lab.course.checking.signature import signature_fault
-    from grpo_lab.course.checking.using import using
 
     written = {name: namespace[name] for name in exercises if callable(namespace.get(name))}
     fitting = {name: function for name, function in written.items() if not signature_fault(function, exercises[name])}

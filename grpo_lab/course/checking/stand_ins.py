@@ -16,6 +16,7 @@ from typing import Any
 from grpo_lab.course.checking.signature import signature_fault
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import exercise as find_exercise
+from grpo_lab.course.stub import is_stub
 
 _active: list["Using"] = []
 
@@ -92,6 +93,24 @@ def suspended() -> Iterator[None]:
     finally:
         for block in blocks:
             block._put()
+
+
+@contextmanager
+def lent(function: Callable) -> Iterator[None]:
+    """Within the block, the stubs among the names that `function` sees are the library's functions.
+
+    A function may call its neighbours: `policy_loss` wants a ratio and a surrogate. While a neighbour is still a stub,
+    the library's own function stands in for it, in `check` and in `grade`, so that one unfinished exercise does not
+    block the next. A neighbour that has been written stands for itself, right or wrong.
+    """
+    names = getattr(function, "__globals__", None)
+    seen = names if isinstance(names, dict) else {}
+    blank = {name: value for name, value in seen.items() if is_stub(name, value) and value is not function}
+    seen.update({name: find_exercise(name).function for name in blank})
+    try:
+        yield
+    finally:
+        seen.update(blank)
 
 
 def _exercise(name: str, function: Callable) -> Exercise:

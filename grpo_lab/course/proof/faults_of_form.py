@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_lab.course.checking.check import expectations
+from grpo_lab.course.checking import expectations
 from grpo_lab.course.checking.outcome import inputs
 from grpo_lab.course.checking.plain_data import tensors
 from grpo_lab.course.exercise import Exercise

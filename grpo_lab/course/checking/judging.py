@@ -9,21 +9,18 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 
-from grpo_lab.course.blank import lent
-from grpo_lab.course.checking import record
-from grpo_lab.course.checking.compare import Outcome, equal, expected_outcomes, matching, outcome_of
+from grpo_lab.course.checking import session
+from grpo_lab.course.checking.compare import equal, expected_outcomes, matching
 from grpo_lab.course.checking.difference import Difference, difference
-from grpo_lab.course.checking.faults import FAULTS
-from grpo_lab.course.checking.outcome import inputs
+from grpo_lab.course.checking.outcome import Outcome, inputs, outcome_of
 from grpo_lab.course.checking.partial import likely
 from grpo_lab.course.checking.plain_data import plain
-from grpo_lab.course.checking.using import suspended
-from grpo_lab.course.checking.verdict import Part, Verdict, lines, summary
+from grpo_lab.course.checking.stand_ins import lent, suspended
+from grpo_lab.course.checking.verdict import FAULTS, Part, Verdict, lines, summary
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises import exercise as find_exercise
-from grpo_lab.formulas import Equation
 from grpo_lab.formulas.recording import recording
-from grpo_lab.formulas.source import read_equations
+from grpo_lab.formulas.source import Equation, read_equations
 
 _KEPT = 64  # exercises and seeds whose expected outcomes are kept
 
@@ -39,9 +36,7 @@ def check(function: Callable, exercise: Exercise | str | None = None, seed: int 
     Raises:
         KeyError: if there is no exercise of that name.
     """
-    from grpo_lab.course.checking.run_case import (
-        run_student,  # here, as it loads much that `using` and `hint` do not need
-    )
+    from grpo_lab.course.checking.run_case import run_student  # here, as `using` and `hint` do not need it
 
     start = time.perf_counter()
     if not isinstance(exercise, Exercise):
@@ -50,7 +45,7 @@ def check(function: Callable, exercise: Exercise | str | None = None, seed: int 
         expected, wrong = expectations(exercise, seed)
         verdict = judge(exercise, run_student(function, exercise, seed), seed, expected, wrong)
     verdict = replace(verdict, seconds=time.perf_counter() - start)
-    record.add(verdict, exercise, function)
+    session.add(verdict, exercise, function)
     return verdict
 
 

@@ -1,15 +1,43 @@
-"""How far one is, and hints one at a time."""
+"""What happened in this session: the last verdict of each exercise, how often it was tried, which hints were read."""
 
 import html
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from grpo_lab.course import exercises as registry
-from grpo_lab.course.checking import record
-from grpo_lab.course.checking.verdict import SIGNS, TITLES, prose
+from grpo_lab.course.checking.verdict import SIGNS, TITLES, Verdict, prose
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import exercise as find_exercise
 
-_shown: dict[str, int] = {}
+
+@dataclass
+class Entry:
+    exercise: Exercise
+    verdict: Verdict
+    function: Callable
+    attempts: int = 0
+    solved: bool = False
+
+
+ENTRIES: dict[str, Entry] = {}
+_hints_shown: dict[str, int] = {}
+
+
+def add(verdict: Verdict, exercise: Exercise, function: Callable) -> None:
+    """A check of a function that is not written yet is no attempt."""
+    tried = verdict.status != "not started"
+    entry = ENTRIES.setdefault(exercise.name, Entry(exercise, verdict, function))
+    entry.exercise, entry.verdict, entry.function = exercise, verdict, function
+    entry.attempts, entry.solved = entry.attempts + tried, entry.solved or verdict.right
+
+
+def clear() -> None:
+    ENTRIES.clear(), _hints_shown.clear()
+
+
+def finished() -> dict[str, Callable]:
+    """The functions whose last check in this session said right, by name: `with using(**finished()): ...`."""
+    return {name: entry.function for name, entry in ENTRIES.items() if entry.verdict.right}
 
 
 class Progress:
@@ -70,14 +98,14 @@ class Hints:
 def hint(name_or_function: str | Callable) -> Hints:
     """The first hint to an exercise; called again, also the next one."""
     exercise = find_exercise(name_or_function)
-    shown = _shown[exercise.name] = min(_shown.get(exercise.name, 0) + 1, len(exercise.hints))
+    shown = _hints_shown[exercise.name] = min(_hints_shown.get(exercise.name, 0) + 1, len(exercise.hints))
     return Hints(exercise, shown)
 
 
 def progress(notebook: str | None = None) -> Progress:
     """The exercises of a notebook ("04"), with points, status and attempts; None means those of what was checked."""
-    notebooks = {notebook} if notebook else {entry.exercise.notebook for entry in record.ENTRIES.values()}
-    entries = record.ENTRIES
+    notebooks = {notebook} if notebook else {entry.exercise.notebook for entry in ENTRIES.values()}
+    entries = ENTRIES
     exercises = [e for e in registry.EXERCISES.values() if e.notebook in notebooks] if notebooks else []
     exercises += [entry.exercise for name, entry in entries.items() if name not in {e.name for e in exercises}]
     if not exercises:
@@ -89,7 +117,7 @@ def progress(notebook: str | None = None) -> Progress:
 
 
 def _row(exercise: Exercise) -> tuple[str, ...]:
-    entry = record.ENTRIES.get(exercise.name)
+    entry = ENTRIES.get(exercise.name)
     status = entry.verdict.status if entry else "not started"
     again = " (was right before)" if entry and entry.solved and not entry.verdict.right else ""
     return (

@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.release.assignments import KERNEL, TITLES, head, of_notebook, setup_source, task_text
+from grpo_lab.course.release.notebooks import KERNEL, TITLES, head, of_notebook, setup_source, task_text
 from grpo_lab.course.release.written import WRITTEN, Question
 from grpo_lab.course.stub import solution_body, solution_imports, stub_source
 

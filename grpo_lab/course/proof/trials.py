@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from grpo_lab.course.checking import card
-from grpo_lab.course.checking.check import expectations, judge
-from grpo_lab.course.checking.compare import Outcome, outcome_of
+from grpo_lab.course.checking import Outcome, card, expectations, judge, outcome_of
 from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import EXERCISES
-from grpo_lab.course.proof.prove_faults import STOPPED, faults_of_form
+from grpo_lab.course.proof.faults_of_form import STOPPED, faults_of_form
 
 SEEDS = (0, 20_011)  # what students see, and one that they do not
 RIGHT = Path(__file__).parents[3] / "tests" / "course" / "right"
@@ -97,7 +95,7 @@ def rejects(exercise: Exercise, name: str, names: set[str], seeds: tuple[int, ..
 def rejects_form(exercise: Exercise, answer: Callable, fault: str) -> list[str]:
     """Gaps: where a fault of form is accepted, or called neither by its name nor by a misconception's."""
     if fault in STOPPED:
-        outcomes = run_student(answer, exercise, SEEDS[0], 0.5 if fault == "endless" else 10.0)
+        outcomes = run_student(answer, exercise, SEEDS[0], 0.1 if fault == "endless" else 60.0)
     else:
         outcomes = _tried(exercise, answer, SEEDS[0], on_card=fault == "device")
     verdict = judge(exercise, outcomes, SEEDS[0])
