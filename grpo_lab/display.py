@@ -29,6 +29,17 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def text_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """The same for a shell: the first column to the left, the others to the right, each as wide as its widest cell.
+
+    A row may be shorter than the head, as where one cell says why there are no numbers.
+    """
+    lines = [list(line) + [""] * (len(head) - len(line)) for line in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    form = "  ".join(f"{{:{'>' if column else '<'}{width}}}" for column, width in enumerate(widths))
+    return "\n".join(form.format(*line).rstrip() for line in lines)
+
+
 def tensor_lines(value, most_columns: int = MAX_COLUMNS) -> list[str]:
     """The numbers of a tensor: a line for each run along the last axis, or one line that sums up a large tensor.
 
@@ -71,6 +82,11 @@ def _summary(value) -> str:
     parts = {"min": finite.min(), "mean": finite.mean(), "max": finite.max()} if finite.numel() else {}
     words = [f"{word} {part:.4g}" for word, part in parts.items()]
     return ", ".join(words + ([f"{rest} not finite"] if rest else []))
+
+
+def say(markdown: str, text: str | None = None) -> None:
+    """Show a sentence or a table; `text` is its form for a shell, None for the same."""
+    display({"text/markdown": markdown, "text/plain": text or markdown})
 
 
 def in_ipython() -> bool:

@@ -3,6 +3,8 @@
 import argparse
 import json
 import platform
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from grpo_lab.bench import against, gpu, gpu_table, head
@@ -63,8 +65,6 @@ def machine(device: str = "cpu") -> dict:
 
 
 def _version(name: str) -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
     try:
         return version(name)
     except PackageNotFoundError:
@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--accuracy", type=_share, default=0.8, help="time is taken to this accuracy (default 0.8)")
     one.add_argument("--model", default="tiny", help='"tiny" or a folder (default tiny)')
     two = parser.add_argument_group("with --head")
-    two.add_argument("--tokens", type=_at_least_1, nargs="+", default=[512, 1024, 2048], help="(default 512 1024 2048)")
+    two.add_argument("--tokens", type=_rows, nargs="+", default=[512, 1024, 2048], help="(default 512 1024 2048)")
     two.add_argument("--dtype", choices=["fp32", "bf16", "fp16"], default="fp32")
     two.add_argument("--repeats", type=_at_least_1, default=3, help="the fastest of so many is reported (default 3)")
     three = parser.add_argument_group("with --gpu")
@@ -95,22 +95,24 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _at_least_1(text: str) -> int:
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}; it has to be at least 1")
-    return int(text)
+def _number(kind: type, fits: Callable[[float], bool], wanted: str) -> Callable[[str], int | float]:
+    """The type of an option: a number that fits, or an error that says what is wanted."""
+
+    def read(text: str) -> int | float:
+        if not fits(kind(text)):
+            raise argparse.ArgumentTypeError(f"{text}; it must be {wanted}")
+        return kind(text)
+
+    read.__name__ = kind.__name__  # "invalid int value" is argparse's own message for what is no number
+    return read
 
 
-def _steps(text: str) -> int:
-    if int(text) < against.WINDOW:
-        raise argparse.ArgumentTypeError(f"{text}; the running reward needs at least {against.WINDOW}")
-    return int(text)
-
-
-def _share(text: str) -> float:
-    if not 0 < float(text) <= 1:
-        raise argparse.ArgumentTypeError(f"{text}; it has to be greater than 0 and at most 1")
-    return float(text)
+_at_least_1 = _number(int, lambda n: n >= 1, "at least 1")
+_steps = _number(int, lambda n: n >= against.WINDOW, f"at least {against.WINDOW}, which the running reward is over")
+_share = _number(float, lambda x: 0 < x <= 1, "greater than 0 and at most 1")
+_rows = _number(
+    int, lambda n: 1 <= n <= head.ROW or (n > 0 and n % head.ROW == 0), f"1 to {head.ROW}, or a multiple of {head.ROW}"
+)
 
 
 if __name__ == "__main__":

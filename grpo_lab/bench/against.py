@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 
 from grpo_lab.bench.process import run_worker
+from grpo_lab.display import text_table
 
 WORKER = "grpo_lab.bench.train_worker"
 WINDOW = 5  # steps that the running reward is averaged over
@@ -28,7 +29,6 @@ def compare(
     accuracy: float,
     threads: int = 1,
     model: str = "tiny",
-    settings: dict | None = None,
     run: Callable[..., dict] = run_worker,
 ) -> dict:
     """One pair of runs a seed, each run in a fresh process; which of the two goes first changes from pair to pair."""
@@ -37,12 +37,12 @@ def compare(
         pair = {}
         for trainer in ("ours", "trl") if index % 2 == 0 else ("trl", "ours"):
             spec = {"trainer": trainer, "seed": seed, "steps": steps, "threads": threads, "model": model}
-            measured = run(WORKER, spec | {"settings": settings or {}}, threads)
+            measured = run(WORKER, spec, threads)
             pair[trainer] = figures(measured, accuracy) | {"history": measured["history"]}
             print(f"seed {seed}, {trainer}: {pair[trainer]['seconds_per_step']:.3f} s per step", file=sys.stderr)
         check_same_problems(pair["ours"]["history"], pair["trl"]["history"])
         pairs.append({"seed": seed} | pair)
-    setup = {"steps": steps, "accuracy": accuracy, "threads": threads, "model": str(model), "settings": settings or {}}
+    setup = {"steps": steps, "accuracy": accuracy, "threads": threads, "model": str(model)}
     return {"setup": setup, "summary": summarise(pairs), "pairs": pairs}
 
 
@@ -104,24 +104,24 @@ def _median(values: list) -> float | int | None:
 
 
 def table(report: dict) -> str:
+    """The summary as text: a line a figure."""
     setup, pairs = report["setup"], len(report["pairs"])
-    lines = [
+    lead = (
         f"model {setup['model']}, {setup['steps']} steps, {setup['threads']} torch thread(s), {pairs} pair(s) of runs; "
-        f"accuracy {setup['accuracy']:g} means the mean reward of {WINDOW} steps",
-        f"{'':30}{'grpo_lab':>10}{'TRL':>10}   grpo_lab/TRL: median (min..max over pairs)",
-    ]
+        f"accuracy {setup['accuracy']:g} means the mean reward of {WINDOW} steps; ratios: median (min..max over pairs)"
+    )
+    rows = []
     for key, label, unit, digits in ROWS:
         row = report["summary"][key]
-        ours, trl = (_show(row[side], unit, digits) for side in ("ours", "trl"))
-        ratio = (
-            "no pair"
-            if row["ratio"] is None
-            else f"{row['ratio']:.2f} ({row['ratio_min']:.2f}..{row['ratio_max']:.2f})"
-        )
-        if 0 < row["pairs"] < pairs:
-            ratio += f", in {row['pairs']} of {pairs} pairs"
-        lines.append(f"{label:30}{ours:>10}{trl:>10}   {ratio}")
-    return "\n".join(lines)
+        rows.append([label, *(_show(row[side], unit, digits) for side in ("ours", "trl")), _ratio(row, pairs)])
+    return f"{lead}\n{text_table(['', 'grpo_lab', 'TRL', 'grpo_lab/TRL'], rows)}"
+
+
+def _ratio(row: dict, pairs: int) -> str:
+    if row["ratio"] is None:
+        return "no pair"
+    some = f", in {row['pairs']} of {pairs} pairs" if row["pairs"] < pairs else ""
+    return f"{row['ratio']:.2f} ({row['ratio_min']:.2f}..{row['ratio_max']:.2f}){some}"
 
 
 def _show(value: float | int | None, unit: int, digits: int) -> str:

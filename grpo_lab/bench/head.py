@@ -4,12 +4,14 @@ import importlib.util
 import sys
 from collections.abc import Callable
 
-from grpo_lab.bench.process import run_worker
+from grpo_lab.bench.process import memory_was_full, run_worker
+from grpo_lab.display import text_table
 
 WORKER = "grpo_lab.bench.head_worker"
 METHODS = ("plain", "chunked", "trl", "liger")
 PACKAGE = {"trl": "trl", "liger": "liger_kernel"}  # what a method needs and may not be there
-NOT_INSTALLED = "not installed"
+NOT_INSTALLED, OUT_OF_MEMORY = "not installed", "out of memory"
+ROW = 512  # tokens of a completion; fewer if there are fewer in all
 
 
 def is_installed(package: str) -> bool:
@@ -44,11 +46,9 @@ def _measured(run: Callable[..., dict], spec: dict, threads: int | None) -> dict
     try:
         return run(WORKER, spec, threads)
     except RuntimeError as error:
-        # -9: the operating system's answer to a process that wants more memory than there is.
-        full = "exit code -9" in str(error) or "out of memory" in str(error) or "not enough memory" in str(error)
-        if not full:
-            raise
-        return {"missing": "out of memory"}
+        if memory_was_full(error):
+            return {"missing": OUT_OF_MEMORY}
+        raise
 
 
 def add_ratios(cells: list[dict]) -> list[dict]:
@@ -67,14 +67,13 @@ def table(report: dict) -> str:
     setup, cells = report["setup"], {(cell["tokens"], cell["method"]): cell for cell in report["cells"]}
     threads = "" if setup["threads"] is None else f", {setup['threads']} thread(s)"
     seconds = "seconds" if setup["device"] == "cuda" else "CPU seconds (all threads together)"
-    lines = [
+    lead = (
         f"log-prob head, forward and backward, {setup['dtype']} on {setup['device']}{threads}: {seconds}, and MiB "
-        "beside inputs and gradients; in brackets the ratio to plain",
-        f"{'tokens':>8}" + "".join(f"{method:>34}" for method in METHODS),
-    ]
-    for count in sorted({cell["tokens"] for cell in report["cells"]}):
-        lines.append(f"{count:>8}" + "".join(f"{_show(cells[count, method]):>34}" for method in METHODS))
-    return "\n".join(lines)
+        "beside inputs and gradients; in brackets the ratio to plain"
+    )
+    counts = sorted({cell["tokens"] for cell in report["cells"]})
+    rows = [[str(count), *(_show(cells[count, method]) for method in METHODS)] for count in counts]
+    return f"{lead}\n{text_table(['tokens', *METHODS], rows)}"
 
 
 def _show(cell: dict) -> str:

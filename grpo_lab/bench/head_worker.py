@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from grpo_lab.bench.head import ROW
 from grpo_lab.bench.peak import peak_bytes
 from grpo_lab.bench.process import worker_main
 from grpo_lab.logprobs import chunked_logprobs_and_entropy, token_entropy, token_logprobs
@@ -18,7 +19,6 @@ from grpo_lab.objective import policy_loss
 from grpo_lab.rollout import head_chunk
 
 VOCABULARY, WIDTH = 151_936, 896  # Qwen2-0.5B
-ROW = 512  # tokens of a completion; fewer if there are fewer in all
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor]  # hidden (B, T, D), weight (V, D), token ids (B, T), advantages (B,)
@@ -27,11 +27,11 @@ Inputs = tuple[Tensor, Tensor, Tensor, Tensor]  # hidden (B, T, D), weight (V, D
 def make_inputs(
     tokens: int, device: torch.device, dtype: torch.dtype, vocabulary: int = VOCABULARY, width: int = WIDTH
 ) -> Inputs:
-    """Random hidden states, output embedding, token ids and advantages, the same for every method."""
-    generator = torch.Generator(device).manual_seed(0)
-    if tokens < 1 or (tokens > ROW and tokens % ROW):
-        raise ValueError(f"tokens is {tokens}; allowed are 1 to {ROW}, and multiples of {ROW}")
-    rows = max(tokens // ROW, 1)
+    """Random hidden states, output embedding, token ids and advantages, the same for every method.
+
+    tokens: at most a row, or whole rows.
+    """
+    generator, rows = torch.Generator(device).manual_seed(0), max(tokens // ROW, 1)
     weight = torch.randn(vocabulary, width, generator=generator, device=device, dtype=dtype).mul_(0.02)
     hidden = torch.randn(rows, tokens // rows, width, generator=generator, device=device, dtype=dtype)
     ids = torch.randint(vocabulary, hidden.shape[:2], generator=generator, device=device)

@@ -39,13 +39,21 @@ def run_worker(module: str, spec: dict, threads: int | None = None, timeout: flo
         return json.loads(answer.read_text(encoding="utf-8"))
 
 
+def memory_was_full(error: RuntimeError) -> bool:
+    """Whether a worker of `run_worker` ended because it wanted more memory than there is.
+
+    -9 is the operating system's answer to such a process, the words are torch's.
+    """
+    return any(words in str(error) for words in ("exit code -9", "out of memory", "not enough memory"))
+
+
 def worker_main(measure, arguments: list[str] | None = None) -> None:
     """The other side of `run_worker`: read the spec, set the threads, measure, write the answer."""
-    import torch
-
     spec, answer = sys.argv[1:] if arguments is None else arguments
     spec = json.loads(spec)
     if spec.get("threads") is not None:
+        import torch
+
         torch.set_num_threads(spec["threads"])
     Path(answer).write_text(json.dumps(measure(spec)), encoding="utf-8")
 

@@ -8,7 +8,7 @@ import json
 import os
 from pathlib import Path
 
-from grpo_lab.display import GIB, display, markdown_table
+from grpo_lab.display import GIB, markdown_table, say
 
 HOW = "`make gpu`, on a machine with an NVIDIA card, writes it"
 STATIONS = ("rollout", "reward", "score", "update")
@@ -22,21 +22,21 @@ def read_record(path: str | os.PathLike) -> dict | None:
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"path is {file.name!r}, which is not a record: {error}") from error
+        raise ValueError(f"path is {file.name!r}; expected a record in JSON: {error}") from error
 
 
 def show_runs(path: str | os.PathLike) -> None:
     """Table and curves of the training runs in a record; a sentence if there is none."""
     record = read_record(path)
     if record is None or not record["runs"]:
-        _say(f"No run on a card has been recorded yet (`{Path(path).name}`): {HOW}.")
+        say(f"No run on a card has been recorded yet (`{Path(path).name}`): {HOW}.")
         return
     low, high = record["base"]["accuracy_ci95"]
-    _say(
+    say(
         f"**Recorded**, not computed here: {record['what']}. {describe(record['machine'])}. Held-out accuracy of the "
         f"base {record['base']['accuracy']:.3f} ({low:.3f} to {high:.3f})."
     )
-    _say(as_markdown(run_rows(record)))
+    say(as_markdown(run_rows(record)))
     _draw(record["runs"])
 
 
@@ -67,9 +67,9 @@ def show_ladder(folder: str | os.PathLike, own: dict[str, str] | None = None) ->
     for report in benches:
         rows += ladder_rows(report)
     if rows:
-        _say(as_markdown(rows))
+        say(as_markdown(rows))
     if not any(report["setup"]["device"] == "cuda" for report in benches):
-        _say(f"No card has been measured yet (`qwen2_bench.json`): {HOW}.")
+        say(f"No card has been measured yet (`qwen2_bench.json`): {HOW}.")
 
 
 def ladder_rows(report: dict) -> list[dict[str, str]]:
@@ -135,7 +135,3 @@ def _draw(runs: list[dict]) -> None:
         caption="Recorded: the same base, trained in several modes; bands are 95% intervals over seeds.",
         alt=f"Reward, share of thinking answers and norm of the gradient against steps, for {', '.join(modes)}.",
     )
-
-
-def _say(markdown: str) -> None:
-    display({"text/markdown": markdown, "text/plain": markdown})

@@ -8,7 +8,7 @@ imported on first use: the package works without it.
 import base64
 import io
 
-from grpo_lab.display import display, in_ipython
+from grpo_lab.display import display, in_ipython, say
 
 OKABE_ITO = {
     "blue": "#0072B2",
@@ -91,7 +91,7 @@ def close(fig) -> None:
 
 
 def show_caption(caption: str) -> None:
-    display({"text/markdown": f"**Figure.** {caption}", "text/plain": f"Figure. {caption}"})
+    say(f"**Figure.** {caption}", f"Figure. {caption}")
 
 
 def check_words(**words: str) -> None:

@@ -108,7 +108,8 @@ def test_the_table_shows_the_summary():
     report["summary"]["steps_to_accuracy"] |= {"pairs": 1}
     lines = against.table(report).splitlines()
     assert "2 pair(s)" in lines[0] and "1 torch thread" in lines[0] and "6 steps" in lines[0]
-    row = {line[:30].strip(): line[30:].split() for line in lines[2:]}
+    cells = [line.split("  ", 1) for line in lines[2:]]
+    row = {label.strip(): rest.split() for label, rest in cells}
     assert row["seconds per step"] == ["2.500", "5.000", "0.46", "(0.25..0.67)"]
     assert row["seconds to accuracy"] == ["not", "reached", "25.0", "no", "pair"]
     assert row["steps to accuracy"][-5:] == ["in", "1", "of", "2", "pairs"]
@@ -124,11 +125,14 @@ def test_the_table_shows_the_summary():
         ("", "one of the arguments --against --head --gpu is required"),
         ("--against trl --head", "not allowed with argument"),
         ("--against verl", "invalid choice: 'verl'"),
-        ("--against trl --steps 4", "4; the running reward needs at least 5"),
-        ("--against trl --accuracy 1.5", "1.5; it has to be greater than 0 and at most 1"),
-        ("--against trl --accuracy 0", "0; it has to be greater than 0"),
-        ("--against trl --threads 0", "0; it has to be at least 1"),
-        ("--head --tokens -5", "-5; it has to be at least 1"),
+        ("--against trl --steps 4", "4; it must be at least 5, which the running reward is over"),
+        ("--against trl --accuracy 1.5", "1.5; it must be greater than 0 and at most 1"),
+        ("--against trl --accuracy 0", "0; it must be greater than 0"),
+        ("--against trl --threads 0", "0; it must be at least 1"),
+        ("--head --tokens -5", "-5; it must be 1 to 512, or a multiple of 512"),
+        ("--head --tokens 512 0", "0; it must be 1 to 512, or a multiple of 512"),
+        ("--head --tokens 513", "513; it must be 1 to 512, or a multiple of 512"),
+        ("--head --tokens 1000", "1000; it must be 1 to 512, or a multiple of 512"),
         ("--head --repeats many", "invalid"),
         ("--head --dtype int8", "invalid choice: 'int8'"),
     ],
@@ -154,5 +158,5 @@ def test_against_prints_the_table_and_writes_all_of_it(monkeypatch, tmp_path, ca
     report = json.loads(file.read_text(encoding="utf-8"))
     assert capsys.readouterr().out.strip() == against.table(report)
     assert [p["seed"] for p in report["pairs"]] == [4, 7, 9]
-    assert report["setup"] == {"steps": 6, "accuracy": 0.7, "threads": 1, "model": "tiny", "settings": {}}
+    assert report["setup"] == {"steps": 6, "accuracy": 0.7, "threads": 1, "model": "tiny"}
     assert report["machine"]["torch"] == torch.__version__ and report["machine"]["device"] == "cpu"

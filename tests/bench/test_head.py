@@ -2,6 +2,8 @@
 
 import functools
 import json
+import os
+import sys
 
 import pytest
 import torch
@@ -24,12 +26,6 @@ def test_the_heads_compute_the_same_gradients(method, monkeypatch):
     want = head_worker.gradients(head_worker.plain, inputs)
     for got, wanted in zip(head_worker.gradients(getattr(head_worker, method), inputs), want, strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("tokens", [0, 513, 1000])
-def test_tokens_come_in_whole_rows(tokens):
-    with pytest.raises(ValueError, match=f"tokens is {tokens}"):
-        head_worker.make_inputs(tokens, CPU, torch.float32, vocabulary=50, width=6)
 
 
 def test_the_peak_is_what_is_alive_at_one_time():
@@ -96,15 +92,36 @@ def test_a_fault_of_a_head_is_not_taken_for_a_full_memory():
 # --- processes ------------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_runs_in_a_process_of_its_own_and_answers():
+@pytest.fixture
+def worker(monkeypatch, tmp_path):
+    """Writes the module of a worker whose measurement is that code."""
+
+    def write(measure):
+        lines = f"import os\nfrom grpo_lab.bench.process import worker_main\nworker_main(lambda spec: {measure})\n"
+        (tmp_path / "small_worker.py").write_text(lines, encoding="utf-8")
+        return "small_worker"
+
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    return write
+
+
+def test_a_worker_answers_from_a_process_of_its_own(worker):
+    module = worker("spec | {'pid': os.getpid(), 'threads': os.environ['OMP_NUM_THREADS']}")
+    answer = process.run_worker(module, {"tokens": 8}, threads=3)
+    assert answer.pop("pid") != os.getpid() and answer == {"tokens": 8, "threads": "3"}
+
+
+def test_a_worker_that_fails_says_how(worker):
+    with pytest.raises(RuntimeError, match=r"small_worker ended with exit code 1:(?s:.*)KeyError: 'tokens'") as failed:
+        process.run_worker(worker("spec['tokens']"), {})
+    assert not process.memory_was_full(failed.value)
+
+
+@pytest.mark.slow
+def test_the_worker_of_the_heads_runs():
     spec = {"method": "chunked", "tokens": 8, "device": "cpu", "dtype": "fp32", "repeats": 1, "threads": 1}
     answer = process.run_worker(head.WORKER, spec | {"vocabulary": 50, "width": 8}, threads=1)
     assert set(answer) == {"seconds", "memory"} and answer["seconds"] > 0
-
-
-def test_a_worker_that_fails_says_how():
-    with pytest.raises(RuntimeError, match=r"exit code 1:(?s:.*)tokens is 0"):
-        process.run_worker(head.WORKER, {"method": "plain", "tokens": 0, "device": "cpu", "dtype": "fp32"})
 
 
 def test_memory_of_this_process():

@@ -28,6 +28,7 @@ def command(folder, *arguments):
     return json.loads((folder / "qwen2_gpu.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_stages_and_runs_that_are_taken_up_again(tmp_path, monkeypatch):
     monkeypatch.setattr(record_qwen2, "MODES", ("fp32", "bf16-naive"))
     record = command(tmp_path, "--stage", "warmup")

@@ -109,12 +109,12 @@ def test_a_measurement_on_the_cpu_is_no_card(tmp_path, capsys):
 def test_a_missing_file_is_none_and_a_damaged_one_an_error(tmp_path):
     assert read_record(tmp_path / "none.json") is None
     (tmp_path / "half.json").write_text('{"runs": [', encoding="utf-8")
-    with pytest.raises(ValueError, match="'half.json', which is not a record"):
+    with pytest.raises(ValueError, match="path is 'half.json'; expected a record in JSON"):
         read_record(tmp_path / "half.json")
 
 
 def test_columns_of_all_rows_are_kept():
-    assert as_markdown([{"a": "1"}, {"b": "2"}]).splitlines() == ["| a | b |", "|---|---|", "| 1 |  |", "|  | 2 |"]
+    assert as_markdown([{"a": "1"}, {"b": "2"}]).splitlines() == ["| a | b |", "| :-- | :-- |", "| 1 |  |", "|  | 2 |"]
 
 
 def test_the_committed_records_are_readable():
