@@ -117,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _at_least_one(text: str) -> int:
     if int(text) < 1:
-        raise argparse.ArgumentTypeError(f"it is {text}; it has to be at least 1")
+        raise argparse.ArgumentTypeError(f"it is {text}; it must be at least 1")
     return int(text)
 
 

@@ -43,11 +43,11 @@ class Misconception:
 
     def __post_init__(self):
         if not _KEBAB.fullmatch(self.name):
-            raise ValueError(f"name is {self.name!r}; it has to be words in lower case joined by hyphens")
+            raise ValueError(f"name is {self.name!r}; expected words in lower case joined by hyphens")
         if not self.says.strip():
-            raise ValueError(f"says of {self.name!r} is empty; it has to tell the student what the mistake does")
+            raise ValueError(f"says of {self.name!r} is empty; expected a sentence on what the mistake does")
         if self.equation and not _TAG.fullmatch(self.equation):
-            raise ValueError(f"equation of {self.name!r} is {self.equation!r}; it has to be a tag such as '4.4', or ''")
+            raise ValueError(f"equation of {self.name!r} is {self.equation!r}; expected a tag such as '4.4', or ''")
 
 
 @dataclass(frozen=True)
@@ -100,48 +100,46 @@ def parameter_names(function: Callable) -> tuple[str, ...]:
 
 def _check_numbers(exercise: Exercise) -> None:
     if not re.fullmatch(r"\d\d", exercise.notebook):
-        raise ValueError(f"notebook is {exercise.notebook!r}; it has to be two digits, such as '04'")
+        raise ValueError(f"notebook is {exercise.notebook!r}; expected two digits, such as '04'")
     for field in ("points", "minutes"):
         value = getattr(exercise, field)
         if not (isinstance(value, int) and value > 0):
-            raise ValueError(f"{field} is {value!r}; it has to be a whole number of at least 1")
+            raise ValueError(f"{field} is {value!r}; it must be a whole number of at least 1")
     if exercise.difficulty not in (1, 2, 3):
-        raise ValueError(f"difficulty is {exercise.difficulty!r}; allowed are 1, 2 and 3")
+        raise ValueError(f"difficulty is {exercise.difficulty!r}; expected one of 1, 2, 3")
     if not 0 <= exercise.tolerance < 1:
-        raise ValueError(f"tolerance is {exercise.tolerance}; it has to be at least 0 and below 1")
+        raise ValueError(f"tolerance is {exercise.tolerance}; it must be at least 0 and below 1")
 
 
 def _check_lengths(exercise: Exercise) -> None:
     for field, least in (("cases", 1), ("misconceptions", 3), ("hints", 2), ("gradient_of", 0)):
         value = getattr(exercise, field)
         if not isinstance(value, tuple):
-            raise ValueError(f"{field} is a {type(value).__name__}; it has to be a tuple")
+            raise ValueError(f"{field} is a {type(value).__name__}; expected a tuple")
         if len(value) < least:
-            raise ValueError(f"{field} has {len(value)} entries; it has to have at least {least}")
+            raise ValueError(f"{field} has {len(value)} entries; it must have at least {least}")
     if empty := [n for n, hint in enumerate(exercise.hints, 1) if not hint.strip()]:
-        raise ValueError(f"hint {empty[0]} is empty")
+        raise ValueError(f"hint {empty[0]} is empty; expected a sentence")
 
 
 def _check_misconceptions(exercise: Exercise) -> None:
     names = [m.name for m in exercise.misconceptions]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"misconception {twice[0]!r} stands twice; names have to be unique")
+        raise ValueError(f"misconceptions has {twice[0]!r} twice; expected names that differ")
     pairs = {m.name: m.pair for m in exercise.misconceptions}
     for name, pair in pairs.items():
         if pair and (pair == name or pairs.get(pair) != name):
-            raise ValueError(
-                f"the pair of {name!r} is {pair!r}; it has to be a misconception whose own pair is {name!r}"
-            )
+            raise ValueError(f"pair of {name!r} is {pair!r}; expected a misconception whose own pair is {name!r}")
 
 
 def _check_arguments(exercise: Exercise) -> None:
     names = parameter_names(exercise.function)
     if unknown := [name for name in exercise.gradient_of if name not in names]:
-        raise ValueError(f"gradient_of names {unknown[0]!r}; the arguments are {', '.join(names)}")
+        raise ValueError(f"gradient_of is {unknown[0]!r}; expected one of {str(names)[1:-1]}")
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     for mistake in exercise.misconceptions:
         parameters = inspect.signature(mistake.wrong).parameters
         if any(p.kind in variadic for p in parameters.values()):
             continue
         if tuple(parameters) != names:
-            raise ValueError(f"{mistake.name!r} takes {', '.join(parameters)}; it has to take {', '.join(names)}")
+            raise ValueError(f"wrong of {mistake.name!r} takes {', '.join(parameters)}; expected {', '.join(names)}")

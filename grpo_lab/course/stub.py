@@ -56,7 +56,7 @@ def _source(exercise: Exercise) -> tuple[list[str], ast.FunctionDef]:
     source = textwrap.dedent(inspect.getsource(inspect.unwrap(exercise.function)))
     node = ast.parse(source).body[0]
     if not isinstance(node, ast.FunctionDef) or node.body[0].lineno == node.lineno:
-        raise ValueError(f"{exercise.name} has to be a def whose body starts on a line of its own")
+        raise ValueError(f"function is {exercise.name}, on one line; expected a def with its body on lines of its own")
     return [f"{line}\n" for line in source.splitlines()], node
 
 

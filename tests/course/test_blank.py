@@ -60,6 +60,7 @@ def test_a_stub_is_untouched_if_nothing_else_binds_its_name(cells, blank):
     assert untouched(cells, ["importance_ratio"]) == ({"importance_ratio"} if blank else set())
 
 
+@pytest.mark.slow
 def test_grading_lends_to_blank_neighbours_and_gives_no_points_for_them(tmp_path):
     submit(tmp_path / "blank" / file_name("05"), "05", gspo_token_ratio=CALLER)
     submit(tmp_path / "wrong" / file_name("05"), "05", gspo_token_ratio=CALLER, importance_ratio=WRONG_NEIGHBOUR)

@@ -27,7 +27,7 @@ def test_right_is_said_briefly_with_what_was_checked():
     verdict = check(written_differently, MEAN)
     assert verdict.right and verdict.status == "right" and verdict.case is None and verdict.failing == ()
     assert "values on 3 cases" in verdict.message and "gradients of `values`" in verdict.message
-    assert len(verdict.message) < 200 and 0 < verdict.seconds < 60
+    assert len(verdict.message) < 200 and 0 < verdict.seconds < 600
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -215,7 +215,7 @@ def test_outcomes_of_another_process_get_the_same_verdict(tmp_path):
         save_outcomes(tmp_path / "o", run_student(function, MEAN))
         here, there = check(function, MEAN), judge(MEAN, load_outcomes(tmp_path / "o"))
         assert replace(here, seconds=0.0) == there
-    with pytest.raises(ValueError, match="has 3 cases"):
+    with pytest.raises(ValueError, match="outcomes has 1 entries; expected 3"):
         judge(MEAN, run_student(not_masked, MEAN)[:1])
 
 
@@ -269,12 +269,13 @@ def first_argument_back(exercise):
     return wrong
 
 
-def test_no_verdict_on_the_real_exercises_contains_source_of_the_reference():
-    for exercise in [EXERCISES[name] for name in ("token_entropy", "rloo_advantages", "kl_in_reward")]:
-        verdict = check(first_argument_back(exercise), exercise)
-        text = repr(verdict) + verdict._repr_html_()
-        assert not verdict.right
-        assert not [line for line in reference_lines(exercise.function) if line in text], exercise.name
+@pytest.mark.parametrize("name", ["token_entropy", "rloo_advantages", "kl_in_reward"])
+def test_no_verdict_on_the_real_exercises_contains_source_of_the_reference(name):
+    exercise = EXERCISES[name]
+    verdict = check(first_argument_back(exercise), exercise)
+    text = repr(verdict) + verdict._repr_html_()
+    assert not verdict.right
+    assert not [line for line in reference_lines(exercise.function) if line in text]
 
 
 def test_html_says_the_status_in_words_and_escapes_what_students_write():
@@ -289,5 +290,5 @@ def test_html_says_the_status_in_words_and_escapes_what_students_write():
 
 
 def test_there_is_no_exercise_of_that_name():
-    with pytest.raises(KeyError, match="there is no exercise 'stub'"):
+    with pytest.raises(KeyError, match="exercise is 'stub'; expected one of"):
         check(stub)

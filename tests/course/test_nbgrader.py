@@ -80,6 +80,7 @@ def grade_reference_and_stubs(course: Path, number: str) -> None:
     assert scores(course, assignment, "stubs") == (0.0, most)
 
 
+@pytest.mark.slow
 def test_nbgrader_marks_the_reference_full_and_stubs_zero(course):
     grade_reference_and_stubs(course, "04")
 

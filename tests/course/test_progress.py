@@ -61,5 +61,5 @@ def test_hints_unfold_one_at_a_time():
     assert page.count("<details") == 2 and page.count("<details open>") == 1
     assert page.index("<details open>") > page.index(MEAN.hints[0])
     assert "Hint 2 of 2" in page
-    with pytest.raises(KeyError, match="there is no exercise 'other'"):
+    with pytest.raises(KeyError, match="exercise is 'other'; expected one of 'token_logprobs', "):
         hint("other")

@@ -51,12 +51,17 @@ def test_nothing_of_the_answer_is_in_the_stub_and_all_of_it_in_the_solution(exer
         assert rf"\tag{{{e.tag}}}" in stub and not re.search(rf"#.*\({re.escape(e.tag)}\)", stub)
 
 
-@pytest.mark.parametrize("exercise", exercises(), ids=lambda e: e.name)
-def test_the_solution_runs_with_its_imports_and_is_right(exercise, tmp_path):
+@pytest.mark.parametrize("exercise", [e for e in exercises() if e.name != "policy_loss"], ids=lambda e: e.name)
+def test_the_solution_runs_with_its_imports_and_is_right(exercise):
     namespace = {"__name__": "answers"}
     exec("\n".join([*solution_imports(exercise), solution_source(exercise)]), namespace)
     assert namespace[exercise.name] is not exercise.function
     assert check(namespace[exercise.name], exercise).right
+
+
+@pytest.mark.slow
+def test_so_does_the_solution_that_needs_most():
+    test_the_solution_runs_with_its_imports_and_is_right(EXERCISES["policy_loss"])
 
 
 def test_a_stub_is_not_started():
@@ -78,5 +83,5 @@ def test_decorators_and_indentation_are_left_behind():
 
 def test_a_function_on_one_line_is_refused():
     scaled_mean = lambda values, mask, scale=1.0: values  # noqa: E731
-    with pytest.raises(ValueError, match="has to be a def"):
+    with pytest.raises(ValueError, match="expected a def with its body on lines of its own"):
         stub_source(Exercise(scaled_mean, "01", 1, 1, 1, MEAN.cases, MEAN.misconceptions, MEAN.hints))

@@ -36,7 +36,7 @@ def loss() -> torch.Tensor:
 
 
 def places() -> list:
-    return [grpo_lab.kl.kl_estimate, grpo_lab.objective.kl_estimate]
+    return [grpo_lab.kl.kl_estimate, grpo_lab.objective.loss.kl_estimate]
 
 
 def test_every_module_gets_the_function_and_the_reference_back():
@@ -107,7 +107,7 @@ def test_an_unfinished_function_says_how_to_go_on():
 @pytest.mark.parametrize(
     ("functions", "message"),
     [
-        ({"kl_estimates": kl_estimate}, "there is no exercise 'kl_estimates'"),
+        ({"kl_estimates": kl_estimate}, "exercise is 'kl_estimates'; expected one of 'token_logprobs', "),
         ({"kl_estimate": lambda logp, ref: logp}, "kl_estimate=...*are needed"),
         ({"kl_estimate": lambda logp, ref_logp, estimator="k1": logp}, "has the default 'k1'"),
     ],

@@ -14,7 +14,7 @@ def scaled_mean(values: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], scale: 
     y_b = \frac{s}{n_b} \sum_t m_{b,t} x_{b,t} \tag{1.92}
     """
     if scale <= 0:
-        raise ValueError(f"scale is {scale}; it has to be greater than 0")
+        raise ValueError(f"scale is {scale}; it must be positive")
     secret_count = mask.sum(-1).clamp(min=1)  # B (1.91)
     secret_mean = scale * torch.where(mask, values, 0).sum(-1) / secret_count  # B (1.92)
     return secret_mean

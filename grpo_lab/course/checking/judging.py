@@ -62,7 +62,7 @@ def judge(
     if stopped := next((o for o in outcomes if o.fault or o.patched), None):
         return _stopped(exercise, outcomes, stopped)
     if len(outcomes) != len(expected):
-        raise ValueError(f"outcomes has {len(outcomes)} entries; {exercise.name} has {len(expected)} cases")
+        raise ValueError(f"outcomes has {len(outcomes)} entries; expected {len(expected)}, one a case")
     if all(o.error == "NotImplementedError" for o in outcomes):
         return not_started(exercise)
     failing = tuple(i for i, (o, e) in enumerate(zip(outcomes, expected, strict=True)) if not equal(o, e, exercise))

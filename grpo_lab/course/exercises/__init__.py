@@ -28,7 +28,7 @@ def exercise(name_or_function: str | Callable) -> Exercise:
         for found in module.EXERCISES:
             if found.name == name:
                 return _loaded.setdefault(name, found)
-    raise KeyError(f"there is no exercise {name!r}; the exercises are {', '.join(_all())}")
+    raise KeyError(f"exercise is {name!r}; expected one of {', '.join(map(repr, _all()))}")
 
 
 def _modules() -> Iterator:
@@ -44,7 +44,7 @@ def _all() -> dict[str, Exercise]:
         for found in module.EXERCISES:
             if found.name in exercises:
                 both = f"{exercises[found.name].notebook} and {found.notebook}"
-                raise ValueError(f"exercise {found.name} stands twice, in notebooks {both}")
+                raise ValueError(f"exercise {found.name} stands in notebooks {both}; expected it in one")
             exercises[found.name] = _loaded.setdefault(found.name, found)
     return exercises
 

@@ -95,7 +95,7 @@ def grade(
         hidden: paths that no submission may read, beside the folder, the package and your home.
     """
     if seed == VISIBLE:
-        raise ValueError("seed is 0; it has to be another number, since students know the inputs of seed 0")
+        raise ValueError("seed is 0; expected another number, as students know the inputs of seed 0")
     found = find_submissions(folder, assignments())
     with Sandbox(folder, limits or Limits(), hidden) as sandbox, ThreadPoolExecutor(jobs) as pool:
         good = [_Opened(submission) for submission in found if not submission.problem]

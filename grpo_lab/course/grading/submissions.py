@@ -46,7 +46,7 @@ def find_submissions(folder: Path, assignments: dict[str, tuple[str, ...]]) -> l
         ValueError: if the folder is none.
     """
     if not folder.is_dir():
-        raise ValueError(f"the folder of submissions is {folder}; it has to be a folder")
+        raise ValueError(f"folder is {folder}; expected a folder of submissions")
     found = []
     for entry in sorted(folder.iterdir(), key=lambda p: p.name):
         if entry.name.startswith("."):

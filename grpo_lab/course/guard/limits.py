@@ -18,6 +18,7 @@ from typing import Any
 
 FLOOD, SHOWN = 100_000, 1_500  # characters that stop the function, and those that are shown
 _GRACE, _STACK = 2.0, 16 * 2**20
+_PATIENCE = 4  # times the seconds that are allowed, for a thread that waits for its turn, or sleeps
 _raise_in_thread = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
 
@@ -43,7 +44,10 @@ class Ran:
 
 
 def guarded(call: Callable[[], Any], seconds: float) -> Ran:
-    """Run `call()` for at most so many seconds. An ordinary exception that it does not catch is raised here."""
+    """Run `call()` for at most so many seconds, and longer only where the machine is busy.
+
+    An ordinary exception that it does not catch is raised here.
+    """
     state = {"result": None, "error": None}
 
     def work() -> None:
@@ -90,10 +94,16 @@ def _start(thread: threading.Thread) -> None:
 
 
 def _wait(thread: threading.Thread, seconds: float) -> None:
-    """In short steps: on some systems an interrupt of the notebook is noticed only between two of them."""
-    end = time.monotonic() + seconds
-    while thread.is_alive() and (left := end - time.monotonic()) > 0:
-        thread.join(min(left, 0.1))
+    """Until it ends, or its time is up: on a busy machine it may take longer, unless it got its share of the processor.
+
+    In short steps, since on some systems an interrupt of the notebook is noticed only between two of them.
+    """
+    start, worked = time.monotonic(), time.process_time()
+    while thread.is_alive():
+        taken = time.monotonic() - start
+        if taken >= seconds and (time.process_time() - worked >= seconds or taken >= _PATIENCE * seconds):
+            return
+        thread.join(min(max(seconds - taken, 0.01), 0.1))
 
 
 def _stop(thread: threading.Thread) -> bool:

@@ -37,7 +37,7 @@ def prove(notebooks: Iterable[str] = ()) -> list[Proof]:
     wanted = tuple(notebooks)
     known = {exercise.notebook for exercise in EXERCISES.values()}
     if unknown := [name for name in wanted if name not in known]:
-        raise ValueError(f"notebook is {unknown[0]!r}; allowed are {', '.join(sorted(known))}")
+        raise ValueError(f"notebook is {unknown[0]!r}; expected one of {', '.join(map(repr, sorted(known)))}")
     return [prove_exercise(e) for e in EXERCISES.values() if not wanted or e.notebook in wanted]
 
 

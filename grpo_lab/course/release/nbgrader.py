@@ -13,7 +13,15 @@ import json
 from pathlib import Path
 
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.release.notebooks import KERNEL, TITLES, head, of_notebook, setup_source, task_text
+from grpo_lab.course.release.notebooks import (
+    KERNEL,
+    TITLES,
+    head,
+    of_notebook,
+    refuse_unless_new,
+    setup_source,
+    task_text,
+)
 from grpo_lab.course.release.written import WRITTEN, Question
 from grpo_lab.course.stub import solution_body, solution_imports, stub_source
 
@@ -46,8 +54,7 @@ def export(folder: Path, seed: int) -> list[Path]:
     Raises:
         FileExistsError: if there is something in the folder.
     """
-    if folder.exists() and any(folder.iterdir()):
-        raise FileExistsError(f"{folder} is not empty; name a new folder")
+    refuse_unless_new(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "nbgrader_config.py").write_text(CONFIG, encoding="utf-8")
     written = []

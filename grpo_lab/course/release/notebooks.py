@@ -110,11 +110,15 @@ def release(folder: Path) -> list[Path]:
     Raises:
         FileExistsError: if there is something in it: no work is ever overwritten.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FileExistsError(f"{folder} exists and is not empty; name a new folder, nothing was written")
+    refuse_unless_new(folder)
     written = build(folder)
     (folder / "README.md").write_text(README, encoding="utf-8", newline="\n")
     return [*written, folder / "README.md"]
+
+
+def refuse_unless_new(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileExistsError(f"folder is {folder}, not empty; expected a new or empty one, so nothing was written")
 
 
 def notebook_text(number: str) -> str:

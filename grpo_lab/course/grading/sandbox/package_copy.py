@@ -39,7 +39,7 @@ def strip_functions(source: str, names: set[str]) -> str:
     lines = source.splitlines(keepends=True)
     found = [node for node in ast.parse(source).body if _is_function(node) and node.name in names]
     if missing := names - {node.name for node in found}:
-        raise ValueError(f"no function {sorted(missing)[0]} at the top level of the source")
+        raise ValueError(f"names has {sorted(missing)[0]!r}; expected functions at the top level of the source")
     for node in sorted(found, key=lambda n: -n.lineno):
         first = node.body[1:] if ast.get_docstring(node) is not None else node.body
         start = first[0].lineno if first else node.body[0].end_lineno + 1
@@ -53,39 +53,43 @@ def strip_functions(source: str, names: set[str]) -> str:
 def _strip_wrong_answers(folder: Path) -> None:
     sources = {path: path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.py"))}
     trees = {path: ast.parse(source) for path, source in sources.items()}
-    needed = _needed(trees.values())
+    needed = _needed(trees)
     for path, tree in trees.items():
-        unneeded = {node.name for node in tree.body if _is_function(node) and node.name not in needed}
+        unneeded = {node.name for node in tree.body if _is_function(node) and (path.stem, node.name) not in needed}
         if unneeded and path != folder / "__init__.py":
             path.write_text(strip_functions(sources[path], unneeded), encoding="utf-8")
 
 
-def _needed(trees: Iterable[ast.Module]) -> set[str]:
-    """Every name that is used outside of misconceptions, or by a function or class that is needed itself."""
-    definitions: dict[str, list[ast.AST]] = {}
-    names: set[str] = set()
-    for node in (node for tree in trees for node in tree.body):
+def _needed(trees: dict[Path, ast.Module]) -> set[tuple[str, str]]:
+    """(file, name) of what is used outside of misconceptions, or by a function or class that is needed itself."""
+    definitions: dict[tuple[str, str], ast.AST] = {}
+    origin: dict[tuple[str, str], tuple[str, str]] = {}  # a name in the file that imports it -> in the one that has it
+    waiting: list[tuple[str, str]] = []
+    for file, node in ((path.stem, node) for path, tree in trees.items() for node in tree.body):
         if _is_function(node) or isinstance(node, ast.ClassDef):
-            definitions.setdefault(node.name, []).append(node)
+            definitions[file, node.name] = node
+        elif isinstance(node, ast.ImportFrom):
+            home = node.module.split(".")[-1]
+            origin |= {(file, alias.asname or alias.name): (home, alias.name) for alias in node.names}
         else:
-            names |= _names(node)
-    waiting = list(names)
+            waiting += [(file, name) for name in _names(node)]
+    needed: set[tuple[str, str]] = set()
     while waiting:
-        for node in definitions.pop(waiting.pop(), ()):
-            new = _names(node) - names
-            names |= new
-            waiting += new
-    return names
+        place = waiting.pop()
+        place = origin.get(place, place)
+        if place in definitions and place not in needed:
+            needed.add(place)
+            waiting += [(place[0], name) for name in _names(definitions[place])]
+    return needed
 
 
 def _names(node: ast.AST) -> set[str]:
-    """The names and attributes that a piece of code mentions; those of its misconceptions left out."""
+    """The names that a piece of code reads; those of its misconceptions left out."""
     if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == "Misconception":
         return {"Misconception"}
     if isinstance(node, ast.Name):
-        return {node.id}
-    own = {node.attr} if isinstance(node, ast.Attribute) else set()
-    return own.union(*(_names(child) for child in ast.iter_child_nodes(node)))
+        return {node.id} if isinstance(node.ctx, ast.Load) else set()
+    return set().union(*(_names(child) for child in ast.iter_child_nodes(node)))
 
 
 def _is_function(node: ast.AST) -> bool:
