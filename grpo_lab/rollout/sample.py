@@ -8,7 +8,7 @@ once, not G times, by the sampler and by the scorer. How tokens are drawn stands
 """
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -25,10 +25,11 @@ LOGITS_AT_ONCE = 2**25  # numbers; above this the logits are computed in chunks 
 
 @dataclass
 class Rollout:
-    """P prompts with G completions each, B = P*G rows; row b belongs to prompt b // G."""
+    """P prompts with G completions each, B = P*G rows. `rollout[rows]` is a rollout of some rows, with all prompts."""
 
     prompt_ids: Int[Tensor, "P L"]  # padded on the left
     prompt_mask: Bool[Tensor, "P L"]
+    prompt_of_row: Int[Tensor, " B"]  # which prompt a row answers
     completion_ids: Int[Tensor, "B T"]  # padded on the right
     mask: Bool[Tensor, "B T"]  # up to and with the first end token
     logp: Float[Tensor, "B T"]  # recorded while sampling; 0 where the mask is False
@@ -39,6 +40,13 @@ class Rollout:
     @property
     def num_generations(self) -> int:
         return len(self.completion_ids) // len(self.prompt_ids)
+
+    def __getitem__(self, rows: slice | Int[Tensor, " R"]) -> "Rollout":
+        by_row = ("prompt_of_row", "completion_ids", "mask", "logp", "entropy", "truncated")
+        places = range(len(self.texts))[rows] if isinstance(rows, slice) else rows.tolist()
+        return replace(
+            self, **{name: getattr(self, name)[rows] for name in by_row}, texts=[self.texts[place] for place in places]
+        )
 
 
 def encode_prompts(tokenizer, prompts: list) -> tuple[Int[Tensor, "P L"], Bool[Tensor, "P L"]]:
@@ -124,6 +132,7 @@ def sample_completions(
     return Rollout(
         prompt_ids=prompt_ids,
         prompt_mask=prompt_mask,
+        prompt_of_row=torch.arange(len(mask), device=mask.device) // num_generations,
         completion_ids=completion_ids,
         mask=mask,
         logp=torch.where(mask, logp, 0),

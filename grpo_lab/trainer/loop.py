@@ -1,12 +1,12 @@
 """The loop: sample, reward, compare, score, step. Read `train` first; each line of it is a station of notebook 07.
 
-Where this file departs from the usual trainers, on purpose: one process, no callbacks beyond one function, no hidden
-defaults. A row whose advantage is zero carries no gradient when there is neither a KL term nor an entropy bonus, so
-it is not computed (its place in every denominator stays). Each step draws from a random stream of its own, seeded by
-the run's seed and the step, which is why a resumed run continues bit for bit on the CPU.
+A row whose advantage is zero carries no gradient when there is neither a KL term nor an entropy bonus, so it is not
+computed (its place in every denominator stays). Each step draws from a random stream of its own, seeded by the run's
+seed and the step, which is why a resumed run continues bit for bit on the CPU.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 from jaxtyping import Int
@@ -17,12 +17,12 @@ from grpo_lab.objective import aggregate, part_loss
 from grpo_lab.rewards import score_completions
 from grpo_lab.rollout import Rollout, sample_completions
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer.clock import now
-from grpo_lab.trainer.experience import Experience, autocast, by_length, make_experience, score_all, score_rows
-from grpo_lab.trainer.optim import GuardedOptimizer
+from grpo_lab.trainer.clock import Clock
+from grpo_lab.trainer.experience import Experience, make_experience
+from grpo_lab.trainer.metrics import UpdateMetrics, mean_of_updates, reward_metrics, rollout_metrics
+from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.run import Run
-
-__all__ = ["GRPOConfig", "accumulate_gradient", "collect", "train", "update"]
+from grpo_lab.trainer.scoring import autocast, by_length, score, score_all
 
 
 def train(
@@ -53,21 +53,27 @@ def train(
     """
     with Run(model, tokenizer, dataset, config) as run:
         for step in run.steps():
-            rows = run.rows_of_step(step)
-            experience, metrics = collect(model, tokenizer, rows, reward_funcs, config)
+            clock = Clock(model.device)
+            experience, metrics = collect(model, tokenizer, run.rows_of_step(step), reward_funcs, config, clock)
             if config.beta > 0:
-                experience.ref_logp = score_all(run.reference_model(step), experience, config)
-            metrics |= update(model, run.optimizer, experience, config, run.learning_rate(step))
-            run.record(step, metrics, callback)
+                with clock("time/score"):
+                    experience = replace(experience, ref_logp=score_all(run.reference_model(step), experience, config))
+            metrics |= update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
+            run.record(step, metrics | clock.seconds, callback)
     return run.history
 
 
 def collect(
-    model, tokenizer, rows: list[dict], reward_funcs: Callable | list[Callable], config: GRPOConfig
+    model,
+    tokenizer,
+    rows: list[dict],
+    reward_funcs: Callable | list[Callable],
+    config: GRPOConfig,
+    clock: Clock | None = None,
 ) -> tuple[Experience, dict]:
     """Sample G completions for each row, reward them, and compare each with the others of its group."""
-    started = now(model.device)
-    with autocast(model, config):
+    clock = clock or Clock(model.device)
+    with clock("time/rollout"), autocast(model, config):
         rollout = sample_completions(
             model,
             tokenizer,
@@ -76,127 +82,73 @@ def collect(
             config.max_completion_length,
             **config.sampling_arguments(),
         )
-    sampled = now(model.device)
-    repeated = [row for row in rows for _ in range(config.num_generations)]
-    rewards, per_func, names = score_completions(
-        reward_funcs,
-        [row["prompt"] for row in repeated],
-        _as_completions(repeated, rollout.texts),
-        [ids[keep].tolist() for ids, keep in zip(rollout.completion_ids.cpu(), rollout.mask.cpu(), strict=True)],
-        {name: [row[name] for row in repeated] for name in rows[0] if name != "prompt"},
-        config.reward_weights,
-    )
-    metrics = {"time/rollout": sampled - started, "time/reward": now(model.device) - sampled}
+    with clock("time/reward"):
+        what = _as_reward_functions_see_it(rollout, rows)
+        rewards, per_func, names = score_completions(reward_funcs, *what, config.reward_weights)
     experience = make_experience(rollout, rewards, config)
-    metrics |= _rollout_metrics(rollout, sampled - started) | _reward_metrics(experience, per_func, names)
-    return experience, metrics
+    metrics = rollout_metrics(rollout, clock.seconds["time/rollout"])
+    return experience, metrics | reward_metrics(experience, per_func, names)
 
 
-def update(model, optimizer: GuardedOptimizer, experience: Experience, config: GRPOConfig, lr: float) -> dict:
+def update(
+    model, optimizer: PolicyOptimizer, experience: Experience, config: GRPOConfig, lr: float, clock: Clock | None = None
+) -> dict:
     """Make all updates of one step: `num_iterations` passes over the experience, `update_batch_size` rows at a time."""
-    started, scored_before = now(model.device), experience.scoring_seconds
-    rows = torch.arange(len(experience), device=experience.mask.device)
-    if config.updates_per_step > 1:
-        experience.old_logp = score_all(model, experience, config)
-    per_update = []
-    for _ in range(config.num_iterations):
-        if len(rows) > config.update_batch_size:
-            rows = rows[torch.randperm(len(rows)).to(rows.device)]
-        for batch in rows.split(config.update_batch_size):
-            metrics = accumulate_gradient(model, optimizer, experience, batch, config, first=not per_update)
-            metrics["grad_norm"] = optimizer.step(lr, metrics["loss"])
-            per_update.append(metrics)
-    mean = {name: sum(m[name] for m in per_update) / len(per_update) for name in per_update[-1]}
-    mean["sampling/logp_difference_max"] = per_update[0]["sampling/logp_difference_max"]
-    updating = now(model.device) - started - (experience.scoring_seconds - scored_before)
-    mean |= {"time/score": experience.scoring_seconds, "time/update": updating}
-    return mean | {"learning_rate": lr, "nonfinite_steps": optimizer.nonfinite_total}
+    clock = clock or Clock(model.device)
+    unmoved, updates = experience, []
+    with clock("time/update"):
+        if config.updates_per_step > 1:
+            with clock("time/score"):
+                experience = replace(experience, old_logp=score_all(model, experience, config))
+        for rows in _rows_of_updates(len(experience), config):
+            # Before the first update the policy is the one that sampled: its ratio is 1, not 1 up to rounding.
+            batch = (experience if updates else unmoved)[rows]
+            metrics = accumulate_gradient(model, optimizer, batch, config, clock)
+            updates.append(metrics | {"grad_norm": optimizer.step(lr, metrics["loss"])})
+    return mean_of_updates(updates) | {"learning_rate": lr, "nonfinite_steps": optimizer.nonfinite_total}
 
 
 def accumulate_gradient(
-    model,
-    optimizer: GuardedOptimizer,
-    experience: Experience,
-    batch: Int[Tensor, " R"],
-    config: GRPOConfig,
-    first: bool = True,
+    model, optimizer: PolicyOptimizer, experience: Experience, config: GRPOConfig, clock: Clock | None = None
 ) -> dict:
     """Add up the gradient of one update, micro-batch by micro-batch. How it is cut changes nothing (except for "bnpo").
 
-    `first` says that the policy has not moved since it sampled.
+    The experience holds the rows of this update alone.
     """
-    num_items = experience.mask[batch].sum()
-    total: dict[str, float] = {}
+    clock = clock or Clock(model.device)
+    num_items = experience.mask.sum()
+    metrics = UpdateMetrics(num_items)
     if config.loss_type != "bnpo":  # whose mean depends on the rows that share a micro-batch
-        batch = by_length(experience, batch)
-    for part in batch.split(config.per_device_train_batch_size):
-        mask = experience.mask[part]
-        logp, entropy = score_rows(model, experience, part, config)
-        loss, metrics = part_loss(
-            logp,
-            experience.advantages[part],
-            mask,
-            len(batch),
-            num_items,
-            old_logp=None if first or experience.old_logp is None else experience.old_logp[part],
-            ref_logp=None if experience.ref_logp is None else experience.ref_logp[part],
-            **config.loss_arguments(),
-        )
+        experience = experience[by_length(experience)]
+    for part in experience.split(config.per_device_train_batch_size):
+        with clock("time/score"):
+            logp, entropy = score(model, part, config)
+        old_and_ref = {"old_logp": part.old_logp, "ref_logp": part.ref_logp}
+        settings = old_and_ref | config.loss_arguments()
+        loss, means = part_loss(logp, part.advantages, part.mask, len(experience), num_items, **settings)
         if entropy is not None:
-            loss = loss - config.entropy_coef * aggregate(entropy, mask, "dapo", num_items=num_items)
-        if loss.requires_grad:
-            optimizer.backward(loss)
-        token_share = (mask.sum() / num_items.clamp(min=1)).item()
-        for name, value in metrics.items():
-            total[name] = total.get(name, 0.0) + value * token_share
-        total["loss"] = total.get("loss", 0.0) + loss.item()
-        scored = mask & experience.active[part, None]
-        difference = (logp.detach() - experience.rollout.logp[part])[scored].abs()
-        worst = difference.max().item() if len(difference) else 0.0
-        total["sampling/logp_difference_max"] = max(total.get("sampling/logp_difference_max", 0.0), worst)
-    return total
+            loss = loss - config.entropy_coef * aggregate(entropy, part.mask, "dapo", num_items=num_items)
+        optimizer.backward(loss)
+        metrics.add(part, logp, loss, means)
+    return metrics.total
 
 
-def _as_completions(rows: list[dict], texts: list[str]) -> list:
-    """A completion comes in the form of its prompt: a string, or a message list."""
-    return [
+def _rows_of_updates(count: int, config: GRPOConfig) -> Iterator[Int[Tensor, " R"]]:
+    """The rows of each update in turn. A pass over all of them draws its order when it begins."""
+    rows = torch.arange(count)
+    for _ in range(config.num_iterations):
+        if count > config.update_batch_size:
+            rows = rows[torch.randperm(count)]
+        yield from rows.split(config.update_batch_size)
+
+
+def _as_reward_functions_see_it(rollout: Rollout, rows: list[dict]) -> tuple[list, list, list, dict]:
+    """Prompts, completions, their token ids and the other columns. A completion comes in the form of its prompt."""
+    rows = [rows[prompt] for prompt in rollout.prompt_of_row.tolist()]
+    completions = [
         text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
-        for row, text in zip(rows, texts, strict=True)
+        for row, text in zip(rows, rollout.texts, strict=True)
     ]
-
-
-def _rollout_metrics(rollout: Rollout, seconds: float) -> dict:
-    lengths = rollout.mask.sum(-1).float()
-    ended = lengths[~rollout.truncated]
-    prompt_tokens = rollout.prompt_mask.sum() * rollout.num_generations
-    return {
-        "entropy": (rollout.entropy.sum() / rollout.mask.sum()).item(),
-        "completions/mean_length": lengths.mean().item(),
-        "completions/min_length": lengths.min().item(),
-        "completions/max_length": lengths.max().item(),
-        "completions/clipped_ratio": rollout.truncated.float().mean().item(),
-        "completions/mean_terminated_length": ended.mean().item() if len(ended) else 0.0,
-        "num_tokens": int(lengths.sum() + prompt_tokens),
-        "tokens_per_second": lengths.sum().item() / seconds,
-    }
-
-
-def _reward_metrics(experience: Experience, per_func: Tensor, names: list[str]) -> dict:
-    groups = experience.rewards.view(len(experience.rollout.prompt_ids), -1)
-    highest, lowest = groups.nan_to_num(nan=-torch.inf).amax(-1), groups.nan_to_num(nan=torch.inf).amin(-1)
-    mean, std = _mean_and_std(experience.rewards)
-    metrics = {
-        "reward": mean,
-        "reward_std": std,
-        "frac_reward_zero_std": (highest <= lowest).float().mean().item(),
-        "rows_without_gradient": (~experience.active).float().mean().item(),
-    }
-    for name, values in zip(names, per_func.unbind(1), strict=True):
-        metrics[f"rewards/{name}/mean"], metrics[f"rewards/{name}/std"] = _mean_and_std(values)
-    return metrics
-
-
-def _mean_and_std(values: Tensor) -> tuple[float | None, float]:
-    """Of the values that are not NaN; a mean of None says that there are none."""
-    given = values[~values.isnan()]
-    return given.mean().item() if len(given) else None, given.std().item() if len(given) > 1 else 0.0
+    kept = zip(rollout.completion_ids.cpu(), rollout.mask.cpu(), strict=True)
+    columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
+    return [row["prompt"] for row in rows], completions, [ids[mask].tolist() for ids, mask in kept], columns

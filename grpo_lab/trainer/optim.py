@@ -1,8 +1,8 @@
-"""One AdamW for every precision mode, the guard around its steps, and the learning rate schedule.
+"""The optimizer of a run, in every precision mode; the guard around its steps; and the learning rate schedule.
 
-Where this departs from the usual, on purpose: an update that is not finite is skipped and counted, in every mode; a
-parameter without gradient counts as one whose gradient is zero; and gradients are clipped in place, by a norm that is
-computed in float32 without a copy of them.
+An update that is not finite is skipped and counted, in every mode. A parameter without gradient counts as one whose
+gradient is zero, so its moments go on decaying. Gradients are clipped in place, by a norm that is computed in float32
+without a copy of them.
 """
 
 import math
@@ -10,85 +10,122 @@ import math
 import torch
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.precision import PRECISIONS, Precision, precision_of
+from grpo_lab.precision import precision_of
 from grpo_lab.trainer.optim_8bit import EightBitAdamW
 
 
-class PolicyAdamW:
-    """AdamW on all parameters that require a gradient, as the mode wants it."""
+class PolicyOptimizer:
+    """AdamW on all parameters that require a gradient, as the model's precision mode wants it, one safe step at a time.
 
-    def __init__(
-        self,
-        parameters,
-        lr: float,
-        betas: tuple[float, float] = (0.9, 0.999),
-        weight_decay: float = 0.0,
-        precision: Precision = PRECISIONS["fp32"],
-    ):
-        self.parameters = [p for p in parameters if p.requires_grad]
+    In float32 (with or without half-precision arithmetic) it is torch's AdamW, in the mode "bf16" the one of 8 bits.
+    For fp16 the loss is scaled. An update with a loss or gradient that is not finite is skipped and counted.
+    `max_nonfinite_steps` of them in a row stop the run: something is wrong that skipping won't mend. In fp16 a gradient
+    may overflow for no other reason than a large loss scale; such an update halves the scale, and does not bring the
+    end nearer.
+    """
+
+    def __init__(self, model, config: GRPOConfig):
+        self.precision = precision_of(model, config)
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
         if not self.parameters:
-            raise ValueError("parameters holds none that requires a gradient")
-        settings = {"lr": lr, "betas": betas, "weight_decay": weight_decay}
-        if precision.optimizer == "adamw8bit":
-            self.inner = EightBitAdamW(self.parameters, settings, precision.stochastic_rounding)
+            raise ValueError("model has no parameter that requires a gradient; expected at least one")
+        betas = (config.adam_beta1, config.adam_beta2)
+        settings = {"lr": config.learning_rate, "betas": betas, "weight_decay": config.weight_decay}
+        if self.precision.optimizer == "adamw8bit":
+            self.adamw = EightBitAdamW(self.parameters, settings, self.precision.stochastic_rounding)
         else:
-            self.inner = _TorchAdamW(self.parameters, settings)
+            self.adamw = TorchAdamW(self.parameters, settings)
+        self.scaler = _scaler(self.parameters[0].device, self.precision.loss_scaling)
+        self.max_grad_norm, self.patience = config.max_grad_norm, config.max_nonfinite_steps
+        self.nonfinite_total, self.nonfinite_in_a_row = 0, 0
 
-    def set_lr(self, lr: float) -> None:
-        self.inner.set_lr(lr)
+    @property
+    def loss_scale(self) -> float:
+        return self.scaler.get_scale()
 
-    def gather_gradients(self) -> None:
-        """Give a zero gradient to the parameters that have none: their moments go on decaying."""
+    def backward(self, loss: torch.Tensor) -> None:
+        """Add the gradient of a loss; one in which no row is active has none."""
+        if loss.requires_grad:
+            self.scaler.scale(loss).backward()
+
+    @torch.no_grad()
+    def step(self, lr: float, loss: float) -> float:
+        """Make one update from the gradient gathered since the last; returns the gradient's norm before clipping."""
+        self.adamw.set_lr(lr)
         for parameter in self.parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
+        self.scaler.unscale_(self.adamw)
+        smaller_scale = self._update_scale(loss)
+        norm, stepped = step_if_finite(self.adamw, self.parameters, loss, self.max_grad_norm)
+        self.nonfinite_total += not stepped
+        if stepped:
+            self.nonfinite_in_a_row = 0
+        elif not smaller_scale:
+            self._lose_patience(loss, norm)
+        return norm
+
+    def state(self) -> dict:
+        """Everything but tensors that the next update depends on."""
+        scaler = {"good_updates": self.scaler.state_dict()["_growth_tracker"]} if self.scaler.is_enabled() else {}
+        counts = {"nonfinite_total": self.nonfinite_total, "nonfinite_in_a_row": self.nonfinite_in_a_row}
+        return counts | {"loss_scale": self.loss_scale} | scaler
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The moments and their step numbers as flat named tensors, ready for safetensors."""
+        return self.adamw.tensors()
 
     @torch.no_grad()
-    def step(self) -> None:
-        self.gather_gradients()
-        self.inner.step()
+    def load(self, state: dict, tensors: dict[str, torch.Tensor]) -> None:
+        """Continue from what `state` and `tensors` returned."""
+        self.adamw.load(tensors)
+        self.nonfinite_total, self.nonfinite_in_a_row = state["nonfinite_total"], state["nonfinite_in_a_row"]
+        if self.scaler.is_enabled():
+            saved = {"scale": state["loss_scale"], "_growth_tracker": state["good_updates"]}
+            self.scaler.load_state_dict(self.scaler.state_dict() | saved)
 
-    def zero_grad(self) -> None:
-        for parameter in self.parameters:
-            parameter.grad = None
+    def _update_scale(self, loss: float) -> bool:
+        """Halve the scale after an overflow, double it after many good updates; whether it was halved."""
+        before = self.loss_scale
+        # Where the loss itself is at fault, or nothing is left to halve, the scale stays; None lets the scaler decide.
+        self.scaler.update(before if not math.isfinite(loss) or before <= 1 else None)
+        return self.loss_scale < before
 
-    def state_tensors(self) -> dict[str, torch.Tensor]:
-        """The whole state as flat named tensors, ready for safetensors."""
-        return self.inner.state_tensors()
+    def _lose_patience(self, loss: float, norm: float) -> None:
+        self.nonfinite_in_a_row += 1
+        if self.nonfinite_in_a_row >= self.patience:
+            raise RuntimeError(
+                f"{self.nonfinite_in_a_row} updates in a row were not finite (last loss {loss}, gradient norm {norm}). "
+                "The weights are as they were before them. Look at learning_rate, at the rewards, and at extreme "
+                "log-probabilities; max_nonfinite_steps sets the patience."
+            )
 
-    @torch.no_grad()
-    def load_state_tensors(self, tensors: dict[str, torch.Tensor]) -> None:
-        self.inner.load_state_tensors(tensors)
 
-
-class _TorchAdamW:
-    """torch's AdamW. On a card fused: its default there makes a copy of all second moments in each step."""
+class TorchAdamW(torch.optim.AdamW):
+    """torch's own, with its state as flat tensors. On a card fused: its default there copies all second moments."""
 
     def __init__(self, parameters: list[torch.nn.Parameter], settings: dict):
         on_card = all(p.device.type == "cuda" for p in parameters)
-        self.adamw = torch.optim.AdamW(parameters, **settings, fused=True if on_card else None)
+        super().__init__(parameters, **settings, fused=True if on_card else None)
 
     def set_lr(self, lr: float) -> None:
-        for group in self.adamw.param_groups:
+        for group in self.param_groups:
             group["lr"] = lr
 
-    def step(self) -> None:
-        self.adamw.step()
-
-    def state_tensors(self) -> dict[str, torch.Tensor]:
+    def tensors(self) -> dict[str, torch.Tensor]:
         return {
             f"{index}.{name}": value.contiguous()
-            for index, moments in self.adamw.state_dict()["state"].items()
+            for index, moments in self.state_dict()["state"].items()
             for name, value in moments.items()
         }
 
-    def load_state_tensors(self, tensors: dict[str, torch.Tensor]) -> None:
+    def load(self, tensors: dict[str, torch.Tensor]) -> None:
         state: dict[int, dict] = {}
         for key, value in tensors.items():
             index, name = key.split(".", 1)
             # Cloned, because a tensor read from safetensors may be the open file itself.
             state.setdefault(int(index), {})[name] = value.clone()
-        self.adamw.load_state_dict({"state": state, "param_groups": self.adamw.state_dict()["param_groups"]})
+        self.load_state_dict({"state": state, "param_groups": self.state_dict()["param_groups"]})
 
 
 def learning_rate(step: int, peak: float, warmup_steps: int, max_steps: int, scheduler_type: str) -> float:
@@ -139,81 +176,9 @@ def step_if_finite(
     return norm, stepped
 
 
-class GuardedOptimizer:
-    """The optimizer of a run: scales the loss for fp16, clips the gradient, and steps only if everything is finite.
-
-    An update with a loss or gradient that is not finite is skipped and counted. `max_nonfinite_steps` of them in a
-    row stop the run: something is wrong that skipping won't mend. In fp16 a gradient may overflow for no other reason
-    than a large loss scale; such an update halves the scale, and does not bring the end nearer.
-    """
-
-    def __init__(self, model, config: GRPOConfig):
-        self.precision = precision_of(model, config)
-        betas = (config.adam_beta1, config.adam_beta2)
-        self.optimizer = PolicyAdamW(
-            model.parameters(), config.learning_rate, betas, config.weight_decay, self.precision
-        )
-        self.scaler = _scaler(model.device) if self.precision.loss_scaling else None
-        self.max_grad_norm, self.patience = config.max_grad_norm, config.max_nonfinite_steps
-        self.nonfinite_total, self.nonfinite_in_a_row = 0, 0
-
-    @property
-    def loss_scale(self) -> float:
-        return 1.0 if self.scaler is None else self.scaler.get_scale()
-
-    def backward(self, loss: torch.Tensor) -> None:
-        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
-
-    def step(self, lr: float, loss: float) -> float:
-        """Make one update from the gradient gathered since the last; returns the gradient's norm before clipping."""
-        self.optimizer.set_lr(lr)
-        self.optimizer.gather_gradients()
-        if self.scaler is not None:
-            self.scaler.unscale_(self.optimizer.inner.adamw)
-        smaller_scale = self._update_scale(loss)
-        norm, stepped = step_if_finite(self.optimizer, self.optimizer.parameters, loss, self.max_grad_norm)
-        if stepped:
-            self.nonfinite_in_a_row = 0
-        else:
-            self._skip(loss, norm, forgiven=smaller_scale)
-        return norm
-
-    def state(self) -> dict:
-        """Everything but tensors that the next update depends on."""
-        scaler = {} if self.scaler is None else {"good_updates": self.scaler.state_dict()["_growth_tracker"]}
-        counts = {"nonfinite_total": self.nonfinite_total, "nonfinite_in_a_row": self.nonfinite_in_a_row}
-        return counts | {"loss_scale": self.loss_scale} | scaler
-
-    def load_state(self, state: dict) -> None:
-        self.nonfinite_total, self.nonfinite_in_a_row = state["nonfinite_total"], state["nonfinite_in_a_row"]
-        if self.scaler is not None:
-            saved = {"scale": state["loss_scale"], "_growth_tracker": state["good_updates"]}
-            self.scaler.load_state_dict(self.scaler.state_dict() | saved)
-
-    def _update_scale(self, loss: float) -> bool:
-        """Halve the scale after an overflow, double it after many good updates; whether it was halved."""
-        if self.scaler is None:
-            return False
-        before = self.loss_scale
-        # Where the loss itself is at fault, or nothing is left to halve, the scale stays; None lets the scaler decide.
-        self.scaler.update(before if not math.isfinite(loss) or before <= 1 else None)
-        return self.loss_scale < before
-
-    def _skip(self, loss: float, norm: float, forgiven: bool) -> None:
-        self.nonfinite_total += 1
-        if forgiven:
-            return
-        self.nonfinite_in_a_row += 1
-        if self.nonfinite_in_a_row >= self.patience:
-            raise RuntimeError(
-                f"{self.nonfinite_in_a_row} updates in a row were not finite (last loss {loss}, gradient norm {norm}). "
-                "The weights are as they were before them. Look at learning_rate, at the rewards, and at extreme "
-                "log-probabilities; max_nonfinite_steps sets the patience."
-            )
-
-
-def _scaler(device: torch.device) -> torch.amp.GradScaler:
+def _scaler(device: torch.device, enabled: bool) -> torch.amp.GradScaler:
+    """The loss scale of fp16; where it is not enabled, it leaves everything as it is, and is 1."""
     # torch's own start, 2^16, would spend the first rollouts on overflows; its 2000 updates without growth, the run.
-    scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, growth_interval=100)
+    scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, growth_interval=100, enabled=enabled)
     scaler.scale(torch.zeros((), device=device))  # makes its tensors: an update may come that no backward preceded
     return scaler

@@ -1,9 +1,9 @@
 """torchao's AdamW8bit, given large parameters in pieces: moments in 8 bits, bf16 weights rounded up or down by chance.
 
-Where this departs from `AdamW8bit(model.parameters())`, on purpose. It computes in float32, for a whole parameter at
-once; for the 136 million numbers of Qwen2's embedding that would be gigabytes at the peak of memory, so it gets pieces
-of `PIECE` numbers. And moments too few to be quantised are float32: in bf16, torchao's choice for them, a second moment
-could not follow changes of 0.1% a step.
+`AdamW8bit(model.parameters())` would compute in float32, for a whole parameter at once; for the 136 million numbers of
+Qwen2's embedding that would be gigabytes at the peak of memory, so it gets pieces of `PIECE` numbers. Where this
+departs from it, on purpose: moments too few to be quantised are float32. In bf16, torchao's choice for them, a second
+moment could not follow changes of 0.1% a step.
 
 torchao compiles the update when it is first made. That needs an NVIDIA card, triton and a C compiler; without them the
 same update runs uncompiled, with the same result up to rounding and other noise.
@@ -24,7 +24,7 @@ FEWEST = 4096  # smaller parameters are not quantised: torchao's own limit
 
 
 class EightBitAdamW:
-    """The optimizer of the mode "bf16". Its state is there from the beginning, so that memory does not grow later."""
+    """The AdamW of the mode "bf16". Its state is there from the beginning, so that memory does not grow later."""
 
     def __init__(self, parameters: list[torch.nn.Parameter], settings: dict, stochastic_rounding: bool):
         adamw, self._quantised = _torchao()
@@ -57,7 +57,11 @@ class EightBitAdamW:
             for piece in pieces:
                 piece.grad = None  # a view would keep the whole gradient in memory
 
-    def state_tensors(self) -> dict[str, torch.Tensor]:
+    def zero_grad(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def tensors(self) -> dict[str, torch.Tensor]:
         return {
             f"{number}.{piece}.{name}": tensor
             for number, pieces in enumerate(self.pieces)
@@ -65,8 +69,8 @@ class EightBitAdamW:
             for name, tensor in _flat(self.adamw.state[weights]).items()
         }
 
-    def load_state_tensors(self, tensors: dict[str, torch.Tensor]) -> None:
-        mine = self.state_tensors()
+    def load(self, tensors: dict[str, torch.Tensor]) -> None:
+        mine = self.tensors()
         if {k: v.shape for k, v in mine.items()} != {k: v.shape for k, v in tensors.items()}:
             raise ValueError("tensors are not the state of this optimizer: their names or shapes are others")
         for name, tensor in mine.items():

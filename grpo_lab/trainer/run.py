@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
@@ -12,8 +13,8 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.models.frozen import frozen_copy, silence_dropout
 from grpo_lab.precision import PRECISIONS
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer import checkpoint
-from grpo_lab.trainer.optim import GuardedOptimizer, learning_rate
+from grpo_lab.trainer import checkpoint, data
+from grpo_lab.trainer.optim import PolicyOptimizer, learning_rate
 
 # Settings that may change between a run and its continuation, because no number depends on them.
 _FREE_SETTINGS = ("output_dir", "resume_from_checkpoint", "save_steps", "report_to", "disable_tqdm")
@@ -23,15 +24,12 @@ class Run:
     """A context that carries one training run from its first step, or the one after its last checkpoint, to its end."""
 
     def __init__(self, model, tokenizer, dataset: Rows, config: GRPOConfig):
-        _check_dataset(dataset)
+        data.check_dataset(dataset)
         self.model, self.tokenizer, self.dataset, self.config = model, tokenizer, dataset, config
         self.folder = None if config.output_dir is None else Path(config.output_dir)
         silence_dropout(model)
-        self.optimizer = GuardedOptimizer(model, config)
-        self.reference = None
-        if config.beta > 0:
-            self.reference = frozen_copy(model)
-            self.reference.to(config.ref_model_device or model.device)
+        self.optimizer = PolicyOptimizer(model, config)
+        self.reference = frozen_copy(model).to(config.ref_model_device or model.device) if config.beta > 0 else None
         self.history: list[dict] = []
         self.first_step = 0
         if config.gradient_checkpointing:
@@ -40,50 +38,33 @@ class Run:
             self._open_folder()
 
     def __enter__(self):
-        self._board = None
-        if self.config.report_to == "tensorboard":
-            self._board = _tensorboard(self.folder, self.first_step)
-        self._random = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
-        self._random.__enter__()
-        self._training = self.model.training
-        self.model.train(self.config.gradient_checkpointing)
+        with ExitStack() as stack:  # what was opened is closed again, should the next not open
+            self._board = None
+            if self.config.report_to == "tensorboard":
+                self._board = stack.enter_context(_tensorboard(self.folder, self.first_step))
+            stack.enter_context(torch.random.fork_rng(devices=range(torch.cuda.device_count())))
+            stack.callback(self.model.train, self.model.training)
+            self.model.train(self.config.gradient_checkpointing)
+            total, hidden = self.config.max_steps, self.config.disable_tqdm
+            bar = tqdm(total=total, initial=self.first_step, disable=hidden, desc="GRPO", unit="step")
+            self._bar = stack.enter_context(bar)
+            self._opened = stack.pop_all()
         return self
 
     def __exit__(self, kind, error, trace):
-        if self._board is not None:
-            self._board.close()
-        self.model.train(self._training)
-        self._random.__exit__(kind, error, trace)
+        self._opened.__exit__(kind, error, trace)
         if kind is None and self.folder is not None:
             checkpoint.save_model(self.folder, self.model, self.tokenizer)
 
     def steps(self) -> Iterator[int]:
-        """Count steps, with a progress bar; each starts a random stream of its own."""
-        total = self.config.max_steps
-        self._bar = tqdm(
-            total=total, initial=self.first_step, disable=self.config.disable_tqdm, desc="GRPO", unit="step"
-        )
-        with self._bar:
-            for step in range(self.first_step, total):
-                torch.manual_seed(self.config.seed * 1_000_003 + step)
-                self._started = time.perf_counter()
-                yield step
+        """Count the steps that are still to be made; each starts a random stream of its own."""
+        for step in range(self.first_step, self.config.max_steps):
+            torch.manual_seed(self.config.seed * 1_000_003 + step)
+            self._started = time.perf_counter()
+            yield step
 
     def rows_of_step(self, step: int) -> list[dict]:
-        """The prompts of a step: the data set in a new random order every epoch, computed from seed and epoch alone."""
-        count = self.config.prompts_per_step
-        picked = []
-        for position in range(step * count, (step + 1) * count):
-            epoch, place = divmod(position, len(self.dataset))
-            picked.append(self.dataset[self._order(epoch)[place]])
-        return picked
-
-    def _order(self, epoch: int) -> list[int]:
-        if getattr(self, "_order_epoch", None) != epoch:
-            generator = torch.Generator().manual_seed(self.config.seed * 1_000_003 + epoch)
-            self._permutation = torch.randperm(len(self.dataset), generator=generator).tolist()
-            self._order_epoch = epoch
-        return self._permutation
+        return data.rows_of_step(self.dataset, step, self.config.prompts_per_step, self.config.seed)
 
     def learning_rate(self, step: int) -> float:
         c = self.config
@@ -97,42 +78,39 @@ class Run:
         return self.reference
 
     def record(self, step: int, metrics: dict, callback: Callable[[int, dict], None] | None) -> None:
+        """Put the metrics of a step wherever they are wanted; then a checkpoint, if this is a step to make one."""
+        done = step + 1
         tokens = (self.history[-1]["num_tokens"] if self.history else 0) + metrics["num_tokens"]
-        metrics = (
-            {"step": step + 1} | metrics | {"num_tokens": tokens, "step_time": time.perf_counter() - self._started}
-        )
+        metrics = {"step": done} | metrics | {"num_tokens": tokens, "step_time": time.perf_counter() - self._started}
         self.history.append(metrics)
-        self._bar.update()
+        self._show(metrics)
+        if self.folder is not None:
+            checkpoint.append_metrics(self.folder, metrics)
+            every = self.config.save_steps
+            if done == self.config.max_steps or (every and done % every == 0):
+                state = {"step": done, "num_steps_in_metrics": len(self.history)} | self.optimizer.state()
+                tensors = self.optimizer.tensors()
+                checkpoint.save(self.folder, done, self.model, self.tokenizer, tensors, state, self.reference)
+        if callback is not None:
+            callback(done, metrics)
+
+    def _show(self, metrics: dict) -> None:
         reward = "none" if metrics["reward"] is None else f"{metrics['reward']:.3f}"
+        self._bar.update()
         self._bar.set_postfix(reward=reward, length=f"{metrics['completions/mean_length']:.1f}")
         if self._board is not None:
             for name, value in metrics.items():
                 if value is not None:
-                    self._board.add_scalar(name, value, step + 1)
-        if self.folder is not None:
-            checkpoint.append_metrics(self.folder, metrics)
-            done, every = step + 1, self.config.save_steps
-            if done == self.config.max_steps or (every and done % every == 0):
-                self._save(done)
-        if callback is not None:
-            callback(step + 1, metrics)
-
-    def _save(self, done: int) -> None:
-        state = {
-            "step": done,
-            "num_steps_in_metrics": len(self.history),
-        } | self.optimizer.state()
-        tensors = self.optimizer.optimizer.state_tensors()
-        checkpoint.save(self.folder, done, self.model, self.tokenizer, tensors, state, self.reference)
+                    self._board.add_scalar(name, value, metrics["step"])
 
     def _open_folder(self) -> None:
-        if not self.config.resume_from_checkpoint and (what := checkpoint.contents(self.folder)):
+        if self.config.resume_from_checkpoint:
+            self._check_same_run(checkpoint.read_config(self.folder))
+        elif what := checkpoint.contents(self.folder):
             raise FileExistsError(
                 f"output_dir {str(self.folder)!r} holds {what} already; choose another folder, or continue a run with "
                 "resume_from_checkpoint=True"
             )
-        if self.config.resume_from_checkpoint:
-            self._check_same_run(checkpoint.read_config(self.folder))
         found = checkpoint.latest(self.folder)
         checkpoint.tidy(self.folder, keep=found)
         if found is None:
@@ -140,8 +118,7 @@ class Run:
             checkpoint.start(self.folder, self._settings())
             return
         state, tensors = checkpoint.load(found, self.model, self.reference)
-        self.optimizer.optimizer.load_state_tensors(tensors)
-        self.optimizer.load_state(state)
+        self.optimizer.load(state, tensors)
         self.first_step = state["step"]
         self.history = checkpoint.read_metrics(self.folder, state["num_steps_in_metrics"])
 
@@ -159,25 +136,6 @@ class Run:
             listed = ", ".join(f"{name}: was {old!r}, is {new!r}" for name, (old, new) in changed.items())
             raise ValueError(
                 f"config differs from that of the run in {str(self.folder)!r} ({listed}); resume it unchanged"
-            )
-
-
-def _check_dataset(dataset) -> None:
-    if not isinstance(dataset, Rows):
-        raise TypeError(f"dataset is a {type(dataset).__name__}; allowed are a list of dicts and a datasets.Dataset")
-    if len(dataset) == 0:
-        raise ValueError("dataset is empty; at least one row is needed")
-    columns = None
-    for index in range(len(dataset)):
-        row = dataset[index]
-        if not isinstance(row, dict):
-            raise TypeError(f"dataset row {index} is {row!r:.60}; a dict with a 'prompt' is needed")
-        if "prompt" not in row:
-            raise ValueError(f"dataset row {index} has no 'prompt'; its columns are {sorted(row)}")
-        columns = columns or sorted(row)
-        if sorted(row) != columns:
-            raise ValueError(
-                f"dataset row {index} has the columns {sorted(row)}, row 0 has {columns}; they have to agree"
             )
 
 

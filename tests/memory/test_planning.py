@@ -19,9 +19,9 @@ from grpo_lab.precision import PRECISIONS
 from grpo_lab.rollout import Rollout, encode_prompts, sample_completions
 from grpo_lab.rollout import sample as rollout_module
 from grpo_lab.rollout.cache import SlotCache
-from grpo_lab.trainer import accumulate_gradient
-from grpo_lab.trainer.experience import Experience, autocast, score_all
-from grpo_lab.trainer.optim import GuardedOptimizer, PolicyAdamW
+from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, score_all
+from grpo_lab.trainer.experience import Experience
+from grpo_lab.trainer.scoring import autocast
 from tests.support.worlds import make_tokenizer
 
 # Another family of proportions: own embeddings for input and output, and a narrower MLP.
@@ -70,7 +70,8 @@ def full_experience(model, config, L):
     prompt_mask[1:2, :1] = False
     mask, zeros = torch.ones(B, T, dtype=torch.bool), torch.zeros(B, T)
     ids = [torch.randint(words, size, generator=generator) for size in ((P, L), (B, T))]
-    rollout = Rollout(ids[0], prompt_mask, ids[1], mask, zeros, zeros, mask[:, -1], [""] * B)
+    rows = torch.arange(B) // (B // P)
+    rollout = Rollout(ids[0], prompt_mask, rows, ids[1], mask, zeros, zeros, mask[:, -1], [""] * B)
     return Experience(rollout, zeros[:, 0], torch.randn(B, generator=generator), mask, mask.any(-1))
 
 
@@ -89,15 +90,15 @@ def test_bytes_a_parameter(mode, want):
 def test_weights_gradients_and_moments_are_those_of_real_tensors(mode, shape):
     model = shapes.random_policy(shape, dtype=PRECISIONS[mode].weights)
     parameters = list(model.parameters())
-    optimizer = PolicyAdamW(parameters, 1e-3, precision=PRECISIONS[mode])
+    optimizer = PolicyOptimizer(model, make_config(precision=mode))
     for parameter in parameters:
         parameter.grad = torch.ones_like(parameter)
     made, _ = planned(shape, mode, make_config())
     part = made.stations["optimizer"]
     assert part["weights"] == sum(p.nbytes for p in parameters)
     assert part["gradients"] == sum(p.grad.nbytes for p in parameters)
-    optimizer.step()
-    state = optimizer.inner.adamw.state.values()
+    optimizer.step(1e-3, loss=0.0)
+    state = getattr(optimizer.adamw, "adamw", optimizer.adamw).state.values()
     moments = [moment for one in state for name, moment in one.items() if name != "step"]
     assert part["Adam's moments"] == sum(map(size_of, moments))
 
@@ -189,10 +190,10 @@ def test_the_peak_of_an_update_in_which_the_logits_decide(mode, at_once, monkeyp
 
 def check_peaks(shape, mode, config, L, scoring):
     model = policy(shape, mode, config)
-    experience, rows = full_experience(model, config, L), torch.arange(config.generation_batch_size)
+    experience = full_experience(model, config, L)
     made, before = planned(shape, mode, config, L)
-    optimizer = GuardedOptimizer(model, config)  # never stepped
-    peak = peak_on_cpu(lambda: accumulate_gradient(model, optimizer, experience, rows, config))
+    optimizer = PolicyOptimizer(model, config)  # never stepped
+    peak = peak_on_cpu(lambda: accumulate_gradient(model, optimizer, experience, config))
     assert made.totals["update"] - before == pytest.approx(peak, rel=0.1)
     model.zero_grad()
     peak = peak_on_cpu(lambda: score_all(model, experience, config))
@@ -202,13 +203,12 @@ def check_peaks(shape, mode, config, L, scoring):
 @pytest.mark.parametrize("mode", ["fp32", "bf16-naive", "bf16"])
 def test_the_peak_of_an_optimizer_step(mode):
     model = shapes.random_policy("small", dtype=PRECISIONS[mode].weights)
-    optimizer = PolicyAdamW(model.parameters(), 1e-3, precision=PRECISIONS[mode])
+    optimizer = PolicyOptimizer(model, make_config(precision=mode))
 
     def step():
         for parameter in model.parameters():
             parameter.grad = torch.ones_like(parameter)
-        optimizer.step()
-        model.zero_grad()
+        optimizer.step(1e-3, loss=0.0)
 
     step()
     made, before = planned("small", mode, make_config())

@@ -1,4 +1,4 @@
-"""A run in a process of its own, for tests to kill: `python -m tests.killed_run FOLDER [AT]`.
+"""A run in a process of its own, for tests to kill: `python -m tests.support.killed_run FOLDER [AT]`.
 
 It says every step aloud. With a number it kills itself, without any clean-up, before that change to its folder.
 """

@@ -16,19 +16,20 @@ class Recording:
 
     def __init__(self, monkeypatch):
         self.experiences, self.batches = [], []
-        make_experience, accumulate_gradient = trainer.make_experience, trainer.accumulate_gradient
+        make_experience, rows_of_updates = trainer.make_experience, trainer._rows_of_updates
 
         def note_experience(*arguments):
             self.experiences.append(make_experience(*arguments))
             self.batches.append([])
             return self.experiences[-1]
 
-        def note_batch(model, optimizer, experience, batch, *more, **keywords):
-            self.batches[-1].append(batch.tolist())
-            return accumulate_gradient(model, optimizer, experience, batch, *more, **keywords)
+        def note_rows(*arguments):
+            for rows in rows_of_updates(*arguments):
+                self.batches[-1].append(rows.tolist())
+                yield rows
 
         monkeypatch.setattr(trainer, "make_experience", note_experience)
-        monkeypatch.setattr(trainer, "accumulate_gradient", note_batch)
+        monkeypatch.setattr(trainer, "_rows_of_updates", note_rows)
 
 
 class SlowTrainer:

@@ -7,7 +7,9 @@ from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen2Config,
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 
 from grpo_lab.config import GRPOConfig
+from grpo_lab.rollout import Rollout
 from grpo_lab.trainer import train
+from grpo_lab.trainer.experience import Experience
 
 LETTERS = "abcdef0123+=?"  # few, so that a random model often ends; other characters are dropped
 MERGES = [("a", "b"), ("c", "d")]
@@ -84,6 +86,20 @@ ROWS = [
     {"prompt": [{"role": "user", "content": "0"}, {"role": "user", "content": "b+c"}], "answer": "ab"},
     {"prompt": "f", "answer": "1"},
 ]
+
+
+def ragged_experience(lengths, prompt_lengths=(4, 9), inactive=(), vocabulary=15, columns=24) -> Experience:
+    """Random tokens in rows of these lengths, with random advantages; the rows in `inactive` carry no gradient."""
+    generator = torch.Generator().manual_seed(0)
+    B, P, L = len(lengths), len(prompt_lengths), max(prompt_lengths)
+    mask = torch.arange(columns) < torch.tensor(lengths)[:, None]
+    prompt_mask = torch.arange(L) >= L - torch.tensor(prompt_lengths)[:, None]
+    prompt_ids, ids = (torch.randint(vocabulary, size, generator=generator) for size in ((P, L), (B, columns)))
+    zeros, prompt_of_row = torch.zeros(B, columns), torch.arange(B) * P // B
+    texts = [f"row {row}" for row in range(B)]
+    rollout = Rollout(prompt_ids, prompt_mask, prompt_of_row, ids, mask, zeros, zeros, mask[:, -1], texts)
+    active = torch.tensor([row not in inactive for row in range(B)])
+    return Experience(rollout, zeros[:, 0], torch.randn(B, generator=generator) * active, mask, active)
 
 
 def letter_reward(completions, completion_ids, **kwargs) -> list[float]:

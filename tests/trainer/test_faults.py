@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from grpo_lab.precision import PRECISIONS
-from grpo_lab.trainer import experience as experience_module
 from grpo_lab.trainer import loop as trainer
-from grpo_lab.trainer import train
+from grpo_lab.trainer import scoring, train
+from grpo_lab.trainer.experience import compute_advantages
 from tests.support.slow_trainer import Recording
 from tests.support.worlds import (
     ROWS,
@@ -26,13 +26,13 @@ from tests.support.worlds import (
 
 def spoil(monkeypatch, calls, value=float("nan")):
     """Make the loss of these calls not finite, its gradient with it."""
-    count, policy_loss = iter(range(1000)), trainer.policy_loss
+    count, part_loss = iter(range(1000)), trainer.part_loss
 
     def spoilt(*arguments, **keywords):
-        loss, metrics = policy_loss(*arguments, **keywords)
+        loss, metrics = part_loss(*arguments, **keywords)
         return loss * value if next(count) in calls else loss, metrics
 
-    monkeypatch.setattr(trainer, "policy_loss", spoilt)
+    monkeypatch.setattr(trainer, "part_loss", spoilt)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -77,7 +77,7 @@ def broken_reward(completions, **kwargs):
 
 
 def test_a_reward_that_is_not_a_number_is_an_error_that_names_the_function():
-    with pytest.raises(ValueError, match="reward function 'broken_reward' returned nan for row 0"):
+    with pytest.raises(ValueError, match="reward function 'broken_reward' returned float nan for row 0"):
         run(reward=[letter_reward, broken_reward])
 
 
@@ -109,7 +109,7 @@ def test_completions_without_any_reward_are_left_out(monkeypatch):
 def test_leaving_out_holds_for_every_comparison(settings):
     nan = float("nan")
     rewards = torch.tensor([1.0, nan, 3.0, 4.0, nan, nan, 2.0, nan])
-    advantages = experience_module.compute_advantages(rewards, make_config(**settings)).tolist()
+    advantages = compute_advantages(rewards, make_config(**settings)).tolist()
     alone = 2.0 if settings.get("advantage") == "none" else 0.0
     first = {
         "batch": [(x - 8 / 3) / (np.std([1, 3, 4, 2], ddof=1) + 1e-4) for x in (1, 3, 4)],
@@ -142,13 +142,13 @@ def test_a_missing_tensorboard_is_named_and_costs_nothing(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize(("name", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
 def test_under_autocast_sampler_scorer_and_reference_all_compute_alike(name, dtype, monkeypatch):
-    seen, score = [], experience_module.score_logprobs
+    seen, score = [], scoring.score_logprobs
 
     def spy(*arguments, **keywords):
         seen.append(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None)
         return score(*arguments, **keywords)
 
-    monkeypatch.setattr(experience_module, "score_logprobs", spy)
+    monkeypatch.setattr(scoring, "score_logprobs", spy)
     few = {"num_iterations": 2, "beta": 0.1, "learning_rate": 1e-6}
     after, history = run(**{name: True}, **few)
     plain, _ = run(**few)

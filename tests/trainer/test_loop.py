@@ -141,9 +141,17 @@ def test_a_datasets_dataset_gives_the_same_run_as_a_list(prompts):
     ("rows", "error", "message"),
     [
         ([], ValueError, "dataset is empty"),
-        ([{"question": "a"}], ValueError, "dataset row 0 has no 'prompt'; its columns are \\['question'\\]"),
-        ([{"prompt": "a"}, {"prompt": "b", "answer": 1}], ValueError, "dataset row 1 has the columns"),
-        (["a"], TypeError, "dataset row 0 is 'a'; a dict with a 'prompt' is needed"),
+        (
+            [{"question": "a"}],
+            ValueError,
+            "dataset row 0 has the columns \\['question'\\]; expected 'prompt' among them",
+        ),
+        (
+            [{"prompt": "a"}, {"prompt": "b", "answer": 1}],
+            ValueError,
+            "dataset row 1 has the columns .*; expected those of row 0",
+        ),
+        (["a"], TypeError, "dataset row 0 is 'a'; expected a dict with a 'prompt'"),
         ([{"prompt": ""}], ValueError, "prompt is ''"),
         ([{"prompt": "a", "completions": "b"}], ValueError, "completions"),
     ],

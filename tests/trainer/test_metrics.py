@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from grpo_lab.trainer import experience as experience_module
+from grpo_lab.trainer import PolicyOptimizer, scoring
+from grpo_lab.trainer import clock as clock_module
 from grpo_lab.trainer import loop as trainer
-from grpo_lab.trainer import optim
 from tests.support.slow_trainer import Recording
 from tests.support.worlds import letter_reward, none_for_some, run
 
@@ -71,17 +71,17 @@ def test_every_promised_metric_is_there_with_the_right_value(monkeypatch):
 
 def test_kl_and_clip_ratio_are_those_of_the_tokens(monkeypatch):
     """Two updates a step: the mean over both of the means over the tokens."""
-    losses, policy_loss = [], trainer.policy_loss
+    losses, part_loss = [], trainer.part_loss
 
-    def spy(logp, advantages, mask, old_logp=None, ref_logp=None, **keywords):
+    def spy(logp, advantages, mask, *counts, old_logp, ref_logp, **keywords):
         old = logp.detach() if old_logp is None else old_logp
         ratio, difference = (logp.detach() - old).exp()[mask], (ref_logp - logp.detach())[mask]
         pushed = advantages[:, None].expand(mask.shape)[mask]
         clipped = ((ratio < 0.9) & (pushed < 0)) | ((ratio > 1.1) & (pushed > 0))
         losses.append((difference.exp() - difference - 1, clipped.float()))
-        return policy_loss(logp, advantages, mask, old_logp=old_logp, ref_logp=ref_logp, **keywords)
+        return part_loss(logp, advantages, mask, *counts, old_logp=old_logp, ref_logp=ref_logp, **keywords)
 
-    monkeypatch.setattr(trainer, "policy_loss", spy)
+    monkeypatch.setattr(trainer, "part_loss", spy)
     parts = {"num_iterations": 2, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
     _, history = run(beta=0.1, epsilon=0.1, max_steps=1, **parts)
     updates = [losses[:4], losses[4:]]
@@ -121,13 +121,12 @@ def test_the_time_of_each_station_is_the_time_spent_in_it(monkeypatch):
 
         monkeypatch.setattr(owner, name, slow)
 
-    for module in (trainer, experience_module):
-        monkeypatch.setattr(module, "now", lambda device: clock[0])
+    monkeypatch.setattr(clock_module, "now", lambda device: clock[0])
     takes(trainer, "sample_completions", 3.0)
     takes(trainer, "score_completions", 5.0)
-    takes(experience_module, "score_logprobs", 1.0)
-    takes(optim.GuardedOptimizer, "step", 7.0)
-    monkeypatch.setattr(experience_module, "similar_lengths", lambda rows, lengths: [rows])
+    takes(scoring, "score_logprobs", 1.0)
+    takes(PolicyOptimizer, "step", 7.0)
+    monkeypatch.setattr(scoring, "similar_lengths", lambda rows, lengths: [rows])
     # Scored: once by the reference, once before two passes of one update each, and once in each of those.
     _, history = run(beta=0.1, num_iterations=2, max_steps=2)
     for metrics in history:

@@ -7,14 +7,16 @@ import pytest
 import torch
 
 from grpo_lab.precision import PRECISIONS
-from grpo_lab.trainer.optim import GuardedOptimizer, PolicyAdamW, clip_gradients, learning_rate
+from grpo_lab.trainer.optim import PolicyOptimizer, clip_gradients, learning_rate
 from tests.support.worlds import make_config, make_world, same_weights, weights
 
 EAGER = ["fp32", "fp32-master", "fp16", "bf16-naive", "bf16"]
 
 
-def make(parameters, lr=0.1, name="fp32", **settings):
-    return PolicyAdamW(parameters, lr, precision=PRECISIONS[name], **settings)
+def make(parameters, name="fp32", **settings):
+    """Without clipping, so that what arrives is the gradient itself."""
+    config = make_config(precision=name, **({"max_grad_norm": math.inf} | settings))
+    return PolicyOptimizer(torch.nn.ParameterList(parameters), config)
 
 
 def parameter(values, name="fp32"):
@@ -36,10 +38,10 @@ def test_float32_weights_follow_adamw_written_out(name):
     generator = torch.Generator().manual_seed(0)
     start, gradients = torch.randn(6, generator=generator), torch.randn(8, 6, generator=generator)
     moved = parameter(start, name)
-    optimizer = make([moved], 0.05, name, betas=(0.8, 0.95), weight_decay=0.2)
+    optimizer = make([moved], name, adam_beta1=0.8, adam_beta2=0.95, weight_decay=0.2)
     for gradient in gradients:
-        moved.grad = gradient.clone()
-        optimizer.step()
+        moved.grad = gradient * optimizer.loss_scale
+        optimizer.step(0.05, loss=0.0)
     want = [
         literal_adamw(w, g, 0.05, (0.8, 0.95), 0.2) for w, g in zip(start.tolist(), gradients.T.tolist(), strict=True)
     ]
@@ -51,7 +53,7 @@ def test_float32_is_torchs_own_bit_for_bit():
     ours, theirs = make([one], weight_decay=0.2), torch.optim.AdamW([other], lr=0.1, weight_decay=0.2)
     for step in range(3):
         one.grad, other.grad = torch.arange(5.0) - step, torch.arange(5.0) - step
-        ours.step()
+        ours.step(0.1, loss=0.0)
         theirs.step()
     assert torch.equal(one, other)
 
@@ -59,32 +61,30 @@ def test_float32_is_torchs_own_bit_for_bit():
 @pytest.mark.parametrize("name", EAGER)
 def test_a_parameter_without_gradient_counts_as_one_with_gradient_zero(name):
     one, other = (parameter(torch.ones(4096), name) for _ in range(2))
-    left_out, zero = make([one], name=name), make([other], name=name)
+    left_out, zero = make([one], name), make([other], name)
     for step in range(3):
         one.grad, other.grad = (None, torch.zeros_like(one)) if step else (torch.ones_like(one), torch.ones_like(one))
         for optimizer in (left_out, zero):
             torch.manual_seed(step)
-            optimizer.step()
-            optimizer.zero_grad()
+            optimizer.step(0.1, loss=0.0)
         assert torch.equal(one, other)
     assert (one < 0.9).all(), "the momentum goes on"
 
 
 @pytest.mark.parametrize("name", EAGER)
-def test_the_learning_rate_can_be_set_before_every_step(name):
+def test_the_learning_rate_is_that_of_the_step(name):
     moved = parameter(torch.ones(4096), name)
-    optimizer, before = make([moved], lr=0.5, name=name), 1.0
+    optimizer, before = make([moved], name, learning_rate=0.5), 1.0
     for rate in (0.0, 0.25, 0.125):
-        optimizer.set_lr(rate)
         moved.grad = torch.ones_like(moved)
-        optimizer.step()
+        optimizer.step(rate, loss=0.0)
         assert torch.allclose(moved.float(), torch.full((4096,), before - rate), rtol=0.01)
         before -= rate
 
 
 def test_nothing_to_train_is_an_error():
-    with pytest.raises(ValueError, match="parameters holds none that requires a gradient"):
-        make([torch.zeros(2)])
+    with pytest.raises(ValueError, match="model has no parameter that requires a gradient; expected at least one"):
+        make([torch.nn.Parameter(torch.zeros(2), requires_grad=False)])
 
 
 @pytest.mark.parametrize("name", EAGER)
@@ -95,20 +95,20 @@ def test_the_state_comes_back_bit_for_bit_and_owns_its_memory(name):
     def move(optimizer, moved, some):
         for number, gradient in some:
             torch.manual_seed(number)  # of the noise that rounds
-            moved.grad = gradient.to(moved.dtype)
-            optimizer.step()
+            moved.grad = (gradient * optimizer.loss_scale).to(moved.dtype)
+            optimizer.step(0.1, loss=0.0)
 
     one = parameter(start, name)
-    first = make([one], name=name)
+    first = make([one], name)
     move(first, one, enumerate(gradients[:3]))
-    state = {key: value.clone() for key, value in first.state_tensors().items()}
+    state = {key: value.clone() for key, value in first.tensors().items()}
     two = torch.nn.Parameter(one.detach().clone())
-    second = make([two], name=name)
-    second.load_state_tensors(state)
+    second = make([two], name)
+    second.load(first.state(), state)
     kept = {key: value.clone() for key, value in state.items()}
     move(first, one, enumerate(gradients[3:]))
     move(second, two, enumerate(gradients[3:]))
-    assert torch.equal(one, two) and same_weights(first.state_tensors(), second.state_tensors())
+    assert torch.equal(one, two) and same_weights(first.tensors(), second.tensors())
     assert same_weights(state, kept), "what was loaded is not what is moved"
 
 
@@ -136,7 +136,7 @@ def test_clipping_is_torchs_but_for_the_rounding_of_its_norm(dtype, max_norm):
 def guarded(dtype=torch.float32, **settings):
     model, _ = make_world()
     model.to(dtype)
-    return model, GuardedOptimizer(model, make_config(**settings))
+    return model, PolicyOptimizer(model, make_config(**settings))
 
 
 def put_gradient(model, value):
@@ -149,7 +149,7 @@ def test_the_norm_returned_is_that_before_clipping_and_the_step_is_clipped():
     n = sum(p.numel() for p in model.parameters())
     put_gradient(model, 2.0)
     assert optimizer.step(0.1, loss=1.0) == pytest.approx(2 * math.sqrt(n), rel=1e-5)
-    squares = [value for name, value in optimizer.optimizer.state_tensors().items() if name.endswith("exp_avg_sq")]
+    squares = [value for name, value in optimizer.tensors().items() if name.endswith("exp_avg_sq")]
     clipped = 2.0 * 0.5 / (2 * math.sqrt(n))
     assert squares and all(torch.allclose(s, torch.full_like(s, 0.001 * clipped**2), rtol=1e-4) for s in squares)
     assert all(p.grad is None for p in model.parameters())
@@ -192,11 +192,11 @@ def test_fp16_scales_the_loss_and_a_gradient_too_small_for_fp16_still_arrives():
     for name in ("fp16", "unscaled"):
         model, optimizer = guarded(max_grad_norm=1e9, precision="fp16")
         if name == "unscaled":
-            optimizer.scaler = None
+            optimizer.scaler = torch.amp.GradScaler("cpu", enabled=False)
         optimizer.backward((model.lm_head.weight.half().float() * 1e-8).sum())
         optimizer.step(1e-3, loss=0.0)
-        index = next(i for i, p in enumerate(optimizer.optimizer.parameters) if p is model.lm_head.weight)
-        arrived[name] = optimizer.optimizer.state_tensors()[f"{index}.exp_avg"]
+        index = next(i for i, p in enumerate(optimizer.parameters) if p is model.lm_head.weight)
+        arrived[name] = optimizer.tensors()[f"{index}.exp_avg"]
     assert torch.allclose(arrived["fp16"], torch.full_like(arrived["fp16"], 1e-9), rtol=1e-2)
     assert (arrived["unscaled"] == 0).all()
 
@@ -240,7 +240,7 @@ def test_after_a_hundred_good_updates_the_scale_doubles_and_the_count_survives_s
         optimizer.step(0.0, loss=1.0)
     assert optimizer.loss_scale == 2.0**12
     twin, resumed = guarded(fp16=True)
-    resumed.load_state(optimizer.state())
+    resumed.load(optimizer.state(), optimizer.tensors())
     for _ in range(40):
         put_gradient(twin, 1.0)
         resumed.step(0.0, loss=1.0)

@@ -12,8 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from grpo_lab.trainer import Run, checkpoint, optim_8bit, train
-from grpo_lab.trainer.optim import GuardedOptimizer
+from grpo_lab.trainer import PolicyOptimizer, Run, checkpoint, optim_8bit, train
 from tests.support import killed_run
 from tests.support.axe import Axe, Killed
 from tests.support.resuming import assert_same_end, kill_at, real_run
@@ -107,7 +106,7 @@ def whole_run(tmp_path_factory):
         (checkpoint, "append_metrics", 3, True),
         (checkpoint, "save_file", 1, False),
         (checkpoint, "save", 1, True),
-        (GuardedOptimizer, "step", 9, True),
+        (PolicyOptimizer, "step", 9, True),
         (checkpoint, "save_model", 0, False),
     ],
     ids=lambda value: str(getattr(value, "__name__", value)),
@@ -185,7 +184,7 @@ def whole_worker(tmp_path_factory):
 
 def start_worker(folder, *arguments):
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.killed_run", str(folder), *arguments],
+        [sys.executable, "-m", "tests.support.killed_run", str(folder), *arguments],
         cwd=Path(__file__).parents[2],
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": "."},
         stdout=subprocess.PIPE,

@@ -1,16 +1,15 @@
 """The trainer against a slow one made of loops; and what must not matter: how a batch is cut, rows without gradient."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import LOSS_TYPES
-from grpo_lab.trainer import accumulate_gradient, collect, train
-from grpo_lab.trainer import experience as experience_module
+from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, collect, scoring, train
 from grpo_lab.trainer import loop as trainer
-from grpo_lab.trainer.optim import GuardedOptimizer
 from tests.support import oracles
 from tests.support.slow_trainer import Recording, SlowTrainer
 from tests.support.worlds import ROWS, letter_reward, make_config, make_exact, make_world, same_weights, weights
@@ -96,17 +95,14 @@ def make_experience(config):
     torch.manual_seed(3)
     experience, _ = collect(model, tokenizer, ROWS[:2], letter_reward, config)
     noise = torch.Generator().manual_seed(4)
-    for name in ("old_logp", "ref_logp"):
-        moved = torch.randn(experience.mask.shape, generator=noise, dtype=torch.float64) * 0.3
-        setattr(experience, name, experience.rollout.logp + moved * experience.mask)
-    return model, experience
+    moved = [torch.randn(experience.mask.shape, generator=noise, dtype=torch.float64) * 0.3 for _ in range(2)]
+    old, ref = (experience.rollout.logp + by * experience.mask for by in moved)
+    return model, replace(experience, old_logp=old, ref_logp=ref)
 
 
 def gradient(model, experience, config):
-    optimizer = GuardedOptimizer(model, config)  # never stepped
     model.zero_grad()
-    batch = torch.arange(len(experience))
-    metrics = accumulate_gradient(model, optimizer, experience, batch, config, first=False)
+    metrics = accumulate_gradient(model, PolicyOptimizer(model, config), experience, config)
     return torch.cat([p.grad.flatten() for p in model.parameters()]), metrics
 
 
@@ -152,13 +148,13 @@ def reward_of_half(completions, completion_ids, prompts, **kwargs):
 
 
 def scored_rows(monkeypatch):
-    rows, score = [], experience_module.score_logprobs
+    rows, score = [], scoring.score_logprobs
 
     def spy(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords):
         rows.append(len(completion_ids))
         return score(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords)
 
-    monkeypatch.setattr(experience_module, "score_logprobs", spy)
+    monkeypatch.setattr(scoring, "score_logprobs", spy)
     return rows
 
 
@@ -210,14 +206,14 @@ def test_with_a_kl_term_or_an_entropy_bonus_every_row_counts(settings):
 
 @pytest.mark.parametrize("settings", [{}, INNER, {"gradient_checkpointing": True}], ids=str)
 def test_the_first_ratio_is_exactly_one_even_with_dropout_in_the_model(settings, monkeypatch):
-    ratios, loss = [], trainer.policy_loss
+    ratios, loss = [], trainer.part_loss
 
-    def spy(logp, advantages, mask, old_logp=None, ref_logp=None, **keywords):
+    def spy(logp, advantages, mask, *counts, old_logp, **keywords):
         old = logp if old_logp is None else old_logp
         ratios.append((logp - old.detach()).exp()[mask])
-        return loss(logp, advantages, mask, old_logp=old_logp, ref_logp=ref_logp, **keywords)
+        return loss(logp, advantages, mask, *counts, old_logp=old_logp, **keywords)
 
-    monkeypatch.setattr(trainer, "policy_loss", spy)
+    monkeypatch.setattr(trainer, "part_loss", spy)
     model, tokenizer = make_world(attention_dropout=0.5)
     history = train(model, tokenizer, ROWS, letter_reward, make_config(temperature=0.8, **settings))
     calls = len(ratios) // 2

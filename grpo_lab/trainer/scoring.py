@@ -1,0 +1,87 @@
+"""The log-probabilities of an experience under a model, computed with as little padding as possible."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from grpo_lab import precision
+from grpo_lab.config import GRPOConfig
+from grpo_lab.rollout import Rollout, score_logprobs
+from grpo_lab.trainer.experience import Experience
+
+
+def score(
+    model, experience: Experience, config: GRPOConfig
+) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
+    """Log-probability and entropy under the model; rows that carry no gradient are left at 0, uncomputed.
+
+    The entropy is None where no bonus asks for it (the metrics take the sampler's). The results stay on the device of
+    the experience, whichever device the model is on.
+    """
+    logp = torch.zeros(experience.mask.shape, device=experience.mask.device)
+    entropy = torch.zeros_like(logp) if config.entropy_coef != 0 else None
+    active = experience.active.nonzero()[:, 0]
+    for rows in similar_lengths(active, experience.rollout.mask[active].sum(-1)):
+        part_logp, part_entropy = _score_together(model, experience.rollout[rows], config)
+        logp = _put(logp, rows, part_logp)
+        if entropy is not None:
+            entropy = _put(entropy, rows, part_entropy)
+    return logp, entropy
+
+
+@torch.no_grad()
+def score_all(model, experience: Experience, config: GRPOConfig) -> Float[Tensor, "B T"]:
+    """Log-probabilities of the whole experience without gradient, as many rows at once as an update takes."""
+    order = by_length(experience)
+    parts = experience[order].split(config.per_device_train_batch_size)
+    return torch.cat([score(model, part, config)[0] for part in parts])[order.argsort()]
+
+
+def by_length(experience: Experience) -> Int[Tensor, " B"]:
+    """Order the rows longest completion first, those without gradient last: cut so, alike rows share a micro-batch.
+
+    That saves padding. And what does not fit into memory shows at once, not after an hour.
+    """
+    lengths = experience.rollout.mask.sum(-1) * experience.active
+    return lengths.argsort(descending=True, stable=True)
+
+
+def similar_lengths(rows: Int[Tensor, " R"], lengths: Int[Tensor, " R"]) -> list[Int[Tensor, " _"]]:
+    """Cut the rows into groups within a factor of two in length, if together more than a third of them were padding."""
+    if len(rows) == 0:
+        return []
+    if 3 * lengths.sum() >= 2 * len(rows) * lengths.max():
+        return [rows]
+    doublings = lengths.log2().ceil()
+    return [rows[doublings == number] for number in doublings.unique()]
+
+
+def autocast(model, config: GRPOConfig) -> torch.autocast:
+    """Half-precision arithmetic on float32 weights, if that is the mode."""
+    return precision.autocast(model.device, precision.precision_of(model, config))
+
+
+def _score_together(model, rollout: Rollout, config: GRPOConfig):
+    length = int(rollout.mask.sum(-1).max())
+    begin = int(rollout.prompt_mask[rollout.prompt_of_row].any(0).int().argmax())  # before it, all rows have padding
+    inputs = (
+        rollout.prompt_ids[:, begin:],
+        rollout.prompt_mask[:, begin:],
+        rollout.completion_ids[:, :length],
+        rollout.mask[:, :length],
+        rollout.prompt_of_row,
+    )
+    shared = len(rollout.prompt_of_row.unique()) < len(rollout.prompt_of_row)
+    with autocast(model, config):
+        return score_logprobs(
+            model,
+            *(tensor.to(model.device) for tensor in inputs),
+            temperature=config.temperature,
+            share_prompts=shared and not config.gradient_checkpointing,  # checkpointed layers allow no cache
+            with_entropy=config.entropy_coef != 0,
+        )
+
+
+def _put(into: Float[Tensor, "B T"], rows: Int[Tensor, " S"], values: Float[Tensor, "S t"]) -> Float[Tensor, "B T"]:
+    place = (rows[:, None], torch.arange(values.shape[1], device=into.device))
+    return into.to(values.dtype).index_put(place, values.to(into.device))

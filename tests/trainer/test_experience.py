@@ -1,0 +1,71 @@
+"""An experience cut into rows: nothing is lost, nothing is mixed up, and the prompts are shared, not copied."""
+
+from dataclasses import fields, replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.worlds import ragged_experience
+
+LENGTHS = st.lists(st.integers(1, 24), min_size=2, max_size=12)
+BY_ROW = ("prompt_of_row", "completion_ids", "mask", "logp", "entropy", "truncated")
+
+
+def numbered(lengths):
+    """An experience in which every number says which row it belongs to."""
+    whole = ragged_experience(lengths)
+    number = torch.arange(float(len(lengths)))
+    table = number[:, None] + torch.rand(whole.mask.shape, generator=torch.Generator().manual_seed(1))
+    rollout = replace(whole.rollout, logp=table, entropy=2 * table)
+    return replace(whole, rollout=rollout, rewards=number, old_logp=3 * table, ref_logp=4 * table)
+
+
+def assert_rows(part, whole, rows):
+    """The part holds these rows of the whole, each with all that belongs to it, and the very prompts of the whole."""
+    assert len(part) == len(rows)
+    for name in (field.name for field in fields(whole) if field.name != "rollout"):
+        assert torch.equal(getattr(part, name), getattr(whole, name)[rows]), name
+    for name in BY_ROW:
+        assert torch.equal(getattr(part.rollout, name), getattr(whole.rollout, name)[rows]), name
+    assert part.rollout.texts == [f"row {row}" for row in rows]
+    assert part.rollout.prompt_ids is whole.rollout.prompt_ids and part.rollout.prompt_mask is whole.rollout.prompt_mask
+
+
+@given(LENGTHS, st.data())
+def test_chosen_rows_keep_what_belongs_to_them(lengths, data):
+    whole = numbered(lengths)
+    rows = data.draw(st.lists(st.integers(0, len(lengths) - 1), max_size=12))
+    assert_rows(whole[torch.tensor(rows, dtype=torch.long)], whole, rows)
+
+
+@given(LENGTHS, st.data())
+def test_rows_of_rows_are_rows_of_the_whole(lengths, data):
+    whole = numbered(lengths)
+    first = data.draw(st.permutations(range(len(lengths))))
+    second = data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=12))
+    twice = whole[torch.tensor(first)][torch.tensor(second)]
+    assert_rows(twice, whole, [first[row] for row in second])
+
+
+@given(LENGTHS, st.integers(1, 13))
+def test_cut_and_put_together_again_it_is_the_whole(lengths, size):
+    whole = numbered(lengths)
+    parts = list(whole.split(size))
+    assert [len(part) for part in parts[:-1]] == [size] * (len(parts) - 1) and 1 <= len(parts[-1]) <= size
+    starts = range(0, len(lengths), size)
+    for start, part in zip(starts, parts, strict=True):
+        assert_rows(part, whole, list(range(start, min(start + size, len(lengths)))))
+    for name in ("rewards", "advantages", "mask", "active", "old_logp", "ref_logp"):
+        assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(whole, name))
+
+
+def test_what_is_not_known_yet_stays_unknown():
+    part = ragged_experience((3, 5))[torch.tensor([1])]
+    assert part.old_logp is None and part.ref_logp is None
+
+
+def test_a_record_is_not_changed_in_place():
+    with pytest.raises(AttributeError):
+        ragged_experience((3, 5)).old_logp = torch.zeros(2, 24)

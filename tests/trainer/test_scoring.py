@@ -1,0 +1,168 @@
+"""Scoring with little padding: rows in groups of like length, longest first, prompts cut and shared: same values."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_lab.models.frozen import silence_dropout
+from grpo_lab.models.shapes import random_policy
+from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, score_all, scoring
+from grpo_lab.trainer import loop as trainer
+from grpo_lab.trainer.scoring import by_length, score, similar_lengths
+from tests.support.worlds import make_config, make_exact, make_world, ragged_experience
+
+T, ALTERNATING, MOSTLY_SHORT = 24, (3, 24, 5, 23, 2, 22, 4, 24), (1, 1, 2, 3, 16, 2, 1, 9)
+
+
+def spy_on_shapes(monkeypatch):
+    """Of each pass: columns of prompts, rows, columns of completions, and whether prompts are shared."""
+    shapes, score_logprobs = [], scoring.score_logprobs
+
+    def spy(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords):
+        shapes.append((prompt_ids.shape[1], *completion_ids.shape, keywords["share_prompts"]))
+        return score_logprobs(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords)
+
+    monkeypatch.setattr(scoring, "score_logprobs", spy)
+    return shapes
+
+
+# --- groups of like length ------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=40))
+def test_groups_hold_every_row_once_and_little_padding(lengths):
+    rows, lengths = torch.arange(100, 100 + len(lengths)), torch.tensor(lengths)
+    groups = similar_lengths(rows, lengths)
+    assert sorted(torch.cat(groups).tolist()) == rows.tolist()
+    whole = len(rows) * lengths.max()
+    if 3 * (whole - lengths.sum()) <= whole:
+        assert len(groups) == 1, "little to save"
+        return
+    padded = 0
+    for group in groups:
+        own = lengths[group - 100]
+        assert own.max() < 2 * own.min() or own.max() == own.min() == 1
+        padded += len(group) * own.max()
+    assert padded <= 2 * lengths.sum()
+
+
+def test_no_row_no_group():
+    assert similar_lengths(torch.arange(0), torch.arange(0)) == []
+
+
+def outcome(experience, config):
+    model = make_exact(make_world()[0])
+    values = [torch.where(experience.mask, x, 0) for x in score(model, experience, config) if x is not None]
+    total = sum((x.square() * experience.advantages[:, None]).sum() for x in values)
+    return values, torch.autograd.grad(total, list(model.parameters()))
+
+
+@pytest.mark.parametrize("settings", [{}, {"entropy_coef": 0.1}, {"gradient_checkpointing": True}], ids=str)
+@pytest.mark.parametrize("inactive", [(), (1, 4)], ids=str)
+def test_values_and_gradients_are_those_of_all_rows_together(settings, inactive, monkeypatch):
+    config, order = make_config(**settings), torch.tensor([7, 0, 4, 1, 3, 2, 6, 5])
+    experience = ragged_experience(MOSTLY_SHORT, (4, 3), inactive, columns=16)[order]
+    shapes = spy_on_shapes(monkeypatch)
+    apart = outcome(experience, config)
+    in_groups, shapes[:] = list(shapes), []
+    monkeypatch.setattr(scoring, "similar_lengths", lambda rows, lengths: [rows])
+    together = outcome(experience, config)
+    (_, rows, length, _), = shapes  # fmt: skip
+    assert len(in_groups) > 1 and sum(r for _, r, _, _ in in_groups) == rows
+    assert sum(r * t for _, r, t, _ in in_groups) < 0.5 * rows * length
+    assert len(apart[0]) == len(together[0]) == (2 if config.entropy_coef else 1)
+    for one, other in zip(apart[0], together[0], strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+        assert (one[~experience.active] == 0).all() and (one[experience.active, 0] != 0).all()
+    for one, other in zip(apart[1], together[1], strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+
+
+# --- the order of micro-batches -------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(1, T), st.booleans()), min_size=2, max_size=12))
+def test_longest_first_rows_without_gradient_last(rows):
+    inactive = [b for b, (_, active) in enumerate(rows) if not active]
+    got = by_length(ragged_experience([n for n, _ in rows], inactive=inactive)).tolist()
+    assert got == sorted(range(len(rows)), key=lambda b: (-rows[b][0] * rows[b][1], b))
+
+
+def gradient(experience, config):
+    model = make_exact(make_world()[0])
+    metrics = accumulate_gradient(model, PolicyOptimizer(model, config), experience, config)
+    return torch.cat([p.grad.flatten() for p in model.parameters()]), metrics
+
+
+@pytest.mark.parametrize("loss_type", ["dapo", "grpo", "bnpo"])
+@pytest.mark.parametrize("inactive", [(), (1, 4, 6)], ids=str)
+def test_the_order_of_rows_saves_padding_and_changes_no_gradient(loss_type, inactive, monkeypatch):
+    settings = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "max_completion_length": T}
+    experience, config = ragged_experience(ALTERNATING, inactive=inactive), make_config(loss_type=loss_type, **settings)
+    shapes = spy_on_shapes(monkeypatch)
+    in_order, metrics = gradient(experience, config)
+    sorted_shapes, shapes[:] = list(shapes), []
+    monkeypatch.setattr(trainer, "by_length", lambda experience: torch.arange(len(experience)))
+    as_they_came, other = gradient(experience, config)
+    torch.testing.assert_close(in_order, as_they_came, rtol=0, atol=1e-10)
+    assert metrics == pytest.approx(other, abs=1e-6)
+    if loss_type == "bnpo":
+        assert sorted_shapes == shapes, "its mean depends on the rows of a micro-batch: they stay as they were drawn"
+        return
+    padded = sum(rows * length for _, rows, length, _ in sorted_shapes)
+    real = sum(length for row, length in enumerate(ALTERNATING) if row not in inactive)
+    assert real <= padded <= 1.1 * real and len(sorted_shapes) < len(shapes), "fewer passes, and hardly any padding"
+
+
+# --- prompts --------------------------------------------------------------------------------------------------------
+
+
+def test_padding_that_all_prompts_share_is_left_out_and_prompts_are_shared_only_where_that_saves(monkeypatch):
+    shapes = spy_on_shapes(monkeypatch)
+    experience = ragged_experience(ALTERNATING)
+    model = make_exact(make_world()[0])
+    for rows, want in [([0, 2], (4, 2, 5, True)), ([5], (9, 1, 22, False)), ([1, 7], (9, 2, 24, False))]:
+        logp, _ = score(model, experience[torch.tensor(rows)], make_config())
+        assert shapes.pop() == want
+        for row, got in zip(rows, logp, strict=True):
+            assert got.dtype == torch.float64 and got.sum() != 0
+            alone = score(model, experience[row : row + 1], make_config())[0][0]
+            inside = experience.mask[row]
+            torch.testing.assert_close(got[inside], alone[inside], rtol=0, atol=1e-12)
+        shapes.clear()
+
+
+def test_scores_of_all_rows_come_back_in_their_own_order():
+    model, experience = make_exact(make_world()[0]), ragged_experience(ALTERNATING, inactive=(2,))
+    config = make_config(per_device_train_batch_size=2, gradient_accumulation_steps=4)
+    whole, in_parts = score_all(model, experience, make_config()), score_all(model, experience, config)
+    assert not in_parts.requires_grad
+    for row, inside in enumerate(experience.mask):
+        torch.testing.assert_close(whole[row, inside], in_parts[row, inside], rtol=0, atol=1e-12)
+        alone = score(model, experience[row : row + 1], config)[0][0]
+        torch.testing.assert_close(in_parts[row, inside], alone[inside].double(), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_checkpointed_layers_give_the_same_values_and_gradients(dtype):
+    """Dropout in the configuration, silenced as a run does, and a model in training mode, as checkpointing needs it."""
+    plain = random_policy("small", dtype=dtype)
+    plain.config.attention_dropout = 0.5
+    for layer in plain.model.layers:
+        layer.self_attn.attention_dropout = 0.5
+    silence_dropout(plain)
+    checkpointed = copy.deepcopy(plain)
+    checkpointed.gradient_checkpointing_enable()
+    checkpointed.train()
+    experience, outcomes = ragged_experience(ALTERNATING, vocabulary=4096), []
+    for model in (plain, checkpointed):
+        logp, _ = score(model, experience, make_config(gradient_checkpointing=True))
+        (logp * experience.mask * experience.advantages[:, None]).sum().backward()
+        outcomes.append((logp[experience.mask], [p.grad for p in model.parameters()]))
+    assert torch.equal(outcomes[0][0], outcomes[1][0])
+    for one, other in zip(outcomes[0][1], outcomes[1][1], strict=True):
+        assert one.abs().max() > 0 or one.shape == (64,)  # the bias of the keys moves nothing
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6 * one.abs().max().item())
