@@ -1,7 +1,7 @@
 r"""Advantages: how much better was this completion than the others of its prompt?
 
-Axes: P prompts, G completions of a prompt, T tokens. Where this file departs from the usual code, on purpose: rewards
-are first measured from one reward of their own group (Eq. 2.1). On paper this changes nothing, since it cancels. In
+Axes: P prompts, G completions of a prompt, T tokens. Where this departs from the usual code, on purpose: rewards are
+first measured from one reward of their own group, Eq. (2.1). On paper this changes nothing, since it cancels. In
 floating point it makes equal rewards give advantages of *exactly* zero, where `r - r.mean()` leaves a rounding
 residue that the division by a near-zero standard deviation blows up.
 
@@ -12,6 +12,10 @@ import torch
 from einops import rearrange, reduce
 from jaxtyping import Bool, Float
 from torch import Tensor
+
+from grpo_lab.checks import check_between, check_choice, check_positive, check_shapes
+
+SCALES = ("group", "batch", "none")
 
 
 def group_advantages(
@@ -35,13 +39,17 @@ def group_advantages(
         Shape (P, G). Exactly zero in a group of equal rewards.
 
     Raises:
-        ValueError: for another scale or ddof, an eps that is not positive, rewards that are not finite, or G <= ddof
-            when a standard deviation is asked for.
+        ValueError: for another scale or ddof, an eps that is not positive, rewards that are not finite or not of shape
+            (P, G), or G <= ddof when a standard deviation is asked for.
 
     Source: Shao et al. (2024), "DeepSeekMath", section 4.1.2; "none": Liu et al. (2025), "Understanding R1-Zero-Like
     Training", section 3.2; "batch": Hu et al. (2025), "REINFORCE++". Constants as in TRL.
     """
-    _check(rewards, scale, ddof, eps)
+    check_choice("scale", scale, SCALES)
+    check_choice("ddof", ddof, (0, 1))
+    check_positive("eps", eps)
+    _check_rewards(rewards)
+    _check_count(rewards, scale, ddof)
     from_first = rewards - rewards[:, :1]  # P G (2.1)
     centred = from_first - reduce(from_first, "P G -> P 1", "mean")  # P G (2.2)
     if scale == "none":
@@ -63,12 +71,15 @@ def rloo_advantages(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     unbiased.
 
     Args:
-        rewards: shape (P, G), G at least 2.
+        rewards: shape (P, G), finite, G at least 2.
+
+    Raises:
+        ValueError: for other rewards.
 
     Source: Ahmadian et al. (2024), "Back to Basics", section 3.2; Kool et al. (2019).
     """
-    _check(rewards)
-    _check_group_size(rewards, 1)
+    _check_rewards(rewards)
+    _check_count(rewards, "group", 1)
     r = rewards - rewards[:, :1]
     advantages = r - (r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)  # P G (2.5)
     return advantages
@@ -82,9 +93,12 @@ def best_of_group(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     Ties at the top all keep their reward. A group of equal rewards has no best, so all its weights are zero.
 
     Args:
-        rewards: shape (P, G).
+        rewards: shape (P, G), finite.
+
+    Raises:
+        ValueError: for other rewards.
     """
-    _check(rewards)
+    _check_rewards(rewards)
     best, worst = reduce(rewards, "P G -> P 1", "max"), reduce(rewards, "P G -> P 1", "min")
     weights = torch.where((rewards == best) & (best > worst), rewards, 0)  # P G (2.6)
     return weights
@@ -112,9 +126,13 @@ def process_advantages(
     Returns:
         Shape (P, G, T); zero after the last step of a completion, and everywhere in a group of equal step rewards.
 
+    Raises:
+        ValueError: for an eps that is not positive, step rewards that are not finite, or shapes that differ.
+
     Source: Shao et al. (2024), "DeepSeekMath", section 4.1.3.
     """
-    _check_eps(eps)
+    check_positive("eps", eps)
+    check_shapes(step_rewards=(step_rewards, "P G T"), step_mask=(step_mask, "P G T"))
     first = torch.where(step_mask, step_rewards, torch.inf).amin((1, 2), keepdim=True)
     rewards = torch.where(step_mask, step_rewards - first, 0)
     _check_finite("step_rewards", rewards)
@@ -139,10 +157,13 @@ def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor,
     Returns:
         Shape (P, G, T).
 
+    Raises:
+        ValueError: for another gamma or shape.
+
     Source: Sutton and Barto, section 3.3, equation 3.9.
     """
-    if not 0 <= gamma <= 1:
-        raise ValueError(f"gamma is {gamma}; it has to lie between 0 and 1")
+    check_between("gamma", gamma, 0, 1)
+    check_shapes(rewards=(rewards, "P G T"))
     returns = torch.zeros_like(rewards[..., 0])
     backwards = []
     for reward in rewards.flip(-1).unbind(-1):
@@ -159,29 +180,19 @@ def return_to_go_advantages(
     return rearrange(group_advantages(by_position, ddof=ddof, eps=eps), "(P T) G -> P G T", P=len(rewards))
 
 
-def _check(rewards: Tensor, scale: str = "none", ddof: int = 1, eps: float = 1e-4) -> None:
-    if scale not in ("group", "batch", "none"):
-        raise ValueError(f"scale is {scale!r}; allowed are 'group', 'batch' and 'none'")
-    if ddof not in (0, 1):
-        raise ValueError(f"ddof is {ddof}; allowed are 0 (population) and 1 (sample standard deviation)")
-    _check_eps(eps)
+def _check_rewards(rewards: Tensor) -> None:
+    check_shapes(rewards=(rewards, "P G"))
     _check_finite("rewards", rewards)
-    if scale == "group":
-        _check_group_size(rewards, ddof)
-    if scale == "batch" and rewards.numel() <= ddof:
-        raise ValueError(f"rewards has {rewards.numel()} element; a standard deviation with ddof={ddof} needs more")
-
-
-def _check_eps(eps: float) -> None:
-    if not eps > 0:
-        raise ValueError(f"eps is {eps}; it has to be greater than 0, or a group of equal rewards would give 0/0")
 
 
 def _check_finite(name: str, values: Tensor) -> None:
     if not values.isfinite().all():
-        raise ValueError(f"{name} holds NaN or infinite values; every reward has to be finite")
+        raise ValueError(f"{name} holds NaN or infinite values; every reward must be finite")
 
 
-def _check_group_size(rewards: Tensor, ddof: int) -> None:
-    if rewards.shape[1] <= ddof:
-        raise ValueError(f"rewards has G = {rewards.shape[1]} completion a prompt; at least {ddof + 1} are needed")
+def _check_count(rewards: Tensor, scale: str, ddof: int) -> None:
+    """Is there enough for a standard deviation over a group, or over the batch?"""
+    if scale == "group" and rewards.shape[1] <= ddof:
+        raise ValueError(f"rewards has G = {rewards.shape[1]} completions of a prompt; it must be at least {ddof + 1}")
+    if scale == "batch" and rewards.numel() <= ddof:
+        raise ValueError(f"rewards has {rewards.numel()} element; a batch's deviation needs at least {ddof + 1}")

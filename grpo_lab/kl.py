@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from grpo_lab.checks import check_at_least, check_choice, check_shapes
+
 ESTIMATORS = ("k1", "k2", "k3", "k3+")
 
 
@@ -33,13 +35,13 @@ def kl_estimate(
         Shape (B, T), in nats. k1 may be negative, the others may not.
 
     Raises:
-        ValueError: for another estimator.
+        ValueError: for another estimator, or shapes that differ.
 
     Source: Schulman (2020), "Approximating KL divergence" (k1, k2, k3 as values); their gradients: Tang and Munos
     (2025), "On a few pitfalls in KL divergence gradient estimation for RL".
     """
-    if estimator not in ESTIMATORS:
-        raise ValueError(f"estimator is {estimator!r}; allowed are {', '.join(map(repr, ESTIMATORS))}")
+    check_choice("estimator", estimator, ESTIMATORS)
+    check_shapes(logp=(logp, "B T"), ref_logp=(ref_logp, "B T"))
     d = ref_logp.detach() - logp  # B T (4.1)
     k1 = -d  # B T (4.2)
     if estimator == "k1":
@@ -68,7 +70,11 @@ def kl_exact(logits: Float[Tensor, "B T V"], ref_logits: Float[Tensor, "B T V"])
 
     Returns:
         Shape (B, T), in nats, at least 0 up to rounding.
+
+    Raises:
+        ValueError: for shapes that differ.
     """
+    check_shapes(logits=(logits, "B T V"), ref_logits=(ref_logits, "B T V"))
     logp, ref_logp = logits.log_softmax(-1), ref_logits.log_softmax(-1)  # B T V (4.6)
     kl = (logp.exp() * (logp - ref_logp)).sum(-1)  # B T (4.7)
     return kl
@@ -92,9 +98,12 @@ def kl_in_reward(
         mask: m, shape (B, T).
         beta: weight of the penalty, at least 0.
 
+    Raises:
+        ValueError: for a negative beta, or shapes that do not fit together.
+
     Source: Ziegler et al. (2019), "Fine-tuning language models from human preferences", equation 2.
     """
-    if beta < 0:
-        raise ValueError(f"beta is {beta}; it has to be at least 0")
+    check_at_least("beta", beta, 0)
+    check_shapes(logp=(logp, "B T"), ref_logp=(ref_logp, "B T"), mask=(mask, "B T"), rewards=(rewards, "B"))
     penalised = rewards - beta * torch.where(mask, kl_estimate(logp, ref_logp, "k1"), 0).sum(-1).detach()  # B (4.8)
     return penalised

@@ -1,13 +1,15 @@
 """Log-probabilities, entropy and the completion mask: what a policy thought of the tokens that were sampled.
 
-Axes: B rows, T completion tokens, V vocabulary, D hidden width. Where this file departs from the usual code, on
-purpose: the temperature is part of the log-probability (a policy sampled at temperature 0.7 *is* another policy), and
-half-precision logits are lifted to float32 before the softmax.
+Axes: B rows, T completion tokens, V vocabulary, D hidden width. Where this departs from the usual code, on purpose: the
+temperature is part of the log-probability (a policy sampled at temperature 0.7 *is* another policy), and half-precision
+logits are lifted to float32 before the softmax.
 """
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from grpo_lab.checks import check_at_least, check_positive, check_shapes
 
 
 def token_logprobs(
@@ -27,11 +29,12 @@ def token_logprobs(
         Shape (B, T), in nats, at most 0.
 
     Raises:
-        ValueError: if the temperature is not positive.
+        ValueError: if the temperature is not positive, or the shapes do not fit together.
 
     Source: softmax with temperature; Sutton and Barto, "Reinforcement Learning", section 13.1.
     """
-    _check_temperature(temperature)
+    check_positive("temperature", temperature)
+    check_shapes(logits=(logits, "B T V"), token_ids=(token_ids, "B T"))
     z = _at_least_float32(logits) / temperature  # B T V (1.1)
     logp = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1) - z.logsumexp(-1)  # B T (1.2)
     return logp
@@ -51,11 +54,12 @@ def token_entropy(logits: Float[Tensor, "B T V"], temperature: float = 1.0) -> F
         Shape (B, T), in nats, between 0 and log V.
 
     Raises:
-        ValueError: if the temperature is not positive.
+        ValueError: if the temperature is not positive, or logits has another shape.
 
     Source: Shannon (1948).
     """
-    _check_temperature(temperature)
+    check_positive("temperature", temperature)
+    check_shapes(logits=(logits, "B T V"))
     logp = (_at_least_float32(logits) / temperature).log_softmax(-1)  # B T V (1.3)
     entropy = -(logp.exp() * logp).sum(-1)  # B T (1.4)
     return entropy
@@ -77,7 +81,11 @@ def completion_mask(completion_ids: Int[Tensor, "B T"], eos_token_id: int | list
     Returns:
         Boolean mask, shape (B, T), up to and with the first end token; all True in a row that was cut off before its
         end.
+
+    Raises:
+        ValueError: if completion_ids has another shape.
     """
+    check_shapes(completion_ids=(completion_ids, "B T"))
     ends = torch.tensor(eos_token_id, device=completion_ids.device).reshape(-1)
     is_end = torch.isin(completion_ids, ends).long()
     ends_before = is_end.cumsum(-1) - is_end  # B T (1.5)
@@ -108,7 +116,7 @@ def chunked_token_logprobs(
         Shape (B, T), with the same values and gradients as `token_logprobs`.
 
     Raises:
-        ValueError: if the temperature or the chunk size is not positive.
+        ValueError: if the temperature or the chunk size is not positive, or the shapes do not fit together.
     """
     return chunked_logprobs_and_entropy(hidden, lm_head_weight, token_ids, temperature, chunk_size)[0]
 
@@ -121,9 +129,9 @@ def chunked_logprobs_and_entropy(
     chunk_size: int = 256,
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
     """`chunked_token_logprobs` together with the entropy of Eq. (1.4), both differentiable, from one pass."""
-    _check_temperature(temperature)
-    if chunk_size < 1:
-        raise ValueError(f"chunk_size is {chunk_size}; it has to be at least 1")
+    check_positive("temperature", temperature)
+    check_at_least("chunk_size", chunk_size, 1)
+    check_shapes(hidden=(hidden, "B T D"), lm_head_weight=(lm_head_weight, "V D"), token_ids=(token_ids, "B T"))
     rows = hidden.reshape(-1, hidden.shape[-1])
     kind = rows.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else lm_head_weight.dtype
@@ -208,8 +216,3 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 
 def _at_least_float32(logits: Tensor) -> Tensor:
     return logits.to(_wide(logits.dtype))
-
-
-def _check_temperature(temperature: float) -> None:
-    if not temperature > 0:
-        raise ValueError(f"temperature is {temperature}; it has to be greater than 0")

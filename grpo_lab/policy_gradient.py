@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from grpo_lab.checks import check_at_least
+
 
 def sequence_logprob(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, " B"]:
     r"""How likely was the whole response?
@@ -78,6 +80,6 @@ def score_function_objective(seq_logp: Float[Tensor, " N"], rewards: Float[Tenso
 
 def enumerate_sequences(vocabulary: int, length: int) -> Int[Tensor, "N T"]:
     """List every sequence of `length` tokens, in lexicographic order, shape (vocabulary**length, length)."""
-    if vocabulary < 1 or length < 1:
-        raise ValueError(f"vocabulary is {vocabulary} and length is {length}; both have to be at least 1")
+    check_at_least("vocabulary", vocabulary, 1)
+    check_at_least("length", length, 1)
     return torch.cartesian_prod(*[torch.arange(vocabulary)] * length).reshape(-1, length)

@@ -9,12 +9,13 @@ import pytest
 import grpo_lab
 
 PACKAGE = Path(grpo_lab.__file__).parent
-# In reading order. `display` stands first: it is how anything is shown, and knows nothing.
+# In reading order. `display` and `checks` stand first: they serve all rooms, and know nothing.
 MATHEMATICS = ("policy_gradient", "advantages", "logprobs", "kl", "objective")
 LANGUAGE_MODELS = ("tasks", "rewards", "precision", "models", "rollout")
 TRAINING = ("config", "trainer", "memory", "evaluate", "train", "experiments", "chat")
 INSTRUMENTS = ("formulas", "plots", "notebook", "doctor", "bench")
-ROOMS = ("display", *MATHEMATICS, "sorting", "worlds", *LANGUAGE_MODELS, *TRAINING, *INSTRUMENTS, "assets", "course")
+SERVING = ("display", "checks")
+ROOMS = (*SERVING, *MATHEMATICS, "sorting", "worlds", *LANGUAGE_MODELS, *TRAINING, *INSTRUMENTS, "assets", "course")
 THIN = 80  # lines of an __init__ that re-exports
 
 

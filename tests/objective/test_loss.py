@@ -1,20 +1,15 @@
-"""Ratio, surrogate, aggregation and loss: against literal loops in value and gradient, and by their properties."""
+"""The loss against literal loops, in value and gradient, and by its properties; its metrics and its errors."""
 
+import inspect
 import math
+import re
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.objective import (
-    LOSS_TYPES,
-    aggregate,
-    clipped_surrogate,
-    gspo_token_ratio,
-    importance_ratio,
-    policy_loss,
-)
+from grpo_lab.objective import LOSS_TYPES, aggregate, clipped_surrogate, gspo_token_ratio, policy_loss
 from tests.support import oracles
 from tests.support.agreement import (
     assert_agree,
@@ -23,7 +18,6 @@ from tests.support.agreement import (
     draw,
     few,
     many,
-    ragged_mask,
     seeds,
     value_and_gradients,
 )
@@ -37,131 +31,6 @@ distances = st.sampled_from([0.0, 0.1, 1.0, 6.0])
 def test_the_loss_types_are_those_of_the_oracle():
     assert set(LOSS_TYPES) == set(oracles.LOSS_TYPES)
 
-
-# --- ratio ----------------------------------------------------------------------------------------------------
-
-
-@many
-@given(shapes, seeds, levels, distances)
-def test_ratio_is_the_loops(shape, seed, level, distance):
-    logp, old, _, _, mask = batch(*shape, seed, distance)
-    kept = mask if level == "token" else torch.ones_like(mask[:, :1])
-    assert_agree(
-        lambda x: importance_ratio(x, old, mask, level) * kept,
-        lambda x: oracles.importance_ratio(x, old, mask, level) * kept,
-        logp,
-    )
-    assert_agree(
-        lambda x: gspo_token_ratio(x, old, mask) * mask, lambda x: oracles.gspo_token_ratio(x, old, mask) * mask, logp
-    )
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("level", ["token", "sequence"])
-def test_first_step_has_ratio_exactly_one_and_a_gradient(level, dtype):
-    logp = (-30 * draw(3, 5, seed=0).abs()).to(dtype).requires_grad_()
-    ratio = importance_ratio(logp, logp, ragged_mask(3, 5, 0), level)
-    assert (ratio == 1).all()
-    ratio.sum().backward()
-    assert logp.grad.abs().sum() > 0, "the old policy's gradient is stopped, the current one's is not"
-
-
-def test_sequence_ratio_by_hand():
-    logp = torch.tensor([[0.3, 0.1, 9.0], [0.2, 5.0, 5.0]]).double()
-    mask = torch.tensor([[True, True, False], [False, False, False]])
-    ratio = importance_ratio(logp, torch.zeros(2, 3).double(), mask, "sequence")
-    assert ratio.shape == (2, 1)
-    assert ratio[:, 0].tolist() == pytest.approx([math.exp(0.2), 1.0], rel=1e-7)
-
-
-# --- surrogate ------------------------------------------------------------------------------------------------
-
-
-@many
-@given(shapes, seeds, distances, st.sampled_from([(0.2, None), (0.2, 0.28), (0.0, 0.0), (1.0, 3.0)]), st.booleans())
-def test_surrogate_is_the_loops(shape, seed, distance, clip, bounded):
-    ratio = draw(*shape, seed=seed, scale=distance).exp()
-    delta = 1 + (clip[0] if clip[1] is None else clip[1]) + 0.7 if bounded else None
-    assert_agree(
-        lambda r, a: clipped_surrogate(r, a, *clip, delta),
-        lambda r, a: oracles.clipped_surrogate(r, a, *clip, delta),
-        ratio,
-        draw(*shape, seed=seed + 1),
-    )
-
-
-@pytest.mark.parametrize(
-    ("ratio", "advantage", "value", "slope"),
-    [
-        (1.5, 1.0, 1.2, 0.0),  # already above the upper bound: nothing more to gain
-        (0.5, 1.0, 0.5, 1.0),  # moved the wrong way: the gradient stays
-        (0.5, -1.0, -0.8, 0.0),  # already below the lower bound
-        (1.5, -1.0, -1.5, -1.0),  # moved the wrong way
-        (1.1, 1.0, 1.1, 1.0),  # inside
-        (0.9, -2.0, -1.8, -2.0),
-        (9.0, -1.0, -9.0, -1.0),  # unbounded without delta
-    ],
-)
-def test_the_regions_of_the_clip(ratio, advantage, value, slope):
-    leaf = torch.tensor([[ratio]], dtype=torch.float64, requires_grad=True)
-    surrogate = clipped_surrogate(leaf, torch.tensor([advantage], dtype=torch.float64))
-    surrogate.sum().backward()
-    assert surrogate.item() == pytest.approx(value) and leaf.grad.item() == pytest.approx(slope)
-
-
-def test_delta_bounds_only_the_unclipped_branch():
-    leaf = torch.tensor([[9.0, 2.0, 9.0]], dtype=torch.float64, requires_grad=True)
-    advantages = torch.tensor([[-1.0, -1.0, 1.0]], dtype=torch.float64)
-    surrogate = clipped_surrogate(leaf, advantages, delta=4.0)
-    surrogate.sum().backward()
-    assert surrogate.tolist() == [[-4.0, -2.0, 1.2]] and leaf.grad.tolist() == [[0.0, -1.0, 0.0]]
-
-
-# --- aggregation ----------------------------------------------------------------------------------------------
-
-
-@many
-@given(shapes, seeds, loss_types, st.sampled_from([None, 1, 7.0]))
-def test_aggregate_is_the_loops(shape, seed, loss_type, num_items):
-    mask = ragged_mask(*shape, seed)
-    assert_agree(
-        lambda v: aggregate(v, mask, loss_type, 6, num_items),
-        lambda v: oracles.aggregate(v, mask, loss_type, 6, num_items),
-        draw(*shape, seed=seed),
-    )
-
-
-def test_aggregate_by_hand():
-    values = torch.tensor([[1.0, 3.0, 9.0], [6.0, 9.0, 9.0], [9.0, 9.0, 9.0]]).double()
-    mask = torch.tensor([[1, 1, 0], [1, 0, 0], [0, 0, 0]]).bool()
-    want = {
-        "grpo": (2 + 6 + 0) / 3, "sapo": 8 / 3, "luspo": 10 / 3, "dr_grpo": 10 / 15, "bnpo": 10 / 3,
-        "dapo": 10 / 20, "cispo": 10 / 20, "vespo": 10 / 20,
-    }  # fmt: skip
-    for name in LOSS_TYPES:
-        assert aggregate(values, mask, name, 5, 20).item() == pytest.approx(want[name], rel=1e-12), name
-    for name in ("dapo", "cispo", "vespo"):
-        assert aggregate(values, mask, name).item() == pytest.approx(10 / 3)
-        for items in (20.0, torch.tensor(20), torch.tensor(20.0)):
-            assert aggregate(values, mask, name, num_items=items).item() == pytest.approx(0.5)
-
-
-@pytest.mark.parametrize("loss_type", LOSS_TYPES)
-def test_an_empty_mask_is_a_finite_zero(loss_type):
-    logp = draw(2, 3, seed=0).requires_grad_()
-    mask = torch.zeros(2, 3, dtype=torch.bool)
-    for items in (None, 0):
-        assert aggregate(logp, mask, loss_type, 4, items).item() == 0
-    loss, metrics = policy_loss(
-        logp, draw(2, seed=1), mask, draw(2, 3, seed=2), draw(2, 3, seed=3),
-        loss_type=loss_type, beta=0.1, max_completion_length=4,
-    )  # fmt: skip
-    loss.backward()
-    assert loss.item() == 0 and (logp.grad == 0).all()
-    assert all(math.isfinite(x) for x in metrics.values())
-
-
-# --- loss -----------------------------------------------------------------------------------------------------
 
 settings_of_the_loss = st.fixed_dictionaries(
     {
@@ -288,3 +157,69 @@ def test_gspo_and_gspo_token_have_one_loss_and_gradient(shape, seed, distance):
             gspo,
             logp,
         )
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_an_empty_mask_is_a_finite_zero(loss_type):
+    logp = draw(2, 3, seed=0).requires_grad_()
+    mask = torch.zeros(2, 3, dtype=torch.bool)
+    for items in (None, 0):
+        assert aggregate(logp, mask, loss_type, 4, items).item() == 0
+    loss, metrics = policy_loss(
+        logp, draw(2, seed=1), mask, draw(2, 3, seed=2), draw(2, 3, seed=3),
+        loss_type=loss_type, beta=0.1, max_completion_length=4,
+    )  # fmt: skip
+    loss.backward()
+    assert loss.item() == 0 and (logp.grad == 0).all()
+    assert all(math.isfinite(x) for x in metrics.values())
+
+
+# --- errors ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keywords", "named"),
+    [
+        ({"loss_type": "ppo"}, "loss_type"),
+        ({"loss_type": "dr_grpo"}, "max_completion_length"),
+        ({"loss_type": "dr_grpo", "max_completion_length": 0}, "max_completion_length"),
+        ({"importance_sampling_level": "batch"}, "level"),
+        ({"epsilon": -0.1}, "epsilon"),
+        ({"epsilon": 1.5}, "epsilon"),
+        ({"epsilon": math.nan}, "epsilon"),
+        ({"epsilon_high": -0.1}, "epsilon_high"),
+        ({"delta": 1.1}, "delta"),
+        ({"delta": -2.0}, "delta"),
+        ({"beta": -0.1}, "beta"),
+        ({"beta": math.nan}, "beta"),
+        ({"kl_estimator": "k4", "beta": 0.1}, "estimator is 'k4'; expected one of 'k1', 'k2', 'k3', 'k3+'"),
+        ({"beta": 0.1, "ref_logp": None}, "ref_logp"),
+        ({"loss_type": "dapo", "num_items": -3}, "num_items"),
+        ({"loss_type": "dapo", "num_items": math.nan}, "num_items"),
+    ],
+)
+def test_bad_settings_are_named(keywords, named):
+    logp, old, ref, advantages, mask = batch(2, 3, 0)
+    with pytest.raises(ValueError, match=re.escape(named)):
+        policy_loss(logp, advantages, mask, old, **{"ref_logp": ref, **keywords})
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("mask", torch.ones(2, 3)),
+        ("mask", torch.ones(2, 1, dtype=torch.bool)),
+        ("advantages", torch.zeros(3).double()),
+        ("advantages", torch.zeros(1, 3).double()),
+        ("advantages", torch.zeros(()).double()),
+        ("old_logp", torch.zeros(2, 1).double()),
+        ("ref_logp", torch.zeros(1, 3).double()),
+    ],
+)
+def test_bad_shapes_are_named_with_and_without_the_shape_checker(name, bad):
+    logp, old, ref, advantages, mask = batch(2, 3, 0)
+    arguments = {"advantages": advantages, "mask": mask, "old_logp": old, "ref_logp": ref, name: bad}
+    with pytest.raises(ValueError, match=name):  # as a reader calls it, without the checker of the tests
+        inspect.unwrap(policy_loss)(logp, **arguments, beta=0.1)
+    with pytest.raises((ValueError, TypeError), match=name):
+        policy_loss(logp, **arguments, beta=0.1)

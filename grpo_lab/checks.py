@@ -1,0 +1,55 @@
+"""Checks of arguments, with errors of one form: the argument, what it was, and what is expected."""
+
+from collections.abc import Iterable
+from typing import Any
+
+
+def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
+    """Raise ValueError unless the value is one of the choices."""
+    if value not in (choices := tuple(choices)):
+        raise ValueError(f"{name} is {value!r}; expected one of {', '.join(map(repr, choices))}")
+
+
+def check_positive(name: str, value: Any) -> None:
+    """Raise ValueError unless the value is greater than 0; NaN is not."""
+    if not value > 0:
+        raise ValueError(f"{name} is {value}; it must be positive")
+
+
+def check_at_least(name: str, value: Any, least: Any) -> None:
+    """Raise ValueError unless the value is this or more; NaN is not."""
+    if not value >= least:
+        raise ValueError(f"{name} is {value}; it must be at least {least}")
+
+
+def check_between(name: str, value: Any, low: Any, high: Any) -> None:
+    """Raise ValueError unless the value lies in the closed interval; NaN does not."""
+    if not low <= value <= high:
+        raise ValueError(f"{name} is {value}; it must lie between {low} and {high}")
+
+
+def check_shapes(**arguments: tuple[Any, str]) -> None:
+    """Raise ValueError for the first tensor that does not have the axes which it should have.
+
+    `check_shapes(logits=(logits, "B T V"), token_ids=(token_ids, "B T"))`: an axis has one size throughout, that of the
+    first tensor with it. "B | B #T" is a choice; "#T" may also be 1; None stands for an argument that was not given.
+    """
+    sizes: dict[str, int] = {}
+    for name, (tensor, forms) in arguments.items():
+        if tensor is None:
+            continue
+        axes = next((axes for form in forms.split("|") if len(axes := form.split()) == tensor.ndim), None)
+        if axes is None or not all(map(_fits, axes, tensor.shape, [sizes] * tensor.ndim)):
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; expected {_expected(forms, sizes)}")
+
+
+def _fits(axis: str, size: int, sizes: dict[str, int]) -> bool:
+    return (axis[0] == "#" and size == 1) or sizes.setdefault(axis.lstrip("#"), size) == size
+
+
+def _expected(forms: str, sizes: dict[str, int]) -> str:
+    """ "(B,) or (B, T), where B = 2 and T = 3" """
+    axes = [form.replace("#", "").split() for form in forms.split("|")]
+    known = [f"{axis} = {sizes[axis]}" for axis in dict.fromkeys(a for form in axes for a in form) if axis in sizes]
+    text = " or ".join(f"({', '.join(form)}{',' if len(form) == 1 else ''})" for form in axes)
+    return text + (f", where {' and '.join(known)}" if known else "")

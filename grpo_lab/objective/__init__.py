@@ -1,0 +1,34 @@
+"""The GRPO objective and its relatives, from importance ratio to loss.
+
+Read it in this order: `surrogates` (the ratio, and what one token contributes), `table` (which loss takes which),
+`aggregation` (how tokens become one number), and `loss`, which puts them together.
+"""
+
+from grpo_lab.objective.aggregation import aggregate
+from grpo_lab.objective.loss import part_loss, policy_loss
+from grpo_lab.objective.surrogates import (
+    LEVELS,
+    cispo_surrogate,
+    clipped_surrogate,
+    gspo_token_ratio,
+    importance_ratio,
+    sapo_surrogate,
+    vespo_surrogate,
+)
+from grpo_lab.objective.table import LOSS_TYPES, LOSSES, LOSSES_BY_TOKENS
+
+__all__ = [
+    "LEVELS",
+    "LOSSES",
+    "LOSSES_BY_TOKENS",
+    "LOSS_TYPES",
+    "aggregate",
+    "cispo_surrogate",
+    "clipped_surrogate",
+    "gspo_token_ratio",
+    "importance_ratio",
+    "part_loss",
+    "policy_loss",
+    "sapo_surrogate",
+    "vespo_surrogate",
+]

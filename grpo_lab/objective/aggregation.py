@@ -1,0 +1,71 @@
+r"""From a number a token to one number: the averages, which differ in what a long completion counts."""
+
+import torch
+from jaxtyping import Bool, Float, Real
+from torch import Tensor
+
+from grpo_lab.checks import check_at_least, check_shapes
+from grpo_lab.objective.table import find_loss
+
+
+def aggregate(
+    values: Float[Tensor, "B #T"],
+    mask: Bool[Tensor, "B T"],
+    loss_type: str,
+    max_completion_length: int | None = None,
+    num_items: Real[Tensor, ""] | float | int | None = None,
+) -> Float[Tensor, ""]:
+    r"""Turn a number a token into one number, and so decide how much a long completion counts.
+
+    n_b = \sum_t m_{b,t}, \quad u_b = \sum_t m_{b,t} \, v_{b,t} \tag{5.15}
+    L_{\text{grpo, sapo}} = \frac{1}{B} \sum_b \frac{u_b}{\max(n_b, 1)} \tag{5.16}
+    L_{\text{luspo}} = \frac{1}{B} \sum_b u_b \tag{5.17}
+    L_{\text{dr\_grpo}} = \frac{1}{B \, T_{\max}} \sum_b u_b \tag{5.18}
+    L_{\text{bnpo}} = \sum_b u_b \Big/ \max\big(\sum_b n_b, 1\big) \tag{5.19}
+    L_{\text{dapo, cispo, vespo}} = \sum_b u_b \Big/ \max(N, 1) \tag{5.20}
+
+    Args:
+        values: v, shape (B, T) or (B, 1); what stands at masked positions does not matter, NaN included.
+        mask: m, shape (B, T).
+        loss_type: one of `LOSS_TYPES`.
+        max_completion_length: T_max, needed by "dr_grpo": the length limit of the run, the same for every batch.
+        num_items: N, tokens of the whole optimizer batch, for "dapo", "cispo" and "vespo". None means that this batch
+            is the whole one.
+
+    Returns:
+        A scalar; zero for an empty mask. A fully masked row stays in the denominator B, as in TRL; verl leaves it out.
+
+    Raises:
+        ValueError: for another loss type, "dr_grpo" without a positive max_completion_length, a negative num_items, or
+            shapes that do not fit together.
+
+    Source: Shao et al. (2024), equation 3 (grpo); Liu et al. (2025), section 3.2 (dr_grpo); Yu et al. (2025), section
+    3.3 (dapo); bnpo and luspo as in TRL. verl's names: token-mean ~ dapo, seq-mean-token-mean ~ grpo,
+    seq-mean-token-sum-norm ~ dr_grpo.
+    """
+    average = find_loss(loss_type).average
+    check_shapes(mask=(mask, "B T"), values=(values, "B #T"))
+    lengths, sums = mask.sum(-1), torch.where(mask, values, 0).sum(-1)  # B (5.15)
+    match average:
+        case "seq-mean-token-mean":
+            return (sums / lengths.clamp(min=1)).mean()  # scalar (5.16)
+        case "seq-mean-token-sum":
+            return sums.mean()  # scalar (5.17)
+        case "seq-mean-token-sum-norm":
+            _check_max_length(max_completion_length)
+            return sums.sum() / (len(mask) * max_completion_length)  # scalar (5.18)
+        case "batch-token-mean":
+            return sums.sum() / lengths.sum().clamp(min=1)  # scalar (5.19)
+        case "token-mean":
+            total = lengths.sum() if num_items is None else _checked_count(num_items)
+            return sums.sum() / total.clamp(min=1)  # scalar (5.20)
+
+
+def _checked_count(num_items) -> Tensor:
+    check_at_least("num_items", num_items, 0)
+    return torch.as_tensor(num_items)
+
+
+def _check_max_length(max_completion_length: int | None) -> None:
+    if max_completion_length is None or max_completion_length < 1:
+        raise ValueError(f"max_completion_length is {max_completion_length}; 'dr_grpo' needs one of at least 1")

@@ -1,0 +1,136 @@
+r"""The loss of a batch, and what a micro-batch adds to the loss of its update."""
+
+import torch
+from jaxtyping import Bool, Float, Int, Real
+from torch import Tensor
+
+from grpo_lab.checks import check_at_least, check_shapes
+from grpo_lab.kl import kl_estimate
+from grpo_lab.objective.aggregation import aggregate
+from grpo_lab.objective.surrogates import ROWS, importance_ratio, per_token
+from grpo_lab.objective.table import LOSSES_BY_TOKENS, Batch, Loss, find_loss
+
+
+def policy_loss(
+    logp: Float[Tensor, "B T"],
+    advantages: Float[Tensor, " B"] | Float[Tensor, "B #T"],
+    mask: Bool[Tensor, "B T"],
+    old_logp: Float[Tensor, "B T"] | None = None,
+    ref_logp: Float[Tensor, "B T"] | None = None,
+    *,
+    loss_type: str = "grpo",
+    importance_sampling_level: str = "token",
+    epsilon: float = 0.2,
+    epsilon_high: float | None = None,
+    delta: float | None = None,
+    beta: float = 0.0,
+    kl_estimator: str = "k3",
+    kl_bias_correction: bool = False,
+    max_completion_length: int | None = None,
+    num_items: Real[Tensor, ""] | float | int | None = None,
+) -> tuple[Float[Tensor, ""], dict[str, float]]:
+    r"""The loss of one batch, to be minimised: surrogate, KL term, aggregation, minus sign.
+
+    v_{b,t} = -S_{b,t} \tag{5.21}
+    v'_{b,t} = v_{b,t} + \beta \, k_{b,t} \tag{5.22}
+    L = \mathrm{aggregate}(v', m) \tag{5.23}
+
+    Args:
+        logp: log-probabilities under the policy that is being trained, shape (B, T).
+        advantages: A, shape (B,), one a completion, or (B, T), one a token.
+        mask: m, shape (B, T), True where a token belongs to its completion.
+        old_logp: under the policy that sampled, shape (B, T); None means the current policy, stopped (ratio exactly 1).
+        ref_logp: under the reference policy, shape (B, T); needed if beta > 0.
+        loss_type: one of `LOSS_TYPES`.
+        importance_sampling_level: "token", or "sequence" (GSPO; luspo is meant for it).
+        epsilon, epsilon_high, delta: as in `clipped_surrogate`. For "cispo", epsilon_high is the absolute bound.
+        beta: weight of the KL term, at least 0.
+        kl_estimator: as in `kl_estimate`.
+        kl_bias_correction: multiply the KL term by the ratio (DeepSeek-V3.2; TRL's use_bias_correction_kl).
+        max_completion_length, num_items: as in `aggregate`.
+
+    Returns:
+        The loss, and metrics under TRL's names as floats: "kl" (if beta > 0), "ratio", "clip_ratio/low_mean",
+        "clip_ratio/high_mean", "clip_ratio/region_mean" ("cispo_clip_ratio" for "cispo"), each a mean over the tokens
+        of the mask, or over rows where there is one value a row (sequence level), as in TRL.
+
+    Raises:
+        ValueError: naming the argument that is wrong.
+    """
+    kind = find_loss(loss_type)
+    _check_inputs(logp, advantages, mask, old_logp, ref_logp, beta)
+    old_logp = logp.detach() if old_logp is None else old_logp
+    logp, old_logp, ref_logp = _kept(mask, logp, old_logp, ref_logp)
+    ratio = importance_ratio(logp, old_logp, mask, importance_sampling_level)
+    epsilon_high = epsilon if epsilon_high is None else epsilon_high
+    batch = Batch(ratio, logp, old_logp, mask, per_token(advantages), epsilon, epsilon_high, delta)
+    surrogate = kind.surrogate(batch)
+    values = -surrogate  # B T (5.21)
+    metrics = _metrics(kind, batch._replace(ratio=ratio.detach()))
+    if beta > 0:
+        kl = kl_estimate(logp, ref_logp, kl_estimator)
+        kl = kl * ratio if kl_bias_correction else kl
+        values = values + beta * kl  # B T (5.22)
+        metrics["kl"] = _masked_mean(kl.detach(), mask)
+    loss = aggregate(values, mask, loss_type, max_completion_length, num_items)  # scalar (5.23)
+    return loss, metrics
+
+
+def part_loss(
+    logp: Float[Tensor, "R T"],
+    advantages: Float[Tensor, " R"],
+    mask: Bool[Tensor, "R T"],
+    rows: int,
+    num_items: Int[Tensor, ""] | int,
+    *,
+    loss_type: str = "grpo",
+    **settings,
+) -> tuple[Float[Tensor, ""], dict[str, float]]:
+    r"""What a micro-batch adds to the loss of its update: the parts add up to the loss of the whole, however it is cut.
+
+    w_k = 1 \;\text{if the loss divides by } N, \;\text{else}\; R_k / R \tag{5.24}
+    L_k = w_k \, L(k; N) \tag{5.25}
+
+    L is `policy_loss`. Losses that divide by tokens are given those of the whole update, and need no weight. The others
+    are means over rows, so a micro-batch counts by its share of the rows. ("bnpo", as in TRL, takes the mean over the
+    tokens of each micro-batch; for it alone the cut matters.)
+
+    Args:
+        logp, advantages, mask: of the R_k rows of this micro-batch, shapes (R_k, T), (R_k,) and (R_k, T).
+        rows: R, rows of the whole update.
+        num_items: N, tokens under the mask of the whole update.
+        loss_type, settings: as in `policy_loss`, its `old_logp` and `ref_logp` for these rows among them.
+
+    Returns:
+        The part's loss, and its metrics as in `policy_loss`.
+    """
+    share = 1.0 if loss_type in LOSSES_BY_TOKENS else len(mask) / rows  # scalar (5.24)
+    loss, metrics = policy_loss(logp, advantages, mask, loss_type=loss_type, num_items=num_items, **settings)
+    loss = share * loss  # scalar (5.25)
+    return loss, metrics
+
+
+def _metrics(kind: Loss, batch: Batch) -> dict[str, float]:
+    counted = {"ratio": batch.ratio} | kind.clip_metrics(batch)
+    return {name: _masked_mean(values, batch.mask) for name, values in counted.items()}
+
+
+def _kept(mask: Tensor, *tensors: Tensor | None) -> list[Tensor | None]:
+    """Zero under the mask. `aggregate` keeps garbage there out of the loss; 0 * NaN would still reach the gradient."""
+    return [None if x is None else torch.where(mask, x, 0) for x in tensors]
+
+
+def _masked_mean(values: Tensor, mask: Tensor) -> float:
+    if values.shape[1] < mask.shape[1]:
+        mask = torch.ones_like(values, dtype=torch.bool)
+    return (torch.where(mask, values, 0).sum() / mask.sum().clamp(min=1)).item()
+
+
+def _check_inputs(logp, advantages, mask, old_logp, ref_logp, beta) -> None:
+    check_shapes(logp=(logp, "B T"), advantages=(advantages, ROWS), mask=(mask, "B T"))
+    check_shapes(logp=(logp, "B T"), old_logp=(old_logp, "B T"), ref_logp=(ref_logp, "B T"))
+    if mask.dtype != torch.bool:
+        raise ValueError(f"mask is {mask.dtype}; expected torch.bool")
+    check_at_least("beta", beta, 0)
+    if beta > 0 and ref_logp is None:
+        raise ValueError(f"ref_logp is None; expected the reference's log-probabilities, since beta is {beta}")

@@ -1,0 +1,190 @@
+r"""The importance ratio, and the surrogates: what one token contributes, to be maximised.
+
+Constants and conventions are TRL's, so that numbers carry over; each function says where another engine differs. sg[x]
+is x with its gradient stopped.
+"""
+
+import math
+
+import torch
+from einops import rearrange
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from grpo_lab.checks import check_at_least, check_between, check_choice, check_shapes
+
+LEVELS = ("token", "sequence")
+ROWS = "B | B #T"  # advantages: one a completion, or one a token
+
+
+def importance_ratio(
+    logp: Float[Tensor, "B T"], old_logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], level: str = "token"
+) -> Float[Tensor, "B #T"]:
+    r"""How much more likely has the policy become since it sampled?
+
+    \lambda_{b,t} = \log \pi_{b,t} - \mathrm{sg}[\log \pi^{\mathrm{old}}_{b,t}] \tag{5.1}
+    r_{b,t} = e^{\lambda_{b,t}} \tag{5.2}
+    s_b = \exp \frac{\sum_t m_{b,t} \lambda_{b,t}}{\max(\sum_t m_{b,t}, 1)} \tag{5.3}
+
+    Args:
+        logp: log-probabilities under the policy that is being trained, shape (B, T).
+        old_logp: the same under the policy that sampled, shape (B, T); its gradient is stopped here.
+        mask: m, shape (B, T).
+        level: "token" for r, or "sequence" for s, the length-normalised ratio of GSPO.
+
+    Returns:
+        Shape (B, T) for "token", (B, 1) for "sequence".
+
+    Raises:
+        ValueError: for another level, or shapes that differ.
+
+    Source: token: Schulman et al. (2017), "Proximal policy optimization", section 3; sequence: Zheng et al. (2025),
+    "Group Sequence Policy Optimization", section 4.1.
+    """
+    check_choice("level", level, LEVELS)
+    check_shapes(logp=(logp, "B T"), old_logp=(old_logp, "B T"), mask=(mask, "B T"))
+    log_ratio = torch.where(mask, logp - old_logp.detach(), 0)  # B T (5.1)
+    if level == "token":
+        ratio = log_ratio.exp()  # B T (5.2)
+        return ratio
+    sequence_ratio = (log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)).exp()  # B 1 (5.3)
+    return sequence_ratio
+
+
+def gspo_token_ratio(
+    logp: Float[Tensor, "B T"], old_logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]
+) -> Float[Tensor, "B T"]:
+    r"""The sequence ratio as a value at every token, with the gradient of that token's own log-probability.
+
+    \hat s_{b,t} = \mathrm{sg}[s_b] \, \exp(\log \pi_{b,t} - \mathrm{sg}[\log \pi_{b,t}]) \tag{5.4}
+
+    With one advantage a sequence this gives the loss and gradient of GSPO; with an advantage a token it goes further.
+
+    Source: Zheng et al. (2025), "Group Sequence Policy Optimization", section 4.3. Arguments as in `importance_ratio`.
+    """
+    sequence = importance_ratio(logp, old_logp, mask, "sequence").detach()
+    ratio = sequence * (logp - logp.detach()).exp()  # B T (5.4)
+    return ratio
+
+
+def clipped_surrogate(
+    ratio: Float[Tensor, "B #T"],
+    advantages: Float[Tensor, " B"] | Float[Tensor, "B #T"],
+    epsilon: float = 0.2,
+    epsilon_high: float | None = None,
+    delta: float | None = None,
+) -> Float[Tensor, "B #T"]:
+    r"""What does a token contribute, once the ratio has moved? To be maximised.
+
+    \bar r_{b,t} = \mathrm{clip}(r_{b,t},\; 1 - \epsilon,\; 1 + \epsilon_{\mathrm{high}}) \tag{5.5}
+    \tilde r_{b,t} = \min(r_{b,t}, \delta) \tag{5.6}
+    S_{b,t} = \min(\tilde r_{b,t} A_{b,t},\; \bar r_{b,t} A_{b,t}) \tag{5.7}
+
+    The minimum takes the worse of two offers. For A > 0 it stops the push above 1 + epsilon_high, for A < 0 below 1 -
+    epsilon; in the two other regions, where the policy has moved the wrong way, the gradient stays.
+
+    Args:
+        ratio: r, shape (B, T), or (B, 1) at the sequence level.
+        advantages: A, shape (B,), one a completion, or (B, T).
+        epsilon: lower clip range, between 0 and 1.
+        epsilon_high: upper clip range; None means epsilon. DAPO takes 0.28.
+        delta: if given, bounds the unclipped ratio from above, which limits the loss where A < 0. Greater than 1 +
+            epsilon_high.
+
+    Returns:
+        Shape of the ratio, or (B, T) where the advantages have it.
+
+    Raises:
+        ValueError: for a range that makes no sense, or shapes that do not fit together.
+
+    Source: Schulman et al. (2017), equation 7; epsilon_high: Yu et al. (2025), "DAPO", section 3.1; delta: the
+    two-sided clipping of INTELLECT-2 (2025). verl bounds the loss for A < 0 by -3 A instead ("dual clip").
+    """
+    epsilon_high = epsilon if epsilon_high is None else epsilon_high
+    _check_clip(epsilon, epsilon_high, delta)
+    check_shapes(ratio=(ratio, "B #T"), advantages=(advantages, ROWS))
+    advantages = per_token(advantages)
+    clipped = ratio.clamp(1 - epsilon, 1 + epsilon_high)  # B T (5.5)
+    bounded = ratio if delta is None else ratio.clamp(max=delta)  # B T (5.6)
+    surrogate = torch.min(bounded * advantages, clipped * advantages)  # B T (5.7)
+    return surrogate
+
+
+def cispo_surrogate(
+    ratio: Float[Tensor, "B #T"],
+    logp: Float[Tensor, "B T"],
+    advantages: Float[Tensor, " B"] | Float[Tensor, "B #T"],
+    bound: float,
+) -> Float[Tensor, "B T"]:
+    r"""Bound the weight of a token, and never drop its gradient.
+
+    S_{b,t} = \mathrm{sg}[\min(r_{b,t}, \epsilon_{\mathrm{high}})] \, A_{b,t} \log \pi_{b,t} \tag{5.8}
+
+    The bound is TRL's: `epsilon_high` itself, an absolute ceiling for the ratio (5.0 is usual). verl reads the same
+    setting as clip(r, 1 - epsilon, 1 + epsilon_high). Translate it when you move: verl's upper bound 1 + x is x + 1
+    here.
+
+    Source: MiniMax (2025), "MiniMax-M1", section 3.1, equations 4 and 5.
+    """
+    check_shapes(logp=(logp, "B T"), ratio=(ratio, "B #T"), advantages=(advantages, ROWS))
+    surrogate = ratio.clamp(max=bound).detach() * per_token(advantages) * logp  # B T (5.8)
+    return surrogate
+
+
+def sapo_surrogate(
+    ratio: Float[Tensor, "B #T"],
+    advantages: Float[Tensor, " B"] | Float[Tensor, "B #T"],
+    tau_pos: float = 1.0,
+    tau_neg: float = 1.05,
+) -> Float[Tensor, "B #T"]:
+    r"""Replace the hard clip by a sigmoid gate, whose slope at ratio 1 is 1.
+
+    \tau_{b,t} = \tau_{+} \;\text{if}\; A_{b,t} > 0, \;\text{else}\; \tau_{-} \tag{5.9}
+    S_{b,t} = \frac{4}{\tau_{b,t}} \, \mathrm{sigmoid}\big(\tau_{b,t} (r_{b,t} - 1)\big) \, A_{b,t} \tag{5.10}
+
+    Source: Gao et al. (2025), "Soft Adaptive Policy Optimization", section 3.
+    """
+    check_shapes(ratio=(ratio, "B #T"), advantages=(advantages, ROWS))
+    advantages = per_token(advantages)
+    tau = torch.where(advantages > 0, ratio.new_tensor(tau_pos), ratio.new_tensor(tau_neg))  # B 1 (5.9)
+    surrogate = 4 / tau * torch.sigmoid(tau * (ratio - 1)) * advantages  # B T (5.10)
+    return surrogate
+
+
+def vespo_surrogate(
+    logp: Float[Tensor, "B T"],
+    old_logp: Float[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"],
+    advantages: Float[Tensor, " B"] | Float[Tensor, "B #T"],
+) -> Float[Tensor, "B T"]:
+    r"""Weight a whole sequence by a smooth function of its ratio, highest near 1.
+
+    \log w_b = \sum_t m_{b,t} (\log \pi_{b,t} - \log \pi^{\mathrm{old}}_{b,t}) \tag{5.11}
+    (k, \lambda) = (2, 3) \;\text{if}\; A_{b,t} \ge 0, \;\text{else}\; (3, 2) \tag{5.12}
+    \varphi_b = \mathrm{sg}[\exp(\lambda + k \log w_b - \lambda w_b)] \tag{5.13}
+    S_{b,t} = \varphi_b \, A_{b,t} \log \pi_{b,t} \tag{5.14}
+
+    log w is held between log(1e-8) and 20, and each token's share between -20 and 20, as in TRL.
+
+    Source: "VESPO: Variational Sequence-Level Soft Policy Optimization" (2026, arXiv 2602.10693); constants as in TRL.
+    """
+    check_shapes(logp=(logp, "B T"), old_logp=(old_logp, "B T"), mask=(mask, "B T"), advantages=(advantages, ROWS))
+    advantages = per_token(advantages)
+    log_ratio = torch.where(mask, logp - old_logp, 0).clamp(-20, 20)
+    log_w = log_ratio.sum(-1, keepdim=True).clamp(math.log(1e-8), 20)  # B 1 (5.11)
+    k, lam = torch.where(advantages >= 0, 2.0, 3.0), torch.where(advantages >= 0, 3.0, 2.0)  # B 1 (5.12)
+    phi = (lam + k * log_w - lam * log_w.exp()).exp().detach()  # B 1 (5.13)
+    surrogate = phi * advantages * logp  # B T (5.14)
+    return surrogate
+
+
+def per_token(advantages: Tensor) -> Tensor:
+    """(B,) becomes (B, 1). Left as it is, it would be read as (1, T) wherever B happens to equal T."""
+    return rearrange(advantages, "B -> B 1") if advantages.ndim == 1 else advantages
+
+
+def _check_clip(epsilon: float, epsilon_high: float, delta: float | None) -> None:
+    check_between("epsilon", epsilon, 0, 1)
+    check_at_least("epsilon_high", epsilon_high, 0)
+    if delta is not None and not delta > 1 + epsilon_high:
+        raise ValueError(f"delta is {delta}; it must be greater than 1 + epsilon_high = {1 + epsilon_high}")

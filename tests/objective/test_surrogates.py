@@ -1,0 +1,175 @@
+"""Ratio and surrogates: against literal loops in value and gradient, and by their properties."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_lab.objective import (
+    cispo_surrogate,
+    clipped_surrogate,
+    gspo_token_ratio,
+    importance_ratio,
+    sapo_surrogate,
+    vespo_surrogate,
+)
+from tests.support import oracles
+from tests.support.agreement import assert_agree, assert_near, batch, draw, many, ragged_mask, seeds
+
+shapes = st.tuples(st.integers(1, 4), st.integers(1, 4))
+levels = st.sampled_from(["token", "sequence"])
+distances = st.sampled_from([0.0, 0.1, 1.0, 6.0])
+
+# --- ratio ----------------------------------------------------------------------------------------------------
+
+
+@many
+@given(shapes, seeds, levels, distances)
+def test_ratio_is_the_loops(shape, seed, level, distance):
+    logp, old, _, _, mask = batch(*shape, seed, distance)
+    kept = mask if level == "token" else torch.ones_like(mask[:, :1])
+    assert_agree(
+        lambda x: importance_ratio(x, old, mask, level) * kept,
+        lambda x: oracles.importance_ratio(x, old, mask, level) * kept,
+        logp,
+    )
+    assert_agree(
+        lambda x: gspo_token_ratio(x, old, mask) * mask, lambda x: oracles.gspo_token_ratio(x, old, mask) * mask, logp
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_first_step_has_ratio_exactly_one_and_a_gradient(level, dtype):
+    logp = (-30 * draw(3, 5, seed=0).abs()).to(dtype).requires_grad_()
+    ratio = importance_ratio(logp, logp, ragged_mask(3, 5, 0), level)
+    assert (ratio == 1).all()
+    ratio.sum().backward()
+    assert logp.grad.abs().sum() > 0, "the old policy's gradient is stopped, the current one's is not"
+
+
+def test_sequence_ratio_by_hand():
+    logp = torch.tensor([[0.3, 0.1, 9.0], [0.2, 5.0, 5.0]]).double()
+    mask = torch.tensor([[True, True, False], [False, False, False]])
+    ratio = importance_ratio(logp, torch.zeros(2, 3).double(), mask, "sequence")
+    assert ratio.shape == (2, 1)
+    assert ratio[:, 0].tolist() == pytest.approx([math.exp(0.2), 1.0], rel=1e-7)
+
+
+# --- the clipped surrogate ------------------------------------------------------------------------------------
+
+
+@many
+@given(shapes, seeds, distances, st.sampled_from([(0.2, None), (0.2, 0.28), (0.0, 0.0), (1.0, 3.0)]), st.booleans())
+def test_surrogate_is_the_loops(shape, seed, distance, clip, bounded):
+    ratio = draw(*shape, seed=seed, scale=distance).exp()
+    delta = 1 + (clip[0] if clip[1] is None else clip[1]) + 0.7 if bounded else None
+    assert_agree(
+        lambda r, a: clipped_surrogate(r, a, *clip, delta),
+        lambda r, a: oracles.clipped_surrogate(r, a, *clip, delta),
+        ratio,
+        draw(*shape, seed=seed + 1),
+    )
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "value", "slope"),
+    [
+        (1.5, 1.0, 1.2, 0.0),  # already above the upper bound: nothing more to gain
+        (0.5, 1.0, 0.5, 1.0),  # moved the wrong way: the gradient stays
+        (0.5, -1.0, -0.8, 0.0),  # already below the lower bound
+        (1.5, -1.0, -1.5, -1.0),  # moved the wrong way
+        (1.1, 1.0, 1.1, 1.0),  # inside
+        (0.9, -2.0, -1.8, -2.0),
+        (9.0, -1.0, -9.0, -1.0),  # unbounded without delta
+    ],
+)
+def test_the_regions_of_the_clip(ratio, advantage, value, slope):
+    leaf = torch.tensor([[ratio]], dtype=torch.float64, requires_grad=True)
+    surrogate = clipped_surrogate(leaf, torch.tensor([advantage], dtype=torch.float64))
+    surrogate.sum().backward()
+    assert surrogate.item() == pytest.approx(value) and leaf.grad.item() == pytest.approx(slope)
+
+
+def test_delta_bounds_only_the_unclipped_branch():
+    leaf = torch.tensor([[9.0, 2.0, 9.0]], dtype=torch.float64, requires_grad=True)
+    advantages = torch.tensor([[-1.0, -1.0, 1.0]], dtype=torch.float64)
+    surrogate = clipped_surrogate(leaf, advantages, delta=4.0)
+    surrogate.sum().backward()
+    assert surrogate.tolist() == [[-4.0, -2.0, 1.2]] and leaf.grad.tolist() == [[0.0, -1.0, 0.0]]
+
+
+@pytest.mark.parametrize("keywords", [{"epsilon": 2.0}, {"epsilon_high": -1.0}, {"delta": 0.5}])
+def test_a_clip_range_that_makes_no_sense_is_named(keywords):
+    with pytest.raises(ValueError, match=next(iter(keywords))):
+        clipped_surrogate(torch.zeros(1, 2), torch.zeros(1), **keywords)
+
+
+def test_another_level_is_named():
+    x, mask = torch.zeros(1, 2), torch.ones(1, 2, dtype=torch.bool)
+    with pytest.raises(ValueError, match="level is 'sentence'; expected one of 'token', 'sequence'"):
+        importance_ratio(x, x, mask, "sentence")
+
+
+# --- the others -----------------------------------------------------------------------------------------------
+
+
+def test_vespo_weighs_a_sequence_that_has_become_impossible_by_the_lower_bound():
+    """exp(-60) is below any absolute tolerance, so the comparison is relative: the weight is that of w = 1e-8."""
+    logp = torch.tensor([[-16.0, -14.0], [-9.0, -9.0]], dtype=torch.float64)
+    old, mask = torch.full((2, 2), -0.5, dtype=torch.float64), torch.ones(2, 2, dtype=torch.bool)
+    for sign in (1.0, -1.0):
+        advantages = torch.tensor([sign, sign], dtype=torch.float64)
+        ours = vespo_surrogate(logp, old, mask, advantages)
+        weights = [oracles.vespo_weight(logp, old, mask, b, sign) for b in range(2)]
+        want = torch.tensor(weights, dtype=torch.float64)[:, None] * sign * logp
+        torch.testing.assert_close(ours, want, rtol=1e-10, atol=0.0)
+
+
+@pytest.mark.parametrize("a", [-2.0, -0.5, 0.0, 0.5, 2.0])
+def test_smooth_surrogates_go_by_the_sign_of_the_advantage_and_not_by_its_size(a):
+    logp, old, mask = draw(3, 4, seed=0), draw(3, 4, seed=1), ragged_mask(3, 4, 2)
+    advantages = torch.full((3,), a, dtype=torch.float64)
+    tau = 1.3 if a > 0 else 1.7
+    gate = [[4 / tau / (1 + math.exp(tau * (1 - math.exp(x)))) for x in row] for row in (logp - old).tolist()]
+    gate = torch.tensor(gate, dtype=torch.float64)
+    ratio = (logp - old).exp().requires_grad_()
+    ours = sapo_surrogate(ratio, advantages, tau_pos=1.3, tau_neg=1.7)
+    assert_near(ours, a * gate)
+    (gradient,) = torch.autograd.grad(ours.sum(), ratio)
+    assert_near(gradient, a * tau * gate * (1 - tau * gate / 4))  # with s = tau gate / 4 it is 4 a s (1 - s)
+    weights = torch.tensor([oracles.vespo_weight(logp, old, mask, b, a) for b in range(3)], dtype=torch.float64)
+    x = logp.clone().requires_grad_()
+    surrogate = vespo_surrogate(x, old, mask, advantages)
+    assert_near(surrogate, a * weights[:, None] * logp)
+    (gradient,) = torch.autograd.grad(surrogate.sum(), x)
+    assert_near(gradient, a * weights[:, None].expand(3, 4))
+
+
+def test_the_weight_of_cispo_is_bounded_and_carries_no_gradient():
+    logp, old, advantages = draw(3, 4, seed=0).requires_grad_(), draw(3, 4, seed=1), draw(3, seed=2)
+    surrogate = cispo_surrogate((logp - old).exp(), logp, advantages, 1.1)
+    weight = torch.tensor([[min(math.exp(x), 1.1) for x in row] for row in (logp - old).tolist()], dtype=torch.float64)
+    assert_near(surrogate, weight * advantages[:, None] * logp.detach())
+    (gradient,) = torch.autograd.grad(surrogate.sum(), logp)
+    assert_near(gradient, weight * advantages[:, None])
+
+
+SURROGATES = {
+    "clipped": lambda logp, old, mask, a: clipped_surrogate((logp - old).exp(), a),
+    "cispo": lambda logp, old, mask, a: cispo_surrogate((logp - old).exp(), logp, a, 1.1),
+    "sapo": lambda logp, old, mask, a: sapo_surrogate((logp - old).exp(), a),
+    "vespo": vespo_surrogate,
+}
+
+
+@pytest.mark.parametrize("name", SURROGATES)
+def test_one_advantage_a_completion_belongs_to_its_row_where_there_are_as_many_rows_as_tokens(name):
+    logp, old, mask = draw(4, 4, seed=0), draw(4, 4, seed=1), ragged_mask(4, 4, 2)
+    advantages = draw(4, seed=3)
+    surrogate = SURROGATES[name]
+    assert_near(
+        surrogate(logp, old, mask, advantages), surrogate(logp, old, mask, advantages[:, None].expand(4, 4).clone())
+    )

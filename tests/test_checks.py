@@ -1,0 +1,129 @@
+"""Errors of one form; and every function of the mathematics names the tensor whose shape does not fit."""
+
+import math
+import re
+
+import jaxtyping
+import pytest
+import torch
+
+from grpo_lab import checks
+from grpo_lab.advantages import (
+    best_of_group,
+    group_advantages,
+    process_advantages,
+    return_to_go,
+    return_to_go_advantages,
+    rloo_advantages,
+)
+from grpo_lab.kl import kl_estimate, kl_exact, kl_in_reward
+from grpo_lab.logprobs import chunked_token_logprobs, completion_mask, token_entropy, token_logprobs
+from grpo_lab.objective import (
+    aggregate,
+    cispo_surrogate,
+    clipped_surrogate,
+    gspo_token_ratio,
+    importance_ratio,
+    policy_loss,
+    sapo_surrogate,
+    vespo_surrogate,
+)
+
+
+@pytest.mark.parametrize(
+    ("check", "arguments", "message"),
+    [
+        ("choice", ("loss", "ppo", ("a", "b")), "loss is 'ppo'; expected one of 'a', 'b'"),
+        ("choice", ("ddof", 2, (0, 1)), "ddof is 2; expected one of 0, 1"),
+        ("positive", ("eps", 0), "eps is 0; it must be positive"),
+        ("positive", ("eps", math.nan), "eps is nan; it must be positive"),
+        ("at_least", ("beta", -0.5, 0), "beta is -0.5; it must be at least 0"),
+        ("at_least", ("beta", math.nan, 0), "beta is nan; it must be at least 0"),
+        ("between", ("gamma", 1.5, 0, 1), "gamma is 1.5; it must lie between 0 and 1"),
+    ],
+)
+def test_the_form_of_an_error(check, arguments, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        getattr(checks, f"check_{check}")(*arguments)
+
+
+def test_what_fits_passes():
+    checks.check_choice("x", "a", ("a",))
+    checks.check_positive("x", 1e-9)
+    checks.check_at_least("x", 1, 1)
+    checks.check_between("x", 0, 0, 1)
+    checks.check_shapes(x=(torch.zeros(4, 1), "B #T"), y=(torch.zeros(4), "B | B T"), z=(None, "B"))
+    checks.check_shapes(x=(torch.zeros(4, 6), "B #T"), y=(torch.zeros(4, 1), "B | B #T"), z=(torch.zeros(4, 6), "B T"))
+
+
+def f(*shape: int) -> torch.Tensor:
+    return torch.zeros(shape)
+
+
+def b(*shape: int) -> torch.Tensor:
+    return torch.ones(shape, dtype=torch.bool)
+
+
+def n(*shape: int) -> torch.Tensor:
+    return torch.zeros(shape, dtype=torch.long)
+
+
+PG, PGT, BT = "(P, G)", "(P, G, T)", "(B, T), where B = 2 and T = 3"
+ROWS = "(B,) or (B, T), where B = 2 and T = 3"
+SHAPES = [
+    (token_logprobs, (f(1, 2, 3), n(1, 3)), "token_ids has shape (1, 3); expected (B, T), where B = 1 and T = 2"),
+    (token_logprobs, (f(2, 3), n(2, 3)), "logits has shape (2, 3); expected (B, T, V)"),
+    (token_entropy, (f(2, 3),), "logits has shape (2, 3); expected (B, T, V)"),
+    (chunked_token_logprobs, (f(2, 3), f(5, 3), n(2, 3)), "hidden has shape (2, 3); expected (B, T, D)"),
+    (
+        chunked_token_logprobs,
+        (f(2, 3, 4), f(4, 5), n(2, 3)),
+        "lm_head_weight has shape (4, 5); expected (V, D), where V = 4 and D = 4",
+    ),
+    (chunked_token_logprobs, (f(2, 3, 4), f(5, 4), n(3, 2)), f"token_ids has shape (3, 2); expected {BT}"),
+    (completion_mask, (n(5), 1), "completion_ids has shape (5,); expected (B, T)"),
+    (group_advantages, (f(6),), f"rewards has shape (6,); expected {PG}"),
+    (rloo_advantages, (f(6),), f"rewards has shape (6,); expected {PG}"),
+    (best_of_group, (f(2, 3, 4),), f"rewards has shape (2, 3, 4); expected {PG}"),
+    (process_advantages, (f(2, 3), b(2, 3)), f"step_rewards has shape (2, 3); expected {PGT}"),
+    (
+        process_advantages,
+        (f(2, 3, 4), b(2, 3, 1)),
+        f"step_mask has shape (2, 3, 1); expected {PGT}, where P = 2 and G = 3 and T = 4",
+    ),
+    (return_to_go, (f(2, 3), 0.9), f"rewards has shape (2, 3); expected {PGT}"),
+    (return_to_go_advantages, (f(2, 3), 0.9), f"rewards has shape (2, 3); expected {PGT}"),
+    (kl_estimate, (f(4, 6), f(4, 5)), "ref_logp has shape (4, 5); expected (B, T), where B = 4 and T = 6"),
+    (kl_exact, (f(1, 2, 3), f(1, 2, 4)), "ref_logits has shape (1, 2, 4); expected (B, T, V), where "),
+    (kl_in_reward, (f(3), f(2, 3), f(2, 3), b(2, 3), 0.1), "rewards has shape (3,); expected (B,), where B = 2"),
+    (kl_in_reward, (f(2), f(2, 3), f(2, 3), b(2, 1), 0.1), f"mask has shape (2, 1); expected {BT}"),
+    (importance_ratio, (f(2, 3), f(1, 3), b(2, 3)), f"old_logp has shape (1, 3); expected {BT}"),
+    (importance_ratio, (f(2, 3), f(2, 3), b(3)), f"mask has shape (3,); expected {BT}"),
+    (gspo_token_ratio, (f(2, 3), f(2, 1), b(2, 3)), f"old_logp has shape (2, 1); expected {BT}"),
+    (clipped_surrogate, (f(2), f(2)), "ratio has shape (2,); expected (B, T)"),
+    (clipped_surrogate, (f(2, 3), f(3)), f"advantages has shape (3,); expected {ROWS}"),
+    (cispo_surrogate, (f(2, 3), f(2, 3), f(1, 3), 5.0), f"advantages has shape (1, 3); expected {ROWS}"),
+    (sapo_surrogate, (f(2, 3), f(3)), f"advantages has shape (3,); expected {ROWS}"),
+    (vespo_surrogate, (f(2, 3), f(2, 3), b(2, 3), f(3)), f"advantages has shape (3,); expected {ROWS}"),
+    (aggregate, (f(2, 4), b(2, 3), "grpo"), f"values has shape (2, 4); expected {BT}"),
+    (policy_loss, (f(3), f(3), b(3)), "logp has shape (3,); expected (B, T)"),
+    (policy_loss, (f(2, 3), f(2), b(2, 1)), f"mask has shape (2, 1); expected {BT}"),
+    (policy_loss, (f(2, 3), f(3), b(2, 3)), f"advantages has shape (3,); expected {ROWS}"),
+    (policy_loss, (f(2, 3), f(2), b(2, 3), f(1, 3)), f"old_logp has shape (1, 3); expected {BT}"),
+    (policy_loss, (f(2, 3), f(2), b(2, 3), None, f(2, 1)), f"ref_logp has shape (2, 1); expected {BT}"),
+    (policy_loss, (f(2, 3), f(2), f(2, 3)), "mask is torch.float32; expected torch.bool"),
+]
+
+
+@pytest.fixture
+def no_checker():
+    """Calls as a reader makes them: the checker of the tests, which would speak first, is off."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.parametrize(("function", "arguments", "message"), SHAPES, ids=lambda x: getattr(x, "__name__", ""))
+def test_a_wrong_shape_is_named(function, arguments, message, no_checker):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        function(*arguments)
