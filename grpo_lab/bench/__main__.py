@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from grpo_lab.bench import against, gpu, gpu_table, head
+from grpo_lab.bench import against, gpu, head
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> None:
         if device == "cuda" and not has_card():
             parser.error("--gpu: torch sees no NVIDIA card here; --device cpu --shape small shows that all of it works")
         report = gpu.compare(args.shape, device, args.only)
-        printed = gpu_table.table(report)
+        printed = gpu.table(report)
     else:
         report = head.compare(args.tokens, args.device or "cpu", args.dtype, args.repeats, args.threads)
         printed = head.table(report)

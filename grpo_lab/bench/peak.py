@@ -3,13 +3,17 @@
 import itertools
 import json
 import tempfile
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 
 def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
+    """All that torch allocates, what kernels take for themselves while they work included."""
     return (peak_on_card if device.type == "cuda" else peak_on_cpu)(call)
 
 
@@ -21,7 +25,7 @@ def peak_on_card(call: Callable[[], object]) -> int:
 
 
 def peak_on_cpu(call: Callable[[], object]) -> int:
-    """The most bytes of tensors alive at one time, from the profiler's record of every allocation and release."""
+    """From the profiler's record of every allocation and release."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         kept = call()
     del kept
@@ -31,3 +35,62 @@ def peak_on_cpu(call: Callable[[], object]) -> int:
         events = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
     changes = sorted((e["ts"], e["args"]["Bytes"]) for e in events if e["name"] == "[memory]")
     return max(itertools.accumulate(size for _, size in changes))
+
+
+def peak_of_lives(call: Callable[[], object]) -> int:
+    """Of what operations return, and no more: the same number on every kind of processor."""
+    with Lives() as lives:
+        kept = call()
+    del kept
+    return lives.peak
+
+
+class Lives(TorchDispatchMode):
+    """Counts the bytes of all storages that operations inside it made and that are still alive.
+
+    A view lives in the storage of what it shows, and what autograd saves is alive as long as its graph. `peak` is the
+    most bytes at one time.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.alive, self.now, self.peak = {}, 0, 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        self._look()
+        given = {id(tensor.untyped_storage()) for tensor in _tensors((arguments, keywords))}
+        result = function(*arguments, **(keywords or {}))
+        for tensor in _tensors(result):
+            if id(tensor.untyped_storage()) not in given:
+                self._born(tensor.untyped_storage())
+        if function is torch.ops.aten.logsumexp.default:
+            self._look(beside=arguments[0].nbytes)  # the exponentials, on every device; no operation returns them
+        elif not _autograd_adds_up(function):
+            self._look()
+        return result
+
+    def _look(self, beside: int = 0):
+        self.peak = max(self.peak, self.now + beside)
+
+    def _born(self, storage):
+        name, size = id(storage), storage.nbytes()
+        if name not in self.alive:
+            self.alive[name] = weakref.ref(storage, lambda _: self._died(name, size))
+            self.now += size
+
+    def _died(self, name, size):
+        del self.alive[name]
+        self.now -= size
+
+
+def _autograd_adds_up(function) -> bool:
+    """Autograd adds up gradients in place, but not while a dispatch mode looks on: then a term dies as the sum is born.
+
+    So the sum is looked at when the next operation begins.
+    """
+    in_backward = torch._C._current_graph_task_id() != -1 and not torch.is_grad_enabled()
+    return in_backward and function is torch.ops.aten.add.Tensor
+
+
+def _tensors(values) -> list[torch.Tensor]:
+    return [value for value in tree_leaves(values) if isinstance(value, torch.Tensor)]

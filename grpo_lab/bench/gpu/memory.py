@@ -7,11 +7,11 @@ import math
 
 import torch
 
-from grpo_lab.bench.gpu_train import make_config
-from grpo_lab.bench.gpu_work import make_rows, make_tokenizer, parity_reward
+from grpo_lab.bench.gpu.shared import make_rows, make_tokenizer, parity_reward
+from grpo_lab.bench.gpu.train import make_config
 from grpo_lab.bench.peak import peak_bytes
 from grpo_lab.bench.process import worker_main
-from grpo_lab.memory import planning as memory
+from grpo_lab.memory import planning
 from grpo_lab.models.shapes import random_policy, shape_config
 from grpo_lab.precision import PRECISIONS
 from grpo_lab.trainer import train
@@ -87,8 +87,8 @@ def watch_gradients(model) -> set[str]:
     return reached
 
 
-def plan_for(spec: dict, card_memory: int) -> memory.MemoryPlan:
-    return memory.plan(
+def plan_for(spec: dict, card_memory: int) -> planning.MemoryPlan:
+    return planning.plan(
         shape_config(spec["shape"]),
         make_config(spec),
         prompt_length=spec["prompt"],

@@ -9,12 +9,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from grpo_lab.bench.head import NOT_INSTALLED, is_installed
-from grpo_lab.bench.process import run_worker
+from grpo_lab.bench.head import NOT_INSTALLED, OUT_OF_MEMORY, is_installed
+from grpo_lab.bench.process import memory_was_full, run_worker
 
 PARTS = {"rollout": 180.0, "train": 110.0, "memory": 150.0, "trl": 90.0}  # seconds; what one leaves, the next may use
 ALONE = 230.0  # seconds that a part has at most
 CAP = 8 * 10**9  # bytes; a consumer card with 8 GiB keeps the rest for itself
+WORKERS = "grpo_lab.bench.gpu"  # the room of the modules that measure
 ENGINES = ("static", "dynamic", "generate")
 NO_TIME = "no time left"
 
@@ -42,8 +43,6 @@ SIZES = {
         "trl": {"rows": 4, "per_device": 2, "num_generations": 2, "prompt": 8, "completion": 8, "steps": 2},
     },
 }
-
-Job = tuple[str, str, dict]  # part, worker, spec
 
 
 def compare(
@@ -77,25 +76,25 @@ def jobs(part: str, sizes: dict, modes: list[str]) -> Iterator[tuple[str, dict]]
     if part == "rollout":
         for sequences in sizes["sequences"]:
             for engine in ENGINES:
-                yield "grpo_lab.bench.gpu_rollout", spec | {"sequences": sequences, "engine": engine}
+                yield f"{WORKERS}.rollout", spec | {"sequences": sequences, "engine": engine}
     small = "bf16" if "bf16" in modes else modes[-1]  # the mode for small cards, and the one that is looked at first
     modes = [small, *(mode for mode in modes if mode != small)]
     if part == "train":
         for mode, checkpointing in [(small, False), (small, True), *((mode, False) for mode in modes[1:])]:
-            yield "grpo_lab.bench.gpu_train", spec | {"mode": mode, "checkpointing": checkpointing}
+            yield f"{WORKERS}.train", spec | {"mode": mode, "checkpointing": checkpointing}
     if part == "memory":
         for mode, cap in [(small, {}), (small, {"cap": CAP}), *((mode, {}) for mode in modes[1:])]:
-            yield "grpo_lab.bench.gpu_memory", spec | {"mode": mode, "checkpointing": True} | cap
+            yield f"{WORKERS}.memory", spec | {"mode": mode, "checkpointing": True} | cap
     if part == "trl":
         mode = "bf16-naive" if "bf16-naive" in modes else "fp32"  # the one of its half-precision modes that is ours too
         for trainer in ("ours", "trl"):
-            yield "grpo_lab.bench.gpu_trl", spec | {"mode": mode, "checkpointing": False, "trainer": trainer}
+            yield f"{WORKERS}.trl", spec | {"mode": mode, "checkpointing": False, "trainer": trainer}
 
 
 def _modes(device: str) -> list[str]:
     import torch
 
-    from grpo_lab.bench.gpu_work import modes_of
+    from grpo_lab.bench.gpu.shared import modes_of
 
     return modes_of(torch.device(device))
 
@@ -108,8 +107,8 @@ def _measured(run: Callable[..., dict], worker: str, spec: dict, left: float) ->
     try:
         return run(worker, spec, timeout=left)
     except RuntimeError as error:
-        if "out of memory" in str(error) or "exit code -9" in str(error) or "not enough memory" in str(error):
-            return {"missing": "out of memory"}
+        if memory_was_full(error):
+            return {"missing": OUT_OF_MEMORY}
         if "was not done after" in str(error):
             return {"missing": NO_TIME}
         # A rented card is not given back for one fault: the rest is measured, and the command ends with an error.

@@ -2,8 +2,8 @@
 
 import torch
 
-from grpo_lab.bench import gpu_counts
-from grpo_lab.bench.gpu_work import copy_bandwidth, fastest_dtype, make_rows, make_tokenizer, seconds
+from grpo_lab.bench.gpu import counts
+from grpo_lab.bench.gpu.shared import copy_bandwidth, fastest_dtype, make_rows, make_tokenizer, seconds
 from grpo_lab.bench.process import worker_main
 from grpo_lab.models.shapes import random_policy
 from grpo_lab.rollout import encode_prompts, sample_completions
@@ -25,7 +25,7 @@ def measure(spec: dict) -> dict:
     peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else None
     bandwidth = copy_bandwidth(device, spec["copy_bytes"])
     size = model.dtype.itemsize
-    read = gpu_counts.bytes_read(model.config, spec["sequences"], spec["prompt"], spec["response"], size)
+    read = counts.bytes_read(model.config, spec["sequences"], spec["prompt"], spec["response"], size)
     return {
         "tokens": spec["sequences"] * spec["response"],
         "first_seconds": first,

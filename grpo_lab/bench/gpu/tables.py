@@ -1,10 +1,11 @@
 """The report of `--gpu` as text: a table a part, and what its figures are, in a line above it."""
 
-from grpo_lab.bench.gpu import ENGINES, PARTS
-from grpo_lab.display import GIB
+from grpo_lab.bench.gpu.harness import ENGINES, PARTS
+from grpo_lab.display import GIB, text_table
 
 
 def table(report: dict) -> str:
+    """All parts of a report, each under its line."""
     tables = {"rollout": rollout_table, "train": train_table, "memory": memory_table, "trl": trl_table}
     setup = report["setup"]
     head = f"{setup['shape']}, random weights, on {setup['device']}"
@@ -15,18 +16,23 @@ def rollout_table(cells: list[dict]) -> str:
     one, found = cells[0], {(cell["sequences"], cell["engine"]): cell for cell in cells}
     lines = [
         f"rollout, tokens a second: prompts of {one['prompt']}, responses of {one['response']} tokens. In brackets: "
-        "times plain generate; share of what reading weights and keys at the speed of a copy allows",
-        f"{'sequences':>9}" + "".join(f"{name:>28}" for name in ENGINES) + f"{'limit':>12}",
+        "times plain generate; share of what reading weights and keys at the speed of a copy allows"
     ]
+    rows = []
     for count in sorted({cell["sequences"] for cell in cells}):
         row = [found[count, engine] for engine in ENGINES]
-        limits = [cell["tokens"] / cell["limit_seconds"] for cell in row if "missing" not in cell]
+        limits = [cell["tokens"] / cell["limit_seconds"] for cell in measured(row)]
         limit = f"{sum(limits) / len(limits):.0f}" if limits else "-"
-        lines.append(f"{count:>9}" + "".join(f"{_rollout(cell, row[-1]):>28}" for cell in row) + f"{limit:>12}")
-    if bandwidths := [cell["bandwidth"] for cell in cells if "missing" not in cell]:
-        dtype = next(cell["dtype"] for cell in cells if "missing" not in cell)
-        lines.append(f"weights and cache in {dtype}; a copy moves {max(bandwidths) / 1e9:.0f} GB/s (read and written)")
+        rows.append([str(count), *(_rollout(cell, row[-1]) for cell in row), limit])
+    lines.append(text_table(["sequences", *ENGINES, "limit"], rows))
+    if cells := measured(cells):
+        dtype, bandwidth = cells[0]["dtype"], max(cell["bandwidth"] for cell in cells)
+        lines.append(f"weights and cache in {dtype}; a copy moves {bandwidth / 1e9:.0f} GB/s (read and written)")
     return "\n".join(lines)
+
+
+def measured(cells: list[dict]) -> list[dict]:
+    return [cell for cell in cells if "missing" not in cell]
 
 
 def _rollout(cell: dict, generate: dict) -> str:
@@ -41,58 +47,58 @@ def train_table(cells: list[dict]) -> str:
     one = cells[0]
     lines = [
         f"update (score, backward, step) of {one['rows']} x ({one['prompt']} + {one['completion']}) tokens. Share of "
-        "the peak: 6 N operations a token that runs, plus attention; with what is computed twice in brackets",
-        f"{'mode':>26}{'seconds':>9}{'tokens/s':>10}{'TFLOP/s':>10}{'of peak':>14}{'of data sheet':>15}",
+        "the peak: 6 N operations a token that runs, plus attention; with what is computed twice in brackets"
     ]
+    rows = []
     for cell in cells:
         name = cell["mode"] + (", checkpointing" if cell["checkpointing"] else "")
-        lines.append(f"{name:>26}" + (f"{cell['missing']:>20}" if "missing" in cell else _train(cell)))
-    if peaks := [(cell["matmul_rate"], cell["matmul_dtype"]) for cell in cells if "missing" not in cell]:
-        rate, dtype = max(peaks)
+        rows.append([name, *([cell["missing"]] if "missing" in cell else _train(cell))])
+    lines.append(text_table(["mode", "seconds", "tokens/s", "TFLOP/s", "of peak", "of data sheet"], rows))
+    if cells := measured(cells):
+        rate, dtype = max((cell["matmul_rate"], cell["matmul_dtype"]) for cell in cells)
         lines.append(
             f"peak: {rate / 1e12:.4g} TFLOP/s, a {dtype} product of {one['matmul_width']} squared, measured here"
         )
     return "\n".join(lines)
 
 
-def _train(cell: dict) -> str:
+def _train(cell: dict) -> list[str]:
     rate = cell["flops"] / cell["seconds"]
     again = (cell["flops"] + cell["recomputed_flops"]) / cell["seconds"]
     peak = f"{rate / cell['matmul_rate']:.0%} ({again / cell['matmul_rate']:.0%})"
     sheet = "-" if cell["data_sheet_rate"] is None else f"{rate / cell['data_sheet_rate']:.0%}"
-    speed = cell["tokens"] / cell["seconds"]
-    return f"{cell['seconds']:>9.3f}{speed:>10.0f}{rate / 1e12:>10.3g}{peak:>14}{sheet:>15}"
+    return [f"{cell['seconds']:.3f}", f"{cell['tokens'] / cell['seconds']:.0f}", f"{rate / 1e12:.3g}", peak, sheet]
 
 
 def memory_table(cells: list[dict]) -> str:
     one = cells[0]
-    lines = [
+    lead = (
         f"peak memory of {one['steps']} steps at {one['rows']} x ({one['prompt']} + {one['completion']}) tokens with "
-        "gradient checkpointing, GiB; the plan is `python -m grpo_lab.memory`'s",
-        f"{'mode':>26}{'measured':>10}{'reserved':>10}{'plan':>8}{'plan/measured':>15}",
-    ]
+        "gradient checkpointing, GiB; the plan is `python -m grpo_lab.memory`'s"
+    )
+    rows = []
     for cell in cells:
         name = cell["mode"] + (f", cap {cell['cap'] / 1e9:g} GB" if cell.get("cap") else "")
-        lines.append(f"{name:>26}" + (f"{cell['missing']:>20}" if "missing" in cell else _memory(cell)))
-    return "\n".join(lines)
+        rows.append([name, *([cell["missing"]] if "missing" in cell else _memory(cell))])
+    return f"{lead}\n{text_table(['mode', 'measured', 'reserved', 'plan', 'plan/measured', ''], rows)}"
 
 
-def _memory(cell: dict) -> str:
+def _memory(cell: dict) -> list[str]:
     reserved = "-" if cell["reserved"] is None else f"{cell['reserved'] / GIB:.2f}"
-    ratio = cell["planned"] / cell["peak"]
-    verdict = f"   {cell['steps']} steps done" + ("" if cell["finite"] else ", NOT FINITE") if cell.get("cap") else ""
-    return f"{cell['peak'] / GIB:>10.2f}{reserved:>10}{cell['planned'] / GIB:>8.2f}{ratio:>15.2f}{verdict}"
+    verdict = f"{cell['steps']} steps done" + ("" if cell["finite"] else ", NOT FINITE") if cell.get("cap") else ""
+    peak, planned = cell["peak"] / GIB, cell["planned"] / GIB
+    return [f"{peak:.2f}", reserved, f"{planned:.2f}", f"{planned / peak:.2f}", verdict]
 
 
 def trl_table(cells: list[dict]) -> str:
-    one, (ours, trl) = cells[0], cells
-    lines = [
+    one = cells[0]
+    lead = (
         f"whole steps of {one['rows']} x ({one['prompt']} + {one['completion']}) tokens, {one['mode']}, "
         f"{one['per_device']} rows at a time; TRL without vLLM. Median seconds a step, after the first"
-    ]
-    for cell in cells:
-        text = cell.get("missing") or f"{cell['seconds']:.3f}"
-        lines.append(f"{'grpo_lab' if cell['trainer'] == 'ours' else 'TRL':>26}{text:>20}")
-    if "missing" not in ours and "missing" not in trl:
-        lines.append(f"{'grpo_lab/TRL':>26}{ours['seconds'] / trl['seconds']:>20.2f}")
-    return "\n".join(lines)
+    )
+    names = {"ours": "grpo_lab", "trl": "TRL"}
+    rows = [[names[cell["trainer"]], cell.get("missing") or f"{cell['seconds']:.3f}"] for cell in cells]
+    if len(ours_and_trl := measured(cells)) == 2:
+        ours, trl = ours_and_trl
+        rows.append(["grpo_lab/TRL", f"{ours['seconds'] / trl['seconds']:.2f}"])
+    return f"{lead}\n{text_table(['', 'seconds'], rows)}"

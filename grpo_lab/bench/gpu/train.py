@@ -2,8 +2,8 @@
 
 import torch
 
-from grpo_lab.bench import gpu_counts
-from grpo_lab.bench.gpu_work import data_sheet_rate, fastest_dtype, matmul_rate, seconds
+from grpo_lab.bench.gpu import counts
+from grpo_lab.bench.gpu.shared import data_sheet_rate, fastest_dtype, matmul_rate, seconds
 from grpo_lab.bench.process import worker_main
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models.shapes import random_policy
@@ -12,7 +12,7 @@ from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.sample import LOGITS_AT_ONCE
 from grpo_lab.trainer import update
 from grpo_lab.trainer.experience import Experience
-from grpo_lab.trainer.optim import GuardedOptimizer
+from grpo_lab.trainer.optim import PolicyOptimizer
 
 LEARNING_RATE = 1e-5
 
@@ -23,7 +23,7 @@ def measure(spec: dict) -> dict:
     rate = matmul_rate(device, fastest_dtype(device), spec["matmul_width"])
     model = random_policy(spec["shape"], device, PRECISIONS[spec["mode"]].weights)
     config = make_config(spec)
-    optimizer = GuardedOptimizer(model, config)
+    optimizer = PolicyOptimizer(model, config)
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable()
         model.train()
@@ -74,8 +74,17 @@ def make_experience(spec: dict, vocab_size: int, device: torch.device) -> Experi
     mask = torch.ones_like(completion_ids, dtype=torch.bool)
     nothing = torch.zeros(mask.shape, device=device)
     truncated = torch.ones(rows, dtype=torch.bool, device=device)
+    prompt_mask, prompt_of_row = torch.ones_like(prompt_ids, dtype=torch.bool), torch.arange(rows) // (rows // prompts)
     rollout = Rollout(
-        prompt_ids, torch.ones_like(prompt_ids, dtype=torch.bool), completion_ids, mask, nothing, nothing, truncated, []
+        prompt_ids,
+        prompt_mask,
+        prompt_of_row.to(device),
+        completion_ids,
+        mask,
+        nothing,
+        nothing,
+        truncated,
+        [""] * rows,
     )
     advantages = torch.where(torch.arange(rows, device=device) % 2 == 0, 1.0, -1.0)
     return Experience(rollout, advantages, advantages, mask, truncated)
@@ -85,12 +94,12 @@ def flops(spec: dict, config) -> dict:
     """Operations of one update: what it takes, and what is computed twice on top."""
     shared = not spec["checkpointing"] and spec["num_generations"] > 1
     prompts = spec["rows"] // spec["num_generations"]
-    work = gpu_counts.work(prompts, spec["num_generations"], spec["prompt"], spec["completion"], shared)
+    work = counts.work(prompts, spec["num_generations"], spec["prompt"], spec["completion"], shared)
     per_device = spec.get("per_device", spec["rows"])
     chunked = per_device * spec["completion"] * config.vocab_size > LOGITS_AT_ONCE
     return {
-        "flops": gpu_counts.training_flops(config, work),
-        "recomputed_flops": gpu_counts.recomputed_flops(config, work, spec["checkpointing"], chunked),
+        "flops": counts.training_flops(config, work),
+        "recomputed_flops": counts.recomputed_flops(config, work, spec["checkpointing"], chunked),
     }
 
 

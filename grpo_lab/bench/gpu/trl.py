@@ -4,8 +4,8 @@ import statistics
 
 import torch
 
-from grpo_lab.bench.gpu_train import make_config
-from grpo_lab.bench.gpu_work import make_rows, make_tokenizer, parity_reward
+from grpo_lab.bench.gpu.shared import make_rows, make_tokenizer, parity_reward
+from grpo_lab.bench.gpu.train import make_config
 from grpo_lab.bench.process import worker_main
 from grpo_lab.bench.train_worker import Watch, prepare_ours, prepare_trl
 from grpo_lab.models.shapes import random_policy
