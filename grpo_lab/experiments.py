@@ -4,12 +4,25 @@ A learning curve of one seed proves little. Notebook 07 trains each variant with
 processes as the machine has cores, one thread each.
 """
 
+import contextlib
+import io
 import os
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import cache
+from itertools import starmap
 from multiprocessing import get_context
 
+import torch
 from tqdm import tqdm
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from grpo_lab.evaluate import evaluate
+from grpo_lab.models import load_policy
+from grpo_lab.tasks import addition_problems
+from grpo_lab.train import REWARD_WEIGHTS, REWARDS, TRAINING_PROBLEMS
+from grpo_lab.trainer import GRPOConfig, train
 
 
 @dataclass
@@ -39,7 +52,8 @@ def sweep(
         seeds: one run a seed.
         common: settings for all variants.
         problems: held-out problems in each evaluation; the same for all.
-        workers: processes; None means one a core, and no more than there are runs.
+        workers: processes, at most one a run; 1 means this process, which is quicker for short runs: each process of
+            its own imports torch anew. None means one a core.
 
     Returns:
         name -> one `Outcome` a seed, in the order of `seeds`.
@@ -48,38 +62,47 @@ def sweep(
         raise ValueError(f"variants is {variants} and seeds is {seeds}; both need at least one entry")
     jobs = [(name, seed, (common or {}) | settings, problems) for name, settings in variants.items() for seed in seeds]
     workers = min(workers or os.cpu_count() or 1, len(jobs))
-    done: dict[tuple[str, int], Outcome] = {}
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        futures = [pool.submit(run_once, *job) for job in jobs]
-        for future in tqdm(as_completed(futures), total=len(jobs), desc="runs", unit="run"):
-            outcome = future.result()
-            done[outcome.variant, outcome.seed] = outcome
+    outcomes = in_processes(jobs, workers) if workers > 1 else starmap(run_once, jobs)
+    progress = tqdm(outcomes, total=len(jobs), desc="runs", unit="run")
+    done = {(outcome.variant, outcome.seed): outcome for outcome in progress}
     return {name: [done[name, seed] for seed in seeds] for name in variants}
+
+
+def in_processes(jobs: list[tuple], workers: int) -> Iterator[Outcome]:
+    """The outcomes of all jobs, each as soon as it is there."""
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(run_once, *job) for job in jobs]):
+            yield future.result()
 
 
 def run_once(variant: str, seed: int, settings: dict, problems: int) -> Outcome:
     """One run in this process, quietly."""
-    import contextlib
-    import io
-
-    import torch
-
-    from grpo_lab.evaluate import evaluate
-    from grpo_lab.models import load_policy
-    from grpo_lab.tasks import addition_problems
-    from grpo_lab.train import REWARD_WEIGHTS, REWARDS, TRAINING_PROBLEMS
-    from grpo_lab.trainer import GRPOConfig, train
-
     torch.set_num_threads(1)
-    with contextlib.redirect_stdout(io.StringIO()):
-        model, tokenizer = load_policy("tiny", device="cpu", precision=settings.get("precision"))
-    held_out = addition_problems("test", problems, seed=1)
-    before = evaluate(model, tokenizer, held_out, num_generations=1)
+    precision = settings.get("precision")
+    model, tokenizer = load_quietly(precision)
     settings = {"disable_tqdm": True} | settings | {"seed": seed}
     weights = [*REWARD_WEIGHTS, settings.pop("reward_shift", 0.0)]
     rows = addition_problems("train", TRAINING_PROBLEMS, seed)
     history = train(model, tokenizer, rows, [*REWARDS, one], GRPOConfig(reward_weights=weights, **settings))
-    return Outcome(variant, seed, history, before, evaluate(model, tokenizer, held_out, num_generations=1))
+    before, after = evaluation_before(precision, problems), evaluation(model, tokenizer, problems)
+    return Outcome(variant, seed, history, before, after)
+
+
+def load_quietly(precision: str | None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The tiny model and its tokenizer."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        return load_policy("tiny", device="cpu", precision=precision)
+
+
+def evaluation(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, problems: int) -> dict:
+    """How well a model solves the held-out problems."""
+    return evaluate(model, tokenizer, addition_problems("test", problems, seed=1), num_generations=1)
+
+
+@cache
+def evaluation_before(precision: str | None, problems: int) -> dict:
+    """The same before training: all runs of a process begin alike."""
+    return evaluation(*load_quietly(precision), problems)
 
 
 def one(completions, **kwargs) -> list[float]:

@@ -3,8 +3,11 @@
 import os
 import platform
 import warnings
+from importlib.metadata import version
 
 import torch
+
+from grpo_lab.checks import check_choice
 
 PROFILES = ("fast", "full")
 
@@ -12,8 +15,7 @@ PROFILES = ("fast", "full")
 def profile() -> str:
     """How long notebooks may take: "full" for readers (the default), "fast" for tests. GRPO_LAB_PROFILE chooses."""
     chosen = os.environ.get("GRPO_LAB_PROFILE", "full")
-    if chosen not in PROFILES:
-        raise ValueError(f"GRPO_LAB_PROFILE is {chosen!r}; allowed are {' and '.join(PROFILES)}")
+    check_choice("GRPO_LAB_PROFILE", chosen, PROFILES)
     return chosen
 
 
@@ -27,9 +29,6 @@ def begin(seed: int = 0, threads: int = 1) -> None:
 
     One thread is right for models as small as those of the series: two spend their time waiting for each other.
     """
-    import matplotlib
-    import transformers
-
     from grpo_lab.plots import use_style
 
     warnings.filterwarnings("ignore", category=FutureWarning)
@@ -40,6 +39,6 @@ def begin(seed: int = 0, threads: int = 1) -> None:
     card = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     print(
         f"Python {platform.python_version()} · torch {torch.__version__.split('+')[0]} · "
-        f"transformers {transformers.__version__} · matplotlib {matplotlib.__version__}"
+        f"transformers {version('transformers')} · matplotlib {version('matplotlib')}"
     )
     print(f"NVIDIA card: {card} · torch threads: {threads} · profile: {profile()}")
