@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from grpo_lab.checks import check_at_least
 from grpo_lab.objective import LOSSES_BY_TOKENS, aggregate, clipped_surrogate, policy_loss
 
 
@@ -77,7 +78,7 @@ def dual_clip_surrogate(
     Source: Ye et al. (2020), "Mastering complex control in MOBA games with deep reinforcement learning", section 3.
     """
     if not c > 1:
-        raise ValueError(f"c is {c}; it has to be greater than 1")
+        raise ValueError(f"c is {c}; it must be greater than 1")
     surrogate = clipped_surrogate(ratio, advantages, epsilon, epsilon_high)
     floored = torch.where(advantages < 0, torch.max(surrogate, c * advantages), surrogate)  # B T (5.32)
     return floored
@@ -125,8 +126,7 @@ def push_in_parts(
     Returns:
         Shape (B, T), as from `token_push`.
     """
-    if rows_at_once < 1:
-        raise ValueError(f"rows_at_once is {rows_at_once}; it has to be at least 1")
+    check_at_least("rows_at_once", rows_at_once, 1)
     leaf = logp.detach().clone().requires_grad_()
     by_tokens = count_tokens and settings.get("loss_type") in LOSSES_BY_TOKENS
     total = torch.zeros(())

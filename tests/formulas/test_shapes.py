@@ -45,11 +45,17 @@ CALLS = {
 }  # fmt: skip
 
 
-def test_every_stated_shape_is_true(monkeypatch):
-    monkeypatch.setattr(equality._WORKER, "compare", lambda *pair_and_limit: "equal")
-    by_function: dict[str, list[Equation]] = {}
+@pytest.fixture(scope="module")
+def by_function() -> dict[str, list[Equation]]:
+    """Every function with its equations; the first call imports the package."""
+    found: dict[str, list[Equation]] = {}
     for equation in formula_map().values():
-        by_function.setdefault(equation.function, []).append(equation)
+        found.setdefault(equation.function, []).append(equation)
+    return found
+
+
+def test_every_stated_shape_is_true(by_function, monkeypatch):
+    monkeypatch.setattr(equality._WORKER, "compare", lambda *pair_and_limit: "equal")
     wrong = [fault for name, found in by_function.items() for fault in faults(pkgutil.resolve_name(name), found)]
     assert wrong == []
 
