@@ -25,7 +25,7 @@ from safetensors.torch import load_file
 from grpo_lab.assets.make_tiny_qwen2 import build_tokenizer
 from grpo_lab.assets.warm_up import WarmUp, arithmetic, warm_up
 from grpo_lab.bench.__main__ import machine, write_json
-from grpo_lab.bench.gpu_work import modes_of
+from grpo_lab.bench.gpu.shared import modes_of
 from grpo_lab.config import GRPOConfig
 from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy, pick_device

@@ -1,6 +1,7 @@
 """The bench for a card, on the CPU: counts against torch's own, the harness with stubs, the workers at a small size."""
 
 import functools
+import importlib
 import json
 import os
 import sys
@@ -10,12 +11,16 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from grpo_lab.bench import __main__ as command
-from grpo_lab.bench import gpu, gpu_counts, gpu_memory, gpu_rollout, gpu_table, gpu_train, gpu_trl, gpu_work, process
+from grpo_lab.bench import against, gpu, head, process
+from grpo_lab.bench.gpu import counts, harness, shared, tables
+from grpo_lab.bench.gpu import memory as memory_worker
+from grpo_lab.bench.gpu import rollout as rollout_worker
+from grpo_lab.bench.gpu import train as train_worker
+from grpo_lab.bench.gpu import trl as trl_worker
 from grpo_lab.memory.parts import cache_bytes
 from grpo_lab.models.shapes import SHAPES, random_policy, shape_config
 from grpo_lab.models.sizes import shape_of
-from grpo_lab.trainer import accumulate_gradient
-from grpo_lab.trainer.optim import GuardedOptimizer
+from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient
 
 CPU = torch.device("cpu")
 
@@ -32,7 +37,7 @@ def test_matrices_are_those_of_the_model(shape, tied):
         model = type(random_policy("small"))(config)
     assert shape_of(config).parameters == model.num_parameters()
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and ".layers." in name]
-    assert gpu_counts.layer_matrices(config) == sum(p.numel() for p in matrices)
+    assert counts.layer_matrices(config) == sum(p.numel() for p in matrices)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -52,10 +57,10 @@ def test_bytes_read_token_by_token():
         cache = out.past_key_values
         read += sum(p.nbytes for p in model.parameters())
         read += sum(x.nbytes for layer in cache.layers for x in (layer.keys, layer.values))
-    assert read == gpu_counts.bytes_read(model.config, 3, 5, 4, 4)
+    assert read == counts.bytes_read(model.config, 3, 5, 4, 4)
     untied = shape_config("small")
     untied.tie_word_embeddings = False
-    assert gpu_counts.bytes_read(untied, 3, 5, 4, 4) == read
+    assert counts.bytes_read(untied, 3, 5, 4, 4) == read
 
 
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["", "checkpointing"])
@@ -63,40 +68,40 @@ def test_bytes_read_token_by_token():
 def test_operations_are_those_that_torch_counts(checkpointing, chunked, monkeypatch):
     """One update of the trainer under torch's counter: with shared prompts, and with all that is computed twice."""
     limit = 2**16 if chunked else 2**25
-    for module in (sys.modules["grpo_lab.rollout.sample"], gpu_train):
+    for module in (sys.modules["grpo_lab.rollout.sample"], train_worker):
         monkeypatch.setattr(module, "LOGITS_AT_ONCE", limit)
     spec = {"mode": "fp32", "rows": 4, "num_generations": 2, "prompt": 8, "completion": 16}
     spec |= {"checkpointing": checkpointing}
     model = random_policy("small")
     model.set_attn_implementation("eager")  # whose products the counter sees
-    config = gpu_train.make_config(spec)
+    config = train_worker.make_config(spec)
     if checkpointing:
         model.gradient_checkpointing_enable()
         model.train()
-    experience = gpu_train.make_experience(spec, model.config.vocab_size, CPU)
-    optimizer = GuardedOptimizer(model, config)
+    experience = train_worker.make_experience(spec, model.config.vocab_size, CPU)
+    optimizer = PolicyOptimizer(model, config)
 
     def added_product(total, a, b, **rest):  # which torch's list of products lacks
         return 2 * a[0] * a[1] * b[1]
 
     with FlopCounterMode(display=False, custom_mapping={torch.ops.aten.addmm_: added_product}) as counter:
-        accumulate_gradient(model, optimizer, experience, torch.arange(4), config)
-    counts = gpu_train.flops(spec, model.config)
-    assert (counts["recomputed_flops"] > 0) == (checkpointing or chunked)
+        accumulate_gradient(model, optimizer, experience, config)
+    expected = train_worker.flops(spec, model.config)
+    assert (expected["recomputed_flops"] > 0) == (checkpointing or chunked)
     # The first layer's positions need no gradient, so torch counts a rotary product the less; hence not quite equal.
-    assert counter.get_total_flops() == pytest.approx(counts["flops"] + counts["recomputed_flops"], rel=1e-3)
+    assert counter.get_total_flops() == pytest.approx(expected["flops"] + expected["recomputed_flops"], rel=1e-3)
 
 
 def test_six_n_a_token():
     config = shape_config("qwen2-0.5b")
-    work = gpu_counts.Work(layer_tokens=1000, head_tokens=1000, pairs=0)
-    assert gpu_counts.training_flops(config, work) == pytest.approx(6 * 494_032_768 * 1000, rel=1e-3)
+    work = counts.Work(layer_tokens=1000, head_tokens=1000, pairs=0)
+    assert counts.training_flops(config, work) == pytest.approx(6 * 494_032_768 * 1000, rel=1e-3)
 
 
 def test_the_peak_is_two_n_cubed_over_the_time(monkeypatch):
-    monkeypatch.setattr(gpu_work, "fastest", lambda call, device: 0.5)
-    assert gpu_work.matmul_rate(CPU, torch.float32, 64) == 2 * 64**3 / 0.5
-    assert gpu_work.copy_bandwidth(CPU, 1000) == 2 * 1000 / 0.5
+    monkeypatch.setattr(shared, "fastest", lambda call, device: 0.5)
+    assert shared.matmul_rate(CPU, torch.float32, 64) == 2 * 64**3 / 0.5
+    assert shared.copy_bandwidth(CPU, 1000) == 2 * 1000 / 0.5
 
 
 # --- the harness, with a stub in place of the processes --------------------------------------------------------------
@@ -123,12 +128,12 @@ class Stub:
         }  # fmt: skip
 
     def compare(self, **arguments):
-        return gpu.compare(modes=list(gpu_work.PRECISIONS), run=self, clock=lambda: self.time, **arguments)
+        return gpu.compare(modes=list(shared.PRECISIONS), run=self, clock=lambda: self.time, **arguments)
 
 
 @pytest.fixture(autouse=True)
 def everything_installed(monkeypatch):
-    monkeypatch.setattr(gpu, "is_installed", lambda package: True)
+    monkeypatch.setattr(harness, "is_installed", lambda package: True)
 
 
 def test_every_measurement_of_a_whole_run():
@@ -154,14 +159,14 @@ def test_no_run_takes_longer_than_it_may():
     stub = Stub(takes=30.0)
     report = stub.compare()
     assert sum(gpu.PARTS.values()) <= 540 and stub.time <= 540 + 4 * 30
-    assert all(timeout <= gpu.ALONE for _, _, timeout in stub.calls)
+    assert all(timeout <= harness.ALONE for _, _, timeout in stub.calls)
     missing = [c.get("missing") for part in gpu.PARTS for c in report[part]]
     assert missing.count(None) == len(stub.calls) and set(missing) == {None, "no time left"}
     assert all(report[part][0].get("missing") is None for part in gpu.PARTS)
     # An end by force when the part's time is over, so the sum of what a worker may take is bounded too.
     alone = Stub(takes=30.0)
     alone.compare(only=["rollout"])
-    assert alone.time <= gpu.ALONE + 30 and [round(t) for _, _, t in alone.calls][:2] == [230, 200]
+    assert alone.time <= harness.ALONE + 30 and [round(t) for _, _, t in alone.calls][:2] == [230, 200]
 
 
 def test_a_fast_part_leaves_its_time_to_the_next():
@@ -181,12 +186,12 @@ def test_what_cannot_be_measured_says_why(capsys):
     assert report["train"][2]["missing"] == "no time left" and "missing" not in report["train"][1]
     assert len(gpu.failures(report)) == 5 and gpu.failures(report)[0] == "rollout: static, 8 sequences"
     assert "no such op" in capsys.readouterr().err
-    text = gpu_table.table(report)
+    text = tables.table(report)
     assert "out of memory" in text and "failed" in text and "no time left" in text
 
 
 def test_what_is_not_installed_is_not_tried(monkeypatch):
-    monkeypatch.setattr(gpu, "is_installed", lambda package: False)
+    monkeypatch.setattr(harness, "is_installed", lambda package: False)
     stub = Stub()
     report = stub.compare(device="cpu")
     assert [c.get("missing") for c in report["trl"]] == [None, "trl not installed"]
@@ -198,10 +203,10 @@ def test_what_is_not_installed_is_not_tried(monkeypatch):
 
 def test_the_tables_show_the_ratios():
     report = Stub().compare()
-    lines = gpu_table.table(report).splitlines()
-    rollout = next(line for line in lines if line.startswith("        8"))
+    lines = tables.table(report).splitlines()
+    rollout = next(line for line in lines if line.startswith("8 "))
     assert rollout.split() == ["8", "1000", "(8.0x,", "50%)", "250", "(2.0x,", "12%)", "125", "(1.0x,", "6%)", "2000"]
-    train = next(line for line in lines if line.lstrip().startswith("fp32 "))
+    train = next(line for line in lines if line.startswith("fp32 "))
     assert train.split() == ["fp32", "2.000", "500", "2", "25%", "(31%)", "-"]
     memory = [line for line in lines if "1.10" in line]
     assert len(memory) == 6 and memory[0].split() == ["bf16", "4.00", "5.00", "4.40", "1.10"]
@@ -228,6 +233,14 @@ def test_without_a_card_the_command_says_what_works(monkeypatch, capsys):
     assert "sees no NVIDIA card here; --device cpu --shape small" in capsys.readouterr().err
 
 
+def test_every_worker_is_a_module_that_measures():
+    """They are named by strings, and run by them."""
+    named = {worker for part in gpu.PARTS for worker, _ in harness.jobs(part, harness.SIZES["cpu"], ["fp32", "bf16"])}
+    assert len(named) == len(gpu.PARTS)
+    for name in named | {head.WORKER, against.WORKER}:
+        assert callable(importlib.import_module(name).measure), name
+
+
 # --- the workers ----------------------------------------------------------------------------------------------------
 
 
@@ -238,56 +251,56 @@ def test_a_worker_that_takes_too_long_is_ended(monkeypatch, tmp_path):
         process.run_worker("sleeper", {}, timeout=1.0)
 
 
-@pytest.mark.parametrize("engine", gpu.ENGINES)
+@pytest.mark.parametrize("engine", harness.ENGINES)
 def test_the_rollouts_are_of_full_length(engine, monkeypatch):
     made = []
     for name in ("_ours", "_generate"):
-        function = getattr(gpu_rollout, name)
-        monkeypatch.setattr(gpu_rollout, name, lambda *a, f=function: made.append(f(*a)) or made[-1])
-    spec = gpu.SIZES["cpu"]["rollout"] | {"sequences": 4, "engine": engine, "shape": "small", "device": "cpu"}
-    cell = gpu_rollout.measure(spec)
+        function = getattr(rollout_worker, name)
+        monkeypatch.setattr(rollout_worker, name, lambda *a, f=function: made.append(f(*a)) or made[-1])
+    spec = harness.SIZES["cpu"]["rollout"] | {"sequences": 4, "engine": engine, "shape": "small", "device": "cpu"}
+    cell = rollout_worker.measure(spec)
     assert len(made) == 2 and all(ids.shape == (4, 8) for ids in made) and cell["tokens"] == 32
     assert cell["limit_seconds"] == cell["bytes_read"] / cell["bandwidth"] > 0 and cell["seconds"] > 0
-    gpu_table.rollout_table([cell | spec | {"engine": name} for name in gpu.ENGINES])
+    tables.rollout_table([cell | spec | {"engine": name} for name in harness.ENGINES])
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_the_updates_are_updates(checkpointing):
-    spec = gpu.SIZES["cpu"]["train"] | {"mode": "fp32-master", "checkpointing": checkpointing}
+    spec = harness.SIZES["cpu"]["train"] | {"mode": "fp32-master", "checkpointing": checkpointing}
     spec |= {"shape": "small", "device": "cpu"}
-    cell = gpu_train.measure(spec)
+    cell = train_worker.measure(spec)
     assert cell["tokens"] == 4 * (8 + 16) and cell["grad_norm"] > 0 and cell["nonfinite_steps"] == 0
-    gpu_table.train_table([cell | spec])
+    tables.train_table([cell | spec])
 
 
 @pytest.mark.parametrize("mode", ["fp32", "bf16-naive"])
 def test_training_steps_and_their_plan(mode):
     """Real steps: rollouts, gradients at every parameter, weights that move, and a peak near the planned one."""
-    spec = gpu.SIZES["cpu"]["memory"] | {"mode": mode, "checkpointing": True, "shape": "small", "device": "cpu"}
-    cell = gpu_memory.measure(spec | {"learning_rate": 1e-3})
+    spec = harness.SIZES["cpu"]["memory"] | {"mode": mode, "checkpointing": True, "shape": "small", "device": "cpu"}
+    cell = memory_worker.measure(spec | {"learning_rate": 1e-3})
     assert cell["steps"] == 2 and cell["finite"] and cell["nonfinite_steps"] == 0
     assert cell["parameters"] == cell["parameters_with_gradient"] == 2 + 4 * 12
     # Next to 1, where the weights of the norms are, bf16 numbers are further apart than a naive step is long.
     norms = 1 + 4 * 2
     assert cell["parameters_moved"] == cell["parameters"] - (norms if mode == "bf16-naive" else 0)
     assert cell["planned"] == pytest.approx(cell["peak"], rel=0.1)
-    gpu_table.memory_table([cell | spec])
+    tables.memory_table([cell | spec])
 
 
 def test_both_trainers_do_the_same_work():
     pytest.importorskip("trl")
-    spec = gpu.SIZES["cpu"]["trl"] | {"mode": "fp32", "checkpointing": False, "shape": "small", "device": "cpu"}
-    ours, trl = (gpu_trl.measure(spec | {"trainer": trainer}) for trainer in ("ours", "trl"))
+    spec = harness.SIZES["cpu"]["trl"] | {"mode": "fp32", "checkpointing": False, "shape": "small", "device": "cpu"}
+    ours, trl = (trl_worker.measure(spec | {"trainer": trainer}) for trainer in ("ours", "trl"))
     for name in ("prompts", "rows_of_steps", "tokens"):
         assert ours[name] == trl[name], name
-    gpu_table.trl_table([spec | {"trainer": "ours"} | ours, spec | {"trainer": "trl"} | trl])
+    tables.trl_table([spec | {"trainer": "ours"} | ours, spec | {"trainer": "trl"} | trl])
     assert not spec.keys() & ours.keys(), "what was asked for is not overwritten by what was measured"
     assert ours["tokens"] == [4 * 8] * 2 and len(ours["seconds_of_steps"]) == len(trl["seconds_of_steps"]) == 2
 
 
 def test_prompts_have_exactly_their_length():
-    tokenizer = gpu_work.make_tokenizer(50)
-    rows = gpu_work.make_rows(3, 7, 50)
+    tokenizer = shared.make_tokenizer(50)
+    rows = shared.make_rows(3, 7, 50)
     ids = [tokenizer(row["prompt"])["input_ids"] for row in rows]
     assert [len(row) for row in ids] == [7] * 3 and all(token < 50 for row in ids for token in row)
     assert tokenizer.eos_token_id == 50 and tokenizer.pad_token_id == 0

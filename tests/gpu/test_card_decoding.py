@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from grpo_lab.bench.gpu_work import make_rows, make_tokenizer
+from grpo_lab.bench.gpu.shared import make_rows, make_tokenizer
 from grpo_lab.models.shapes import random_policy
 from grpo_lab.precision import PRECISIONS, autocast, has_native_bf16
 from grpo_lab.rollout import sample_completions, score_logprobs

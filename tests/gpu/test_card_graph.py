@@ -5,7 +5,7 @@ import gc
 import pytest
 import torch
 
-from grpo_lab.bench.gpu_work import make_rows, make_tokenizer, modes_of
+from grpo_lab.bench.gpu.shared import make_rows, make_tokenizer, modes_of
 from grpo_lab.models.shapes import random_policy
 from grpo_lab.precision import PRECISIONS, autocast
 from grpo_lab.rollout import static as decoding

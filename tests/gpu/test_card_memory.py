@@ -6,19 +6,24 @@ Each measurement is a process of its own, as in `python -m grpo_lab.bench --gpu 
 import pytest
 import torch
 
-from grpo_lab.bench import gpu, gpu_memory
+from grpo_lab.bench.gpu import harness, memory
 from grpo_lab.bench.process import run_worker
+from grpo_lab.display import GIB
 from grpo_lab.memory import RESERVE
 from grpo_lab.precision import PRECISIONS
 from tests.gpu.test_card_training import needs
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
-GIB = 2**30
 measured: dict[str, dict] = {}
 
 
 def spec_of(mode):
-    return gpu.SIZES["cuda"]["memory"] | {"mode": mode, "checkpointing": True, "shape": "qwen2-0.5b", "device": "cuda"}
+    return harness.SIZES["cuda"]["memory"] | {
+        "mode": mode,
+        "checkpointing": True,
+        "shape": "qwen2-0.5b",
+        "device": "cuda",
+    }
 
 
 def measure(mode):
@@ -26,11 +31,11 @@ def measure(mode):
     needs(mode)
     if mode not in measured:
         total = torch.cuda.get_device_properties(0).total_memory
-        planned = gpu_memory.plan_for(spec_of(mode), total).peak
+        planned = memory.plan_for(spec_of(mode), total).peak
         if planned + RESERVE > total:
             pytest.skip(f"by plan {mode} takes {planned / GIB:.1f} GiB, and this card has {total / GIB:.1f}")
         torch.cuda.empty_cache()
-        measured[mode] = run_worker("grpo_lab.bench.gpu_memory", spec_of(mode))
+        measured[mode] = run_worker("grpo_lab.bench.gpu.memory", spec_of(mode))
     return measured[mode]
 
 
@@ -47,5 +52,5 @@ def test_bf16_stays_below_five_and_a_half_gib():
 
 def test_eight_gb_are_enough():
     needs("bf16")
-    cell = run_worker("grpo_lab.bench.gpu_memory", spec_of("bf16") | {"cap": gpu.CAP, "steps": 3})
-    assert cell["steps"] == 3 and cell["finite"] and cell["reserved"] <= gpu.CAP
+    cell = run_worker("grpo_lab.bench.gpu.memory", spec_of("bf16") | {"cap": harness.CAP, "steps": 3})
+    assert cell["steps"] == 3 and cell["finite"] and cell["reserved"] <= harness.CAP

@@ -5,12 +5,12 @@ import importlib.util
 import pytest
 import torch
 
-from grpo_lab.bench import gpu, gpu_memory, gpu_train
-from grpo_lab.bench.gpu_work import modes_of
+from grpo_lab.bench.gpu import harness, memory
+from grpo_lab.bench.gpu import train as updates
+from grpo_lab.bench.gpu.shared import modes_of
 from grpo_lab.models.shapes import random_policy
 from grpo_lab.precision import PRECISIONS
-from grpo_lab.trainer import accumulate_gradient, train
-from grpo_lab.trainer.optim import GuardedOptimizer
+from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, train
 from tests.support.axe import Killed
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, weights
 
@@ -28,8 +28,8 @@ def needs(mode):
 @pytest.mark.parametrize("mode", PRECISIONS)
 def test_each_mode_trains(mode, checkpointing):
     needs(mode)
-    spec = gpu.SIZES["cpu"]["memory"] | {"mode": mode, "checkpointing": checkpointing, "steps": 3}
-    done = gpu_memory.train_steps(spec | {"shape": "small", "learning_rate": 1e-2}, torch.device("cuda"))
+    spec = harness.SIZES["cpu"]["memory"] | {"mode": mode, "checkpointing": checkpointing, "steps": 3}
+    done = memory.train_steps(spec | {"shape": "small", "learning_rate": 1e-2}, torch.device("cuda"))
     assert done["steps"] == 3 and done["finite"] and done["nonfinite_steps"] == 0
     assert done["parameters"] == done["parameters_with_gradient"] == done["parameters_moved"]
     assert done["weights_moved"] > 0.9
@@ -39,15 +39,15 @@ def test_each_mode_trains(mode, checkpointing):
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_the_gradient_is_that_of_the_cpu(checkpointing):
     spec = {"mode": "fp32", "rows": 4, "num_generations": 2, "prompt": 8, "completion": 16}
-    config = gpu_train.make_config(spec | {"checkpointing": checkpointing})
+    config = updates.make_config(spec | {"checkpointing": checkpointing})
     gradients = []
     for device in (torch.device("cpu"), torch.device("cuda")):
         model = random_policy("small").to(device)
         if checkpointing:
             model.gradient_checkpointing_enable()
             model.train()
-        experience = gpu_train.make_experience(spec, model.config.vocab_size, device)
-        accumulate_gradient(model, GuardedOptimizer(model, config), experience, torch.arange(4, device=device), config)
+        experience = updates.make_experience(spec, model.config.vocab_size, device)
+        accumulate_gradient(model, PolicyOptimizer(model, config), experience, config)
         gradients.append({name: p.grad.cpu() for name, p in model.named_parameters()})
     for name, want in gradients[0].items():
         assert (gradients[1][name] - want).norm() < 1e-3 * want.norm() + 1e-7, name

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_lab.bench import gpu_memory
+from grpo_lab.bench.gpu import memory
 from grpo_lab.bench.process import run_worker
 
 pytestmark = pytest.mark.slow
@@ -24,10 +24,10 @@ def free_memory() -> float:
 def test_one_step(mode):
     """Sampled, scored, backward, AdamW; the peak of all tensors as planned."""
     spec = SIZES | {"mode": mode, "shape": "qwen2-0.5b", "device": "cpu"}
-    planned = gpu_memory.plan_for(spec, 0).peak
+    planned = memory.plan_for(spec, 0).peak
     if (free := free_memory()) < 1.25 * planned:
         pytest.skip(f"needs {1.25 * planned / 2**30:.1f} GiB of free memory, and there are {free / 2**30:.1f}")
-    cell = run_worker("grpo_lab.bench.gpu_memory", spec, threads=1)
+    cell = run_worker("grpo_lab.bench.gpu.memory", spec, threads=1)
     assert cell["steps"] == 1 and cell["finite"] and cell["nonfinite_steps"] == 0
     assert cell["parameters"] == cell["parameters_with_gradient"] == PARAMETERS
     # The weights of the norms are 1, where no step of 1e-5 arrives in bf16; nor does it at most of the other weights.
