@@ -1,5 +1,23 @@
-"""The toy world of notebook 03: sorting a few numbers with GRPO, from the reward to the training run."""
+"""The toy world of notebook 03, sorting a few numbers with GRPO: task, policy, losses, and the training run."""
 
+from grpo_lab.sorting.losses import LOSSES, UPDATE_WEIGHTS, kl_penalty, surrogate_loss, update_weights
+from grpo_lab.sorting.policy import (
+    SortingPolicy,
+    hand_built_policy,
+    init_policy,
+    position_logprobs,
+    response_logprobs,
+    sample_responses,
+)
+from grpo_lab.sorting.task import (
+    DUPLICATES,
+    SortingPrompts,
+    ascending_pairs,
+    exact_reward,
+    make_prompts,
+    repaired_reward,
+    sorting_reward,
+)
 from grpo_lab.sorting.training import (
     Experience,
     SortingRun,
@@ -7,27 +25,7 @@ from grpo_lab.sorting.training import (
     collect,
     evaluate_sorting,
     greedy_responses,
-    init_policy,
     train_sorting,
-)
-from grpo_lab.sorting.world import (
-    DUPLICATES,
-    LOSSES,
-    UPDATE_WEIGHTS,
-    SortingPolicy,
-    SortingPrompts,
-    ascending_pairs,
-    exact_reward,
-    hand_built_policy,
-    kl_penalty,
-    make_prompts,
-    position_logprobs,
-    repaired_reward,
-    response_logprobs,
-    sample_responses,
-    sorting_reward,
-    surrogate_loss,
-    update_weights,
 )
 
 __all__ = [

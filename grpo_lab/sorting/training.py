@@ -14,21 +14,11 @@ from einops import rearrange, repeat
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from grpo_lab.checks import check_at_least, check_positive
 from grpo_lab.logprobs import token_entropy
-from grpo_lab.sorting.world import (
-    SortingPolicy,
-    SortingPrompts,
-    ascending_pairs,
-    exact_reward,
-    kl_penalty,
-    position_logprobs,
-    repaired_reward,
-    response_logprobs,
-    sample_responses,
-    sorting_reward,
-    surrogate_loss,
-    update_weights,
-)
+from grpo_lab.sorting.losses import kl_penalty, surrogate_loss, update_weights
+from grpo_lab.sorting.policy import SortingPolicy, init_policy, position_logprobs, response_logprobs, sample_responses
+from grpo_lab.sorting.task import SortingPrompts, ascending_pairs, exact_reward, repaired_reward, sorting_reward
 
 Reward = Callable[[Tensor, Tensor], Tensor]
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -103,12 +93,13 @@ def train_sorting(
         ValueError: naming the argument that is wrong.
         FloatingPointError: if a loss is not finite.
     """
-    _check_counts(
-        seeds=len(seeds), epochs=epochs, num_prompts=num_prompts, num_generations=num_generations,
-        num_iterations=num_iterations, ref_sync_epochs=ref_sync_epochs, width=width, eval_every=eval_every,
-    )  # fmt: skip
-    if not learning_rate > 0:
-        raise ValueError(f"learning_rate is {learning_rate}; it has to be greater than 0")
+    counts = {
+        "seeds": len(seeds), "epochs": epochs, "num_prompts": num_prompts, "num_generations": num_generations,
+        "num_iterations": num_iterations, "ref_sync_epochs": ref_sync_epochs, "width": width, "eval_every": eval_every,
+    }  # fmt: skip
+    for name, count in counts.items():
+        check_at_least(name, count, 1)
+    check_positive("learning_rate", learning_rate)
     dice, eval_dice = _dice(seeds), _dice(seeds)  # apart, so that looking more often changes nothing
     policy = init_policy(prompts.numbers, prompts.train.shape[1], width, dice)
     optimizer = torch.optim.Adam(policy, lr=learning_rate)
@@ -199,18 +190,6 @@ def greedy_responses(policy: SortingPolicy, prompts: Int[Tensor, "P T"]) -> Int[
     return position_logprobs(asked, *policy).argmax(-1)
 
 
-def init_policy(numbers: int, length: int, width: int, dice: list[torch.Generator]) -> SortingPolicy:
-    """Small random parameters, one policy for each generator; they require gradients."""
-    shapes = [(numbers, width), (length, width, width), (length, width, width)]
-    deviations = [width**-0.5, (length * width) ** -0.5, width**-0.5]
-    return SortingPolicy(
-        *(
-            torch.stack([std * torch.randn(shape, generator=die) for die in dice]).requires_grad_()
-            for shape, std in zip(shapes, deviations, strict=True)
-        )
-    )
-
-
 def _dice(seeds: Sequence[int]) -> list[torch.Generator]:
     return [torch.Generator().manual_seed(seed) for seed in seeds]
 
@@ -229,7 +208,7 @@ def _score(reward: Reward, prompts: Tensor, responses: Tensor) -> Tensor:
     asked = repeat(prompts, "S P T -> (S P G) T", G=responses.shape[2])
     rewards = reward(asked, _rows(responses))
     if rewards.shape != asked.shape[:1]:
-        raise ValueError(f"reward returned shape {tuple(rewards.shape)}; one number a row is needed, ({len(asked)},)")
+        raise ValueError(f"reward returned shape {tuple(rewards.shape)}; expected ({len(asked)},), one number a row")
     return rewards.reshape(responses.shape[:3])
 
 
@@ -246,9 +225,3 @@ def _loss_of_each_seed(logp: Tensor, batch: Experience, loss: str | Loss, epsilo
 def _check_finite(total: Tensor, epoch: int) -> None:
     if not total.isfinite():
         raise FloatingPointError(f"the loss is {total.item()} in epoch {epoch}; a smaller learning_rate may help")
-
-
-def _check_counts(**counts: int) -> None:
-    for name, count in counts.items():
-        if count < 1:
-            raise ValueError(f"{name} is {count}; it has to be at least 1")

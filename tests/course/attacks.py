@@ -112,7 +112,7 @@ threading.Thread(target=forge, daemon=True).start()
 IMPORTED = """
 import importlib, sys
 import grpo_lab.advantages, grpo_lab.trainer.experience, grpo_lab.sorting
-best_of_group = grpo_lab.sorting.best_of_group
+best_of_group = grpo_lab.sorting.losses.best_of_group
 group_advantages = importlib.reload(sys.modules["grpo_lab.advantages"]).group_advantages
 process_advantages = sys.modules["grpo_lab.course.exercises"].exercise("process_advantages").function
 """
