@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from grpo_lab.checks import check_choice
+
 _KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _TAG = re.compile(r"\d+\.\d+")
 
@@ -105,8 +107,7 @@ def _check_numbers(exercise: Exercise) -> None:
         value = getattr(exercise, field)
         if not (isinstance(value, int) and value > 0):
             raise ValueError(f"{field} is {value!r}; it must be a whole number of at least 1")
-    if exercise.difficulty not in (1, 2, 3):
-        raise ValueError(f"difficulty is {exercise.difficulty!r}; expected one of 1, 2, 3")
+    check_choice("difficulty", exercise.difficulty, (1, 2, 3))
     if not 0 <= exercise.tolerance < 1:
         raise ValueError(f"tolerance is {exercise.tolerance}; it must be at least 0 and below 1")
 
@@ -134,8 +135,8 @@ def _check_misconceptions(exercise: Exercise) -> None:
 
 def _check_arguments(exercise: Exercise) -> None:
     names = parameter_names(exercise.function)
-    if unknown := [name for name in exercise.gradient_of if name not in names]:
-        raise ValueError(f"gradient_of is {unknown[0]!r}; expected one of {str(names)[1:-1]}")
+    for name in exercise.gradient_of:
+        check_choice("gradient_of", name, names)
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     for mistake in exercise.misconceptions:
         parameters = inspect.signature(mistake.wrong).parameters

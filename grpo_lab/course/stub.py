@@ -28,12 +28,6 @@ def stub_source(exercise: Exercise) -> str:
     return "".join([*lines[node.lineno - 1 : end], missing])
 
 
-def solution_source(exercise: Exercise) -> str:
-    """The whole reference, without decorators."""
-    lines, node = _source(exercise)
-    return "".join(lines[node.lineno - 1 : node.end_lineno])
-
-
 def solution_body(exercise: Exercise) -> str:
     """The lines behind the docstring, indented as in the function."""
     lines, node = _source(exercise)

@@ -9,7 +9,8 @@ import pytest
 from grpo_lab.course import check, stub_source
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import EXERCISES
-from grpo_lab.course.stub import solution_body, solution_imports, solution_source, stub_imports
+from grpo_lab.course.release.nbgrader import solution
+from grpo_lab.course.stub import solution_body, solution_imports, stub_imports
 from grpo_lab.formulas import equations
 from tests.course.toys import MEAN, scaled_mean
 
@@ -43,10 +44,11 @@ def _called(function):
 
 @pytest.mark.parametrize("exercise", exercises(), ids=lambda e: e.name)
 def test_nothing_of_the_answer_is_in_the_stub_and_all_of_it_in_the_solution(exercise):
-    stub, solution, body = stub_source(exercise), solution_source(exercise), solution_body(exercise)
+    stub, body, whole = stub_source(exercise), solution_body(exercise), solution(exercise)
     code = [line.strip() for line in body.splitlines() if len(line.strip()) > 20]
     assert code and not [line for line in code if line in stub]
-    assert solution.endswith(body) and stub.startswith(solution.removesuffix(body))
+    head, end = "    ### BEGIN SOLUTION\n", "    ### END SOLUTION"
+    assert whole.endswith(head + body + end) and stub.startswith(whole.removesuffix(head + body + end))
     for e in equations(exercise.function):
         assert rf"\tag{{{e.tag}}}" in stub and not re.search(rf"#.*\({re.escape(e.tag)}\)", stub)
 
@@ -54,7 +56,7 @@ def test_nothing_of_the_answer_is_in_the_stub_and_all_of_it_in_the_solution(exer
 @pytest.mark.parametrize("exercise", [e for e in exercises() if e.name != "policy_loss"], ids=lambda e: e.name)
 def test_the_solution_runs_with_its_imports_and_is_right(exercise):
     namespace = {"__name__": "answers"}
-    exec("\n".join([*solution_imports(exercise), solution_source(exercise)]), namespace)
+    exec("\n".join([*solution_imports(exercise), solution(exercise)]), namespace)
     assert namespace[exercise.name] is not exercise.function
     assert check(namespace[exercise.name], exercise).right
 

@@ -19,8 +19,8 @@ from grpo_lab.course.checking.stand_ins import lent, suspended
 from grpo_lab.course.checking.verdict import FAULTS, Part, Verdict, lines, summary
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises import exercise as find_exercise
-from grpo_lab.formulas.recording import recording
-from grpo_lab.formulas.source import Equation, read_equations
+from grpo_lab.formulas import Equation, recording
+from grpo_lab.formulas.source import read_equations
 
 _KEPT = 64  # exercises and seeds whose expected outcomes are kept
 

@@ -5,13 +5,12 @@ until it finds the name: whoever checks a function of notebook 01 does not wait 
 """
 
 import importlib
-import importlib.util
+import pkgutil
 from collections.abc import Callable, Iterator
 from functools import cache
 
 from grpo_lab.course.exercise import Exercise
 
-_MODULES = tuple(f"nb{number:02d}" for number in range(1, 11))
 _loaded: dict[str, Exercise] = {}
 
 
@@ -32,9 +31,8 @@ def exercise(name_or_function: str | Callable) -> Exercise:
 
 
 def _modules() -> Iterator:
-    for name in _MODULES:
-        if importlib.util.find_spec(f"{__name__}.{name}") is not None:
-            yield importlib.import_module(f"{__name__}.{name}")
+    for name in sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name.startswith("nb")):
+        yield importlib.import_module(f"{__name__}.{name}")
 
 
 @cache

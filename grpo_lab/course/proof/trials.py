@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from grpo_lab.checks import check_choice
 from grpo_lab.course.checking import Outcome, card, expectations, judge, outcome_of
 from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.exercise import Exercise
@@ -35,9 +36,9 @@ class Proof:
 def prove(notebooks: Iterable[str] = ()) -> list[Proof]:
     """A proof for each exercise of these notebooks; of all, if none is named."""
     wanted = tuple(notebooks)
-    known = {exercise.notebook for exercise in EXERCISES.values()}
-    if unknown := [name for name in wanted if name not in known]:
-        raise ValueError(f"notebook is {unknown[0]!r}; expected one of {', '.join(map(repr, sorted(known)))}")
+    known = sorted({exercise.notebook for exercise in EXERCISES.values()})
+    for notebook in wanted:
+        check_choice("notebook", notebook, known)
     return [prove_exercise(e) for e in EXERCISES.values() if not wanted or e.notebook in wanted]
 
 

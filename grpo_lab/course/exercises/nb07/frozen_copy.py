@@ -7,7 +7,7 @@ from torch import nn
 
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import drawn
-from grpo_lab.models.frozen import frozen_copy
+from grpo_lab.models import frozen_copy
 
 INPUT = torch.tensor([[1.0, -2.0, 0.5]], dtype=torch.float64)
 

@@ -5,7 +5,7 @@ from torch import nn
 
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import drawn
-from grpo_lab.models.frozen import silence_dropout
+from grpo_lab.models import silence_dropout
 
 
 class Attention(nn.Module):

@@ -42,7 +42,6 @@ LIBRARIES = [
 ]
 START_SECONDS, MAX_STARTS, MAX_FOLDER = 180.0, 12, 256_000_000
 KEPT_VARIABLES = ("SYSTEMROOT", "WINDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
-INNER_WALLS = ("memory", "system calls", "audit")
 ENDLESS, TOO_MUCH = "took longer than the time limit", "wrote more than is allowed"
 
 
