@@ -5,7 +5,7 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -41,46 +41,52 @@ def evaluate(
         since completions of one problem are not independent); pass_at_k: {"1": ..., "2": ..., ...}, the unbiased
         estimate for k = 1, 2, 4, ... up to num_generations; mean_length in tokens; format_rate: share in think/answer
         form; think_rate: share with reasoning between think tags; n and num_generations.
+
+    Raises:
+        ValueError: naming the argument that is wrong.
     """
     if len(rows) == 0:
-        raise ValueError("rows is empty; at least one problem is needed")
+        raise ValueError("rows is empty; expected at least one problem")
     if num_generations < 1:
-        raise ValueError(f"num_generations is {num_generations}; it has to be at least 1")
+        raise ValueError(f"num_generations is {num_generations}; it must be at least 1")
+    settings = {"temperature": temperature, "cache_implementation": cache_implementation}
     right, thinks, forms, lengths = [], [], [], []
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
-        per_batch = max(1, batch_size // num_generations)
-        for start in range(0, len(rows), per_batch):
-            part = [rows[index] for index in range(start, min(start + per_batch, len(rows)))]
+        for part in _parts(rows, max(1, batch_size // num_generations)):
             prompts = [row["prompt"] for row in part]
             with autocast_as_loaded(model):
                 rollout = sample_completions(
-                    model,
-                    tokenizer,
-                    prompts,
-                    num_generations,
-                    max_completion_length,
-                    temperature=temperature,
-                    cache_implementation=cache_implementation,
+                    model, tokenizer, prompts, num_generations, max_completion_length, **settings
                 )
-            columns = {k: [row[k] for row in part for _ in range(num_generations)] for k in part[0] if k != "prompt"}
+            asked = [part[prompt] for prompt in rollout.prompt_of_row.tolist()]
+            columns = {name: [row[name] for row in asked] for name in part[0] if name != "prompt"}
             right += [score is not None and score >= 1 for score in correct(rollout.texts, **columns)]
             forms += format_reward(rollout.texts)
             thinks += [has_thinking(text) for text in rollout.texts]
             lengths += rollout.mask.sum(-1).tolist()
-    successes = [sum(right[i : i + num_generations]) for i in range(0, len(right), num_generations)]
-    accuracy = sum(right) / len(right)
-    ks = [2**i for i in range(num_generations.bit_length()) if 2**i <= num_generations]
+    shares = {"mean_length": _mean(lengths), "format_rate": _mean(forms), "think_rate": _mean(thinks)}
+    return _successes(right, num_generations) | shares | {"n": len(rows), "num_generations": num_generations}
+
+
+def _parts(rows: Rows, size: int) -> Iterator[list[dict]]:
+    for start in range(0, len(rows), size):
+        yield [rows[index] for index in range(start, min(start + size, len(rows)))]
+
+
+def _successes(right: list[bool], G: int) -> dict:
+    """Accuracy, its interval and pass@k, from G completions of each problem that stand together."""
+    of_problem = [sum(right[start : start + G]) for start in range(0, len(right), G)]
+    ks = [2**i for i in range(G.bit_length()) if 2**i <= G]
     return {
-        "accuracy": accuracy,
-        "accuracy_ci95": wilson_interval(accuracy, len(rows)),
-        "pass_at_k": {str(k): sum(pass_at_k(num_generations, c, k) for c in successes) / len(rows) for k in ks},
-        "mean_length": sum(lengths) / len(lengths),
-        "format_rate": sum(forms) / len(forms),
-        "think_rate": sum(thinks) / len(thinks),
-        "n": len(rows),
-        "num_generations": num_generations,
+        "accuracy": _mean(right),
+        "accuracy_ci95": wilson_interval(_mean(right), len(of_problem)),
+        "pass_at_k": {str(k): _mean([pass_at_k(G, c, k) for c in of_problem]) for k in ks},
     }
+
+
+def _mean(values: list) -> float:
+    return sum(values) / len(values)
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
@@ -91,7 +97,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     Source: Chen et al. (2021), "Evaluating large language models trained on code", equation 1.
     """
     if not (0 <= c <= n and 1 <= k <= n):
-        raise ValueError(f"n, c, k are {n}, {c}, {k}; needed are 0 <= c <= n and 1 <= k <= n")
+        raise ValueError(f"n, c, k are {n}, {c}, {k}; expected 0 <= c <= n and 1 <= k <= n")
     estimate = 1 - math.comb(n - c, k) / math.comb(n, k)  # scalar (7.1)
     return estimate
 
@@ -109,7 +115,7 @@ def wilson_interval(share: float, n: int, z: float = 1.959964) -> list[float]:
     Source: Wilson (1927), "Probable inference, the law of succession, and statistical inference".
     """
     if n < 1 or not 0 <= share <= 1:
-        raise ValueError(f"share is {share} and n is {n}; needed are a share between 0 and 1 and at least one trial")
+        raise ValueError(f"share is {share} and n is {n}; expected 0 <= share <= 1 and n >= 1")
     centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)  # scalar (7.2)
     half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))  # scalar (7.3)
     # On paper the share is never outside; at 0 and 1, rounding would put it there.
@@ -119,6 +125,15 @@ def wilson_interval(share: float, n: int, z: float = 1.959964) -> list[float]:
 def main(arguments: list[str] | None = None) -> None:
     from grpo_lab.models import load_policy, one_thread_if_small
 
+    settings = vars(_parser().parse_args(arguments))
+    name, problems = settings.pop("model"), settings.pop("n")
+    with contextlib.redirect_stdout(sys.stderr):  # stdout carries the JSON object alone
+        model, tokenizer = load_policy(name)
+        one_thread_if_small(model)
+    print(json.dumps(evaluate(model, tokenizer, addition_problems("test", problems, settings["seed"]), **settings)))
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m grpo_lab.evaluate", description="Held-out sums, sampled and counted."
     )
@@ -126,24 +141,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--n", type=int, default=1000, help="held-out problems (default 1000)")
     parser.add_argument("--seed", type=int, default=1, help="chooses the problems and the samples (default 1)")
     parser.add_argument("--num_generations", type=int, default=4, help="completions a problem (default 4)")
-    parser.add_argument("--max_completion_length", type=int, default=64)
-    parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--max_completion_length", type=int, default=64, help="limit in tokens (default 64)")
+    parser.add_argument("--temperature", type=float, default=1.0, help="of the sampler (default 1.0)")
     parser.add_argument("--cache_implementation", choices=("dynamic", "static"), help="(default: static on a card)")
-    args = parser.parse_args(arguments)
-    with contextlib.redirect_stdout(sys.stderr):  # stdout carries the JSON object alone
-        model, tokenizer = load_policy(args.model)
-        one_thread_if_small(model)
-    result = evaluate(
-        model,
-        tokenizer,
-        addition_problems("test", args.n, args.seed),
-        num_generations=args.num_generations,
-        max_completion_length=args.max_completion_length,
-        temperature=args.temperature,
-        seed=args.seed,
-        cache_implementation=args.cache_implementation,
-    )
-    print(json.dumps(result))
+    return parser
 
 
 if __name__ == "__main__":

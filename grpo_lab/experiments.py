@@ -59,7 +59,7 @@ def sweep(
         name -> one `Outcome` a seed, in the order of `seeds`.
     """
     if not variants or not seeds:
-        raise ValueError(f"variants is {variants} and seeds is {seeds}; both need at least one entry")
+        raise ValueError(f"variants is {variants} and seeds is {seeds}; expected at least one entry in both")
     jobs = [(name, seed, (common or {}) | settings, problems) for name, settings in variants.items() for seed in seeds]
     workers = min(workers or os.cpu_count() or 1, len(jobs))
     outcomes = in_processes(jobs, workers) if workers > 1 else starmap(run_once, jobs)

@@ -14,7 +14,7 @@ TRAINING_PROBLEMS = 20_000
 
 
 def think_rate(completions, **kwargs) -> list[float]:
-    """Not a reward: with weight 0 it only reports the share of completions that think."""
+    """Say of each completion whether it thinks. With weight 0 it is no reward; its mean is reported."""
     return [float(has_thinking(completion_text(completion))) for completion in completions]
 
 
@@ -27,10 +27,10 @@ def main(arguments: list[str] | None = None) -> None:
     from grpo_lab.models import load_policy, one_thread_if_small
 
     parser = _parser()
-    args = vars(parser.parse_args(arguments))
-    name = args.pop("model")
+    settings = {"reward_weights": REWARD_WEIGHTS} | vars(parser.parse_args(arguments))
+    name = settings.pop("model")
     try:
-        config = GRPOConfig(**({"reward_weights": REWARD_WEIGHTS} | args))
+        config = GRPOConfig(**settings)
     except ValueError as error:
         parser.error(str(error))
     model, tokenizer = load_policy(name, precision=precision_asked(config))

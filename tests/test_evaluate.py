@@ -38,7 +38,7 @@ def test_pass_at_k_is_unbiased_where_the_usual_shortcut_is_not(p):
 
 @pytest.mark.parametrize(("n", "c", "k"), [(4, 5, 1), (4, -1, 1), (4, 2, 0), (4, 2, 5)])
 def test_pass_at_k_refuses_what_cannot_be(n, c, k):
-    with pytest.raises(ValueError, match=f"n, c, k are {n}, {c}, {k}; needed are"):
+    with pytest.raises(ValueError, match=f"n, c, k are {n}, {c}, {k}; expected"):
         pass_at_k(n, c, k)
 
 
@@ -66,7 +66,7 @@ def test_the_interval_covers_the_truth_in_about_95_percent_of_cases():
 
 @pytest.mark.parametrize(("share", "n"), [(0.5, 0), (-0.1, 5), (1.1, 5), (math.nan, 5)])
 def test_the_interval_refuses_what_cannot_be(share, n):
-    with pytest.raises(ValueError, match=f"share is {share} and n is {n}; needed are"):
+    with pytest.raises(ValueError, match=f"share is {share} and n is {n}; expected"):
         wilson_interval(share, n)
 
 

@@ -71,11 +71,11 @@ def test_booleans_are_said_in_words(text):
         (["--max_steps", "many"], "argument --max_steps: invalid int value: 'many'"),
         (["--learning_rate", "fast"], "argument --learning_rate: invalid float value: 'fast'"),
         (["--epsilon_high", "high"], "argument --epsilon_high: invalid float or none value: 'high'"),
-        (["--bf16", "1"], "argument --bf16: '1'; allowed are true and false"),
+        (["--bf16", "1"], "argument --bf16: '1' is not a truth value; expected true or false"),
         (["--max_step", "3"], "unrecognized arguments: --max_step 3"),
-        (["--loss_type", "ppo"], "loss_type is 'ppo'; allowed are 'grpo', 'bnpo'"),
-        (["--num_generations", "7"], "generation_batch_size is 256; it has to be a multiple of num_generations = 7"),
-        (["--temperature", "0"], "temperature is 0.0; it has to be greater than 0"),
+        (["--loss_type", "ppo"], "loss_type is 'ppo'; expected one of 'grpo', 'bnpo'"),
+        (["--num_generations", "7"], "generation_batch_size is 256; it must be a multiple of num_generations = 7"),
+        (["--temperature", "0"], "temperature is 0.0; it must be positive"),
     ],
 )
 def test_a_wrong_option_is_explained_before_anything_is_loaded(arguments, message, capsys):

@@ -4,27 +4,25 @@ import argparse
 import types
 import typing
 from collections.abc import Iterable
-from dataclasses import MISSING, fields
+from dataclasses import fields
 
 from grpo_lab.config.settings import GRPOConfig, options
 
 
 def add_settings(parser: argparse.ArgumentParser, names: Iterable[str], defaults: dict | None = None) -> None:
-    """One option a setting, each with its default in the help.
+    """Give the parser one option a setting, each with its default in the help.
 
     names: settings of `GRPOConfig`.
     defaults: name -> what the help gives as its default, where the command's own differs from `GRPOConfig`'s.
     """
-    by_name = {field.name: field for field in fields(GRPOConfig)}
+    usual = {field.name: field.default for field in fields(GRPOConfig)} | (defaults or {})
+    kinds = {field.name: field.type for field in fields(GRPOConfig)}
     for name in names:
-        field = by_name[name]
-        usual = None if field.default is MISSING else field.default
-        default = (defaults or {}).get(name, usual)
-        parser.add_argument(f"--{name}", help=f"(default {default})", **_argument_type(field.type))
+        parser.add_argument(f"--{name}", help=f"(default {usual[name]})", **_argument_type(kinds[name]))
 
 
 def _argument_type(annotation) -> dict:
-    """How argparse reads a setting: bool as true/false, list[float] as numbers, "none" where None is allowed."""
+    """How argparse reads a setting: bool as true or false, list[float] as numbers, "none" where None is a value."""
     allowed = options(annotation)
     kind = next(option for option in allowed if option is not types.NoneType)
     if typing.get_origin(kind) is list:
@@ -44,5 +42,5 @@ def _or_none(kind: type):
 
 def _boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed are true and false")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a truth value; expected true or false")
     return text.lower() == "true"

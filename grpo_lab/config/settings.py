@@ -6,9 +6,28 @@ from dataclasses import asdict, dataclass, fields
 
 from grpo_lab.kl import ESTIMATORS
 from grpo_lab.objective import LEVELS, LOSS_TYPES
-from grpo_lab.precision import PRECISIONS, check_name, short_name
+from grpo_lab.precision import PRECISIONS, short_name
 
 ADVANTAGES = ("group", "rloo", "best_of_group", "none")
+
+# What a setting may be, each said once. Settings that only the loss reads (epsilon, delta) are checked by the loss.
+CHOICES = {
+    "report_to": ("none", "tensorboard"),
+    "cache_implementation": (None, "dynamic", "static"),
+    "advantage": ADVANTAGES,
+    "scale_rewards": ("group", "batch", "none"),
+    "loss_type": LOSS_TYPES,
+    "importance_sampling_level": LEVELS,
+    "kl_estimator": ESTIMATORS,
+    "lr_scheduler_type": ("constant", "linear", "cosine"),
+    "precision": (None, *PRECISIONS),
+}
+AT_LEAST = {
+    0: ("max_steps", "save_steps", "top_k", "beta", "warmup_steps", "weight_decay", "learning_rate"),
+    1: ("generation_batch_size", "max_completion_length", "ref_model_sync_steps", "num_iterations",
+        "per_device_train_batch_size", "gradient_accumulation_steps", "max_nonfinite_steps"),
+}  # fmt: skip
+POSITIVE = ("temperature", "top_p", "repetition_penalty", "max_grad_norm")
 
 
 @dataclass
@@ -68,23 +87,18 @@ class GRPOConfig:
     per_device_train_batch_size: int | None = None  # rows that are on the device at once; None: the whole update
     gradient_accumulation_steps: int = 1
     gradient_checkpointing: bool = False
-    precision: str | None = (
-        None  # a name in PRECISIONS; None: by the flags, else the mode that the model was loaded for
-    )
+    precision: str | None = None  # None: by the flags below, else the mode that the model was loaded for
     bf16: bool = False  # TRL's name for precision="fp32-master"
     fp16: bool = False  # and for precision="fp16"
     max_nonfinite_steps: int = 3  # updates in a row that may be skipped for a loss or gradient that is not finite
 
     def __post_init__(self):
         self._check_types()
-        for name in ("generation_batch_size", "gradient_accumulation_steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it has to be at least 1")
+        self._check_values()
         if self.per_device_train_batch_size is None:
-            self.per_device_train_batch_size = self.generation_batch_size // self.gradient_accumulation_steps
-        self._check_choices()
-        self._check_numbers()
+            self.per_device_train_batch_size = max(1, self.generation_batch_size // self.gradient_accumulation_steps)
         self._check_sizes()
+        self._check_what_goes_together()
 
     @property
     def update_batch_size(self) -> int:
@@ -123,7 +137,7 @@ class GRPOConfig:
     def from_dict(cls, values: dict) -> "GRPOConfig":
         known = {f.name for f in fields(cls)}
         if unknown := sorted(set(values) - known):
-            raise ValueError(f"unknown settings {unknown}; allowed are {sorted(known)}")
+            raise ValueError(f"values has the settings {unknown}; expected some of {sorted(known)}")
         return cls(**values)
 
     def _check_types(self):
@@ -133,61 +147,51 @@ class GRPOConfig:
             accepted += [int] if float in accepted else []
             if not isinstance(value, tuple(accepted)) or (isinstance(value, bool) and bool not in accepted):
                 names = " or ".join("None" if kind is types.NoneType else kind.__name__ for kind in kinds)
-                raise TypeError(f"{field.name} is {value!r}; allowed is {names}")
+                raise TypeError(f"{field.name} is {value!r}; expected {names}")
 
-    def _check_choices(self):
-        for name, allowed in {
-            "report_to": ("none", "tensorboard"),
-            "cache_implementation": (None, "dynamic", "static"),
-            "advantage": ADVANTAGES,
-            "scale_rewards": ("group", "batch", "none"),
-            "loss_type": LOSS_TYPES,
-            "importance_sampling_level": LEVELS,
-            "kl_estimator": ESTIMATORS,
-            "lr_scheduler_type": ("constant", "linear", "cosine"),
-        }.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; allowed are {', '.join(map(repr, allowed))}")
+    def _check_values(self):
+        for name, choices in CHOICES.items():
+            if (value := getattr(self, name)) not in choices:
+                raise ValueError(f"{name} is {value!r}; expected one of {', '.join(map(repr, choices))}")
+        for least, names in AT_LEAST.items():
+            for name in names:
+                if (value := getattr(self, name)) is not None and not value >= least:
+                    raise ValueError(f"{name} is {value}; it must be at least {least}")
+        for name in POSITIVE:
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be positive")
+        if self.top_p > 1:
+            raise ValueError(f"top_p is {self.top_p}; it must be at most 1, which switches it off")
+
+    def _check_sizes(self):
+        least, whole, update = 1 if self.advantage == "none" else 2, self.generation_batch_size, self.update_batch_size
+        if self.num_generations < least:
+            raise ValueError(
+                f"num_generations is {self.num_generations}; it must be at least {least} with "
+                f"advantage {self.advantage!r}"
+            )
+        if whole % self.num_generations:
+            raise ValueError(
+                f"generation_batch_size is {whole}; it must be a multiple of num_generations = {self.num_generations}"
+            )
+        if whole % update:
+            raise ValueError(
+                f"per_device_train_batch_size * gradient_accumulation_steps is {update}; "
+                f"it must divide generation_batch_size = {whole}"
+            )
+
+    def _check_what_goes_together(self):
         if self.bf16 and self.fp16:
-            raise ValueError("bf16 and fp16 are both True; choose one")
+            raise ValueError("bf16 and fp16 are both True; expected at most one of them")
         if self.precision is not None:
-            mode = PRECISIONS[check_name(self.precision)]
+            mode = PRECISIONS[self.precision]
             half = short_name(mode.autocast or mode.weights)
             for flag in ("bf16", "fp16"):
                 if getattr(self, flag) and flag != half:
-                    raise ValueError(f"precision is {self.precision!r} and {flag} is True; precision alone is enough")
-        if self.output_dir is None and (self.resume_from_checkpoint or self.report_to == "tensorboard"):
-            name = "resume_from_checkpoint" if self.resume_from_checkpoint else "report_to"
-            raise ValueError(f"output_dir is None; {name} = {getattr(self, name)!r} needs a folder")
-
-    def _check_numbers(self):
-        at_least = {"max_steps": 0, "save_steps": 0, "top_k": 0, "beta": 0, "warmup_steps": 0, "weight_decay": 0}
-        at_least |= {"num_iterations": 1, "max_nonfinite_steps": 1}
-        at_least |= {"max_completion_length": 1, "per_device_train_batch_size": 1, "learning_rate": 0}
-        for name, bound in at_least.items():
-            if not getattr(self, name) >= bound:
-                raise ValueError(f"{name} is {getattr(self, name)}; it has to be at least {bound}")
-        for name in ("temperature", "max_grad_norm", "repetition_penalty"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; it has to be greater than 0")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p is {self.top_p}; it has to be greater than 0 and at most 1, which switches it off")
-        if self.ref_model_sync_steps is not None and self.ref_model_sync_steps < 1:
-            raise ValueError(f"ref_model_sync_steps is {self.ref_model_sync_steps}; allowed are None and 1 or more")
-
-    def _check_sizes(self):
-        if self.num_generations < (1 if self.advantage == "none" else 2):
-            raise ValueError(f"num_generations is {self.num_generations}; a group comparison needs at least 2")
-        if self.generation_batch_size % self.num_generations:
-            raise ValueError(
-                f"generation_batch_size is {self.generation_batch_size}; "
-                f"it has to be a multiple of num_generations = {self.num_generations}"
-            )
-        if self.generation_batch_size % self.update_batch_size:
-            raise ValueError(
-                f"per_device_train_batch_size * gradient_accumulation_steps is {self.update_batch_size}; "
-                f"it has to divide generation_batch_size = {self.generation_batch_size}"
-            )
+                    raise ValueError(f"{flag} is True; expected False with precision = {self.precision!r}")
+        for name, off in (("resume_from_checkpoint", False), ("report_to", "none")):
+            if self.output_dir is None and getattr(self, name) != off:
+                raise ValueError(f"output_dir is None; expected a folder with {name} = {getattr(self, name)!r}")
 
 
 def options(annotation) -> tuple:

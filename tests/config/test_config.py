@@ -46,7 +46,7 @@ def test_the_arguments_of_the_loss_are_arguments_of_the_loss():
 def test_settings_survive_a_file():
     config = GRPOConfig(output_dir="x", reward_weights=[1.0, 0.5], delta=2.0, ref_model_sync_steps=7, bf16=True)
     assert GRPOConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
-    with pytest.raises(ValueError, match="unknown settings \\['learning_rat'\\]; allowed are .*'learning_rate'"):
+    with pytest.raises(ValueError, match=r"the settings \['learning_rat'\]; expected some of .*'learning_rate'"):
         GRPOConfig.from_dict({"learning_rat": 1.0})
 
 
@@ -86,6 +86,7 @@ REFUSED = [
     ("generation_batch_size", 0),
     ("per_device_train_batch_size", 96),
     ("gradient_accumulation_steps", 5),
+    ("gradient_accumulation_steps", 512),
     ("resume_from_checkpoint", True),
     ("report_to", "tensorboard"),
 ]
@@ -96,7 +97,7 @@ def test_a_wrong_value_is_named_with_what_is_allowed(name, value):
     with pytest.raises(ValueError) as caught:
         GRPOConfig(**{name: value})
     message = str(caught.value)
-    assert name in message and any(word in message for word in ("allowed", "has to", "needs", "at least"))
+    assert name in message and any(words in message for words in ("; expected ", "; it must "))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ def test_a_wrong_type_is_named_with_what_is_allowed(name, value, allowed):
     setattr(config, name, value)  # past the run-time checks of the test suite, which users do not have
     with pytest.raises(TypeError) as caught:
         config._check_types()
-    assert str(caught.value) == f"{name} is {value!r}; allowed is {allowed}"
+    assert str(caught.value) == f"{name} is {value!r}; expected {allowed}"
 
 
 def test_numbers_of_kindred_types_are_taken():
@@ -139,7 +140,7 @@ def test_precision_and_flags_may_agree_but_not_contradict_each_other(flag, names
         if name in names:
             assert GRPOConfig(precision=name, **{flag: True}).precision == name
         else:
-            with pytest.raises(ValueError, match=f"precision is '{name}' and {flag} is True"):
+            with pytest.raises(ValueError, match=f"{flag} is True; expected False with precision = '{name}'"):
                 GRPOConfig(precision=name, **{flag: True})
 
 
