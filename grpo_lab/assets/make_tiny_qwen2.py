@@ -123,11 +123,17 @@ def encode(tokenizer: Qwen2Tokenizer, documents: list[list[tuple[str, bool]]]) -
     return rows
 
 
-def summed_loss(model: Qwen2ForCausalLM, rows: list[tuple[list[int], list[int]]]) -> Tensor:
-    """Cross-entropy summed over all tokens to be learnt; rows are padded on the right."""
+def padded(rows: list[tuple[list[int], list[int]]], device: torch.device | None = None) -> tuple[Tensor, Tensor]:
+    """Token ids and labels, shapes (B, T), the shorter rows padded on the right, where no earlier token looks."""
     width = max(len(ids) for ids, _ in rows)
-    ids = torch.tensor([ids + [0] * (width - len(ids)) for ids, _ in rows])
-    labels = torch.tensor([labels + [-100] * (width - len(labels)) for _, labels in rows])
+    ids = [ids + [0] * (width - len(ids)) for ids, _ in rows]
+    labels = [labels + [-100] * (width - len(labels)) for _, labels in rows]
+    return torch.tensor(ids, device=device), torch.tensor(labels, device=device)
+
+
+def summed_loss(model: Qwen2ForCausalLM, rows: list[tuple[list[int], list[int]]]) -> Tensor:
+    """Cross-entropy summed over all tokens to be learnt."""
+    ids, labels = padded(rows)
     logits = model(input_ids=ids).logits[:, :-1]
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), reduction="sum")
 
@@ -151,11 +157,16 @@ def warm_up(model: Qwen2ForCausalLM, tokenizer: Qwen2Tokenizer, phase: Phase, se
         for group, full_speed in groups:
             group["lr"] = full_speed * phase.rate * decay * min(1.0, (step + 1) / 50)
         losses.append(backward(model, batch(tokenizer, phase, rng)))
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
+        take_step(model, optimizers)
     return losses
+
+
+def take_step(model: Qwen2ForCausalLM, optimizers: list[torch.optim.Optimizer]) -> None:
+    """By the gradients, clipped to a norm of 1."""
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad()
 
 
 def batch(tokenizer: Qwen2Tokenizer, phase: Phase, rng: random.Random) -> list[tuple[list[int], list[int]]]:
@@ -189,9 +200,7 @@ def make(folder: Path, phases: tuple[Phase, ...] = PHASES, seed: int = 0) -> Non
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m grpo_lab.assets.make_tiny_qwen2", description="Make the tiny model."
-    )
+    parser = argparse.ArgumentParser("python -m grpo_lab.assets.make_tiny_qwen2", description="Make the tiny model.")
     parser.add_argument("--output_dir", type=Path, default=FOLDER, help="default: the folder that ships")
     parser.add_argument("--seed", type=int, default=0)
     steps = [phase.steps for phase in PHASES]

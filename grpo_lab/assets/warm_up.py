@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from grpo_lab.assets.make_tiny_qwen2 import Phase, batch, build_optimizers
+from grpo_lab.assets.make_tiny_qwen2 import Phase, batch, build_optimizers, padded, take_step
 from grpo_lab.evaluate import evaluate
 from grpo_lab.logprobs import chunked_token_logprobs
 from grpo_lab.precision import PRECISIONS, autocast, has_native_bf16
@@ -61,11 +61,9 @@ def warm_up(
         step("skill", min(1.0, (number + 1) / settings.rising))
         if (number + 1) % settings.check_every == 0:
             looks.append([number + 1, skill(model, tokenizer, settings.problems)])
-            loss = losses["skill"][-1]
-            print(
-                f"skill, step {number + 1}: loss {loss:.3f}, accuracy {looks[-1][1]:.2f}", file=sys.stderr, flush=True
-            )
-            if looks[-1][1] >= settings.enough or clock() - started > 2 / 3 * seconds:
+            loss, accuracy = losses["skill"][-1], looks[-1][1]
+            print(f"skill, step {number + 1}: loss {loss:.3f}, accuracy {accuracy:.2f}", file=sys.stderr, flush=True)
+            if accuracy >= settings.enough or clock() - started > 2 / 3 * seconds:
                 break
     for number in range(settings.habit_steps):
         step("habit", 0.3 * (1 - number / settings.habit_steps))
@@ -77,24 +75,15 @@ def _step(model, optimizers: list, documents: list) -> float:
     with arithmetic(model.device):
         loss = mean_loss(model, documents)
     loss.backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    for optimizer in optimizers:
-        optimizer.step()
-        optimizer.zero_grad()
+    take_step(model, optimizers)
     model.eval()
     return loss.item()
 
 
 def mean_loss(model, documents: list[tuple[list[int], list[int]]]) -> Tensor:
-    """Cross-entropy, averaged over the tokens to be learnt; logits are made for those alone, and in chunks.
-
-    The other rows' documents have other lengths: they are padded on the right, where no earlier token looks.
-    """
-    width = max(len(ids) for ids, _ in documents)
-    ids = torch.tensor([ids + [0] * (width - len(ids)) for ids, _ in documents], device=model.device)
-    labels = [labels + [-100] * (width - len(labels)) for _, labels in documents]
-    labels = torch.tensor(labels, device=model.device)[:, 1:]
-    hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
+    """Cross-entropy, averaged over the tokens to be learnt; logits are made for those alone, and in chunks."""
+    ids, labels = padded(documents, model.device)
+    hidden, labels = model.base_model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1], labels[:, 1:]
     learnt = labels != -100
     logp = chunked_token_logprobs(hidden[learnt][None], model.get_output_embeddings().weight, labels[learnt][None])
     return -logp.mean()

@@ -20,27 +20,22 @@ ENGINES = ("static", "dynamic", "generate")
 NO_TIME = "no time left"
 
 # Sizes on a card; on the CPU they only prove that everything works.
+LONG = {"rows": 8, "num_generations": 8, "prompt": 256, "completion": 512}
+SHORT = {"rows": 4, "num_generations": 2, "prompt": 8, "completion": 16}
 SIZES = {
     "cuda": {
         "sequences": [8, 32, 128, 16, 64],  # the most telling first, should the time not do for all
         "rollout": {"num_generations": 8, "prompt": 256, "response": 256, "repeats": 1, "copy_bytes": 2**30},
-        "train": {
-            "rows": 8,
-            "num_generations": 8,
-            "prompt": 256,
-            "completion": 512,
-            "repeats": 3,
-            "matmul_width": 8192,
-        },
-        "memory": {"rows": 8, "num_generations": 8, "prompt": 256, "completion": 512, "steps": 2},
-        "trl": {"rows": 64, "per_device": 16, "num_generations": 8, "prompt": 256, "completion": 256, "steps": 4},
+        "train": LONG | {"repeats": 3, "matmul_width": 8192},
+        "memory": LONG | {"steps": 2},
+        "trl": LONG | {"rows": 64, "per_device": 16, "completion": 256, "steps": 4},
     },
     "cpu": {
         "sequences": [2, 4],
         "rollout": {"num_generations": 2, "prompt": 8, "response": 8, "repeats": 1, "copy_bytes": 2**22},
-        "train": {"rows": 4, "num_generations": 2, "prompt": 8, "completion": 16, "repeats": 1, "matmul_width": 256},
-        "memory": {"rows": 4, "num_generations": 2, "prompt": 8, "completion": 16, "steps": 2},
-        "trl": {"rows": 4, "per_device": 2, "num_generations": 2, "prompt": 8, "completion": 8, "steps": 2},
+        "train": SHORT | {"repeats": 1, "matmul_width": 256},
+        "memory": SHORT | {"steps": 2},
+        "trl": SHORT | {"per_device": 2, "completion": 8, "steps": 2},
     },
 }
 
