@@ -9,8 +9,9 @@ import html
 import torch
 from transformers import GenerationConfig
 
+from grpo_lab.checks import check_at_least
 from grpo_lab.rollout import encode_prompts, end_token_ids, evaluating, pad_token_id
-from grpo_lab.rollout.dynamic import set_aside_generation_config
+from grpo_lab.rollout.prompts import set_aside_generation_config
 
 
 @torch.no_grad()
@@ -20,8 +21,7 @@ def reply(model, tokenizer, prompt: str | list[dict], max_new_tokens: int = 64) 
     prompt: what the user says, or a list of chat messages.
     max_new_tokens: the reply is cut off there, at least 1.
     """
-    if max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens is {max_new_tokens}; it has to be at least 1")
+    check_at_least("max_new_tokens", max_new_tokens, 1)
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     ids, mask = (x.to(model.device) for x in encode_prompts(tokenizer, [messages]))
     greedy = GenerationConfig(
@@ -47,7 +47,7 @@ class ChatBox:
         import ipywidgets
 
         if not policies:
-            raise ValueError("policies is empty; give at least one, such as {'trained': model}")
+            raise ValueError("policies is empty; expected at least one, such as {'trained': model}")
         self.policies, self.tokenizer, self.max_new_tokens = policies, tokenizer, max_new_tokens
         self.turns: list[tuple[str, dict[str, str]]] = []
         self._shown = ipywidgets.HTML()

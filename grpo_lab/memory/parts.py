@@ -7,7 +7,7 @@ bf16 and fp16, 4 in float32.
 """
 
 from grpo_lab.models.sizes import ModelShape
-from grpo_lab.rollout import sample as rollout
+from grpo_lab.rollout import score
 from grpo_lab.rollout.static import CAPACITY_STEP, CAPTURED_LOGITS
 from grpo_lab.trainer.optim_8bit import BLOCK, FEWEST, PIECE
 
@@ -95,9 +95,9 @@ def repeated_bytes(shape: ModelShape, rows: int, columns: int, e: int) -> int:
 
 def chunk_tokens(shape: ModelShape, tokens: int, device_type: str) -> int | None:
     """Tokens whose logits exist at a time; None where those of all tokens do, being few."""
-    if tokens * shape.vocabulary <= rollout.LOGITS_AT_ONCE:
+    if tokens * shape.vocabulary <= score.LOGITS_AT_ONCE:
         return None
-    return min(tokens, rollout.head_chunk(shape.vocabulary, shape.width, device_type))
+    return min(tokens, score.head_chunk(shape.vocabulary, shape.width, device_type))
 
 
 def head_score_bytes(shape: ModelShape, tokens: int, chunk: int | None, e: int) -> int:

@@ -1,16 +1,8 @@
 """Sampling completions, and scoring them again: the two sides that have to agree."""
 
-from grpo_lab.rollout.sample import (
-    Rollout,
-    encode_prompts,
-    end_token_ids,
-    evaluating,
-    head_chunk,
-    pad_token_id,
-    read_sequences,
-    sample_completions,
-    score_logprobs,
-)
+from grpo_lab.rollout.prompts import encode_prompts, end_token_ids, evaluating, pad_token_id
+from grpo_lab.rollout.sample import Rollout, read_sequences, sample_completions
+from grpo_lab.rollout.score import head_chunk, score_logprobs
 
 __all__ = [
     "Rollout",

@@ -1,11 +1,10 @@
 """What shapes the distribution that a token is drawn from; and the plain way of drawing, transformers' `generate`.
 
-Where this departs from the usual, on purpose: the checkpoint's own generation_config is set aside (its top_k, top_p and
-repetition penalty would make the sampler another policy than the one that is scored), and the log-probability of each
-token is recorded while it is drawn, under the very distribution that it was drawn from.
+The checkpoint's own generation_config is set aside: its top_k, top_p and repetition penalty would make the sampler
+another policy than the one that is scored. The log-probability of each token is recorded while it is drawn, under the
+very distribution that it was drawn from.
 """
 
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,6 +19,9 @@ from transformers.generation import (
     TopPLogitsWarper,
 )
 
+from grpo_lab.checks import check_at_least, check_positive
+from grpo_lab.rollout.prompts import set_aside_generation_config
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -33,16 +35,11 @@ class Sampling:
     repetition_penalty: float = 1.0
 
     def __post_init__(self):
-        if not self.temperature > 0:
-            raise ValueError(f"temperature is {self.temperature}; it has to be greater than 0")
-        if self.top_k < 0:
-            raise ValueError(f"top_k is {self.top_k}; it has to be at least 0, which switches it off")
+        check_positive("temperature", self.temperature)
+        check_at_least("top_k", self.top_k, 0)
         if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p is {self.top_p}; it has to be greater than 0 and at most 1, which switches it off")
-        if not self.repetition_penalty > 0:
-            raise ValueError(
-                f"repetition_penalty is {self.repetition_penalty}; it has to be greater than 0; 1 switches it off"
-            )
+            raise ValueError(f"top_p is {self.top_p}; it must be positive and at most 1")
+        check_positive("repetition_penalty", self.repetition_penalty)
 
     @cached_property
     def _warpers(self) -> list[LogitsProcessor]:
@@ -137,13 +134,3 @@ class _Recorder(LogitsProcessor):
     def finish(self, drawn):
         self._note(drawn)
         return torch.stack(self.logp, dim=1), torch.stack(self.entropy, dim=1)
-
-
-@contextmanager
-def set_aside_generation_config(model):
-    """`generate` fills what is left unset from the checkpoint's own settings; during a rollout there are none."""
-    kept, model.generation_config = model.generation_config, GenerationConfig()
-    try:
-        yield
-    finally:
-        model.generation_config = kept

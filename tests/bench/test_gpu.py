@@ -68,7 +68,7 @@ def test_bytes_read_token_by_token():
 def test_operations_are_those_that_torch_counts(checkpointing, chunked, monkeypatch):
     """One update of the trainer under torch's counter: with shared prompts, and with all that is computed twice."""
     limit = 2**16 if chunked else 2**25
-    for module in (sys.modules["grpo_lab.rollout.sample"], train_worker):
+    for module in (sys.modules["grpo_lab.rollout.score"], train_worker):
         monkeypatch.setattr(module, "LOGITS_AT_ONCE", limit)
     spec = {"mode": "fp32", "rows": 4, "num_generations": 2, "prompt": 8, "completion": 16}
     spec |= {"checkpointing": checkpointing}

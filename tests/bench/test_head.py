@@ -10,7 +10,7 @@ import torch
 
 from grpo_lab.bench import __main__ as command
 from grpo_lab.bench import head, head_worker, peak, process
-from grpo_lab.rollout import sample as rollout
+from grpo_lab.rollout import score
 
 CPU = torch.device("cpu")
 
@@ -20,7 +20,7 @@ def test_the_heads_compute_the_same_gradients(method, monkeypatch):
     if method in head.PACKAGE:
         pytest.importorskip(head.PACKAGE[method])
     monkeypatch.setattr(head_worker, "ROW", 8)
-    monkeypatch.setattr(rollout, "LOGITS_AT_ONCE", 4 * 50 * 5)  # chunks of 5 tokens
+    monkeypatch.setattr(score, "LOGITS_AT_ONCE", 4 * 50 * 5)  # chunks of 5 tokens
     inputs = head_worker.make_inputs(24, CPU, torch.float32, vocabulary=50, width=6)
     assert inputs[0].shape == (3, 8, 6)
     want = head_worker.gradients(head_worker.plain, inputs)
@@ -42,7 +42,7 @@ def test_the_peak_is_what_is_alive_at_one_time():
 
 def test_plain_grows_with_the_tokens_and_chunked_does_not(monkeypatch):
     monkeypatch.setattr(head_worker, "ROW", 64)
-    monkeypatch.setattr(rollout, "LOGITS_AT_ONCE", 4 * 500 * 16)
+    monkeypatch.setattr(score, "LOGITS_AT_ONCE", 4 * 500 * 16)
     spec = {"device": "cpu", "dtype": "fp32", "repeats": 1, "vocabulary": 500, "width": 8}
     memory = {
         (method, tokens): head_worker.measure(spec | {"method": method, "tokens": tokens})["memory"]

@@ -3,7 +3,7 @@
 from grpo_lab.memory import parts
 from grpo_lab.models.shapes import shape_config
 from grpo_lab.models.sizes import shape_of
-from grpo_lab.rollout import sample as rollout_module
+from grpo_lab.rollout import score
 
 QWEN = shape_of(shape_config("qwen2-0.5b"))
 
@@ -47,7 +47,7 @@ def test_parts_of_qwen2_in_half_precision_are_the_numbers_worked_out_by_hand():
 
 
 def test_chunks_of_logits():
-    limit = rollout_module.LOGITS_AT_ONCE // 151_936
+    limit = score.LOGITS_AT_ONCE // 151_936
     assert parts.chunk_tokens(QWEN, limit, "cuda") is None
     assert parts.chunk_tokens(QWEN, limit + 1, "cuda") == limit + 1 < 448
     assert parts.chunk_tokens(QWEN, 4096, "cuda") == 448

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from grpo_lab.models.shapes import random_policy
 from grpo_lab.rollout import attention as attention_module
 from grpo_lab.rollout.attention import additive_mask, attention_mask, has_flash
-from grpo_lab.rollout.sample import _hidden_plain, _hidden_shared, _positions
+from grpo_lab.rollout.prompts import positions
+from grpo_lab.rollout.score import _hidden_plain, _hidden_shared
 
 L, T = 7, 13
 
@@ -50,7 +51,7 @@ def test_hidden_states_and_gradients_are_those_of_transformers_own_mask(hidden_s
     for ours in (True, False):
         if not ours:
             monkeypatch.setattr(
-                "grpo_lab.rollout.sample.attention_mask", lambda model, is_token, queries: is_token.long()
+                "grpo_lab.rollout.score.attention_mask", lambda model, is_token, queries: is_token.long()
             )
         hidden = hidden_states(model, *inputs, mask, rows)
         assert hidden.isfinite().all()
@@ -100,4 +101,4 @@ def test_which_cards_have_the_kernel(monkeypatch):
 
 
 def test_positions_count_tokens():
-    assert _positions(torch.tensor([[False, True, True, False]])).tolist() == [[0, 0, 1, 1]]
+    assert positions(torch.tensor([[False, True, True, False]])).tolist() == [[0, 0, 1, 1]]

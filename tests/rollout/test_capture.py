@@ -11,16 +11,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import Qwen2ForCausalLM
-from transformers.initialization import no_init_weights
 
-from grpo_lab.models.shapes import shape_config
 from grpo_lab.rollout import static as decoding
 from grpo_lab.rollout.dynamic import Sampling
-from grpo_lab.rollout.sample import _run_prompts
+from grpo_lab.rollout.prompts import run_prompts
 from grpo_lab.rollout.static import Decoder
 from tests.rollout.test_static import SETTINGS, assert_same
-from tests.support.fake_card import fake_card
+from tests.support.fake_card import fake_card, fake_qwen2
 from tests.support.sampling import PROMPTS, sample, score
 from tests.support.tape import Tape, address, capture_on_the_cpu, refuse_questions, tensors
 from tests.support.worlds import make_world
@@ -180,7 +177,7 @@ def test_much_is_more_than_a_twentieth(monkeypatch):
 def loaded(model, settings, prompts=2, length=3, device="cpu"):
     decoder = Decoder(model, 2 * prompts, 64, Sampling((3, 4), 3, **settings))
     ids = torch.ones(prompts, length, dtype=torch.long, device=device)
-    _, prefix = _run_prompts(model, ids[:, :-1], ids[:, :-1] > 0)
+    _, prefix = run_prompts(model, ids[:, :-1], ids[:, :-1] > 0)
     decoder.load(model, ids, ids > 0, prefix, 2)
     return decoder
 
@@ -212,7 +209,7 @@ def test_every_step_asks_for_the_same_work(settings):
         decoder = loaded(model, settings)
         for length in (3, 7):
             ids = torch.arange(2 * length).view(2, length)
-            _, prefix = _run_prompts(model, ids[:, :-1], ids[:, :-1] > 1)
+            _, prefix = run_prompts(model, ids[:, :-1], ids[:, :-1] > 1)
             decoder.load(model, ids, ids > 1, prefix, 2)
             for _ in range(3):
                 with Tape() as tape:
@@ -248,14 +245,11 @@ class OnTheCard(TorchDispatchMode):
 
 def step_on_a_fake_card(layers, dtype, settings, monkeypatch, rows=64, capacity=768):
     monkeypatch.setattr(decoding, "_capture", lambda step, device: step)
-    config = shape_config("qwen2-0.5b")
-    config.num_hidden_layers, config.layer_types = layers, config.layer_types[:layers]
     with fake_card():
-        with no_init_weights():
-            model = Qwen2ForCausalLM._from_config(config, dtype=dtype).eval()
+        model = fake_qwen2(dtype, layers)
         decoder = Decoder(model, rows, capacity, Sampling((151643, 151645), 151643, **settings))
         ids = torch.zeros(8, 200, dtype=torch.long)
-        _, prefix = _run_prompts(model, ids[:, :-1], ids[:, :-1] == 0)
+        _, prefix = run_prompts(model, ids[:, :-1], ids[:, :-1] == 0)
         decoder.load(model, ids, ids == 0, prefix, rows // 8)
         with OnTheCard() as watch:
             decoder.step(model)

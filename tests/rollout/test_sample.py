@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from grpo_lab.rollout import end_token_ids, score_logprobs
-from grpo_lab.rollout import sample as rollout_module
+from grpo_lab.rollout import end_token_ids, sample_completions, score_logprobs
+from grpo_lab.rollout import score as scoring
 from tests.support import oracles
 from tests.support.sampling import G, next_logits, sample, score, tokens_of
 from tests.support.worlds import END, PAD, make_exact, make_world
@@ -91,23 +91,23 @@ def test_large_logits_go_through_the_chunked_head_with_the_same_result(monkeypat
     make_exact(model)
     rollout = sample(model, tokenizer)
     calls = []
-    chunked = rollout_module.chunked_logprobs_and_entropy
+    chunked = scoring.chunked_logprobs_and_entropy
 
     def spy(*arguments):
         calls.append(arguments[-1])
         return chunked(*arguments)
 
-    monkeypatch.setattr(rollout_module, "chunked_logprobs_and_entropy", spy)
+    monkeypatch.setattr(scoring, "chunked_logprobs_and_entropy", spy)
     plain = gradients(model, rollout)
     assert not calls
-    monkeypatch.setattr(rollout_module, "LOGITS_AT_ONCE", 4 * len(tokenizer) * 7)
+    monkeypatch.setattr(scoring, "LOGITS_AT_ONCE", 4 * len(tokenizer) * 7)
     assert_same_gradients(gradients(model, rollout), plain, 1e-9)
     assert calls == [7], "seven tokens at a time are a quarter of the limit"
 
 
 @pytest.mark.parametrize("at_once", [2**25, 100])
 def test_the_entropy_may_be_left_out(at_once, monkeypatch):
-    monkeypatch.setattr(rollout_module, "LOGITS_AT_ONCE", at_once)
+    monkeypatch.setattr(scoring, "LOGITS_AT_ONCE", at_once)
     model, tokenizer = make_world()
     rollout = sample(model, tokenizer)
     logp, entropy = score(model, rollout, with_entropy=False)
@@ -157,3 +157,11 @@ def test_ids_are_never_encoded_again(monkeypatch):
     ends = end_token_ids(model, tokenizer)
     differ = sum(one != [i for i in ids if i not in ends] for one, ids in zip(again, completions, strict=True))
     assert differ > 0, "in this world, encoding the text again gives other tokens than were sampled"
+
+
+def test_sampling_reaches_every_token_of_the_vocabulary(tiny):
+    """Left to its defaults, `generate` draws from the 50 likeliest tokens only."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        rollout = sample_completions(*tiny, ["1+2="], 400, 1, temperature=1e3)
+    assert len(rollout.completion_ids.unique()) > 100

@@ -156,7 +156,7 @@ def test_padding_with_the_end_token_when_there_is_no_other():
 def test_a_wrong_setting_is_named(name, value):
     model, tokenizer = make_world()
     arguments = {"num_generations": 2, "max_completion_length": 3} | {name: value}
-    with pytest.raises(ValueError, match=f"{name} is {value}; it has to be"):
+    with pytest.raises(ValueError, match=f"{name} is {value}; it must be"):
         sample_completions(model, tokenizer, ["a"], **arguments)
 
 
@@ -165,9 +165,9 @@ def test_a_wrong_setting_is_named(name, value):
     [
         ([], "prompts is empty"),
         ([""], "prompt is '', which has no token"),
-        ([[]], "prompt is \\[\\]; allowed are"),
-        ([5], "prompt is 5; allowed are a string"),
-        ([["a"]], "allowed are a string and a non-empty list of messages"),
+        ([[]], "prompt is \\[\\]; expected a string"),
+        ([5], "prompt is 5; expected a string"),
+        ([["a"]], "expected a string or a non-empty list of messages"),
     ],
 )
 def test_a_wrong_prompt_is_named(prompts, message):

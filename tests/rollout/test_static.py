@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from grpo_lab.rollout import sample as rollout
+from grpo_lab.rollout import sample as sampling
 from grpo_lab.rollout import static as decoding
 from grpo_lab.rollout.attention import arithmetic
 from grpo_lab.rollout.cache import SlotCache, attend, half_copies
@@ -231,10 +231,10 @@ def test_modes_are_put_back_even_after_a_failure(training, monkeypatch):
 
 def test_a_card_takes_the_static_cache_and_a_cpu_the_dynamic_one():
     card, cpu = torch.device("cuda"), torch.device("cpu")
-    assert rollout._sampler(None, card) is decoding.sample_static
-    assert rollout._sampler(None, cpu) is rollout._sampler("dynamic", card) is sample_dynamic
-    assert rollout._sampler("static", cpu) is decoding.sample_static
-    with pytest.raises(ValueError, match="cache_implementation is 'paged'; allowed are None, 'dynamic', 'static'"):
+    assert sampling._sampler(None, card) is decoding.sample_static
+    assert sampling._sampler(None, cpu) is sampling._sampler("dynamic", card) is sample_dynamic
+    assert sampling._sampler("static", cpu) is decoding.sample_static
+    with pytest.raises(ValueError, match="cache_implementation is 'paged'; expected one of None, 'dynamic', 'static'"):
         sample(*make_world(), cache_implementation="paged")
 
 

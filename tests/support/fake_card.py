@@ -10,12 +10,24 @@ from contextlib import contextmanager
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
+from transformers import Qwen2ForCausalLM
+from transformers.initialization import no_init_weights
+
+from grpo_lab.models.shapes import shape_config
 
 
 @contextmanager
 def fake_card():
     with FakeTensorMode(), _Indexing(), torch.device("cuda"), torch.no_grad():
         yield
+
+
+def fake_qwen2(dtype: torch.dtype, layers: int = 24) -> Qwen2ForCausalLM:
+    """Qwen2-0.5B, or some of its layers, on the fake card."""
+    config = shape_config("qwen2-0.5b")
+    config.num_hidden_layers, config.layer_types = layers, config.layer_types[:layers]
+    with no_init_weights():
+        return Qwen2ForCausalLM._from_config(config, dtype=dtype).eval()
 
 
 class _Indexing(TorchFunctionMode):

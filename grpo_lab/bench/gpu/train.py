@@ -9,7 +9,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.models.shapes import random_policy
 from grpo_lab.precision import PRECISIONS
 from grpo_lab.rollout import Rollout
-from grpo_lab.rollout.sample import LOGITS_AT_ONCE
+from grpo_lab.rollout.score import LOGITS_AT_ONCE
 from grpo_lab.trainer import update
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.optim import PolicyOptimizer

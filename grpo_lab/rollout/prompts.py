@@ -1,0 +1,84 @@
+"""Prompts on their way into the model: as ids, and once through the layers; and the model as it should be for them."""
+
+from contextlib import contextmanager
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from transformers import DynamicCache, GenerationConfig
+
+
+def encode_prompts(tokenizer, prompts: list) -> tuple[Int[Tensor, "P L"], Bool[Tensor, "P L"]]:
+    """Turn prompts (strings, or message lists for the chat template) into ids, padded on the left."""
+    if not prompts:
+        raise ValueError("prompts is empty; expected at least one prompt")
+    ids = [_encode(tokenizer, prompt) for prompt in prompts]
+    length, pad = max(map(len, ids)), pad_token_id(tokenizer)
+    prompt_ids = torch.tensor([[pad] * (length - len(row)) + row for row in ids])
+    prompt_mask = torch.tensor([[False] * (length - len(row)) + [True] * len(row) for row in ids])
+    return prompt_ids, prompt_mask
+
+
+def _encode(tokenizer, prompt) -> list[int]:
+    if isinstance(prompt, str):
+        if ids := tokenizer(prompt)["input_ids"]:
+            return ids
+        raise ValueError(f"prompt is {prompt!r}, which has no token; expected at least one to follow")
+    if not (isinstance(prompt, list) and prompt and all(isinstance(m, dict) for m in prompt)):
+        raise ValueError(f"prompt is {prompt!r}; expected a string or a non-empty list of messages")
+    return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)["input_ids"]
+
+
+def pad_token_id(tokenizer) -> int:
+    """The padding token, or the end token in its place: padding is masked by position, so nothing is confused."""
+    if tokenizer.eos_token_id is None:
+        raise ValueError("tokenizer has no eos_token; expected one, so that completions can end")
+    return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+
+
+def end_token_ids(model, tokenizer) -> list[int]:
+    """Every token that ends a completion: the tokenizer's, and those the checkpoint names."""
+    named = model.generation_config.eos_token_id
+    named = named if isinstance(named, list) else [named]
+    return sorted({token for token in [*named, tokenizer.eos_token_id] if token is not None})
+
+
+def run_prompts(
+    model, prompt_ids: Int[Tensor, "P L"], prompt_mask: Bool[Tensor, "P L"]
+) -> tuple[Float[Tensor, "P L D"], DynamicCache]:
+    """The last hidden states of prompts, each computed once, and the keys and values for what follows them."""
+    cache = DynamicCache(config=model.config)
+    out = model.base_model(
+        prompt_ids,
+        attention_mask=prompt_mask.long(),
+        position_ids=positions(prompt_mask),
+        past_key_values=cache,
+        use_cache=True,
+    )
+    return out.last_hidden_state, cache
+
+
+def positions(is_token: Bool[Tensor, "B S"]) -> Int[Tensor, "B S"]:
+    """Count real tokens only, so that padding on the left moves nothing."""
+    return (is_token.long().cumsum(-1) - 1).clamp(min=0)
+
+
+@contextmanager
+def evaluating(model):
+    """Evaluation mode (no dropout) for a while, then whichever it was in before."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
+@contextmanager
+def set_aside_generation_config(model):
+    """`generate` fills what is left unset from the checkpoint's own settings; during a rollout there are none."""
+    kept, model.generation_config = model.generation_config, GenerationConfig()
+    try:
+        yield
+    finally:
+        model.generation_config = kept

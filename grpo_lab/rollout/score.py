@@ -1,0 +1,86 @@
+"""Scoring completions: the log-probability of each token again, with gradient, for the same token ids.
+
+In float32 it agrees with what was recorded while sampling to 1e-4. A prompt that G completions share is computed once,
+not G times, as the sampler does it.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from grpo_lab.logprobs import chunked_logprobs_and_entropy, token_entropy, token_logprobs
+from grpo_lab.rollout.attention import attention_mask
+from grpo_lab.rollout.prompts import positions, run_prompts
+
+LOGITS_AT_ONCE = 2**25  # numbers; above this the logits are computed in chunks (128 MiB in float32)
+
+
+def score_logprobs(
+    model,
+    prompt_ids: Int[Tensor, "P L"],
+    prompt_mask: Bool[Tensor, "P L"],
+    completion_ids: Int[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"],
+    prompt_of_row: Int[Tensor, " B"],
+    *,
+    temperature: float = 1.0,
+    share_prompts: bool = True,
+    with_entropy: bool = True,
+) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
+    """Log-probability and entropy of given completions under the model, with gradient if it is enabled.
+
+    Args:
+        prompt_of_row: which prompt each row answers, shape (B,).
+        share_prompts: compute each prompt once and let its completions attend to it. Same values; False is needed with
+            gradient checkpointing, which allows no cache.
+        with_entropy: False saves the time and memory of the entropy; None stands in its place.
+
+    Returns:
+        Two tensors of shape (B, T); at masked positions their values mean nothing, but are finite.
+    """
+    hidden_states = _hidden_shared if share_prompts else _hidden_plain
+    hidden = hidden_states(model, prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row)  # B T D
+    head = model.get_output_embeddings()
+    if getattr(head, "bias", None) is not None:
+        raise ValueError("model has a bias in its output embedding; expected none")
+    logits_size = completion_ids.numel() * len(head.weight)
+    if logits_size > LOGITS_AT_ONCE:
+        chunk = head_chunk(*head.weight.shape, head.weight.device.type)
+        logp, entropy = chunked_logprobs_and_entropy(hidden, head.weight, completion_ids, temperature, chunk)
+        return logp, entropy if with_entropy else None
+    logits = head(hidden)
+    entropy = token_entropy(logits, temperature) if with_entropy else None
+    return token_logprobs(logits, completion_ids, temperature), entropy
+
+
+def head_chunk(vocab_size: int, hidden_size: int, device_type: str) -> int:
+    """Tokens whose logits are made at a time where they are too many to be made at once.
+
+    On a card each chunk ends with adding a product of the embedding's size, so a few large chunks are much faster than
+    many small ones. With half as many tokens as the model is wide, the two float32 copies of the logits take as much as
+    the float32 gradient that stands beside them, and the additions about as long as one of the products.
+    """
+    chunk = max(1, LOGITS_AT_ONCE // (4 * vocab_size))
+    return max(chunk, hidden_size // 2) if device_type == "cuda" else chunk
+
+
+def _hidden_plain(model, prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row):
+    ids = torch.cat([prompt_ids[prompt_of_row], completion_ids], dim=1)
+    attention = torch.cat([prompt_mask[prompt_of_row], mask], dim=1)
+    looks_at = attention_mask(model, attention, queries=attention.shape[1])
+    out = model.base_model(ids, attention_mask=looks_at, position_ids=positions(attention), use_cache=False)
+    return out.last_hidden_state[:, prompt_ids.shape[1] - 1 : -1]
+
+
+def _hidden_shared(model, prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row):
+    used, row_to_used = prompt_of_row.unique(return_inverse=True)
+    prompt, cache = run_prompts(model, prompt_ids[used], prompt_mask[used])
+    last = prompt[row_to_used, -1:]  # B 1 D, predicts the first token
+    if completion_ids.shape[1] == 1:
+        return last
+    cache.batch_select_indices(row_to_used)
+    attention = torch.cat([prompt_mask[prompt_of_row], mask[:, :-1]], dim=1)
+    place = positions(attention)[:, prompt_ids.shape[1] :]
+    looks_at = attention_mask(model, attention, queries=place.shape[1])
+    rest = model.base_model(completion_ids[:, :-1], attention_mask=looks_at, position_ids=place, past_key_values=cache)
+    return torch.cat([last, rest.last_hidden_state], dim=1)
