@@ -250,6 +250,21 @@ def test_returns_by_hand():
     assert return_to_go(rewards, 0.5).tolist() == [[[2.0, 2.0, 4.0], [1.0, 2.0, 0.0]]]
 
 
+def test_step_rewards_that_carry_a_gradient_pass_it_on():
+    """A differentiable reward is rare, and nothing in the formulas forbids it."""
+    rewards, mask = draw(2, 3, 4, seed=0), draw(2, 3, 4, seed=1) > -0.5
+    assert_agree(
+        lambda r: process_advantages(r, mask),
+        lambda r: oracles.process_advantages(r, mask),
+        rewards,
+        tolerance=1e-9,
+    )
+
+
+def test_the_reward_of_the_best_that_carries_a_gradient_passes_it_on():
+    assert_agree(best_of_group, oracles.best_of_group, draw(3, 4, seed=0))
+
+
 # --- wrong input ----------------------------------------------------------------------------------------------
 
 

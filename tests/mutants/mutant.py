@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[2]
-GAPS = "tests/test_mutation_gaps.py"
 # Where the behaviour of a module shows first, if not in the test with its name: patterns below tests/.
 TELLING = {
     "trainer/experience": ("trainer/test_step.py", "trainer/test_loop.py"),
@@ -44,12 +43,12 @@ def make_mutant(name: str, path: str, line: int, original: str, mutated: str) ->
 
 @functools.lru_cache(maxsize=256)
 def files_of_tests(path: str) -> tuple[str, ...]:
-    """The test files of a module: those with its name, then those of its room; and the shared file of gaps."""
+    """The test files of a module: those with its name, then those of its room."""
     *rooms, name = PurePosixPath(path).with_suffix("").parts[1:]
     room = "".join(f"{one}/" for one in rooms)
     patterns = [*TELLING.get(f"{room}{name}", ()), f"{room}test_{name}*.py", *([f"{room}test_*.py"] if room else [])]
     found = [p for pattern in patterns for p in sorted((ROOT / "tests").glob(pattern))]
-    return (*dict.fromkeys(p.relative_to(ROOT).as_posix() for p in found), GAPS)
+    return tuple(dict.fromkeys(p.relative_to(ROOT).as_posix() for p in found))
 
 
 def read(path: str) -> str:
