@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Where the behaviour of a module shows first, if not in the test with its name: patterns below tests/.
 TELLING = {
     "trainer/experience": ("trainer/test_step.py", "trainer/test_loop.py"),
+    "trainer/scoring": ("trainer/test_scoring.py", "trainer/test_step.py"),
     "trainer/loop": ("trainer/test_step.py",),
     "trainer/run": ("trainer/test_loop.py", "trainer/test_resume.py"),
     "rollout/dynamic": ("rollout/test_sample.py", "rollout/test_settings.py"),
