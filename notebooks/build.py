@@ -4,8 +4,9 @@ The text form in notebooks/text/*.md (MyST, read by jupytext) is what you edit a
 writes notebooks/*.ipynb with clean outputs: no timings of cells, no widget state, no progress bars, no paths of this
 machine.
 
-`--check` executes nothing; it says whether each notebook has the same cells as its text. `--take 03` goes the other
-way, for those who edited a notebook in JupyterLab: its cells become the text.
+`--check` executes nothing; it says whether each notebook has the same cells as its text. `--sources` executes nothing
+either: it writes the text into the cells and leaves their outputs as they are, for changes that alter no output.
+`--take 03` goes the other way, for those who edited a notebook in JupyterLab: its cells become the text.
 """
 
 import argparse
@@ -115,6 +116,17 @@ def same(one, other) -> bool:
     return one.cell_type == other.cell_type and one.source.strip() == other.source.strip() and tags[0] == tags[1]
 
 
+def write_sources(text: Path) -> None:
+    """Give the notebook the cells of its text, each with the output that it has."""
+    ours, theirs = read_text(text), nbformat.read(notebook_of(text), as_version=4)
+    if [cell.cell_type for cell in ours.cells] != [cell.cell_type for cell in theirs.cells]:
+        raise SystemExit(f"{text.stem}: its text has other cells than the notebook, so it has to be built")
+    for cell, built in zip(ours.cells, theirs.cells, strict=True):
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = built.outputs, built.execution_count
+    nbformat.write(ours, notebook_of(text))
+
+
 def take(text: Path) -> None:
     notebook = nbformat.read(notebook_of(text), as_version=4)
     header = {"jupytext": {"notebook_metadata_filter": "kernelspec,-jupytext,-language_info"}, "kernelspec": KERNEL}
@@ -127,14 +139,18 @@ def take(text: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="beginnings of names, such as 01; none means all")
-    parser.add_argument("--check", action="store_true", help="compare only")
-    parser.add_argument("--take", action="store_true", help="write the text from the notebook")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--check", action="store_true", help="compare only")
+    mode.add_argument("--sources", action="store_true", help="write the cells and keep the outputs")
+    mode.add_argument("--take", action="store_true", help="write the text from the notebook")
     parser.add_argument("--timeout", type=int, default=900, help="seconds that one cell may take")
     args = parser.parse_args()
     failed = False
     for text in texts(args.names):
         if args.take:
             take(text)
+        elif args.sources:
+            write_sources(text)
         elif args.check:
             said = differences(text)
             failed |= bool(said)
@@ -142,7 +158,7 @@ def main() -> None:
         else:
             seconds = build(text, args.timeout)
             print(f"{text.stem}: {seconds:.0f} s, {notebook_of(text).stat().st_size / 1000:.0f} kB", flush=True)
-    if not (args.check or args.take):
+    if not (args.check or args.sources or args.take):
         save_pictures()
     sys.exit(failed)
 
