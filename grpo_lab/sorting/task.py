@@ -104,7 +104,7 @@ def repaired_reward(prompts: Int[Tensor, "B T"], responses: Int[Tensor, "B T"]) 
     """
     check_shapes(prompts=(prompts, "B T"), responses=(responses, "B T"))
     copies = one_hot(torch.stack([prompts, responses])).sum(2)  # 2 B V (3.4)
-    included = copies.amin(0).sum(-1)  # B (3.5)
+    included = torch.minimum(*copies).sum(-1)  # B (3.5)
     rewards = (included + ascending_pairs(responses)).float()  # B (3.6)
     return rewards
 
