@@ -1,0 +1,50 @@
+"""Log-probabilities, entropy, mask."""
+
+import torch
+
+from tests.support.oracles.loops import table, total
+
+
+def log_softmax(row) -> list:
+    """The largest logit is subtracted first: with logits of 1e4, exp would overflow."""
+    top = max(x.detach().item() for x in row)
+    log_normaliser = top + torch.log(total(torch.exp(x - top) for x in row))
+    return [x - log_normaliser for x in row]
+
+
+def token_logprobs(logits, token_ids, temperature=1.0) -> torch.Tensor:
+    B, T, _ = logits.shape
+    return table(
+        [
+            [log_softmax([x / temperature for x in logits[b, t]])[int(token_ids[b, t])] for t in range(T)]
+            for b in range(B)
+        ]
+    )
+
+
+def token_entropy(logits, temperature=1.0) -> torch.Tensor:
+    B, T, _ = logits.shape
+    rows = [[log_softmax([x / temperature for x in logits[b, t]]) for t in range(T)] for b in range(B)]
+    return table([[total(-torch.exp(x) * x for x in log_p) for log_p in row] for row in rows])
+
+
+def head_logits(hidden, weight) -> torch.Tensor:
+    B, T, D = hidden.shape
+    V = weight.shape[0]
+    return table(
+        [
+            [[total(hidden[b, t, d] * weight[v, d] for d in range(D)) for v in range(V)] for t in range(T)]
+            for b in range(B)
+        ]
+    )
+
+
+def completion_mask(token_ids, eos_token_id) -> torch.Tensor:
+    mask = []
+    for row in token_ids.tolist():
+        kept, ended = [], False
+        for token in row:
+            kept.append(not ended)
+            ended = ended or token == eos_token_id
+        mask.append(kept)
+    return torch.tensor(mask, dtype=torch.bool)
