@@ -1,6 +1,7 @@
 """A run in a process of its own, for tests to kill: `python -m tests.support.killed_run FOLDER [AT]`.
 
-It says every step aloud. With a number it kills itself, without any clean-up, before that change to its folder.
+It says every step aloud and waits for an answer, so that it is never further than one step on, however fast or busy the
+machine is. With a number it kills itself, without any clean-up, before that change to its folder.
 """
 
 import sys
@@ -35,4 +36,4 @@ def continue_run(folder: Path, callback=None):
 if __name__ == "__main__":
     folder, at = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else None
     with Axe(folder, at, exit_process=True):
-        continue_run(folder, lambda step, metrics: print(step, flush=True))
+        continue_run(folder, lambda step, metrics: (print(step, flush=True), sys.stdin.readline()))

@@ -175,6 +175,23 @@ def test_no_steps_no_history():
     assert history == [] and same_weights(after, weights(make_world()[0]))
 
 
+@pytest.mark.parametrize("fails", ["tqdm", "Run.record"])
+def test_an_error_leaves_nothing_open(fails, tmp_path, monkeypatch):
+    """The last thing to be opened does not open, or a step fails: the caller's mode and chance are as they were."""
+    closed, writer = [], run_module._tensorboard(tmp_path, 0)
+    monkeypatch.setattr(run_module, "_tensorboard", lambda folder, first_step: writer)
+    monkeypatch.setattr(type(writer), "close", lambda self: closed.append(self))
+    monkeypatch.setattr(f"grpo_lab.trainer.run.{fails}", lambda *arguments, **keywords: 1 / 0)
+    model, tokenizer = make_world()
+    model.train()
+    before = torch.get_rng_state()
+    config = make_config(output_dir=str(tmp_path / "out"), report_to="tensorboard")
+    with pytest.raises(ZeroDivisionError):
+        train(model, tokenizer, ROWS, letter_reward, config)
+    assert closed == [writer] and model.training and torch.equal(torch.get_rng_state(), before)
+    assert not (tmp_path / "out" / "model.safetensors").exists()
+
+
 def test_the_progress_bar_shows_reward_and_length(capsys):
     _, history = run(disable_tqdm=False)
     shown = capsys.readouterr().err

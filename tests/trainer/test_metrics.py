@@ -5,6 +5,8 @@ import json
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from grpo_lab.trainer import PolicyOptimizer, scoring
 from grpo_lab.trainer import clock as clock_module
@@ -106,6 +108,36 @@ def test_metrics_reach_file_callback_and_tensorboard_alike(tmp_path):
         events = board.Scalars(name)
         assert [event.step for event in events] == [1, 2, 3]
         assert events[0].value == pytest.approx(value, rel=1e-6)
+
+
+@given(st.recursive(st.just([]), lambda inner: st.lists(st.tuples(st.sampled_from("abc"), inner), max_size=3)))
+def test_nested_stations_share_the_time_among_them(tree):
+    """A second passes before and one after whatever a station holds; each is counted once, for the innermost."""
+    time, want = [0.0], dict.fromkeys("abc", 0.0)
+
+    def visit(clock, stations):
+        for name, inner in stations:
+            with clock(name):
+                time[0] += 1
+                visit(clock, inner)
+                time[0] += 1
+            want[name] += 2
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clock_module, "now", lambda device: time[0])
+        clock = clock_module.Clock(torch.device("cpu"))
+        visit(clock, tree)
+    assert clock.seconds == {name: seconds for name, seconds in want.items() if seconds}
+    assert sum(clock.seconds.values()) == time[0]
+
+
+def test_a_station_that_fails_has_taken_its_time(monkeypatch):
+    time = iter([0.0, 1.0, 3.0, 6.0])
+    monkeypatch.setattr(clock_module, "now", lambda device: next(time))
+    clock = clock_module.Clock(torch.device("cpu"))
+    with pytest.raises(ZeroDivisionError), clock("outer"), clock("inner"):
+        1 / 0  # noqa: B018
+    assert clock.seconds == {"inner": 2.0, "outer": 4.0}
 
 
 def test_the_time_of_each_station_is_the_time_spent_in_it(monkeypatch):
