@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from grpo_lab.course.checking import plain_data
-from grpo_lab.course.checking.compare import equal, expected_outcomes, matching, same_gradient
-from grpo_lab.course.checking.outcome import Outcome, outcome_of
+from grpo_lab.course.checking.compare import equal, same_gradient
+from grpo_lab.course.checking.mistakes import matching
+from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, outcome_of
 from grpo_lab.course.checking.outcome_file import load_outcomes, save_outcomes
 from grpo_lab.course.checking.plain_data import Other, Record, TooLarge, plain, same
 from grpo_lab.course.exercise import Case, Exercise, Misconception

@@ -1,12 +1,11 @@
-"""When do two outcomes count as equal? And which mistake do they add up to?"""
+"""When do two outcomes count as equal?"""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from grpo_lab.course.checking.outcome import Outcome, outcome_of
+from grpo_lab.course.checking.outcome import Outcome
 from grpo_lab.course.checking.plain_data import same
 from grpo_lab.course.exercise import Exercise
 
@@ -42,28 +41,6 @@ def same_gradient(got: Any, expected: Any, tolerance: float) -> bool:
         return True
     got, expected = _zeros_for_none(got, expected), _zeros_for_none(expected, got)
     return same(got, expected, tolerance)
-
-
-def expected_outcomes(exercise: Exercise, seed: int = 0) -> list[Outcome]:
-    """What the reference does with every case."""
-    return [outcome_of(exercise.function, exercise, index, seed) for index in range(len(exercise.cases))]
-
-
-def matching(
-    got: Sequence[Outcome], expected: Sequence[Outcome], wrong: dict[str, Sequence[Outcome]], exercise: Exercise
-) -> tuple[str, ...]:
-    """The misconceptions, in the order of the exercise, that explain every case.
-
-    One explains a case if it differs from the reference there and the outcome equals its own, or if it does not
-    differ and the outcome equals the reference's. One that differs nowhere explains nothing.
-    """
-    return tuple(name for name in wrong if _explains(got, expected, wrong[name], exercise))
-
-
-def _explains(got: Sequence[Outcome], expected: Sequence[Outcome], wrong: Sequence[Outcome], exercise) -> bool:
-    differs = [not equal(w, e, exercise) for w, e in zip(wrong, expected, strict=True)]
-    rows = zip(got, expected, wrong, differs, strict=True)
-    return any(differs) and all(equal(g, w if differ else e, exercise) for g, e, w, differ in rows)
 
 
 def _zeros_for_none(gradient: Any, other: Any) -> Any:

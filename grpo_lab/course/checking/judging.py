@@ -10,10 +10,10 @@ from dataclasses import replace
 from functools import cache
 
 from grpo_lab.course.checking import session
-from grpo_lab.course.checking.compare import equal, expected_outcomes, matching
+from grpo_lab.course.checking.compare import equal
 from grpo_lab.course.checking.difference import Difference, difference
-from grpo_lab.course.checking.outcome import Outcome, inputs, outcome_of
-from grpo_lab.course.checking.partial import likely
+from grpo_lab.course.checking.mistakes import likely, matching
+from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs, outcome_of
 from grpo_lab.course.checking.plain_data import plain
 from grpo_lab.course.checking.stand_ins import lent, suspended
 from grpo_lab.course.checking.verdict import FAULTS, Part, Verdict, lines, summary

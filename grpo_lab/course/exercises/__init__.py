@@ -1,12 +1,12 @@
 """All exercises, by the name of the function that is to be written, in the order of the notebooks.
 
-`EXERCISES` is made when somebody asks for it, and `exercise(...)` imports one notebook's exercises after the other
-until it finds the name: whoever checks a function of notebook 01 does not wait for the language-model libraries.
+Each is in a file of that name, as EXERCISE, and NAMES of its notebook has the order. A file is imported when somebody
+asks for its exercise: whoever checks a function of notebook 01 does not wait for the language-model libraries.
 """
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 
 from grpo_lab.course.exercise import Exercise
@@ -21,30 +21,28 @@ def exercise(name_or_function: str | Callable) -> Exercise:
         KeyError: if there is none; the message lists the names.
     """
     name = name_or_function if isinstance(name_or_function, str) else getattr(name_or_function, "__name__", "")
-    if name in _loaded:
-        return _loaded[name]
-    for module in _modules():
-        for found in module.EXERCISES:
-            if found.name == name:
-                return _loaded.setdefault(name, found)
-    raise KeyError(f"exercise is {name!r}; expected one of {', '.join(map(repr, _all()))}")
+    if name not in _loaded:
+        if name not in _homes():
+            raise KeyError(f"exercise is {name!r}; expected one of {', '.join(map(repr, _homes()))}")
+        _loaded[name] = importlib.import_module(f"{_homes()[name]}.{name}").EXERCISE
+    return _loaded[name]
 
 
-def _modules() -> Iterator:
-    for name in sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name.startswith("nb")):
-        yield importlib.import_module(f"{__name__}.{name}")
+@cache
+def _homes() -> dict[str, str]:
+    """Name of an exercise -> the package of its notebook."""
+    homes: dict[str, str] = {}
+    for package in sorted(module.name for module in pkgutil.iter_modules(__path__, f"{__name__}.") if module.ispkg):
+        for name in importlib.import_module(package).NAMES:
+            if name in homes:
+                raise ValueError(f"exercise {name} stands in {homes[name]} and {package}; expected it in one")
+            homes[name] = package
+    return homes
 
 
 @cache
 def _all() -> dict[str, Exercise]:
-    exercises: dict[str, Exercise] = {}
-    for module in _modules():
-        for found in module.EXERCISES:
-            if found.name in exercises:
-                both = f"{exercises[found.name].notebook} and {found.notebook}"
-                raise ValueError(f"exercise {found.name} stands in notebooks {both}; expected it in one")
-            exercises[found.name] = _loaded.setdefault(found.name, found)
-    return exercises
+    return {name: exercise(name) for name in _homes()}
 
 
 def __getattr__(name: str) -> dict[str, Exercise]:

@@ -1,4 +1,4 @@
-"""Name mistakes that come together. Many wrong answers make two, and then no single one explains every case.
+"""Name the mistake that explains every case; or mistakes that come together, since many wrong answers make two.
 
 Values are looked at before gradients: where a value is wrong, its gradient says nothing new. And a mistake is named
 only if nothing speaks against it: wherever it would show, the answer is wrong.
@@ -7,13 +7,30 @@ only if nothing speaks against it: wherever it would show, the answer is wrong.
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from grpo_lab.course.checking.compare import same_gradient
+from grpo_lab.course.checking.compare import equal, same_gradient
 from grpo_lab.course.checking.outcome import Outcome
 from grpo_lab.course.checking.plain_data import same
 from grpo_lab.course.exercise import Exercise
 
 _MOST = 3
 _Agree = Callable[[Outcome, Outcome], bool]
+
+
+def matching(
+    got: Sequence[Outcome], expected: Sequence[Outcome], wrong: dict[str, Sequence[Outcome]], exercise: Exercise
+) -> tuple[str, ...]:
+    """The misconceptions, in the order of the exercise, that explain every case.
+
+    One explains a case if it differs from the reference there and the outcome equals its own, or if it does not
+    differ and the outcome equals the reference's. One that differs nowhere explains nothing.
+    """
+    return tuple(name for name in wrong if _explains(got, expected, wrong[name], exercise))
+
+
+def _explains(got: Sequence[Outcome], expected: Sequence[Outcome], wrong: Sequence[Outcome], exercise) -> bool:
+    differs = [not equal(w, e, exercise) for w, e in zip(wrong, expected, strict=True)]
+    rows = zip(got, expected, wrong, differs, strict=True)
+    return any(differs) and all(equal(g, w if differ else e, exercise) for g, e, w, differ in rows)
 
 
 def likely(

@@ -5,9 +5,8 @@ from functools import cache
 import pytest
 import torch
 
-from grpo_lab.course.checking.compare import expected_outcomes, matching
-from grpo_lab.course.checking.outcome import outcome_of
-from grpo_lab.course.checking.partial import likely
+from grpo_lab.course.checking.mistakes import likely, matching
+from grpo_lab.course.checking.outcome import expected_outcomes, outcome_of
 from grpo_lab.course.exercises import exercise
 
 
