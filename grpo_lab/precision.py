@@ -4,9 +4,8 @@ A bf16 number keeps 8 significant bits. At a learning rate of 1e-6 most of Adam'
 distance to the next such number, and rounding to the nearest undoes them. Two ways out: keep the weights in float32,
 or round up and down at random so that the mean is right. The first costs 16 bytes a parameter, the second 6.
 
-Where this departs from the usual trainers, on purpose: a mode is chosen by one name (`load_policy`, `GRPOConfig` and
-the command line take the same), not by a dozen flags; TRL's `bf16` and `fp16` are understood. The mode that is known to
-fail, `bf16-naive`, can be chosen too: it is a lesson.
+A mode is chosen by one name, the same for `load_policy`, `GRPOConfig` and the command line; TRL's flags `bf16` and
+`fp16` are understood. The mode that is known to fail, `bf16-naive`, can be chosen too: it is a lesson.
 """
 
 from dataclasses import dataclass, replace
@@ -14,6 +13,8 @@ from dataclasses import dataclass, replace
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from grpo_lab.checks import check_choice
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ def pick_precision(device: torch.device, precision: str | None = None, small: bo
     which half precision would save nothing worth its rounding.
     """
     if precision is not None:
-        return PRECISIONS[check_name(precision)]
+        check_choice("precision", precision, PRECISIONS)
+        return PRECISIONS[precision]
     if device.type != "cuda" or small:
         return PRECISIONS["fp32"]
     return PRECISIONS["bf16" if has_native_bf16(device) else "fp16"]
@@ -109,12 +111,6 @@ def has_native_bf16(device: torch.device) -> bool:
         return torch.cuda.is_bf16_supported(including_emulation=False)
 
 
-def check_name(precision: str) -> str:
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision is {precision!r}; allowed are {', '.join(map(repr, PRECISIONS))} and None")
-    return precision
-
-
 def short_name(dtype: torch.dtype) -> str:
     """ "bf16" for torch.bfloat16, and so on."""
     return {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.float64: "fp64"}[dtype]
@@ -146,7 +142,7 @@ def stochastic_round(x: Float[Tensor, "*S"], noise: Float[Tensor, "*S"]) -> Floa
     Source: Gupta et al. (2015), "Deep learning with limited numerical precision", section 3.1.
     """
     if x.dtype != torch.float32:
-        raise ValueError(f"x is {x.dtype}; it has to be torch.float32")
+        raise ValueError(f"x is {x.dtype}; expected torch.float32")
     x_0 = (x.view(torch.int32) & -(2**16)).view(torch.float32)  # S (8.1)
     x_1 = (x_0.view(torch.int32) + 2**16).view(torch.float32)  # S (8.2)
     p = (x - x_0) / (x_1 - x_0)  # S (8.3)
@@ -183,8 +179,7 @@ def realised_share(
         "bf16-naive": lambda w: w.bfloat16().float(),
         "bf16": lambda w: stochastic_round(w, torch.rand(w.shape, generator=generator)).float(),
     }
-    if mode not in rounding:
-        raise ValueError(f"mode is {mode!r}; allowed are {', '.join(map(repr, rounding))}")
+    check_choice("mode", mode, rounding)
     start = weights.bfloat16().double()
     w = start.float()
     shares = []
@@ -203,7 +198,7 @@ def _loaded_for(model, weights: torch.dtype) -> Precision | None:
 def _weights_dtype(model) -> torch.dtype:
     dtypes = {p.dtype for p in model.parameters() if p.is_floating_point()}
     if len(dtypes) != 1:
-        raise ValueError(f"model has weights of {sorted(map(str, dtypes))}; all have to be of one dtype")
+        raise ValueError(f"model has weights of {sorted(map(str, dtypes))}; expected one dtype")
     (dtype,) = dtypes
     if dtype == torch.float16:
         raise ValueError(
@@ -211,7 +206,7 @@ def _weights_dtype(model) -> torch.dtype:
             "weights, float16 arithmetic and a scaled loss"
         )
     if dtype not in (torch.float32, torch.float64, torch.bfloat16):
-        raise ValueError(f"model has {dtype} weights; torch.float32, torch.bfloat16 and torch.float64 can be trained")
+        raise ValueError(f"model has {dtype} weights; expected torch.float32, torch.bfloat16 or torch.float64")
     return dtype
 
 

@@ -23,7 +23,7 @@ REWARD_WEIGHTS = [1.0, 0.0]
 
 
 def main(arguments: list[str] | None = None) -> None:
-    from grpo_lab.memory.command import announce
+    from grpo_lab.memory import announce
     from grpo_lab.models import load_policy, one_thread_if_small
 
     parser = _parser()

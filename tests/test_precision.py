@@ -163,7 +163,7 @@ def test_rounding_is_torchaos_for_the_same_noise(monkeypatch):
 
 
 def test_only_float32_can_be_rounded():
-    with pytest.raises(ValueError, match="x is torch.float64; it has to be torch.float32"):
+    with pytest.raises(ValueError, match="x is torch.float64; expected torch.float32"):
         stochastic_round(torch.zeros(2, dtype=torch.float64), torch.zeros(2))
 
 
@@ -202,5 +202,5 @@ def test_the_noise_is_independent_of_weights_drawn_from_the_same_seed():
 
 
 def test_the_experiment_names_its_modes():
-    with pytest.raises(ValueError, match="mode is 'fp16'; allowed are 'fp32', 'bf16-naive', 'bf16'"):
+    with pytest.raises(ValueError, match="mode is 'fp16'; expected one of 'fp32', 'bf16-naive', 'bf16'"):
         realised_share(ONES, 1e-6, 1, "fp16")

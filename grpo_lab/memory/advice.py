@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from grpo_lab.checks import check_at_least
 from grpo_lab.display import GIB
 from grpo_lab.precision import PRECISIONS
 
@@ -22,8 +23,7 @@ class Change:
 
 
 def advise(plan, budget: int) -> list[Change]:
-    if budget < 0:
-        raise ValueError(f"budget is {budget}; it has to be at least 0 bytes")
+    check_at_least("budget", budget, 0)
     changes = []
     while not plan.fits(budget):
         found = next(_helpful(plan), None)

@@ -1,12 +1,11 @@
 r"""What each part of a training step takes on the device, in bytes: one small formula each.
 
-Where this departs from the usual rules of thumb, on purpose: each formula counts the tensors that this package really
-keeps, and the tests hold it against the allocations of real steps. Two counts come from other people's code and were
-taken from its allocations: `DRAWING`, and the 57 bytes of Eq. (8.28). An e is the number of bytes of a number: 2 in
-bf16 and fp16, 4 in float32.
+Each formula counts the tensors that this package really keeps, and the tests hold it against those of real steps. Two
+counts come from other people's code and were taken from its allocations: `DRAWING`, and the 57 bytes of Eq. (8.28). An
+e is the number of bytes of a number: 2 in bf16 and fp16, 4 in float32.
 """
 
-from grpo_lab.models.sizes import ModelShape
+from grpo_lab.models.shapes import ModelShape
 from grpo_lab.rollout import score
 from grpo_lab.rollout.static import CAPACITY_STEP, CAPTURED_LOGITS
 from grpo_lab.trainer.optim_8bit import BLOCK, FEWEST, PIECE

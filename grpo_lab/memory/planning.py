@@ -2,23 +2,23 @@ r"""What a run will take of a device's memory, known before it starts; and what 
 
 `python -m grpo_lab.memory --shape qwen2-0.5b --precision bf16 --budget 8` prints both.
 
-Where this departs from the usual, on purpose: it plans for the worst case, every completion as long as it may be and
-every row with a gradient, because that is the step in which a run would fail. It counts tensors. CUDA itself takes
-about half a GiB more, and the allocator leaves gaps between tensors: `RESERVE` stands for both.
+It plans for the worst case, every completion as long as it may be and every row with a gradient, because that is the
+step in which a run would fail. It counts tensors. CUDA itself takes about half a GiB more, and the allocator leaves
+gaps between tensors: `RESERVE` stands for both. On the CPU in half precision it is an upper bound: how much the kernels
+take beside the tensors depends on the processor, and one row of the table says how much that is at most.
 """
 
 from dataclasses import dataclass, replace
 
+from grpo_lab.checks import check_at_least, check_choice
 from grpo_lab.config import GRPOConfig
-from grpo_lab.display import GIB
+from grpo_lab.display import GIB, text_table
 from grpo_lab.memory import stations
 from grpo_lab.memory.advice import Change, advise
 from grpo_lab.memory.stations import Setting
 from grpo_lab.memory.table import as_html, as_text
-from grpo_lab.models.sizes import ModelShape, shape_of
-from grpo_lab.precision import PRECISIONS, check_name
-
-__all__ = ["GIB", "RESERVE", "Change", "MemoryPlan", "bytes_a_parameter", "compare_modes", "plan", "shape_of"]
+from grpo_lab.models.shapes import ModelShape, shape_of
+from grpo_lab.precision import PRECISIONS
 
 RESERVE = 3 * GIB // 4  # for CUDA itself, and for what the allocator cannot join
 
@@ -85,26 +85,22 @@ def plan(
         config: the settings of the run.
         prompt_length: L, tokens of the longest prompt.
         precision: the mode, a name in `PRECISIONS`.
-        device_type: "cuda" or "cpu"; they differ in the cache, in the chunks of logits and in torch's AdamW.
+        device_type: "cuda" or "cpu"; they differ in the cache, in the chunks of logits and in torch's AdamW. For the
+            CPU in half precision the plan is an upper bound, on any processor.
         card_memory: all bytes of the card. A decoder that takes less than a twentieth of it is kept between rollouts.
 
     Raises:
         ValueError: for arguments that are out of range, and for a model whose parts are not known.
     """
-    check_name(precision)
-    if prompt_length < 1:
-        raise ValueError(f"prompt_length is {prompt_length}; it has to be at least 1")
-    if device_type not in ("cuda", "cpu"):
-        raise ValueError(f"device_type is {device_type!r}; allowed are 'cuda' and 'cpu'")
-    if card_memory < 0:
-        raise ValueError(f"card_memory is {card_memory}; it has to be at least 0 bytes")
+    check_choice("precision", precision, PRECISIONS)
+    check_at_least("prompt_length", prompt_length, 1)
+    check_choice("device_type", device_type, ("cuda", "cpu"))
+    check_at_least("card_memory", card_memory, 0)
     if config.precision not in (None, precision):
-        raise ValueError(
-            f"precision is {precision!r}, but the one in config is {config.precision!r}; they have to agree"
-        )
+        raise ValueError(f"precision is {precision!r}; expected {config.precision!r}, as in config")
     needed = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_key_value_heads", "vocab_size")
     if missing := [name for name in needed if not hasattr(model_config, name)]:
-        raise ValueError(f"model_config has no {', '.join(missing)}; allowed is a configuration of Qwen2's kind")
+        raise ValueError(f"model_config has no {', '.join(missing)}; expected a configuration of Qwen2's kind")
     shape = shape_of(model_config)
     return _plan(Setting(shape, config, PRECISIONS[precision], prompt_length, device_type, card_memory))
 
@@ -117,12 +113,16 @@ def _plan(setting: Setting) -> MemoryPlan:
         "update": stations.update(setting),
         "optimizer": stations.step(setting),
     }
-    return MemoryPlan(setting, {name: always | parts for name, parts in alive.items()})
+    return MemoryPlan(
+        setting,
+        {name: always | parts | (stations.workspace(setting, name) if parts else {}) for name, parts in alive.items()},
+    )
 
 
 def bytes_a_parameter(shape: ModelShape, precision: str) -> float:
     """Weights, gradients and moments of a mode, divided by the parameters."""
-    setting = Setting(shape, GRPOConfig(), PRECISIONS[check_name(precision)], 1, "cuda", 0)
+    check_choice("precision", precision, PRECISIONS)
+    setting = Setting(shape, GRPOConfig(), PRECISIONS[precision], 1, "cuda", 0)
     state, step = stations.resident(setting), stations.step(setting)
     return (state["weights"] + state["Adam's moments"] + step["gradients"]) / shape.parameters
 
@@ -130,9 +130,9 @@ def bytes_a_parameter(shape: ModelShape, precision: str) -> float:
 def compare_modes(model_config, config: GRPOConfig, *, prompt_length: int, device_type: str = "cuda") -> str:
     """A table of all modes: bytes a parameter, and the peaks at the stations, in GiB."""
     config = replace(config, precision=None, bf16=False, fp16=False)
-    lines = [f"{'mode':<12}{'bytes a parameter':>18}{'rollout':>10}{'scoring':>10}{'update':>10}{'optimizer':>10}"]
+    rows = []
     for name in PRECISIONS:
         planned = plan(model_config, config, prompt_length=prompt_length, precision=name, device_type=device_type)
-        totals = "".join(f"{total / GIB:>10.2f}" for total in planned.totals.values())
-        lines.append(f"{name:<12}{bytes_a_parameter(planned.setting.shape, name):>18.2f}{totals}")
-    return "\n".join(lines)
+        sizes = (bytes_a_parameter(planned.setting.shape, name), *(total / GIB for total in planned.totals.values()))
+        rows.append([name, *(f"{size:.2f}" for size in sizes)])
+    return text_table(["mode", "bytes a parameter", *planned.totals], rows)

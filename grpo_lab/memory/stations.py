@@ -6,15 +6,14 @@ Where it matters in which moment of a station one looks, each moment is a candid
 from dataclasses import dataclass
 from functools import cached_property
 
-import torch
-
 from grpo_lab.config import GRPOConfig
 from grpo_lab.memory import parts
-from grpo_lab.models.sizes import ModelShape
+from grpo_lab.models.shapes import ModelShape
 from grpo_lab.precision import Precision
 from grpo_lab.rollout.static import KEPT_SHARE
 
 Parts = dict[str, int]
+WORKSPACE = "workspace, at most"  # the part that is no tensor of torch's, and an upper bound
 
 
 @dataclass(frozen=True)
@@ -54,6 +53,11 @@ class Setting:
     @property
     def embedding(self) -> int:
         return self.shape.vocabulary * self.shape.width
+
+    @property
+    def bound(self) -> bool:
+        """Whether the plan is an upper bound: in half precision, what a CPU takes depends on the processor."""
+        return self.device_type == "cpu" and self.product < 4
 
     @cached_property
     def half_copies(self) -> int:
@@ -108,18 +112,17 @@ def rollout(s: Setting) -> Parts:
         decoder = {} if _kept_decoder(s) else _decoder(s)
         return _largest(prompts, decoder | {name: decoder.get(name, 0) + size for name, size in prefix.items()})
     step = {"KV cache": _growing(s, rows * columns), "half copies": s.half_copies}
-    one_layer = 3 * parts.repeated_bytes(s.shape, rows, columns, s.product) // 2 if s.prompts > 1 else 0
-    attention = {
-        "activations": one_layer + _growing(s, rows * columns) // (2 * s.shape.layers)
-    }  # repeated; appended to
+    repeated = parts.repeated_bytes(s.shape, rows, columns, s.product) if s.prompts > 1 else 0
+    one_layer = 3 * repeated if s.mode.autocast else 3 * repeated // 2  # in float32 first, then rounded
+    appended = _growing(s, rows * columns) // (2 * s.shape.layers)
+    attention = {"activations": one_layer + appended}
     drawing = {"drawing": parts.drawing_bytes(rows, s.shape.vocabulary, parts.DRAWING["generate"])}
     return _largest(prompts, step | attention, step | drawing)
 
 
 def _growing(s: Setting, tokens: int) -> int:
-    """A cache as transformers keeps it: keys come out of their rotation in float32 where autocast is on."""
-    keys = 4 if s.mode.autocast else s.product
-    return (parts.cache_bytes(s.shape, tokens, keys) + parts.cache_bytes(s.shape, tokens, s.product)) // 2
+    """A cache as transformers keeps it: where autocast is on, float32 like the keys that come out of their rotation."""
+    return parts.cache_bytes(s.shape, tokens, 4 if s.mode.autocast else s.product)
 
 
 def score(s: Setting) -> Parts:
@@ -143,14 +146,7 @@ def score(s: Setting) -> Parts:
 
 
 def _forward(s: Setting, tokens: int) -> int:
-    return parts.forward_bytes(s.shape, tokens, s.product, s.weight) + _widened(s, tokens)
-
-
-def _widened(s: Setting, tokens: int) -> int:
-    """What a CPU with AVX-512 adds: the library it has for products in half precision makes them in float32 first."""
-    if s.device_type != "cpu" or torch.backends.cpu.get_cpu_capability() != "AVX512":
-        return 0
-    return (4 - s.product) * s.shape.inner * tokens
+    return parts.forward_bytes(s.shape, tokens, s.product, s.weight)
 
 
 def update(s: Setting) -> Parts:
@@ -165,7 +161,7 @@ def update(s: Setting) -> Parts:
     head_copy = parts.weight_bytes(s.embedding, e) if s.mode.autocast else 0
     in_graph = head_copy if config.gradient_checkpointing else s.half_copies
     head_gradient = embedding if shape.tied else 0
-    one_layer = layer + parts.backward_bytes(shape, tokens, e) + _widened(s, tokens)
+    one_layer = layer + parts.backward_bytes(shape, tokens, e)
     inner = kept - _last(s) + one_layer - (0 if config.gradient_checkpointing else layer)
     forward = {
         "activations": kept,
@@ -191,6 +187,24 @@ def step(s: Setting) -> Parts:
     fused = s.device_type == "cuda"
     in_the_air = parts.step_bytes(max(s.shape.sizes), s.weight, eight_bit, fused)
     return {"gradients": parts.weight_bytes(s.shape.parameters, s.weight), "Adam at work": in_the_air}
+
+
+def workspace(s: Setting, station: str) -> Parts:
+    """What a CPU may add in half precision: the station's largest product made in float32, both factors included.
+
+    An upper bound. A processor that multiplies such numbers itself adds next to nothing; others, what their library
+    likes. On a card, and in float32, there is nothing to add.
+    """
+    if not s.bound or station == "optimizer":
+        return {}
+    D, F, V = s.shape.width, s.shape.inner, s.shape.vocabulary
+    _, tokens, scored = _micro_batch(s)
+    if station == "rollout":
+        tokens, chunk = max(s.prompts * s.prompt_length, rows := s.config.generation_batch_size), rows
+    else:
+        chunk = parts.chunk_tokens(s.shape, scored, s.device_type) or scored
+    largest = max(rows * width + D * (rows + width) for rows, width in ((tokens, F), (chunk, V)))
+    return {WORKSPACE: 4 * largest}
 
 
 def _micro_batch(s: Setting) -> tuple[int, int, int]:

@@ -2,7 +2,7 @@
 
 import html
 
-from grpo_lab.display import GIB
+from grpo_lab.display import GIB, text_table
 
 
 def cells(plan) -> list[list[str]]:
@@ -19,7 +19,8 @@ def gib(size: int) -> str:
 
 
 def as_text(plan) -> str:
-    lines = [f"{row[0]:<20}" + "".join(f"{cell:>11}" for cell in row[1:]) for row in cells(plan)]
+    header, *rows = cells(plan)
+    lines = text_table(header, rows).splitlines()
     lines.insert(-1, "-" * len(lines[0]))
     return "\n".join([title(plan), *lines, f"peak: {plan.peak / GIB:.2f} GiB, {plan.peak_station}"])
 
@@ -31,6 +32,7 @@ def title(plan) -> str:
         f"({s.prompt_length} prompt + {config.max_completion_length} response) tokens, "
         f"{config.per_device_train_batch_size} rows at a time"
         f"{', layers checkpointed' if config.gradient_checkpointing else ''}"
+        f"{'; an upper bound on any processor' if s.bound else ''}"
     )
 
 

@@ -1,16 +1,9 @@
 """Loading a policy: which folder, which device, which precision; every choice is said aloud."""
 
+from grpo_lab.models.folders import QWEN2
 from grpo_lab.models.frozen import frozen_copy, silence_dropout
-from grpo_lab.models.loading import (
-    PRECISIONS,
-    QWEN2,
-    describe_device,
-    has_native_bf16,
-    load_policy,
-    one_thread_if_small,
-    pick_device,
-    pick_precision,
-)
+from grpo_lab.models.loading import describe_device, load_policy, one_thread_if_small, pick_device
+from grpo_lab.precision import PRECISIONS, has_native_bf16, pick_precision
 
 __all__ = [
     "PRECISIONS",

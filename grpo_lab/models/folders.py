@@ -7,7 +7,7 @@ from pathlib import Path
 
 TINY = Path(__file__).parents[1] / "assets" / "tiny-qwen2"
 QWEN2 = "Qwen/Qwen2-0.5B-Instruct"
-ALLOWED = f'allowed are "auto", "tiny", a folder and a hub id such as "{QWEN2}"'
+ALLOWED = f'expected "auto", "tiny", a folder or a hub id such as "{QWEN2}"'
 HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 DOWNLOAD_HELP = (
@@ -31,7 +31,7 @@ def find_folder(name: str | os.PathLike) -> tuple[Path, str]:
         return folder, "the folder you named"
     if text and folder.exists():
         raise ValueError(
-            f"name is {text!r}, which is a file; a model is a folder with config.json, tokenizer and weights in it"
+            f"name is {text!r}, which is a file; expected a folder with config.json, tokenizer and weights in it"
         )
     if isinstance(name, os.PathLike) or not HUB_ID.fullmatch(text):
         raise ValueError(f"name is {text!r}, and there is no such folder; {ALLOWED}")

@@ -1,9 +1,9 @@
 """Loading a policy: which folder, which device, which precision; every choice is said aloud.
 
-Where this departs from a bare `from_pretrained`, on purpose: weights are read from safetensors only, so that nothing is
-unpickled; code that comes with a checkpoint is never run; prompts are padded on the left, as sampling needs it. Qwen2's
-generation_config asks for top_p, top_k and a repetition penalty. Such settings stay with the checkpoint, so that a
-saved copy still has them, but they have no say here: `grpo_lab.rollout` samples neutrally unless asked otherwise.
+Weights are read from safetensors only, so that nothing is unpickled. Code that comes with a checkpoint is never run.
+Prompts are padded on the left, as sampling needs it. Qwen2's generation_config asks for top_p, top_k and a repetition
+penalty: such settings stay with the checkpoint, so that a saved copy still has them, but they have no say here, since
+`grpo_lab.rollout` samples neutrally unless asked otherwise.
 """
 
 import contextlib
@@ -16,10 +16,12 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from grpo_lab.models.folders import QWEN2, complaint, find_folder, readable, weight_bytes
-from grpo_lab.precision import PRECISIONS, check_name, has_native_bf16, pick_precision
+from grpo_lab.display import GIB
+from grpo_lab.models.folders import complaint, find_folder, readable, weight_bytes
+from grpo_lab.precision import pick_precision
 
 FEW_PARAMETERS = 10_000_000  # below this, CPU threads wait for each other longer than they work
+DEVICES = "expected one of 'cpu', 'cuda', 'cuda:1', 'mps', None"
 SMALL = 256 * 2**20  # bytes of weights; below this, half precision would save nothing worth its rounding
 
 
@@ -43,12 +45,11 @@ def load_policy(
     `train` knows it where the configuration says nothing else.
     """
     chosen_device = pick_device(device)
-    if precision is not None:
-        check_name(precision)
+    mode = None if precision is None else pick_precision(chosen_device, precision)  # a fault shows before a download
     folder, why = find_folder(name)
     if fault := complaint(folder):
         raise FileNotFoundError(f"name: {os.fspath(name)!r} leads to {readable(folder)}, which {fault}")
-    mode = pick_precision(chosen_device, precision, small=weight_bytes(folder) < SMALL)
+    mode = mode or pick_precision(chosen_device, small=weight_bytes(folder) < SMALL)
     tokenizer = _load_tokenizer(folder)
     model = _load_model(folder, mode.weights, chosen_device)
     model.loaded_for = mode.name
@@ -74,19 +75,16 @@ def pick_device(device: str | torch.device | None = None) -> torch.device:
     try:
         chosen = torch.device(device)
     except (RuntimeError, TypeError) as error:
-        raise ValueError(f"device is {device!r}; allowed are 'cpu', 'cuda', 'cuda:1', 'mps' and None") from error
+        raise ValueError(f"device is {device!r}; {DEVICES}") from error
     if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(
-            f"device is {device!r}, but this torch sees no NVIDIA card; `python -m grpo_lab.doctor` says why"
-        )
+        raise ValueError(f"device is {device!r}; torch sees no NVIDIA card: `python -m grpo_lab.doctor` says why")
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
-        raise ValueError(
-            f"device is {device!r}, but there are {torch.cuda.device_count()} cards; allowed are 'cuda:0' and on"
-        )
+        last = torch.cuda.device_count() - 1
+        raise ValueError(f"device is {device!r}; expected 'cuda:0'" + (f" to 'cuda:{last}'" if last else ""))
     if chosen.type == "mps" and not torch.backends.mps.is_available():
-        raise ValueError(f"device is {device!r}, but this torch has no MPS; allowed here are 'cpu' and None")
+        raise ValueError(f"device is {device!r}; this torch has no MPS: expected one of 'cpu', None")
     if chosen.type not in ("cpu", "cuda", "mps"):
-        raise ValueError(f"device is {device!r}; allowed are 'cpu', 'cuda', 'cuda:1', 'mps' and None")
+        raise ValueError(f"device is {device!r}; {DEVICES}")
     return chosen
 
 
@@ -96,7 +94,7 @@ def describe_device(device: str | torch.device | None = None) -> str:
     if chosen.type == "cuda":
         card = torch.cuda.get_device_properties(chosen)
         index = torch.cuda.current_device() if chosen.index is None else chosen.index
-        return f"{card.name} (cuda:{index}), {card.total_memory / 2**30:.1f} GiB"
+        return f"{card.name} (cuda:{index}), {card.total_memory / GIB:.1f} GiB"
     if chosen.type == "mps":
         return f"Apple GPU (mps, {platform.machine()})"
     return f"CPU ({platform.machine()}), {torch.get_num_threads()} torch thread{'s' * (torch.get_num_threads() > 1)}"
@@ -151,15 +149,3 @@ def _check_agreement(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase,
             f"name: in {readable(folder)} the tokenizer knows {len(tokenizer)} tokens and the model {rows}: "
             "they do not belong together"
         )
-
-
-__all__ = [
-    "PRECISIONS",
-    "QWEN2",
-    "describe_device",
-    "has_native_bf16",
-    "load_policy",
-    "one_thread_if_small",
-    "pick_device",
-    "pick_precision",
-]

@@ -1,10 +1,17 @@
-"""Models of a given shape with random weights: for measuring what a step costs without the trained weights.
+"""The shape of a model, on which time and memory of a step depend, and not on what its weights have learnt.
 
-Time and memory of a step depend on the shape of the model, not on what its weights have learnt.
+Some shapes have a name, and a model of random weights is made in any of them. The shape of any other model is read from
+its configuration.
 """
 
+from dataclasses import dataclass
+
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+from grpo_lab.checks import check_choice
+
+# --- shapes with a name ---------------------------------------------------------------------------------------------
 
 # The sizes in the config.json of Qwen/Qwen2-0.5B-Instruct: 494,032,768 parameters.
 QWEN2_05B = {
@@ -33,8 +40,7 @@ SHAPES = {"qwen2-0.5b": QWEN2_05B, "small": SMALL}
 
 def shape_config(shape: str) -> Qwen2Config:
     """The transformers configuration of a shape in `SHAPES`."""
-    if shape not in SHAPES:
-        raise ValueError(f"shape is {shape!r}; allowed are {', '.join(map(repr, SHAPES))}")
+    check_choice("shape", shape, SHAPES)
     return Qwen2Config(**SHAPES[shape], bos_token_id=None, eos_token_id=None, pad_token_id=None)
 
 
@@ -54,3 +60,46 @@ def random_policy(
     finally:
         torch.set_default_dtype(before)
     return model.eval()
+
+
+# --- the shape of any model -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """The sizes of a transformer of Qwen2's kind."""
+
+    sizes: tuple[int, ...]  # numbers in each parameter; tied ones once
+    linear: int  # numbers in the layers' linear maps: what autocast copies to half precision
+    layers: int
+    width: int  # D
+    queries: int  # heads x width of a head
+    keys: int  # key heads x width of a head
+    inner: int  # width inside the MLP, F
+    heads: int
+    vocabulary: int  # V
+    tied: bool
+
+    @property
+    def parameters(self) -> int:
+        return sum(self.sizes)
+
+
+def shape_of(model_config) -> ModelShape:
+    """The sizes of the model of a transformers configuration; no memory is taken for its weights."""
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(model_config)
+    head_dim = getattr(model_config, "head_dim", None) or model_config.hidden_size // model_config.num_attention_heads
+    linear = [m for m in model.base_model.modules() if isinstance(m, torch.nn.Linear)]
+    return ModelShape(
+        sizes=tuple(p.numel() for p in model.parameters()),
+        linear=sum(p.numel() for m in linear for p in m.parameters()),
+        layers=model_config.num_hidden_layers,
+        width=model_config.hidden_size,
+        queries=head_dim * model_config.num_attention_heads,
+        keys=head_dim * model_config.num_key_value_heads,
+        inner=model_config.intermediate_size,
+        heads=model_config.num_attention_heads,
+        vocabulary=model_config.vocab_size,
+        tied=bool(model_config.tie_word_embeddings),
+    )

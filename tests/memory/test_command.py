@@ -5,7 +5,9 @@ import types
 import pytest
 import torch
 
-from grpo_lab.memory import GIB, RESERVE, command
+from grpo_lab.memory import GIB, RESERVE, announce
+from grpo_lab.memory import __main__ as command
+from grpo_lab.precision import PRECISIONS
 from tests.support.worlds import make_config, make_world
 
 
@@ -18,7 +20,7 @@ def test_a_plan_the_modes_and_that_it_fits(capsys):
     lines = printed(capsys, "--gradient_checkpointing", "true")
     assert lines[0].startswith("494,032,768 parameters, bf16")
     assert lines[-1].startswith("It fits into 8.00 GiB: 3.3")
-    modes = [line.split() for line in lines if line.split()[:1] and line.split()[0] in command.PRECISIONS]
+    modes = [line.split() for line in lines if line.split()[:1] and line.split()[0] in PRECISIONS]
     assert {mode: share for mode, share, *_ in modes} == {
         "fp32": "16.00", "fp32-master": "16.00", "bf16": "6.03", "bf16-naive": "8.00", "fp16": "16.00"
     }  # fmt: skip
@@ -39,8 +41,8 @@ def test_another_model(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--budget", "0"], "argument --budget: '0'; it has to be greater than 0"),
-        (["--prompt_length", "0"], "prompt_length is 0; it has to be at least 1"),
+        (["--budget", "0"], "argument --budget: '0'; it must be positive"),
+        (["--prompt_length", "0"], "prompt_length is 0; it must be at least 1"),
         (["--generation_batch_size", "9"], "generation_batch_size is 9"),
         (["--model", "tiny", "--shape", "small"], "not allowed with"),
         (["--model", "./no_such_folder"], "name"),
@@ -59,7 +61,7 @@ def test_a_run_on_a_card_says_what_it_will_take_and_warns_where_that_is_too_much
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 80 * GIB))
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 1000)
     rows = [{"prompt": "a" * length} for length in (3, 9)]
-    command.announce(on_card, tokenizer, rows, make_config())
+    announce(on_card, tokenizer, rows, make_config())
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("memory: about 0.0") and "rollout" in lines[0]
     if free > RESERVE:
@@ -70,5 +72,5 @@ def test_a_run_on_a_card_says_what_it_will_take_and_warns_where_that_is_too_much
 
 def test_a_run_on_the_cpu_says_nothing_about_memory(capsys):
     model, tokenizer = make_world()
-    command.announce(model, tokenizer, [{"prompt": "a"}], make_config())
+    announce(model, tokenizer, [{"prompt": "a"}], make_config())
     assert capsys.readouterr().out == ""

@@ -1,8 +1,7 @@
 """Each formula of the memory planner against numbers worked out by hand."""
 
 from grpo_lab.memory import parts
-from grpo_lab.models.shapes import shape_config
-from grpo_lab.models.sizes import shape_of
+from grpo_lab.models.shapes import shape_config, shape_of
 from grpo_lab.rollout import score
 
 QWEN = shape_of(shape_config("qwen2-0.5b"))

@@ -1,4 +1,4 @@
-"""The plan of a run's memory against real tensors and the allocations of real steps, on the CPU."""
+"""The plan of a run's memory: parts against real tensors, advice, tables, and what may never shrink."""
 
 import copy
 from dataclasses import replace
@@ -9,70 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import DynamicCache
 
-from grpo_lab.bench.peak import peak_on_cpu
 from grpo_lab.config import GRPOConfig
 from grpo_lab.memory import GIB, MemoryPlan, bytes_a_parameter, parts, plan, shape_of
-from grpo_lab.memory.stations import resident
+from grpo_lab.memory.stations import WORKSPACE, resident
 from grpo_lab.models import shapes
 from grpo_lab.models.shapes import shape_config
 from grpo_lab.precision import PRECISIONS
-from grpo_lab.rollout import Rollout, encode_prompts, sample_completions
-from grpo_lab.rollout import sample as rollout_module
 from grpo_lab.rollout.cache import SlotCache
-from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, score_all
-from grpo_lab.trainer.experience import Experience
-from grpo_lab.trainer.scoring import autocast
-from tests.support.worlds import make_tokenizer
+from grpo_lab.trainer import PolicyOptimizer
+from tests.support.steps import UNTIED, make_config, planned
 
-# Another family of proportions: own embeddings for input and output, and a narrower MLP.
-UNTIED = shapes.SMALL | {
-    "vocab_size": 3000,
-    "hidden_size": 128,
-    "intermediate_size": 512,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "tie_word_embeddings": False,
-}
 QWEN = shape_of(shape_config("qwen2-0.5b"))
 
 
 @pytest.fixture(autouse=True)
 def untied(monkeypatch):
     monkeypatch.setitem(shapes.SHAPES, "untied", UNTIED)
-
-
-def make_config(T=48, G=4, B=8, b=8, **others):
-    sizes = {"per_device_train_batch_size": b, "gradient_accumulation_steps": B // b, "disable_tqdm": True}
-    return GRPOConfig(num_generations=G, generation_batch_size=B, max_completion_length=T, **(sizes | others))
-
-
-def planned(shape, mode, config, L=16, **others) -> tuple[MemoryPlan, int]:
-    """The plan for the CPU, and the bytes that are there before the step."""
-    made = plan(shape_config(shape), config, prompt_length=L, precision=mode, device_type="cpu", **others)
-    return made, sum(resident(made.setting).values())
-
-
-def policy(shape, mode, config):
-    model = shapes.random_policy(shape, dtype=PRECISIONS[mode].weights)
-    model.loaded_for = mode
-    if config.gradient_checkpointing:
-        model.gradient_checkpointing_enable()
-        model.train()
-    return model
-
-
-def full_experience(model, config, L):
-    """Every completion as long as it may be, one prompt padded: the worst case that is planned for."""
-    generator = torch.Generator().manual_seed(0)
-    B, T, P = config.generation_batch_size, config.max_completion_length, config.prompts_per_step
-    words = model.config.vocab_size
-    prompt_mask = torch.ones(P, L, dtype=torch.bool)
-    prompt_mask[1:2, :1] = False
-    mask, zeros = torch.ones(B, T, dtype=torch.bool), torch.zeros(B, T)
-    ids = [torch.randint(words, size, generator=generator) for size in ((P, L), (B, T))]
-    rows = torch.arange(B) // (B // P)
-    rollout = Rollout(ids[0], prompt_mask, rows, ids[1], mask, zeros, zeros, mask[:, -1], [""] * B)
-    return Experience(rollout, zeros[:, 0], torch.randn(B, generator=generator), mask, mask.any(-1))
 
 
 # --- what stays for the whole run ------------------------------------------------------------------------------------
@@ -93,7 +45,7 @@ def test_weights_gradients_and_moments_are_those_of_real_tensors(mode, shape):
     optimizer = PolicyOptimizer(model, make_config(precision=mode))
     for parameter in parameters:
         parameter.grad = torch.ones_like(parameter)
-    made, _ = planned(shape, mode, make_config())
+    made = planned(shape, mode, make_config())
     part = made.stations["optimizer"]
     assert part["weights"] == sum(p.nbytes for p in parameters)
     assert part["gradients"] == sum(p.grad.nbytes for p in parameters)
@@ -128,93 +80,6 @@ def test_the_cache_takes_what_the_real_ones_take():
             assert parts.cache_bytes(sizes, 3 * columns, dtype.itemsize) == real
 
 
-@pytest.mark.parametrize("kind", ["dynamic", "static"])
-@pytest.mark.parametrize("mode", ["fp32", "bf16"])
-@pytest.mark.parametrize(("T", "B"), [(40, 8), (24, 32)])
-def test_the_peak_of_a_rollout(mode, kind, T, B):
-    model, tokenizer = shapes.random_policy("small", dtype=PRECISIONS[mode].weights), make_tokenizer()
-    model.generation_config.eos_token_id, model.loaded_for = None, mode
-    prompts = ["a" * (30 - number % 2) for number in range(B // 8)]
-    config = make_config(T=T, G=8, B=B, b=B, cache_implementation=kind)
-
-    def rollout():
-        with autocast(model, config):
-            return sample_completions(model, tokenizer, prompts, 8, T, cache_implementation=kind)
-
-    rollout()
-    made, before = planned("small", mode, config, L=encode_prompts(tokenizer, prompts)[0].shape[1])
-    assert made.totals["rollout"] - before == pytest.approx(peak_on_cpu(rollout), rel=0.1)
-
-
-# --- scoring and update ---------------------------------------------------------------------------------------------
-
-WHOLE, ONE_PROMPT = {"T": 24, "b": 8, "L": 8}, {"T": 40, "b": 4, "G": 8, "L": 24}
-SINGLE_ROWS = {"T": 96, "B": 4, "b": 1, "L": 16}
-# Shape, mode, checkpointed layers, and how the update is cut.
-UPDATES = [
-    ("small", "fp32", False, WHOLE),
-    ("small", "fp32", True, WHOLE),
-    ("small", "fp32", False, ONE_PROMPT),
-    ("small", "fp32", True, SINGLE_ROWS),
-    ("small", "bf16", False, ONE_PROMPT),
-    ("small", "bf16", True, ONE_PROMPT),
-    ("small", "bf16", False, SINGLE_ROWS),
-    ("small", "fp32-master", False, WHOLE),
-    ("small", "fp32-master", True, ONE_PROMPT),
-    ("untied", "fp32", False, SINGLE_ROWS),
-    ("untied", "fp32", True, ONE_PROMPT),
-    ("untied", "bf16", False, WHOLE),
-    ("untied", "bf16", True, WHOLE),
-    ("untied", "fp32-master", False, ONE_PROMPT),
-]
-
-
-@pytest.mark.parametrize(("shape", "mode", "checkpointing", "cut"), UPDATES, ids=str)
-def test_the_peak_of_an_update_and_of_scoring(shape, mode, checkpointing, cut, monkeypatch):
-    """In chunks of logits so small that the layers and the gradients decide; the next test is about the logits."""
-    monkeypatch.setattr(rollout_module, "LOGITS_AT_ONCE", 2**18)
-    cut = dict(cut)
-    L = cut.pop("L")
-    config = make_config(gradient_checkpointing=checkpointing, num_iterations=2, **cut)
-    check_peaks(shape, mode, config, L, scoring=0.2 if mode == "fp32-master" else 0.1)
-
-
-@pytest.mark.parametrize("mode", ["fp32", "bf16", "fp32-master"])
-@pytest.mark.parametrize("at_once", [2**20, 2**25])
-def test_the_peak_of_an_update_in_which_the_logits_decide(mode, at_once, monkeypatch):
-    """In chunks of 64 tokens, or in one piece."""
-    monkeypatch.setattr(rollout_module, "LOGITS_AT_ONCE", at_once)
-    config = make_config(T=70, G=8, b=8, gradient_checkpointing=True, num_iterations=2)
-    check_peaks("small", mode, config, L=8, scoring=0.1)
-
-
-def check_peaks(shape, mode, config, L, scoring):
-    model = policy(shape, mode, config)
-    experience = full_experience(model, config, L)
-    made, before = planned(shape, mode, config, L)
-    optimizer = PolicyOptimizer(model, config)  # never stepped
-    peak = peak_on_cpu(lambda: accumulate_gradient(model, optimizer, experience, config))
-    assert made.totals["update"] - before == pytest.approx(peak, rel=0.1)
-    model.zero_grad()
-    peak = peak_on_cpu(lambda: score_all(model, experience, config))
-    assert made.totals["scoring"] - before == pytest.approx(peak, rel=scoring)
-
-
-@pytest.mark.parametrize("mode", ["fp32", "bf16-naive", "bf16"])
-def test_the_peak_of_an_optimizer_step(mode):
-    model = shapes.random_policy("small", dtype=PRECISIONS[mode].weights)
-    optimizer = PolicyOptimizer(model, make_config(precision=mode))
-
-    def step():
-        for parameter in model.parameters():
-            parameter.grad = torch.ones_like(parameter)
-        optimizer.step(1e-3, loss=0.0)
-
-    step()
-    made, before = planned("small", mode, make_config())
-    assert made.totals["optimizer"] - before == pytest.approx(peak_on_cpu(step), rel=0.02)
-
-
 def test_what_stays_of_a_reference():
     config = make_config(beta=0.1)
     for device, want in [(None, 1), ("cpu", 0), ("cuda:1", 1)]:
@@ -226,8 +91,8 @@ def test_what_stays_of_a_reference():
         )
         assert all(part["reference"] == want * part["weights"] for part in made.stations.values())
         assert ("head" in made.stations["scoring"] or "activations" in made.stations["scoring"]) == bool(want)
-    assert planned("small", "bf16", config)[0].stations["rollout"]["reference"] > 0, "here the CPU is the device"
-    alone = planned("small", "bf16", make_config())[0]
+    assert planned("small", "bf16", config).stations["rollout"]["reference"] > 0, "here the CPU is the device"
+    alone = planned("small", "bf16", make_config())
     assert not any(part["reference"] for part in alone.stations.values())
     assert alone.totals["scoring"] == sum(resident(alone.setting).values()), "nothing is scored apart"
 
@@ -307,6 +172,17 @@ def test_a_table_of_gib_with_two_decimals():
     assert f"{made.peak / GIB:.2f} GiB" in made.short()
 
 
+def test_the_plan_for_a_cpu_in_half_precision_says_that_it_is_an_upper_bound():
+    for mode in PRECISIONS:
+        on_cpu, on_card = (planned("small", mode, make_config(), device_type=device) for device in ("cpu", "cuda"))
+        said = [word in on_cpu.table() for word in ("an upper bound", WORKSPACE)]
+        assert said == ([False, False] if mode == "fp32" else [True, True])
+        assert WORKSPACE not in on_card.table() and "an upper bound" not in on_card.table()
+        adds = {name: parts.get(WORKSPACE, 0) for name, parts in on_cpu.stations.items()}
+        assert adds["optimizer"] == adds["scoring"] == 0, "nothing is multiplied there, and nothing scored apart"
+        assert (min(adds["rollout"], adds["update"]) > 0) == (mode != "fp32")
+
+
 # --- properties -----------------------------------------------------------------------------------------------------
 
 BASE = plan(shape_config("qwen2-0.5b"), make_config(), prompt_length=1, precision="fp32", card_memory=0)
@@ -342,18 +218,18 @@ def test_faults_are_named():
     model_config, config = shape_config("small"), make_config()
     right = {"prompt_length": 4, "precision": "bf16"}
     for wrong, message in [
-        ({"prompt_length": 0}, "prompt_length is 0; it has to be at least 1"),
-        ({"precision": "int4"}, "precision is 'int4'; allowed are 'fp32'"),
-        ({"device_type": "tpu"}, "device_type is 'tpu'; allowed are 'cuda' and 'cpu'"),
-        ({"card_memory": -1}, "card_memory is -1; it has to be at least 0"),
+        ({"prompt_length": 0}, "prompt_length is 0; it must be at least 1"),
+        ({"precision": "int4"}, "precision is 'int4'; expected one of 'fp32'"),
+        ({"device_type": "tpu"}, "device_type is 'tpu'; expected one of 'cuda', 'cpu'"),
+        ({"card_memory": -1}, "card_memory is -1; it must be at least 0"),
     ]:
         with pytest.raises(ValueError, match=message):
             plan(model_config, config, **(right | wrong))
-    with pytest.raises(ValueError, match="precision is 'bf16', but the one in config is 'fp32'; they have to agree"):
+    with pytest.raises(ValueError, match="precision is 'bf16'; expected 'fp32', as in config"):
         plan(model_config, replace(config, precision="fp32"), **right)
     with pytest.raises(ValueError, match="model_config has no .*intermediate_size"):
         plan(GRPOConfig(), config, **right)
-    with pytest.raises(ValueError, match="budget is -1; it has to be at least 0"):
+    with pytest.raises(ValueError, match="budget is -1; it must be at least 0"):
         plan(model_config, config, **right).advice(-1)
     with pytest.raises(ValueError, match="precision is 'int4'"):
         bytes_a_parameter(QWEN, "int4")

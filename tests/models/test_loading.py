@@ -10,7 +10,7 @@ import torch
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy
 from grpo_lab.models import loading as models
-from grpo_lab.precision import PRECISIONS, precision_of
+from grpo_lab.precision import PRECISIONS, pick_precision, precision_of
 from tests.support.checkpoints import copy, make_model, make_tokenizer
 
 pytestmark = pytest.mark.usefixtures("bare_machine")
@@ -144,10 +144,10 @@ def card(monkeypatch: pytest.MonkeyPatch):
 def test_precision_follows_the_card(card, bf16: bool) -> None:
     device = card(bf16)
     assert models.pick_device() == device
-    assert models.pick_precision(device).name == ("bf16" if bf16 else "fp16")
-    assert models.pick_precision(device, small=True).name == "fp32"
-    assert models.pick_precision(device, "bf16-naive").name == "bf16-naive"
-    assert models.pick_precision(torch.device("cpu")).name == "fp32"
+    assert pick_precision(device).name == ("bf16" if bf16 else "fp16")
+    assert pick_precision(device, small=True).name == "fp32"
+    assert pick_precision(device, "bf16-naive").name == "bf16-naive"
+    assert pick_precision(torch.device("cpu")).name == "fp32"
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -169,7 +169,7 @@ def test_a_model_trains_in_the_mode_it_was_loaded_for(checkpoint: Path, precisio
 @pytest.mark.parametrize("precision", ["float32", "int8", ""])
 def test_a_wrong_precision_lists_what_is_allowed(checkpoint: Path, precision: str) -> None:
     with pytest.raises(
-        ValueError, match="precision is .*allowed are 'fp32', 'fp32-master', 'bf16', 'bf16-naive', 'fp16' and None"
+        ValueError, match="precision is .*expected one of 'fp32', 'fp32-master', 'bf16', 'bf16-naive', 'fp16'"
     ):
         load_policy(checkpoint, precision=precision)
 
@@ -178,17 +178,17 @@ def test_mps_is_taken_only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert models.pick_device() == torch.device("cpu")
     assert models.pick_device("mps") == torch.device("mps")
-    assert models.pick_precision(torch.device("mps")).name == "fp32"
+    assert pick_precision(torch.device("mps")).name == "fp32"
 
 
 def test_a_wrong_device_lists_what_is_allowed(card) -> None:
     for device in ("gpu", "tpu:0", "meta"):
-        with pytest.raises(ValueError, match="device is .*allowed are 'cpu', 'cuda'"):
+        with pytest.raises(ValueError, match="device is .*expected one of 'cpu', 'cuda'"):
             models.pick_device(device)
-    with pytest.raises(ValueError, match="sees no NVIDIA card; `python -m grpo_lab.doctor`"):
+    with pytest.raises(ValueError, match="sees no NVIDIA card: `python -m grpo_lab.doctor`"):
         models.pick_device("cuda")
     card(bf16=True)
-    with pytest.raises(ValueError, match="'cuda:3', but there"):
+    with pytest.raises(ValueError, match="device is 'cuda:3'; expected 'cuda:0'"):
         models.pick_device("cuda:3")
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from transformers import Qwen2Config
 
 from grpo_lab.memory.parts import cache_bytes, weight_bytes
-from grpo_lab.models.sizes import shape_of
+from grpo_lab.models.shapes import shape_of
 
 
 def layer_matrices(config: Qwen2Config) -> int:

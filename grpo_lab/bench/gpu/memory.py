@@ -9,7 +9,7 @@ import torch
 
 from grpo_lab.bench.gpu.shared import make_rows, make_tokenizer, parity_reward
 from grpo_lab.bench.gpu.train import make_config
-from grpo_lab.bench.peak import peak_bytes
+from grpo_lab.bench.peak import peak_of_lives, peak_on_card
 from grpo_lab.bench.process import worker_main
 from grpo_lab.memory import planning
 from grpo_lab.models.shapes import random_policy, shape_config
@@ -30,7 +30,7 @@ def measure(spec: dict) -> dict:
     def go():
         done.update(train_steps(spec, device))
 
-    peak = peak_bytes(go, device)
+    peak = peak_on_card(go) if device.type == "cuda" else peak_of_lives(go)  # on any processor the same
     plan = plan_for(spec, total)
     return done | {
         "peak": peak,

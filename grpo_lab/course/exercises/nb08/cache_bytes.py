@@ -3,7 +3,7 @@
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, given
 from grpo_lab.memory.parts import cache_bytes
-from grpo_lab.models.sizes import ModelShape
+from grpo_lab.models.shapes import ModelShape
 
 
 def keys_alone(shape, tokens, e):

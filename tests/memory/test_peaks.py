@@ -1,0 +1,164 @@
+"""The plan of each station of a step against the lives of its tensors, on any processor.
+
+The same tensors live on a card, if the choices that are made there are made here: `like_a_card` makes them.
+"""
+
+from itertools import product
+
+import pytest
+import torch
+
+from grpo_lab.bench.peak import Lives, peak_of_lives, peak_on_cpu
+from grpo_lab.memory import parts
+from grpo_lab.models import shapes
+from grpo_lab.precision import PRECISIONS
+from grpo_lab.rollout import attention, score, static
+from grpo_lab.rollout.dynamic import Sampling
+from grpo_lab.rollout.static import Decoder
+from grpo_lab.trainer import PolicyOptimizer
+from tests.support.fake_card import fake_card, fake_qwen2
+from tests.support.steps import UNTIED, during, make_config, planned, rollout_of, update_and_scoring
+
+
+@pytest.fixture(autouse=True)
+def untied(monkeypatch):
+    monkeypatch.setitem(shapes.SHAPES, "untied", UNTIED)
+
+
+def like_a_card(monkeypatch):
+    """Large chunks of logits, and a mask for whatever torch's flash kernel does not take there."""
+    chunk = score.head_chunk
+    monkeypatch.setattr(score, "head_chunk", lambda vocabulary, width, device_type: chunk(vocabulary, width, "cuda"))
+    monkeypatch.setattr(attention, "has_flash", lambda device, dtype: dtype.itemsize == 2)
+
+
+# --- rollout --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "T", "B"),
+    [
+        *product(("fp32", "bf16"), ("dynamic", "static"), (16,), (8, 32)),
+        *product(("fp32-master",), ("dynamic", "static"), (12,), (32,)),
+        ("bf16-naive", "dynamic", 12, 32),
+        ("fp16", "static", 12, 32),
+    ],
+)  # fmt: skip
+def test_a_rollout(mode, kind, T, B):
+    rollout, config, L = rollout_of(mode, kind, T, B)
+    assert during(planned("small", mode, config, L), "rollout") == pytest.approx(peak_of_lives(rollout), rel=0.1)
+
+
+@pytest.mark.parametrize("mode", ["bf16", "fp32"])
+def test_decoding_on_a_card_that_is_not_there(mode, monkeypatch):
+    """A step that is not captured: the four tensors of the size of its logits, not the six that a graph reserves."""
+    monkeypatch.setattr(static, "_capture", lambda step, device: step)
+    config = make_config(T=500, G=8, B=64, b=8)
+    with fake_card():
+        model = fake_qwen2(PRECISIONS[mode].weights)
+        with Lives() as lives:
+            decoder = Decoder(model, 64, 768, Sampling((151643, 151645), 151643))
+            decoder.load(model, *(torch.zeros(8, 200, dtype=kind) for kind in (torch.long, torch.bool)), None, 8)
+            decoder.step(model)
+    made = planned("qwen2-0.5b", mode, config, L=200, device_type="cuda", card_memory=0).stations["rollout"]
+    of_graph = parts.drawing_bytes(64, 151_936, parts.DRAWING["captured step"] - parts.DRAWING["step"])
+    assert made["KV cache"] + made["drawing"] - of_graph == pytest.approx(lives.peak, rel=0.1)
+
+
+# --- scoring and update ---------------------------------------------------------------------------------------------
+
+WHOLE, ONE_PROMPT = {"T": 24, "b": 8, "L": 8}, {"T": 40, "b": 4, "G": 8, "L": 24}
+SINGLE_ROWS = {"T": 96, "B": 4, "b": 1, "L": 16}
+# Device, shape, mode, checkpointed layers, and how the update is cut.
+UPDATES = [
+    ("cpu", "small", "fp32", False, WHOLE),
+    ("cpu", "small", "fp32", True, WHOLE),
+    ("cpu", "small", "fp32", False, ONE_PROMPT),
+    ("cpu", "small", "fp32", True, SINGLE_ROWS),
+    ("cpu", "small", "bf16", False, ONE_PROMPT),
+    ("cpu", "small", "bf16", True, ONE_PROMPT),
+    ("cpu", "small", "bf16", False, SINGLE_ROWS),
+    ("cpu", "small", "fp32-master", False, WHOLE),
+    ("cpu", "small", "fp32-master", True, ONE_PROMPT),
+    ("cpu", "untied", "fp32", False, SINGLE_ROWS),
+    ("cpu", "untied", "fp32", True, ONE_PROMPT),
+    ("cpu", "untied", "bf16", False, WHOLE),
+    ("cpu", "untied", "bf16", True, WHOLE),
+    ("cpu", "untied", "fp32-master", False, ONE_PROMPT),
+    ("cuda", "small", "fp32", False, WHOLE),
+    ("cuda", "small", "fp32", True, ONE_PROMPT),
+    ("cuda", "small", "fp32-master", False, SINGLE_ROWS),
+    ("cuda", "untied", "fp32-master", True, WHOLE),
+    ("cuda", "small", "bf16", False, WHOLE),
+    ("cuda", "small", "bf16", True, SINGLE_ROWS),
+    ("cuda", "untied", "bf16", False, ONE_PROMPT),
+    ("cuda", "small", "bf16-naive", False, ONE_PROMPT),
+    ("cuda", "untied", "bf16-naive", True, WHOLE),
+    ("cuda", "small", "fp16", False, WHOLE),
+    ("cuda", "untied", "fp16", True, ONE_PROMPT),
+]
+
+
+@pytest.mark.parametrize(("device", "shape", "mode", "checkpointing", "cut"), UPDATES, ids=str)
+def test_an_update_and_scoring(device, shape, mode, checkpointing, cut, monkeypatch):
+    """In chunks of logits so small that the layers and the gradients decide; the next test is about the logits."""
+    monkeypatch.setattr(score, "LOGITS_AT_ONCE", 2**18)
+    cut = dict(cut)
+    L = cut.pop("L")
+    config = make_config(gradient_checkpointing=checkpointing, num_iterations=2, **cut)
+    check(device, shape, mode, config, L, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("device", "mode"), [("cpu", "fp32"), ("cpu", "bf16"), ("cpu", "fp32-master"), ("cuda", "bf16")]
+)
+@pytest.mark.parametrize("at_once", [2**20, 2**25])
+def test_an_update_in_which_the_logits_decide(device, mode, at_once, monkeypatch):
+    """In chunks of 64 tokens (96 on a card), or in one piece."""
+    monkeypatch.setattr(score, "LOGITS_AT_ONCE", at_once)
+    config = make_config(T=70, G=8, b=8, gradient_checkpointing=True, num_iterations=2)
+    check(device, "small", mode, config, 8, monkeypatch)
+
+
+def check(device, shape, mode, config, L, monkeypatch):
+    if device == "cuda":
+        like_a_card(monkeypatch)
+    update, scoring = update_and_scoring(shape, mode, config, L)
+    made = planned(shape, mode, config, L, device, card_memory=0)
+    assert during(made, "update") == pytest.approx(peak_of_lives(update), rel=0.1)
+    assert during(made, "scoring") == pytest.approx(peak_of_lives(scoring), rel=0.1)
+
+
+# --- the optimizer --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", PRECISIONS)
+def test_an_optimizer_step(mode):
+    """The 8-bit one makes tensors that no operation returns; it works number by number, as any processor does it."""
+    model = shapes.random_policy("small", dtype=PRECISIONS[mode].weights)
+    optimizer = PolicyOptimizer(model, make_config(precision=mode))
+
+    def step():
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step(1e-3, loss=0.0)
+
+    step()
+    peak = (peak_on_cpu if mode == "bf16" else peak_of_lives)(step)
+    assert during(planned("small", mode, make_config()), "optimizer") == pytest.approx(peak, rel=0.02)
+
+
+def test_a_fused_step_needs_nothing_but_the_gradients():
+    """As on a card."""
+    parameters = list(shapes.random_policy("small").parameters())
+    adamw = torch.optim.AdamW(parameters, fused=True)
+
+    def step():
+        for parameter in parameters:
+            parameter.grad = torch.ones_like(parameter)
+        adamw.step()
+
+    step()
+    adamw.zero_grad()
+    made = planned("small", "fp32", make_config(), device_type="cuda", card_memory=0)
+    assert during(made, "optimizer") == pytest.approx(peak_of_lives(step), rel=0.02)

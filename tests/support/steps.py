@@ -1,0 +1,103 @@
+"""Steps of training at shapes small enough for a test, whose memory is compared with the plan of it."""
+
+import torch
+
+from grpo_lab.config import GRPOConfig
+from grpo_lab.memory import MemoryPlan, plan
+from grpo_lab.memory.stations import WORKSPACE, resident
+from grpo_lab.models import shapes
+from grpo_lab.models.shapes import shape_config
+from grpo_lab.precision import PRECISIONS
+from grpo_lab.rollout import Rollout, encode_prompts, sample_completions
+from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, score_all
+from grpo_lab.trainer.experience import Experience
+from grpo_lab.trainer.scoring import autocast
+from tests.support.worlds import make_tokenizer
+
+# Another family of proportions: own embeddings for input and output, and a narrower MLP.
+UNTIED = shapes.SMALL | {
+    "vocab_size": 3000,
+    "hidden_size": 128,
+    "intermediate_size": 512,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "tie_word_embeddings": False,
+}
+
+
+def make_config(T=48, G=4, B=8, b=8, **others):
+    sizes = {"per_device_train_batch_size": b, "gradient_accumulation_steps": B // b, "disable_tqdm": True}
+    return GRPOConfig(num_generations=G, generation_batch_size=B, max_completion_length=T, **(sizes | others))
+
+
+def planned(shape, mode, config, L=16, device_type="cpu", **others) -> MemoryPlan:
+    return plan(shape_config(shape), config, prompt_length=L, precision=mode, device_type=device_type, **others)
+
+
+def tensors_of(made: MemoryPlan, station: str) -> int:
+    """Planned bytes of tensors, without what a processor may add."""
+    return made.totals[station] - made.stations[station].get(WORKSPACE, 0)
+
+
+def peak_of_tensors(made: MemoryPlan) -> int:
+    """Planned bytes where they are most."""
+    return max(tensors_of(made, station) for station in made.stations)
+
+
+def during(made: MemoryPlan, station: str) -> int:
+    """Those beyond what is there before the step."""
+    return tensors_of(made, station) - sum(resident(made.setting).values())
+
+
+def at_most(made: MemoryPlan, station: str) -> int:
+    """The same with what a processor may add."""
+    return made.totals[station] - sum(resident(made.setting).values())
+
+
+def policy(shape, mode, config):
+    model = shapes.random_policy(shape, dtype=PRECISIONS[mode].weights)
+    model.loaded_for = mode
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+        model.train()
+    return model
+
+
+def full_experience(model, config, L):
+    """Every completion as long as it may be, one prompt padded: the worst case that is planned for."""
+    generator = torch.Generator().manual_seed(0)
+    B, T, P = config.generation_batch_size, config.max_completion_length, config.prompts_per_step
+    words = model.config.vocab_size
+    prompt_mask = torch.ones(P, L, dtype=torch.bool)
+    prompt_mask[1:2, :1] = False
+    mask, zeros = torch.ones(B, T, dtype=torch.bool), torch.zeros(B, T)
+    ids = [torch.randint(words, size, generator=generator) for size in ((P, L), (B, T))]
+    rows = torch.arange(B) // (B // P)
+    rollout = Rollout(ids[0], prompt_mask, rows, ids[1], mask, zeros, zeros, mask[:, -1], [""] * B)
+    return Experience(rollout, zeros[:, 0], torch.randn(B, generator=generator), mask, mask.any(-1))
+
+
+def update_and_scoring(shape, mode, config, L):
+    """A call for each of the two stations."""
+    model = policy(shape, mode, config)
+    experience, optimizer = full_experience(model, config, L), PolicyOptimizer(model, config)  # never stepped
+
+    def update():
+        accumulate_gradient(model, optimizer, experience, config)
+        model.zero_grad()
+
+    return update, lambda: score_all(model, experience, config)
+
+
+def rollout_of(mode, kind, T, B):
+    """A call for a rollout of 8 completions a prompt that all become as long as they may; its settings, and L."""
+    model, tokenizer = shapes.random_policy("small", dtype=PRECISIONS[mode].weights), make_tokenizer()
+    model.generation_config.eos_token_id, model.loaded_for = None, mode
+    prompts = ["a" * (30 - number % 2) for number in range(B // 8)]
+    config = make_config(T=T, G=8, B=B, b=B, cache_implementation=kind)
+
+    def rollout():
+        with autocast(model, config):
+            return sample_completions(model, tokenizer, prompts, 8, T, cache_implementation=kind)
+
+    return rollout, config, encode_prompts(tokenizer, prompts)[0].shape[1]
