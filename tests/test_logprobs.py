@@ -1,4 +1,4 @@
-"""Log-probabilities, entropy, completion mask, and the chunked head: against literal loops, values and gradients."""
+"""Log-probabilities, entropy and completion mask: against literal loops, values and gradients."""
 
 import math
 
@@ -6,10 +6,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.logprobs import (
-    chunked_logprobs_and_entropy,
     chunked_token_logprobs,
     completion_mask,
     token_entropy,
@@ -136,137 +134,3 @@ def test_completion_mask_by_hand():
     assert completion_mask(ids, eos).sum(1).tolist() == [3, 1, 5, 2]
     assert completion_mask(ids, [9, 2]).sum(1).tolist() == [2, 1, 2, 2]
     assert completion_mask(ids[:, :0], eos).shape == (4, 0)
-
-
-# --- the chunked head -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
-@pytest.mark.parametrize("chunk_size", [1, 2, 4, 7, 14, 15, 20, 1000])
-def test_chunked_equals_plain(chunk_size, temperature):
-    B, T, V, D = 3, 5, 11, 4
-    ids, hidden, weight = tokens(B, T, V, 0), draw(B, T, D, seed=1), draw(V, D, seed=2)
-    assert_agree(
-        lambda h, w: chunked_token_logprobs(h, w, ids, temperature, chunk_size),
-        lambda h, w: token_logprobs(h @ w.T, ids, temperature),
-        hidden,
-        weight,
-    )
-    assert_agree(
-        lambda h, w: torch.stack(chunked_logprobs_and_entropy(h, w, ids, temperature, chunk_size)),
-        lambda h, w: torch.stack([token_logprobs(h @ w.T, ids, temperature), token_entropy(h @ w.T, temperature)]),
-        hidden,
-        weight,
-    )
-
-
-@few
-@given(shapes, seeds, temperatures, st.integers(1, 13))
-def test_chunked_is_the_loops(shape, seed, temperature, chunk_size):
-    B, T, V = shape
-    ids = tokens(B, T, V, seed)
-    assert_agree(
-        lambda h, w: chunked_token_logprobs(h, w, ids, temperature, chunk_size),
-        lambda h, w: oracles.token_logprobs(oracles.head_logits(h, w), ids, temperature),
-        draw(B, T, 3, seed=seed),
-        draw(V, 3, seed=seed + 1),
-    )
-
-
-@pytest.mark.parametrize("frozen", ["hidden", "weight", "both"])
-def test_chunked_gives_only_the_gradients_asked_for(frozen):
-    ids, hidden, weight = tokens(2, 3, 5, 0), draw(2, 3, 4, seed=1), draw(5, 4, seed=2)
-    hidden.requires_grad_(frozen == "weight")
-    weight.requires_grad_(frozen == "hidden")
-    logp = chunked_token_logprobs(hidden, weight, ids, chunk_size=4)
-    assert logp.requires_grad == (frozen != "both")
-    if frozen != "both":
-        logp.sum().backward()
-        assert (hidden.grad is None) == (frozen == "hidden") and (weight.grad is None) == (frozen == "weight")
-
-
-def test_chunked_in_bfloat16_stays_near_the_plain_one():
-    B, T, V, D = 2, 8, 32, 16
-    ids, hidden, weight = tokens(B, T, V, 0), draw(B, T, D, seed=1).bfloat16(), draw(V, D, seed=2, scale=0.3).bfloat16()
-    assert_agree(
-        lambda h, w: chunked_token_logprobs(h, w, ids, chunk_size=5),
-        lambda h, w: token_logprobs(h @ w.T, ids),
-        hidden,
-        weight,
-        tolerance=0.05,
-    )
-    assert chunked_token_logprobs(hidden, weight, ids).dtype is torch.float32
-
-
-class LargestTensor(TorchDispatchMode):
-    """The number of elements of the largest tensor that any operation returned, forward and backward."""
-
-    def __init__(self):
-        super().__init__()
-        self.numel = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for x in out if isinstance(out, (tuple, list)) else [out]:
-            if isinstance(x, torch.Tensor):
-                self.numel = max(self.numel, x.numel())
-        return out
-
-
-def largest_tensor(head, B, T, V, D):
-    ids = tokens(B, T, V, 0)
-    hidden, weight = draw(B, T, D, seed=1).requires_grad_(), draw(V, D, seed=2).requires_grad_()
-    with LargestTensor() as largest:
-        head(hidden, weight, ids).sum().backward()
-    return largest.numel
-
-
-def test_chunked_never_holds_the_logits_of_the_batch():
-    V, D, chunk_size = 101, 3, 8
-    for B in (2, 8, 16):
-        flat = largest_tensor(lambda h, w, y: chunked_token_logprobs(h, w, y, chunk_size=chunk_size), B, 16, V, D)
-        assert flat == chunk_size * V, "the largest tensor is one chunk of logits, however large the batch"
-    plain = largest_tensor(lambda h, w, y: token_logprobs(h @ w.T, y), 16, 16, V, D)
-    assert plain == 16 * 16 * V, "the measure itself sees the logits of the plain head"
-
-
-def test_chunked_saves_nothing_of_the_vocabulary_per_token():
-    ids, hidden, weight = (
-        tokens(4, 8, 50, 0),
-        draw(4, 8, 3, seed=1).requires_grad_(),
-        draw(50, 3, seed=2).requires_grad_(),
-    )
-    saved = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x.numel()) or x, lambda x: x):
-        chunked_token_logprobs(hidden, weight, ids, chunk_size=8)
-    assert saved and max(saved) <= max(hidden.numel(), weight.numel())
-
-
-@pytest.mark.parametrize("chunk_size", [0, -3])
-def test_bad_chunk_size(chunk_size):
-    with pytest.raises(ValueError, match="chunk_size"):
-        chunked_token_logprobs(
-            torch.zeros(1, 1, 3), torch.zeros(2, 3), torch.zeros(1, 1, dtype=torch.long), chunk_size=chunk_size
-        )
-
-
-@pytest.mark.parametrize("chunk_size", [3, 64])
-def test_chunks_under_autocast_have_the_gradient_of_half_precision_products(chunk_size):
-    """Backward runs outside autocast; it has to compute in the precision that forward computed in."""
-    generator = torch.Generator().manual_seed(0)
-    hidden, weight = torch.randn(2, 7, 16, generator=generator), torch.randn(40, 16, generator=generator)
-    ids = torch.randint(40, (2, 7), generator=generator)
-    outcomes = []
-    for chunked in (True, False):
-        h, w = hidden.clone().requires_grad_(), weight.clone().requires_grad_()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            logp = chunked_token_logprobs(h, w, ids, 0.7, chunk_size) if chunked else token_logprobs(h @ w.T, ids, 0.7)
-        outcomes.append((logp, *torch.autograd.grad(logp.sin().sum(), (h, w))))
-    exact = token_logprobs(hidden @ weight.T, ids, 0.7)
-    for one, other in zip(*outcomes, strict=True):
-        assert one.dtype == other.dtype == torch.float32
-        torch.testing.assert_close(one, other, rtol=0.02, atol=0.03)
-    assert (outcomes[0][0] - exact).abs().max() > 1e-3, "the products are in half precision"
-    assert (outcomes[0][0] - outcomes[1][0]).abs().max() < 1e-5, "and the same ones, forward"
-    same = (outcomes[0][1] == outcomes[1][1]).float().mean()
-    assert same > 0.8, "and backward: the gradient of a row is rounded alike"
