@@ -1,5 +1,6 @@
 """Mathematical equality, and its time limit wherever it may be called from."""
 
+import functools
 import gc
 import os
 import subprocess
@@ -9,8 +10,11 @@ import warnings
 
 import pytest
 
-from grpo_lab.rewards import equality, math_reward
+from grpo_lab.rewards import equality
+from grpo_lab.rewards import math_reward as reward_in_3_seconds
 
+# A comparison takes a millisecond; on a busy machine that may last.
+math_reward = functools.partial(reward_in_3_seconds, time_limit=60.0)
 # Math-Verify reads it at once and would compare it for ever, inside one integer power.
 ENDLESS = "9^{9^{9^{9}}}"
 
@@ -84,13 +88,11 @@ def test_an_expected_answer_that_is_no_mathematics_is_left_out_and_said(unreadab
 
 
 def test_time_runs_out_and_the_next_call_works():
-    with pytest.warns(
-        RuntimeWarning, match=r"math_reward: 2 of 3 completions were not evaluated within 0.2 s .* row 1"
-    ):
+    with pytest.warns(RuntimeWarning, match=r"math_reward: 2 of 3 completions were not evaluated within 1 s .* row 1"):
         # The same pair twice is compared once, so this waits once.
-        rewards = math_reward([answered("4"), answered(ENDLESS), answered(ENDLESS)], answer=["4"] * 3, time_limit=0.2)
+        rewards = math_reward([answered("4"), answered(ENDLESS), answered(ENDLESS)], answer=["4"] * 3, time_limit=1.0)
     assert rewards == [1.0, 0.0, 0.0]
-    assert math_reward([answered("4")], answer=["4"], time_limit=20.0) == [1.0]
+    assert math_reward([answered("4")], answer=["4"]) == [1.0]
 
 
 def test_a_process_that_was_killed_is_replaced():
@@ -118,10 +120,10 @@ def test_an_interrupt_leaves_no_reply_behind(monkeypatch):
 
 
 def test_the_time_is_up_only_for_a_comparison():
-    math_reward([answered("4")], answer=["4"], time_limit=0.3)
+    math_reward([answered("4")], answer=["4"], time_limit=1.0)
     process = equality._WORKER._process
     with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(0.6)
+        process.wait(1.5)
     assert math_reward([answered("5")], answer=["5"]) == [1.0] and equality._WORKER._process is process
 
 
@@ -133,7 +135,7 @@ def test_it_works_in_threads():
         rewards[number] = math_reward(texts, answer=[str(number)] * len(texts), time_limit=time_limit)
 
     # One of them waits for its time to run out while the others have questions too.
-    threads = [threading.Thread(target=work, args=(n, 20.0 if n else 0.2)) for n in range(4)]
+    threads = [threading.Thread(target=work, args=(n, 60.0 if n else 1.0)) for n in range(4)]
     with pytest.warns(RuntimeWarning, match=r"1 of 3 completions were not evaluated"):
         for thread in threads:
             thread.start()
@@ -151,7 +153,7 @@ text = "<answer>%s</answer>"
 thread = threading.Thread(target=lambda: print(math_reward([text % "9^{9^{9^{9}}}"], answer=["4"], time_limit=0.2)))
 thread.start()
 thread.join()
-print(math_reward([text % "0.5"], answer=["1/2"]))
+print(math_reward([text % "0.5"], answer=["1/2"], time_limit=60))
 from grpo_lab.rewards import equality
 print(equality._WORKER._process.pid)
 """

@@ -65,7 +65,7 @@ def test_decimals_are_read_exactly(number: Decimal):
 def test_agrees_with_math_verify_where_both_can_read(top, bottom, other):
     decimal, fraction = str(Decimal(top) / bottom), f"{top}/{bottom}"
     completions, answer = [answered(decimal), answered(fraction)], [fraction, f"{other}/{bottom}"]
-    assert number_reward(completions, answer=answer) == math_reward(completions, answer=answer)
+    assert number_reward(completions, answer=answer) == math_reward(completions, answer, time_limit=60.0)
 
 
 def test_reward_looks_at_the_last_answer_block_alone():

@@ -257,7 +257,8 @@ def test_rewards_of_trl_and_ours_side_by_side():
     texts = [r"<think>half</think>\boxed{0.5}", r"<think>none</think>\boxed{0}", r"\boxed{\frac{1}{2}}"]
     completions = [[{"role": "assistant", "content": text}] for text in texts]
     columns = {"solution": [r"\frac{1}{2}"] * 3, "answer": ["1/2"] * 3}
-    functions = [trl_rewards.accuracy_reward, trl_rewards.think_format_reward, math_reward, format_reward]
+    patient = functools.partial(math_reward, time_limit=60.0)  # the machine may be busy
+    functions = [trl_rewards.accuracy_reward, trl_rewards.think_format_reward, patient, format_reward]
     functions.append(trl_rewards.get_soft_overlong_punishment(max_completion_len=4, soft_punish_cache=2))
     prompts = [[{"role": "user", "content": "q"}]] * 3
     _, per_func, names = score_completions(functions, prompts, completions, [[0], [0], [0] * 5], columns, None)

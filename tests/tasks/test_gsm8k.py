@@ -61,7 +61,7 @@ def test_the_reward_takes_the_answers(folder):
     answers = [row["answer"] for row in gsm8k_problems("train", source=folder)]
     said = ["72", "1,234,567", "-5.0", "1050.25"]
     completions = [f"<think>so</think><answer>{text}</answer>" for text in said]
-    assert math_reward(completions, answer=answers) == [1.0] * 4
+    assert math_reward(completions, answer=answers, time_limit=60.0) == [1.0] * 4
 
 
 @pytest.mark.parametrize("inside", ["", "main/"])
