@@ -163,7 +163,7 @@ def test_the_command_trains_and_leaves_a_normal_checkpoint(base, tmp_path, capsy
     assert "step 2: reward" in shown and f"python -m grpo_lab.evaluate --model {out}" in shown
     metrics = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [line["step"] for line in metrics] == [1, 2] and "rewards/think_rate/mean" in metrics[0]
-    saved = GRPOConfig.from_dict(json.loads((out / "grpo_config.json").read_text(encoding="utf-8")))
+    saved = GRPOConfig(**json.loads((out / "grpo_config.json").read_text(encoding="utf-8")))
     assert config.precision is None and saved == replace(config, precision="fp32"), "what was left open is on record"
     model, tokenizer = AutoModelForCausalLM.from_pretrained(out), AutoTokenizer.from_pretrained(out)
     assert not same_weights(weights(model), weights(make_world()[0])) and tokenizer.chat_template

@@ -2,7 +2,7 @@
 
 import types
 import typing
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 
 from grpo_lab.kl import ESTIMATORS
 from grpo_lab.objective import LEVELS, LOSS_TYPES
@@ -129,16 +129,6 @@ class GRPOConfig:
     def sampling_arguments(self) -> dict:
         names = ("temperature", "top_k", "top_p", "repetition_penalty", "cache_implementation")
         return {name: getattr(self, name) for name in names}
-
-    def to_dict(self) -> dict:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict) -> "GRPOConfig":
-        known = {f.name for f in fields(cls)}
-        if unknown := sorted(set(values) - known):
-            raise ValueError(f"values has the settings {unknown}; expected some of {sorted(known)}")
-        return cls(**values)
 
     def _check_types(self):
         for field in fields(self):

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -125,7 +126,7 @@ class Run:
     def _settings(self) -> dict:
         """The configuration, with the precision that the model decided where it does not say one."""
         mode = self.optimizer.precision
-        return self.config.to_dict() | ({"precision": mode.name} if mode in PRECISIONS.values() else {})
+        return asdict(self.config) | ({"precision": mode.name} if mode in PRECISIONS.values() else {})
 
     def _check_same_run(self, before: dict | None) -> None:
         if before is None:
