@@ -1,7 +1,7 @@
 """What an exercise is: a reference function, inputs to try it on, mistakes to recognise, and hints.
 
-Where this departs from the usual autograder, on purpose: a mistake is a *function that makes it*, not a pattern in the
-text. It is recognised by what it computes, so the student may write it in any way.
+A mistake is a *function that makes it*, not a pattern in the text. It is recognised by what it computes, so the
+student may write it in any way.
 """
 
 import inspect

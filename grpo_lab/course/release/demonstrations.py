@@ -8,8 +8,7 @@ print("right so far:", ", ".join(mine) or "none yet, so the library's functions 
 """
 
 SORTING = """\
-from grpo_lab.sorting import make_prompts
-from grpo_lab.sorting import train_sorting
+from grpo_lab.sorting import make_prompts, train_sorting
 
 {mine}
 variants = {variants}
@@ -93,8 +92,8 @@ finish(
 )"""
 
 KL_WORLD = """\
-from grpo_lab.worlds import kl_worlds
 from grpo_lab.kl import kl_exact
+from grpo_lab.worlds.kl_worlds import descend
 
 {mine}
 ref = torch.tensor([[2.0, 1.0, 0.0, -1.0]], dtype=torch.float64)
@@ -102,7 +101,7 @@ far = -ref  # the policies start where the reference hardly goes
 paths = {{}}
 with using(**mine) as report:
     for kind in ("k1", "k2", "k3"):
-        paths[kind] = kl_worlds.descend(far.expand(8, -1), ref, kind, steps=150, lr=0.5, num_samples=16)
+        paths[kind] = descend(far.expand(8, -1), ref, kind, steps=150, lr=0.5, num_samples=16)
 print(report)
 
 fig, ax = plt.subplots()

@@ -1,4 +1,4 @@
-"""Read what a worker has left behind. Its files are a stranger's: each is bounded, and none is believed."""
+"""What came back of a worker, and how it ended. Its files are a stranger's: each is bounded, and none is believed."""
 
 import json
 import os
@@ -9,6 +9,7 @@ from grpo_lab.course.checking import Outcome
 from grpo_lab.course.checking.outcome_file import load_outcomes
 
 MAX_REPLY = 1_000_000
+ENDLESS = "took longer than the time limit"
 
 
 @dataclass
@@ -25,6 +26,43 @@ class Returned:
 
     results: dict[str, Result] = field(default_factory=dict)
     cells: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Death:
+    """How a worker ended early: what it was at, why it was ended (or ""), its exit code, the end of what it said."""
+
+    where: dict
+    why: str
+    code: int
+    said: str
+
+    def text(self) -> str:
+        return self.why or f"ended the whole process (exit code {self.code})"
+
+
+def after_death(died: Death | None, cells: list[dict], left: dict, back: Returned) -> list[dict]:
+    """Blame the cell or the exercise at which it died; returns the cells to run the next time."""
+    if died is None:
+        for name in list(left):
+            back.results[name] = Result(fault=("lost", "no outcome came back"))
+            del left[name]
+        return cells
+    at = died.where.get("at")
+    if at == "exercise" and died.where.get("exercise") in left:
+        name = died.where["exercise"]
+        back.results[name] = Result(fault=("endless" if died.why == ENDLESS else "exit", died.text()))
+        del left[name]
+        return cells
+    number = died.where.get("cell")
+    if at == "cell" and any(cell["number"] == number for cell in cells):
+        back.cells[str(number)] = died.text()
+        return [cell for cell in cells if cell["number"] != number]
+    kind, text = ("lost", died.text()) if at else ("start", f"the worker did not start: {died.said[-500:]}")
+    for name in list(left):
+        back.results[name] = Result(fault=(kind, text))
+        del left[name]
+    return cells
 
 
 def read_result(out: Path, name: str, seeds: list[int]) -> Result | None:

@@ -20,8 +20,11 @@ import grpo_lab
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.sandbox.package_copy import make_copy
 from grpo_lab.course.grading.sandbox.returned import (
+    ENDLESS,
+    Death,
     Result,
     Returned,
+    after_death,
     error_text,
     last_line,
     read_json,
@@ -42,7 +45,7 @@ LIBRARIES = [
 ]
 START_SECONDS, MAX_STARTS, MAX_FOLDER = 180.0, 12, 256_000_000
 KEPT_VARIABLES = ("SYSTEMROOT", "WINDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
-ENDLESS, TOO_MUCH = "took longer than the time limit", "wrote more than is allowed"
+TOO_MUCH = "wrote more than is allowed"
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ class Sandbox:
             folder = Path(tempfile.mkdtemp(dir=self.folder / "runs"))
             died = self._start(folder, package, cells, list(left), seeds, end, list(blank))
             self._collect(folder / "out", left, seeds, back)
-            cells = _after_death(died, cells, left, back)
+            cells = after_death(died, cells, left, back)
             shutil.rmtree(folder, ignore_errors=True)
             if died is None:
                 break
@@ -112,7 +115,7 @@ class Sandbox:
             back.results[name] = Result(fault=("unreached", "the notebook used up its time before this exercise"))
         return back
 
-    def _start(self, folder: Path, package: Path, cells, names, seeds, end: float, blank) -> "Death | None":
+    def _start(self, folder: Path, package: Path, cells, names, seeds, end: float, blank) -> Death | None:
         """One worker, from its start to its end; None if it did everything."""
         spec = self._spec(folder, package, cells, names, seeds) | {"blank": blank}
         path = folder / "spec.json"
@@ -185,43 +188,6 @@ class Sandbox:
             if (result := read_result(out, name, seeds)) is not None:
                 back.results[name] = result
                 del left[name]
-
-
-@dataclass(frozen=True)
-class Death:
-    """How a worker ended early: what it was at, why it was ended (or ""), its exit code, the end of what it said."""
-
-    where: dict
-    why: str
-    code: int
-    said: str
-
-    def text(self) -> str:
-        return self.why or f"ended the whole process (exit code {self.code})"
-
-
-def _after_death(died: Death | None, cells: list[dict], left: dict, back: Returned) -> list[dict]:
-    """Blame the cell or the exercise at which it died; returns the cells to run the next time."""
-    if died is None:
-        for name in list(left):
-            back.results[name] = Result(fault=("lost", "no outcome came back"))
-            del left[name]
-        return cells
-    at = died.where.get("at")
-    if at == "exercise" and died.where.get("exercise") in left:
-        name = died.where["exercise"]
-        back.results[name] = Result(fault=("endless" if died.why == ENDLESS else "exit", died.text()))
-        del left[name]
-        return cells
-    number = died.where.get("cell")
-    if at == "cell" and any(cell["number"] == number for cell in cells):
-        back.cells[str(number)] = died.text()
-        return [cell for cell in cells if cell["number"] != number]
-    kind, text = ("lost", died.text()) if at else ("start", f"the worker did not start: {died.said[-500:]}")
-    for name in list(left):
-        back.results[name] = Result(fault=(kind, text))
-        del left[name]
-    return cells
 
 
 def _environment(folder: Path) -> dict[str, str]:
