@@ -41,6 +41,6 @@ def _entries(text: str) -> Iterator[tuple[str, str, str, str]]:
 def _planted(name: str, path: str, before: str, after: str) -> Mutant:
     source = read(path)
     if name not in IDS or source.count(before) != 1 or not after:
-        raise StaleError(f"{name}: {path} holds this {source.count(before)} times, needed is once:\n{before}")
+        raise StaleError(f"{name}: {path} holds this {source.count(before)} times; expected once:\n{before}")
     line = source[: source.index(before)].count("\n") + 1
     return make_mutant(f"{name}: {' '.join(after.split())}", path, line, source, source.replace(before, after))

@@ -109,7 +109,7 @@ def _call(node: ast.Call) -> Iterator[ast.AST]:
         if name != "append":
             yield function.value
     elif len(arguments) == 1 and not node.keywords and name not in KEPT_CALLS:
-        yield arguments[0]
+        yield arguments[0].value if isinstance(arguments[0], ast.Starred) else arguments[0]
     elif len(arguments) > 1 and not any(isinstance(a, ast.Constant) for a in arguments[:2]) and name not in NAMES:
         yield _with(node, args=[arguments[1], arguments[0], *arguments[2:]])
     for place, keyword in enumerate(node.keywords):
