@@ -82,10 +82,16 @@ def run_once(variant: str, seed: int, settings: dict, problems: int) -> Outcome:
     model, tokenizer = load_quietly(precision)
     settings = {"disable_tqdm": True} | settings | {"seed": seed}
     weights = [*REWARD_WEIGHTS, settings.pop("reward_shift", 0.0)]
-    rows = addition_problems("train", TRAINING_PROBLEMS, seed)
-    history = train(model, tokenizer, rows, [*REWARDS, one], GRPOConfig(reward_weights=weights, **settings))
+    config = GRPOConfig(reward_weights=weights, **settings)
+    history = train(model, tokenizer, training_problems(seed), [*REWARDS, one], config)
     before, after = evaluation_before(precision, problems), evaluation(model, tokenizer, problems)
     return Outcome(variant, seed, history, before, after)
+
+
+@cache
+def training_problems(seed: int) -> list[dict]:
+    """What a run is trained on: the same for all variants of a seed."""
+    return addition_problems("train", TRAINING_PROBLEMS, seed)
 
 
 def load_quietly(precision: str | None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
