@@ -1,4 +1,48 @@
-"""grpo_lab: GRPO in small, tested pieces, written to be read beside the equations that they compute."""
+"""grpo_lab: GRPO in small, tested pieces, written to be read beside the equations that they compute.
+
+The rooms in reading order. Each imports from those above it and from none below; two small modules serve them all:
+`display` (tables and sizes in one form) and `checks` (arguments, with errors in one form).
+
+Mathematics: plain tensors in, plain tensors out.
+    policy_gradient   the gradient of an expected reward: by sampling, and exactly
+    advantages        how much better a completion was than the others of its prompt
+    logprobs          what a policy thought of the tokens that were sampled, and which of them count
+    kl                the distance from a reference policy, and three estimators of it
+    objective         from importance ratio to loss: GRPO and its relatives
+
+Worlds small enough to enumerate.
+    sorting           the toy of notebook 03: numbers to be sorted, from the reward to the training run
+    worlds            estimators and losses set side by side, against exact values
+
+Language models: what a step of training works with.
+    tasks             problems with known answers: sums, stories, chat, GSM8K
+    rewards           what a completion earns: by rule, by mathematics, by a judge, and their weighted sum
+    precision         five modes of full-parameter training, one name each
+    models            load a policy onto a device, with every choice said aloud
+    rollout           sample completions, and score them again
+
+Training: the loop, what plans it, and its commands.
+    config            the settings of a run, under TRL's names
+    trainer           sample, reward, compare, score, step; save and resume
+    memory            what a run takes of a device, known before it starts
+    evaluate          how good a policy is on problems that it was not trained on
+    train             the training of notebook 07, from a shell
+    experiments       several small runs side by side
+    chat              talk to a policy
+
+Instruments: what shows, checks and measures.
+    formulas          the equations of docstrings beside the lines of code that compute them
+    plots             figures in one look, with intervals, live curves, tokens on colours
+    notebook          what every notebook begins with
+    doctor            what works on this machine, and which command mends the rest
+    bench             speed and memory as ratios: against TRL, of the log-prob head, on a card
+
+Around them.
+    assets            the tiny model, and how it was made
+    course            exercises with checks, and what a teacher needs: assignments and marking
+
+In a shell: `python -m grpo_lab.train`, `.evaluate`, `.memory`, `.formulas`, `.doctor`, `.bench`, `.course`.
+"""
 
 import logging
 
@@ -9,7 +53,8 @@ def _leave_out_torchao_notices() -> None:
     """torchao speaks at its import, and transformers imports it wherever it is installed: four lines on any page.
 
     They are about kernels for other cards (we use its optimizer, which has none of its own) and about enums that it
-    registers twice. Nothing else that these loggers say is held back.
+    registers twice. Nothing else that these loggers say is held back. It has to happen here, before any of our modules
+    imports transformers.
     """
     for name, part in {"torchao": "Failed to load ", "torch.utils._pytree": " is an Enum subclass "}.items():
         logging.getLogger(name).addFilter(lambda record, part=part: part not in record.getMessage())

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT, Row, asking, check_split
+from grpo_lab.checks import check_at_least, check_choice
+from grpo_lab.tasks.rows import SPLITS, THINK_SYSTEM_PROMPT, Row, asking
 
 HUB_ID = "openai/gsm8k"
 CONFIG = "main"
@@ -39,9 +40,9 @@ def gsm8k_problems(split: str = "train", n: int | None = None, source: str | os.
         FileNotFoundError: if the source is not there or holds no file of this split; the message says what to do.
         ImportError: if a package is missing that the source needs; the message names it.
     """
-    check_split(split)
-    if n is not None and n < 1:
-        raise ValueError(f"n is {n}; it must be at least 1, or None for all")
+    check_choice("split", split, SPLITS)
+    if n is not None:
+        check_at_least("n", n, 1)
     rows = [_row(record, place) for place, record in itertools.islice(_records(source, split), n)]
     if n is not None and len(rows) < n:
         raise ValueError(f"n is {n}; {os.fspath(source)!r} has {len(rows)} problems in the split {split!r}")

@@ -11,6 +11,8 @@ import hashlib
 import re
 from typing import Protocol, runtime_checkable
 
+from grpo_lab.checks import check_choice
+
 Row = dict  # {"prompt": list[dict[str, str]], "answer": str, ...}
 
 
@@ -51,13 +53,8 @@ def has_thinking(text: str) -> bool:
     return bool(found and found.group(1).strip())
 
 
-def check_split(split: str) -> None:
-    if split not in SPLITS:
-        raise ValueError(f"split is {split!r}; expected one of {', '.join(map(repr, SPLITS))}")
-
-
 def check_number(n: int, split: str, most: dict[str, int]) -> None:
     """Both arguments of a task that can make so many different problems of a split, and no more."""
-    check_split(split)
+    check_choice("split", split, SPLITS)
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= most[split]:
         raise ValueError(f"n is {n!r}; it must be a whole number from 1 to {most[split]} for the split {split!r}")

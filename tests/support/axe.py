@@ -23,7 +23,7 @@ class Axe:
 
     def __init__(self, folder: Path, at: int | None, exit_process: bool = False):
         self.folder, self.at, self.exit_process = str(folder), at, exit_process
-        self.changes, self.log, self._last_open = 0, [], None
+        self.changes, self._last_open = 0, None
 
     def __enter__(self):
         if not Axe._hooked:
@@ -43,7 +43,6 @@ class Axe:
                 os._exit(9)
             raise Killed
         self.changes += 1
-        self.log.append((event, path))
         if event == "open":
             before = os.path.getsize(path) if os.path.exists(path) else 0
             self._last_open = (path, before)
@@ -64,10 +63,10 @@ def _hook(event, arguments):
     axe = Axe._armed
     if axe is None or not (event in _CHANGES or event == "open"):
         return
-    path = arguments[0]
-    if event == "open" and not (isinstance(path, str | bytes | os.PathLike) and arguments[2] & _WRITING):
+    named = isinstance(arguments[0], str | bytes | os.PathLike)  # and not by the number of an open file
+    if event == "open" and not (named and arguments[2] & _WRITING):
         return
-    path = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
+    path = os.fsdecode(arguments[0]) if named else ""
     # On Linux, shutil.rmtree names files relative to the folder that it has open.
     if path.startswith(axe.folder) or not os.path.isabs(path):
         axe.see(event, path)
