@@ -45,19 +45,19 @@ def compare(
     device: str = "cuda",
     only: list[str] | None = None,
     modes: list[str] | None = None,
-    sizes: dict | None = None,
     run: Callable[..., dict] = run_worker,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict:
     """Measure the parts asked for (None: all); a cell that could not be measured says why under "missing"."""
     parts = [part for part in PARTS if only is None or part in only]
-    sizes = sizes or SIZES[device]
+    sizes = SIZES[device]
     report = {"setup": {"shape": shape, "device": device, "sizes": sizes}} | {part: [] for part in parts}
+    modes = modes or _modes(device)
     deadline = clock()
     for part in parts:
         started = clock()
         deadline = started + ALONE if len(parts) == 1 else min(deadline + PARTS[part], started + ALONE)
-        for worker, spec in jobs(part, sizes, modes or _modes(device)):
+        for worker, spec in jobs(part, sizes, modes):
             spec |= {"shape": shape, "device": device}
             cell = spec | _measured(run, worker, spec, deadline - clock())
             report[part].append(cell)
