@@ -10,6 +10,11 @@ from tests.support.agreement import assert_agree, draw
 head = engine("trl.kernels.chunked_logprob")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _what_its_backward_imports():
+    engine("trl.trainer.utils")
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize(("ours", "theirs"), [(1, 64), (5, 16), (1000, 7)])
 def test_logprobs_and_entropy(ours, theirs, temperature):
