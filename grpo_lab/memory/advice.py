@@ -23,6 +23,7 @@ class Change:
 
 
 def advise(plan, budget: int) -> list[Change]:
+    """Change by change, each on top of those before it, until the plan fits or no change lowers the peak."""
     check_at_least("budget", budget, 0)
     changes = []
     while not plan.fits(budget):

@@ -85,19 +85,23 @@ class ModelShape:
         return sum(self.sizes)
 
 
+def head_width(model_config) -> int:
+    """Numbers in a query or key of one head, D_h; older configurations do not name it."""
+    return getattr(model_config, "head_dim", None) or model_config.hidden_size // model_config.num_attention_heads
+
+
 def shape_of(model_config) -> ModelShape:
     """The sizes of the model of a transformers configuration; no memory is taken for its weights."""
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(model_config)
-    head_dim = getattr(model_config, "head_dim", None) or model_config.hidden_size // model_config.num_attention_heads
     linear = [m for m in model.base_model.modules() if isinstance(m, torch.nn.Linear)]
     return ModelShape(
         sizes=tuple(p.numel() for p in model.parameters()),
         linear=sum(p.numel() for m in linear for p in m.parameters()),
         layers=model_config.num_hidden_layers,
         width=model_config.hidden_size,
-        queries=head_dim * model_config.num_attention_heads,
-        keys=head_dim * model_config.num_key_value_heads,
+        queries=head_width(model_config) * model_config.num_attention_heads,
+        keys=head_width(model_config) * model_config.num_key_value_heads,
         inner=model_config.intermediate_size,
         heads=model_config.num_attention_heads,
         vocabulary=model_config.vocab_size,

@@ -1,11 +1,10 @@
 """The attention mask of a scored batch: made once, in the form that costs the least memory.
 
-Where this departs from the usual, on purpose. transformers hands each layer a boolean mask, and each layer turns it
-into numbers of its own and keeps them for the backward pass: with 24 layers, 24 copies of a B x Q x S tensor. Here the
-numbers are made once and all layers keep the same ones. And where nothing is masked but the future, torch's flash
-kernel needs no mask at all, but only half precision on a card from Ampere on can use it: elsewhere torch would fall
-back, without a word, to a kernel that stores the attention of every head, S x S numbers each. There the mask is given
-all the same.
+transformers hands each layer a boolean mask, and each layer turns it into numbers of its own and keeps them for the
+backward pass: with 24 layers, 24 copies of a B x Q x S tensor. Here the numbers are made once and all layers keep the
+same ones. Where nothing is masked but the future, torch's flash kernel needs no mask at all, but only half precision on
+a card from Ampere on can use it: elsewhere torch would fall back, without a word, to a kernel that stores the attention
+of every head, S x S numbers each. There the mask is given all the same.
 """
 
 import torch

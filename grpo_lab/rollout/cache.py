@@ -1,9 +1,9 @@
 """What a transformers model needs to decode in fixed memory: a cache that writes in place, and attention that suits it.
 
-Where this departs from transformers' StaticCache, on purpose: the column to write is one tensor that all layers share
-(there it is one a layer, counted up and spread out by a few kernels in each of them), and keys and values are never
-repeated for the query heads that share them. With Qwen2-0.5B those are 7, and where there is a mask, transformers
-copies the whole cache for each of them at every step: 12 times the memory traffic of reading it once.
+The column to write is one tensor that all layers share; in transformers' StaticCache it is one a layer, counted up and
+spread out by a few kernels in each of them. Keys and values are never repeated for the query heads that share them.
+With Qwen2-0.5B those are 7, and where there is a mask, transformers copies the whole cache for each of them at every
+step: 12 times the memory traffic of reading it once.
 """
 
 from contextlib import contextmanager, nullcontext
@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface, Cache
 
+from grpo_lab.models.shapes import head_width
 from grpo_lab.rollout.attention import arithmetic
 
 
@@ -25,8 +26,7 @@ class SlotCache:
 
     def __init__(self, model, rows: int, capacity: int, slot: Int[Tensor, "1"]):
         config, self.slot, self.dtype = model.config, slot, arithmetic(model)
-        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        shape = (rows, config.num_key_value_heads, capacity, width)
+        shape = (rows, config.num_key_value_heads, capacity, head_width(config))
         self.keys, self.values = (
             [torch.zeros(shape, dtype=self.dtype, device=model.device) for _ in range(config.num_hidden_layers)]
             for _ in range(2)
@@ -89,6 +89,7 @@ def half_copies(model) -> dict[str, Tensor]:
 
 
 def check_model(model) -> None:
+    """Refuse a model whose step depends on the length: sliding windows, rotary embeddings that adapt."""
     kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
     rope = (getattr(model.config, "rope_parameters", None) or {}).get("rope_type", "default")
     for name, value, allowed in (
@@ -97,6 +98,6 @@ def check_model(model) -> None:
     ):
         if not set(value) <= set(allowed):
             raise ValueError(
-                f"the model's {name} is {', '.join(value)}; the static cache knows {', '.join(allowed)}; "
+                f"the model's {name} is {', '.join(value)}; the static cache expects one of {', '.join(allowed)}; "
                 "sample with cache_implementation='dynamic'"
             )

@@ -4,10 +4,10 @@ A token step of a 24-layer model is a thousand small kernels. A card does their 
 needs 20 to 30 ms to ask for them one by one. So here a step reads and writes only tensors of fixed size and address,
 asks the host for nothing, and can be recorded as a CUDA graph: from then on a single call repeats all of it.
 
-Where this departs from `generate`, on purpose. The attention reads all columns of the cache and masks those that are
-not written yet: lengths must not change. Tokens are drawn by an exponential race instead of `torch.multinomial`, which
-waits for the host. Rows that have ended go on drawing, unread, until all have: a step of 64 rows takes hardly longer
-than one of 32, since the weights have to be read either way.
+The attention reads all columns of the cache and masks those that are not written yet: lengths must not change. Tokens
+are drawn by an exponential race instead of `torch.multinomial`, which waits for the host. Rows that have ended go on
+drawing, unread, until all have: a step of 64 rows takes hardly longer than one of 32, since the weights are read either
+way.
 """
 
 from collections.abc import Callable

@@ -18,8 +18,9 @@ from tests.support.steps import UNTIED, at_most, make_config, planned, rollout_o
 HALF = ("fp32-master", "bf16", "fp16")
 LEVELS = [
     {},
-    *({"ATEN_CPU_CAPABILITY": level} for level in ("default", "avx2", "avx512")),
-    *({"ONEDNN_MAX_CPU_ISA": level} for level in ("AVX2", "AVX512_CORE", "AVX512_CORE_BF16")),
+    {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "AVX2"},
+    {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
+    {"ATEN_CPU_CAPABILITY": "avx512", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"},
 ]
 
 
