@@ -106,7 +106,7 @@ def _load_weights(folder: Path, model) -> None:
         loaded = type(model).from_pretrained(folder, dtype="auto", use_safetensors=True, local_files_only=True)
     if loaded.dtype != model.dtype:
         raise ValueError(
-            f"model has {model.dtype} weights, the checkpoint {loaded.dtype}; load it as it was when the run began"
+            f"model has {model.dtype} weights; expected {loaded.dtype}, as in the checkpoint and when the run began"
         )
     model.load_state_dict(loaded.state_dict())
 

@@ -29,7 +29,7 @@ class EightBitAdamW:
     def __init__(self, parameters: list[torch.nn.Parameter], settings: dict, stochastic_rounding: bool):
         adamw, self._quantised = _torchao()
         if odd := [index for index, p in enumerate(parameters) if not p.is_contiguous()]:
-            raise ValueError(f"parameters {odd} are not contiguous in memory, so they can't be updated in pieces")
+            raise ValueError(f"parameters {odd} are not contiguous in memory; they must be, to be updated in pieces")
         self.parameters = parameters
         self.pieces = [_cut(p.detach()) for p in parameters]
         flat = [piece for pieces in self.pieces for piece in pieces]
@@ -72,7 +72,7 @@ class EightBitAdamW:
     def load(self, tensors: dict[str, torch.Tensor]) -> None:
         mine = self.tensors()
         if {k: v.shape for k, v in mine.items()} != {k: v.shape for k, v in tensors.items()}:
-            raise ValueError("tensors are not the state of this optimizer: their names or shapes are others")
+            raise ValueError("tensors have other names or shapes; expected those of this optimizer's state")
         for name, tensor in mine.items():
             tensor.copy_(tensors[name])
 

@@ -112,7 +112,7 @@ def test_resuming_what_is_complete_changes_nothing(whole_run):
 def test_weights_of_another_precision_are_refused(whole_run):
     with pytest.raises(ValueError, match=r"precision: was 'fp32', is 'bf16'"):
         real_run(whole_run[0], resume=True, dtype=torch.bfloat16)
-    with pytest.raises(ValueError, match=r"model has torch.bfloat16 weights, the checkpoint torch.float32"):
+    with pytest.raises(ValueError, match=r"model has torch.bfloat16 weights; expected torch.float32"):
         checkpoint.load(whole_run[0] / "checkpoint-5", make_world()[0].bfloat16())
 
 
