@@ -24,137 +24,38 @@ def test_equations_pairs_each_tag_with_its_statement():
     assert read_equations(sample.plain) == []
 
 
+Y, Z = r"y = x \tag{1.1}", r"z = x \tag{1.2}"
+# What is refused: equations of the docstring, lines of code.
 FAULTS = {
-    "no line of code": r'''
-        def f(x):
-            r"""F.
-
-            y = x \tag{1.1}
-            """
-            y = x
-            return y
-        ''',
-    "no equation of the docstring": '''
-        def f(x):
-            """F."""
-            y = x  # N (1.1)
-            return y
-        ''',
-    "in the order 1.1, 1.2, their lines of code 1.2, 1.1": r'''
-        def f(x):
-            r"""F.
-
-            y = x \tag{1.1}
-            z = x \tag{1.2}
-            """
-            z = x  # N (1.2)
-            y = x  # N (1.1)
-            return y, z
-        ''',
-    "not raw": '''
-        def f(x):
-            """F.
-
-            y = x \\tag{1.1}
-            """
-            y = x  # N (1.1)
-            return y
-        ''',
-    "control characters": '''
-        def f(x):
-            r"""F.
-
-            y = x\t+ 1 \\tag{1.1}
-            """
-            y = x  # N (1.1)
-            return y
-        ''',
-    "one equation a line": r'''
-        def f(x):
-            r"""F.
-
-            y = x \tag{1.1} z = x \tag{1.2}
-            """
-            y = x  # N (1.1)
-            z = x  # N (1.2)
-            return y, z
-        ''',
-    r"one equation a line, ending in one \tag": r'''
-        def f(x):
-            r"""F.
-
-            y = x \tag{1.a}
-            """
-            return x
-        ''',
-    "stands twice in the docstring": r'''
-        def f(x):
-            r"""F.
-
-            y = x \tag{1.1}
-            z = x \tag{1.1}
-            """
-            y = x  # N (1.1)
-            return y
-        ''',
-    "stands twice in the code": r'''
-        def f(x):
-            r"""F.
-
-            y = x \tag{1.1}
-            """
-            y = x  # N (1.1)
-            y = x + 1  # N (1.1)
-            return y
-        ''',
-    "stand on one statement": r'''
-        def f(x):
-            r"""F.
-
-            y = x \tag{1.1}
-            z = x \tag{1.2}
-            """
-            y = [  # N (1.1)
-                x,
-            ]  # N (1.2)
-            return y
-        ''',
-    "does not state the shape of its value, as in # P 1 (1.1)": r'''
-        def f(x):
-            r"""F.
-
-            y = x \tag{1.1}
-            """
-            y = x  # (1.1)
-            return y
-        ''',
-    "first or last line of no statement": r'''
-        def f(x):
-            r"""F.
-
-            y = x \tag{1.1}
-            """
-            # N (1.1)
-            y = x
-            return y
-        ''',
-    "stands on no assignment": r'''
-        def f(x):
-            r"""F.
-
-            y = x \tag{1.1}
-            """
-            print(x)  # N (1.1)
-            return x
-        ''',
+    "no line of code": ([Y], ["y = x"]),
+    "no equation of the docstring": ([], ["y = x  # N (1.1)"]),
+    "in the order 1.1, 1.2, their lines of code 1.2, 1.1": ([Y, Z], ["z = x  # N (1.2)", "y = x  # N (1.1)"]),
+    "control characters": (["y = x\t+ 1 \\tag{1.1}"], ["y = x  # N (1.1)"]),
+    "one equation a line": ([f"{Y} {Z}"], ["y = x  # N (1.1)", "z = x  # N (1.2)"]),
+    r"one equation a line, ending in one \tag": ([r"y = x \tag{1.a}"], []),
+    "stands twice in the docstring": ([Y, r"z = x \tag{1.1}"], ["y = x  # N (1.1)"]),
+    "stands twice in the code": ([Y], ["y = x  # N (1.1)", "y = x + 1  # N (1.1)"]),
+    "stand on one statement": ([Y, Z], ["y = [  # N (1.1)", "    x,", "]  # N (1.2)"]),
+    "does not state the shape of its value, as in # P 1 (1.1)": ([Y], ["y = x  # (1.1)"]),
+    "first or last line of no statement": ([Y], ["# N (1.1)", "y = x"]),
+    "stands on no assignment": ([Y], ["print(x)  # N (1.1)"]),
 }
+
+
+def function_of(equations: list[str], code: list[str], raw: str = "r") -> str:
+    lines = ["def f(x):", f'    {raw}"""F.', "", *(f"    {line}" for line in equations), '    """']
+    return "\n".join([*lines, *(f"    {line}" for line in code), "    return x", ""])
 
 
 @pytest.mark.parametrize("message", FAULTS)
 def test_check_refuses(message: str, tmp_path: Path):
-    module = load(tmp_path, FAULTS[message].replace(r"\t+", "\t+"))
     with pytest.raises(ValueError, match=f"f: .*{re.escape(message)}"):
-        check(module.f)
+        check(load(tmp_path, function_of(*FAULTS[message])).f)
+
+
+def test_check_refuses_a_docstring_that_is_not_raw(tmp_path: Path):
+    with pytest.raises(ValueError, match="f: the docstring is not raw"):
+        check(load(tmp_path, function_of([Y], ["y = x  # N (1.1)"], raw="")).f)
 
 
 def test_check_refuses_what_is_no_function():
