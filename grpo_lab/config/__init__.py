@@ -1,9 +1,3 @@
 """The settings of a run, each once: as a dataclass, and as options of a command."""
 
 from grpo_lab.config.settings import ADVANTAGES, GRPOConfig, options
-
-__all__ = [
-    "ADVANTAGES",
-    "GRPOConfig",
-    "options",
-]

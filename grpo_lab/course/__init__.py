@@ -14,16 +14,3 @@ marks, in a process of its own.
 from grpo_lab.course.checking import Verdict, check, finished, hint, progress, using
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.stub import stub_source
-
-__all__ = [
-    "Case",
-    "Exercise",
-    "Misconception",
-    "Verdict",
-    "check",
-    "finished",
-    "hint",
-    "progress",
-    "stub_source",
-    "using",
-]

@@ -2,10 +2,3 @@
 
 from grpo_lab.doctor.checks import CHECKS, doctor
 from grpo_lab.doctor.report import Check, Report
-
-__all__ = [
-    "CHECKS",
-    "Check",
-    "Report",
-    "doctor",
-]

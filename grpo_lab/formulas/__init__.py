@@ -9,5 +9,3 @@ from grpo_lab.formulas.catalogue import formula_map
 from grpo_lab.formulas.source import Equation, check
 from grpo_lab.formulas.source import read_equations as equations
 from grpo_lab.formulas.views import Trace, show, trace
-
-__all__ = ["Equation", "Trace", "check", "equations", "formula_map", "show", "trace"]

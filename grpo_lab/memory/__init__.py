@@ -5,15 +5,3 @@ from grpo_lab.memory.advice import Change
 from grpo_lab.memory.planning import RESERVE, MemoryPlan, bytes_a_parameter, compare_modes, plan
 from grpo_lab.memory.report import announce
 from grpo_lab.models.shapes import shape_of
-
-__all__ = [
-    "GIB",
-    "RESERVE",
-    "Change",
-    "MemoryPlan",
-    "announce",
-    "bytes_a_parameter",
-    "compare_modes",
-    "plan",
-    "shape_of",
-]

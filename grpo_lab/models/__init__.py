@@ -4,16 +4,3 @@ from grpo_lab.models.folders import QWEN2
 from grpo_lab.models.frozen import frozen_copy, silence_dropout
 from grpo_lab.models.loading import describe_device, load_policy, one_thread_if_small, pick_device
 from grpo_lab.precision import PRECISIONS, has_native_bf16, pick_precision
-
-__all__ = [
-    "PRECISIONS",
-    "QWEN2",
-    "describe_device",
-    "frozen_copy",
-    "has_native_bf16",
-    "load_policy",
-    "one_thread_if_small",
-    "pick_device",
-    "pick_precision",
-    "silence_dropout",
-]

@@ -16,19 +16,3 @@ from grpo_lab.objective.surrogates import (
     vespo_surrogate,
 )
 from grpo_lab.objective.table import LOSS_TYPES, LOSSES, LOSSES_BY_TOKENS
-
-__all__ = [
-    "LEVELS",
-    "LOSSES",
-    "LOSSES_BY_TOKENS",
-    "LOSS_TYPES",
-    "aggregate",
-    "cispo_surrogate",
-    "clipped_surrogate",
-    "gspo_token_ratio",
-    "importance_ratio",
-    "part_loss",
-    "policy_loss",
-    "sapo_surrogate",
-    "vespo_surrogate",
-]

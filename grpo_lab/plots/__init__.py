@@ -4,14 +4,3 @@ from grpo_lab.plots.intervals import band, mean_interval, t_quantile
 from grpo_lab.plots.live import LivePlot
 from grpo_lab.plots.style import OKABE_ITO, finish, use_style
 from grpo_lab.plots.tokens import token_heat
-
-__all__ = [
-    "OKABE_ITO",
-    "LivePlot",
-    "band",
-    "finish",
-    "mean_interval",
-    "t_quantile",
-    "token_heat",
-    "use_style",
-]

@@ -22,25 +22,3 @@ from grpo_lab.rewards.rules import (
 )
 from grpo_lab.rewards.scoring import reward_names, score_completions
 from grpo_lab.rewards.text import completion_text, extract_answer, normalise_text, prompt_text
-
-__all__ = [
-    "FORMAT_FAULTS",
-    "JUDGE_TEMPLATE",
-    "accuracy_reward",
-    "completion_text",
-    "contains_reward",
-    "extract_answer",
-    "format_fault",
-    "format_reward",
-    "graded_reward",
-    "judge_reward",
-    "math_reward",
-    "normalise_text",
-    "number_reward",
-    "prompt_text",
-    "read_verdict",
-    "reward_model_reward",
-    "reward_names",
-    "same_number",
-    "score_completions",
-]

@@ -3,15 +3,3 @@
 from grpo_lab.rollout.prompts import encode_prompts, end_token_ids, evaluating, pad_token_id
 from grpo_lab.rollout.sample import Rollout, read_sequences, sample_completions
 from grpo_lab.rollout.score import head_chunk, score_logprobs
-
-__all__ = [
-    "Rollout",
-    "encode_prompts",
-    "end_token_ids",
-    "evaluating",
-    "head_chunk",
-    "pad_token_id",
-    "read_sequences",
-    "sample_completions",
-    "score_logprobs",
-]

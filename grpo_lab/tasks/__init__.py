@@ -4,23 +4,3 @@ from grpo_lab.tasks.addition import MAX_PROBLEMS, addition_problems, addition_ro
 from grpo_lab.tasks.gsm8k import gsm8k_problems
 from grpo_lab.tasks.rows import SPLITS, TEST_SHARE, THINK_SYSTEM_PROMPT, Row, Rows, has_thinking, split_of
 from grpo_lab.tasks.words import MAX_WORD_PROBLEMS, WORD_PROBLEMS, WordProblem, chat_tasks, word_problems
-
-__all__ = [
-    "MAX_PROBLEMS",
-    "MAX_WORD_PROBLEMS",
-    "SPLITS",
-    "TEST_SHARE",
-    "THINK_SYSTEM_PROMPT",
-    "WORD_PROBLEMS",
-    "Row",
-    "Rows",
-    "WordProblem",
-    "addition_problems",
-    "addition_row",
-    "addition_split",
-    "chat_tasks",
-    "gsm8k_problems",
-    "has_thinking",
-    "split_of",
-    "word_problems",
-]

@@ -5,14 +5,3 @@ from grpo_lab.trainer.loop import accumulate_gradient, collect, train, update
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.run import Run
 from grpo_lab.trainer.scoring import score_all
-
-__all__ = [
-    "GRPOConfig",
-    "PolicyOptimizer",
-    "Run",
-    "accumulate_gradient",
-    "collect",
-    "score_all",
-    "train",
-    "update",
-]

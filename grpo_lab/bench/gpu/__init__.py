@@ -6,5 +6,3 @@ lays the report out.
 
 from grpo_lab.bench.gpu.harness import PARTS, compare, failures
 from grpo_lab.bench.gpu.tables import table
-
-__all__ = ["PARTS", "compare", "failures", "table"]

@@ -8,17 +8,3 @@ from grpo_lab.course.checking.outcome import Outcome, outcome_of
 from grpo_lab.course.checking.session import finished, hint, progress
 from grpo_lab.course.checking.stand_ins import using
 from grpo_lab.course.checking.verdict import Verdict
-
-__all__ = [
-    "Outcome",
-    "Verdict",
-    "check",
-    "expectations",
-    "finished",
-    "hint",
-    "judge",
-    "not_started",
-    "outcome_of",
-    "progress",
-    "using",
-]

@@ -2,5 +2,3 @@
 
 from grpo_lab.course.guard.limits import Ran, guarded
 from grpo_lab.course.guard.watch import snapshot
-
-__all__ = ["Ran", "guarded", "snapshot"]

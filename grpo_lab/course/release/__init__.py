@@ -2,5 +2,3 @@
 
 from grpo_lab.course.release.nbgrader import export
 from grpo_lab.course.release.notebooks import TITLES, assignments, build, of_notebook, release
-
-__all__ = ["TITLES", "assignments", "build", "export", "of_notebook", "release"]

@@ -7,16 +7,3 @@ leads to has a closed form. Axes: S runs side by side (seeds or starting points)
 from grpo_lab.worlds.kl_worlds.bandit import best_policy, best_policy_forward, train_bandit
 from grpo_lab.worlds.kl_worlds.moments import enumerated_moments, gaussian_moments
 from grpo_lab.worlds.kl_worlds.penalties import PENALTIES, descend, expected_penalty, penalty, sampled_penalty
-
-__all__ = [
-    "PENALTIES",
-    "best_policy",
-    "best_policy_forward",
-    "descend",
-    "enumerated_moments",
-    "expected_penalty",
-    "gaussian_moments",
-    "penalty",
-    "sampled_penalty",
-    "train_bandit",
-]
