@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from grpo_lab.bench.head import NOT_INSTALLED, OUT_OF_MEMORY, is_installed
 from grpo_lab.bench.process import memory_was_full, run_worker
+from grpo_lab.display import GIB
 
 PARTS = {"rollout": 180.0, "train": 110.0, "memory": 150.0, "trl": 90.0}  # seconds; what one leaves, the next may use
 ALONE = 230.0  # seconds that a part has at most
@@ -25,7 +26,7 @@ SHORT = {"rows": 4, "num_generations": 2, "prompt": 8, "completion": 16}
 SIZES = {
     "cuda": {
         "sequences": [8, 32, 128, 16, 64],  # the most telling first, should the time not do for all
-        "rollout": {"num_generations": 8, "prompt": 256, "response": 256, "repeats": 1, "copy_bytes": 2**30},
+        "rollout": {"num_generations": 8, "prompt": 256, "response": 256, "repeats": 1, "copy_bytes": GIB},
         "train": LONG | {"repeats": 3, "matmul_width": 8192},
         "memory": LONG | {"steps": 2},
         "trl": LONG | {"rows": 64, "per_device": 16, "completion": 256, "steps": 4},
