@@ -15,7 +15,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.display import GIB, text_table
 from grpo_lab.memory import stations
 from grpo_lab.memory.advice import Change, advise
-from grpo_lab.memory.stations import Setting
+from grpo_lab.memory.setting import Setting
 from grpo_lab.memory.table import as_html, as_text
 from grpo_lab.models.shapes import ModelShape, shape_of
 from grpo_lab.precision import PRECISIONS

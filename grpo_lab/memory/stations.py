@@ -3,66 +3,12 @@
 Where it matters in which moment of a station one looks, each moment is a candidate, and the largest counts.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
-
-from grpo_lab.config import GRPOConfig
 from grpo_lab.memory import parts
-from grpo_lab.models.shapes import ModelShape
-from grpo_lab.precision import Precision
+from grpo_lab.memory.setting import Setting
 from grpo_lab.rollout.static import KEPT_SHARE
 
 Parts = dict[str, int]
 WORKSPACE = "workspace, at most"  # the part that is no tensor of torch's, and an upper bound
-
-
-@dataclass(frozen=True)
-class Setting:
-    """All that the plan depends on."""
-
-    shape: ModelShape
-    config: GRPOConfig
-    mode: Precision
-    prompt_length: int
-    device_type: str
-    card_memory: int
-
-    @property
-    def weight(self) -> int:
-        """Bytes of a weight, and of a number of the residual stream."""
-        return self.mode.weights.itemsize
-
-    @property
-    def product(self) -> int:
-        """Bytes of a number in the products of forward and backward."""
-        return (self.mode.autocast or self.mode.weights).itemsize
-
-    @property
-    def prompts(self) -> int:
-        return self.config.prompts_per_step
-
-    @property
-    def length(self) -> int:
-        return self.prompt_length + self.config.max_completion_length
-
-    @property
-    def fixed_cache(self) -> bool:
-        asked = self.config.cache_implementation
-        return asked == "static" or (asked is None and self.device_type == "cuda")
-
-    @property
-    def embedding(self) -> int:
-        return self.shape.vocabulary * self.shape.width
-
-    @property
-    def bound(self) -> bool:
-        """Whether the plan is an upper bound: in half precision, what a CPU takes depends on the processor."""
-        return self.device_type == "cpu" and self.product < 4
-
-    @cached_property
-    def half_copies(self) -> int:
-        """What autocast copies to half precision: the linear maps of the layers, and the head."""
-        return parts.weight_bytes(self.shape.linear + self.embedding, self.product) if self.mode.autocast else 0
 
 
 def resident(s: Setting) -> Parts:
@@ -134,14 +80,13 @@ def score(s: Setting) -> Parts:
         return {}
     rows, tokens, _ = _micro_batch(s)
     scored = rows * config.max_completion_length
-    of_head = parts.weight_bytes(s.embedding, e) if s.mode.autocast else 0
-    of_layers = s.half_copies - of_head if several else 0
+    of_layers = s.half_copies - s.head_copy if several else 0
     cache = 0 if tokens == rows * s.length else _growing(s, rows * s.length)
     hidden = parts.weight_bytes((tokens + scored) * shape.width, s.weight)
     chunk = parts.chunk_tokens(shape, scored, s.device_type)
     layers = {"activations": _forward(s, tokens) + cache, "half copies": of_layers}
     in_chunks = parts.head_score_bytes(shape, scored, chunk, e)
-    head = {"head": in_chunks, "activations": hidden, "half copies": of_layers + of_head}
+    head = {"head": in_chunks, "activations": hidden, "half copies": of_layers + s.head_copy}
     return _largest(layers, head)
 
 
@@ -150,43 +95,60 @@ def _forward(s: Setting, tokens: int) -> int:
 
 
 def update(s: Setting) -> Parts:
-    """Forward and backward of one micro-batch, at the worst of five moments."""
-    config, shape, e = s.config, s.shape, s.product
-    rows, tokens, scored = _micro_batch(s)
-    embedding = parts.weight_bytes(s.embedding, s.weight)
-    gradients = parts.weight_bytes(shape.parameters, s.weight)
-    before = gradients if config.update_batch_size > rows else 0  # of the micro-batches before this one
-    layer, kept = _one_layer(s), _activations(s)
-    chunk = parts.chunk_tokens(shape, scored, s.device_type)
-    head_copy = parts.weight_bytes(s.embedding, e) if s.mode.autocast else 0
-    in_graph = head_copy if config.gradient_checkpointing else s.half_copies
-    head_gradient = embedding if shape.tied else 0
-    one_layer = layer + parts.backward_bytes(shape, tokens, e)
-    inner = kept - _last(s) + one_layer - (0 if config.gradient_checkpointing else layer)
-    forward = {
-        "activations": kept,
-        "half copies": s.half_copies,
-        "head": parts.head_score_bytes(shape, scored, chunk, e),
-    }
-    head = {
-        "activations": kept,
-        "half copies": in_graph,
-        "head": parts.head_update_bytes(shape, scored, chunk, s.weight),
-    }
-    top_layer = {"activations": inner, "half copies": in_graph - head_copy, "head": head_gradient}
-    of_layers = gradients if before else gradients - embedding
-    bottom_layer = {"gradients": of_layers, "activations": one_layer, "head": head_gradient}
-    # The embedding's gradient from its other end, a sum so far, and, if no chunks made the head's own, a sum of both.
-    sums = (shape.tied and chunk is None) + bool(before)
-    end = {"gradients": gradients, "head": head_gradient + sums * embedding}
-    return _largest(*({"gradients": before} | moment for moment in (forward, head, top_layer)), bottom_layer, end)
+    """Forward and backward of one micro-batch, at the worst of five moments; those before it leave their gradients."""
+    rows, _, _ = _micro_batch(s)
+    before = s.gradients if s.config.update_batch_size > rows else 0
+    early = [{"gradients": before} | moment for moment in (*_around_the_head(s), _top_layer(s))]
+    return _largest(*early, *_after_the_layers(s, before))
+
+
+def _around_the_head(s: Setting) -> tuple[Parts, Parts]:
+    """The last moment of the forward pass, and the first of the backward pass."""
+    _, _, scored = _micro_batch(s)
+    chunk, kept = parts.chunk_tokens(s.shape, scored, s.device_type), _activations(s)
+    in_graph = s.head_copy if s.config.gradient_checkpointing else s.half_copies
+    forward, backward = (
+        parts.head_score_bytes(s.shape, scored, chunk, s.product),
+        parts.head_update_bytes(s.shape, scored, chunk, s.weight),
+    )
+    return (
+        {"activations": kept, "half copies": s.half_copies, "head": forward},
+        {"activations": kept, "half copies": in_graph, "head": backward},
+    )
+
+
+def _top_layer(s: Setting) -> Parts:
+    """The backward pass of the last layer, whose activations are computed again if layers are checkpointed."""
+    checkpointing = s.config.gradient_checkpointing
+    inner = _activations(s) - _last(s) + _layer_at_work(s) - (0 if checkpointing else _one_layer(s))
+    copies = 0 if checkpointing else s.half_copies - s.head_copy
+    return {"activations": inner, "half copies": copies, "head": s.head_gradient}
+
+
+def _after_the_layers(s: Setting, before: int) -> tuple[Parts, Parts]:
+    """The backward pass of the first layer, and the end.
+
+    There the embedding's gradient comes from its other end, too; beside it stand a sum so far, and, if no chunks made
+    the head's own, a sum of both.
+    """
+    _, _, scored = _micro_batch(s)
+    of_layers = s.gradients if before else s.gradients - parts.weight_bytes(s.embedding, s.weight)
+    first = {"gradients": of_layers, "activations": _layer_at_work(s), "head": s.head_gradient}
+    whole = s.shape.tied and parts.chunk_tokens(s.shape, scored, s.device_type) is None
+    sums = (whole + bool(before)) * parts.weight_bytes(s.embedding, s.weight)
+    return first, {"gradients": s.gradients, "head": s.head_gradient + sums}
+
+
+def _layer_at_work(s: Setting) -> int:
+    _, tokens, _ = _micro_batch(s)
+    return _one_layer(s) + parts.backward_bytes(s.shape, tokens, s.product)
 
 
 def step(s: Setting) -> Parts:
     eight_bit = s.mode.optimizer == "adamw8bit"
     fused = s.device_type == "cuda"
     in_the_air = parts.step_bytes(max(s.shape.sizes), s.weight, eight_bit, fused)
-    return {"gradients": parts.weight_bytes(s.shape.parameters, s.weight), "Adam at work": in_the_air}
+    return {"gradients": s.gradients, "Adam at work": in_the_air}
 
 
 def workspace(s: Setting, station: str) -> Parts:
