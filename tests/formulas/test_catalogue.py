@@ -15,12 +15,6 @@ from tests.support.formula_sample import load
 PACKAGE = Path(grpo_lab.__file__).parent
 
 
-@pytest.fixture(scope="module")
-def known() -> dict:
-    """The map of the package; the first call imports all of it."""
-    return formula_map()
-
-
 def sources(*left_out: str) -> list[tuple[Path, str]]:
     """All files of the package, but for some of its rooms."""
     paths = [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] not in left_out]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from grpo_lab.formulas import Equation, formula_map
+from grpo_lab.formulas import Equation
 from grpo_lab.formulas.recording import recording
 from grpo_lab.objective import LOSS_TYPES
 from grpo_lab.rewards import equality
@@ -45,16 +45,10 @@ CALLS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def by_function() -> dict[str, list[Equation]]:
-    """Every function with its equations; the first call imports the package."""
-    found: dict[str, list[Equation]] = {}
-    for equation in formula_map().values():
-        found.setdefault(equation.function, []).append(equation)
-    return found
-
-
-def test_every_stated_shape_is_true(by_function, monkeypatch):
+def test_every_stated_shape_is_true(known, monkeypatch):
+    by_function: dict[str, list[Equation]] = {}
+    for equation in known.values():
+        by_function.setdefault(equation.function, []).append(equation)
     monkeypatch.setattr(equality._WORKER, "compare", lambda *pair_and_limit: "equal")
     wrong = [fault for name, found in by_function.items() for fault in faults(pkgutil.resolve_name(name), found)]
     assert wrong == []

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from grpo_lab import advantages, objective
-from grpo_lab.formulas import Equation, formula_map, show, trace
+from grpo_lab.formulas import Equation, show, trace
 from grpo_lab.formulas.layout import _math, source_view, value_lines
 from grpo_lab.formulas.source import read_equations
 from tests.support import formula_sample as sample
@@ -60,9 +60,9 @@ def test_show_uses_the_notebook_when_there_is_one(monkeypatch, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_nbconvert_keeps_formulas_and_code_whole():
+def test_nbconvert_keeps_formulas_and_code_whole(known):
     filters = pytest.importorskip("nbconvert.filters")
-    for name in {equation.function for equation in formula_map().values()}:
+    for name in {equation.function for equation in known.values()}:
         function = pkgutil.resolve_name(name)
         page = html.unescape(filters.markdown2html(bundle(function)["text/markdown"])).replace("\u00a0", " ")
         text = re.sub(r"<br\s*/?>", "\n", page)
