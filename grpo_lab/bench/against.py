@@ -3,6 +3,7 @@
 import statistics
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 
 from grpo_lab.bench.process import run_worker
 from grpo_lab.display import text_table
@@ -24,25 +25,18 @@ ROWS = (
 
 
 def compare(
-    seeds: list[int],
-    steps: int,
-    accuracy: float,
-    threads: int = 1,
-    model: str = "tiny",
-    run: Callable[..., dict] = run_worker,
+    seeds: list[int], steps: int, accuracy: float, threads: int, model: str, run: Callable[..., dict] = run_worker
 ) -> dict:
     """One pair of runs a seed, each run in a fresh process; which of the two goes first changes from pair to pair."""
-    pairs = []
+    pairs, setup = [], {"steps": steps, "accuracy": accuracy, "threads": threads, "model": model}
     for index, seed in enumerate(seeds):
         pair = {}
         for trainer in ("ours", "trl") if index % 2 == 0 else ("trl", "ours"):
-            spec = {"trainer": trainer, "seed": seed, "steps": steps, "threads": threads, "model": model}
-            measured = run(WORKER, spec, threads)
+            measured = run(WORKER, setup | {"trainer": trainer, "seed": seed})
             pair[trainer] = figures(measured, accuracy) | {"history": measured["history"]}
             print(f"seed {seed}, {trainer}: {pair[trainer]['seconds_per_step']:.3f} s per step", file=sys.stderr)
         check_same_problems(pair["ours"]["history"], pair["trl"]["history"])
         pairs.append({"seed": seed} | pair)
-    setup = {"steps": steps, "accuracy": accuracy, "threads": threads, "model": str(model)}
     return {"setup": setup, "summary": summarise(pairs), "pairs": pairs}
 
 
@@ -60,9 +54,7 @@ def figures(measured: dict, accuracy: float) -> dict:
     times = {}
     for clock in ("", "cpu_"):
         ends = history[f"{clock}seconds"]
-        times[f"{clock}seconds_per_step"] = statistics.median(
-            b - a for a, b in zip([0.0, *ends[:-1]], ends, strict=True)
-        )
+        times[f"{clock}seconds_per_step"] = statistics.median(b - a for a, b in pairwise([0.0, *ends]))
         times[f"{clock}time_to_accuracy"] = None if reached is None else ends[reached - 1]
     return times | {
         "steps_to_accuracy": reached,
@@ -84,7 +76,7 @@ def check_same_problems(ours: dict, theirs: dict) -> None:
 
 
 def summarise(pairs: list[dict]) -> dict:
-    """For each figure: the median of each side, and median, least and greatest of the ratios ours/TRL pair by pair."""
+    """For each figure: the median of each side, and median, least and greatest of the ratios pair by pair."""
     summary = {}
     for key, *_ in ROWS:
         sides = {side: [pair[side][key] for pair in pairs] for side in ("ours", "trl")}

@@ -4,7 +4,7 @@ import importlib.util
 import sys
 from collections.abc import Callable
 
-from grpo_lab.bench.process import memory_was_full, run_worker
+from grpo_lab.bench.process import run_worker
 from grpo_lab.display import text_table
 
 WORKER = "grpo_lab.bench.head_worker"
@@ -19,36 +19,23 @@ def is_installed(package: str) -> bool:
 
 
 def compare(
-    tokens: list[int],
-    device: str = "cpu",
-    dtype: str = "fp32",
-    repeats: int = 3,
-    threads: int | None = None,
-    run: Callable[..., dict] = run_worker,
+    tokens: list[int], device: str, dtype: str, repeats: int, threads: int | None, run: Callable[..., dict] = run_worker
 ) -> dict:
     """Measure every method at every number of tokens, each in a fresh process; what cannot run says why instead."""
-    cells = []
+    cells, setup = [], {"device": device, "dtype": dtype, "repeats": repeats, "threads": threads}
     for count in tokens:
         for method in METHODS:
             cell = {"method": method, "tokens": count}
-            spec = cell | {"device": device, "dtype": dtype, "repeats": repeats, "threads": threads}
             if method in PACKAGE and not is_installed(PACKAGE[method]):
                 cell["missing"] = NOT_INSTALLED
             else:
-                cell |= _measured(run, spec, threads)
+                try:
+                    cell |= run(WORKER, cell | setup)
+                except MemoryError:
+                    cell["missing"] = OUT_OF_MEMORY
             print(f"{count} tokens, {method}: {_show(cell)}", file=sys.stderr)
             cells.append(cell)
-    setup = {"device": device, "dtype": dtype, "repeats": repeats, "threads": threads}
     return {"setup": setup, "cells": add_ratios(cells)}
-
-
-def _measured(run: Callable[..., dict], spec: dict, threads: int | None) -> dict:
-    try:
-        return run(WORKER, spec, threads)
-    except RuntimeError as error:
-        if memory_was_full(error):
-            return {"missing": OUT_OF_MEMORY}
-        raise
 
 
 def add_ratios(cells: list[dict]) -> list[dict]:
@@ -71,8 +58,7 @@ def table(report: dict) -> str:
         f"log-prob head, forward and backward, {setup['dtype']} on {setup['device']}{threads}: {seconds}, and MiB "
         "beside inputs and gradients; in brackets the ratio to plain"
     )
-    counts = sorted({cell["tokens"] for cell in report["cells"]})
-    rows = [[str(count), *(_show(cells[count, method]) for method in METHODS)] for count in counts]
+    rows = [[str(n), *(_show(cells[n, method]) for method in METHODS)] for n in sorted({n for n, _ in cells})]
     return f"{lead}\n{text_table(['tokens', *METHODS], rows)}"
 
 

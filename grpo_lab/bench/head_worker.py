@@ -11,8 +11,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from grpo_lab.bench.gpu.shared import seconds
 from grpo_lab.bench.head import ROW
-from grpo_lab.bench.peak import peak_bytes
+from grpo_lab.bench.peak import peak_on_card, peak_on_cpu
 from grpo_lab.bench.process import worker_main
 from grpo_lab.logprobs import chunked_logprobs_and_entropy, token_entropy, token_logprobs
 from grpo_lab.objective import policy_loss
@@ -27,10 +28,7 @@ Inputs = tuple[Tensor, Tensor, Tensor, Tensor]  # hidden (B, T, D), weight (V, D
 def make_inputs(
     tokens: int, device: torch.device, dtype: torch.dtype, vocabulary: int = VOCABULARY, width: int = WIDTH
 ) -> Inputs:
-    """Random hidden states, output embedding, token ids and advantages, the same for every method.
-
-    tokens: at most a row, or whole rows.
-    """
+    """The same random numbers for every method. tokens: at most a row, or whole rows."""
     generator, rows = torch.Generator(device).manual_seed(0), max(tokens // ROW, 1)
     weight = torch.randn(vocabulary, width, generator=generator, device=device, dtype=dtype).mul_(0.02)
     hidden = torch.randn(rows, tokens // rows, width, generator=generator, device=device, dtype=dtype)
@@ -82,23 +80,22 @@ def measure(spec: dict) -> dict:
     method, device = globals()[spec["method"]], torch.device(spec["device"])
     shape = {name: spec[name] for name in ("vocabulary", "width") if name in spec}
     inputs = make_inputs(spec["tokens"], device, DTYPES[spec["dtype"]], **shape)
-    peak = peak_bytes(lambda: gradients(method, inputs), device)
-    seconds = [_timed(method, inputs, device) for _ in range(spec["repeats"])]
-    of_gradients = sum(x.numel() * x.element_size() for x in inputs[:2])
-    return {"seconds": min(seconds), "memory": peak - of_gradients}
+
+    def go():
+        return gradients(method, inputs)
+
+    peak = peak_on_card(go) if device.type == "cuda" else peak_on_cpu(go)
+    taken = [_timed(go, device) for _ in range(spec["repeats"])]
+    return {"seconds": min(taken), "memory": peak - sum(x.nbytes for x in inputs[:2])}
 
 
-def _timed(method: Callable[..., Tensor], inputs: Inputs, device: torch.device) -> float:
+def _timed(call: Callable[[], object], device: torch.device) -> float:
     """On a card the time that passes; on the CPU the time that it works on this, which other work changes little."""
-    if device.type != "cuda":
-        started = time.process_time()
-        gradients(method, inputs)
-        return time.process_time() - started
-    torch.cuda.synchronize()
-    started = time.perf_counter()
-    gradients(method, inputs)
-    torch.cuda.synchronize()
-    return time.perf_counter() - started
+    if device.type == "cuda":
+        return seconds(call, device)
+    started = time.process_time()
+    call()
+    return time.process_time() - started
 
 
 if __name__ == "__main__":

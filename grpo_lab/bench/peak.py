@@ -12,12 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
-    """All that torch allocates, what kernels take for themselves while they work included."""
-    return (peak_on_card if device.type == "cuda" else peak_on_cpu)(call)
-
-
 def peak_on_card(call: Callable[[], object]) -> int:
+    """All that torch allocates, what kernels take for themselves while they work included."""
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     call()
@@ -25,7 +21,7 @@ def peak_on_card(call: Callable[[], object]) -> int:
 
 
 def peak_on_cpu(call: Callable[[], object]) -> int:
-    """From the profiler's record of every allocation and release."""
+    """The same, from the profiler's record of every allocation and release."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         kept = call()
     del kept

@@ -8,6 +8,7 @@ import json
 import os
 from pathlib import Path
 
+from grpo_lab.bench.gpu.tables import measured, size_of, speed_of
 from grpo_lab.display import GIB, markdown_table, say
 
 HOW = "`make gpu`, on a machine with an NVIDIA card, writes it"
@@ -31,11 +32,9 @@ def show_runs(path: str | os.PathLike) -> None:
     if record is None or not record["runs"]:
         say(f"No run on a card has been recorded yet (`{Path(path).name}`): {HOW}.")
         return
-    low, high = record["base"]["accuracy_ci95"]
-    say(
-        f"**Recorded**, not computed here: {record['what']}. {describe(record['machine'])}. Held-out accuracy of the "
-        f"base {record['base']['accuracy']:.3f} ({low:.3f} to {high:.3f})."
-    )
+    base = _accuracy(record["base"])
+    recorded = f"**Recorded**, not computed here: {record['what']}. {describe(record['machine'])}."
+    say(f"{recorded} Held-out accuracy of the base {base}.")
     say(as_markdown(run_rows(record)))
     _draw(record["runs"])
 
@@ -44,13 +43,12 @@ def run_rows(record: dict) -> list[dict[str, str]]:
     """A row for each run: what it reached on held-out problems, what it took, where its time went."""
     rows = []
     for run in record["runs"]:
-        low, high = run["evaluation"]["accuracy_ci95"]
         seconds = [run["seconds_per_station"][f"time/{name}"] for name in STATIONS]
         rows.append(
             {
                 "mode": run["mode"],
                 "seed": str(run["seed"]),
-                "held-out accuracy": f"{run['evaluation']['accuracy']:.3f} ({low:.3f} to {high:.3f})",
+                "held-out accuracy": _accuracy(run["evaluation"]),
                 "weights that moved": f"{run['weights_moved']:.1%}",
                 "peak": "-" if run["peak_memory"] is None else f"{run['peak_memory'] / GIB:.2f} GiB",
                 "rollout : reward : score : update": " : ".join(f"{s / sum(seconds):.0%}" for s in seconds),
@@ -58,6 +56,11 @@ def run_rows(record: dict) -> list[dict[str, str]]:
             }
         )
     return rows
+
+
+def _accuracy(evaluation: dict) -> str:
+    low, high = evaluation["accuracy_ci95"]
+    return f"{evaluation['accuracy']:.3f} ({low:.3f} to {high:.3f})"
 
 
 def show_ladder(folder: str | os.PathLike, own: dict[str, str] | None = None) -> None:
@@ -74,26 +77,22 @@ def show_ladder(folder: str | os.PathLike, own: dict[str, str] | None = None) ->
 
 def ladder_rows(report: dict) -> list[dict[str, str]]:
     """The figures of one bench that a reader compares machines by."""
-    machine, setup = describe(report["machine"]), report["setup"]
-    command = f"python -m grpo_lab.bench --gpu --device {setup['device']} --shape {setup['shape']}"
-    rows = []
-    for cell in report.get("rollout", []):
-        if "missing" not in cell and cell["engine"] == "static":
+    setup = report["setup"]
+    command = f"`python -m grpo_lab.bench --gpu --device {setup['device']} --shape {setup['shape']}`"
+    parts = {part: measured(report.get(part, [])) for part in ("rollout", "train", "memory")}
+    rows = {}
+    for cell in parts["rollout"]:
+        if cell["engine"] == "static":
             size = f"{cell['sequences']} x ({cell['prompt']} + {cell['response']}) tokens, {cell['dtype']}"
-            rows.append((f"rollout, {size}", f"{cell['tokens'] / cell['seconds']:,.0f} tokens/s"))
-    for cell in report.get("train", []):
-        if "missing" not in cell:
-            size = f"{cell['rows']} x ({cell['prompt']} + {cell['completion']}) tokens, {_mode(cell)}"
-            rows.append((f"update, {size}", f"{cell['tokens'] / cell['seconds']:,.0f} tokens/s"))
-    for cell in report.get("memory", []):
-        if "missing" not in cell:
-            size = f"{cell['rows']} x ({cell['prompt']} + {cell['completion']}) tokens, {_mode(cell)}"
-            cap = f", under a cap of {cell['cap'] / 1e9:g} GB" if cell.get("cap") else ""
-            rows.append((f"peak, {size}{cap}", f"{cell['peak'] / GIB:.2f} GiB (plan {cell['planned'] / GIB:.2f})"))
-    return [
-        {"machine (recorded)": machine, "what": what, "measured": figure, "command": f"`{command}`"}
-        for what, figure in rows
-    ]
+            rows[f"rollout, {size}"] = f"{speed_of(cell):,.0f} tokens/s"
+    for cell in parts["train"]:
+        rows[f"update, {size_of(cell)}, {_mode(cell)}"] = f"{speed_of(cell):,.0f} tokens/s"
+    for cell in parts["memory"]:
+        cap = f", under a cap of {cell['cap'] / 1e9:g} GB" if cell.get("cap") else ""
+        figure = f"{cell['peak'] / GIB:.2f} GiB (plan {cell['planned'] / GIB:.2f})"
+        rows[f"peak, {size_of(cell)}, {_mode(cell)}{cap}"] = figure
+    common = {"machine (recorded)": describe(report["machine"]), "command": command}
+    return [common | {"what": what, "measured": figure} for what, figure in rows.items()]
 
 
 def describe(machine: dict) -> str:
@@ -103,9 +102,8 @@ def describe(machine: dict) -> str:
 
 
 def as_markdown(rows: list[dict[str, str]]) -> str:
-    """A Markdown table; the columns are the keys of the first row, and further ones in the order they come."""
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    return markdown_table(columns, [[row.get(name, "") for name in columns] for row in rows])
+    """A Markdown table; the columns are the keys of the first row, and every row has them."""
+    return markdown_table(list(rows[0]), [[row[name] for name in rows[0]] for row in rows])
 
 
 def _mode(cell: dict) -> str:

@@ -10,6 +10,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 
 from grpo_lab.bench.process import memory, worker_main
 from grpo_lab.config import GRPOConfig
@@ -58,9 +59,10 @@ def trl_config(config: GRPOConfig, folder: str, use_cpu: bool = True):
 
 
 class Watch:
-    """The clock and the notebook of a run."""
+    """The clock and the notebook of a run, and its reward."""
 
-    def __init__(self):
+    def __init__(self, reward_func: Callable[..., list] = accuracy_reward):
+        self.reward_func = reward_func
         names = ("seconds", "cpu_seconds", "reward", "tokens", "rows", "prompts")
         self.history: dict[str, list] = {name: [] for name in names}
 
@@ -73,32 +75,25 @@ class Watch:
         self.history["cpu_seconds"].append(time.process_time() - self._cpu_started)
 
     def reward(self, completions, prompts, completion_ids, **columns):
-        rewards = accuracy_reward(completions, **columns)
-        self.note(rewards, prompts, completion_ids)
-        return rewards
-
-    def note(self, rewards, prompts, completion_ids) -> None:
+        rewards = self.reward_func(completions, completion_ids=completion_ids, **columns)
         note = {"reward": sum(rewards) / len(rewards), "tokens": sum(map(len, completion_ids)), "rows": len(rewards)}
         note["prompts"] = hashlib.sha256(json.dumps(prompts, sort_keys=True).encode()).hexdigest()[:16]
         for name, value in note.items():
             self.history[name].append(value)
+        return rewards
 
 
-def prepare_ours(model, tokenizer, rows: list[dict], config: GRPOConfig, watch: Watch) -> Callable[[], object]:
-    def go():
-        return train(model, tokenizer, rows, watch.reward, config, lambda step, metrics: watch.step_ended())
-
-    return go
-
-
-def prepare_trl(model, tokenizer, rows: list[dict], config: GRPOConfig, watch: Watch) -> Callable[[], object]:
-    return trl_trainer(model, tokenizer, rows, config, watch).train
+def prepare(trainer: str, model, tokenizer, rows: list[dict], config: GRPOConfig, watch: Watch) -> Callable:
+    """The training by "ours" or by "trl", ready to begin."""
+    if trainer == "trl":
+        return trl_trainer(model, tokenizer, rows, config, watch).train
+    return partial(train, model, tokenizer, rows, watch.reward, config, lambda step, metrics: watch.step_ended())
 
 
 def trl_trainer(model, tokenizer, rows: list[dict], config: GRPOConfig, watch: Watch):
     """TRL's GRPOTrainer, given the rows in the order in which ours takes them, and our learning rate of each update."""
     import datasets
-    import torch
+    from torch.optim.lr_scheduler import LambdaLR
     from transformers import TrainerCallback
     from trl import GRPOTrainer
 
@@ -116,24 +111,19 @@ def trl_trainer(model, tokenizer, rows: list[dict], config: GRPOConfig, watch: W
         processing_class=tokenizer,
         callbacks=[StepEnd()],
     )
-    trainer.create_optimizer()
-
-    def factor(step: int) -> float:
-        c = config
-        return learning_rate(step, 1.0, c.warmup_steps, c.max_steps, c.lr_scheduler_type)
-
-    trainer.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(trainer.optimizer, factor)
+    schedule = (config.warmup_steps, config.max_steps, config.lr_scheduler_type)
+    optimizer = trainer.create_optimizer()
+    trainer.lr_scheduler = LambdaLR(optimizer, lambda step: learning_rate(step, 1.0, *schedule))
     return trainer
 
 
 def measure(spec: dict) -> dict:
     """Train as the spec says; what happened at each step, and the memory. The clock runs in training only."""
     config = our_config(spec["seed"], spec["steps"], **spec.get("settings", {}))
-    prepare = {"ours": prepare_ours, "trl": prepare_trl}[spec["trainer"]]
     model, tokenizer = load_policy(spec["model"], device="cpu", precision="fp32")
     rows = addition_problems("train", TRAINING_PROBLEMS, config.seed)
     watch = Watch()
-    go = prepare(model, tokenizer, rows, config, watch)
+    go = prepare(spec["trainer"], model, tokenizer, rows, config, watch)
     before = memory().now
     watch.start()
     go()
@@ -141,12 +131,7 @@ def measure(spec: dict) -> dict:
     held_out = addition_problems("test", HELD_OUT_PROBLEMS)
     limit = config.max_completion_length
     accuracy = evaluate(model, tokenizer, held_out, num_generations=1, max_completion_length=limit)["accuracy"]
-    return {
-        "history": watch.history,
-        "held_out_accuracy": accuracy,
-        "peak_memory": peak,
-        "memory_before": before,
-    }
+    return {"history": watch.history, "held_out_accuracy": accuracy, "peak_memory": peak, "memory_before": before}
 
 
 if __name__ == "__main__":

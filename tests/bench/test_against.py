@@ -78,8 +78,8 @@ class Stub:
     def __init__(self):
         self.specs = []
 
-    def __call__(self, module, spec, threads):
-        self.specs.append((module, spec, threads))
+    def __call__(self, module, spec):
+        self.specs.append((module, spec))
         step = len(self.specs) * (2.0 if spec["trainer"] == "trl" else 1.0)
         return record([step * k for k in range(1, 7)], [1.0] * 6)
 
@@ -87,14 +87,9 @@ class Stub:
 def test_runs_alternate_and_share_everything_but_the_trainer(capsys):
     stub = Stub()
     report = against.compare([5, 6], 6, 0.8, threads=2, model="tiny", run=stub)
-    assert [(spec["seed"], spec["trainer"]) for _, spec, _ in stub.specs] == [
-        (5, "ours"),
-        (5, "trl"),
-        (6, "trl"),
-        (6, "ours"),
-    ]
-    rest = {json.dumps({k: v for k, v in spec.items() if k not in ("seed", "trainer")}) for _, spec, _ in stub.specs}
-    assert len(rest) == 1 and {(module, threads) for module, _, threads in stub.specs} == {(against.WORKER, 2)}
+    order = [(spec.pop("seed"), spec.pop("trainer")) for _, spec in stub.specs]
+    assert order == [(5, "ours"), (5, "trl"), (6, "trl"), (6, "ours")]
+    assert stub.specs == [(against.WORKER, {"steps": 6, "accuracy": 0.8, "threads": 2, "model": "tiny"})] * 4
     steps = report["summary"]["seconds_per_step"]
     assert (steps["ours"], steps["trl"]) == (2.5, 5.0)  # medians of 1 and 4, of 4 and 6
     assert (steps["ratio_min"], steps["ratio_max"]) == (1 / 4, 4 / 6)
@@ -103,7 +98,7 @@ def test_runs_alternate_and_share_everything_but_the_trainer(capsys):
 
 
 def test_the_table_shows_the_summary():
-    report = against.compare([0, 1], 6, 0.8, run=Stub())
+    report = against.compare([0, 1], 6, 0.8, 1, "tiny", run=Stub())
     report["summary"]["time_to_accuracy"] |= {"ours": None, "ratio": None, "pairs": 0}
     report["summary"]["steps_to_accuracy"] |= {"pairs": 1}
     lines = against.table(report).splitlines()
@@ -125,15 +120,16 @@ def test_the_table_shows_the_summary():
         ("", "one of the arguments --against --head --gpu is required"),
         ("--against trl --head", "not allowed with argument"),
         ("--against verl", "invalid choice: 'verl'"),
-        ("--against trl --steps 4", "4; it must be at least 5, which the running reward is over"),
-        ("--against trl --accuracy 1.5", "1.5; it must be greater than 0 and at most 1"),
-        ("--against trl --accuracy 0", "0; it must be greater than 0"),
-        ("--against trl --threads 0", "0; it must be at least 1"),
-        ("--head --tokens -5", "-5; it must be 1 to 512, or a multiple of 512"),
-        ("--head --tokens 512 0", "0; it must be 1 to 512, or a multiple of 512"),
-        ("--head --tokens 513", "513; it must be 1 to 512, or a multiple of 512"),
-        ("--head --tokens 1000", "1000; it must be 1 to 512, or a multiple of 512"),
-        ("--head --repeats many", "invalid"),
+        ("--against trl --steps 4", "--steps is 4; it must be at least 5"),
+        ("--against trl --accuracy 1.5", "--accuracy is 1.5; it must be greater than 0 and at most 1"),
+        ("--against trl --accuracy 0", "--accuracy is 0.0; it must be greater than 0"),
+        ("--against trl --threads 0", "--threads is 0; it must be at least 1"),
+        ("--head --tokens -5", "--tokens is -5; it must be 1 to 512, or a multiple of 512"),
+        ("--head --tokens 512 0", "--tokens is 0; it must be 1 to 512, or a multiple of 512"),
+        ("--head --tokens 513", "--tokens is 513; it must be 1 to 512, or a multiple of 512"),
+        ("--head --tokens 1000", "--tokens is 1000; it must be 1 to 512, or a multiple of 512"),
+        ("--head --repeats many", "invalid int value: 'many'"),
+        ("--head --repeats 0", "--repeats is 0; it must be at least 1"),
         ("--head --dtype int8", "invalid choice: 'int8'"),
     ],
 )

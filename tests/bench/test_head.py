@@ -13,6 +13,7 @@ from grpo_lab.bench import head, head_worker, peak, process
 from grpo_lab.rollout import score
 
 CPU = torch.device("cpu")
+SETUP = ("cpu", "fp32", 3, None)
 
 
 @pytest.mark.parametrize("method", [name for name in head.METHODS if name != "plain"])
@@ -64,15 +65,15 @@ def test_ratios_to_plain():
     assert head.add_ratios(alone) == alone
 
 
-def head_stub(module, spec, threads):
+def head_stub(module, spec):
     if spec["method"] == "plain" and spec["tokens"] > 512:
-        raise RuntimeError("the worker ended with exit code -9:\n")
+        raise MemoryError
     return {"seconds": spec["tokens"] / 1000, "memory": 2**20 * len(spec["method"])}
 
 
 def test_what_cannot_run_says_why(monkeypatch, capsys):
     monkeypatch.setattr(head, "is_installed", lambda package: package != "liger_kernel")
-    report = head.compare([1024, 512], run=head_stub)
+    report = head.compare([1024, 512], *SETUP, run=head_stub)
     table = head.table(report).splitlines()
     assert table[1].split() == ["tokens", *head.METHODS]
     assert table[2].split()[0] == "512" and table[2].count("not installed") == 1
@@ -82,11 +83,11 @@ def test_what_cannot_run_says_why(monkeypatch, capsys):
 
 
 def test_a_fault_of_a_head_is_not_taken_for_a_full_memory():
-    def broken(module, spec, threads):
+    def broken(module, spec):
         raise RuntimeError("the worker ended with exit code 1:\nValueError: something else")
 
     with pytest.raises(RuntimeError, match="something else"):
-        head.compare([512], run=broken)
+        head.compare([512], *SETUP, run=broken)
 
 
 # --- processes ------------------------------------------------------------------------------------------------------
@@ -97,7 +98,8 @@ def worker(monkeypatch, tmp_path):
     """Writes the module of a worker whose measurement is that code."""
 
     def write(measure):
-        lines = f"import os\nfrom grpo_lab.bench.process import worker_main\nworker_main(lambda spec: {measure})\n"
+        lines = "import os\nfrom grpo_lab.bench.process import worker_main\n"
+        lines += f"worker_main(lambda spec: {measure})\n"
         (tmp_path / "small_worker.py").write_text(lines, encoding="utf-8")
         return "small_worker"
 
@@ -106,21 +108,29 @@ def worker(monkeypatch, tmp_path):
 
 
 def test_a_worker_answers_from_a_process_of_its_own(worker):
-    module = worker("spec | {'pid': os.getpid(), 'threads': os.environ['OMP_NUM_THREADS']}")
-    answer = process.run_worker(module, {"tokens": 8}, threads=3)
-    assert answer.pop("pid") != os.getpid() and answer == {"tokens": 8, "threads": "3"}
+    module = worker("spec | {'pid': os.getpid(), 'in torch': __import__('torch').get_num_threads()}")
+    answer = process.run_worker(module, {"tokens": 8, "threads": 3})
+    assert answer.pop("pid") != os.getpid() and answer == {"tokens": 8, "threads": 3, "in torch": 3}
 
 
 def test_a_worker_that_fails_says_how(worker):
-    with pytest.raises(RuntimeError, match=r"small_worker ended with exit code 1:(?s:.*)KeyError: 'tokens'") as failed:
+    with pytest.raises(RuntimeError, match=r"small_worker ended with exit code 1:(?s:.*)KeyError: 'tokens'"):
         process.run_worker(worker("spec['tokens']"), {})
-    assert not process.memory_was_full(failed.value)
+
+
+killed = pytest.param("os.kill(os.getpid(), 9)", marks=pytest.mark.skipif(os.name != "posix", reason="no signals"))
+
+
+@pytest.mark.parametrize("end", [killed, "{}['CUDA out of memory']"])
+def test_a_worker_that_wants_too_much_memory_is_told_apart(worker, end):
+    with pytest.raises(MemoryError, match="small_worker ended with exit code"):
+        process.run_worker(worker(end), {})
 
 
 @pytest.mark.slow
 def test_the_worker_of_the_heads_runs():
     spec = {"method": "chunked", "tokens": 8, "device": "cpu", "dtype": "fp32", "repeats": 1, "threads": 1}
-    answer = process.run_worker(head.WORKER, spec | {"vocabulary": 50, "width": 8}, threads=1)
+    answer = process.run_worker(head.WORKER, spec | {"vocabulary": 50, "width": 8})
     assert set(answer) == {"seconds", "memory"} and answer["seconds"] > 0
 
 

@@ -29,7 +29,7 @@ def test_one_step(mode):
     planned = memory.plan_for(spec, 0)
     if (free := free_memory()) < 1.25 * planned.peak:
         pytest.skip(f"needs {1.25 * planned.peak / GIB:.1f} GiB of free memory, and there are {free / GIB:.1f}")
-    cell = run_worker("grpo_lab.bench.gpu.memory", spec, threads=1)
+    cell = run_worker("grpo_lab.bench.gpu.memory", spec | {"threads": 1})
     assert cell["steps"] == 1 and cell["finite"] and cell["nonfinite_steps"] == 0
     assert cell["parameters"] == cell["parameters_with_gradient"] == PARAMETERS
     # The weights of the norms are 1, where no step of 1e-5 arrives in bf16; nor does it at most of the other weights.

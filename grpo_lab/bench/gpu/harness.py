@@ -5,12 +5,13 @@ is measured in the same run: the bandwidth of a copy, the rate of a large matrix
 minutes: what there is no time left for is listed as such, not left out.
 """
 
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 
 from grpo_lab.bench.head import NOT_INSTALLED, OUT_OF_MEMORY, is_installed
-from grpo_lab.bench.process import memory_was_full, run_worker
+from grpo_lab.bench.process import run_worker
 from grpo_lab.display import GIB
 
 PARTS = {"rollout": 180.0, "train": 110.0, "memory": 150.0, "trl": 90.0}  # seconds; what one leaves, the next may use
@@ -45,15 +46,18 @@ def compare(
     shape: str = "qwen2-0.5b",
     device: str = "cuda",
     only: list[str] | None = None,
-    modes: list[str] | None = None,
     run: Callable[..., dict] = run_worker,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict:
     """Measure the parts asked for (None: all); a cell that could not be measured says why under "missing"."""
+    import torch
+
+    from grpo_lab.bench.gpu import shared
+
     parts = [part for part in PARTS if only is None or part in only]
     sizes = SIZES[device]
     report = {"setup": {"shape": shape, "device": device, "sizes": sizes}} | {part: [] for part in parts}
-    modes = modes or _modes(device)
+    modes = shared.modes_of(torch.device(device))
     deadline = clock()
     for part in parts:
         started = clock()
@@ -87,14 +91,6 @@ def jobs(part: str, sizes: dict, modes: list[str]) -> Iterator[tuple[str, dict]]
             yield f"{WORKERS}.trl", spec | {"mode": mode, "checkpointing": False, "trainer": trainer}
 
 
-def _modes(device: str) -> list[str]:
-    import torch
-
-    from grpo_lab.bench.gpu.shared import modes_of
-
-    return modes_of(torch.device(device))
-
-
 def _measured(run: Callable[..., dict], worker: str, spec: dict, left: float) -> dict:
     if missing := _lacking(spec):
         return {"missing": missing}
@@ -102,11 +98,11 @@ def _measured(run: Callable[..., dict], worker: str, spec: dict, left: float) ->
         return {"missing": NO_TIME}
     try:
         return run(worker, spec, timeout=left)
+    except MemoryError:
+        return {"missing": OUT_OF_MEMORY}
+    except subprocess.TimeoutExpired:
+        return {"missing": NO_TIME}
     except RuntimeError as error:
-        if memory_was_full(error):
-            return {"missing": OUT_OF_MEMORY}
-        if "was not done after" in str(error):
-            return {"missing": NO_TIME}
         # A rented card is not given back for one fault: the rest is measured, and the command ends with an error.
         print(error, file=sys.stderr)
         return {"missing": "failed", "error": str(error)}

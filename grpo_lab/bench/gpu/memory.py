@@ -4,6 +4,7 @@ With a cap, torch refuses every allocation beyond it, so that a large card can s
 """
 
 import math
+from functools import partial
 
 import torch
 
@@ -25,16 +26,16 @@ def measure(spec: dict) -> dict:
     total = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0
     if spec.get("cap"):
         torch.cuda.set_per_process_memory_fraction(min(spec["cap"] / total, 1.0), device)
-    done = {}
+    done, on_card = {}, device.type == "cuda"
 
     def go():
         done.update(train_steps(spec, device))
 
-    peak = peak_on_card(go) if device.type == "cuda" else peak_of_lives(go)  # on any processor the same
+    peak = peak_on_card(go) if on_card else peak_of_lives(go)  # on any processor the same
     plan = plan_for(spec, total)
     return done | {
         "peak": peak,
-        "reserved": torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None,
+        "reserved": torch.cuda.max_memory_reserved(device) if on_card else None,
         "planned": plan.peak,
         "planned_station": plan.peak_station,
     }
@@ -43,7 +44,7 @@ def measure(spec: dict) -> dict:
 def train_steps(spec: dict, device: torch.device) -> dict:
     model = random_policy(spec["shape"], device, PRECISIONS[spec["mode"]].weights)
     tokenizer = make_tokenizer(model.config.vocab_size)
-    config = make_config(spec, max_steps=spec["steps"], learning_rate=spec.get("learning_rate", 1e-5))
+    config = make_config(spec, max_steps=spec["steps"])
     rows = make_rows(config.prompts_per_step * spec["steps"], spec["prompt"], model.config.vocab_size)
     before, reached = sample_of(model), watch_gradients(model)
     history = train(model, tokenizer, rows, parity_reward, config)
@@ -62,40 +63,32 @@ def train_steps(spec: dict, device: torch.device) -> dict:
     }
 
 
+def sampled(tensor: torch.Tensor) -> torch.Tensor:
+    """A few of its numbers, spread over it."""
+    return tensor.detach().flatten()[:: max(1, tensor.numel() // SAMPLE)]
+
+
 def sample_of(model) -> dict[str, torch.Tensor]:
-    """A few weights of each parameter, spread over it."""
-    return {
-        name: p.detach().flatten()[:: max(1, p.numel() // SAMPLE)].to("cpu", copy=True)
-        for name, p in model.named_parameters()
-    }
+    return {name: sampled(p).to("cpu", copy=True) for name, p in model.named_parameters()}
 
 
 def watch_gradients(model) -> set[str]:
     """The names of the parameters that a gradient other than zero reaches, filled in as training goes on."""
     reached = set()
 
-    def watch(name):
-        def note(parameter):
-            sample = parameter.grad.flatten()[:: max(1, parameter.numel() // SAMPLE)]
-            if sample.isfinite().all() and sample.any():
-                reached.add(name)
-
-        return note
+    def note(name, parameter):
+        sample = sampled(parameter.grad)
+        if sample.isfinite().all() and sample.any():
+            reached.add(name)
 
     for name, parameter in model.named_parameters():
-        parameter.register_post_accumulate_grad_hook(watch(name))
+        parameter.register_post_accumulate_grad_hook(partial(note, name))
     return reached
 
 
 def plan_for(spec: dict, card_memory: int) -> planning.MemoryPlan:
-    return planning.plan(
-        shape_config(spec["shape"]),
-        make_config(spec),
-        prompt_length=spec["prompt"],
-        precision=spec["mode"],
-        device_type=spec["device"],
-        card_memory=card_memory,
-    )
+    machine = {"precision": spec["mode"], "device_type": spec["device"], "card_memory": card_memory}
+    return planning.plan(shape_config(spec["shape"]), make_config(spec), prompt_length=spec["prompt"], **machine)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import torch
 
 from grpo_lab.bench.gpu import counts
-from grpo_lab.bench.gpu.shared import copy_bandwidth, fastest_dtype, make_rows, make_tokenizer, seconds
+from grpo_lab.bench.gpu.shared import copy_bandwidth, fastest_dtype, make_rows, make_tokenizer, peak_allocated, seconds
 from grpo_lab.bench.process import worker_main
 from grpo_lab.models.shapes import random_policy
 from grpo_lab.rollout import encode_prompts, sample_completions
@@ -14,7 +14,8 @@ def measure(spec: dict) -> dict:
     device = torch.device(spec["device"])
     model = random_policy(spec["shape"], device, fastest_dtype(device))
     tokenizer = make_tokenizer(model.config.vocab_size)
-    prompts = [row["prompt"] for row in make_rows(_prompts(spec), spec["prompt"], model.config.vocab_size)]
+    count = spec["sequences"] // spec["num_generations"]
+    prompts = [row["prompt"] for row in make_rows(count, spec["prompt"], model.config.vocab_size)]
 
     def go():
         generate = _generate if spec["engine"] == "generate" else _ours
@@ -22,10 +23,10 @@ def measure(spec: dict) -> dict:
 
     first = seconds(go, device)
     fastest = min(seconds(go, device) for _ in range(spec["repeats"]))
-    peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else None
+    peak = peak_allocated(device)  # before the copy, which may take more
     bandwidth = copy_bandwidth(device, spec["copy_bytes"])
-    size = model.dtype.itemsize
-    read = counts.bytes_read(model.config, spec["sequences"], spec["prompt"], spec["response"], size)
+    sizes = (spec["sequences"], spec["prompt"], spec["response"], model.dtype.itemsize)
+    read = counts.bytes_read(model.config, *sizes)
     return {
         "tokens": spec["sequences"] * spec["response"],
         "first_seconds": first,
@@ -38,28 +39,16 @@ def measure(spec: dict) -> dict:
     }
 
 
-def _prompts(spec: dict) -> int:
-    return spec["sequences"] // spec["num_generations"]
-
-
 def _ours(model, tokenizer, prompts: list[str], spec: dict) -> torch.Tensor:
-    rollout = sample_completions(
-        model,
-        tokenizer,
-        prompts,
-        spec["num_generations"],
-        spec["response"],
-        cache_implementation=spec["engine"],
-    )
-    return rollout.completion_ids
+    sizes = (spec["num_generations"], spec["response"])
+    return sample_completions(model, tokenizer, prompts, *sizes, cache_implementation=spec["engine"]).completion_ids
 
 
 @torch.no_grad()
 def _generate(model, tokenizer, prompts: list[str], spec: dict) -> torch.Tensor:
     """As a first version does it: the prompts repeated, nothing shared, nothing recorded."""
-    ids, mask = (
-        x.to(model.device).repeat_interleave(spec["num_generations"], 0) for x in encode_prompts(tokenizer, prompts)
-    )
+    group = spec["num_generations"]
+    ids, mask = (x.to(model.device).repeat_interleave(group, 0) for x in encode_prompts(tokenizer, prompts))
     sequences = model.generate(
         ids,
         attention_mask=mask.long(),

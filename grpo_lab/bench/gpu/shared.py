@@ -31,15 +31,15 @@ def make_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<end>", pad_token="t0", padding_side="left")
 
 
-def make_rows(prompts: int, length: int, vocab_size: int, seed: int = 0) -> list[dict]:
+def make_rows(prompts: int, length: int, vocab_size: int) -> list[dict]:
     """Prompts of exactly so many tokens."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     ids = torch.randint(vocab_size, (prompts, length), generator=generator).tolist()
     return [{"prompt": " ".join(f"t{token}" for token in row)} for row in ids]
 
 
 def parity_reward(completions, completion_ids, **columns) -> list[float]:
-    """Differs within almost every group, at no cost."""
+    """Random weights answer nothing right; rewards that differ all the same keep every row in the update."""
     return [float(sum(ids) % 7) for ids in completion_ids]
 
 
@@ -56,22 +56,23 @@ def modes_of(device: torch.device) -> list[str]:
     return ["fp32", "fp16"] if without_bf16 else list(PRECISIONS)
 
 
-def wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def seconds(call: Callable[[], object], device: torch.device) -> float:
-    wait(device)
+    wait = torch.cuda.synchronize if device.type == "cuda" else torch.cpu.synchronize
+    wait()
     started = time.perf_counter()
     call()
-    wait(device)
+    wait()
     return time.perf_counter() - started
 
 
-def fastest(call: Callable[[], object], device: torch.device, repeats: int = 5) -> float:
+def fastest(call: Callable[[], object], device: torch.device) -> float:
     call()
-    return min(seconds(call, device) for _ in range(repeats))
+    return min(seconds(call, device) for _ in range(5))
+
+
+def peak_allocated(device: torch.device) -> int | None:
+    """Bytes on the card; None on the CPU."""
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
 
 
 def copy_bandwidth(device: torch.device, size: int) -> float:
@@ -89,7 +90,5 @@ def matmul_rate(device: torch.device, dtype: torch.dtype, width: int) -> float:
 
 def data_sheet_rate(device: torch.device) -> float | None:
     """None for a card that is not in the list."""
-    if device.type != "cuda":
-        return None
-    card = torch.cuda.get_device_name(device)
+    card = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     return next((rate for name, rate in DATA_SHEET.items() if name in card), None)

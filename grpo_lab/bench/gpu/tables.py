@@ -12,6 +12,20 @@ def table(report: dict) -> str:
     return "\n\n".join([head] + [tables[part](report[part]) for part in PARTS if part in report])
 
 
+def measured(cells: list[dict]) -> list[dict]:
+    return [cell for cell in cells if "missing" not in cell]
+
+
+def size_of(cell: dict) -> str:
+    """Of an update."""
+    return f"{cell['rows']} x ({cell['prompt']} + {cell['completion']}) tokens"
+
+
+def speed_of(cell: dict) -> float:
+    """Tokens a second."""
+    return cell["tokens"] / cell["seconds"]
+
+
 def rollout_table(cells: list[dict]) -> str:
     one, found = cells[0], {(cell["sequences"], cell["engine"]): cell for cell in cells}
     lines = [
@@ -31,23 +45,18 @@ def rollout_table(cells: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def measured(cells: list[dict]) -> list[dict]:
-    return [cell for cell in cells if "missing" not in cell]
-
-
 def _rollout(cell: dict, generate: dict) -> str:
     if "missing" in cell:
         return cell["missing"]
     ratio = "-" if "missing" in generate else f"{generate['seconds'] / cell['seconds']:.1f}x"
     share = f"{cell['limit_seconds'] / cell['seconds']:.0%}"
-    return f"{cell['tokens'] / cell['seconds']:.0f} ({ratio}, {share})"
+    return f"{speed_of(cell):.0f} ({ratio}, {share})"
 
 
 def train_table(cells: list[dict]) -> str:
-    one = cells[0]
     lines = [
-        f"update (score, backward, step) of {one['rows']} x ({one['prompt']} + {one['completion']}) tokens. Share of "
-        "the peak: 6 N operations a token that runs, plus attention; with what is computed twice in brackets"
+        f"update (score, backward, step) of {size_of(cells[0])}. Share of the peak: 6 N operations a token that "
+        "runs, plus attention; with what is computed twice in brackets"
     ]
     rows = []
     for cell in cells:
@@ -55,10 +64,9 @@ def train_table(cells: list[dict]) -> str:
         rows.append([name, *([cell["missing"]] if "missing" in cell else _train(cell))])
     lines.append(text_table(["mode", "seconds", "tokens/s", "TFLOP/s", "of peak", "of data sheet"], rows))
     if cells := measured(cells):
-        rate, dtype = max((cell["matmul_rate"], cell["matmul_dtype"]) for cell in cells)
-        lines.append(
-            f"peak: {rate / 1e12:.4g} TFLOP/s, a {dtype} product of {one['matmul_width']} squared, measured here"
-        )
+        best = max(cells, key=lambda cell: cell["matmul_rate"])
+        product = f"a {best['matmul_dtype']} product of {best['matmul_width']} squared"
+        lines.append(f"peak: {best['matmul_rate'] / 1e12:.4g} TFLOP/s, {product}, measured here")
     return "\n".join(lines)
 
 
@@ -67,14 +75,13 @@ def _train(cell: dict) -> list[str]:
     again = (cell["flops"] + cell["recomputed_flops"]) / cell["seconds"]
     peak = f"{rate / cell['matmul_rate']:.0%} ({again / cell['matmul_rate']:.0%})"
     sheet = "-" if cell["data_sheet_rate"] is None else f"{rate / cell['data_sheet_rate']:.0%}"
-    return [f"{cell['seconds']:.3f}", f"{cell['tokens'] / cell['seconds']:.0f}", f"{rate / 1e12:.3g}", peak, sheet]
+    return [f"{cell['seconds']:.3f}", f"{speed_of(cell):.0f}", f"{rate / 1e12:.3g}", peak, sheet]
 
 
 def memory_table(cells: list[dict]) -> str:
-    one = cells[0]
     lead = (
-        f"peak memory of {one['steps']} steps at {one['rows']} x ({one['prompt']} + {one['completion']}) tokens with "
-        "gradient checkpointing, GiB; the plan is `python -m grpo_lab.memory`'s"
+        f"peak memory of {cells[0]['steps']} steps at {size_of(cells[0])} with gradient checkpointing, GiB; the plan "
+        "is `python -m grpo_lab.memory`'s"
     )
     rows = []
     for cell in cells:
@@ -93,8 +100,8 @@ def _memory(cell: dict) -> list[str]:
 def trl_table(cells: list[dict]) -> str:
     one = cells[0]
     lead = (
-        f"whole steps of {one['rows']} x ({one['prompt']} + {one['completion']}) tokens, {one['mode']}, "
-        f"{one['per_device']} rows at a time; TRL without vLLM. Median seconds a step, after the first"
+        f"whole steps of {size_of(one)}, {one['mode']}, {one['per_device']} rows at a time; TRL without vLLM. Median "
+        "seconds a step, after the first"
     )
     names = {"ours": "grpo_lab", "trl": "TRL"}
     rows = [[names[cell["trainer"]], cell.get("missing") or f"{cell['seconds']:.3f}"] for cell in cells]

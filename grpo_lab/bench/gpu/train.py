@@ -6,7 +6,7 @@ from grpo_lab.bench.gpu import counts
 from grpo_lab.bench.gpu.shared import data_sheet_rate, fastest_dtype, matmul_rate, seconds
 from grpo_lab.bench.process import worker_main
 from grpo_lab.config import GRPOConfig
-from grpo_lab.models.shapes import random_policy
+from grpo_lab.models.shapes import random_policy, shape_of
 from grpo_lab.precision import PRECISIONS
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.score import LOGITS_AT_ONCE
@@ -28,10 +28,10 @@ def measure(spec: dict) -> dict:
         model.gradient_checkpointing_enable()
         model.train()
     experience = make_experience(spec, model.config.vocab_size, device)
-    metrics = []
+    metrics = {}
 
     def go():
-        metrics.append(update(model, optimizer, experience, config, LEARNING_RATE))
+        metrics.update(update(model, optimizer, experience, config, LEARNING_RATE))
 
     go()  # allocates the optimizer's state
     fastest = min(seconds(go, device) for _ in range(spec["repeats"]))
@@ -40,66 +40,55 @@ def measure(spec: dict) -> dict:
         "matmul_rate": rate,
         "matmul_dtype": str(fastest_dtype(device)).removeprefix("torch."),
         "data_sheet_rate": data_sheet_rate(device),
-        "grad_norm": metrics[-1]["grad_norm"],
-        "nonfinite_steps": metrics[-1]["nonfinite_steps"],
+        "grad_norm": metrics["grad_norm"],
+        "nonfinite_steps": metrics["nonfinite_steps"],
     }  # fmt: skip
 
 
 def make_config(spec: dict, **settings) -> GRPOConfig:
     rows = spec["rows"]
+    per_device = spec.get("per_device", rows)
     return GRPOConfig(
-        **{
-            "precision": spec["mode"],
-            "num_generations": spec["num_generations"],
-            "generation_batch_size": rows,
-            "per_device_train_batch_size": spec.get("per_device", rows),
-            "gradient_accumulation_steps": rows // spec.get("per_device", rows),
-            "max_completion_length": spec["completion"],
-            "gradient_checkpointing": spec["checkpointing"],
-            "learning_rate": LEARNING_RATE,
-            "warmup_steps": 0,
-            "save_steps": 0,
-            "disable_tqdm": True,
-        }
-        | settings
+        precision=spec["mode"],
+        num_generations=spec["num_generations"],
+        generation_batch_size=rows,
+        per_device_train_batch_size=per_device,
+        gradient_accumulation_steps=rows // per_device,
+        max_completion_length=spec["completion"],
+        gradient_checkpointing=spec["checkpointing"],
+        learning_rate=spec.get("learning_rate", LEARNING_RATE),
+        warmup_steps=0,
+        save_steps=0,
+        disable_tqdm=True,
+        **settings,
     )
 
 
 def make_experience(spec: dict, vocab_size: int, device: torch.device) -> Experience:
     """Random prompts and completions, every token in the loss, no advantage zero."""
     generator = torch.Generator().manual_seed(0)
-    prompts, rows, length = spec["rows"] // spec["num_generations"], spec["rows"], spec["completion"]
-    prompt_ids = torch.randint(vocab_size, (prompts, spec["prompt"]), generator=generator).to(device)
-    completion_ids = torch.randint(vocab_size, (rows, length), generator=generator).to(device)
-    mask = torch.ones_like(completion_ids, dtype=torch.bool)
+    row = torch.arange(spec["rows"], device=device)
+    prompt_of_row = row // spec["num_generations"]
+    prompt_shape = (spec["rows"] // spec["num_generations"], spec["prompt"])
+    prompt_ids = torch.randint(vocab_size, prompt_shape, generator=generator).to(device)
+    completion_ids = torch.randint(vocab_size, (len(row), spec["completion"]), generator=generator).to(device)
+    prompt_mask, mask, truncated = (torch.ones_like(x, dtype=torch.bool) for x in (prompt_ids, completion_ids, row))
     nothing = torch.zeros(mask.shape, device=device)
-    truncated = torch.ones(rows, dtype=torch.bool, device=device)
-    prompt_mask, prompt_of_row = torch.ones_like(prompt_ids, dtype=torch.bool), torch.arange(rows) // (rows // prompts)
-    rollout = Rollout(
-        prompt_ids,
-        prompt_mask,
-        prompt_of_row.to(device),
-        completion_ids,
-        mask,
-        nothing,
-        nothing,
-        truncated,
-        [""] * rows,
-    )
-    advantages = torch.where(torch.arange(rows, device=device) % 2 == 0, 1.0, -1.0)
+    prompts = (prompt_ids, prompt_mask, prompt_of_row)
+    rollout = Rollout(*prompts, completion_ids, mask, nothing, nothing, truncated, [""] * len(row))
+    advantages = torch.where(row % 2 == 0, 1.0, -1.0)
     return Experience(rollout, advantages, advantages, mask, truncated)
 
 
 def flops(spec: dict, config) -> dict:
     """Operations of one update: what it takes, and what is computed twice on top."""
     shared = not spec["checkpointing"] and spec["num_generations"] > 1
-    prompts = spec["rows"] // spec["num_generations"]
-    work = counts.work(prompts, spec["num_generations"], spec["prompt"], spec["completion"], shared)
-    per_device = spec.get("per_device", spec["rows"])
-    chunked = per_device * spec["completion"] * config.vocab_size > LOGITS_AT_ONCE
+    work = counts.work(spec["rows"], spec["num_generations"], spec["prompt"], spec["completion"], shared)
+    chunked = spec["rows"] * spec["completion"] * config.vocab_size > LOGITS_AT_ONCE
+    shape = shape_of(config)
     return {
-        "flops": counts.training_flops(config, work),
-        "recomputed_flops": counts.recomputed_flops(config, work, spec["checkpointing"], chunked),
+        "flops": counts.training_flops(shape, work),
+        "recomputed_flops": counts.recomputed_flops(shape, work, spec["checkpointing"], chunked),
     }
 
 
