@@ -16,7 +16,7 @@ import json
 import math
 import random
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -202,16 +202,9 @@ def make(folder: Path, phases: tuple[Phase, ...] = PHASES, seed: int = 0) -> Non
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m grpo_lab.assets.make_tiny_qwen2", description="Make the tiny model.")
     parser.add_argument("--output_dir", type=Path, default=FOLDER, help="default: the folder that ships")
-    parser.add_argument("--seed", type=int, default=0)
-    steps = [phase.steps for phase in PHASES]
-    parser.add_argument(
-        "--steps", type=int, nargs=len(steps), metavar="N", default=steps, help=f"of each phase: {steps}"
-    )
-    parser.add_argument("--threads", type=int, default=1, help="torch threads; another number, slightly other weights")
     args = parser.parse_args(arguments)
-    torch.set_num_threads(args.threads)
-    phases = tuple(replace(phase, steps=steps) for phase, steps in zip(PHASES, args.steps, strict=True))
-    make(args.output_dir, phases, args.seed)
+    torch.set_num_threads(1)  # another number would make slightly other weights
+    make(args.output_dir)
 
 
 if __name__ == "__main__":

@@ -96,11 +96,9 @@ def check_card(m: Machine) -> Finding:
 def _torch_with_cuda(m: Machine) -> str:
     if m.environment == "conda":
         return "`conda install -c conda-forge pytorch-gpu`, then restart the kernel."
-    version, python = (m.torch or "").split("+")[0], m.python_command
-    return (
-        f"`{python} -m pip install uv`, then `{python} -m uv pip install --python {python} "
-        f"--reinstall-package torch --torch-backend=auto torch=={version}`, then restart the kernel."
-    )
+    version, python = (m.torch or "").partition("+")[0], m.python_command
+    install = f"uv pip install --python {python} --reinstall-package torch --torch-backend=auto torch=={version}"
+    return f"`{python} -m pip install uv`, then `{python} -m {install}`, then restart the kernel."
 
 
 def check_precision(m: Machine) -> Finding:
@@ -143,8 +141,6 @@ def check_memory(m: Machine) -> Finding:
 
 
 def check_disk(m: Machine) -> Finding:
-    if m.disk_gib is None:
-        return "ok", "could not be measured"
     if m.disk_gib < 2:
         return "warn", f"{m.disk_gib:.1f} GiB free", "Free some: a checkpoint of Qwen2-0.5B with its state takes 8 GiB."
     return "ok", f"{m.disk_gib:.0f} GiB free"

@@ -10,7 +10,8 @@ import platform
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_lab.display import GIB
@@ -44,14 +45,14 @@ class Machine:
     native_bf16: bool = False
     transformers: str | None = "5.17.0"
     installed: bool = True  # grpo_lab itself, so that its requirements are on record
-    missing: list[str] = field(default_factory=list)
-    unfit: list[str] = field(default_factory=list)  # "name version (wanted: bounds)"
+    missing: Sequence[str] = ()
+    unfit: Sequence[str] = ()  # "name version (wanted: bounds)"
     jupyter: bool = True
     tiny: str | None = "460,000 parameters"
     tiny_error: str | None = None
     qwen2: str | None = None
     ram_gib: float | None = 16.0
-    disk_gib: float | None = 100.0
+    disk_gib: float = 100.0
     cpus: int = 8
     torch_threads: int | None = 8
 

@@ -1,6 +1,7 @@
 """How the doctor's findings look: as text in a shell, as a table in a notebook."""
 
 import html
+import re
 from dataclasses import dataclass
 
 WORDS = {"ok": "ok", "warn": "warn", "fail": "FAIL"}
@@ -51,10 +52,5 @@ class Report(list[Check]):
 
 
 def _html(check: Check) -> str:
-    remedy = f"<br>→ {_code(check.remedy)}" if check.remedy else ""
-    return html.escape(check.found) + remedy
-
-
-def _code(text: str) -> str:
-    parts = html.escape(text).split("`")
-    return "".join(f"<code>{part}</code>" if i % 2 else part for i, part in enumerate(parts))
+    remedy = re.sub("`(.*?)`", r"<code>\1</code>", html.escape(check.remedy))
+    return html.escape(check.found) + (f"<br>→ {remedy}" if remedy else "")

@@ -7,23 +7,23 @@ import numpy as np
 from grpo_lab.display import display, in_ipython
 from grpo_lab.plots.style import OKABE_ITO, check_words, close, picture, show_caption
 
+SECONDS = 3.0  # between two drawings
+AROUND = 5  # steps before and after each one in the running mean
+
 
 class LivePlot:
     """Curves that grow while training runs: `live = LivePlot("reward")`, `callback=live`, then `live.finish(...)`.
 
     Raw values are faint, their mean over the steps around each one is strong. The one figure is redrawn in place, at
-    most every `seconds`, and `finish` leaves it complete, with a caption. Outside of a notebook nothing is drawn.
+    most every few seconds, and `finish` leaves it complete, with a caption. Outside of a notebook nothing is drawn.
 
-    Args:
-        metrics: names among those that training reports, one panel each.
-        window: steps in the running mean, an odd number (of an even one, one more).
-        seconds: time between two drawings.
+    metrics: names among those that training reports, one panel each.
     """
 
-    def __init__(self, *metrics: str, window: int = 11, seconds: float = 3.0):
+    def __init__(self, *metrics: str):
         if not metrics:
             raise ValueError("metrics is empty; expected at least one, as in LivePlot('reward')")
-        self.metrics, self.window, self.seconds = metrics, window, seconds
+        self.metrics = metrics
         self.steps: list[int] = []
         self.values: dict[str, list[float]] = {name: [] for name in metrics}
         self._handle, self._drawn_at = None, float("-inf")
@@ -35,7 +35,7 @@ class LivePlot:
         self.steps.append(step)
         for name in self.metrics:
             self.values[name].append(float(metrics[name]))
-        if in_ipython() and time.monotonic() - self._drawn_at >= self.seconds:
+        if in_ipython() and time.monotonic() - self._drawn_at >= SECONDS:
             self._redraw(f"{' and '.join(self.metrics)} against training steps, still growing")
 
     def finish(self, *, caption: str, alt: str) -> None:
@@ -50,12 +50,11 @@ class LivePlot:
         import matplotlib.pyplot as plt
 
         fig, axes = plt.subplots(1, len(self.metrics), figsize=(3.6 * max(len(self.metrics), 2), 3.0), squeeze=False)
-        half = self.window // 2
         for ax, name in zip(axes[0], self.metrics, strict=True):
             values, colour = self.values[name], OKABE_ITO["blue"]
-            smooth = [np.mean(values[max(0, i - half) : i + half + 1]) for i in range(len(values))]
+            smooth = [np.mean(values[max(0, i - AROUND) : i + AROUND + 1]) for i in range(len(values))]
             ax.plot(self.steps, values, "-", color=colour, alpha=0.3, linewidth=1, label="each step")
-            ax.plot(self.steps, smooth, "-", color=colour, label=f"mean of {2 * half + 1} steps")
+            ax.plot(self.steps, smooth, "-", color=colour, label=f"mean of {2 * AROUND + 1} steps")
             ax.set(xlabel="step", ylabel=name)
         axes[0, 0].legend()
         return fig

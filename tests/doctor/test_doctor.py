@@ -150,7 +150,7 @@ def test_every_fault_has_its_remedy(change: dict, name: str, status: str, remedy
 
 
 def test_what_cannot_be_measured_is_no_fault() -> None:
-    blind = replace(LAPTOP, ram_gib=None, disk_gib=None, torch_threads=None, card=Card("an NVIDIA card"))
+    blind = replace(LAPTOP, ram_gib=None, torch_threads=None, card=Card("an NVIDIA card"))
     assert doctor.doctor(blind).healthy
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from grpo_lab import plots
+from grpo_lab.plots import live as live_plots
 from grpo_lab.plots import style
 from grpo_lab.plots import tokens as heat
 
@@ -151,33 +152,17 @@ def test_finish_stores_alt_text_and_shows_the_caption(notebook):
     assert not plt.fignum_exists(fig.number)  # or the notebook shows it twice
 
 
-def test_the_picture_keeps_its_colours(notebook):
-    fig, ax = plt.subplots()
-    for _ in plots.OKABE_ITO:
-        ax.plot([0, 1], np.random.default_rng(len(ax.lines)).normal(size=2), linewidth=4, linestyle="-")
-    plots.finish(fig, caption="Colours.", alt="Lines.")
-    pixels = np.asarray(picture(notebook.shown[0][0]).convert("RGB")).reshape(-1, 3).astype(int)
-    for code in plots.OKABE_ITO.values():
-        wanted = [int(code[i : i + 2], 16) for i in (1, 3, 5)]
-        assert np.abs(pixels - wanted).max(1).min() <= 6, code
-
-
-def test_seven_lines_with_bands_keep_their_colours(notebook):
-    from PIL import Image
-
-    plots.use_style()
+def test_seven_lines_with_bands_keep_their_colours():
     fig, axes = plt.subplots(1, 2, figsize=(9.5, 3.6))
     generator = np.random.default_rng(0)
     for ax in axes:
         for k in range(7):
             plots.band(ax, range(30), generator.normal(size=(3, 30)).cumsum(1) / 10 + np.arange(30) / 10, label=str(k))
-    png = base64.b64decode(style.picture(fig, "seven lines")[0]["image/png"])
-    pixels = np.asarray(Image.open(io.BytesIO(png)).convert("RGB")).reshape(-1, 3).astype(int)
+    pixels = np.asarray(picture(style.picture(fig, "seven lines")[0]).convert("RGB")).reshape(-1, 3).astype(int)
     shown = np.unique(pixels, axis=0)
     for colour in plots.OKABE_ITO.values():
         wanted = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)])
         assert np.abs(shown - wanted).max(1).min() <= 3, colour
-    style.close(fig)
 
 
 @pytest.mark.parametrize(("caption", "alt", "name"), [("", "x", "caption"), ("x", " ", "alt")])
@@ -199,8 +184,9 @@ def test_in_a_shell_finish_prints_the_caption_and_leaves_the_figure(capsys):
 # live --------------------------------------------------------------------------------------------------------------
 
 
-def test_live_plot_redraws_one_output_and_ends_complete(notebook):
-    live = plots.LivePlot("reward", "entropy", seconds=0.0)
+def test_live_plot_redraws_one_output_and_ends_complete(notebook, monkeypatch):
+    monkeypatch.setattr(live_plots, "SECONDS", 0.0)
+    live = plots.LivePlot("reward", "entropy")
     for step in range(5):
         live(step, {"reward": step / 2, "entropy": torch.tensor(1.0), "loss": 0.0})
     assert len(notebook.shown) == 1
@@ -213,7 +199,8 @@ def test_live_plot_redraws_one_output_and_ends_complete(notebook):
 
 
 def test_live_plot_waits_between_drawings_and_still_ends_complete(notebook, monkeypatch):
-    live = plots.LivePlot("reward", seconds=1e9)
+    monkeypatch.setattr(live_plots, "SECONDS", 1e9)
+    live = plots.LivePlot("reward")
     drawn = []
     monkeypatch.setattr(live, "figure", lambda: drawn.append(list(live.steps)) or plt.figure())
     for step in range(9):
@@ -222,8 +209,9 @@ def test_live_plot_waits_between_drawings_and_still_ends_complete(notebook, monk
     assert drawn == [[0], list(range(9))]
 
 
-def test_live_plot_draws_raw_values_and_the_mean_around_each_step():
-    live = plots.LivePlot("reward", window=3)
+def test_live_plot_draws_raw_values_and_the_mean_around_each_step(monkeypatch):
+    monkeypatch.setattr(live_plots, "AROUND", 1)
+    live = plots.LivePlot("reward")
     for step, reward in enumerate([0.0, 3.0, 6.0, 0.0]):
         live(10 * step, {"reward": reward})
     (ax,) = live.figure().axes
@@ -234,7 +222,7 @@ def test_live_plot_draws_raw_values_and_the_mean_around_each_step():
 
 
 def test_live_plot_is_silent_in_a_shell(capsys):
-    live = plots.LivePlot("reward", seconds=0.0)
+    live = plots.LivePlot("reward")
     live(0, {"reward": 1.0})
     live.finish(caption="See.", alt="Seen.")
     assert capsys.readouterr().out == "" and plt.get_fignums() == []
