@@ -165,6 +165,7 @@ for module in pkgutil.walk_packages(grpo_lab.__path__, "grpo_lab."):
 """
 
 
+@pytest.mark.slow
 def test_every_module_imports_without_jupyter_plots_or_test_tools() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error::SyntaxWarning", "-c", IMPORT_ALL], cwd=ROOT, capture_output=True

@@ -7,5 +7,5 @@ from grpo_lab.course.guard import snapshot
 
 @pytest.fixture(autouse=True)
 def _seen_unpatched():
-    """The guard remembers a module as it first sees it: before a test patches one, or the next test finds it changed."""
+    """The guard takes a module to be what it first sees: that must not be what a test has put there for a while."""
     snapshot()

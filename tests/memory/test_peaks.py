@@ -32,18 +32,26 @@ def like_a_card(monkeypatch):
     monkeypatch.setattr(attention, "has_flash", lambda device, dtype: dtype.itemsize == 2)
 
 
+def mostly_slow(cases, quick):
+    """The whole list for `make test-all`; `make test` takes those at these places."""
+    return [case if n in quick else pytest.param(*case, marks=pytest.mark.slow) for n, case in enumerate(cases)]
+
+
 # --- rollout --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("mode", "kind", "T", "B"),
-    [
-        *product(("fp32", "bf16"), ("dynamic", "static"), (16,), (8, 32)),
-        *product(("fp32-master",), ("dynamic", "static"), (12,), (32,)),
-        ("bf16-naive", "dynamic", 12, 32),
-        ("fp16", "static", 12, 32),
-    ],
-)  # fmt: skip
+    mostly_slow(
+        [
+            *product(("fp32", "bf16"), ("dynamic", "static"), (16,), (8, 32)),
+            *product(("fp32-master",), ("dynamic", "static"), (12,), (32,)),
+            ("bf16-naive", "dynamic", 12, 32),
+            ("fp16", "static", 12, 32),
+        ],
+        quick=(0, 2, 4, 6),
+    ),
+)
 def test_a_rollout(mode, kind, T, B):
     rollout, config, L = rollout_of(mode, kind, T, B)
     assert during(planned("small", mode, config, L), "rollout") == pytest.approx(peak_of_lives(rollout), rel=0.1)
@@ -97,9 +105,10 @@ UPDATES = [
     ("cuda", "small", "fp16", False, WHOLE),
     ("cuda", "untied", "fp16", True, ONE_PROMPT),
 ]
+QUICK = (0, 5, 10, 15, 17, 19, 20, 22)  # every mode but one of the twins, checkpointed and not, both shapes
 
 
-@pytest.mark.parametrize(("device", "shape", "mode", "checkpointing", "cut"), UPDATES, ids=str)
+@pytest.mark.parametrize(("device", "shape", "mode", "checkpointing", "cut"), mostly_slow(UPDATES, QUICK), ids=str)
 def test_an_update_and_scoring(device, shape, mode, checkpointing, cut, monkeypatch):
     """In chunks of logits so small that the layers and the gradients decide; the next test is about the logits."""
     monkeypatch.setattr(score, "LOGITS_AT_ONCE", 2**18)
@@ -110,9 +119,10 @@ def test_an_update_and_scoring(device, shape, mode, checkpointing, cut, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("device", "mode"), [("cpu", "fp32"), ("cpu", "bf16"), ("cpu", "fp32-master"), ("cuda", "bf16")]
+    ("device", "mode"),
+    mostly_slow([("cpu", "fp32"), ("cpu", "bf16"), ("cpu", "fp32-master"), ("cuda", "bf16")], quick=(0, 3)),
 )
-@pytest.mark.parametrize("at_once", [2**20, 2**25])
+@pytest.mark.parametrize("at_once", [2**20, pytest.param(2**25, marks=pytest.mark.slow)])
 def test_an_update_in_which_the_logits_decide(device, mode, at_once, monkeypatch):
     """In chunks of 64 tokens (96 on a card), or in one piece."""
     monkeypatch.setattr(score, "LOGITS_AT_ONCE", at_once)

@@ -104,13 +104,13 @@ def whole_run(tmp_path_factory):
 @pytest.mark.parametrize(
     ("owner", "name", "call", "afterwards"),
     [
-        (checkpoint, "append_metrics", 0, False),
+        pytest.param(checkpoint, "append_metrics", 0, False, marks=pytest.mark.slow),
         (checkpoint, "append_metrics", 3, False),
-        (checkpoint, "append_metrics", 3, True),
+        pytest.param(checkpoint, "append_metrics", 3, True, marks=pytest.mark.slow),
         (checkpoint, "save_file", 1, False),
         (checkpoint, "save", 1, True),
-        (PolicyOptimizer, "step", 9, True),
-        (checkpoint, "save_model", 0, False),
+        pytest.param(PolicyOptimizer, "step", 9, True, marks=pytest.mark.slow),
+        pytest.param(checkpoint, "save_model", 0, False, marks=pytest.mark.slow),
     ],
     ids=lambda value: str(getattr(value, "__name__", value)),
 )
@@ -122,7 +122,16 @@ def test_a_real_run_killed_between_its_parts(owner, name, call, afterwards, whol
     assert_same_end(real_run(tmp_path / "out", resume=True), whole_run)
 
 
-@pytest.mark.parametrize("settings", [{"dtype": torch.bfloat16}, {"dtype": torch.bfloat16, "precision": "bf16-naive"}, {"fp16": True}, {"bf16": True}], ids=str)  # fmt: skip  # noqa: E501
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"fp16": True},
+        pytest.param({"bf16": True}, marks=pytest.mark.slow),
+        pytest.param({"dtype": torch.bfloat16}, marks=pytest.mark.slow),
+        pytest.param({"dtype": torch.bfloat16, "precision": "bf16-naive"}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_half_precision_runs_resume_too(settings, tmp_path, monkeypatch):
     short = {"max_steps": 4, "num_iterations": 1} | settings
     want = real_run(tmp_path / "whole", **short)
