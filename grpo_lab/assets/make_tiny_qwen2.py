@@ -17,6 +17,7 @@ import math
 import random
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -170,9 +171,7 @@ def take_step(model: Qwen2ForCausalLM, optimizers: list[torch.optim.Optimizer]) 
 
 
 def batch(tokenizer: Qwen2Tokenizer, phase: Phase, rng: random.Random) -> list[tuple[list[int], list[int]]]:
-    def render(messages):
-        return tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-
+    render = partial(tokenizer.apply_chat_template, add_generation_prompt=True, tokenize=False)
     return encode(tokenizer, [document(phase.name, render, rng) for _ in range(phase.batch_size)])
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from grpo_lab.bench.gpu.shared import seconds
 from grpo_lab.bench.head import ROW
-from grpo_lab.bench.peak import peak_on_card, peak_on_cpu
+from grpo_lab.bench.peak import peak_bytes
 from grpo_lab.bench.process import worker_main
 from grpo_lab.logprobs import chunked_logprobs_and_entropy, token_entropy, token_logprobs
 from grpo_lab.objective import policy_loss
@@ -84,7 +84,7 @@ def measure(spec: dict) -> dict:
     def go():
         return gradients(method, inputs)
 
-    peak = peak_on_card(go) if device.type == "cuda" else peak_on_cpu(go)
+    peak = peak_bytes(go, device)
     taken = [_timed(go, device) for _ in range(spec["repeats"])]
     return {"seconds": min(taken), "memory": peak - sum(x.nbytes for x in inputs[:2])}
 

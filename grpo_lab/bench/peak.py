@@ -1,36 +1,21 @@
 """The most bytes of tensors that are alive at one time during a call, beyond those that were alive before it."""
 
-import itertools
-import json
-import tempfile
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-def peak_on_card(call: Callable[[], object]) -> int:
-    """All that torch allocates, what kernels take for themselves while they work included."""
+def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
+    """On a card all that torch allocates, what kernels take for themselves included; on the CPU see `peak_of_lives`."""
+    if device.type != "cuda":
+        return peak_of_lives(call)
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     call()
     return torch.cuda.max_memory_allocated() - before
-
-
-def peak_on_cpu(call: Callable[[], object]) -> int:
-    """The same, from the profiler's record of every allocation and release."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        kept = call()
-    del kept
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "trace.json"
-        profile.export_chrome_trace(str(file))
-        events = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
-    changes = sorted((e["ts"], e["args"]["Bytes"]) for e in events if e["name"] == "[memory]")
-    return max(itertools.accumulate(size for _, size in changes))
 
 
 def peak_of_lives(call: Callable[[], object]) -> int:

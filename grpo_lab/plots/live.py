@@ -5,7 +5,7 @@ import time
 import numpy as np
 
 from grpo_lab.display import display, in_ipython
-from grpo_lab.plots.style import OKABE_ITO, check_words, close, picture, show_caption
+from grpo_lab.plots.style import OKABE_ITO, check_words, picture, show_caption
 
 SECONDS = 3.0  # between two drawings
 AROUND = 5  # steps before and after each one in the running mean
@@ -60,9 +60,7 @@ class LivePlot:
         return fig
 
     def _redraw(self, alt: str) -> None:
-        fig = self.figure()
-        bundle, metadata = picture(fig, alt)
-        close(fig)
+        bundle, metadata = picture(self.figure(), alt)
         if self._handle is None:
             self._handle = display(bundle, metadata, display_id=True)
         else:

@@ -66,28 +66,22 @@ def finish(fig, *, caption: str, alt: str) -> None:
     check_words(caption=caption, alt=alt)
     if in_ipython():
         display(*picture(fig, alt))
-        close(fig)
     show_caption(caption)
 
 
 def picture(fig, alt: str) -> tuple[dict[str, str], dict]:
-    """(MIME bundle, metadata) of the figure as a PNG of few colours, which takes a third of the space."""
+    """(MIME bundle, metadata) of the figure as a PNG of few colours, which takes a third of the space; closes it."""
+    import matplotlib.pyplot as plt
     from PIL import Image
 
     raw, small = io.BytesIO(), io.BytesIO()
     fig.savefig(raw, format="png", dpi=DPI)
+    plt.close(fig)  # the notebook would show an open figure a second time
     # The octree keeps the colours of thin lines; the default method would merge them with the bands around them.
     few = Image.open(raw).convert("RGB").quantize(128, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
     few.save(small, format="png", optimize=True)
     content = {"image/png": base64.b64encode(small.getvalue()).decode("ascii"), "text/plain": alt}
     return content, {"image/png": {"alt": alt}}
-
-
-def close(fig) -> None:
-    """The notebook would show an open figure a second time."""
-    import matplotlib.pyplot as plt
-
-    plt.close(fig)
 
 
 def show_caption(caption: str) -> None:

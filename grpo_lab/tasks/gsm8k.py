@@ -9,7 +9,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +64,13 @@ def _records(source: str | os.PathLike, split: str) -> Iterator[tuple[str, objec
     """Each record with its place, for messages."""
     path = Path(source).expanduser()
     if not path.exists() and _is_hub_id(source):
-        yield from _from_hub(os.fspath(source), split)
-        return
-    for file in [path] if path.is_file() else _files(path, split):
-        yield from _read(file, split)
+        parts = [(source, _from_hub(source, split))]
+    else:
+        files = [path] if path.is_file() else _files(path, split)
+        parts = ((file.name, _read(file, split)) for file in files)
+    for name, records in parts:
+        for number, record in enumerate(records, start=1):
+            yield f"{name}, row {number}", record
 
 
 def _is_hub_id(source: str | os.PathLike) -> bool:
@@ -85,12 +88,13 @@ def _files(folder: Path, split: str) -> list[Path]:
     raise FileNotFoundError(f"source is {os.fspath(folder)!r}, {what} {split!r}; {_advice(split)}")
 
 
-def _read(file: Path, split: str) -> Iterator[tuple[str, object]]:
+def _read(file: Path, split: str) -> Iterable[object]:
     if file.suffix not in KINDS:
         raise ValueError(f"source is {os.fspath(file)!r}; expected a file that ends in {' or '.join(KINDS)}")
-    records = _json_lines(file) if file.suffix == ".jsonl" else _parquet(file, split)
-    for number, record in enumerate(records, start=1):
-        yield f"{file.name}, row {number}", record
+    if file.suffix == ".jsonl":
+        return _json_lines(file)
+    reader = _package("pyarrow.parquet", f"{file.name}, a parquet file", split)
+    return reader.read_table(file).to_pylist()
 
 
 def _json_lines(file: Path) -> Iterator[object]:
@@ -103,22 +107,15 @@ def _json_lines(file: Path) -> Iterator[object]:
                 raise ValueError(f"source: line {number} of {file.name} is no JSON: {error}") from error
 
 
-def _parquet(file: Path, split: str) -> Iterator[dict]:
-    reader = _package("pyarrow.parquet", f"{file.name}, a parquet file", split)
-    return iter(reader.read_table(file).to_pylist())
-
-
-def _from_hub(name: str, split: str) -> Iterator[tuple[str, dict]]:
+def _from_hub(name: str, split: str) -> Iterable[dict]:
     hub = _package("datasets", name, split)
     try:
-        loaded = hub.load_dataset(name, CONFIG, split=split)
+        return hub.load_dataset(name, CONFIG, split=split)
     except Exception as error:  # what a failed download raises differs from one cause to the next
         raise FileNotFoundError(
             f"source is {name!r}, which could not be loaded ({type(error).__name__}: {error}); without a network, "
             f"{_advice(split)}"
         ) from error
-    for number, record in enumerate(loaded, start=1):
-        yield f"{name}, row {number}", record
 
 
 def _package(module: str, source: str, split: str) -> Any:

@@ -11,6 +11,7 @@ import torch
 from grpo_lab.bench import __main__ as command
 from grpo_lab.bench import head, head_worker, peak, process
 from grpo_lab.rollout import score
+from tests.support.allocations import peak_on_cpu
 
 CPU = torch.device("cpu")
 SETUP = ("cpu", "fp32", 3, None)
@@ -29,7 +30,8 @@ def test_the_heads_compute_the_same_gradients(method, monkeypatch):
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-6)
 
 
-def test_the_peak_is_what_is_alive_at_one_time():
+@pytest.mark.parametrize("measure", [peak.peak_of_lives, peak_on_cpu])
+def test_the_peak_is_what_is_alive_at_one_time(measure):
     def call():
         first = torch.ones(1000)
         second = first + 1
@@ -38,7 +40,7 @@ def test_the_peak_is_what_is_alive_at_one_time():
         del second
         return torch.cat([third, third])
 
-    assert peak.peak_on_cpu(call) == 3 * 4000
+    assert measure(call) == 3 * 4000
 
 
 def test_plain_grows_with_the_tokens_and_chunked_does_not(monkeypatch):

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 import torch
 
-from grpo_lab.bench.peak import Lives, peak_of_lives, peak_on_cpu
+from grpo_lab.bench.peak import Lives, peak_of_lives
 from grpo_lab.memory import parts
 from grpo_lab.models import shapes
 from grpo_lab.precision import PRECISIONS
@@ -16,6 +16,7 @@ from grpo_lab.rollout import attention, score, static
 from grpo_lab.rollout.dynamic import Sampling
 from grpo_lab.rollout.static import Decoder
 from grpo_lab.trainer import PolicyOptimizer
+from tests.support.allocations import peak_on_cpu
 from tests.support.fake_card import fake_card, fake_qwen2
 from tests.support.steps import UNTIED, during, make_config, planned, rollout_of, update_and_scoring
 

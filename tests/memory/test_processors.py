@@ -10,9 +10,9 @@ from unittest import mock
 
 import pytest
 
-from grpo_lab.bench.peak import peak_on_cpu
 from grpo_lab.models import shapes
 from grpo_lab.rollout import score
+from tests.support.allocations import peak_on_cpu
 from tests.support.steps import UNTIED, at_most, make_config, planned, rollout_of, update_and_scoring
 
 HALF = ("fp32-master", "bf16", "fp16")

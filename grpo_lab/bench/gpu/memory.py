@@ -10,7 +10,7 @@ import torch
 
 from grpo_lab.bench.gpu.shared import make_rows, make_tokenizer, parity_reward
 from grpo_lab.bench.gpu.train import make_config
-from grpo_lab.bench.peak import peak_of_lives, peak_on_card
+from grpo_lab.bench.peak import peak_bytes
 from grpo_lab.bench.process import worker_main
 from grpo_lab.memory import planning
 from grpo_lab.models.shapes import random_policy, shape_config
@@ -26,16 +26,16 @@ def measure(spec: dict) -> dict:
     total = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0
     if spec.get("cap"):
         torch.cuda.set_per_process_memory_fraction(min(spec["cap"] / total, 1.0), device)
-    done, on_card = {}, device.type == "cuda"
+    done = {}
 
     def go():
         done.update(train_steps(spec, device))
 
-    peak = peak_on_card(go) if on_card else peak_of_lives(go)  # on any processor the same
+    peak = peak_bytes(go, device)
     plan = plan_for(spec, total)
     return done | {
         "peak": peak,
-        "reserved": torch.cuda.max_memory_reserved(device) if on_card else None,
+        "reserved": torch.cuda.max_memory_reserved(device) if total else None,
         "planned": plan.peak,
         "planned_station": plan.peak_station,
     }

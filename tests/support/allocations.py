@@ -1,0 +1,21 @@
+"""The most bytes that torch's allocator for the CPU gave out during a call, workspaces of its kernels included."""
+
+import itertools
+import json
+import tempfile
+from pathlib import Path
+
+import torch
+
+
+def peak_on_cpu(call) -> int:
+    """From the profiler's record of every allocation and release; beyond what was alive before."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        kept = call()
+    del kept
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "trace.json"
+        profile.export_chrome_trace(str(file))
+        events = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
+    changes = sorted((e["ts"], e["args"]["Bytes"]) for e in events if e["name"] == "[memory]")
+    return max(itertools.accumulate(size for _, size in changes))
