@@ -41,12 +41,10 @@ def compare(
 def add_ratios(cells: list[dict]) -> list[dict]:
     """Each measured cell with its time and memory over those of plain at the same number of tokens, if plain ran."""
     plain = {cell["tokens"]: cell for cell in cells if cell["method"] == "plain" and "missing" not in cell}
-    return [
-        cell | {f"{name}_ratio": cell[name] / plain[cell["tokens"]][name] for name in ("seconds", "memory")}
-        if "missing" not in cell and cell["tokens"] in plain
-        else cell
-        for cell in cells
-    ]
+    for cell in cells:
+        if "missing" not in cell and (base := plain.get(cell["tokens"])):
+            cell |= {f"{name}_ratio": cell[name] / base[name] for name in ("seconds", "memory")}
+    return cells
 
 
 def table(report: dict) -> str:

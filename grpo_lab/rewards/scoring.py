@@ -124,11 +124,9 @@ def _check_signature(function: Callable, name: str, keywords: dict[str, Any]) ->
     A function without `**kwargs` is refused, not called with fewer keywords: TRL would refuse it too.
     """
     try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
+        inspect.signature(function).bind(**keywords)
+    except ValueError:
         return  # some builtins have no signature to look at
-    try:
-        signature.bind(**keywords)
     except TypeError as error:
         wanted = f"expected parameters for {', '.join(keywords)}, or some of them and **kwargs"
         raise TypeError(f"reward function {name!r} does not fit the batch: {error}; {wanted}") from error

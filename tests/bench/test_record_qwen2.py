@@ -45,11 +45,7 @@ def test_stages_and_runs_that_are_taken_up_again(tmp_path, monkeypatch):
     first = record["runs"][0]
     record = command(tmp_path, "--stage", "grpo", "--seeds", "3", "4", "--minutes", "60")
     assert record["runs"][0] == first
-    assert [(r["mode"], r["seed"]) for r in record["runs"]] == [
-        ("fp32", 3),
-        ("bf16-naive", 3),
-        ("fp32", 4),
-    ]
+    assert [(r["mode"], r["seed"]) for r in record["runs"]] == [("fp32", 3), ("bf16-naive", 3), ("fp32", 4)]
     for run in record["runs"]:
         assert all(len(values) == 2 for values in run["metrics"].values())
         stations = run["seconds_per_station"]
@@ -110,16 +106,8 @@ class Steps:
 
 
 def settings(**changes):
-    few = {
-        "batch_size": 1,
-        "skill_steps": 100,
-        "habit_steps": 3,
-        "rate": 0.5,
-        "check_every": 10,
-        "enough": 0.35,
-        "rising": 4,
-    }
-    return warm_up.WarmUp(**(few | changes))
+    few = {"batch_size": 1, "skill_steps": 100, "habit_steps": 3, "rate": 0.5, "check_every": 10}
+    return warm_up.WarmUp(**({"enough": 0.35, "rising": 4} | few | changes))
 
 
 def test_the_skill_phase_ends_when_the_skill_is_there(monkeypatch, tokenizer):

@@ -1,7 +1,5 @@
 """On a card: every mode trains, a reference may stay on the CPU, and a run that was cut off goes on."""
 
-import importlib.util
-
 import pytest
 import torch
 
@@ -20,8 +18,6 @@ pytestmark = pytest.mark.gpu
 def needs(mode):
     if mode not in modes_of(torch.device("cuda")):
         pytest.skip("this card has no bf16")
-    if mode == "bf16" and importlib.util.find_spec("torchao") is None:
-        pytest.skip("torchao is not installed, and the mode bf16 needs its 8-bit AdamW")
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])

@@ -227,11 +227,6 @@ def test_a_wrong_time_limit_is_named(limit):
         math_reward([answered("4")], answer=["4"], time_limit=limit)
 
 
-def test_a_wrong_answer_column_is_named():
-    with pytest.raises(ValueError, match=r"math_reward: answer has 1 entries; expected one entry for each of 2"):
-        math_reward(["4", "5"], answer=["4"])
-
-
 def test_nothing_is_not_the_right_answer_even_without_an_answer_block():
     nothing = ["", " \n", "<think>4</think>", "<think>4</think><answer></answer>", "<answer> </answer>"]
     assert math_reward(nothing, ["4"] * len(nothing)) == [0.0] * len(nothing)

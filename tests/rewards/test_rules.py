@@ -17,7 +17,9 @@ from grpo_lab.rewards import (
     format_fault,
     format_reward,
     graded_reward,
+    math_reward,
     normalise_text,
+    number_reward,
     prompt_text,
 )
 from tests.support.agreement import many
@@ -46,14 +48,8 @@ def test_strings_and_messages_are_the_same_completion(form):
 
 
 def test_of_several_messages_the_speakers_own_count():
-    turns = [
-        {"role": "system", "content": "s"},
-        {"role": "user", "content": "q1"},
-        {"role": "assistant", "content": "a1"},
-        {"role": "tool", "content": "t"},
-        {"role": "user", "content": "q2"},
-        {"role": "assistant", "content": "a2"},
-    ]
+    said = [("system", "s"), ("user", "q1"), ("assistant", "a1"), ("tool", "t"), ("user", "q2"), ("assistant", "a2")]
+    turns = [{"role": role, "content": content} for role, content in said]
     assert completion_text(turns) == "a1\na2"
     assert prompt_text(turns) == "q1\nq2"
 
@@ -191,20 +187,10 @@ def test_accuracy(given_answer, expected, reward):
 
 
 def test_accuracy_looks_at_the_last_answer_block_alone():
-    texts = [
-        "117",
-        "<think>117</think>",
-        "<answer>117",
-        answered("1") + answered("117"),
-        answered("117") + answered("1"),
-    ]
-    assert accuracy_reward(texts, answer=["117"] * 5) == [0.0, 0.0, 0.0, 1.0, 0.0]
-    right_derivation_wrong_answer, wrong_derivation_right_answer = (
-        answered("118"),
-        "<think>no</think><answer>117</answer>",
-    )
-    texts = [right_derivation_wrong_answer, wrong_derivation_right_answer]
-    assert accuracy_reward(texts, answer=["117"] * 2) == [0.0, 1.0]
+    texts = ["117", "<think>117</think>", "<answer>117", answered("117") + answered("1")]
+    assert accuracy_reward(texts, answer=["117"] * 4) == [0.0] * 4
+    right_last, wrong_derivation = answered("1") + answered("117"), "<think>no</think><answer>117</answer>"
+    assert accuracy_reward([right_last, wrong_derivation], answer=["117"] * 2) == [1.0, 1.0]
 
 
 @many
@@ -256,7 +242,7 @@ def test_graded_is_one_of_three_and_agrees_with_accuracy(text, expected):
     assert (graded == 1.0) == (accurate == 1.0)
 
 
-@pytest.mark.parametrize("reward", [accuracy_reward, contains_reward, graded_reward])
+@pytest.mark.parametrize("reward", [accuracy_reward, contains_reward, graded_reward, math_reward, number_reward])
 @pytest.mark.parametrize(
     ("answer", "error", "words"),
     [

@@ -112,8 +112,6 @@ def _lacking(spec: dict) -> str | None:
     """What keeps a measurement from being made here."""
     if spec.get("trainer") == "trl" and not is_installed("trl"):
         return f"trl {NOT_INSTALLED}"
-    if spec.get("mode") == "bf16" and not is_installed("torchao"):
-        return f"torchao {NOT_INSTALLED}"
     if spec.get("cap") and spec["device"] != "cuda":
         return "needs a card"
     return None
