@@ -24,6 +24,8 @@ from grpo_lab.tasks import addition_problems
 from grpo_lab.train import REWARD_WEIGHTS, REWARDS, TRAINING_PROBLEMS
 from grpo_lab.trainer import GRPOConfig, train
 
+cached_problems = cache(addition_problems)  # the same for all variants of a seed
+
 
 @dataclass
 class Outcome:
@@ -83,15 +85,10 @@ def run_once(variant: str, seed: int, settings: dict, problems: int) -> Outcome:
     settings = {"disable_tqdm": True} | settings | {"seed": seed}
     weights = [*REWARD_WEIGHTS, settings.pop("reward_shift", 0.0)]
     config = GRPOConfig(reward_weights=weights, **settings)
-    history = train(model, tokenizer, training_problems(seed), [*REWARDS, one], config)
+    rows = cached_problems("train", TRAINING_PROBLEMS, seed)
+    history = train(model, tokenizer, rows, [*REWARDS, one], config)
     before, after = evaluation_before(precision, problems), evaluation(model, tokenizer, problems)
     return Outcome(variant, seed, history, before, after)
-
-
-@cache
-def training_problems(seed: int) -> list[dict]:
-    """What a run is trained on: the same for all variants of a seed."""
-    return addition_problems("train", TRAINING_PROBLEMS, seed)
 
 
 def load_quietly(precision: str | None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -102,7 +99,7 @@ def load_quietly(precision: str | None) -> tuple[PreTrainedModel, PreTrainedToke
 
 def evaluation(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, problems: int) -> dict:
     """How well a model solves the held-out problems."""
-    return evaluate(model, tokenizer, addition_problems("test", problems, seed=1), num_generations=1)
+    return evaluate(model, tokenizer, cached_problems("test", problems, seed=1), num_generations=1)
 
 
 @cache

@@ -70,9 +70,8 @@ def check_same_problems(ours: dict, theirs: dict) -> None:
     for name in ("prompts", "rows"):
         for step, (a, b) in enumerate(zip(ours[name], theirs[name], strict=True)):
             if a != b:
-                raise RuntimeError(
-                    f"the two trainers had different {name} at step {step + 1} ({a} and {b}): no comparison"
-                )
+                where = f"at step {step + 1} ({a} and {b})"
+                raise RuntimeError(f"the two trainers had different {name} {where}: no comparison")
 
 
 def summarise(pairs: list[dict]) -> dict:

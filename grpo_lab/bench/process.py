@@ -7,7 +7,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 MEMORY_WAS_FULL = ("out of memory", "not enough memory")  # torch's words
 
@@ -49,22 +48,19 @@ def worker_main(measure: Callable[[dict], dict]) -> None:
     answer.write_text(json.dumps(measure(spec)), encoding="utf-8")
 
 
-class Memory(NamedTuple):
-    """Bytes of main memory that this process holds: now, and at most so far."""
-
-    now: int
-    peak: int
-
-
-def memory() -> Memory:
-    """psutil comes with TRL, for which this is measured."""
+def memory() -> int:
+    """Bytes of main memory that this process holds now. psutil comes with TRL, for which this is measured."""
     import psutil
 
-    used = psutil.Process().memory_info()
-    return Memory(used.rss, used.peak_wset if sys.platform == "win32" else _peak())
+    return psutil.Process().memory_info().rss
 
 
-def _peak() -> int:
+def peak_memory() -> int:
+    """The most that it held so far."""
+    if sys.platform == "win32":
+        import psutil
+
+        return psutil.Process().memory_info().peak_wset
     status = Path("/proc/self/status")
     if status.is_file():
         # Not getrusage here: on Linux its peak starts from that of the process that started this one.

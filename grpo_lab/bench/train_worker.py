@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from grpo_lab.bench.process import memory, worker_main
+from grpo_lab.bench.process import memory, peak_memory, worker_main
 from grpo_lab.config import GRPOConfig
 from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy
@@ -124,10 +124,10 @@ def measure(spec: dict) -> dict:
     rows = addition_problems("train", TRAINING_PROBLEMS, config.seed)
     watch = Watch()
     go = prepare(spec["trainer"], model, tokenizer, rows, config, watch)
-    before = memory().now
+    before = memory()
     watch.start()
     go()
-    peak = memory().peak
+    peak = peak_memory()
     held_out = addition_problems("test", HELD_OUT_PROBLEMS)
     limit = config.max_completion_length
     accuracy = evaluate(model, tokenizer, held_out, num_generations=1, max_completion_length=limit)["accuracy"]

@@ -60,9 +60,11 @@ class Machine:
 def inspect_machine() -> Machine:
     torch, torch_error = _import("torch")
     cuda_works = torch is not None and torch.cuda.is_available()
+    seen = torch.cuda.get_device_properties(0) if cuda_works else None
     transformers, _ = _import("transformers")
     tiny, tiny_error, qwen2 = _models(transformers)
     installed, missing, unfit = _packages()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
     return Machine(
         python=sys.version_info[:3],
         python_path=_near(sys.executable),
@@ -74,8 +76,8 @@ def inspect_machine() -> Machine:
         torch_error=torch_error,
         torch_cuda=torch.version.cuda if torch else None,
         cuda_works=cuda_works,
-        hidden_by=_hidden_by(),
-        card=_torch_card(torch) if cuda_works else find_card(),
+        hidden_by=visible if visible.strip() in ("", "-1") else None,
+        card=Card(seen.name, seen.total_memory / GIB) if seen else find_card(),
         native_bf16=cuda_works and torch.cuda.is_bf16_supported(including_emulation=False),
         transformers=getattr(transformers, "__version__", None),
         installed=installed,
@@ -106,11 +108,6 @@ def find_card(run=subprocess.run, exists=os.path.exists, which=shutil.which) -> 
     if exists("/proc/driver/nvidia/version") or exists("/dev/nvidia0"):
         return Card("an NVIDIA card")
     return None
-
-
-def _torch_card(torch) -> Card:
-    properties = torch.cuda.get_device_properties(0)
-    return Card(properties.name, properties.total_memory / GIB)
 
 
 def _import(name: str):
@@ -168,11 +165,6 @@ def _wrong_venv() -> str | None:
     venv = REPOSITORY / ".venv"
     here = Path(sys.prefix).resolve() == venv.resolve()
     return _near(venv) if venv.is_dir() and not here and _environment() == "none" else None
-
-
-def _hidden_by() -> str | None:
-    value = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return value if value is not None and value.strip() in ("", "-1") else None
 
 
 def _near(path: str | Path) -> str:

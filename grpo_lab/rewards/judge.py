@@ -71,7 +71,10 @@ def judge_reward(
                 rewards.append(None)
                 continue
             question = template.format(prompt=x, answer=a, completion=completion_text(y))
-            verdict = read_verdict(_reply(judge, name, question))
+            reply = judge(question)
+            if not isinstance(reply, str):
+                raise TypeError(f"{name}: the judge's reply is {shortened(reply)}; expected a str")
+            verdict = read_verdict(reply)
             unreadable += verdict is None
             reward = float(verdict == "yes")  # scalar (6.6)
             rewards.append(None if verdict is None else reward)
@@ -95,13 +98,6 @@ def reward_model_reward(
 
     reward.__name__ = reward.__qualname__ = name
     return reward
-
-
-def _reply(judge: Callable[[str], str], name: str, question: str) -> str:
-    reply = judge(question)
-    if not isinstance(reply, str):
-        raise TypeError(f"{name}: the judge's reply is {shortened(reply)}; expected a str")
-    return reply
 
 
 def _questions(name: str, completions: Any, prompts: Any) -> list[str]:

@@ -112,10 +112,8 @@ def _from_hub(name: str, split: str) -> Iterable[dict]:
     try:
         return hub.load_dataset(name, CONFIG, split=split)
     except Exception as error:  # what a failed download raises differs from one cause to the next
-        raise FileNotFoundError(
-            f"source is {name!r}, which could not be loaded ({type(error).__name__}: {error}); without a network, "
-            f"{_advice(split)}"
-        ) from error
+        failed = f"source is {name!r}, which could not be loaded ({type(error).__name__}: {error})"
+        raise FileNotFoundError(f"{failed}; without a network, {_advice(split)}") from error
 
 
 def _package(module: str, source: str, split: str) -> Any:

@@ -114,12 +114,7 @@ def test_the_thresholds_for_cards_are_those_of_the_planner() -> None:
         ({"python": (3, 11, 0)}, "Python", "ok", ""),
         ({"python": (3, 13, 9)}, "Python", "ok", ""),
         ({"python": (3, 14, 1)}, "Python", "warn", "take 3.13"),
-        (
-            {"tiny": None, "tiny_error": "clone the repository again"},
-            "tiny model",
-            "fail",
-            "clone the repository again",
-        ),
+        ({"tiny": None, "tiny_error": "clone it again"}, "tiny model", "fail", "clone it again"),
         ({"torch": None}, "torch", "fail", "`.venv/bin/python -m pip install -r requirements.lock`"),
         ({"torch_error": "libc10.so"}, "torch", "fail", "--force-reinstall"),
         ({"torch_error": "WinError 126", "system": "Windows"}, "torch", "fail", "Visual C++ Redistributable"),
@@ -158,7 +153,8 @@ def test_every_warning_comes_with_a_remedy() -> None:
 
 def test_text_has_a_word_for_each_status_and_needs_no_special_letters() -> None:
     text = str(doctor.doctor(replace(CARDLESS_TORCH, tiny_error="gone")))
-    assert "FAIL  tiny model" in text and "warn  NVIDIA card" in text and "ok    Python" in text
+    assert "FAIL  tiny model" in text and "warn  NVIDIA card" in text and "\n                  -> gone\n" in text
+    assert text.startswith("ok    Python         3.12.0 at .venv/bin/python\n")
     text.encode("ascii")  # consoles of every code page show it
     assert text.splitlines()[-1] == "1 to mend before the notebooks run, 2 to know about."
 

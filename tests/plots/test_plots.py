@@ -36,7 +36,6 @@ def shown(monkeypatch) -> list[list]:
     """Stands for the notebook: bundle and metadata of what is displayed, or of what later replaces it."""
     ipython = pytest.importorskip("IPython")
     places = []
-    places = []
 
     def display(bundle, metadata, raw, display_id):
         assert raw
