@@ -8,13 +8,12 @@ from functools import partial
 
 import torch
 
-from grpo_lab.bench.gpu.shared import make_rows, make_tokenizer, parity_reward
-from grpo_lab.bench.gpu.train import make_config
+from grpo_lab.bench.gpu.shared import parity_reward
+from grpo_lab.bench.gpu.train import make_config, make_run
 from grpo_lab.bench.peak import peak_bytes
 from grpo_lab.bench.process import worker_main
 from grpo_lab.memory import planning
-from grpo_lab.models.shapes import random_policy, shape_config
-from grpo_lab.precision import PRECISIONS
+from grpo_lab.models.shapes import shape_config
 from grpo_lab.trainer import train
 
 SAMPLE = 1000  # weights of a parameter that are compared before and after
@@ -27,11 +26,7 @@ def measure(spec: dict) -> dict:
     if spec.get("cap"):
         torch.cuda.set_per_process_memory_fraction(min(spec["cap"] / total, 1.0), device)
     done = {}
-
-    def go():
-        done.update(train_steps(spec, device))
-
-    peak = peak_bytes(go, device)
+    peak = peak_bytes(lambda: done.update(train_steps(spec, device)), device)
     plan = plan_for(spec, total)
     return done | {
         "peak": peak,
@@ -42,10 +37,7 @@ def measure(spec: dict) -> dict:
 
 
 def train_steps(spec: dict, device: torch.device) -> dict:
-    model = random_policy(spec["shape"], device, PRECISIONS[spec["mode"]].weights)
-    tokenizer = make_tokenizer(model.config.vocab_size)
-    config = make_config(spec, max_steps=spec["steps"])
-    rows = make_rows(config.prompts_per_step * spec["steps"], spec["prompt"], model.config.vocab_size)
+    model, tokenizer, rows, config = make_run(spec, device)
     before, reached = sample_of(model), watch_gradients(model)
     history = train(model, tokenizer, rows, parity_reward, config)
     after = sample_of(model)

@@ -1,5 +1,7 @@
 """One rollout of one size: ours with a static or a growing cache, or transformers' `generate` as it comes."""
 
+from functools import partial
+
 import torch
 
 from grpo_lab.bench.gpu import counts
@@ -16,11 +18,8 @@ def measure(spec: dict) -> dict:
     tokenizer = make_tokenizer(model.config.vocab_size)
     count = spec["sequences"] // spec["num_generations"]
     prompts = [row["prompt"] for row in make_rows(count, spec["prompt"], model.config.vocab_size)]
-
-    def go():
-        generate = _generate if spec["engine"] == "generate" else _ours
-        return generate(model, tokenizer, prompts, spec)
-
+    generate = _generate if spec["engine"] == "generate" else _ours
+    go = partial(generate, model, tokenizer, prompts, spec)
     first = seconds(go, device)
     fastest = min(seconds(go, device) for _ in range(spec["repeats"]))
     peak = peak_allocated(device)  # before the copy, which may take more

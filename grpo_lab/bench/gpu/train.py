@@ -1,9 +1,10 @@
 """Updates in one precision mode from completions of full length: tokens a second, and the share of the card's peak."""
 
 import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from grpo_lab.bench.gpu import counts
-from grpo_lab.bench.gpu.shared import data_sheet_rate, fastest_dtype, matmul_rate, seconds
+from grpo_lab.bench.gpu.shared import data_sheet_rate, fastest_dtype, make_rows, make_tokenizer, matmul_rate, seconds
 from grpo_lab.bench.process import worker_main
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models.shapes import random_policy, shape_of
@@ -43,6 +44,14 @@ def measure(spec: dict) -> dict:
         "grad_norm": metrics["grad_norm"],
         "nonfinite_steps": metrics["nonfinite_steps"],
     }  # fmt: skip
+
+
+def make_run(spec: dict, device: torch.device) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, list, GRPOConfig]:
+    """Random weights in the mode of the spec, a tokenizer for them, and prompts for all of its steps."""
+    model = random_policy(spec["shape"], device, PRECISIONS[spec["mode"]].weights)
+    vocabulary, config = model.config.vocab_size, make_config(spec, max_steps=spec["steps"])
+    rows = make_rows(config.prompts_per_step * spec["steps"], spec["prompt"], vocabulary)
+    return model, make_tokenizer(vocabulary), rows, config
 
 
 def make_config(spec: dict, **settings) -> GRPOConfig:

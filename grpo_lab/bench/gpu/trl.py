@@ -5,23 +5,17 @@ from itertools import pairwise
 
 import torch
 
-from grpo_lab.bench.gpu.shared import make_rows, make_tokenizer, parity_reward, peak_allocated
-from grpo_lab.bench.gpu.train import make_config
+from grpo_lab.bench.gpu.shared import parity_reward, peak_allocated
+from grpo_lab.bench.gpu.train import make_run
 from grpo_lab.bench.process import worker_main
 from grpo_lab.bench.train_worker import Watch, prepare
-from grpo_lab.models.shapes import random_policy
-from grpo_lab.precision import PRECISIONS
 
 
 def measure(spec: dict) -> dict:
     """Seconds of each step; the first prepares what is prepared once, so the median is over the others."""
     device = torch.device(spec["device"])
-    model = random_policy(spec["shape"], device, PRECISIONS[spec["mode"]].weights)
-    tokenizer = make_tokenizer(model.config.vocab_size)
-    config = make_config(spec, max_steps=spec["steps"])
-    rows = make_rows(config.prompts_per_step * spec["steps"], spec["prompt"], model.config.vocab_size)
     watch = Watch(parity_reward)
-    go = prepare(spec["trainer"], model, tokenizer, rows, config, watch)
+    go = prepare(spec["trainer"], *make_run(spec, device), watch)
     watch.start()
     go()
     history = watch.history
