@@ -108,9 +108,15 @@ SHAPES = [
     (aggregate, (f(2, 4), b(2, 3), "grpo"), f"values has shape (2, 4); expected {BT}"),
     (policy_loss, (f(3), f(3), b(3)), "logp has shape (3,); expected (B, T)"),
     (policy_loss, (f(2, 3), f(2), b(2, 1)), f"mask has shape (2, 1); expected {BT}"),
-    (policy_loss, (f(2, 3), f(3), b(2, 3)), f"advantages has shape (3,); expected {ROWS}"),
-    (policy_loss, (f(2, 3), f(2), b(2, 3), f(1, 3)), f"old_logp has shape (1, 3); expected {BT}"),
-    (policy_loss, (f(2, 3), f(2), b(2, 3), None, f(2, 1)), f"ref_logp has shape (2, 1); expected {BT}"),
+    *[
+        (policy_loss, (f(2, 3), f(*shape), b(2, 3)), f"advantages has shape {shape}; expected {ROWS}")
+        for shape in [(3,), (1, 3), ()]
+    ],
+    *[
+        (policy_loss, (f(2, 3), f(2), b(2, 3), *old_and_ref), f"{name} has shape {shape}; expected {BT}")
+        for shape in [(1, 3), (2, 1)]
+        for name, old_and_ref in [("old_logp", (f(*shape),)), ("ref_logp", (None, f(*shape)))]
+    ],
     (policy_loss, (f(2, 3), f(2), f(2, 3)), "mask is torch.float32; expected torch.bool"),
 ]
 

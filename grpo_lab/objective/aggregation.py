@@ -52,20 +52,12 @@ def aggregate(
         case "seq-mean-token-sum":
             return sums.mean()  # scalar (5.17)
         case "seq-mean-token-sum-norm":
-            _check_max_length(max_completion_length)
+            if max_completion_length is None or max_completion_length < 1:
+                raise ValueError(f"max_completion_length is {max_completion_length}; 'dr_grpo' needs one of at least 1")
             return sums.sum() / (len(mask) * max_completion_length)  # scalar (5.18)
         case "batch-token-mean":
             return sums.sum() / lengths.sum().clamp(min=1)  # scalar (5.19)
         case "token-mean":
-            total = lengths.sum() if num_items is None else _checked_count(num_items)
+            total = lengths.sum() if num_items is None else torch.as_tensor(num_items)
+            check_at_least("num_items", total, 0)
             return sums.sum() / total.clamp(min=1)  # scalar (5.20)
-
-
-def _checked_count(num_items) -> Tensor:
-    check_at_least("num_items", num_items, 0)
-    return torch.as_tensor(num_items)
-
-
-def _check_max_length(max_completion_length: int | None) -> None:
-    if max_completion_length is None or max_completion_length < 1:
-        raise ValueError(f"max_completion_length is {max_completion_length}; 'dr_grpo' needs one of at least 1")

@@ -8,7 +8,7 @@ from grpo_lab.checks import check_at_least, check_shapes
 from grpo_lab.kl import kl_estimate
 from grpo_lab.objective.aggregation import aggregate
 from grpo_lab.objective.surrogates import ROWS, importance_ratio, per_token
-from grpo_lab.objective.table import LOSSES_BY_TOKENS, Batch, Loss, find_loss
+from grpo_lab.objective.table import LOSSES_BY_TOKENS, Batch, find_loss
 
 
 def policy_loss(
@@ -60,13 +60,15 @@ def policy_loss(
     kind = find_loss(loss_type)
     _check_inputs(logp, advantages, mask, old_logp, ref_logp, beta)
     old_logp = logp.detach() if old_logp is None else old_logp
-    logp, old_logp, ref_logp = _kept(mask, logp, old_logp, ref_logp)
+    # `aggregate` keeps garbage under the mask out of the loss; 0 * NaN would still reach the gradient.
+    logp, old_logp, ref_logp = (x if x is None else torch.where(mask, x, 0) for x in (logp, old_logp, ref_logp))
     ratio = importance_ratio(logp, old_logp, mask, importance_sampling_level)
     epsilon_high = epsilon if epsilon_high is None else epsilon_high
     batch = Batch(ratio, logp, old_logp, mask, per_token(advantages), epsilon, epsilon_high, delta)
     surrogate = kind.surrogate(batch)
     values = -surrogate  # B T (5.21)
-    metrics = _metrics(kind, batch._replace(ratio=ratio.detach()))
+    counted = {"ratio": ratio.detach()} | kind.clip_metrics(batch)
+    metrics = {name: _masked_mean(x, mask) for name, x in counted.items()}
     if beta > 0:
         kl = kl_estimate(logp, ref_logp, kl_estimator)
         kl = kl * ratio if kl_bias_correction else kl
@@ -108,16 +110,6 @@ def part_loss(
     loss, metrics = policy_loss(logp, advantages, mask, loss_type=loss_type, num_items=num_items, **settings)
     loss = share * loss  # scalar (5.25)
     return loss, metrics
-
-
-def _metrics(kind: Loss, batch: Batch) -> dict[str, float]:
-    counted = {"ratio": batch.ratio} | kind.clip_metrics(batch)
-    return {name: _masked_mean(values, batch.mask) for name, values in counted.items()}
-
-
-def _kept(mask: Tensor, *tensors: Tensor | None) -> list[Tensor | None]:
-    """Zero under the mask. `aggregate` keeps garbage there out of the loss; 0 * NaN would still reach the gradient."""
-    return [None if x is None else torch.where(mask, x, 0) for x in tensors]
 
 
 def _masked_mean(values: Tensor, mask: Tensor) -> float:

@@ -101,7 +101,10 @@ def clipped_surrogate(
     two-sided clipping of INTELLECT-2 (2025). verl bounds the loss for A < 0 by -3 A instead ("dual clip").
     """
     epsilon_high = epsilon if epsilon_high is None else epsilon_high
-    _check_clip(epsilon, epsilon_high, delta)
+    check_between("epsilon", epsilon, 0, 1)
+    check_at_least("epsilon_high", epsilon_high, 0)
+    if delta is not None and not delta > 1 + epsilon_high:
+        raise ValueError(f"delta is {delta}; it must be greater than 1 + epsilon_high = {1 + epsilon_high}")
     check_shapes(ratio=(ratio, "B #T"), advantages=(advantages, ROWS))
     advantages = per_token(advantages)
     clipped = ratio.clamp(1 - epsilon, 1 + epsilon_high)  # B T (5.5)
@@ -181,10 +184,3 @@ def vespo_surrogate(
 def per_token(advantages: Tensor) -> Tensor:
     """(B,) becomes (B, 1). Left as it is, it would be read as (1, T) wherever B happens to equal T."""
     return rearrange(advantages, "B -> B 1") if advantages.ndim == 1 else advantages
-
-
-def _check_clip(epsilon: float, epsilon_high: float, delta: float | None) -> None:
-    check_between("epsilon", epsilon, 0, 1)
-    check_at_least("epsilon_high", epsilon_high, 0)
-    if delta is not None and not delta > 1 + epsilon_high:
-        raise ValueError(f"delta is {delta}; it must be greater than 1 + epsilon_high = {1 + epsilon_high}")

@@ -31,23 +31,11 @@ class Loss(NamedTuple):
 
     surrogate: Callable[[Batch], Tensor]
     average: str
-    clip_metrics: Callable[[Batch], dict[str, Tensor]]
+    clip_metrics: Callable[[Batch], dict[str, Tensor]] = lambda x: {}
 
 
 def clipped(x: Batch) -> Tensor:
     return clipped_surrogate(x.ratio, x.advantages, x.epsilon, x.epsilon_high, x.delta)
-
-
-def cispo(x: Batch) -> Tensor:
-    return cispo_surrogate(x.ratio, x.logp, x.advantages, x.epsilon_high)
-
-
-def sapo(x: Batch) -> Tensor:
-    return sapo_surrogate(x.ratio, x.advantages)
-
-
-def vespo(x: Batch) -> Tensor:
-    return vespo_surrogate(x.logp, x.old_logp, x.mask, x.advantages)
 
 
 def outside(x: Batch) -> dict[str, Tensor]:
@@ -62,19 +50,15 @@ def above(x: Batch) -> dict[str, Tensor]:
     return {"cispo_clip_ratio": (x.ratio > x.epsilon_high) & (x.advantages > 0)}
 
 
-def nowhere(x: Batch) -> dict[str, Tensor]:
-    return {}
-
-
 LOSSES = {
     "grpo": Loss(clipped, "seq-mean-token-mean", outside),
     "bnpo": Loss(clipped, "batch-token-mean", outside),
     "dr_grpo": Loss(clipped, "seq-mean-token-sum-norm", outside),
     "dapo": Loss(clipped, "token-mean", outside),
-    "cispo": Loss(cispo, "token-mean", above),
-    "sapo": Loss(sapo, "seq-mean-token-mean", nowhere),
+    "cispo": Loss(lambda x: cispo_surrogate(x.ratio, x.logp, x.advantages, x.epsilon_high), "token-mean", above),
+    "sapo": Loss(lambda x: sapo_surrogate(x.ratio, x.advantages), "seq-mean-token-mean"),
     "luspo": Loss(clipped, "seq-mean-token-sum", outside),
-    "vespo": Loss(vespo, "token-mean", nowhere),
+    "vespo": Loss(lambda x: vespo_surrogate(x.logp, x.old_logp, x.mask, x.advantages), "token-mean"),
 }
 LOSS_TYPES = tuple(LOSSES)
 LOSSES_BY_TOKENS = tuple(name for name, loss in LOSSES.items() if loss.average == "token-mean")

@@ -1,6 +1,5 @@
 """The loss against literal loops, in value and gradient, and by its properties; its metrics and its errors."""
 
-import inspect
 import math
 import re
 
@@ -11,16 +10,7 @@ from hypothesis import strategies as st
 
 from grpo_lab.objective import LOSS_TYPES, aggregate, clipped_surrogate, gspo_token_ratio, policy_loss
 from tests.support import oracles
-from tests.support.agreement import (
-    assert_agree,
-    assert_near,
-    batch,
-    draw,
-    few,
-    many,
-    seeds,
-    value_and_gradients,
-)
+from tests.support.agreement import assert_agree, assert_near, batch, draw, few, many, seeds, value_and_gradients
 
 shapes = st.tuples(st.integers(1, 4), st.integers(1, 4))
 loss_types = st.sampled_from(oracles.LOSS_TYPES)
@@ -180,10 +170,10 @@ def test_an_empty_mask_is_a_finite_zero(loss_type):
 @pytest.mark.parametrize(
     ("keywords", "named"),
     [
-        ({"loss_type": "ppo"}, "loss_type"),
-        ({"loss_type": "dr_grpo"}, "max_completion_length"),
+        ({"loss_type": "ppo"}, "loss_type is 'ppo'; expected one of 'grpo', "),
+        ({"loss_type": "dr_grpo"}, "max_completion_length is None; 'dr_grpo' needs one of at least 1"),
         ({"loss_type": "dr_grpo", "max_completion_length": 0}, "max_completion_length"),
-        ({"importance_sampling_level": "batch"}, "level"),
+        ({"importance_sampling_level": "batch"}, "level is 'batch'; expected one of 'token', 'sequence'"),
         ({"epsilon": -0.1}, "epsilon"),
         ({"epsilon": 1.5}, "epsilon"),
         ({"epsilon": math.nan}, "epsilon"),
@@ -202,24 +192,3 @@ def test_bad_settings_are_named(keywords, named):
     logp, old, ref, advantages, mask = batch(2, 3, 0)
     with pytest.raises(ValueError, match=re.escape(named)):
         policy_loss(logp, advantages, mask, old, **{"ref_logp": ref, **keywords})
-
-
-@pytest.mark.parametrize(
-    ("name", "bad"),
-    [
-        ("mask", torch.ones(2, 3)),
-        ("mask", torch.ones(2, 1, dtype=torch.bool)),
-        ("advantages", torch.zeros(3).double()),
-        ("advantages", torch.zeros(1, 3).double()),
-        ("advantages", torch.zeros(()).double()),
-        ("old_logp", torch.zeros(2, 1).double()),
-        ("ref_logp", torch.zeros(1, 3).double()),
-    ],
-)
-def test_bad_shapes_are_named_with_and_without_the_shape_checker(name, bad):
-    logp, old, ref, advantages, mask = batch(2, 3, 0)
-    arguments = {"advantages": advantages, "mask": mask, "old_logp": old, "ref_logp": ref, name: bad}
-    with pytest.raises(ValueError, match=name):  # as a reader calls it, without the checker of the tests
-        inspect.unwrap(policy_loss)(logp, **arguments, beta=0.1)
-    with pytest.raises((ValueError, TypeError), match=name):
-        policy_loss(logp, **arguments, beta=0.1)

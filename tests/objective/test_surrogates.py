@@ -101,18 +101,6 @@ def test_delta_bounds_only_the_unclipped_branch():
     assert surrogate.tolist() == [[-4.0, -2.0, 1.2]] and leaf.grad.tolist() == [[0.0, -1.0, 0.0]]
 
 
-@pytest.mark.parametrize("keywords", [{"epsilon": 2.0}, {"epsilon_high": -1.0}, {"delta": 0.5}])
-def test_a_clip_range_that_makes_no_sense_is_named(keywords):
-    with pytest.raises(ValueError, match=next(iter(keywords))):
-        clipped_surrogate(torch.zeros(1, 2), torch.zeros(1), **keywords)
-
-
-def test_another_level_is_named():
-    x, mask = torch.zeros(1, 2), torch.ones(1, 2, dtype=torch.bool)
-    with pytest.raises(ValueError, match="level is 'sentence'; expected one of 'token', 'sequence'"):
-        importance_ratio(x, x, mask, "sentence")
-
-
 # --- the others -----------------------------------------------------------------------------------------------
 
 
