@@ -1,8 +1,4 @@
-r"""What a response is weighted with, and the losses of the toy world.
-
-Advantages, ratio, clipping and KL are those of `advantages`, `objective` and `kl`. Axes: P prompts, G responses of a
-prompt, B rows, T positions.
-"""
+"""What a response is weighted with, and the losses of the toy world, built from `advantages`, `objective` and `kl`."""
 
 import torch
 from jaxtyping import Float

@@ -53,7 +53,9 @@ def position_logprobs(
     Returns:
         Shape (S, P, T, V). Given the prompt, the positions are independent of each other.
     """
-    _check_numbers(prompts, embedding.shape[1])
+    lowest, highest = prompts.aminmax()
+    if lowest < 0 or highest >= embedding.shape[1]:
+        raise ValueError(f"prompts holds numbers from {lowest} to {highest}; expected 0 to {embedding.shape[1] - 1}")
     seeds = torch.arange(len(embedding))[:, None, None]
     embedded = embedding[seeds, prompts]  # S P T D (3.8)
     encoded = einsum(embedded, encode, "S P T D, S T D H -> S P H")  # S P D (3.9)
@@ -92,7 +94,7 @@ def response_logprobs(logp: Float[Tensor, "S P T V"], responses: Int[Tensor, "S 
     return taken
 
 
-def hand_built_policy(numbers: int, length: int, sharpness: float = 40.0) -> SortingPolicy:
+def hand_built_policy(numbers: int, length: int) -> SortingPolicy:
     r"""A policy that sorts, written down instead of trained: proof that the architecture can.
 
     \tau_t = \frac{t - 1/2}{T} \tag{3.20}
@@ -100,13 +102,14 @@ def hand_built_policy(numbers: int, length: int, sharpness: float = 40.0) -> Sor
     U_{t,x,v} = -c \, \max\big( \tau_t \, d_{x,v},\; (\tau_t - 1) \, d_{x,v} \big) \tag{3.22}
 
     With E and W the identity, z counts how often each number occurs, and the logit of v at position t is minus the
-    quantile ("pinball") loss of v over the prompt. Its minimum lies at the t-th smallest number.
+    quantile ("pinball") loss of v over the prompt. Its minimum lies at the t-th smallest number. The larger c, the
+    surer.
 
     Args:
         numbers: V, here also the width D.
         length: T.
-        sharpness: c; the larger, the surer.
     """
+    sharpness = 40.0
     position, values, eye = torch.arange(1, length + 1), torch.arange(numbers), torch.eye(numbers)
     quantile = (position[:, None, None] - 0.5) / length  # T 1 1 (3.20)
     distance = values[:, None] - values  # V V (3.21)
@@ -124,9 +127,3 @@ def init_policy(numbers: int, length: int, width: int, dice: list[torch.Generato
             for shape, std in zip(shapes, deviations, strict=True)
         )
     )
-
-
-def _check_numbers(prompts: Tensor, numbers: int) -> None:
-    lowest, highest = prompts.aminmax()
-    if lowest < 0 or highest >= numbers:
-        raise ValueError(f"prompts holds numbers from {lowest} to {highest}; expected 0 to {numbers - 1}")

@@ -1,7 +1,4 @@
-r"""What is to be sorted, and what a response earns: prompts, and three rewards.
-
-Axes: B rows, T positions, V numbers to choose from.
-"""
+"""What is to be sorted, and what a response earns: prompts, and three rewards, in B rows of T numbers."""
 
 from typing import NamedTuple
 
@@ -39,8 +36,6 @@ def make_prompts(
     """
     check_choice("duplicates", duplicates, DUPLICATES)
     check_at_least("length", length, 2)
-    if not 0 < held_out < 1:
-        raise ValueError(f"held_out is {held_out}; it must lie between 0 and 1")
     prompts = enumerate_sequences(numbers, length)
     ordered = prompts.sort(-1).values
     repeats = (ordered[:, 1:] == ordered[:, :-1]).any(-1)
@@ -48,10 +43,8 @@ def make_prompts(
     contents, which = ordered[kept].unique(dim=0, return_inverse=True)
     count = round(held_out * len(contents))
     if not 0 < count < len(contents):
-        raise ValueError(
-            f"numbers is {numbers}, length {length}, held_out {held_out}: of {len(contents)} multisets of numbers "
-            f"{count} would be held out; each part must get at least one"
-        )
+        found = f"{count} of {len(contents)} multisets of {length} out of {numbers} numbers"
+        raise ValueError(f"held_out is {held_out}, which holds out {found}; each part must get at least one")
     chosen = torch.randperm(len(contents), generator=torch.Generator().manual_seed(seed))[:count]
     out = torch.isin(which, chosen)
     return SortingPrompts(prompts[kept][~out], prompts[kept][out], numbers)

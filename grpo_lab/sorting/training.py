@@ -117,7 +117,8 @@ def train_sorting(
             optimizer.zero_grad()
             total.backward()
             optimizer.step()
-        _check_finite(total, epoch)
+        if not total.isfinite():
+            raise FloatingPointError(f"the loss is {total.item()} in epoch {epoch}; a smaller learning_rate may help")
         if look:
             losses.append(_loss_of_each_seed(logp.detach(), batch, loss, epsilon, beta))
     points[epochs] = evaluate_sorting(policy, prompts.held_out, reward, eval_dice)
@@ -164,12 +165,11 @@ def evaluate_sorting(
     reward: Reward,
     dice: list[torch.Generator],
     num_prompts: int = 128,
-    num_generations: int = 4,
 ) -> dict[str, Float[Tensor, " S"]]:
-    """The metrics of `SortingRun`, for each seed, on prompts drawn from those given."""
+    """The metrics of `SortingRun`, for each seed, on prompts drawn from those given, with four responses each."""
     asked = _choose(prompts, num_prompts, dice)
     logp = position_logprobs(asked, *policy)
-    responses = sample_responses(logp, _uniform(dice, num_prompts, num_generations, asked.shape[2]))
+    responses = sample_responses(logp, _uniform(dice, num_prompts, 4, asked.shape[2]))
     scores = {"reward": _score(reward, asked, responses), "exact": _score(exact_reward, asked, responses)}
     top = _score(sorting_reward, asked, responses) == 2 * asked.shape[2] - 1
     pairs = ascending_pairs(_rows(responses)).reshape(top.shape)
@@ -220,8 +220,3 @@ def _loss_of_each_seed(logp: Tensor, batch: Experience, loss: str | Loss, epsilo
     """The same loss, seed by seed: shape (S,)."""
     parts = zip(logp.split(1), *(values.split(1) for values in batch), strict=True)
     return torch.stack([batch_loss(part, Experience(*rest), loss, epsilon, beta) for part, *rest in parts])
-
-
-def _check_finite(total: Tensor, epoch: int) -> None:
-    if not total.isfinite():
-        raise FloatingPointError(f"the loss is {total.item()} in epoch {epoch}; a smaller learning_rate may help")

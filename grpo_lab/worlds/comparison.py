@@ -23,12 +23,7 @@ def token_push(
 
     p_{b,t} = -\frac{\partial L}{\partial \log \pi_{b,t}} \tag{5.30}
 
-    Args:
-        logp, advantages, mask, old_logp: as in `policy_loss`.
-        settings: further arguments of `policy_loss`.
-
-    Returns:
-        The push, shape (B, T), zero at masked positions; the loss; the metrics.
+    Arguments as in `policy_loss`. Returns the push, shape (B, T), zero at masked positions; the loss; the metrics.
     """
     leaf = logp.detach().clone().requires_grad_()
     loss, metrics = policy_loss(leaf, advantages, mask, old_logp, **settings)
@@ -48,10 +43,8 @@ def token_gate(
     g_{b,t} = p_{b,t} \, / \, p_{b,t}\big\rvert_{\pi^{\mathrm{old}} = \pi} \tag{5.31}
 
     Normalisation and advantage cancel, so the gates of different losses can be set side by side. For use without a
-    KL term; it is 1 at ratio 1.
-
-    Returns:
-        Shape (B, T); zero where there is no push to compare with (masked, or an advantage of zero).
+    KL term. Arguments as in `policy_loss`. Returns shape (B, T): 1 at ratio 1, and zero where there is no push to
+    compare with (masked, or an advantage of zero).
     """
     push, _, _ = token_push(logp, advantages, mask, old_logp, **settings)
     on_policy, _, _ = token_push(logp, advantages, mask, None, **settings)
@@ -70,10 +63,7 @@ def dual_clip_surrogate(
 
     S^{\mathrm{dual}}_{b,t} = \max(S_{b,t},\; c A_{b,t}) \;\text{if}\; A_{b,t} < 0, \;\text{else}\; S_{b,t} \tag{5.32}
 
-    Args:
-        ratio, epsilon, epsilon_high: as in `clipped_surrogate`.
-        advantages: A, shape (B, 1) or (B, T).
-        c: greater than 1; verl's `clip_ratio_c`.
+    Arguments as in `clipped_surrogate`, but A of shape (B, 1) or (B, T); c is greater than 1, verl's `clip_ratio_c`.
 
     Source: Ye et al. (2020), "Mastering complex control in MOBA games with deep reinforcement learning", section 3.
     """
@@ -91,11 +81,7 @@ def token_weights(
 
     \omega_{b,t} = \frac{\partial L}{\partial v_{b,t}} \tag{5.33}
 
-    Args:
-        mask, loss_type, max_completion_length: as in `aggregate`.
-
-    Returns:
-        Shape (B, T), zero at masked positions.
+    Arguments as in `aggregate`. Returns shape (B, T), zero at masked positions.
     """
     values = torch.ones(mask.shape, requires_grad=True)
     loss = aggregate(values, mask, loss_type, max_completion_length)
@@ -117,11 +103,10 @@ def push_in_parts(
     L = \sum_k w_k L_k \tag{5.35}
 
     Args:
-        logp, advantages, mask: as in `policy_loss`, of the whole update.
+        logp, advantages, mask, settings: as in `policy_loss`, of the whole update.
         rows_at_once: rows of a part; the last one may be smaller.
         count_tokens: give "dapo" and its like N, the tokens of the whole update. False is the mistake: each part then
             divides by its own tokens, and the result depends on how the update was cut.
-        settings: further arguments of `policy_loss`.
 
     Returns:
         Shape (B, T), as from `token_push`.

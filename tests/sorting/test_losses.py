@@ -8,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_lab.advantages import best_of_group, group_advantages
-from grpo_lab.sorting import (
-    LOSSES,
-    UPDATE_WEIGHTS,
-    kl_penalty,
-    surrogate_loss,
-    update_weights,
-)
+from grpo_lab.sorting import LOSSES, UPDATE_WEIGHTS, kl_penalty, surrogate_loss, update_weights
 from tests.support import oracles
 from tests.support.agreement import assert_agree, assert_near, draw, few, seeds
 
@@ -29,8 +23,6 @@ def test_update_weights_are_those_of_advantages():
     want = [rewards, group_advantages(rewards, scale="none"), group_advantages(rewards), best_of_group(rewards)]
     for mode, expected in zip(UPDATE_WEIGHTS, want, strict=True):
         assert torch.equal(update_weights(rewards, mode), expected)
-    with pytest.raises(ValueError, match="mode is 'median'"):
-        update_weights(rewards, "median")
 
 
 def loss_loop(logp, old_logp, advantages, loss, epsilon):
@@ -71,12 +63,6 @@ def test_the_three_losses_start_with_the_same_gradient():
     assert_near(gradients[2], gradients[0])
 
 
-def test_an_unknown_loss_is_an_error():
-    logp = torch.zeros(2, 3)
-    with pytest.raises(ValueError, match="loss is 'mse'; expected one of 'naive', 'unclipped', 'clipped'"):
-        surrogate_loss(logp, logp, torch.zeros(2), "mse")
-
-
 @few
 @given(B=st.integers(1, 4), T=st.integers(1, 4), seed=seeds, beta=st.sampled_from([0.0, 0.3, 2.0]))
 def test_the_kl_penalty_is_the_loop_in_value_and_gradient(B, T, seed, beta):
@@ -87,8 +73,3 @@ def test_the_kl_penalty_is_the_loop_in_value_and_gradient(B, T, seed, beta):
         return beta * oracles.total(terms) / (B * T)
 
     assert_agree(lambda x: kl_penalty(x, ref, beta), loop, ref + draw(B, T, seed=seed + 1, scale=0.5))
-
-
-def test_a_negative_beta_is_an_error():
-    with pytest.raises(ValueError, match="beta is -0.1"):
-        kl_penalty(torch.zeros(1, 1), torch.zeros(1, 1), -0.1)

@@ -8,13 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.sorting import (
-    ascending_pairs,
-    exact_reward,
-    make_prompts,
-    repaired_reward,
-    sorting_reward,
-)
+from grpo_lab.sorting import ascending_pairs, exact_reward, make_prompts, repaired_reward, sorting_reward
 from tests.support.agreement import few, many, seeds
 
 

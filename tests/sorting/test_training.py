@@ -26,14 +26,9 @@ from tests.support.agreement import assert_near
 
 PROMPTS = make_prompts(numbers=4, length=2, duplicates="any", held_out=0.3)
 SHORT = {
-    "epochs": 6,
-    "num_prompts": 4,
-    "num_generations": 3,
-    "num_iterations": 2,
-    "width": 3,
-    "eval_every": 2,
+    "epochs": 6, "num_prompts": 4, "num_generations": 3, "num_iterations": 2, "width": 3, "eval_every": 2,
     "learning_rate": 0.02,
-}
+}  # fmt: skip
 
 
 def dice(*seeds):
@@ -184,7 +179,7 @@ def test_training_teaches_to_sort():
         ({"ref_sync_epochs": 0}, "ref_sync_epochs is 0"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0"),
         ({"weights": "mean"}, "mode is 'mean'"),
-        ({"loss": "mse"}, "loss is 'mse'"),
+        ({"loss": "mse"}, "loss is 'mse'; expected one of 'naive', 'unclipped', 'clipped'"),
         ({"beta": -1.0}, "beta is -1.0"),
         ({"reward": lambda x, y: exact_reward(x, y).mean()}, r"reward returned shape \(\)"),
     ],

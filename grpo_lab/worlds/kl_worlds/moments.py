@@ -44,8 +44,7 @@ def enumerated_moments(
     position were sampled for ever.
 
     Args:
-        logits: of the policy at the positions, shape (N, V).
-        ref_logits: of the reference, shape (N, V).
+        logits, ref_logits: of the policy and of the reference at the positions, shape (N, V).
         estimator: as in `kl_estimate`.
     """
     logp = logits.log_softmax(-1)

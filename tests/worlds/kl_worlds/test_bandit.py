@@ -6,11 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_lab.kl import kl_exact
-from grpo_lab.worlds.kl_worlds import (
-    best_policy,
-    best_policy_forward,
-    train_bandit,
-)
+from grpo_lab.worlds.kl_worlds import best_policy, best_policy_forward, train_bandit
 from tests.support.agreement import assert_agree, assert_near, draw, few, seeds
 
 

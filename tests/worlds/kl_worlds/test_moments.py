@@ -8,10 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_lab.kl import kl_estimate
-from grpo_lab.worlds.kl_worlds import (
-    enumerated_moments,
-    gaussian_moments,
-)
+from grpo_lab.worlds.kl_worlds import enumerated_moments, gaussian_moments
 from tests.support.agreement import assert_agree, assert_near, draw, few, seeds
 
 

@@ -8,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_lab.kl import kl_exact
-from grpo_lab.worlds.kl_worlds import (
-    PENALTIES,
-    descend,
-    expected_penalty,
-    penalty,
-    sampled_penalty,
-)
+from grpo_lab.worlds.kl_worlds import PENALTIES, descend, expected_penalty, penalty, sampled_penalty
 from tests.support.agreement import assert_near, draw, few, seeds
 
 SAME_PULL = ("k2", "k3+", "r*k3", "k1 in reward")
