@@ -108,8 +108,7 @@ def chunked_token_logprobs(
     Args:
         hidden: last hidden states, shape (B, T, D); the state at t predicts token t.
         lm_head_weight: output embedding, shape (V, D); logits = hidden @ lm_head_weight.T.
-        token_ids: shape (B, T).
-        temperature: \tau > 0.
+        token_ids, temperature: as in `token_logprobs`.
         chunk_size: tokens whose logits exist at the same time, at least 1.
 
     Returns:

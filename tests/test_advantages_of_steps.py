@@ -7,17 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.advantages import (
-    group_advantages,
-    process_advantages,
-    return_to_go,
-    return_to_go_advantages,
-)
+from grpo_lab.advantages import group_advantages, process_advantages, return_to_go, return_to_go_advantages
 from tests.support import oracles
 from tests.support.agreement import assert_agree, assert_near, draw, few, many, seeds
-
-worlds = st.tuples(st.integers(1, 2), st.integers(2, 3), st.integers(1, 4))
-
 
 worlds = st.tuples(st.integers(1, 2), st.integers(2, 3), st.integers(1, 4))
 
@@ -80,10 +72,7 @@ def test_step_rewards_that_carry_a_gradient_pass_it_on():
     """A differentiable reward is rare, and nothing in the formulas forbids it."""
     rewards, mask = draw(2, 3, 4, seed=0), draw(2, 3, 4, seed=1) > -0.5
     assert_agree(
-        lambda r: process_advantages(r, mask),
-        lambda r: oracles.process_advantages(r, mask),
-        rewards,
-        tolerance=1e-9,
+        lambda r: process_advantages(r, mask), lambda r: oracles.process_advantages(r, mask), rewards, tolerance=1e-9
     )
 
 

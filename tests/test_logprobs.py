@@ -7,12 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.logprobs import (
-    chunked_token_logprobs,
-    completion_mask,
-    token_entropy,
-    token_logprobs,
-)
+from grpo_lab.logprobs import chunked_token_logprobs, completion_mask, token_entropy, token_logprobs
 from tests.support import oracles
 from tests.support.agreement import assert_agree, assert_near, draw, few, many, seeds
 

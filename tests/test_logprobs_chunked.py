@@ -6,12 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from grpo_lab.logprobs import (
-    chunked_logprobs_and_entropy,
-    chunked_token_logprobs,
-    token_entropy,
-    token_logprobs,
-)
+from grpo_lab.logprobs import chunked_logprobs_and_entropy, chunked_token_logprobs, token_entropy, token_logprobs
 from tests.support import oracles
 from tests.support.agreement import assert_agree, draw, few, seeds
 

@@ -1,11 +1,4 @@
-r"""The list of every equation of the package, with the line that computes it; `python -m grpo_lab.formulas` prints it.
-
-The form, in a raw docstring and in the code (one equation, one line, one tag; n is the notebook that teaches it):
-
-    \mu_p = \frac{1}{G} \sum_i r_{p,i} \tag{2.5}
-
-    mean = rewards.mean(-1, keepdim=True)  # P 1 (2.5)
-"""
+"""All equations of the package, with the lines that compute them; `python -m grpo_lab.formulas` prints the list."""
 
 import importlib
 import inspect

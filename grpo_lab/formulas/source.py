@@ -1,8 +1,8 @@
 r"""Read the equations of a function out of its docstring, and the statements that compute them out of its code.
 
-A docstring line `LATEX \tag{2.3}` is an equation. The statement whose first or last line ends in the comment
-`# P 1 (2.3)` computes it; the comment states the shape of its value. Nothing is executed here: the source is parsed as
-text.
+A docstring line `LATEX \tag{2.3}` is an equation, which notebook 02 teaches. The statement whose first or last line
+ends in the comment `# P 1 (2.3)` computes it; the comment states the shape of its value. Nothing is executed here: the
+source is parsed as text.
 """
 
 import ast
@@ -121,13 +121,10 @@ def _correspond(tags: list[str], anchors: list[str]) -> None:
 def _equation(
     tag: str, latex: str, statement: ast.stmt, shape: str, lines: list[str], offset: int, name: str
 ) -> Equation:
-    code = [_without_anchor(line) for line in lines[statement.lineno - 1 : statement.end_lineno]]
+    block = lines[statement.lineno - 1 : statement.end_lineno]
+    code = [re.sub(rf"\s*{ANCHOR.pattern}\s*$", "", line) for line in block]
     first, last = statement.lineno + offset, statement.end_lineno + offset
     return Equation(tag, latex, textwrap.dedent("\n".join(code)), first, last, _assigned(statement), shape, name)
-
-
-def _without_anchor(line: str) -> str:
-    return re.sub(rf"\s*{ANCHOR.pattern}\s*$", "", line)
 
 
 def _assigned(statement: ast.stmt) -> tuple[str, ...]:
