@@ -61,6 +61,7 @@ def test_group_advantages_are_the_loops(shape, seed, scale, ddof, eps):
 @given(groups, seeds)
 def test_rloo_and_best_are_the_loops(shape, seed):
     assert_agree(rloo_advantages, oracles.rloo_advantages, draw(*shape, seed=seed))
+    assert_agree(best_of_group, oracles.best_of_group, draw(*shape, seed=seed))
     for rewards in (mixed_rewards(*shape, seed), mixed_rewards(*shape, seed).round()):  # rounded: ties
         assert_near(rloo_advantages(rewards), oracles.rloo_advantages(rewards))
         assert_near(best_of_group(rewards), oracles.best_of_group(rewards))
@@ -114,13 +115,6 @@ def test_equal_rewards_everywhere_give_exactly_zero(value, dtype):
     assert (process_advantages(steps, mask) == 0).all()
     last = torch.where(torch.arange(7) == 6, steps, 0)
     assert (return_to_go_advantages(last, 0.9) == 0).all()
-
-
-@pytest.mark.parametrize("G", [2, 3, 4])
-def test_a_sum_of_weighted_rewards_of_equal_value_gives_zero(G):
-    # 0.1 + 0.2 != 0.3: equal rewards reach the group through the same arithmetic, so they are bitwise equal.
-    rewards = (torch.full((1, G), 0.1) + torch.full((1, G), 0.2)) * 0.7
-    assert (group_advantages(rewards) == 0).all() and (rloo_advantages(rewards) == 0).all()
 
 
 # --- properties -----------------------------------------------------------------------------------------------
@@ -184,16 +178,6 @@ def test_batch_scale_sees_all_prompts_through_one_divisor():
     assert_near(quotient, torch.full_like(quotient, rewards.std().item() + 1e-4), 1e-10)
 
 
-def test_unit_spread():
-    advantages = group_advantages(draw(4, 9, seed=0), eps=1e-12)
-    assert_near(advantages.std(1), torch.ones(4), 1e-9)
-    assert_near(group_advantages(draw(4, 9, seed=0), ddof=0, eps=1e-12).std(1, correction=0), torch.ones(4), 1e-9)
-
-
-def test_the_reward_of_the_best_that_carries_a_gradient_passes_it_on():
-    assert_agree(best_of_group, oracles.best_of_group, draw(3, 4, seed=0))
-
-
 # --- wrong input ----------------------------------------------------------------------------------------------
 
 
@@ -207,20 +191,12 @@ def test_rewards_that_are_not_finite(bad):
 
 
 @pytest.mark.parametrize(
-    ("keywords", "named"),
-    [
-        ({"scale": "sequence"}, "scale"),
-        ({"scale": True}, "scale"),
-        ({"ddof": 2}, "ddof"),
-        ({"ddof": -1}, "ddof"),
-        ({"eps": 0.0}, "eps"),
-        ({"eps": -1e-4}, "eps"),
-        ({"eps": math.nan}, "eps"),
-    ],
+    ("name", "values"), [("scale", ["sequence", True]), ("ddof", [2, -1]), ("eps", [0.0, -1e-4, math.nan])]
 )
-def test_bad_settings_are_named(keywords, named):
-    with pytest.raises((ValueError, TypeError), match=named):
-        group_advantages(torch.zeros(2, 3), **keywords)
+def test_bad_settings_are_named(name, values):
+    for value in values:
+        with pytest.raises((ValueError, TypeError), match=name):
+            group_advantages(torch.zeros(2, 3), **{name: value})
 
 
 def test_groups_too_small_for_the_question():

@@ -11,15 +11,7 @@ from grpo_lab.logprobs import token_logprobs
 from grpo_lab.objective import LOSS_TYPES, importance_ratio, policy_loss
 from grpo_lab.policy_gradient import expected_reward, reinforce_loss, score_function_objective, sequence_logprob
 from tests.support.agreement import assert_near, draw
-from tests.support.world import WORLDS, V, World
-
-everywhere = pytest.mark.parametrize("world", WORLDS, ids=str, indirect=True)
-
-
-@pytest.fixture
-def world(request):
-    return World(*request.param)
-
+from tests.support.world import V, World, everywhere
 
 # --- the policy gradient --------------------------------------------------------------------------------------
 
@@ -99,7 +91,7 @@ def expected_group_gradient(world, G, advantages_of):
 
 
 @pytest.mark.parametrize("G", [2, 3])
-@pytest.mark.parametrize("world", [(2, None), (2, 0)], ids=str, indirect=True)
+@pytest.mark.parametrize("world", [World(2), World(2, 0)], ids=["None", "0"])
 def test_groups(world, G):
     assert_near(expected_group_gradient(world, G, rloo_advantages), world.exact())
     centred = expected_group_gradient(world, G, lambda r: group_advantages(r, scale="none"))

@@ -9,20 +9,16 @@ from hypothesis import strategies as st
 
 from grpo_lab.logprobs import chunked_token_logprobs, completion_mask, token_entropy, token_logprobs
 from tests.support import oracles
-from tests.support.agreement import assert_agree, assert_near, draw, few, many, seeds
+from tests.support.agreement import assert_agree, assert_near, draw, few, many, numbers_of, seeds
 
 shapes = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(2, 5))
 temperatures = st.sampled_from([0.3, 1.0, 2.5])
 
 
-def tokens(B, T, V, seed):
-    return torch.randint(0, V, (B, T), generator=torch.Generator().manual_seed(seed))
-
-
 @many
 @given(shapes, seeds, temperatures, st.sampled_from([0.0, 1.0, 30.0]))
 def test_token_logprobs_are_the_loops(shape, seed, temperature, scale):
-    ids = tokens(*shape, seed)
+    ids = numbers_of(shape[:2], shape[2], seed)
     assert_agree(
         lambda x: token_logprobs(x, ids, temperature),
         lambda x: oracles.token_logprobs(x, ids, temperature),
@@ -62,7 +58,7 @@ def test_a_uniform_policy_by_hand():
 @few
 @given(shapes, seeds)
 def test_ranges_and_invariances(shape, seed):
-    logits, ids = draw(*shape, seed=seed, scale=3.0), tokens(*shape, seed)
+    logits, ids = draw(*shape, seed=seed, scale=3.0), numbers_of(shape[:2], shape[2], seed)
     logp, entropy = token_logprobs(logits, ids), token_entropy(logits)
     assert (logp <= 0).all() and (entropy >= 0).all() and (entropy <= math.log(shape[2]) + 1e-12).all()
     shift = draw(*shape[:2], 1, seed=seed + 1, scale=5.0)
@@ -73,7 +69,7 @@ def test_ranges_and_invariances(shape, seed):
 
 def test_half_precision_is_lifted_before_the_softmax():
     logits = draw(2, 3, 50, seed=0, scale=5.0).bfloat16()
-    ids = tokens(2, 3, 50, 0)
+    ids = numbers_of((2, 3), 50, 0)
     for ours, lifted in [
         (token_logprobs(logits, ids), token_logprobs(logits.float(), ids)),
         (token_entropy(logits), token_entropy(logits.float())),

@@ -8,21 +8,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.logprobs import chunked_logprobs_and_entropy, chunked_token_logprobs, token_entropy, token_logprobs
 from tests.support import oracles
-from tests.support.agreement import assert_agree, draw, few, seeds
+from tests.support.agreement import assert_agree, draw, few, numbers_of, seeds
 
 shapes = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(2, 5))
 temperatures = st.sampled_from([0.3, 1.0, 2.5])
-
-
-def tokens(B, T, V, seed):
-    return torch.randint(0, V, (B, T), generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("chunk_size", [1, 2, 4, 7, 14, 15, 20, 1000])
 def test_chunked_equals_plain(chunk_size, temperature):
     B, T, V, D = 3, 5, 11, 4
-    ids, hidden, weight = tokens(B, T, V, 0), draw(B, T, D, seed=1), draw(V, D, seed=2)
+    ids, hidden, weight = numbers_of((B, T), V, 0), draw(B, T, D, seed=1), draw(V, D, seed=2)
     assert_agree(
         lambda h, w: chunked_token_logprobs(h, w, ids, temperature, chunk_size),
         lambda h, w: token_logprobs(h @ w.T, ids, temperature),
@@ -41,7 +37,7 @@ def test_chunked_equals_plain(chunk_size, temperature):
 @given(shapes, seeds, temperatures, st.integers(1, 13))
 def test_chunked_is_the_loops(shape, seed, temperature, chunk_size):
     B, T, V = shape
-    ids = tokens(B, T, V, seed)
+    ids = numbers_of((B, T), V, seed)
     assert_agree(
         lambda h, w: chunked_token_logprobs(h, w, ids, temperature, chunk_size),
         lambda h, w: oracles.token_logprobs(oracles.head_logits(h, w), ids, temperature),
@@ -52,7 +48,7 @@ def test_chunked_is_the_loops(shape, seed, temperature, chunk_size):
 
 @pytest.mark.parametrize("frozen", ["hidden", "weight", "both"])
 def test_chunked_gives_only_the_gradients_asked_for(frozen):
-    ids, hidden, weight = tokens(2, 3, 5, 0), draw(2, 3, 4, seed=1), draw(5, 4, seed=2)
+    ids, hidden, weight = numbers_of((2, 3), 5, 0), draw(2, 3, 4, seed=1), draw(5, 4, seed=2)
     hidden.requires_grad_(frozen == "weight")
     weight.requires_grad_(frozen == "hidden")
     logp = chunked_token_logprobs(hidden, weight, ids, chunk_size=4)
@@ -64,7 +60,11 @@ def test_chunked_gives_only_the_gradients_asked_for(frozen):
 
 def test_chunked_in_bfloat16_stays_near_the_plain_one():
     B, T, V, D = 2, 8, 32, 16
-    ids, hidden, weight = tokens(B, T, V, 0), draw(B, T, D, seed=1).bfloat16(), draw(V, D, seed=2, scale=0.3).bfloat16()
+    ids, hidden, weight = (
+        numbers_of((B, T), V, 0),
+        draw(B, T, D, seed=1).bfloat16(),
+        draw(V, D, seed=2, scale=0.3).bfloat16(),
+    )
     assert_agree(
         lambda h, w: chunked_token_logprobs(h, w, ids, chunk_size=5),
         lambda h, w: token_logprobs(h @ w.T, ids),
@@ -91,7 +91,7 @@ class LargestTensor(TorchDispatchMode):
 
 
 def largest_tensor(head, B, T, V, D):
-    ids = tokens(B, T, V, 0)
+    ids = numbers_of((B, T), V, 0)
     hidden, weight = draw(B, T, D, seed=1).requires_grad_(), draw(V, D, seed=2).requires_grad_()
     with LargestTensor() as largest:
         head(hidden, weight, ids).sum().backward()
@@ -108,14 +108,10 @@ def test_chunked_never_holds_the_logits_of_the_batch():
 
 
 def test_chunked_saves_nothing_of_the_vocabulary_per_token():
-    ids, hidden, weight = (
-        tokens(4, 8, 50, 0),
-        draw(4, 8, 3, seed=1).requires_grad_(),
-        draw(50, 3, seed=2).requires_grad_(),
-    )
+    hidden, weight = draw(4, 8, 3, seed=1).requires_grad_(), draw(50, 3, seed=2).requires_grad_()
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x.numel()) or x, lambda x: x):
-        chunked_token_logprobs(hidden, weight, ids, chunk_size=8)
+        chunked_token_logprobs(hidden, weight, numbers_of((4, 8), 50, 0), chunk_size=8)
     assert saved and max(saved) <= max(hidden.numel(), weight.numel())
 
 
@@ -130,9 +126,7 @@ def test_bad_chunk_size(chunk_size):
 @pytest.mark.parametrize("chunk_size", [3, 64])
 def test_chunks_under_autocast_have_the_gradient_of_half_precision_products(chunk_size):
     """Backward runs outside autocast; it has to compute in the precision that forward computed in."""
-    generator = torch.Generator().manual_seed(0)
-    hidden, weight = torch.randn(2, 7, 16, generator=generator), torch.randn(40, 16, generator=generator)
-    ids = torch.randint(40, (2, 7), generator=generator)
+    ids, hidden, weight = numbers_of((2, 7), 40, 0), draw(2, 7, 16, seed=1).float(), draw(40, 16, seed=2).float()
     outcomes = []
     for chunked in (True, False):
         h, w = hidden.clone().requires_grad_(), weight.clone().requires_grad_()

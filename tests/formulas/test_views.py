@@ -149,11 +149,6 @@ def test_trace_of_a_real_function_recomputes_its_equations():
     assert torch.equal(values["2.4"], advantages.group_advantages(rewards))
 
 
-def lines_of(value) -> list[str]:
-    equation = Equation("1.1", "x", "x = 1", 1, 1, ("x",), "scalar", "f")
-    return value_lines(equation, [value])
-
-
 @pytest.mark.parametrize(
     ("value", "lines"),
     [
@@ -173,4 +168,4 @@ def lines_of(value) -> list[str]:
     ids=lambda value: str(getattr(value, "shape", "")),
 )
 def test_small_values_are_shown_in_full_and_large_ones_summed_up(value, lines):
-    assert lines_of(value) == lines
+    assert value_lines(Equation("1.1", "x", "x = 1", 1, 1, ("x",), "scalar", "f"), [value]) == lines

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.objective import LOSS_TYPES, aggregate, importance_ratio, policy_loss, vespo_surrogate
+from grpo_lab.objective import LOSS_TYPES, aggregate, importance_ratio, part_loss, policy_loss, vespo_surrogate
 from tests.support import oracles
 from tests.support.agreement import assert_agree, assert_near, batch, draw, few, seeds, value_and_gradients
 
@@ -16,14 +16,16 @@ loss_types = st.sampled_from(oracles.LOSS_TYPES)
 levels = st.sampled_from(["token", "sequence"])
 
 
+def settings(loss_type, level, **more):
+    usual = {"loss_type": loss_type, "importance_sampling_level": level, "beta": 0.1, "max_completion_length": 8}
+    return usual | more
+
+
 @few
 @given(shapes, seeds, loss_types, levels, st.integers(1, 5))
 def test_padding_changes_nothing(shape, seed, loss_type, level, columns):
     logp, old, ref, advantages, mask = batch(*shape, seed)
-    keywords = {
-        "loss_type": loss_type, "importance_sampling_level": level, "beta": 0.1, "kl_bias_correction": True,
-        "max_completion_length": 8,
-    }  # fmt: skip
+    keywords = settings(loss_type, level, kl_bias_correction=True)
     padding = draw(shape[0], columns, seed=seed, scale=50.0)
     padded_mask = torch.cat([mask, torch.zeros_like(padding, dtype=torch.bool)], 1)
 
@@ -39,10 +41,7 @@ def test_padding_changes_nothing(shape, seed, loss_type, level, columns):
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
 def test_what_stands_under_the_mask_never_leaks(loss_type, level, garbage):
     logp, old, ref, advantages, mask = batch(4, 5, 1)
-    keywords = {
-        "loss_type": loss_type, "importance_sampling_level": level, "beta": 0.1, "kl_bias_correction": True,
-        "max_completion_length": 8,
-    }  # fmt: skip
+    keywords = settings(loss_type, level, kl_bias_correction=True)
     want, [want_gradient] = value_and_gradients(
         lambda x: policy_loss(x, advantages, mask, old, ref, **keywords)[0], [logp]
     )
@@ -66,42 +65,41 @@ def test_what_stands_under_the_mask_never_leaks(loss_type, level, garbage):
 def test_the_order_of_rows_does_not_matter(shape, seed, loss_type, level):
     rows = batch(*shape, seed)
     order = torch.randperm(shape[0], generator=torch.Generator().manual_seed(seed))
-    keywords = {
-        "loss_type": loss_type, "importance_sampling_level": level, "beta": 0.1, "max_completion_length": 8
-    }  # fmt: skip
 
     def loss(logp, old, ref, advantages, mask):
-        return policy_loss(logp, advantages, mask, old, ref, **keywords)[0]
+        return policy_loss(logp, advantages, mask, old, ref, **settings(loss_type, level))[0]
 
     assert_near(loss(*[x[order] for x in rows]), loss(*rows))
 
 
-def accumulated_gradient(pieces, loss_type, **keywords):
-    """Gradient of one batch cut at `pieces` rows, each piece weighted by its share of the rows (or by num_items)."""
-    logp, old, ref, advantages, mask = batch(8, 6, 5)
-    mask = torch.arange(6) < torch.tensor([6, 6, 5, 6, 1, 1, 2, 1])[:, None]
-    logp.requires_grad_()
-    keywords = {"loss_type": loss_type, "beta": 0.1, "max_completion_length": 8, **keywords}
-    items = int(mask.sum())
-    for part in torch.arange(8).split(pieces):
-        weight = 1.0 if loss_type in ("dapo", "cispo", "vespo") else len(part) / 8
-        loss = policy_loss(
-            logp[part], advantages[part], mask[part], old[part], ref[part], num_items=items, **keywords
-        )[0]  # fmt: skip
-        (weight * loss).backward()
-    return logp.grad
-
-
 @pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
-def test_micro_batches(loss_type, level):
-    whole = accumulated_gradient(8, loss_type, importance_sampling_level=level)
-    for pieces in (4, 2, 1, [5, 3], [1, 7]):
-        cut = accumulated_gradient(pieces, loss_type, importance_sampling_level=level)
-        if loss_type == "bnpo":
-            assert (cut - whole).abs().max() > 1e-3, "bnpo divides by the tokens of each piece: by design it differs"
+def test_the_parts_of_an_update_add_up_to_the_whole(loss_type, level):
+    logp, old, ref, advantages, _ = batch(8, 6, 5)
+    mask = torch.arange(6) < torch.tensor([6, 6, 5, 6, 1, 0, 2, 1])[:, None]
+    keywords = settings(loss_type, level)
+
+    def added_up(x, cut):
+        parts = [
+            part_loss(x[r], advantages[r], mask[r], 8, mask.sum(), old_logp=old[r], ref_logp=ref[r], **keywords)[0]
+            for r in torch.arange(8).split(cut)
+        ]
+        return sum(parts)
+
+    whole, [want] = value_and_gradients(lambda x: policy_loss(x, advantages, mask, old, ref, **keywords)[0], [logp])
+    for cut in (8, 4, 2, 1, [5, 3], [1, 7]):
+        loss, [gradient] = value_and_gradients(lambda x, c=cut: added_up(x, c), [logp])
+        if loss_type == "bnpo" and cut != 8:
+            assert (gradient - want).abs().max() > 1e-3, "bnpo divides by the tokens of each part: by design it differs"
         else:
-            assert_near(cut, whole)
+            assert_near(loss, whole)
+            assert_near(gradient, want)
+
+
+def test_bnpo_weighs_the_mean_of_each_part_by_its_rows():
+    logp, _, _, advantages, mask = batch(7, 5, 0)
+    part = part_loss(logp[:3], advantages[:3], mask[:3], 7, mask.sum(), loss_type="bnpo")[0]
+    assert_near(part, policy_loss(logp[:3], advantages[:3], mask[:3], loss_type="bnpo")[0] * 3 / 7)
 
 
 def test_length_decides_differently_in_each_loss():

@@ -5,7 +5,7 @@ import torch
 
 from grpo_lab.logprobs import chunked_logprobs_and_entropy
 from tests.parity.engines import engine
-from tests.support.agreement import assert_agree, draw
+from tests.support.agreement import assert_agree, draw, numbers_of
 
 head = engine("trl.kernels.chunked_logprob")
 
@@ -21,7 +21,7 @@ def test_logprobs_and_entropy(ours, theirs, temperature):
     """In float32: TRL's head accumulates in nothing else. It cuts the vocabulary, ours cuts the tokens."""
     B, T, V, D = 3, 6, 50, 8
     hidden, weight = draw(B, T, D, seed=0).float(), draw(V, D, seed=1).float()
-    ids = torch.randint(0, V, (B, T), generator=torch.Generator().manual_seed(2))
+    ids = numbers_of((B, T), V, seed=2)
 
     def trl(h, w):
         out = head.ChunkedLogProbFunction.apply(h.reshape(-1, D), w, None, ids.reshape(-1), temperature, theirs)

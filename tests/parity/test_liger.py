@@ -5,12 +5,11 @@ without KL: elsewhere it also counts what stands at masked positions, and divide
 """
 
 import pytest
-import torch
 
 from grpo_lab.logprobs import chunked_token_logprobs, token_logprobs
 from grpo_lab.objective import LOSS_TYPES, policy_loss
 from tests.parity.engines import engine
-from tests.support.agreement import assert_agree, draw, ragged_mask
+from tests.support.agreement import assert_agree, draw, numbers_of, ragged_mask
 
 liger = engine("liger_kernel.chunked_loss.grpo_loss")
 
@@ -30,15 +29,12 @@ CASES = [
 @pytest.mark.parametrize(("loss_type", "level", "kl"), CASES)
 def test_value_and_gradient(loss_type, level, kl, head):
     hidden, weight = draw(B, T, D, seed=0).float(), draw(V, D, seed=1).float()
-    ids = torch.randint(0, V, (B, T), generator=torch.Generator().manual_seed(2))
+    ids = numbers_of((B, T), V, seed=2)
     mask, advantages = ragged_mask(B, T, 3), draw(B, seed=4).float()
     logp = token_logprobs(hidden @ weight.T, ids)
     old, ref = logp + draw(B, T, seed=5, scale=0.3).float(), logp + draw(B, T, seed=6, scale=0.3).float()
-    beta, corrected, high = (
-        0.0 if kl == "none" else 0.1,
-        kl.startswith("corrected"),
-        5.0 if loss_type == "cispo" else 0.3,
-    )
+    beta, corrected = 0.0 if kl == "none" else 0.1, kl.startswith("corrected")
+    high = 5.0 if loss_type == "cispo" else 0.3
     loss_of_liger = liger.LigerFusedLinearGRPOLoss(
         beta=beta, compiled=False, use_ref_model=beta > 0, loss_type=loss_type, max_completion_length=9,
         importance_sampling_level=level, epsilon_low=0.2, epsilon_high=high, use_bias_correction_kl=corrected,

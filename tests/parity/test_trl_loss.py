@@ -30,11 +30,6 @@ def double_precision():
     torch.set_default_dtype(torch.float32)
 
 
-def both(x, advantages, mask, old, ref, **keywords):
-    ours = policy_loss(x, advantages, mask, old, ref, **keywords)
-    return ours, trl_loss(x, advantages, mask, old, ref, **keywords)
-
-
 @pytest.mark.parametrize("clip", CLIPS)
 @pytest.mark.parametrize("kl", KLS)
 @pytest.mark.parametrize("level", ["token", "sequence"])
@@ -55,26 +50,16 @@ def test_value_and_gradient(loss_type, level, kl, clip):
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
-def test_advantages_of_single_tokens(loss_type, level):
-    logp, old, ref, _, mask = batch(4, 6, 3)
-    keywords = {"loss_type": loss_type, "importance_sampling_level": level, "beta": 0.1, "max_completion_length": 6}
-    rows = (draw(4, 6, seed=7), mask, old, ref)
-    assert_agree(
-        lambda x: policy_loss(x, *rows, **keywords)[0], lambda x: trl_loss(x, *rows, **keywords)[0], logp
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("level", ["token", "sequence"])
-@pytest.mark.parametrize("loss_type", LOSS_TYPES)
-def test_the_first_step(loss_type, level):
-    """No recorded log-probabilities: the current ones, stopped."""
-    logp, _, _, advantages, mask = batch(4, 6, 4)
+def test_advantages_of_single_tokens_and_the_first_step(loss_type, level):
+    """At the first step no log-probabilities are recorded: the current ones, stopped, take their place."""
+    logp, old, ref, advantages, mask = batch(4, 6, 3)
     keywords = {"loss_type": loss_type, "importance_sampling_level": level, "max_completion_length": 6}
-    assert_agree(
-        lambda x: policy_loss(x, advantages, mask, **keywords)[0],
-        lambda x: trl_loss(x, advantages, mask, **keywords)[0],
-        logp,
-    )
+    for rows, beta in [((draw(4, 6, seed=7), mask, old, ref), 0.1), ((advantages, mask), 0.0)]:
+        assert_agree(
+            lambda x, r=rows, b=beta: policy_loss(x, *r, beta=b, **keywords)[0],
+            lambda x, r=rows, b=beta: trl_loss(x, *r, beta=b, **keywords)[0],
+            logp,
+        )
 
 
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
@@ -93,13 +78,10 @@ def test_an_empty_mask(loss_type):
 def test_metrics(loss_type, level, per_token):
     logp, old, ref, advantages, mask = batch(6, 7, 6, 0.6)
     advantages = draw(6, 7, seed=8) if per_token else advantages
+    keywords = {"loss_type": loss_type, "importance_sampling_level": level, "beta": 0.1, "max_completion_length": 7}
     ours, theirs = (
-        metrics
-        for _, metrics in both(
-            logp, advantages, mask, old, ref, loss_type=loss_type, importance_sampling_level=level,
-            beta=0.1, max_completion_length=7, epsilon=0.1,
-        )
-    )  # fmt: skip
+        loss(logp, advantages, mask, old, ref, epsilon=0.1, **keywords)[1] for loss in (policy_loss, trl_loss)
+    )
     shared = ours.keys() & theirs.keys()
     assert "kl" in shared
     assert {name for name in theirs if name.startswith("clip_ratio") and name.endswith("_mean")} <= shared

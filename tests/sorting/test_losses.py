@@ -10,11 +10,7 @@ from hypothesis import strategies as st
 from grpo_lab.advantages import best_of_group, group_advantages
 from grpo_lab.sorting import LOSSES, UPDATE_WEIGHTS, kl_penalty, surrogate_loss, update_weights
 from tests.support import oracles
-from tests.support.agreement import assert_agree, assert_near, draw, few, seeds
-
-
-def numbers_of(shape, below, seed):
-    return torch.randint(below, shape, generator=torch.Generator().manual_seed(seed))
+from tests.support.agreement import assert_agree, assert_near, draw, few, numbers_of, seeds
 
 
 def test_update_weights_are_those_of_advantages():

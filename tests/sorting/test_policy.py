@@ -10,11 +10,7 @@ from hypothesis import strategies as st
 
 from grpo_lab.sorting import SortingPolicy, hand_built_policy, position_logprobs, response_logprobs, sample_responses
 from tests.support import oracles
-from tests.support.agreement import assert_agree, assert_near, draw, few, seeds
-
-
-def numbers_of(shape, below, seed):
-    return torch.randint(below, shape, generator=torch.Generator().manual_seed(seed))
+from tests.support.agreement import assert_agree, assert_near, draw, few, numbers_of, seeds
 
 
 def weights_of(S, T, V, D, seed):

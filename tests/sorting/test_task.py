@@ -9,15 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_lab.sorting import ascending_pairs, exact_reward, make_prompts, repaired_reward, sorting_reward
-from tests.support.agreement import few, many, seeds
+from tests.support.agreement import few, many, numbers_of, seeds
 
 
 def rows(*lists):
     return torch.tensor(lists)
-
-
-def numbers_of(shape, below, seed):
-    return torch.randint(below, shape, generator=torch.Generator().manual_seed(seed))
 
 
 def inclusion_loop(x, y):

@@ -16,6 +16,11 @@ def draw(*shape, seed, scale=1.0):
     return scale * torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
+def numbers_of(shape, below, seed):
+    """Integers from 0 to below - 1."""
+    return torch.randint(below, tuple(shape), generator=torch.Generator().manual_seed(seed))
+
+
 def ragged_mask(B, T, seed):
     """Each row keeps a prefix of random length; empty and full rows both occur."""
     lengths = torch.randint(0, T + 1, (B, 1), generator=torch.Generator().manual_seed(seed))

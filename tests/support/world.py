@@ -4,6 +4,7 @@ Expectations are sums over all sequences, so theorems are checked to rounding. A
 expected gradient, the sum of sg[pi(y)] grad estimate(y) over every y, equals what autograd finds for the objective.
 """
 
+import pytest
 import torch
 
 from grpo_lab.logprobs import completion_mask, token_logprobs
@@ -12,7 +13,6 @@ from grpo_lab.policy_gradient import enumerate_sequences
 from tests.support.agreement import draw
 
 V = 3
-WORLDS = [(1, None), (2, None), (3, None), (3, 0)]  # tokens, and the word that ends a sequence
 
 
 class World:
@@ -53,3 +53,8 @@ class World:
         return torch.stack(
             [policy_loss(logp[i], advantages[i], self.mask[i], old[i], ref[i], **keywords)[0] for i in rows]
         )
+
+
+# Tokens, and the word that ends a sequence. No test changes a world that it shares.
+SIZES = [(1, None), (2, None), (3, None), (3, 0)]
+everywhere = pytest.mark.parametrize("world", [World(*size) for size in SIZES], ids=map(str, SIZES))
