@@ -4,7 +4,7 @@ import argparse
 from dataclasses import fields
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.arguments import add_settings
+from grpo_lab.config.arguments import settings_parser
 from grpo_lab.precision import precision_asked
 from grpo_lab.rewards import accuracy_reward, completion_text
 from grpo_lab.tasks import addition_problems, has_thinking
@@ -46,17 +46,13 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m grpo_lab.train",
-        description="Train with GRPO on sums; the reward is 1 for a right answer, 0 for a wrong one.",
-        argument_default=argparse.SUPPRESS,
-        allow_abbrev=False,
-    )
+    optional = [field.name for field in fields(GRPOConfig) if field.name != "output_dir"]
+    parser = settings_parser("grpo_lab.train", optional)
+    parser.description = "Train with GRPO on sums; the reward is 1 for a right answer, 0 for a wrong one."
     parser.add_argument("--model", default="tiny", help='"tiny", "auto", a folder or a hub id (default tiny)')
     parser.add_argument(
         "--output_dir", required=True, help="folder for checkpoints, metrics.jsonl and the trained model"
     )
-    add_settings(parser, [field.name for field in fields(GRPOConfig) if field.name != "output_dir"])
     return parser
 
 

@@ -9,16 +9,21 @@ from dataclasses import fields
 from grpo_lab.config.settings import GRPOConfig, options
 
 
-def add_settings(parser: argparse.ArgumentParser, names: Iterable[str], defaults: dict | None = None) -> None:
-    """Give the parser one option a setting, each with its default in the help.
+def settings_parser(command: str, names: Iterable[str], **defaults) -> argparse.ArgumentParser:
+    """The parser of a command, with one option a setting: in what it returns stand those that were given.
 
+    command: the name of its module, such as "grpo_lab.train".
     names: settings of `GRPOConfig`.
-    defaults: name -> what the help gives as its default, where the command's own differs from `GRPOConfig`'s.
+    defaults: what the help gives as a setting's default, where the command's own differs from `GRPOConfig`'s.
     """
-    usual = {field.name: field.default for field in fields(GRPOConfig)} | (defaults or {})
-    kinds = {field.name: field.type for field in fields(GRPOConfig)}
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {command}", argument_default=argparse.SUPPRESS, allow_abbrev=False
+    )
+    settings = {field.name: field for field in fields(GRPOConfig)}
     for name in names:
-        parser.add_argument(f"--{name}", help=f"(default {usual[name]})", **_argument_type(kinds[name]))
+        default = defaults.get(name, settings[name].default)
+        parser.add_argument(f"--{name}", help=f"(default {default})", **_argument_type(settings[name].type))
+    return parser
 
 
 def _argument_type(annotation) -> dict:

@@ -4,6 +4,7 @@ import types
 import typing
 from dataclasses import dataclass, fields
 
+from grpo_lab.checks import check_at_least, check_choice, check_positive
 from grpo_lab.kl import ESTIMATORS
 from grpo_lab.objective import LEVELS, LOSS_TYPES
 from grpo_lab.precision import PRECISIONS, short_name
@@ -120,11 +121,9 @@ class GRPOConfig:
 
     def loss_arguments(self) -> dict:
         """What `policy_loss` takes from this configuration."""
-        same = ("loss_type", "importance_sampling_level", "epsilon", "epsilon_high", "delta", "beta", "kl_estimator")
-        return {name: getattr(self, name) for name in same} | {
-            "kl_bias_correction": self.use_bias_correction_kl,
-            "max_completion_length": self.max_completion_length,
-        }
+        same = ("loss_type", "importance_sampling_level", "epsilon", "epsilon_high", "delta", "beta", "kl_estimator",
+                "max_completion_length")  # fmt: skip
+        return {name: getattr(self, name) for name in same} | {"kl_bias_correction": self.use_bias_correction_kl}
 
     def sampling_arguments(self) -> dict:
         names = ("temperature", "top_k", "top_p", "repetition_penalty", "cache_implementation")
@@ -141,15 +140,13 @@ class GRPOConfig:
 
     def _check_values(self):
         for name, choices in CHOICES.items():
-            if (value := getattr(self, name)) not in choices:
-                raise ValueError(f"{name} is {value!r}; expected one of {', '.join(map(repr, choices))}")
+            check_choice(name, getattr(self, name), choices)
         for least, names in AT_LEAST.items():
             for name in names:
-                if (value := getattr(self, name)) is not None and not value >= least:
-                    raise ValueError(f"{name} is {value}; it must be at least {least}")
+                if getattr(self, name) is not None:
+                    check_at_least(name, getattr(self, name), least)
         for name in POSITIVE:
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be positive")
+            check_positive(name, getattr(self, name))
         if self.top_p > 1:
             raise ValueError(f"top_p is {self.top_p}; it must be at most 1, which switches it off")
 

@@ -5,7 +5,7 @@ import argparse
 from transformers import AutoConfig
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.arguments import add_settings
+from grpo_lab.config.arguments import settings_parser
 from grpo_lab.display import GIB
 from grpo_lab.memory.planning import compare_modes, plan
 from grpo_lab.memory.report import advice_lines
@@ -14,17 +14,10 @@ from grpo_lab.models.shapes import SHAPES, shape_config
 from grpo_lab.precision import PRECISIONS
 
 SETTINGS = (
-    "num_generations",
-    "generation_batch_size",
-    "max_completion_length",
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "gradient_checkpointing",
-    "num_iterations",
-    "beta",
-    "ref_model_device",
+    "num_generations", "generation_batch_size", "max_completion_length", "per_device_train_batch_size",
+    "gradient_accumulation_steps", "gradient_checkpointing", "num_iterations", "beta", "ref_model_device",
     "cache_implementation",
-)
+)  # fmt: skip
 STEP = {"num_generations": 8, "generation_batch_size": 8, "max_completion_length": 512}  # where nothing is said
 
 
@@ -52,12 +45,8 @@ def _model_config(name: str):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m grpo_lab.memory",
-        description="What a run will take of a card's memory, and what to turn down where it does not fit.",
-        argument_default=argparse.SUPPRESS,
-        allow_abbrev=False,
-    )
+    parser = settings_parser("grpo_lab.memory", SETTINGS, **STEP)
+    parser.description = "What a run will take of a card's memory, and what to turn down where it does not fit."
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--shape", default="qwen2-0.5b", choices=SHAPES, help="sizes of a known model (default %(default)s)"
@@ -69,7 +58,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--budget", type=_gib, default=8.0, help="GiB that the card has (default %(default)s)")
     parser.add_argument("--device_type", default="cuda", choices=("cuda", "cpu"), help="(default %(default)s)")
-    add_settings(parser, SETTINGS, STEP)
     return parser
 
 

@@ -23,14 +23,16 @@ class Change:
 
 
 def advise(plan, budget: int) -> list[Change]:
-    """Change by change, each on top of those before it, until the plan fits or no change lowers the peak."""
+    """What to change, each on top of those before it, until the plan fits or no change lowers the peak.
+
+    budget: bytes that are free on the device.
+    """
     check_at_least("budget", budget, 0)
     changes = []
     while not plan.fits(budget):
-        found = next(_helpful(plan), None)
-        if found is None:
+        change, plan = next(_helpful(plan), (None, plan))
+        if change is None:
             break
-        change, plan = found
         if changes and changes[-1].settings.keys() == change.settings.keys():
             change = replace(change, saves=changes.pop().saves + change.saves)  # halved once more
         changes.append(change)
@@ -71,16 +73,14 @@ def _halved(rows: int, accumulation: int) -> dict:
 
 
 def _with(plan, settings: dict):
-    config, settings = plan.setting.config, dict(settings)
-    mode = plan.setting.mode
+    config, mode = plan.setting.config, plan.setting.mode
     if "precision" in settings:
         mode = PRECISIONS[settings["precision"]]
-        settings |= {"bf16": False, "fp16": False}
+        settings = settings | {"bf16": False, "fp16": False}
     if "generation_batch_size" in settings:
-        rows = config.per_device_train_batch_size
-        settings["gradient_accumulation_steps"] = max(
-            1, min(config.update_batch_size, settings["generation_batch_size"]) // rows
-        )
+        rows = min(config.update_batch_size, settings["generation_batch_size"])
+        accumulation = max(1, rows // config.per_device_train_batch_size)
+        settings = settings | {"gradient_accumulation_steps": accumulation}
     try:
         return plan.with_setting(config=replace(config, **settings), mode=mode)
     except ValueError:  # numbers that do not divide each other

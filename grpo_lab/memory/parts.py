@@ -14,9 +14,6 @@ DRAWING = {"generate": 8, "step": 4, "captured step": CAPTURED_LOGITS}  # tensor
 TABLE = 4 * 256  # bytes of the table that the codes of an 8-bit tensor point into
 
 
-# --- what stays for the whole run -----------------------------------------------------------------------------------
-
-
 def weight_bytes(parameters: int, e: int) -> int:
     r"""The weights; the gradients, of the same precision; and each copy of the model.
 
@@ -48,9 +45,6 @@ def adam_8bit_bytes(size: int) -> int:
     if size < FEWEST or size % BLOCK:
         return 8 * size
     return 2 * (size + 4 * size // BLOCK + TABLE * -(-size // PIECE))  # scalar (8.12)
-
-
-# --- rollout --------------------------------------------------------------------------------------------------------
 
 
 def fixed_columns(prompt_length: int, completion_length: int) -> int:
@@ -89,9 +83,6 @@ def repeated_bytes(shape: ModelShape, rows: int, columns: int, e: int) -> int:
     return 2 * shape.queries * e * rows * columns  # scalar (8.16)
 
 
-# --- the head: from hidden states to log-probabilities --------------------------------------------------------------
-
-
 def chunk_tokens(shape: ModelShape, tokens: int, device_type: str) -> int | None:
     """Tokens whose logits exist at a time; None where those of all tokens do, being few."""
     if tokens * shape.vocabulary <= score.LOGITS_AT_ONCE:
@@ -124,9 +115,6 @@ def head_update_bytes(shape: ModelShape, tokens: int, chunk: int | None, e: int)
         return 4 * 4 * tokens * V
     rounded = e * V * D if e < 4 else 0
     return 4 * V * D + max(2 * 4 * chunk * V, rounded)  # scalar (8.18)
-
-
-# --- activations: what the forward pass keeps for the backward pass -------------------------------------------------
 
 
 def layer_token_bytes(shape: ModelShape, e: int, r: int, copies: int = 0) -> int:
@@ -187,9 +175,6 @@ def forward_bytes(shape: ModelShape, tokens: int, e: int, r: int) -> int:
     Activation, up and product; and four times the width: embeddings, the layer's input, residual, normalised residual.
     """
     return (3 * e * shape.inner + 4 * r * shape.width) * tokens  # scalar (8.26)
-
-
-# --- the update -----------------------------------------------------------------------------------------------------
 
 
 def step_bytes(largest: int, e: int, eight_bit: bool, fused: bool) -> int:

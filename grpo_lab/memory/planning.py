@@ -14,7 +14,7 @@ from grpo_lab.checks import check_at_least, check_choice
 from grpo_lab.config import GRPOConfig
 from grpo_lab.display import GIB, text_table
 from grpo_lab.memory import stations
-from grpo_lab.memory.advice import Change, advise
+from grpo_lab.memory.advice import advise
 from grpo_lab.memory.setting import Setting
 from grpo_lab.memory.table import as_html, as_text
 from grpo_lab.models.shapes import ModelShape, shape_of
@@ -47,26 +47,18 @@ class MemoryPlan:
         """Whether a device with so many bytes free is enough: the peak, and `RESERVE` beside it."""
         return self.peak + RESERVE <= budget
 
-    def advice(self, budget: int) -> list[Change]:
-        """What to change, in this order, until it fits or nothing is left to change; each with what it saves."""
-        return advise(self, budget)
-
     def with_setting(self, **changes) -> "MemoryPlan":
         """The plan for another configuration, mode, or whatever else a `Setting` holds."""
         return _plan(replace(self.setting, **changes))
-
-    def table(self) -> str:
-        return as_text(self)
 
     def short(self) -> str:
         """One line."""
         parts = ", ".join(f"{name} {total / GIB:.2f}" for name, total in self.totals.items())
         return f"memory: about {self.peak / GIB:.2f} GiB of tensors at the peak ({parts} GiB)"
 
-    __str__ = table
-
-    def _repr_html_(self) -> str:
-        return as_html(self)
+    advice = advise
+    table = __str__ = as_text
+    _repr_html_ = as_html
 
 
 def plan(
@@ -106,17 +98,11 @@ def plan(
 
 
 def _plan(setting: Setting) -> MemoryPlan:
-    always = stations.resident(setting)
-    alive = {
-        "rollout": stations.rollout(setting),
-        "scoring": stations.score(setting),
-        "update": stations.update(setting),
-        "optimizer": stations.step(setting),
-    }
-    return MemoryPlan(
-        setting,
-        {name: always | parts | (stations.workspace(setting, name) if parts else {}) for name, parts in alive.items()},
-    )
+    always, alive = stations.resident(setting), {}
+    for name, parts_of in stations.STATIONS.items():
+        parts = parts_of(setting)
+        alive[name] = always | parts | (stations.workspace(setting, name) if parts else {})
+    return MemoryPlan(setting, alive)
 
 
 def bytes_a_parameter(shape: ModelShape, precision: str) -> float:

@@ -17,10 +17,10 @@ def advice_lines(planned: MemoryPlan, budget: int) -> list[str]:
     if planned.fits(budget):
         return [f"It fits into {budget / GIB:.2f} GiB: {sizes}."]
     changes = planned.advice(budget)
-    lines = [f"It does not fit into {budget / GIB:.2f} GiB: {sizes}."]
-    lines += [f"  {number}. {change}" for number, change in enumerate(changes, 1)]
+    numbered = [f"  {number}. {change}" for number, change in enumerate(changes, 1)]
     enough = bool(changes) and changes[-1].peak + RESERVE <= budget
-    return [*lines, "Then it fits." if enough else "Even then it does not fit: a smaller model, or a larger card."]
+    end = "Then it fits." if enough else "Even then it does not fit: a smaller model, or a larger card."
+    return [f"It does not fit into {budget / GIB:.2f} GiB: {sizes}.", *numbered, end]
 
 
 def announce(model, tokenizer, rows, config: GRPOConfig) -> None:

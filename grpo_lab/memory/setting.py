@@ -30,10 +30,6 @@ class Setting:
         return (self.mode.autocast or self.mode.weights).itemsize
 
     @property
-    def prompts(self) -> int:
-        return self.config.prompts_per_step
-
-    @property
     def length(self) -> int:
         return self.prompt_length + self.config.max_completion_length
 

@@ -20,12 +20,8 @@ def resident(s: Setting) -> Parts:
         moments = sum(parts.adam_8bit_bytes(size) for size in shape.sizes)
     else:
         moments = parts.adam_bytes(shape.parameters, s.weight)
-    return {
-        "weights": weights,
-        "Adam's moments": moments,
-        "reference": weights if config.beta > 0 and on_card else 0,
-        "decoder": _kept_decoder(s),
-    }
+    reference = weights if config.beta > 0 and on_card else 0
+    return {"weights": weights, "Adam's moments": moments, "reference": reference, "decoder": _kept_decoder(s)}
 
 
 def _decoder(s: Setting) -> Parts:
@@ -49,7 +45,7 @@ def _kept_decoder(s: Setting) -> int:
 def rollout(s: Setting) -> Parts:
     """The prompts, each once; then a token step for all rows, at its worst moment."""
     rows, columns = s.config.generation_batch_size, s.length - 1
-    prompt_tokens = s.prompts * (s.prompt_length - 1)
+    prompt_tokens = s.config.prompts_per_step * (s.prompt_length - 1)
     of_layers = parts.weight_bytes(s.shape.linear, s.product) if s.mode.autocast else 0
     prefix = {"KV cache": _growing(s, prompt_tokens), "half copies": of_layers}
     prompts = prefix | {"activations": _forward(s, prompt_tokens)}
@@ -58,7 +54,7 @@ def rollout(s: Setting) -> Parts:
         decoder = {} if _kept_decoder(s) else _decoder(s)
         return _largest(prompts, decoder | {name: decoder.get(name, 0) + size for name, size in prefix.items()})
     step = {"KV cache": _growing(s, rows * columns), "half copies": s.half_copies}
-    repeated = parts.repeated_bytes(s.shape, rows, columns, s.product) if s.prompts > 1 else 0
+    repeated = parts.repeated_bytes(s.shape, rows, columns, s.product) if s.config.prompts_per_step > 1 else 0
     one_layer = 3 * repeated if s.mode.autocast else 3 * repeated // 2  # in float32 first, then rounded
     appended = _growing(s, rows * columns) // (2 * s.shape.layers)
     attention = {"activations": one_layer + appended}
@@ -85,8 +81,8 @@ def score(s: Setting) -> Parts:
     hidden = parts.weight_bytes((tokens + scored) * shape.width, s.weight)
     chunk = parts.chunk_tokens(shape, scored, s.device_type)
     layers = {"activations": _forward(s, tokens) + cache, "half copies": of_layers}
-    in_chunks = parts.head_score_bytes(shape, scored, chunk, e)
-    head = {"head": in_chunks, "activations": hidden, "half copies": of_layers + s.head_copy}
+    logits = parts.head_score_bytes(shape, scored, chunk, e)
+    head = {"head": logits, "activations": hidden, "half copies": of_layers + s.head_copy}
     return _largest(layers, head)
 
 
@@ -107,14 +103,10 @@ def _around_the_head(s: Setting) -> tuple[Parts, Parts]:
     _, _, scored = _micro_batch(s)
     chunk, kept = parts.chunk_tokens(s.shape, scored, s.device_type), _activations(s)
     in_graph = s.head_copy if s.config.gradient_checkpointing else s.half_copies
-    forward, backward = (
-        parts.head_score_bytes(s.shape, scored, chunk, s.product),
-        parts.head_update_bytes(s.shape, scored, chunk, s.weight),
-    )
-    return (
-        {"activations": kept, "half copies": s.half_copies, "head": forward},
-        {"activations": kept, "half copies": in_graph, "head": backward},
-    )
+    forward = parts.head_score_bytes(s.shape, scored, chunk, s.product)
+    backward = parts.head_update_bytes(s.shape, scored, chunk, s.weight)
+    last_of_forward = {"activations": kept, "half copies": s.half_copies, "head": forward}
+    return last_of_forward, {"activations": kept, "half copies": in_graph, "head": backward}
 
 
 def _top_layer(s: Setting) -> Parts:
@@ -145,10 +137,12 @@ def _layer_at_work(s: Setting) -> int:
 
 
 def step(s: Setting) -> Parts:
-    eight_bit = s.mode.optimizer == "adamw8bit"
-    fused = s.device_type == "cuda"
+    eight_bit, fused = s.mode.optimizer == "adamw8bit", s.device_type == "cuda"
     in_the_air = parts.step_bytes(max(s.shape.sizes), s.weight, eight_bit, fused)
     return {"gradients": s.gradients, "Adam at work": in_the_air}
+
+
+STATIONS = {"rollout": rollout, "scoring": score, "update": update, "optimizer": step}
 
 
 def workspace(s: Setting, station: str) -> Parts:
@@ -162,7 +156,7 @@ def workspace(s: Setting, station: str) -> Parts:
     D, F, V = s.shape.width, s.shape.inner, s.shape.vocabulary
     _, tokens, scored = _micro_batch(s)
     if station == "rollout":
-        tokens, chunk = max(s.prompts * s.prompt_length, rows := s.config.generation_batch_size), rows
+        tokens, chunk = max(s.config.prompts_per_step * s.prompt_length, rows := s.config.generation_batch_size), rows
     else:
         chunk = parts.chunk_tokens(s.shape, scored, s.device_type) or scored
     largest = max(rows * width + D * (rows + width) for rows, width in ((tokens, F), (chunk, V)))
@@ -172,7 +166,7 @@ def workspace(s: Setting, station: str) -> Parts:
 def _micro_batch(s: Setting) -> tuple[int, int, int]:
     """Rows, tokens that pass the layers, and tokens that are scored."""
     rows = s.config.per_device_train_batch_size
-    prompts = rows if s.config.gradient_checkpointing else min(s.prompts, rows)
+    prompts = rows if s.config.gradient_checkpointing else min(s.config.prompts_per_step, rows)
     tokens = parts.micro_batch_tokens(rows, prompts, s.prompt_length, s.config.max_completion_length)
     return rows, tokens, rows * s.config.max_completion_length
 

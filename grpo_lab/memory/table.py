@@ -38,10 +38,8 @@ def title(plan) -> str:
 
 def as_html(plan) -> str:
     """Colours of the page are inherited; the peak is bold, and said in words too."""
-    cell = "text-align:right;padding:0.2em 0.8em"
-    first = "text-align:left;padding:0.2em 0.8em"
-    body = ""
-    header, *rows = cells(plan)
+    cell, first = (f"text-align:{side};padding:0.2em 0.8em" for side in ("right", "left"))
+    body, (header, *rows) = "", cells(plan)
     for row in rows:
         line = "border-top:1px solid currentColor;" if row is rows[-1] else ""
         body += f'<tr><th scope="row" style="{line}{first};font-weight:normal">{html.escape(row[0])}</th>'
@@ -50,9 +48,9 @@ def as_html(plan) -> str:
             body += f'<td style="{line}{cell}{strong}">{value}</td>'
         body += "</tr>"
     head = "".join(f'<th scope="col" style="{cell}">{html.escape(name)}</th>' for name in header)
-    peak = f"Peak: {plan.peak / GIB:.2f} GiB, {plan.peak_station}."
     caption = f'<caption style="text-align:left">{html.escape(title(plan))}</caption>'
     return (
         f'<table style="color:inherit;background:transparent">{caption}'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{peak}</p>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f"<p>Peak: {plan.peak / GIB:.2f} GiB, {plan.peak_station}.</p>"
     )
