@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from transformers import Cache, GenerationConfig, LogitsProcessor
+from transformers import GenerationConfig, LogitsProcessor
 from transformers.generation import (
     RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
@@ -20,7 +20,7 @@ from transformers.generation import (
 )
 
 from grpo_lab.checks import check_at_least, check_positive
-from grpo_lab.rollout.prompts import set_aside_generation_config
+from grpo_lab.rollout.prompts import Prompts, set_aside_generation_config
 
 
 @dataclass(frozen=True)
@@ -43,16 +43,13 @@ class Sampling:
 
     @cached_property
     def _warpers(self) -> list[LogitsProcessor]:
-        warpers = []
-        if self.repetition_penalty != 1.0:
-            warpers.append(RepetitionPenaltyLogitsProcessor(float(self.repetition_penalty)))
-        if self.temperature != 1.0:
-            warpers.append(TemperatureLogitsWarper(float(self.temperature)))
-        if self.top_k:
-            warpers.append(TopKLogitsWarper(self.top_k))
-        if self.top_p < 1.0:
-            warpers.append(TopPLogitsWarper(self.top_p))
-        return warpers
+        asked = (
+            (RepetitionPenaltyLogitsProcessor, float(self.repetition_penalty), 1.0),
+            (TemperatureLogitsWarper, float(self.temperature), 1.0),
+            (TopKLogitsWarper, self.top_k, 0),
+            (TopPLogitsWarper, self.top_p, 1.0),
+        )
+        return [warper(value) for warper, value, neutral in asked if value != neutral]
 
     def warp(self, ids: Int[Tensor, "B S"], logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
         """The logits of the distribution that is really drawn from: minus infinity where a token is forbidden.
@@ -72,26 +69,18 @@ def entropy_of(log_pi: Float[Tensor, "B V"]) -> Float[Tensor, " B"]:
 
 
 def sample_dynamic(
-    model,
-    prompt_ids: Int[Tensor, "P L"],
-    prompt_mask: Bool[Tensor, "P L"],
-    prefix: Cache | None,
-    num_generations: int,
-    max_completion_length: int,
-    sampling: Sampling,
+    model, prompts: Prompts, max_completion_length: int, sampling: Sampling
 ) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
     """Draw with `generate`, whose cache of keys and values grows by a column each step.
-
-    Args:
-        prefix: keys and values of all prompt tokens but the last; None if the prompts have only one. It is used up.
 
     Returns:
         sequences: prompt and completion, padded after the end. Log-probability and entropy of each completion token,
         which mean nothing after the end.
     """
-    if prefix is not None:
-        prefix.batch_repeat_interleave(num_generations)
-    mask = prompt_mask.repeat_interleave(num_generations, 0)
+    G = prompts.num_generations
+    if prompts.prefix is not None:
+        prompts.prefix.batch_repeat_interleave(G)
+    mask = prompts.mask.repeat_interleave(G, 0)
     recorder = _Recorder(sampling, ~mask)
     ends, pad = list(sampling.eos_token_ids), sampling.pad_token_id
     settings = GenerationConfig(
@@ -99,9 +88,9 @@ def sample_dynamic(
     )
     with set_aside_generation_config(model):
         sequences = model.generate(
-            prompt_ids.repeat_interleave(num_generations, 0),
+            prompts.ids.repeat_interleave(G, 0),
             attention_mask=mask.long(),
-            past_key_values=prefix,
+            past_key_values=prompts.prefix,
             generation_config=settings,
             logits_processor=[recorder],
         )

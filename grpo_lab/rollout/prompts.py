@@ -1,11 +1,24 @@
 """Prompts on their way into the model: as ids, and once through the layers; and the model as it should be for them."""
 
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from transformers import DynamicCache, GenerationConfig
+from transformers import Cache, DynamicCache, GenerationConfig
+
+
+@dataclass
+class Prompts:
+    """P prompts that wait for G completions each."""
+
+    ids: Int[Tensor, "P L"]  # padded on the left
+    mask: Bool[Tensor, "P L"]
+    prefix: (
+        Cache | None
+    )  # keys and values of all tokens but the last, which sampling uses up; None if there is only one
+    num_generations: int
 
 
 def encode_prompts(tokenizer, prompts: list) -> tuple[Int[Tensor, "P L"], Bool[Tensor, "P L"]]:

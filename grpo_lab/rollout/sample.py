@@ -13,7 +13,7 @@ from torch import Tensor
 from grpo_lab.checks import check_at_least, check_choice
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.dynamic import Sampling, sample_dynamic
-from grpo_lab.rollout.prompts import encode_prompts, end_token_ids, evaluating, pad_token_id, run_prompts
+from grpo_lab.rollout.prompts import Prompts, encode_prompts, end_token_ids, evaluating, pad_token_id, run_prompts
 from grpo_lab.rollout.static import sample_static
 
 
@@ -80,12 +80,10 @@ def sample_completions(
     sample = _sampler(cache_implementation, model.device)
     prompt_ids, prompt_mask = (x.to(model.device) for x in encode_prompts(tokenizer, prompts))
     with evaluating(model):
-        prefix = None  # keys and values of all prompt tokens but the last, computed once a prompt
-        if prompt_ids.shape[1] > 1:
-            _, prefix = run_prompts(model, prompt_ids[:, :-1], prompt_mask[:, :-1])
-        sequences, logp, entropy = sample(
-            model, prompt_ids, prompt_mask, prefix, num_generations, max_completion_length, sampling
-        )
+        several = prompt_ids.shape[1] > 1
+        prefix = run_prompts(model, prompt_ids[:, :-1], prompt_mask[:, :-1])[1] if several else None
+        waiting = Prompts(prompt_ids, prompt_mask, prefix, num_generations)
+        sequences, logp, entropy = sample(model, waiting, max_completion_length, sampling)
     completion_ids, mask, truncated, texts = read_sequences(sequences, prompt_ids.shape[1], ends, tokenizer)
     return Rollout(
         prompt_ids=prompt_ids,

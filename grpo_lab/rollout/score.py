@@ -43,8 +43,7 @@ def score_logprobs(
     head = model.get_output_embeddings()
     if getattr(head, "bias", None) is not None:
         raise ValueError("model has a bias in its output embedding; expected none")
-    logits_size = completion_ids.numel() * len(head.weight)
-    if logits_size > LOGITS_AT_ONCE:
+    if completion_ids.numel() * len(head.weight) > LOGITS_AT_ONCE:
         chunk = head_chunk(*head.weight.shape, head.weight.device.type)
         logp, entropy = chunked_logprobs_and_entropy(hidden, head.weight, completion_ids, temperature, chunk)
         return logp, entropy if with_entropy else None

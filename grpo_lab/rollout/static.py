@@ -15,15 +15,15 @@ from functools import partial
 from weakref import WeakKeyDictionary
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.func import functional_call
-from transformers import Cache
 
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.attention import arithmetic
 from grpo_lab.rollout.cache import SlotCache, check_model, decoding, half_copies
 from grpo_lab.rollout.dynamic import Sampling, entropy_of
+from grpo_lab.rollout.prompts import Prompts
 
 CAPACITY_STEP = 64  # the columns of a cache are a multiple of this: prompts of other lengths find the same graph again
 CHECK_EVERY = 16  # steps between two questions whether all rows have ended; each makes the host wait for the card
@@ -59,13 +59,7 @@ def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) 
 
 
 def sample_static(
-    model,
-    prompt_ids: Int[Tensor, "P L"],
-    prompt_mask: Bool[Tensor, "P L"],
-    prefix: Cache | None,
-    num_generations: int,
-    max_completion_length: int,
-    sampling: Sampling,
+    model, prompts: Prompts, max_completion_length: int, sampling: Sampling
 ) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
     """Draw with a step of fixed memory; captured on a card, plain elsewhere. Arguments and result as `sample_dynamic`.
 
@@ -73,10 +67,10 @@ def sample_static(
         ValueError: for a model whose step depends on the length: sliding windows, rotary embeddings that adapt.
     """
     check_model(model)
-    start = prompt_ids.shape[1]
-    rows, columns = len(prompt_ids) * num_generations, start + max_completion_length
+    start = prompts.ids.shape[1]
+    rows, columns = len(prompts.ids) * prompts.num_generations, start + max_completion_length
     decoder = _decoder_for(model, rows, -(-columns // CAPACITY_STEP) * CAPACITY_STEP, sampling)
-    decoder.load(model, prompt_ids, prompt_mask, prefix, num_generations)
+    decoder.load(model, prompts.ids, prompts.mask, prompts.prefix, prompts.num_generations)
     taken = decoder.run(model, max_completion_length)
     completions = decoder.sequences[:, start : start + taken]
     end = start + int(completion_mask(completions, list(sampling.eos_token_ids)).any(0).sum())
@@ -177,8 +171,6 @@ class Decoder:
         return mask.masked_fill_(~self.visible[:, None, None], -torch.inf)
 
 
-# --- on a card ------------------------------------------------------------------------------------------------------
-
 _kept: WeakKeyDictionary = WeakKeyDictionary()  # model -> what its decoder was made for, and the decoder
 
 
@@ -197,9 +189,8 @@ def _decoder_for(model, rows: int, capacity: int, sampling: Sampling) -> Decoder
 
 
 def _fits(decoder: Decoder, logits: int) -> bool:
-    working = CAPTURED_LOGITS * 4 * logits
     total = torch.cuda.get_device_properties(decoder.slot.device).total_memory
-    return decoder.bytes + working <= KEPT_SHARE * total
+    return decoder.bytes + CAPTURED_LOGITS * 4 * logits <= KEPT_SHARE * total
 
 
 def release(model) -> None:
