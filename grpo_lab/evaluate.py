@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from grpo_lab.checks import check_at_least
 from grpo_lab.precision import autocast_as_loaded
 from grpo_lab.rewards import accuracy_reward, format_reward
 from grpo_lab.rollout import sample_completions
@@ -47,8 +48,7 @@ def evaluate(
     """
     if len(rows) == 0:
         raise ValueError("rows is empty; expected at least one problem")
-    if num_generations < 1:
-        raise ValueError(f"num_generations is {num_generations}; it must be at least 1")
+    check_at_least("num_generations", num_generations, 1)
     settings = {"temperature": temperature, "cache_implementation": cache_implementation}
     right, thinks, forms, lengths = [], [], [], []
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):

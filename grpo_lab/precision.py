@@ -4,8 +4,7 @@ A bf16 number keeps 8 significant bits. At a learning rate of 1e-6 most of Adam'
 distance to the next such number, and rounding to the nearest undoes them. Two ways out: keep the weights in float32,
 or round up and down at random so that the mean is right. The first costs 16 bytes a parameter, the second 6.
 
-A mode is chosen by one name, the same for `load_policy`, `GRPOConfig` and the command line; TRL's flags `bf16` and
-`fp16` are understood. The mode that is known to fail, `bf16-naive`, can be chosen too: it is a lesson.
+The mode that is known to fail, `bf16-naive`, can be chosen too: it is a lesson.
 """
 
 from dataclasses import dataclass, replace
@@ -51,11 +50,7 @@ PRECISIONS = {
 
 
 def pick_precision(device: torch.device, precision: str | None = None, small: bool = False) -> Precision:
-    """The mode asked for; for None the one that fits the device.
-
-    That is "bf16" on a card with bf16 of its own, "fp16" on one without, "fp32" on the CPU and for a small model, for
-    which half precision would save nothing worth its rounding.
-    """
+    """The mode asked for; for None "bf16" on a card that has it, "fp16" on another, "fp32" elsewhere and if small."""
     if precision is not None:
         check_choice("precision", precision, PRECISIONS)
         return PRECISIONS[precision]

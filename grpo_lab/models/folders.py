@@ -57,12 +57,10 @@ def tiny_folder() -> Path:
 def find_in_caches(hub_id: str) -> tuple[Path, str] | None:
     """A complete copy of the model on this machine, ModelScope's cache first; None if there is none."""
     for folder, hub in ((in_modelscope(hub_id), "ModelScope"), (in_huggingface(hub_id), "Hugging Face")):
-        if folder is None:
-            continue
-        fault = complaint(folder)
-        if fault is None:
+        if folder and (fault := complaint(folder)):
+            print(f"policy: passing over {readable(folder)}, which {fault}")
+        elif folder:
             return folder, f"{hub_id}, found in the {hub} cache"
-        print(f"policy: passing over {readable(folder)}, which {fault}")
     return None
 
 
@@ -78,8 +76,7 @@ def in_modelscope(hub_id: str) -> Path | None:
         for spelling in (name.replace(".", "___"), name):
             if folder := _walk(base, *parents, owner, spelling):
                 return folder
-        snapshots = _walk(base, *parents, f"{owner}--{name}", "snapshots")
-        if snapshots:
+        if snapshots := _walk(base, *parents, f"{owner}--{name}", "snapshots"):
             inside = sorted(path for path in snapshots.iterdir() if path.is_dir())
             preferred = [path for path in inside if path.name in ("master", "main")]
             return next(iter(preferred or inside), None)
@@ -154,13 +151,10 @@ def complaint(folder: Path) -> str | None:
 
 
 def _missing_weights(folder: Path) -> str | None:
-    index = folder / "model.safetensors.index.json"
+    index, parts = folder / "model.safetensors.index.json", {"model.safetensors"}
     if index.is_file():
         parts = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    else:
-        parts = {"model.safetensors"}
-    missing = sorted(part for part in parts if not (folder / part).is_file())
-    return ", ".join(missing) or None
+    return ", ".join(sorted(part for part in parts if not (folder / part).is_file())) or None
 
 
 def weight_bytes(folder: Path) -> int:

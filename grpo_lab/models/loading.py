@@ -1,9 +1,6 @@
 """Loading a policy: which folder, which device, which precision; every choice is said aloud.
 
 Weights are read from safetensors only, so that nothing is unpickled. Code that comes with a checkpoint is never run.
-Prompts are padded on the left, as sampling needs it. Qwen2's generation_config asks for top_p, top_k and a repetition
-penalty: such settings stay with the checkpoint, so that a saved copy still has them, but they have no say here, since
-`grpo_lab.rollout` samples neutrally unless asked otherwise.
 """
 
 import contextlib
@@ -26,9 +23,7 @@ SMALL = 256 * 2**20  # bytes of weights; below this, half precision would save n
 
 
 def load_policy(
-    name: str | os.PathLike = "auto",
-    device: str | torch.device | None = None,
-    precision: str | None = None,
+    name: str | os.PathLike = "auto", device: str | torch.device | None = None, precision: str | None = None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a causal language model and its tokenizer, and print what was loaded, from where and why.
 
@@ -102,7 +97,8 @@ def describe_device(device: str | torch.device | None = None) -> str:
 
 def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
     try:
-        with _progress_bar(shown=weight_bytes(folder) >= SMALL):
+        # A bar that is full at once says nothing, and would stay behind in every notebook.
+        with without_bars() if weight_bytes(folder) < SMALL else contextlib.nullcontext():
             model = AutoModelForCausalLM.from_pretrained(
                 folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, local_files_only=True
             )
@@ -115,15 +111,14 @@ def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTr
 
 
 @contextlib.contextmanager
-def _progress_bar(shown: bool) -> Iterator[None]:
-    # A bar that is full at once says nothing, and would stay behind in every notebook.
-    was_enabled = logging.is_progress_bar_enabled()
-    if not shown:
-        logging.disable_progress_bar()
+def without_bars() -> Iterator[None]:
+    """No progress bars of transformers for a while, one a file."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
     try:
         yield
     finally:
-        if was_enabled:
+        if shown:
             logging.enable_progress_bar()
 
 

@@ -11,8 +11,6 @@ from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from grpo_lab.checks import check_choice
 
-# --- shapes with a name ---------------------------------------------------------------------------------------------
-
 # The sizes in the config.json of Qwen/Qwen2-0.5B-Instruct: 494,032,768 parameters.
 QWEN2_05B = {
     "vocab_size": 151_936,
@@ -45,10 +43,7 @@ def shape_config(shape: str) -> Qwen2Config:
 
 
 def random_policy(
-    shape: str,
-    device: str | torch.device = "cpu",
-    dtype: torch.dtype = torch.float32,
-    seed: int = 0,
+    shape: str, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32, seed: int = 0
 ) -> Qwen2ForCausalLM:
     """A freshly initialised model of this shape, in eval mode; made on the device itself, in its precision."""
     before = torch.get_default_dtype()
@@ -60,9 +55,6 @@ def random_policy(
     finally:
         torch.set_default_dtype(before)
     return model.eval()
-
-
-# --- the shape of any model -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

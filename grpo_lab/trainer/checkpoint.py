@@ -3,11 +3,11 @@
 import json
 import os
 import shutil
-from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
-from transformers.utils import logging
+
+from grpo_lab.models.loading import without_bars
 
 METRICS, CONFIG = "metrics.jsonl", "grpo_config.json"
 _OPTIMIZER, _STATE, _REFERENCE = "optimizer.safetensors", "trainer_state.json", "reference"
@@ -54,7 +54,7 @@ def save(folder: Path, step: int, model, tokenizer, optimizer_tensors: dict, sta
     _save_pretrained(unfinished, model, tokenizer)
     save_file({name: t.detach().cpu().contiguous() for name, t in optimizer_tensors.items()}, unfinished / _OPTIMIZER)
     if reference is not None:
-        with _without_bars():
+        with without_bars():
             reference.save_pretrained(unfinished / _REFERENCE)
     _write(unfinished / _STATE, json.dumps(state))
     os.replace(unfinished, final)
@@ -96,31 +96,19 @@ def save_model(folder: Path, model, tokenizer) -> None:
 
 
 def _save_pretrained(folder: Path, model, tokenizer) -> None:
-    with _without_bars():
+    with without_bars():  # they would break up the bar of the run
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
 def _load_weights(folder: Path, model) -> None:
-    with _without_bars():
+    with without_bars():
         loaded = type(model).from_pretrained(folder, dtype="auto", use_safetensors=True, local_files_only=True)
     if loaded.dtype != model.dtype:
         raise ValueError(
             f"model has {model.dtype} weights; expected {loaded.dtype}, as in the checkpoint and when the run began"
         )
     model.load_state_dict(loaded.state_dict())
-
-
-@contextmanager
-def _without_bars():
-    """The run has one progress bar; transformers' own for each file would break it up."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def _write(path: Path, text: str) -> None:

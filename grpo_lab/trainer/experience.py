@@ -62,13 +62,10 @@ def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Floa
 
 
 def _compare(by_group: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:
-    if config.advantage == "rloo":
-        return rloo_advantages(by_group)
-    if config.advantage == "best_of_group":
-        return best_of_group(by_group)
-    if config.advantage == "none":
-        return by_group
-    return group_advantages(by_group, scale=config.scale_rewards, eps=EPS)
+    if config.advantage == "group":
+        return group_advantages(by_group, scale=config.scale_rewards, eps=EPS)
+    others = {"rloo": rloo_advantages, "best_of_group": best_of_group, "none": Tensor.clone}
+    return others[config.advantage](by_group)
 
 
 def _compare_scored(by_group: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:

@@ -1,9 +1,4 @@
-"""The optimizer of a run, in every precision mode; the guard around its steps; and the learning rate schedule.
-
-An update that is not finite is skipped and counted, in every mode. A parameter without gradient counts as one whose
-gradient is zero, so its moments go on decaying. Gradients are clipped in place, by a norm that is computed in float32
-without a copy of them.
-"""
+"""The optimizer of a run, in every precision mode; the guard around its steps; and the learning rate schedule."""
 
 import math
 
@@ -18,7 +13,8 @@ class PolicyOptimizer:
     """AdamW on all parameters that require a gradient, as the model's precision mode wants it, one safe step at a time.
 
     In float32 (with or without half-precision arithmetic) it is torch's AdamW, in the mode "bf16" the one of 8 bits.
-    For fp16 the loss is scaled. An update with a loss or gradient that is not finite is skipped and counted.
+    For fp16 the loss is scaled. A parameter without gradient counts as one whose gradient is zero, so its moments go on
+    decaying. An update with a loss or gradient that is not finite is skipped and counted.
     `max_nonfinite_steps` of them in a row stop the run: something is wrong that skipping won't mend. In fp16 a gradient
     may overflow for no other reason than a large loss scale; such an update halves the scale, and does not bring the
     end nearer.

@@ -48,8 +48,7 @@ class EightBitAdamW:
     def step(self) -> None:
         """The pieces are views of the parameters and of their gradients, made anew: either may have been replaced."""
         for parameter, pieces in zip(self.parameters, self.pieces, strict=True):
-            views = zip(pieces, _cut(parameter.detach()), _cut(parameter.grad), strict=True)
-            for piece, weights, gradient in views:
+            for piece, weights, gradient in zip(pieces, _cut(parameter.detach()), _cut(parameter.grad), strict=True):
                 piece.data, piece.grad = weights, gradient
         with _quiet() if self.compiles else torch.compiler.set_stance("force_eager"):
             self.adamw.step()

@@ -106,7 +106,8 @@ class Run:
 
     def _open_folder(self) -> None:
         if self.config.resume_from_checkpoint:
-            self._check_same_run(checkpoint.read_config(self.folder))
+            if before := checkpoint.read_config(self.folder):
+                self._check_same_run(before)
         elif what := checkpoint.contents(self.folder):
             raise FileExistsError(
                 f"output_dir {str(self.folder)!r} holds {what} already; choose another folder, or continue a run with "
@@ -128,9 +129,7 @@ class Run:
         mode = self.optimizer.precision
         return asdict(self.config) | ({"precision": mode.name} if mode in PRECISIONS.values() else {})
 
-    def _check_same_run(self, before: dict | None) -> None:
-        if before is None:
-            return
+    def _check_same_run(self, before: dict) -> None:
         now = json.loads(json.dumps(self._settings()))
         changed = {k: (before.get(k), v) for k, v in now.items() if k not in _FREE_SETTINGS and before.get(k) != v}
         if changed:
