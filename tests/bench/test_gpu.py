@@ -272,7 +272,7 @@ def test_the_updates_are_updates(checkpointing):
     tables.train_table([cell | spec])
 
 
-@pytest.mark.parametrize("mode", ["fp32", "bf16-naive"])
+@pytest.mark.parametrize("mode", [pytest.param("fp32", marks=pytest.mark.slow), "bf16-naive"])
 def test_training_steps_and_their_plan(mode):
     """Real steps: rollouts, gradients at every parameter, weights that move, and a peak near the planned one."""
     spec = harness.SIZES["cpu"]["memory"] | {"mode": mode, "checkpointing": True, "shape": "small", "device": "cpu"}

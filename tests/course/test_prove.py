@@ -51,6 +51,7 @@ def test_every_mistake_in_circulation_is_recognised_somewhere():
     assert [name for name in IDS if name not in known] == []
 
 
+@pytest.mark.slow
 def test_a_gap_is_found_and_told(monkeypatch, capsys):
     first = EXERCISES["return_to_go"]
     blind = Misconception("not-a-mistake", first.function, "It is right, and called wrong.")
