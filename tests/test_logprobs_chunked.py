@@ -14,11 +14,15 @@ shapes = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(2, 5))
 temperatures = st.sampled_from([0.3, 1.0, 2.5])
 
 
+def inputs(B, T, V, D):
+    """Token ids, hidden states, and the weight of the head."""
+    return numbers_of((B, T), V, 0), draw(B, T, D, seed=1), draw(V, D, seed=2)
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("chunk_size", [1, 2, 4, 7, 14, 15, 20, 1000])
 def test_chunked_equals_plain(chunk_size, temperature):
-    B, T, V, D = 3, 5, 11, 4
-    ids, hidden, weight = numbers_of((B, T), V, 0), draw(B, T, D, seed=1), draw(V, D, seed=2)
+    ids, hidden, weight = inputs(3, 5, 11, 4)
     assert_agree(
         lambda h, w: chunked_token_logprobs(h, w, ids, temperature, chunk_size),
         lambda h, w: token_logprobs(h @ w.T, ids, temperature),
@@ -48,7 +52,7 @@ def test_chunked_is_the_loops(shape, seed, temperature, chunk_size):
 
 @pytest.mark.parametrize("frozen", ["hidden", "weight", "both"])
 def test_chunked_gives_only_the_gradients_asked_for(frozen):
-    ids, hidden, weight = numbers_of((2, 3), 5, 0), draw(2, 3, 4, seed=1), draw(5, 4, seed=2)
+    ids, hidden, weight = inputs(2, 3, 5, 4)
     hidden.requires_grad_(frozen == "weight")
     weight.requires_grad_(frozen == "hidden")
     logp = chunked_token_logprobs(hidden, weight, ids, chunk_size=4)
@@ -59,12 +63,8 @@ def test_chunked_gives_only_the_gradients_asked_for(frozen):
 
 
 def test_chunked_in_bfloat16_stays_near_the_plain_one():
-    B, T, V, D = 2, 8, 32, 16
-    ids, hidden, weight = (
-        numbers_of((B, T), V, 0),
-        draw(B, T, D, seed=1).bfloat16(),
-        draw(V, D, seed=2, scale=0.3).bfloat16(),
-    )
+    ids, hidden, weight = inputs(2, 8, 32, 16)
+    hidden, weight = hidden.bfloat16(), (0.3 * weight).bfloat16()
     assert_agree(
         lambda h, w: chunked_token_logprobs(h, w, ids, chunk_size=5),
         lambda h, w: token_logprobs(h @ w.T, ids),
@@ -91,10 +91,9 @@ class LargestTensor(TorchDispatchMode):
 
 
 def largest_tensor(head, B, T, V, D):
-    ids = numbers_of((B, T), V, 0)
-    hidden, weight = draw(B, T, D, seed=1).requires_grad_(), draw(V, D, seed=2).requires_grad_()
+    ids, hidden, weight = inputs(B, T, V, D)
     with LargestTensor() as largest:
-        head(hidden, weight, ids).sum().backward()
+        head(hidden.requires_grad_(), weight.requires_grad_(), ids).sum().backward()
     return largest.numel
 
 
@@ -108,25 +107,25 @@ def test_chunked_never_holds_the_logits_of_the_batch():
 
 
 def test_chunked_saves_nothing_of_the_vocabulary_per_token():
-    hidden, weight = draw(4, 8, 3, seed=1).requires_grad_(), draw(50, 3, seed=2).requires_grad_()
+    ids, hidden, weight = inputs(4, 8, 50, 3)
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x.numel()) or x, lambda x: x):
-        chunked_token_logprobs(hidden, weight, numbers_of((4, 8), 50, 0), chunk_size=8)
+        chunked_token_logprobs(hidden.requires_grad_(), weight.requires_grad_(), ids, chunk_size=8)
     assert saved and max(saved) <= max(hidden.numel(), weight.numel())
 
 
 @pytest.mark.parametrize("chunk_size", [0, -3])
 def test_bad_chunk_size(chunk_size):
+    ids, hidden, weight = inputs(1, 1, 2, 3)
     with pytest.raises(ValueError, match="chunk_size"):
-        chunked_token_logprobs(
-            torch.zeros(1, 1, 3), torch.zeros(2, 3), torch.zeros(1, 1, dtype=torch.long), chunk_size=chunk_size
-        )
+        chunked_token_logprobs(hidden, weight, ids, chunk_size=chunk_size)
 
 
 @pytest.mark.parametrize("chunk_size", [3, 64])
 def test_chunks_under_autocast_have_the_gradient_of_half_precision_products(chunk_size):
     """Backward runs outside autocast; it has to compute in the precision that forward computed in."""
-    ids, hidden, weight = numbers_of((2, 7), 40, 0), draw(2, 7, 16, seed=1).float(), draw(40, 16, seed=2).float()
+    ids, hidden, weight = inputs(2, 7, 40, 16)
+    hidden, weight = hidden.float(), weight.float()
     outcomes = []
     for chunked in (True, False):
         h, w = hidden.clone().requires_grad_(), weight.clone().requires_grad_()
