@@ -34,9 +34,6 @@ def tapes(monkeypatch):
     return capture_on_the_cpu(monkeypatch)
 
 
-# --- recorded and repeated ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_a_captured_step_does_what_the_step_does(settings, tapes):
     world = make_world(pad_is_end=True)
@@ -169,9 +166,6 @@ def test_much_is_more_than_a_twentieth(monkeypatch):
         card = SimpleNamespace(total_memory=total)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device, card=card: card)
         assert decoding._fits(decoder, 4 * len(tokenizer)) is fits
-
-
-# --- what a step reads, and what it asks ----------------------------------------------------------------------------
 
 
 def loaded(model, settings, prompts=2, length=3, device="cpu"):

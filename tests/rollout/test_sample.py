@@ -9,8 +9,6 @@ from tests.support import oracles
 from tests.support.sampling import G, next_logits, sample, score, tokens_of
 from tests.support.worlds import END, PAD, make_exact, make_world
 
-# --- recorded and recomputed ----------------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize("pad_is_end", [False, True])
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 1.5])
@@ -112,9 +110,6 @@ def test_the_entropy_may_be_left_out(at_once, monkeypatch):
     rollout = sample(model, tokenizer)
     logp, entropy = score(model, rollout, with_entropy=False)
     assert entropy is None and torch.equal(logp, score(model, rollout)[0])
-
-
-# --- what is recorded -----------------------------------------------------------------------------------------------
 
 
 def test_the_first_end_token_belongs_to_the_completion_and_nothing_after_it():

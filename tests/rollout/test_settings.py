@@ -110,9 +110,6 @@ def assert_frequencies(drawn, chances):
     assert statistic < cells + 8 * (2 * cells) ** 0.5
 
 
-# --- prompts --------------------------------------------------------------------------------------------------------
-
-
 def test_messages_go_through_the_chat_template_and_strings_do_not():
     tokenizer = make_tokenizer()
     messages = [{"role": "user", "content": "1+1=?"}]

@@ -42,9 +42,6 @@ def assert_same(one, other, tolerance=1e-4):
     assert (one.logp - other.logp).abs().max() < tolerance and (one.entropy - other.entropy).abs().max() < tolerance
 
 
-# --- the race -------------------------------------------------------------------------------------------------------
-
-
 def test_the_winner_of_the_race_is_distributed_as_asked():
     """The noise on a grid of its quantiles: all cells are equally likely, so shares of cells are probabilities."""
     n = 80
@@ -65,9 +62,6 @@ def test_the_first_clock_to_ring_wins_and_so_does_the_largest_gumbel_sum(pairs):
     assert times[winner] <= min(times) * (1 + 1e-12)
     gumbel = log_pi - noise.log()
     assert gumbel[0, winner] >= gumbel.max() - 1e-9
-
-
-# --- the same as generate -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
@@ -120,9 +114,6 @@ def test_another_architecture():
     assert_same(dynamic, static)
 
 
-# --- the scorer agrees ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 1.5])
 def test_recorded_logprobs_are_the_recomputed_ones(temperature):
     model, tokenizer = make_world(pad_is_end=True)
@@ -160,9 +151,6 @@ def test_a_bf16_model_keeps_its_cache_in_bf16():
     assert arithmetic(model) == SlotCache(model, 2, 64, torch.zeros(1, dtype=torch.long)).dtype == torch.bfloat16
 
 
-# --- the cache ------------------------------------------------------------------------------------------------------
-
-
 def test_attention_of_one_query_against_literal_sums():
     torch.manual_seed(0)
     B, H, K, S, D = 2, 6, 3, 8, 5
@@ -196,9 +184,6 @@ def test_what_stood_in_the_cache_or_in_the_padding_has_no_effect(monkeypatch):
     monkeypatch.setattr(SlotCache, "load", poisoned)
     assert_same(clean, sample(model, tokenizer, cache_implementation="static"), tolerance=1e-9)
     assert all(spoiled) and len(spoiled) == 2
-
-
-# --- seeds, modes, errors -------------------------------------------------------------------------------------------
 
 
 def test_the_seed_decides():

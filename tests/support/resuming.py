@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
-from grpo_lab.trainer import train
+import pytest
+
+from grpo_lab.trainer import checkpoint, train
 from tests.support.axe import Killed
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, weights, without_times
 
@@ -22,8 +24,8 @@ def real_run(folder, resume=False, world=0, dtype=None, callback=None, world_set
     return Path(folder), model, train(model, tokenizer, ROWS, letter_reward, config, callback)
 
 
-def kill_at(monkeypatch, owner, name, call, afterwards=False):
-    """Die before, or right after, the given call of a function."""
+def run_until_killed(folder, call, owner=checkpoint, name="append_metrics", afterwards=False, **settings):
+    """A run that dies before, or right after, the given call of a function."""
     calls, function = iter(range(10**6)), getattr(owner, name)
 
     def deadly(*arguments, **keywords):
@@ -35,7 +37,9 @@ def kill_at(monkeypatch, owner, name, call, afterwards=False):
             raise Killed
         return result
 
-    monkeypatch.setattr(owner, name, deadly)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(owner, name, deadly)
+        real_run(folder, **settings)
 
 
 def files(folder: Path) -> list[str]:

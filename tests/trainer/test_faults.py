@@ -12,16 +12,7 @@ from grpo_lab.trainer import loop as trainer
 from grpo_lab.trainer import scoring, train
 from grpo_lab.trainer.experience import compute_advantages
 from tests.support.slow_trainer import Recording
-from tests.support.worlds import (
-    ROWS,
-    letter_reward,
-    make_config,
-    make_world,
-    none_for_some,
-    run,
-    same_weights,
-    weights,
-)
+from tests.support.worlds import ROWS, letter_reward, make_config, make_world, none_for_some, run, same_weights, weights
 
 
 def spoil(monkeypatch, calls, value=float("nan")):
@@ -135,9 +126,6 @@ def test_a_missing_tensorboard_is_named_and_costs_nothing(tmp_path, monkeypatch)
     monkeypatch.undo()
     config = make_config(output_dir=str(tmp_path))
     assert len(train(model, tokenizer, ROWS, letter_reward, config)) == 2, "the folder is still free"
-
-
-# --- precision ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])

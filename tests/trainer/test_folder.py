@@ -10,8 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from grpo_lab.config import GRPOConfig
 from grpo_lab.precision import PRECISIONS
 from grpo_lab.trainer import Run, checkpoint, train
-from tests.support.axe import Killed
-from tests.support.resuming import assert_same_end, contents, files, kill_at, metrics_in, real_run
+from tests.support.resuming import assert_same_end, contents, files, metrics_in, real_run, run_until_killed
 from tests.support.worlds import ROWS, letter_reward, make_config, make_exact, make_world, same_weights, weights
 from tests.test_train import VALUES
 
@@ -20,8 +19,6 @@ from tests.test_train import VALUES
 def whole_run(tmp_path_factory):
     return real_run(tmp_path_factory.mktemp("whole") / "out")
 
-
-# --- what is refused ------------------------------------------------------------------------------------------------
 
 FREE = {"output_dir", "resume_from_checkpoint", "save_steps", "report_to", "disable_tqdm"}
 
@@ -49,31 +46,22 @@ def test_every_setting_but_those_that_change_no_number_is_compared(name):
             run._check_same_run(before)
 
 
-def test_settings_that_change_no_number_may_change(whole_run, tmp_path, monkeypatch):
-    kill_at(monkeypatch, checkpoint, "append_metrics", 3)
-    with pytest.raises(Killed):
-        real_run(tmp_path / "out")
-    monkeypatch.undo()
+def test_settings_that_change_no_number_may_change(whole_run, tmp_path):
+    run_until_killed(tmp_path / "out", 3)
     end = real_run(tmp_path / "out", resume=True, save_steps=1, report_to="tensorboard", disable_tqdm=False)
     assert same_weights(weights(end[1]), weights(whole_run[1]))
 
 
-def test_changed_settings_are_refused_before_the_first_checkpoint_too(tmp_path, monkeypatch):
-    kill_at(monkeypatch, checkpoint, "append_metrics", 1)
-    with pytest.raises(Killed):
-        real_run(tmp_path / "out")
-    monkeypatch.undo()
+def test_changed_settings_are_refused_before_the_first_checkpoint_too(tmp_path):
+    run_until_killed(tmp_path / "out", 1)
     with pytest.raises(ValueError, match="seed: was 0, is 1"):
         real_run(tmp_path / "out", resume=True, seed=1)
     assert len(metrics_in(tmp_path / "out")) == 1
 
 
 @pytest.mark.parametrize("call", [1, 3])
-def test_a_folder_with_a_run_is_refused_without_resume(call, tmp_path, monkeypatch):
-    kill_at(monkeypatch, checkpoint, "append_metrics", call)
-    with pytest.raises(Killed):
-        real_run(tmp_path / "out")
-    monkeypatch.undo()
+def test_a_folder_with_a_run_is_refused_without_resume(call, tmp_path):
+    run_until_killed(tmp_path / "out", call)
     before = contents(tmp_path / "out")
     with pytest.raises(FileExistsError, match="holds a run already; choose another folder, or continue"):
         real_run(tmp_path / "out")
@@ -116,9 +104,6 @@ def test_weights_of_another_precision_are_refused(whole_run):
         checkpoint.load(whole_run[0] / "checkpoint-5", make_world()[0].bfloat16())
 
 
-# --- what is left ---------------------------------------------------------------------------------------------------
-
-
 def test_the_folder_and_its_checkpoint_are_normal_transformers_checkpoints(whole_run):
     folder, trained, _ = whole_run
     assert [path.name for path in folder.glob("*checkpoint*")] == ["checkpoint-5"]
@@ -131,11 +116,8 @@ def test_the_folder_and_its_checkpoint_are_normal_transformers_checkpoints(whole
         assert not any(name.endswith((".bin", ".pt", ".pth", ".pkl")) for name in files(path)), "nothing is pickled"
 
 
-def test_without_save_steps_only_the_end_is_saved(tmp_path, monkeypatch):
-    kill_at(monkeypatch, checkpoint, "append_metrics", 4)
-    with pytest.raises(Killed):
-        real_run(tmp_path / "out", save_steps=0)
-    monkeypatch.undo()
+def test_without_save_steps_only_the_end_is_saved(tmp_path):
+    run_until_killed(tmp_path / "out", 4, save_steps=0)
     assert checkpoint.latest(tmp_path / "out") is None
     folder, *_ = real_run(tmp_path / "out", resume=True, save_steps=0)
     assert checkpoint.latest(folder).name == "checkpoint-5"
@@ -149,12 +131,9 @@ def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
     assert files(tmp_path) == []
 
 
-def test_tensorboard_shows_every_step_once(tmp_path, monkeypatch):
+def test_tensorboard_shows_every_step_once(tmp_path):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    kill_at(monkeypatch, checkpoint, "append_metrics", 3)
-    with pytest.raises(Killed):
-        real_run(tmp_path / "out", report_to="tensorboard")
-    monkeypatch.undo()
+    run_until_killed(tmp_path / "out", 3, report_to="tensorboard")
     _, _, history = real_run(tmp_path / "out", resume=True, report_to="tensorboard")
     board = accumulator.EventAccumulator(str(tmp_path / "out" / "tensorboard")).Reload()
     assert [event.step for event in board.Scalars("reward")] == [1, 2, 3, 4, 5]

@@ -9,18 +9,7 @@ import torch
 from grpo_lab.trainer import loop as trainer
 from grpo_lab.trainer import run as run_module
 from grpo_lab.trainer import train
-from tests.support.worlds import (
-    ROWS,
-    letter_reward,
-    make_config,
-    make_world,
-    run,
-    same_weights,
-    weights,
-    without_times,
-)
-
-# --- the reference --------------------------------------------------------------------------------------------------
+from tests.support.worlds import ROWS, letter_reward, make_config, make_world, run, same_weights, weights, without_times
 
 
 def watch_reference(monkeypatch, policy):
@@ -58,9 +47,6 @@ def test_the_first_kl_is_zero_and_a_refresh_brings_it_back_to_zero():
     _, history = run(beta=0.1, max_steps=4, ref_model_sync_steps=2)
     kl = [metrics["kl"] for metrics in history]
     assert kl[0] < 1e-9 and kl[2] < 1e-9 and kl[1] > 1e-5 and kl[3] > 1e-5
-
-
-# --- seeds, and the caller's own chance -----------------------------------------------------------------------------
 
 
 def test_the_same_seed_gives_the_same_numbers_and_another_one_others():
@@ -102,9 +88,6 @@ def test_every_epoch_takes_every_row_once_in_an_order_of_its_own(monkeypatch):
     drawn.clear()
     run(rows=rows, reward=note, max_steps=3, seed=1, max_completion_length=1)
     assert [number for pair in drawn for number in pair] != list(epochs[0])
-
-
-# --- prompts and data -----------------------------------------------------------------------------------------------
 
 
 def test_reward_functions_get_everything_in_the_form_of_the_prompt():
@@ -165,9 +148,6 @@ def test_a_generator_is_refused():
     """Two answers are possible: the trainer's own, and that of the run-time checks of the test suite."""
     with pytest.raises(TypeError, match="dataset"):
         run(rows=iter(ROWS))
-
-
-# --- the run around it ----------------------------------------------------------------------------------------------
 
 
 def test_no_steps_no_history():

@@ -112,9 +112,6 @@ def test_the_state_comes_back_bit_for_bit_and_owns_its_memory(name):
     assert same_weights(state, kept), "what was loaded is not what is moved"
 
 
-# --- clipping -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("max_norm", [0.5, 1e3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_clipping_is_torchs_but_for_the_rounding_of_its_norm(dtype, max_norm):
@@ -128,9 +125,6 @@ def test_clipping_is_torchs_but_for_the_rounding_of_its_norm(dtype, max_norm):
     torch.nn.utils.clip_grad_norm_(theirs, max_norm)
     for p, q in zip(ours, theirs, strict=True):
         assert torch.allclose(p.grad, q.grad, rtol=0.01) if dtype == torch.bfloat16 else torch.equal(p.grad, q.grad)
-
-
-# --- guarded --------------------------------------------------------------------------------------------------------
 
 
 def guarded(dtype=torch.float32, **settings):
@@ -181,9 +175,6 @@ def test_patience_counts_what_comes_in_a_row():
     with pytest.raises(RuntimeError, match=r"2 updates in a row were not finite \(last loss 1.0, gradient norm nan\)"):
         optimizer.step(0.01, 1.0)
     assert same_weights(weights(model), before)
-
-
-# --- fp16 -----------------------------------------------------------------------------------------------------------
 
 
 def test_fp16_scales_the_loss_and_a_gradient_too_small_for_fp16_still_arrives():
@@ -267,9 +258,6 @@ def test_without_fp16_the_loss_is_not_scaled():
     optimizer.backward(model.lm_head.weight.square().sum())
     other.lm_head.weight.square().sum().backward()
     assert optimizer.loss_scale == 1.0 and torch.equal(model.lm_head.weight.grad, other.lm_head.weight.grad)
-
-
-# --- the learning rate ----------------------------------------------------------------------------------------------
 
 
 def test_the_learning_rate_rises_then_stays_or_falls():

@@ -16,10 +16,8 @@ from safetensors.torch import load_file
 from grpo_lab.trainer import PolicyOptimizer, Run, checkpoint, optim_8bit, train
 from tests.support import killed_run
 from tests.support.axe import Axe, Killed
-from tests.support.resuming import assert_same_end, kill_at, real_run
+from tests.support.resuming import assert_same_end, real_run, run_until_killed
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world
-
-# --- before every single change to the file system ------------------------------------------------------------------
 
 
 def cheap_run(folder: Path, resume: bool = True, at: int | None = None):
@@ -93,9 +91,6 @@ def test_killed_again_while_resuming(undisturbed, tmp_path):
                 break
 
 
-# --- real training --------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def whole_run(tmp_path_factory):
     return real_run(tmp_path_factory.mktemp("whole") / "out")
@@ -114,11 +109,8 @@ def whole_run(tmp_path_factory):
     ],
     ids=lambda value: str(getattr(value, "__name__", value)),
 )
-def test_a_real_run_killed_between_its_parts(owner, name, call, afterwards, whole_run, tmp_path, monkeypatch):
-    kill_at(monkeypatch, owner, name, call, afterwards)
-    with pytest.raises(Killed):
-        real_run(tmp_path / "out")
-    monkeypatch.undo()
+def test_a_real_run_killed_between_its_parts(owner, name, call, afterwards, whole_run, tmp_path):
+    run_until_killed(tmp_path / "out", call, owner, name, afterwards)
     assert_same_end(real_run(tmp_path / "out", resume=True), whole_run)
 
 
@@ -132,13 +124,10 @@ def test_a_real_run_killed_between_its_parts(owner, name, call, afterwards, whol
     ],
     ids=str,
 )
-def test_half_precision_runs_resume_too(settings, tmp_path, monkeypatch):
+def test_half_precision_runs_resume_too(settings, tmp_path):
     short = {"max_steps": 4, "num_iterations": 1} | settings
     want = real_run(tmp_path / "whole", **short)
-    kill_at(monkeypatch, checkpoint, "append_metrics", 2)
-    with pytest.raises(Killed):
-        real_run(tmp_path / "out", **short)
-    monkeypatch.undo()
+    run_until_killed(tmp_path / "out", 2, **short)
     assert_same_end(real_run(tmp_path / "out", resume=True, **short), want)
 
 
@@ -167,26 +156,16 @@ def test_a_run_in_8_bits_resumes_bit_for_bit(tmp_path, monkeypatch):
     want = real_run(tmp_path / "whole", **short)
     saved = load_file(tmp_path / "whole" / "checkpoint-3" / "optimizer.safetensors")
     assert sum(tensor.dtype == torch.uint8 for tensor in saved.values()) >= 24, "moments in 8 bits"
-    kill_at(monkeypatch, checkpoint, "append_metrics", 2)
-    with pytest.raises(Killed):
-        real_run(tmp_path / "out", **short)
-    monkeypatch.undo()
-    monkeypatch.setattr(optim_8bit, "PIECE", 2048)
+    run_until_killed(tmp_path / "out", 2, **short)
     assert_same_end(real_run(tmp_path / "out", resume=True, **short), want)
 
 
-def test_the_reference_comes_from_the_checkpoint_not_from_the_model_handed_in(tmp_path, monkeypatch):
+def test_the_reference_comes_from_the_checkpoint_not_from_the_model_handed_in(tmp_path):
     """Whoever resumes with the output folder's model would otherwise hold it to itself."""
     frozen = {"ref_model_sync_steps": None}
     want = real_run(tmp_path / "whole", **frozen)
-    kill_at(monkeypatch, checkpoint, "append_metrics", 3)
-    with pytest.raises(Killed):
-        real_run(tmp_path / "out", **frozen)
-    monkeypatch.undo()
+    run_until_killed(tmp_path / "out", 3, **frozen)
     assert_same_end(real_run(tmp_path / "out", resume=True, world=5, **frozen), want)
-
-
-# --- in another process, killed by the system -----------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

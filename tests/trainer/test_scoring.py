@@ -29,9 +29,6 @@ def spy_on_shapes(monkeypatch):
     return shapes
 
 
-# --- groups of like length ------------------------------------------------------------------------------------------
-
-
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=40))
 def test_groups_hold_every_row_once_and_little_padding(lengths):
     rows, lengths = torch.arange(100, 100 + len(lengths)), torch.tensor(lengths)
@@ -81,9 +78,6 @@ def test_values_and_gradients_are_those_of_all_rows_together(settings, inactive,
         torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
 
 
-# --- the order of micro-batches -------------------------------------------------------------------------------------
-
-
 @given(st.lists(st.tuples(st.integers(1, T), st.booleans()), min_size=2, max_size=12))
 def test_longest_first_rows_without_gradient_last(rows):
     inactive = [b for b, (_, active) in enumerate(rows) if not active]
@@ -115,9 +109,6 @@ def test_the_order_of_rows_saves_padding_and_changes_no_gradient(loss_type, inac
     padded = sum(rows * length for _, rows, length, _ in sorted_shapes)
     real = sum(length for row, length in enumerate(ALTERNATING) if row not in inactive)
     assert real <= padded <= 1.1 * real and len(sorted_shapes) < len(shapes), "fewer passes, and hardly any padding"
-
-
-# --- prompts --------------------------------------------------------------------------------------------------------
 
 
 def test_padding_that_all_prompts_share_is_left_out_and_prompts_are_shared_only_where_that_saves(monkeypatch):

@@ -85,9 +85,6 @@ def check_batches(batches, config):
         assert all(len(batch) == config.update_batch_size for batch in batches)
 
 
-# --- how the batch is cut -------------------------------------------------------------------------------------------
-
-
 def make_experience(config):
     """An experience whose policy has moved since, so that ratios differ from 1 and some are clipped."""
     model, tokenizer = make_world()
@@ -136,9 +133,6 @@ def test_accumulating_updates_the_weights_as_one_large_batch_does():
         after.append(weights(model))
     for name, value in after[0].items():
         torch.testing.assert_close(value, after[1][name], rtol=0, atol=1e-10)
-
-
-# --- rows without gradient ------------------------------------------------------------------------------------------
 
 
 def reward_of_half(completions, completion_ids, prompts, **kwargs):
@@ -199,9 +193,6 @@ def test_with_a_kl_term_or_an_entropy_bonus_every_row_counts(settings):
     assert all(metrics["rows_without_gradient"] == 0.0 for metrics in rewarded)
     if config.entropy_coef:
         assert not same_weights(weights(model), before)
-
-
-# --- the first inner step -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("settings", [{}, INNER, {"gradient_checkpointing": True}], ids=str)
