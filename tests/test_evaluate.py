@@ -12,9 +12,7 @@ from grpo_lab import evaluate as evaluate_module
 from grpo_lab.evaluate import evaluate, main, pass_at_k, wilson_interval
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import addition_problems, addition_split
-from tests.support.worlds import ROWS, make_world
-
-# --- pass@k ---------------------------------------------------------------------------------------------------------
+from tests.support.worlds import ROWS, make_world, save_world
 
 
 @pytest.mark.parametrize("n", range(1, 8))
@@ -42,9 +40,6 @@ def test_pass_at_k_refuses_what_cannot_be(n, c, k):
         pass_at_k(n, c, k)
 
 
-# --- the interval ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("right", "n"), [(0, 5), (1, 1), (3, 10), (50, 100), (999, 1000), (7, 7)])
 def test_the_ends_of_the_interval_are_the_shares_that_the_observation_just_does_not_contradict(right, n):
     """Wilson's definition: p with (right/n - p)^2 = z^2 p (1 - p) / n."""
@@ -69,8 +64,6 @@ def test_the_interval_refuses_what_cannot_be(share, n):
     with pytest.raises(ValueError, match=f"share is {share} and n is {n}; expected"):
         wilson_interval(share, n)
 
-
-# --- counting -------------------------------------------------------------------------------------------------------
 
 # Two problems, four completions each: what they say, and how many of them are right.
 TEXTS = {
@@ -159,16 +152,9 @@ def test_wrong_arguments_are_named():
         evaluate(*make_world(), ROWS, num_generations=0)
 
 
-# --- the command ----------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model")
-    model, tokenizer = make_world()
-    model.save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return str(path)
+    return save_world(tmp_path_factory.mktemp("model"))
 
 
 def test_stdout_is_one_json_object_alone(folder, capsys, monkeypatch):

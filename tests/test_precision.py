@@ -17,9 +17,6 @@ STEPS = 2**16
 NOISE = torch.arange(STEPS, dtype=torch.float32) / STEPS  # every value of the 16 bits that bf16 lacks
 
 
-# --- which mode -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("dtype", "config", "name"),
     [
@@ -97,9 +94,6 @@ def test_evaluation_computes_as_the_model_was_loaded(name, monkeypatch):
     assert seen == [PRECISIONS[name].autocast if name else None]
 
 
-# --- stochastic rounding --------------------------------------------------------------------------------------------
-
-
 def over_all_noise(value: float) -> torch.Tensor:
     return stochastic_round(torch.full((STEPS,), value, dtype=torch.float32), NOISE).double()
 
@@ -166,8 +160,6 @@ def test_only_float32_can_be_rounded():
     with pytest.raises(ValueError, match="x is torch.float64; expected torch.float32"):
         stochastic_round(torch.zeros(2, dtype=torch.float64), torch.zeros(2))
 
-
-# --- how much arrives -----------------------------------------------------------------------------------------------
 
 NORMAL = 0.02 * torch.randn(20_000, generator=torch.Generator().manual_seed(0))
 ONES = torch.ones(20_000)

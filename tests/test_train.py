@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from grpo_lab import train as command
 from grpo_lab.config import GRPOConfig
 from grpo_lab.tasks import addition_split
-from tests.support.worlds import make_world, same_weights, weights
+from tests.support.worlds import make_world, same_weights, save_world, weights
 
 VALUES = {
     "seed": 3, "max_steps": 7, "save_steps": 2, "resume_from_checkpoint": True, "report_to": "tensorboard",
@@ -120,8 +120,6 @@ def test_thinking_is_measured_in_either_form():
     assert command.think_rate([text, "<answer>2</answer>", said]) == [1.0, 0.0, 1.0]
 
 
-# --- a run ----------------------------------------------------------------------------------------------------------
-
 SMALL = [
     "--num_generations", "4", "--generation_batch_size", "8", "--max_completion_length", "4", "--max_steps", "2",
     "--disable_tqdm", "true", "--save_steps", "1",
@@ -130,11 +128,7 @@ SMALL = [
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("base")
-    model, tokenizer = make_world()
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
+    return save_world(tmp_path_factory.mktemp("base"))
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ from grpo_lab.checks import check_at_least, check_choice, check_positive
 from grpo_lab.kl import ESTIMATORS
 from grpo_lab.objective import LEVELS, LOSS_TYPES
 from grpo_lab.precision import PRECISIONS, short_name
+from grpo_lab.rollout.dynamic import Sampling
 
 ADVANTAGES = ("group", "rloo", "best_of_group", "none")
 
@@ -24,11 +25,10 @@ CHOICES = {
     "precision": (None, *PRECISIONS),
 }
 AT_LEAST = {
-    0: ("max_steps", "save_steps", "top_k", "beta", "warmup_steps", "weight_decay", "learning_rate"),
+    0: ("max_steps", "save_steps", "beta", "warmup_steps", "weight_decay", "learning_rate"),
     1: ("generation_batch_size", "max_completion_length", "ref_model_sync_steps", "num_iterations",
         "per_device_train_batch_size", "gradient_accumulation_steps", "max_nonfinite_steps"),
 }  # fmt: skip
-POSITIVE = ("temperature", "top_p", "repetition_penalty", "max_grad_norm")
 
 
 @dataclass
@@ -145,10 +145,8 @@ class GRPOConfig:
             for name in names:
                 if getattr(self, name) is not None:
                     check_at_least(name, getattr(self, name), least)
-        for name in POSITIVE:
-            check_positive(name, getattr(self, name))
-        if self.top_p > 1:
-            raise ValueError(f"top_p is {self.top_p}; it must be at most 1, which switches it off")
+        check_positive("max_grad_norm", self.max_grad_norm)
+        Sampling((), 0, self.temperature, self.top_k, self.top_p, self.repetition_penalty)  # checks what it is given
 
     def _check_sizes(self):
         least, whole, update = 1 if self.advantage == "none" else 2, self.generation_batch_size, self.update_batch_size

@@ -48,7 +48,12 @@ def load_policy(
     tokenizer = _load_tokenizer(folder)
     model = _load_model(folder, mode.weights, chosen_device)
     model.loaded_for = mode.name
-    _check_agreement(model, tokenizer, folder)
+    rows = model.get_input_embeddings().weight.shape[0]
+    if len(tokenizer) > rows:
+        raise ValueError(
+            f"name: in {readable(folder)} the tokenizer knows {len(tokenizer)} tokens and the model {rows}: "
+            "they do not belong together"
+        )
     print(f"policy: {readable(folder)} ({why})")
     size = f"{sum(p.numel() for p in model.parameters()):,} parameters"
     print(f"policy: {size}, {mode}, on {describe_device(chosen_device)}")
@@ -135,12 +140,3 @@ def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
         tokenizer.pad_token = tokenizer.eos_token
         print(f"policy: no padding token in {readable(folder)}: padding with the end token {tokenizer.eos_token!r}")
     return tokenizer
-
-
-def _check_agreement(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    rows = model.get_input_embeddings().weight.shape[0]
-    if len(tokenizer) > rows:
-        raise ValueError(
-            f"name: in {readable(folder)} the tokenizer knows {len(tokenizer)} tokens and the model {rows}: "
-            "they do not belong together"
-        )

@@ -129,6 +129,4 @@ def _quiet():
         yield
 
 
-@functools.cache
-def _say(line: str) -> None:
-    print(line)
+_say = functools.cache(print)  # what was said once is not said again

@@ -38,9 +38,6 @@ def mostly_slow(cases, quick):
     return [case if n in quick else pytest.param(*case, marks=pytest.mark.slow) for n, case in enumerate(cases)]
 
 
-# --- rollout --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("mode", "kind", "T", "B"),
     mostly_slow(
@@ -73,8 +70,6 @@ def test_decoding_on_a_card_that_is_not_there(mode, monkeypatch):
     of_graph = parts.drawing_bytes(64, 151_936, parts.DRAWING["captured step"] - parts.DRAWING["step"])
     assert made["KV cache"] + made["drawing"] - of_graph == pytest.approx(lives.peak, rel=0.1)
 
-
-# --- scoring and update ---------------------------------------------------------------------------------------------
 
 WHOLE, ONE_PROMPT = {"T": 24, "b": 8, "L": 8}, {"T": 40, "b": 4, "G": 8, "L": 24}
 SINGLE_ROWS = {"T": 96, "B": 4, "b": 1, "L": 16}
@@ -138,9 +133,6 @@ def check(device, shape, mode, config, L, monkeypatch):
     made = planned(shape, mode, config, L, device, card_memory=0)
     assert during(made, "update") == pytest.approx(peak_of_lives(update), rel=0.1)
     assert during(made, "scoring") == pytest.approx(peak_of_lives(scoring), rel=0.1)
-
-
-# --- the optimizer --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", PRECISIONS)

@@ -27,9 +27,6 @@ def untied(monkeypatch):
     monkeypatch.setitem(shapes.SHAPES, "untied", UNTIED)
 
 
-# --- what stays for the whole run ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("mode", "want"), {"fp32": 16.0, "fp32-master": 16.0, "bf16": 6.033, "bf16-naive": 8.0, "fp16": 16.0}.items()
 )
@@ -63,9 +60,6 @@ def size_of(moment) -> int:
     )
 
 
-# --- rollout --------------------------------------------------------------------------------------------------------
-
-
 def test_the_cache_takes_what_the_real_ones_take():
     for shape in ("small", "untied"):
         sizes = shape_of(shape_config(shape))
@@ -83,12 +77,7 @@ def test_the_cache_takes_what_the_real_ones_take():
 def test_what_stays_of_a_reference():
     config = make_config(beta=0.1)
     for device, want in [(None, 1), ("cpu", 0), ("cuda:1", 1)]:
-        made = plan(
-            shape_config("small"),
-            replace(config, ref_model_device=device),
-            prompt_length=16,
-            precision="bf16",
-        )
+        made = plan(shape_config("small"), replace(config, ref_model_device=device), prompt_length=16, precision="bf16")
         assert all(part["reference"] == want * part["weights"] for part in made.stations.values())
         assert ("head" in made.stations["scoring"] or "activations" in made.stations["scoring"]) == bool(want)
     assert planned("small", "bf16", config).stations["rollout"]["reference"] > 0, "here the CPU is the device"
@@ -111,9 +100,6 @@ def test_a_small_decoder_stays_on_a_large_card():
         assert (
             made.totals["rollout"] >= sum(made.stations["optimizer"][n] for n in ("weights", "Adam's moments")) + kept
         )
-
-
-# --- what it is for -------------------------------------------------------------------------------------------------
 
 
 def qwen(mode="bf16", L=256, **others) -> MemoryPlan:
@@ -182,8 +168,6 @@ def test_the_plan_for_a_cpu_in_half_precision_says_that_it_is_an_upper_bound():
         assert adds["optimizer"] == adds["scoring"] == 0, "nothing is multiplied there, and nothing scored apart"
         assert (min(adds["rollout"], adds["update"]) > 0) == (mode != "fp32")
 
-
-# --- properties -----------------------------------------------------------------------------------------------------
 
 BASE = plan(shape_config("qwen2-0.5b"), make_config(), prompt_length=1, precision="fp32", card_memory=0)
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("bare_machine")
 
 
 def put_in_huggingface_cache(
-    checkpoint: Path, root: Path, hub_id: str = folders.QWEN2, without: tuple[str, ...] = ()
+    checkpoint, root: Path, hub_id: str = folders.QWEN2, without: tuple[str, ...] = ()
 ) -> Path:
     repo = root / "hub" / ("models--" + hub_id.replace("/", "--"))
     (repo / "refs").mkdir(parents=True)
@@ -21,26 +21,19 @@ def put_in_huggingface_cache(
     return copy(checkpoint, repo / "snapshots" / "c0ffee", without)
 
 
-# ---- the names
-
-
-def test_tiny_is_the_shipped_model(
-    monkeypatch: pytest.MonkeyPatch, checkpoint: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_tiny_is_the_shipped_model(monkeypatch, checkpoint, capsys):
     monkeypatch.setattr(folders, "TINY", checkpoint)
     load_policy("tiny")
     assert "the tiny model that ships with grpo_lab" in capsys.readouterr().out
 
 
-def test_tiny_missing_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_tiny_missing_says_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setattr(folders, "TINY", tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match="make_tiny_qwen2"):
         load_policy("tiny")
 
 
-def test_auto_on_a_bare_machine_takes_tiny_and_says_why(
-    monkeypatch: pytest.MonkeyPatch, checkpoint: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_auto_on_a_bare_machine_takes_tiny_and_says_why(monkeypatch, checkpoint, capsys):
     monkeypatch.setattr(folders, "TINY", checkpoint)
     load_policy("auto")
     said = capsys.readouterr().out
@@ -60,40 +53,38 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_auto_finds_every_layout_of_modelscope(bare_machine: Path, checkpoint: Path, layout: str) -> None:
+def test_auto_finds_every_layout_of_modelscope(bare_machine, checkpoint, layout: str):
     where = copy(checkpoint, bare_machine / "modelscope" / layout)
     folder, why = folders.find_folder("auto")
     assert folder == where and "ModelScope" in why
 
 
-def test_modelscope_snapshot_master_comes_before_others(bare_machine: Path, checkpoint: Path) -> None:
+def test_modelscope_snapshot_master_comes_before_others(bare_machine, checkpoint):
     snapshots = bare_machine / "modelscope" / "models" / "Qwen--Qwen2-0.5B-Instruct" / "snapshots"
     copy(checkpoint, snapshots / "a-branch")
     master = copy(checkpoint, snapshots / "master")
     assert folders.find_folder("auto")[0] == master
 
 
-def test_modelscope_default_place_is_in_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_modelscope_default_place_is_in_the_home_folder(monkeypatch, tmp_path):
     monkeypatch.delenv("MODELSCOPE_CACHE")
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     assert folders.modelscope_cache() == tmp_path / ".cache" / "modelscope"
 
 
-def test_auto_finds_the_huggingface_cache(bare_machine: Path, checkpoint: Path) -> None:
+def test_auto_finds_the_huggingface_cache(bare_machine, checkpoint):
     where = put_in_huggingface_cache(checkpoint, bare_machine)
     folder, why = folders.find_folder("auto")
     assert folder == where and "Hugging Face" in why
 
 
-def test_auto_prefers_modelscope(bare_machine: Path, checkpoint: Path) -> None:
+def test_auto_prefers_modelscope(bare_machine, checkpoint):
     put_in_huggingface_cache(checkpoint, bare_machine)
     copy(checkpoint, bare_machine / "modelscope" / LAYOUTS[0])
     assert "ModelScope" in folders.find_folder("auto")[1]
 
 
-def test_auto_passes_over_a_broken_copy_aloud(
-    bare_machine: Path, checkpoint: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_auto_passes_over_a_broken_copy_aloud(bare_machine, checkpoint, capsys):
     copy(checkpoint, bare_machine / "modelscope" / LAYOUTS[0], without=("*.safetensors",))
     put_in_huggingface_cache(checkpoint, bare_machine)
     assert "Hugging Face" in folders.find_folder("auto")[1]
@@ -101,12 +92,12 @@ def test_auto_passes_over_a_broken_copy_aloud(
     assert "passing over" in said and "lacks model.safetensors" in said
 
 
-def test_a_hub_id_comes_from_the_caches_first(bare_machine: Path, checkpoint: Path) -> None:
+def test_a_hub_id_comes_from_the_caches_first(bare_machine, checkpoint):
     put_in_huggingface_cache(checkpoint, bare_machine, "someone/some-model")
     assert "someone/some-model, found in the Hugging Face cache" in folders.find_folder("someone/some-model")[1]
 
 
-def downloads(monkeypatch: pytest.MonkeyPatch, outcome: Path | Exception) -> list[dict]:
+def downloads(monkeypatch, outcome: Path | Exception) -> list[dict]:
     calls = []
 
     def snapshot_download(*args, local_files_only: bool = False, **kwargs):
@@ -121,9 +112,7 @@ def downloads(monkeypatch: pytest.MonkeyPatch, outcome: Path | Exception) -> lis
     return calls
 
 
-def test_a_hub_id_is_downloaded_when_no_cache_has_it_without_pickles(
-    monkeypatch: pytest.MonkeyPatch, checkpoint: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_hub_id_is_downloaded_when_no_cache_has_it_without_pickles(monkeypatch, checkpoint, capsys):
     calls = downloads(monkeypatch, checkpoint)
     load_policy("someone/some-model")
     assert not any(pattern.endswith((".bin", ".pt", ".py", "*")) for pattern in calls[0]["allow_patterns"])
@@ -131,13 +120,13 @@ def test_a_hub_id_is_downloaded_when_no_cache_has_it_without_pickles(
 
 
 @pytest.mark.parametrize("error", [OSError("no route"), OfflineModeIsEnabled("offline"), TimeoutError()])
-def test_no_network_says_what_to_do(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_no_network_says_what_to_do(monkeypatch, error: Exception):
     downloads(monkeypatch, error)
     with pytest.raises(ConnectionError, match=r"name is 'someone/some-model'.*HF_ENDPOINT.*modelscope download.*tiny"):
         load_policy("someone/some-model")
 
 
-def test_a_hub_without_that_model_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_without_that_model_says_so(monkeypatch):
     response = type("Response", (), {"status_code": 404, "headers": {}, "request": None})()
     downloads(monkeypatch, RepositoryNotFoundError("404", response=response))
     with pytest.raises(ValueError, match=r"name is 'outputs/run1'; neither a folder in .* nor a model on the hub"):
@@ -145,16 +134,16 @@ def test_a_hub_without_that_model_says_so(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("name", ["tinny", "./outputs/none", "C:\\models\\qwen", "", "a/b/c", Path("org/model")])
-def test_a_wrong_name_lists_what_is_allowed(name: str | Path) -> None:
+def test_a_wrong_name_lists_what_is_allowed(name: str | Path):
     with pytest.raises(ValueError, match=r'name is .*no such folder; expected "auto", "tiny", a folder'):
         load_policy(name)
 
 
-def test_a_name_of_the_wrong_type(checkpoint: Path) -> None:
+def test_a_name_of_the_wrong_type(checkpoint):
     with pytest.raises(TypeError):
         load_policy(42)
 
 
-def test_a_file_is_not_a_folder(checkpoint: Path) -> None:
+def test_a_file_is_not_a_folder(checkpoint):
     with pytest.raises(ValueError, match="which is a file"):
         load_policy(checkpoint / "config.json")

@@ -2,7 +2,6 @@
 
 import json
 from copy import deepcopy as copy_of
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,10 +15,7 @@ from tests.support.checkpoints import copy, make_model, make_tokenizer
 pytestmark = pytest.mark.usefixtures("bare_machine")
 
 
-# ---- what comes back
-
-
-def test_a_folder_gives_model_and_tokenizer_and_says_so(checkpoint: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_folder_gives_model_and_tokenizer_and_says_so(checkpoint, capsys):
     model, tokenizer = load_policy(checkpoint)
     assert not model.training and all(p.requires_grad for p in model.parameters())
     assert model.dtype == torch.float32 and model.device.type == "cpu"
@@ -32,20 +28,18 @@ def test_a_folder_gives_model_and_tokenizer_and_says_so(checkpoint: Path, capsys
         assert word in said
 
 
-def test_a_string_names_a_folder_as_well_as_a_path_does(checkpoint: Path) -> None:
+def test_a_string_names_a_folder_as_well_as_a_path_does(checkpoint):
     assert load_policy(str(checkpoint))[0].config.hidden_size == 16
 
 
-def test_the_checkpoint_keeps_its_sampling_settings(checkpoint: Path, tmp_path: Path) -> None:
+def test_the_checkpoint_keeps_its_sampling_settings(checkpoint, tmp_path):
     model, _ = load_policy(checkpoint)
     model.save_pretrained(tmp_path / "again")
     saved = json.loads((tmp_path / "again" / "generation_config.json").read_text(encoding="utf-8"))
     assert saved["top_k"] == 20 and saved["repetition_penalty"] == 1.1
 
 
-def test_without_padding_token_the_end_token_pads_and_it_is_said(
-    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_without_padding_token_the_end_token_pads_and_it_is_said(checkpoint, tmp_path, capsys):
     folder = copy(checkpoint, tmp_path / "no-pad", without=("tokenizer*", "special_tokens*"))
     make_tokenizer(pad_token=None).save_pretrained(folder)
     _, tokenizer = load_policy(folder)
@@ -53,42 +47,29 @@ def test_without_padding_token_the_end_token_pads_and_it_is_said(
     assert "no padding token" in capsys.readouterr().out
 
 
-# ---- what may be wrong with a folder
+INDEX = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
+SHARDS = {"model.safetensors.index.json": json.dumps(INDEX), "model-00001-of-00002.safetensors": ""}
 
 
 @pytest.mark.parametrize(
-    ("without", "remedy"),
+    ("without", "added", "remedy"),
     [
-        (("config.json",), "has no config.json"),
-        (("tokenizer*",), r"has no tokenizer \(no tokenizer.json\): copy the tokenizer files"),
-        (("*.safetensors",), "lacks model.safetensors: the download was cut short"),
+        ("config.json", {}, "has no config.json"),
+        ("tokenizer*", {}, r"has no tokenizer \(no tokenizer.json\): copy the tokenizer files"),
+        ("*.safetensors", {}, "lacks model.safetensors: the download was cut short"),
+        ("*.safetensors", SHARDS, "lacks model-00002-of-00002.safetensors"),
+        ("*.safetensors", {"pytorch_model.bin": "would run code"}, ".*only as pickled files"),
     ],
 )
-def test_an_incomplete_folder_names_what_is_missing(
-    checkpoint: Path, tmp_path: Path, without: tuple[str, ...], remedy: str
-) -> None:
-    folder = copy(checkpoint, tmp_path / "part", without)
+def test_an_incomplete_folder_names_what_is_missing(checkpoint, tmp_path, without, added, remedy):
+    folder = copy(checkpoint, tmp_path / "part", (without,))
+    for name, text in added.items():
+        (folder / name).write_text(text, encoding="utf-8")
     with pytest.raises(FileNotFoundError, match=f"name: .*{remedy}"):
         load_policy(folder)
 
 
-def test_a_missing_shard_is_named(checkpoint: Path, tmp_path: Path) -> None:
-    folder = copy(checkpoint, tmp_path / "shards", without=("*.safetensors",))
-    index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
-    (folder / "model-00001-of-00002.safetensors").write_bytes(b"")
-    with pytest.raises(FileNotFoundError, match="lacks model-00002-of-00002.safetensors"):
-        load_policy(folder)
-
-
-def test_pickled_weights_are_refused(checkpoint: Path, tmp_path: Path) -> None:
-    folder = copy(checkpoint, tmp_path / "pickled", without=("*.safetensors",))
-    (folder / "pytorch_model.bin").write_bytes(b"would run code")
-    with pytest.raises(FileNotFoundError, match="only as pickled files"):
-        load_policy(folder)
-
-
-def test_code_in_a_checkpoint_is_not_run(checkpoint: Path, tmp_path: Path) -> None:
+def test_code_in_a_checkpoint_is_not_run(checkpoint, tmp_path):
     folder = copy(checkpoint, tmp_path / "remote")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config |= {
@@ -101,7 +82,7 @@ def test_code_in_a_checkpoint_is_not_run(checkpoint: Path, tmp_path: Path) -> No
         load_policy(folder)
 
 
-def test_a_tokenizer_of_another_model_is_noticed(checkpoint: Path, tmp_path: Path) -> None:
+def test_a_tokenizer_of_another_model_is_noticed(checkpoint, tmp_path):
     folder = tmp_path / "mixed"
     make_model(vocab_size=100).save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
@@ -109,18 +90,15 @@ def test_a_tokenizer_of_another_model_is_noticed(checkpoint: Path, tmp_path: Pat
         load_policy(folder)
 
 
-def test_a_tokenizer_without_end_token_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+def test_a_tokenizer_without_end_token_is_refused(checkpoint, tmp_path):
     folder = copy(checkpoint, tmp_path / "endless", without=("tokenizer*", "special_tokens*"))
     make_tokenizer(eos_token=None).save_pretrained(folder)
     with pytest.raises(ValueError, match="no end token"):
         load_policy(folder)
 
 
-# ---- devices and precisions
-
-
 @pytest.fixture
-def card(monkeypatch: pytest.MonkeyPatch):
+def card(monkeypatch):
     """Pretend that there is one card, with or without bf16 of its own."""
 
     class Nowhere:
@@ -141,7 +119,7 @@ def card(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("bf16", [True, False])
-def test_precision_follows_the_card(card, bf16: bool) -> None:
+def test_precision_follows_the_card(card, bf16: bool):
     device = card(bf16)
     assert models.pick_device() == device
     assert pick_precision(device).name == ("bf16" if bf16 else "fp16")
@@ -151,14 +129,14 @@ def test_precision_follows_the_card(card, bf16: bool) -> None:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_precision_asked_for_is_what_you_get(checkpoint: Path, precision: str, capsys: pytest.CaptureFixture) -> None:
+def test_precision_asked_for_is_what_you_get(checkpoint, precision: str, capsys):
     model, _ = load_policy(checkpoint, precision=precision)
     assert model.dtype == PRECISIONS[precision].weights and model.loaded_for == precision
     assert f", {PRECISIONS[precision]}, on CPU" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("precision", [None, *PRECISIONS])
-def test_a_model_trains_in_the_mode_it_was_loaded_for(checkpoint: Path, precision: str | None) -> None:
+def test_a_model_trains_in_the_mode_it_was_loaded_for(checkpoint, precision: str | None):
     """Also a copy of it, such as the reference; and whoever changes its weights afterwards has changed the mode."""
     model, _ = load_policy(checkpoint, precision=precision)
     assert precision_of(copy_of(model), GRPOConfig()).name == (precision or "fp32")
@@ -167,21 +145,21 @@ def test_a_model_trains_in_the_mode_it_was_loaded_for(checkpoint: Path, precisio
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8", ""])
-def test_a_wrong_precision_lists_what_is_allowed(checkpoint: Path, precision: str) -> None:
+def test_a_wrong_precision_lists_what_is_allowed(checkpoint, precision: str):
     with pytest.raises(
         ValueError, match="precision is .*expected one of 'fp32', 'fp32-master', 'bf16', 'bf16-naive', 'fp16'"
     ):
         load_policy(checkpoint, precision=precision)
 
 
-def test_mps_is_taken_only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mps_is_taken_only_when_asked(monkeypatch):
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert models.pick_device() == torch.device("cpu")
     assert models.pick_device("mps") == torch.device("mps")
     assert pick_precision(torch.device("mps")).name == "fp32"
 
 
-def test_a_wrong_device_lists_what_is_allowed(card) -> None:
+def test_a_wrong_device_lists_what_is_allowed(card):
     for device in ("gpu", "tpu:0", "meta"):
         with pytest.raises(ValueError, match="device is .*expected one of 'cpu', 'cuda'"):
             models.pick_device(device)
@@ -192,7 +170,7 @@ def test_a_wrong_device_lists_what_is_allowed(card) -> None:
         models.pick_device("cuda:3")
 
 
-def test_describe_device_names_the_card(card, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_describe_device_names_the_card(card, monkeypatch):
     assert models.describe_device().startswith("CPU (")
     card(bf16=True)
     h200 = type("Properties", (), {"name": "NVIDIA H200", "total_memory": 150 * 2**30})
@@ -201,7 +179,7 @@ def test_describe_device_names_the_card(card, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.gpu
-def test_on_a_real_card(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_real_card(checkpoint, monkeypatch):
     monkeypatch.undo()
     model, _ = load_policy(checkpoint, device="cuda", precision="bf16")
     assert model.device.type == "cuda" and model.dtype == torch.bfloat16

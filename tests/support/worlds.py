@@ -74,6 +74,13 @@ def make_world(seed: int = 0, pad_is_end: bool = False, **settings):
     return make_model(tokenizer, seed, **settings), tokenizer
 
 
+def save_world(folder) -> str:
+    """A folder that `load_policy` takes, by its name."""
+    for part in make_world():
+        part.save_pretrained(folder)
+    return str(folder)
+
+
 def make_config(**settings) -> GRPOConfig:
     """A step of 2 prompts x 4 completions of at most 5 tokens."""
     small = {"num_generations": 4, "generation_batch_size": 8, "max_completion_length": 5, "max_steps": 2}

@@ -138,6 +138,11 @@ def put_gradient(model, value):
         p.grad = torch.full_like(p, value)
 
 
+def step_with(model, optimizer, gradient, lr, loss):
+    put_gradient(model, gradient)
+    return optimizer.step(lr, loss)
+
+
 def test_the_norm_returned_is_that_before_clipping_and_the_step_is_clipped():
     model, optimizer = guarded(max_grad_norm=0.5, adam_beta1=0.0)
     n = sum(p.numel() for p in model.parameters())
@@ -156,12 +161,10 @@ def test_what_is_not_finite_is_skipped_and_leaves_no_trace(gradient, loss, dtype
     twin, same = guarded(dtype, max_nonfinite_steps=2)
     for number, (g, step_loss) in enumerate([(1.0, 1.0), (gradient, loss), (0.5, 1.0), (gradient, loss), (0.3, 1.0)]):
         torch.manual_seed(number)
-        put_gradient(model, g)
-        optimizer.step(0.01, step_loss)
+        step_with(model, optimizer, g, 0.01, step_loss)
         if math.isfinite(g) and math.isfinite(step_loss):
             torch.manual_seed(number)
-            put_gradient(twin, g)
-            same.step(0.01, step_loss)
+            step_with(twin, same, g, 0.01, step_loss)
         assert same_weights(weights(model), weights(twin))
     assert optimizer.nonfinite_total == 2 and optimizer.nonfinite_in_a_row == 0
 
@@ -169,11 +172,9 @@ def test_what_is_not_finite_is_skipped_and_leaves_no_trace(gradient, loss, dtype
 def test_patience_counts_what_comes_in_a_row():
     model, optimizer = guarded(max_nonfinite_steps=2)
     before = weights(model)
-    put_gradient(model, math.nan)
-    optimizer.step(0.01, 1.0)
-    put_gradient(model, math.nan)
+    step_with(model, optimizer, math.nan, 0.01, 1.0)
     with pytest.raises(RuntimeError, match=r"2 updates in a row were not finite \(last loss 1.0, gradient norm nan\)"):
-        optimizer.step(0.01, 1.0)
+        step_with(model, optimizer, math.nan, 0.01, 1.0)
     assert same_weights(weights(model), before)
 
 
@@ -196,16 +197,13 @@ def test_an_overflow_halves_the_scale_and_does_not_end_the_run_until_there_is_no
     model, optimizer = guarded(fp16=True, max_nonfinite_steps=2)
     before, scales = weights(model), []
     for _ in range(12):
-        put_gradient(model, math.inf)
-        optimizer.step(0.01, loss=1.0)
+        step_with(model, optimizer, math.inf, 0.01, loss=1.0)
         scales.append(optimizer.loss_scale)
     assert scales == [2.0 ** (11 - i) for i in range(12)] and optimizer.nonfinite_in_a_row == 0
     assert optimizer.nonfinite_total == 12
-    put_gradient(model, math.inf)
-    optimizer.step(0.01, loss=1.0)
-    put_gradient(model, math.inf)
+    step_with(model, optimizer, math.inf, 0.01, loss=1.0)
     with pytest.raises(RuntimeError, match="2 updates in a row"):
-        optimizer.step(0.01, loss=1.0)
+        step_with(model, optimizer, math.inf, 0.01, loss=1.0)
     assert same_weights(weights(model), before)
 
 
@@ -227,21 +225,18 @@ def test_a_real_overflow_in_fp16_arithmetic_is_skipped_and_the_next_one_fits():
 def test_after_a_hundred_good_updates_the_scale_doubles_and_the_count_survives_saving():
     model, optimizer = guarded(fp16=True)
     for _ in range(60):
-        put_gradient(model, 1.0)
-        optimizer.step(0.0, loss=1.0)
+        step_with(model, optimizer, 1.0, 0.0, loss=1.0)
     assert optimizer.loss_scale == 2.0**12
     twin, resumed = guarded(fp16=True)
     resumed.load(optimizer.state(), optimizer.tensors())
     for _ in range(40):
-        put_gradient(twin, 1.0)
-        resumed.step(0.0, loss=1.0)
+        step_with(twin, resumed, 1.0, 0.0, loss=1.0)
     assert resumed.loss_scale == 2.0**13 and resumed.nonfinite_total == 0
 
 
 def test_a_loss_that_is_nan_is_no_overflow():
     model, optimizer = guarded(fp16=True, max_nonfinite_steps=2)
-    put_gradient(model, math.nan)
-    optimizer.step(0.01, loss=math.nan)
+    step_with(model, optimizer, math.nan, 0.01, loss=math.nan)
     assert optimizer.loss_scale == 2.0**12 and optimizer.nonfinite_in_a_row == 1
 
 

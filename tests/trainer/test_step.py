@@ -123,14 +123,22 @@ def test_cutting_a_batch_changes_nothing_except_for_bnpo(loss_type):
             assert metrics_in_parts == pytest.approx(metrics, abs=1e-6)
 
 
-def test_accumulating_updates_the_weights_as_one_large_batch_does():
+@pytest.mark.parametrize(
+    ("world", "settings"),
+    [
+        ({"seed": 1}, {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}),
+        ({"attention_dropout": 0.5}, {"gradient_checkpointing": True}),
+    ],
+    ids=["accumulating", "checkpointing"],
+)
+def test_one_large_batch_of_plain_layers_gives_the_same_weights(world, settings):
     after = []
-    for parts in (1, 4):
-        model, tokenizer = make_world(seed=1)
+    for others in ({}, settings):
+        model, tokenizer = make_world(**world)
         make_exact(model)
-        config = make_config(per_device_train_batch_size=8 // parts, gradient_accumulation_steps=parts)
-        train(model, tokenizer, ROWS, letter_reward, config)
+        train(model, tokenizer, ROWS, letter_reward, make_config(**others))
         after.append(weights(model))
+        assert not model.training
     for name, value in after[0].items():
         torch.testing.assert_close(value, after[1][name], rtol=0, atol=1e-10)
 
@@ -215,15 +223,3 @@ def test_the_first_ratio_is_exactly_one_even_with_dropout_in_the_model(settings,
         assert history[step]["sampling/logp_difference_max"] < 1e-4
     if settings != INNER:
         assert [metrics["ratio"] for metrics in history] == [1.0, 1.0]
-
-
-def test_gradient_checkpointing_changes_no_weight():
-    after = []
-    for gradient_checkpointing in (False, True):
-        model, tokenizer = make_world(attention_dropout=0.5)
-        make_exact(model)
-        train(model, tokenizer, ROWS, letter_reward, make_config(gradient_checkpointing=gradient_checkpointing))
-        after.append(weights(model))
-        assert not model.training
-    for name, value in after[0].items():
-        torch.testing.assert_close(value, after[1][name], rtol=0, atol=1e-9)
