@@ -48,7 +48,7 @@ def _fits(axis: str, size: int, sizes: dict[str, int]) -> bool:
 
 
 def _expected(forms: str, sizes: dict[str, int]) -> str:
-    """ "(B,) or (B, T), where B = 2 and T = 3" """
+    """Such as `(B,) or (B, T), where B = 2 and T = 3`."""
     axes = [form.replace("#", "").split() for form in forms.split("|")]
     known = [f"{axis} = {sizes[axis]}" for axis in dict.fromkeys(a for form in axes for a in form) if axis in sizes]
     text = " or ".join(f"({', '.join(form)}{',' if len(form) == 1 else ''})" for form in axes)

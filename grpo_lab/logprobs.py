@@ -183,7 +183,7 @@ def _chunk_values(h: Tensor, weight: Tensor, y: Tensor, temperature: float) -> t
 
 
 def _chunk_gradient(h, weight, y, temperature, entropy, grad_logp, grad_entropy) -> Tensor:
-    """Of the logits; d logp / dz = onehot - pi,  d H / dz = -pi (log pi + H)."""
+    """The gradient of the logits: d logp / dz = onehot - pi,  d H / dz = -pi (log pi + H)."""
     log_pi = _chunk_log_pi(h, weight, temperature)
     grad_z = log_pi + entropy
     grad_z.mul_(grad_entropy).add_(grad_logp).mul_(log_pi.exp_()).neg_()

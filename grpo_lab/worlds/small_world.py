@@ -42,7 +42,7 @@ class SmallWorld:
         return token_logprobs(self.logits[self._prefix], self.sequences)
 
     def probabilities(self) -> Float[Tensor, " N"]:
-        """Of each whole sequence; they add up to one."""
+        """The probability of each whole sequence; together they are one."""
         return self.logp().sum(-1).exp()
 
     def sample(self, count: int, seed: int = 0) -> Int[Tensor, " count"]:
@@ -51,7 +51,7 @@ class SmallWorld:
         return torch.multinomial(self.probabilities().detach(), count, replacement=True, generator=generator)
 
     def gradient(self, objective: Float[Tensor, ""]) -> Float[Tensor, " K"]:
-        """Of a scalar, with respect to all K logits, as one vector."""
+        """The gradient of a scalar with respect to all K logits, as one vector."""
         return torch.autograd.grad(objective, self.logits, retain_graph=True)[0].flatten()
 
     def scores(self) -> Float[Tensor, "N K"]:

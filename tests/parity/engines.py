@@ -55,37 +55,23 @@ def trl_loss(
         sapo_temperature_pos=1.0, sapo_temperature_neg=1.05,
         vespo_k_pos=2.0, vespo_lambda_pos=3.0, vespo_k_neg=3.0, vespo_lambda_neg=2.0,
     )  # fmt: skip
-    settings = {
-        "loss_type": loss_type,
-        "importance_sampling_level": importance_sampling_level,
-        "beta": beta,
-        "epsilon_low": epsilon,
-        "epsilon_high": epsilon if epsilon_high is None else epsilon_high,
-        "top_entropy_quantile": 1.0,
-        "off_policy_mask_threshold": None,
-        "use_vllm": False,
-        "vllm_importance_sampling_correction": False,
-        "max_completion_length": max_completion_length,
-        "current_gradient_accumulation_steps": 1,
-        "_entropy_bonus_enabled": False,
-        "aux_loss_enabled": False,
-        "use_adaptive_entropy": False,
-        "_metrics": {"train": defaultdict(list)},
-    }
-    for name, value in settings.items():
-        setattr(trainer, name, value)
+    vars(trainer).update(
+        loss_type=loss_type, importance_sampling_level=importance_sampling_level, beta=beta, epsilon_low=epsilon,
+        epsilon_high=epsilon if epsilon_high is None else epsilon_high, max_completion_length=max_completion_length,
+        top_entropy_quantile=1.0, off_policy_mask_threshold=None, current_gradient_accumulation_steps=1,
+        use_vllm=False, vllm_importance_sampling_correction=False, aux_loss_enabled=False,
+        _entropy_bonus_enabled=False, use_adaptive_entropy=False, _metrics={"train": defaultdict(list)},
+    )  # fmt: skip
     prompt = torch.zeros(len(logp), 1, dtype=torch.long)
-    items = mask.sum() if num_items is None else torch.as_tensor(num_items)
     inputs = {
         "prompt_ids": prompt,
         "prompt_mask": torch.ones_like(prompt),
         "completion_ids": torch.zeros_like(mask, dtype=torch.long),
         "completion_mask": mask.long(),
         "advantages": advantages,
-        "num_items_in_batch": items,
+        "num_items_in_batch": mask.sum() if num_items is None else torch.as_tensor(num_items),
         "ref_per_token_logps": ref_logp,
+        "old_per_token_logps": old_logp,
     }
-    if old_logp is not None:
-        inputs["old_per_token_logps"] = old_logp
     loss = trainer._compute_loss(None, inputs)
     return loss, {name: values[-1] for name, values in trainer._metrics["train"].items()}

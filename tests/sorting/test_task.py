@@ -1,19 +1,15 @@
 """Prompts are all there and split as they should be; rewards are the literal loops, and reward what they should."""
 
 import inspect
-import itertools
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grpo_lab.policy_gradient import enumerate_sequences
 from grpo_lab.sorting import ascending_pairs, exact_reward, make_prompts, repaired_reward, sorting_reward
 from tests.support.agreement import few, many, numbers_of, seeds
-
-
-def rows(*lists):
-    return torch.tensor(lists)
 
 
 def inclusion_loop(x, y):
@@ -44,8 +40,9 @@ def pairs_loop(y):
     ],
 )
 def test_the_scores_of_the_notebook(prompt, response, gameable, repaired):
-    assert sorting_reward(rows(prompt), rows(response)).tolist() == [gameable]
-    assert repaired_reward(rows(prompt), rows(response)).tolist() == [repaired]
+    prompts, responses = torch.tensor([prompt]), torch.tensor([response])
+    assert sorting_reward(prompts, responses).tolist() == [gameable]
+    assert repaired_reward(prompts, responses).tolist() == [repaired]
 
 
 @many
@@ -65,7 +62,7 @@ def test_rewards_are_the_loops(B, T, V, seed):
 
 
 def test_only_the_sorted_prompt_gets_the_maximum_of_the_repaired_reward():
-    everything = rows(*itertools.product(range(4), repeat=3))
+    everything = enumerate_sequences(4, 3)
     for prompt in everything:
         asked = prompt.expand_as(everything)
         best = repaired_reward(asked, everything) == 5
@@ -88,7 +85,7 @@ def test_repairing_never_adds_and_changes_nothing_without_duplicates(T, seed):
 @pytest.mark.parametrize("reward", [sorting_reward, repaired_reward, exact_reward])
 def test_responses_of_another_length_are_an_error(reward):
     with pytest.raises(ValueError, match=r"responses has shape \(1, 2\)"):
-        inspect.unwrap(reward)(rows((1, 2, 3)), rows((1, 2)))
+        inspect.unwrap(reward)(torch.tensor([[1, 2, 3]]), torch.tensor([[1, 2]]))
 
 
 @pytest.mark.parametrize(("duplicates", "count"), [("none", 60), ("only", 65), ("any", 125)])
