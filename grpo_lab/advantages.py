@@ -172,12 +172,10 @@ def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor,
     return torch.stack(backwards[::-1], dim=-1)
 
 
-def return_to_go_advantages(
-    rewards: Float[Tensor, "P G T"], gamma: float, ddof: int = 1, eps: float = 1e-4
-) -> Float[Tensor, "P G T"]:
+def return_to_go_advantages(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor, "P G T"]:
     """Normalise `return_to_go` over the group at each position: Eq. (2.12), then Eq. (2.1) to (2.4) for every t."""
     by_position = rearrange(return_to_go(rewards, gamma), "P G T -> (P T) G")
-    return rearrange(group_advantages(by_position, ddof=ddof, eps=eps), "(P T) G -> P G T", P=len(rewards))
+    return rearrange(group_advantages(by_position), "(P T) G -> P G T", P=len(rewards))
 
 
 def _check_rewards(rewards: Tensor) -> None:

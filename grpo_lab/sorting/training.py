@@ -160,16 +160,12 @@ def batch_loss(
 
 @torch.no_grad()
 def evaluate_sorting(
-    policy: SortingPolicy,
-    prompts: Int[Tensor, "N T"],
-    reward: Reward,
-    dice: list[torch.Generator],
-    num_prompts: int = 128,
+    policy: SortingPolicy, prompts: Int[Tensor, "N T"], reward: Reward, dice: list[torch.Generator]
 ) -> dict[str, Float[Tensor, " S"]]:
-    """The metrics of `SortingRun`, for each seed, on prompts drawn from those given, with four responses each."""
-    asked = _choose(prompts, num_prompts, dice)
+    """The metrics of `SortingRun`, for each seed, on 128 prompts drawn from those given, with four responses each."""
+    asked = _choose(prompts, 128, dice)
     logp = position_logprobs(asked, *policy)
-    responses = sample_responses(logp, _uniform(dice, num_prompts, 4, asked.shape[2]))
+    responses = sample_responses(logp, _uniform(dice, asked.shape[1], 4, asked.shape[2]))
     scores = {"reward": _score(reward, asked, responses), "exact": _score(exact_reward, asked, responses)}
     top = _score(sorting_reward, asked, responses) == 2 * asked.shape[2] - 1
     pairs = ascending_pairs(_rows(responses)).reshape(top.shape)
@@ -178,7 +174,7 @@ def evaluate_sorting(
         **scores,
         "gamed": (top & (scores["exact"] == 0)).float(),
         "ascending": pairs / (asked.shape[2] - 1),
-        "entropy": rearrange(entropy, "(S P) T -> S P T", P=num_prompts),
+        "entropy": rearrange(entropy, "(S P) T -> S P T", P=asked.shape[1]),
         "frac_reward_zero_std": (scores["reward"].amax(-1) == scores["reward"].amin(-1)).float()[..., None],
     }
     return {name: values.mean((1, 2)) for name, values in per_prompt.items()}

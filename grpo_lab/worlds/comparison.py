@@ -53,23 +53,20 @@ def token_gate(
 
 
 def dual_clip_surrogate(
-    ratio: Float[Tensor, "B #T"],
-    advantages: Float[Tensor, "B #T"],
-    epsilon: float = 0.2,
-    epsilon_high: float | None = None,
-    c: float = 3.0,
+    ratio: Float[Tensor, "B #T"], advantages: Float[Tensor, "B #T"], c: float = 3.0
 ) -> Float[Tensor, "B #T"]:
     r"""The clipped surrogate with a floor where A < 0, as verl computes it.
 
     S^{\mathrm{dual}}_{b,t} = \max(S_{b,t},\; c A_{b,t}) \;\text{if}\; A_{b,t} < 0, \;\text{else}\; S_{b,t} \tag{5.32}
 
-    Arguments as in `clipped_surrogate`, but A of shape (B, 1) or (B, T); c is greater than 1, verl's `clip_ratio_c`.
+    Ratio and A, shape (B, 1) or (B, T), as in `clipped_surrogate`, with its usual epsilon; c is greater than 1, verl's
+    `clip_ratio_c`.
 
     Source: Ye et al. (2020), "Mastering complex control in MOBA games with deep reinforcement learning", section 3.
     """
     if not c > 1:
         raise ValueError(f"c is {c}; it must be greater than 1")
-    surrogate = clipped_surrogate(ratio, advantages, epsilon, epsilon_high)
+    surrogate = clipped_surrogate(ratio, advantages)
     floored = torch.where(advantages < 0, torch.max(surrogate, c * advantages), surrogate)  # B T (5.32)
     return floored
 

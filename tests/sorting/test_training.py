@@ -142,7 +142,7 @@ def test_a_refreshed_reference_costs_nothing_and_a_kept_one_does():
 def test_metrics_of_a_policy_that_sorts():
     prompts = make_prompts(numbers=5, length=3, duplicates="any")
     policy = hand_built_policy(5, 3)
-    got = evaluate_sorting(policy, prompts.held_out, sorting_reward, dice(0), num_prompts=50)
+    got = evaluate_sorting(policy, prompts.held_out, sorting_reward, dice(0))
     assert got["reward"].item() == pytest.approx(5, abs=0.05)
     assert got["exact"].item() == pytest.approx(1, abs=0.03)
     assert got["ascending"].item() == pytest.approx(1, abs=0.02)
@@ -158,7 +158,7 @@ def test_metrics_of_a_policy_that_games():
     for t, number in enumerate((1, 2, 2)):
         decode[0, t, :, number] = 50.0
     games = SortingPolicy(torch.eye(4)[None], torch.eye(4).expand(1, 3, 4, 4), decode)
-    got = evaluate_sorting(games, torch.tensor([[1, 1, 2]]), repaired_reward, dice(0), num_prompts=3)
+    got = evaluate_sorting(games, torch.tensor([[1, 1, 2]]), repaired_reward, dice(0))
     expected = {"reward": 4, "exact": 0, "gamed": 1, "ascending": 1, "entropy": 0, "frac_reward_zero_std": 1}
     assert {name: round(value.item(), 4) for name, value in got.items()} == expected
 

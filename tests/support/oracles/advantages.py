@@ -76,8 +76,8 @@ def return_to_go(rewards, gamma) -> torch.Tensor:
     )
 
 
-def return_to_go_advantages(rewards, gamma, ddof=1, eps=1e-4) -> torch.Tensor:
+def return_to_go_advantages(rewards, gamma) -> torch.Tensor:
     P, G, T = rewards.shape
     returns = return_to_go(rewards.double(), gamma)
-    columns = [[normalise([returns[p, g, t] for g in range(G)], ddof, eps) for t in range(T)] for p in range(P)]
+    columns = [[normalise([returns[p, g, t] for g in range(G)], 1, 1e-4) for t in range(T)] for p in range(P)]
     return table([[[columns[p][t][g] for t in range(T)] for g in range(G)] for p in range(P)])
