@@ -73,13 +73,18 @@ def precision_of(model, config) -> Precision:
     Raises:
         ValueError: if the weights are not of the dtype that the mode needs, or of several, or of one that cannot train.
     """
-    weights = _weights_dtype(model)
-    if config.precision is not None:
-        return _fitting(f"precision is {config.precision!r}", PRECISIONS[config.precision], weights)
-    if config.fp16:
-        return _fitting("fp16 is True", PRECISIONS["fp16"], weights)
-    if config.bf16:
-        return _fitting("bf16 is True", PRECISIONS["bf16" if weights == torch.bfloat16 else "fp32-master"], weights)
+    weights, name = _weights_dtype(model), precision_asked(config)
+    if name is not None:
+        if config.precision is None and config.bf16 and weights == torch.bfloat16:
+            name = "bf16"
+        mode = PRECISIONS[name]
+        if weights != mode.weights:
+            said = f"precision is {name!r}" if config.precision else f"{'bf16' if config.bf16 else 'fp16'} is True"
+            raise ValueError(
+                f"{said}, which trains {mode.weights} weights, but the model's are {weights}; "
+                f"load it with load_policy(..., precision={name!r})"
+            )
+        return mode
     if loaded := _loaded_for(model, weights):
         return loaded
     if weights == torch.float64:
@@ -203,12 +208,3 @@ def _weights_dtype(model) -> torch.dtype:
     if dtype not in (torch.float32, torch.float64, torch.bfloat16):
         raise ValueError(f"model has {dtype} weights; expected torch.float32, torch.bfloat16 or torch.float64")
     return dtype
-
-
-def _fitting(asked: str, mode: Precision, weights: torch.dtype) -> Precision:
-    if weights != mode.weights:
-        raise ValueError(
-            f"{asked}, which trains {mode.weights} weights, but the model's are {weights}; "
-            f"load it with load_policy(..., precision={mode.name!r})"
-        )
-    return mode

@@ -1,24 +1,22 @@
 """Settings of a `GRPOConfig` as options of a command: `--beta 0.04`, `--gradient_checkpointing true`."""
 
-import argparse
 import types
 import typing
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from collections.abc import Iterable
 from dataclasses import fields
 
 from grpo_lab.config.settings import GRPOConfig, options
 
 
-def settings_parser(command: str, names: Iterable[str], **defaults) -> argparse.ArgumentParser:
+def settings_parser(command: str, names: Iterable[str], **defaults) -> ArgumentParser:
     """The parser of a command, with one option a setting: in what it returns stand those that were given.
 
     command: the name of its module, such as "grpo_lab.train".
     names: settings of `GRPOConfig`.
     defaults: what the help gives as a setting's default, where the command's own differs from `GRPOConfig`'s.
     """
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {command}", argument_default=argparse.SUPPRESS, allow_abbrev=False
-    )
+    parser = ArgumentParser(prog=f"python -m {command}", argument_default=SUPPRESS, allow_abbrev=False)
     settings = {field.name: field for field in fields(GRPOConfig)}
     for name in names:
         default = defaults.get(name, settings[name].default)
@@ -47,5 +45,5 @@ def _or_none(kind: type):
 
 def _boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a truth value; expected true or false")
+        raise ArgumentTypeError(f"{text!r} is not a truth value; expected true or false")
     return text.lower() == "true"

@@ -7,8 +7,8 @@ from transformers import AutoConfig
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import settings_parser
 from grpo_lab.display import GIB
+from grpo_lab.memory.advice import advice_lines
 from grpo_lab.memory.planning import compare_modes, plan
-from grpo_lab.memory.report import advice_lines
 from grpo_lab.models.folders import find_folder
 from grpo_lab.models.shapes import SHAPES, shape_config
 from grpo_lab.precision import PRECISIONS
@@ -32,12 +32,9 @@ def main(arguments: list[str] | None = None) -> None:
         planned = plan(model_config, config, card_memory=int(budget * GIB), **about)
     except (ValueError, OSError) as error:
         parser.error(str(error))
-    print(planned.table())
-    print()
     about.pop("precision")
-    print(compare_modes(model_config, config, **about))
-    print()
-    print(*advice_lines(planned, int(budget * GIB)), sep="\n")
+    modes, advice = compare_modes(model_config, config, **about), advice_lines(planned, int(budget * GIB))
+    print(planned.table(), modes, "\n".join(advice), sep="\n\n")
 
 
 def _model_config(name: str):

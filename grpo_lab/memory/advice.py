@@ -7,6 +7,8 @@ from grpo_lab.checks import check_at_least
 from grpo_lab.display import GIB
 from grpo_lab.precision import PRECISIONS
 
+RESERVE = 3 * GIB // 4  # bytes, for CUDA itself, and for what the allocator cannot join
+
 
 @dataclass(frozen=True)
 class Change:
@@ -30,20 +32,30 @@ def advise(plan, budget: int) -> list[Change]:
     check_at_least("budget", budget, 0)
     changes = []
     while not plan.fits(budget):
-        change, plan = next(_helpful(plan), (None, plan))
-        if change is None:
+        for settings, costs in _possible(plan.setting):
+            after = _with(plan, settings)
+            if after is not None and after.peak < plan.peak:
+                saves = plan.peak - after.peak
+                if changes and changes[-1].settings.keys() == settings.keys():  # halved once more
+                    saves += changes.pop().saves
+                changes.append(Change(settings, costs, saves, after.peak))
+                plan = after
+                break
+        else:
             break
-        if changes and changes[-1].settings.keys() == change.settings.keys():
-            change = replace(change, saves=changes.pop().saves + change.saves)  # halved once more
-        changes.append(change)
     return changes
 
 
-def _helpful(plan) -> Iterator:
-    for settings, costs in _possible(plan.setting):
-        after = _with(plan, settings)
-        if after is not None and after.peak < plan.peak:
-            yield Change(settings, costs, plan.peak - after.peak, after.peak), after
+def advice_lines(planned, budget: int) -> list[str]:
+    """Whether it fits, and if not, what to change."""
+    sizes = f"{planned.peak / GIB:.2f} GiB of tensors and {RESERVE / GIB:.2f} GiB for CUDA itself"
+    if planned.fits(budget):
+        return [f"It fits into {budget / GIB:.2f} GiB: {sizes}."]
+    changes = planned.advice(budget)
+    numbered = [f"  {number}. {change}" for number, change in enumerate(changes, 1)]
+    enough = bool(changes) and changes[-1].peak + RESERVE <= budget
+    end = "Then it fits." if enough else "Even then it does not fit: a smaller model, or a larger card."
+    return [f"It does not fit into {budget / GIB:.2f} GiB: {sizes}.", *numbered, end]
 
 
 def _possible(s) -> Iterator[tuple[dict, str]]:

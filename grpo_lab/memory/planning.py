@@ -10,17 +10,20 @@ take beside the tensors depends on the processor, and one row of the table says 
 
 from dataclasses import dataclass, replace
 
+import torch
+
 from grpo_lab.checks import check_at_least, check_choice
 from grpo_lab.config import GRPOConfig
 from grpo_lab.display import GIB, text_table
 from grpo_lab.memory import stations
-from grpo_lab.memory.advice import advise
+from grpo_lab.memory.advice import RESERVE, advice_lines, advise
 from grpo_lab.memory.setting import Setting
 from grpo_lab.memory.table import as_html, as_text
 from grpo_lab.models.shapes import ModelShape, shape_of
-from grpo_lab.precision import PRECISIONS
+from grpo_lab.precision import PRECISIONS, precision_of
+from grpo_lab.rollout import encode_prompts
 
-RESERVE = 3 * GIB // 4  # for CUDA itself, and for what the allocator cannot join
+PROMPTS = 200  # whose length is looked at before a run
 
 
 @dataclass(frozen=True)
@@ -122,3 +125,22 @@ def compare_modes(model_config, config: GRPOConfig, *, prompt_length: int, devic
         sizes = (bytes_a_parameter(planned.setting.shape, name), *(total / GIB for total in planned.totals.values()))
         rows.append([name, *(f"{size:.2f}" for size in sizes)])
     return text_table(["mode", "bytes a parameter", *planned.totals], rows)
+
+
+def announce(model, tokenizer, rows, config: GRPOConfig) -> None:
+    """Before a run on a card: the plan in one line, and a warning with advice where the free memory is less."""
+    if model.device.type != "cuda":
+        return
+    some = [rows[index]["prompt"] for index in range(min(len(rows), PROMPTS))]
+    free, total = torch.cuda.mem_get_info(model.device)
+    planned = plan(
+        model.config,
+        config,
+        prompt_length=encode_prompts(tokenizer, some)[0].shape[1],
+        precision=precision_of(model, config).name,
+        card_memory=total,
+    )
+    print(planned.short())
+    budget = free + torch.cuda.memory_allocated(model.device)  # the model, which the plan counts too, is there already
+    if not planned.fits(budget):
+        print("warning:", *advice_lines(planned, budget), sep="\n")

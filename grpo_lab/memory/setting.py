@@ -10,8 +10,6 @@ from grpo_lab.precision import Precision
 
 @dataclass(frozen=True)
 class Setting:
-    """All that the plan depends on."""
-
     shape: ModelShape
     config: GRPOConfig
     mode: Precision

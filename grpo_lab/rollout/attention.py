@@ -50,6 +50,5 @@ def arithmetic(model) -> torch.dtype:
 
 def has_flash(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether torch has a kernel for grouped queries without a mask that stores no attention."""
-    if device.type != "cuda":
-        return True
-    return dtype in (torch.bfloat16, torch.float16) and torch.cuda.get_device_capability(device) >= (8, 0)
+    half = dtype in (torch.bfloat16, torch.float16)
+    return device.type != "cuda" or (half and torch.cuda.get_device_capability(device) >= (8, 0))

@@ -27,7 +27,7 @@ class EightBitAdamW:
     """The AdamW of the mode "bf16". Its state is there from the beginning, so that memory does not grow later."""
 
     def __init__(self, parameters: list[torch.nn.Parameter], settings: dict, stochastic_rounding: bool):
-        adamw, self._quantised = _torchao()
+        adamw, quantised = _torchao()
         if odd := [index for index, p in enumerate(parameters) if not p.is_contiguous()]:
             raise ValueError(f"parameters {odd} are not contiguous in memory; they must be, to be updated in pieces")
         self.parameters = parameters
@@ -35,9 +35,9 @@ class EightBitAdamW:
         flat = [piece for pieces in self.pieces for piece in pieces]
         self.adamw = adamw(flat, **settings, bf16_stochastic_round=stochastic_rounding)
         for parameter, pieces in zip(parameters, self.pieces, strict=True):
-            zeros = self._zeros if parameter.numel() >= FEWEST and parameter.numel() % BLOCK == 0 else _zeros_float32
+            kind = quantised if parameter.numel() >= FEWEST and parameter.numel() % BLOCK == 0 else None
             for piece in pieces:
-                moments = {"exp_avg": zeros(piece, signed=True), "exp_avg_sq": zeros(piece, signed=False)}
+                moments = {"exp_avg": _zeros(piece, kind, True), "exp_avg_sq": _zeros(piece, kind, False)}
                 self.adamw.state[piece] = {"step": torch.tensor(0.0)} | moments
         self.compiles = _can_compile(parameters[0].device)
 
@@ -75,12 +75,11 @@ class EightBitAdamW:
         for name, tensor in mine.items():
             tensor.copy_(tensors[name])
 
-    def _zeros(self, piece: torch.Tensor, signed: bool) -> torch.Tensor:
-        return self._quantised.zeros(piece.shape, signed, BLOCK, piece.device, dtype=piece.dtype)
 
-
-def _zeros_float32(piece: torch.Tensor, signed: bool) -> torch.Tensor:
-    return torch.zeros_like(piece, dtype=torch.float32)
+def _zeros(piece: torch.Tensor, quantised: type | None, signed: bool) -> torch.Tensor:
+    if quantised is None:
+        return torch.zeros_like(piece, dtype=torch.float32)
+    return quantised.zeros(piece.shape, signed, BLOCK, piece.device, dtype=piece.dtype)
 
 
 def _cut(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -1,5 +1,6 @@
 """Everything about a run that is not the algorithm: order of the data, reference model, files, progress, resuming."""
 
+import functools
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.models.frozen import frozen_copy, silence_dropout
 from grpo_lab.precision import PRECISIONS
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer import checkpoint, data
+from grpo_lab.trainer import checkpoint
 from grpo_lab.trainer.optim import PolicyOptimizer, learning_rate
 
 # Settings that may change between a run and its continuation, because no number depends on them.
@@ -25,7 +26,7 @@ class Run:
     """A context that carries one training run from its first step, or the one after its last checkpoint, to its end."""
 
     def __init__(self, model, tokenizer, dataset: Rows, config: GRPOConfig):
-        data.check_dataset(dataset)
+        check_dataset(dataset)
         self.model, self.tokenizer, self.dataset, self.config = model, tokenizer, dataset, config
         self.folder = None if config.output_dir is None else Path(config.output_dir)
         silence_dropout(model)
@@ -65,7 +66,12 @@ class Run:
             yield step
 
     def rows_of_step(self, step: int) -> list[dict]:
-        return data.rows_of_step(self.dataset, step, self.config.prompts_per_step, self.config.seed)
+        """The prompts of a step: the data set in a new random order every epoch, computed from seed and epoch alone."""
+        picked, count = [], self.config.prompts_per_step
+        for position in range(step * count, (step + 1) * count):
+            epoch, place = divmod(position, len(self.dataset))
+            picked.append(self.dataset[_order(len(self.dataset), self.config.seed * 1_000_003 + epoch)[place]])
+        return picked
 
     def learning_rate(self, step: int) -> float:
         c = self.config
@@ -146,3 +152,26 @@ def _tensorboard(folder: Path, first_step: int):
         raise ImportError("report_to is 'tensorboard', which is not installed: pip install tensorboard") from error
     # What a killed run showed of steps that are now made again is struck out.
     return SummaryWriter(str(folder / "tensorboard"), purge_step=first_step + 1)
+
+
+def check_dataset(dataset: Rows) -> None:
+    """Every row is a dict with a "prompt", and all have the same columns."""
+    if not isinstance(dataset, Rows):
+        raise TypeError(f"dataset is a {type(dataset).__name__}; expected a list of dicts or a datasets.Dataset")
+    if len(dataset) == 0:
+        raise ValueError("dataset is empty; expected at least one row")
+    columns = None
+    for index in range(len(dataset)):
+        row = dataset[index]
+        if not isinstance(row, dict):
+            raise TypeError(f"dataset row {index} is {row!r:.60}; expected a dict with a 'prompt'")
+        if "prompt" not in row:
+            raise ValueError(f"dataset row {index} has the columns {sorted(row)}; expected 'prompt' among them")
+        columns = columns or sorted(row)
+        if sorted(row) != columns:
+            raise ValueError(f"dataset row {index} has the columns {sorted(row)}; expected those of row 0, {columns}")
+
+
+@functools.lru_cache(maxsize=2)
+def _order(count: int, seed: int) -> list[int]:
+    return torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
