@@ -17,10 +17,11 @@ def settings_parser(command: str, names: Iterable[str], **defaults) -> ArgumentP
     defaults: what the help gives as a setting's default, where the command's own differs from `GRPOConfig`'s.
     """
     parser = ArgumentParser(prog=f"python -m {command}", argument_default=SUPPRESS, allow_abbrev=False)
+    group = parser.add_argument_group("settings of the run")  # shown after the command's own options
     settings = {field.name: field for field in fields(GRPOConfig)}
     for name in names:
         default = defaults.get(name, settings[name].default)
-        parser.add_argument(f"--{name}", help=f"(default {default})", **_argument_type(settings[name].type))
+        group.add_argument(f"--{name}", help=f"(default {default})", **_argument_type(settings[name].type))
     return parser
 
 

@@ -1,8 +1,4 @@
-"""The shape of a model, on which time and memory of a step depend, and not on what its weights have learnt.
-
-Some shapes have a name, and a model of random weights is made in any of them. The shape of any other model is read from
-its configuration.
-"""
+"""The shape of a model, on which time and memory of a step depend, and not on what its weights have learnt."""
 
 from dataclasses import dataclass
 
