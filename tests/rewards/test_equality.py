@@ -159,6 +159,7 @@ print(equality._WORKER._process.pid)
 """
 
 
+@pytest.mark.slow
 def test_a_script_without_a_main_guard_runs_once_and_leaves_no_process(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT, encoding="utf-8")
