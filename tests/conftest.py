@@ -63,7 +63,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _turn(item: pytest.Item) -> tuple[int, int]:
     """Long ones first, so that no process is left alone with one at the end: notebooks, then what is marked slow."""
     if item.path.suffix == ".ipynb":
-        return 0, -int(item.path.stem[:2])  # the later ones take longer
+        number = item.path.stem[:2]  # the later ones of the series take longer
+        return 0, -int(number) if number.isdigit() else 0
     return (1 if item.get_closest_marker("slow") else 2), 0
 
 

@@ -10,7 +10,7 @@ from grpo_lab.config.settings import GRPOConfig, options
 
 
 def settings_parser(command: str, names: Iterable[str], **defaults) -> ArgumentParser:
-    """The parser of a command, with one option a setting: in what it returns stand those that were given.
+    """The parser of a command, with one option a setting. What was not given is absent from its result.
 
     command: the name of its module, such as "grpo_lab.train".
     names: settings of `GRPOConfig`.

@@ -116,12 +116,12 @@ def bytes_a_parameter(shape: ModelShape, precision: str) -> float:
     return (state["weights"] + state["Adam's moments"] + step["gradients"]) / shape.parameters
 
 
-def compare_modes(model_config, config: GRPOConfig, *, prompt_length: int, device_type: str = "cuda") -> str:
-    """A table of all modes: bytes a parameter, and the peaks at the stations, in GiB."""
+def compare_modes(model_config, config: GRPOConfig, **about) -> str:
+    """A table of all modes: bytes a parameter, and the peaks at the stations, in GiB. `about` goes to `plan`."""
     config = replace(config, precision=None, bf16=False, fp16=False)
     rows = []
     for name in PRECISIONS:
-        planned = plan(model_config, config, prompt_length=prompt_length, precision=name, device_type=device_type)
+        planned = plan(model_config, config, precision=name, **about)
         sizes = (bytes_a_parameter(planned.setting.shape, name), *(total / GIB for total in planned.totals.values()))
         rows.append([name, *(f"{size:.2f}" for size in sizes)])
     return text_table(["mode", "bytes a parameter", *planned.totals], rows)

@@ -10,6 +10,8 @@ from grpo_lab.precision import Precision
 
 @dataclass(frozen=True)
 class Setting:
+    """A run, a model's shape and a device."""
+
     shape: ModelShape
     config: GRPOConfig
     mode: Precision

@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Bool, Float, Int, Real
 from torch import Tensor
 
-from grpo_lab.checks import check_at_least, check_shapes
-from grpo_lab.kl import kl_estimate
+from grpo_lab.checks import check_at_least, check_choice, check_shapes
+from grpo_lab.kl import ESTIMATORS, kl_estimate
 from grpo_lab.objective.aggregation import aggregate
 from grpo_lab.objective.surrogates import ROWS, importance_ratio, per_token
 from grpo_lab.objective.table import LOSSES_BY_TOKENS, Batch, find_loss
@@ -58,7 +58,7 @@ def policy_loss(
         ValueError: naming the argument that is wrong.
     """
     kind = find_loss(loss_type)
-    _check_inputs(logp, advantages, mask, old_logp, ref_logp, beta)
+    _check_inputs(logp, advantages, mask, old_logp, ref_logp, beta, kl_estimator)
     old_logp = logp.detach() if old_logp is None else old_logp
     # `aggregate` keeps garbage under the mask out of the loss; 0 * NaN would still reach the gradient.
     logp, old_logp, ref_logp = (x if x is None else torch.where(mask, x, 0) for x in (logp, old_logp, ref_logp))
@@ -118,11 +118,12 @@ def _masked_mean(values: Tensor, mask: Tensor) -> float:
     return (torch.where(mask, values, 0).sum() / mask.sum().clamp(min=1)).item()
 
 
-def _check_inputs(logp, advantages, mask, old_logp, ref_logp, beta) -> None:
+def _check_inputs(logp, advantages, mask, old_logp, ref_logp, beta, kl_estimator) -> None:
     check_shapes(logp=(logp, "B T"), advantages=(advantages, ROWS), mask=(mask, "B T"))
     check_shapes(logp=(logp, "B T"), old_logp=(old_logp, "B T"), ref_logp=(ref_logp, "B T"))
     if mask.dtype != torch.bool:
         raise ValueError(f"mask is {mask.dtype}; expected torch.bool")
+    check_choice("kl_estimator", kl_estimator, ESTIMATORS)
     check_at_least("beta", beta, 0)
     if beta > 0 and ref_logp is None:
         raise ValueError(f"ref_logp is None; expected the reference's log-probabilities, since beta is {beta}")

@@ -15,9 +15,7 @@ class Prompts:
 
     ids: Int[Tensor, "P L"]  # padded on the left
     mask: Bool[Tensor, "P L"]
-    prefix: (
-        Cache | None
-    )  # keys and values of all tokens but the last, which sampling uses up; None if there is only one
+    prefix: Cache | None  # keys and values of all tokens but the last; used up by sampling. None: there is one token
     num_generations: int
 
 

@@ -33,14 +33,14 @@ class Rollout:
 
     @property
     def num_generations(self) -> int:
+        """G, of a rollout that was not cut."""
         return len(self.completion_ids) // len(self.prompt_ids)
 
-    def __getitem__(self, rows: slice | Int[Tensor, " R"]) -> "Rollout":
+    def __getitem__(self, rows: slice | Int[Tensor, " R"] | Bool[Tensor, " B"]) -> "Rollout":
         by_row = ("prompt_of_row", "completion_ids", "mask", "logp", "entropy", "truncated")
-        places = range(len(self.texts))[rows] if isinstance(rows, slice) else rows.tolist()
-        return replace(
-            self, **{name: getattr(self, name)[rows] for name in by_row}, texts=[self.texts[place] for place in places]
-        )
+        cut = {name: getattr(self, name)[rows] for name in by_row}
+        places = torch.arange(len(self.texts))[rows if isinstance(rows, slice) else rows.cpu()]
+        return replace(self, **cut, texts=[self.texts[place] for place in places.tolist()])
 
 
 @torch.no_grad()

@@ -29,7 +29,7 @@ class Experience:
     def __len__(self) -> int:
         return len(self.mask)
 
-    def __getitem__(self, rows: slice | Int[Tensor, " R"]) -> "Experience":
+    def __getitem__(self, rows: slice | Int[Tensor, " R"] | Bool[Tensor, " B"]) -> "Experience":
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return Experience(**{name: None if value is None else value[rows] for name, value in values.items()})
 

@@ -71,7 +71,10 @@ def collect(
     config: GRPOConfig,
     clock: Clock | None = None,
 ) -> tuple[Experience, dict]:
-    """Sample G completions for each row, reward them, and compare each with the others of its group."""
+    """Sample G completions for each row, reward them, and compare each with the others of its group.
+
+    The clock is that of this step alone; `train` puts its seconds beside the metrics.
+    """
     clock = clock or Clock(model.device)
     with clock("time/rollout"), autocast(model, config):
         rollout = sample_completions(

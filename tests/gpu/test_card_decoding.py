@@ -75,7 +75,7 @@ def test_a_captured_step_follows_the_weights_and_the_prompts():
                 parameter.add_(change * torch.randn_like(parameter))
         for prompts in (PROMPTS, PROMPTS[::-1]):
             rollout = sample(model, tokenizer, prompts, cache_implementation="static")
-            rows = torch.arange(len(rollout.mask), device=CUDA) // rollout.num_generations
+            rows = rollout.prompt_of_row
             with torch.no_grad():
                 logp, _ = score_logprobs(
                     model, rollout.prompt_ids, rollout.prompt_mask, rollout.completion_ids, rollout.mask, rows

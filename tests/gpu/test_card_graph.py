@@ -97,7 +97,6 @@ def test_a_moved_model_is_captured_again():
     drawn = static(world)
     logp, _ = score(model, drawn)
     assert graphs() != [first] and (logp - drawn.logp)[drawn.mask].abs().max() < 1e-4
-    del somewhere_else
 
 
 def test_the_memory_comes_back(monkeypatch):

@@ -182,7 +182,7 @@ def test_an_empty_mask_is_a_finite_zero(loss_type):
         ({"delta": -2.0}, "delta"),
         ({"beta": -0.1}, "beta"),
         ({"beta": math.nan}, "beta"),
-        ({"kl_estimator": "k4", "beta": 0.1}, "estimator is 'k4'; expected one of 'k1', 'k2', 'k3', 'k3+'"),
+        ({"kl_estimator": "k4"}, "kl_estimator is 'k4'; expected one of 'k1', 'k2', 'k3', 'k3+'"),
         ({"beta": 0.1, "ref_logp": None}, "ref_logp"),
         ({"loss_type": "dapo", "num_items": -3}, "num_items"),
         ({"loss_type": "dapo", "num_items": math.nan}, "num_items"),

@@ -124,6 +124,7 @@ def test_messages_go_through_the_chat_template_and_strings_do_not():
 def test_rows_of_a_prompt_stand_together():
     model, tokenizer = make_world()
     rollout = sample(model, tokenizer)
+    assert rollout.prompt_of_row.tolist() == [prompt for prompt in range(len(PROMPTS)) for _ in range(G)]
     assert rollout.num_generations == G and len(rollout.texts) == len(PROMPTS) * G
     assert rollout.prompt_ids.shape[0] == len(PROMPTS)
 

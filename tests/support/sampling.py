@@ -16,14 +16,14 @@ def sample(model, tokenizer, prompts=PROMPTS, seed=0, length=T, generations=G, *
 
 
 def score(model, rollout, **settings):
-    row = torch.arange(len(rollout.mask), device=rollout.mask.device) // rollout.num_generations
+    row = rollout.prompt_of_row
     inputs = (rollout.prompt_ids, rollout.prompt_mask, rollout.completion_ids, rollout.mask, row)
     return score_logprobs(model, *inputs, **settings)
 
 
 def tokens_of(rollout, b):
     """Row b without any padding: prompt and completion."""
-    p = b // rollout.num_generations
+    p = rollout.prompt_of_row[b]
     prompt = rollout.prompt_ids[p, rollout.prompt_mask[p]].tolist()
     return prompt, rollout.completion_ids[b, rollout.mask[b]].tolist()
 

@@ -38,6 +38,8 @@ def test_chosen_rows_keep_what_belongs_to_them(lengths, data):
     whole = numbered(lengths)
     rows = data.draw(st.lists(st.integers(0, len(lengths) - 1), max_size=12))
     assert_rows(whole[torch.tensor(rows, dtype=torch.long)], whole, rows)
+    chosen = torch.isin(torch.arange(len(lengths)), torch.tensor(rows, dtype=torch.long))
+    assert_rows(whole[chosen], whole, sorted(set(rows)))
 
 
 @given(LENGTHS, st.data())
