@@ -28,6 +28,15 @@ def check_between(name: str, value: Any, low: Any, high: Any) -> None:
         raise ValueError(f"{name} is {value}; it must lie between {low} and {high}")
 
 
+def check_sampling(temperature: float, top_k: int, top_p: float, repetition_penalty: float) -> None:
+    """Raise ValueError for a setting of the sampler that shapes no distribution."""
+    check_positive("temperature", temperature)
+    check_at_least("top_k", top_k, 0)
+    if not 0 < top_p <= 1:
+        raise ValueError(f"top_p is {top_p}; it must be positive and at most 1")
+    check_positive("repetition_penalty", repetition_penalty)
+
+
 def check_shapes(**arguments: tuple[Any, str]) -> None:
     """Raise ValueError for the first tensor that does not have the axes which it should have.
 

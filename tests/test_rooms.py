@@ -59,6 +59,12 @@ def test_the_mathematics_needs_torch_and_einops_alone():
         assert {name.split(".")[0] for name in imported(path)} <= allowed, path.relative_to(PACKAGE)
 
 
+def test_the_settings_need_no_language_model():
+    """Importing transformers takes seconds."""
+    for path in modules("config"):
+        assert not rooms_of(path) & (set(LANGUAGE_MODELS) - {"precision"}), path.relative_to(PACKAGE)
+
+
 def test_nothing_but_what_draws_knows_the_plots():
     for room in set(ROOMS) - {"plots", "notebook", "bench", "course"}:
         assert not any("plots" in rooms_of(path) for path in modules(room)), room

@@ -4,11 +4,10 @@ import types
 import typing
 from dataclasses import dataclass, fields
 
-from grpo_lab.checks import check_at_least, check_choice, check_positive
+from grpo_lab.checks import check_at_least, check_choice, check_positive, check_sampling
 from grpo_lab.kl import ESTIMATORS
 from grpo_lab.objective import LEVELS, LOSS_TYPES
 from grpo_lab.precision import PRECISIONS, short_name
-from grpo_lab.rollout.dynamic import Sampling
 
 ADVANTAGES = ("group", "rloo", "best_of_group", "none")
 
@@ -146,7 +145,7 @@ class GRPOConfig:
                 if getattr(self, name) is not None:
                     check_at_least(name, getattr(self, name), least)
         check_positive("max_grad_norm", self.max_grad_norm)
-        Sampling((), 0, self.temperature, self.top_k, self.top_p, self.repetition_penalty)  # checks what it is given
+        check_sampling(self.temperature, self.top_k, self.top_p, self.repetition_penalty)
 
     def _check_sizes(self):
         least, whole, update = 1 if self.advantage == "none" else 2, self.generation_batch_size, self.update_batch_size

@@ -119,8 +119,8 @@ def _masked_mean(values: Tensor, mask: Tensor) -> float:
 
 
 def _check_inputs(logp, advantages, mask, old_logp, ref_logp, beta, kl_estimator) -> None:
-    check_shapes(logp=(logp, "B T"), advantages=(advantages, ROWS), mask=(mask, "B T"))
-    check_shapes(logp=(logp, "B T"), old_logp=(old_logp, "B T"), ref_logp=(ref_logp, "B T"))
+    of_tokens = {"mask": (mask, "B T"), "old_logp": (old_logp, "B T"), "ref_logp": (ref_logp, "B T")}
+    check_shapes(logp=(logp, "B T"), advantages=(advantages, ROWS), **of_tokens)
     if mask.dtype != torch.bool:
         raise ValueError(f"mask is {mask.dtype}; expected torch.bool")
     check_choice("kl_estimator", kl_estimator, ESTIMATORS)

@@ -19,7 +19,7 @@ from transformers.generation import (
     TopPLogitsWarper,
 )
 
-from grpo_lab.checks import check_at_least, check_positive
+from grpo_lab.checks import check_sampling
 from grpo_lab.rollout.prompts import Prompts, set_aside_generation_config
 
 
@@ -35,11 +35,7 @@ class Sampling:
     repetition_penalty: float = 1.0
 
     def __post_init__(self):
-        check_positive("temperature", self.temperature)
-        check_at_least("top_k", self.top_k, 0)
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p is {self.top_p}; it must be positive and at most 1")
-        check_positive("repetition_penalty", self.repetition_penalty)
+        check_sampling(self.temperature, self.top_k, self.top_p, self.repetition_penalty)
 
     @cached_property
     def _warpers(self) -> list[LogitsProcessor]:
