@@ -1,6 +1,5 @@
 """What a run's folder refuses, what may change on resuming, and what is left in it at the end."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from grpo_lab.config import GRPOConfig
 from grpo_lab.precision import PRECISIONS
 from grpo_lab.trainer import Run, checkpoint, train
+from grpo_lab.trainer.folder import RunFolder
 from tests.support.resuming import assert_same_end, contents, files, metrics_in, real_run, run_until_killed
 from tests.support.worlds import ROWS, letter_reward, make_config, make_exact, make_world, same_weights, weights
 from tests.test_train import VALUES
@@ -36,14 +36,14 @@ def test_changed_settings_are_refused_by_name_and_nothing_is_lost(whole_run):
 @pytest.mark.parametrize("name", VALUES)
 def test_every_setting_but_those_that_change_no_number_is_compared(name):
     run = object.__new__(Run)
-    run.folder, run.config = Path("out"), GRPOConfig(output_dir="out")
-    run.optimizer = SimpleNamespace(precision=PRECISIONS["fp32"])
-    before = run._settings() | {name: VALUES[name]}
+    run.config, run.optimizer = GRPOConfig(output_dir="out"), SimpleNamespace(precision=PRECISIONS["fp32"])
+    folder = RunFolder(run.config, run.settings())
+    before = folder.settings | {name: VALUES[name]}
     if name in FREE:
-        run._check_same_run(before)
+        folder.check_same_run(before)
     else:
         with pytest.raises(ValueError, match=f"config differs from that of the run in 'out' .*{name}: was"):
-            run._check_same_run(before)
+            folder.check_same_run(before)
 
 
 def test_settings_that_change_no_number_may_change(whole_run, tmp_path):

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from grpo_lab.trainer import loop as trainer
+from grpo_lab.trainer import reports, train
 from grpo_lab.trainer import run as run_module
-from grpo_lab.trainer import train
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, run, same_weights, weights, without_times
 
 
@@ -155,13 +155,13 @@ def test_no_steps_no_history():
     assert history == [] and same_weights(after, weights(make_world()[0]))
 
 
-@pytest.mark.parametrize("fails", ["tqdm", "Run.record"])
+@pytest.mark.parametrize("fails", ["reports.tqdm", "run.Run.record"])
 def test_an_error_leaves_nothing_open(fails, tmp_path, monkeypatch):
     """The last thing to be opened does not open, or a step fails: the caller's mode and chance are as they were."""
-    closed, writer = [], run_module._tensorboard(tmp_path, 0)
-    monkeypatch.setattr(run_module, "_tensorboard", lambda folder, first_step: writer)
+    closed, writer = [], reports._tensorboard(tmp_path, 0)
+    monkeypatch.setattr(reports, "_tensorboard", lambda folder, first_step: writer)
     monkeypatch.setattr(type(writer), "close", lambda self: closed.append(self))
-    monkeypatch.setattr(f"grpo_lab.trainer.run.{fails}", lambda *arguments, **keywords: 1 / 0)
+    monkeypatch.setattr(f"grpo_lab.trainer.{fails}", lambda *arguments, **keywords: 1 / 0)
     model, tokenizer = make_world()
     model.train()
     before = torch.get_rng_state()
