@@ -3,41 +3,49 @@
 import argparse
 import json
 import platform
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from grpo_lab.bench import against, gpu, head
-from grpo_lab.checks import check_at_least
+from grpo_lab.checks import check_at_least, check_between
+from grpo_lab.commands import Parser, command, writable_file
+from grpo_lab.config.ranges import LARGEST_SEED
+
+# What an option goes with; with anything else it would do nothing.
+WITH = {
+    "against": ("seeds", "steps", "accuracy", "model", "threads"),
+    "head": ("tokens", "dtype", "repeats", "threads", "device"),
+    "gpu": ("only", "shape", "device"),
+}
 
 
-def main(arguments: list[str] | None = None) -> None:
+@command("grpo_lab.bench")
+def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
     args = parser.parse_args(arguments)
-    try:
-        _check(args)
-    except ValueError as error:
-        parser.error(str(error))
+    _check(args, parser)
     device = args.device or ("cuda" if args.gpu else "cpu")
-    if args.against:
-        if not head.is_installed("trl"):
-            parser.error("--against trl: trl is not installed; pip install trl==1.16.0")
-        report = against.compare(args.seeds, args.steps, args.accuracy, args.threads or 1, args.model)
-        printed = against.table(report)
-    elif args.gpu:
-        import torch
-
-        if device == "cuda" and not torch.cuda.is_available():
-            parser.error("--gpu: torch sees no NVIDIA card here; --device cpu --shape small shows that all of it works")
-        report = gpu.compare(args.shape, device, args.only)
-        printed = gpu.table(report)
-    else:
-        report = head.compare(args.tokens, device, args.dtype, args.repeats, args.threads)
-        printed = head.table(report)
+    report, printed = _measured(args, device)
     print(printed)
     if args.json is not None:
         write_json(args.json, {"machine": machine(device)} | report)
     if args.gpu and (failed := gpu.failures(report)):
-        parser.exit(1, "failed, with its reason above: " + "; ".join(failed) + "\n")
+        print("failed, with its reason above: " + "; ".join(failed), file=sys.stderr)
+        return 1
+    return 0
+
+
+def _measured(args: argparse.Namespace, device: str) -> tuple[dict, str]:
+    """What was measured, and its table."""
+    if args.against:
+        report = against.compare(args.seeds, args.steps, args.accuracy, args.threads or 1, args.model)
+        return report, against.table(report)
+    if args.gpu:
+        report = gpu.compare(args.shape, device, args.only)
+        return report, gpu.table(report)
+    report = head.compare(args.tokens, device, args.dtype, args.repeats, args.threads)
+    return report, head.table(report)
 
 
 def write_json(file: Path, report: dict) -> None:
@@ -69,14 +77,14 @@ def _version(name: str) -> str:
         return head.NOT_INSTALLED
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m grpo_lab.bench", description="Speed and memory, as ratios.")
+def _parser() -> Parser:
+    parser = Parser(prog="python -m grpo_lab.bench", description="Speed and memory, as ratios.")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--against", choices=["trl"], help="train the tiny model here and there, alternating")
     what.add_argument("--head", action="store_true", help="the log-prob head at Qwen2-0.5B's shape, four ways")
     what.add_argument("--gpu", action="store_true", help="Qwen2-0.5B on a card: rollout, updates, memory, TRL")
     parser.add_argument("--device", choices=["cpu", "cuda"], help="(default: --head cpu, --gpu cuda)")
-    parser.add_argument("--json", type=Path, help="also write everything measured to this file")
+    parser.add_argument("--json", type=writable_file, help="also write everything measured to this file")
     parser.add_argument("--threads", type=int, help="torch threads (default: --against 1, --head torch's own)")
     one = parser.add_argument_group("with --against")
     one.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="one pair of runs each (default 0 1 2)")
@@ -93,17 +101,55 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _check(args: argparse.Namespace) -> None:
-    """Raise ValueError for a number that cannot be used."""
-    check_at_least("--steps", args.steps, against.WINDOW)  # which the running reward is over
-    check_at_least("--threads", 1 if args.threads is None else args.threads, 1)
-    check_at_least("--repeats", args.repeats, 1)
+def _check(args: argparse.Namespace, parser: Parser) -> None:
+    """Raise ValueError for what cannot be measured, before anything is."""
+    _check_belongs(args, parser)
+    check_at_least("steps", args.steps, against.WINDOW)  # which the running reward is over
+    check_at_least("threads", 1 if args.threads is None else args.threads, 1)
+    check_at_least("repeats", args.repeats, 1)
+    for seed in args.seeds:
+        check_between("seeds", seed, 0, LARGEST_SEED)
     if not 0 < args.accuracy <= 1:
-        raise ValueError(f"--accuracy is {args.accuracy}; it must be greater than 0 and at most 1")
+        raise ValueError(f"accuracy is {args.accuracy}; it must be greater than 0 and at most 1")
     for tokens in args.tokens:
         if not 1 <= tokens <= head.ROW and (tokens < 1 or tokens % head.ROW):
-            raise ValueError(f"--tokens is {tokens}; it must be 1 to {head.ROW}, or a multiple of {head.ROW}")
+            raise ValueError(f"tokens is {tokens}; it must be 1 to {head.ROW}, or a multiple of {head.ROW}")
+    if args.against and not head.is_installed(args.against):
+        raise ImportError(f"against is {args.against!r}; {args.against} is not installed; pip install trl==1.16.0")
+    _check_model(args.model)
+    _check_device(args)
+
+
+def _check_belongs(args: argparse.Namespace, parser: Parser) -> None:
+    chosen = next(mode for mode in WITH if getattr(args, mode))
+    for name in dict.fromkeys(name for names in WITH.values() for name in names):
+        if name not in WITH[chosen] and (value := getattr(args, name)) != parser.get_default(name):
+            fitting = " or ".join(f"--{mode}" for mode, names in WITH.items() if name in names)
+            raise ValueError(f"{name} is {value}; expected it only with {fitting}")
+
+
+def _check_model(name: str) -> None:
+    from grpo_lab.models.folders import complaint
+
+    if name != "tiny" and not Path(name).is_dir():
+        raise ValueError(f'model is {name!r}; expected "tiny" or a folder')
+    if name != "tiny" and (fault := complaint(Path(name))):
+        raise ValueError(f"model is {name!r}, which {fault}")
+
+
+def _check_device(args: argparse.Namespace) -> None:
+    if args.gpu and args.device != "cpu":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise ValueError(
+                "gpu: torch sees no NVIDIA card here; --device cpu --shape small shows that all of it works"
+            )
+    elif args.device is not None:
+        from grpo_lab.models import pick_device
+
+        pick_device(args.device)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

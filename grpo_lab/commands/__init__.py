@@ -7,6 +7,6 @@ whose traceback is shown. 2: an option, a file or a package is not as it has to 
 SIGTERM. 141: whoever read the output (`| head`) has gone. GRPO_LAB_TRACEBACK=1 shows where an error comes from.
 """
 
-from grpo_lab.commands.files import writable_file
+from grpo_lab.commands.files import writable_file, writable_folder
 from grpo_lab.commands.parser import Parser, version_line
 from grpo_lab.commands.running import Stopped, command

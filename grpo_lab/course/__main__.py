@@ -1,21 +1,20 @@
 """`python -m grpo_lab.course`: list, build and release the assignments, grade what comes back, prove the checker."""
 
-import argparse
 import secrets
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-COMMANDS = "list, build, release, grade, prove, export-nbgrader"
+from grpo_lab.checks import check_at_least, check_between, check_finite
+from grpo_lab.commands import Parser, command, writable_folder
+from grpo_lab.config.ranges import LARGEST_SEED
 
 
+@command("grpo_lab.course")
 def main(arguments: list[str] | None = None) -> int:
     args = vars(_parser().parse_args(arguments))
     run = args.pop("run")
-    try:
-        return run(**args)
-    except (ValueError, FileExistsError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return run(**args)
 
 
 def list_exercises() -> int:
@@ -52,7 +51,11 @@ def grade_folder(
     from grpo_lab.course.grading.report import write_report
     from grpo_lab.course.grading.sandbox.run import Limits
 
-    seed = _drawn() if seed is None else seed
+    check_at_least("jobs", jobs, 1)
+    for name, value, least in (("time_limit", time_limit, 1), ("memory_limit", memory_limit, 0.5)):
+        check_finite(name, value)
+        check_at_least(name, value, least)  # below, right answers would fail
+    seed = _drawn() if seed is None else _checked(seed)
     output = output or folder.resolve().with_name(f"{folder.resolve().name}-grades")
     limits = Limits(time_limit, int(memory_limit * 2**30))
     grading = grade(folder, seed, jobs=jobs, limits=limits, hidden=[output])
@@ -75,7 +78,7 @@ def prove_checker(notebooks: list[str]) -> int:
 def export_to_nbgrader(folder: Path, seed: int | None) -> int:
     from grpo_lab.course.release import export
 
-    seed = _drawn() if seed is None else seed
+    seed = _drawn() if seed is None else _checked(seed)
     for path in export(folder, seed):
         print(path)
     print(f"hidden tests with seed {seed}; nbgrader_config.py is beside source/")
@@ -87,38 +90,40 @@ def _drawn() -> int:
     return 1 + secrets.randbelow(2**31 - 1)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m grpo_lab.course", description=__doc__, allow_abbrev=False)
-    commands = parser.add_subparsers(required=True, metavar=f"{{{COMMANDS}}}")
+def _checked(seed: int) -> int:
+    check_between("seed", seed, 1, LARGEST_SEED)  # students know the inputs of seed 0
+    return seed
 
-    def add(name: str, run, says: str, folder: str = "") -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=says, description=says, allow_abbrev=False)
-        command.set_defaults(run=run)
+
+def _parser() -> Parser:
+    parser = Parser(prog="python -m grpo_lab.course", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
+
+    def add(name: str, run, says: str, folder: str = "", kind: Callable[[str], Path] = writable_folder) -> Parser:
+        one = commands.add_parser(name, help=says, description=says)
+        one.set_defaults(run=run)
         if folder:
-            command.add_argument("folder", type=Path, metavar="DIR", help=folder)
-        return command
+            one.add_argument("folder", type=kind, metavar="DIR", help=folder)
+        return one
 
     add("list", list_exercises, "Every exercise, with points and minutes.")
     built = add("build", build_assignments, "Write the assignment notebooks anew; unchanged ones are left alone.")
-    built.add_argument("folder", type=Path, nargs="?", default=Path("notebooks/assignments"), metavar="DIR")
+    built.add_argument("folder", type=writable_folder, nargs="?", default=Path("notebooks/assignments"), metavar="DIR")
     add("release", release_to, "Write the students' folder: assignments and a README.", "a new or empty folder")
-    graded = add("grade", grade_folder, "Mark submissions, each behind walls.", "one folder or notebook a student")
+    says = "Mark submissions, each behind walls."
+    graded = add("grade", grade_folder, says, "one folder or notebook a student", kind=Path)
     graded.add_argument("--seed", type=int, help="of the fresh inputs, not 0; drawn if left out, and reported")
-    graded.add_argument("--jobs", type=_at_least_one, default=1, help="notebooks at the same time (default 1)")
+    graded.add_argument("--jobs", type=int, default=1, help="notebooks at the same time (default 1)")
     graded.add_argument("--time-limit", type=float, default=30.0, help="seconds for a cell or a function (default 30)")
     graded.add_argument("--memory-limit", type=float, default=4.0, help="GiB for a process (default 4; Linux only)")
-    graded.add_argument("--output", type=Path, help="folder for the results (default: DIR-grades, beside DIR)")
+    graded.add_argument(
+        "--output", type=writable_folder, help="folder for the results (default: DIR-grades, beside DIR)"
+    )
     proved = add("prove", prove_checker, "Are all right answers accepted, all wrong ones rejected, and named?")
     proved.add_argument("notebooks", nargs="*", help="such as 02 05; none means all")
     exported = add("export-nbgrader", export_to_nbgrader, "Write an nbgrader course.", "a new or empty folder")
     exported.add_argument("--seed", type=int, help="of the hidden tests; drawn if left out, and reported")
     return parser
-
-
-def _at_least_one(text: str) -> int:
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError(f"it is {text}; it must be at least 1")
-    return int(text)
 
 
 if __name__ == "__main__":

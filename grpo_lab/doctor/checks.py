@@ -6,6 +6,7 @@ Python, a full disk. "ok" needs nothing from you, "warn" costs you something, "f
 
 from collections.abc import Callable
 
+from grpo_lab.commands import Parser, command
 from grpo_lab.doctor.machine import Machine, inspect_machine
 from grpo_lab.doctor.report import Check, Report
 
@@ -185,7 +186,11 @@ CHECKS: dict[str, Callable[[Machine], Finding | None]] = {
 }
 
 
-def main() -> int:
+@command("grpo_lab.doctor")
+def main(arguments: list[str] | None = None) -> int:
+    """0 if the notebooks can run here, 1 if something has to be mended first."""
+    description = "What works on this machine, and which command mends what does not. Nothing is changed."
+    Parser(prog="python -m grpo_lab.doctor", description=description).parse_args(arguments)
     report = doctor()
     print(report)
     return 0 if report.healthy else 1

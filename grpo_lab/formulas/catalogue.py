@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
+from grpo_lab.commands import Parser, command
 from grpo_lab.formulas.source import Equation, read_equations
 
 
@@ -67,8 +68,11 @@ def _tag_lines(source: str) -> list[str]:
     return re.findall(r"^.*\\tag\{\d+\.\d+\}\s*$", source, re.MULTILINE)
 
 
-def main() -> None:
+@command("grpo_lab.formulas")
+def main(arguments: list[str] | None = None) -> None:
     """Print every equation with the function and line that compute it, and their number."""
+    description = "Every equation of the package, with the line of code that computes it."
+    Parser(prog="python -m grpo_lab.formulas", description=description).parse_args(arguments)
     found = formula_map()
     for tag, equation in found.items():
         print(f"({tag})".ljust(8) + f"{equation.function}, line {equation.lineno}: {equation.code.splitlines()[0]}")

@@ -21,6 +21,7 @@ from grpo_lab.bench.gpu import trl as trl_worker
 from grpo_lab.memory.parts import cache_bytes
 from grpo_lab.models.shapes import SHAPES, random_policy, shape_config, shape_of
 from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient
+from tests.support.refused import refused
 from tests.support.steps import peak_of_tensors
 
 CPU = torch.device("cpu")
@@ -217,19 +218,17 @@ def test_the_command_writes_the_report_and_fails_where_a_part_failed(monkeypatch
     file = tmp_path / "bench.json"
     stub = Stub(fail={"dynamic": RuntimeError("no such op")})
     monkeypatch.setattr(gpu, "compare", functools.partial(gpu.compare, run=stub, clock=lambda: 0.0))
-    with pytest.raises(SystemExit) as end:
-        command.main(["--gpu", "--device", "cpu", "--shape", "small", "--only", "rollout", "--json", str(file)])
-    assert end.value.code == 1 and "rollout: dynamic, 2 sequences" in capsys.readouterr().err
+    options = ["--device", "cpu", "--shape", "small", "--only", "rollout", "--json", str(file)]
+    assert command.main(["--gpu", *options]) == 1
+    assert "rollout: dynamic, 2 sequences" in capsys.readouterr().err
     report = json.loads(file.read_text(encoding="utf-8"))
     assert report["machine"]["device"] == "cpu" and len(report["rollout"]) == 6 and "train" not in report
     assert os.listdir(tmp_path) == ["bench.json"]
 
 
-def test_without_a_card_the_command_says_what_works(monkeypatch, capsys):
+def test_without_a_card_the_command_says_what_works(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SystemExit):
-        command.main(["--gpu"])
-    assert "sees no NVIDIA card here; --device cpu --shape small" in capsys.readouterr().err
+    assert "--gpu: torch sees no NVIDIA card here; --device cpu --shape small" in refused(command.main, "--gpu")
 
 
 def test_every_worker_is_a_module_that_measures():

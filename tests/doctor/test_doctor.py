@@ -10,6 +10,7 @@ from grpo_lab.doctor import Check, Report
 from grpo_lab.doctor import checks as doctor
 from grpo_lab.doctor import machine as _machine
 from grpo_lab.doctor.machine import Card, Machine, find_card
+from tests.support.refused import refused
 
 LAPTOP = Machine()
 H200 = replace(
@@ -217,7 +218,17 @@ def test_the_command_prints_and_its_exit_status_tells(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setattr(doctor, "inspect_machine", lambda: LAPTOP)
-    assert doctor.main() == 0
+    assert doctor.main([]) == 0
     assert "Everything works." in capsys.readouterr().out
     monkeypatch.setattr(doctor, "inspect_machine", lambda: replace(LAPTOP, torch=None))
-    assert doctor.main() == 1
+    assert doctor.main([]) == 1
+
+
+def test_help_is_help_and_what_it_does_not_know_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(doctor, "inspect_machine", lambda: pytest.fail("it looked at the machine"))
+    with pytest.raises(SystemExit) as stop:
+        doctor.main(["--help"])
+    assert stop.value.code == 0 and "usage: python -m grpo_lab.doctor" in capsys.readouterr().out
+    assert "--fix is not known here" in refused(doctor.main, "--fix")
