@@ -1,5 +1,6 @@
 """Checks of arguments, with errors of one form: the argument, what it was, and what is expected."""
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -8,6 +9,12 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
     """Raise ValueError unless the value is one of the choices."""
     if value not in (choices := tuple(choices)):
         raise ValueError(f"{name} is {value!r}; expected one of {', '.join(map(repr, choices))}")
+
+
+def check_finite(name: str, value: Any) -> None:
+    """Raise ValueError for infinity, NaN, and an integer that no float holds."""
+    if not abs(value) <= sys.float_info.max:
+        raise ValueError(f"{name} is {value}; expected a finite number")
 
 
 def check_positive(name: str, value: Any) -> None:

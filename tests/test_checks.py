@@ -35,6 +35,8 @@ from grpo_lab.objective import (
     [
         ("choice", ("loss", "ppo", ("a", "b")), "loss is 'ppo'; expected one of 'a', 'b'"),
         ("choice", ("ddof", 2, (0, 1)), "ddof is 2; expected one of 0, 1"),
+        ("finite", ("weight", -math.inf), "weight is -inf; expected a finite number"),
+        ("finite", ("weight", math.nan), "weight is nan; expected a finite number"),
         ("positive", ("eps", 0), "eps is 0; it must be positive"),
         ("positive", ("eps", math.nan), "eps is nan; it must be positive"),
         ("at_least", ("beta", -0.5, 0), "beta is -0.5; it must be at least 0"),
@@ -49,6 +51,7 @@ def test_the_form_of_an_error(check, arguments, message):
 
 def test_what_fits_passes():
     checks.check_choice("x", "a", ("a",))
+    checks.check_finite("x", -1e308)
     checks.check_positive("x", 1e-9)
     checks.check_at_least("x", 1, 1)
     checks.check_between("x", 0, 0, 1)

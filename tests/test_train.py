@@ -23,7 +23,10 @@ VALUES = {
     "ref_model_device": "cpu", "learning_rate": 1e-3, "lr_scheduler_type": "cosine", "warmup_steps": 1,
     "weight_decay": 0.1, "adam_beta1": 0.8, "adam_beta2": 0.95, "max_grad_norm": 0.3, "num_iterations": 2,
     "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "gradient_checkpointing": True, "bf16": True,
-    "fp16": True, "precision": "fp32-master", "max_nonfinite_steps": 5,
+    "fp16": True, "precision": "fp32-master", "max_nonfinite_steps": 5, "run_name": "first", "logging_steps": 3,
+    "log_completions": True, "num_completions_to_print": 2, "log_kl": True, "eval_steps": 5, "num_generations_eval": 2,
+    "per_device_eval_batch_size": 6, "metric_for_best_model": "eval/accuracy", "greater_is_better": False,
+    "load_best_model_at_end": True, "early_stopping_patience": 3, "early_stopping_threshold": 0.01,
 }  # fmt: skip
 
 
@@ -68,11 +71,11 @@ def test_booleans_are_said_in_words(text):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--max_steps", "many"], "argument --max_steps: invalid int value: 'many'"),
-        (["--learning_rate", "fast"], "argument --learning_rate: invalid float value: 'fast'"),
-        (["--epsilon_high", "high"], "argument --epsilon_high: invalid float or none value: 'high'"),
-        (["--bf16", "1"], "argument --bf16: '1' is not a truth value; expected true or false"),
-        (["--max_step", "3"], "unrecognized arguments: --max_step 3"),
+        (["--max_steps", "many"], "--max_steps is 'many'; expected a whole number"),
+        (["--learning_rate", "fast"], "--learning_rate is 'fast'; expected a number"),
+        (["--epsilon_high", "high"], "--epsilon_high is 'high'; expected a number or none"),
+        (["--bf16", "1"], "--bf16 is '1'; expected true or false"),
+        (["--max_step", "3"], "--max_step is not known here; did you mean --max_steps?"),
         (["--loss_type", "ppo"], "loss_type is 'ppo'; expected one of 'grpo', 'bnpo'"),
         (["--num_generations", "7"], "generation_batch_size is 256; it must be a multiple of num_generations = 7"),
         (["--temperature", "0"], "temperature is 0.0; it must be positive"),

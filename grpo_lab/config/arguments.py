@@ -2,21 +2,23 @@
 
 import types
 import typing
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
+from argparse import SUPPRESS, ArgumentTypeError
 from collections.abc import Iterable
 from dataclasses import fields
 
-from grpo_lab.config.settings import GRPOConfig, options
+from grpo_lab.commands import Parser
+from grpo_lab.config.ranges import options
+from grpo_lab.config.settings import GRPOConfig
 
 
-def settings_parser(command: str, names: Iterable[str], **defaults) -> ArgumentParser:
+def settings_parser(command: str, names: Iterable[str], **defaults) -> Parser:
     """The parser of a command, with one option a setting. What was not given is absent from its result.
 
     command: the name of its module, such as "grpo_lab.train".
     names: settings of `GRPOConfig`.
     defaults: what the help gives as a setting's default, where the command's own differs from `GRPOConfig`'s.
     """
-    parser = ArgumentParser(prog=f"python -m {command}", argument_default=SUPPRESS, allow_abbrev=False)
+    parser = Parser(prog=f"python -m {command}", argument_default=SUPPRESS)
     group = parser.add_argument_group("settings of the run")  # shown after the command's own options
     settings = {field.name: field for field in fields(GRPOConfig)}
     for name in names:
@@ -46,5 +48,5 @@ def _or_none(kind: type):
 
 def _boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise ArgumentTypeError(f"{text!r} is not a truth value; expected true or false")
+        raise ArgumentTypeError(f"is {text!r}; expected true or false")
     return text.lower() == "true"

@@ -1,40 +1,20 @@
 """Everything a run's outcome depends on, in one dataclass. Names are TRL's, so that a configuration carries over."""
 
-import types
-import typing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from grpo_lab.checks import check_at_least, check_choice, check_positive, check_sampling
-from grpo_lab.kl import ESTIMATORS
-from grpo_lab.objective import LEVELS, LOSS_TYPES
-from grpo_lab.precision import PRECISIONS, short_name
-
-ADVANTAGES = ("group", "rloo", "best_of_group", "none")
-
-# What a setting may be, each said once. Settings that only the loss reads (epsilon, delta) are checked by the loss.
-CHOICES = {
-    "report_to": ("none", "tensorboard"),
-    "cache_implementation": (None, "dynamic", "static"),
-    "advantage": ADVANTAGES,
-    "scale_rewards": ("group", "batch", "none"),
-    "loss_type": LOSS_TYPES,
-    "importance_sampling_level": LEVELS,
-    "kl_estimator": ESTIMATORS,
-    "lr_scheduler_type": ("constant", "linear", "cosine"),
-    "precision": (None, *PRECISIONS),
-}
-AT_LEAST = {
-    0: ("max_steps", "save_steps", "beta", "warmup_steps", "weight_decay", "learning_rate"),
-    1: ("generation_batch_size", "max_completion_length", "ref_model_sync_steps", "num_iterations",
-        "per_device_train_batch_size", "gradient_accumulation_steps", "max_nonfinite_steps"),
-}  # fmt: skip
+from grpo_lab.config.ranges import check_sizes, check_types, check_values, check_what_goes_together
 
 
 @dataclass
 class GRPOConfig:
     """Settings of one run. A *step* is one batch of rollouts and all updates made from it.
 
-    (TRL counts updates: multiply `max_steps` by `updates_per_step` when you move.)
+    (TRL counts updates: multiply every number of steps by `updates_per_step` when you move. What else differs under the
+    same name stands in `grpo_lab.config.differences`.)
+
+    Raises:
+        ValueError: for the first setting that is out of its range, or does not fit the others; it is named.
+        TypeError: for one of another type.
     """
 
     # the run
@@ -42,9 +22,27 @@ class GRPOConfig:
     seed: int = 0
     max_steps: int = 100
     save_steps: int = 50  # a checkpoint every so many steps; 0 saves only the end
+    save_total_limit: int | None = 2  # how many checkpoints stay, the best among them; None: all
     resume_from_checkpoint: bool = False
-    report_to: str = "none"  # "none" or "tensorboard"
+
+    # what it shows; the metrics of every step go to metrics.jsonl, whatever is chosen here
     disable_tqdm: bool = False
+    report_to: str = "none"  # "none", "tensorboard" or "wandb"
+    run_name: str | None = None  # on Weights & Biases; None: the name of the folder
+    logging_steps: int = 10  # with log_completions: every so many steps
+    log_completions: bool = False  # print the best and the worst, and put all of that step into completions.jsonl
+    num_completions_to_print: int | None = 4  # None: all of the step
+    log_kl: bool = False  # with beta = 0: measure the KL to the model at the start, which is then kept in memory
+
+    # evaluation, if `train` is given an eval_dataset
+    eval_steps: int | None = None  # every so many steps, and after the last one
+    num_generations_eval: int | None = None  # completions a prompt; None: num_generations
+    per_device_eval_batch_size: int | None = None  # completions sampled at a time; None: as many as in training
+    metric_for_best_model: str | None = None  # one of the metrics "eval/..."; None: "eval/reward"
+    greater_is_better: bool | None = None  # None: unless the name of that metric ends in "loss"
+    load_best_model_at_end: bool = False  # a checkpoint at each new best; the last of them is the result
+    early_stopping_patience: int | None = None  # stop after so many evaluations without a better one
+    early_stopping_threshold: float = 0.0  # by how much a new best has to be better
 
     # sampling
     num_generations: int = 16  # G, completions a prompt
@@ -77,12 +75,12 @@ class GRPOConfig:
 
     # optimisation
     learning_rate: float = 2e-4
-    lr_scheduler_type: str = "constant"  # after the warm-up: "constant", "linear" or "cosine"
+    lr_scheduler_type: str = "constant_with_warmup"  # or "linear", "cosine"; "constant" has no warm-up at all
     warmup_steps: int = 5
     weight_decay: float = 0.0
     adam_beta1: float = 0.9
     adam_beta2: float = 0.999
-    max_grad_norm: float = 1.0
+    max_grad_norm: float = 1.0  # inf: gradients are not clipped
     num_iterations: int = 1  # mu, passes over each batch of rollouts
     per_device_train_batch_size: int | None = None  # rows that are on the device at once; None: the whole update
     gradient_accumulation_steps: int = 1
@@ -93,12 +91,12 @@ class GRPOConfig:
     max_nonfinite_steps: int = 3  # updates in a row that may be skipped for a loss or gradient that is not finite
 
     def __post_init__(self):
-        self._check_types()
-        self._check_values()
+        check_types(self)
+        check_values(self)
         if self.per_device_train_batch_size is None:
             self.per_device_train_batch_size = max(1, self.generation_batch_size // self.gradient_accumulation_steps)
-        self._check_sizes()
-        self._check_what_goes_together()
+        check_sizes(self)
+        check_what_goes_together(self)
 
     @property
     def update_batch_size(self) -> int:
@@ -114,6 +112,11 @@ class GRPOConfig:
         return self.generation_batch_size // self.num_generations
 
     @property
+    def needs_reference(self) -> bool:
+        """Whether the model at the start, or of the last refresh, is kept beside the policy."""
+        return self.beta > 0 or self.log_kl
+
+    @property
     def needs_every_row(self) -> bool:
         """Whether a row with zero advantage still carries gradient."""
         return self.beta > 0 or self.entropy_coef != 0
@@ -127,57 +130,3 @@ class GRPOConfig:
     def sampling_arguments(self) -> dict:
         names = ("temperature", "top_k", "top_p", "repetition_penalty", "cache_implementation")
         return {name: getattr(self, name) for name in names}
-
-    def _check_types(self):
-        for field in fields(self):
-            value, kinds = getattr(self, field.name), options(field.type)
-            accepted = [typing.get_origin(kind) or kind for kind in kinds]
-            accepted += [int] if float in accepted else []
-            if not isinstance(value, tuple(accepted)) or (isinstance(value, bool) and bool not in accepted):
-                names = " or ".join("None" if kind is types.NoneType else kind.__name__ for kind in kinds)
-                raise TypeError(f"{field.name} is {value!r}; expected {names}")
-
-    def _check_values(self):
-        for name, choices in CHOICES.items():
-            check_choice(name, getattr(self, name), choices)
-        for least, names in AT_LEAST.items():
-            for name in names:
-                if getattr(self, name) is not None:
-                    check_at_least(name, getattr(self, name), least)
-        check_positive("max_grad_norm", self.max_grad_norm)
-        check_sampling(self.temperature, self.top_k, self.top_p, self.repetition_penalty)
-
-    def _check_sizes(self):
-        least, whole, update = 1 if self.advantage == "none" else 2, self.generation_batch_size, self.update_batch_size
-        if self.num_generations < least:
-            raise ValueError(
-                f"num_generations is {self.num_generations}; it must be at least {least} with "
-                f"advantage {self.advantage!r}"
-            )
-        if whole % self.num_generations:
-            raise ValueError(
-                f"generation_batch_size is {whole}; it must be a multiple of num_generations = {self.num_generations}"
-            )
-        if whole % update:
-            raise ValueError(
-                f"per_device_train_batch_size * gradient_accumulation_steps is {update}; "
-                f"it must divide generation_batch_size = {whole}"
-            )
-
-    def _check_what_goes_together(self):
-        if self.bf16 and self.fp16:
-            raise ValueError("bf16 and fp16 are both True; expected at most one of them")
-        if self.precision is not None:
-            mode = PRECISIONS[self.precision]
-            half = short_name(mode.autocast or mode.weights)
-            for flag in ("bf16", "fp16"):
-                if getattr(self, flag) and flag != half:
-                    raise ValueError(f"{flag} is True; expected False with precision = {self.precision!r}")
-        for name, off in (("resume_from_checkpoint", False), ("report_to", "none")):
-            if self.output_dir is None and getattr(self, name) != off:
-                raise ValueError(f"output_dir is None; expected a folder with {name} = {getattr(self, name)!r}")
-
-
-def options(annotation) -> tuple:
-    """The types that an annotation such as `int | None` allows."""
-    return typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)

@@ -125,14 +125,17 @@ class TorchAdamW(torch.optim.AdamW):
 
 
 def learning_rate(step: int, peak: float, warmup_steps: int, max_steps: int, scheduler_type: str) -> float:
-    """Rise linearly to the peak in `warmup_steps`, then stay ("constant") or fall to zero ("linear", "cosine").
+    """Rise linearly to the peak in `warmup_steps`, then stay ("constant_with_warmup") or fall to zero ("linear",
+    "cosine"). "constant" is the peak from the first step on, and has no warm-up.
 
-    Steps count from 0; the first one already learns, at peak / warmup_steps.
+    Steps count from 0; the first one already learns, at peak / warmup_steps. (The names are those of transformers,
+    where the warm-up comes one step later: its first update has a rate of 0.)
     """
-    if step < warmup_steps:
+    if step < warmup_steps and scheduler_type != "constant":
         return peak * (step + 1) / warmup_steps
     share = (step - warmup_steps) / max(max_steps - warmup_steps, 1)
-    return peak * {"constant": 1.0, "linear": 1 - share, "cosine": (1 + math.cos(math.pi * share)) / 2}[scheduler_type]
+    falls = {"linear": 1 - share, "cosine": (1 + math.cos(math.pi * share)) / 2}
+    return peak * falls.get(scheduler_type, 1.0)
 
 
 @torch.no_grad()

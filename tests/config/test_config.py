@@ -2,23 +2,26 @@
 
 import inspect
 import json
-import math
 from dataclasses import asdict, fields
 
 import numpy as np
 import pytest
+from transformers import EarlyStoppingCallback
 from trl import GRPOConfig as TRLConfig
 
 from grpo_lab.config import GRPOConfig, options
+from grpo_lab.config.ranges import check_types
 from grpo_lab.objective import LOSS_TYPES, policy_loss
 from grpo_lab.precision import PRECISIONS
 
-OURS_ALONE = {"advantage", "precision", "ref_model_device", "max_nonfinite_steps", "kl_estimator"}
+OURS_ALONE = {"advantage", "precision", "ref_model_device", "max_nonfinite_steps", "kl_estimator", "log_kl"}
+OF_ITS_CALLBACK = {"early_stopping_patience", "early_stopping_threshold"}  # transformers.EarlyStoppingCallback
 
 
 def test_the_names_are_those_of_trl():
     ours, theirs = ({field.name for field in fields(config)} for config in (GRPOConfig, TRLConfig))
-    assert ours - theirs == OURS_ALONE
+    assert ours - theirs == OURS_ALONE | OF_ITS_CALLBACK
+    assert inspect.signature(EarlyStoppingCallback).parameters.keys() == OF_ITS_CALLBACK
 
 
 def test_sizes_are_derived():
@@ -44,58 +47,8 @@ def test_the_arguments_of_the_loss_are_arguments_of_the_loss():
 
 
 def test_settings_survive_a_file():
-    config = GRPOConfig(output_dir="x", reward_weights=[1.0, 0.5], delta=2.0, ref_model_sync_steps=7, bf16=True)
+    config = GRPOConfig(output_dir="x", reward_weights=[1.0, 0.5], delta=2.0, eval_steps=7, bf16=True)
     assert GRPOConfig(**json.loads(json.dumps(asdict(config)))) == config
-
-
-REFUSED = [
-    ("report_to", "wandb"),
-    ("cache_implementation", "paged"),
-    ("precision", "float32"),
-    ("advantage", "gae"),
-    ("scale_rewards", "prompt"),
-    ("loss_type", "ppo"),
-    ("importance_sampling_level", "word"),
-    ("kl_estimator", "k4"),
-    ("lr_scheduler_type", "step"),
-    ("max_steps", -1),
-    ("save_steps", -1),
-    ("top_k", -1),
-    ("top_p", 0.0),
-    ("top_p", 1.1),
-    ("beta", -0.1),
-    ("beta", math.nan),
-    ("warmup_steps", -1),
-    ("weight_decay", -0.1),
-    ("num_iterations", 0),
-    ("gradient_accumulation_steps", 0),
-    ("max_nonfinite_steps", 0),
-    ("max_completion_length", 0),
-    ("per_device_train_batch_size", 0),
-    ("learning_rate", -1.0),
-    ("learning_rate", math.nan),
-    ("temperature", 0.0),
-    ("max_grad_norm", 0.0),
-    ("repetition_penalty", -1.0),
-    ("ref_model_sync_steps", 0),
-    ("num_generations", 1),
-    ("num_generations", 0),
-    ("generation_batch_size", 250),
-    ("generation_batch_size", 0),
-    ("per_device_train_batch_size", 96),
-    ("gradient_accumulation_steps", 5),
-    ("gradient_accumulation_steps", 512),
-    ("resume_from_checkpoint", True),
-    ("report_to", "tensorboard"),
-]
-
-
-@pytest.mark.parametrize(("name", "value"), REFUSED)
-def test_a_wrong_value_is_named_with_what_is_allowed(name, value):
-    with pytest.raises(ValueError) as caught:
-        GRPOConfig(**{name: value})
-    message = str(caught.value)
-    assert name in message and any(words in message for words in ("; expected ", "; it must "))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +70,7 @@ def test_a_wrong_type_is_named_with_what_is_allowed(name, value, allowed):
     config = GRPOConfig()
     setattr(config, name, value)  # past the run-time checks of the test suite, which users do not have
     with pytest.raises(TypeError) as caught:
-        config._check_types()
+        check_types(config)
     assert str(caught.value) == f"{name} is {value!r}; expected {allowed}"
 
 

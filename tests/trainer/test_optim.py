@@ -256,15 +256,20 @@ def test_without_fp16_the_loss_is_not_scaled():
 
 
 def test_the_learning_rate_rises_then_stays_or_falls():
-    rates = {kind: [learning_rate(s, 1.0, 4, 12, kind) for s in range(12)] for kind in ("constant", "linear", "cosine")}
+    kinds = ("constant_with_warmup", "linear", "cosine")
+    rates = {kind: [learning_rate(s, 1.0, 4, 12, kind) for s in range(12)] for kind in kinds}
     for kind in rates:
         assert rates[kind][:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
-    assert rates["constant"][4:] == [1.0] * 8
+    assert rates["constant_with_warmup"][4:] == [1.0] * 8
     assert rates["linear"][4:] == pytest.approx([1 - i / 8 for i in range(8)])
     assert rates["cosine"][4:] == pytest.approx([0.5 + 0.5 * math.cos(math.pi * i / 8) for i in range(8)])
 
 
-@pytest.mark.parametrize("kind", ["constant", "linear", "cosine"])
+def test_a_constant_learning_rate_has_no_warm_up():
+    assert [learning_rate(s, 0.3, 4, 12, "constant") for s in range(12)] == [0.3] * 12
+
+
+@pytest.mark.parametrize("kind", ["constant_with_warmup", "linear", "cosine"])
 def test_the_learning_rate_at_the_edges(kind):
     assert learning_rate(0, 0.3, 0, 10, kind) == 0.3, "without warm-up the first step learns at the peak"
     assert [learning_rate(s, 1.0, 9, 3, kind) for s in range(3)] == pytest.approx([1 / 9, 2 / 9, 3 / 9])

@@ -1,0 +1,151 @@
+"""The range of every setting, said a second time here: what lies in it is taken, what does not is refused by name."""
+
+import math
+import sys
+from dataclasses import fields
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_lab.config import GRPOConfig, options
+
+INF = math.inf
+ROOM = {"output_dir": "x", "eval_steps": 5, "beta": 0.1, "per_device_eval_batch_size": None}  # what some others need
+# name: what is allowed, as in mathematics
+RANGES = {
+    "seed": "[0, 4294967295]", "max_steps": "[0, inf)", "save_steps": "[0, inf)", "logging_steps": "[1, inf)",
+    "num_completions_to_print": "[0, inf)", "eval_steps": "[1, inf)", "num_generations_eval": "[1, inf)",
+    "early_stopping_patience": "[1, inf)", "early_stopping_threshold": "[0, inf)", "max_completion_length": "[1, inf)",
+    "temperature": "(0, inf)", "top_k": "[0, inf)", "top_p": "(0, 1]", "repetition_penalty": "(0, inf)",
+    "epsilon": "[0, 1]", "epsilon_high": "[0, inf)", "delta": "(1.2, inf)", "beta": "[0, inf)",
+    "entropy_coef": "(-inf, inf)", "ref_model_sync_steps": "[1, inf)", "learning_rate": "[0, inf)",
+    "warmup_steps": "[0, inf)", "weight_decay": "[0, inf)", "adam_beta1": "[0, 1)", "adam_beta2": "[0, 1)",
+    "max_grad_norm": "(0, inf]", "num_iterations": "[1, inf)", "max_nonfinite_steps": "[1, inf)",
+}  # fmt: skip
+BOUND_TO_OTHERS = {
+    "num_generations": "[2, inf)", "generation_batch_size": "[1, inf)", "per_device_train_batch_size": "[1, inf)",
+    "gradient_accumulation_steps": "[1, inf)", "per_device_eval_batch_size": "[1, inf)",
+}  # fmt: skip
+
+
+def inside(value, interval):
+    low, high = (float(bound) for bound in interval[1:-1].split(", "))
+    above = value >= low if interval[0] == "[" else value > low
+    below = value <= high if interval[-1] == "]" else value < high
+    return above and below and (interval.endswith("inf]") or abs(value) <= sys.float_info.max)
+
+
+def kind(name):
+    field = next(field for field in fields(GRPOConfig) if field.name == name)
+    return next(kind for kind in options(field.type) if kind in (int, float))
+
+
+def test_every_number_has_a_range():
+    numbers = {field.name for field in fields(GRPOConfig) if {int, float} & set(options(field.type))}
+    assert numbers == RANGES.keys() | BOUND_TO_OTHERS.keys()
+
+
+WHOLE = [0, 1, -1, 2, 2**32 - 1, 2**32, 2**63, 10**400]
+EDGES = [-0.0, 0.999, 1.001, 1.2, 1e-320, 1e308, math.nan, INF, -INF, *map(float, WHOLE[:-1])]
+
+
+ALL = RANGES | BOUND_TO_OTHERS
+
+
+@given(st.data())
+def test_what_is_in_the_range_is_taken_and_all_else_refused_by_name(data):
+    name = data.draw(st.sampled_from(sorted(ALL)))
+    is_taken_or_refused(name, data.draw(st.integers() if kind(name) is int else st.floats()))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_so_it_is_at_the_edges(name):
+    for value in WHOLE if kind(name) is int else EDGES:
+        is_taken_or_refused(name, value)
+
+
+def is_taken_or_refused(name, value):
+    settings = ROOM | {name: value}
+    if inside(value, ALL[name]):
+        assert name in BOUND_TO_OTHERS or getattr(GRPOConfig(**settings), name) == value
+        return
+    with pytest.raises(ValueError) as caught:
+        GRPOConfig(**settings)
+    message = str(caught.value)
+    assert message.startswith(f"{name} is {value}; ") and ("; it must " in message or "finite" in message)
+
+
+REFUSED = [
+    ("output_dir", ""),
+    ("report_to", "mlflow"),
+    ("cache_implementation", "paged"),
+    ("precision", "float32"),
+    ("advantage", "gae"),
+    ("scale_rewards", "prompt"),
+    ("loss_type", "ppo"),
+    ("importance_sampling_level", "word"),
+    ("kl_estimator", "k4"),
+    ("lr_scheduler_type", "step"),
+    ("ref_model_device", "gpu"),
+    ("ref_model_device", "cuda:one"),
+    ("ref_model_device", "meta"),
+    ("ref_model_device", ""),
+    ("reward_weights", [1.0, math.nan]),
+    ("reward_weights", [INF]),
+    ("reward_weights", []),
+    ("num_generations", 0),
+    ("generation_batch_size", 250),
+    ("per_device_train_batch_size", 96),
+    ("per_device_eval_batch_size", 24),
+    ("gradient_accumulation_steps", 5),
+    ("gradient_accumulation_steps", 512),
+]
+TOGETHER = [
+    ("output_dir", {"resume_from_checkpoint": True}),
+    ("output_dir", {"report_to": "tensorboard"}),
+    ("output_dir", {"report_to": "wandb"}),
+    ("output_dir", {"load_best_model_at_end": True, "eval_steps": 2}),
+    ("eval_steps", {"load_best_model_at_end": True, "output_dir": "x"}),
+    ("eval_steps", {"early_stopping_patience": 2}),
+    ("ref_model_sync_steps", {"ref_model_sync_steps": 2}),
+    ("ref_model_sync_steps", {"ref_model_sync_steps": 2, "log_kl": True}),
+    ("per_device_eval_batch_size", {"per_device_eval_batch_size": 16, "num_generations_eval": 3}),
+    ("delta", {"delta": 1.3, "epsilon_high": 0.3}),
+    ("delta", {"delta": 1.0, "loss_type": "cispo"}),
+    ("num_generations", {"num_generations": 1}),
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), [(name, {name: value}) for name, value in REFUSED] + TOGETHER, ids=str)
+def test_a_wrong_value_is_named_with_what_is_allowed(name, settings):
+    with pytest.raises(ValueError) as caught:
+        GRPOConfig(**settings)
+    message = str(caught.value)
+    assert name in message and any(words in message for words in ("; expected ", "; it must "))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"ref_model_device": "cuda:1"},
+        {"ref_model_device": "mps"},
+        {"reward_weights": [1.0, -0.5]},
+        {"delta": 1.1, "loss_type": "cispo", "epsilon_high": 5.0},
+        {"early_stopping_patience": 1, "eval_steps": 3},
+        {"num_generations": 1, "advantage": "none"},
+        {"per_device_eval_batch_size": 9, "num_generations_eval": 3},
+        {"ref_model_sync_steps": 2, "beta": 1e-9},
+    ],
+    ids=str,
+)
+def test_what_is_allowed_is_taken(settings):
+    assert {name: getattr(GRPOConfig(**settings), name) for name in settings} == settings
+
+
+@pytest.mark.parametrize("weights", [["1"], [True], [None, 1.0]])
+def test_a_weight_that_is_no_number_is_named(weights):
+    config = GRPOConfig()
+    config.reward_weights = weights  # past the run-time checks of the test suite, which users do not have
+    with pytest.raises(TypeError, match="reward_weights is .*; expected numbers, and not"):
+        config.__post_init__()

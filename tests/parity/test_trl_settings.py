@@ -1,0 +1,101 @@
+"""Settings that share a name with the installed TRL: the same default, type and meaning, or a row in our tables."""
+
+import typing
+from dataclasses import fields
+from itertools import product
+
+import pytest
+import torch
+
+from grpo_lab.config import GRPOConfig, options
+from grpo_lab.config.differences import DEFAULTS, MEANINGS
+from grpo_lab.config.ranges import SCHEDULES
+from grpo_lab.trainer.optim import learning_rate
+from tests.parity.engines import engine
+
+trl = engine("trl")
+OURS, TRLS = ({field.name: field for field in fields(config)} for config in (GRPOConfig, trl.GRPOConfig))
+SHARED = OURS.keys() & TRLS.keys()
+
+
+def test_the_tables_name_settings_that_are_shared():
+    assert DEFAULTS.keys() | MEANINGS.keys() <= SHARED and len(SHARED) > 40
+
+
+def test_the_table_of_defaults_is_exactly_what_differs():
+    found = {name: (OURS[name].default, TRLS[name].default) for name in SHARED}
+    different = {name: pair for name, pair in found.items() if pair[0] != pair[1] or type(pair[0]) is not type(pair[1])}
+    if isinstance(TRLS["lr_scheduler_type"].default, str):  # a plain string, or the enumeration's
+        different["lr_scheduler_type"] = tuple(map(str, different["lr_scheduler_type"]))
+    whole = {name for name, (ours, theirs) in different.items() if ours == theirs}  # such as 50 and 50.0
+    assert {name: tuple(row[:2]) for name, row in DEFAULTS.items()} == {
+        name: pair for name, pair in different.items() if name not in whole
+    }
+    assert all(row.reason for row in DEFAULTS.values()) and all(MEANINGS.values())
+
+
+@pytest.mark.parametrize("name", sorted(SHARED))
+def test_what_we_take_trl_takes(name):
+    ours, theirs = (set(options(config[name].type)) for config in (OURS, TRLS))
+    theirs |= {int} if float in theirs else set()
+    theirs |= {float} if float in theirs else set()
+    if name in DEFAULTS and DEFAULTS[name].ours is None:
+        ours -= {type(None)}  # what our None stands for is said in the table
+    if name == "resume_from_checkpoint":
+        assert ours == {bool} and name in MEANINGS
+        return
+    assert {typing.get_origin(kind) or kind for kind in ours} <= {typing.get_origin(kind) or kind for kind in theirs}
+
+
+def transformers_rates(kind, warmup_steps, max_steps, updates):
+    """The learning rate of every update, and of those that would follow the end."""
+    from transformers import get_scheduler
+
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.3)
+    scheduler = get_scheduler(kind, optimizer, warmup_steps * updates, max_steps * updates)
+    rates = []
+    for _ in range((max_steps + warmup_steps + 1) * updates):
+        rates.append(scheduler.get_last_lr()[0])
+        optimizer.step()
+        scheduler.step()
+    return rates
+
+
+@pytest.mark.parametrize("kind", SCHEDULES)
+def test_a_schedule_is_that_of_transformers_seen_at_the_first_update_of_each_step(kind):
+    """But for the warm-up, which is one step ahead of theirs: our first step learns."""
+    for warmup_steps, max_steps, updates in product((0, 1, 4, 9), (1, 4, 12), (1, 3)):
+        theirs = transformers_rates(kind, warmup_steps, max_steps, updates)
+        rise = transformers_rates("constant_with_warmup", warmup_steps, max_steps, updates)
+        for step in range(max_steps):
+            rising = step < warmup_steps and kind != "constant"
+            want = rise[(step + 1) * updates] if rising else theirs[step * updates]
+            got = learning_rate(step, 0.3, warmup_steps, max_steps, kind)
+            assert got == pytest.approx(want, rel=1e-12), (warmup_steps, max_steps, updates, step)
+
+
+BATCHES = [
+    {},
+    {"generation_batch_size": 48, "num_generations": 4, "per_device_train_batch_size": 8},
+    {"generation_batch_size": 48, "num_generations": 4, "per_device_train_batch_size": 8, "num_iterations": 3},
+    {"generation_batch_size": 48, "num_generations": 4, "gradient_accumulation_steps": 3},
+    {"generation_batch_size": 64, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 2},
+]
+
+
+@pytest.mark.parametrize("settings", BATCHES, ids=str)
+def test_a_rollout_is_worth_as_many_updates_as_in_trl(settings, tmp_path):
+    ours = GRPOConfig(**settings)
+    names = ("generation_batch_size", "num_generations", "num_iterations", "per_device_train_batch_size")
+    same = {name: getattr(ours, name) for name in (*names, "gradient_accumulation_steps")}
+    theirs = trl.GRPOConfig(output_dir=str(tmp_path), use_cpu=True, **same)
+    micro_batches = theirs.steps_per_generation * theirs.num_iterations
+    assert ours.updates_per_step == micro_batches / theirs.gradient_accumulation_steps
+
+
+@pytest.mark.parametrize("settings", BATCHES[1:3], ids=str)
+def test_what_trl_refuses_of_the_sizes_we_refuse(settings, tmp_path):
+    for wrong in ({"num_generations": 7}, {"num_generations": 1}, {"per_device_train_batch_size": 5}):
+        for config, more in ((GRPOConfig, {}), (trl.GRPOConfig, {"use_cpu": True})):
+            with pytest.raises(ValueError):
+                config(output_dir=str(tmp_path), **(settings | wrong | more))
