@@ -6,7 +6,6 @@ every answer is checked to be a number, since the reward compares with it.
 
 import importlib
 import itertools
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_lab.checks import check_at_least, check_choice
+from grpo_lab.tasks.lines import json_lines
 from grpo_lab.tasks.rows import SPLITS, THINK_SYSTEM_PROMPT, Row, asking
 
 HUB_ID = "openai/gsm8k"
@@ -22,7 +22,17 @@ KINDS = (".jsonl", ".parquet")
 _FINAL = re.compile(r"####\s*(?P<number>-?\$?[\d,]*\.?\d+)\s*$")
 
 
-def gsm8k_problems(split: str = "train", n: int | None = None, source: str | os.PathLike = HUB_ID) -> list[Row]:
+# Ours, and in no split of GSM8K. What to say is shown better than told, above all to a small model.
+EXAMPLE = (
+    "A baker fills 4 trays with 6 rolls each and sells 9 of the rolls. How many rolls are left?",
+    "<think>4 trays with 6 rolls each hold 4 * 6 = 24 rolls. When 9 are sold, 24 - 9 = 15 are left.</think>\n"
+    "<answer>15</answer>",
+)
+
+
+def gsm8k_problems(
+    split: str = "train", n: int | None = None, source: str | os.PathLike = HUB_ID, example: bool = False
+) -> list[Row]:
     """The first `n` problems of one of GSM8K's own two splits; a system message asks for think and answer tags.
 
     Args:
@@ -31,6 +41,7 @@ def gsm8k_problems(split: str = "train", n: int | None = None, source: str | os.
         source: a folder with train.jsonl and test.jsonl, or with parquet files whose names begin with the split, in it
             or in its folder "main"; one such file, which is then taken for the split asked for; or an id on the
             Hugging Face hub, which needs the package `datasets`.
+        example: whether a worked example (`EXAMPLE`) stands before each problem, as one turn of the conversation.
 
     Returns:
         Rows {"prompt": messages, "answer": "5600"}: the number after "####", without commas and currency sign.
@@ -43,13 +54,14 @@ def gsm8k_problems(split: str = "train", n: int | None = None, source: str | os.
     check_choice("split", split, SPLITS)
     if n is not None:
         check_at_least("n", n, 1)
-    rows = [_row(record, place) for place, record in itertools.islice(_records(source, split), n)]
+    shown = EXAMPLE if example else None
+    rows = [_row(record, place, shown) for place, record in itertools.islice(_records(source, split), n)]
     if n is not None and len(rows) < n:
         raise ValueError(f"n is {n}; {os.fspath(source)!r} has {len(rows)} problems in the split {split!r}")
     return rows
 
 
-def _row(record: object, place: str) -> Row:
+def _row(record: object, place: str, example: tuple[str, str] | None) -> Row:
     texts = [record.get(name) for name in ("question", "answer")] if isinstance(record, dict) else [None]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError(f"source: {place} is {record!r:.80}; expected an object with the texts question and answer")
@@ -57,7 +69,7 @@ def _row(record: object, place: str) -> Row:
     if found is None:
         raise ValueError(f"source: the answer of {place} ends in {record['answer'][-40:]!r}; expected '#### <number>'")
     answer = re.sub(r"[,$]", "", found["number"])
-    return {"prompt": asking(record["question"], THINK_SYSTEM_PROMPT), "answer": answer}
+    return {"prompt": asking(record["question"], THINK_SYSTEM_PROMPT, example), "answer": answer}
 
 
 def _records(source: str | os.PathLike, split: str) -> Iterator[tuple[str, object]]:
@@ -92,19 +104,9 @@ def _read(file: Path, split: str) -> Iterable[object]:
     if file.suffix not in KINDS:
         raise ValueError(f"source is {os.fspath(file)!r}; expected a file that ends in {' or '.join(KINDS)}")
     if file.suffix == ".jsonl":
-        return _json_lines(file)
+        return (record for _, record in json_lines(file))
     reader = _package("pyarrow.parquet", f"{file.name}, a parquet file", split)
     return reader.read_table(file).to_pylist()
-
-
-def _json_lines(file: Path) -> Iterator[object]:
-    with file.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                if line.strip():
-                    yield json.loads(line)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"source: line {number} of {file.name} is no JSON: {error}") from error
 
 
 def _from_hub(name: str, split: str) -> Iterable[dict]:
@@ -128,5 +130,5 @@ def _package(module: str, source: str, split: str) -> Any:
 def _advice(split: str) -> str:
     return (
         f"put {split}.jsonl, one {{'question': ..., 'answer': '... #### 42'}} a line, into a folder and give that "
-        f"folder as source (the files {split}*.parquet of {HUB_ID} will do too)"
+        f"folder as source, in a shell as --task gsm8k:FOLDER (the files {split}*.parquet of {HUB_ID} will do too)"
     )

@@ -9,6 +9,7 @@ and no number of problems can bring one into both.
 
 import hashlib
 import re
+from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
 from grpo_lab.checks import check_choice
@@ -32,6 +33,13 @@ THINK_SYSTEM_PROMPT = (
     "then give only the final answer between <answer> and </answer>."
 )
 
+# The same in Chinese. A fraction is named since accuracy is exact: 2/3 is not 0.67.
+THINK_SYSTEM_PROMPT_ZH = (
+    "请解答下面的问题。先在<think>和</think>之间一步一步地思考，"
+    "再在<answer>和</answer>之间给出最后的答案，请只输出数字，不带单位；除不尽时写成分数，例如2/3。"
+)
+LANGUAGES = ("en", "zh")
+
 _THINK = re.compile(r"<think>(.*?)</think>", re.DOTALL)
 
 
@@ -41,10 +49,32 @@ def split_of(*key: object) -> str:
     return "test" if int.from_bytes(digest, "big") < TEST_SHARE * 2**64 else "train"
 
 
-def asking(question: str, system: str | None = None) -> list[dict[str, str]]:
-    """The chat messages of a prompt: the user's question, after a system message if there is one."""
+def asking(question: str, system: str | None = None, example: tuple[str, str] | None = None) -> list[dict[str, str]]:
+    """The chat messages of a prompt: the user's question, after a system message and a worked example, if any.
+
+    example: a question and its answer, which stand before the real one as if they had been said.
+    """
     messages = [] if system is None else [{"role": "system", "content": system}]
+    if example is not None:
+        said = zip(("user", "assistant"), example, strict=True)
+        messages += [{"role": role, "content": content} for role, content in said]
     return [*messages, {"role": "user", "content": question}]
+
+
+def with_system(rows: Iterable[Row], system: str | None, replace: bool = False) -> list[Row]:
+    """The rows with this system message in front of each prompt that has none; of every prompt if `replace`.
+
+    A prompt has to be a list of chat messages. None adds nothing, and with `replace` takes away what there is.
+    """
+    return [row | {"prompt": _led_by(row["prompt"], system, replace)} for row in rows]
+
+
+def _led_by(messages: list[dict[str, str]], system: str | None, replace: bool) -> list[dict[str, str]]:
+    has_one = messages[0]["role"] == "system"
+    if has_one and not replace:
+        return messages
+    front = [] if system is None else [{"role": "system", "content": system}]
+    return front + messages[has_one:]
 
 
 def has_thinking(text: str) -> bool:

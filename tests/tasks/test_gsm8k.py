@@ -132,7 +132,7 @@ def test_a_folder_without_the_split(folder):
         ),
         ('{"frage": "q"}', r"train.jsonl, row 2 is .'frage': 'q'."),
         ("[1, 2]", r"train.jsonl, row 2 is \[1, 2\]; expected an object"),
-        ("{", "line 2 of train.jsonl is no JSON"),
+        ("{", "train.jsonl, line 2 is no JSON: Expecting property name"),
     ],
 )
 def test_a_row_that_is_none_of_gsm8k(tmp_path, line, message):

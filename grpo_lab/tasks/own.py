@@ -1,0 +1,152 @@
+"""A task of one's own, from a file: one row a line, such as {"prompt": "6 * 7 = ?", "answer": "42"}.
+
+The problems that are held out are the lines of NAME.test.jsonl beside NAME.jsonl. Where there is no such file, a hash
+of each problem decides, as for the other tasks: about a tenth of the file, the same tenth whatever else is in it.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grpo_lab.tasks.lines import json_lines
+from grpo_lab.tasks.rows import SPLITS, Row, asking, split_of
+
+SUFFIX = ".jsonl"
+TAKEN = ("prompts", "completion", "completions", "completion_ids")  # what reward functions get under these names
+ROLES = ("system", "user", "assistant", "tool")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A row, and where it stands."""
+
+    row: Row
+    place: str
+
+
+@dataclass(frozen=True)
+class OwnProblems:
+    """The problems of a file by split, each once, and what is to be said about them."""
+
+    of_split: dict[str, list[Problem]]
+    notes: list[str]
+
+    def rows(self, split: str) -> list[Row]:
+        """Copies, in the order of the file."""
+        return [dict(problem.row) for problem in self.of_split[split]]
+
+    def places(self, split: str) -> list[str]:
+        """Where each of the rows stands, such as "mine.jsonl, line 7"."""
+        return [problem.place for problem in self.of_split[split]]
+
+
+def own_problems(file: Path) -> OwnProblems:
+    """Read a file, and the one with the held-out problems if it is there.
+
+    A prompt is a text, which the user says, or a list of chat messages. The rows have the same columns throughout.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: for a row that is not as it has to be, for a problem with two answers, and for a problem in both
+            files; the message has file and line.
+    """
+    notes: list[str] = []
+    problems = _distinct(_read(file), notes)
+    beside = file.with_name(file.name.removesuffix(SUFFIX) + ".test" + SUFFIX)
+    if beside.is_file():
+        held_out = _distinct(_read(beside, next(iter(problems.values()))), notes)
+        for key in problems.keys() & held_out.keys():
+            where, other = problems[key].place, held_out[key].place
+            raise ValueError(f"{where} has the problem of {other}; expected other problems to train on")
+        return OwnProblems({"train": [*problems.values()], "test": [*held_out.values()]}, notes)
+    of_split = {split: [p for key, p in problems.items() if split_of("own", key) == split] for split in SPLITS}
+    if not of_split["train"]:
+        raise ValueError(f"{file.name} has no problem to train on; expected at least one, and better some hundreds")
+    if not of_split["test"]:
+        notes.append(
+            f"{file.name} has no held-out problem, since a hash of the problem picks about one in ten; "
+            f"others in a file {beside.name} beside it would be held out"
+        )
+    return OwnProblems(of_split, notes)
+
+
+def _read(file: Path, first: Problem | None = None) -> list[Problem]:
+    """The rows of a file, all with the columns of the first."""
+    problems = []
+    for number, value in json_lines(file):
+        problem = Problem(_row(value, place := f"{file.name}, line {number}"), place)
+        first = first or problem
+        if problem.row.keys() != first.row.keys():
+            raise ValueError(
+                f"{place} has the columns {_names(problem.row)}; expected those of {first.place}: {_names(first.row)}"
+            )
+        problems.append(problem)
+    if not problems:
+        raise ValueError(f"{file.name} has no row; expected one a line, such as {_EXAMPLE}")
+    return problems
+
+
+def _distinct(problems: list[Problem], notes: list[str]) -> dict[str, Problem]:
+    """Each problem once, under what identifies it. What repeats is noted, and what contradicts itself refused."""
+    kept: dict[str, Problem] = {}
+    repeats = []
+    for problem in problems:
+        before = kept.setdefault(_problem_of(problem.row), problem)
+        if _apart_from_prompt(before.row) != _apart_from_prompt(problem.row):
+            raise ValueError(
+                f"{problem.place} has the problem of {before.place} with another answer; expected one of them"
+            )
+        if before is not problem:
+            repeats.append(f"{problem.place} repeats {before.place}")
+    if repeats:
+        more = f", and {len(repeats) - 1} more" if len(repeats) > 1 else ""
+        notes.append(f"a problem that stands there twice is taken once: {repeats[0]}{more}")
+    return kept
+
+
+_EXAMPLE = '{"prompt": "6 * 7 = ?", "answer": "42"}'
+
+
+def _row(value: Any, place: str) -> Row:
+    if not isinstance(value, dict) or "prompt" not in value:
+        raise ValueError(f"{place} is {_short(value)}; expected an object with a prompt, such as {_EXAMPLE}")
+    if taken := [name for name in TAKEN if name in value]:
+        raise ValueError(f"{place} has the column {taken[0]!r}; expected another name, since this one is the trainer's")
+    return value | {"prompt": _messages(value["prompt"], place)}
+
+
+def _messages(prompt: Any, place: str) -> list[dict[str, str]]:
+    if isinstance(prompt, str) and prompt.strip():
+        return asking(prompt)
+    good = isinstance(prompt, list) and prompt and all(map(_is_message, prompt))
+    if not good or prompt[-1]["role"] == "assistant":
+        wanted = (
+            "expected a text, or chat messages {'role': ..., 'content': ...} of which the assistant's is not the last"
+        )
+        raise ValueError(f"{place}: prompt is {_short(prompt)}; {wanted}")
+    return prompt
+
+
+def _is_message(message: Any) -> bool:
+    if not isinstance(message, dict) or message.get("role") not in ROLES:
+        return False
+    return isinstance(message.get("content"), str) and bool(message["content"].strip())
+
+
+def _problem_of(row: Row) -> str:
+    """What identifies a problem: all that is said, but for the system's words; white space does not count."""
+    said = (f"{m['role']}: {m['content']}" for m in row["prompt"] if m["role"] != "system")
+    return " ".join("\n".join(said).split())
+
+
+def _apart_from_prompt(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name != "prompt"}
+
+
+def _names(row: Row) -> str:
+    return ", ".join(sorted(row))
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

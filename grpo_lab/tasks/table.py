@@ -1,0 +1,143 @@
+"""Tasks by name, for the commands: their problems, and what a run on them needs.
+
+A task names its rewards, and `grpo_lab.rewards.named` finds them: tasks stand before rewards. The first reward is the
+one that says whether a completion is right.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from grpo_lab.checks import check_at_least
+from grpo_lab.tasks.addition import addition_problems
+from grpo_lab.tasks.chats import ANSWER_ONLY, chat_tasks
+from grpo_lab.tasks.gsm8k import HUB_ID, gsm8k_problems
+from grpo_lab.tasks.own import SUFFIX, OwnProblems, own_problems
+from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT, THINK_SYSTEM_PROMPT_ZH, Row
+from grpo_lab.tasks.words import MAX_WORD_PROBLEMS, word_problems
+
+MANY = 1000  # held-out problems of an evaluation where nothing is said: a 95% interval of at most 0.06
+THINK = {"en": THINK_SYSTEM_PROMPT, "zh": THINK_SYSTEM_PROMPT_ZH}
+
+
+@dataclass(frozen=True)
+class Task:
+    """Problems of one kind, the rewards that go with them, and how long prompts and completions are."""
+
+    name: str
+    about: str
+    problems: Callable[[str, int | None, int], list[Row]]  # split, number (None: as many as are usual), seed
+    reward_funcs: tuple[str, ...]
+    reward_weights: tuple[float, ...] | None  # None: 1 each
+    max_completion_length: int
+    prompt_length: (
+        int  # tokens, about as many as the longest has; a plan of memory needs it before there is a tokenizer
+    )
+    system_prompt: str | None = None  # for problems that bring none
+    language: str = "en"
+    held_out: bool = True  # whether the split "test" has other problems than "train"
+    warmed_up: int | None = None  # tokens that the tiny model needs for a problem, if it has learnt the task's form
+    own: OwnProblems | None = None  # where it is one's own: what is to be said of its file, and where each row stands
+
+    def rows(self, split: str = "train", n: int | None = None, seed: int = 0) -> list[Row]:
+        """`n` problems of a split; None for as many as are usual."""
+        if n is not None:
+            check_at_least("n", n, 1)
+        return self.problems(split, n, seed)
+
+    def prompts_for(self, small: bool, reads_tags: bool) -> str | None:
+        """The system prompt for problems that bring none; None for none.
+
+        small: whether the model is as small as the tiny one, which has learnt some tasks without any instruction.
+        reads_tags: whether one of the rewards looks for the answer between tags.
+        """
+        if small and self.warmed_up:
+            return None
+        return THINK[self.language] if reads_tags else self.system_prompt
+
+    def completion_length(self, small: bool) -> int:
+        """Tokens that a completion may have; `small` as above."""
+        return self.warmed_up if small and self.warmed_up else self.max_completion_length
+
+
+def _sums(split: str, n: int | None, seed: int) -> list[Row]:
+    return addition_problems(split, n or {"train": 20_000, "test": MANY}[split], seed)
+
+
+def _stories(split: str, n: int | None, seed: int, language: str) -> list[Row]:
+    return word_problems(split, n or {"train": 3000, "test": MAX_WORD_PROBLEMS["test"]}[split], seed, language)
+
+
+def _chats(split: str, n: int | None, seed: int, language: str) -> list[Row]:
+    return _first(chat_tasks(language), n, "chat")
+
+
+def _gsm8k(split: str, n: int | None, seed: int, source: str | os.PathLike) -> list[Row]:
+    rows = gsm8k_problems(split, n, source, example=True)
+    return rows[:MANY] if n is None and split == "test" else rows
+
+
+def _own(split: str, n: int | None, seed: int, own: OwnProblems, name: str) -> list[Row]:
+    rows = own.rows(split)
+    if not rows:
+        raise ValueError(own.notes[-1])
+    return rows[:MANY] if n is None and split == "test" else _first(rows, n, name)
+
+
+def _first(rows: list[Row], n: int | None, name: str) -> list[Row]:
+    if n is not None and n > len(rows):
+        raise ValueError(f"n is {n}; it must be at most {len(rows)}, the problems of {name}")
+    return rows[:n]
+
+
+_WORDS = {"reward_funcs": ("math", "format"), "reward_weights": (1.0, 0.1), "max_completion_length": 256}
+_CHAT = {"reward_funcs": ("contains",), "reward_weights": None, "max_completion_length": 48, "held_out": False}
+TASKS = {
+    task.name: task
+    for task in (
+        Task("sums", "sums of three numbers, which the tiny model has met", _sums, ("accuracy", "think"), (1.0, 0.0),
+             max_completion_length=128, prompt_length=80, system_prompt=THINK_SYSTEM_PROMPT, warmed_up=64),
+        Task("word-problems", "twelve stories whose numbers change", partial(_stories, language="en"),
+             **_WORDS, prompt_length=128),
+        Task("word-problems-zh", "the same in Chinese", partial(_stories, language="zh"),
+             **_WORDS, prompt_length=160, language="zh"),
+        Task("chat", "four short questions; none is held out", partial(_chats, language="en"),
+             **_CHAT, prompt_length=64, system_prompt=ANSWER_ONLY["en"]),
+        Task("chat-zh", "the same in Chinese; the tiny model has met them", partial(_chats, language="zh"),
+             **_CHAT, prompt_length=64, system_prompt=ANSWER_ONLY["zh"], language="zh", warmed_up=48),
+        Task("gsm8k", "school problems from the hub, with a worked example; gsm8k:FOLDER reads them from a folder",
+             partial(_gsm8k, source=HUB_ID), ("final", "format"), (1.0, 0.1),
+             max_completion_length=256, prompt_length=448),
+    )
+}  # fmt: skip
+
+
+def find_task(name: str) -> Task:
+    """The task of this name, or that of a file of one's own; "gsm8k:FOLDER" takes GSM8K from there.
+
+    Raises:
+        ValueError: for another name, and for a file that holds no task.
+        FileNotFoundError: if there is no such file.
+    """
+    if name in TASKS:
+        return TASKS[name]
+    base, colon, source = name.partition(":")
+    if colon and base == "gsm8k" and source:
+        return replace(TASKS["gsm8k"], name=name, problems=partial(_gsm8k, source=source))
+    if name.endswith(SUFFIX):
+        return own_task(Path(name).expanduser())
+    kind = "; a file has to end in .jsonl" if Path(name).is_file() else ""
+    raise ValueError(f"task is {name!r}; expected {', '.join(TASKS)}, or a file of your own such as mine.jsonl{kind}")
+
+
+def own_task(file: Path) -> Task:
+    """The task of a file of one's own; its instructions are in Chinese where most of its problems are."""
+    own = own_problems(file)
+    said = ["".join(m["content"] for m in row["prompt"]) for split in own.of_split for row in own.rows(split)]
+    chinese = sum(any("\u4e00" <= letter <= "\u9fff" for letter in text) for text in said)
+    return Task(
+        str(file), "", partial(_own, own=own, name=file.name), ("accuracy",), None,
+        max_completion_length=256, prompt_length=256, language="zh" if 2 * chinese > len(said) else "en", own=own,
+    )  # fmt: skip
