@@ -18,8 +18,8 @@ Language models: what a step of training works with.
     tasks             problems with known answers: sums, stories, chat, GSM8K
     rewards           what a completion earns: by rule, by mathematics, by a judge, and their weighted sum
     precision         five modes of full-parameter training, one name each
-    models            load a policy onto a device, with every choice said aloud
     rollout           sample completions, and score them again
+    models            load a policy onto a device, with every choice said aloud, and see whether rollouts of it are right
 
 Training: the loop, what plans it, and its commands.
     config            the settings of a run, under TRL's names

@@ -12,7 +12,7 @@ import grpo_lab
 PACKAGE = Path(grpo_lab.__file__).parent
 # In reading order. Those that serve all rooms stand first, and know nothing.
 MATHEMATICS = ("policy_gradient", "advantages", "logprobs", "kl", "objective")
-LANGUAGE_MODELS = ("tasks", "rewards", "precision", "models", "rollout")
+LANGUAGE_MODELS = ("tasks", "rewards", "precision", "rollout", "models")
 TRAINING = ("config", "trainer", "memory", "evaluate", "train", "experiments", "chat")
 INSTRUMENTS = ("formulas", "plots", "notebook", "doctor", "bench")
 SERVING = ("display", "checks", "commands")

@@ -1,6 +1,8 @@
 """What a model must not do beside the policy: move when it is the reference, or drop units while it is scored."""
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -17,12 +19,25 @@ def frozen_copy(model: torch.nn.Module) -> torch.nn.Module:
 def silence_dropout(model: torch.nn.Module) -> None:
     """Sampler and scorer have to be the same function, so no dropout, not even in training mode.
 
-    In place, for good, and wherever it sits: the modules `torch.nn.Dropout`, and the probability `attention_dropout`
-    that transformers' attention layers keep as a number. Putting the model into evaluation mode would not be enough:
-    gradient checkpointing, for one, needs training mode.
+    In place, for good, and wherever it sits: the modules `torch.nn.Dropout`, and the probabilities that transformers'
+    layers keep as numbers, such as `attention_dropout`, `layerdrop` or `router_jitter_noise`. Putting the model into
+    evaluation mode would not be enough: gradient checkpointing, for one, needs training mode.
     """
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-        if isinstance(getattr(module, "attention_dropout", None), float):
-            module.attention_dropout = 0.0
+        for name, value in vars(module).items():
+            if isinstance(value, float) and ("drop" in name or "jitter" in name):
+                setattr(module, name, 0.0)
+
+
+@contextmanager
+def without_dropout(model: torch.nn.Module) -> Iterator[None]:
+    """The same for a while."""
+    kept = [(m, {name: x for name, x in vars(m).items() if isinstance(x, float)}) for m in model.modules()]
+    silence_dropout(model)
+    try:
+        yield
+    finally:
+        for module, numbers in kept:
+            vars(module).update(numbers)

@@ -6,6 +6,7 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from grpo_lab.checks import check_choice
+from grpo_lab.rollout.ways import head_width
 
 # The sizes in the config.json of Qwen/Qwen2-0.5B-Instruct: 494,032,768 parameters.
 QWEN2_05B = {
@@ -71,11 +72,6 @@ class ModelShape:
     @property
     def parameters(self) -> int:
         return sum(self.sizes)
-
-
-def head_width(model_config) -> int:
-    """Numbers in a query or key of one head, D_h; older configurations do not name it."""
-    return getattr(model_config, "head_dim", None) or model_config.hidden_size // model_config.num_attention_heads
 
 
 def shape_of(model_config) -> ModelShape:

@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from grpo_lab.rollout.ways import ways_of
+
 _ALIGNED = 8  # numbers; a row of the mask that starts elsewhere would be copied by every layer
 
 
@@ -23,10 +25,13 @@ def attention_mask(model, is_token: Bool[Tensor, "B S"], queries: int) -> Int[Te
         queries: Q, the positions that are computed; the S - Q before them are in a cache.
 
     Returns:
-        The usual mask of shape (B, S), if nothing has to be masked but the future and a kernel knows that by itself.
+        The usual mask of shape (B, S), if nothing has to be masked but the future and a kernel knows that by itself;
+        and for models whose layers need masks of their own, such as those of sliding windows, which they make of it.
         Otherwise what is added to the attention scores: 0 where a position may look, minus infinity elsewhere.
     """
     dtype = arithmetic(model)
+    if not ways_of(model).one_mask:
+        return is_token.long()
     if queries == is_token.shape[1] and has_flash(model.device, dtype) and is_token.all():
         return is_token.long()
     return additive_mask(is_token, queries, dtype)

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface, Cache
 
-from grpo_lab.models.shapes import head_width
 from grpo_lab.rollout.attention import arithmetic
+from grpo_lab.rollout.ways import head_width, why_not_static
 
 
 class SlotCache:
@@ -89,15 +89,6 @@ def half_copies(model) -> dict[str, Tensor]:
 
 
 def check_model(model) -> None:
-    """Refuse a model whose step depends on the length: sliding windows, rotary embeddings that adapt."""
-    kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
-    rope = (getattr(model.config, "rope_parameters", None) or {}).get("rope_type", "default")
-    for name, value, allowed in (
-        ("layer_types", sorted(kinds), ["full_attention"]),
-        ("rope_type", [rope], ["default", "linear", "llama3", "yarn"]),
-    ):
-        if not set(value) <= set(allowed):
-            raise ValueError(
-                f"the model's {name} is {', '.join(value)}; the static cache expects one of {', '.join(allowed)}; "
-                "sample with cache_implementation='dynamic'"
-            )
+    """Refuse a model whose step depends on the length, or is of another kind than this cache knows."""
+    if why := why_not_static(model):
+        raise ValueError(f"model cannot decode in fixed memory: {why}; sample with cache_implementation='dynamic'")

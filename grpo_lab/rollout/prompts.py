@@ -8,6 +8,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import Cache, DynamicCache, GenerationConfig
 
+from grpo_lab.rollout.admission import encode_prompt
+from grpo_lab.rollout.forward import run_layers
+
 
 @dataclass
 class Prompts:
@@ -20,24 +23,19 @@ class Prompts:
 
 
 def encode_prompts(tokenizer, prompts: list) -> tuple[Int[Tensor, "P L"], Bool[Tensor, "P L"]]:
-    """Turn prompts (strings, or message lists for the chat template) into ids, padded on the left."""
+    """Turn prompts (strings, or message lists for the chat template) into ids, padded on the left.
+
+    Raises:
+        ValueError: for a prompt without a token, messages without role or content, content that is no text, and message
+            lists where the tokenizer has no chat template.
+    """
     if not prompts:
         raise ValueError("prompts is empty; expected at least one prompt")
-    ids = [_encode(tokenizer, prompt) for prompt in prompts]
+    ids = [encode_prompt(tokenizer, prompt, f"prompts[{index}]") for index, prompt in enumerate(prompts)]
     length, pad = max(map(len, ids)), pad_token_id(tokenizer)
     prompt_ids = torch.tensor([[pad] * (length - len(row)) + row for row in ids])
     prompt_mask = torch.tensor([[False] * (length - len(row)) + [True] * len(row) for row in ids])
     return prompt_ids, prompt_mask
-
-
-def _encode(tokenizer, prompt) -> list[int]:
-    if isinstance(prompt, str):
-        if ids := tokenizer(prompt)["input_ids"]:
-            return ids
-        raise ValueError(f"prompt is {prompt!r}, which has no token; expected at least one to follow")
-    if not (isinstance(prompt, list) and prompt and all(isinstance(m, dict) for m in prompt)):
-        raise ValueError(f"prompt is {prompt!r}; expected a string or a non-empty list of messages")
-    return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)["input_ids"]
 
 
 def pad_token_id(tokenizer) -> int:
@@ -59,7 +57,8 @@ def run_prompts(
 ) -> tuple[Float[Tensor, "P L D"], DynamicCache]:
     """The last hidden states of prompts, each computed once, and the keys and values for what follows them."""
     cache = DynamicCache(config=model.config)
-    out = model.base_model(
+    out = run_layers(
+        model,
         prompt_ids,
         attention_mask=prompt_mask.long(),
         position_ids=positions(prompt_mask),

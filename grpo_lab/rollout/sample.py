@@ -12,9 +12,12 @@ from torch import Tensor
 
 from grpo_lab.checks import check_at_least, check_choice
 from grpo_lab.logprobs import completion_mask
+from grpo_lab.rollout.admission import check_room
+from grpo_lab.rollout.cache import check_model
 from grpo_lab.rollout.dynamic import Sampling, sample_dynamic
 from grpo_lab.rollout.prompts import Prompts, encode_prompts, end_token_ids, evaluating, pad_token_id, run_prompts
 from grpo_lab.rollout.static import sample_static
+from grpo_lab.rollout.ways import ways_of
 
 
 @dataclass
@@ -67,21 +70,29 @@ def sample_completions(
         temperature: greater than 0. top_k = 0, top_p = 1 and repetition_penalty = 1 are neutral.
         cache_implementation: how keys and values are kept. "dynamic": in tensors that grow, by transformers'
             `generate`. "static": in tensors of fixed size, so that a card can repeat a captured step, which is many
-            times faster there. None: "static" on a card, "dynamic" elsewhere. Both draw from the same distribution.
+            times faster there. None: "static" on a card if it is right for the model, "dynamic" elsewhere. Both draw
+            from the same distribution.
 
     Returns:
         A `Rollout`. Its `logp` is the log-probability under the distribution that was really sampled from, so asking
         for top_k, top_p or a penalty shows as a difference from the scored log-probabilities.
+
+    Raises:
+        ValueError: before anything is sampled; for settings out of range, for prompts that the tokenizer cannot take or
+            that leave no room for a completion in the model's context, and where the static cache is asked for and
+            wrong for the model.
     """
     check_at_least("num_generations", num_generations, 1)
     check_at_least("max_completion_length", max_completion_length, 1)
     ends = end_token_ids(model, tokenizer)
     sampling = Sampling(tuple(ends), pad_token_id(tokenizer), temperature, top_k, top_p, repetition_penalty)
-    sample = _sampler(cache_implementation, model.device)
+    sample = _sampler(cache_implementation, model)
     prompt_ids, prompt_mask = (x.to(model.device) for x in encode_prompts(tokenizer, prompts))
+    for index, tokens in enumerate(prompt_mask.sum(-1).tolist()):
+        check_room(model, tokens, max_completion_length, f"prompts[{index}]")
     with evaluating(model):
-        several = prompt_ids.shape[1] > 1
-        prefix = run_prompts(model, prompt_ids[:, :-1], prompt_mask[:, :-1])[1] if several else None
+        once = prompt_ids.shape[1] > 1 and ways_of(model).shared_prompts
+        prefix = run_prompts(model, prompt_ids[:, :-1], prompt_mask[:, :-1])[1] if once else None
         waiting = Prompts(prompt_ids, prompt_mask, prefix, num_generations)
         sequences, logp, entropy = sample(model, waiting, max_completion_length, sampling)
     completion_ids, mask, truncated, texts = read_sequences(sequences, prompt_ids.shape[1], ends, tokenizer)
@@ -126,8 +137,10 @@ def read_sequences(
     return completion_ids, mask, truncated, texts
 
 
-def _sampler(cache_implementation: str | None, device: torch.device):
-    allowed = {None: sample_static if device.type == "cuda" else sample_dynamic}
-    allowed |= {"dynamic": sample_dynamic, "static": sample_static}
+def _sampler(cache_implementation: str | None, model):
+    fast = model.device.type == "cuda" and ways_of(model).static_cache
+    allowed = {None: sample_static if fast else sample_dynamic, "dynamic": sample_dynamic, "static": sample_static}
     check_choice("cache_implementation", cache_implementation, allowed)
+    if cache_implementation == "static":
+        check_model(model)
     return allowed[cache_implementation]

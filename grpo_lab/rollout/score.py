@@ -10,7 +10,9 @@ from torch import Tensor
 
 from grpo_lab.logprobs import chunked_logprobs_and_entropy, token_entropy, token_logprobs
 from grpo_lab.rollout.attention import attention_mask
+from grpo_lab.rollout.forward import Head, chunked_head, head_of, run_layers
 from grpo_lab.rollout.prompts import positions, run_prompts
+from grpo_lab.rollout.ways import ways_of
 
 LOGITS_AT_ONCE = 2**25  # numbers; above this the logits are computed in chunks (128 MiB in float32)
 
@@ -32,24 +34,29 @@ def score_logprobs(
     Args:
         prompt_of_row: which prompt each row answers, shape (B,).
         share_prompts: compute each prompt once and let its completions attend to it. Same values; False is needed with
-            gradient checkpointing, which allows no cache.
+            gradient checkpointing, which allows no cache. Models that remember a state rather than tokens take it as
+            False.
         with_entropy: False saves the time and memory of the entropy; None stands in its place.
 
     Returns:
         Two tensors of shape (B, T); at masked positions their values mean nothing, but are finite.
     """
-    hidden_states = _hidden_shared if share_prompts else _hidden_plain
+    hidden_states = _hidden_shared if share_prompts and ways_of(model).shared_prompts else _hidden_plain
     hidden = hidden_states(model, prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row)  # B T D
-    head = model.get_output_embeddings()
-    if getattr(head, "bias", None) is not None:
-        raise ValueError("model has a bias in its output embedding; expected none")
+    head = head_of(model)
     if completion_ids.numel() * len(head.weight) > LOGITS_AT_ONCE:
-        chunk = head_chunk(*head.weight.shape, head.weight.device.type)
-        logp, entropy = chunked_logprobs_and_entropy(hidden, head.weight, completion_ids, temperature, chunk)
+        logp, entropy = _in_chunks(head, hidden, completion_ids, temperature)
         return logp, entropy if with_entropy else None
-    logits = head(hidden)
+    logits = head.logits(hidden)
     entropy = token_entropy(logits, temperature) if with_entropy else None
     return token_logprobs(logits, completion_ids, temperature), entropy
+
+
+def _in_chunks(head: Head, hidden, completion_ids, temperature):
+    chunk = head_chunk(*head.weight.shape, head.weight.device.type)
+    if head.is_linear:
+        return chunked_logprobs_and_entropy(hidden, head.weight, completion_ids, temperature / head.scale, chunk)
+    return chunked_head(head, hidden, completion_ids, temperature, chunk)
 
 
 def head_chunk(vocab_size: int, hidden_size: int, device_type: str) -> int:
@@ -67,7 +74,7 @@ def _hidden_plain(model, prompt_ids, prompt_mask, completion_ids, mask, prompt_o
     ids = torch.cat([prompt_ids[prompt_of_row], completion_ids], dim=1)
     attention = torch.cat([prompt_mask[prompt_of_row], mask], dim=1)
     looks_at = attention_mask(model, attention, queries=attention.shape[1])
-    out = model.base_model(ids, attention_mask=looks_at, position_ids=positions(attention), use_cache=False)
+    out = run_layers(model, ids, attention_mask=looks_at, position_ids=positions(attention), use_cache=False)
     return out.last_hidden_state[:, prompt_ids.shape[1] - 1 : -1]
 
 
@@ -81,5 +88,6 @@ def _hidden_shared(model, prompt_ids, prompt_mask, completion_ids, mask, prompt_
     attention = torch.cat([prompt_mask[prompt_of_row], mask[:, :-1]], dim=1)
     place = positions(attention)[:, prompt_ids.shape[1] :]
     looks_at = attention_mask(model, attention, queries=place.shape[1])
-    rest = model.base_model(completion_ids[:, :-1], attention_mask=looks_at, position_ids=place, past_key_values=cache)
+    inputs = {"attention_mask": looks_at, "position_ids": place, "past_key_values": cache, "use_cache": True}
+    rest = run_layers(model, completion_ids[:, :-1], **inputs)
     return torch.cat([last, rest.last_hidden_state], dim=1)

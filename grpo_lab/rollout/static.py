@@ -64,7 +64,8 @@ def sample_static(
     """Draw with a step of fixed memory; captured on a card, plain elsewhere. Arguments and result as `sample_dynamic`.
 
     Raises:
-        ValueError: for a model whose step depends on the length: sliding windows, rotary embeddings that adapt.
+        ValueError: for a model whose step depends on the length (sliding windows, rotary embeddings that adapt) or is
+            of another kind than this cache knows.
     """
     check_model(model)
     start = prompts.ids.shape[1]

@@ -4,9 +4,12 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
-from grpo_lab.rollout import encode_prompts, end_token_ids, pad_token_id, sample_completions
+from grpo_lab.rollout import admission, encode_prompts, end_token_ids, pad_token_id, sample_completions
+from grpo_lab.rollout.admission import check_prompts
 from tests.support.sampling import PROMPTS, G, next_logits, sample, score, tokens_of
 from tests.support.worlds import make_tokenizer, make_world
+
+SAID = {"role": "user", "content": "a"}
 
 # --- the checkpoint's settings, and ours ----------------------------------------------------------------------------
 
@@ -162,24 +165,67 @@ def test_a_wrong_setting_is_named(name, value):
     ("prompts", "message"),
     [
         ([], "prompts is empty"),
-        ([""], "prompt is '', which has no token"),
-        ([[]], "prompt is \\[\\]; expected a string"),
-        ([5], "prompt is 5; expected a string"),
-        ([["a"]], "expected a string or a non-empty list of messages"),
+        (["a", ""], r"prompts\[1\] is '', which has no token"),
+        ([[]], r"prompts\[0\] is \[\]; expected a string or a non-empty list of messages"),
+        ([5], r"prompts\[0\] is 5; expected a string"),
+        ([["a"]], r"prompts\[0\] is \['a'\]; expected a string or a non-empty list of messages"),
+        (["a", [{"content": "b"}]], r"prompts\[1\]\[0\]\['role'\] is missing; expected a text"),
+        ([[{"role": "user"}]], r"prompts\[0\]\[0\]\['content'\] is missing; expected a text"),
+        ([[{"role": "user", "content": 5}]], r"prompts\[0\]\[0\]\['content'\] is 5; expected a text"),
+        ([[SAID, {"role": "user", "content": None}]], r"prompts\[0\]\[1\]\['content'\] is None; expected a text"),
+        ([[{"role": "user", "content": [{"type": "text"}]}]], r"\['content'\] is \[\{'type': 'text'\}\]; expected a"),
+        (
+            ["a", "b" * 122],
+            r"prompts\[1\] has 122 tokens and max_completion_length is 7; together they must be at most 128",
+        ),
+        (["b" * 128], r"prompts\[0\] has 128 tokens; the model's context is 128, the completion included"),
     ],
 )
-def test_a_wrong_prompt_is_named(prompts, message):
+def test_a_wrong_prompt_is_named(prompts, message, monkeypatch):
     model, tokenizer = make_world()
+    monkeypatch.setattr(model, "forward", None)  # nothing is computed before
     with pytest.raises(ValueError, match=message):
-        sample(model, tokenizer, prompts)
+        sample(model, tokenizer, prompts, length=7)
 
 
-def test_what_cannot_be_sampled_or_scored_is_refused():
+def test_a_prompt_may_fill_the_context_to_the_last_token():
+    rollout = sample(*make_world(), ["a", "b" * 121], length=7)
+    assert rollout.prompt_mask.sum(-1).tolist() == [1, 121], "padding takes no place in it"
+
+
+def test_a_template_that_refuses_and_one_that_is_missing():
     model, tokenizer = make_world()
-    rollout = sample(model, tokenizer)
+    tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"
+    with pytest.raises(ValueError, match=r"prompts\[1\] is refused by the tokenizer's chat template .*alternate"):
+        sample(model, tokenizer, ["a", [SAID]])
+    tokenizer.chat_template = None
+    with pytest.raises(ValueError, match=r"prompts\[0\] is a list of messages, and the tokenizer has no chat_template"):
+        sample(model, tokenizer, [[SAID]])
+    assert sample(model, tokenizer, ["a"]).mask.any(), "strings need none"
+
+
+def test_a_tokenizer_without_an_end_token_is_refused():
+    model, tokenizer = make_world()
     tokenizer.eos_token = tokenizer.pad_token = None
     with pytest.raises(ValueError, match="tokenizer has no eos_token"):
         sample(model, tokenizer)
-    model.lm_head.bias = torch.nn.Parameter(torch.zeros(len(tokenizer)))
-    with pytest.raises(ValueError, match="model has a bias in its output embedding"):
-        score(model, rollout)
+
+
+def test_all_prompts_of_a_run_are_checked_and_the_clearly_short_ones_not_encoded(monkeypatch):
+    model, tokenizer = make_world(max_position_embeddings=5000)
+    encoded = []
+    monkeypatch.setattr(admission, "encode_prompt", lambda tokenizer, prompt, name: encoded.append(name) or [0] * 4000)
+    check_prompts(model, tokenizer, ["a" * 100, [SAID], "b" * 3996], 1000)
+    assert encoded == ["prompts[2]"]
+    with pytest.raises(ValueError, match="row 0 has 4000 tokens and max_completion_length is 1001"):
+        check_prompts(model, tokenizer, ["b" * 3996], 1001, "row {}")
+    with pytest.raises(ValueError, match=r"row 1\[0\]\['role'\] is missing"):
+        check_prompts(model, tokenizer, ["a", [{"content": "b"}]], 1000, "row {}")
+
+
+def test_a_completion_that_is_empty_is_one_end_token():
+    model, tokenizer = make_world()
+    model.generation_config.eos_token_id = list(range(len(tokenizer)))
+    rollout = sample(model, tokenizer)
+    logp, _ = score(model, rollout)
+    assert rollout.mask.shape[1] == 1 and (logp - rollout.logp).abs().max() < 1e-4

@@ -16,6 +16,7 @@ from tests.support.sampling import PROMPTS, T, sample, score
 from tests.support.worlds import make_exact, make_tokenizer, make_world, run, same_weights
 
 FIELDS = ("prompt_ids", "prompt_mask", "completion_ids", "mask", "truncated")
+WINDOWS = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
 SETTINGS = [
     {},
     {"temperature": 0.6},
@@ -214,11 +215,13 @@ def test_modes_are_put_back_even_after_a_failure(training, monkeypatch):
     assert model.training is training and model.config._attn_implementation == "sdpa"
 
 
-def test_a_card_takes_the_static_cache_and_a_cpu_the_dynamic_one():
-    card, cpu = torch.device("cuda"), torch.device("cpu")
+def test_a_card_takes_the_static_cache_and_a_cpu_the_dynamic_one(monkeypatch):
+    card, cpu, windows = (make_world(**settings)[0] for settings in ({}, {}, WINDOWS))
+    monkeypatch.setattr(type(card), "device", property(lambda model: torch.device("cpu" if model is cpu else "cuda")))
     assert sampling._sampler(None, card) is decoding.sample_static
     assert sampling._sampler(None, cpu) is sampling._sampler("dynamic", card) is sample_dynamic
     assert sampling._sampler("static", cpu) is decoding.sample_static
+    assert sampling._sampler(None, windows) is sample_dynamic, "where the static cache would be wrong"
     with pytest.raises(ValueError, match="cache_implementation is 'paged'; expected one of None, 'dynamic', 'static'"):
         sample(*make_world(), cache_implementation="paged")
 
@@ -226,10 +229,7 @@ def test_a_card_takes_the_static_cache_and_a_cpu_the_dynamic_one():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1},
-            "layer_types is full_attention, sli",
-        ),
+        (WINDOWS, "layer_types is full_attention, sli"),
         ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, "rope_type is dynamic"),
     ],
     ids=["window", "rope"],
