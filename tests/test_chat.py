@@ -50,6 +50,44 @@ def test_the_limit_has_to_be_positive(tiny):
         reply(*tiny, "2+2", 0)
 
 
+@pytest.mark.parametrize("temperature", [-0.1, float("nan"), float("inf")])
+def test_a_temperature_is_a_number_from_0(tiny, temperature):
+    with pytest.raises(ValueError, match="temperature is"):
+        reply(*tiny, "2+2", 4, temperature)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 2.0])
+@pytest.mark.parametrize("question", ["10+20+30=?", "czq是谁", "你好"])
+def test_the_pieces_are_the_reply_and_never_half_a_letter(tiny, question, temperature):
+    pieces = []
+    torch.manual_seed(1)
+    whole = reply(*tiny, question, 48, temperature, write=pieces.append)
+    assert "".join(pieces) == whole and len(pieces) > 1
+    assert not any(piece.endswith("\N{REPLACEMENT CHARACTER}") for piece in pieces[:-1])
+
+
+def drawn_by_hand(model, tokenizer, question: str, limit: int, temperature: float) -> str:
+    """The definition: append a token drawn from the softmax of all logits over the temperature."""
+    ids, _ = encode_prompts(tokenizer, [[{"role": "user", "content": question}]])
+    drawn = []
+    while len(drawn) < limit and (tokenizer.eos_token_id not in drawn):
+        with torch.no_grad():
+            logits = model(torch.cat([ids, torch.tensor([drawn], dtype=torch.long)], dim=1)).logits[0, -1]
+        drawn.append(int(torch.multinomial((logits / temperature).softmax(-1)[None], 1)))
+    return tokenizer.decode(drawn, skip_special_tokens=True)
+
+
+def test_with_a_temperature_tokens_are_drawn_from_all_of_the_policy(tiny):
+    seen = set()
+    for seed in range(4):
+        torch.manual_seed(seed)
+        want = drawn_by_hand(*tiny, "10+20+30=?", 12, 1.5)
+        torch.manual_seed(seed)
+        assert reply(*tiny, "10+20+30=?", 12, 1.5) == want
+        seen.add(want)
+    assert len(seen) > 1
+
+
 def test_the_box_asks_every_policy_and_escapes_what_they_say(tiny, monkeypatch):
     pytest.importorskip("ipywidgets")
     model, tokenizer = tiny
@@ -59,7 +97,7 @@ def test_the_box_asks_every_policy_and_escapes_what_they_say(tiny, monkeypatch):
     ((question, replies),) = box.turns
     assert question == "10+20+30=?" and box._line.value == "" and not box._button.disabled
     assert replies == dict.fromkeys(("before", "after"), reply(model, tokenizer, "10+20+30=?", 24))
-    monkeypatch.setattr("grpo_lab.chat.reply", lambda *_: "<script>alert(1)</script>")
+    monkeypatch.setattr("grpo_lab.chat.box.reply", lambda *_: "<script>alert(1)</script>")
     box.ask("<b>")
     assert "<script>" not in box.html() and "&lt;b&gt;" in box.html() and "&lt;script&gt;" in box.html()
     assert box._shown.value == box.html()

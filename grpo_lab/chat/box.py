@@ -1,38 +1,8 @@
-"""Talk to a policy: one reply from the shell or a cell, and a small chat box for a notebook.
-
-The reply is greedy, the most likely token at every step, because before and after training you want to see what the
-policy thinks best and not what it happened to draw.
-"""
+"""A small chat box for a notebook, in which several policies answer side by side."""
 
 import html
 
-import torch
-from transformers import GenerationConfig
-
-from grpo_lab.checks import check_at_least
-from grpo_lab.rollout import encode_prompts, end_token_ids, evaluating, pad_token_id
-from grpo_lab.rollout.prompts import set_aside_generation_config
-
-
-@torch.no_grad()
-def reply(model, tokenizer, prompt: str | list[dict], max_new_tokens: int = 64) -> str:
-    """The policy's most likely reply, without special tokens.
-
-    prompt: what the user says, or a list of chat messages.
-    max_new_tokens: the reply is cut off there, at least 1.
-    """
-    check_at_least("max_new_tokens", max_new_tokens, 1)
-    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    ids, mask = (x.to(model.device) for x in encode_prompts(tokenizer, [messages]))
-    greedy = GenerationConfig(
-        do_sample=False,
-        max_new_tokens=max_new_tokens,
-        eos_token_id=end_token_ids(model, tokenizer),
-        pad_token_id=pad_token_id(tokenizer),
-    )
-    with evaluating(model), set_aside_generation_config(model):  # its penalties would change the reply
-        sequence = model.generate(ids, attention_mask=mask.long(), generation_config=greedy)[0]
-    return tokenizer.decode(sequence[ids.shape[1] :], skip_special_tokens=True)
+from grpo_lab.chat.answer import reply
 
 
 class ChatBox:
