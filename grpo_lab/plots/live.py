@@ -17,7 +17,8 @@ class LivePlot:
     Raw values are faint, their mean over the steps around each one is strong. The one figure is redrawn in place, at
     most every few seconds, and `finish` leaves it complete, with a caption. Outside of a notebook nothing is drawn.
 
-    metrics: names among those that training reports, one panel each.
+    metrics: names among those that training reports, one panel each. Those of evaluations ("eval/...") have a point
+        where there was one.
     """
 
     def __init__(self, *metrics: str):
@@ -25,16 +26,19 @@ class LivePlot:
             raise ValueError("metrics is empty; expected at least one, as in LivePlot('reward')")
         self.metrics = metrics
         self.steps: list[int] = []
-        self.values: dict[str, list[float]] = {name: [] for name in metrics}
+        self.points: dict[str, list[tuple[int, float]]] = {name: [] for name in metrics}
         self._handle, self._drawn_at = None, float("-inf")
 
     def __call__(self, step: int, metrics: dict) -> None:
         """Take the metrics of a step, and redraw when it is time."""
-        if missing := [name for name in self.metrics if name not in metrics]:
+        evaluated = any(map(_of_evaluation, metrics))
+        expected = [name for name in self.metrics if evaluated or not _of_evaluation(name)]
+        if missing := [name for name in expected if name not in metrics]:
             raise ValueError(f"metrics has no {missing[0]!r}; it has {', '.join(sorted(metrics))}")
         self.steps.append(step)
-        for name in self.metrics:
-            self.values[name].append(float(metrics[name]))
+        for name in expected:
+            if metrics[name] is not None:  # as a reward that applied to nothing
+                self.points[name].append((step, float(metrics[name])))
         if in_ipython() and time.monotonic() - self._drawn_at >= SECONDS:
             self._redraw(f"{' and '.join(self.metrics)} against training steps, still growing")
 
@@ -51,13 +55,20 @@ class LivePlot:
 
         fig, axes = plt.subplots(1, len(self.metrics), figsize=(3.6 * max(len(self.metrics), 2), 3.0), squeeze=False)
         for ax, name in zip(axes[0], self.metrics, strict=True):
-            values, colour = self.values[name], OKABE_ITO["blue"]
-            smooth = [np.mean(values[max(0, i - AROUND) : i + AROUND + 1]) for i in range(len(values))]
-            ax.plot(self.steps, values, "-", color=colour, alpha=0.3, linewidth=1, label="each step")
-            ax.plot(self.steps, smooth, "-", color=colour, label=f"mean of {2 * AROUND + 1} steps")
+            self._draw(ax, name)
             ax.set(xlabel="step", ylabel=name)
         axes[0, 0].legend()
         return fig
+
+    def _draw(self, ax, name: str) -> None:
+        steps, values = [step for step, _ in self.points[name]], [value for _, value in self.points[name]]
+        colour = OKABE_ITO["blue"]
+        if _of_evaluation(name):
+            ax.plot(steps, values, "o-", color=colour, label="each evaluation")
+            return
+        smooth = [np.mean(values[max(0, i - AROUND) : i + AROUND + 1]) for i in range(len(values))]
+        ax.plot(steps, values, "-", color=colour, alpha=0.3, linewidth=1, label="each step")
+        ax.plot(steps, smooth, "-", color=colour, label=f"mean of {2 * AROUND + 1} steps")
 
     def _redraw(self, alt: str) -> None:
         bundle, metadata = picture(self.figure(), alt)
@@ -66,3 +77,7 @@ class LivePlot:
         else:
             self._handle.update(bundle, metadata=metadata, raw=True)
         self._drawn_at = time.monotonic()
+
+
+def _of_evaluation(name: str) -> bool:
+    return name.startswith("eval/")

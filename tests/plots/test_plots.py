@@ -215,6 +215,19 @@ def test_live_plot_draws_raw_values_and_the_mean_around_each_step(monkeypatch):
     assert list(smooth.get_ydata()) == [1.5, 3, 3, 3] and smooth.get_label() == "mean of 3 steps"
 
 
+def test_live_plot_draws_evaluations_where_there_were_any():
+    live = plots.LivePlot("reward", "eval/accuracy")
+    for step in range(1, 7):
+        held_out = {"eval/accuracy": step / 10, "eval/reward": 0.0} if step % 3 == 0 else {}
+        live(step, {"reward": None if step == 2 else 1.0} | held_out)
+    reward, accuracy = live.figure().axes
+    assert list(reward.lines[0].get_xdata()) == [1, 3, 4, 5, 6], "a reward of None has no point"
+    (line,) = accuracy.lines
+    assert (list(line.get_xdata()), list(line.get_ydata()), line.get_marker()) == ([3, 6], [0.3, 0.6], "o")
+    with pytest.raises(ValueError, match="metrics has no 'eval/acuracy'; it has eval/accuracy, reward"):
+        plots.LivePlot("eval/acuracy")(3, {"reward": 1.0, "eval/accuracy": 0.5})
+
+
 def test_live_plot_is_silent_in_a_shell(capsys):
     live = plots.LivePlot("reward")
     live(0, {"reward": 1.0})
