@@ -65,14 +65,18 @@ def _possible(s) -> Iterator[tuple[dict, str]]:
         yield {"precision": "bf16"}, "rounded weights; nothing on a card that has bf16"
     if c.per_device_train_batch_size > 1:
         yield _halved(c.per_device_train_batch_size, c.gradient_accumulation_steps), "the same result, a little slower"
-    if c.beta > 0 and c.ref_model_device != "cpu" and s.device_type != "cpu":
+    if c.log_kl and c.beta == 0:
+        yield {"log_kl": False}, "the same result; the KL is not measured"
+    if c.needs_reference and c.ref_model_device != "cpu" and s.device_type != "cpu":
         yield {"ref_model_device": "cpu"}, "the same result; the reference scores slowly on the CPU"
     if not c.gradient_checkpointing:
         yield {"gradient_checkpointing": True}, "the same result, about a third more time for updates"
     if s.mode.name == "fp16":
         yield {"precision": "bf16"}, "rounded weights; slow on a card without bf16"
     if c.beta > 0:
-        yield {"beta": 0.0}, "another objective: no KL term"
+        unneeded = {"log_kl": False} if c.log_kl else {}
+        unneeded |= {"ref_model_sync_steps": None} if c.ref_model_sync_steps else {}
+        yield {"beta": 0.0} | unneeded, "another objective: no KL term"
     yield {"generation_batch_size": c.generation_batch_size // 2}, "half as many prompts a step"
     if c.max_completion_length > 1:
         yield {"max_completion_length": c.max_completion_length // 2}, "longer answers are cut off"

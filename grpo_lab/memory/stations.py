@@ -20,7 +20,7 @@ def resident(s: Setting) -> Parts:
         moments = sum(parts.adam_8bit_bytes(size) for size in shape.sizes)
     else:
         moments = parts.adam_bytes(shape.parameters, s.weight)
-    reference = weights if config.beta > 0 and on_card else 0
+    reference = weights if config.needs_reference and on_card else 0
     return {"weights": weights, "Adam's moments": moments, "reference": reference, "decoder": _kept_decoder(s)}
 
 
@@ -68,10 +68,10 @@ def _growing(s: Setting, tokens: int) -> int:
 
 
 def score(s: Setting) -> Parts:
-    """Log-probabilities without gradient: of the reference, or of the policy before several updates."""
+    """Log-probabilities without gradient: of the reference, or of the policy before several updates or for a KL."""
     config, shape, e = s.config, s.shape, s.product
     on_card = bool(resident(s)["reference"])
-    several = config.updates_per_step > 1
+    several = config.updates_per_step > 1 or (config.log_kl and config.beta == 0)
     if not several and not on_card:
         return {}
     rows, tokens, _ = _micro_batch(s)

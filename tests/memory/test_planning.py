@@ -74,12 +74,14 @@ def test_the_cache_takes_what_the_real_ones_take():
             assert parts.cache_bytes(sizes, 3 * columns, dtype.itemsize) == real
 
 
-def test_what_stays_of_a_reference():
-    config = make_config(beta=0.1)
+@pytest.mark.parametrize("settings", [{"beta": 0.1}, {"log_kl": True}], ids=str)
+def test_what_stays_of_a_reference(settings):
+    config = make_config(**settings)
     for device, want in [(None, 1), ("cpu", 0), ("cuda:1", 1)]:
         made = plan(shape_config("small"), replace(config, ref_model_device=device), prompt_length=16, precision="bf16")
         assert all(part["reference"] == want * part["weights"] for part in made.stations.values())
-        assert ("head" in made.stations["scoring"] or "activations" in made.stations["scoring"]) == bool(want)
+        scored = "head" in made.stations["scoring"] or "activations" in made.stations["scoring"]
+        assert scored == (bool(want) or config.log_kl), "to measure the KL, the policy is scored here too"
     assert planned("small", "bf16", config).stations["rollout"]["reference"] > 0, "here the CPU is the device"
     alone = planned("small", "bf16", make_config())
     assert not any(part["reference"] for part in alone.stations.values())
@@ -115,8 +117,9 @@ def test_full_parameter_training_of_qwen2_fits_into_five_and_a_half_gib():
 
 
 @pytest.mark.parametrize(("mode", "budget"), [("fp32", 15), ("fp32-master", 8), ("fp16", 15), ("bf16", 8), ("bf16", 5)])
-def test_advice_ends_when_it_fits_and_each_change_saves_what_it_says(mode, budget):
-    made, budget = qwen(mode, beta=0.04), budget * GIB
+@pytest.mark.parametrize("kept", [{"beta": 0.04}, {"log_kl": True}, {"beta": 0.04, "ref_model_sync_steps": 5}], ids=str)
+def test_advice_ends_when_it_fits_and_each_change_saves_what_it_says(mode, budget, kept):
+    made, budget = qwen(mode, **kept), budget * GIB
     config, peak = copy.deepcopy(made.setting.config), made.peak
     changes = made.advice(budget)
     assert changes and not made.fits(budget)
@@ -129,7 +132,7 @@ def test_advice_ends_when_it_fits_and_each_change_saves_what_it_says(mode, budge
         peak = again.peak
         assert all(f"{name}={value!r}" in str(change) for name, value in change.settings.items())
     assert again.fits(budget)
-    assert made.setting.config == qwen(mode, beta=0.04).setting.config, "the plan itself is as it was"
+    assert made.setting.config == qwen(mode, **kept).setting.config, "the plan itself is as it was"
 
 
 def test_no_advice_where_it_fits_and_none_that_helps_where_nothing_is_left():
