@@ -2,16 +2,17 @@
 
 transformers hands each layer a boolean mask, and each layer turns it into numbers of its own and keeps them for the
 backward pass: with 24 layers, 24 copies of a B x Q x S tensor. Here the numbers are made once and all layers keep the
-same ones. Where nothing is masked but the future, torch's flash kernel needs no mask at all, but only half precision on
-a card from Ampere on can use it: elsewhere torch would fall back, without a word, to a kernel that stores the attention
-of every head, S x S numbers each. There the mask is given all the same.
+same ones. Where nothing is masked but the future, torch's flash kernel needs no mask at all, but on a card
+it takes only half precision, and not on every card: elsewhere torch would fall back, without a word, to a kernel that
+stores the attention of every head, S x S numbers each. There the mask is given all the same.
 """
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.backends.cuda import SDPAParams, can_use_flash_attention
 
-from grpo_lab.rollout.ways import ways_of
+from grpo_lab.rollout.ways import head_width, ways_of
 
 _ALIGNED = 8  # numbers; a row of the mask that starts elsewhere would be copied by every layer
 
@@ -32,7 +33,7 @@ def attention_mask(model, is_token: Bool[Tensor, "B S"], queries: int) -> Int[Te
     dtype = arithmetic(model)
     if not ways_of(model).one_mask:
         return is_token.long()
-    if queries == is_token.shape[1] and has_flash(model.device, dtype) and is_token.all():
+    if queries == is_token.shape[1] and has_flash(model, dtype) and is_token.all():
         return is_token.long()
     return additive_mask(is_token, queries, dtype)
 
@@ -53,7 +54,17 @@ def arithmetic(model) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else model.dtype
 
 
-def has_flash(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether torch has a kernel for grouped queries without a mask that stores no attention."""
-    half = dtype in (torch.bfloat16, torch.float16)
-    return device.type != "cuda" or (half and torch.cuda.get_device_capability(device) >= (8, 0))
+def has_flash(model, dtype: torch.dtype) -> bool:
+    """Whether attention without a mask stores no scores: off a card always, on one if torch's flash kernel takes it.
+
+    Torch is asked about tensors of the model's shapes: the answer depends on the card, on the width of a head, on
+    gradients, on the system that torch was built for, and on what the user has switched off.
+    """
+    if model.device.type != "cuda":
+        return True
+    config = model.config.get_text_config()
+    heads = config.num_attention_heads
+    groups = getattr(config, "num_key_value_heads", None) or heads
+    one = torch.empty(1, 1, 1, head_width(config), device=model.device, dtype=dtype, requires_grad=True)
+    query, key = (one.expand(1, n, _ALIGNED, -1) for n in (heads, groups))
+    return can_use_flash_attention(SDPAParams(query, key, key, None, 0.0, True, heads != groups))

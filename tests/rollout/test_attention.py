@@ -6,12 +6,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
 
 from grpo_lab.models.shapes import random_policy
 from grpo_lab.rollout import attention as attention_module
 from grpo_lab.rollout.attention import additive_mask, attention_mask, has_flash
 from grpo_lab.rollout.prompts import positions
 from grpo_lab.rollout.score import _hidden_plain, _hidden_shared
+from grpo_lab.rollout.ways import head_width
+from tests.support.fake_card import fake_card, fake_qwen2
 
 L, T = 7, 13
 
@@ -66,7 +70,7 @@ def test_hidden_states_and_gradients_are_those_of_transformers_own_mask(hidden_s
 def test_a_kernel_that_needs_the_mask_gets_it_even_where_nothing_is_padded(flash, monkeypatch):
     model, (*inputs, mask, rows) = random_policy("small"), batch(padded=False)
     with_flash = _hidden_plain(model, *inputs, mask, rows)
-    monkeypatch.setattr(attention_module, "has_flash", lambda device, dtype: flash)
+    monkeypatch.setattr(attention_module, "has_flash", lambda model, dtype: flash)
     assert attention_mask(model, torch.ones(3, L + T, dtype=torch.bool), L + T).ndim == (2 if flash else 4)
     torch.testing.assert_close(_hidden_plain(model, *inputs, mask, rows), with_flash, rtol=0, atol=1e-5)
 
@@ -88,16 +92,43 @@ def test_all_layers_keep_one_mask_in_the_precision_they_compute_in():
         assert kept[0][1] == (torch.bfloat16 if autocast else dtype)
 
 
-def test_which_cards_have_the_kernel(monkeypatch):
-    card = torch.device("cuda")
-    for capability, want in [
-        ((7, 5), (False, False, False)),
-        ((8, 0), (False, True, True)),
-        ((9, 0), (False, True, True)),
-    ]:
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, capability=capability: capability)
-        assert tuple(has_flash(card, d) for d in (torch.float32, torch.float16, torch.bfloat16)) == want
-    assert has_flash(torch.device("cpu"), torch.float32)
+@pytest.mark.parametrize(("heads", "groups"), [(14, 2), (14, 14), (14, None)])
+@pytest.mark.parametrize("answer", [True, False])
+def test_torch_is_asked_about_the_heads_of_the_model_and_about_no_mask(heads, groups, answer, monkeypatch):
+    asked = []
+    monkeypatch.setattr(attention_module, "can_use_flash_attention", lambda about: asked.append(about) or answer)
+    with fake_card():
+        model = fake_qwen2(torch.bfloat16, layers=1)
+        model.config.num_key_value_heads = groups
+        assert has_flash(model, torch.float16) is answer
+    (about,) = asked
+    assert about.query.shape[1::2] == (heads, 64) and about.key.shape[1::2] == (groups or heads, 64)
+    assert about.query.dtype == torch.float16 and about.query.device.type == "cuda"
+    assert about.attn_mask is None and about.is_causal and about.dropout == 0.0
+    assert about.enable_gqa == (groups == 2)
+
+
+def test_off_a_card_nothing_is_asked(monkeypatch):
+    monkeypatch.setattr(attention_module, "can_use_flash_attention", lambda about: pytest.fail("asked"))
+    assert has_flash(random_policy("small"), torch.float32)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_on_a_card_the_answer_is_what_torch_does(dtype):
+    model = random_policy("small").cuda()
+    config, width = model.config, head_width(model.config)
+    query, key = (
+        torch.randn(2, n, 32, width, device="cuda", dtype=dtype, requires_grad=True)
+        for n in (config.num_attention_heads, config.num_key_value_heads)
+    )
+    try:
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            scaled_dot_product_attention(query, key, key, is_causal=True, enable_gqa=True)
+        works = True
+    except RuntimeError:
+        works = False
+    assert has_flash(model, dtype) is works
 
 
 def test_positions_count_tokens():
