@@ -1,6 +1,5 @@
 """How good is a policy on problems it was not trained on? `python -m grpo_lab.evaluate --model DIR` prints JSON."""
 
-import argparse
 import contextlib
 import json
 import math
@@ -9,11 +8,17 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from grpo_lab.checks import check_at_least
+from grpo_lab.checks import check_at_least, check_between, check_sampling
+from grpo_lab.commands import Parser, command
+from grpo_lab.config import GRPOConfig
+from grpo_lab.config.defaults import TINY
+from grpo_lab.config.ranges import LARGEST_SEED
 from grpo_lab.precision import autocast_as_loaded
 from grpo_lab.rewards import accuracy_reward, format_reward
+from grpo_lab.rewards.choice import add_reward_options, add_task_option, choose
 from grpo_lab.rollout import sample_completions
-from grpo_lab.tasks import Rows, addition_problems, has_thinking
+from grpo_lab.tasks import SPLITS, Rows, has_thinking
+from grpo_lab.trainer.rewarding import reward_rollout
 
 
 def evaluate(
@@ -33,15 +38,17 @@ def evaluate(
 
     Args:
         rows: problems with "prompt" and whatever columns `correct` reads.
-        correct: a reward function; a completion counts as right where it gives at least 1.
+        correct: a reward function, called as in training; a completion counts as right where it gives at least 1.
         batch_size: completions sampled at a time.
         cache_implementation: as in `sample_completions`.
 
     Returns:
         accuracy: share of right completions; accuracy_ci95: its Wilson interval with one trial a *problem* (careful,
         since completions of one problem are not independent); pass_at_k: {"1": ..., "2": ..., ...}, the unbiased
-        estimate for k = 1, 2, 4, ... up to num_generations; mean_length in tokens; format_rate: share in think/answer
-        form; think_rate: share with reasoning between think tags; n and num_generations.
+        estimate for k = 1, 2, 4, ... up to num_generations; frac_reward_zero_std: share of problems whose completions
+        all earn the same by `correct`, from which a group of this size would learn nothing (None for one completion);
+        mean_length in tokens; format_rate: share in think/answer form; think_rate: share with reasoning between think
+        tags; n and num_generations.
 
     Raises:
         ValueError: naming the argument that is wrong.
@@ -50,7 +57,7 @@ def evaluate(
         raise ValueError("rows is empty; expected at least one problem")
     check_at_least("num_generations", num_generations, 1)
     settings = {"temperature": temperature, "cache_implementation": cache_implementation}
-    right, thinks, forms, lengths = [], [], [], []
+    earned, thinks, forms, lengths = [], [], [], []
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         for part in _parts(rows, max(1, batch_size // num_generations)):
@@ -59,14 +66,18 @@ def evaluate(
                 rollout = sample_completions(
                     model, tokenizer, prompts, num_generations, max_completion_length, **settings
                 )
-            asked = [part[prompt] for prompt in rollout.prompt_of_row.tolist()]
-            columns = {name: [row[name] for row in asked] for name in part[0] if name != "prompt"}
-            right += [score is not None and score >= 1 for score in correct(rollout.texts, **columns)]
+            rewards, _, _ = reward_rollout(rollout, part, correct, _ONE_REWARD)
+            earned += [None if math.isnan(reward) else reward for reward in rewards.tolist()]
             forms += format_reward(rollout.texts)
             thinks += [has_thinking(text) for text in rollout.texts]
             lengths += rollout.mask.sum(-1).tolist()
     shares = {"mean_length": _mean(lengths), "format_rate": _mean(forms), "think_rate": _mean(thinks)}
-    return _successes(right, num_generations) | shares | {"n": len(rows), "num_generations": num_generations}
+    counts = _successes([reward is not None and reward >= 1 for reward in earned], num_generations)
+    counts["frac_reward_zero_std"] = _without_spread(earned, num_generations)
+    return counts | shares | {"n": len(rows), "num_generations": num_generations}
+
+
+_ONE_REWARD = GRPOConfig()  # without weights, so that a reward is what the function gave
 
 
 def _parts(rows: Rows, size: int) -> Iterator[list[dict]]:
@@ -83,6 +94,13 @@ def _successes(right: list[bool], G: int) -> dict:
         "accuracy_ci95": wilson_interval(_mean(right), len(of_problem)),
         "pass_at_k": {str(k): _mean([pass_at_k(G, c, k) for c in of_problem]) for k in ks},
     }
+
+
+def _without_spread(earned: list[float | None], G: int) -> float | None:
+    """The share of groups in which all completions earn the same."""
+    if G == 1:
+        return None
+    return _mean([len(set(earned[start : start + G])) == 1 for start in range(0, len(earned), G)])
 
 
 def _mean(values: list) -> float:
@@ -122,30 +140,58 @@ def wilson_interval(share: float, n: int, z: float = 1.959964) -> list[float]:
     return [min(max(centre - half, 0.0), share), max(min(centre + half, 1.0), share)]
 
 
+@command("grpo_lab.evaluate")
 def main(arguments: list[str] | None = None) -> None:
-    from grpo_lab.models import load_policy, one_thread_if_small
+    from grpo_lab.models import load_policy, one_thread_if_small, pick_device
+    from grpo_lab.models.folders import count_parameters
 
     settings = vars(_parser().parse_args(arguments))
-    name, problems = settings.pop("model"), settings.pop("n")
+    _check(settings)
+    name, split, problems = (settings.pop(option) for option in ("model", "split", "n"))
     with contextlib.redirect_stdout(sys.stderr):  # stdout carries the JSON object alone
+        small = count_parameters(name, pick_device().type) < TINY
+        choice = choose(*(settings.pop(option) for option in ("task", "reward_funcs", "system_prompt")), small=small)
+        rows = choice.rows(split, problems, settings["seed"])
+        print(*choice.described(), sep="\n")
+        if not choice.task.held_out:
+            print(f"task {choice.task.name}: no problem is held out; these are the ones that a training sees")
+        settings["max_completion_length"] = settings["max_completion_length"] or choice.task.completion_length(small)
+        settings["batch_size"] = settings["batch_size"] or (512 if small else 64)
         model, tokenizer = load_policy(name)
         one_thread_if_small(model)
-    print(json.dumps(evaluate(model, tokenizer, addition_problems("test", problems, settings["seed"]), **settings)))
+        result = evaluate(model, tokenizer, rows, correct=choice.right, **settings)
+    print(json.dumps({"task": choice.task.name, "split": split} | result))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m grpo_lab.evaluate", description="Held-out sums, sampled and counted."
+def _check(settings: dict) -> None:
+    """What can be refused before anything is loaded."""
+    for option in ("n", "num_generations", "max_completion_length", "batch_size"):
+        if settings[option] is not None:
+            check_at_least(option, settings[option], 1)
+    check_between("seed", settings["seed"], 0, LARGEST_SEED)
+    check_sampling(settings["temperature"], 0, 1.0, 1.0)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python -m grpo_lab.evaluate",
+        description="Sample completions of problems that the training does not see, and count the right ones.",
     )
     parser.add_argument("--model", required=True, help='a folder, a hub id, "tiny" or "auto"')
-    parser.add_argument("--n", type=int, default=1000, help="held-out problems (default 1000)")
+    add_task_option(parser)
+    add_reward_options(parser)
+    parser.add_argument(
+        "--split", choices=SPLITS, default="test", help='"train" for those of the training (default test)'
+    )
+    parser.add_argument("--n", type=int, help="problems (default: 1000, or as many as there are)")
     parser.add_argument("--seed", type=int, default=1, help="chooses the problems and the samples (default 1)")
     parser.add_argument("--num_generations", type=int, default=4, help="completions a problem (default 4)")
-    parser.add_argument("--max_completion_length", type=int, default=64, help="limit in tokens (default 64)")
+    parser.add_argument("--max_completion_length", type=int, help="limit in tokens (default: the task's)")
+    parser.add_argument("--batch_size", type=int, help="completions at a time (default: 512 of a tiny model, else 64)")
     parser.add_argument("--temperature", type=float, default=1.0, help="of the sampler (default 1.0)")
     parser.add_argument("--cache_implementation", choices=("dynamic", "static"), help="(default: static on a card)")
     return parser
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,60 +1,117 @@
-"""`python -m grpo_lab.train --model tiny --output_dir DIR --seed 0`: the training of notebook 07, from a shell."""
+"""`python -m grpo_lab.train --model M --task T --output_dir DIR`: train a policy on a task of the course or your own.
 
-import argparse
+With the tiny model and the task "sums" it is the training of notebook 07. What is not given is chosen by the size of
+the model and the task, and said before the run.
+"""
+
+import os
+import shlex
+import subprocess
+import sys
 from dataclasses import fields
 
+from grpo_lab.commands import Parser, command, writable_folder
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import settings_parser
+from grpo_lab.config.defaults import TINY, default_settings, described
 from grpo_lab.precision import precision_asked
-from grpo_lab.rewards import accuracy_reward, completion_text
-from grpo_lab.tasks import addition_problems, has_thinking
+from grpo_lab.rewards.choice import BY_REWARDS, SUMS, Choice, add_reward_options, add_task_option, choose
+from grpo_lab.rewards.named import find_rewards
+from grpo_lab.tasks import TASKS
+from grpo_lab.tasks.table import TRAINING_SUMS
 from grpo_lab.trainer import train
 
-TRAINING_PROBLEMS = 20_000
+TRAINING_PROBLEMS = TRAINING_SUMS
+REWARDS = find_rewards(TASKS[SUMS].reward_funcs)
+REWARD_WEIGHTS = list(TASKS[SUMS].reward_weights)
+HELD_OUT = 100  # problems of an evaluation during the run
 
 
-def think_rate(completions, **kwargs) -> list[float]:
-    """Say of each completion whether it thinks. With weight 0 it is no reward; its mean is reported."""
-    return [float(has_thinking(completion_text(completion))) for completion in completions]
-
-
-REWARDS = [accuracy_reward, think_rate]
-REWARD_WEIGHTS = [1.0, 0.0]
-
-
+@command("grpo_lab.train")
 def main(arguments: list[str] | None = None) -> None:
     from grpo_lab.memory import announce
-    from grpo_lab.models import load_policy, one_thread_if_small
+    from grpo_lab.models import load_policy, one_thread_if_small, pick_device
+    from grpo_lab.models.folders import count_parameters
 
-    parser = _parser()
-    settings = {"reward_weights": REWARD_WEIGHTS} | vars(parser.parse_args(arguments))
-    name = settings.pop("model")
-    try:
-        config = GRPOConfig(**settings)
-    except ValueError as error:
-        parser.error(str(error))
+    given = vars(_parser().parse_args(arguments))
+    name = given.pop("model")
+    device_type = pick_device().type
+    parameters = count_parameters(name, device_type)
+    choice, config, chosen = plan_run(given, parameters, device_type)
+    rows = choice.rows("train", None, config.seed)
+    held_out = _held_out(choice, config)
+    print(*choice.described(), described(chosen, parameters), sep="\n")
     model, tokenizer = load_policy(name, precision=precision_asked(config))
     one_thread_if_small(model)
-    rows = addition_problems("train", TRAINING_PROBLEMS, config.seed)
     announce(model, tokenizer, rows, config)
-    history = train(model, tokenizer, rows, REWARDS, config)
+    history = train(model, tokenizer, rows, choice.functions, config, **held_out)
     if history:
-        last = history[-1]
-        print(f"step {last['step']}: reward {last['reward']:.3f}, thinking {last['rewards/think_rate/mean']:.2f}")
+        print(_last_step(history[-1]))
     print(f"saved to {config.output_dir}")
-    print(f"measure it on held-out problems: python -m grpo_lab.evaluate --model {config.output_dir}")
+    print(f"measure it on {'held-out' * choice.task.held_out or 'the same'} problems: {_evaluation(given, config)}")
 
 
-def _parser() -> argparse.ArgumentParser:
+def plan_run(given: dict, parameters: int, device_type: str) -> tuple[Choice, GRPOConfig, dict]:
+    """What the options ask for, completed for a model of so many parameters.
+
+    Returns:
+        Task and rewards; the whole configuration; and the settings in it that nobody gave.
+    """
+    asked = {name: given[name] for name in ("task", "reward_funcs", "system_prompt", "reward_weights") if name in given}
+    settings = {name: value for name, value in given.items() if name in {field.name for field in fields(GRPOConfig)}}
+    choice = choose(**asked, small=parameters < TINY)
+    chosen = default_settings(parameters, choice.task, device_type, settings)
+    config = GRPOConfig(**(settings | chosen | {"reward_weights": choice.weights}))
+    return choice, config, chosen
+
+
+def _held_out(choice: Choice, config: GRPOConfig) -> dict:
+    """The held-out problems, if the run is to evaluate itself."""
+    if config.eval_steps is None:
+        return {}
+    rows = choice.rows("test", None, seed=1)
+    return {"eval_dataset": rows[:HELD_OUT]}
+
+
+def _last_step(metrics: dict) -> str:
+    means = {name: value for name, value in metrics.items() if name.startswith("rewards/") and name.endswith("/mean")}
+    parts = [f"{name.split('/')[1]} {value:.2f}" for name, value in means.items() if value is not None]
+    reward = metrics["reward"]
+    return f"step {metrics['step']}: reward {'-' if reward is None else f'{reward:.3f}'} ({', '.join(parts)})"
+
+
+def _evaluation(given: dict, config: GRPOConfig) -> str:
+    """The command that evaluates what was trained, as this machine's shell wants it."""
+    words = ["python", "-m", "grpo_lab.evaluate", "--model", config.output_dir]
+    usual = {"task": SUMS, "reward_funcs": None, "system_prompt": BY_REWARDS, "max_completion_length": None}
+    for name, value in ((name, given.get(name)) for name in usual):
+        if value not in (None, usual[name]):
+            words += [f"--{name}", *(value if isinstance(value, list) else [str(value)])]
+    return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
+
+
+def _parser() -> Parser:
     optional = [field.name for field in fields(GRPOConfig) if field.name != "output_dir"]
-    parser = settings_parser("grpo_lab.train", optional)
-    parser.description = "Train with GRPO on sums; the reward is 1 for a right answer, 0 for a wrong one."
-    parser.add_argument("--model", default="tiny", help='"tiny", "auto", a folder or a hub id (default tiny)')
+    parser = settings_parser("grpo_lab.train", optional, "--output_dir DIR [--model MODEL] [--task TASK]")
+    parser.description = "Train a policy with GRPO. Without --task: on sums, 1 for a right answer, 0 for a wrong one."
     parser.add_argument(
-        "--output_dir", required=True, help="folder for checkpoints, metrics.jsonl and the trained model"
+        "--model", default="tiny", metavar="MODEL", help='"tiny", "auto", a folder or a hub id (default tiny)'
     )
+    parser.add_argument(
+        "--output_dir",
+        required=True,
+        type=_folder,
+        metavar="DIR",
+        help="folder for checkpoints, metrics.jsonl and the trained model",
+    )
+    add_task_option(parser)
+    add_reward_options(parser)
     return parser
 
 
+def _folder(text: str) -> str:
+    return str(writable_folder(text))
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

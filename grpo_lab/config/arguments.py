@@ -1,30 +1,64 @@
 """Settings of a `GRPOConfig` as options of a command: `--beta 0.04`, `--gradient_checkpointing true`."""
 
+import inspect
+import re
 import types
 import typing
-from argparse import SUPPRESS, ArgumentTypeError
+from argparse import SUPPRESS, ArgumentTypeError, RawDescriptionHelpFormatter
 from collections.abc import Iterable
 from dataclasses import fields
 
 from grpo_lab.commands import Parser
-from grpo_lab.config.ranges import options
+from grpo_lab.config import defaults
+from grpo_lab.config.ranges import CHOICES, options
 from grpo_lab.config.settings import GRPOConfig
 
+METAVARS = {int: "N", float: "X", bool: "true|false", str: "NAME"}
 
-def settings_parser(command: str, names: Iterable[str], **defaults) -> Parser:
+
+def settings_parser(command: str, names: Iterable[str], needed: str = "") -> Parser:
     """The parser of a command, with one option a setting. What was not given is absent from its result.
 
     command: the name of its module, such as "grpo_lab.train".
-    names: settings of `GRPOConfig`.
-    defaults: what the help gives as a setting's default, where the command's own differs from `GRPOConfig`'s.
+    names: settings of `GRPOConfig`. Their help is what stands beside them there, and so are their groups.
+    needed: options that the command cannot do without, for the first line of its help.
     """
-    parser = Parser(prog=f"python -m {command}", argument_default=SUPPRESS)
-    group = parser.add_argument_group("settings of the run")  # shown after the command's own options
-    settings = {field.name: field for field in fields(GRPOConfig)}
+    parser = Parser(
+        prog=f"python -m {command}",
+        usage=" ".join(["%(prog)s", needed, "[options]"]).replace("  ", " "),
+        argument_default=SUPPRESS,
+        formatter_class=RawDescriptionHelpFormatter,
+        epilog=defaults.table(),
+    )
+    settings, groups = {field.name: field for field in fields(GRPOConfig)}, {}
+    said = settings_said()
     for name in names:
-        default = defaults.get(name, settings[name].default)
-        group.add_argument(f"--{name}", help=f"(default {default})", **_argument_type(settings[name].type))
+        title, words = said[name]
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)  # shown after the command's own options
+        words = words or (f"one of {', '.join(map(str, CHOICES[name]))}" if name in CHOICES else "")
+        text = f"{words} (default: {_default_said(name, settings[name].default)})".strip().replace("%", "%%")
+        groups[title].add_argument(f"--{name}", help=text, **_argument_type(settings[name].type))
     return parser
+
+
+def _default_said(name: str, default) -> str:
+    if name == "max_completion_length":
+        return "the task's"
+    if name in defaults.SETTINGS:
+        return "by the model's size, see below"
+    return str(default).lower() if isinstance(default, bool) else str(default)
+
+
+def settings_said() -> dict[str, tuple[str, str]]:
+    """Of each setting its group, and what is said of it: the comments of `GRPOConfig`, which say it once."""
+    said, title = {}, ""
+    for line in inspect.getsource(GRPOConfig).splitlines():
+        if found := re.fullmatch(r"    # (.*)", line):
+            title = re.split("[;,]", found[1])[0]
+        elif found := re.fullmatch(r"    (\w+): [^#=]+ = [^#]+?(?:  # (.*))?", line):
+            said[found[1]] = title, found[2] or ""
+    return said
 
 
 def _argument_type(annotation) -> dict:
@@ -32,13 +66,13 @@ def _argument_type(annotation) -> dict:
     allowed = options(annotation)
     kind = next(option for option in allowed if option is not types.NoneType)
     if typing.get_origin(kind) is list:
-        return {"type": typing.get_args(kind)[0], "nargs": "+"}
-    if kind is bool:
-        return {"type": _boolean}
-    return {"type": _or_none(kind) if types.NoneType in allowed else kind}
+        (kind,) = typing.get_args(kind)
+        return {"type": kind, "nargs": "+", "metavar": METAVARS[kind]}
+    read = _boolean if kind is bool else kind
+    return {"type": _or_none(read) if types.NoneType in allowed else read, "metavar": METAVARS[kind]}
 
 
-def _or_none(kind: type):
+def _or_none(kind):
     def read(text: str):
         return None if text.lower() == "none" else kind(text)
 

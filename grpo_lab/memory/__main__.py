@@ -1,69 +1,101 @@
-"""`python -m grpo_lab.memory`: plan and advice, from a shell."""
+"""`python -m grpo_lab.memory`: plan and advice, from a shell, for the run that `grpo_lab.train` would make."""
 
 import argparse
+import sys
 
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoTokenizer
 
+from grpo_lab.commands import command
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import settings_parser
+from grpo_lab.config.defaults import TINY, default_settings, described
 from grpo_lab.display import GIB
 from grpo_lab.memory.advice import advice_lines
-from grpo_lab.memory.planning import compare_modes, plan
-from grpo_lab.models.folders import find_folder
-from grpo_lab.models.shapes import SHAPES, shape_config
+from grpo_lab.memory.planning import PROMPTS, compare_modes, plan
+from grpo_lab.models.folders import usable_folder, weight_bytes
+from grpo_lab.models.loading import SMALL
+from grpo_lab.models.shapes import SHAPES, shape_config, shape_of
 from grpo_lab.precision import PRECISIONS
+from grpo_lab.rewards.choice import Choice, add_task_option, choose
+from grpo_lab.rollout import encode_prompts
 
 SETTINGS = (
     "num_generations", "generation_batch_size", "max_completion_length", "per_device_train_batch_size",
     "gradient_accumulation_steps", "gradient_checkpointing", "num_iterations", "beta", "ref_model_device",
-    "cache_implementation",
+    "log_kl", "cache_implementation",
 )  # fmt: skip
-STEP = {"num_generations": 8, "generation_batch_size": 8, "max_completion_length": 512}  # where nothing is said
 
 
+@command("grpo_lab.memory")
 def main(arguments: list[str] | None = None) -> None:
-    parser = _parser()
-    args = vars(parser.parse_args(arguments))
-    budget, model, shape = args.pop("budget"), args.pop("model"), args.pop("shape")
-    about = {name: args.pop(name) for name in ("prompt_length", "precision", "device_type")}
-    try:
-        model_config = _model_config(model) if model else shape_config(shape)
-        config = GRPOConfig(**(STEP | args))
-        planned = plan(model_config, config, card_memory=int(budget * GIB), **about)
-    except (ValueError, OSError) as error:
-        parser.error(str(error))
-    about.pop("precision")
-    modes, advice = compare_modes(model_config, config, **about), advice_lines(planned, int(budget * GIB))
-    print(planned.table(), modes, "\n".join(advice), sep="\n\n")
+    given = vars(_parser().parse_args(arguments))
+    model, shape, task, budget = (given.pop(name) for name in ("model", "shape", "task", "budget"))
+    precision, prompt_length, device_type = (given.pop(name) for name in ("precision", "prompt_length", "device_type"))
+    folder = None if model is None else usable_folder(model, device_type)[0]
+    model_config = shape_config(shape) if folder is None else _model_config(folder)
+    parameters = shape_of(model_config).parameters
+    choice = choose(task, small=parameters < TINY)
+    chosen = default_settings(parameters, choice.task, device_type, given)
+    config = GRPOConfig(**(given | chosen))
+    if prompt_length is None:
+        prompt_length = choice.task.prompt_length if folder is None else longest_prompt(_tokenizer(folder), choice)
+    size = 2 * parameters if folder is None else weight_bytes(folder)  # bytes; such shapes are kept in bf16
+    precision = precision or ("bf16" if device_type == "cuda" and size >= SMALL else "fp32")  # as `load_policy` does
+    about, budget = {"prompt_length": prompt_length, "device_type": device_type}, int(budget * GIB)
+    planned = plan(model_config, config, precision=precision, card_memory=budget, **about)
+    print(f"task {choice.task.name}; {described(chosen, parameters)}", planned.table(), sep="\n\n")
+    print("", compare_modes(model_config, config, **about), "", *advice_lines(planned, budget), sep="\n")
 
 
-def _model_config(name: str):
-    return AutoConfig.from_pretrained(find_folder(name)[0], local_files_only=True, trust_remote_code=False)
+def longest_prompt(tokenizer, choice: Choice) -> int:
+    """Tokens of the longest among the prompts that a run looks at before it begins."""
+    rows = choice.rows("train", None, seed=0)[:PROMPTS]
+    return encode_prompts(tokenizer, [row["prompt"] for row in rows])[0].shape[1]
+
+
+def _model_config(folder):
+    return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
+def _tokenizer(folder):
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = settings_parser("grpo_lab.memory", SETTINGS, **STEP)
+    parser = settings_parser("grpo_lab.memory", SETTINGS)
     parser.description = "What a run will take of a card's memory, and what to turn down where it does not fit."
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--shape", default="qwen2-0.5b", choices=SHAPES, help="sizes of a known model (default %(default)s)"
     )
     which.add_argument("--model", default=None, help="a folder or a hub id that is on this machine, instead of a shape")
-    parser.add_argument("--precision", default="bf16", choices=PRECISIONS, help="(default %(default)s)")
+    add_task_option(parser)
     parser.add_argument(
-        "--prompt_length", type=int, default=256, help="tokens of the longest prompt (default %(default)s)"
+        "--precision", default=None, choices=PRECISIONS, help="(default: bf16 on a card, fp32 on a CPU and if small)"
     )
-    parser.add_argument("--budget", type=_gib, default=8.0, help="GiB that the card has (default %(default)s)")
+    parser.add_argument(
+        "--prompt_length",
+        type=int,
+        default=None,
+        metavar="N",
+        help="tokens of the longest prompt (default: the task's)",
+    )
+    parser.add_argument(
+        "--budget", type=_gib, default=8.0, metavar="GIB", help="memory of the card (default %(default)s)"
+    )
     parser.add_argument("--device_type", default="cuda", choices=("cuda", "cpu"), help="(default %(default)s)")
     return parser
 
 
 def _gib(text: str) -> float:
-    size = float(text)
-    if not 0 < size < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r}; it must be positive")
+    try:
+        size = float(text)
+    except ValueError:
+        size = 0.0
+    if not 0 < size < 2**33:  # as bytes, a number that torch can take
+        raise argparse.ArgumentTypeError(f"is {text!r}; expected a number of GiB above 0")
     return size
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

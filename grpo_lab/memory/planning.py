@@ -128,19 +128,17 @@ def compare_modes(model_config, config: GRPOConfig, **about) -> str:
 
 
 def announce(model, tokenizer, rows, config: GRPOConfig) -> None:
-    """Before a run on a card: the plan in one line, and a warning with advice where the free memory is less."""
+    """Before a run on a card: the plan, as `python -m grpo_lab.memory` prints it, and whether it fits what is free."""
     if model.device.type != "cuda":
         return
     some = [rows[index]["prompt"] for index in range(min(len(rows), PROMPTS))]
     free, total = torch.cuda.mem_get_info(model.device)
-    planned = plan(
-        model.config,
-        config,
-        prompt_length=encode_prompts(tokenizer, some)[0].shape[1],
-        precision=precision_of(model, config).name,
-        card_memory=total,
-    )
-    print(planned.short())
+    length, mode = encode_prompts(tokenizer, some)[0].shape[1], precision_of(model, config).name
+    try:
+        planned = plan(model.config, config, prompt_length=length, precision=mode, card_memory=total)
+    except ValueError as error:  # an architecture whose parts are not known can be trained all the same
+        print(f"memory: not planned, since {error}")
+        return
     budget = free + torch.cuda.memory_allocated(model.device)  # the model, which the plan counts too, is there already
-    if not planned.fits(budget):
-        print("warning:", *advice_lines(planned, budget), sep="\n")
+    lines = advice_lines(planned, budget)
+    print(planned.table(), *(lines if planned.fits(budget) else ["warning:", *lines]), sep="\n")

@@ -1,6 +1,7 @@
 """From the name of a model to the folder that holds it: the shipped model, the caches of two hubs, or a download."""
 
 import json
+import math
 import os
 import re
 from pathlib import Path
@@ -17,13 +18,16 @@ DOWNLOAD_HELP = (
 )
 
 
-def find_folder(name: str | os.PathLike) -> tuple[Path, str]:
-    """The folder that `name` stands for, and a few words on why; if there is none, an error that says what to do."""
+def find_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path, str]:
+    """The folder that `name` stands for, and a few words on why; if there is none, an error that says what to do.
+
+    device_type: where the model is to run, "cpu", "cuda" or "mps"; on a card, "auto" does without the tiny model.
+    """
     if not isinstance(name, (str, os.PathLike)):
         raise TypeError(f"name is {name!r}; {ALLOWED}")
     text = os.fspath(name)
     if text == "auto":
-        return _auto()
+        return _auto(on_card=device_type == "cuda")
     if text == "tiny":
         return tiny_folder(), "the tiny model that ships with grpo_lab"
     folder = Path(text).expanduser()
@@ -38,10 +42,24 @@ def find_folder(name: str | os.PathLike) -> tuple[Path, str]:
     return find_in_caches(text) or (_download(text), "downloaded from the Hugging Face hub")
 
 
-def _auto() -> tuple[Path, str]:
+def usable_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path, str]:
+    """The same, with an error for a folder that holds no model which could be loaded."""
+    folder, why = find_folder(name, device_type)
+    if fault := complaint(folder):
+        raise FileNotFoundError(f"name: {os.fspath(name)!r} leads to {readable(folder)}, which {fault}")
+    return folder, why
+
+
+def _auto(on_card: bool) -> tuple[Path, str]:
     if found := find_in_caches(QWEN2):
         return found
     where = f"{readable(modelscope_cache())} (ModelScope) or {readable(huggingface_cache())} (Hugging Face)"
+    if on_card:
+        raise FileNotFoundError(
+            f"name is 'auto', which on a card is {QWEN2}, and that is not in {where}. Get it with "
+            f"`hf download {QWEN2}`, or with `pip install modelscope` and `modelscope download --model {QWEN2}`; or "
+            "take the small model that ships with grpo_lab: `--model tiny` in a shell, load_policy('tiny') elsewhere"
+        )
     return tiny_folder(), f"the tiny model that ships with grpo_lab, since {QWEN2} is not in {where}"
 
 
@@ -151,10 +169,35 @@ def complaint(folder: Path) -> str | None:
 
 
 def _missing_weights(folder: Path) -> str | None:
-    index, parts = folder / "model.safetensors.index.json", {"model.safetensors"}
+    return ", ".join(sorted(part for part in _weight_files(folder) if not (folder / part).is_file())) or None
+
+
+def _weight_files(folder: Path) -> set[str]:
+    index = folder / "model.safetensors.index.json"
     if index.is_file():
-        parts = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    return ", ".join(sorted(part for part in parts if not (folder / part).is_file())) or None
+        return set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    return {"model.safetensors"}
+
+
+def count_parameters(name: str | os.PathLike, device_type: str = "cpu") -> int:
+    """How many numbers a model has, from the heads of its weight files; nothing of it is loaded.
+
+    name, device_type: as in `usable_folder`, whose errors it raises.
+    """
+    folder, _ = usable_folder(name, device_type)
+    return sum(_numbers_in(folder / part) for part in _weight_files(folder))
+
+
+def _numbers_in(file: Path) -> int:
+    """A safetensors file begins with 8 bytes, the length of a JSON object, and with that object: name -> shape."""
+    try:
+        with file.open("rb") as opened:
+            head = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
+        return sum(math.prod(tensor["shape"]) for name, tensor in head.items() if name != "__metadata__")
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, MemoryError) as error:
+        raise ValueError(
+            f"name: {readable(file)} is no safetensors file, or a damaged one: download it again"
+        ) from error
 
 
 def weight_bytes(folder: Path) -> int:

@@ -14,7 +14,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from transformers.utils import logging
 
 from grpo_lab.display import GIB
-from grpo_lab.models.folders import complaint, find_folder, readable, weight_bytes
+from grpo_lab.models.folders import readable, usable_folder, weight_bytes
+from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.precision import pick_precision
 
 FEW_PARAMETERS = 10_000_000  # below this, CPU threads wait for each other longer than they work
@@ -27,23 +28,26 @@ def load_policy(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a causal language model and its tokenizer, and print what was loaded, from where and why.
 
-    name: "auto" takes Qwen2-0.5B-Instruct if it is on this machine (ModelScope's cache, then Hugging Face's), else the
-        shipped tiny model; "tiny" takes the tiny model; anything else is a folder, or a hub id such as
-        "Qwen/Qwen2-0.5B-Instruct", which is looked up in the same caches and downloaded only if it is in neither.
+    name: "auto" takes Qwen2-0.5B-Instruct if it is on this machine (ModelScope's cache, then Hugging Face's). If it is
+        not, it stops on a card and says how to get it, and takes the shipped tiny model elsewhere. "tiny" takes the
+        tiny model; anything else is a folder, or a hub id such as "Qwen/Qwen2-0.5B-Instruct", which is looked up in the
+        same caches and downloaded only if it is in neither.
     device: "cpu", "cuda", "cuda:1", "mps"; None takes the NVIDIA card if torch can use one, else the CPU.
     precision: the mode in which the model is to be trained, a name in `PRECISIONS`: "bf16" (bf16 weights, 8-bit
         AdamW), "fp32-master" and "fp16" (float32 weights, half-precision arithmetic), "fp32", or "bf16-naive". None
         takes "bf16" on a card that has bf16, "fp16" on one that has not, such as the T4, and "fp32" on the CPU and for
         models so small that rounding costs more than it saves.
 
+    Before it is handed out, a few tokens show whether sampler and scorer are right for its architecture
+    (models/selfcheck.py): a model for which they are not is refused, and what of their short ways is closed to it is
+    printed.
+
     The model is in eval mode; its parameters require gradients; its attribute `loaded_for` is the mode's name, by which
     `train` knows it where the configuration says nothing else.
     """
     chosen_device = pick_device(device)
     mode = None if precision is None else pick_precision(chosen_device, precision)  # a fault shows before a download
-    folder, why = find_folder(name)
-    if fault := complaint(folder):
-        raise FileNotFoundError(f"name: {os.fspath(name)!r} leads to {readable(folder)}, which {fault}")
+    folder, why = usable_folder(name, chosen_device.type)
     mode = mode or pick_precision(chosen_device, small=weight_bytes(folder) < SMALL)
     tokenizer = _load_tokenizer(folder)
     model = _load_model(folder, mode.weights, chosen_device)
@@ -57,6 +61,7 @@ def load_policy(
     print(f"policy: {readable(folder)} ({why})")
     size = f"{sum(p.numel() for p in model.parameters()):,} parameters"
     print(f"policy: {size}, {mode}, on {describe_device(chosen_device)}")
+    ensure_checked(model)
     return model, tokenizer
 
 

@@ -18,6 +18,7 @@ from grpo_lab.tasks.own import SUFFIX, OwnProblems, own_problems
 from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT, THINK_SYSTEM_PROMPT_ZH, Row
 from grpo_lab.tasks.words import MAX_WORD_PROBLEMS, word_problems
 
+TRAINING_SUMS = 20_000
 MANY = 1000  # held-out problems of an evaluation where nothing is said: a 95% interval of at most 0.06
 THINK = {"en": THINK_SYSTEM_PROMPT, "zh": THINK_SYSTEM_PROMPT_ZH}
 
@@ -63,7 +64,7 @@ class Task:
 
 
 def _sums(split: str, n: int | None, seed: int) -> list[Row]:
-    return addition_problems(split, n or {"train": 20_000, "test": MANY}[split], seed)
+    return addition_problems(split, n or {"train": TRAINING_SUMS, "test": MANY}[split], seed)
 
 
 def _stories(split: str, n: int | None, seed: int, language: str) -> list[Row]:
