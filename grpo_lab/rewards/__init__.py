@@ -15,6 +15,7 @@ from grpo_lab.rewards.final import final_answer_reward
 from grpo_lab.rewards.judge import JUDGE_TEMPLATE, judge_reward, read_verdict, reward_model_reward
 from grpo_lab.rewards.rules import (
     FORMAT_FAULTS,
+    FORMAT_PATTERN,
     accuracy_reward,
     contains_reward,
     format_fault,
@@ -22,4 +23,4 @@ from grpo_lab.rewards.rules import (
     graded_reward,
 )
 from grpo_lab.rewards.scoring import reward_names, score_completions
-from grpo_lab.rewards.text import completion_text, extract_answer, normalise_text, prompt_text
+from grpo_lab.rewards.text import completion_text, extract_answer, loose_text, normalise_text, prompt_text

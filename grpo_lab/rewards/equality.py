@@ -1,155 +1,94 @@
-r"""Mathematical equality: 0.5 is 1/2 is \frac{1}{2}, decided by Math-Verify within a time limit.
+r"""Mathematical equality: 0.5 is 1/2 is \frac{1}{2}, judged as a teacher would and within a limited time.
 
-Math-Verify limits its own time by SIGALRM, which Windows does not have and which works on the main thread alone;
-elsewhere it asks for the limit to be switched off. Here it runs in one child process that is replaced when it takes too
-long, which works everywhere: in a notebook, in a thread, in a script without a `__main__` guard.
+Numbers are compared here, exactly. Expressions, sets and inequalities go to Math-Verify, in processes of their own.
 """
 
-import atexit
-import contextlib
-import json
-import os
-import subprocess
-import sys
-import threading
+import importlib.util
 import warnings
-from pathlib import Path
 from typing import Any
 
-from grpo_lab.rewards.text import completion_text, expected_texts, extract_answer, fold
+from grpo_lab.rewards.forms import Judged, judge_form
+from grpo_lab.rewards.text import completion_text, expected_texts
+from grpo_lab.rewards.tidy import boxed, given_answer
+from grpo_lab.rewards.workers import POOL, UNREACHED
 
 
-def math_reward(completions: Any, answer: Any, time_limit: float = 3.0, **kwargs: Any) -> list[float | None]:
+def math_reward(
+    completions: Any, answer: Any, time_limit: float = 3.0, batch_time_limit: float = 30.0, **kwargs: Any
+) -> list[float | None]:
     r"""1.0 if the answer equals the expected one as mathematics, else 0.0.
 
     r_{\mathrm{math}}(y, a) = \mathbb{1}[\hat a(y) \equiv a] \tag{6.5}
 
-    The answer is what the last answer block holds, all of it: "4" and "x=4" equal 4, "4 or 5" and "the answer is 4" do
-    not. Without an answer block it is the `\boxed{}` after the thinking, as in TRL's `accuracy_reward`. Numbers are
-    equal to six decimals: 0.333333 is 1/3, 0.33333 is not. 50% is 1/2, a unit is passed over, and of an equation the
-    right-hand side counts.
+    The answer is what the last answer block holds, all of it; without a block, the last `\boxed{}` after the thinking.
+
+    What counts. A number: whole, decimal, fraction (reduced or not), mixed (3 1/2), with powers of ten (1.5e3), in
+    Chinese words (三分之一). It is compared exactly; a decimal to six places and a thousandth of its size: 0.333333 is
+    1/3, 0.33333 is not. Per cent is a hundredth: 25% is 1/4 and not 25. A unit may be left out, but not contradicted,
+    and is not converted: 5 cm is 5, and not 5 m. Of an equation the right-hand side counts, if the left is a name (x =
+    4) or equal to it (2+2 = 4). A power, root, factorial or logarithm stands for its value. Order counts in tuples, not
+    in sets and bare lists, and a set is no tuple; x > 3 is (3, \infty).
+
+    What does not. A calculation (17+58 for 75), a restated equation (2x = 8 for 4), a second answer ("4 or 5"), a doubt
+    ("about 5"), a sentence ("the answer is 4"), a number in English words.
 
     Args:
         completions: y, strings or lists of chat messages.
         answer: a, the expected expressions, plain ("1/2") or LaTeX ("\frac{1}{2}", "$x+1$"), one a completion. The
             reward does not apply (None) where it is None, or where Math-Verify cannot read it; the latter gives a
             warning.
-        time_limit: seconds a completion may take, more than 0. One that takes longer scores 0.0, as a wrong one does,
-            and is counted in a warning: if it scored None, a response that cannot be evaluated would be a way out.
+        time_limit: seconds a comparison may take, more than 0. A completion that needs longer scores 0.0, as a wrong
+            one does, and is counted in a warning: if it scored None, it would be a way out.
+        batch_time_limit: seconds that all of them may take together, more than 0. What is left then scores 0.0, and is
+            counted too. Costly expressions come last, and only their verdict depends on how busy the machine is.
         kwargs: other columns, unused.
 
     Raises:
         ImportError: if Math-Verify is not installed.
     """
-    if not 0 < time_limit <= 3600:
-        raise ValueError(f"math_reward: time_limit is {time_limit}; it must be positive, and at most 3600 seconds")
-    expected = [None if a is None else _expression(a) for a in expected_texts("math_reward", completions, answer)]
-    pairs = [(a, _given(completion_text(y))) for a, y in zip(expected, completions, strict=True)]
-    # A group often repeats an answer: each distinct pair is compared once.
-    verdicts = {pair: _WORKER.compare(*pair, time_limit) for pair in dict.fromkeys(pairs) if pair[0] is not None}
+    for name, limit in (("time_limit", time_limit), ("batch_time_limit", batch_time_limit)):
+        if not 0 < limit <= 3600:
+            raise ValueError(f"math_reward: {name} is {limit}; it must be positive, and at most 3600 seconds")
+    if importlib.util.find_spec("math_verify") is None:
+        raise ImportError("math_reward needs Math-Verify; install it with: pip install math-verify")
+    expected = [None if a is None else _expected(a) for a in expected_texts("math_reward", completions, answer)]
+    pairs = [(a, given_answer(completion_text(y))) for a, y in zip(expected, completions, strict=True)]
+    verdicts = _verdicts(pairs, time_limit, batch_time_limit)
     rewards: list[float | None] = []
     for pair in pairs:
         verdict = verdicts.get(pair, "unreadable")
         reward = float(verdict == "equal")  # scalar (6.5)
         rewards.append(None if verdict == "unreadable" else reward)
-    _warn(pairs, verdicts, time_limit)
+    _warn(pairs, verdicts, time_limit, batch_time_limit)
     return rewards
 
 
-def _expression(text: str) -> str:
-    r"""The whole of a text as one expression: in a box, so that Math-Verify does not pick a number out of it."""
-    return rf"\boxed{{{_cleaned(text).rstrip('.')}}}"
+def _expected(text: str) -> str:
+    return boxed(text) if r"\boxed" in text else text
 
 
-def _given(text: str) -> str:
-    if "</answer>" in text:
-        return _expression(extract_answer(text) or "")
-    return _cleaned(text.rpartition("</think>")[2])
+def _verdicts(pairs: list, time_limit: float, batch_time_limit: float) -> dict[tuple, str]:
+    """The verdict on each distinct pair: a group often repeats an answer, and Math-Verify is asked once."""
+    judged = {pair: judge_form(*pair) for pair in dict.fromkeys(pairs) if pair[0] is not None}
+    questions = list(dict.fromkeys(question for form in judged.values() for question in form.pairs))
+    replies = dict(zip(questions, POOL.compare(questions, time_limit, batch_time_limit), strict=True))
+    return {pair: _verdict(form, replies) for pair, form in judged.items()}
 
 
-def _cleaned(text: str) -> str:
-    return fold(text).replace("\N{MINUS SIGN}", "-")
+def _verdict(form: Judged, replies: dict) -> str:
+    answers = [replies[question] for question in form.pairs]
+    telling = ("unreadable", "different", "timeout", UNREACHED)
+    return form.verdict or next((verdict for verdict in telling if verdict in answers), "equal")
 
 
-def _warn(pairs: list, verdicts: dict, time_limit: float) -> None:
-    late = f"completions were not evaluated within {time_limit:g} s and scored 0.0"
-    unread = "expected answers cannot be read as mathematics, so no reward applies"
-    for verdict, problem, which in (("timeout", late, 1), ("unreadable", unread, 0)):
+def _warn(pairs: list, verdicts: dict, time_limit: float, batch_time_limit: float) -> None:
+    problems = {
+        "timeout": (f"completions were not evaluated within {time_limit:g} s and scored 0.0", 1),
+        UNREACHED: (f"completions were left when the {batch_time_limit:g} s of the batch were over, and scored 0.0", 1),
+        "unreadable": ("expected answers cannot be read as mathematics, so no reward applies", 0),
+    }
+    for verdict, (problem, which) in problems.items():
         rows = [row for row, pair in enumerate(pairs) if verdicts.get(pair) == verdict]
         if rows:
             first = f"first: row {rows[0]}, {pairs[rows[0]][which][:80]!r}"
             warnings.warn(f"math_reward: {len(rows)} of {len(pairs)} {problem}; {first}", RuntimeWarning, stacklevel=3)
-
-
-class _Worker:
-    """The one child process that compares expressions; started when first needed, replaced when it ran out of time."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen | None = None
-        self._owner = 0
-
-    def compare(self, expected: str, given: str, time_limit: float) -> str:
-        """One of "equal", "different", "unreadable" (the expected expression is) and "timeout"."""
-        with self._lock:
-            process = self._running()
-            try:
-                process.stdin.write(json.dumps([expected, given, time_limit]) + "\n")
-                process.stdin.flush()
-                reply = process.stdout.readline()
-            except OSError:
-                reply = ""
-            except BaseException:
-                # Interrupted between question and reply: the reply would be taken for that to the next question.
-                self._end()
-                raise
-            if not reply:
-                self._end()
-                return "timeout"
-            return json.loads(reply)
-
-    def close(self) -> None:
-        with self._lock:
-            self._end()
-
-    def _running(self) -> subprocess.Popen:
-        if self._owner != os.getpid():
-            self._process = None  # a forked copy: the pipes belong to the parent
-        elif self._process is not None and self._process.poll() is not None:
-            self._end()
-        if self._process is None:
-            self._start()
-        return self._process
-
-    def _start(self) -> None:
-        # -P: the worker's folder holds modules of ours whose names must not hide other people's.
-        command = [sys.executable, "-P", str(Path(__file__).with_name("math_worker.py"))]
-        no_window = getattr(subprocess, "CREATE_NO_WINDOW", 0)
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, encoding="utf-8", creationflags=no_window)
-        self._owner = os.getpid()
-        try:
-            line = self._process.stdout.readline()
-        except BaseException:
-            self._end()
-            raise
-        status = json.loads(line) if line else f"exit status {self._process.wait()}"
-        if status != "ready":
-            self._end()
-            remedy = "install it with: pip install math-verify"
-            raise ImportError(f"math_reward needs Math-Verify, which did not start ({status}); {remedy}")
-
-    def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is None or self._owner != os.getpid():
-            return
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        # The pipe may have broken with a question still in its buffer, which closing tries to write.
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-
-
-_WORKER = _Worker()
-atexit.register(_WORKER.close)

@@ -4,6 +4,7 @@ Both take any callable, so that a call to an API, a local model and a fake in a 
 what the policy wrote: a policy may learn to persuade instead of to solve. Look at samples, not only at the reward.
 """
 
+import math
 import re
 import string
 import warnings
@@ -42,21 +43,27 @@ def read_verdict(reply: str) -> str | None:
 
 
 def judge_reward(
-    judge: Callable[[str], str], template: str = JUDGE_TEMPLATE, name: str = "judge_reward"
+    judge: Callable[[str], str],
+    template: str = JUDGE_TEMPLATE,
+    name: str = "judge_reward",
+    unclear: float | None = 0.0,
 ) -> Callable[..., list[float | None]]:
     r"""A reward function that asks a judge about each completion: 1.0 for yes, 0.0 for no.
 
     r_{\mathrm{judge}}(x, y, a) = \mathbb{1}[J(x, a, y) = \text{yes}] \tag{6.6}
 
-    A reply that is neither (see `read_verdict`) gives None, so that a judge's failure is not charged to the completion;
-    such replies are counted in a warning.
+    A reply that is neither (see `read_verdict`) gives `unclear`, and is counted in a warning.
 
     Args:
         judge: J, any callable from the filled-in template to the reply.
         template: with `{completion}` and, if wanted, `{prompt}` and `{answer}`; without `{answer}` no expected text is
             needed.
         name: under which the reward appears in metrics and errors.
+        unclear: the reward where the reply is neither yes nor no. With 0.0, as for a no, confusing the judge is no way
+            out of being wrong. None leaves the completion out: for a judge that fails by itself, whatever it reads.
     """
+    if unclear is not None and not math.isfinite(unclear):
+        raise ValueError(f"unclear is {unclear!r}; expected a finite number, or None to leave the completion out")
     fields = {field for _, field, _, _ in string.Formatter().parse(template) if field is not None}
     if not fields <= _FIELDS or "completion" not in fields:
         raise ValueError(f"template has the fields {sorted(fields)}; expected completion, at most {sorted(_FIELDS)}")
@@ -77,9 +84,10 @@ def judge_reward(
             verdict = read_verdict(reply)
             unreadable += verdict is None
             reward = float(verdict == "yes")  # scalar (6.6)
-            rewards.append(None if verdict is None else reward)
+            rewards.append(unclear if verdict is None else reward)
         if unreadable:
-            message = f"{name}: {unreadable} of {len(rewards)} replies were neither yes nor no, so they give no reward"
+            given = "no reward" if unclear is None else f"a reward of {unclear:g}"
+            message = f"{name}: {unreadable} of {len(rewards)} replies were neither yes nor no, which gives {given}"
             warnings.warn(message, RuntimeWarning, stacklevel=2)
         return rewards
 

@@ -8,12 +8,14 @@ import math
 import re
 from typing import Any
 
-from grpo_lab.rewards.text import completion_text, expected_texts, extract_answer, normalise_text
+from grpo_lab.rewards.text import completion_text, expected_texts, extract_answer, loose_text, normalise_text
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 FORMAT_FAULTS = ("missing tag", "repeated tag", "wrong order", "text outside")
 
-_FORMAT = re.compile(r"\s*<think>.*</think>\s*<answer>.*</answer>\s*", re.DOTALL)
+_NO_TAG = "(?:(?!</?(?:think|answer)>).)*"
+# One pattern for the whole format. `.*?` in the place of _NO_TAG would let a second think block pass.
+FORMAT_PATTERN = re.compile(rf"\s*<think>{_NO_TAG}</think>\s*<answer>{_NO_TAG}</answer>\s*", re.DOTALL)
 
 
 def format_fault(text: str) -> str | None:
@@ -27,7 +29,8 @@ def format_fault(text: str) -> str | None:
     - "wrong order": all occur once, but not in the order above;
     - "text outside": there is text before, between or after the two blocks.
 
-    An empty block keeps the format: the format says nothing about what is inside.
+    An empty block keeps the format: the format says nothing about what is inside. There is no fault exactly where
+    `FORMAT_PATTERN` matches the whole response.
     """
     counts = [text.count(tag) for tag in TAGS]
     if min(counts) == 0:
@@ -37,7 +40,7 @@ def format_fault(text: str) -> str | None:
     positions = [text.index(tag) for tag in TAGS]
     if positions != sorted(positions):
         return "wrong order"
-    return None if _FORMAT.fullmatch(text) else "text outside"
+    return None if FORMAT_PATTERN.fullmatch(text) else "text outside"
 
 
 def format_reward(completions: Any, **kwargs: Any) -> list[float | None]:
@@ -81,14 +84,17 @@ def contains_reward(
 
     r_{\mathrm{contains}}(y, a) = 2 \cdot \mathbb{1}[a \subseteq y] - 1 - \lambda |y| \tag{6.3}
 
+    Case, and the marks that part sentences, count on neither side: "i like it" is right for "I like it.", and "czq是神"
+    for "czq是神！" (`loose_text`). A mark between digits stays, so 1.5 is not in "15".
+
     It is gamed by writing many candidates: the price of a character is all that speaks against it. And in a group where
     all are right, only the lengths differ; dividing by their tiny standard deviation turns the price into full-size
     advantages.
 
     Args:
         completions: y, strings or lists of chat messages; |y| counts characters before normalisation.
-        answer: a, the expected texts, one a completion; None where the reward does not apply. The empty text is in
-            nothing.
+        answer: a, the expected texts, one a completion; None where the reward does not apply. A text that is empty or
+            marks alone is in nothing.
         penalty_per_character: lambda, at least 0.
         kwargs: other columns, unused.
     """
@@ -98,7 +104,8 @@ def contains_reward(
     rewards: list[float | None] = []
     for completion, expected in zip(completions, _normalised(contains_reward, completions, answer), strict=True):
         text = completion_text(completion)
-        contained = bool(expected) and expected in normalise_text(text)
+        wanted = loose_text(expected or "")
+        contained = wanted != "" and wanted in loose_text(text)
         reward = 2.0 * contained - 1.0 - price * len(text)  # scalar (6.3)
         rewards.append(None if expected is None else reward)
     return rewards

@@ -5,14 +5,17 @@ would move the mean of its group. Whoever computes advantages has to leave it ou
 infinity that a reward function itself returns is an error, for it would reach the weights.
 """
 
+import contextlib
 import functools
 import inspect
 import math
 import numbers
+import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -52,8 +55,12 @@ def score_completions(
         TypeError: for keywords that a function cannot take; the message names it.
         ValueError: for what a function returned; the message names it and the row.
         RuntimeError: from an exception inside a reward function, with its name.
+
+    Each function gets copies of its own, messages included: what one changes in place reaches neither the next nor the
+    caller. Where one switches gradients off, changes the default dtype or the working directory, that is undone. The
+    global random numbers are not: a reward may draw from them.
     """
-    functions = [reward_funcs] if callable(reward_funcs) else list(reward_funcs)
+    functions = [reward_funcs] if callable(reward_funcs) or isinstance(reward_funcs, str) else list(reward_funcs)
     names = reward_names(functions)
     weights = _weights(reward_weights, names)
     keywords = _keywords(prompts, completions, completion_ids, columns)
@@ -77,7 +84,13 @@ def reward_names(reward_funcs: list) -> list[str]:
     A name that is taken already gets a number: `accuracy_reward`, `accuracy_reward_2`. A lambda is called "lambda".
     """
     if not reward_funcs or not all(map(callable, reward_funcs)):
-        raise ValueError(f"reward_funcs is {reward_funcs}; expected at least one reward function, and nothing else")
+        named = next((f for f in reward_funcs if isinstance(f, str)), None)
+        remedy = (
+            f"; to use the reward model {named!r}, load it yourself and hand over reward_model_reward(score), where"
+        )
+        wanted = "expected at least one reward function, and nothing else"
+        hint = f"{remedy} score(prompt, completion) asks it" if named else ""
+        raise ValueError(f"reward_funcs is {reward_funcs}; {wanted}{hint}")
     names: list[str] = []
     for function in reward_funcs:
         while isinstance(function, functools.partial):
@@ -111,11 +124,46 @@ def _keywords(prompts: Any, completions: Any, completion_ids: Any, columns: dict
 def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float]:
     _check_signature(function, name, keywords)
     try:
-        # Each gets lists of its own: sorting one in place must not change what the next function sees.
-        returned = function(**{keyword: list(values) for keyword, values in keywords.items()})
+        # Copies, for changing a message in place must not change what the next function sees.
+        with _undone():
+            returned = function(**{keyword: _own(values) for keyword, values in keywords.items()})
     except Exception as error:
         raise RuntimeError(f"reward function {name!r} failed: {type(error).__name__}: {error}") from error
     return _checked(returned, name, len(keywords["completions"]))
+
+
+def _own(values: Any) -> list:
+    return [_copied(value) for value in values]
+
+
+def _copied(value: Any) -> Any:
+    """A copy down to what cannot be changed; an object of any other kind stays the same one."""
+    if isinstance(value, dict):
+        return {key: _copied(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple, set)) and type(value) in (list, tuple, set):
+        return type(value)(map(_copied, value))
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+@contextlib.contextmanager
+def _undone() -> Iterator[None]:
+    """What a function may switch for the whole process, and the run goes on to use, is put back."""
+    gradients, dtype, folder = torch.is_grad_enabled(), torch.get_default_dtype(), _folder()
+    try:
+        yield
+    finally:
+        torch.set_grad_enabled(gradients)
+        torch.set_default_dtype(dtype)
+        if folder is not None and _folder() != folder:
+            os.chdir(folder)
+
+
+def _folder() -> str | None:
+    """The working directory; None if it was removed under our feet."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.getcwd()
 
 
 def _check_signature(function: Callable, name: str, keywords: dict[str, Any]) -> None:

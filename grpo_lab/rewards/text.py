@@ -7,6 +7,8 @@ from typing import Any
 
 _ANSWER = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
 _THOUSANDS = re.compile(r"(?<![0-9,.])[0-9]{1,3}(?:,[0-9]{3})+(?!,?[0-9])")
+_MARKS = re.compile(r"(?<![0-9])[.,:]|[.,:](?![0-9])|[!?;。、\"'“”‘’「」『』《》]")
+_BESIDE_CHINESE = re.compile(r"(?<=[\u3400-\u9fff]) | (?=[\u3400-\u9fff])")
 # Folding these would change the number: 10² is not 102, and 2½ is not 21/2.
 _KEPT_APART = ("<super>", "<sub>", "<fraction>")
 
@@ -55,6 +57,16 @@ def normalise_text(text: str) -> str:
     Case counts, and so does the way to write a number: "0.5" is not "1/2" here; for `math_reward` they are equal.
     """
     return _THOUSANDS.sub(lambda number: number[0].replace(",", ""), fold(text))
+
+
+def loose_text(text: str) -> str:
+    """Normalised, in lower case, without the marks that part sentences, and without spaces beside Chinese characters.
+
+    "I like machine learning." and "i like machine learning" are the same here, and so are "czq 是神！" and "czq是神".
+    A mark between digits stays: 1.5 is not 15.
+    """
+    plain = _MARKS.sub(" ", normalise_text(text).casefold())
+    return " ".join(_BESIDE_CHINESE.sub("", " ".join(plain.split())).split())
 
 
 def fold(text: str) -> str:

@@ -12,7 +12,6 @@ from torch import Tensor
 from grpo_lab.formulas import Equation
 from grpo_lab.formulas.recording import recording
 from grpo_lab.objective import LOSS_TYPES
-from grpo_lab.rewards import equality
 
 SIZES = (3, 5, 7, 11, 13, 17)
 ONE, TEXTS = {"answer": ["1", "1"]}, {"completions": ["<answer>1</answer>"] * 2}
@@ -45,11 +44,10 @@ CALLS = {
 }  # fmt: skip
 
 
-def test_every_stated_shape_is_true(known, monkeypatch):
+def test_every_stated_shape_is_true(known):
     by_function: dict[str, list[Equation]] = {}
     for equation in known.values():
         by_function.setdefault(equation.function, []).append(equation)
-    monkeypatch.setattr(equality._WORKER, "compare", lambda *pair_and_limit: "equal")
     wrong = [fault for name, found in by_function.items() for fault in faults(pkgutil.resolve_name(name), found)]
     assert wrong == []
 

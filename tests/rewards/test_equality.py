@@ -10,8 +10,8 @@ import warnings
 
 import pytest
 
-from grpo_lab.rewards import equality
 from grpo_lab.rewards import math_reward as reward_in_3_seconds
+from grpo_lab.rewards.workers import POOL
 
 # A comparison takes a millisecond; on a busy machine that may last.
 math_reward = functools.partial(reward_in_3_seconds, time_limit=60.0)
@@ -81,7 +81,7 @@ def test_agrees_with_trl_on_boxes():
     assert math_reward(completions, answer=golds) == accuracy_reward(completions, golds)
 
 
-@pytest.mark.parametrize("unreadable", ["五", "", r"\frac{1}{", "?"])
+@pytest.mark.parametrize("unreadable", ["", "¿", r"\frac{1}{", "?"])
 def test_an_expected_answer_that_is_no_mathematics_is_left_out_and_said(unreadable):
     with pytest.warns(RuntimeWarning, match=r"math_reward: 1 of 2 expected answers cannot be read .* row 1"):
         assert math_reward([answered("4")] * 2, answer=["4", unreadable]) == [1.0, None]
@@ -96,15 +96,15 @@ def test_time_runs_out_and_the_next_call_works():
 
 
 def test_a_process_that_was_killed_is_replaced():
-    math_reward([answered("4")], answer=["4"])
-    equality._WORKER._process.kill()
-    equality._WORKER._process.wait()
-    assert math_reward([answered("4")], answer=["4"]) == [1.0]
+    math_reward([answered("x")], answer=["x"])
+    POOL.workers[0].process.kill()
+    POOL.workers[0].process.wait()
+    assert math_reward([answered("x")], answer=["x"]) == [1.0]
 
 
 def test_an_interrupt_leaves_no_reply_behind(monkeypatch):
-    math_reward([answered("4")], answer=["4"])
-    interrupted = equality._WORKER._process
+    math_reward([answered("x")], answer=["x"])
+    interrupted = POOL.workers[0].process
 
     class Interrupted:
         close = interrupted.stdout.close
@@ -114,25 +114,25 @@ def test_an_interrupt_leaves_no_reply_behind(monkeypatch):
 
     monkeypatch.setattr(interrupted, "stdout", Interrupted())
     with pytest.raises(KeyboardInterrupt):
-        math_reward([answered("5")], answer=["5"])
+        math_reward([answered("x")], answer=["x"])
     assert interrupted.poll() is not None
-    assert math_reward([answered("4")], answer=["5"]) == [0.0]
+    assert math_reward([answered("x")], answer=["y"]) == [0.0]
 
 
 def test_the_time_is_up_only_for_a_comparison():
-    math_reward([answered("4")], answer=["4"], time_limit=1.0)
-    process = equality._WORKER._process
+    math_reward([answered("x")], answer=["x"], time_limit=1.0)
+    process = POOL.workers[0].process
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(1.5)
-    assert math_reward([answered("5")], answer=["5"]) == [1.0] and equality._WORKER._process is process
+    assert math_reward([answered("y")], answer=["y"]) == [1.0] and POOL.workers[0].process is process
 
 
 def test_it_works_in_threads():
     rewards = {}
 
     def work(number, time_limit):
-        texts = [answered(str(number)), answered(f"{number}.5"), answered(ENDLESS)][: 2 + (number == 0)]
-        rewards[number] = math_reward(texts, answer=[str(number)] * len(texts), time_limit=time_limit)
+        texts = [answered(f"{number}+x"), answered(f"{number}.5x"), answered(ENDLESS)][: 2 + (number == 0)]
+        rewards[number] = math_reward(texts, answer=[f"x+{number}"] * len(texts), time_limit=time_limit)
 
     # One of them waits for its time to run out while the others have questions too.
     threads = [threading.Thread(target=work, args=(n, 60.0 if n else 1.0)) for n in range(4)]
@@ -153,9 +153,9 @@ text = "<answer>%s</answer>"
 thread = threading.Thread(target=lambda: print(math_reward([text % "9^{9^{9^{9}}}"], answer=["4"], time_limit=0.2)))
 thread.start()
 thread.join()
-print(math_reward([text % "0.5"], answer=["1/2"], time_limit=60))
-from grpo_lab.rewards import equality
-print(equality._WORKER._process.pid)
+print(math_reward([text % "x+1"], answer=["1+x"], time_limit=60))
+from grpo_lab.rewards.workers import POOL
+print(POOL.workers[0].process.pid)
 """
 
 
@@ -175,9 +175,9 @@ def test_a_script_without_a_main_guard_runs_once_and_leaves_no_process(tmp_path)
 
 
 def test_closing_leaves_nothing_open():
-    math_reward([answered("4")], answer=["4"])
-    process = equality._WORKER._process
-    equality._WORKER.close()
+    math_reward([answered("x")], answer=["x"])
+    process = POOL.workers[0].process
+    POOL.close()
     assert process.poll() is not None and process.stdin.closed and process.stdout.closed
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -185,6 +185,9 @@ def test_closing_leaves_nothing_open():
 
 
 NOISY = """
+import sys
+from types import SimpleNamespace
+sys.modules["latex2sympy2_extended"] = SimpleNamespace(NormalizationConfig=dict)
 LatexExtractionConfig = dict
 def parse(text, **kwargs):
     print("noise")
@@ -200,10 +203,10 @@ def another_math_verify(monkeypatch, tmp_path):
     def use(source):
         (tmp_path / "math_verify.py").write_text(source, encoding="utf-8")
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-        equality._WORKER.close()
+        POOL.close()
 
     yield use
-    equality._WORKER.close()
+    POOL.close()
 
 
 def test_a_worker_that_does_not_start_says_why(another_math_verify):
@@ -211,15 +214,15 @@ def test_a_worker_that_does_not_start_says_why(another_math_verify):
     with pytest.raises(
         ImportError, match=r"did not start \(ImportError: no Math-Verify here\).*pip install math-verify"
     ):
-        math_reward([answered("4")], answer=["4"])
+        math_reward([answered("x")], answer=["x"])
     another_math_verify("raise SystemExit(3)")
     with pytest.raises(ImportError, match=r"did not start \(exit status 3\)"):
-        math_reward([answered("4")], answer=["4"])
+        math_reward([answered("x")], answer=["x"])
 
 
 def test_what_a_library_prints_is_no_reply(another_math_verify):
     another_math_verify(NOISY)
-    assert math_reward([answered("4"), answered("5")], answer=["4", "4"]) == [1.0, 1.0]
+    assert math_reward([answered("x"), answered("y")], answer=["x", "x"]) == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("limit", [0.0, -1.0, float("nan"), float("inf")])

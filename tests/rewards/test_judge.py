@@ -30,7 +30,7 @@ def test_a_judges_reply_is_read_or_left(reply, verdict):
     assert read_verdict(reply) == verdict
 
 
-def test_judge_reward_asks_once_a_completion_and_leaves_out_what_it_cannot_read():
+def test_judge_reward_asks_once_a_completion_and_gives_nothing_for_what_it_cannot_read():
     asked, replies = [], iter(["yes", "No.", "perhaps"])
 
     def judge(question):
@@ -39,12 +39,28 @@ def test_judge_reward_asks_once_a_completion_and_leaves_out_what_it_cannot_read(
 
     reward = judge_reward(judge, name="equal_by_judge")
     prompts = [[{"role": "system", "content": "hidden"}, {"role": "user", "content": f"q{i} {{x}}"}] for i in range(4)]
-    with pytest.warns(RuntimeWarning, match=r"equal_by_judge: 1 of 4 replies were neither yes nor no"):
+    with pytest.warns(RuntimeWarning, match=r"equal_by_judge: 1 of 4 .* neither yes nor no, .* a reward of 0"):
         rewards = reward(prompts=prompts, completions=list("abcd"), answer=["1", 2, None, "4"], unused=[0] * 4)
-    assert rewards == [1.0, 0.0, None, None]
+    assert rewards == [1.0, 0.0, None, 0.0]
     assert asked[1] == JUDGE_TEMPLATE.format(prompt="q1 {x}", answer="2", completion="b")
     assert len(asked) == 3 and "hidden" not in asked[0]
     assert reward.__name__ == "equal_by_judge"
+
+
+@pytest.mark.parametrize(
+    ("unclear", "words"),
+    [(0.0, "a reward of 0"), (-1.0, "a reward of -1"), (0.5, "a reward of 0.5"), (None, "no reward")],
+)
+def test_what_an_unclear_verdict_earns_is_a_choice(unclear, words):
+    reward = judge_reward(lambda question: question, template="{completion}", unclear=unclear)
+    with pytest.warns(RuntimeWarning, match=rf"judge_reward: 2 of 4 .* which gives {words}$"):
+        assert reward(["yes", "no", "well", "yes and no"]) == [1.0, 0.0, unclear, unclear]
+
+
+@pytest.mark.parametrize("unclear", [float("nan"), float("inf")])
+def test_what_an_unclear_verdict_earns_is_a_number_or_nothing(unclear):
+    with pytest.raises(ValueError, match=r"unclear is .*; expected a finite number, or None"):
+        judge_reward(str, unclear=unclear)
 
 
 def test_a_judge_without_ground_truth_needs_no_answer():

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from grpo_lab.rewards import (
     FORMAT_FAULTS,
+    FORMAT_PATTERN,
     accuracy_reward,
     completion_text,
     contains_reward,
@@ -17,6 +18,7 @@ from grpo_lab.rewards import (
     format_fault,
     format_reward,
     graded_reward,
+    loose_text,
     math_reward,
     normalise_text,
     number_reward,
@@ -149,7 +151,20 @@ def test_the_four_ways_to_break_the_format(text, fault):
 def test_the_format_is_one_pattern_with_each_tag_once(text):
     no_tag = r"(?:(?!</?(?:think|answer)>)[\s\S])*"
     pattern = rf"\s*<think>{no_tag}</think>\s*<answer>{no_tag}</answer>\s*"
-    assert (format_fault(text) is None) == bool(re.fullmatch(pattern, text))
+    assert (format_fault(text) is None) == bool(re.fullmatch(pattern, text)) == bool(FORMAT_PATTERN.fullmatch(text))
+
+
+tags_in_order = st.lists(st.sampled_from(["<think>", "</think>", "<answer>", "</answer>"]), max_size=3)
+fillings = st.lists(st.sampled_from(["", "", "a\nb", " \n", "<", "</", "<think", "x>", "ö"]), min_size=8, max_size=8)
+
+
+@many
+@given(tags_in_order, st.integers(0, 4), fillings)
+def test_pattern_and_faults_agree_near_the_format(extra, place, between):
+    tags = ["<think>", "</think>", "<answer>", "</answer>"]
+    tags[place:place] = extra
+    text = "".join(piece for pair in zip(between, [*tags, ""], strict=False) for piece in pair)
+    assert (format_fault(text) is None) == bool(FORMAT_PATTERN.fullmatch(text))
 
 
 @many
@@ -210,6 +225,46 @@ def test_contains_pays_for_the_text_and_charges_for_characters():
     assert free(texts, answer=[texts[0], None, "5", 9]) == [1.0, None, -1.0, -1.0]
 
 
+@pytest.mark.parametrize(
+    ("text", "loose"),
+    [
+        ("I like machine learning.", "i like machine learning"),
+        ("czq是神！", "czq是神"),
+        ("czq 是 神 !", "czq是神"),
+        ("“通义千问”。", "通义千问"),
+        ("1.5, 2:30; 1,234.", "1.5 2:30 1234"),
+        ("-5%", "-5%"),
+        ("STRASSE Straße", "strasse strasse"),
+        ("?!", ""),
+        ("don't", "don t"),
+    ],
+)
+def test_loose_text(text, loose):
+    assert loose_text(text) == loose == loose_text(loose)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "contained"),
+    [
+        ("i like machine learning", "I like machine learning", True),
+        ("I LIKE MACHINE LEARNING!", "I like machine learning.", True),
+        ("I like  machine\nlearning", "I like machine learning", True),
+        ("czq是神!", "czq是神！", True),
+        ("czq 是神", "czq是神！", True),
+        ("“通义千问”", "通义千问", True),
+        ("It is 1.5.", "1.5", True),
+        ("It is 15", "1.5", False),
+        ("It is 5", "-5", False),
+        ("Ilikemachinelearning", "I like machine learning", False),
+        ("!", "!", False),
+        ("anything", "", False),
+    ],
+)
+def test_contains_passes_over_case_and_marks(text, expected, contained):
+    free = functools.partial(contains_reward, penalty_per_character=0.0)
+    assert free([text], answer=[expected]) == [1.0 if contained else -1.0]
+
+
 @many
 @given(words, words.filter(str.strip), words)
 def test_contains_falls_with_length_and_jumps_by_two_when_the_text_appears(before, expected, padding):
@@ -219,7 +274,7 @@ def test_contains_falls_with_length_and_jumps_by_two_when_the_text_appears(befor
         [f"{before} " + "z" * len(expected), f"{before} {expected}"], answer=["q", expected]
     )
     # A comma between thousands may belong to the text before: then the numbers are others.
-    assume(normalise_text(expected) in normalise_text(f"{before} {expected}"))
+    assume(loose_text(expected) and loose_text(expected) in loose_text(f"{before} {expected}"))
     assert within - without == pytest.approx(2.0)
 
 

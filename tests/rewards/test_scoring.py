@@ -1,7 +1,9 @@
 """Several reward functions, one reward: what is added up, what is refused, and that TRL does the same."""
 
+import contextlib
 import functools
 import math
+import os
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -178,8 +180,66 @@ def test_names():
     ]
     with pytest.raises(ValueError, match=r"reward_funcs is \[\]; expected at least one reward function"):
         reward_names([])
-    with pytest.raises(ValueError, match=r"reward_funcs is \['accuracy'\]; expected .* and nothing else"):
-        reward_names(["accuracy"])
+    with pytest.raises(ValueError, match=r"reward_funcs is \[5\]; expected .* and nothing else$"):
+        reward_names([5])
+
+
+@pytest.mark.parametrize("named", ["org/model", ["org/model"], [accuracy_reward, "org/model"]])
+def test_a_reward_model_by_its_name_gets_told_what_it_would_need(named):
+    remedy = r"to use the reward model 'org/model', load it yourself and hand over reward_model_reward\(score\)"
+    with pytest.raises(ValueError, match=r"reward_funcs is \[.*'org/model'\]; expected .* nothing else; " + remedy):
+        score(named)
+
+
+def test_what_a_function_changes_in_place_reaches_nobody_else():
+    prompts = [[{"role": "user", "content": "q"}]]
+    completions = [[{"role": "assistant", "content": GOOD, "parts": [1, 2], "of": ("a", {"b"})}]]
+    tensor, array, thing = torch.ones(2), np.ones(2), object()
+    columns = {"answer": ["4"], "level": [tensor], "size": [array], "thing": [thing]}
+    seen = {}
+
+    def spoiler(prompts, completions, level, size, **kwargs):
+        prompts[0][0]["content"] = completions[0][0]["content"] = "spoilt"
+        completions[0][0]["parts"].clear()
+        completions[0][0]["of"][1].add("c")
+        level[0].zero_(), size[0].fill(0)
+        return [0.0]
+
+    def witness(prompts, completions, level, size, thing, **kwargs):
+        seen.update(prompts=prompts, completions=completions, level=level[0].sum(), size=size[0].sum(), thing=thing)
+        return [1.0]
+
+    score_completions([spoiler, witness], prompts, completions, [[1]], columns, None)
+    assert seen["prompts"] == prompts == [[{"role": "user", "content": "q"}]]
+    assert seen["completions"] == completions and completions[0][0]["parts"] == [1, 2]
+    assert completions[0][0]["content"] == GOOD and completions[0][0]["of"] == ("a", {"b"})
+    assert seen["level"] == 2 and seen["size"] == 2 and seen["thing"] == [thing]
+    assert tensor.sum() == 2 and array.sum() == 2
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_function_switches_is_put_back(fails, tmp_path):
+    def switches(completions, **kwargs):
+        torch.set_grad_enabled(False)
+        torch.set_default_dtype(torch.float64)
+        os.chdir(tmp_path)
+        return [1.0 / (0 if fails else 1)] * len(completions)
+
+    folder = os.getcwd()
+    with pytest.raises(RuntimeError, match="ZeroDivisionError") if fails else contextlib.nullcontext():
+        score(switches)
+    assert torch.is_grad_enabled() and torch.get_default_dtype() == torch.float32 and os.getcwd() == folder
+    with torch.no_grad():
+        score(format_reward)
+        assert not torch.is_grad_enabled()
+
+
+def test_a_folder_that_is_gone_is_no_reason_to_fail(tmp_path, monkeypatch):
+    def gone():
+        raise FileNotFoundError
+
+    monkeypatch.setattr(os, "getcwd", gone)
+    assert score(format_reward)[0].tolist() == [1.0, 0.0, 1.0]
 
 
 def test_a_partial_is_called_with_its_setting():

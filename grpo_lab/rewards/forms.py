@@ -1,0 +1,163 @@
+r"""Which form an answer may have, decided before anything is computed.
+
+Where one number is expected, one finished number has to be given. Most answers are judged here, exactly and at once;
+the rest becomes questions for Math-Verify, all of which have to be answered "equal".
+"""
+
+import re
+from typing import NamedTuple
+
+from grpo_lab.rewards.quantities import Quantity, quantity_in, same_quantity
+from grpo_lab.rewards.tidy import tidy, without_text
+from grpo_lab.rewards.units import unit_of
+
+LONGEST = 1000  # characters; an answer may be longer only if the expected one is
+DEEPEST = 40  # brackets within brackets
+
+_EQUALS = re.compile(r"(?<![\\<>!=:])=(?!=)|\\approx")
+# x, x_1, AB, \angle A, P(A), 总价: no number in front, and nothing is computed.
+_NAME = re.compile(
+    r"(?:\\(?:angle|triangle|overline|vec|hat|theta|alpha|beta|gamma|lambda|mu|phi|omega|Delta|max|min|[sc]in|cos|tan)"
+    r"(?![a-zA-Z])|[A-Za-z\u4e00-\u9fff'|∠△(){} ]|_[A-Za-z0-9]|_\{[A-Za-z0-9 \\]+\}){1,30}"
+)
+_RELATION = re.compile(r"\\(?:le|ge|leq|geq|lt|gt|leqslant|geqslant)(?![a-zA-Z])|[<>]=?")
+_BETWEEN = re.compile(r",|;|\\text\{\s*(?:or|and)\s*\}|(?<![a-zA-Z])(?:or|and)(?![a-zA-Z])|或|且|\\cup")
+_CALCULATION = re.compile(r"(?:[0-9.+\-*/()^!{}\[\] ]|\\(?:times|cdot|div|frac|sqrt|binom))+")
+# A power, root, factorial, logarithm or binomial of numbers: one thing, which stands for its value.
+_FUNCTIONS = re.compile(r"\\(?:sqrt|log|ln|binom|frac)(?![a-zA-Z])")
+_ONE = re.compile(r"-?(?:[0-9.]+(?:!|\s*\^.+)|\(-?[0-9./]+\)\s*\^.+|\\[a-z]+.*)")
+_OPERATED = re.compile(
+    r"[*]|\\times|\\cdot|\\div|(?<=[^\s{(\[^])\s*[+-]|[0-9)}]\s*\\(?!frac)[a-z]|(?<![_0-9])[0-9]+\s*\(|\)\s*[(0-9]"
+)
+_BEFORE_UNIT = r"(.*[0-9})]|.*\\pi)\s*"
+_UNIT = re.compile(
+    _BEFORE_UNIT + r"(?:\\(?:text|mathrm)\{([^{}]+)\}|([a-z]{2,}(?: [a-z]{2,})*|[\u4e00-\u9fff]+|°))(\^\{?[23]\}?)?"
+)
+
+
+class Judged(NamedTuple):
+    """A verdict, "equal" or "different"; or None, and the pairs (expected, given) that all have to be equal."""
+
+    verdict: str | None
+    pairs: tuple[tuple[str, str], ...] = ()
+
+
+def judge_form(expected: str, given: str) -> Judged:
+    """What can be said of an answer without computing, and what has to be computed for the rest."""
+    too_long = len(given) > max(LONGEST, 2 * len(expected)) or _depth(given) > DEEPEST
+    gold, answer = tidy(expected), "" if too_long else tidy(given)
+    name, number = _named_number(gold)
+    return _against_number(name, number, gold, answer) if number else _against_expression(gold, answer)
+
+
+def _against_number(name: str, number: Quantity, gold: str, answer: str) -> Judged:
+    # Only a rounded number is given as about so much.
+    if "\\approx" in answer and not (number.rounded or "\\approx" in gold):
+        return Judged("different")
+    parts = _parts(answer)
+    if parts and _is_name(parts[0]):
+        if len(parts) > 1 and name and _squeezed(parts[0]) != name:
+            return Judged("different")
+        parts = parts[1:]
+    if not parts:
+        return Judged("different")
+    last = quantity_in(parts[-1])
+    if last is not None and not same_quantity(last, number):
+        return Judged("different")
+    asked = [] if last else [parts[-1]]
+    if asked and not (_is_one_function(parts[-1]) or _may_be_rounded_to(number, parts[-1])):
+        return Judged("different")
+    for part in parts[:-1]:
+        said = quantity_in(part)
+        holds = same_quantity(said, number) if said else _is_calculation(part)
+        if not holds:
+            return Judged("different")
+        asked += [] if said else [part]
+    plain = number.latex()
+    return Judged(None, tuple((plain, part) for part in asked)) if asked else Judged("equal")
+
+
+def _against_expression(gold: str, answer: str) -> Judged:
+    """Neither is judged here: whether the expected expression can be read at all is for Math-Verify to say."""
+    expected, unit = _without_unit(gold)
+    given, its_unit = _without_unit(answer)
+    number = quantity_in(answer)
+    if number is not None:
+        given, its_unit = number.latex(), number.unit
+    set_for_tuple = {_brackets(expected), _brackets(given)} == {"(", "{"}
+    if (unit and its_unit and unit != its_unit) or set_for_tuple or _is_unsolved(given):
+        given = ""
+    return Judged(None, ((expected, given),))
+
+
+def _named_number(gold: str) -> tuple[str, Quantity | None]:
+    """Of "x = 4 cm" the name and the number; no number where the expected answer is another thing."""
+    parts = _parts(gold.removeprefix("\\approx").strip())
+    name = _squeezed(parts[0]) if len(parts) > 1 and _is_name(parts[0]) else ""
+    between = parts[1:-1] if name else parts[:-1]
+    number = quantity_in(parts[-1]) if parts and all(map(_is_calculation, between)) else None
+    return name, number
+
+
+def _parts(text: str) -> list[str]:
+    """Of a chain of equations its sides, the result last: "4 = x" is turned round."""
+    parts = [part.strip() for part in _EQUALS.split(text)]
+    if len(parts) == 2 and _is_name(parts[1]) and not _is_name(parts[0]):
+        parts.reverse()
+    return parts if all(parts) else [part for part in parts[:1] + parts[1:] if part] if "\\approx" in text else parts
+
+
+def _is_name(text: str) -> bool:
+    return len(text) <= 40 and _NAME.fullmatch(without_text(text)) is not None and quantity_in(text) is None
+
+
+def _squeezed(text: str) -> str:
+    return re.sub(r"[\s{}]", "", without_text(text))
+
+
+def _is_calculation(text: str) -> bool:
+    return _CALCULATION.fullmatch(text) is not None
+
+
+def _is_one_function(text: str) -> bool:
+    if not _ONE.fullmatch(text) or _OPERATED.search(text):
+        return False
+    left = _FUNCTIONS.sub("", text)
+    fractions = re.findall(r"\\frac|/", text)
+    simple = re.findall(r"\\frac\{-?[0-9]+\}\{[0-9]+\}|(?<![0-9!)}])[0-9]+/[0-9]+(?![0-9!^])", text)
+    return not re.search(r"[A-Za-z\\]", left) and len(fractions) == len(simple)
+
+
+def _may_be_rounded_to(number: Quantity, text: str) -> bool:
+    r"""1.414214 stands for \sqrt{2}, and 0.5 does not stand for a calculation."""
+    return (
+        number.rounded and (number.value * 10**5).denominator != 1 and not _is_calculation(text.replace("\\sqrt", ""))
+    )
+
+
+def _is_unsolved(text: str) -> bool:
+    """Whether an inequality leaves its unknown to be worked out: 2x > 6 does, x > 3 and 3 < x do not."""
+    pieces = [p for p in _BETWEEN.split(text) if _RELATION.search(p)]
+    return any(not any(_is_name(side.strip()) for side in _RELATION.split(piece)) for piece in pieces)
+
+
+def _brackets(text: str) -> str:
+    return text.lstrip("\\")[:1] if text.endswith((")", "}")) and "," in text else ""
+
+
+def _without_unit(text: str) -> tuple[str, str]:
+    r"""An expression and the unit behind it: "2\pi \text{ cm}", "5\sqrt{3}厘米"."""
+    found = _UNIT.fullmatch(text)
+    if not found:
+        return text, ""
+    unit = unit_of((found[2] or found[3]).strip() + (found[4] or ""))
+    known = unit or (unit == "" and found[3] and not found[3].isascii())
+    return (found[1], unit) if known else (text, "")
+
+
+def _depth(text: str) -> int:
+    depth = deepest = 0
+    for character in text[: 2 * LONGEST]:
+        depth += (character in "([{") - (character in ")]}")
+        deepest = max(deepest, depth)
+    return deepest

@@ -1,0 +1,182 @@
+"""Child processes that compare expressions: several at once, each replaced when it ran out of time, all bounded.
+
+Math-Verify limits its own time by SIGALRM, which Windows does not have and which works on the main thread alone. Here
+it runs in processes of its own that can be ended from outside, which works everywhere: in a notebook, in a thread, in a
+script without a `__main__` guard.
+"""
+
+import atexit
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from pathlib import Path
+
+MOST = 4
+# A batch that takes longer than this gets another process; starting one takes about as long.
+PATIENCE = 0.75  # seconds
+UNREACHED = "unreached"
+
+
+class Worker:
+    """One child process; started when first asked, replaced when it ran out of time."""
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen | None = None
+
+    def compare(self, expected: str, given: str, time_limit: float) -> str:
+        """One of "equal", "different", "unreadable" (the expected expression is) and "timeout"."""
+        self.start()
+        try:
+            self.process.stdin.write(json.dumps([expected, given, time_limit]) + "\n")
+            self.process.stdin.flush()
+            reply = self.process.stdout.readline()
+        except OSError:
+            reply = ""
+        except BaseException:
+            # Interrupted between question and reply: the reply would be taken for that to the next question.
+            self.end()
+            raise
+        if not reply:
+            self.end()
+            return "timeout"
+        return json.loads(reply)
+
+    def start(self) -> None:
+        if self.process is not None and self.process.poll() is not None:
+            self.end()
+        if self.process is not None:
+            return
+        # -P: the worker's folder holds modules of ours whose names must not hide other people's.
+        command = [sys.executable, "-P", str(Path(__file__).with_name("math_worker.py"))]
+        no_window = getattr(subprocess, "CREATE_NO_WINDOW", 0)
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, encoding="utf-8", creationflags=no_window)
+        try:
+            line = self.process.stdout.readline()
+        except BaseException:
+            self.end()
+            raise
+        status = json.loads(line) if line else f"exit status {self.process.wait()}"
+        if status != "ready":
+            self.end()
+            remedy = "install it with: pip install math-verify"
+            raise ImportError(f"math_reward needs Math-Verify, which did not start ({status}); {remedy}")
+
+    def kill(self) -> None:
+        """End the process from another thread: whoever waits for its reply finds the pipe closed."""
+        if (process := self.process) is not None:
+            process.kill()
+
+    def end(self) -> None:
+        process, self.process = self.process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        # The pipe may have broken with a question still in its buffer, which closing tries to write.
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+
+
+class Pool:
+    """Up to four workers, no more than there are processors; one batch at a time."""
+
+    def __init__(self) -> None:
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.size = min(MOST, processors)
+        self.workers: list[Worker] = []
+        self._lock = threading.Lock()
+
+    def compare(self, questions: list[tuple[str, str]], time_limit: float, batch_time_limit: float) -> list[str]:
+        """The verdict on each (expected, given), as of `Worker.compare`, or "unreached" when the time was over.
+
+        The clock of the batch starts when the first process is ready and no other batch is running.
+        """
+        if not questions:
+            return []
+        with self._lock:
+            self.workers = self.workers or [Worker()]
+            self.workers[0].start()
+            return _Batch(self, questions, time_limit).run(time.monotonic() + batch_time_limit)
+
+    def close(self) -> None:
+        with self._lock:
+            while self.workers:
+                self.workers.pop().end()
+
+    def forget(self) -> None:
+        """In a forked copy the processes are the parent's, and the lock may be held by a thread that is not there."""
+        self._of_parent, self.workers, self._lock = self.workers, [], threading.Lock()
+
+
+class _Batch:
+    """The questions of one call, shared out among the workers as they become free."""
+
+    def __init__(self, pool: Pool, questions: list[tuple[str, str]], time_limit: float) -> None:
+        self.pool, self.questions, self.time_limit = pool, questions, time_limit
+        self.verdicts = [UNREACHED] * len(questions)
+        # Those that look costly come last, so that they keep nobody waiting.
+        self.left = deque(sorted(range(len(questions)), key=lambda row: _cost(questions[row][1])))
+        self.threads: list[threading.Thread] = []
+        self.stopped, self.error = False, None
+
+    def run(self, deadline: float) -> list[str]:
+        begin = time.monotonic()
+        try:
+            for worker in self.pool.workers[: len(self.questions)]:
+                self._employ(worker)
+            while running := [thread for thread in self.threads if thread.is_alive()]:
+                running[0].join(max(0.0, min(PATIENCE, deadline - time.monotonic())))
+                if time.monotonic() >= deadline or self.error:
+                    break
+                more = len(self.pool.workers) < self.pool.size and len(self.left) > 0
+                if more and time.monotonic() - begin > PATIENCE * len(self.pool.workers):
+                    self.pool.workers.append(Worker())
+                    self._employ(self.pool.workers[-1])
+        finally:
+            self._stop()
+        if self.error:
+            raise self.error
+        return self.verdicts
+
+    def _employ(self, worker: Worker) -> None:
+        thread = threading.Thread(target=self._work, args=(worker,), daemon=True)
+        self.threads.append(thread)
+        thread.start()
+
+    def _work(self, worker: Worker) -> None:
+        try:
+            while not self.stopped and self.left:
+                with contextlib.suppress(IndexError):  # another worker may take the last one in between
+                    row = self.left.popleft()
+                    verdict = worker.compare(*self.questions[row], self.time_limit)
+                    if not self.stopped:
+                        self.verdicts[row] = verdict
+        except BaseException as error:
+            # One that had to give way when the batch was over is no error.
+            self.error = self.error or (None if self.stopped else error)
+
+    def _stop(self) -> None:
+        """End the workers that are still at it; they are started again when they are needed."""
+        self.stopped = True
+        while any(thread.is_alive() for thread in self.threads):
+            for thread, worker in zip(self.threads, self.pool.workers, strict=False):
+                if thread.is_alive():
+                    worker.kill()
+                    thread.join(0.05)
+
+
+def _cost(given: str) -> tuple[int, int]:
+    return given.count("^") + given.count("!"), len(given)
+
+
+POOL = Pool()
+atexit.register(POOL.close)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=POOL.forget)

@@ -1,0 +1,271 @@
+r"""Answers as a good teacher would mark them: by rule, (expected, given, right).
+
+`python -m tests.rewards.teacher` marks them with `math_reward`, with Math-Verify alone and with TRL's `accuracy_reward`,
+and prints where each departs. The other two get both sides in a box, which is the form they ask for.
+"""
+
+import logging
+
+PAIRS = {
+    "a number may be written in many ways": [
+        ("0.5", "1/2", True),
+        ("1/2", r"\frac12", True),
+        ("1/2", r"\dfrac{1}{2}", True),
+        ("1/2", r"\frac{2}{4}", True),
+        ("-1/2", r"\frac{-1}{2}", True),
+        ("1/3", r"0.\overline{3}", True),
+        ("5", "5.0", True),
+        ("5", "+5", True),
+        ("12", "１２", True),
+        ("4", "4.", True),
+        ("4", "4。", True),
+        ("4", "**4**", True),
+        ("4", "(4)", True),
+        ("4", r"\boxed{4}", True),
+        ("4", r"$4$", True),
+        ("4", r"\(4\)", True),
+        ("1/2", "1:2", True),
+        ("007", "7", True),
+    ],
+    "decimals count to six places, never more loosely": [
+        ("1/3", "0.333333", True),
+        ("1/3", "0.33", False),
+        ("2/3", "0.666666", False),
+        ("3.14", "22/7", False),
+        ("3.14", r"\approx 3.14", True),
+        ("0.0000001", "0", False),
+        ("1.414214", r"\sqrt{2}", True),
+    ],
+    "thousands": [
+        ("1234", "1,234", True),
+        ("1,234,567", "1234567", True),
+        ("1234567", r"1{,}234{,}567", True),
+        ("1234567", r"1\,234\,567", True),
+        ("1000", "1 000", True),
+        ("3.5", "3,5", False),
+        ("1234", "12,34", False),
+    ],
+    "signs": [
+        ("-3", "−3", True),
+        ("-3", "–3", True),
+        ("-3", "－３", True),
+        ("-3", "负三", True),
+        ("-3", "minus 3", True),
+        ("0", "-0", True),
+        ("5", "-5", False),
+        ("-1/2", r"-\frac{1}{2}", True),
+        ("4", "±4", False),
+        (r"\pm 2", "2, -2", True),
+    ],
+    "mixed numbers": [
+        ("7/2", "3 1/2", True),
+        ("3.5", r"3\frac{1}{2}", True),
+        ("3.5", "3½", True),
+        ("-7/2", "-3 1/2", True),
+        ("3.5", "3又二分之一", True),
+        ("2.5", "2 and a half", True),
+        ("3/2", r"3\frac{1}{2}", False),
+    ],
+    "powers of ten": [
+        ("1500", "1.5e3", True),
+        ("1500", r"1.5 \times 10^3", True),
+        ("1500", "1.5×10³", True),
+        ("0.0015", r"1.5 \cdot 10^{-3}", True),
+        ("100000", r"10^2 \times 10^3", True),
+        ("1500", r"1.5 \times 10^2", False),
+        ("5000000", "5 million", True),
+    ],
+    "Chinese numerals": [
+        ("6", "六", True),
+        ("117", "一百一十七", True),
+        ("1/3", "三分之一", True),
+        ("25%", "百分之二十五", True),
+        ("2", "两个", True),
+        ("0.5", "零点五", True),
+        ("35000", "3万5千", True),
+        ("六", "6", True),
+        ("2026", "二〇二六", True),
+        ("10", "十个苹果", True),
+        ("117", "一百七十一", False),
+        ("34", "三四", False),
+    ],
+    "units may be left out, and not contradicted": [
+        ("6", "6个", True),
+        ("6个", "6", True),
+        ("48", "48平方厘米", True),
+        ("48平方厘米", "48", True),
+        ("48平方厘米", r"48 \text{ cm}^2", True),
+        ("48", "48 square centimetres", True),
+        ("48", "48 cm", True),
+        ("48 cm", "48 m", False),
+        ("48 cm", "48 cm^2", False),
+        ("5", "5 apples", True),
+        ("5", "$5", True),
+        ("5元", "5 yuan", True),
+        ("12", "12 km/h", True),
+        ("12千米/时", "12 kilometres per hour", True),
+        ("每小时60千米", "60千米/时", True),
+        ("90", r"90^\circ", True),
+        ("90°", "90度", True),
+        ("3.5", "3个半", True),
+        ("5000米", "5千米", False),
+        ("5", r"5\,\mathrm{m}", True),
+        (r"2\pi", r"2\pi \text{ cm}", True),
+        (r"5\sqrt{3} cm", r"5\sqrt{3} m", False),
+        ("5", "5 x", False),
+        ("5", "5 xy", False),
+        ("5", "5abc", False),
+    ],
+    "per cent is a hundredth": [
+        ("25%", "0.25", True),
+        ("25%", "1/4", True),
+        ("1/4", r"25\%", True),
+        ("0.125", "12.5 percent", True),
+        ("25%", "25", False),
+        ("117", "117%", False),
+        ("0.25", "0.25%", False),
+    ],
+    "one answer, without a doubt": [
+        ("117", "117, or else 3", False),
+        ("4", "4 or 5", False),
+        ("4", "4或5", False),
+        ("4", "3, 4", False),
+        ("4", "3-5", False),
+        ("5", "about 5", False),
+        ("5", "5左右", False),
+        ("5", "≈5", False),
+        ("5", "not 5", False),
+        ("4", "1 2 3 4", False),
+        ("4", "", False),
+        ("4", " ", False),
+        ("0", "", False),
+        ("4", "nan", False),
+        ("4", r"\infty", False),
+        ("4", "I do not know", False),
+    ],
+    "a calculation is no answer": [
+        ("117", "17+58+42", False),
+        ("117", r"3 \times 39", False),
+        ("117", "120-3", False),
+        ("117", "3(39)", False),
+        ("0.5", "1÷2", False),
+        ("2", r"\frac{1+3}{2}", False),
+        ("3/4", "1/2+1/4", False),
+        ("3/4", "3/4", True),
+        (r"\frac{\sqrt{2}}{2}", r"\frac{1}{\sqrt{2}}", True),
+        (r"2\pi", "2π", True),
+        (r"1+\sqrt{2}", r"\sqrt{2}+1", True),
+        ("x^2+2x+1", "(x+1)^2", True),
+        (r"2^3 \cdot 3^2", "72", True),
+    ],
+    "a power, root, logarithm or factorial stands for its value": [
+        ("1024", "2^{10}", True),
+        ("1024", "2**10", True),
+        ("4", r"\sqrt{16}", True),
+        (r"2\sqrt{3}", r"\sqrt{12}", True),
+        ("2√3", r"2\sqrt{3}", True),
+        ("120", "5!", True),
+        ("117", "117!", False),
+        ("3", r"\log_2 8", True),
+        (r"\ln 2", "ln(2)", True),
+        ("2", r"\sqrt[3]{8}", True),
+        ("9!", "362880", True),
+    ],
+    "of an equation the result counts": [
+        ("4", "x=4", True),
+        ("x=4", "4", True),
+        ("4", "4 = x", True),
+        ("x=4", "y=4", False),
+        ("1/2", r"P(A)=\frac{1}{2}", True),
+        ("6", r"S_{\triangle ABC} = 6", True),
+        ("117", "17+58+42 = 117", True),
+        ("117", "3=117", False),
+        ("117", "17+58 = 75+42 = 117", False),
+        ("x=4", "2x=8", False),
+        ("4", "4 = 2+2", False),
+        ("y=2x+1", "2x+1", True),
+        ("y=2x+1", "y=1+2x", True),
+    ],
+    "inequalities and intervals": [
+        ("x>3", r"(3,\infty)", True),
+        (r"(3,\infty)", "x>3", True),
+        ("(3, oo)", "3 < x", True),
+        ("x>3", "x≥3", False),
+        ("x>3", "2x>6", False),
+        ("[1,2)", r"1 \le x < 2", True),
+        ("(0,1)", "(0,1]", False),
+        (r"(-\infty,2)\cup(3,\infty)", "x<2 or x>3", True),
+    ],
+    "order counts in tuples, not in sets and lists": [
+        ("(1,2)", "(1, 2)", True),
+        ("(1,2)", "(2,1)", False),
+        ("(1,2)", "1,2", True),
+        ("(1,2)", "2,1", False),
+        ("(1/2, 3)", "(0.5, 3)", True),
+        ("1,2", "2,1", True),
+        (r"\{1,2\}", r"\{2,1\}", True),
+        (r"\{1,2\}", "1 or 2", True),
+        (r"\{1,2\}", "(1,2)", False),
+        (r"\{1,2\}", r"\{1,2,3\}", False),
+        ("1, 2", "x=1 或 x=2", True),
+        ("x=1, y=2", "y=2, x=1", True),
+        (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\begin{bmatrix}1&2\\3&4\end{bmatrix}", True),
+        (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\begin{pmatrix}1&3\\2&4\end{pmatrix}", False),
+    ],
+    "expressions and words": [
+        ("x+1", "1+x", True),
+        ("x+1", "1", False),
+        ("a+5c", "a+5", False),
+        ("1+2i", "2i+1", True),
+        (r"\infty", "∞", True),
+        ("无解", "no solution", True),
+        ("A", "(A)", True),
+        ("A", "B", False),
+        ("9" * 900, "9" * 900, True),
+        ("9" * 900, "9" * 899 + "8", False),
+    ],
+}  # fmt: skip
+
+# What a teacher would accept, or refuse, and `math_reward` does not; its docstring says why, or that it does not read it.
+DEPARTURES = [
+    ("4", "the answer is 4", True),
+    ("7", "seven", True),
+    ("5000米", "5公里", True),
+    ("45°", r"\frac{\pi}{4}", True),
+    ("2", r"\frac{\sqrt{16}}{2}", True),
+    ("3", "6/2", False),
+]
+
+
+def by_math_reward(expected: str, given: str) -> bool:
+    from grpo_lab.rewards import math_reward
+
+    return math_reward([f"<answer>{given}</answer>"], answer=[expected], time_limit=60.0) == [1.0]
+
+
+def by_math_verify(expected: str, given: str) -> bool:
+    from math_verify import parse, verify
+
+    return verify(parse(rf"\boxed{{{expected}}}"), parse(rf"\boxed{{{given}}}"))
+
+
+def by_trl(expected: str, given: str) -> bool:
+    from trl.rewards import accuracy_reward
+
+    completion = [{"role": "assistant", "content": rf"\boxed{{{given}}}"}]
+    return accuracy_reward([completion], [rf"\boxed{{{expected}}}"]) == [1.0]
+
+
+def main() -> None:
+    logging.disable(logging.CRITICAL)
+    every = [(rule, *pair) for rule, pairs in PAIRS.items() for pair in pairs]
+    every += [("departures, documented", *pair) for pair in DEPARTURES]
+    for name, mark in (("math_reward", by_math_reward), ("Math-Verify", by_math_verify), ("TRL", by_trl)):
+        wrong = [(rule, e, g, right) for rule, e, g, right in every if mark(e, g) != right]
+        print(f"{name}: {len(every) - len(wrong)} of {len(every)} as a teacher would")
+        for rule, expected, given, right in wrong:
+            print(f"    {expected[:24]!r:>26} <- {given[:30]!r:<32} {'right' if right else 'wrong'}: {rule}")
+
+
+if __name__ == "__main__":
+    main()
