@@ -5,8 +5,8 @@ Qwen2's embedding that would be gigabytes at the peak of memory, so it gets piec
 departs from it, on purpose: moments too few to be quantised are float32. In bf16, torchao's choice for them, a second
 moment could not follow changes of 0.1% a step.
 
-torchao compiles the update when it is first made. That needs an NVIDIA card, triton and a C compiler; without them the
-same update runs uncompiled, with the same result up to rounding and other noise.
+torchao compiles the update when it is first made. That needs an NVIDIA card, triton and a C compiler; without them, or
+where compiling fails, the same update runs uncompiled, with the same result up to rounding and other noise.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ import torch
 
 PIECE = 2**22  # numbers updated at once; uncompiled, float32 copies of them and of their moments take about 0.2 GiB
 BLOCK = 256  # numbers that share a scale
+LONGEST = 200  # letters of a compiler's complaint
 FEWEST = 4096  # smaller parameters are not quantised: torchao's own limit
 
 
@@ -50,11 +51,45 @@ class EightBitAdamW:
         for parameter, pieces in zip(self.parameters, self.pieces, strict=True):
             for piece, weights, gradient in zip(pieces, _cut(parameter.detach()), _cut(parameter.grad), strict=True):
                 piece.data, piece.grad = weights, gradient
-        with _quiet() if self.compiles else torch.compiler.set_stance("force_eager"):
-            self.adamw.step()
+        if self.compiles:
+            self._compiled()
+        else:
+            self._uncompiled()
         for pieces in self.pieces:
             for piece in pieces:
                 piece.grad = None  # a view would keep the whole gradient in memory
+
+    def _uncompiled(self) -> None:
+        with torch.compiler.set_stance("force_eager"):
+            self.adamw.step()
+
+    def _compiled(self) -> None:
+        """torchao compiles at the first update of each kind of piece. Where that fails, the rest is done uncompiled."""
+        before = self._updates()
+        try:
+            with _quiet():
+                self.adamw.step()
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # of torch, of triton, of a compiler; what else it may be is raised again below
+            self.compiles = False
+            _say(
+                f"optimizer: its update can't be compiled ({_cause(error)}); it goes on uncompiled, a step takes longer"
+            )
+            self._take_back(before)
+            self._uncompiled()
+
+    def _updates(self) -> dict[torch.Tensor, float]:
+        """How many updates each piece has had, in the order in which torchao takes the pieces."""
+        return {piece: self.adamw.state[piece]["step"].item() for pieces in self.pieces for piece in pieces}
+
+    def _take_back(self, before: dict[torch.Tensor, float]) -> None:
+        """The last piece that was begun is counted and not updated, as compiling comes first; those before are done."""
+        begun = [piece for piece, count in self._updates().items() if count > before[piece]]
+        for piece in begun[:-1]:
+            piece.grad = None  # torchao passes over it
+        for piece in begun[-1:]:
+            self.adamw.state[piece]["step"].fill_(before[piece])
 
     def zero_grad(self) -> None:
         for parameter in self.parameters:
@@ -118,6 +153,13 @@ def _can_compile(device: torch.device) -> bool:
     if lacking:
         _say(f"optimizer: not compiled, because {' and '.join(lacking)} can't be found; a step takes longer")
     return not lacking
+
+
+def _cause(error: Exception) -> str:
+    """One line of what torch says in many, and about what lies behind it."""
+    inner = getattr(error, "inner_exception", None) or error
+    lines = [line.strip() for line in str(inner).splitlines() if line.strip()]
+    return f"{type(inner).__name__}: {lines[0] if lines else ''}"[:LONGEST].rstrip(": ")
 
 
 @contextlib.contextmanager

@@ -163,6 +163,80 @@ def test_compiling_needs_a_card_triton_and_a_compiler(monkeypatch, capsys):
     assert capsys.readouterr().out.count("triton and a C compiler (gcc) can't be found") == 1, "said once"
 
 
+def trained(start, steps=3):
+    """Parameters and state after some updates; what is compiled, if anything, is up to the test."""
+    moved = [torch.nn.Parameter(s.bfloat16()) for s in start]
+    optimizer = make(moved, 1e-3, stochastic_rounding=False, weight_decay=0.1)
+    for step in range(steps):
+        for number, p in enumerate(moved):
+            p.grad = random(*p.shape, seed=10 * step + number).bfloat16()
+        optimizer.step()
+    return optimizer, moved
+
+
+def compiles_until(works: int, error: Exception):
+    """A `torch.compile` whose programs work so many times; torchao asks for one anew at each update of a piece."""
+    done = iter(range(works))
+
+    def compile(function, **settings):
+        def program(*arguments):
+            if torch._dynamo.eval_frame._stance.stance != "force_eager" and next(done, None) is None:
+                raise error
+            return function(*arguments)
+
+        return program
+
+    return compile
+
+
+@pytest.mark.parametrize("works", [0, 1, 4, 7])  # five pieces: at the first, within a parameter, at the last; later
+def test_where_compiling_fails_the_update_goes_on_uncompiled_with_the_same_numbers(works, monkeypatch, capsys):
+    optim_8bit._say.cache_clear()
+    monkeypatch.setattr(optim_8bit, "PIECE", 8192)
+    start = [0.02 * random(80, 256), 0.02 * random(64, 64), 0.02 * random(64)]
+    want, expected = trained(start)
+    assert len(want.tensors()) > 10
+    monkeypatch.setattr(optim_8bit, "_can_compile", lambda device: True)
+    monkeypatch.setattr(torch, "compile", compiles_until(works, RuntimeError("\n  Failed to find C compiler.\nSet CC")))
+    got, moved = trained(start)
+    assert not got.compiles and all(map(torch.equal, moved, expected))
+    assert want.tensors().keys() == got.tensors().keys()
+    assert all(torch.equal(tensor, got.tensors()[name]) for name, tensor in want.tensors().items())
+    said = "optimizer: its update can't be compiled (RuntimeError: Failed to find C compiler.); it goes on uncompiled"
+    assert capsys.readouterr().out.count(said) == 1
+    trained(start)
+    assert not capsys.readouterr().out, "said once"
+
+
+def test_what_is_wrong_without_compiling_too_is_raised(monkeypatch):
+    monkeypatch.setattr(optim_8bit, "_can_compile", lambda device: True)
+    optimizer, (weight,) = trained([random(4096)], steps=0)
+    weight.grad = torch.ones_like(weight)
+    optimizer.adamw.param_groups[0]["lr"] = 0.1
+    with pytest.raises(RuntimeError, match="lr was changed to a non-Tensor"):
+        optimizer.step()
+
+
+def test_a_full_memory_is_no_fault_of_the_compiler(monkeypatch):
+    monkeypatch.setattr(optim_8bit, "_can_compile", lambda device: True)
+    monkeypatch.setattr(torch, "compile", compiles_until(0, torch.OutOfMemoryError("CUDA out of memory")))
+    with pytest.raises(torch.OutOfMemoryError):
+        trained([random(4096)], steps=1)
+
+
+@pytest.mark.slow
+def test_without_a_compiler_torch_says_so_and_the_update_is_made(monkeypatch, capsys):
+    """Nothing stands in for anything: torch looks for a compiler that is not there."""
+    from torch._inductor import config  # takes a second
+
+    monkeypatch.setattr(config.cpp, "cxx", ("no-such-compiler",))
+    want, expected = trained([random(8192)])
+    monkeypatch.setattr(optim_8bit, "_can_compile", lambda device: True)
+    got, moved = trained([random(8192)])
+    assert torch.equal(*moved, *expected) and want.compiles is got.compiles is False
+    assert "No working C++ compiler found" in capsys.readouterr().out
+
+
 @pytest.mark.gpu
 def test_on_a_card_the_compiled_update_is_the_one_that_is_not(monkeypatch):
     monkeypatch.setattr(optim_8bit, "PIECE", 2**16)
