@@ -13,14 +13,17 @@ PROFILES = ("fast", "full")
 
 
 def profile() -> str:
-    """How long notebooks may take: "full" for readers (the default), "fast" for tests. GRPO_LAB_PROFILE chooses."""
-    chosen = os.environ.get("GRPO_LAB_PROFILE", "full")
+    """How long notebooks may take: "full" for readers, "fast" for tests; with or without a card.
+
+    GRPO_LAB_PROFILE chooses. Where it is not set, a notebook that pytest runs (nbmake) is fast, and any other full.
+    """
+    chosen = os.environ.get("GRPO_LAB_PROFILE", "fast" if "PYTEST_CURRENT_TEST" in os.environ else "full")
     check_choice("GRPO_LAB_PROFILE", chosen, PROFILES)
     return chosen
 
 
 def fast_or_full(fast, full):
-    """The first value in the fast profile, the second in the full one: for sample sizes, steps and seeds."""
+    """The first value in the fast profile, the second in the full one: for sample sizes, steps, seeds and models."""
     return fast if profile() == "fast" else full
 
 
