@@ -94,10 +94,8 @@ def choose(
     own_weights = found.reward_weights if reward_funcs is None else None
     weights = reward_weights if reward_weights is not None else own_weights and list(own_weights)
     if weights is not None and len(weights) != len(names):
-        raise ValueError(
-            f"reward_weights is {weights}; expected {len(names)} number{'s' * (len(names) > 1)}, "
-            f"one for each of {', '.join(names)}"
-        )
+        number = "one number, for" if len(names) == 1 else f"{len(names)} numbers, one for each of"
+        raise ValueError(f"reward_weights is {weights}; expected {number} {', '.join(names)}")
     said = _system_prompt(system_prompt, found, names, small)
     return Choice(found, names, weights, said, system_prompt != BY_REWARDS, small)
 

@@ -22,8 +22,9 @@ def own_reward(name: str) -> Callable:
         TypeError: for what is no function.
     """
     module_name, _, attribute = name.rpartition(":")
-    if not all(part.isidentifier() for part in (*module_name.split("."), *attribute.split("."))):
-        meant = f", such as {Path(module_name).stem}:{attribute}" if module_name.endswith(".py") else ""
+    is_file = module_name.endswith(".py")
+    if is_file or not all(part.isidentifier() for part in (*module_name.split("."), *attribute.split("."))):
+        meant = f", such as {Path(module_name).stem}:{attribute}" if is_file else ""
         raise ValueError(f"reward_funcs has {name!r}; expected module:function{meant}, the module without folders")
     function = _import(module_name, name)
     for part in attribute.split("."):
@@ -33,8 +34,8 @@ def own_reward(name: str) -> Callable:
             raise ImportError(f"reward_funcs has {name!r}, but there is no {part!r} in {_place(function)}{meant}")
         function = getattr(function, part)
     if inspect.isclass(function) or not callable(function):
-        what = "class" if inspect.isclass(function) else type(function).__name__
-        raise TypeError(f"reward_funcs has {name!r}, which is a {what}; expected a function")
+        what = "a class" if inspect.isclass(function) else f"of type {type(function).__name__}"
+        raise TypeError(f"reward_funcs has {name!r}, which is {what}; expected a function")
     return function
 
 

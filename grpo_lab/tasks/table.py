@@ -128,7 +128,10 @@ def find_task(name: str) -> Task:
     if colon and base == "gsm8k" and source:
         return replace(TASKS["gsm8k"], name=name, problems=partial(_gsm8k, source=source))
     if name.endswith(SUFFIX):
-        return own_task(Path(name).expanduser())
+        file = Path(name).expanduser()
+        if not file.is_file():
+            raise FileNotFoundError(f"task is {name!r}; there is no such file in {Path.cwd()}")
+        return own_task(file)
     kind = "; a file has to end in .jsonl" if Path(name).is_file() else ""
     raise ValueError(f"task is {name!r}; expected {', '.join(TASKS)}, or a file of your own such as mine.jsonl{kind}")
 

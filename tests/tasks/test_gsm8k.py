@@ -6,9 +6,9 @@ import types
 
 import pytest
 
-from grpo_lab.rewards import math_reward
-from grpo_lab.tasks import THINK_SYSTEM_PROMPT, gsm8k_problems
-from grpo_lab.tasks.gsm8k import HUB_ID
+from grpo_lab.rewards import format_reward, math_reward
+from grpo_lab.tasks import TASKS, THINK_SYSTEM_PROMPT, find_task, gsm8k_problems
+from grpo_lab.tasks.gsm8k import EXAMPLE, HUB_ID
 
 RECORDS = {
     "train": [
@@ -49,6 +49,21 @@ def test_rows_of_a_folder(folder):
         for record in RECORDS["train"]
     ]
     assert [row["answer"] for row in gsm8k_problems("test", source=str(folder))] == ["18"]
+
+
+def test_a_worked_example_is_a_turn_before_the_question(folder):
+    (bare,), (shown,) = (gsm8k_problems("test", source=folder, example=example) for example in (False, True))
+    assert [message["role"] for message in shown["prompt"]] == ["system", "user", "assistant", "user"]
+    assert tuple(message["content"] for message in shown["prompt"][1:3]) == EXAMPLE
+    assert [shown["prompt"][0], shown["prompt"][-1]] == bare["prompt"] and shown["answer"] == bare["answer"]
+    assert format_reward([EXAMPLE[1]]) == [1.0]
+
+
+def test_the_task_of_the_command_shows_an_example_and_reads_a_folder(folder):
+    task = find_task(f"gsm8k:{folder}")
+    assert [row["answer"] for row in task.rows("train")] == ANSWERS and len(task.rows("train", 2)) == 2
+    assert task.rows("test")[0]["prompt"][2]["content"] == EXAMPLE[1]
+    assert task.name == f"gsm8k:{folder}" and task.reward_funcs == TASKS["gsm8k"].reward_funcs == ("final", "format")
 
 
 def test_the_first_n(folder):
