@@ -19,6 +19,10 @@ from pathlib import Path
 import jupytext
 import nbformat
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+from grpo_lab.checks import check_at_least
+from grpo_lab.commands import Parser, command
 
 HERE = Path(__file__).parent
 TEXT = HERE / "text"
@@ -38,7 +42,7 @@ def texts(wanted: list[str]) -> list[Path]:
     found = sorted(TEXT.glob("*.md"))
     chosen = [path for path in found if not wanted or any(path.stem.startswith(name) for name in wanted)]
     if missing := [name for name in wanted if not any(path.stem.startswith(name) for path in found)]:
-        raise SystemExit(f"no text for {', '.join(missing)}; there are {', '.join(path.stem for path in found)}")
+        raise ValueError(f"names is {', '.join(missing)}; expected one of {', '.join(path.stem[:2] for path in found)}")
     return chosen
 
 
@@ -120,7 +124,7 @@ def write_sources(text: Path) -> None:
     """Give the notebook the cells of its text, each with the output that it has."""
     ours, theirs = read_text(text), nbformat.read(notebook_of(text), as_version=4)
     if [cell.cell_type for cell in ours.cells] != [cell.cell_type for cell in theirs.cells]:
-        raise SystemExit(f"{text.stem}: its text has other cells than the notebook, so it has to be built")
+        raise ValueError(f"{text.stem}: its text has other cells than the notebook, so it has to be built")
     for cell, built in zip(ours.cells, theirs.cells, strict=True):
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = built.outputs, built.execution_count
@@ -136,15 +140,10 @@ def take(text: Path) -> None:
     jupytext.write(notebook, text, fmt="md:myst")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="beginnings of names, such as 01; none means all")
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--check", action="store_true", help="compare only")
-    mode.add_argument("--sources", action="store_true", help="write the cells and keep the outputs")
-    mode.add_argument("--take", action="store_true", help="write the text from the notebook")
-    parser.add_argument("--timeout", type=int, default=900, help="seconds that one cell may take")
-    args = parser.parse_args()
+@command("notebooks/build.py")
+def main(arguments: list[str] | None = None) -> int:
+    args = _parser().parse_args(arguments)
+    check_at_least("timeout", args.timeout, 1)
     failed = False
     for text in texts(args.names):
         if args.take:
@@ -156,12 +155,36 @@ def main() -> None:
             failed |= bool(said)
             print(f"{text.stem}: {'; '.join(said) or 'in step'}")
         else:
-            seconds = build(text, args.timeout)
+            seconds = built(text, args.timeout)
             print(f"{text.stem}: {seconds:.0f} s, {notebook_of(text).stat().st_size / 1000:.0f} kB", flush=True)
     if not (args.check or args.sources or args.take):
         save_pictures()
-    sys.exit(failed)
+    return int(failed)
+
+
+def built(text: Path, timeout: int) -> float:
+    """`build`; a cell that fails is the author's to mend, so its own traceback is shown and this script's is not."""
+    try:
+        return build(text, timeout)
+    except CellExecutionError as error:
+        print(error, file=sys.stderr)
+        raise ValueError(
+            f"{text.stem}: a cell failed ({error.ename}: {error.evalue}); the notebook is as it was"
+        ) from error
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python notebooks/build.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", help="beginnings of names, such as 01; none means all")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--check", action="store_true", help="compare only")
+    mode.add_argument("--sources", action="store_true", help="write the cells and keep the outputs")
+    mode.add_argument("--take", action="store_true", help="write the text from the notebook")
+    parser.add_argument("--timeout", type=int, default=900, help="seconds that one cell may take")
+    return parser
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

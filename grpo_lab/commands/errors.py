@@ -17,15 +17,17 @@ MEMORY_WAS_FULL = re.compile(r"out of memory|DefaultCPUAllocator|CUBLAS_STATUS_A
 RENAMED = {"name": "model"}  # arguments of functions that the commands call under another name
 
 
-def line_for(error: Exception) -> str | None:
+def line_for(error: Exception, script: str = PACKAGE) -> str | None:
     """What the user of a command is told; None if there is nothing that a user could do about it.
+
+    script: the file of the command, if it is none of the package's.
 
     A ValueError, a file or a package that is not as it should be is theirs, and so is whatever a line of the package
     raises on purpose. An error that any other line runs into, such as a KeyError, is a fault of the package.
     """
     if isinstance(error, (RuntimeError, MemoryError)) and _memory_was_full(error):
         return _advice_on_memory(error)
-    on_purpose = raised_on_purpose(error)
+    on_purpose = raised_on_purpose(error, (PACKAGE, script))
     if not isinstance(error, (ValueError, OSError, ImportError)) and not (
         on_purpose and isinstance(error, (TypeError, RuntimeError))
     ):
@@ -36,15 +38,15 @@ def line_for(error: Exception) -> str | None:
     return text if getattr(error, "filename", None) else f"{text} {WHERE}"
 
 
-def raised_on_purpose(error: BaseException) -> bool:
-    """Whether a `raise` of the package raised it; not a line of another package, nor one that merely went wrong."""
+def raised_on_purpose(error: BaseException, ours: tuple[str, ...] = (PACKAGE,)) -> bool:
+    """Whether a `raise` of ours raised it; not a line of another package, nor one that merely went wrong."""
     trace = error.__traceback__
     if trace is None:
         return False
     while trace.tb_next:
         trace = trace.tb_next
     code = trace.tb_frame.f_code
-    return code.co_filename.startswith(PACKAGE) and dis.opname[code.co_code[trace.tb_lasti]] == "RAISE_VARARGS"
+    return code.co_filename.startswith(ours) and dis.opname[code.co_code[trace.tb_lasti]] == "RAISE_VARARGS"
 
 
 def _text(error: Exception) -> str:

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import functools
+import inspect
 import os
 import sys
 import traceback
@@ -37,6 +38,8 @@ def command(module: str) -> Callable:
     name = f"python {module}" if module.endswith(".py") else f"python -m {module}"
 
     def decorate(main: Callable) -> Callable[..., int]:
+        script = inspect.unwrap(main).__code__.co_filename
+
         @functools.wraps(main)
         def run(arguments: list[str] | None = None) -> int:
             options.set({})
@@ -47,15 +50,15 @@ def command(module: str) -> Callable:
                 print(f"\n{stop}" if str(stop) else "\nstopped", file=sys.stderr)
                 return getattr(stop, "exit_code", INTERRUPTED)
             except Exception as error:
-                return NO_READER if _reader_has_gone(error) else _failed(name, error)
+                return NO_READER if _reader_has_gone(error) else _failed(name, error, script)
 
         return run
 
     return decorate
 
 
-def _failed(name: str, error: Exception) -> int:
-    if (line := line_for(error)) is None:
+def _failed(name: str, error: Exception, script: str) -> int:
+    if (line := line_for(error, script)) is None:
         error.add_note(FAULT_OF_OURS)
         raise error
     if os.environ.get("GRPO_LAB_TRACEBACK") == "1":

@@ -6,8 +6,10 @@ python notebooks/runs/record.py outputs/seed0 outputs/seed1 outputs/seed2 --mach
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
+from grpo_lab.commands import Parser, command
 from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy
 from grpo_lab.tasks import addition_problems
@@ -15,11 +17,20 @@ from grpo_lab.tasks import addition_problems
 KEPT = ("reward", "rewards/think_rate/mean", "completions/mean_length", "entropy", "loss", "frac_reward_zero_std")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+@command("notebooks/runs/record.py")
+def main(arguments: list[str] | None = None) -> None:
+    parser = Parser(
+        prog="python notebooks/runs/record.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--machine", required=True, help="in words, for the reader")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
+    for folder in args.folders:
+        for name in ("metrics.jsonl", "grpo_config.json"):
+            if not (folder / name).is_file():
+                raise ValueError(f"folders is {str(folder)!r}, without {name}; expected the output folder of a run")
     held_out = addition_problems("test", 1000, seed=1)
     runs = []
     for folder in args.folders:
@@ -40,4 +51,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -26,7 +26,10 @@ from grpo_lab.assets.make_tiny_qwen2 import build_tokenizer
 from grpo_lab.assets.warm_up import WarmUp, arithmetic, warm_up
 from grpo_lab.bench.__main__ import machine, write_json
 from grpo_lab.bench.gpu.shared import modes_of
+from grpo_lab.checks import check_at_least, check_between, check_finite, check_positive
+from grpo_lab.commands import Parser, command, writable_file, writable_folder
 from grpo_lab.config import GRPOConfig
+from grpo_lab.config.ranges import LARGEST_SEED
 from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy, pick_device
 from grpo_lab.models.shapes import SHAPES, random_policy
@@ -127,7 +130,7 @@ class Recorder:
     def make_runs(self, seeds: list[int]) -> None:
         """As many as fit: none is begun that would last longer than there is time, by the longest so far."""
         if self.record.get("grpo") != self.settings.grpo or not self.weights.is_dir():
-            raise SystemExit(f"no base for these settings in {self.weights}: run --stage warmup first")
+            raise ValueError(f"stage is 'grpo'; no base for these settings in {self.weights}: run --stage warmup first")
         longest = max((run["seconds"] for run in self.record["runs"]), default=0.0)
         for mode, seed in self.lacking(seeds):
             if self.seconds_left() < 1.2 * longest:
@@ -179,14 +182,20 @@ def _short(value: float | None) -> float | None:
     return value if value is None or not math.isfinite(value) else float(f"{value:.4g}")
 
 
+@command("notebooks/runs/record_qwen2.py")
 def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
+    check_at_least("steps", 1 if args.steps is None else args.steps, 1)
+    check_finite("minutes", args.minutes)
+    check_positive("minutes", args.minutes)
+    for seed in args.seeds:
+        check_between("seeds", seed, 0, LARGEST_SEED)
+    device = pick_device(args.device)
     settings = FAST if args.fast else FULL
     settings = replace(settings, grpo=settings.grpo | ({"max_steps": args.steps} if args.steps else {}))
     args.output_dir.mkdir(parents=True, exist_ok=True)
     real = args.shape == "qwen2-0.5b" and not args.fast
     file = args.json or (HERE if real else args.output_dir) / "qwen2_gpu.json"
-    device = pick_device(args.device)
     recorder = Recorder(args.shape, device, settings, file, args.output_dir / args.shape, args.minutes)
     with contextlib.redirect_stdout(sys.stderr):
         if args.stage != "grpo":
@@ -197,8 +206,12 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"{file}: {len(record['runs'])} runs from a base of accuracy {record['base']['accuracy']:.3f}")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python notebooks/runs/record_qwen2.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--stage", choices=["all", "warmup", "grpo"], default="all")
     parser.add_argument("--shape", choices=list(SHAPES), default="qwen2-0.5b")
     parser.add_argument("--device", help="default: the card, if there is one")
@@ -206,10 +219,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, help="GRPO steps a run")
     parser.add_argument("--minutes", type=float, default=9.0, help="no run is begun that would end later (default 9)")
     parser.add_argument("--fast", action="store_true", help="hardly any steps: only to see that everything works")
-    parser.add_argument("--output_dir", type=Path, default=Path("outputs/record_qwen2"), help="for the warm weights")
-    parser.add_argument("--json", type=Path, help="default: notebooks/runs/qwen2_gpu.json")
+    parser.add_argument(
+        "--output_dir", type=writable_folder, default=Path("outputs/record_qwen2"), help="for the warm weights"
+    )
+    parser.add_argument("--json", type=writable_file, help="default: notebooks/runs/qwen2_gpu.json")
     return parser
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

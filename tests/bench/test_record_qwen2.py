@@ -10,6 +10,7 @@ import torch
 from grpo_lab.assets import warm_up
 from grpo_lab.assets.make_tiny_qwen2 import Phase, batch, build_tokenizer, summed_loss
 from grpo_lab.models.shapes import random_policy
+from tests.support.refused import refused
 
 PATH = Path(__file__).parents[2] / "notebooks" / "runs" / "record_qwen2.py"
 spec = importlib.util.spec_from_file_location("record_qwen2", PATH)
@@ -57,8 +58,8 @@ def test_stages_and_runs_that_are_taken_up_again(tmp_path, monkeypatch):
 
 
 def test_without_a_base_there_are_no_runs(tmp_path):
-    with pytest.raises(SystemExit, match="run --stage warmup first"):
-        command(tmp_path, "--stage", "grpo")
+    options = ["--stage", "grpo", "--shape", "small", "--device", "cpu", "--fast", "--output_dir", str(tmp_path)]
+    assert "--stage is 'grpo'; no base" in refused(record_qwen2.main, *options)
 
 
 def test_a_small_or_fast_run_does_not_touch_the_recorded_file(tmp_path, monkeypatch):
