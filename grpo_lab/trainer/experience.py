@@ -25,6 +25,7 @@ class Experience:
     active: Bool[Tensor, " B"]  # rows that carry gradient
     old_logp: Float[Tensor, "B T"] | None = None  # None: the policy has not moved since it sampled
     ref_logp: Float[Tensor, "B T"] | None = None
+    rewards_per_func: Float[Tensor, "B F"] | None = None  # NaN where one did not apply
 
     def __len__(self) -> int:
         return len(self.mask)
@@ -38,13 +39,16 @@ class Experience:
         return (self[start : start + size] for start in range(0, len(self), size))
 
 
-def make_experience(rollout: Rollout, rewards: Float[Tensor, " B"], config: GRPOConfig) -> Experience:
+def make_experience(
+    rollout: Rollout, rewards: Float[Tensor, " B"], config: GRPOConfig, per_func: Float[Tensor, "B F"] | None = None
+) -> Experience:
     """Compare the rewards, and find out which tokens and rows count."""
-    rewards = rewards.to(rollout.mask.device)
+    device = rollout.mask.device
+    rewards, per_func = rewards.to(device), None if per_func is None else per_func.to(device)
     advantages = compute_advantages(rewards, config)
     mask = rollout.mask & ~rollout.truncated[:, None] if config.mask_truncated_completions else rollout.mask
     active = mask.any(-1) & ((advantages != 0) | config.needs_every_row)
-    return Experience(rollout, rewards, advantages, mask, active)
+    return Experience(rollout, rewards, advantages, mask, active, rewards_per_func=per_func)
 
 
 def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Float[Tensor, " B"]:

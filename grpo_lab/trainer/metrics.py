@@ -31,7 +31,7 @@ def reward_metrics(experience: Experience, per_func: Float[Tensor, "B F"], names
     """The rewards together and of each function, and how many groups and rows have nothing to say."""
     groups = experience.rewards.view(len(experience.rollout.prompt_ids), -1)
     highest, lowest = groups.nan_to_num(nan=-torch.inf).amax(-1), groups.nan_to_num(nan=torch.inf).amin(-1)
-    mean, std = _mean_and_std(experience.rewards)
+    mean, std = mean_and_std(experience.rewards)
     metrics = {
         "reward": mean,
         "reward_std": std,
@@ -39,7 +39,7 @@ def reward_metrics(experience: Experience, per_func: Float[Tensor, "B F"], names
         "rows_without_gradient": (~experience.active).float().mean().item(),
     }
     for name, values in zip(names, per_func.unbind(1), strict=True):
-        metrics[f"rewards/{name}/mean"], metrics[f"rewards/{name}/std"] = _mean_and_std(values)
+        metrics[f"rewards/{name}/mean"], metrics[f"rewards/{name}/std"] = mean_and_std(values)
     return metrics
 
 
@@ -66,7 +66,7 @@ def mean_of_updates(updates: list[dict]) -> dict:
     return mean | {WORST: updates[0][WORST]}
 
 
-def _mean_and_std(values: Tensor) -> tuple[float | None, float]:
+def mean_and_std(values: Tensor) -> tuple[float | None, float]:
     """Of the values that are not NaN; a mean of None says that there are none."""
     given = values[~values.isnan()]
     return given.mean().item() if len(given) else None, given.std().item() if len(given) > 1 else 0.0

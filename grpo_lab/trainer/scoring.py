@@ -1,11 +1,14 @@
 """The log-probabilities of an experience under a model, computed with as little padding as possible."""
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from grpo_lab import precision
 from grpo_lab.config import GRPOConfig
+from grpo_lab.kl import kl_estimate
 from grpo_lab.rollout import Rollout, score_logprobs
 from grpo_lab.trainer.experience import Experience
 
@@ -35,6 +38,17 @@ def score_all(model, experience: Experience, config: GRPOConfig) -> Float[Tensor
     order = by_length(experience)
     parts = experience[order].split(config.per_device_train_batch_size)
     return torch.cat([score(model, part, config)[0] for part in parts])[order.argsort()]
+
+
+def kl_to_reference(model, reference, experience: Experience, config: GRPOConfig) -> float:
+    """KL(policy || reference) a token, from the sampled tokens: what the loss would report if beta were not 0.
+
+    Both are scored in the same way and on every row, those without gradient too.
+    """
+    every_row = replace(experience, active=experience.mask.any(-1))
+    logp, ref_logp = (score_all(one, every_row, config) for one in (model, reference))
+    kl = torch.where(experience.mask, kl_estimate(logp, ref_logp, config.kl_estimator), 0)
+    return (kl.sum() / experience.mask.sum().clamp(min=1)).item()
 
 
 def by_length(experience: Experience) -> Int[Tensor, " B"]:

@@ -1,0 +1,111 @@
+"""Held-out problems while training goes on: sampled and rewarded now and then, and which time was the best."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from grpo_lab.checks import check_choice
+from grpo_lab.config import GRPOConfig
+from grpo_lab.rollout import sample_completions
+from grpo_lab.tasks import Rows
+from grpo_lab.trainer.completions import names_of
+from grpo_lab.trainer.metrics import mean_and_std
+from grpo_lab.trainer.rewarding import reward_rollout
+from grpo_lab.trainer.scoring import autocast
+
+
+def evaluate_policy(
+    model, tokenizer, rows: Rows, reward_funcs: Callable | list[Callable], config: GRPOConfig
+) -> dict[str, float | None]:
+    """Sample completions of every row as the training does, and reward them; the training itself is not touched.
+
+    The random stream is one of its own, and the same each time: two evaluations of a run differ by the policy alone.
+
+    Returns:
+        Under the names of the training with "eval/" before them: reward, reward_std, rewards/<function>/mean,
+        completions/mean_length, completions/clipped_ratio. And eval/accuracy, the share of completions to which the
+        first reward function gives at least 1.
+    """
+    group = config.num_generations_eval or config.num_generations
+    at_once = max(1, (config.per_device_eval_batch_size or config.generation_batch_size) // group)
+    found: list[tuple[Tensor, ...]] = []
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(-1 - config.seed)  # the steps of the training have the numbers from 0 on
+        for part in _parts(rows, at_once):
+            prompts, sampling = [row["prompt"] for row in part], config.sampling_arguments()
+            with autocast(model, config):
+                rollout = sample_completions(model, tokenizer, prompts, group, config.max_completion_length, **sampling)
+            rewards, per_func, names = reward_rollout(rollout, part, reward_funcs, config)
+            found.append((rewards, per_func, rollout.mask.sum(-1).float().cpu(), rollout.truncated.float().cpu()))
+    rewards, per_func, lengths, cut = (torch.cat(values) for values in zip(*found, strict=True))
+    mean, std = mean_and_std(rewards)
+    metrics = {"reward": mean, "reward_std": std, "accuracy": (per_func[:, 0] >= 1).float().mean().item()}
+    metrics |= {f"rewards/{name}/mean": mean_and_std(per_func[:, i])[0] for i, name in enumerate(names)}
+    metrics |= {"completions/mean_length": lengths.mean().item(), "completions/clipped_ratio": cut.mean().item()}
+    return {f"eval/{name}": value for name, value in metrics.items()}
+
+
+def check_evaluation(config: GRPOConfig, rows: Rows, held_out: Rows | None, reward_funcs) -> None:
+    """Raise ValueError for a setting without held-out rows, the other way round, or rows that lack a column."""
+    if (config.eval_steps is None) != (held_out is None):
+        lacking, given = ("eval_steps", "eval_dataset") if config.eval_steps is None else ("eval_dataset", "eval_steps")
+        raise ValueError(f"{lacking} is None; expected one where {given} is given")
+    if held_out is None:
+        return
+    if lacking := sorted(rows[0].keys() - held_out[0].keys()):
+        raise ValueError(
+            f"eval_dataset has the columns {sorted(held_out[0])}; expected those of dataset, with {', '.join(lacking)}"
+        )
+    check_choice("metric_for_best_model", metric_for_best_model(config), evaluation_metrics(names_of(reward_funcs)))
+
+
+def evaluation_metrics(reward_names: list[str]) -> list[str]:
+    """The names of what `evaluate_policy` returns."""
+    names = ["reward", "reward_std", "accuracy", *(f"rewards/{name}/mean" for name in reward_names)]
+    return [f"eval/{name}" for name in (*names, "completions/mean_length", "completions/clipped_ratio")]
+
+
+def metric_for_best_model(config: GRPOConfig) -> str:
+    """The metric that says which evaluation is the best, with its "eval/"."""
+    name = (config.metric_for_best_model or "reward").removeprefix("eval_")
+    return name if name.startswith("eval/") else f"eval/{name}"
+
+
+class Standing(NamedTuple):
+    """Where a run stands: the step of its best evaluation, the value there, and how many came after in vain."""
+
+    best: int | None
+    value: float | None
+    in_vain: int
+
+
+def standing(history: list[dict], config: GRPOConfig) -> Standing:
+    """Read from the metrics of the steps, so that a resumed run knows it too; counted as transformers counts.
+
+    An evaluation is in vain unless it is better than the best one before it by more than the threshold.
+    """
+    name = metric_for_best_model(config)
+    greater = not name.endswith("loss") if config.greater_is_better is None else config.greater_is_better
+    best, top, in_vain = None, None, 0
+    for metrics in (metrics for metrics in history if name in metrics):
+        gain = _gain(metrics[name], top, greater)
+        in_vain = 0 if gain > config.early_stopping_threshold else in_vain + 1
+        if gain > 0:
+            best, top = metrics["step"], metrics[name]
+    return Standing(best, top, in_vain)
+
+
+def _gain(value: float | None, top: float | None, greater: bool) -> float:
+    if value is None:  # no reward function applied to anything
+        return -math.inf
+    if top is None:
+        return math.inf
+    return value - top if greater else top - value
+
+
+def _parts(rows: Rows, size: int) -> Iterator[list[dict]]:
+    for start in range(0, len(rows), size):
+        yield [rows[index] for index in range(start, min(start + size, len(rows)))]
