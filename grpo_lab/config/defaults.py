@@ -19,7 +19,7 @@ SETTINGS = (
 class Size:
     """What models of one size begin with."""
 
-    below: float  # so many parameters
+    below: int | float  # so many parameters
     about: str
     learning_rate: float
     num_generations: int
