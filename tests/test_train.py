@@ -1,6 +1,7 @@
 """The command line: every setting is an option of its type, a wrong one is explained, the run leaves a checkpoint."""
 
 import json
+import sys
 from dataclasses import fields, replace
 
 import pytest
@@ -9,11 +10,19 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_lab import train as command
 from grpo_lab.config import GRPOConfig
-from grpo_lab.tasks import addition_split
+from grpo_lab.config.arguments import settings_said
+from grpo_lab.config.defaults import SETTINGS
+from grpo_lab.models import loading
+from grpo_lab.rewards import accuracy_reward
+from grpo_lab.rewards.choice import BY_REWARDS
+from grpo_lab.rewards.named import think_rate
+from grpo_lab.tasks import TASKS, addition_problems, find_task
+from tests.support.refused import refused
 from tests.support.worlds import make_world, same_weights, save_world, weights
 
 VALUES = {
-    "seed": 3, "max_steps": 7, "save_steps": 2, "resume_from_checkpoint": True, "report_to": "tensorboard",
+    "seed": 3, "max_steps": 7, "save_steps": 2, "save_total_limit": 3, "resume_from_checkpoint": True,
+    "report_to": "tensorboard",
     "disable_tqdm": True, "num_generations": 8, "generation_batch_size": 64, "max_completion_length": 9,
     "temperature": 0.7, "top_k": 5, "top_p": 0.9, "repetition_penalty": 1.2, "reward_weights": [0.5, 2.0],
     "cache_implementation": "static",
@@ -30,12 +39,49 @@ VALUES = {
 }  # fmt: skip
 
 
+OWN = {"model": "tiny", "output_dir": "out", "task": "sums", "reward_funcs": None, "system_prompt": BY_REWARDS}
+SMALL = [
+    "--num_generations", "4", "--generation_batch_size", "8", "--max_completion_length", "4", "--max_steps", "2",
+    "--disable_tqdm", "true", "--save_steps", "1",
+]  # fmt: skip
+REWARD = """
+def length(completions, **kwargs):
+    return [float(len(completion[0]["content"])) for completion in completions]
+def needs_price(completions, price):
+    return [0.0] * len(completions)
+"""
+
+
 def parse(*arguments):
     return vars(command._parser().parse_args(["--output_dir", "out", *arguments]))
 
 
 def as_arguments(name, value):
     return [f"--{name}", *(map(str, value) if isinstance(value, list) else [str(value)])]
+
+
+def plan_of(*arguments, parameters=1000, device_type="cpu") -> GRPOConfig:
+    return command.plan_run(parse(*arguments), parameters, device_type)[1]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return save_world(tmp_path_factory.mktemp("base"))
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A current folder with a reward that a random model earns, and a task of one's own."""
+    (tmp_path / "my_rewards.py").write_text(REWARD, encoding="utf-8")
+    rows = [{"prompt": f"{n}+1=?", "answer": str(n + 1), "level": n % 3} for n in range(60)]
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.modules.pop("my_rewards", None)
+
+
+def metrics_of(out):
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def test_every_setting_is_in_the_table_above():
@@ -46,16 +92,14 @@ def test_every_setting_is_in_the_table_above():
 def test_every_setting_is_an_option_of_its_type(name):
     value = VALUES[name]
     parsed = parse(*as_arguments(name, value))
-    assert parsed == {"model": "tiny", "output_dir": "out", name: value} and type(parsed[name]) is type(value)
+    assert parsed == OWN | {name: value} and type(parsed[name]) is type(value)
     assert getattr(GRPOConfig(), name) != value, "the test needs a value that is not the default"
 
 
 def test_all_of_them_together_make_the_configuration():
     chosen = {name: value for name, value in VALUES.items() if name not in ("bf16", "fp16")}
     arguments = [word for name, value in chosen.items() for word in as_arguments(name, value)]
-    parsed = parse("--model", "auto", *arguments)
-    assert parsed.pop("model") == "auto"
-    assert GRPOConfig(**parsed) == GRPOConfig(output_dir="out", **chosen)
+    assert plan_of("--model", "auto", *arguments) == GRPOConfig(output_dir="out", **chosen)
 
 
 @pytest.mark.parametrize("name", ["epsilon_high", "delta", "ref_model_sync_steps", "ref_model_device"])
@@ -68,37 +112,78 @@ def test_booleans_are_said_in_words(text):
     assert parse("--bf16", text)["bf16"] is (text.lower() == "true")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--max_steps", "many"], "--max_steps is 'many'; expected a whole number"),
-        (["--learning_rate", "fast"], "--learning_rate is 'fast'; expected a number"),
-        (["--epsilon_high", "high"], "--epsilon_high is 'high'; expected a number or none"),
-        (["--bf16", "1"], "--bf16 is '1'; expected true or false"),
-        (["--max_step", "3"], "--max_step is not known here; did you mean --max_steps?"),
-        (["--loss_type", "ppo"], "loss_type is 'ppo'; expected one of 'grpo', 'bnpo'"),
-        (["--num_generations", "7"], "generation_batch_size is 256; it must be a multiple of num_generations = 7"),
-        (["--temperature", "0"], "temperature is 0.0; it must be positive"),
-    ],
-)
-def test_a_wrong_option_is_explained_before_anything_is_loaded(arguments, message, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        command.main(["--output_dir", "out", *arguments])
-    captured = capsys.readouterr()
-    assert stopped.value.code == 2 and message in captured.err and not captured.out
+WRONG = [
+    (["--max_steps", "many"], "--max_steps is 'many'; expected a whole number"),
+    (["--learning_rate", "fast"], "--learning_rate is 'fast'; expected a number"),
+    (["--learning_rate", "inf"], "--learning_rate is inf; expected a finite number"),
+    (["--learning_rate", "nan"], "--learning_rate is nan; expected a finite number"),
+    (["--epsilon", "-0.2"], "--epsilon is -0.2; it must lie between 0 and 1"),
+    (["--adam_beta1", "1.5"], "--adam_beta1 is 1.5; it must be at least 0 and less than 1"),
+    (["--seed", str(2**63)], "--seed is 9223372036854775808; it must lie between 0 and 4294967295"),
+    (["--seed", "-1"], "--seed is -1; it must lie between 0 and 4294967295"),
+    (["--epsilon_high", "high"], "--epsilon_high is 'high'; expected a number or none"),
+    (["--bf16", "1"], "--bf16 is '1'; expected true or false"),
+    (["--max_step", "3"], "--max_step is not known here; did you mean --max_steps?"),
+    (["--loss_type", "ppo"], "--loss_type is 'ppo'; expected one of 'grpo', 'bnpo'"),
+    (["--num_generations", "0"], "--num_generations is 0; it must be at least 2"),
+    (["--num_generations", "7"], "--generation_batch_size is 256; it must be a multiple of num_generations = 7"),
+    (["--generation_batch_size", "0"], "--generation_batch_size is 0; it must be at least 1"),
+    (["--max_completion_length", "0"], "--max_completion_length is 0; it must be at least 1"),
+    (["--temperature", "0"], "--temperature is 0.0; it must be positive"),
+    (["--reward_weights", "1", "2", "3"], "--reward_weights is [1.0, 2.0, 3.0]; expected 2 numbers, one for each of"),
+    (["--reward_weights", "1", "inf"], "--reward_weights is inf; expected a finite number"),
+    (["--reward_funcs", "acuracy"], "--reward_funcs has 'acuracy'; expected accuracy, math"),
+    (["--reward_funcs", "nowhere:f"], "--reward_funcs has 'nowhere:f', but the module 'nowhere' is neither in"),
+    (["--reward_funcs", "my_rewards:needs_price"], "which needs the column 'price'; row 0 lacks it"),
+    (["--reward_funcs"], "--reward_funcs has no value; expected at least one"),
+    (["--task", "summs"], "--task is 'summs'; expected sums, word-problems"),
+    (["--task", "none.jsonl"], "--task is 'none.jsonl'; there is no such file in"),
+    (
+        ["--task", "mine.jsonl", "--reward_funcs", "my_rewards:needs_price"],
+        "needs the column 'price'; mine.jsonl, line",
+    ),
+    (["--task", "chat", "--system_prompt", " "], "--system_prompt is ' '; expected a text, or none for nothing"),
+    (["--output_dir", ""], "--output_dir is ''; expected a folder"),
+    (["--output_dir", "mine.jsonl"], "--output_dir is 'mine.jsonl', and it is a file; expected a folder"),
+    (["--output_dir", "mine.jsonl/out"], "mine.jsonl is a file; expected a folder"),
+    (
+        ["--model", "./nowhere"],
+        '--model is \'./nowhere\', and there is no such folder; expected "auto", "tiny", a folder',
+    ),
+]
 
 
-def test_a_folder_is_needed(capsys):
-    with pytest.raises(SystemExit):
-        command.main([])
-    assert "--output_dir" in capsys.readouterr().err
+@pytest.mark.parametrize(("arguments", "message"), WRONG)
+def test_a_wrong_option_is_one_line_before_anything_is_loaded(arguments, message, here, monkeypatch):
+    monkeypatch.setattr(loading, "_load_model", None)
+    line = refused(command.main, "--output_dir", "out", *arguments)
+    assert line.startswith("python -m grpo_lab.train: error: ") and message in line
+    assert not (here / "out").exists()
 
 
-def test_help_lists_every_setting_with_its_default(capsys):
+def test_a_folder_is_needed():
+    assert "--output_dir is missing; expected a value" in refused(command.main)
+
+
+def test_help_lists_every_setting_with_its_default_own_options_first(capsys):
     with pytest.raises(SystemExit) as stopped:
         command.main(["--help"])
     shown = capsys.readouterr().out
-    assert stopped.value.code == 0 and all(f"--{name}" in shown for name in VALUES) and "(default 0.0002)" in shown
+    assert stopped.value.code == 0 and all(f"--{name}" in shown for name in VALUES)
+    assert shown.index("--task TASK") < shown.index("the run:") < shown.index("--seed N") < shown.index("sampling:")
+    assert "usage: python -m grpo_lab.train --output_dir DIR [--model MODEL] [--task TASK] [options]" in shown
+    assert all(name in shown for name in TASKS), "every task"
+    assert (
+        shown.count("see below)") == len(SETTINGS) - 1
+        and "below 10 million" in shown
+        and "(default: the task's)" in shown
+    )
+
+
+def test_what_the_help_says_of_a_setting_is_the_comment_beside_it():
+    said = settings_said()
+    assert said.keys() == {field.name for field in fields(GRPOConfig)} and all(title for title, _ in said.values())
+    assert said["num_generations"] == ("sampling", "G, completions a prompt") and said["seed"] == ("the run", "")
 
 
 @pytest.mark.parametrize(
@@ -111,83 +196,134 @@ def test_help_lists_every_setting_with_its_default(capsys):
 )
 def test_the_precision_asked_for_loads_and_trains(arguments, dtype, name, base, tmp_path, capsys):
     out = tmp_path / "out"
-    command.main(["--model", base, "--output_dir", str(out), *SMALL, *arguments])
+    assert command.main(["--model", base, "--output_dir", str(out), *SMALL, *arguments]) == 0
     assert f"{name} (" in capsys.readouterr().out
     assert json.loads((out / "grpo_config.json").read_text(encoding="utf-8"))["precision"] == name
     assert AutoModelForCausalLM.from_pretrained(out, dtype="auto").dtype == dtype
 
 
-def test_thinking_is_measured_in_either_form():
-    text = "<think>1+1=2</think><answer>2</answer>"
-    said = [{"role": "assistant", "content": text}]
-    assert command.think_rate([text, "<answer>2</answer>", said]) == [1.0, 0.0, 1.0]
+def test_the_tiny_model_on_sums_is_the_training_of_notebook_07(monkeypatch):
+    """The recorded runs were made with these rows, rewards and settings; nothing of it may depend on the options."""
+    choice, config, _ = command.plan_run(parse("--seed", "2"), 459_904, "cpu")
+    assert replace(config, output_dir=None) == GRPOConfig(seed=2, reward_weights=[1.0, 0.0])
+    assert choice.functions == command.REWARDS == [accuracy_reward, think_rate]
+    assert command.REWARD_WEIGHTS == [1.0, 0.0]
+    assert choice.rows("train", None, 2) == addition_problems("train", command.TRAINING_PROBLEMS, 2)
+    assert all(len(row["prompt"]) == 1 for row in choice.rows("train", 5, 2)), "without a system prompt"
 
 
-SMALL = [
-    "--num_generations", "4", "--generation_batch_size", "8", "--max_completion_length", "4", "--max_steps", "2",
-    "--disable_tqdm", "true", "--save_steps", "1",
-]  # fmt: skip
+class Trained(Exception):
+    """Raised in place of a training, with what it was given."""
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return save_world(tmp_path_factory.mktemp("base"))
+def given_to_train(monkeypatch, *arguments) -> tuple:
+    def stop(*given, **more):
+        raise Trained(given, more)
+
+    monkeypatch.setattr(command, "train", stop)
+    with pytest.raises(Trained) as caught:
+        command.main.__wrapped__(list(arguments))
+    (_, _, rows, reward_funcs, config), more = caught.value.args
+    return rows, reward_funcs, config, more
 
 
-@pytest.fixture(autouse=True)
-def few_problems(monkeypatch):
-    monkeypatch.setattr(command, "TRAINING_PROBLEMS", 30)
+@pytest.mark.parametrize(
+    ("arguments", "names", "weights", "roles", "length"),
+    [
+        (["--task", "word-problems"], ["math_reward", "format_reward"], [1.0, 0.1], ["system", "user"], 256),
+        (["--task", "word-problems-zh"], ["math_reward", "format_reward"], [1.0, 0.1], ["system", "user"], 256),
+        (["--task", "chat-zh"], ["contains_reward"], None, ["user"], 48),
+        (["--task", "chat"], ["contains_reward"], None, ["system", "user"], 48),
+        (["--task", "mine.jsonl"], ["accuracy_reward"], None, ["system", "user"], 256),
+        (["--task", "mine.jsonl", "--reward_funcs", "my_rewards:length"], ["length"], None, ["user"], 256),
+        (["--reward_funcs", "graded", "number"], ["graded_reward", "number_reward"], None, ["user"], 64),
+        (["--system_prompt", "Count."], ["accuracy_reward", "think_rate"], [1.0, 0.0], ["system", "user"], 64),
+    ],
+)
+def test_a_task_brings_rows_rewards_and_lengths(arguments, names, weights, roles, length, base, here, monkeypatch):
+    rows, reward_funcs, config, more = given_to_train(monkeypatch, "--model", base, "--output_dir", "out", *arguments)
+    assert [function.__name__ for function in reward_funcs] == names and config.reward_weights == weights
+    assert [message["role"] for message in rows[0]["prompt"]] == roles and more == {}
+    assert config.max_completion_length == length
 
 
-def test_the_command_trains_and_leaves_a_normal_checkpoint(base, tmp_path, capsys, monkeypatch):
-    calls, train = [], command.train
+def test_held_out_rows_go_to_the_training_where_it_evaluates_itself(base, here, monkeypatch):
+    given = ["--model", base, "--output_dir", "out", "--eval_steps", "5"]
+    rows, _, _, more = given_to_train(monkeypatch, *given)
+    held_out = more["eval_dataset"]
+    assert len(held_out) == command.HELD_OUT and held_out == addition_problems("test", command.HELD_OUT, 1)
+    rows, _, _, more = given_to_train(monkeypatch, *given, "--task", "mine.jsonl")
+    assert {row["answer"] for row in rows} & {row["answer"] for row in more["eval_dataset"]} == set()
+    assert len(rows) + len(more["eval_dataset"]) == 60
 
-    def spy(model, tokenizer, rows, reward_funcs, config):
-        calls.append((rows, reward_funcs, config))
-        return train(model, tokenizer, rows, reward_funcs, config)
 
-    monkeypatch.setattr(command, "train", spy)
-    # A reward that a random model earns, so that something moves.
-    monkeypatch.setattr(
-        command, "REWARDS", [command.think_rate, lambda completions, **kwargs: map_lengths(completions)]
+def test_what_was_chosen_is_said_before_the_run(base, here, monkeypatch, capsys):
+    given_to_train(
+        monkeypatch, "--model", base, "--output_dir", "out", "--task", "word-problems", "--num_generations", "8"
     )
-    out = tmp_path / "out"
-    command.main(["--model", base, "--output_dir", str(out), "--seed", "4", "--reward_weights", "0", "1", *SMALL])
-    (rows, reward_funcs, config), = calls  # fmt: skip
-    assert len(rows) == 30 and all(addition_split(row["operands"]) == "train" for row in rows)
-    assert config.seed == 4 and config.reward_weights == [0.0, 1.0] and len(reward_funcs) == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "task word-problems: reward = 1 math + 0.1 format"
+    assert lines[1] == (
+        "chosen for 0.0 million parameters: learning_rate 0.0002, generation_batch_size 256, "
+        "gradient_checkpointing false, max_completion_length 256"
+    )
+    given_to_train(monkeypatch, "--model", base, "--output_dir", "out", "--task", "mine.jsonl")
+
+
+def test_a_half_billion_model_never_starts_at_the_tiny_ones_rate():
+    config = plan_of("--task", "word-problems", parameters=494_032_768, device_type="cuda")
+    assert (config.learning_rate, config.num_generations, config.generation_batch_size) == (2e-6, 8, 64)
+    assert config.updates_per_step == 1 and config.gradient_checkpointing and config.per_device_train_batch_size == 8
+    assert plan_of("--learning_rate", "1e-5", parameters=494_032_768).learning_rate == 1e-5
+
+
+def test_the_command_trains_and_leaves_a_normal_checkpoint(base, here, capsys):
+    out = here / "out dir"
+    rewards = ["--reward_funcs", "think", "my_rewards:length", "--reward_weights", "0", "1"]
+    assert command.main(["--model", base, "--output_dir", str(out), "--seed", "4", *rewards, *SMALL]) == 0
     shown = capsys.readouterr().out
-    assert "step 2: reward" in shown and f"python -m grpo_lab.evaluate --model {out}" in shown
-    metrics = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert "step 2: reward" in shown and "(think_rate 0.00, length " in shown
+    quoted = f'"{out}"' if sys.platform == "win32" else f"'{out}'"
+    assert f"python -m grpo_lab.evaluate --model {quoted} --reward_funcs think my_rewards:length" in shown
+    metrics = metrics_of(out)
     assert [line["step"] for line in metrics] == [1, 2] and "rewards/think_rate/mean" in metrics[0]
     saved = GRPOConfig(**json.loads((out / "grpo_config.json").read_text(encoding="utf-8")))
-    assert config.precision is None and saved == replace(config, precision="fp32"), "what was left open is on record"
+    asked = plan_of("--output_dir", str(out), "--seed", "4", *rewards, *SMALL)
+    assert asked.precision is None and saved == replace(asked, precision="fp32"), "what was left open is on record"
     model, tokenizer = AutoModelForCausalLM.from_pretrained(out), AutoTokenizer.from_pretrained(out)
     assert not same_weights(weights(model), weights(make_world()[0])) and tokenizer.chat_template
-    inputs = tokenizer.apply_chat_template(rows[0]["prompt"], add_generation_prompt=True, return_tensors="pt")
+    prompt = find_task("sums").rows("train", 1)[0]["prompt"]
+    inputs = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_tensors="pt")
     assert model.generate(**inputs, max_new_tokens=2, do_sample=False).shape[0] == 1
     assert {type(value) for value in model.state_dict().values()} == {torch.Tensor}
 
 
-def map_lengths(completions):
-    return [float(len(completion[0]["content"])) for completion in completions]
-
-
 def test_accuracy_alone_is_the_reward_and_thinking_is_reported(base, tmp_path):
-    assert [function.__name__ for function in command.REWARDS] == ["accuracy_reward", "think_rate"]
     out = tmp_path / "out"
     command.main(["--model", base, "--output_dir", str(out), *SMALL])
-    metrics = json.loads((out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    metrics = metrics_of(out)[0]
     assert metrics["reward"] == metrics["rewards/accuracy_reward/mean"] == 0.0
     saved = json.loads((out / "grpo_config.json").read_text(encoding="utf-8"))
     assert saved["reward_weights"] == [1.0, 0.0]
 
 
-def test_the_command_resumes_and_refuses_to_overwrite(base, tmp_path):
+def test_the_command_resumes_and_refuses_to_overwrite(base, tmp_path, capsys):
     out, same = tmp_path / "out", ["--model", base, "--output_dir", str(tmp_path / "out"), *SMALL]
     command.main(same)
     before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
-    with pytest.raises(FileExistsError, match="holds a run already; choose another folder"):
-        command.main(same)
-    command.main([*same, "--resume_from_checkpoint", "true"])
+    assert command.main(same) == 2
+    assert "holds a run already; choose another folder" in capsys.readouterr().err
+    assert command.main([*same, "--resume_from_checkpoint", "true"]) == 0
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
+
+
+def test_the_command_that_measures_is_the_one_for_what_was_trained(monkeypatch):
+    asked = parse("--task", "chat", "--system_prompt", "Be brief.", "--max_completion_length", "9")
+    config = plan_of("--max_completion_length", "9")
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert command._evaluation(asked, config) == (
+        "python -m grpo_lab.evaluate --model out --task chat --system_prompt 'Be brief.' --max_completion_length 9"
+    )
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert '--system_prompt "Be brief."' in command._evaluation(asked, config)
+    assert command._evaluation(parse(), config) == "python -m grpo_lab.evaluate --model out"

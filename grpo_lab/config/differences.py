@@ -22,6 +22,7 @@ DEFAULTS = {
     "seed": Default(0, 42, "the seed of the recorded runs"),
     "max_steps": Default(100, -1, "a run has a length of its own; epochs are not counted"),
     "save_steps": Default(50, 500, _SMALL),
+    "save_total_limit": Default(2, None, "the newest, and the one before it should the newest turn out broken"),
     "resume_from_checkpoint": Default(False, None, "True or False: the newest checkpoint of output_dir, or none"),
     "num_completions_to_print": Default(4, None, "the two best and the two worst; a step has hundreds"),
     "per_device_eval_batch_size": Default(None, 8, "None is as many as a rollout of the training has"),

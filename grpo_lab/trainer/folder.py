@@ -1,17 +1,23 @@
-"""The folder of a run: what may be written into it, its checkpoints, and where to go on from."""
+"""The folder of a run: who may use it, what is written into it, and where the run goes on from."""
 
+import contextlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.trainer import checkpoint
-
-# Settings that may change between a run and its continuation, because no number depends on them.
-FREE_SETTINGS = ("output_dir", "resume_from_checkpoint", "save_steps", "report_to", "disable_tqdm")
+from grpo_lab.trainer.claims import METRICS, SETTINGS, check_free, check_new, check_resumable, needed
+from grpo_lab.trainer.files import UNFINISHED, explained, fault, publish, remove_all, write_whole
+from grpo_lab.trainer.fingerprint import of_weights
+from grpo_lab.trainer.journal import Journal, append_lines, as_line, cut_lines, restore_text, sync_lines
+from grpo_lab.trainer.lock import Lock
+from grpo_lab.trainer.manifest import MANIFEST, Manifest
+from grpo_lab.trainer.same_run import check_length, check_same_run
 
 
 class RunFolder:
-    """What a run writes into its output folder, and reads from it where it goes on.
+    """A context that holds the output folder of a run against all others: what it writes there, and reads again.
 
     settings: of the run, as they are saved: with everything that its outcome depends on.
     """
@@ -19,45 +25,168 @@ class RunFolder:
     def __init__(self, config: GRPOConfig, settings: dict):
         self.config, self.settings, self.path = config, settings, Path(config.output_dir)
 
-    def open(self, model, optimizer, reference) -> tuple[int, list[dict]]:
-        """Begin a new run, or load the last checkpoint; returns the steps that are done, and their metrics."""
-        if self.config.resume_from_checkpoint:
-            if before := checkpoint.read_config(self.path):
-                self.check_same_run(before)
-        elif what := checkpoint.contents(self.path):
-            raise FileExistsError(
-                f"output_dir {str(self.path)!r} holds {what} already; choose another folder, or continue a run with "
-                "resume_from_checkpoint=True"
-            )
-        found = checkpoint.latest(self.path)
-        checkpoint.tidy(self.path, keep=found)
+    def __enter__(self):
+        self._look()
+        with explained(self.path, "start again, or choose another folder"):
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = Lock(self.path).__enter__()
+        return self
+
+    def __exit__(self, *details):
+        try:
+            with contextlib.suppress(OSError):  # not empty: the run tidies up when it goes on
+                (self.path / UNFINISHED).rmdir()
+        finally:
+            self._lock.__exit__(*details)
+
+    def open(self, model, optimizer, reference, prints: dict) -> tuple[int, list[dict]]:
+        """Begin a new run, or load its newest good checkpoint; returns the steps that are done, and their metrics.
+
+        prints: as `fingerprints` returns them.
+        """
+        self._look()  # once more: another run may have been at work until a moment ago
+        if not self.config.resume_from_checkpoint:
+            return self._begin(prints)
+        check_same_run(self.path, self.journal.manifest, self.settings, prints)
+        with self.journal.writing(self.path):
+            self.journal.finish_renames()
+            found, broken = self.journal.newest_good()
         if found is None:
-            # New, or killed before its first checkpoint: begin at the beginning.
-            checkpoint.start(self.path, self.settings)
-            return 0, []
-        state, tensors = checkpoint.load(found, model, reference)
-        optimizer.load(state, tensors)
-        return state["step"], checkpoint.read_metrics(self.path, state["num_steps_in_metrics"])
+            print(f"No checkpoint in {str(self.path)!r} yet: the run begins at the beginning")
+            return self._begin(prints)
+        return self._go_on(found, broken, model, optimizer, reference)
 
-    def check_same_run(self, before: dict) -> None:
-        """Raise ValueError if a setting that counts is another than when the run began."""
-        now = json.loads(json.dumps(self.settings))
-        changed = {k: (before.get(k), v) for k, v in now.items() if k not in FREE_SETTINGS and before.get(k) != v}
-        if changed:
-            listed = ", ".join(f"{name}: was {old!r}, is {new!r}" for name, (old, new) in changed.items())
-            raise ValueError(
-                f"config differs from that of the run in {str(self.path)!r} ({listed}); resume it unchanged"
-            )
-
-    def record(self, step: int, metrics: dict) -> None:
+    def record(self, metrics: dict) -> None:
         """Append the metrics of a step."""
-        checkpoint.append_metrics(self.path, metrics)
+        self.append(METRICS, [metrics])
 
-    def save(self, step: int, history: list[dict], model, tokenizer, optimizer, reference) -> None:
-        """Write the checkpoint of a step."""
-        state = {"step": step, "num_steps_in_metrics": len(history)} | optimizer.state()
-        checkpoint.save(self.path, step, model, tokenizer, optimizer.tensors(), state, reference)
+    def append(self, name: str, records: Iterable[dict]) -> None:
+        """Append lines of JSON to a file of the run, such as completions.jsonl.
+
+        Where the run goes on from a checkpoint, what was appended after it is taken away again.
+        """
+        with self.journal.writing(self.path / name):
+            append_lines(self.path / name, records)
+
+    def save(self, step: int, history: list[dict], model, tokenizer, optimizer, reference, best: bool = False) -> None:
+        """Write the checkpoint of a step, then remove those for which `save_total_limit` has no room.
+
+        best: mark it as the best one.
+        """
+        name = f"checkpoint-{step}"
+        unfinished, now = self.path / UNFINISHED / name, self.journal.manifest
+        check_free(self.path, [name], now.checkpoints)
+        state = {"step": step, "num_steps_in_metrics": len(history), "log_history": history} | optimizer.state()
+        with self.journal.writing(self.path / name):
+            with self._room(unfinished):
+                files = checkpoint.write(unfinished, model, tokenizer, optimizer.tensors(), state, reference)
+            lines = sync_lines(self.path, now.owned)
+            entry = {"step": step, "files": files, "weights": of_weights(model), "lines": lines}
+            self.journal.add(name, entry, best=step if best else now.best)
+            self.journal.discard(self.journal.surplus(self.config.save_total_limit))
+
+    def saved(self) -> str:
+        """What is on the disk, and how the run goes on from there, in a sentence or two."""
+        return self.journal.saved()
+
+    def has(self, step: int) -> bool:
+        """Whether the step has a checkpoint."""
+        return f"checkpoint-{step}" in self.journal.manifest.checkpoints
+
+    @property
+    def best(self) -> int | None:
+        """The step whose checkpoint is marked as the best."""
+        return self.journal.manifest.best
+
+    def mark_best(self, step: int) -> None:
+        """Mark the checkpoint of a step as the best one: it is not removed as long as it is."""
+        if not self.has(step):
+            names = ", ".join(self.journal.manifest.newest_first()) or "none yet"
+            raise ValueError(f"step is {step}; expected one that has a checkpoint ({names})")
+        with self.journal.writing(self.path / MANIFEST):
+            self.journal.commit(best=step)
+
+    def load_best(self, model) -> int | None:
+        """Put the weights of the best checkpoint into the model; returns its step, or None if none is marked."""
+        if self.best is None:
+            return None
+        path = self.path / f"checkpoint-{self.best}"
+        files = self.journal.manifest.checkpoints[path.name]["files"]
+        if what := fault(path, files):
+            raise ValueError(f"{str(path)!r}, the best checkpoint, is broken: {what}")
+        checkpoint.load_weights(path, files, model)
+        return self.best
 
     def finish(self, model, tokenizer) -> None:
-        """Put the trained model beside the metrics."""
-        checkpoint.save_model(self.path, model, tokenizer)
+        """Put the trained model beside the metrics, as a normal transformers checkpoint; each file is whole."""
+        unfinished = self.path / UNFINISHED / "model"
+        with self.journal.writing(self.path / "model.safetensors"):
+            with self._room(unfinished):
+                files = checkpoint.write_model(unfinished, model, tokenizer)
+            check_free(self.path, files, self.journal.manifest.model)
+            self.journal.commit(model=files)
+            for name in files:
+                publish(unfinished / name, self.path / name)
+            remove_all(unfinished)
+
+    def _look(self) -> None:
+        """Raise an error if this run is not for this folder; nothing has been touched then."""
+        self.journal = Journal(self.path)
+        check = check_resumable if self.config.resume_from_checkpoint else check_new
+        check(self.path, self.journal.manifest, self.config)
+
+    @contextlib.contextmanager
+    def _room(self, unfinished: Path):
+        """Nothing is there before, and after an error nothing is left, so that the disk has its room back."""
+        remove_all(unfinished)
+        try:
+            yield
+        except Exception:
+            with contextlib.suppress(OSError):
+                remove_all(unfinished)
+            raise
+
+    def _begin(self, prints: dict) -> tuple[int, list[dict]]:
+        before = self.journal.manifest
+        owned = {*needed(self.config), *(before.owned if before else ())}
+        with self.journal.writing(self.path):
+            self.journal.manifest = Manifest(self.settings, prints, sorted(owned))
+            self.journal.commit()
+            write_whole(self.path / SETTINGS, _as_text(self.settings))
+            write_whole(self.path / METRICS, "")
+            self._cut_lines({})
+        return 0, []
+
+    def _go_on(self, found: str, broken: list[str], model, optimizer, reference) -> tuple[int, list[dict]]:
+        """Load first, then tidy."""
+        before, path = self.journal.manifest, self.path / found
+        entry = before.checkpoints[found]
+        check_length(self.path, entry["step"], before.settings, self.settings)
+        state, tensors = checkpoint.load(path, entry["files"], model, reference)
+        optimizer.load(state, tensors)
+        with self.journal.writing(self.path):
+            self.journal.discard(broken)
+            check_resumable(self.path, self.journal.manifest, self.config)
+            remove_all(self.path / UNFINISHED)
+            restore_text(self.path / SETTINGS, _as_text(before.settings), MANIFEST)
+            settings = before.settings | {"max_steps": self.config.max_steps}
+            self.journal.commit(settings=settings, owned=sorted({*before.owned, *needed(self.config)}))
+            write_whole(self.path / SETTINGS, _as_text(settings))
+            self._restore_lines(state["log_history"], entry["lines"], found)
+        print(f"Resumed at step {state['step']} of {self.config.max_steps} from {path.as_posix()!r}")
+        return state["step"], state["log_history"]
+
+    def _restore_lines(self, history: list[dict], sizes: dict[str, int], found: str) -> None:
+        text = "".join(map(as_line, history))
+        restore_text(self.path / METRICS, text, found, tail=True)
+        self._cut_lines(sizes)
+
+    def _cut_lines(self, sizes: dict[str, int]) -> None:
+        """The other files of lines; one that is not among the sizes had not been begun."""
+        for name in self.journal.manifest.owned:
+            if name.endswith(".jsonl") and name != METRICS:
+                cut_lines(self.path / name, sizes.get(name, 0))
+
+
+def _as_text(settings: dict) -> str:
+    return json.dumps(settings, indent=2) + "\n"

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import aggregate, part_loss
-from grpo_lab.rewards import score_completions
-from grpo_lab.rollout import Rollout, sample_completions
+from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.clock import Clock
 from grpo_lab.trainer.experience import Experience, make_experience
 from grpo_lab.trainer.metrics import UpdateMetrics, mean_of_updates, reward_metrics, rollout_metrics
 from grpo_lab.trainer.optim import PolicyOptimizer
+from grpo_lab.trainer.rewarding import reward_rollout
 from grpo_lab.trainer.run import Run
 from grpo_lab.trainer.scoring import autocast, by_length, score, score_all
 
@@ -32,6 +32,7 @@ def train(
     reward_funcs: Callable | list[Callable],
     config: GRPOConfig,
     callback: Callable[[int, dict], None] | None = None,
+    eval_dataset: Rows | None = None,
 ) -> list[dict]:
     """Train the model in place with GRPO.
 
@@ -42,23 +43,27 @@ def train(
         reward_funcs: one or several, with TRL's signature.
         config: the settings.
         callback: called with the step and its metrics after every step, for example a `plots.LivePlot`.
+        eval_dataset: held-out rows, sampled and rewarded every `eval_steps` steps and after the last one.
 
     Returns:
-        One dict of metrics a step, under TRL's names; the same as in metrics.jsonl.
+        One dict of metrics a step, under TRL's names; the same as in metrics.jsonl. Fewer than `max_steps` of them if
+        `early_stopping_patience` ended the run.
 
     Raises:
         ValueError: for a dataset or settings that do not fit.
         FileExistsError: if the output folder holds a run already and `resume_from_checkpoint` is off.
         RuntimeError: when `max_nonfinite_steps` updates in a row had a loss or gradient that was not finite.
     """
-    with Run(model, tokenizer, dataset, config) as run:
+    with Run(model, tokenizer, dataset, config, reward_funcs, eval_dataset) as run:
         for step in run.steps():
             clock = Clock(model.device)
             experience, metrics = collect(model, tokenizer, run.rows_of_step(step), reward_funcs, config, clock)
             if config.beta > 0:
                 with clock("time/score"):
                     experience = replace(experience, ref_logp=score_all(run.reference_model(step), experience, config))
+            metrics |= run.observe(step, experience, clock)
             metrics |= update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
+            run.agreement.watch(step + 1, metrics)
             run.record(step, metrics | clock.seconds, callback)
     return run.history
 
@@ -86,9 +91,8 @@ def collect(
             **config.sampling_arguments(),
         )
     with clock("time/reward"):
-        what = _as_reward_functions_see_it(rollout, rows)
-        rewards, per_func, names = score_completions(reward_funcs, *what, config.reward_weights)
-    experience = make_experience(rollout, rewards, config)
+        rewards, per_func, names = reward_rollout(rollout, rows, reward_funcs, config)
+    experience = make_experience(rollout, rewards, config, per_func)
     metrics = rollout_metrics(rollout, clock.seconds["time/rollout"])
     return experience, metrics | reward_metrics(experience, per_func, names)
 
@@ -143,15 +147,3 @@ def _rows_of_updates(count: int, config: GRPOConfig) -> Iterator[Int[Tensor, " R
         if count > config.update_batch_size:
             rows = rows[torch.randperm(count)]
         yield from rows.split(config.update_batch_size)
-
-
-def _as_reward_functions_see_it(rollout: Rollout, rows: list[dict]) -> tuple[list, list, list, dict]:
-    """Prompts, completions, their token ids and the other columns. A completion comes in the form of its prompt."""
-    rows = [rows[prompt] for prompt in rollout.prompt_of_row.tolist()]
-    completions = [
-        text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
-        for row, text in zip(rows, rollout.texts, strict=True)
-    ]
-    kept = zip(rollout.completion_ids.cpu(), rollout.mask.cpu(), strict=True)
-    columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
-    return [row["prompt"] for row in rows], completions, [ids[mask].tolist() for ids, mask in kept], columns

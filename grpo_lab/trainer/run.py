@@ -10,31 +10,59 @@ import torch
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models.frozen import frozen_copy, silence_dropout
+from grpo_lab.models.selfcheck import check_model
 from grpo_lab.precision import PRECISIONS
+from grpo_lab.rollout.admission import check_prompts
 from grpo_lab.tasks import Rows
+from grpo_lab.trainer.agreement import Agreement
+from grpo_lab.trainer.claims import COMPLETIONS
+from grpo_lab.trainer.clock import Clock
+from grpo_lab.trainer.completions import best_and_worst, completion_records, names_of
+from grpo_lab.trainer.evaluation import check_evaluation, evaluate_policy, metric_for_best_model, standing
+from grpo_lab.trainer.experience import Experience
+from grpo_lab.trainer.fingerprint import fingerprints
 from grpo_lab.trainer.folder import RunFolder
 from grpo_lab.trainer.optim import PolicyOptimizer, learning_rate
 from grpo_lab.trainer.reports import Reports
+from grpo_lab.trainer.scoring import kl_to_reference
+from grpo_lab.trainer.stopping import Stopping
 
 
 class Run:
     """A context that carries one training run from its first step, or the one after its last checkpoint, to its end."""
 
-    def __init__(self, model, tokenizer, dataset: Rows, config: GRPOConfig):
+    def __init__(
+        self, model, tokenizer, dataset: Rows, config: GRPOConfig, reward_funcs=None, eval_dataset: Rows | None = None
+    ):
         check_dataset(dataset)
+        if eval_dataset is not None:
+            check_dataset(eval_dataset, "eval_dataset")
+        check_evaluation(config, dataset, eval_dataset, reward_funcs)
+        check_model(model, config)
+        prompts = (dataset[index]["prompt"] for index in range(len(dataset)))
+        check_prompts(model, tokenizer, prompts, config.max_completion_length, "dataset row {}: prompt")
         self.model, self.tokenizer, self.dataset, self.config = model, tokenizer, dataset, config
+        self.reward_funcs, self.eval_dataset = reward_funcs, eval_dataset
         silence_dropout(model)
         self.optimizer = PolicyOptimizer(model, config)
-        self.reference = frozen_copy(model).to(config.ref_model_device or model.device) if config.beta > 0 else None
+        self.agreement = Agreement(self.optimizer.precision, config)
+        self.reference = None
+        if config.needs_reference:
+            self.reference = frozen_copy(model).to(config.ref_model_device or model.device)
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable()
         self.folder, self.first_step, self.history = None, 0, []
         if config.output_dir is not None:
             self.folder = RunFolder(config, self.settings())
-            self.first_step, self.history = self.folder.open(model, self.optimizer, self.reference)
 
     def __enter__(self):
         with ExitStack() as stack:  # what was opened is closed again, should the next not open
+            if self.folder is not None:
+                stack.enter_context(self.folder)
+                prints = fingerprints(self.model, self.tokenizer, self.dataset, self.reward_funcs)
+                self.first_step, self.history = self.folder.open(self.model, self.optimizer, self.reference, prints)
+            self._stopping = stack.enter_context(Stopping(self.folder and self.folder.saved))
+            stack.push(self._finish)
             self._reports = stack.enter_context(Reports(self.config, self.first_step))
             stack.enter_context(torch.random.fork_rng(devices=range(torch.cuda.device_count())))
             stack.callback(self.model.train, self.model.training)
@@ -44,15 +72,32 @@ class Run:
 
     def __exit__(self, kind, error, trace):
         self._opened.__exit__(kind, error, trace)
+
+    def _finish(self, kind, error, trace) -> None:
+        """The end, while the folder is still held and a signal still waits; not if anything failed."""
+        if kind is None and self.config.load_best_model_at_end and (best := self.folder.load_best(self.model)):
+            print(f"The result is the model after step {best}, the best in {metric_for_best_model(self.config)}")
         if kind is None and self.folder is not None:
             self.folder.finish(self.model, self.tokenizer)
+        if kind is None and self._stopping.asked:
+            self._stopping.stop("after its last step")
 
     def steps(self) -> Iterator[int]:
         """Count the steps that are still to be made; each starts a random stream of its own."""
         for step in range(self.first_step, self.config.max_steps):
+            if self._waits_in_vain():
+                at = standing(self.history, self.config)
+                self._reports.say(
+                    f"Stopped early after step {step} of {self.config.max_steps}: {metric_for_best_model(self.config)} "
+                    f"was best after step {at.best}, and {at.in_vain} evaluations since brought nothing better"
+                )
+                break
             torch.manual_seed(self.config.seed * 1_000_003 + step)
             self._started = time.perf_counter()
             yield step
+            if self._stopping.asked and step + 1 < self.config.max_steps:
+                self._save(step + 1)
+                self._stopping.stop(f"after step {step + 1} of {self.config.max_steps}")
 
     def rows_of_step(self, step: int) -> list[dict]:
         """The prompts of a step: the data set in a new random order every epoch, computed from seed and epoch alone."""
@@ -73,20 +118,53 @@ class Run:
             self.reference.load_state_dict(self.model.state_dict())
         return self.reference
 
+    def observe(self, step: int, experience: Experience, clock: Clock) -> dict:
+        """Look at a rollout before it is learnt from, in the ways that were asked for; the metrics of that."""
+        c, done, metrics = self.config, step + 1, {}
+        if c.log_kl and c.beta == 0:
+            with clock("time/score"):
+                metrics["kl"] = kl_to_reference(self.model, self.reference, experience, c)
+        if c.log_completions and done % c.logging_steps == 0:
+            rows, names = self.rows_of_step(step), names_of(self.reward_funcs)
+            records = completion_records(done, rows, experience, names)
+            self._reports.say(best_and_worst(records, c.num_completions_to_print))
+            if self.folder is not None:
+                self.folder.append(COMPLETIONS, records)
+        return metrics
+
     def record(self, step: int, metrics: dict, callback: Callable[[int, dict], None] | None) -> None:
         """Put the metrics of a step wherever they are wanted; then a checkpoint, if this is a step to make one."""
         done = step + 1
+        metrics = metrics | self._evaluate(done)
         tokens = (self.history[-1]["num_tokens"] if self.history else 0) + metrics["num_tokens"]
         metrics = {"step": done} | metrics | {"num_tokens": tokens, "step_time": time.perf_counter() - self._started}
         self.history.append(metrics)
         self._reports.show(metrics)
         if self.folder is not None:
-            self.folder.record(done, metrics)
+            self.folder.record(metrics)
             every = self.config.save_steps
-            if done == self.config.max_steps or (every and done % every == 0):
-                self.folder.save(done, self.history, self.model, self.tokenizer, self.optimizer, self.reference)
+            best = self.config.load_best_model_at_end and standing(self.history, self.config).best == done
+            if best or done == self.config.max_steps or (every and done % every == 0) or self._waits_in_vain():
+                self._save(done, best)
         if callback is not None:
             callback(done, metrics)
+
+    def _evaluate(self, done: int) -> dict:
+        c, clock = self.config, Clock(self.model.device)
+        if c.eval_steps is None or (done % c.eval_steps and done != c.max_steps):
+            return {}
+        with clock("time/eval"):
+            metrics = evaluate_policy(self.model, self.tokenizer, self.eval_dataset, self.reward_funcs, c)
+        return metrics | clock.seconds
+
+    def _save(self, done: int, best: bool = False) -> None:
+        if self.folder is not None and not self.folder.has(done):
+            self.folder.save(done, self.history, self.model, self.tokenizer, self.optimizer, self.reference, best)
+
+    def _waits_in_vain(self) -> bool:
+        """Whether the last evaluations brought so little that the run is to end here."""
+        patience = self.config.early_stopping_patience
+        return patience is not None and standing(self.history, self.config).in_vain >= patience
 
     def settings(self) -> dict:
         """The configuration, with the precision that the model decided where it does not say one."""
@@ -94,22 +172,22 @@ class Run:
         return asdict(self.config) | ({"precision": mode.name} if mode in PRECISIONS.values() else {})
 
 
-def check_dataset(dataset: Rows) -> None:
+def check_dataset(dataset: Rows, name: str = "dataset") -> None:
     """Every row is a dict with a "prompt", and all have the same columns."""
     if not isinstance(dataset, Rows):
-        raise TypeError(f"dataset is a {type(dataset).__name__}; expected a list of dicts or a datasets.Dataset")
+        raise TypeError(f"{name} is a {type(dataset).__name__}; expected a list of dicts or a datasets.Dataset")
     if len(dataset) == 0:
-        raise ValueError("dataset is empty; expected at least one row")
+        raise ValueError(f"{name} is empty; expected at least one row")
     columns = None
     for index in range(len(dataset)):
         row = dataset[index]
         if not isinstance(row, dict):
-            raise TypeError(f"dataset row {index} is {row!r:.60}; expected a dict with a 'prompt'")
+            raise TypeError(f"{name} row {index} is {row!r:.60}; expected a dict with a 'prompt'")
         if "prompt" not in row:
-            raise ValueError(f"dataset row {index} has the columns {sorted(row)}; expected 'prompt' among them")
+            raise ValueError(f"{name} row {index} has the columns {sorted(row)}; expected 'prompt' among them")
         columns = columns or sorted(row)
         if sorted(row) != columns:
-            raise ValueError(f"dataset row {index} has the columns {sorted(row)}; expected those of row 0, {columns}")
+            raise ValueError(f"{name} row {index} has the columns {sorted(row)}; expected those of row 0, {columns}")
 
 
 @functools.lru_cache(maxsize=2)

@@ -21,6 +21,7 @@ OTHER |= {"temperature": 0.7, "top_p": 0.9, "adam_beta2": 0.95, "max_grad_norm":
 SAID_DIFFERENTLY = {
     "output_dir": lambda ours, trl: ours.output_dir is None and trl.save_strategy == "no",
     "save_steps": lambda ours, trl: ours.save_steps == 0 and trl.save_strategy == "no",
+    "save_total_limit": lambda ours, trl: True,  # nothing is saved
     "resume_from_checkpoint": lambda ours, trl: not ours.resume_from_checkpoint and trl.resume_from_checkpoint is None,
     "report_to": lambda ours, trl: ours.report_to == "none" and trl.report_to in ("none", ["none"], []),
     "advantage": lambda ours, trl: ours.advantage == "group",  # the only one there

@@ -1,14 +1,16 @@
-"""Ends a run right before its n-th change to the file system, as a power cut or SIGKILL would, for every n.
+"""Ends a run right before its n-th change to the file system, as a power cut or SIGKILL would; or lets changes fail.
 
 Python reports each such change to audit hooks first, whoever makes it: this package, transformers or shutil.
 """
 
+import errno
 import os
 import sys
 from pathlib import Path
 
-_CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir"}
+_CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate"}
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+_TAKES_NO_ROOM = {"os.rename", "os.remove", "os.rmdir", "os.truncate"}
 
 
 class Killed(BaseException):
@@ -16,47 +18,67 @@ class Killed(BaseException):
 
 
 class Axe:
-    """As a context, it falls before change number `at` under `folder`; `changes` counts those that were let through."""
+    """As a context, it falls before change number `at` under `folder`; `changes` counts those that were let through.
+
+    fault: an error number of the system, with which that change and all later ones fail instead. A full disk lets
+        through what needs no room.
+    """
 
     _armed: "Axe | None" = None
     _hooked = False
 
-    def __init__(self, folder: Path, at: int | None, exit_process: bool = False):
-        self.folder, self.at, self.exit_process = str(folder), at, exit_process
-        self.changes, self._last_open = 0, None
+    def __init__(self, folder: Path, at: int | None, exit_process: bool = False, fault: int | None = None):
+        self.folder, self.at, self.exit_process, self.fault = str(folder), at, exit_process, fault
+        self.changes, self._fsync = 0, os.fsync
+        self._on_disk: dict[int, int] = {}  # how many bytes of which file (by its inode) a power cut leaves
 
     def __enter__(self):
         if not Axe._hooked:
             sys.addaudithook(_hook)
             Axe._hooked = True
+        self._on_disk = {path.stat().st_ino: path.stat().st_size for path in self._files()}
+        os.fsync = self._sync
         Axe._armed = self
         return self
 
     def __exit__(self, *details):
         Axe._armed = None
+        os.fsync = self._fsync
 
-    def see(self, event: str, path: str) -> None:
-        if self.changes == self.at:
-            Axe._armed = None
-            self.spoil()
-            if self.exit_process:
-                os._exit(9)
-            raise Killed
+    def see(self, event: str, path: str, flags: int = 0) -> None:
+        if self.at is not None and self.changes >= self.at:
+            if self.fault is None:
+                self.fall()
+            if self.fault != errno.ENOSPC or event not in _TAKES_NO_ROOM:
+                raise OSError(self.fault, os.strerror(self.fault), path)
         self.changes += 1
-        if event == "open":
-            before = os.path.getsize(path) if os.path.exists(path) else 0
-            self._last_open = (path, before)
+        if event == "os.remove" or flags & os.O_TRUNC:
+            self._forget(path)
 
-    def spoil(self) -> None:
-        """Leave half of what was being written: the last file opened, and whatever is in an unfinished folder."""
-        if self._last_open and os.path.exists(self._last_open[0]):
-            path, before = self._last_open
-            after = os.path.getsize(path)
+    def fall(self) -> None:
+        self.__exit__()
+        self.cut()
+        if self.exit_process:
+            os._exit(9)
+        raise Killed
+
+    def cut(self) -> None:
+        """Leave half of whatever was written and had not reached the disk."""
+        for path in self._files():
+            before, after = self._on_disk.get(path.stat().st_ino, 0), path.stat().st_size
             if after > before:
                 os.truncate(path, (before + after) // 2)
-        for path in Path(self.folder).glob("unfinished-*/**/*"):
-            if path.is_file():
-                os.truncate(path, path.stat().st_size // 2)
+
+    def _sync(self, number: int) -> None:
+        found = os.fstat(number)
+        self._on_disk[found.st_ino] = found.st_size
+
+    def _forget(self, path: str) -> None:
+        if os.path.exists(path):
+            self._on_disk.pop(os.stat(path).st_ino, None)
+
+    def _files(self) -> list[Path]:
+        return [path for path in Path(self.folder).rglob("*") if path.is_file()]
 
 
 def _hook(event, arguments):
@@ -69,4 +91,6 @@ def _hook(event, arguments):
     path = os.fsdecode(arguments[0]) if named else ""
     # On Linux, shutil.rmtree names files relative to the folder that it has open.
     if path.startswith(axe.folder) or not os.path.isabs(path):
-        axe.see(event, path)
+        axe.see(event, path, arguments[2] if event == "open" else 0)
+        if event == "os.rename":
+            axe._forget(os.fsdecode(arguments[1]))

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from grpo_lab.trainer import train
+from grpo_lab.trainer.manifest import MANIFEST
 from tests.support.axe import Axe
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world
 
@@ -28,7 +29,8 @@ SETTINGS = {
 def continue_run(folder: Path, callback=None):
     torch.set_num_threads(1)
     model, tokenizer = make_world()
-    config = make_config(output_dir=str(folder), resume_from_checkpoint=True, **SETTINGS)
+    resume = (folder / MANIFEST).is_file()
+    config = make_config(output_dir=str(folder), resume_from_checkpoint=resume, **SETTINGS)
     history = train(model, tokenizer, ROWS, letter_reward, config, callback)
     return model, history
 
@@ -36,4 +38,4 @@ def continue_run(folder: Path, callback=None):
 if __name__ == "__main__":
     folder, at = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else None
     with Axe(folder, at, exit_process=True):
-        continue_run(folder, lambda step, metrics: (print(step, flush=True), sys.stdin.readline()))
+        continue_run(folder, lambda step, metrics: (print("step", step, flush=True), sys.stdin.readline()))

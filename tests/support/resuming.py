@@ -1,12 +1,17 @@
-"""What the tests of resuming share: a run that uses everything, ways to kill it, and what is the same at the end."""
+"""What the tests of resuming share: runs, cheap ones and real ones, ways to kill them, what is the same at the end."""
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
-from grpo_lab.trainer import checkpoint, train
-from tests.support.axe import Killed
+from grpo_lab.trainer import Run, train
+from grpo_lab.trainer import folder as run_folder
+from grpo_lab.trainer.manifest import MANIFEST
+from tests.support.axe import Axe, Killed
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, weights, without_times
 
 EVERYTHING = {
@@ -14,6 +19,7 @@ EVERYTHING = {
     "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "entropy_coef": 0.01,
     "lr_scheduler_type": "linear", "warmup_steps": 3,
 }  # fmt: skip
+CHEAP = {"max_steps": 4, "save_steps": 2, "beta": 0.1, "ref_model_sync_steps": 3}
 
 
 def real_run(folder, resume=False, world=0, dtype=None, callback=None, world_settings=None, **settings):
@@ -24,7 +30,47 @@ def real_run(folder, resume=False, world=0, dtype=None, callback=None, world_set
     return Path(folder), model, train(model, tokenizer, ROWS, letter_reward, config, callback)
 
 
-def run_until_killed(folder, call, owner=checkpoint, name="append_metrics", afterwards=False, **settings):
+def cheap_run(folder: Path, resume: bool | None = None, callback=None, **settings):
+    """All of a run but the algorithm: the steps follow a gradient drawn at random and the distance to the reference.
+
+    resume: None goes on if there is a run to go on with.
+    """
+    model, tokenizer = make_world(num_hidden_layers=1)
+    resume = (Path(folder) / MANIFEST).is_file() if resume is None else resume
+    config = make_config(output_dir=str(folder), resume_from_checkpoint=resume, **(CHEAP | settings))
+    with Run(model, tokenizer, ROWS, config, letter_reward) as run:
+        for step in run.steps():
+            reference = run.reference_model(step).parameters()
+            loss = sum(
+                (p * (torch.randn_like(p) + p - r)).sum() for p, r in zip(model.parameters(), reference, strict=True)
+            )
+            run.optimizer.backward(loss)
+            run.optimizer.step(run.learning_rate(step), loss.item())
+            metrics = {"loss": loss.item(), "rows": str(run.rows_of_step(step))}
+            run.record(step, metrics | {"reward": 0.5, "num_tokens": 5, "completions/mean_length": 1.0}, callback)
+    return Path(folder), model, run.history
+
+
+def cheap_run_until(folder: Path, last: int, **settings) -> Path:
+    """The same, killed when it has made so many steps (and the checkpoint of the last one, if there is to be one)."""
+
+    def kill(step, metrics):
+        if step == last:
+            raise Killed
+
+    with pytest.raises(Killed):
+        cheap_run(folder, callback=kill, **settings)
+    return Path(folder)
+
+
+def cheap_run_under(folder: Path, at: int | None, fault: int | None = None, **settings):
+    """The same under an axe; returns the changes that it let through, and the end."""
+    with Axe(folder, at, fault=fault) as axe:
+        end = cheap_run(folder, **settings)
+    return axe.changes, end
+
+
+def run_until_killed(folder, call, owner=run_folder, name="append_lines", afterwards=False, **settings):
     """A run that dies before, or right after, the given call of a function."""
     calls, function = iter(range(10**6)), getattr(owner, name)
 
@@ -42,6 +88,10 @@ def run_until_killed(folder, call, owner=checkpoint, name="append_metrics", afte
         real_run(folder, **settings)
 
 
+def copy_of(folder: Path, target: Path) -> Path:
+    return Path(shutil.copytree(folder, target))
+
+
 def files(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
 
@@ -53,6 +103,12 @@ def contents(folder: Path) -> dict[str, bytes]:
 def metrics_in(folder: Path) -> list[dict]:
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
+
+
+def newest(folder: Path) -> str | None:
+    """The checkpoint with the highest step that is in its place."""
+    found = [path.name for path in folder.glob("checkpoint-*") if os.listdir(path)]
+    return max(found, key=lambda name: int(name.split("-")[1]), default=None)
 
 
 def assert_same_end(one, other):

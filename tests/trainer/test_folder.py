@@ -1,18 +1,25 @@
-"""What a run's folder refuses, what may change on resuming, and what is left in it at the end."""
+"""What a run's folder refuses, and what is left in it at the end."""
 
-from types import SimpleNamespace
+import json
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.precision import PRECISIONS
-from grpo_lab.trainer import Run, checkpoint, train
-from grpo_lab.trainer.folder import RunFolder
-from tests.support.resuming import assert_same_end, contents, files, metrics_in, real_run, run_until_killed
+from grpo_lab.trainer import train
+from tests.support.resuming import (
+    assert_same_end,
+    cheap_run,
+    cheap_run_until,
+    contents,
+    files,
+    metrics_in,
+    newest,
+    real_run,
+    run_until_killed,
+)
 from tests.support.worlds import ROWS, letter_reward, make_config, make_exact, make_world, same_weights, weights
-from tests.test_train import VALUES
 
 
 @pytest.fixture(scope="module")
@@ -20,51 +27,12 @@ def whole_run(tmp_path_factory):
     return real_run(tmp_path_factory.mktemp("whole") / "out")
 
 
-FREE = {"output_dir", "resume_from_checkpoint", "save_steps", "report_to", "disable_tqdm"}
-
-
-def test_changed_settings_are_refused_by_name_and_nothing_is_lost(whole_run):
-    folder, *_ = whole_run
-    before = contents(folder)
-    with pytest.raises(ValueError, match="learning_rate: was 0.01, is 0.02.*resume it unchanged"):
-        real_run(folder, resume=True, learning_rate=0.02)
-    with pytest.raises(ValueError, match=r"max_steps: was 5, is 6"):
-        real_run(folder, resume=True, max_steps=6)
-    assert contents(folder) == before
-
-
-@pytest.mark.parametrize("name", VALUES)
-def test_every_setting_but_those_that_change_no_number_is_compared(name):
-    run = object.__new__(Run)
-    run.config, run.optimizer = GRPOConfig(output_dir="out"), SimpleNamespace(precision=PRECISIONS["fp32"])
-    folder = RunFolder(run.config, run.settings())
-    before = folder.settings | {name: VALUES[name]}
-    if name in FREE:
-        folder.check_same_run(before)
-    else:
-        with pytest.raises(ValueError, match=f"config differs from that of the run in 'out' .*{name}: was"):
-            folder.check_same_run(before)
-
-
-def test_settings_that_change_no_number_may_change(whole_run, tmp_path):
-    run_until_killed(tmp_path / "out", 3)
-    end = real_run(tmp_path / "out", resume=True, save_steps=1, report_to="tensorboard", disable_tqdm=False)
-    assert same_weights(weights(end[1]), weights(whole_run[1]))
-
-
-def test_changed_settings_are_refused_before_the_first_checkpoint_too(tmp_path):
-    run_until_killed(tmp_path / "out", 1)
-    with pytest.raises(ValueError, match="seed: was 0, is 1"):
-        real_run(tmp_path / "out", resume=True, seed=1)
-    assert len(metrics_in(tmp_path / "out")) == 1
-
-
-@pytest.mark.parametrize("call", [1, 3])
-def test_a_folder_with_a_run_is_refused_without_resume(call, tmp_path):
-    run_until_killed(tmp_path / "out", call)
+@pytest.mark.parametrize("last", [1, 3, 4])
+def test_a_folder_with_a_run_is_refused_without_resume(last, tmp_path):
+    cheap_run_until(tmp_path / "out", last)
     before = contents(tmp_path / "out")
     with pytest.raises(FileExistsError, match="holds a run already; choose another folder, or continue"):
-        real_run(tmp_path / "out")
+        cheap_run(tmp_path / "out", resume=False)
     assert contents(tmp_path / "out") == before
 
 
@@ -85,8 +53,29 @@ def test_a_run_that_failed_before_its_first_step_leaves_the_folder_free(tmp_path
     assert len(train(model, tokenizer, ROWS, letter_reward, config)) == 2
 
 
-def test_resuming_what_never_started_starts(whole_run, tmp_path):
-    assert_same_end(real_run(tmp_path / "out", resume=True), whole_run)
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("missing", "which does not exist; leave it out to start one"), ("empty", "which holds no grpo_run.json")],
+)
+def test_resuming_where_no_run_is_says_so_and_creates_nothing(name, message, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=f"^resume_from_checkpoint is True; expected a run in .*{message}"):
+        cheap_run(tmp_path / name, resume=True)
+    assert files(tmp_path) == ["empty"]
+
+
+def test_a_run_without_a_checkpoint_begins_at_the_beginning_and_says_so(tmp_path, capsys):
+    cheap_run_until(tmp_path / "out", 1)
+    assert_same_end(cheap_run(tmp_path / "out"), cheap_run(tmp_path / "whole"))
+    assert (
+        capsys.readouterr().out == f"No checkpoint in {str(tmp_path / 'out')!r} yet: the run begins at the beginning\n"
+    )
+
+
+def test_where_a_run_goes_on_is_always_said(tmp_path, capsys):
+    cheap_run_until(tmp_path / "out", 3)
+    cheap_run(tmp_path / "out")
+    assert capsys.readouterr().out == f"Resumed at step 2 of 4 from '{(tmp_path / 'out/checkpoint-2').as_posix()}'\n"
 
 
 def test_resuming_what_is_complete_changes_nothing(whole_run):
@@ -97,16 +86,26 @@ def test_resuming_what_is_complete_changes_nothing(whole_run):
     assert contents(folder) == before
 
 
-def test_weights_of_another_precision_are_refused(whole_run):
-    with pytest.raises(ValueError, match=r"precision: was 'fp32', is 'bf16'"):
-        real_run(whole_run[0], resume=True, dtype=torch.bfloat16)
-    with pytest.raises(ValueError, match=r"model has torch.bfloat16 weights; expected torch.float32"):
-        checkpoint.load(whole_run[0] / "checkpoint-5", make_world()[0].bfloat16())
+@pytest.mark.parametrize("name", ["", "  "])
+def test_a_folder_without_a_name_is_refused(name):
+    with pytest.raises(ValueError, match=f"^output_dir is {name!r}; expected the name of a folder, or None"):
+        GRPOConfig(output_dir=name)
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "out").write_text("a novel", encoding="utf-8")
+    with pytest.raises(ValueError, match="^output_dir is .*out', which is a file; expected the name of a folder"):
+        GRPOConfig(output_dir=str(tmp_path / "out"))
+    with pytest.raises(
+        OSError, match="below' could not be written .*: move the file away that has the name of a folder"
+    ):
+        cheap_run(tmp_path / "out" / "below")
+    assert (tmp_path / "out").read_text(encoding="utf-8") == "a novel"
 
 
 def test_the_folder_and_its_checkpoint_are_normal_transformers_checkpoints(whole_run):
     folder, trained, _ = whole_run
-    assert [path.name for path in folder.glob("*checkpoint*")] == ["checkpoint-5"]
+    assert sorted(path.name for path in folder.glob("*checkpoint*")) == ["checkpoint-4", "checkpoint-5"]
     for path in (folder, folder / "checkpoint-5"):
         model = AutoModelForCausalLM.from_pretrained(path, local_files_only=True)
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
@@ -117,10 +116,10 @@ def test_the_folder_and_its_checkpoint_are_normal_transformers_checkpoints(whole
 
 
 def test_without_save_steps_only_the_end_is_saved(tmp_path):
-    run_until_killed(tmp_path / "out", 4, save_steps=0)
-    assert checkpoint.latest(tmp_path / "out") is None
-    folder, *_ = real_run(tmp_path / "out", resume=True, save_steps=0)
-    assert checkpoint.latest(folder).name == "checkpoint-5"
+    cheap_run_until(tmp_path / "out", 3, save_steps=0)
+    assert newest(tmp_path / "out") is None
+    folder, *_ = cheap_run(tmp_path / "out", save_steps=0)
+    assert [path.name for path in folder.glob("checkpoint-*")] == ["checkpoint-4"]
 
 
 def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
@@ -131,6 +130,12 @@ def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
     assert files(tmp_path) == []
 
 
+def test_weights_of_another_precision_are_refused(whole_run):
+    with pytest.raises(ValueError, match=r"precision: was 'fp32', is 'bf16'"):
+        real_run(whole_run[0], resume=True, dtype=torch.bfloat16)
+
+
+@pytest.mark.slow
 def test_tensorboard_shows_every_step_once(tmp_path):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     run_until_killed(tmp_path / "out", 3, report_to="tensorboard")
@@ -138,3 +143,11 @@ def test_tensorboard_shows_every_step_once(tmp_path):
     board = accumulator.EventAccumulator(str(tmp_path / "out" / "tensorboard")).Reload()
     assert [event.step for event in board.Scalars("reward")] == [1, 2, 3, 4, 5]
     assert [event.value for event in board.Scalars("loss")] == pytest.approx([m["loss"] for m in history])
+
+
+def test_the_manifest_names_every_file_of_the_run_but_itself(whole_run):
+    folder = whole_run[0]
+    run = json.loads((folder / "grpo_run.json").read_text(encoding="utf-8"))
+    named = {f"{name}/{file}" for name, entry in run["checkpoints"].items() for file in entry["files"]}
+    assert named | {*run["owned"], *run["model"], "grpo_run.json"} == contents(folder).keys()
+    assert (run["doomed"], run["best"]) == ({}, None) and len(metrics_in(folder)) == 5

@@ -1,0 +1,151 @@
+"""Files of somebody else's in the folder of a run: never deleted, moved or written over, byte for byte."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.resuming import assert_same_end, cheap_run, cheap_run_until, contents, copy_of
+from tests.support.worlds import make_world
+
+BESIDE = {
+    "checkpoint-best/model.safetensors": "theirs", "checkpoint-/x": "theirs", "checkpoint-2-old/x": "theirs",
+    "unfinished-novel/chapter-1.txt": "It was", "chapter.unfinished": "a dark", "notes.md": "night",
+    "model/config.json": "{}", "grpo_run.json.bak": "{}", "unfinished-checkpoint-2/model.safetensors": "theirs",
+    "metrics.jsonl.unfinished": "{}", ".git/HEAD": "ref", "tensorboard/events": "theirs",
+}  # fmt: skip
+
+
+def put(folder: Path, files: dict[str, str]) -> dict[str, bytes]:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return {name: text.encode() for name, text in files.items()}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    return cheap_run(tmp_path_factory.mktemp("undisturbed") / "out")
+
+
+def test_what_lies_beside_a_run_stays_whatever_the_run_does(undisturbed, tmp_path):
+    theirs = put(tmp_path / "out", BESIDE)
+    cheap_run_until(tmp_path / "out", 3)
+    assert theirs.items() <= contents(tmp_path / "out").items()
+    *_, history = cheap_run(tmp_path / "out")
+    after = contents(tmp_path / "out")
+    assert theirs.items() <= after.items()
+    assert after.keys() - theirs.keys() == contents(undisturbed[0]).keys()
+    assert history[-1]["loss"] == undisturbed[2][-1]["loss"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "checkpoint-500/trainer_state.json", "checkpoint-2/notes.txt", "metrics.jsonl", "grpo_config.json",
+        "tokenizer.json", "tokenizer_config.json", "model.safetensors", "model-00001-of-00002.safetensors",
+        "generation_config.json", "chat_template.jinja", "vocab.json",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("resume", [False, True], ids=["new", "resumed"])
+def test_a_name_that_the_run_needs_is_refused_at_the_start(name, resume, undisturbed, tmp_path):
+    folder = tmp_path / "out"
+    if resume:
+        started = cheap_run_until(folder, 1)
+        if (started / name).exists():
+            pytest.skip("it is the run's own")
+    put(folder, {name: "{}"})
+    before = contents(folder)
+    with pytest.raises(FileExistsError, match=r"^output_dir .*out' holds .*; (move it away|choose)"):
+        cheap_run(folder, callback=lambda *_: pytest.fail("it computes"))
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("setting", "name"),
+    [({"report_to": "tensorboard"}, "tensorboard/events"), ({"log_completions": True}, "completions.jsonl")],
+)
+def test_a_name_that_only_a_setting_needs_is_refused_with_it(setting, name, tmp_path):
+    put(tmp_path, {name: "theirs"})
+    with pytest.raises(FileExistsError, match=f"holds {name.split('/')[0]}, which is not this run's"):
+        cheap_run(tmp_path, **setting)
+
+
+def test_a_name_that_is_taken_during_the_run_stops_it_with_nothing_lost(undisturbed, tmp_path):
+    folder = tmp_path / "out"
+    with pytest.raises(FileExistsError, match="holds checkpoint-4, which is not this run's"):
+        cheap_run(folder, callback=lambda step, _: step == 3 and put(folder, {"checkpoint-4/poem.txt": "rose"}))
+    assert (folder / "checkpoint-4/poem.txt").read_text(encoding="utf-8") == "rose"
+    (folder / "checkpoint-4").rename(tmp_path / "poems")
+    assert_same_end(cheap_run(folder), undisturbed)
+
+
+def test_a_model_that_appears_during_the_run_is_not_written_over(undisturbed, tmp_path):
+    folder = tmp_path / "out"
+    with pytest.raises(FileExistsError, match="holds config.json, which is not this run's"):
+        cheap_run(folder, callback=lambda step, _: step == 4 and put(folder, {"config.json": "theirs"}))
+    assert (folder / "config.json").read_text(encoding="utf-8") == "theirs" and not (folder / "tokenizer.json").exists()
+    (folder / "config.json").unlink()
+    assert_same_end(cheap_run(folder), undisturbed)
+
+
+def test_a_file_put_into_a_checkpoint_outlives_it(tmp_path, capsys):
+    folder = tmp_path / "out"
+    note = {"checkpoint-1/note.txt": "the best so far"}
+    cheap_run(folder, callback=lambda step, _: step == 2 and put(folder, note), save_steps=1, max_steps=3)
+    assert [path.name for path in (folder / "checkpoint-1").iterdir()] == ["note.txt"]
+    assert "checkpoint-1' stays: it holds files that are not the run's" in capsys.readouterr().out
+    assert len(cheap_run(folder, save_steps=1, max_steps=4)[2]) == 4, "it stands in nobody's way"
+
+
+def make_trl_folder(folder: Path) -> None:
+    """As transformers' Trainer leaves one behind."""
+    model, tokenizer = make_world()
+    for path in (folder / "checkpoint-2", folder / "checkpoint-500", folder):
+        model.save_pretrained(path)
+        tokenizer.save_pretrained(path)
+        if path != folder:
+            put(path, {"optimizer.pt": "pickled", "scheduler.pt": "pickled", "rng_state.pth": "pickled"})
+            put(path, {"trainer_state.json": json.dumps({"global_step": 500, "log_history": []})})
+    put(folder, {"training_args.bin": "pickled", "README.md": "---"})
+
+
+def make_folder_without_manifest(folder: Path) -> None:
+    """As earlier versions of this package left one behind."""
+    make_world()[0].save_pretrained(folder / "checkpoint-2")
+    state = json.dumps({"step": 2, "num_steps_in_metrics": 2})
+    put(folder, {"checkpoint-2/trainer_state.json": state, "grpo_config.json": "{}", "metrics.jsonl": "{}\n{}\n"})
+
+
+@pytest.mark.parametrize(
+    ("make", "resumed", "new"),
+    [
+        (
+            make_trl_folder,
+            "which holds a run of another trainer .checkpoint-500., which only that trainer can resume",
+            "holds a run of another trainer .checkpoint-500., which only that trainer can resume already; choose",
+        ),
+        (
+            make_folder_without_manifest,
+            "which holds a run of which grpo_run.json is missing .an earlier grpo_lab wrote none.; to go on from its",
+            "holds a run of which grpo_run.json is missing .an earlier grpo_lab wrote none. already; choose another",
+        ),
+    ],
+)
+def test_a_run_that_is_not_ours_is_refused_and_left_alone(make, resumed, new, tmp_path):
+    make(tmp_path)
+    before = contents(tmp_path)
+    with pytest.raises(FileNotFoundError, match=resumed):
+        cheap_run(tmp_path, resume=True)
+    with pytest.raises(FileExistsError, match=new):
+        cheap_run(tmp_path, resume=False)
+    assert contents(tmp_path) == before
+
+
+def test_a_copy_of_the_folder_goes_on_by_itself(undisturbed, tmp_path):
+    started = cheap_run_until(tmp_path / "out", 3)
+    copied = copy_of(started, tmp_path / "elsewhere" / "copy")
+    before = contents(started)
+    assert_same_end(cheap_run(copied), undisturbed)
+    assert contents(started) == before
