@@ -125,11 +125,11 @@ class TorchAdamW(torch.optim.AdamW):
 
 
 def learning_rate(step: int, peak: float, warmup_steps: int, max_steps: int, scheduler_type: str) -> float:
-    """Rise linearly to the peak in `warmup_steps`, then stay ("constant_with_warmup") or fall to zero ("linear",
-    "cosine"). "constant" is the peak from the first step on, and has no warm-up.
+    """Rise linearly to the peak in `warmup_steps`, then stay there or fall to zero.
 
-    Steps count from 0; the first one already learns, at peak / warmup_steps. (The names are those of transformers,
-    where the warm-up comes one step later: its first update has a rate of 0.)
+    "constant_with_warmup" stays, "linear" and "cosine" fall until `max_steps`; "constant" is the peak from the first
+    step on, with no warm-up. Steps count from 0, and the first one already learns, at peak / warmup_steps. (The names
+    are those of transformers, where the warm-up comes one step later: the first update has a rate of 0.)
     """
     if step < warmup_steps and scheduler_type != "constant":
         return peak * (step + 1) / warmup_steps

@@ -33,27 +33,32 @@ def round_by_lower_bits(x, noise):
 
 
 def rate_by_docstring(step, peak, warmup_steps, max_steps, scheduler_type):
+    if scheduler_type == "constant":
+        return peak
     if step < warmup_steps:
         return peak * (step + 1) / warmup_steps
     over = (step - warmup_steps) / max(max_steps - warmup_steps, 1)
-    if scheduler_type == "constant":
+    if scheduler_type == "constant_with_warmup":
         return peak
     return peak * (1 - over) if scheduler_type == "linear" else peak * 0.5 * (1 + math.cos(math.pi * over))
 
 
 def rate_by_sine(step, peak, warmup_steps, max_steps, scheduler_type):
+    warmup_steps = 0 if scheduler_type == "constant" else warmup_steps
     rest = max_steps - warmup_steps
     if warmup_steps > step:
         return (step + 1) * peak / warmup_steps
     left = (max_steps - step) / rest if rest > 0 else 1.0
-    return {"constant": peak, "linear": peak * left, "cosine": peak * math.sin(math.pi / 2 * left) ** 2}[scheduler_type]
+    falls = {"linear": peak * left, "cosine": peak * math.sin(math.pi / 2 * left) ** 2}
+    return falls.get(scheduler_type, peak)
 
 
 def rate_as_minimum(step, peak, warmup_steps, max_steps, scheduler_type):
     rise = (step + 1) / warmup_steps if warmup_steps else 1.0
     over = max(step - warmup_steps, 0) / max(max_steps - warmup_steps, 1)
-    falls = {"constant": lambda: 1.0, "linear": lambda: 1 - over, "cosine": lambda: math.cos(math.pi * over / 2) ** 2}
-    return peak * (min(rise, 1.0) if step < warmup_steps else falls[scheduler_type]())
+    falls = {"linear": 1 - over, "cosine": math.cos(math.pi * over / 2) ** 2}
+    rate = min(rise, 1.0) if step < warmup_steps else falls.get(scheduler_type, 1.0)
+    return peak if scheduler_type == "constant" else peak * rate
 
 
 def race_by_docstring(log_pi, noise):

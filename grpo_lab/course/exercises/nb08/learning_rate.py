@@ -8,15 +8,19 @@ from grpo_lab.trainer.optim import learning_rate
 
 
 def _fall(share, scheduler_type):
-    return {"constant": 1.0, "linear": 1 - share, "cosine": (1 + math.cos(math.pi * share)) / 2}[scheduler_type]
+    return {"linear": 1 - share, "cosine": (1 + math.cos(math.pi * share)) / 2}.get(scheduler_type, 1.0)
 
 
 def _share(step, warmup_steps, max_steps):
     return (step - warmup_steps) / max(max_steps - warmup_steps, 1)
 
 
+def _warming(step, warmup_steps, scheduler_type):
+    return step < warmup_steps and scheduler_type != "constant"
+
+
 def starts_at_zero(step, peak, warmup_steps, max_steps, scheduler_type):
-    if step < warmup_steps:
+    if _warming(step, warmup_steps, scheduler_type):
         return peak * step / warmup_steps
     return peak * _fall(_share(step, warmup_steps, max_steps), scheduler_type)
 
@@ -25,8 +29,14 @@ def no_warmup(step, peak, warmup_steps, max_steps, scheduler_type):
     return peak * _fall(max(_share(step, warmup_steps, max_steps), 0.0), scheduler_type)
 
 
-def falls_from_the_start(step, peak, warmup_steps, max_steps, scheduler_type):
+def constant_warms_up(step, peak, warmup_steps, max_steps, scheduler_type):
     if step < warmup_steps:
+        return peak * (step + 1) / warmup_steps
+    return peak * _fall(_share(step, warmup_steps, max_steps), scheduler_type)
+
+
+def falls_from_the_start(step, peak, warmup_steps, max_steps, scheduler_type):
+    if _warming(step, warmup_steps, scheduler_type):
         return peak * (step + 1) / warmup_steps
     return peak * _fall(step / max_steps, scheduler_type)
 
@@ -50,17 +60,19 @@ def twice_the_peak(step, peak, warmup_steps, max_steps, scheduler_type):
 
 
 def multiplied(step, peak, warmup_steps, max_steps, scheduler_type):
-    rise = min((step + 1) / warmup_steps, 1.0) if warmup_steps else 1.0
+    rise = min((step + 1) / warmup_steps, 1.0) if warmup_steps and scheduler_type != "constant" else 1.0
     return peak * rise * _fall(step / max_steps, scheduler_type)
 
 
 def divides_by_zero(step, peak, warmup_steps, max_steps, scheduler_type):
     rise = (step + 1) / warmup_steps
-    return peak * (rise if step < warmup_steps else _fall(_share(step, warmup_steps, max_steps), scheduler_type))
+    if _warming(step, warmup_steps, scheduler_type):
+        return peak * rise
+    return peak * _fall(_share(step, warmup_steps, max_steps), scheduler_type)
 
 
 def _right(step, peak, warmup_steps, max_steps, scheduler_type):
-    if step < warmup_steps:
+    if _warming(step, warmup_steps, scheduler_type):
         return peak * (step + 1) / warmup_steps
     return peak * _fall(_share(step, warmup_steps, max_steps), scheduler_type)
 
@@ -82,16 +94,19 @@ EXERCISE = Exercise(
     minutes=10,
     difficulty=1,
     task="The learning rate of each step: up to the peak in a straight line, then constant, or down to zero. Adam's "
-    "first steps know nothing of the gradient's size yet, which is why they should be small.",
+    "first steps know nothing of the gradient's size yet, which is why they should be small. The names are those of "
+    "transformers and TRL, where `constant` means what it says: no warm-up.",
     hints=(
         "Steps count from 0. What would a first step with a learning rate of 0 be for?",
         "After the warm-up, which share of the *remaining* steps is over?",
         "Half a cosine goes from 1 to -1. You need it to go from 1 to 0.",
     ),
     cases=(
-        given("the first of four steps of warm-up", 0, 1.0, 4, 10, "constant"),
-        given("the last step of warm-up", 3, 1.0, 4, 10, "constant"),
-        given("no warm-up", 0, 1.0, 0, 10, "constant"),
+        given("the first of four steps of warm-up", 0, 1.0, 4, 10, "constant_with_warmup"),
+        given("the last step of warm-up", 3, 1.0, 4, 10, "constant_with_warmup"),
+        given("no steps of warm-up", 0, 1.0, 0, 10, "constant_with_warmup"),
+        given("after the warm-up", 6, 1.0, 4, 10, "constant_with_warmup"),
+        given("constant, from the first step on", 1, 3.0, 4, 10, "constant"),
         given("linear, at the peak", 4, 1.0, 4, 10, "linear"),
         given("linear, half of the rest over", 7, 1.0, 4, 10, "linear"),
         given("cosine, at the peak", 4, 2.0, 4, 10, "cosine"),
@@ -112,6 +127,12 @@ EXERCISE = Exercise(
             "no-warm-up",
             no_warmup,
             "There is no warm-up: the first step takes the full rate, when Adam has seen a single gradient.",
+        ),
+        Misconception(
+            "constant-warms-up",
+            constant_warms_up,
+            'Your "constant" warms up. In transformers and TRL it does not: that is "constant_with_warmup". Whoever '
+            "moves a setting there would train with another rate, without a word.",
         ),
         Misconception(
             "falls-from-the-start",
