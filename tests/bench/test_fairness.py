@@ -23,6 +23,25 @@ SAID_DIFFERENTLY = {
     "save_steps": lambda ours, trl: ours.save_steps == 0 and trl.save_strategy == "no",
     "save_total_limit": lambda ours, trl: True,  # nothing is saved
     "resume_from_checkpoint": lambda ours, trl: not ours.resume_from_checkpoint and trl.resume_from_checkpoint is None,
+    # Nothing is evaluated, and nothing but metrics is shown.
+    "eval_steps": lambda ours, trl: ours.eval_steps is None and trl.eval_strategy == "no",
+    "log_kl": lambda ours, trl: not ours.log_kl,
+    "log_completions": lambda ours, trl: not ours.log_completions and not trl.log_completions,
+    **dict.fromkeys(
+        (
+            "logging_steps",
+            "num_completions_to_print",
+            "num_generations_eval",
+            "per_device_eval_batch_size",
+            "run_name",
+            "metric_for_best_model",
+            "greater_is_better",
+            "early_stopping_patience",
+            "early_stopping_threshold",
+        ),
+        lambda ours, trl: True,
+    ),
+    "load_best_model_at_end": lambda ours, trl: not ours.load_best_model_at_end and not trl.load_best_model_at_end,
     "report_to": lambda ours, trl: ours.report_to == "none" and trl.report_to in ("none", ["none"], []),
     "advantage": lambda ours, trl: ours.advantage == "group",  # the only one there
     "kl_estimator": lambda ours, trl: ours.kl_estimator == "k3",  # the only one there

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.trainer import PolicyOptimizer, scoring
+from grpo_lab.trainer import PolicyOptimizer, rewarding, scoring
 from grpo_lab.trainer import clock as clock_module
 from grpo_lab.trainer import loop as trainer
 from tests.support.slow_trainer import Recording
@@ -155,7 +155,7 @@ def test_the_time_of_each_station_is_the_time_spent_in_it(monkeypatch):
 
     monkeypatch.setattr(clock_module, "now", lambda device: clock[0])
     takes(trainer, "sample_completions", 3.0)
-    takes(trainer, "score_completions", 5.0)
+    takes(rewarding, "score_completions", 5.0)
     takes(scoring, "score_logprobs", 1.0)
     takes(PolicyOptimizer, "step", 7.0)
     monkeypatch.setattr(scoring, "similar_lengths", lambda rows, lengths: [rows])

@@ -1,0 +1,354 @@
+"""Evaluation while training: when, on what, with which numbers, and that the training does not notice it."""
+
+import json
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, EarlyStoppingCallback, Trainer, TrainerControl, TrainerState
+
+from grpo_lab.rollout import sample_completions
+from grpo_lab.trainer import collect, evaluation, train
+from grpo_lab.trainer.evaluation import evaluate_policy, standing
+from grpo_lab.trainer.scoring import kl_to_reference
+from tests.support.axe import Killed
+from tests.support.worlds import (
+    ROWS,
+    letter_reward,
+    make_config,
+    make_world,
+    none_for_some,
+    same_weights,
+    weights,
+    without_times,
+)  # fmt: skip
+
+HELD_OUT = [{"prompt": letter, "answer": letter} for letter in "bcde1"]
+BESIDE = {"eval_steps": 2, "log_completions": True, "logging_steps": 1, "log_kl": True, "early_stopping_patience": 99}
+
+
+def run(callback=None, reward=letter_reward, held_out=HELD_OUT, **settings):
+    """The model, its weights after each step, and the history."""
+    (model, tokenizer), steps = make_world(), []
+
+    def note(step, metrics):
+        steps.append(weights(model))
+        if callback is not None:
+            callback(step, metrics)
+
+    config = make_config(**({"max_steps": 5} | settings))
+    held_out = held_out if config.eval_steps else None
+    return model, steps, train(model, tokenizer, ROWS, reward, config, note, held_out)
+
+
+def of_training(history):
+    beside = ("eval/", "kl")
+    return [{k: v for k, v in metrics.items() if not k.startswith(beside)} for metrics in without_times(history)]
+
+
+# --- the training does not notice -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return run(num_iterations=2)
+
+
+ALONE = [
+    {"eval_steps": 1},
+    {"eval_steps": 2, "num_generations_eval": 1, "per_device_eval_batch_size": 2},
+    {"log_completions": True, "logging_steps": 2},
+    {"log_kl": True},
+    BESIDE,
+]
+
+
+@pytest.mark.parametrize("settings", ALONE, ids=lambda settings: "+".join(settings))
+def test_the_training_is_the_same_bit_for_bit(settings, plain, capsys):
+    _, steps, history = run(num_iterations=2, **settings)
+    assert all(same_weights(one, other) for one, other in zip(steps, plain[1], strict=True))
+    assert of_training(history) == without_times(plain[2])
+
+
+def test_so_it_is_where_layers_are_checkpointed_and_steps_draw_their_rows(capsys):
+    cut = {"gradient_checkpointing": True, "per_device_train_batch_size": 2, "max_steps": 3, "entropy_coef": 0.01}
+    assert same_weights(run(**cut)[1][-1], run(**cut, **BESIDE)[1][-1])
+
+
+# --- what is measured -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("every", "want"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (5, [5]), (9, [5])])
+def test_it_is_evaluated_every_so_many_steps_and_at_the_end(every, want):
+    _, _, history = run(eval_steps=every)
+    assert [metrics["step"] for metrics in history if "eval/reward" in metrics] == want
+    assert all(("time/eval" in metrics) == ("eval/reward" in metrics) for metrics in history)
+
+
+def test_the_numbers_are_those_of_what_was_sampled():
+    def sample(step, metrics):
+        with torch.random.fork_rng():
+            torch.manual_seed(-1 - 3)
+            prompts = [row["prompt"] for row in HELD_OUT]
+            rollouts[step] = sample_completions(model, tokenizer, prompts, 2, 5)
+
+    rollouts, (model, tokenizer) = {}, make_world()
+    config = make_config(max_steps=2, eval_steps=1, num_generations_eval=2, per_device_eval_batch_size=10, seed=3)
+    both = [letter_reward, none_for_some]
+    history = train(model, tokenizer, ROWS, both, config, sample, HELD_OUT)
+    for metrics in history:
+        rollout = rollouts[metrics["step"]]
+        ids = [row[mask].tolist() for row, mask in zip(rollout.completion_ids, rollout.mask, strict=True)]
+        letters, lengths = letter_reward(None, ids), [len(row) for row in ids]
+        given = [length for length in lengths if length > 1]
+        rewards = torch.tensor([x + (n if n > 1 else 0) for x, n in zip(letters, lengths, strict=True)])
+        want = {
+            "reward": rewards.mean().item(),
+            "reward_std": rewards.std().item(),
+            "accuracy": sum(x >= 1 for x in letters) / 10,
+            "rewards/letter_reward/mean": sum(letters) / 10,
+            "rewards/none_for_some/mean": sum(given) / len(given),
+            "completions/mean_length": sum(lengths) / 10,
+            "completions/clipped_ratio": rollout.truncated.float().mean().item(),
+        }
+        got = {name.removeprefix("eval/"): value for name, value in metrics.items() if name.startswith("eval/")}
+        assert got == pytest.approx(want, rel=1e-6) and list(got) == list(want)
+        assert evaluation.evaluation_metrics(["letter_reward", "none_for_some"]) == [f"eval/{name}" for name in want]
+
+
+@pytest.mark.parametrize(
+    ("settings", "prompts", "group"),
+    [
+        ({}, [2, 2, 1], 4),
+        ({"num_generations_eval": 2}, [4, 1], 2),
+        ({"num_generations_eval": 1, "per_device_eval_batch_size": 3}, [3, 2], 1),
+        ({"num_generations_eval": 9}, [1, 1, 1, 1, 1], 9),
+    ],
+    ids=str,
+)
+def test_every_row_is_sampled_once_as_many_at_a_time_as_asked(settings, prompts, group, monkeypatch):
+    calls, real = [], sample_completions
+
+    def spy(model, tokenizer, asked, *arguments, **sampling):
+        calls.append((asked, *arguments, sampling["temperature"]))
+        return real(model, tokenizer, asked, *arguments, **sampling)
+
+    monkeypatch.setattr(evaluation, "sample_completions", spy)
+    config = make_config(eval_steps=1, temperature=0.7, **settings)
+    evaluate_policy(*make_world(), HELD_OUT, letter_reward, config)
+    assert [len(asked) for asked, *_ in calls] == prompts
+    assert [prompt for asked, *_ in calls for prompt in asked] == [row["prompt"] for row in HELD_OUT]
+    assert {call[1:] for call in calls} == {(group, 5, 0.7)}
+
+
+def test_two_evaluations_of_the_same_policy_are_the_same_and_another_seed_gives_others():
+    still = {"learning_rate": 0.0, "eval_steps": 1, "max_steps": 2}
+    found = [
+        {k: v for k, v in metrics.items() if k.startswith("eval/")}
+        for seed in (0, 1)
+        for metrics in run(seed=seed, **still)[2]
+    ]
+    assert found[0] == found[1] != found[2] == found[3]
+
+
+def test_a_datasets_dataset_is_evaluated_alike():
+    datasets = pytest.importorskip("datasets")
+    config = make_config(eval_steps=1, per_device_eval_batch_size=8)
+    rows = datasets.Dataset.from_list(HELD_OUT)
+    assert evaluate_policy(*make_world(), rows, letter_reward, config) == evaluate_policy(
+        *make_world(), HELD_OUT, letter_reward, config
+    )
+
+
+@pytest.mark.parametrize(
+    ("held_out", "settings", "message"),
+    [
+        (None, {"eval_steps": 2}, "eval_dataset is None; expected one where eval_steps is given"),
+        (HELD_OUT, {}, "eval_steps is None; expected one where eval_dataset is given"),
+        ([], {"eval_steps": 2}, "eval_dataset is empty; expected at least one row"),
+        ([{"question": "a"}], {"eval_steps": 2}, "eval_dataset row 0 has the columns .*; expected 'prompt' among them"),
+        ([{"prompt": "a"}], {"eval_steps": 2}, r"eval_dataset has the columns \['prompt'\]; expected .*, with answer"),
+        (
+            HELD_OUT,
+            {"eval_steps": 2, "metric_for_best_model": "acuracy"},
+            "metric_for_best_model is 'eval/acuracy'; expected one of 'eval/reward', .*'eval/rewards/lambda",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_named_before_anything_is_sampled(held_out, settings, message):
+    model, tokenizer = make_world()
+    with pytest.raises(ValueError, match=message):
+        train(model, tokenizer, ROWS, lambda **_: 1 / 0, make_config(**settings), eval_dataset=held_out)
+
+
+# --- the best, and the end ------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.integers(-3, 3).map(lambda n: n / 4), min_size=1, max_size=12),
+    st.integers(1, 4),
+    st.sampled_from([0.0, 0.25, 0.3, 1.0]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_the_best_and_the_evaluations_in_vain_are_counted_as_in_transformers(
+    values, patience, threshold, greater, gaps
+):
+    config = make_config(
+        eval_steps=1, metric_for_best_model="accuracy", greater_is_better=greater, early_stopping_patience=patience,
+        early_stopping_threshold=threshold,
+    )  # fmt: skip
+    args = SimpleNamespace(
+        metric_for_best_model="accuracy", greater_is_better=greater, save_strategy="steps", load_best_model_at_end=True
+    )
+    callback, state, control = EarlyStoppingCallback(patience, threshold), TrainerState(), TrainerControl()
+    history = []
+    for step, value in enumerate(values, 1):
+        history += [{"step": len(history) + 1, "reward": 1.0}] if gaps else []
+        history.append({"step": len(history) + 1, "reward": 1.0, "eval/accuracy": value})
+        state.global_step = len(history)
+        callback.on_evaluate(args, state, control, {"eval_accuracy": value})
+        Trainer._determine_best_metric(SimpleNamespace(args=args, state=state), {"eval_accuracy": value}, None)
+        found = standing(history, config)
+        assert (found.best, found.value) == (state.best_global_step, state.best_metric), step
+        assert found.in_vain == callback.early_stopping_patience_counter
+        assert (found.in_vain >= patience) == control.should_training_stop
+        if control.should_training_stop:
+            break
+
+
+@pytest.mark.parametrize(
+    ("settings", "want"),
+    [
+        ({}, (2, 3.0, 2)),
+        ({"greater_is_better": False}, (4, 0.5, 0)),
+        ({"metric_for_best_model": "eval_loss"}, (4, 1.0, 0)),
+        ({"metric_for_best_model": "rewards/x/mean"}, (1, 2.0, 3)),
+    ],
+    ids=str,
+)
+def test_the_metric_is_the_one_asked_for(settings, want):
+    rewards, losses = [1.0, 3.0, None, 0.5], [4.0, 5.0, 2.0, 1.0]
+    history = [
+        {
+            "step": step,
+            "eval/reward": rewards[step - 1],
+            "eval/loss": losses[step - 1],
+            "eval/rewards/x/mean": 3.0 - step,
+        }
+        for step in range(1, 5)
+    ]
+    assert standing(history, make_config(eval_steps=1, **settings)) == want
+    assert standing([], make_config(eval_steps=1)) == (None, None, 0)
+    assert standing([{"step": 1, "eval/reward": None}], make_config(eval_steps=1)) == (None, None, 1)
+
+
+LENGTH = {"metric_for_best_model": "completions/mean_length", "greater_is_better": False, "eval_steps": 1}
+
+
+def test_the_best_model_is_kept_and_is_the_result(tmp_path, capsys):
+    out = tmp_path / "out"
+    many = {"max_steps": 8, "save_total_limit": 1, "save_steps": 0, "learning_rate": 0.02}
+    model, steps, history = run(output_dir=str(out), load_best_model_at_end=True, **many, **LENGTH)
+    lengths = [metrics["eval/completions/mean_length"] for metrics in history]
+    best = lengths.index(min(lengths)) + 1
+    assert 1 < best < 8, "chosen so that it is neither the first nor the last"
+    assert same_weights(weights(model), steps[best - 1]) and not same_weights(steps[-1], steps[best - 1])
+    for folder in (out, out / f"checkpoint-{best}"):
+        assert same_weights(weights(AutoModelForCausalLM.from_pretrained(folder)), steps[best - 1])
+    assert {path.name for path in out.glob("checkpoint-*")} == {f"checkpoint-{best}", "checkpoint-8"}
+    assert (
+        f"The result is the model after step {best}, the best in eval/completions/mean_length"
+        in capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize("last", [1, 4, pytest.param(6, marks=pytest.mark.slow)])
+def test_killed_and_resumed_it_ends_the_same(last, tmp_path, capsys):
+    def kill(step, metrics):
+        if step == last:
+            raise Killed
+
+    settings = {"max_steps": 7, "save_steps": 3, "learning_rate": 0.05, "load_best_model_at_end": True}
+    settings |= LENGTH | BESIDE | {"eval_steps": 2, "logging_steps": 2}
+    want = run(output_dir=str(tmp_path / "whole"), **settings)
+    with pytest.raises(Killed):
+        run(kill, output_dir=str(tmp_path / "out"), **settings)
+    model, _, history = run(output_dir=str(tmp_path / "out"), resume_from_checkpoint=True, **settings)
+    assert same_weights(weights(model), weights(want[0])) and without_times(history) == without_times(want[2])
+    lines = [(tmp_path / name / "completions.jsonl").read_text(encoding="utf-8") for name in ("whole", "out")]
+    assert lines[0] == lines[1] and [json.loads(line)["step"] for line in lines[1].splitlines()] == [
+        step for step in (2, 4, 6) for _ in range(8)
+    ]
+
+
+def constant(completions, **kwargs):
+    return [0.5] * len(completions)
+
+
+def test_a_run_that_gets_no_better_is_stopped_and_says_so_and_can_be_continued(tmp_path, capsys):
+    out = tmp_path / "out"
+    settings = {"output_dir": str(out), "reward": constant, "max_steps": 9, "eval_steps": 1, "beta": 0.1}
+    model, _, history = run(early_stopping_patience=2, **settings)
+    shown = capsys.readouterr().out
+    assert len(history) == 3
+    assert (
+        "Stopped early after step 3 of 9: eval/reward was best after step 1, and 2 evaluations since brought" in shown
+    )
+    assert (out / "checkpoint-3").is_dir()
+    assert same_weights(weights(AutoModelForCausalLM.from_pretrained(out)), weights(model))
+    _, steps, again = run(early_stopping_patience=2, resume_from_checkpoint=True, **settings)
+    assert again == history and not steps and "Stopped early after step 3 of 9" in capsys.readouterr().out
+    _, _, longer = run(early_stopping_patience=4, resume_from_checkpoint=True, **settings)
+    assert len(longer) == 5 and longer[:3] == history
+
+
+def test_a_run_that_is_stopped_at_its_last_step_just_ends(capsys):
+    _, _, history = run(reward=constant, max_steps=3, eval_steps=1, early_stopping_patience=2)
+    assert len(history) == 3 and "Stopped early" not in capsys.readouterr().out
+
+
+# --- the KL to the start --------------------------------------------------------------------------------------------
+
+
+def test_the_kl_to_the_start_is_zero_and_grows():
+    kl = [metrics["kl"] for metrics in run(log_kl=True, max_steps=4)[2]]
+    assert kl[0] == 0.0 and all(value > 1e-5 for value in kl[1:])
+
+
+def test_it_is_what_the_loss_reports_where_it_has_a_kl_term():
+    """With next to no weight on it, the policies are the same up to rounding."""
+    pairs = zip(run(log_kl=True)[2], run(beta=1e-12)[2], strict=True)
+    for measured, reported in pairs:
+        assert measured["kl"] == pytest.approx(reported["kl"], rel=1e-3, abs=1e-8)
+    with_both = run(beta=0.1, log_kl=True, max_steps=3)[2]
+    assert without_times(with_both) == without_times(run(beta=0.1, max_steps=3)[2]), "it is measured already"
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k3"])
+def test_rows_without_gradient_are_measured_too(estimator):
+    model, tokenizer = make_world()
+    other, _ = make_world(seed=1)
+    config = make_config(kl_estimator=estimator, generation_batch_size=16)
+    experience, _ = collect(model, tokenizer, ROWS, constant, config)
+    assert not experience.active.any()
+    rollout, found = experience.rollout, []
+    for row in range(16):
+        prompt = rollout.prompt_of_row[row]
+        ids = rollout.prompt_ids[prompt][rollout.prompt_mask[prompt]].tolist()
+        said = rollout.completion_ids[row][rollout.mask[row]].tolist()
+        logits = [
+            one(torch.tensor([ids + said])).logits[0, len(ids) - 1 : -1].log_softmax(-1) for one in (model, other)
+        ]
+        for t, token in enumerate(said):
+            d = (logits[1][t, token] - logits[0][t, token]).item()
+            found.append(-d if estimator == "k1" else math.exp(d) - 1 - d)
+    want = sum(found) / len(found)
+    assert kl_to_reference(model, other, experience, config) == pytest.approx(want, rel=1e-4)
+
+
+def test_the_reference_stays_where_it_is_asked_to_stay():
+    assert run(log_kl=True, ref_model_device="cpu", max_steps=2)[2][1]["kl"] > 0
