@@ -4,7 +4,6 @@ With the tiny model and the task "sums" it is the training of notebook 07. What 
 the model and the task, and said before the run.
 """
 
-import os
 import shlex
 import subprocess
 import sys
@@ -87,7 +86,7 @@ def _evaluation(given: dict, config: GRPOConfig) -> str:
     for name, value in ((name, given.get(name)) for name in usual):
         if value not in (None, usual[name]):
             words += [f"--{name}", *(value if isinstance(value, list) else [str(value)])]
-    return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
+    return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
 
 
 def _parser() -> Parser:

@@ -16,7 +16,7 @@ from grpo_lab.models import loading
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rewards.choice import BY_REWARDS
 from grpo_lab.rewards.named import think_rate
-from grpo_lab.tasks import TASKS, addition_problems, find_task
+from grpo_lab.tasks import TASKS, addition_problems, find_task, table
 from tests.support.refused import refused
 from tests.support.worlds import make_world, same_weights, save_world, weights
 
@@ -67,6 +67,11 @@ def plan_of(*arguments, parameters=1000, device_type="cpu") -> GRPOConfig:
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     return save_world(tmp_path_factory.mktemp("base"))
+
+
+@pytest.fixture(autouse=True)
+def few_problems(monkeypatch):
+    monkeypatch.setattr(table, "TRAINING_SUMS", 30)
 
 
 @pytest.fixture
@@ -208,7 +213,8 @@ def test_the_tiny_model_on_sums_is_the_training_of_notebook_07(monkeypatch):
     assert replace(config, output_dir=None) == GRPOConfig(seed=2, reward_weights=[1.0, 0.0])
     assert choice.functions == command.REWARDS == [accuracy_reward, think_rate]
     assert command.REWARD_WEIGHTS == [1.0, 0.0]
-    assert choice.rows("train", None, 2) == addition_problems("train", command.TRAINING_PROBLEMS, 2)
+    assert command.TRAINING_PROBLEMS == 20_000
+    assert choice.rows("train", None, 2) == addition_problems("train", table.TRAINING_SUMS, 2)
     assert all(len(row["prompt"]) == 1 for row in choice.rows("train", 5, 2)), "without a system prompt"
 
 
