@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from grpo_lab.checks import check_at_least, check_between, check_sampling
+from grpo_lab.checks import check_at_least, check_between, check_finite, check_sampling
 from grpo_lab.commands import Parser, command
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import TINY
@@ -169,6 +169,7 @@ def _check(settings: dict) -> None:
         if settings[option] is not None:
             check_at_least(option, settings[option], 1)
     check_between("seed", settings["seed"], 0, LARGEST_SEED)
+    check_finite("temperature", settings["temperature"])
     check_sampling(settings["temperature"], 0, 1.0, 1.0)
 
 

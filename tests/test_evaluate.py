@@ -10,8 +10,11 @@ import torch
 
 from grpo_lab import evaluate as evaluate_module
 from grpo_lab.evaluate import evaluate, main, pass_at_k, wilson_interval
+from grpo_lab.models import loading
+from grpo_lab.rewards import accuracy_reward, reward_names
 from grpo_lab.rollout import sample_completions
-from grpo_lab.tasks import addition_problems, addition_split
+from grpo_lab.tasks import addition_problems, addition_split, find_task, table
+from tests.support.refused import refused
 from tests.support.worlds import ROWS, make_world, save_world
 
 
@@ -87,7 +90,8 @@ def test_every_count(batch_size, monkeypatch):
     plant(monkeypatch)
     result = evaluate(*make_world(), PLANTED_ROWS, num_generations=4, max_completion_length=3, batch_size=batch_size)
     assert list(result) == [
-        "accuracy", "accuracy_ci95", "pass_at_k", "mean_length", "format_rate", "think_rate", "n", "num_generations",
+        "accuracy", "accuracy_ci95", "pass_at_k", "frac_reward_zero_std", "mean_length", "format_rate", "think_rate",
+        "n", "num_generations",
     ]  # fmt: skip
     assert result["accuracy"] == 3 / 8, "the first problem has two right ones, the second one"
     assert result["accuracy_ci95"] == wilson_interval(3 / 8, 2), "a trial is a problem"
@@ -105,6 +109,7 @@ def test_pass_at_every_power_of_two(generations, ks, monkeypatch):
     assert list(result["pass_at_k"]) == ks and result["pass_at_k"]["1"] == pytest.approx(result["accuracy"])
 
 
+@pytest.mark.filterwarnings("ignore:every reward function .* returned None")
 def test_another_measure_of_right_sees_the_columns_and_half_marks_do_not_count():
     seen = []
 
@@ -113,7 +118,50 @@ def test_another_measure_of_right_sees_the_columns_and_half_marks_do_not_count()
         return [(0.5, None, 1.0)[i % 3] for i in range(len(completions))]
 
     result = evaluate(*make_world(), PLANTED_ROWS, num_generations=3, max_completion_length=2, correct=half)
-    assert result["accuracy"] == 1 / 3 and seen == [{"answer": ["2"] * 3 + ["1"] * 3}]
+    assert result["accuracy"] == 1 / 3 and seen[0]["answer"] == ["2"] * 3 + ["1"] * 3
+
+
+@pytest.mark.filterwarnings("ignore:every reward function .* returned None")
+@pytest.mark.parametrize(
+    ("rewards", "share"),
+    [
+        ([0.0, 0.0, 1.0, 1.0], 1.0),
+        ([0.0, 1.0, 1.0, 1.0], 0.5),
+        ([0.5, 0.0, 0.0, 0.5], 0.0),
+        ([None, None, None, 1.0], 0.5),
+    ],
+)
+def test_groups_from_which_nothing_is_learnt(rewards, share):
+    """Two problems, two completions each; half marks differ from none, though neither is right."""
+    measure = {"num_generations": 2, "max_completion_length": 2, "correct": lambda completions, **columns: rewards}
+    assert evaluate(*make_world(), PLANTED_ROWS, **measure)["frac_reward_zero_std"] == share
+
+
+def test_one_completion_has_no_spread_to_speak_of():
+    result = evaluate(*make_world(), PLANTED_ROWS, num_generations=1, max_completion_length=2)
+    assert result["frac_reward_zero_std"] is None and json.loads(json.dumps(result)) == result
+
+
+def test_right_is_asked_as_in_training(monkeypatch):
+    """With prompts, token ids and messages where the prompt is messages; an error has the function's name."""
+    seen = []
+
+    def look(prompts, completions, completion_ids, answer, **columns):
+        seen.append((prompts, completions, completion_ids, answer, columns))
+        return [1.0] * len(completions)
+
+    rows = [{"prompt": [{"role": "user", "content": "a"}], "answer": "2", "level": 3}]
+    evaluate(*make_world(), rows, num_generations=2, max_completion_length=2, correct=look)
+    (prompts, completions, completion_ids, answer, columns), = seen  # fmt: skip
+    assert prompts == [rows[0]["prompt"]] * 2 and answer == ["2", "2"] and columns == {"level": [3, 3]}
+    assert all(completion[0]["role"] == "assistant" for completion in completions)
+    assert all(1 <= len(ids) <= 2 for ids in completion_ids)
+    with pytest.raises(RuntimeError, match="reward function 'fails' failed: KeyError: 'price'"):
+        evaluate(*make_world(), rows, max_completion_length=2, correct=fails)
+
+
+def fails(completions, **columns):
+    return columns["price"]
 
 
 def test_lengths_are_counted_in_tokens_with_the_end_token():
@@ -157,27 +205,103 @@ def folder(tmp_path_factory):
     return save_world(tmp_path_factory.mktemp("model"))
 
 
-def test_stdout_is_one_json_object_alone(folder, capsys, monkeypatch):
-    rows_seen = []
+SMALL = ["--num_generations", "2", "--max_completion_length", "4"]
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """What the command gives to `evaluate`: rows and keywords, one entry a call."""
+    calls = []
 
     def spy(model, tokenizer, rows, **keywords):
-        rows_seen.append((rows, keywords))
+        calls.append((rows, keywords))
         return evaluate(model, tokenizer, rows, **keywords)
 
     monkeypatch.setattr(evaluate_module, "evaluate", spy)
-    main(["--model", folder, "--n", "12", "--seed", "3", "--num_generations", "2", "--max_completion_length", "4"])
+    return calls
+
+
+def test_stdout_is_one_json_object_alone(folder, capsys, seen):
+    assert main(["--model", folder, "--n", "12", "--seed", "3", *SMALL]) == 0
     captured = capsys.readouterr()
     result = json.loads(captured.out)
     assert captured.out.count("\n") == 1 and "policy:" in captured.err
-    assert (result["n"], result["num_generations"]) == (12, 2)
-    (rows, keywords), = rows_seen  # fmt: skip
-    assert rows == addition_problems("test", 12, 3) and keywords["seed"] == 3
+    assert (result["task"], result["split"], result["n"], result["num_generations"]) == ("sums", "test", 12, 2)
+    (rows, keywords), = seen  # fmt: skip
+    assert rows == addition_problems("test", 12, 3) and keywords["seed"] == 3 and keywords["correct"] is accuracy_reward
+    assert keywords["batch_size"] == 512
     assert all(addition_split(row["operands"]) == "test" for row in rows), "held out"
 
 
-@pytest.mark.parametrize("arguments", [[], ["--model", "x", "--n", "many"], ["--model", "x", "--samples", "3"]])
-def test_wrong_options_are_explained(arguments, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(arguments)
-    captured = capsys.readouterr()
-    assert stopped.value.code == 2 and "usage: python -m grpo_lab.evaluate" in captured.err and not captured.out
+def test_the_usual_measure_of_the_tiny_model_is_a_thousand_sums(folder, seen, monkeypatch):
+    monkeypatch.setattr(table, "MANY", 7)
+    main(["--model", folder])
+    (rows, keywords), = seen  # fmt: skip
+    assert rows == addition_problems("test", 7, 1)
+    usual = {"num_generations": 4, "max_completion_length": 64, "temperature": 1.0, "cache_implementation": None}
+    assert keywords == usual | {"seed": 1, "batch_size": 512, "correct": accuracy_reward}
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The same, where nothing is to be sampled."""
+    calls = []
+    monkeypatch.setattr(
+        evaluate_module, "evaluate", lambda *given, **keywords: calls.append((given[2], keywords)) or {}
+    )
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("arguments", "right", "length"),
+    [
+        (["--task", "word-problems"], "math_reward", 256),
+        (["--task", "word-problems-zh", "--reward_funcs", "number"], "number_reward", 256),
+        (["--task", "chat-zh"], "contains_reward", 48),
+        (["--task", "sums", "--reward_funcs", "format", "accuracy"], "format_reward", 64),
+    ],
+)
+def test_other_tasks_and_what_is_right_there(arguments, right, length, folder, asked, capsys):
+    assert main(["--model", folder, *arguments]) == 0
+    (rows, keywords), = asked  # fmt: skip
+    assert reward_names([keywords["correct"]]) == [right] and keywords["max_completion_length"] == length
+    task = find_task(arguments[1])
+    assert [row["answer"] for row in rows] == [row["answer"] for row in task.rows("test", None, 1)]
+    assert ("no problem is held out" in capsys.readouterr().err) == (task.name == "chat-zh")
+
+
+def test_the_problems_of_the_training_and_one_file_of_ones_own(folder, seen, tmp_path):
+    file = tmp_path / "mine.jsonl"
+    lines = [json.dumps({"prompt": f"{n}+1=?", "answer": str(n + 1)}) for n in range(60)]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    for split in ("train", "test"):
+        assert main(["--model", folder, "--task", str(file), "--split", split, *SMALL]) == 0
+    (train, _), (test, _) = seen
+    assert len(train) + len(test) == 60 and not {row["answer"] for row in train} & {row["answer"] for row in test}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--model is missing; expected a value"),
+        (["--model", "x", "--n", "many"], "--n is 'many'; expected a whole number"),
+        (["--model", "x", "--samples", "3"], "--samples is not known here"),
+        (["--model", "x", "--n", "0"], "--n is 0; it must be at least 1"),
+        (["--model", "x", "--num_generations", "0"], "--num_generations is 0; it must be at least 1"),
+        (["--model", "x", "--max_completion_length", "0"], "--max_completion_length is 0; it must be at least 1"),
+        (["--model", "x", "--batch_size", "0"], "--batch_size is 0; it must be at least 1"),
+        (["--model", "x", "--temperature", "0"], "--temperature is 0.0; it must be positive"),
+        (["--model", "x", "--temperature", "inf"], "--temperature is inf; expected a finite number"),
+        (["--model", "x", "--seed", str(2**63)], "--seed is 9223372036854775808; it must lie between 0 and"),
+        (["--model", "./x"], "--model is './x', and there is no such folder"),
+        (["--model", "tiny", "--n", "99999999"], "--n is 99999999; it must be a whole number from 1 to 50000"),
+        (["--model", "tiny", "--task", "chat", "--n", "5"], "--n is 5; it must be at most 4, the problems of chat"),
+        (["--model", "tiny", "--task", "x"], "--task is 'x'; expected sums"),
+        (["--model", "tiny", "--reward_funcs", "x"], "--reward_funcs has 'x'; expected accuracy"),
+        (["--model", "tiny", "--split", "dev"], "--split is 'dev'; expected one of"),
+    ],
+)
+def test_wrong_options_are_one_line_before_anything_is_loaded(arguments, message, monkeypatch):
+    monkeypatch.setattr(loading, "_load_model", None)
+    line = refused(main, *arguments)
+    assert line.startswith("python -m grpo_lab.evaluate: error: ") and message in line

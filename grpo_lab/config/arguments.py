@@ -1,5 +1,6 @@
 """Settings of a `GRPOConfig` as options of a command: `--beta 0.04`, `--gradient_checkpointing true`."""
 
+import functools
 import inspect
 import re
 import types
@@ -50,6 +51,7 @@ def _default_said(name: str, default) -> str:
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 
+@functools.cache
 def settings_said() -> dict[str, tuple[str, str]]:
     """Of each setting its group, and what is said of it: the comments of `GRPOConfig`, which say it once."""
     said, title = {}, ""

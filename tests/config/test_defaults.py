@@ -1,0 +1,90 @@
+"""What a model of some size begins with, and that what is given decides what follows from it."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_lab.config import GRPOConfig
+from grpo_lab.config.defaults import SETTINGS, SIZES, TINY, default_settings, described, table
+from grpo_lab.models.loading import FEW_PARAMETERS
+from grpo_lab.tasks import TASKS
+
+WORDS, SUMS = TASKS["word-problems"], TASKS["sums"]
+HALF_A_BILLION = 494_032_768
+
+
+def config(parameters, device_type="cuda", task=WORDS, **given):
+    return GRPOConfig(**(given | default_settings(parameters, task, device_type, given)))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "rate", "group", "batch", "rows", "checkpointing"),
+    [
+        (459_904, 2e-4, 16, 256, (256, 256), False),
+        (134_515_008, 1e-5, 8, 64, (16, 4), False),
+        (HALF_A_BILLION, 2e-6, 8, 64, (8, 4), True),
+        (1_543_714_304, 1e-6, 8, 64, (4, 2), True),
+        (70_000_000_000, 1e-6, 8, 64, (4, 2), True),
+    ],
+)
+def test_each_size_begins_with(parameters, rate, group, batch, rows, checkpointing):
+    for device_type, at_once in zip(("cuda", "cpu"), rows, strict=True):
+        made = config(parameters, device_type)
+        assert (made.learning_rate, made.num_generations, made.generation_batch_size) == (rate, group, batch)
+        assert (made.per_device_train_batch_size, made.gradient_checkpointing) == (at_once, checkpointing)
+        assert made.updates_per_step == 1 and made.max_completion_length == 256
+
+
+def test_the_tiny_model_begins_with_the_defaults_of_the_configuration():
+    assert config(459_904, "cpu", SUMS) == GRPOConfig()
+    assert TINY == FEW_PARAMETERS
+
+
+def test_larger_models_never_learn_faster():
+    rates = [size.learning_rate for size in SIZES]
+    assert rates == sorted(rates, reverse=True) and [size.below for size in SIZES] == sorted(s.below for s in SIZES)
+    assert config(TINY - 1).learning_rate > config(TINY).learning_rate
+
+
+def test_lengths_are_the_tasks():
+    assert default_settings(HALF_A_BILLION, SUMS, "cuda")["max_completion_length"] == 128
+    assert default_settings(1000, SUMS, "cuda")["max_completion_length"] == 64
+    assert default_settings(1000, TASKS["chat"], "cpu")["max_completion_length"] == 48
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 40), st.integers(2, 12), st.sampled_from([20_000_000, HALF_A_BILLION, 2 * 10**9]))
+def test_micro_batches_divide_whatever_batch_is_given(prompts, group, parameters):
+    for device_type, most in (("cuda", 16), ("cpu", 4)):
+        made = config(parameters, device_type, generation_batch_size=prompts * group, num_generations=group)
+        assert made.updates_per_step == 1 and made.per_device_train_batch_size <= most
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"per_device_train_batch_size": 2}, {"gradient_accumulation_steps": 4}, {"per_device_train_batch_size": 64}],
+)
+def test_micro_batches_that_are_given_mean_what_they_mean_everywhere(given):
+    chosen = default_settings(HALF_A_BILLION, WORDS, "cuda", given)
+    assert not chosen.keys() & {"per_device_train_batch_size", "gradient_accumulation_steps"}
+    made = config(HALF_A_BILLION, **given)
+    assert made.per_device_train_batch_size == given.get("per_device_train_batch_size", 16)
+
+
+def test_nothing_that_is_given_is_chosen():
+    everything = {name: getattr(config(HALF_A_BILLION), name) for name in SETTINGS}
+    assert default_settings(HALF_A_BILLION, WORDS, "cuda", everything) == {}
+    assert described({}, HALF_A_BILLION) == "chosen for 494.0 million parameters: nothing; all of it is given"
+
+
+def test_what_was_chosen_is_said_as_it_would_be_typed():
+    said = described({"learning_rate": 2e-6, "gradient_checkpointing": True, "num_generations": 8}, HALF_A_BILLION)
+    assert said == (
+        "chosen for 494.0 million parameters: learning_rate 2e-06, gradient_checkpointing true, num_generations 8"
+    )
+
+
+def test_the_table_of_the_help_has_every_size():
+    lines = table().splitlines()
+    assert all(size.about in lines[0] for size in SIZES)
+    assert lines[1].split() == ["learning_rate", "0.0002", "1e-05", "2e-06", "1e-06"]
