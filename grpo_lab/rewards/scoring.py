@@ -85,11 +85,9 @@ def reward_names(reward_funcs: list) -> list[str]:
     """
     if not reward_funcs or not all(map(callable, reward_funcs)):
         named = next((f for f in reward_funcs if isinstance(f, str)), None)
-        remedy = (
-            f"; to use the reward model {named!r}, load it yourself and hand over reward_model_reward(score), where"
-        )
+        remedy = "load it yourself and hand over reward_model_reward(score), where score(prompt, completion) asks it"
+        hint = f"; to use the reward model {named!r}, {remedy}" if named else ""
         wanted = "expected at least one reward function, and nothing else"
-        hint = f"{remedy} score(prompt, completion) asks it" if named else ""
         raise ValueError(f"reward_funcs is {reward_funcs}; {wanted}{hint}")
     names: list[str] = []
     for function in reward_funcs:

@@ -54,12 +54,12 @@ def boxed(text: str) -> str:
     r"""The content of the last `\boxed{}`, with those that only "and", "or" or a comma parts from it; else empty."""
     found: list[str] = []
     after = None
-    for start in [box.end() for box in re.finditer(r"\\f?boxed\s*\{", text)][::-1][:20]:
-        end = _closing(text, start)
+    for box in list(re.finditer(r"\\(?:boxed|fbox)\s*\{", text))[:-21:-1]:
+        start, end = box.end(), _closing(text, box.end())
         if end is None or (after and not re.fullmatch(r"[\s$,，、]*(?:and|or|和|或)?[\s$]*", text[end + 1 : after])):
             break
         found.insert(0, text[start:end])
-        after = text.rindex("\\", 0, start)
+        after = box.start()
     return ", ".join(dict.fromkeys(found))
 
 

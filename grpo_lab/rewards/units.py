@@ -28,7 +28,8 @@ _NO_NOUNS = """
 or and to than else not no none maybe perhaps possibly if but plus minus times divided over until through versus vs
 about approximately roughly almost nearly around so is are was equals equal wrong false incorrect both either
 neither remainder hundred thousand million billion trillion dozen half third quarter tenth zero one two three four
-five six seven eight nine ten eleven twelve twenty thirty forty fifty per percent pi squared cubed sqrt log sin cos tan mod
+five six seven eight nine ten eleven twelve twenty thirty forty fifty per percent pi squared cubed sqrt log sin
+cos tan mod
 """
 _NOT_NOUNS = frozenset(_NO_NOUNS.split())
 _NOT_COUNTED = re.compile(r"[或和与及到至约非否另还加减乘除余比点折成半多几等于]|左右|以上|以下|不是|不对|上下|分之|又")

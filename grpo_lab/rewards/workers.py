@@ -123,7 +123,8 @@ class _Batch:
         self.verdicts = [UNREACHED] * len(questions)
         # Those that look costly come last, so that they keep nobody waiting.
         self.left = deque(sorted(range(len(questions)), key=lambda row: _cost(questions[row][1])))
-        self.threads: list[threading.Thread] = []
+        # Events, no threads to join: before Python 3.13, a join that Ctrl-C interrupts takes the thread for ended.
+        self.employed: list[tuple[Worker, threading.Event]] = []
         self.stopped, self.error = False, None
 
     def run(self, deadline: float) -> list[str]:
@@ -131,8 +132,8 @@ class _Batch:
         try:
             for worker in self.pool.workers[: len(self.questions)]:
                 self._employ(worker)
-            while running := [thread for thread in self.threads if thread.is_alive()]:
-                running[0].join(max(0.0, min(PATIENCE, deadline - time.monotonic())))
+            while running := [finished for _, finished in self.employed if not finished.is_set()]:
+                running[0].wait(max(0.0, min(PATIENCE, deadline - time.monotonic())))
                 if time.monotonic() >= deadline or self.error:
                     break
                 more = len(self.pool.workers) < self.pool.size and len(self.left) > 0
@@ -146,11 +147,11 @@ class _Batch:
         return self.verdicts
 
     def _employ(self, worker: Worker) -> None:
-        thread = threading.Thread(target=self._work, args=(worker,), daemon=True)
-        self.threads.append(thread)
-        thread.start()
+        finished = threading.Event()
+        self.employed.append((worker, finished))
+        threading.Thread(target=self._work, args=(worker, finished), daemon=True).start()
 
-    def _work(self, worker: Worker) -> None:
+    def _work(self, worker: Worker, finished: threading.Event) -> None:
         try:
             while not self.stopped and self.left:
                 with contextlib.suppress(IndexError):  # another worker may take the last one in between
@@ -161,15 +162,21 @@ class _Batch:
         except BaseException as error:
             # One that had to give way when the batch was over is no error.
             self.error = self.error or (None if self.stopped else error)
+        finally:
+            finished.set()
 
     def _stop(self) -> None:
-        """End the workers that are still at it; they are started again when they are needed."""
+        """End the workers that are still at it. The pool forgets them first: whatever comes in between, no later batch
+        may read a reply of theirs."""
         self.stopped = True
-        while any(thread.is_alive() for thread in self.threads):
-            for thread, worker in zip(self.threads, self.pool.workers, strict=False):
-                if thread.is_alive():
-                    worker.kill()
-                    thread.join(0.05)
+        late = [(worker, finished) for worker, finished in self.employed if not finished.is_set()]
+        self.pool.workers = [worker for worker in self.pool.workers if worker not in [w for w, _ in late]]
+        for worker, finished in late:
+            for _ in range(100):
+                worker.kill()  # again, for it may have started another process in between
+                if finished.wait(0.05):
+                    break
+            worker.end()
 
 
 def _cost(given: str) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 r"""Answers as a good teacher would mark them: by rule, (expected, given, right).
 
-`python -m tests.rewards.teacher` marks them with `math_reward`, with Math-Verify alone and with TRL's `accuracy_reward`,
-and prints where each departs. The other two get both sides in a box, which is the form they ask for.
+`python -m tests.rewards.teacher` marks them with `math_reward`, with Math-Verify alone and with TRL's
+`accuracy_reward`, and prints where each departs. The other two get both sides in a box, the form that they ask for.
 """
 
 import logging
@@ -226,7 +226,7 @@ PAIRS = {
     ],
 }  # fmt: skip
 
-# What a teacher would accept, or refuse, and `math_reward` does not; its docstring says why, or that it does not read it.
+# What a teacher would mark in another way than `math_reward`, whose docstring says so.
 DEPARTURES = [
     ("4", "the answer is 4", True),
     ("7", "seven", True),
