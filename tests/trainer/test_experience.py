@@ -19,7 +19,8 @@ def numbered(lengths):
     number = torch.arange(float(len(lengths)))
     table = number[:, None] + torch.rand(whole.mask.shape, generator=torch.Generator().manual_seed(1))
     rollout = replace(whole.rollout, logp=table, entropy=2 * table)
-    return replace(whole, rollout=rollout, rewards=number, old_logp=3 * table, ref_logp=4 * table)
+    logps = {"old_logp": 3 * table, "ref_logp": 4 * table}
+    return replace(whole, rollout=rollout, rewards=number, rewards_per_func=table[:, :2], **logps)
 
 
 def assert_rows(part, whole, rows):
