@@ -1,57 +1,149 @@
-"""`python -m grpo_lab.memory`, and what a run on a card says about its memory before it begins."""
+"""`python -m grpo_lab.memory`, and what a run on a card says about its memory before it begins: the same plan."""
 
 import types
 
 import pytest
 import torch
+from transformers import AutoConfig
 
+from grpo_lab import train
 from grpo_lab.memory import GIB, RESERVE, announce
 from grpo_lab.memory import __main__ as command
+from grpo_lab.memory.planning import plan
+from grpo_lab.models.folders import count_parameters, tiny_folder
+from grpo_lab.models.shapes import shape_config, shape_of
 from grpo_lab.precision import PRECISIONS
-from tests.support.worlds import make_config, make_world
+from grpo_lab.tasks import TASKS
+from tests.support.refused import refused
+from tests.support.worlds import make_config, make_world, save_world
+
+LARGE = ["--generation_batch_size", "8", "--per_device_train_batch_size", "8", "--max_completion_length", "512"]
+LARGE += ["--prompt_length", "256"]
 
 
 def printed(capsys, *arguments) -> list[str]:
-    command.main(list(arguments))
+    assert command.main(list(arguments)) == 0
     return capsys.readouterr().out.splitlines()
 
 
-def test_a_plan_the_modes_and_that_it_fits(capsys):
-    lines = printed(capsys, "--gradient_checkpointing", "true")
-    assert lines[0].startswith("494,032,768 parameters, bf16")
-    assert lines[-1].startswith("It fits into 8.00 GiB: 3.3")
+def test_the_plan_of_a_run_the_modes_and_that_it_fits(capsys):
+    lines = printed(capsys, "--task", "word-problems")
+    assert lines[0] == (
+        "task word-problems; chosen for 494.0 million parameters: learning_rate 2e-06, num_generations 8, "
+        "generation_batch_size 64, per_device_train_batch_size 8, gradient_accumulation_steps 8, "
+        "gradient_checkpointing true, max_completion_length 256"
+    )
+    assert lines[2].startswith("494,032,768 parameters, bf16") and "(128 prompt + 256 response) tokens" in lines[2]
+    assert lines[-1].startswith("It fits into 8.00 GiB: 3.9")
     modes = [line.split() for line in lines if line.split()[:1] and line.split()[0] in PRECISIONS]
     assert {mode: share for mode, share, *_ in modes} == {
         "fp32": "16.00", "fp32-master": "16.00", "bf16": "6.03", "bf16-naive": "8.00", "fp16": "16.00"
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("task", TASKS)
+def test_what_is_chosen_for_half_a_billion_parameters_fits_a_card_of_8_gib(task, capsys):
+    assert printed(capsys, "--task", task)[-1].startswith("It fits into 8.00 GiB")
+
+
 def test_advice_until_it_fits_and_despair(capsys):
-    lines = printed(capsys, "--precision", "fp32", "--beta", "0.04", "--budget", "8", "--num_iterations", "2")
+    wanting = ["--precision", "fp32", "--beta", "0.04", "--budget", "8", "--num_iterations", "2"]
+    lines = printed(capsys, *wanting, *LARGE, "--gradient_checkpointing", "false")
     begin = next(n for n, line in enumerate(lines) if line.startswith("It does not fit into 8.00 GiB"))
     assert lines[begin + 1].startswith("  1. precision='bf16': saves ") and lines[-1] == "Then it fits."
     assert printed(capsys, "--budget", "1.5")[-1].startswith("Even then it does not fit")
 
 
-def test_another_model(capsys):
-    lines = printed(capsys, "--model", "tiny", "--precision", "fp32", "--prompt_length", "20")
-    assert "20 prompt + 512 response" in lines[0]
+def test_another_model_with_its_own_prompts(capsys):
+    lines = printed(capsys, "--model", "tiny", "--prompt_length", "20")
+    assert "459,904 parameters, fp32; 256 completions a step x (20 prompt + 64 response)" in lines[2]
+    assert "(28 prompt + 64 response)" in printed(capsys, "--model", "tiny")[2], "as long as those of the sums"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--budget", "0"], "argument --budget: '0'; it must be positive"),
-        (["--prompt_length", "0"], "prompt_length is 0; it must be at least 1"),
-        (["--generation_batch_size", "9"], "generation_batch_size is 9"),
-        (["--model", "tiny", "--shape", "small"], "not allowed with"),
-        (["--model", "./no_such_folder"], "name"),
+        (["--budget", "0"], "--budget is '0'; expected a number of GiB above 0"),
+        (["--budget", "much"], "--budget is 'much'; expected a number of GiB above 0"),
+        (["--budget", "nan"], "--budget is 'nan'; expected a number of GiB above 0"),
+        (["--prompt_length", "0"], "--prompt_length is 0; it must be at least 1"),
+        (
+            ["--generation_batch_size", "9"],
+            "--generation_batch_size is 9; it must be a multiple of num_generations = 8",
+        ),
+        (["--model", "tiny", "--shape", "small"], "--shape is given together with --model; expected one of them"),
+        (["--model", "./no_such_folder"], "--model is './no_such_folder', and there is no such folder"),
+        (["--task", "summs"], "--task is 'summs'; expected sums, word-problems"),
+        (["--device_type", "mps"], "--device_type is 'mps'; expected one of"),
     ],
 )
-def test_faults_are_named(arguments, message, capsys):
-    with pytest.raises(SystemExit):
-        command.main(arguments)
-    assert message in capsys.readouterr().err
+def test_faults_are_named(arguments, message):
+    line = refused(command.main, *arguments)
+    assert line.startswith("python -m grpo_lab.memory: error: ") and message in line
+
+
+def planned_by(monkeypatch, capsys, *arguments):
+    """The configuration, and everything else, that the command plans for."""
+    calls = []
+    monkeypatch.setattr(command, "plan", lambda *given, **more: calls.append((given, more)) or plan(*given, **more))
+    monkeypatch.setattr(command, "compare_modes", lambda *given, **more: "")
+    printed(capsys, *arguments)
+    ((_, config), about), = calls  # fmt: skip
+    return config, about
+
+
+GIVEN = [
+    ("gsm8k", "--generation_batch_size", "32"),
+    ("gsm8k", "--per_device_train_batch_size", "4"),
+    ("chat", "--max_completion_length", "99"),
+    ("sums", "--gradient_checkpointing", "false", "--num_generations", "4", "--beta", "0.1"),
+]
+
+
+@pytest.mark.parametrize("device_type", ["cuda", "cpu"])
+@pytest.mark.parametrize("options", [(task,) for task in TASKS] + GIVEN, ids=" ".join)
+def test_memory_and_train_plan_the_same_run(options, device_type, monkeypatch, capsys):
+    options = ["--task", *options]
+    parameters = shape_of(shape_config("qwen2-0.5b")).parameters
+    _, trained, chosen = train.plan_run(
+        vars(train._parser().parse_args(["--output_dir", "out", *options])), parameters, device_type
+    )
+    config, _ = planned_by(monkeypatch, capsys, "--device_type", device_type, *options)
+    for name in command.SETTINGS + tuple(chosen):
+        assert getattr(config, name) == getattr(trained, name), name
+
+
+def test_for_a_model_on_this_machine_the_prompts_are_as_long_as_those_of_the_run(tmp_path, monkeypatch, capsys):
+    name = save_world(tmp_path / "model")
+    _, about = planned_by(monkeypatch, capsys, "--model", name, "--task", "word-problems", "--device_type", "cpu")
+    _, said = trained_on_a_card(monkeypatch, ["--model", name, "--task", "word-problems"], tmp_path)
+    assert about["prompt_length"] == said["prompt_length"] and about["precision"] == said["precision"] == "fp32"
+
+
+def trained_on_a_card(monkeypatch, options: list[str], tmp_path):
+    """What `train` plans before a run on a card, of which there is none here."""
+    calls = []
+    model, tokenizer = make_world()
+    on_card = types.SimpleNamespace(device=torch.device("cuda"), config=model.config, parameters=model.parameters)
+
+    def stop(*given, **more):
+        calls.append((given, more))
+        raise ValueError("planned")
+
+    monkeypatch.setattr("grpo_lab.models.load_policy", lambda *given, **more: (on_card, tokenizer))
+    monkeypatch.setattr("grpo_lab.memory.planning.plan", stop)
+    monkeypatch.setattr("grpo_lab.models.one_thread_if_small", lambda model: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (8 * GIB, 8 * GIB))
+    monkeypatch.setattr(train, "train", lambda *given, **more: [])
+    assert train.main(["--output_dir", str(tmp_path / "out"), *options]) == 0
+    ((_, config), about), = calls  # fmt: skip
+    return config, about
+
+
+def test_parameters_are_counted_without_loading_them(tmp_path):
+    assert count_parameters("tiny") == shape_of(AutoConfig.from_pretrained(tiny_folder())).parameters == 459_904
+    model, _ = make_world()
+    assert count_parameters(save_world(tmp_path / "model")) == sum(p.numel() for p in model.parameters())
 
 
 @pytest.mark.parametrize("free", [40 * GIB, GIB // 2])
@@ -63,11 +155,21 @@ def test_a_run_on_a_card_says_what_it_will_take_and_warns_where_that_is_too_much
     rows = [{"prompt": "a" * length} for length in (3, 9)]
     announce(on_card, tokenizer, rows, make_config())
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("memory: about 0.0") and "rollout" in lines[0]
+    assert "8 completions a step" in lines[0] and lines[1].split()[:2] == ["GiB", "rollout"]
+    end = next(n for n, line in enumerate(lines) if line.startswith("peak: 0.0"))
     if free > RESERVE:
-        assert len(lines) == 1
+        assert lines[end + 1].startswith("It fits into 40.00 GiB") and len(lines) == end + 2
     else:
-        assert lines[1] == "warning:" and lines[2].startswith("It does not fit into 0.50 GiB")
+        assert lines[end + 1] == "warning:" and lines[end + 2].startswith("It does not fit into 0.50 GiB")
+
+
+def test_a_model_whose_parts_are_not_known_is_trained_without_a_plan(monkeypatch, capsys):
+    model, tokenizer = make_world()
+    parts = types.SimpleNamespace(hidden_size=16)
+    on_card = types.SimpleNamespace(device=torch.device("cuda"), config=parts, parameters=model.parameters)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (GIB, GIB))
+    announce(on_card, tokenizer, [{"prompt": "a"}], make_config())
+    assert capsys.readouterr().out.startswith("memory: not planned, since model_config has no intermediate_size")
 
 
 def test_a_run_on_the_cpu_says_nothing_about_memory(capsys):
