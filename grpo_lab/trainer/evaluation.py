@@ -39,10 +39,10 @@ def evaluate_policy(
             with autocast(model, config):
                 rollout = sample_completions(model, tokenizer, prompts, group, config.max_completion_length, **sampling)
             rewards, per_func, names = reward_rollout(rollout, part, reward_funcs, config)
-            found.append((rewards, per_func, rollout.mask.sum(-1).float().cpu(), rollout.truncated.float().cpu()))
-    rewards, per_func, lengths, cut = (torch.cat(values) for values in zip(*found, strict=True))
+            found.append((rewards, per_func, rollout.mask.sum(-1).cpu(), rollout.truncated.cpu()))
+    rewards, per_func, lengths, cut = (torch.cat(values).double() for values in zip(*found, strict=True))
     mean, std = mean_and_std(rewards)
-    metrics = {"reward": mean, "reward_std": std, "accuracy": (per_func[:, 0] >= 1).float().mean().item()}
+    metrics = {"reward": mean, "reward_std": std, "accuracy": (per_func[:, 0] >= 1).double().mean().item()}
     metrics |= {f"rewards/{name}/mean": mean_and_std(per_func[:, i])[0] for i, name in enumerate(names)}
     metrics |= {"completions/mean_length": lengths.mean().item(), "completions/clipped_ratio": cut.mean().item()}
     return {f"eval/{name}": value for name, value in metrics.items()}

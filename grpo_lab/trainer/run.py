@@ -34,13 +34,14 @@ class Run:
     def __init__(
         self, model, tokenizer, dataset: Rows, config: GRPOConfig, reward_funcs=None, eval_dataset: Rows | None = None
     ):
-        check_dataset(dataset)
-        if eval_dataset is not None:
-            check_dataset(eval_dataset, "eval_dataset")
+        given = {"dataset": dataset} | ({} if eval_dataset is None else {"eval_dataset": eval_dataset})
+        for name, rows in given.items():
+            check_dataset(rows, name)
         check_evaluation(config, dataset, eval_dataset, reward_funcs)
         check_model(model, config)
-        prompts = (dataset[index]["prompt"] for index in range(len(dataset)))
-        check_prompts(model, tokenizer, prompts, config.max_completion_length, "dataset row {}: prompt")
+        for name, rows in given.items():
+            prompts = (rows[index]["prompt"] for index in range(len(rows)))
+            check_prompts(model, tokenizer, prompts, config.max_completion_length, f"{name} row {{}}: prompt")
         self.model, self.tokenizer, self.dataset, self.config = model, tokenizer, dataset, config
         self.reward_funcs, self.eval_dataset = reward_funcs, eval_dataset
         silence_dropout(model)
@@ -59,7 +60,8 @@ class Run:
         with ExitStack() as stack:  # what was opened is closed again, should the next not open
             if self.folder is not None:
                 stack.enter_context(self.folder)
-                prints = fingerprints(self.model, self.tokenizer, self.dataset, self.reward_funcs)
+                began_with = (self.model, self.tokenizer, self.dataset, self.reward_funcs, self.eval_dataset)
+                prints = fingerprints(*began_with)
                 self.first_step, self.history = self.folder.open(self.model, self.optimizer, self.reference, prints)
             self._stopping = stack.enter_context(Stopping(self.folder and self.folder.saved))
             stack.push(self._finish)

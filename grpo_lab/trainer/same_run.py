@@ -54,12 +54,13 @@ def _difference(before: Manifest, now: dict) -> str | None:
             f"model has {counts[1]} parameters that require a gradient; expected the {counts[0]} with which the run in "
             "{folder!r} began"
         )
-    if now["dataset"] != was["dataset"]:
-        rows = [prints["dataset"][0] for prints in (was, now)]
-        return (
-            f"dataset differs from that of the run in {{folder!r}} (it had {rows[0]:,} rows, this one has {rows[1]:,});"
-            " pass the same rows in the same order, or start a new run in another folder"
-        )
+    for name in ("dataset", "eval_dataset"):
+        if now[name] != was.get(name):
+            rows = [prints[name][0] for prints in (was, now)]
+            return (
+                f"{name} differs from that of the run in {{folder!r}} (it had {rows[0]:,} rows, this one has "
+                f"{rows[1]:,}); pass the same rows in the same order, or start a new run in another folder"
+            )
     if now["tokenizer"] != was["tokenizer"]:
         return "tokenizer differs from that of the run in {folder!r}; load the one with which it began"
     return _other_rewards(was["reward_funcs"], now["reward_funcs"])

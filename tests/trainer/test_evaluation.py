@@ -169,6 +169,7 @@ def test_a_datasets_dataset_is_evaluated_alike():
         (None, {"eval_steps": 2}, "eval_dataset is None; expected one where eval_steps is given"),
         (HELD_OUT, {}, "eval_steps is None; expected one where eval_dataset is given"),
         ([], {"eval_steps": 2}, "eval_dataset is empty; expected at least one row"),
+        ([{"prompt": "", "answer": ""}], {"eval_steps": 2}, "eval_dataset row 0: prompt is ''"),
         ([{"question": "a"}], {"eval_steps": 2}, "eval_dataset row 0 has the columns .*; expected 'prompt' among them"),
         ([{"prompt": "a"}], {"eval_steps": 2}, r"eval_dataset has the columns \['prompt'\]; expected .*, with answer"),
         (
@@ -283,6 +284,13 @@ def test_killed_and_resumed_it_ends_the_same(last, tmp_path, capsys):
     assert lines[0] == lines[1] and [json.loads(line)["step"] for line in lines[1].splitlines()] == [
         step for step in (2, 4, 6) for _ in range(8)
     ]
+
+
+def test_a_run_does_not_go_on_with_other_held_out_rows(tmp_path):
+    settings = {"output_dir": str(tmp_path), "eval_steps": 2, "max_steps": 2}
+    run(**settings)
+    with pytest.raises(ValueError, match="eval_dataset differs from that of the run in .* had 5 rows, this one has 4"):
+        run(held_out=HELD_OUT[1:], resume_from_checkpoint=True, **settings)
 
 
 def constant(completions, **kwargs):
