@@ -20,14 +20,14 @@ def silence_dropout(model: torch.nn.Module) -> None:
     """Sampler and scorer have to be the same function, so no dropout, not even in training mode.
 
     In place, for good, and wherever it sits: the modules `torch.nn.Dropout`, and the probabilities that transformers'
-    layers keep as numbers, such as `attention_dropout`, `layerdrop` or `router_jitter_noise`. Putting the model into
-    evaluation mode would not be enough: gradient checkpointing, for one, needs training mode.
+    layers keep as numbers, such as `attention_dropout`, `layerdrop` or the `jitter_noise` of experts. Putting the model
+    into evaluation mode would not be enough: gradient checkpointing, for one, needs training mode.
     """
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
         for name, value in vars(module).items():
-            if isinstance(value, float) and ("drop" in name or "jitter" in name):
+            if isinstance(value, float) and ("drop" in name or name in ("jitter_noise", "input_jitter_noise")):
                 setattr(module, name, 0.0)
 
 

@@ -88,7 +88,7 @@ def half_copies(model) -> dict[str, Tensor]:
     }
 
 
-def check_model(model) -> None:
+def check_static(model) -> None:
     """Refuse a model whose step depends on the length, or is of another kind than this cache knows."""
     if why := why_not_static(model):
         raise ValueError(f"model cannot decode in fixed memory: {why}; sample with cache_implementation='dynamic'")

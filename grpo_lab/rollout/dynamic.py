@@ -78,7 +78,7 @@ def sample_dynamic(
         prompts.prefix.batch_repeat_interleave(G)
     mask = prompts.mask.repeat_interleave(G, 0)
     recorder = _Recorder(sampling, ~mask)
-    ends, pad = list(sampling.eos_token_ids), sampling.pad_token_id
+    ends, pad = list(sampling.eos_token_ids) or None, sampling.pad_token_id
     settings = GenerationConfig(
         do_sample=True, max_new_tokens=max_completion_length, eos_token_id=ends, pad_token_id=pad, top_k=0
     )

@@ -13,7 +13,7 @@ from torch import Tensor
 from grpo_lab.checks import check_at_least, check_choice
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.admission import check_room
-from grpo_lab.rollout.cache import check_model
+from grpo_lab.rollout.cache import check_static
 from grpo_lab.rollout.dynamic import Sampling, sample_dynamic
 from grpo_lab.rollout.prompts import Prompts, encode_prompts, end_token_ids, evaluating, pad_token_id, run_prompts
 from grpo_lab.rollout.static import sample_static
@@ -142,5 +142,5 @@ def _sampler(cache_implementation: str | None, model):
     allowed = {None: sample_static if fast else sample_dynamic, "dynamic": sample_dynamic, "static": sample_static}
     check_choice("cache_implementation", cache_implementation, allowed)
     if cache_implementation == "static":
-        check_model(model)
+        check_static(model)
     return allowed[cache_implementation]

@@ -21,7 +21,7 @@ from torch.func import functional_call
 
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.attention import arithmetic
-from grpo_lab.rollout.cache import SlotCache, check_model, decoding, half_copies
+from grpo_lab.rollout.cache import SlotCache, check_static, decoding, half_copies
 from grpo_lab.rollout.dynamic import Sampling, entropy_of
 from grpo_lab.rollout.prompts import Prompts
 
@@ -67,7 +67,7 @@ def sample_static(
         ValueError: for a model whose step depends on the length (sliding windows, rotary embeddings that adapt) or is
             of another kind than this cache knows.
     """
-    check_model(model)
+    check_static(model)
     start = prompts.ids.shape[1]
     rows, columns = len(prompts.ids) * prompts.num_generations, start + max_completion_length
     decoder = _decoder_for(model, rows, -(-columns // CAPACITY_STEP) * CAPACITY_STEP, sampling)

@@ -49,7 +49,7 @@ def why_not_one_mask(model) -> str | None:
     """What keeps all layers from one mask: another kind of attention, or one that takes no numbers."""
     kind = model.config.model_type
     if kind not in PLAIN_KINDS:
-        return f"its kind is {kind}, for which that is not known to be right"
+        return f"its kind is {kind}, which is none of the plain ones (PLAIN_KINDS in rollout/ways.py)"
     layers = sorted(set(getattr(model.config, "layer_types", None) or ["full_attention"]))
     if layers != ["full_attention"]:
         return f"its layer_types is {', '.join(layers)}"
@@ -65,7 +65,9 @@ def why_not_static(model) -> str | None:
     rope = rope_type(model.config)
     if rope not in STEADY_ROPE:
         return f"its rope_type is {rope}"
-    return why_not_one_mask(model) or getattr(model, FORBIDDEN, {}).get("static_cache")
+    forbidden = getattr(model, FORBIDDEN, {})
+    alone = "its prompts cannot be shared" if "shared_prompts" in forbidden else None  # nobody would fill the cache
+    return why_not_one_mask(model) or alone or forbidden.get("static_cache")
 
 
 def sliding_window(model_config) -> int | None:
@@ -93,7 +95,8 @@ def context_length(model_config) -> int | None:
     """
     text = model_config.get_text_config()
     names = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length")
-    longest = next((value for name in names if isinstance(value := getattr(text, name, None), int)), None)
+    found = (value for name in names if isinstance(value := getattr(text, name, None), int))
+    longest = next((value for value in found if value > 0), None)
     if rope_type(text) not in STEADY_ROPE:
         return text.rope_parameters.get("original_max_position_embeddings") or longest
     return longest

@@ -1,0 +1,250 @@
+"""Every architecture is sampled and scored as it says itself, or refused when it is loaded; none wrong, none cryptic.
+
+The oracle is the model's own forward pass over each row alone, whole, without padding and without a cache. What came
+out stands in grpo_lab/models/ARCHITECTURES.md, which `python -m tests.models.test_architectures` writes.
+"""
+
+import copy
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from grpo_lab.config import GRPOConfig
+from grpo_lab.models import selfcheck
+from grpo_lab.models.frozen import silence_dropout
+from grpo_lab.models.selfcheck import ensure_checked, self_check
+from grpo_lab.rollout import forward
+from grpo_lab.rollout import score as scoring
+from grpo_lab.rollout.attention import additive_mask, arithmetic
+from grpo_lab.rollout.dynamic import Sampling
+from grpo_lab.rollout.prompts import run_prompts
+from grpo_lab.rollout.static import Decoder
+from grpo_lab.rollout.ways import FORBIDDEN, PLAIN_KINDS, ways_of
+from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient
+from grpo_lab.trainer.experience import make_experience
+from tests.support import oracles
+from tests.support.architectures import ARCHITECTURES, WINDOW, make_architecture
+from tests.support.sampling import sample, score, tokens_of
+from tests.support.slow_trainer import SlowTrainer
+from tests.support.tape import Tape
+
+PROMPTS = [[{"role": "user", "content": "1+1=?0123"}], "abc?+ef0", "d"]  # ragged, and two beyond a window of 6
+T, G = 5, 3
+QUICK = ("qwen2 (windows)", "mistral (windows)", "gemma2", "granite", "phi", "gpt2", "opt", "mamba", "rwkv")
+REFUSED = {"recurrent_gemma", "minimax", "rwkv", "bert", "xlnet"}
+
+
+def mostly_slow(names):
+    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+@torch.no_grad()
+def own_logp(model, rollout):
+    """Literally: each row alone, and the softmax in float64."""
+    table = torch.zeros(rollout.mask.shape)
+    for b in range(len(table)):
+        prompt, completion = tokens_of(rollout, b)
+        logits = model(torch.tensor([prompt + completion]), use_cache=False).logits[0].double()
+        for t, token in enumerate(completion):
+            table[b, t] = logits[len(prompt) - 1 + t].log_softmax(-1)[token]
+    return table
+
+
+def off(model, rollout, logp):
+    """How far from the model's own log-probabilities, at the worst token."""
+    return (logp.detach() - own_logp(model, rollout))[rollout.mask].abs().max().item()
+
+
+def open_ways(model):
+    ways, forbidden = ways_of(model), model.rollout_forbids
+    return ways, model.supports_gradient_checkpointing and "gradient_checkpointing" not in forbidden
+
+
+@pytest.mark.parametrize("name", mostly_slow(set(ARCHITECTURES) - REFUSED))
+def test_what_is_open_to_an_architecture_is_right(name, capsys):
+    model, tokenizer = make_architecture(name)
+    ensure_checked(model)
+    ways, checkpointing = open_ways(model)
+    for cache in ("dynamic", "static") if ways.static_cache else ("dynamic",):
+        rollout = sample(model, tokenizer, PROMPTS, length=T, generations=G, cache_implementation=cache)
+        assert rollout.completion_ids.shape[1] > 1 and rollout.prompt_ids.shape[1] > WINDOW
+        assert off(model, rollout, rollout.logp) < 1e-4
+    for share_prompts in (True, False):
+        assert off(model, rollout, score(model, rollout, share_prompts=share_prompts)[0]) < 1e-4
+    if checkpointing:
+        silence_dropout(model)
+        model.gradient_checkpointing_enable()
+        logp = score(model.train(), rollout, share_prompts=False)[0]
+        assert off(model.eval(), rollout, logp) < 1e-4
+    else:
+        assert "no gradient checkpointing: " in capsys.readouterr().out
+    if not ways.static_cache:
+        with pytest.raises(ValueError, match="model cannot decode in fixed memory: its .* is .*; sample with cache"):
+            sample(model, tokenizer, PROMPTS, cache_implementation="static")
+
+
+@pytest.mark.parametrize("name", mostly_slow(REFUSED))
+def test_what_is_refused_is_wrong_indeed_and_the_sentence_says_where_and_by_how_much(name):
+    model, tokenizer = make_architecture(name)
+    kind = r"model is a \w+ \(\w+\), which cannot be trained here: "
+    part = r"the (sampler|scorer) differs from the model's own forward pass by [\d.]+ nats a token \(at most 0.001\)$"
+    with pytest.raises(ValueError, match=kind + part):
+        ensure_checked(model)
+    rollout = sample(model, tokenizer, PROMPTS, length=T, generations=G)
+    logp, _ = score(model, rollout, share_prompts=False)
+    assert max(off(model, rollout, rollout.logp), off(model, rollout, logp)) > 1e-2
+
+
+def test_the_plain_kinds_are_all_in_the_table():
+    assert {name.split()[0] for name in ARCHITECTURES} >= PLAIN_KINDS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name in PLAIN_KINDS - {"ministral", "starcoder2"}])
+def test_a_step_of_a_plain_kind_asks_the_host_for_nothing_so_a_card_can_capture_it(name):
+    model, _ = make_architecture(name)
+    with torch.no_grad():
+        decoder = Decoder(model, 4, 64, Sampling((3, 4), 3))
+        ids = torch.ones(2, 5, dtype=torch.long)
+        decoder.load(model, ids, ids > 0, run_prompts(model, ids[:, :-1], ids[:, :-1] > 0)[1], 2)
+        with Tape() as tape:
+            decoder.step(model)
+    assert tape.read
+
+
+# ---- gradients
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gemma2",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("granite", "phi", "mistral (windows)", "gpt2", "opt", "mixtral", "gpt_oss", "mamba", "lfm2")
+        ),
+    ],
+)
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_the_gradient_of_a_step_is_that_of_a_literal_loop(name, checkpointing):
+    model, tokenizer = make_architecture(name)
+    settings = {"generation_batch_size": 12, "num_generations": 4, "max_completion_length": T, "temperature": 0.8}
+    config = GRPOConfig(**settings, beta=0.1, gradient_checkpointing=checkpointing)
+    silence_dropout(model)
+    rollout = sample(model, tokenizer, PROMPTS, length=T, generations=4, temperature=0.8)
+    experience = make_experience(rollout, torch.randn(12, generator=torch.Generator().manual_seed(0)), config)
+    slow = SlowTrainer(copy.deepcopy(model), config)
+    experience = replace(experience, ref_logp=rollout.logp - 0.3)
+    logp, _ = slow.score(slow.model, rollout)
+    means = (experience.advantages.double(), rollout.mask, logp.detach(), experience.ref_logp.double())
+    loss, _ = oracles.policy_loss(logp, *means, num_items=int(rollout.mask.sum()), **config.loss_arguments())
+    want = torch.autograd.grad(loss, slow.parameters, allow_unused=True)
+    if checkpointing:
+        model.gradient_checkpointing_enable()
+        model.train()
+    accumulate_gradient(model, PolicyOptimizer(model, config), experience, config)
+    largest = max(gradient.abs().max() for gradient in want if gradient is not None)
+    for parameter, gradient in zip(model.parameters(), want, strict=True):
+        got = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        assert (got - (0 if gradient is None else gradient)).abs().max() < 1e-4 * largest
+
+
+# ---- mutants that must die, by the self-check and by the oracle
+
+
+def _our_mask_everywhere(model, is_token, queries):
+    return additive_mask(is_token, queries, arithmetic(model))
+
+
+MUTANTS = {
+    "granite without scaling": ("granite", lambda patch: patch.setattr(forward, "SCALES", {})),
+    "cohere with its scale upside down": (
+        "cohere",
+        lambda patch: patch.setattr(forward, "SCALES", {"cohere": ("logit_scale", -1)}),
+    ),
+    "gemma2 without soft cap": ("gemma2", lambda patch: patch.setattr(forward, "SOFT_CAPS", ())),
+    "mistral with its windows ignored": (
+        "mistral (windows)",
+        lambda patch: patch.setattr(scoring, "attention_mask", _our_mask_everywhere),
+    ),
+    "qwen2 with its windows ignored": (
+        "qwen2 (windows)",
+        lambda patch: patch.setattr(scoring, "attention_mask", _our_mask_everywhere),
+    ),
+    "phi without the bias of its head": (
+        "phi",
+        lambda patch: patch.setattr(
+            forward.Head, "logits", lambda head, hidden: torch.nn.functional.linear(hidden, head.weight)
+        ),
+    ),
+    "gpt2 with positions that count padding": (
+        "gpt2",
+        lambda patch: patch.setattr(
+            scoring, "positions", lambda is_token: torch.arange(is_token.shape[1]).expand(is_token.shape)
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mutant_of_the_scorer_is_noticed(mutant, monkeypatch):
+    name, mutate = MUTANTS[mutant]
+    model, tokenizer = make_architecture(name)
+    assert self_check(model).refused is None
+    rollout = sample(model, tokenizer, PROMPTS, length=T, generations=G)
+    mutate(monkeypatch)
+    assert off(model, rollout, score(model, rollout, share_prompts=False)[0]) > 0.05
+    refused = self_check(model).refused
+    assert refused.startswith("the scorer differs from the model's own forward pass by "), refused
+
+
+# ---- the document
+
+DOCUMENT = Path(selfcheck.__file__).with_name("ARCHITECTURES.md")
+HEAD = """# Architectures
+
+What `load_policy` and `train` make of the architectures of transformers {version}, each tried as a small random model
+whose windows are shorter than what is sampled. Written by `python -m tests.models.test_architectures`, and held by a
+test in that file.
+
+- **prompts shared**: a prompt is computed once and not once for each of its completions.
+- **static cache**: a token step in fixed memory, which a card can capture. Without it a card samples with `generate`.
+- **checkpointing**: `gradient_checkpointing=True` may be set.
+
+| architecture | | prompts shared | static cache | checkpointing |
+|---|---|---|---|---|
+"""
+
+
+def row_of(name: str) -> str:
+    model, _ = make_architecture(name)
+    verdict = self_check(model)
+    if verdict.refused:
+        kept = re.sub(r" by .*", "", verdict.refused)  # without the figure, which differs between processors
+        return f"| {name} | refused: {kept} | | | |"
+    setattr(model, FORBIDDEN, verdict.forbidden)
+    ways, checkpointing = open_ways(model)
+    cells = ("yes" if open_ else "no" for open_ in (ways.shared_prompts, ways.static_cache, checkpointing))
+    works = "works" if ways.static_cache else "works with the dynamic cache"
+    return f"| {name} | {works} | {' | '.join(cells)} |"
+
+
+@pytest.mark.slow
+def test_the_document_says_what_is_so():
+    written = [line for line in DOCUMENT.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    assert written[1:] == [row_of(name) for name in ARCHITECTURES]
+
+
+def test_the_document_has_every_architecture_and_no_other():
+    assert re.findall(r"^\| ([^|]+) \| (?:works|refused)", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE) == list(
+        ARCHITECTURES
+    )
+
+
+if __name__ == "__main__":
+    rows = "".join(row_of(name) + "\n" for name in ARCHITECTURES)
+    DOCUMENT.write_text(HEAD.format(version=transformers.__version__) + rows, encoding="utf-8")
