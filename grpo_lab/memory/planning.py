@@ -119,9 +119,9 @@ def bytes_a_parameter(shape: ModelShape, precision: str) -> float:
 def compare_modes(model_config, config: GRPOConfig, **about) -> str:
     """A table of all modes: bytes a parameter, and the peaks at the stations, in GiB. `about` goes to `plan`."""
     config = replace(config, precision=None, bf16=False, fp16=False)
-    rows = []
-    for name in PRECISIONS:
-        planned = plan(model_config, config, precision=name, **about)
+    first, rows = plan(model_config, config, precision="fp32", **about), []
+    for name, mode in PRECISIONS.items():
+        planned = first.with_setting(mode=mode)
         sizes = (bytes_a_parameter(planned.setting.shape, name), *(total / GIB for total in planned.totals.values()))
         rows.append([name, *(f"{size:.2f}" for size in sizes)])
     return text_table(["mode", "bytes a parameter", *planned.totals], rows)

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import huggingface_hub
 import pytest
+import torch
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled, RepositoryNotFoundError
 
-from grpo_lab.models import folders, load_policy
-from tests.support.checkpoints import copy
+from grpo_lab.models import folders, load_policy, loading
+from tests.support.checkpoints import copy, make_model, make_tokenizer
 
 pytestmark = pytest.mark.usefixtures("bare_machine")
 
@@ -38,6 +39,54 @@ def test_auto_on_a_bare_machine_takes_tiny_and_says_why(monkeypatch, checkpoint,
     load_policy("auto")
     said = capsys.readouterr().out
     assert "tiny model" in said and "Qwen/Qwen2-0.5B-Instruct is not in" in said and "ModelScope" in said
+
+
+def test_auto_on_a_card_without_the_model_stops_and_says_how_to_get_it():
+    with pytest.raises(FileNotFoundError) as stopped:
+        folders.find_folder("auto", "cuda")
+    said = str(stopped.value)
+    assert said.startswith("name is 'auto', which on a card is Qwen/Qwen2-0.5B-Instruct, and that is not in ")
+    assert "`hf download Qwen/Qwen2-0.5B-Instruct`" in said and "--model tiny" in said and "load_policy('tiny')" in said
+    assert "`modelscope download --model Qwen/Qwen2-0.5B-Instruct`" in said
+
+
+def test_auto_on_a_card_takes_the_model_that_is_there(bare_machine, checkpoint):
+    where = copy(checkpoint, bare_machine / "modelscope" / LAYOUTS[0])
+    assert folders.find_folder("auto", "cuda")[0] == where
+
+
+def test_loading_tells_on_which_device_the_model_is_to_run(monkeypatch):
+    asked = []
+    monkeypatch.setattr(loading, "pick_device", lambda device: torch.device("cuda"))
+    monkeypatch.setattr(loading, "usable_folder", lambda *given: asked.append(given) or folders.find_folder(*given))
+    with pytest.raises(FileNotFoundError, match="which on a card is Qwen/Qwen2-0.5B-Instruct"):
+        load_policy("auto")
+    assert asked == [("auto", "cuda")]
+
+
+def test_the_parameters_of_a_checkpoint_are_counted_in_all_its_files(tmp_path):
+    model = make_model()
+    for name, size in (("whole", "5GB"), ("parts", "20KB")):
+        model.save_pretrained(tmp_path / name, max_shard_size=size)
+        make_tokenizer().save_pretrained(tmp_path / name)
+        assert folders.count_parameters(tmp_path / name) == sum(p.numel() for p in model.parameters())
+    assert len(list((tmp_path / "parts").glob("*.safetensors"))) > 1
+
+
+@pytest.mark.parametrize("content", [b"", b"12345678", b"\x05" + 7 * b"\0" + b"[1,2]", b"\xff" * 40])
+def test_a_file_of_weights_that_is_none_is_named(checkpoint, tmp_path, content):
+    folder = copy(checkpoint, tmp_path / "model")
+    (folder / "model.safetensors").write_bytes(content)
+    with pytest.raises(
+        ValueError, match=r"model.safetensors is no safetensors file, or a damaged one: download it aga"
+    ):
+        folders.count_parameters(folder)
+
+
+def test_what_cannot_be_loaded_is_not_counted(checkpoint, tmp_path):
+    folder = copy(checkpoint, tmp_path / "model", without=("tokenizer*",))
+    with pytest.raises(FileNotFoundError, match="has no tokenizer"):
+        folders.count_parameters(folder)
 
 
 LAYOUTS = [
