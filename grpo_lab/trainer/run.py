@@ -77,12 +77,21 @@ class Run:
 
     def _finish(self, kind, error, trace) -> None:
         """The end, while the folder is still held and a signal still waits; not if anything failed."""
-        if kind is None and self.config.load_best_model_at_end and (best := self.folder.load_best(self.model)):
-            print(f"The result is the model after step {best}, the best in {metric_for_best_model(self.config)}")
+        if kind is None and self.config.load_best_model_at_end:
+            self._take_best()
         if kind is None and self.folder is not None:
             self.folder.finish(self.model, self.tokenizer)
         if kind is None and self._stopping.asked:
             self._stopping.stop("after its last step")
+
+    def _take_best(self) -> None:
+        best, name = standing(self.history, self.config).best, metric_for_best_model(self.config)
+        if self.folder.best == best and self.folder.load_best(self.model):
+            print(f"The result is the model after step {best}, the best in {name}")
+        elif best is not None:  # its checkpoint was broken when the run went on, and not made again
+            print(
+                f"The model after step {best} was the best in {name}, but is lost: the result is that of the last step"
+            )
 
     def steps(self) -> Iterator[int]:
         """Count the steps that are still to be made; each starts a random stream of its own."""

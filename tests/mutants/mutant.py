@@ -13,6 +13,7 @@ TELLING = {
     "trainer/experience": ("trainer/test_step.py", "trainer/test_loop.py"),
     "trainer/scoring": ("trainer/test_scoring.py", "trainer/test_step.py"),
     "trainer/loop": ("trainer/test_step.py",),
+    "trainer/rewarding": ("trainer/test_loop.py",),
     "trainer/run": ("trainer/test_loop.py", "trainer/test_resume.py"),
     "rollout/dynamic": ("rollout/test_sample.py", "rollout/test_settings.py"),
     "rollout/cache": ("rollout/test_static.py",),

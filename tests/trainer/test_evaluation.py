@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, EarlyStoppingCallback, Trainer, T
 from grpo_lab.rollout import sample_completions
 from grpo_lab.trainer import collect, evaluation, train
 from grpo_lab.trainer.evaluation import evaluate_policy, standing
+from grpo_lab.trainer.folder import RunFolder
 from grpo_lab.trainer.scoring import kl_to_reference
 from tests.support.axe import Killed
 from tests.support.worlds import (
@@ -265,6 +266,14 @@ def test_the_best_model_is_kept_and_is_the_result(tmp_path, capsys):
         f"The result is the model after step {best}, the best in eval/completions/mean_length"
         in capsys.readouterr().out
     )
+
+
+def test_a_best_model_that_is_lost_is_said_to_be(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(RunFolder, "best", None)  # as after its checkpoint was found broken
+    settings = {"max_steps": 2, "learning_rate": 0.0, "load_best_model_at_end": True, "eval_steps": 1}
+    model, steps, _ = run(output_dir=str(tmp_path), **settings)
+    assert "The model after step 1 was the best in eval/reward, but is lost" in capsys.readouterr().out
+    assert same_weights(weights(model), steps[-1])
 
 
 @pytest.mark.parametrize("last", [1, 4, pytest.param(6, marks=pytest.mark.slow)])
