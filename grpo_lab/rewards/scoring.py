@@ -60,7 +60,7 @@ def score_completions(
     caller. Where one switches gradients off, changes the default dtype or the working directory, that is undone. The
     global random numbers are not: a reward may draw from them.
     """
-    functions = [reward_funcs] if callable(reward_funcs) or isinstance(reward_funcs, str) else list(reward_funcs)
+    functions = _listed(reward_funcs)
     names = reward_names(functions)
     weights = _weights(reward_weights, names)
     keywords = _keywords(prompts, completions, completion_ids, columns)
@@ -78,11 +78,12 @@ def score_completions(
     return rewards.masked_fill(nobody, math.nan), per_func, names
 
 
-def reward_names(reward_funcs: list) -> list[str]:
-    """A name for each reward function, as in TRL: its `__name__` (of a partial, the inner one) or its class's name.
+def reward_names(reward_funcs: Any) -> list[str]:
+    """A name for each of one or several reward functions, as in TRL: its `__name__` (of a partial, the inner one) or its class's name.
 
     A name that is taken already gets a number: `accuracy_reward`, `accuracy_reward_2`. A lambda is called "lambda".
     """
+    reward_funcs = _listed(reward_funcs)
     if not reward_funcs or not all(map(callable, reward_funcs)):
         named = next((f for f in reward_funcs if isinstance(f, str)), None)
         remedy = "load it yourself and hand over reward_model_reward(score), where score(prompt, completion) asks it"
@@ -97,6 +98,10 @@ def reward_names(reward_funcs: list) -> list[str]:
         numbered = (f"{name}_{number}" for number in range(2, len(reward_funcs) + 2))
         names.append(next(n for n in (name, *numbered) if n not in names))
     return names
+
+
+def _listed(reward_funcs: Any) -> list:
+    return [reward_funcs] if callable(reward_funcs) or isinstance(reward_funcs, str) else list(reward_funcs)
 
 
 def _weights(reward_weights: Any, names: list[str]) -> Float[Tensor, " F"]:

@@ -11,7 +11,7 @@ WIDTH = 100  # letters of a prompt with its completion, in the table
 
 def names_of(reward_funcs: Callable | list[Callable]) -> list[str]:
     """The names of one or several reward functions, as in the metrics."""
-    return reward_names([reward_funcs] if callable(reward_funcs) else list(reward_funcs))
+    return reward_names(reward_funcs)
 
 
 def completion_records(step: int, rows: list[dict], experience: Experience, names: list[str]) -> list[dict]:

@@ -37,6 +37,8 @@ class Run:
         given = {"dataset": dataset} | ({} if eval_dataset is None else {"eval_dataset": eval_dataset})
         for name, rows in given.items():
             check_dataset(rows, name)
+        if reward_funcs is not None:
+            names_of(reward_funcs)  # what is no function is refused before the first rollout, not after it
         check_evaluation(config, dataset, eval_dataset, reward_funcs)
         check_model(model, config)
         for name, rows in given.items():

@@ -189,6 +189,8 @@ def test_a_reward_model_by_its_name_gets_told_what_it_would_need(named):
     remedy = r"to use the reward model 'org/model', load it yourself and hand over reward_model_reward\(score\)"
     with pytest.raises(ValueError, match=r"reward_funcs is \[.*'org/model'\]; expected .* nothing else; " + remedy):
         score(named)
+    with pytest.raises(ValueError, match=remedy):
+        reward_names(named)
 
 
 def test_what_a_function_changes_in_place_reaches_nobody_else():
