@@ -92,7 +92,8 @@ def remove(folder: Path, names: Iterable[str]) -> None:
     """Remove these files of a folder, then the folders that this leaves empty. Whatever else is there stays."""
     paths = [folder / name for name in names]
     for path in paths:
-        path.unlink(missing_ok=True)
+        if path.is_file() or path.is_symlink():
+            path.unlink()
     below = {parent for path in paths for parent in path.parents if parent.is_relative_to(folder)}
     for path in sorted(below | {folder}, key=lambda path: -len(path.parts)):
         if path.is_dir() and not any(path.iterdir()):

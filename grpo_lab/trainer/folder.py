@@ -113,7 +113,11 @@ class RunFolder:
         path = self.path / f"checkpoint-{self.best}"
         files = self.journal.manifest.checkpoints[path.name]["files"]
         if what := fault(path, files):
-            raise ValueError(f"{str(path)!r}, the best checkpoint, is broken: {what}")
+            newest = self.journal.manifest.newest_first()[0]
+            raise ValueError(
+                f"{str(path)!r}, the best checkpoint, is broken ({what}); restore it from a copy and resume, or take "
+                f"{newest}, which is the newest"
+            )
         checkpoint.load_weights(path, files, model)
         return self.best
 

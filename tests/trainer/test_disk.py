@@ -1,0 +1,142 @@
+"""A disk that is full, read-only or closed: one sentence, nothing lost, and the run goes on once that is mended."""
+
+import errno
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from grpo_lab.trainer import folder as run_folder
+from grpo_lab.trainer.files import explained
+from tests.support.resuming import assert_same_end, cheap_run, cheap_run_under, metrics_in, newest
+
+FULL, READ_ONLY, CLOSED = errno.ENOSPC, errno.EROFS, errno.EACCES
+REMEDY = {FULL: "make room on the disk", READ_ONLY: "make the folder writable", CLOSED: "make the folder writable"}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    return cheap_run_under(tmp_path_factory.mktemp("undisturbed") / "out", None)
+
+
+@pytest.mark.parametrize(
+    ("fault", "every"),
+    [(FULL, 17), *(pytest.param(fault, every, marks=pytest.mark.slow) for fault, every in ((FULL, 1), (CLOSED, 5)))],
+)
+def test_from_any_change_on_nothing_can_be_written(fault, every, undisturbed, tmp_path):
+    changes, want = undisturbed
+    said = rf"^'.*' could not be written \({re.escape(os.strerror(fault))}\): {REMEDY[fault]}.*, then "
+    for at in range(0, changes, every):
+        folder = tmp_path / str(at) / "out"
+        try:
+            _, end = cheap_run_under(folder, at, fault)
+        except OSError as error:
+            assert re.match(said, str(error)) and error.errno == fault, (at, str(error))
+            assert "\n" not in str(error)
+            assert_same_end(cheap_run(folder), want)
+        else:
+            assert at >= changes - 3, "only the tidying at the very end does without"
+            assert metrics_in(end[0])[-1]["step"] == 4
+
+
+@pytest.mark.parametrize(
+    ("at", "want"),
+    [
+        (
+            0,
+            "out' could not be written .*: make the folder writable for you, then start again, or choose another folder$",
+        ),
+        (1, "grpo_run.lock' could not be written .*, then start again, or choose another folder$"),
+        (8, "then go on with resume_from_checkpoint=True. No checkpoint is saved yet.$"),
+        (60, "then go on with resume_from_checkpoint=True. '.*out/checkpoint-2' is saved.$"),
+    ],
+)
+def test_what_is_saved_and_how_to_go_on_is_said(at, want, tmp_path):
+    with pytest.raises(PermissionError, match=want):
+        cheap_run_under(tmp_path / "out", at, CLOSED)
+
+
+def test_a_checkpoint_that_finds_no_room_gives_back_what_it_took(tmp_path, undisturbed):
+    def full(*arguments, **keywords):
+        raise OSError(FULL, os.strerror(FULL), "optimizer.safetensors")
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="optimizer.safetensors"):
+        patch.setattr("grpo_lab.trainer.checkpoint.sync_tree", full)
+        cheap_run(tmp_path / "out")
+    assert not (tmp_path / "out/grpo_run.unfinished").exists() and newest(tmp_path / "out") is None
+    assert_same_end(cheap_run(tmp_path / "out"), undisturbed[1])
+
+
+def test_half_a_line_of_metrics_does_no_harm(tmp_path, undisturbed):
+    write = run_folder.append_lines
+
+    def half(path, records):
+        write(path, records)
+        if records[0]["step"] == 3:
+            os.truncate(path, path.stat().st_size - 20)
+            raise OSError(FULL, os.strerror(FULL), str(path))
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="metrics.jsonl' could not be written"):
+        patch.setattr(run_folder, "append_lines", half)
+        cheap_run(tmp_path / "out")
+    assert not (tmp_path / "out/metrics.jsonl").read_bytes().endswith(b"\n")
+    assert_same_end(cheap_run(tmp_path / "out"), undisturbed[1])
+
+
+class FromRust(Exception):
+    """What the writers of safetensors and tokenizers raise."""
+
+
+@pytest.mark.parametrize(
+    ("error", "want"),
+    [
+        (FromRust("I/O error: No space left on device (os error 28)"), "'x' could not be written (No space left on de"),
+        (
+            OSError(30, "Read-only file system", "y"),
+            "'y' could not be written (Read-only file system): make the folder",
+        ),
+        (
+            OSError(5, "Input/output error"),
+            "'x' could not be written (Input/output error): look after the disk, then B",
+        ),
+        (PermissionError("a sentence of ours"), "a sentence of ours"),
+        (FromRust("something else"), "something else"),
+    ],
+)
+def test_every_error_of_the_file_system_becomes_a_sentence(error, want):
+    with pytest.raises((OSError, FromRust)) as raised, explained(Path("x"), "B"):
+        raise error
+    assert str(raised.value).startswith(want)
+
+
+SMALL_FILES = """
+import resource, sys
+from pathlib import Path
+from tests.support.resuming import cheap_run
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+try:
+    cheap_run(Path(sys.argv[1]))
+except OSError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="a limit of POSIX")
+def test_a_file_that_the_system_cuts_off_in_the_midst(undisturbed, tmp_path):
+    """For real: no file may be larger than the optimizer's, which is written by Rust."""
+    size = (undisturbed[1][0] / "checkpoint-4/optimizer.safetensors").stat().st_size
+    for limit in (size - 100, 600):
+        folder = tmp_path / str(limit) / "out"
+        words = [sys.executable, "-c", SMALL_FILES, str(folder), str(limit)]
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": "."}
+        root = Path(__file__).parents[2]
+        done = subprocess.run(words, cwd=root, env=environment, capture_output=True, text=True, encoding="utf-8")
+        assert done.returncode == 0, done.stderr
+        assert re.search(
+            r"could not be written \(File too large\): make room on the disk, then go on with", done.stdout
+        )
+        assert_same_end(cheap_run(folder), undisturbed[1])

@@ -1,0 +1,213 @@
+"""Ctrl-C and SIGTERM: the step is finished and saved, it is said how to go on, and the end is the same."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from grpo_lab import train as command
+from grpo_lab.commands import Stopped
+from grpo_lab.trainer import stopping, train
+from grpo_lab.trainer.stopping import Stopping, how_to_go_on
+from tests.support.resuming import assert_same_end, cheap_run, newest
+from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, save_world, weights
+
+EVERY = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    return cheap_run(tmp_path_factory.mktemp("undisturbed") / "out")
+
+
+def send(number, last, times=1):
+    """A callback that sends the signal to this process at the end of a step."""
+
+    def callback(step, metrics):
+        for _ in range(times if step == last else 0):
+            signal.raise_signal(number)
+
+    return callback
+
+
+@EVERY
+@pytest.mark.parametrize("last", [1, 2, 3])
+def test_a_signal_saves_the_step_at_hand_and_says_how_to_go_on(number, last, undisturbed, tmp_path, capsys):
+    folder, before = tmp_path / "out", {name: signal.getsignal(name) for name in NAMES}
+    with pytest.raises(Stopped) as stopped:
+        cheap_run(folder, callback=send(number, last))
+    assert stopped.value.exit_code == 128 + number
+    saved = (folder / f"checkpoint-{last}").as_posix()
+    assert str(stopped.value) == (
+        f"Stopped after step {last} of 4 by {NAMES[number]}. '{saved}' is saved. "
+        "Go on with resume_from_checkpoint=True."
+    )
+    assert f"{NAMES[number]}: finishing this step; once more, and it stops at once" in capsys.readouterr().err
+    assert before == {name: signal.getsignal(name) for name in NAMES}, "handlers are put back"
+    assert not (folder / "config.json").exists(), "there is no trained model yet"
+    end = cheap_run(folder)
+    assert f"Resumed at step {last} of 4" in capsys.readouterr().out
+    if last == 3:  # the last two checkpoints stay: one more than without the signal
+        (folder / "checkpoint-3").rename(tmp_path / "away")
+        end = undisturbed[0], *end[1:]
+    assert_same_end(end, undisturbed)
+
+
+@EVERY
+def test_a_signal_in_the_last_step_lets_the_run_end(number, undisturbed, tmp_path):
+    with pytest.raises(Stopped, match=r"^Stopped after its last step by .*checkpoint-4' is saved"):
+        cheap_run(tmp_path / "out", callback=send(number, 4))
+    assert (tmp_path / "out/model.safetensors").read_bytes() == (undisturbed[0] / "model.safetensors").read_bytes()
+    assert_same_end(cheap_run(tmp_path / "out"), undisturbed)
+
+
+@EVERY
+def test_a_second_signal_stops_at_once_with_nothing_lost(number, undisturbed, tmp_path):
+    with pytest.raises(Stopped, match=r"^Stopped at once, in the midst of a step, by .*checkpoint-2' is saved. Go on"):
+        cheap_run(tmp_path / "out", callback=send(number, 3, times=2))
+    assert newest(tmp_path / "out") == "checkpoint-2"
+    assert_same_end(cheap_run(tmp_path / "out"), undisturbed)
+
+
+def test_before_the_first_checkpoint_a_second_signal_says_that_nothing_is_saved(tmp_path):
+    with pytest.raises(Stopped, match=r"No checkpoint is saved yet. Go on with resume_from_checkpoint=True"):
+        cheap_run(tmp_path / "out", callback=send(signal.SIGINT, 1, times=2))
+
+
+def test_a_signal_while_a_checkpoint_is_written_waits_for_it(undisturbed, tmp_path, monkeypatch):
+    from grpo_lab.trainer import folder as run_folder
+
+    sync = run_folder.sync_lines
+
+    def sync_and_signal(*arguments):
+        signal.raise_signal(signal.SIGINT)
+        return sync(*arguments)
+
+    monkeypatch.setattr(run_folder, "sync_lines", sync_and_signal)
+    with pytest.raises(Stopped, match="^Stopped after step 2 of 4"):
+        cheap_run(tmp_path / "out")
+    monkeypatch.undo()
+    assert_same_end(cheap_run(tmp_path / "out"), undisturbed)
+
+
+def test_without_a_folder_the_model_has_the_weights_of_the_finished_step():
+    model, tokenizer = make_world()
+    want = make_world()[0]
+    train(want, tokenizer, ROWS, letter_reward, make_config(max_steps=2))
+    with pytest.raises(
+        KeyboardInterrupt, match=r"^Stopped after step 2 of 5 by Ctrl-C. Nothing is saved .output_dir is"
+    ):
+        train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=5), send(signal.SIGINT, 2))
+    assert same_weights(weights(model), weights(want))
+
+
+def test_a_signal_in_the_reward_function_lets_the_step_end(tmp_path):
+    """In a real run: it comes while completions are rewarded."""
+    calls = iter(range(100))
+
+    def reward(completions, completion_ids, **columns):
+        if next(calls) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return letter_reward(completions, completion_ids, **columns)
+
+    def run(folder, resume):
+        model, tokenizer = make_world()
+        config = make_config(output_dir=str(folder), max_steps=4, save_steps=0, resume_from_checkpoint=resume)
+        return folder, model, train(model, tokenizer, ROWS, reward, config)
+
+    with pytest.raises(Stopped, match="^Stopped after step 3 of 4"):
+        run(tmp_path / "out", False)
+    _, model, history = run(tmp_path / "out", True)
+    _, want, want_history = run(tmp_path / "whole", False)
+    assert same_weights(weights(model), weights(want)) and len(history) == len(want_history) == 4
+
+
+def test_signals_that_somebody_ignores_stay_ignored():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Stopping(None) as waiting:
+            signal.raise_signal(signal.SIGINT)
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN and not waiting.asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_outside_the_main_thread_signals_are_left_alone(tmp_path):
+    found = []
+    thread = threading.Thread(
+        target=lambda: found.append((len(cheap_run(tmp_path / "out")[2]), signal.getsignal(signal.SIGINT)))
+    )
+    thread.start()
+    thread.join()
+    assert found == [(4, signal.default_int_handler)]
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "want"),
+    [
+        (None, ["x"], "resume_from_checkpoint=True"),
+        ("ipykernel_launcher", ["-f", "kernel.json"], "resume_from_checkpoint=True"),
+        (
+            "grpo_lab.train",
+            ["--output_dir", "my runs/out", "--resume_from_checkpoint", "false", "--model", "tiny"],
+            "`python -m grpo_lab.train --output_dir 'my runs/out' --model tiny --resume_from_checkpoint true`",
+        ),
+        (
+            "grpo_lab.train.__main__",
+            ["--output_dir=out", "--resume_from_checkpoint=true"],
+            "`python -m grpo_lab.train --output_dir=out --resume_from_checkpoint true`",
+        ),
+    ],
+)
+def test_how_to_go_on_is_said_in_the_words_of_whoever_asked(module, arguments, want, monkeypatch):
+    spec = None if module is None else SimpleNamespace(name=module)
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__spec__=spec))
+    monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
+    monkeypatch.setattr(stopping.sys, "platform", "linux")
+    assert how_to_go_on() == want
+
+
+def start(words):
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    out, root = subprocess.PIPE, Path(__file__).parents[2]
+    return subprocess.Popen(
+        [sys.executable, *words], cwd=root, env=environment, stdout=out, stderr=out, text=True, encoding="utf-8"
+    )
+
+
+def lines_in(folder):
+    path = folder / "metrics.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no signals between processes")
+def test_the_command_stops_without_a_traceback_and_goes_on_by_what_it_says(tmp_path):
+    """SIGTERM, then SIGINT, then to the end: each time with the very words that it printed."""
+    out, base = tmp_path / "out", save_world(tmp_path / "base")
+    small = "--num_generations 4 --generation_batch_size 8 --max_completion_length 4 --disable_tqdm true --max_steps 60"
+    words = ["-m", "grpo_lab.train", "--model", base, "--output_dir", str(out), *small.split()]
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+        before, process = lines_in(out), start(words)
+        while process.poll() is None and lines_in(out) < before + 3:
+            time.sleep(0.002)
+        process.send_signal(number)
+        _, error = process.communicate(timeout=300)
+        assert process.returncode == code, error
+        assert "Traceback" not in error
+        said = re.search(r"Stopped after step (\d+) of 60 by .* is saved\. Go on with `python (.*)`\.", error)
+        words = shlex.split(said[2])
+    whole = tmp_path / "whole"
+    for rest in (words[2:], ["--model", base, "--output_dir", str(whole), *small.split()]):
+        assert not command.main(rest)
+    for name in ("model.safetensors", "checkpoint-60/optimizer.safetensors"):
+        assert (out / name).read_bytes() == (whole / name).read_bytes()
