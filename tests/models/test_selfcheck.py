@@ -211,7 +211,7 @@ def test_sound_models_in_half_precision_pass(name):
     assert self_check(model.bfloat16()).refused is None
 
 
-@pytest.mark.parametrize("name", ["opt", "gpt_bigcode", "biogpt", "xglm", "mixtral", "seed_oss"])
+@pytest.mark.parametrize("name", ["opt", "gpt2", "biogpt", "xglm", "mixtral", "seed_oss"])
 def test_no_dropout_is_left_wherever_an_architecture_keeps_it(name):
     noisy = {"dropout": 0.3, "attention_dropout": 0.3, "layerdrop": 0.3, "resid_pdrop": 0.3, "router_jitter_noise": 0.2}
     model, _ = make_architecture(name, **noisy)
