@@ -1,7 +1,8 @@
 """grpo_lab: GRPO in small, tested pieces, written to be read beside the equations that they compute.
 
-The rooms in reading order. Each imports from those above it and from none below; two small modules serve them all:
-`display` (tables and sizes in one form) and `checks` (arguments, with errors in one form).
+The rooms in reading order. Each imports from those above it and from none below; three small ones serve them all:
+`display` (tables and sizes in one form), `checks` (arguments, with errors in one form) and `commands` (how a command
+reads its options, what it says of an error, and how it ends).
 
 Mathematics: plain tensors in, plain tensors out.
     policy_gradient   the gradient of an expected reward: by sampling, and exactly
@@ -41,7 +42,8 @@ Around them.
     assets            the tiny model, and how it was made
     course            exercises with checks, and what a teacher needs: assignments and marking
 
-In a shell: `python -m grpo_lab.train`, `.evaluate`, `.memory`, `.formulas`, `.doctor`, `.bench`, `.course`.
+In a shell: `python -m grpo_lab.train`, `.evaluate`, `.chat`, `.memory`, `.formulas`, `.doctor`, `.bench`, `.course`;
+`python -m grpo_lab` says what each is for.
 """
 
 import logging

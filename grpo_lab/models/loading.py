@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
@@ -117,6 +118,10 @@ def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTr
             f"name: {readable(folder)} holds no model that transformers knows by itself "
             f"(code that comes with a checkpoint is never run): {error}"
         ) from error
+    except SafetensorError as error:
+        raise ValueError(
+            f"name: the weights in {readable(folder)} are damaged: download them again ({error})"
+        ) from error
     return model.to(device).eval()
 
 
@@ -133,9 +138,13 @@ def without_bars() -> Iterator[None]:
 
 
 def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    tokenizer = AutoTokenizer.from_pretrained(
-        folder, padding_side="left", trust_remote_code=False, local_files_only=True
-    )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            folder, padding_side="left", trust_remote_code=False, local_files_only=True
+        )
+    except Exception as error:  # transformers raises nearly anything over a damaged file
+        said = f"{type(error).__name__}: {error}"
+        raise ValueError(f"name: the tokenizer in {readable(folder)} cannot be loaded ({said})") from error
     if tokenizer.eos_token_id is None:
         raise ValueError(
             f"name: the tokenizer in {readable(folder)} has no end token (eos_token), so no completion could end"
