@@ -1,17 +1,11 @@
 """What the policy says, for people to read: a small table of the best and the worst, and records of all of a step."""
 
 import sys
-from collections.abc import Callable
 
-from grpo_lab.rewards import prompt_text, reward_names
+from grpo_lab.rewards import prompt_text
 from grpo_lab.trainer.experience import Experience
 
 WIDTH = 100  # letters of a prompt with its completion, in the table
-
-
-def names_of(reward_funcs: Callable | list[Callable]) -> list[str]:
-    """The names of one or several reward functions, as in the metrics."""
-    return reward_names(reward_funcs)
 
 
 def completion_records(step: int, rows: list[dict], experience: Experience, names: list[str]) -> list[dict]:
@@ -58,7 +52,8 @@ def best_and_worst(records: list[dict], count: int | None) -> str:
 
 
 def _said(record: dict) -> str:
-    prompt, completion = _short(prompt_text(record["prompt"]), WIDTH // 3), record["completion"]
+    asked = record["prompt"] if isinstance(record["prompt"], str) else record["prompt"][-1:]  # not what came before it
+    prompt, completion = _short(prompt_text(asked), WIDTH // 3), record["completion"]
     return f"{prompt} {_short(completion, WIDTH - len(prompt))}"
 
 

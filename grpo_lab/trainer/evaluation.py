@@ -9,9 +9,9 @@ from torch import Tensor
 
 from grpo_lab.checks import check_choice
 from grpo_lab.config import GRPOConfig
+from grpo_lab.rewards import reward_names
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer.completions import names_of
 from grpo_lab.trainer.metrics import mean_and_std
 from grpo_lab.trainer.rewarding import reward_rollout
 from grpo_lab.trainer.scoring import autocast
@@ -59,12 +59,12 @@ def check_evaluation(config: GRPOConfig, rows: Rows, held_out: Rows | None, rewa
         raise ValueError(
             f"eval_dataset has the columns {sorted(held_out[0])}; expected those of dataset, with {', '.join(lacking)}"
         )
-    check_choice("metric_for_best_model", metric_for_best_model(config), evaluation_metrics(names_of(reward_funcs)))
+    check_choice("metric_for_best_model", metric_for_best_model(config), evaluation_metrics(reward_names(reward_funcs)))
 
 
-def evaluation_metrics(reward_names: list[str]) -> list[str]:
+def evaluation_metrics(functions: list[str]) -> list[str]:
     """The names of what `evaluate_policy` returns."""
-    names = ["reward", "reward_std", "accuracy", *(f"rewards/{name}/mean" for name in reward_names)]
+    names = ["reward", "reward_std", "accuracy", *(f"rewards/{name}/mean" for name in functions)]
     return [f"eval/{name}" for name in (*names, "completions/mean_length", "completions/clipped_ratio")]
 
 

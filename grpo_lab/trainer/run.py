@@ -12,12 +12,13 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.models.frozen import frozen_copy, silence_dropout
 from grpo_lab.models.selfcheck import check_model
 from grpo_lab.precision import PRECISIONS
+from grpo_lab.rewards import reward_names
 from grpo_lab.rollout.admission import check_prompts
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.agreement import Agreement
 from grpo_lab.trainer.claims import COMPLETIONS
 from grpo_lab.trainer.clock import Clock
-from grpo_lab.trainer.completions import best_and_worst, completion_records, names_of
+from grpo_lab.trainer.completions import best_and_worst, completion_records
 from grpo_lab.trainer.evaluation import check_evaluation, evaluate_policy, metric_for_best_model, standing
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.fingerprint import fingerprints
@@ -37,8 +38,7 @@ class Run:
         given = {"dataset": dataset} | ({} if eval_dataset is None else {"eval_dataset": eval_dataset})
         for name, rows in given.items():
             check_dataset(rows, name)
-        if reward_funcs is not None:
-            names_of(reward_funcs)  # what is no function is refused before the first rollout, not after it
+        check_rewards(reward_funcs, config.reward_weights)
         check_evaluation(config, dataset, eval_dataset, reward_funcs)
         check_model(model, config)
         for name, rows in given.items():
@@ -138,7 +138,7 @@ class Run:
             with clock("time/score"):
                 metrics["kl"] = kl_to_reference(self.model, self.reference, experience, c)
         if c.log_completions and done % c.logging_steps == 0:
-            rows, names = self.rows_of_step(step), names_of(self.reward_funcs)
+            rows, names = self.rows_of_step(step), reward_names(self.reward_funcs)
             records = completion_records(done, rows, experience, names)
             self._reports.say(best_and_worst(records, c.num_completions_to_print))
             if self.folder is not None:
@@ -201,6 +201,16 @@ def check_dataset(dataset: Rows, name: str = "dataset") -> None:
         columns = columns or sorted(row)
         if sorted(row) != columns:
             raise ValueError(f"{name} row {index} has the columns {sorted(row)}; expected those of row 0, {columns}")
+
+
+def check_rewards(reward_funcs, weights: list[float] | None) -> None:
+    """What `score_completions` would say after the first rollout, as far as it can be known before."""
+    names = [] if reward_funcs is None else reward_names(reward_funcs)
+    if names and weights is not None and len(weights) != len(names):
+        raise ValueError(
+            f"reward_weights is {weights}; expected one number for each of the {len(names)} reward functions "
+            f"({', '.join(names)})"
+        )
 
 
 @functools.lru_cache(maxsize=2)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from grpo_lab.trainer import collect
-from grpo_lab.trainer.completions import best_and_worst, completion_records, names_of
+from grpo_lab.trainer.completions import best_and_worst, completion_records
 from tests.support.axe import Killed
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, none_for_some, run
 
@@ -23,7 +23,7 @@ def test_a_record_says_everything_about_a_completion():
     torch.manual_seed(0)
     functions = [letter_reward, none_for_some]
     experience, _ = collect(model, tokenizer, ROWS[:2], functions, config)
-    records = completion_records(3, ROWS[:2], experience, names_of(functions))
+    records = completion_records(3, ROWS[:2], experience, ["letter_reward", "none_for_some"])
     assert len(records) == 8 and json.loads(json.dumps(records)) == records, "nothing in it that JSON does not have"
     short = 0
     for row, found in enumerate(records):

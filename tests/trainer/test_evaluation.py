@@ -155,6 +155,24 @@ def test_two_evaluations_of_the_same_policy_are_the_same_and_another_seed_gives_
     assert found[0] == found[1] != found[2] == found[3]
 
 
+def test_accuracy_counts_completions_to_which_the_first_function_gives_at_least_one():
+    def first(completions, **kwargs):
+        return [1.0, 0.999, None, 2.0, -1.0][: len(completions)]
+
+    def second(completions, **kwargs):
+        return [5.0] * len(completions)
+
+    config = make_config(eval_steps=1, num_generations_eval=1)
+    metrics = evaluate_policy(*make_world(), HELD_OUT, [first, second], config)
+    assert (metrics["eval/accuracy"], metrics["eval/rewards/first/mean"]) == (0.4, pytest.approx(2.999 / 4))
+
+
+def test_the_callers_random_numbers_are_as_they_were():
+    before = torch.get_rng_state()
+    evaluate_policy(*make_world(), HELD_OUT, letter_reward, make_config(eval_steps=1))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_datasets_dataset_is_evaluated_alike():
     datasets = pytest.importorskip("datasets")
     config = make_config(eval_steps=1, per_device_eval_batch_size=8)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from grpo_lab.trainer import Run, reports, train
 from grpo_lab.trainer import loop as trainer
-from grpo_lab.trainer import reports, train
 from grpo_lab.trainer import run as run_module
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, run, same_weights, weights, without_times
 
@@ -142,6 +142,29 @@ def test_a_datasets_dataset_gives_the_same_run_as_a_list(prompts):
 def test_a_wrong_dataset_is_named(rows, error, message):
     with pytest.raises(error, match=message):
         run(rows=rows)
+
+
+@pytest.mark.parametrize(
+    ("reward", "weights", "message"),
+    [
+        (
+            letter_reward,
+            [1.0, 2.0],
+            "reward_weights is .1.0, 2.0.; expected one number for each of the 1 reward functions",
+        ),
+        (
+            [letter_reward, letter_reward],
+            [1.0],
+            r"for each of the 2 reward functions \(letter_reward, letter_reward_2\)",
+        ),
+        ("org/model", None, "reward_funcs is .*org/model"),
+        ([], None, "reward_funcs is ..; expected at least one reward function"),
+    ],
+)
+def test_rewards_that_cannot_be_added_up_are_named_before_anything_is_sampled(reward, weights, message):
+    model, tokenizer = make_world()
+    with pytest.raises(ValueError, match=message):
+        Run(model, tokenizer, ROWS, make_config(reward_weights=weights), reward)
 
 
 def test_a_generator_is_refused():
