@@ -152,7 +152,7 @@ def main(arguments: list[str] | None = None) -> None:
         small = count_parameters(name, pick_device().type) < TINY
         choice = choose(*(settings.pop(option) for option in ("task", "reward_funcs", "system_prompt")), small=small)
         rows = choice.rows(split, problems, settings["seed"])
-        print(*choice.described(), sep="\n")
+        print(*choice.described(rows), sep="\n")
         if not choice.task.held_out:
             print(f"task {choice.task.name}: no problem is held out; these are the ones that a training sees")
         settings["max_completion_length"] = settings["max_completion_length"] or choice.task.completion_length(small)

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from dataclasses import fields
+from pathlib import Path
 
 from grpo_lab.commands import Parser, command, writable_folder
 from grpo_lab.config import GRPOConfig
@@ -19,6 +20,8 @@ from grpo_lab.rewards.named import find_rewards
 from grpo_lab.tasks import TASKS
 from grpo_lab.tasks.table import TRAINING_SUMS
 from grpo_lab.trainer import train
+from grpo_lab.trainer.claims import check_new, check_resumable
+from grpo_lab.trainer.journal import Journal
 
 TRAINING_PROBLEMS = TRAINING_SUMS
 REWARDS = find_rewards(TASKS[SUMS].reward_funcs)
@@ -37,9 +40,10 @@ def main(arguments: list[str] | None = None) -> None:
     device_type = pick_device().type
     parameters = count_parameters(name, device_type)
     choice, config, chosen = plan_run(given, parameters, device_type)
+    _check_folder(config)
     rows = choice.rows("train", None, config.seed)
     held_out = _held_out(choice, config)
-    print(*choice.described(), described(chosen, parameters), sep="\n")
+    print(*choice.described(rows), described(chosen, parameters), sep="\n")
     model, tokenizer = load_policy(name, precision=precision_asked(config))
     one_thread_if_small(model)
     announce(model, tokenizer, rows, config)
@@ -62,6 +66,13 @@ def plan_run(given: dict, parameters: int, device_type: str) -> tuple[Choice, GR
     chosen = default_settings(parameters, choice.task, device_type, settings)
     config = GRPOConfig(**(settings | chosen | {"reward_weights": choice.weights}))
     return choice, config, chosen
+
+
+def _check_folder(config: GRPOConfig) -> None:
+    """Whether the run may use its folder is looked at again when it begins; here no model is loaded yet."""
+    folder = Path(config.output_dir)
+    check = check_resumable if config.resume_from_checkpoint else check_new
+    check(folder, Journal(folder).manifest, config)
 
 
 def _held_out(choice: Choice, config: GRPOConfig) -> dict:

@@ -148,6 +148,7 @@ WRONG = [
         "needs the column 'price'; mine.jsonl, line",
     ),
     (["--task", "chat", "--system_prompt", " "], "--system_prompt is ' '; expected a text, or none for nothing"),
+    (["--resume_from_checkpoint", "true"], "--resume_from_checkpoint is True; expected a run in 'out', which does not"),
     (["--output_dir", ""], "--output_dir is ''; expected a folder"),
     (["--output_dir", "mine.jsonl"], "--output_dir is 'mine.jsonl', and it is a file; expected a folder"),
     (["--output_dir", "mine.jsonl/out"], "mine.jsonl is a file; expected a folder"),
@@ -239,8 +240,8 @@ def given_to_train(monkeypatch, *arguments) -> tuple:
         (["--task", "word-problems"], ["math_reward", "format_reward"], [1.0, 0.1], ["system", "user"], 256),
         (["--task", "word-problems-zh"], ["math_reward", "format_reward"], [1.0, 0.1], ["system", "user"], 256),
         (["--task", "chat-zh"], ["contains_reward"], None, ["user"], 48),
-        (["--task", "chat"], ["contains_reward"], None, ["system", "user"], 48),
-        (["--task", "mine.jsonl"], ["accuracy_reward"], None, ["system", "user"], 256),
+        (["--task", "chat"], ["contains_reward"], None, ["user"], 48),
+        (["--task", "mine.jsonl"], ["accuracy_reward"], None, ["user"], 256),
         (["--task", "mine.jsonl", "--reward_funcs", "my_rewards:length"], ["length"], None, ["user"], 256),
         (["--reward_funcs", "graded", "number"], ["graded_reward", "number_reward"], None, ["user"], 64),
         (["--system_prompt", "Count."], ["accuracy_reward", "think_rate"], [1.0, 0.0], ["system", "user"], 64),
@@ -268,7 +269,7 @@ def test_what_was_chosen_is_said_before_the_run(base, here, monkeypatch, capsys)
         monkeypatch, "--model", base, "--output_dir", "out", "--task", "word-problems", "--num_generations", "8"
     )
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "task word-problems: reward = 1 math + 0.1 format"
+    assert lines[0].startswith("task word-problems: reward = 1 math + 0.1 format; system prompt: 'Solve the problem.")
     assert lines[1] == (
         "chosen for 0.0 million parameters: learning_rate 0.0002, generation_batch_size 256, "
         "gradient_checkpointing false, max_completion_length 256"
@@ -313,12 +314,13 @@ def test_accuracy_alone_is_the_reward_and_thinking_is_reported(base, tmp_path):
     assert saved["reward_weights"] == [1.0, 0.0]
 
 
-def test_the_command_resumes_and_refuses_to_overwrite(base, tmp_path, capsys):
+def test_the_command_resumes_and_refuses_to_overwrite(base, tmp_path, monkeypatch):
     out, same = tmp_path / "out", ["--model", base, "--output_dir", str(tmp_path / "out"), *SMALL]
     command.main(same)
     before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
-    assert command.main(same) == 2
-    assert "holds a run already; choose another folder" in capsys.readouterr().err
+    with monkeypatch.context() as unloaded:
+        unloaded.setattr(loading, "_load_model", None)
+        assert "holds a run already; choose another folder" in refused(command.main, *same)
     assert command.main([*same, "--resume_from_checkpoint", "true"]) == 0
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
 

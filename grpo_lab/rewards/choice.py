@@ -66,12 +66,14 @@ class Choice:
         check_columns(list(self.names), rows, places)
         return with_system(rows, self.system_prompt, self.replaces)
 
-    def described(self) -> list[str]:
-        """What is rewarded, and what is to be known of a file of one's own."""
+    def described(self, rows: list[Row]) -> list[str]:
+        """What is rewarded, what the system says before these rows, and what is to be known of a file of one's own."""
         weights = self.weights or [1.0] * len(self.names)
         rewards = " + ".join(f"{weight:g} {name}" for name, weight in zip(self.names, weights, strict=True))
         notes = self.task.own.notes if self.task.own else []
-        return [f"task {self.task.name}: reward = {rewards}", *notes]
+        first = rows[0]["prompt"][0]
+        said = repr(first["content"]) if first["role"] == "system" else "none"
+        return [f"task {self.task.name}: reward = {rewards}; system prompt: {said}", *notes]
 
 
 def choose(

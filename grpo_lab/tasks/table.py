@@ -51,10 +51,11 @@ class Task:
     def prompts_for(self, small: bool, reads_tags: bool) -> str | None:
         """The system prompt for problems that bring none; None for none.
 
-        small: whether the model is as small as the tiny one, which has learnt some tasks without any instruction.
+        small: whether the model is as small as the tiny one, which was warmed up on bare problems: before an
+            instruction it does not know what to say, and gets no sum right.
         reads_tags: whether one of the rewards looks for the answer between tags.
         """
-        if small and self.warmed_up:
+        if small:
             return None
         return THINK[self.language] if reads_tags else self.system_prompt
 

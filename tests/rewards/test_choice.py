@@ -21,7 +21,8 @@ def test_a_task_brings_rewards_that_exist_with_a_weight_each(name, small):
     assert [function.__name__ for function in choice.functions] == [f.__name__ for f in find_rewards(choice.names)]
     assert choice.weights is None or len(choice.weights) == len(choice.names)
     assert choice.task is task and 0 < task.completion_length(small) <= task.max_completion_length
-    assert choice.described()[0].startswith(f"task {name}: reward = 1 {choice.names[0]}")
+    rows = [{"prompt": [{"role": "user", "content": "a"}]}]
+    assert choice.described(rows)[0].startswith(f"task {name}: reward = 1 {choice.names[0]}")
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,8 @@ def test_a_task_brings_rewards_that_exist_with_a_weight_each(name, small):
         ("chat-zh", False, None, ANSWER_ONLY["zh"]),
         ("chat-zh", True, None, None),
         ("chat-zh", False, ["accuracy"], THINK_SYSTEM_PROMPT_ZH),
-        ("chat", True, None, ANSWER_ONLY["en"]),
+        ("chat", True, None, None),
+        ("chat", True, ["accuracy"], None),
     ],
 )
 def test_the_system_asks_for_what_the_reward_looks_for(task, small, rewards, expected):
@@ -55,7 +57,9 @@ def test_weights_are_the_tasks_unless_the_rewards_are_ones_own():
     assert choose("word-problems", ["math", "format"], small=True).weights is None, "as in TRL: 1 each"
     assert choose("word-problems", None, reward_weights=[2.0, 0.5], small=True).weights == [2.0, 0.5]
     both = choose("sums", ["accuracy", "format"], reward_weights=[1.0, 0.2], small=True)
-    assert both.described() == ["task sums: reward = 1 accuracy + 0.2 format"]
+    bare, led = both.rows("train", 1, 0), choose("word-problems", small=True).rows("train", 1, 0)
+    assert both.described(bare) == ["task sums: reward = 1 accuracy + 0.2 format; system prompt: none"]
+    assert both.described(led)[0].endswith(f"; system prompt: {THINK_SYSTEM_PROMPT!r}")
 
 
 def test_right_is_what_the_first_reward_says():
