@@ -119,11 +119,12 @@ WRONG = {
     "course prove 99": "notebook is '99'; expected one of '01', ",
     "course grade {tmp}/none": "none; expected a folder of submissions",
     "course grade {tmp}/file": "file; expected a folder of submissions",
-    "course grade {tmp}/empty --time-limit 0": "--time-limit is 0.0; it must be at least 1",
-    "course grade {tmp}/empty --time-limit -5": "--time-limit is -5.0; it must be at least 1",
-    "course grade {tmp}/empty --time-limit nan": "--time-limit is nan; expected a finite number",
-    "course grade {tmp}/empty --memory-limit 0": "--memory-limit is 0.0; it must be at least 0.5",
-    "course grade {tmp}/empty --memory-limit inf": "--memory-limit is inf; expected a finite number",
+    "course grade {tmp}/empty": "empty; expected one folder or notebook a student, and found none",
+    "course grade {tmp}/empty --time-limit 0": "--time-limit is 0.0; it must lie between 1 and 86400",
+    "course grade {tmp}/empty --time-limit -5": "--time-limit is -5.0; it must lie between 1 and",
+    "course grade {tmp}/empty --time-limit nan": "--time-limit is nan; it must lie between 1 and",
+    "course grade {tmp}/empty --memory-limit 0": "--memory-limit is 0.0; it must lie between 0.5 and 1024",
+    "course grade {tmp}/empty --memory-limit inf": "--memory-limit is inf; it must lie between 0.5 and",
     "course grade {tmp}/empty --jobs 0": "--jobs is 0; it must be at least 1",
     "course grade {tmp}/empty --seed 0": "--seed is 0; it must lie between 1 and",
     "course grade {tmp}/empty --output {tmp}/file": "file', and it is a file; expected a folder",
@@ -194,17 +195,20 @@ def test_what_is_empty_is_nothing(name, arguments, want, places):
     assert want in refused(main_of(name), *arguments)
 
 
+EVALUATE = "evaluate --n 1 --model"
+
+
 @pytest.mark.parametrize(
-    ("file", "content", "want"),
+    ("typed", "file", "content", "want"),
     [
-        ("config.json", "{", "not a valid JSON file"),
-        ("config.json", '{"model_type": "qwen99"}', "qwen99"),
-        ("tokenizer.json", "{}", "--model: the tokenizer in "),
-        ("model.safetensors", "cut short", "download"),
+        (EVALUATE, "config.json", "{", "not a valid JSON file"),
+        (EVALUATE, "config.json", '{"model_type": "qwen99"}', "qwen99"),
+        (EVALUATE, "tokenizer.json", "{}", "--model: the tokenizer in "),
+        (EVALUATE, "model.safetensors", "cut short", "download"),
+        ("chat --prompt 2+2 --model", "tokenizer.json", "{}", "--model: the tokenizer in "),
+        ("chat --prompt 2+2 --model", "model.safetensors", "cut short", "download"),
+        ("train --output_dir run --model", "model.safetensors", "cut short", "download"),
     ],
-)
-@pytest.mark.parametrize(
-    "typed", ["train --output_dir run --model", "evaluate --n 1 --model", "chat --prompt 2+2 --model"]
 )
 def test_a_model_that_is_damaged_is_said_to_be(typed, file, content, want, places, capfd):
     folder = shutil.copytree(tiny_folder(), places / "damaged")

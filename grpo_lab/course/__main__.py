@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from grpo_lab.checks import check_at_least, check_between, check_finite
+from grpo_lab.checks import check_at_least, check_between
 from grpo_lab.commands import Parser, command, writable_folder
 from grpo_lab.config.ranges import LARGEST_SEED
 
@@ -52,13 +52,14 @@ def grade_folder(
     from grpo_lab.course.grading.sandbox.run import Limits
 
     check_at_least("jobs", jobs, 1)
-    for name, value, least in (("time_limit", time_limit, 1), ("memory_limit", memory_limit, 0.5)):
-        check_finite(name, value)
-        check_at_least(name, value, least)  # below, right answers would fail
+    check_between("time_limit", time_limit, 1, 86_400)  # below, right answers would fail
+    check_between("memory_limit", memory_limit, 0.5, 1024)
     seed = _drawn() if seed is None else _checked(seed)
     output = output or folder.resolve().with_name(f"{folder.resolve().name}-grades")
     limits = Limits(time_limit, int(memory_limit * 2**30))
     grading = grade(folder, seed, jobs=jobs, limits=limits, hidden=[output])
+    if not grading.graded:
+        raise ValueError(f"folder is {folder}; expected one folder or notebook a student, and found none")
     write_report(grading, output)
     for wall, why in grading.walls.items():
         if why:
