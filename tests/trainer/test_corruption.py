@@ -148,7 +148,7 @@ def cases(table, quick):
     ]
 
 
-@pytest.mark.parametrize(("name", "spoil", "what"), cases(IN_CHECKPOINT, {0, 7, 12, 17, 23}))
+@pytest.mark.parametrize(("name", "spoil", "what"), cases(IN_CHECKPOINT, {0, 7, 17}))
 def test_a_broken_newest_checkpoint_is_named_and_the_one_before_it_taken(name, spoil, what, whole, tmp_path, capsys):
     folder = copy_of(whole[0], tmp_path / "out")
     spoil(folder / "checkpoint-4" / name)
@@ -158,7 +158,7 @@ def test_a_broken_newest_checkpoint_is_named_and_the_one_before_it_taken(name, s
     assert "Resumed at step 2 of 4 from" in said
 
 
-@pytest.mark.parametrize(("name", "spoil", "message"), cases(PUT_RIGHT, {0, 3, 7}))
+@pytest.mark.parametrize(("name", "spoil", "message"), cases(PUT_RIGHT, {0, 7}))
 def test_what_can_be_put_right_is_and_aloud(name, spoil, message, whole, tmp_path, capsys):
     folder = copy_of(whole[0], tmp_path / "out")
     spoil(folder / name)
@@ -167,7 +167,7 @@ def test_what_can_be_put_right_is_and_aloud(name, spoil, message, whole, tmp_pat
     assert contents(folder) == contents(whole[0])
 
 
-@pytest.mark.parametrize(("name", "spoil", "message"), cases(HARMLESS, {0, 3}))
+@pytest.mark.parametrize(("name", "spoil", "message"), cases(HARMLESS, {0}))
 def test_what_nothing_depends_on_does_no_harm(name, spoil, message, whole, tmp_path, capsys):
     folder = copy_of(whole[0], tmp_path / "out")
     spoil(folder / name)
@@ -187,7 +187,7 @@ def test_what_cannot_be_known_stops_the_run_and_nothing_is_touched(name, spoil, 
     assert contents(folder) == before
 
 
-@pytest.mark.parametrize("spoil", [flip, cut, Path.unlink], ids=["flipped", "cut", "missing"])
+@pytest.mark.parametrize("spoil", [flip, Path.unlink], ids=["flipped", "missing"])
 def test_without_a_good_checkpoint_each_is_named_and_nothing_is_removed(spoil, whole, tmp_path):
     folder = copy_of(whole[0], tmp_path / "out")
     for name in ("checkpoint-2", "checkpoint-4"):
@@ -205,7 +205,7 @@ def test_without_a_good_checkpoint_each_is_named_and_nothing_is_removed(spoil, w
     assert_same_end(cheap_run(folder), whole)
 
 
-@pytest.mark.parametrize("name", ["adapter_config.json", "model.safetensors.index.json", "pytorch_model.bin"])
+@pytest.mark.parametrize("name", ["adapter_config.json", pytest.param("pytorch_model.bin", marks=pytest.mark.slow)])
 def test_a_file_put_into_a_checkpoint_changes_nothing(name, whole, tmp_path, capsys):
     """Although transformers would read it."""
     folder = copy_of(whole[0], tmp_path / "out")

@@ -29,6 +29,11 @@ def undisturbed(tmp_path_factory):
     return cheap_run(tmp_path_factory.mktemp("undisturbed") / "out")
 
 
+@pytest.fixture(scope="module")
+def started(tmp_path_factory):
+    return cheap_run_until(tmp_path_factory.mktemp("started") / "out", 1)
+
+
 def test_what_lies_beside_a_run_stays_whatever_the_run_does(undisturbed, tmp_path):
     theirs = put(tmp_path / "out", BESIDE)
     cheap_run_until(tmp_path / "out", 3)
@@ -49,11 +54,11 @@ def test_what_lies_beside_a_run_stays_whatever_the_run_does(undisturbed, tmp_pat
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("resume", [False, True], ids=["new", "resumed"])
-def test_a_name_that_the_run_needs_is_refused_at_the_start(name, resume, undisturbed, tmp_path):
+def test_a_name_that_the_run_needs_is_refused_at_the_start(name, resume, started, tmp_path):
     folder = tmp_path / "out"
     if resume:
-        started = cheap_run_until(folder, 1)
-        if (started / name).exists():
+        copy_of(started, folder)
+        if (folder / name).exists():
             pytest.skip("it is the run's own")
     put(folder, {name: "{}"})
     before = contents(folder)

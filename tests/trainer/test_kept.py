@@ -4,6 +4,8 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from grpo_lab.trainer import Run
+from grpo_lab.trainer.journal import Journal
+from grpo_lab.trainer.manifest import Manifest, read
 from tests.support.resuming import cheap_run, cheap_run_until
 from tests.support.worlds import ROWS, make_config, make_world, same_weights, weights
 
@@ -14,22 +16,39 @@ def kept(folder):
     return sorted(int(path.name.split("-")[1]) for path in folder.glob("checkpoint-*"))
 
 
+ALL = list(range(1, 13))
+
+
 @pytest.mark.parametrize(
-    ("limit", "want"), [(None, [1, 2, 3, 4, 5, 6]), (1, [6]), (2, [5, 6]), (3, [4, 5, 6]), (9, [1, 2, 3, 4, 5, 6])]
+    ("limit", "best", "want"),
+    [
+        (None, None, ALL),
+        (1, None, [12]),
+        (2, None, [11, 12]),
+        (3, None, [10, 11, 12]),
+        (99, None, ALL),
+        (None, 2, ALL),
+        (1, 2, [2, 12]),
+        (2, 2, [2, 12]),
+        (3, 2, [2, 11, 12]),
+        (1, 12, [12]),
+        (2, 12, [11, 12]),
+        (2, 11, [11, 12]),
+    ],
 )
-def test_the_newest_stay(limit, want, tmp_path):
-    assert kept(cheap_run(tmp_path, save_total_limit=limit, **EVERY_STEP)[0]) == want
-
-
-@pytest.mark.parametrize(("limit", "want"), [(1, [2, 6]), (2, [2, 6]), (3, [2, 5, 6]), (None, [1, 2, 3, 4, 5, 6])])
-def test_the_best_stays_and_counts_as_one(limit, want, tmp_path):
+def test_the_newest_stay_and_the_best_which_counts_as_one(limit, best, want, tmp_path):
     """As in transformers: a limit of 5 keeps the best and the four newest; the newest stays whatever the limit."""
-    with opened(tmp_path, save_total_limit=limit) as run:
-        for step in run.steps():
-            record(run, step)
-            if step + 1 == 2:
-                run.folder.mark_best(2)
-    assert kept(tmp_path) == want and run.folder.best == 2
+    journal = Journal(tmp_path)
+    checkpoints = {f"checkpoint-{step}": {"step": step, "files": {}} for step in ALL}
+    journal.manifest = Manifest({}, {}, checkpoints=checkpoints, best=best)
+    journal.discard(journal.surplus(limit))
+    assert [entry["step"] for entry in journal.manifest.checkpoints.values()] == want
+    assert journal.manifest.best == best and read(tmp_path) == (journal.manifest if want != ALL else None)
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_a_run_keeps_as_many(limit, tmp_path):
+    assert kept(cheap_run(tmp_path, save_total_limit=limit, **EVERY_STEP)[0]) == [4, 5, 6][-limit:]
 
 
 def opened(folder, resume=False, **settings):

@@ -39,8 +39,17 @@ def send(number, last, times=1):
     return callback
 
 
-@EVERY
-@pytest.mark.parametrize("last", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("number", "last"),
+    [
+        (signal.SIGINT, 3),
+        (signal.SIGTERM, 1),
+        pytest.param(signal.SIGINT, 1, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, 2, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 2, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 3, marks=pytest.mark.slow),
+    ],
+)
 def test_a_signal_saves_the_step_at_hand_and_says_how_to_go_on(number, last, undisturbed, tmp_path, capsys):
     folder, before = tmp_path / "out", {name: signal.getsignal(name) for name in NAMES}
     with pytest.raises(Stopped) as stopped:
@@ -62,10 +71,9 @@ def test_a_signal_saves_the_step_at_hand_and_says_how_to_go_on(number, last, und
     assert_same_end(end, undisturbed)
 
 
-@EVERY
-def test_a_signal_in_the_last_step_lets_the_run_end(number, undisturbed, tmp_path):
+def test_a_signal_in_the_last_step_lets_the_run_end(undisturbed, tmp_path):
     with pytest.raises(Stopped, match=r"^Stopped after its last step by .*checkpoint-4' is saved"):
-        cheap_run(tmp_path / "out", callback=send(number, 4))
+        cheap_run(tmp_path / "out", callback=send(signal.SIGTERM, 4))
     assert (tmp_path / "out/model.safetensors").read_bytes() == (undisturbed[0] / "model.safetensors").read_bytes()
     assert_same_end(cheap_run(tmp_path / "out"), undisturbed)
 

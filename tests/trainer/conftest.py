@@ -1,0 +1,12 @@
+"""What the tests of the trainer share: a disk that nobody waits for."""
+
+import os
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _nobody_waits_for_the_disk(request, monkeypatch):
+    """No power fails in a quick test; the long ones wait. (An axe takes note of what is waited for, see there.)"""
+    if request.node.get_closest_marker("slow") is None:
+        monkeypatch.setattr(os, "fsync", lambda number: None)
