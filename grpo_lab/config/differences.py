@@ -53,6 +53,7 @@ MEANINGS = {
     "load_best_model_at_end": "a checkpoint is made at each new best; TRL asks that save_steps and eval_steps match",
     "ref_model_sync_steps": "counts as max_steps does; the reference becomes the policy (ref_model_mixup_alpha of 1)",
     "resume_from_checkpoint": "True or False, and not the name of a folder: output_dir is where the run goes on",
+    "weight_decay": "of every parameter; in TRL not of biases and norms",
     "max_grad_norm": "inf leaves gradients as they are, and 0 is refused; in TRL 0 leaves them as they are",
     "report_to": "one of the three, not a list",
 }

@@ -10,8 +10,9 @@ import torch
 from grpo_lab.config import GRPOConfig, options
 from grpo_lab.config.differences import DEFAULTS, MEANINGS
 from grpo_lab.config.ranges import SCHEDULES
-from grpo_lab.trainer.optim import learning_rate
+from grpo_lab.trainer.optim import PolicyOptimizer, learning_rate
 from tests.parity.engines import engine
+from tests.support.worlds import make_config, make_world
 
 trl = engine("trl")
 OURS, TRLS = ({field.name: field for field in fields(config)} for config in (GRPOConfig, trl.GRPOConfig))
@@ -72,6 +73,17 @@ def test_a_schedule_is_that_of_transformers_seen_at_the_first_update_of_each_ste
             want = rise[(step + 1) * updates] if rising else theirs[step * updates]
             got = learning_rate(step, 0.3, warmup_steps, max_steps, kind)
             assert got == pytest.approx(want, rel=1e-12), (warmup_steps, max_steps, updates, step)
+
+
+def test_what_the_table_says_of_weight_decay_is_so():
+    from transformers import Trainer
+
+    model, _ = make_world()
+    names = {name for name, _ in model.named_parameters()}
+    spared = names - set(Trainer.get_decay_parameter_names(None, model))
+    assert spared and all("norm" in name or name.endswith("bias") for name in spared)
+    (group,) = PolicyOptimizer(model, make_config(weight_decay=0.1)).adamw.param_groups
+    assert len(group["params"]) == len(names) and group["weight_decay"] == 0.1
 
 
 BATCHES = [
