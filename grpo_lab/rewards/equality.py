@@ -27,7 +27,7 @@ def math_reward(
     1/3, 0.33333 is not. Per cent is a hundredth: 25% is 1/4 and not 25. A unit may be left out, but not contradicted,
     and is not converted: 5 cm is 5, and not 5 m. Of an equation the right-hand side counts, if the left is a name (x =
     4) or equal to it (2+2 = 4). A power, root, factorial or logarithm stands for its value. Order counts in tuples, not
-    in sets and bare lists, and a set is no tuple; x > 3 is (3, \infty).
+    in sets and bare lists, and a set is no tuple; x > 3 is (3, \infty). Words are compared as texts, in any case.
 
     What does not. A calculation (17+58 for 75), a restated equation (2x = 8 for 4), a second answer ("4 or 5"), a doubt
     ("about 5"), a sentence ("the answer is 4"), a number in English words.

@@ -8,6 +8,7 @@ import re
 from typing import NamedTuple
 
 from grpo_lab.rewards.quantities import Quantity, quantity_in, same_quantity
+from grpo_lab.rewards.text import loose_text
 from grpo_lab.rewards.tidy import tidy, without_text
 from grpo_lab.rewards.units import unit_of
 
@@ -20,6 +21,9 @@ _NAME = re.compile(
     r"(?:\\(?:angle|triangle|overline|vec|hat|theta|alpha|beta|gamma|lambda|mu|phi|omega|Delta|max|min|[sc]in|cos|tan)"
     r"(?![a-zA-Z])|[A-Za-z\u4e00-\u9fff'|∠△(){} ]|_[A-Za-z0-9]|_\{[A-Za-z0-9 \\]+\}){1,30}"
 )
+_DENIED = re.compile(r"\b(?:not|nor|or|if|unless|never|no)\b|[不非若或]")
+# Math-Verify would read a word as a product of letters, "lube" as equal to "blue", and 8:00 as divided by zero.
+_WORDS = re.compile(r"[A-Za-z]{4,}(?: [A-Za-z]+)*|[\u4e00-\u9fff]+|[0-9]{1,2}(?::[0-9]{2}){1,2}")
 _RELATION = re.compile(r"\\(?:le|ge|leq|geq|lt|gt|leqslant|geqslant)(?![a-zA-Z])|[<>]=?")
 _BETWEEN = re.compile(r",|;|\\text\{\s*(?:or|and)\s*\}|(?<![a-zA-Z])(?:or|and)(?![a-zA-Z])|或|且|\\cup")
 _CALCULATION = re.compile(r"(?:[0-9.+\-*/()^!{}\[\] ]|\\(?:times|cdot|div|frac|sqrt|binom))+")
@@ -59,26 +63,21 @@ def _against_number(name: str, number: Quantity, gold: str, answer: str) -> Judg
         if len(parts) > 1 and name and _squeezed(parts[0]) != name:
             return Judged("different")
         parts = parts[1:]
-    if not parts:
+    said = [quantity_in(part) for part in parts]
+    asked = [part for part, quantity in zip(parts, said, strict=True) if quantity is None]
+    refused = any(quantity and not same_quantity(quantity, number) for quantity in said)
+    if not parts or refused or not all(map(_is_calculation, [part for part in asked if part is not parts[-1]])):
         return Judged("different")
-    last = quantity_in(parts[-1])
-    if last is not None and not same_quantity(last, number):
+    if said[-1] is None and not (_is_one_function(parts[-1]) or _may_be_rounded_to(number, parts[-1])):
         return Judged("different")
-    asked = [] if last else [parts[-1]]
-    if asked and not (_is_one_function(parts[-1]) or _may_be_rounded_to(number, parts[-1])):
-        return Judged("different")
-    for part in parts[:-1]:
-        said = quantity_in(part)
-        holds = same_quantity(said, number) if said else _is_calculation(part)
-        if not holds:
-            return Judged("different")
-        asked += [] if said else [part]
-    plain = number.latex()
-    return Judged(None, tuple((plain, part) for part in asked)) if asked else Judged("equal")
+    return Judged(None, tuple((number.latex(), part) for part in asked)) if asked else Judged("equal")
 
 
 def _against_expression(gold: str, answer: str) -> Judged:
-    """Neither is judged here: whether the expected expression can be read at all is for Math-Verify to say."""
+    """Words are compared as text. Whether an expected expression can be read at all is for Math-Verify to say."""
+    if _WORDS.fullmatch(without_text(gold)):
+        same = loose_text(without_text(gold)) == loose_text(without_text(answer))
+        return Judged("equal" if same else "different")
     expected, unit = _without_unit(gold)
     given, its_unit = _without_unit(answer)
     number = quantity_in(answer)
@@ -92,23 +91,24 @@ def _against_expression(gold: str, answer: str) -> Judged:
 
 def _named_number(gold: str) -> tuple[str, Quantity | None]:
     """Of "x = 4 cm" the name and the number; no number where the expected answer is another thing."""
-    parts = _parts(gold.removeprefix("\\approx").strip())
+    parts = _parts(gold)
     name = _squeezed(parts[0]) if len(parts) > 1 and _is_name(parts[0]) else ""
     between = parts[1:-1] if name else parts[:-1]
-    number = quantity_in(parts[-1]) if parts and all(map(_is_calculation, between)) else None
+    number = quantity_in(parts[-1]) if all(map(_is_calculation, between)) else None
     return name, number
 
 
 def _parts(text: str) -> list[str]:
     """Of a chain of equations its sides, the result last: "4 = x" is turned round."""
-    parts = [part.strip() for part in _EQUALS.split(text)]
+    parts = [part.strip() for part in _EQUALS.split(re.sub(r"^(?:=|\\approx)", "", text))]
     if len(parts) == 2 and _is_name(parts[1]) and not _is_name(parts[0]):
         parts.reverse()
-    return parts if all(parts) else [part for part in parts[:1] + parts[1:] if part] if "\\approx" in text else parts
+    return parts
 
 
 def _is_name(text: str) -> bool:
-    return len(text) <= 40 and _NAME.fullmatch(without_text(text)) is not None and quantity_in(text) is None
+    named = len(text) <= 40 and _NAME.fullmatch(without_text(text)) and not _DENIED.search(text)
+    return bool(named) and quantity_in(text) is None
 
 
 def _squeezed(text: str) -> str:
@@ -130,9 +130,8 @@ def _is_one_function(text: str) -> bool:
 
 def _may_be_rounded_to(number: Quantity, text: str) -> bool:
     r"""1.414214 stands for \sqrt{2}, and 0.5 does not stand for a calculation."""
-    return (
-        number.rounded and (number.value * 10**5).denominator != 1 and not _is_calculation(text.replace("\\sqrt", ""))
-    )
+    many_places = number.rounded and (number.value * 10**5).denominator != 1
+    return many_places and not _is_calculation(text.replace("\\sqrt", ""))
 
 
 def _is_unsolved(text: str) -> bool:

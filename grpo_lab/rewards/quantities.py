@@ -31,6 +31,7 @@ _MULTIPLES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10
 _MULTIPLE = re.compile(rf" ?({'|'.join(_MULTIPLES)})\b")
 _PER = {"%": Fraction(1, 100), "‰": Fraction(1, 1000)}
 _SPOKEN = re.compile(rf"[0-9.{NUMERALS}又分之点负半一]+")
+_IN_BRACKETS = re.compile(r"(.*[^ ]) ?\(([^()0-9=+*/^-]+)\)")  # a unit as in 10(元)
 # Behind these 千 belongs to the unit: 5千米 is five kilometres.
 _KILO = tuple("米克瓦帕焦伏卡赫")
 
@@ -71,6 +72,8 @@ def quantity_in(text: str) -> Quantity | None:
         return None
     if re.search("[^半]半$", plain) and len(plain) > 2 and (whole := quantity_in(plain[:-1])):  # 3个半
         return Quantity(whole.value + Fraction(1, 2), whole.unit) if whole.value.denominator == 1 else None
+    if (found := _IN_BRACKETS.fullmatch(plain)) and unit_of(found[2]) is not None:
+        plain = f"{found[1]} {found[2]}"
     sign, currency, rest = _signed(plain)
     read = _spoken(rest) or _written(rest)
     if read is None:

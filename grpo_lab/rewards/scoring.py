@@ -79,9 +79,10 @@ def score_completions(
 
 
 def reward_names(reward_funcs: Any) -> list[str]:
-    """A name for each of one or several reward functions, as in TRL: its `__name__` (of a partial, the inner one) or its class's name.
+    """A name for each of one or several reward functions, as in TRL.
 
-    A name that is taken already gets a number: `accuracy_reward`, `accuracy_reward_2`. A lambda is called "lambda".
+    It is the `__name__` (of a partial, the inner one) or that of the class. A name that is taken already gets a number:
+    `accuracy_reward`, `accuracy_reward_2`. A lambda is called "lambda".
     """
     reward_funcs = _listed(reward_funcs)
     if not reward_funcs or not all(map(callable, reward_funcs)):

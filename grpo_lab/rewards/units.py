@@ -27,12 +27,15 @@ CURRENCIES = ("US$", "RMB", "$", "¥", "€", "£", "₹", "₽")
 _NO_NOUNS = """
 or and to than else not no none maybe perhaps possibly if but plus minus times divided over until through versus vs
 about approximately roughly almost nearly around so is are was equals equal wrong false incorrect both either
-neither remainder hundred thousand million billion trillion dozen half third quarter tenth zero one two three four
-five six seven eight nine ten eleven twelve twenty thirty forty fifty per percent pi squared cubed sqrt log sin
-cos tan mod
+neither remainder hundred thousand million billion trillion dozen zero one two three four five six seven eight nine
+ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty
+seventy eighty ninety per percent pi squared cubed sqrt log sin cos tan mod
 """
-_NOT_NOUNS = frozenset(_NO_NOUNS.split())
+_PART = "half|halves|third|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth|hundredth|thousandth|millionth"
+_PARTS = [part + plural for part in _PART.split("|") for plural in ("", "s")]
+_NOT_NOUNS = frozenset([*_NO_NOUNS.split(), *_PARTS])
 _NOT_COUNTED = re.compile(r"[或和与及到至约非否另还加减乘除余比点折成半多几等于]|左右|以上|以下|不是|不对|上下|分之|又")
+_SHAPE = re.compile(r"[三四五六七八][角边]形")
 _WORD = re.compile(r"(?=.*[aeiouyAEIOUY])[A-Za-z][A-Za-z'-]{2,}")  # xy is a product
 _COUNTED = re.compile(r"[\u4e00-\u9fff]{1,12}")
 _POWERS = ((r"(?:square|sq\.?) ?|平方", "2"), (r"(?:cubic|cu\.?) ?|立方", "3"))
@@ -64,7 +67,7 @@ def _power(text: str) -> str | None:
     for words, power in _POWERS:
         if (named := re.match(words, text)) and (unit := _single(text[named.end() :])):
             return f"{unit}^{power}"
-    base, raised, power = text.partition("^")
+    base, raised, power = re.sub(r"(?<=[a-z])([23])$", r"^\1", text).partition("^")  # m2, and ㎡ once it is folded
     unit = _single(base.strip())
     power = power.strip("{}")
     if unit is None or (raised and power not in ("2", "3")):
@@ -82,6 +85,7 @@ def _single(text: str) -> str | None:
 
 def _counted(text: str) -> bool:
     if _COUNTED.fullmatch(text):
-        return text[0] not in NUMERALS and not _NOT_COUNTED.search(text)
+        # 4元五角 is not 4; 6个三角形 is 6.
+        return not set(_SHAPE.sub("", text)) & set(NUMERALS) and not _NOT_COUNTED.search(text)
     words = text.replace(",", " ").split() if "," not in text else []
     return 0 < len(words) <= 4 and all(_WORD.fullmatch(w) and w.lower() not in _NOT_NOUNS for w in words)

@@ -2,10 +2,11 @@
 
 import pytest
 
-from grpo_lab.rewards.choice import choose
+from grpo_lab.rewards.choice import choose, for_template
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.tasks import TASKS, THINK_SYSTEM_PROMPT, THINK_SYSTEM_PROMPT_ZH
 from grpo_lab.tasks.chats import ANSWER_ONLY
+from tests.support.worlds import make_tokenizer
 
 
 def said(choice, split="train"):
@@ -96,3 +97,24 @@ def test_a_number_of_problems_and_a_split_are_checked():
         choice.rows("test", 0, 0)
     with pytest.raises(ValueError, match="split is 'dev'; expected one of"):
         choice.rows("dev", None, 0)
+
+
+REFUSES = (
+    "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}{{ m.content }}"
+)
+REFUSES += "{% endfor %}"
+
+
+def test_where_a_template_takes_no_system_message_the_user_says_it(capsys):
+    tokenizer, rows = make_tokenizer(), choose("word-problems", small=False).rows("train", 3, 0)
+    assert for_template(rows, tokenizer) is rows and not capsys.readouterr().out
+    tokenizer.chat_template = REFUSES
+    changed = for_template(rows, tokenizer)
+    assert "takes no system message" in capsys.readouterr().out
+    for before, after in zip(rows, changed, strict=True):
+        (system, asked), (said,) = before["prompt"], after["prompt"]
+        assert said == {"role": "user", "content": f"{system['content']}\n\n{asked['content']}"}
+        assert after["answer"] == before["answer"]
+    assert for_template(changed, tokenizer) is changed
+    tokenizer.chat_template = None
+    assert for_template(rows, tokenizer) is rows, "sampling says what is missing"
