@@ -7,7 +7,7 @@ Python, a full disk. "ok" needs nothing from you, "warn" costs you something, "f
 from collections.abc import Callable
 
 from grpo_lab.commands import Parser, command
-from grpo_lab.doctor.machine import Machine, inspect_machine
+from grpo_lab.doctor.machine import EXTRAS, Machine, inspect_machine
 from grpo_lab.doctor.report import Check, Report
 
 ADAM_FP32_GIB = 7.4  # fp32 weights, gradients and Adam moments of Qwen2-0.5B
@@ -169,6 +169,22 @@ def check_qwen2(m: Machine) -> Finding:
     )
 
 
+def check_compiler(m: Machine) -> Finding | None:
+    if not m.cuda_works or m.system == "Windows":
+        return None
+    if m.compiler:
+        return "ok", f"{m.compiler}: the 8-bit optimizer is compiled"
+    remedy = "If you train in bf16: install gcc (on Debian and Ubuntu `sudo apt install gcc`)."
+    return "warn", "no C compiler: the 8-bit optimizer of a card runs uncompiled, and a step takes longer", remedy
+
+
+def check_extras(m: Machine) -> Finding | None:
+    if not m.extras_missing:
+        return None
+    missing = "; ".join(f"{name}, for {EXTRAS[name]}" for name in m.extras_missing)
+    return "ok", f"not installed, and needed for nothing else: {missing}"
+
+
 CHECKS: dict[str, Callable[[Machine], Finding | None]] = {
     "Python": check_python,
     "environment": check_environment,
@@ -178,11 +194,13 @@ CHECKS: dict[str, Callable[[Machine], Finding | None]] = {
     "NVIDIA card": check_card,
     "precision": check_precision,
     "card memory": check_card_memory,
+    "C compiler": check_compiler,
     "memory": check_memory,
     "disk": check_disk,
     "CPU": check_cpu,
     "tiny model": check_tiny,
     "Qwen2-0.5B": check_qwen2,
+    "extras": check_extras,
 }
 
 

@@ -17,6 +17,12 @@ from pathlib import Path
 from grpo_lab.display import GIB
 
 REPOSITORY = Path(__file__).parents[2]
+EXTRAS = {
+    "tensorboard": "--report_to tensorboard",
+    "wandb": "--report_to wandb",
+    "trl": "the comparison `bench --against trl`",
+}
+COMPILERS = ("cc", "gcc", "clang")  # what triton looks for
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,8 @@ class Machine:
     installed: bool = True  # grpo_lab itself, so that its requirements are on record
     missing: Sequence[str] = ()
     unfit: Sequence[str] = ()  # "name version (wanted: bounds)"
+    extras_missing: Sequence[str] = ()  # of EXTRAS
+    compiler: str | None = "gcc"
     jupyter: bool = True
     tiny: str | None = "460,000 parameters"
     tiny_error: str | None = None
@@ -83,6 +91,8 @@ def inspect_machine() -> Machine:
         installed=installed,
         missing=missing,
         unfit=unfit,
+        extras_missing=[name for name in EXTRAS if importlib.util.find_spec(name) is None],
+        compiler=next((name for name in (os.environ.get("CC"), *COMPILERS) if name and shutil.which(name)), None),
         jupyter=importlib.util.find_spec("ipykernel") is not None,
         tiny=tiny,
         tiny_error=tiny_error,

@@ -73,6 +73,21 @@ def test_a_card_that_is_hidden(value: str) -> None:
     assert check.remedy == "Unset CUDA_VISIBLE_DEVICES and start again."
 
 
+def test_a_card_without_a_compiler_trains_and_is_slower() -> None:
+    assert found(H200, "C compiler").found == "gcc: the 8-bit optimizer is compiled"
+    check = found(replace(H200, compiler=None), "C compiler")
+    assert check.status == "warn" and "a step takes longer" in check.found and "`sudo apt install gcc`" in check.remedy
+    for nobody in (replace(LAPTOP, compiler=None), replace(H200, compiler=None, system="Windows")):
+        assert all(check.name != "C compiler" for check in doctor.doctor(nobody))
+
+
+def test_what_is_needed_for_nothing_else_is_no_fault() -> None:
+    check = found(replace(LAPTOP, extras_missing=["wandb", "trl"]), "extras")
+    assert check.status == "ok" and check.found.endswith(
+        "wandb, for --report_to wandb; trl, for the comparison `bench --against trl`"
+    )
+
+
 def test_a_t4_has_no_bf16() -> None:
     t4 = replace(H200, card=Card("Tesla T4", 14.6, "580.95"), native_bf16=False)
     check = found(t4, "precision")
