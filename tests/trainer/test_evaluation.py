@@ -286,6 +286,11 @@ def test_the_best_model_is_kept_and_is_the_result(tmp_path, capsys):
     )
 
 
+def test_unless_it_is_asked_for_the_best_makes_no_checkpoint(tmp_path):
+    run(output_dir=str(tmp_path), save_steps=0, max_steps=3, eval_steps=1)
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-3"]
+
+
 def test_a_best_model_that_is_lost_is_said_to_be(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(RunFolder, "best", None)  # as after its checkpoint was found broken
     settings = {"max_steps": 2, "learning_rate": 0.0, "load_best_model_at_end": True, "eval_steps": 1}
