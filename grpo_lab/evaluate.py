@@ -15,7 +15,7 @@ from grpo_lab.config.defaults import TINY
 from grpo_lab.config.ranges import LARGEST_SEED
 from grpo_lab.precision import autocast_as_loaded
 from grpo_lab.rewards import accuracy_reward, format_reward
-from grpo_lab.rewards.choice import add_reward_options, add_task_option, choose
+from grpo_lab.rewards.choice import add_reward_options, add_task_option, choose, for_template
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import SPLITS, Rows, has_thinking
 from grpo_lab.trainer.rewarding import reward_rollout
@@ -159,7 +159,7 @@ def main(arguments: list[str] | None = None) -> None:
         settings["batch_size"] = settings["batch_size"] or (512 if small else 64)
         model, tokenizer = load_policy(name)
         one_thread_if_small(model)
-        result = evaluate(model, tokenizer, rows, correct=choice.right, **settings)
+        result = evaluate(model, tokenizer, for_template(rows, tokenizer), correct=choice.right, **settings)
     print(json.dumps({"task": choice.task.name, "split": split} | result))
 
 

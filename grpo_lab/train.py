@@ -15,7 +15,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import settings_parser
 from grpo_lab.config.defaults import TINY, default_settings, described
 from grpo_lab.precision import precision_asked
-from grpo_lab.rewards.choice import BY_REWARDS, SUMS, Choice, add_reward_options, add_task_option, choose
+from grpo_lab.rewards.choice import BY_REWARDS, SUMS, Choice, add_reward_options, add_task_option, choose, for_template
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.tasks import TASKS
 from grpo_lab.tasks.table import TRAINING_SUMS
@@ -46,7 +46,9 @@ def main(arguments: list[str] | None = None) -> None:
     print(*choice.described(rows), described(chosen, parameters), sep="\n")
     model, tokenizer = load_policy(name, precision=precision_asked(config))
     one_thread_if_small(model)
+    rows = for_template(rows, tokenizer)
     announce(model, tokenizer, rows, config)
+    held_out = {name: for_template(others, tokenizer) for name, others in held_out.items()}
     history = train(model, tokenizer, rows, choice.functions, config, **held_out)
     if history:
         print(_last_step(history[-1]))

@@ -16,7 +16,7 @@ from grpo_lab.models.folders import usable_folder, weight_bytes
 from grpo_lab.models.loading import SMALL
 from grpo_lab.models.shapes import SHAPES, shape_config, shape_of
 from grpo_lab.precision import PRECISIONS
-from grpo_lab.rewards.choice import Choice, add_task_option, choose
+from grpo_lab.rewards.choice import Choice, add_task_option, choose, for_template
 from grpo_lab.rollout import encode_prompts
 
 SETTINGS = (
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def longest_prompt(tokenizer, choice: Choice) -> int:
     """Tokens of the longest among the prompts that a run looks at before it begins."""
-    rows = choice.rows("train", None, seed=0)[:PROMPTS]
+    rows = for_template(choice.rows("train", None, seed=0)[:PROMPTS], tokenizer)
     return encode_prompts(tokenizer, [row["prompt"] for row in rows])[0].shape[1]
 
 
