@@ -24,8 +24,8 @@ from grpo_lab.rollout.static import release, sample_static
 from grpo_lab.rollout.ways import FORBIDDEN, context_length, sliding_window, ways_of, why_not_static
 
 LENGTH, STEPS, PROMPTS, GENERATIONS = 6, 3, 2, 2  # columns of a prompt, tokens of a completion, and how many of each
-DRAW_EXPERTS = ("phimoe",)  # where two are nearly as good; few tokens would show it seldom
 PADDING = 2  # columns of it before the first prompt
+DRAW_EXPERTS = ("phimoe",)  # in training mode, where two are nearly as good: a few tokens would seldom show it
 SMALL_WINDOW = 128  # tokens; the prompts are made longer than a sliding window of up to this
 
 # Nats a token, in the mean. Float32: ten times what the worst token of a sound model may differ by. A bf16 logit from
@@ -76,12 +76,12 @@ def ensure_checked(model) -> None:
             f"model is a {type(model).__name__} ({model.config.model_type}), which cannot be trained here: "
             f"{verdict.refused}"
         )
-    setattr(model, FORBIDDEN, verdict.forbidden)
+    setattr(model, FORBIDDEN, dict(verdict.forbidden))
     for line in _closed(model, verdict):
         print(f"policy: {line}")
 
 
-_verdicts: dict[tuple, Verdict] = {}
+_verdicts: dict[tuple, Verdict] = {}  # of an architecture, as the models of this process had it
 
 
 def check_model(model, config) -> None:

@@ -36,8 +36,9 @@ def layers_of(model) -> torch.nn.Module:
 
 
 def takes(module: torch.nn.Module, name: str) -> bool:
-    """Whether an input has this name."""
-    return name in _names(type(module).forward)
+    """Whether an input has this name, or any name will do."""
+    names = _names(type(module).forward)
+    return name in names or names <= {"self", "args", "kwargs"}
 
 
 @cache

@@ -87,9 +87,10 @@ def sample_completions(
     ends = end_token_ids(model, tokenizer)
     sampling = Sampling(tuple(ends), pad_token_id(tokenizer), temperature, top_k, top_p, repetition_penalty)
     sample = _sampler(cache_implementation, model)
-    prompt_ids, prompt_mask = (x.to(model.device) for x in encode_prompts(tokenizer, prompts))
-    for index, tokens in enumerate(prompt_mask.sum(-1).tolist()):
+    encoded = encode_prompts(tokenizer, prompts)
+    for index, tokens in enumerate(encoded[1].sum(-1).tolist()):
         check_room(model, tokens, max_completion_length, f"prompts[{index}]")
+    prompt_ids, prompt_mask = (x.to(model.device) for x in encoded)
     with evaluating(model):
         once = prompt_ids.shape[1] > 1 and ways_of(model).shared_prompts
         prefix = run_prompts(model, prompt_ids[:, :-1], prompt_mask[:, :-1])[1] if once else None

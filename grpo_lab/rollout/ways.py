@@ -18,7 +18,7 @@ from grpo_lab.rollout.forward import layers_of, takes
 # No mixtures of experts: which rows an expert gets is a question to the host, and a captured step may ask none.
 PLAIN_KINDS = {
     "apertus", "arcee", "bitnet", "cohere", "ernie4_5", "gemma", "glm", "glm4", "granite", "helium",
-    "hunyuan_v1_dense", "llama", "ministral", "mistral", "nanochat", "nemotron", "olmo", "olmo2", "phi", "phi3",
+    "hunyuan_v1_dense", "llama", "mistral", "nanochat", "nemotron", "olmo", "olmo2", "phi", "phi3",
     "qwen2", "qwen3", "seed_oss", "smollm3", "stablelm", "starcoder2",
 }  # fmt: skip
 STEADY_ROPE = ("default", "linear", "llama3", "yarn")  # rotations that do not depend on how long the sequence is
@@ -62,9 +62,8 @@ def why_not_one_mask(model) -> str | None:
 
 def why_not_static(model) -> str | None:
     """What keeps a model from decoding in fixed memory: a step that depends on the length, or is of another kind."""
-    rope = rope_type(model.config)
-    if rope not in STEADY_ROPE:
-        return f"its rope_type is {rope}"
+    if (rope := adapting_rope(model.config)) is not None:
+        return f"its rope_type is {rope['rope_type']}"
     forbidden = getattr(model, FORBIDDEN, {})
     alone = "its prompts cannot be shared" if "shared_prompts" in forbidden else None  # nobody would fill the cache
     return why_not_one_mask(model) or alone or forbidden.get("static_cache")
@@ -78,8 +77,11 @@ def sliding_window(model_config) -> int | None:
     return min(found, default=None)
 
 
-def rope_type(model_config) -> str:
-    return (getattr(model_config, "rope_parameters", None) or {}).get("rope_type", "default")
+def adapting_rope(model_config) -> dict | None:
+    """The settings of a rotary embedding that depends on how long the sequence is, if there is one."""
+    given = getattr(model_config.get_text_config(), "rope_parameters", None) or {}
+    each = [settings for settings in given.values() if isinstance(settings, dict)] or [given]  # one for each layer type
+    return next((settings for settings in each if settings.get("rope_type", "default") not in STEADY_ROPE), None)
 
 
 def head_width(model_config) -> int:
@@ -97,13 +99,14 @@ def context_length(model_config) -> int | None:
     names = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length")
     found = (value for name in names if isinstance(value := getattr(text, name, None), int))
     longest = next((value for value in found if value > 0), None)
-    if rope_type(text) not in STEADY_ROPE:
-        return text.rope_parameters.get("original_max_position_embeddings") or longest
-    return longest
+    return (adapting_rope(text) or {}).get("original_max_position_embeddings") or longest
 
 
 def _remembers_tokens(model) -> bool:
     """Whether all that its layers carry on are keys and values in a cache of transformers', and no state."""
-    layers = DynamicCache(config=model.config).layers
+    try:
+        layers = DynamicCache(config=model.config).layers
+    except (AttributeError, KeyError):  # layers of its own, for which transformers' cache has no place
+        return False
     tokens = all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in layers)
     return tokens and takes(layers_of(model), "past_key_values")

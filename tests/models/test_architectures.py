@@ -99,12 +99,14 @@ def test_what_is_refused_is_wrong_indeed_and_the_sentence_says_where_and_by_how_
     assert max(off(model, rollout, rollout.logp), off(model, rollout, logp)) > 1e-2
 
 
-def test_the_plain_kinds_are_all_in_the_table():
-    assert {name.split()[0] for name in ARCHITECTURES} >= PLAIN_KINDS
+def test_every_plain_kind_has_been_seen_to_take_the_short_ways():
+    text = DOCUMENT.read_text(encoding="utf-8")
+    seen = set(re.findall(r"^\| (\w+)[^|]* \| works \| yes \| yes \|", text, re.MULTILINE))
+    assert seen == PLAIN_KINDS
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name in PLAIN_KINDS - {"ministral", "starcoder2"}])
+@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name in PLAIN_KINDS])
 def test_a_step_of_a_plain_kind_asks_the_host_for_nothing_so_a_card_can_capture_it(name):
     model, _ = make_architecture(name)
     with torch.no_grad():

@@ -10,7 +10,7 @@ from grpo_lab.models.frozen import frozen_copy, silence_dropout, without_dropout
 from grpo_lab.models.selfcheck import check_model, ensure_checked, self_check, tolerance
 from grpo_lab.rollout import score as scoring
 from grpo_lab.rollout.cache import SlotCache
-from grpo_lab.rollout.ways import context_length, sliding_window, ways_of
+from grpo_lab.rollout.ways import adapting_rope, context_length, sliding_window, ways_of
 from grpo_lab.trainer import train
 from tests.support.architectures import make_architecture
 from tests.support.sampling import sample, score
@@ -187,6 +187,14 @@ def test_it_stays_within_the_context():
 def test_context_and_window_of_a_configuration(settings, context, window):
     config = make_world(**settings)[0].config
     assert (context_length(config), sliding_window(config)) == (context, window)
+
+
+def test_a_rotation_for_each_kind_of_layer():
+    model, _ = make_architecture("gemma3_text")
+    assert adapting_rope(model.config) is None
+    given = model.config.rope_parameters
+    model.config.rope_parameters = given | {"full_attention": {"rope_type": "dynamic", "factor": 2.0}}
+    assert adapting_rope(model.config)["rope_type"] == "dynamic"
 
 
 def test_contexts_by_other_names():
