@@ -93,6 +93,11 @@ def test_a_file_a_package_or_a_value_that_is_wrong_is_one_line_wherever_it_was_n
     assert refused(made_of(raises(error))) == f"python -m grpo_lab.example: error: {want}"
 
 
+def test_of_a_very_long_message_its_beginning_and_its_end_are_said():
+    line = refused(made_of(raises(ValueError("epsilon: " + "said much " * 300 + "and wrong")), "--epsilon"))
+    assert "error: --epsilon: said much" in line and line.endswith(f"said much and wrong {WHERE}") and len(line) < 1300
+
+
 def test_what_the_package_raises_on_purpose_is_for_the_user():
     def reward(completions, **kwargs):
         raise KeyError("answer")

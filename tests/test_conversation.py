@@ -171,6 +171,11 @@ def test_a_pipe_that_cannot_be_answered_is_an_error(loaded, monkeypatch, text, w
     assert want in refused(shell.main, "--model", "tiny")
 
 
+def test_without_any_input_there_has_to_be_a_question(loaded, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    assert "--prompt is missing; expected a question" in refused(shell.main, "--model", "tiny")
+
+
 def test_a_reader_asks_begins_anew_and_leaves(loaded, echo, monkeypatch, capsys):
     typed(monkeypatch, "a", " ", "b", "/new", "c", "/help", "/nwe", "/quit", "never")
     assert shell.main(["--model", "tiny"]) == 0

@@ -122,6 +122,8 @@ def _check(args) -> None:
         check_between("seed", args.seed, 0, LARGEST_SEED)
     if args.prompt is not None and not args.prompt.strip():
         raise ValueError(f"prompt is {args.prompt!r}; expected a question")
+    if args.prompt is None and sys.stdin is None:
+        raise ValueError("prompt is missing; expected a question, since there is no input to read them from")
 
 
 def _parser() -> Parser:

@@ -14,6 +14,7 @@ FAULT_OF_OURS = (
 WHERE = "(GRPO_LAB_TRACEBACK=1 shows where this comes from)"
 # torch's and CUDA's words, on cards, Linux, macOS and Windows.
 MEMORY_WAS_FULL = re.compile(r"out of memory|DefaultCPUAllocator|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE)
+LONGEST = 1200  # letters of a line
 RENAMED = {"name": "model"}  # arguments of functions that the commands call under another name
 
 
@@ -33,6 +34,8 @@ def line_for(error: Exception, script: str = PACKAGE) -> str | None:
     ):
         return None
     text = one_line(_text(error))
+    if len(text) > LONGEST:  # such as all that a process of ours has said; what is wrong stands at the end
+        return f"{_with_option(text[: LONGEST // 3])} ... {text[-LONGEST // 2 :]} {WHERE}"
     if on_purpose and not (isinstance(error, RuntimeError) and error.__cause__):
         return _with_option(text)
     return text if getattr(error, "filename", None) else f"{text} {WHERE}"
