@@ -37,7 +37,7 @@ def check_new(folder: Path, manifest: Manifest | None, config: GRPOConfig) -> No
             "resume_from_checkpoint=True"
         )
     if manifest is None and (what := _run_without_manifest(folder)):
-        raise FileExistsError(f"output_dir {str(folder)!r} holds {what} already; choose another folder")
+        raise FileExistsError(f"output_dir {str(folder)!r} holds {what}; choose another folder")
     if manifest is None and (folder / "config.json").exists():
         raise FileExistsError(f"output_dir {str(folder)!r} holds a model already; choose another folder")
     _check_nothing_in_the_way(folder, manifest, config)

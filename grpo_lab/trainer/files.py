@@ -110,10 +110,11 @@ def remove_all(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def explained(path: Path, remedy: str) -> Iterator[None]:
+def explained(path: Path, remedy: str, done: str = "written") -> Iterator[None]:
     """Make one sentence of whatever the file system says below: which file, what is wrong, what to do.
 
     remedy: what is to be done once the cause is gone.
+    done: "written" or "read".
     """
     try:
         yield
@@ -123,7 +124,7 @@ def explained(path: Path, remedy: str) -> Iterator[None]:
             raise
         where = os.fspath(getattr(error, "filename", None) or path)
         kind = type(error) if isinstance(error, OSError) else OSError
-        said = kind(f"{where!r} could not be written ({os.strerror(number)}): {_cause(number)}, then {remedy}")
+        said = kind(f"{where!r} could not be {done} ({os.strerror(number)}): {_cause(number)}, then {remedy}")
         said.errno = number
         raise said from error
 
@@ -144,7 +145,7 @@ def _cause(number: int) -> str:
     if number in _FULL:
         return "make room on the disk"
     if number in _CLOSED:
-        return "make the folder writable for you"
+        return "make it readable and writable for you"
     if number == errno.ENOTDIR:
         return "move the file away that has the name of a folder"
     return "look after the disk"

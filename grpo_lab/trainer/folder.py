@@ -11,9 +11,10 @@ from grpo_lab.trainer.claims import METRICS, SETTINGS, check_free, check_new, ch
 from grpo_lab.trainer.files import UNFINISHED, explained, fault, publish, remove_all, write_whole
 from grpo_lab.trainer.fingerprint import of_weights
 from grpo_lab.trainer.journal import Journal, append_lines, as_line, cut_lines, restore_text, sync_lines
-from grpo_lab.trainer.lock import Lock
+from grpo_lab.trainer.lock import LOCK, Lock
 from grpo_lab.trainer.manifest import MANIFEST, Manifest
 from grpo_lab.trainer.same_run import check_length, check_same_run
+from grpo_lab.trainer.stopping import how_to_go_on
 
 
 class RunFolder:
@@ -26,7 +27,8 @@ class RunFolder:
         self.config, self.settings, self.path = config, settings, Path(config.output_dir)
 
     def __enter__(self):
-        self._look()
+        if not (self.path / LOCK).exists():
+            self._look()  # before anything is created; where a run may be at work, that is said first
         with explained(self.path, "start again, or choose another folder"):
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = Lock(self.path).__enter__()
@@ -44,12 +46,13 @@ class RunFolder:
 
         prints: as `fingerprints` returns them.
         """
-        self._look()  # once more: another run may have been at work until a moment ago
+        self._look()  # under the lock: another run may have been at work until a moment ago
         if not self.config.resume_from_checkpoint:
             return self._begin(prints)
         check_same_run(self.path, self.journal.manifest, self.settings, prints)
         with self.journal.writing(self.path):
             self.journal.finish_renames()
+        with explained(self.path, f"go on with {how_to_go_on()}", "read"):
             found, broken = self.journal.newest_good()
         if found is None:
             print(f"No checkpoint in {str(self.path)!r} yet: the run begins at the beginning")

@@ -11,10 +11,18 @@ import pytest
 
 from grpo_lab.trainer import folder as run_folder
 from grpo_lab.trainer.files import explained
-from tests.support.resuming import assert_same_end, cheap_run, cheap_run_under, metrics_in, newest
+from tests.support.resuming import (
+    assert_same_end,
+    cheap_run,
+    cheap_run_under,
+    cheap_run_until,
+    contents,
+    metrics_in,
+    newest,
+)
 
 FULL, READ_ONLY, CLOSED = errno.ENOSPC, errno.EROFS, errno.EACCES
-REMEDY = {FULL: "make room on the disk", READ_ONLY: "make the folder writable", CLOSED: "make the folder writable"}
+REMEDY = {FULL: "make room on the disk", READ_ONLY: "make it readable and writable for you", CLOSED: "make it readable"}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +55,7 @@ def test_from_any_change_on_nothing_can_be_written(fault, every, undisturbed, tm
     [
         (
             0,
-            "out' could not be written .*: make the folder writable for you, then start again, or choose",
+            "out' could not be written .*: make it readable and writable for you, then start again, or choose",
         ),
         (1, "grpo_run.lock' could not be written .*, then start again, or choose another folder$"),
         (8, "then go on with resume_from_checkpoint=True. No checkpoint is saved yet.$"),
@@ -86,6 +94,20 @@ def test_half_a_line_of_metrics_does_no_harm(tmp_path, undisturbed):
     assert_same_end(cheap_run(tmp_path / "out"), undisturbed[1])
 
 
+def test_a_checkpoint_that_cannot_be_read_is_no_broken_one(tmp_path, undisturbed):
+    folder = cheap_run_until(tmp_path / "out", 3)
+    before = contents(folder)
+
+    def closed(path):
+        raise PermissionError(CLOSED, os.strerror(CLOSED), str(path))
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(PermissionError, match="could not be read .*make it"):
+        patch.setattr("grpo_lab.trainer.files.digest", closed)
+        cheap_run(folder)
+    assert contents(folder) == before
+    assert_same_end(cheap_run(folder), undisturbed[1])
+
+
 class FromRust(Exception):
     """What the writers of safetensors and tokenizers raise."""
 
@@ -96,7 +118,7 @@ class FromRust(Exception):
         (FromRust("I/O error: No space left on device (os error 28)"), "'x' could not be written (No space left on de"),
         (
             OSError(30, "Read-only file system", "y"),
-            "'y' could not be written (Read-only file system): make the folder",
+            "'y' could not be written (Read-only file system): make it readable",
         ),
         (
             OSError(5, "Input/output error"),

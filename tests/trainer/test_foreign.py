@@ -45,24 +45,24 @@ def test_what_lies_beside_a_run_stays_whatever_the_run_does(undisturbed, tmp_pat
     assert history[-1]["loss"] == undisturbed[2][-1]["loss"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "checkpoint-500/trainer_state.json", "checkpoint-2/notes.txt", "metrics.jsonl", "grpo_config.json",
-        "tokenizer.json", "tokenizer_config.json", "model.safetensors", "model-00001-of-00002.safetensors",
-        "generation_config.json", "chat_template.jinja", "vocab.json",
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("resume", [False, True], ids=["new", "resumed"])
+NEEDED = [
+    "checkpoint-500/trainer_state.json", "checkpoint-2/notes.txt", "tokenizer.json", "tokenizer_config.json",
+    "model.safetensors", "model-00001-of-00002.safetensors", "generation_config.json", "chat_template.jinja",
+    "vocab.json",
+]  # fmt: skip
+CASES = [(name, resume) for name in NEEDED for resume in (False, True)]
+
+
+@pytest.mark.parametrize(("name", "resume"), [*CASES, ("metrics.jsonl", False), ("grpo_config.json", False)])
 def test_a_name_that_the_run_needs_is_refused_at_the_start(name, resume, started, tmp_path):
     folder = tmp_path / "out"
     if resume:
         copy_of(started, folder)
-        if (folder / name).exists():
-            pytest.skip("it is the run's own")
     put(folder, {name: "{}"})
     before = contents(folder)
-    with pytest.raises(FileExistsError, match=r"^output_dir .*out' holds .*; (move it away|choose)"):
+    with pytest.raises(
+        FileExistsError, match=r"^output_dir .*out' holds .*; (move it away, or )?choose another folder"
+    ):
         cheap_run(folder, callback=lambda *_: pytest.fail("it computes"))
     assert contents(folder) == before
 
@@ -116,6 +116,25 @@ def make_trl_folder(folder: Path) -> None:
     put(folder, {"training_args.bin": "pickled", "README.md": "---"})
 
 
+def make_real_trl_folder(folder: Path) -> None:
+    trl = pytest.importorskip("trl")
+    import datasets
+
+    model, tokenizer = make_world()
+    settings = {"num_generations": 2, "per_device_train_batch_size": 2, "max_completion_length": 3, "max_steps": 2}
+    quiet = {"report_to": "none", "disable_tqdm": True, "save_steps": 1, "use_cpu": True, "logging_strategy": "no"}
+    trainer = trl.GRPOTrainer(
+        model=model,
+        reward_funcs=lambda completions, **columns: [float(len(text)) for text in completions],
+        args=trl.GRPOConfig(output_dir=str(folder), **settings, **quiet),
+        train_dataset=datasets.Dataset.from_list([{"prompt": "abc"}, {"prompt": "f"}]),
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    trainer.save_model()
+    assert (folder / "checkpoint-2" / "trainer_state.json").is_file()
+
+
 def make_folder_without_manifest(folder: Path) -> None:
     """As earlier versions of this package left one behind."""
     make_world()[0].save_pretrained(folder / "checkpoint-2")
@@ -129,12 +148,18 @@ def make_folder_without_manifest(folder: Path) -> None:
         (
             make_trl_folder,
             "which holds a run of another trainer .checkpoint-500., which only that trainer can resume",
-            "holds a run of another trainer .checkpoint-500., which only that trainer can resume already; choose",
+            "holds a run of another trainer .checkpoint-500., which only that trainer can resume; choose",
+        ),
+        pytest.param(
+            make_real_trl_folder,
+            "which holds a run of another trainer .checkpoint-2., which only that trainer can resume",
+            "holds a run of another trainer .checkpoint-2., which only that trainer can resume; choose",
+            marks=pytest.mark.slow,
         ),
         (
             make_folder_without_manifest,
             "which holds a run of which grpo_run.json is missing .an earlier grpo_lab wrote none.; to go on from its",
-            "holds a run of which grpo_run.json is missing .an earlier grpo_lab wrote none. already; choose another",
+            "holds a run of which grpo_run.json is missing .an earlier grpo_lab wrote none.; choose another",
         ),
     ],
 )

@@ -27,7 +27,7 @@ def test_a_second_run_is_refused_while_the_first_goes_on_and_ends_well(resume, u
     def second(step, metrics):
         if resume or step == 1:
             before = contents(folder)
-            with pytest.raises((BlockingIOError, FileExistsError), match=HELD if resume else "holds a run already"):
+            with pytest.raises(BlockingIOError, match=HELD):
                 cheap_run(folder, resume=resume)
             refused.append(step)
             assert contents(folder) == before
@@ -110,6 +110,7 @@ def test_the_lock_ends_with_an_error_too(tmp_path):
     assert len(cheap_run(tmp_path / "out")[2]) == 4
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows removes no open file")
 def test_a_lock_taken_from_a_file_that_was_just_removed_counts_for_nothing(tmp_path, monkeypatch):
     """The run before removes the file between our opening and our locking it: somebody else may hold a new one."""
     take, removed = Lock._take, []
