@@ -17,6 +17,8 @@ TELLING = {
     "trainer/run": ("trainer/test_loop.py", "trainer/test_resume.py"),
     "rollout/dynamic": ("rollout/test_sample.py", "rollout/test_settings.py"),
     "rollout/cache": ("rollout/test_static.py",),
+    "rollout/admission": ("rollout/test_settings.py",),
+    "rollout/ways": ("rollout/test_static.py", "models/test_selfcheck.py"),
 }
 
 
