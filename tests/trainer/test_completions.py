@@ -117,7 +117,10 @@ def test_without_a_folder_the_table_is_printed_alone(capsys):
     assert len(capsys.readouterr().out.splitlines()) == 2 + 8
 
 
-@pytest.mark.parametrize(("save_steps", "logging_steps"), [(1, 2), (2, 3), (2, 1), (4, 2)])
+@pytest.mark.parametrize(
+    ("save_steps", "logging_steps"),
+    [(2, 3), (4, 2), pytest.param(1, 2, marks=pytest.mark.slow), pytest.param(2, 1, marks=pytest.mark.slow)],
+)
 def test_what_was_noted_after_the_last_checkpoint_is_struck_out_on_resuming(
     save_steps, logging_steps, tmp_path, capsys
 ):

@@ -15,6 +15,7 @@ from grpo_lab.trainer import collect, evaluation, train
 from grpo_lab.trainer.evaluation import evaluate_policy, standing
 from grpo_lab.trainer.folder import RunFolder
 from grpo_lab.trainer.scoring import kl_to_reference
+from tests.support.agreement import few
 from tests.support.axe import Killed
 from tests.support.worlds import (
     ROWS,
@@ -63,17 +64,18 @@ ALONE = [
     {"eval_steps": 2, "num_generations_eval": 1, "per_device_eval_batch_size": 2},
     {"log_completions": True, "logging_steps": 2},
     {"log_kl": True},
-    BESIDE,
 ]
+ALONE_AND_TOGETHER = [*(pytest.param(settings, marks=pytest.mark.slow) for settings in ALONE), BESIDE]
 
 
-@pytest.mark.parametrize("settings", ALONE, ids=lambda settings: "+".join(settings))
+@pytest.mark.parametrize("settings", ALONE_AND_TOGETHER, ids=lambda settings: "+".join(settings))
 def test_the_training_is_the_same_bit_for_bit(settings, plain, capsys):
     _, steps, history = run(num_iterations=2, **settings)
     assert all(same_weights(one, other) for one, other in zip(steps, plain[1], strict=True))
     assert of_training(history) == without_times(plain[2])
 
 
+@pytest.mark.slow
 def test_so_it_is_where_layers_are_checkpointed_and_steps_draw_their_rows(capsys):
     cut = {"gradient_checkpointing": True, "per_device_train_batch_size": 2, "max_steps": 3, "entropy_coef": 0.01}
     assert same_weights(run(**cut)[1][-1], run(**cut, **BESIDE)[1][-1])
@@ -207,6 +209,7 @@ def test_what_does_not_go_together_is_named_before_anything_is_sampled(held_out,
 # --- the best, and the end ------------------------------------------------------------------------------------------
 
 
+@few
 @given(
     st.lists(st.integers(-3, 3).map(lambda n: n / 4), min_size=1, max_size=12),
     st.integers(1, 4),
@@ -299,7 +302,7 @@ def test_a_best_model_that_is_lost_is_said_to_be(tmp_path, capsys, monkeypatch):
     assert same_weights(weights(model), steps[-1])
 
 
-@pytest.mark.parametrize("last", [1, 4, pytest.param(6, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("last", [4, *(pytest.param(last, marks=pytest.mark.slow) for last in (1, 6))])
 def test_killed_and_resumed_it_ends_the_same(last, tmp_path, capsys):
     def kill(step, metrics):
         if step == last:
