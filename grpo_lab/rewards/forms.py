@@ -8,6 +8,7 @@ import re
 from typing import NamedTuple
 
 from grpo_lab.rewards.quantities import Quantity, quantity_in, same_quantity
+from grpo_lab.rewards.sizes import LARGEST, is_too_large
 from grpo_lab.rewards.text import loose_text
 from grpo_lab.rewards.tidy import tidy, without_text
 from grpo_lab.rewards.units import unit_of
@@ -66,6 +67,7 @@ def _against_number(name: str, number: Quantity, gold: str, answer: str) -> Judg
     said = [quantity_in(part) for part in parts]
     asked = [part for part, quantity in zip(parts, said, strict=True) if quantity is None]
     refused = any(quantity and not same_quantity(quantity, number) for quantity in said)
+    refused |= number.value < 10**LARGEST and any(map(is_too_large, asked))
     if not parts or refused or not all(map(_is_calculation, [part for part in asked if part is not parts[-1]])):
         return Judged("different")
     if said[-1] is None and not (_is_one_function(parts[-1]) or _may_be_rounded_to(number, parts[-1])):

@@ -1,5 +1,7 @@
 """A task with its rewards: whose they are, their weights, and what the system says before each problem."""
 
+import json
+
 import pytest
 
 from grpo_lab.rewards.choice import choose, for_template

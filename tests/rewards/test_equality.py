@@ -16,7 +16,7 @@ from grpo_lab.rewards.workers import POOL
 # A comparison takes a millisecond; on a busy machine that may last.
 math_reward = functools.partial(reward_in_3_seconds, time_limit=60.0)
 # Math-Verify reads it at once and would compare it for ever, inside one integer power.
-ENDLESS = "9^{9^{9^{9}}}"
+ENDLESS = r"\sqrt{9^{9^{9^{9}}}}"
 
 
 def answered(text):
@@ -144,13 +144,14 @@ def test_it_works_in_threads():
     assert rewards == {0: [1.0, 0.0, 0.0], 1: [1.0, 0.0], 2: [1.0, 0.0], 3: [1.0, 0.0]}
 
 
-SCRIPT = """
+SCRIPT = r"""
 import sys, threading, warnings
 warnings.simplefilter("ignore")
 from grpo_lab.rewards import math_reward
 print("main runs once")
 text = "<answer>%s</answer>"
-thread = threading.Thread(target=lambda: print(math_reward([text % "9^{9^{9^{9}}}"], answer=["4"], time_limit=0.2)))
+endless = [text % r"\sqrt{9^{9^{9^{9}}}}"]
+thread = threading.Thread(target=lambda: print(math_reward(endless, answer=["4"], time_limit=0.2)))
 thread.start()
 thread.join()
 print(math_reward([text % "x+1"], answer=["1+x"], time_limit=60))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from grpo_lab.rewards.forms import judge_form
 from grpo_lab.rewards.numerals import chinese_number
 from grpo_lab.rewards.quantities import Quantity, quantity_in, same_quantity
+from grpo_lab.rewards.sizes import is_too_large
 from grpo_lab.rewards.tidy import boxed, given_answer, tidy
 from grpo_lab.rewards.units import unit_of
 from tests.support.agreement import many
@@ -118,6 +119,18 @@ def test_no_text_raises_and_a_number_is_equal_to_itself_alone(given_text, expect
     judge_form("4", given_answer(given_text))
     verdict = judge_form("12345678901", given_text).verdict
     assert verdict != "equal" or quantity_in(tidy(given_text).split("=")[-1].strip()).value == 12345678901
+
+
+@pytest.mark.parametrize(
+    ("text", "large"),
+    [("9^{9^{9^{9}}}", True), ("-9^9^9", True), ("(9^9)!", True), ("((3!)!)!", True), ("450!", True),
+     ("10^{1000}", True), ("9" * 1001, True), ("2^{10}", False), ("2^{2^{2^2}}", False), ("1^{9^{9^9}}", False), ("0^{9^9}", False),
+     ("449!", False), ("5!!", False), ("10^{999}", False), ("2^{3321}", False), ("9^{0!}", False), ("9^{9^9}+x", False),
+     ("9^{-9^9}", False), ("9^{9^9", False), ("^9", False), ("{}", False), ("", False), (r"\sqrt{9^{9^9}}", False)],
+)  # fmt: skip
+def test_towers_and_factorials_are_measured_without_computing_them(text, large):
+    assert is_too_large(text) == large
+    assert not large or judge_form("4", text) == judge_form(r"4", "17") == judge_form("x=4", text)
 
 
 @pytest.mark.parametrize("piece", ["9", "{", r"\boxed{", "半", "-", "1,"])

@@ -11,7 +11,7 @@ import pytest
 from grpo_lab.rewards import math_reward
 from grpo_lab.rewards.workers import POOL, Pool, Worker
 
-ENDLESS = "9^{9^{9^{9}}}"
+ENDLESS = r"\sqrt{9^{9^{9^{9}}}}"
 
 
 def answered(text):
@@ -79,7 +79,7 @@ def test_there_are_at_most_four_workers_and_no_more_than_processors():
 
 
 def test_what_is_left_at_the_end_of_the_batch_scores_nothing_and_is_said():
-    texts = [answered(text) for text in ("4", "1+x", ENDLESS, "8^{9^{9^{9}}}")]
+    texts = [answered(text) for text in ("4", "1+x", ENDLESS, ENDLESS.replace("9", "8"))]
     math_reward(texts[1:2], answer=["x+1"])  # a process is ready
     words = r"math_reward: [12] of 4 completions were left when the 0.4 s of the batch were over, .* row [23]"
     begin = time.monotonic()
@@ -97,13 +97,13 @@ def test_a_wrong_limit_for_the_batch_is_named(limit):
 
 @pytest.mark.slow
 def test_sixty_four_bombs_end_within_the_bound_and_cost_no_right_answer_its_reward():
-    towers = [f"{n}^{{9^{{9^{{9}}}}}}" for n in range(2, 26)]
+    towers = [rf"\sqrt{{{n}^{{9^{{9^{{9}}}}}}}}" for n in range(2, 26)]
     factorials = [f"{10**9 + n}!" for n in range(20)] + [f"(({n}!)!)!" for n in range(7, 17)]
     nested = [r"\sqrt{" * n + "2" + "}" * n + r"^{10^{10^{10}}}" for n in range(1, 11)]
     bombs = [*towers, *factorials, *nested]
     right = [f"x+{n}" for n in range(16)]
     completions = [answered(text) for text in [*bombs, *right]]
-    answer = ["4"] * 32 + [r"\sqrt{2}"] * (len(bombs) - 32) + [f"{n}+x" for n in range(16)]
+    answer = ["4"] * 24 + [r"\sqrt{2}"] * (len(bombs) - 24) + [f"{n}+x" for n in range(16)]
     assert len(bombs) == 64
     begin = time.monotonic()
     with pytest.warns(RuntimeWarning) as said:
@@ -128,7 +128,7 @@ def test_an_interrupt_in_the_middle_ends_the_processes_and_the_next_batch_works(
     assert math_reward([answered("x"), answered("y")], answer=["x", "x"], time_limit=60.0) == [1.0, 0.0]
 
 
-FORKED = """
+FORKED = r"""
 import os, threading, warnings
 warnings.simplefilter("ignore")
 from grpo_lab.rewards import math_reward
@@ -136,7 +136,7 @@ from grpo_lab.rewards.workers import POOL
 def reward(given, **limits):
     return math_reward([f"<answer>{given}</answer>"], answer=["x+1"], **{"time_limit": 60, **limits})
 print(reward("1+x"))
-thread = threading.Thread(target=reward, args=("9^{9^{9^{9}}}",), kwargs={"time_limit": 2.0})
+thread = threading.Thread(target=reward, args=(r"x+\sqrt{9^{9^{9^{9}}}}",), kwargs={"time_limit": 2.0})
 thread.start()  # it holds the pool while the copy is made
 child = os.fork()
 if child == 0:
