@@ -57,12 +57,31 @@ def raises(error: BaseException):
         ("--model", "name", "--model is -1; it must be positive"),
         ("--other", "epsilon", "epsilon is -1; it must be positive"),
         ("--eps", "epsilon", "epsilon is -1; it must be positive"),
+        ("--beta", "beta=0.1 with epsilon=2", "--beta 0.1 with epsilon=2 is -1; it must be positive"),
     ],
 )
 def test_an_error_names_the_option_as_it_is_written(option, argument, want):
     main = made_of(lambda: check_positive(argument, -1), option)
     given = [] if option.startswith("-") else ["DIR"]
     assert refused(main, *given) == f"python -m grpo_lab.example: error: {want}"
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("Go on with resume_from_checkpoint=True.", "Go on with --resume_from_checkpoint true."),
+        ("Take precision='bf16', or beta=0.04.", "Take --precision bf16, or --beta 0.04."),
+        ("load_policy(..., precision='bf16')", "load_policy(..., precision='bf16')"),
+        ("(see there) precision=None", "(see there) --precision none"),
+        ("in precision='a b'", "in --precision 'a b'"),
+        ("it has epsilon=0.2", "it has epsilon=0.2"),
+        ("num_generations = 7", "num_generations = 7"),
+    ],
+)
+def test_what_to_do_is_said_in_words_of_the_shell(text, want, capsys):
+    options = ("--resume_from_checkpoint", "--precision", "--beta", "--num_generations")
+    assert made_of(raises(Stopped(text)), *options)([]) == 130
+    assert capsys.readouterr().err == f"\n{want}\n"
 
 
 def test_the_options_of_one_command_are_not_those_of_the_next():

@@ -14,6 +14,7 @@ FAULT_OF_OURS = (
 WHERE = "(GRPO_LAB_TRACEBACK=1 shows where this comes from)"
 # torch's and CUDA's words, on cards, Linux, macOS and Windows.
 MEMORY_WAS_FULL = re.compile(r"out of memory|DefaultCPUAllocator|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE)
+QUOTES = "'\""
 LONGEST = 1200  # letters of a line
 RENAMED = {"name": "model"}  # arguments of functions that the commands call under another name
 
@@ -58,8 +59,29 @@ def _text(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
+def in_words_of_the_shell(text: str) -> str:
+    """ "Go on with resume_from_checkpoint=True" as "Go on with --resume_from_checkpoint true", if that is an option."""
+    known = options.get({})
+
+    def written(found: re.Match) -> str:
+        name, value = found.groups()
+        inside_a_call = text.count("(", 0, found.start()) > text.count(")", 0, found.start())
+        if name not in known or inside_a_call:
+            return found[0]
+        return f"{known[name]} {_word(value)}"
+
+    return re.sub(r"""\b(\w+)=('[^']*'|"[^"]*"|[+-]?\w+(?:\.\w+)?)""", written, text)
+
+
+def _word(value: str) -> str:
+    if value in ("True", "False", "None"):
+        return value.lower()
+    return value if " " in value else value.strip(QUOTES)
+
+
 def _with_option(text: str) -> str:
     """ "epsilon is -0.2; ..." as "--epsilon is -0.2; ...", if the command has this option."""
+    text = in_words_of_the_shell(text)
     found = re.match(r"\w+", text)
     known = options.get({})
     name = found[0] if found else ""

@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from grpo_lab.commands.errors import FAULT_OF_OURS, line_for
+from grpo_lab.commands.errors import FAULT_OF_OURS, in_words_of_the_shell, line_for
 from grpo_lab.commands.parser import options
 
 FAILED, INTERRUPTED, NO_READER = 2, 130, 141
@@ -47,7 +47,7 @@ def command(module: str) -> Callable:
             try:
                 return _flushed(main, arguments)
             except KeyboardInterrupt as stop:
-                print(f"\n{stop}" if str(stop) else "\nstopped", file=sys.stderr)
+                print(f"\n{in_words_of_the_shell(str(stop)) or 'stopped'}", file=sys.stderr)
                 return getattr(stop, "exit_code", INTERRUPTED)
             except Exception as error:
                 return NO_READER if _reader_has_gone(error) else _failed(name, error, script)
