@@ -14,6 +14,18 @@ from grpo_lab.trainer.files import describe, sync_tree
 _OPTIMIZER, _STATE, _REFERENCE = "optimizer.safetensors", "trainer_state.json", "reference"
 
 
+def check_savable(model) -> None:
+    """Raise ValueError if transformers would refuse to save the model, which it does for some that it has loaded."""
+    if model.can_generate():
+        try:
+            model.generation_config.validate(strict=True)
+        except ValueError as error:
+            raise ValueError(
+                f"model.generation_config cannot be saved with a checkpoint ({' '.join(str(error).split())[:200]}...); "
+                "set it right first, here or in generation_config.json of the model's folder"
+            ) from error
+
+
 def write(folder: Path, model, tokenizer, optimizer_tensors: dict, state: dict, reference=None) -> dict[str, list]:
     """Write a checkpoint into a folder that does not exist yet, down to the disk.
 

@@ -14,7 +14,7 @@ BOARDS = ("tensorboard", "wandb")  # the folders have the names of the settings
 MODEL = re.compile(
     r"(generation_|tokenizer_|processor_|preprocessor_)?config\.json|model(-\d+-of-\d+)?\.safetensors(\.index\.json)?|"
     r"tokenizer\.(json|model)|special_tokens_map\.json|added_tokens\.json|vocab\.(json|txt)|merges\.txt|"
-    r"chat_template\.(jinja|json)|spiece\.model"
+    r"chat_template\.(jinja|json)|spiece\.model|additional_chat_templates"
 )
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 

@@ -46,6 +46,7 @@ class RunFolder:
 
         prints: as `fingerprints` returns them.
         """
+        checkpoint.check_savable(model)
         self._look()  # under the lock: another run may have been at work until a moment ago
         if not self.config.resume_from_checkpoint:
             return self._begin(prints)
@@ -133,6 +134,7 @@ class RunFolder:
             check_free(self.path, files, self.journal.manifest.model)
             self.journal.commit(model=files)
             for name in files:
+                (self.path / name).parent.mkdir(exist_ok=True)
                 publish(unfinished / name, self.path / name)
             remove_all(unfinished)
 

@@ -42,8 +42,8 @@ class Manifest:
         write_whole(folder / MANIFEST, json.dumps({"checksum": _checksum(content)} | content, indent=1) + "\n")
 
     def names(self) -> set[str]:
-        """Whatever stands in the folder by the run's doing."""
-        return {*self.owned, *self.checkpoints, *self.model, *self.doomed}
+        """Whatever stands right in the folder by the run's doing."""
+        return {*self.owned, *self.checkpoints, *self.doomed, *(name.split("/")[0] for name in self.model)}
 
     def newest_first(self) -> list[str]:
         return sorted(self.checkpoints, key=lambda name: -self.checkpoints[name]["step"])

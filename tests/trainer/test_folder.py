@@ -135,6 +135,25 @@ def test_weights_of_another_precision_are_refused(whole_run):
         real_run(whole_run[0], resume=True, dtype=torch.bfloat16)
 
 
+def test_a_model_that_could_not_be_saved_is_refused_at_the_start(tmp_path):
+    """transformers loads such a one with a warning, and refuses to save it."""
+    model, tokenizer = make_world()
+    model.generation_config.update(do_sample=False, temperature=0.6)
+    with pytest.raises(ValueError, match=r"^model.generation_config cannot be saved with a checkpoint .*temperature"):
+        train(model, tokenizer, ROWS, letter_reward, make_config(output_dir=str(tmp_path / "out")))
+    train(model, tokenizer, ROWS, letter_reward, make_config())
+
+
+def test_a_tokenizer_with_several_templates_is_saved_whole(tmp_path):
+    for resume in (False, True):
+        model, tokenizer = make_world()
+        tokenizer.chat_template = {"default": tokenizer.chat_template, "tool_use": "x"}
+        config = make_config(output_dir=str(tmp_path), resume_from_checkpoint=resume)
+        assert len(train(model, tokenizer, ROWS, letter_reward, config)) == 2
+    loaded = AutoTokenizer.from_pretrained(tmp_path, local_files_only=True)
+    assert loaded.chat_template == tokenizer.chat_template
+
+
 @pytest.mark.slow
 def test_tensorboard_shows_every_step_once(tmp_path):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
