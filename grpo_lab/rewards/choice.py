@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from grpo_lab.checks import check_choice
 from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, right_by, short_name
-from grpo_lab.tasks import TASKS, Row, Task, find_task, with_system
+from grpo_lab.tasks import SPLITS, TASKS, Row, Task, find_task, with_system
 
 SUMS = "sums"  # the task where none is named
 BY_REWARDS = "by the task and its rewards"
@@ -60,17 +60,22 @@ class Choice:
 
     def rows(self, split: str, n: int | None, seed: int) -> list[Row]:
         """Problems of a split, checked for what the rewards need, with the system prompt in front."""
-        check_choice("split", split, ("train", "test"))
-        rows = self.task.rows(split, n, seed)
-        places = self.task.own.places(split)[: len(rows)] if self.task.own else None
-        check_columns(list(self.names), rows, places)
+        check_choice("split", split, SPLITS)
+        rows, own = self.task.rows(split, n, seed), self.task.own
+        if own is None:
+            check_columns(list(self.names), rows)
+        for part in SPLITS if own else ():  # all of the file: who trains learns of the fault, not who measures after it
+            if own.rows(part):
+                check_columns(list(self.names), own.rows(part), own.places(part))
         return with_system(rows, self.system_prompt, self.replaces)
 
     def described(self, rows: list[Row]) -> list[str]:
         """What is rewarded, what the system says before these rows, and what is to be known of a file of one's own."""
         weights = self.weights or [1.0] * len(self.names)
         rewards = " + ".join(f"{weight:g} {name}" for name, weight in zip(self.names, weights, strict=True))
-        notes = self.task.own.notes if self.task.own else []
+        own = self.task.own
+        notes = [f"{len(own.rows('train'))} problems to train on, {len(own.rows('test'))} held out"] if own else []
+        notes += own.notes if own else []
         first = rows[0]["prompt"][0]
         said = repr(first["content"]) if first["role"] == "system" else "none"
         return [f"task {self.task.name}: reward = {rewards}; system prompt: {said}", *notes]

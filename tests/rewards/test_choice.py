@@ -101,6 +101,21 @@ def test_a_number_of_problems_and_a_split_are_checked():
         choice.rows("dev", None, 0)
 
 
+def test_a_file_is_checked_as_a_whole_and_its_parts_are_said(tmp_path):
+    file = tmp_path / "mine.jsonl"
+    lines = [json.dumps({"prompt": f"{n} + 1 = ?", "answer": str(n + 1)}) for n in range(40)]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    choice = choose(str(file), small=True)
+    train, test = (choice.rows(split, None, 0) for split in ("train", "test"))
+    assert f"{len(train)} problems to train on, {len(test)} held out" in choice.described(train)
+    held_out = choice.task.own.places("test")[0]
+    row = int(held_out.rpartition(" ")[2]) - 1
+    lines[row] = lines[row].replace(f'"{row + 1}"', "1.5")
+    file.write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(ValueError, match=f"{held_out}: answer is 1.5; expected a text or a whole number"):
+        choose(str(file), small=True).rows("train", None, 0)
+
+
 REFUSES = (
     "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}{{ m.content }}"
 )
