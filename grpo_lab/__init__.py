@@ -16,7 +16,7 @@ Worlds small enough to enumerate.
     worlds            estimators and losses set side by side, against exact values
 
 Language models: what a step of training works with.
-    tasks             problems with known answers: sums, stories, chat, GSM8K
+    tasks             problems with known answers: sums, stories, chat, GSM8K, a file of your own
     rewards           what a completion earns: by rule, by mathematics, by a judge, and their weighted sum
     precision         five modes of full-parameter training, one name each
     rollout           sample completions, and score them again
@@ -27,7 +27,7 @@ Training: the loop, what plans it, and its commands.
     trainer           sample, reward, compare, score, step; save and resume
     memory            what a run takes of a device, known before it starts
     evaluate          how good a policy is on problems that it was not trained on
-    train             the training of notebook 07, from a shell
+    train             a run from a shell: the training of notebook 07, or a task, rewards and a model of your own
     experiments       several small runs side by side
     chat              talk to a policy
 
