@@ -39,7 +39,7 @@ def ways_of(model) -> Ways:
     """What the configuration allows, less what the self-check has found wrong."""
     forbidden = getattr(model, FORBIDDEN, {})
     return Ways(
-        one_mask=why_not_one_mask(model) is None and "one_mask" not in forbidden,
+        one_mask=why_not_one_mask(model) is None,
         shared_prompts=_remembers_tokens(model) and "shared_prompts" not in forbidden,
         static_cache=why_not_static(model) is None,
     )

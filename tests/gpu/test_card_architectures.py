@@ -1,0 +1,33 @@
+"""On a card: the captured step of kinds other than Qwen2, windows, scales and soft caps, against each model itself."""
+
+import pytest
+import torch
+
+from grpo_lab.models.selfcheck import ensure_checked
+from grpo_lab.rollout import sample_completions, score_logprobs
+from grpo_lab.rollout.ways import ways_of
+from tests.support.architectures import make_architecture
+
+pytestmark = pytest.mark.gpu
+PROMPTS = ["abc?+ef0123", "d"]
+
+
+@pytest.mark.parametrize("name", ["llama", "granite", "cohere", "phi", "olmo2", "gemma2", "mistral (windows)", "mamba"])
+def test_what_is_drawn_and_scored_is_what_the_model_says(name):
+    model, tokenizer = make_architecture(name)
+    model.to("cuda")
+    ensure_checked(model)
+    assert ways_of(model).static_cache is (name in ("llama", "granite", "cohere", "phi", "olmo2"))
+    rollout = sample_completions(model, tokenizer, PROMPTS, 3, 8)
+    inputs = (rollout.prompt_ids, rollout.prompt_mask, rollout.completion_ids, rollout.mask, rollout.prompt_of_row)
+    with torch.no_grad():
+        scored = [score_logprobs(model, *inputs, share_prompts=share)[0] for share in (True, False)]
+        for b, p in enumerate(rollout.prompt_of_row.tolist()):
+            prompt, completion = (
+                rollout.prompt_ids[p, rollout.prompt_mask[p]],
+                rollout.completion_ids[b, rollout.mask[b]],
+            )
+            logits = model(torch.cat([prompt, completion])[None], use_cache=False).logits[0].double()
+            own = logits[len(prompt) - 1 : -1].log_softmax(-1).gather(-1, completion[:, None])[:, 0]
+            for logp in (rollout.logp, *scored):
+                assert (logp[b, rollout.mask[b]] - own).abs().max() < 1e-3
