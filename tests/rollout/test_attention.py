@@ -6,15 +6,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
 
 from grpo_lab.models.shapes import random_policy
 from grpo_lab.rollout import attention as attention_module
 from grpo_lab.rollout.attention import additive_mask, attention_mask, has_flash
 from grpo_lab.rollout.prompts import positions
 from grpo_lab.rollout.score import _hidden_plain, _hidden_shared
-from grpo_lab.rollout.ways import head_width
 from tests.support.fake_card import fake_card, fake_qwen2
 
 L, T = 7, 13
@@ -111,24 +108,6 @@ def test_torch_is_asked_about_the_heads_of_the_model_and_about_no_mask(heads, gr
 def test_off_a_card_nothing_is_asked(monkeypatch):
     monkeypatch.setattr(attention_module, "can_use_flash_attention", lambda about: pytest.fail("asked"))
     assert has_flash(random_policy("small"), torch.float32)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_on_a_card_the_answer_is_what_torch_does(dtype):
-    model = random_policy("small").cuda()
-    config, width = model.config, head_width(model.config)
-    query, key = (
-        torch.randn(2, n, 32, width, device="cuda", dtype=dtype, requires_grad=True)
-        for n in (config.num_attention_heads, config.num_key_value_heads)
-    )
-    try:
-        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-            scaled_dot_product_attention(query, key, key, is_causal=True, enable_gqa=True)
-        works = True
-    except RuntimeError:
-        works = False
-    assert has_flash(model, dtype) is works
 
 
 def test_positions_count_tokens():
