@@ -108,13 +108,14 @@ def test_what_is_not_installed_is_named_with_its_remedy(report_to, module, tmp_p
 
 def test_the_progress_bar_keeps_what_was_last_evaluated(capsys):
     model, tokenizer = make_world()
-    config = make_config(max_steps=3, eval_steps=2, disable_tqdm=False)
+    config = make_config(max_steps=4, eval_steps=2, disable_tqdm=False)
     history = train(model, tokenizer, ROWS, letter_reward, config, eval_dataset=ROWS)
-    shown = capsys.readouterr().err
-    for metrics in (history[1], history[2]):
-        assert f"reward={metrics['reward']:.3f}" in shown
-        assert f"held-out accuracy={metrics['eval/accuracy']:.3f}" in shown
-    assert "held-out" not in shown[: shown.index("2/3")]
+    frames = capsys.readouterr().err.split("\r")
+    for step, evaluated in ((1, None), (2, 2), (3, 2), (4, 4)):
+        (*_, frame) = (frame for frame in frames if f"{step}/4" in frame)  # the last one of the step
+        assert f"reward={history[step - 1]['reward']:.3f}" in frame
+        held_out = evaluated and f"held-out accuracy={history[evaluated - 1]['eval/accuracy']:.3f}"
+        assert held_out in frame if held_out else "held-out" not in frame
 
 
 def test_tensorboard_shows_evaluations_at_their_steps(tmp_path):
