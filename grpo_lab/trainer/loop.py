@@ -51,7 +51,11 @@ def train(
 
     Raises:
         ValueError: for a dataset or settings that do not fit.
-        FileExistsError: if the output folder holds a run already and `resume_from_checkpoint` is off.
+        FileExistsError: if the output folder holds a run already and `resume_from_checkpoint` is off, or files of
+            somebody else's whose names the run needs.
+        FileNotFoundError: if there is no run to resume.
+        BlockingIOError: if another run is at work in the folder.
+        Stopped: a KeyboardInterrupt, when Ctrl-C or SIGTERM came; the step at hand is finished and saved.
         RuntimeError: when `max_nonfinite_steps` updates in a row had a loss or gradient that was not finite.
     """
     with Run(model, tokenizer, dataset, config, reward_funcs, eval_dataset) as run:

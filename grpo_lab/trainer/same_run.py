@@ -42,6 +42,17 @@ def check_length(folder: Path, done: int, before: dict, settings: dict) -> None:
 
 
 def _difference(before: Manifest, now: dict) -> str | None:
+    """What is another one than when the run began; None if nothing is."""
+    was = before.fingerprints
+    if fault := _other_model(before, now) or _other_rows(was["dataset"], now["dataset"]):
+        return fault
+    if now["tokenizer"] != was["tokenizer"]:
+        return "tokenizer differs from that of the run in {folder!r}; load the one with which it began"
+    return _other_rewards(was["reward_funcs"], now["reward_funcs"])
+
+
+def _other_model(before: Manifest, now: dict) -> str | None:
+    """The model may be that of the start, or of any checkpoint: its weights are about to be loaded anyway."""
     was = before.fingerprints
     if now["model"] not in {was["model"], *(entry["weights"] for entry in before.checkpoints.values())}:
         return (
@@ -54,16 +65,16 @@ def _difference(before: Manifest, now: dict) -> str | None:
             f"model has {counts[1]} parameters that require a gradient; expected the {counts[0]} with which the run in "
             "{folder!r} began"
         )
-    for name in ("dataset", "eval_dataset"):
-        if now[name] != was.get(name):
-            rows = [prints[name][0] for prints in (was, now)]
-            return (
-                f"{name} differs from that of the run in {{folder!r}} (it had {rows[0]:,} rows, this one has "
-                f"{rows[1]:,}); pass the same rows in the same order, or start a new run in another folder"
-            )
-    if now["tokenizer"] != was["tokenizer"]:
-        return "tokenizer differs from that of the run in {folder!r}; load the one with which it began"
-    return _other_rewards(was["reward_funcs"], now["reward_funcs"])
+    return None
+
+
+def _other_rows(was: list, now: list) -> str | None:
+    if now == was:
+        return None
+    return (
+        f"dataset differs from that of the run in {{folder!r}} (it had {was[0]:,} rows, this one has {now[0]:,}); "
+        "pass the same rows in the same order, or start a new run in another folder"
+    )
 
 
 def _other_rewards(was: list[dict] | None, now: list[dict] | None) -> str | None:
