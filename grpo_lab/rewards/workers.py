@@ -17,7 +17,7 @@ from collections import deque
 from pathlib import Path
 
 MOST = 4
-# A batch that takes longer than this gets another process; starting one takes about as long.
+# A batch that takes longer than this gets the other processes too; starting one takes about as long.
 PATIENCE = 0.75  # seconds
 UNREACHED = "unreached"
 
@@ -103,7 +103,7 @@ class Pool:
         with self._lock:
             self.workers = self.workers or [Worker()]
             self.workers[0].start()
-            return _Batch(self, questions, time_limit).run(time.monotonic() + batch_time_limit)
+            return _Batch(self, questions, time_limit, time.monotonic() + batch_time_limit).run()
 
     def close(self) -> None:
         with self._lock:
@@ -116,10 +116,10 @@ class Pool:
 
 
 class _Batch:
-    """The questions of one call, shared out among the workers as they become free."""
+    """The questions of one call. The caller asks them one after another; others join in when that takes long."""
 
-    def __init__(self, pool: Pool, questions: list[tuple[str, str]], time_limit: float) -> None:
-        self.pool, self.questions, self.time_limit = pool, questions, time_limit
+    def __init__(self, pool: Pool, questions: list[tuple[str, str]], time_limit: float, deadline: float) -> None:
+        self.pool, self.questions, self.time_limit, self.deadline = pool, questions, time_limit, deadline
         self.verdicts = [UNREACHED] * len(questions)
         # Those that look costly come last, so that they keep nobody waiting.
         self.left = deque(sorted(range(len(questions)), key=lambda row: _cost(questions[row][1])))
@@ -127,38 +127,50 @@ class _Batch:
         self.employed: list[tuple[Worker, threading.Event]] = []
         self.stopped, self.error = False, None
 
-    def run(self, deadline: float) -> list[str]:
-        begin = time.monotonic()
+    def run(self) -> list[str]:
+        own, begin = self.pool.workers[0], time.monotonic()
         try:
-            for worker in self.pool.workers[: len(self.questions)]:
-                self._employ(worker)
-            while running := [finished for _, finished in self.employed if not finished.is_set()]:
-                running[0].wait(max(0.0, min(PATIENCE, deadline - time.monotonic())))
-                if time.monotonic() >= deadline or self.error:
-                    break
-                more = len(self.pool.workers) < self.pool.size and len(self.left) > 0
-                if more and time.monotonic() - begin > PATIENCE * len(self.pool.workers):
-                    self.pool.workers.append(Worker())
-                    self._employ(self.pool.workers[-1])
+            while self._ask_next(own):
+                if time.monotonic() - begin > PATIENCE and not self.employed:
+                    self._employ(self.pool.size - 1)
+            for _, finished in self.employed:
+                finished.wait(max(0.0, self.deadline - time.monotonic()))
+        except BaseException:
+            own.end()
+            raise
         finally:
             self._stop()
         if self.error:
             raise self.error
         return self.verdicts
 
-    def _employ(self, worker: Worker) -> None:
-        finished = threading.Event()
-        self.employed.append((worker, finished))
-        threading.Thread(target=self._work, args=(worker, finished), daemon=True).start()
+    def _ask_next(self, worker: Worker) -> bool:
+        """False when there is nothing left to ask, or no time."""
+        remaining = self.deadline - time.monotonic()
+        if self.stopped or remaining <= 0:
+            return False
+        try:
+            row = self.left.popleft()
+        except IndexError:
+            return False
+        verdict = worker.compare(*self.questions[row], min(self.time_limit, remaining))
+        late = verdict == "timeout" and remaining < self.time_limit
+        if not self.stopped and not late:
+            self.verdicts[row] = verdict
+        return True
+
+    def _employ(self, most: int) -> None:
+        for number in range(1, 1 + min(most, len(self.left))):
+            if number == len(self.pool.workers):
+                self.pool.workers.append(Worker())
+            worker, finished = self.pool.workers[number], threading.Event()
+            self.employed.append((worker, finished))
+            threading.Thread(target=self._work, args=(worker, finished), daemon=True).start()
 
     def _work(self, worker: Worker, finished: threading.Event) -> None:
         try:
-            while not self.stopped and self.left:
-                with contextlib.suppress(IndexError):  # another worker may take the last one in between
-                    row = self.left.popleft()
-                    verdict = worker.compare(*self.questions[row], self.time_limit)
-                    if not self.stopped:
-                        self.verdicts[row] = verdict
+            while self._ask_next(worker):
+                pass
         except BaseException as error:
             # One that had to give way when the batch was over is no error.
             self.error = self.error or (None if self.stopped else error)

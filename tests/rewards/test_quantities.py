@@ -124,7 +124,8 @@ def test_no_text_raises_and_a_number_is_equal_to_itself_alone(given_text, expect
 @pytest.mark.parametrize(
     ("text", "large"),
     [("9^{9^{9^{9}}}", True), ("-9^9^9", True), ("(9^9)!", True), ("((3!)!)!", True), ("450!", True),
-     ("10^{1000}", True), ("9" * 1001, True), ("2^{10}", False), ("2^{2^{2^2}}", False), ("1^{9^{9^9}}", False), ("0^{9^9}", False),
+     ("10^{1000}", True), ("9" * 1001, True), ("2^{10}", False), ("2^{2^{2^2}}", False),
+     ("1^{9^{9^9}}", False), ("0^{9^9}", False),
      ("449!", False), ("5!!", False), ("10^{999}", False), ("2^{3321}", False), ("9^{0!}", False), ("9^{9^9}+x", False),
      ("9^{-9^9}", False), ("9^{9^9", False), ("^9", False), ("{}", False), ("", False), (r"\sqrt{9^{9^9}}", False)],
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """The workers behind `math_reward`: a bound for the batch, several at once, and nothing left behind."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -116,15 +117,17 @@ def test_sixty_four_bombs_end_within_the_bound_and_cost_no_right_answer_its_rewa
 
 
 @pytest.mark.slow
-def test_an_interrupt_in_the_middle_ends_the_processes_and_the_next_batch_works(monkeypatch):
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="this system sends no signal to a thread")
+def test_an_interrupt_in_the_middle_ends_the_processes_and_the_next_batch_works():
     math_reward([answered("x")], answer=["x"])
     process = POOL.workers[0].process
-    interrupt = threading.Timer(0.5, lambda: __import__("_thread").interrupt_main())
-    interrupt.start()
+    threading.Timer(2.5, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        math_reward([answered(ENDLESS)], answer=["4"], time_limit=60.0, batch_time_limit=60.0)
+        texts = [answered(ENDLESS), *[answered(f"{ENDLESS}+{n}") for n in range(3)]]
+        math_reward(texts, answer=["4", "x", "y", "z"], time_limit=1.5, batch_time_limit=60.0)
     assert time.monotonic() - begin < 10.0 and process.wait(10) is not None
+    assert all(worker.process is None for worker in POOL.workers)
     assert math_reward([answered("x"), answered("y")], answer=["x", "x"], time_limit=60.0) == [1.0, 0.0]
 
 
