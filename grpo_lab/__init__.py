@@ -20,7 +20,7 @@ Language models: what a step of training works with.
     rewards           what a completion earns: by rule, by mathematics, by a judge, and their weighted sum
     precision         five modes of full-parameter training, one name each
     rollout           sample completions, and score them again
-    models            load a policy onto a device, with every choice said aloud, and see whether rollouts of it are right
+    models            load a policy onto a device, every choice said aloud; see whether rollouts of it are right
 
 Training: the loop, what plans it, and its commands.
     config            the settings of a run, under TRL's names

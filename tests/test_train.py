@@ -131,7 +131,10 @@ WRONG = [
     (["--max_step", "3"], "--max_step is not known here; did you mean --max_steps?"),
     (["--loss_type", "ppo"], "--loss_type is 'ppo'; expected one of 'grpo', 'bnpo'"),
     (["--num_generations", "0"], "--num_generations is 0; it must be at least 2"),
-    (["--num_generations", "7"], "--generation_batch_size is 256; it must be a multiple of num_generations = 7"),
+    (
+        ["--num_generations", "7", "--generation_batch_size", "256"],
+        "--generation_batch_size is 256; it must be a multiple of num_generations = 7",
+    ),
     (["--generation_batch_size", "0"], "--generation_batch_size is 0; it must be at least 1"),
     (["--max_completion_length", "0"], "--max_completion_length is 0; it must be at least 1"),
     (["--temperature", "0"], "--temperature is 0.0; it must be positive"),

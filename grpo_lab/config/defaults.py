@@ -52,8 +52,8 @@ def default_settings(parameters: int, task, device_type: str, given: dict | None
         parameters: of the model, tied ones once.
         task: one of `grpo_lab.tasks.TASKS`, which knows how long its completions are.
         device_type: "cuda" or "cpu".
-        given: settings that are chosen already, and what follows from them: micro-batches divide the batch that is
-            given, and are left alone where one of their two numbers is given.
+        given: settings that are chosen already, and what follows from them: the batch is a multiple of the completions
+            of a prompt; micro-batches divide the batch, and are left alone where one of their two numbers is given.
 
     Returns:
         Names and values of the settings in `SETTINGS`, without those that are given.
@@ -61,7 +61,9 @@ def default_settings(parameters: int, task, device_type: str, given: dict | None
     size, given = size_of(parameters), given or {}
     settings = {name: getattr(size, name) for name in SETTINGS if hasattr(size, name)}
     settings["max_completion_length"] = task.completion_length(small=parameters < TINY)
-    batch = given.get("generation_batch_size", size.generation_batch_size)
+    group = max(1, given.get("num_generations", size.num_generations))
+    settings["generation_batch_size"] = max(1, size.generation_batch_size // group) * group
+    batch = given.get("generation_batch_size", settings["generation_batch_size"])
     if size.rows_at_once and not given.keys() & {"per_device_train_batch_size", "gradient_accumulation_steps"}:
         most = size.rows_at_once["cuda" if device_type == "cuda" else "cpu"]
         rows = max((rows for rows in range(1, most + 1) if batch % rows == 0), default=1)

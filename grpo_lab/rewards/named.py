@@ -67,6 +67,11 @@ def right_by(name: str) -> Callable:
     return RIGHT[short] if short in RIGHT else find_rewards([short])[0]
 
 
+def priced(function: Callable) -> Callable | None:
+    """What says whether a completion is right, where this function does not by reaching 1; None where it does."""
+    return next((RIGHT[short] for short in RIGHT if function is NAMED[short]), None)
+
+
 def read_tags(names: Iterable[str]) -> bool:
     """Whether one of these rewards looks for think or answer tags; of one's own it is not known, so it does not."""
     return any(short_name(name) in READ_TAGS for name in names)

@@ -10,6 +10,7 @@ from torch import Tensor
 from grpo_lab.checks import check_choice
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rewards import reward_names
+from grpo_lab.rewards.named import priced
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.metrics import mean_and_std
@@ -27,8 +28,9 @@ def evaluate_policy(
     Returns:
         Under the names of the training with "eval/" before them: reward, reward_std, rewards/<function>/mean,
         completions/mean_length, completions/clipped_ratio. And eval/accuracy, the share of completions to which the
-        first reward function gives at least 1.
+        first reward function gives at least 1; of `contains_reward` that is before the price of its length.
     """
+    says = priced(reward_funcs if callable(reward_funcs) else reward_funcs[0])
     group = config.num_generations_eval or config.num_generations
     at_once = max(1, (config.per_device_eval_batch_size or config.generation_batch_size) // group)
     found: list[tuple[Tensor, ...]] = []
@@ -39,10 +41,11 @@ def evaluate_policy(
             with autocast(model, config):
                 rollout = sample_completions(model, tokenizer, prompts, group, config.max_completion_length, **sampling)
             rewards, per_func, names = reward_rollout(rollout, part, reward_funcs, config)
-            found.append((rewards, per_func, rollout.mask.sum(-1).cpu(), rollout.truncated.cpu()))
-    rewards, per_func, lengths, cut = (torch.cat(values).double() for values in zip(*found, strict=True))
+            right = per_func[:, 0] if says is None else reward_rollout(rollout, part, says)[0]
+            found.append((rewards, per_func, right >= 1, rollout.mask.sum(-1).cpu(), rollout.truncated.cpu()))
+    rewards, per_func, right, lengths, cut = (torch.cat(values).double() for values in zip(*found, strict=True))
     mean, std = mean_and_std(rewards)
-    metrics = {"reward": mean, "reward_std": std, "accuracy": (per_func[:, 0] >= 1).double().mean().item()}
+    metrics = {"reward": mean, "reward_std": std, "accuracy": right.mean().item()}
     metrics |= {f"rewards/{name}/mean": mean_and_std(per_func[:, i])[0] for i, name in enumerate(names)}
     metrics |= {"completions/mean_length": lengths.mean().item(), "completions/clipped_ratio": cut.mean().item()}
     return {f"eval/{name}": value for name, value in metrics.items()}

@@ -11,11 +11,11 @@ from grpo_lab.rollout import Rollout
 
 
 def reward_rollout(
-    rollout: Rollout, rows: list[dict], reward_funcs: Callable | list[Callable], config: GRPOConfig
+    rollout: Rollout, rows: list[dict], reward_funcs: Callable | list[Callable], config: GRPOConfig | None = None
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, "B F"], list[str]]:
-    """Reward the completions of these rows, with what `score_completions` returns."""
+    """Reward the completions of these rows, with what `score_completions` returns. Without a config each weighs 1."""
     what = _as_reward_functions_see_it(rollout, rows)
-    return score_completions(reward_funcs, *what, config.reward_weights)
+    return score_completions(reward_funcs, *what, None if config is None else config.reward_weights)
 
 
 def _as_reward_functions_see_it(rollout: Rollout, rows: list[dict]) -> tuple[list, list, list, dict]:

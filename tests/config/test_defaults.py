@@ -60,6 +60,11 @@ def test_micro_batches_divide_whatever_batch_is_given(prompts, group, parameters
         assert made.updates_per_step == 1 and made.per_device_train_batch_size <= most
 
 
+@pytest.mark.parametrize(("group", "batch"), [(6, 252), (7, 252), (16, 256), (300, 300)])
+def test_the_batch_follows_the_number_of_completions_of_a_prompt(group, batch):
+    assert config(1000, num_generations=group).generation_batch_size == batch
+
+
 @pytest.mark.parametrize(
     "given",
     [{"per_device_train_batch_size": 2}, {"gradient_accumulation_steps": 4}, {"per_device_train_batch_size": 64}],

@@ -21,7 +21,8 @@ RANGES = {
     "epsilon": "[0, 1]", "epsilon_high": "[0, inf)", "delta": "(1.2, inf)", "beta": "[0, inf)",
     "entropy_coef": "(-inf, inf)", "ref_model_sync_steps": "[1, inf)", "learning_rate": "[0, inf)",
     "warmup_steps": "[0, inf)", "weight_decay": "[0, inf)", "adam_beta1": "[0, 1)", "adam_beta2": "[0, 1)",
-    "save_total_limit": "[1, inf)", "max_grad_norm": "(0, inf]", "num_iterations": "[1, inf)", "max_nonfinite_steps": "[1, inf)",
+    "save_total_limit": "[1, inf)", "max_grad_norm": "(0, inf]", "num_iterations": "[1, inf)",
+    "max_nonfinite_steps": "[1, inf)",
 }  # fmt: skip
 BOUND_TO_OTHERS = {
     "num_generations": "[2, inf)", "generation_batch_size": "[1, inf)", "per_device_train_batch_size": "[1, inf)",

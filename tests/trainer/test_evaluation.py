@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, EarlyStoppingCallback, Trainer, TrainerControl, TrainerState
 
+from grpo_lab.rewards import contains_reward
 from grpo_lab.rollout import sample_completions
 from grpo_lab.trainer import collect, evaluation, train
 from grpo_lab.trainer.evaluation import evaluate_policy, standing
@@ -167,6 +169,15 @@ def test_accuracy_counts_completions_to_which_the_first_function_gives_at_least_
     config = make_config(eval_steps=1, num_generations_eval=1)
     metrics = evaluate_policy(*make_world(), HELD_OUT, [first, second], config)
     assert (metrics["eval/accuracy"], metrics["eval/rewards/first/mean"]) == (0.4, pytest.approx(2.999 / 4))
+
+
+def test_what_contains_the_answer_is_right_whatever_its_length_costs():
+    rows = [row | {"answer": "a"} for row in HELD_OUT]
+    config, world = make_config(eval_steps=1), make_world()
+    priced = evaluate_policy(*world, rows, contains_reward, config)
+    free = evaluate_policy(*world, rows, partial(contains_reward, penalty_per_character=0.0), config)
+    assert priced["eval/accuracy"] == free["eval/accuracy"] > 0
+    assert priced["eval/reward"] < free["eval/reward"] == 2 * free["eval/accuracy"] - 1
 
 
 def test_the_callers_random_numbers_are_as_they_were():
