@@ -57,9 +57,9 @@ def assert_nothing_lost(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.6, 0.97])
-def test_killed_again_before_any_change_while_resuming(share, undisturbed, tmp_path):
+def test_killed_again_while_resuming(share, undisturbed, tmp_path):
     changes, want = undisturbed
-    for again in range(1000):
+    for again in range(0, 1000, 2):
         folder = tmp_path / str(again) / "out"
         with pytest.raises(Killed):
             cheap_run_under(folder, int(changes * share))
