@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from grpo_lab.rewards.equality import math_reward
 from grpo_lab.rewards.exact import number_reward
 from grpo_lab.rewards.final import final_answer_reward
+from grpo_lab.rewards.mathematics import math_reward
 from grpo_lab.rewards.own import own_reward
 from grpo_lab.rewards.rules import accuracy_reward, contains_reward, format_reward, graded_reward
 from grpo_lab.rewards.text import completion_text, expected_texts

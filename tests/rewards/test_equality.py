@@ -11,7 +11,7 @@ import warnings
 import pytest
 
 from grpo_lab.rewards import math_reward as reward_in_3_seconds
-from grpo_lab.rewards.workers import POOL
+from grpo_lab.rewards.mathematics.workers import POOL
 
 # A comparison takes a millisecond; on a busy machine that may last.
 math_reward = functools.partial(reward_in_3_seconds, time_limit=60.0)
@@ -155,7 +155,7 @@ thread = threading.Thread(target=lambda: print(math_reward(endless, answer=["4"]
 thread.start()
 thread.join()
 print(math_reward([text % "x+1"], answer=["1+x"], time_limit=60))
-from grpo_lab.rewards.workers import POOL
+from grpo_lab.rewards.mathematics.workers import POOL
 print(POOL.workers[0].process.pid)
 """
 

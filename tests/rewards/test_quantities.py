@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_lab.rewards.forms import judge_form
-from grpo_lab.rewards.numerals import chinese_number
-from grpo_lab.rewards.quantities import Quantity, quantity_in, same_quantity
-from grpo_lab.rewards.sizes import is_too_large
-from grpo_lab.rewards.tidy import boxed, given_answer, tidy
-from grpo_lab.rewards.units import unit_of
+from grpo_lab.rewards.mathematics.forms import judge_form
+from grpo_lab.rewards.mathematics.numerals import chinese_number
+from grpo_lab.rewards.mathematics.quantities import Quantity, quantity_in, same_quantity
+from grpo_lab.rewards.mathematics.sizes import is_too_large
+from grpo_lab.rewards.mathematics.tidy import boxed, given_answer, tidy
+from grpo_lab.rewards.mathematics.units import unit_of
 from tests.support.agreement import many
 
 DIGITS = "零一二三四五六七八九"

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from grpo_lab.rewards import math_reward
-from grpo_lab.rewards.workers import POOL, Pool, Worker
+from grpo_lab.rewards.mathematics.workers import POOL, Pool, Worker
 
 ENDLESS = r"\sqrt{9^{9^{9^{9}}}}"
 
@@ -53,7 +53,7 @@ def test_a_quick_batch_needs_one_worker_and_keeps_its_order(pool, slow_worker):
 
 
 def test_a_slow_batch_gets_another_worker_up_to_the_size(pool, slow_worker, monkeypatch):
-    monkeypatch.setattr("grpo_lab.rewards.workers.PATIENCE", 0.1)
+    monkeypatch.setattr("grpo_lab.rewards.mathematics.workers.PATIENCE", 0.1)
     assert pool.compare([("x", f"9{n}") for n in range(6)], 0.25, 30.0) == ["timeout"] * 6
     assert len(pool.workers) == 2 == len({worker for worker, _ in slow_worker})
 
@@ -135,7 +135,7 @@ FORKED = r"""
 import os, threading, warnings
 warnings.simplefilter("ignore")
 from grpo_lab.rewards import math_reward
-from grpo_lab.rewards.workers import POOL
+from grpo_lab.rewards.mathematics.workers import POOL
 def reward(given, **limits):
     return math_reward([f"<answer>{given}</answer>"], answer=["x+1"], **{"time_limit": 60, **limits})
 print(reward("1+x"))

@@ -9,9 +9,9 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 
-from grpo_lab.rewards.numerals import NUMERALS, chinese_number
-from grpo_lab.rewards.tidy import without_text
-from grpo_lab.rewards.units import CURRENCIES, unit_of
+from grpo_lab.rewards.mathematics.numerals import NUMERALS, chinese_number
+from grpo_lab.rewards.mathematics.tidy import without_text
+from grpo_lab.rewards.mathematics.units import CURRENCIES, unit_of
 
 LONGEST = 1000  # characters
 PLACES = 6

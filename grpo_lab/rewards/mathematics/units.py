@@ -7,7 +7,7 @@ another answer.
 
 import re
 
-from grpo_lab.rewards.numerals import NUMERALS
+from grpo_lab.rewards.mathematics.numerals import NUMERALS
 
 _SAME = """
 mm 毫米 millimetre millimeter|cm 厘米 公分 centimetre centimeter|dm 分米 decimetre decimeter|m 米 公尺 metre meter

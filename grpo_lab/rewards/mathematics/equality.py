@@ -7,10 +7,10 @@ import importlib.util
 import warnings
 from typing import Any
 
-from grpo_lab.rewards.forms import Judged, judge_form
+from grpo_lab.rewards.mathematics.forms import Judged, judge_form
+from grpo_lab.rewards.mathematics.tidy import boxed, given_answer
+from grpo_lab.rewards.mathematics.workers import POOL, UNREACHED
 from grpo_lab.rewards.text import completion_text, expected_texts
-from grpo_lab.rewards.tidy import boxed, given_answer
-from grpo_lab.rewards.workers import POOL, UNREACHED
 
 
 def math_reward(

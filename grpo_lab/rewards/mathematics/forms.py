@@ -7,11 +7,11 @@ the rest becomes questions for Math-Verify, all of which have to be answered "eq
 import re
 from typing import NamedTuple
 
-from grpo_lab.rewards.quantities import Quantity, quantity_in, same_quantity
-from grpo_lab.rewards.sizes import LARGEST, is_too_large
+from grpo_lab.rewards.mathematics.quantities import Quantity, quantity_in, same_quantity
+from grpo_lab.rewards.mathematics.sizes import LARGEST, is_too_large
+from grpo_lab.rewards.mathematics.tidy import tidy, without_text
+from grpo_lab.rewards.mathematics.units import unit_of
 from grpo_lab.rewards.text import loose_text
-from grpo_lab.rewards.tidy import tidy, without_text
-from grpo_lab.rewards.units import unit_of
 
 LONGEST = 1000  # characters; an answer may be longer only if the expected one is
 DEEPEST = 40  # brackets within brackets
