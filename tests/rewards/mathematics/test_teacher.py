@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from grpo_lab.rewards import math_reward
-from tests.rewards.teacher import DEPARTURES, PAIRS, by_math_verify, by_trl
+from tests.rewards.mathematics.teacher import DEPARTURES, PAIRS, by_math_verify, by_trl
 
 
 def rewards(pairs):

@@ -1,6 +1,6 @@
 r"""Answers as a good teacher would mark them: by rule, (expected, given, right).
 
-`python -m tests.rewards.teacher` marks them with `math_reward`, with Math-Verify alone and with TRL's
+`python -m tests.rewards.mathematics.teacher` marks them with `math_reward`, with Math-Verify alone and with TRL's
 `accuracy_reward`, and prints where each departs. The other two get both sides in a box, the form that they ask for.
 """
 
