@@ -44,7 +44,7 @@ def check_length(folder: Path, done: int, before: dict, settings: dict) -> None:
 def _difference(before: Manifest, now: dict) -> str | None:
     """What is another one than when the run began; None if nothing is."""
     was = before.fingerprints
-    if fault := _other_model(before, now) or _other_rows(was["dataset"], now["dataset"]):
+    if fault := _other_model(before, now) or _other_rows(was, now):
         return fault
     if now["tokenizer"] != was["tokenizer"]:
         return "tokenizer differs from that of the run in {folder!r}; load the one with which it began"
@@ -68,13 +68,15 @@ def _other_model(before: Manifest, now: dict) -> str | None:
     return None
 
 
-def _other_rows(was: list, now: list) -> str | None:
-    if now == was:
-        return None
-    return (
-        f"dataset differs from that of the run in {{folder!r}} (it had {was[0]:,} rows, this one has {now[0]:,}); "
-        "pass the same rows in the same order, or start a new run in another folder"
-    )
+def _other_rows(was: dict, now: dict) -> str | None:
+    for name in ("dataset", "eval_dataset"):
+        if now[name] != was[name]:
+            then, this = ((prints[name] or [0])[0] for prints in (was, now))
+            return (
+                f"{name} differs from that of the run in {{folder!r}} (it had {then:,} rows, this one has {this:,}); "
+                "pass the same rows in the same order, or start a new run in another folder"
+            )
+    return None
 
 
 def _other_rewards(was: list[dict] | None, now: list[dict] | None) -> str | None:
