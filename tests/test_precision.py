@@ -76,6 +76,10 @@ def test_autocast_is_on_where_the_mode_has_one(name):
     assert product.dtype == (PRECISIONS[name].autocast or torch.float32)
 
 
+def always(completions, **kwargs):
+    return [1.0] * len(completions)
+
+
 @pytest.mark.parametrize("name", [None, *PRECISIONS])
 def test_evaluation_computes_as_the_model_was_loaded(name, monkeypatch):
     model, tokenizer = make_world()
@@ -90,7 +94,7 @@ def test_evaluation_computes_as_the_model_was_loaded(name, monkeypatch):
 
     monkeypatch.setattr(evaluate_module, "sample_completions", spy)
     rows = [{"prompt": "abc"}]
-    evaluate_module.evaluate(model, tokenizer, rows, max_completion_length=2, correct=lambda texts: [1.0] * len(texts))
+    evaluate_module.evaluate(model, tokenizer, rows, max_completion_length=2, correct=always)
     assert seen == [PRECISIONS[name].autocast if name else None]
 
 
