@@ -4,8 +4,6 @@ from collections.abc import Iterable
 
 from grpo_lab.rollout.ways import context_length
 
-OVERHEAD = 1000  # bytes; no chat template writes as much around a message
-
 
 def check_prompt(tokenizer, prompt, name: str = "prompt") -> None:
     """Raise ValueError unless it is a string, or messages for a tokenizer with a chat template."""
@@ -50,10 +48,10 @@ def check_room(model, tokens: int, max_completion_length: int, name: str = "prom
 
 def check_prompts(model, tokenizer, prompts: Iterable, max_completion_length: int, name: str = "prompts[{}]") -> None:
     """All prompts of a run before its first step; those that are clearly short enough are not encoded for it."""
-    limit = context_length(model.config)
+    limit, frames = context_length(model.config), {}
     for index, prompt in enumerate(prompts):
         check_prompt(tokenizer, prompt, name.format(index))
-        if not prompt or (limit is not None and _bytes(prompt) + max_completion_length > limit):
+        if not prompt or (limit is not None and _bytes(tokenizer, prompt, frames) + max_completion_length > limit):
             ids = encode_prompt(tokenizer, prompt, name.format(index))
             check_room(model, len(ids), max_completion_length, name.format(index))
 
@@ -66,11 +64,23 @@ def _through_template(tokenizer, messages: list[dict], name: str) -> list[int]:
         raise ValueError(f"{name} is refused by the tokenizer's chat template ({said})") from error
 
 
-def _bytes(prompt: str | list[dict]) -> int:
-    """At least as many as tokens: none stands for less than a byte."""
+def _bytes(tokenizer, prompt: str | list[dict], frames: dict) -> int | float:
+    """At least as many as tokens: none stands for less than a byte, but for one that may open the sequence."""
     if isinstance(prompt, str):
-        return len(prompt.encode()) + OVERHEAD
-    return sum(len(message["content"].encode()) + OVERHEAD for message in prompt) + OVERHEAD
+        return len(prompt.encode()) + 1
+    roles = tuple(message["role"] for message in prompt)
+    if roles not in frames:
+        frames[roles] = _frame(tokenizer, roles)
+    return sum(len(message["content"].encode()) for message in prompt) + frames[roles]
+
+
+def _frame(tokenizer, roles: tuple[str, ...]) -> int | float:
+    """Bytes that the chat template writes around messages of these roles; infinity if it refuses empty ones."""
+    empty = [{"role": role, "content": ""} for role in roles]
+    try:
+        return len(tokenizer.apply_chat_template(empty, add_generation_prompt=True, tokenize=False).encode()) + 1
+    except Exception:  # as in `_through_template`; the prompts themselves are tried then
+        return float("inf")
 
 
 def _short(value) -> str:

@@ -215,7 +215,7 @@ def test_all_prompts_of_a_run_are_checked_and_the_clearly_short_ones_not_encoded
     model, tokenizer = make_world(max_position_embeddings=5000)
     encoded = []
     monkeypatch.setattr(admission, "encode_prompt", lambda tokenizer, prompt, name: encoded.append(name) or [0] * 4000)
-    check_prompts(model, tokenizer, ["a" * 100, [SAID], "b" * 3996], 1000)
+    check_prompts(model, tokenizer, ["a" * 100, [SAID], "b" * 4000], 1000)
     assert encoded == ["prompts[2]"]
     with pytest.raises(ValueError, match="row 0 has 4000 tokens and max_completion_length is 1001"):
         check_prompts(model, tokenizer, ["b" * 3996], 1001, "row {}")

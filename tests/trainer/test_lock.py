@@ -83,7 +83,9 @@ def test_the_lock_of_another_process_holds_until_it_dies(undisturbed, tmp_path):
     assert_same_end(cheap_run(folder), undisturbed)
 
 
-@pytest.mark.parametrize("left", ["", "{", json.dumps({"pid": os.getpid(), "host": "here", "since": "now"})])
+@pytest.mark.parametrize(
+    "left", ["", "{", json.dumps({"pid": os.getpid(), "host": "here", "since": "now"})], ids=["empty", "cut", "whole"]
+)
 def test_a_file_that_is_left_over_is_no_obstacle(left, tmp_path):
     (tmp_path / LOCK).write_text(left, encoding="utf-8")
     with Lock(tmp_path):
