@@ -39,7 +39,7 @@ REFUSED = {"recurrent_gemma", "minimax", "rwkv", "bert", "xlnet"}
 
 
 def mostly_slow(names):
-    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in names]
+    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in sorted(names)]
 
 
 @torch.no_grad()

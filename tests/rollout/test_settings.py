@@ -218,7 +218,7 @@ def test_all_prompts_of_a_run_are_checked_and_the_clearly_short_ones_not_encoded
     check_prompts(model, tokenizer, ["a" * 100, [SAID], "b" * 4000], 1000)
     assert encoded == ["prompts[2]"]
     with pytest.raises(ValueError, match="row 0 has 4000 tokens and max_completion_length is 1001"):
-        check_prompts(model, tokenizer, ["b" * 3996], 1001, "row {}")
+        check_prompts(model, tokenizer, ["b" * 4000], 1001, "row {}")
     with pytest.raises(ValueError, match=r"row 1\[0\]\['role'\] is missing"):
         check_prompts(model, tokenizer, ["a", [{"content": "b"}]], 1000, "row {}")
 
