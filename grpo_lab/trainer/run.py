@@ -16,13 +16,13 @@ from grpo_lab.rewards import reward_names
 from grpo_lab.rollout.admission import check_prompts
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.agreement import Agreement
-from grpo_lab.trainer.claims import COMPLETIONS
 from grpo_lab.trainer.clock import Clock
 from grpo_lab.trainer.completions import best_and_worst, completion_records
 from grpo_lab.trainer.evaluation import check_evaluation, evaluate_policy, metric_for_best_model, standing
 from grpo_lab.trainer.experience import Experience
-from grpo_lab.trainer.fingerprint import fingerprints
 from grpo_lab.trainer.folder import RunFolder
+from grpo_lab.trainer.folder.claims import COMPLETIONS
+from grpo_lab.trainer.folder.fingerprint import fingerprints
 from grpo_lab.trainer.optim import PolicyOptimizer, learning_rate
 from grpo_lab.trainer.reports import Reports
 from grpo_lab.trainer.scoring import kl_to_reference

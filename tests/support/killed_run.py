@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from grpo_lab.trainer import train
-from grpo_lab.trainer.manifest import MANIFEST
+from grpo_lab.trainer.folder.manifest import MANIFEST
 from tests.support.axe import Axe
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world
 

@@ -92,7 +92,7 @@ def test_before_the_first_checkpoint_a_second_signal_says_that_nothing_is_saved(
 
 
 def test_a_signal_while_a_checkpoint_is_written_waits_for_it(undisturbed, tmp_path, monkeypatch):
-    from grpo_lab.trainer import folder as run_folder
+    from grpo_lab.trainer.folder import run_folder
 
     sync = run_folder.sync_lines
 

@@ -4,8 +4,8 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from grpo_lab.trainer import Run
-from grpo_lab.trainer.journal import Journal
-from grpo_lab.trainer.manifest import Manifest, read
+from grpo_lab.trainer.folder.journal import Journal
+from grpo_lab.trainer.folder.manifest import Manifest, read
 from tests.support.resuming import cheap_run, cheap_run_until
 from tests.support.worlds import ROWS, make_config, make_world, same_weights, weights
 

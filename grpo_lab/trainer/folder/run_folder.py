@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.trainer import checkpoint
-from grpo_lab.trainer.claims import METRICS, SETTINGS, check_free, check_new, check_resumable, needed
-from grpo_lab.trainer.files import UNFINISHED, explained, fault, publish, remove_all, write_whole
-from grpo_lab.trainer.fingerprint import of_weights
-from grpo_lab.trainer.journal import Journal, append_lines, as_line, cut_lines, restore_text, sync_lines
-from grpo_lab.trainer.lock import LOCK, Lock
-from grpo_lab.trainer.manifest import MANIFEST, Manifest
-from grpo_lab.trainer.same_run import check_length, check_same_run
+from grpo_lab.trainer.folder import checkpoint
+from grpo_lab.trainer.folder.claims import METRICS, SETTINGS, check_free, check_new, check_resumable, needed
+from grpo_lab.trainer.folder.files import UNFINISHED, explained, fault, publish, remove_all, write_whole
+from grpo_lab.trainer.folder.fingerprint import of_weights
+from grpo_lab.trainer.folder.journal import Journal, append_lines, as_line, cut_lines, restore_text, sync_lines
+from grpo_lab.trainer.folder.lock import LOCK, Lock
+from grpo_lab.trainer.folder.manifest import MANIFEST, Manifest
+from grpo_lab.trainer.folder.same_run import check_length, check_same_run
 from grpo_lab.trainer.stopping import how_to_go_on
 
 

@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
-from grpo_lab.trainer.files import write_whole
+from grpo_lab.trainer.folder.files import write_whole
 
 MANIFEST = "grpo_run.json"
 FORMAT = 1

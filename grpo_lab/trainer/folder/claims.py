@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable
 from pathlib import Path
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.trainer.manifest import MANIFEST, Manifest
+from grpo_lab.trainer.folder.manifest import MANIFEST, Manifest
 
 METRICS, SETTINGS, COMPLETIONS = "metrics.jsonl", "grpo_config.json", "completions.jsonl"
 BOARDS = ("tensorboard", "wandb")  # the folders have the names of the settings

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from grpo_lab.trainer import lock
-from grpo_lab.trainer.lock import LOCK, Lock
+from grpo_lab.trainer.folder import lock
+from grpo_lab.trainer.folder.lock import LOCK, Lock
 from tests.support.resuming import assert_same_end, cheap_run, contents
 
 HELD = r"^output_dir is '.*out', where another run is at work \(process \d+ on .*, since 20.*\); wait for its end"

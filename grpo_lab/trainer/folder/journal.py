@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from grpo_lab.trainer import manifest
-from grpo_lab.trainer.files import UNFINISHED, explained, fault, publish, remove, sync_file, write_whole
+from grpo_lab.trainer.folder import manifest
+from grpo_lab.trainer.folder.files import UNFINISHED, explained, fault, publish, remove, sync_file, write_whole
 from grpo_lab.trainer.stopping import how_to_go_on, what_is_saved
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from safetensors.torch import load_file, save_file
 
 from grpo_lab.models.loading import without_bars
-from grpo_lab.trainer.files import describe, sync_tree
+from grpo_lab.trainer.folder.files import describe, sync_tree
 
 _OPTIMIZER, _STATE, _REFERENCE = "optimizer.safetensors", "trainer_state.json", "reference"
 

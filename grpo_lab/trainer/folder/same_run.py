@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from grpo_lab.trainer.manifest import Manifest
+from grpo_lab.trainer.folder.manifest import Manifest
 
 # Settings that may change between a run and its continuation, because no number depends on them.
 FREE_SETTINGS = (

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from grpo_lab.trainer import manifest
+from grpo_lab.trainer.folder import manifest
 from tests.support.resuming import assert_same_end, cheap_run, contents, copy_of
 from tests.support.worlds import make_world
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from grpo_lab.trainer import folder as run_folder
-from grpo_lab.trainer.files import explained
+from grpo_lab.trainer.folder import run_folder
+from grpo_lab.trainer.folder.files import explained
 from tests.support.resuming import (
     assert_same_end,
     cheap_run,
@@ -72,7 +72,7 @@ def test_a_checkpoint_that_finds_no_room_gives_back_what_it_took(tmp_path, undis
         raise OSError(FULL, os.strerror(FULL), "optimizer.safetensors")
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="optimizer.safetensors"):
-        patch.setattr("grpo_lab.trainer.checkpoint.sync_tree", full)
+        patch.setattr("grpo_lab.trainer.folder.checkpoint.sync_tree", full)
         cheap_run(tmp_path / "out")
     assert not (tmp_path / "out/grpo_run.unfinished").exists() and newest(tmp_path / "out") is None
     assert_same_end(cheap_run(tmp_path / "out"), undisturbed[1])
@@ -102,7 +102,7 @@ def test_a_checkpoint_that_cannot_be_read_is_no_broken_one(tmp_path, undisturbed
         raise PermissionError(CLOSED, os.strerror(CLOSED), str(path))
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(PermissionError, match="could not be read .*make it"):
-        patch.setattr("grpo_lab.trainer.files.digest", closed)
+        patch.setattr("grpo_lab.trainer.folder.files.digest", closed)
         cheap_run(folder)
     assert contents(folder) == before
     assert_same_end(cheap_run(folder), undisturbed[1])
@@ -151,7 +151,7 @@ except OSError as error:
 def test_a_file_that_the_system_cuts_off_in_the_midst(undisturbed, tmp_path):
     """For real: no file may be larger than the optimizer's, which is written by Rust."""
     size = (undisturbed[1][0] / "checkpoint-4/optimizer.safetensors").stat().st_size
-    folder, root = tmp_path / "out", Path(__file__).parents[2]
+    folder, root = tmp_path / "out", Path(__file__).parents[3]
     words = [sys.executable, "-c", SMALL_FILES, str(folder), str(size - 100)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": "."}
     done = subprocess.run(words, cwd=root, env=environment, capture_output=True, text=True, encoding="utf-8")

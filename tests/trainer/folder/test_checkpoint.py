@@ -4,9 +4,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from grpo_lab.trainer import checkpoint
-from grpo_lab.trainer.files import fault
-from grpo_lab.trainer.fingerprint import of_weights
+from grpo_lab.trainer.folder import checkpoint
+from grpo_lab.trainer.folder.files import fault
+from grpo_lab.trainer.folder.fingerprint import of_weights
 from tests.support.architectures import ARCHITECTURES, make_architecture
 from tests.support.resuming import files
 from tests.support.worlds import make_world, same_weights, weights

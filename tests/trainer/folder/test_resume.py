@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from grpo_lab.trainer import PolicyOptimizer, Run, checkpoint, optim_8bit, train
-from grpo_lab.trainer import folder as run_folder
+from grpo_lab.trainer import PolicyOptimizer, Run, optim_8bit, train
+from grpo_lab.trainer.folder import checkpoint, run_folder
 from tests.support import killed_run
 from tests.support.axe import Killed
 from tests.support.resuming import (
@@ -177,7 +177,7 @@ def whole_worker(tmp_path_factory):
 def start_worker(folder, *arguments):
     return subprocess.Popen(
         [sys.executable, "-m", "tests.support.killed_run", str(folder), *arguments],
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": "."},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

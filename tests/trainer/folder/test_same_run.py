@@ -12,8 +12,8 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.models.frozen import frozen_copy
 from grpo_lab.tasks import addition_problems
 from grpo_lab.trainer import Run
-from grpo_lab.trainer.fingerprint import fingerprints, of_function, of_rows, of_tokenizer, of_weights
-from grpo_lab.trainer.same_run import FREE_SETTINGS, check_settings
+from grpo_lab.trainer.folder.fingerprint import fingerprints, of_function, of_rows, of_tokenizer, of_weights
+from grpo_lab.trainer.folder.same_run import FREE_SETTINGS, check_settings
 from tests.support.resuming import (
     CHEAP,
     assert_same_end,
