@@ -157,7 +157,7 @@ WRONG = [
     (["--output_dir", "mine.jsonl/out"], "mine.jsonl is a file; expected a folder"),
     (
         ["--model", "./nowhere"],
-        '--model is \'./nowhere\', and there is no such folder; expected "auto", "tiny", a folder',
+        '--model is \'./nowhere\', and there is no such folder; expected "auto", "tiny", "smollm2"',
     ),
 ]
 

@@ -65,7 +65,7 @@ WRONG = {
     "train --output_dir {tmp}/run --max_steps 2.5": "--max_steps is '2.5'; expected a whole number",
     "train --output_dir {tmp}/run --max_step 3": "--max_step is not known here; did you mean --max_steps?",
     "train --output_dir {tmp}/run --num_generations 1": "--num_generations is 1; it must be at least 2",
-    "train --output_dir {tmp}/run --num_generations 7 --generation_batch_size 256": "it must be a multiple of num_generations = 7",
+    "train --output_dir {tmp}/run --num_generations 7 --generation_batch_size 256": "a multiple of num_generations = 7",
     "train --output_dir {tmp}/run --temperature 0": "--temperature is 0.0; it must be positive",
     "train --output_dir {tmp}/run --top_p 1.5": "--top_p is 1.5; it must be",
     "train --output_dir {tmp}/run --max_grad_norm 0": "--max_grad_norm is 0.0; it must be positive",

@@ -132,7 +132,8 @@ def _models(transformers) -> tuple[str | None, str | None, str | None]:
         return None, "transformers does not import", None
     try:
         from grpo_lab.models import QWEN2, load_policy
-        from grpo_lab.models.folders import find_in_caches, readable
+        from grpo_lab.models.folders import find_in_caches
+        from grpo_lab.models.paths import readable
 
         with contextlib.redirect_stdout(io.StringIO()):
             found = find_in_caches(QWEN2)

@@ -6,9 +6,12 @@ import os
 import re
 from pathlib import Path
 
+from grpo_lab.models import smollm2
+from grpo_lab.models.paths import readable
+
 TINY = Path(__file__).parents[1] / "assets" / "tiny-qwen2"
 QWEN2 = "Qwen/Qwen2-0.5B-Instruct"
-ALLOWED = f'expected "auto", "tiny", a folder or a hub id such as "{QWEN2}"'
+ALLOWED = f'expected "auto", "tiny", "smollm2", a folder or a hub id such as "{QWEN2}"'
 HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 DOWNLOAD_HELP = (
@@ -30,6 +33,8 @@ def find_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path
         return _auto(on_card=device_type == "cuda")
     if text == "tiny":
         return tiny_folder(), "the tiny model that ships with grpo_lab"
+    if text == smollm2.NAME:
+        return smollm2.find(), f"SmolLM2-135M-Instruct, from the package {smollm2.PACKAGE}"
     folder = Path(text).expanduser()
     if text and folder.is_dir():
         return folder, "the folder you named"
@@ -202,12 +207,3 @@ def _numbers_in(file: Path) -> int:
 
 def weight_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-
-
-def readable(path: Path) -> str:
-    """The path as a reader wants it: relative to the repository, the working directory or the home directory."""
-    path = path.absolute()
-    for root, prefix in ((Path(__file__).parents[2], ""), (Path.cwd(), ""), (Path.home(), "~/")):
-        if path.is_relative_to(root):
-            return prefix + path.relative_to(root).as_posix()
-    return path.as_posix()

