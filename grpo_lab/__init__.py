@@ -47,6 +47,7 @@ In a shell: `python -m grpo_lab.train`, `.evaluate`, `.chat`, `.memory`, `.formu
 """
 
 import logging
+import sys
 
 __version__ = "0.1.0"
 
@@ -62,4 +63,23 @@ def _leave_out_torchao_notices() -> None:
         logging.getLogger(name).addFilter(lambda record, part=part: part not in record.getMessage())
 
 
+def _stop_quietly_while_importing() -> None:
+    """Ctrl-C in the seconds in which a command still imports torch ends it without a traceback.
+
+    Only for `python -m grpo_lab...`: while Python looks for that module, sys.argv begins with "-m".
+    """
+    if sys.argv[:1] != ["-m"]:
+        return
+    usual = sys.excepthook
+
+    def hook(kind, error, trace):
+        if issubclass(kind, KeyboardInterrupt):
+            print("\nstopped", file=sys.stderr)
+        else:
+            usual(kind, error, trace)
+
+    sys.excepthook = hook
+
+
 _leave_out_torchao_notices()
+_stop_quietly_while_importing()

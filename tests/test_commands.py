@@ -344,3 +344,10 @@ def test_every_command_tells_its_version_and_refuses_what_it_does_not_know(name,
 
 def test_the_version_is_that_of_the_package_and_of_what_it_stands_on():
     assert version_line().startswith(f"grpo_lab {grpo_lab.__version__}, torch {torch.__version__}")
+
+
+@pytest.mark.parametrize(("begins_with", "said"), [("-m", "\nstopped\n"), ("mine.py", "Traceback")])
+def test_ctrl_c_while_a_command_still_imports_shows_no_traceback(begins_with, said):
+    code = f"import sys; sys.argv = [{begins_with!r}]; import grpo_lab; raise KeyboardInterrupt"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8")
+    assert run.returncode and (run.stderr == said if begins_with == "-m" else said in run.stderr)

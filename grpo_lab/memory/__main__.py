@@ -11,10 +11,10 @@ from grpo_lab.config.arguments import settings_parser
 from grpo_lab.config.defaults import TINY, default_settings, described
 from grpo_lab.display import GIB
 from grpo_lab.memory.advice import advice_lines
-from grpo_lab.memory.planning import PROMPTS, compare_modes, plan
+from grpo_lab.memory.planning import PROMPTS, compare_modes, known_shape, plan
 from grpo_lab.models.folders import usable_folder, weight_bytes
 from grpo_lab.models.loading import SMALL
-from grpo_lab.models.shapes import SHAPES, shape_config, shape_of
+from grpo_lab.models.shapes import SHAPES, shape_config
 from grpo_lab.precision import PRECISIONS
 from grpo_lab.rewards.choice import Choice, add_task_option, choose, for_template
 from grpo_lab.rollout import encode_prompts
@@ -32,8 +32,7 @@ def main(arguments: list[str] | None = None) -> None:
     model, shape, task, budget = (given.pop(name) for name in ("model", "shape", "task", "budget"))
     precision, prompt_length, device_type = (given.pop(name) for name in ("precision", "prompt_length", "device_type"))
     folder = None if model is None else usable_folder(model, device_type)[0]
-    model_config = shape_config(shape) if folder is None else _model_config(folder)
-    parameters = shape_of(model_config).parameters
+    model_config, parameters = _sizes(shape, model, folder)
     choice = choose(task, small=parameters < TINY)
     chosen = default_settings(parameters, choice.task, device_type, given)
     config = GRPOConfig(**(given | chosen))
@@ -51,6 +50,15 @@ def longest_prompt(tokenizer, choice: Choice) -> int:
     """Tokens of the longest among the prompts that a run looks at before it begins."""
     rows = for_template(choice.rows("train", None, seed=0)[:PROMPTS], tokenizer)
     return encode_prompts(tokenizer, [row["prompt"] for row in rows])[0].shape[1]
+
+
+def _sizes(shape: str, model: str | None, folder):
+    """The configuration of the shape, or of the model if there is one, and how many parameters it has."""
+    try:
+        model_config = shape_config(shape) if folder is None else _model_config(folder)
+        return model_config, known_shape(model_config).parameters
+    except (OSError, ValueError) as error:  # transformers says nearly a page of some
+        raise ValueError(f"model is {model!r}, whose memory cannot be planned: {error!s:.300}") from error
 
 
 def _model_config(folder):

@@ -93,11 +93,20 @@ def plan(
     check_at_least("card_memory", card_memory, 0)
     if config.precision not in (None, precision):
         raise ValueError(f"precision is {precision!r}; expected {config.precision!r}, as in config")
-    needed = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_key_value_heads", "vocab_size")
+    return _plan(
+        Setting(known_shape(model_config), config, PRECISIONS[precision], prompt_length, device_type, card_memory)
+    )
+
+
+def known_shape(model_config) -> ModelShape:
+    """The sizes of the model, or ValueError if it is of a kind whose memory cannot be planned."""
+    needed = (
+        "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+        "vocab_size",
+    )  # fmt: skip
     if missing := [name for name in needed if not hasattr(model_config, name)]:
         raise ValueError(f"model_config has no {', '.join(missing)}; expected a configuration of Qwen2's kind")
-    shape = shape_of(model_config)
-    return _plan(Setting(shape, config, PRECISIONS[precision], prompt_length, device_type, card_memory))
+    return shape_of(model_config)
 
 
 def _plan(setting: Setting) -> MemoryPlan:

@@ -4,7 +4,7 @@ import types
 
 import pytest
 import torch
-from transformers import AutoConfig
+from transformers import AutoConfig, GPT2Config, MambaConfig, T5Config
 
 from grpo_lab import train
 from grpo_lab.memory import GIB, RESERVE, announce
@@ -80,6 +80,20 @@ def test_another_model_with_its_own_prompts(capsys):
 def test_faults_are_named(arguments, message):
     line = refused(command.main, *arguments)
     assert line.startswith("python -m grpo_lab.memory: error: ") and message in line
+
+
+@pytest.mark.parametrize(
+    ("model_config", "said"),
+    [
+        (GPT2Config(n_embd=16, n_layer=1, n_head=2), "model_config has no intermediate_size, num_key_value_heads"),
+        (T5Config(), "model_config has no intermediate_size"),
+        (MambaConfig(), "model_config has no num_attention_heads, num_key_value_heads"),
+    ],
+)
+def test_a_kind_whose_memory_is_not_known_is_said_and_no_fault_of_ours(model_config, said, monkeypatch):
+    monkeypatch.setattr(command, "_model_config", lambda folder: model_config)
+    line = refused(command.main, "--model", "tiny")
+    assert f"error: --model is 'tiny', whose memory cannot be planned: {said}" in line and len(line) < 400
 
 
 def planned_by(monkeypatch, capsys, *arguments):
