@@ -4,9 +4,12 @@ With the tiny model and the task "sums" it is the training of notebook 07. What 
 the model and the task, and said before the run.
 """
 
+import contextlib
+import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
@@ -20,8 +23,8 @@ from grpo_lab.rewards.named import find_rewards
 from grpo_lab.tasks import TASKS
 from grpo_lab.tasks.table import TRAINING_SUMS
 from grpo_lab.trainer import train
-from grpo_lab.trainer.claims import check_new, check_resumable
-from grpo_lab.trainer.journal import Journal
+from grpo_lab.trainer.folder.claims import check_new, check_resumable
+from grpo_lab.trainer.folder.journal import Journal
 
 TRAINING_PROBLEMS = TRAINING_SUMS
 REWARDS = find_rewards(TASKS[SUMS].reward_funcs)
@@ -49,11 +52,13 @@ def main(arguments: list[str] | None = None) -> None:
     rows = for_template(rows, tokenizer)
     announce(model, tokenizer, rows, config)
     held_out = {name: for_template(others, tokenizer) for name, others in held_out.items()}
-    history = train(model, tokenizer, rows, choice.functions, config, **held_out)
+    with _rows_by_their_lines(choice):
+        history = train(model, tokenizer, rows, choice.functions, config, **held_out)
     if history:
         print(_last_step(history[-1]))
     print(f"saved to {config.output_dir}")
-    print(f"measure it on {'held-out' * choice.task.held_out or 'the same'} problems: {_evaluation(given, config)}")
+    if choice.task.own is None or choice.task.own.rows("test"):
+        print(f"measure it on {'held-out' * choice.task.held_out or 'the same'} problems: {_evaluation(given, config)}")
 
 
 def plan_run(given: dict, parameters: int, device_type: str) -> tuple[Choice, GRPOConfig, dict]:
@@ -82,7 +87,22 @@ def _held_out(choice: Choice, config: GRPOConfig) -> dict:
     if config.eval_steps is None:
         return {}
     rows = choice.rows("test", None, seed=1)
+    if not choice.task.held_out:
+        print(f"task {choice.task.name}: no problem is held out; the evaluations see those of the training")
     return {"eval_dataset": rows[:HELD_OUT]}
+
+
+@contextlib.contextmanager
+def _rows_by_their_lines(choice: Choice) -> Iterator[None]:
+    """Of a file of one's own, "mine.jsonl, line 21" for "dataset row 16": what can be looked up."""
+    try:
+        yield
+    except ValueError as error:
+        found = re.match(r"(eval_)?dataset row (\d+)", str(error))
+        if found is None or choice.task.own is None:
+            raise
+        place = choice.task.own.places("test" if found[1] else "train")[int(found[2])]
+        raise ValueError(place + str(error)[found.end() :]) from error
 
 
 def _last_step(metrics: dict) -> str:

@@ -16,7 +16,7 @@ WHERE = "(GRPO_LAB_TRACEBACK=1 shows where this comes from)"
 MEMORY_WAS_FULL = re.compile(r"out of memory|DefaultCPUAllocator|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE)
 QUOTES = "'\""
 LONGEST = 1200  # letters of a line
-RENAMED = {"name": "model"}  # arguments of functions that the commands call under another name
+RENAMED = {"name": "model", "source": "task"}  # arguments of functions that the commands call under another name
 
 
 def line_for(error: Exception, script: str = PACKAGE) -> str | None:

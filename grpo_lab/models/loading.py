@@ -111,9 +111,10 @@ def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTr
     try:
         # A bar that is full at once says nothing, and would stay behind in every notebook.
         with without_bars() if weight_bytes(folder) < SMALL else contextlib.nullcontext():
-            model = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, local_files_only=True
-            )
+            model, report = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, local_files_only=True,
+                output_loading_info=True,
+            )  # fmt: skip
     except ValueError as error:
         raise ValueError(
             f"name: {readable(folder)} holds no model that transformers knows by itself "
@@ -123,6 +124,19 @@ def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTr
         raise ValueError(
             f"name: the weights in {readable(folder)} are damaged: download them again ({error})"
         ) from error
+    except RuntimeError as error:
+        if "ignore_mismatched_sizes" not in str(error):  # transformers' words for sizes that differ
+            raise
+        raise ValueError(
+            f"name: the weights in {readable(folder)} have other sizes than its config.json says (the table above "
+            "names them): they do not belong together"
+        ) from error
+    if missing := sorted(report["missing_keys"]):
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise ValueError(
+            f"name: the weights in {readable(folder)} lack {missing[0]}{more}, which would begin at random: they are "
+            "incomplete, or those of a model without a head for tokens"
+        )
     return model.to(device).eval()
 
 

@@ -66,6 +66,8 @@ def ensure_checked(model) -> None:
     """
     if hasattr(model, FORBIDDEN):
         return
+    if broken := next((name for name, value in model.named_parameters() if not value.isfinite().all()), None):
+        raise ValueError(f"model has weights that are not finite, first in {broken}; expected numbers: it is damaged")
     sizes = tuple((name, *parameter.shape) for name, parameter in model.named_parameters())
     kind = (type(model), model.config.to_json_string(), model.config._attn_implementation, model.dtype, model.device)
     if (*kind, sizes) not in _verdicts:

@@ -92,6 +92,9 @@ def check_columns(names: list[str], rows: list[Row], places: list[str] | None = 
     empty = [place for place, row in zip(places, rows, strict=True) if row.get("answer", "") is None]
     if empty and all("answer" in columns for columns in needs.values()):
         raise ValueError(f"{empty[0]}: answer is null; expected a text, since no reward here applies without one")
+    blank = [place for place, row in zip(places, rows, strict=True) if str(row.get("answer", "-")).strip() == ""]
+    if blank and any(short_name(name) in NAMED and "answer" in columns for name, columns in needs.items()):
+        raise ValueError(f"{blank[0]}: answer is empty; expected a text, since nothing could be right")
     for name in names:
         if short_name(name) in NAMED and "answer" in needs[name]:
             _check_answers(short_name(name), rows, places)

@@ -12,7 +12,7 @@ import math
 import numbers
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -87,8 +87,7 @@ def reward_names(reward_funcs: Any) -> list[str]:
     reward_funcs = _listed(reward_funcs)
     if not reward_funcs or not all(map(callable, reward_funcs)):
         named = next((f for f in reward_funcs if isinstance(f, str)), None)
-        remedy = "load it yourself and hand over reward_model_reward(score), where score(prompt, completion) asks it"
-        hint = f"; to use the reward model {named!r}, {remedy}" if named else ""
+        hint = f"; {_instead_of(named)}" if named else ""
         wanted = "expected at least one reward function, and nothing else"
         raise ValueError(f"reward_funcs is {reward_funcs}; {wanted}{hint}")
     names: list[str] = []
@@ -101,8 +100,16 @@ def reward_names(reward_funcs: Any) -> list[str]:
     return names
 
 
+def _instead_of(name: str) -> str:
+    if "/" not in name:
+        return f"names are for the commands; grpo_lab.rewards.named.find_rewards([{name!r}]) gives what they stand for"
+    remedy = "load it yourself and hand over reward_model_reward(score), where score(prompt, completion) asks it"
+    return f"to use the reward model {name!r}, {remedy}"
+
+
 def _listed(reward_funcs: Any) -> list:
-    return [reward_funcs] if callable(reward_funcs) or isinstance(reward_funcs, str) else list(reward_funcs)
+    one = callable(reward_funcs) or not isinstance(reward_funcs, Iterable) or isinstance(reward_funcs, str)
+    return [reward_funcs] if one else list(reward_funcs)
 
 
 def _weights(reward_weights: Any, names: list[str]) -> Float[Tensor, " F"]:

@@ -18,8 +18,8 @@ def check_prompt(tokenizer, prompt, name: str = "prompt") -> None:
                 raise ValueError(f"{name}[{place}][{part!r}] {found}; expected a text")
     if not getattr(tokenizer, "chat_template", None):
         raise ValueError(
-            f"{name} is a list of messages, and the tokenizer has no chat_template; expected a string, or a tokenizer "
-            "whose chat_template is set (that of a model tuned from the same one often fits)"
+            f"{name} is a list of messages, and the tokenizer has no chat_template: put the chat_template.jinja of a "
+            "model tuned from the same one into its folder; or, in Python, pass the prompt as a string"
         )
 
 

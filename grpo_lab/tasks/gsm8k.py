@@ -96,8 +96,9 @@ def _files(folder: Path, split: str) -> list[Path]:
         for kind in KINDS:
             if files := [f for f in sorted(place.glob(f"{split}*{kind}")) if re.match(rf"{split}(\W|$)", f.stem)]:
                 return files
-    what = "holds no file of the split" if folder.is_dir() else "which is not there, so it has no file of the split"
-    raise FileNotFoundError(f"source is {os.fspath(folder)!r}, {what} {split!r}; {_advice(split)}")
+    what = "holds" if folder.is_dir() else "is not there, so it has"
+    said = f"source is {os.fspath(folder)!r}, which {what} no file of the split {split!r}"
+    raise FileNotFoundError(f"{said}; {_advice(split)}")
 
 
 def _read(file: Path, split: str) -> Iterable[object]:

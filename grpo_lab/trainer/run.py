@@ -35,6 +35,7 @@ class Run:
     def __init__(
         self, model, tokenizer, dataset: Rows, config: GRPOConfig, reward_funcs=None, eval_dataset: Rows | None = None
     ):
+        check_kinds(model, tokenizer, config)
         given = {"dataset": dataset} | ({} if eval_dataset is None else {"eval_dataset": eval_dataset})
         for name, rows in given.items():
             check_dataset(rows, name)
@@ -102,7 +103,7 @@ class Run:
                 at = standing(self.history, self.config)
                 self._reports.say(
                     f"Stopped early after step {step} of {self.config.max_steps}: {metric_for_best_model(self.config)} "
-                    f"was best after step {at.best}, and {at.in_vain} evaluations since brought nothing better"
+                    f"was best after step {at.best}, and {_evaluations(at.in_vain)} since brought nothing better"
                 )
                 break
             torch.manual_seed(self.config.seed * 1_000_003 + step)
@@ -185,12 +186,33 @@ class Run:
         return asdict(self.config) | ({"precision": mode.name} if mode in PRECISIONS.values() else {})
 
 
+def check_kinds(model, tokenizer, config) -> None:
+    """Raise TypeError for what is no model, no tokenizer or no configuration, such as two that changed places."""
+    if not isinstance(config, GRPOConfig):
+        raise TypeError(f"config is of type {type(config).__name__}; expected a GRPOConfig")
+    head = getattr(model, "get_output_embeddings", lambda: None)
+    if isinstance(model, str) or head() is None:
+        raise TypeError(
+            f"model is of type {type(model).__name__}; expected a causal language model, as load_policy returns it"
+        )
+    if not callable(tokenizer) or not hasattr(tokenizer, "eos_token_id"):
+        raise TypeError(
+            f"tokenizer is of type {type(tokenizer).__name__}; expected the model's, as load_policy returns it"
+        )
+
+
 def check_dataset(dataset: Rows, name: str = "dataset") -> None:
     """Every row is a dict with a "prompt", and all have the same columns."""
     if not isinstance(dataset, Rows):
         raise TypeError(f"{name} is a {type(dataset).__name__}; expected a list of dicts or a datasets.Dataset")
     if len(dataset) == 0:
         raise ValueError(f"{name} is empty; expected at least one row")
+    try:
+        dataset[0]
+    except (KeyError, TypeError) as error:  # a dict, a DatasetDict, a DataFrame
+        raise TypeError(
+            f"{name} is a {type(dataset).__name__}; expected a list of dicts or a datasets.Dataset (of one split)"
+        ) from error
     columns = None
     for index in range(len(dataset)):
         row = dataset[index]
@@ -211,6 +233,10 @@ def check_rewards(reward_funcs, weights: list[float] | None) -> None:
             f"reward_weights is {weights}; expected one number for each of the {len(names)} reward functions "
             f"({', '.join(names)})"
         )
+
+
+def _evaluations(count: int) -> str:
+    return f"{count} evaluation{'s' * (count > 1)}"
 
 
 @functools.lru_cache(maxsize=2)

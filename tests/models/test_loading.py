@@ -5,6 +5,7 @@ from copy import deepcopy as copy_of
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy
@@ -80,6 +81,30 @@ def test_code_in_a_checkpoint_is_not_run(checkpoint, tmp_path):
     (folder / "evil.py").write_text("raise SystemExit('remote code ran')", encoding="utf-8")
     with pytest.raises(ValueError, match="never run"):
         load_policy(folder)
+
+
+def with_weights(checkpoint, folder, change):
+    """A copy of the checkpoint whose tensors were put through `change`."""
+    folder = copy(checkpoint, folder)
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tensors: tensors.pop("model.norm.weight"), "lack model.norm.weight, which would begin at random"),
+        (lambda tensors: tensors.clear(), "lack lm_head.weight and 14 more, which would begin at random"),
+        (lambda tensors: tensors.update({"model.norm.weight": torch.ones(3)}), "other sizes than its config.json says"),
+        (lambda tensors: tensors["model.norm.weight"].fill_(float("nan")), "not finite, first in model.norm.weight"),
+    ],
+)
+def test_weights_that_are_not_those_of_the_model_are_refused(checkpoint, tmp_path, change, message):
+    with pytest.raises(ValueError, match=message):
+        load_policy(with_weights(checkpoint, tmp_path / "other", change))
+    load_policy(checkpoint)  # what was refused says nothing of another model of this architecture
 
 
 def test_a_tokenizer_of_another_model_is_noticed(checkpoint, tmp_path):

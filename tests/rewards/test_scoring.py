@@ -182,6 +182,11 @@ def test_names():
         reward_names([])
     with pytest.raises(ValueError, match=r"reward_funcs is \[5\]; expected .* and nothing else$"):
         reward_names([5])
+    for single in (5, None):
+        with pytest.raises(ValueError, match=rf"reward_funcs is \[{single}\]; expected .* and nothing else$"):
+            reward_names(single)
+    with pytest.raises(ValueError, match=r"names are for the commands; .*find_rewards\(\['math'\]\) gives what"):
+        reward_names("math")
 
 
 @pytest.mark.parametrize("named", ["org/model", ["org/model"], [accuracy_reward, "org/model"]])

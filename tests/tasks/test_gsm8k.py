@@ -129,7 +129,7 @@ def test_a_place_that_is_not_there(source):
 
 def test_a_folder_without_the_split(folder):
     (folder / "test.jsonl").unlink()
-    with pytest.raises(FileNotFoundError, match="no file of the split 'test'; put test.jsonl"):
+    with pytest.raises(FileNotFoundError, match="', which holds no file of the split 'test'; put test.jsonl"):
         gsm8k_problems("test", source=folder)
 
 

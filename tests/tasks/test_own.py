@@ -113,6 +113,9 @@ def test_too_few_to_hold_any_out_is_said_and_refused_where_they_are_asked_for(fi
 
 WRONG = {
     "no JSON": (lines_of(problem(1)) + b"{prompt: 1}", "mine.jsonl, line 2 is no JSON: Expecting property name"),
+    "cut": (b'{"prompt": "1+\n', "line 1 is no JSON: Invalid control character at column 15"),
+    "a name twice": (b'{"prompt": "a", "prompt": "b"}', "line 1 cannot be used: 'prompt' stands twice in one object"),
+    "packed": (b"\x1f\x8b\x08\x00", "mine.jsonl is a packed file .gzip, zip or parquet.; expected text: unpack it"),
     "two values": (b'{"prompt": "a"} {"prompt": "b"}', "mine.jsonl, line 1 is no JSON: Extra data at column 17"),
     "a list": (b'["a"]', r"mine.jsonl, line 1 is \['a'\]; expected an object with a prompt, such as"),
     "no prompt": (b'{"question": "a"}', "line 1 is {'question': 'a'}; expected an object with a prompt"),

@@ -352,6 +352,8 @@ def test_a_run_that_gets_no_better_is_stopped_and_says_so_and_can_be_continued(t
     assert (
         "Stopped early after step 3 of 9: eval/reward was best after step 1, and 2 evaluations since brought" in shown
     )
+    assert len(run(early_stopping_patience=1, **settings | {"output_dir": None})[2]) == 2
+    assert "was best after step 1, and 1 evaluation since brought" in capsys.readouterr().out
     assert (out / "checkpoint-3").is_dir()
     assert same_weights(weights(AutoModelForCausalLM.from_pretrained(out)), weights(model))
     _, steps, again = run(early_stopping_patience=2, resume_from_checkpoint=True, **settings)

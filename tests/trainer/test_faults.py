@@ -4,6 +4,7 @@ import sys
 from itertools import pairwise
 
 import numpy as np
+import pandas
 import pytest
 import torch
 
@@ -11,6 +12,7 @@ from grpo_lab.precision import PRECISIONS
 from grpo_lab.trainer import loop as trainer
 from grpo_lab.trainer import scoring, train
 from grpo_lab.trainer.experience import compute_advantages
+from grpo_lab.trainer.run import check_kinds
 from tests.support.slow_trainer import Recording
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, none_for_some, run, same_weights, weights
 
@@ -163,3 +165,27 @@ def test_every_mode_trains(name):
     assert all(not torch.equal(before[k], v) for k, v in weights(model).items() if "proj.weight" in k)
     bound = 1e-4 if name == "fp32" else 0.1
     assert history[-1]["nonfinite_steps"] == 0 and all(m["sampling/logp_difference_max"] < bound for m in history)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"model": "tiny"}, "model is of type str; expected a causal language model"),
+        ({"model": torch.nn.Linear(2, 2)}, "model is of type Linear; expected a causal language model"),
+        ({"model": make_world()[0].model}, "model is of type Qwen2Model; expected a causal language model"),
+        ({"model": make_world()[1], "tokenizer": make_world()[0]}, "model is of type .*Tokenizer.*; expected a causal"),
+        ({"tokenizer": None}, "tokenizer is of type NoneType; expected the model's"),
+        ({"dataset": ROWS[0]}, "dataset is a dict; expected a list of dicts or a datasets.Dataset .of one split"),
+        ({"dataset": pandas.DataFrame(ROWS)}, "dataset is a DataFrame; expected a list of dicts"),
+    ],
+)
+def test_an_argument_of_another_kind_is_named(given, message):
+    model, tokenizer = make_world()
+    usual = {"model": model, "tokenizer": tokenizer, "dataset": ROWS, "config": make_config()}
+    with pytest.raises(TypeError, match=message):
+        train(reward_funcs=letter_reward, **(usual | given))
+
+
+def test_a_configuration_of_another_kind_is_named():
+    with pytest.raises(TypeError, match="config is of type dict; expected a GRPOConfig"):
+        check_kinds(*make_world(), {"max_steps": 2})

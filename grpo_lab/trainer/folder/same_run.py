@@ -72,8 +72,9 @@ def _other_rows(was: dict, now: dict) -> str | None:
     for name in ("dataset", "eval_dataset"):
         if now[name] != was[name]:
             then, this = ((prints[name] or [0])[0] for prints in (was, now))
+            sizes = f" (it had {then:,} rows, this one has {this:,})" if then != this else ""
             return (
-                f"{name} differs from that of the run in {{folder!r}} (it had {then:,} rows, this one has {this:,}); "
+                f"{name} differs from that of the run in {{folder!r}}{sizes}; "
                 "pass the same rows in the same order, or start a new run in another folder"
             )
     return None
