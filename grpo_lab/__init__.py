@@ -42,8 +42,8 @@ Around them.
     assets            the tiny model, and how it was made
     course            exercises with checks, and what a teacher needs: assignments and marking
 
-In a shell: `python -m grpo_lab.train`, `.evaluate`, `.chat`, `.memory`, `.formulas`, `.doctor`, `.bench`, `.course`;
-`python -m grpo_lab` says what each is for.
+In a shell: `python -m grpo_lab.train`, `.evaluate`, `.chat`, `.models`, `.memory`, `.formulas`, `.doctor`, `.bench` and
+`.course`; `python -m grpo_lab` says what each is for.
 """
 
 import logging

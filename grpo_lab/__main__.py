@@ -11,6 +11,7 @@ COMMANDS = {
     "train": "train a model on a task of the course or of your own",
     "evaluate": "how good a model is on problems that it was not trained on",
     "chat": "talk to a model",
+    "models": "fetch SmolLM2-135M, a real language model for a laptop",
     "memory": "what a run takes of a device, known before it starts",
     "bench": "speed and memory as ratios: against TRL, of the log-prob head, on a card",
     "formulas": "every equation of the course, with the line of code that computes it",

@@ -226,6 +226,7 @@ def fresh(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_set_up_costs_nothing_the_second_time_and_follows_the_lock(fresh: Path) -> None:
     assert make("-q", "setup", folder=fresh).returncode == 1
     first = make("setup", f"PYTHON={sys.executable}", folder=fresh)

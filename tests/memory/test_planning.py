@@ -190,6 +190,7 @@ def peak_of(mode, checkpointing, prompts, rows, L, T, beta=0.0):
     st.integers(1, 600),
     st.integers(221, 600),  # so many that the logits are made in chunks
 )
+@pytest.mark.slow
 def test_more_of_anything_never_takes_less(mode, checkpointing, prompts, rows, L, T):
     less = peak_of(mode, checkpointing, prompts, rows, L, T)
     assert peak_of(mode, checkpointing, prompts, rows, L + 64, T) >= less

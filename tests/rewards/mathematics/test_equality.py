@@ -127,6 +127,7 @@ def test_the_time_is_up_only_for_a_comparison():
     assert math_reward([answered("y")], answer=["y"]) == [1.0] and POOL.workers[0].process is process
 
 
+@pytest.mark.slow
 def test_it_works_in_threads():
     rewards = {}
 
@@ -175,6 +176,7 @@ def test_a_script_without_a_main_guard_runs_once_and_leaves_no_process(tmp_path)
             os.kill(int(pid), 0)
 
 
+@pytest.mark.slow
 def test_closing_leaves_nothing_open():
     math_reward([answered("x")], answer=["x"])
     process = POOL.workers[0].process

@@ -143,6 +143,7 @@ def test_skipped_updates_and_the_loss_scale_are_remembered(tmp_path):
     assert (run.optimizer.nonfinite_total, run.optimizer.loss_scale) == (2, 2.0**10)
 
 
+@pytest.mark.slow
 def test_a_run_in_8_bits_resumes_bit_for_bit(tmp_path, monkeypatch):
     """With parameters large enough to be quantised, in several pieces; the rounding draws its noise anew."""
     monkeypatch.setattr(optim_8bit, "PIECE", 2048)
