@@ -5,6 +5,8 @@ another policy than the one that is scored. The log-probability of each token is
 very distribution that it was drawn from.
 """
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -82,7 +84,7 @@ def sample_dynamic(
     settings = GenerationConfig(
         do_sample=True, max_new_tokens=max_completion_length, eos_token_id=ends, pad_token_id=pad, top_k=0
     )
-    with set_aside_generation_config(model):
+    with set_aside_generation_config(model), _not_finite_named():
         sequences = model.generate(
             prompts.ids.repeat_interleave(G, 0),
             attention_mask=mask.long(),
@@ -91,6 +93,20 @@ def sample_dynamic(
             logits_processor=[recorder],
         )
     return sequences, *recorder.finish(sequences[:, -1])
+
+
+@contextlib.contextmanager
+def _not_finite_named() -> Iterator[None]:
+    """What torch says of a distribution with NaN, in words that say what to look at."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "probability tensor contains" not in str(error):
+            raise
+        raise RuntimeError(
+            "the model's logits are not finite, so nothing can be sampled: its weights are damaged, or have grown "
+            "beyond all bounds in training (look at learning_rate, and go on from an earlier checkpoint)"
+        ) from error
 
 
 class _Recorder(LogitsProcessor):

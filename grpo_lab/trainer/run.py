@@ -9,6 +9,7 @@ from dataclasses import asdict
 import torch
 
 from grpo_lab.config import GRPOConfig
+from grpo_lab.models import pick_device
 from grpo_lab.models.frozen import frozen_copy, silence_dropout
 from grpo_lab.models.selfcheck import check_model
 from grpo_lab.precision import PRECISIONS
@@ -52,7 +53,7 @@ class Run:
         self.agreement = Agreement(self.optimizer.precision, config)
         self.reference = None
         if config.needs_reference:
-            self.reference = frozen_copy(model).to(config.ref_model_device or model.device)
+            self.reference = frozen_copy(model).to(_reference_device(config) or model.device)
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable()
         self.folder, self.first_step, self.history = None, 0, []
@@ -233,6 +234,13 @@ def check_rewards(reward_funcs, weights: list[float] | None) -> None:
             f"reward_weights is {weights}; expected one number for each of the {len(names)} reward functions "
             f"({', '.join(names)})"
         )
+
+
+def _reference_device(config: GRPOConfig) -> torch.device | None:
+    try:
+        return None if config.ref_model_device is None else pick_device(config.ref_model_device)
+    except ValueError as error:  # "device is 'cuda'; torch sees no NVIDIA card"
+        raise ValueError(f"ref_model_{error}") from error
 
 
 def _evaluations(count: int) -> str:

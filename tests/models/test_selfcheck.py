@@ -108,7 +108,9 @@ def test_a_lack_of_memory_is_no_verdict(monkeypatch):
 def test_a_model_that_computes_nothing_is_refused():
     model, _ = make_world()
     torch.nn.init.constant_(model.model.norm.weight, torch.nan)
-    assert self_check(model).refused.startswith("the sampler stops with RuntimeError: probability tensor contains")
+    assert self_check(model).refused.startswith(
+        "the sampler stops with RuntimeError: the model's logits are not finite"
+    )
 
 
 def test_loading_checks_and_refuses_by_a_sentence(tmp_path):

@@ -189,3 +189,14 @@ def test_an_argument_of_another_kind_is_named(given, message):
 def test_a_configuration_of_another_kind_is_named():
     with pytest.raises(TypeError, match="config is of type dict; expected a GRPOConfig"):
         check_kinds(*make_world(), {"max_steps": 2})
+
+
+def test_weights_that_have_grown_beyond_all_bounds_are_said_to_have():
+    with pytest.raises(RuntimeError, match=r"logits are not finite, so nothing can be sampled.*look at learning_rate"):
+        run(learning_rate=1e30, max_steps=4)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="is about a machine without a card")
+def test_a_reference_on_a_card_that_is_not_there_is_named():
+    with pytest.raises(ValueError, match="^ref_model_device is 'cuda'; torch sees no NVIDIA card"):
+        run(beta=0.1, ref_model_device="cuda")
