@@ -118,7 +118,7 @@ def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTr
     except ValueError as error:
         raise ValueError(
             f"name: {readable(folder)} holds no model that transformers knows by itself "
-            f"(code that comes with a checkpoint is never run): {error}"
+            f"(code that comes with a checkpoint is never run): {error!s:.300}"
         ) from error
     except SafetensorError as error:
         raise ValueError(

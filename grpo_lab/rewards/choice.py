@@ -74,7 +74,10 @@ class Choice:
         weights = self.weights or [1.0] * len(self.names)
         rewards = " + ".join(f"{weight:g} {name}" for name, weight in zip(self.names, weights, strict=True))
         own = self.task.own
-        notes = [f"{len(own.rows('train'))} problems to train on, {len(own.rows('test'))} held out"] if own else []
+        count = len(own.rows("train")) if own else 0
+        notes = (
+            [f"{count:,} problem{'s' * (count != 1)} to train on, {len(own.rows('test')):,} held out"] if own else []
+        )
         notes += own.notes if own else []
         first = rows[0]["prompt"][0]
         said = repr(first["content"]) if first["role"] == "system" else "none"

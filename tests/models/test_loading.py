@@ -6,6 +6,7 @@ from copy import deepcopy as copy_of
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import T5Config
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy
@@ -81,6 +82,14 @@ def test_code_in_a_checkpoint_is_not_run(checkpoint, tmp_path):
     (folder / "evil.py").write_text("raise SystemExit('remote code ran')", encoding="utf-8")
     with pytest.raises(ValueError, match="never run"):
         load_policy(folder)
+
+
+def test_a_model_that_continues_no_text_is_refused_in_a_few_words(checkpoint, tmp_path):
+    folder = copy(checkpoint, tmp_path / "t5")
+    T5Config(vocab_size=259, d_model=16, d_ff=16, num_layers=1, num_heads=2).save_pretrained(folder)
+    with pytest.raises(ValueError, match="holds no model that transformers knows by itself.*T5Config") as refusal:
+        load_policy(folder)
+    assert len(str(refusal.value)) < 500, "without the names of all models that do"
 
 
 def with_weights(checkpoint, folder, change):
