@@ -112,6 +112,14 @@ def _listed(reward_funcs: Any) -> list:
     return [reward_funcs] if one else list(reward_funcs)
 
 
+def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
+    """Raise TypeError for a function that cannot take what it will be called with, before there is a batch."""
+    keywords = dict.fromkeys(["prompts", "completions", "completion_ids", *columns])
+    kept = {name: None for name in keywords if name not in _REPLACED or name == "completion_ids"}
+    for function, name in zip(_listed(reward_funcs), reward_names(reward_funcs), strict=True):
+        _check_signature(function, name, kept)
+
+
 def _weights(reward_weights: Any, names: list[str]) -> Float[Tensor, " F"]:
     given = reward_weights.tolist() if hasattr(reward_weights, "tolist") else reward_weights
     weights = [1.0] * len(names) if given is None else list(given)
@@ -138,7 +146,7 @@ def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float
         # Copies, for changing a message in place must not change what the next function sees.
         with _undone():
             returned = function(**{keyword: _own(values) for keyword, values in keywords.items()})
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a library that exits would end the run without a word
         raise RuntimeError(f"reward function {name!r} failed: {type(error).__name__}: {error}") from error
     return _checked(returned, name, len(keywords["completions"]))
 

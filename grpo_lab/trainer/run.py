@@ -14,6 +14,7 @@ from grpo_lab.models.frozen import frozen_copy, silence_dropout
 from grpo_lab.models.selfcheck import check_model
 from grpo_lab.precision import PRECISIONS
 from grpo_lab.rewards import reward_names
+from grpo_lab.rewards.scoring import check_signatures
 from grpo_lab.rollout.admission import check_prompts
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.agreement import Agreement
@@ -40,7 +41,7 @@ class Run:
         given = {"dataset": dataset} | ({} if eval_dataset is None else {"eval_dataset": eval_dataset})
         for name, rows in given.items():
             check_dataset(rows, name)
-        check_rewards(reward_funcs, config.reward_weights)
+        check_rewards(reward_funcs, config.reward_weights, dataset[0])
         check_evaluation(config, dataset, eval_dataset, reward_funcs)
         check_model(model, config)
         for name, rows in given.items():
@@ -226,7 +227,7 @@ def check_dataset(dataset: Rows, name: str = "dataset") -> None:
             raise ValueError(f"{name} row {index} has the columns {sorted(row)}; expected those of row 0, {columns}")
 
 
-def check_rewards(reward_funcs, weights: list[float] | None) -> None:
+def check_rewards(reward_funcs, weights: list[float] | None, row: dict) -> None:
     """What `score_completions` would say after the first rollout, as far as it can be known before."""
     names = [] if reward_funcs is None else reward_names(reward_funcs)
     if names and weights is not None and len(weights) != len(names):
@@ -234,6 +235,8 @@ def check_rewards(reward_funcs, weights: list[float] | None) -> None:
             f"reward_weights is {weights}; expected one number for each of the {len(names)} reward functions "
             f"({', '.join(names)})"
         )
+    if names:
+        check_signatures(reward_funcs, row)
 
 
 def _reference_device(config: GRPOConfig) -> torch.device | None:

@@ -333,3 +333,11 @@ def test_rewards_of_trl_and_ours_side_by_side():
     assert per_func[:, 1].tolist() == [1.0, 1.0, 0.0] and per_func[:, 3].tolist() == [0.0] * 3
     assert per_func[:, 4].tolist() == [0.0, 0.0, -1.0]
     assert names[:4] == ["accuracy_reward", "think_format_reward", "math_reward", "format_reward"]
+
+
+def test_a_reward_that_ends_the_process_is_an_error_with_its_name():
+    def leaves(completions, **kwargs):
+        raise SystemExit(3)
+
+    with pytest.raises(RuntimeError, match="reward function 'leaves' failed: SystemExit: 3"):
+        score_completions(leaves, ["a"], ["b"], [[1]], {})

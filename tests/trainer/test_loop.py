@@ -206,3 +206,9 @@ def test_dropout_is_silenced_wherever_it_sits():
     model.extra = torch.nn.Dropout(0.3)
     run_module.silence_dropout(model)
     assert model.extra.p == 0 and all(layer.self_attn.attention_dropout == 0 for layer in model.base_model.layers)
+
+
+def test_a_reward_that_cannot_take_the_columns_is_refused_before_the_first_rollout(monkeypatch):
+    monkeypatch.setattr(trainer, "sample_completions", lambda *arguments, **keywords: 1 / 0)
+    with pytest.raises(TypeError, match="reward function 'lambda' does not fit the batch: .*'prompts'"):
+        run(reward=lambda completions: [1.0] * len(completions))
