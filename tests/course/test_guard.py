@@ -244,6 +244,18 @@ def test_a_library_that_wraps_its_own_functions_meanwhile_is_no_trick():
     assert check(mine, MEAN).right
 
 
+def test_what_python_notes_in_a_class_when_an_object_is_copied_is_no_trick():
+    check(scaled_mean, MEAN)  # everything is loaded, and known as it is
+
+    def mine(values, mask, scale=1.0):
+        torch.Tensor.__slotnames__ = []  # as copyreg does, each time with a new list
+        return scaled_mean(values, mask, scale)
+
+    before = vars(torch.Tensor).get("__slotnames__")
+    assert check(mine, MEAN).right
+    torch.Tensor.__slotnames__ = [] if before is None else before
+
+
 def on_card(function, exercise=MEAN, index=0):
     return card.trial(function, exercise, index, 0)
 

@@ -26,6 +26,7 @@ _IGNORED = {
     "__annotate_func__",
     "__annotations_cache__",
     "__static_attributes__",
+    "__slotnames__",  # a note that copyreg keeps in a class when one of its objects is first copied
     "_abc_impl",
 }
 _INSIDE_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
