@@ -49,7 +49,7 @@ def why_not_one_mask(model) -> str | None:
     """What keeps all layers from one mask: another kind of attention, or one that takes no numbers."""
     kind = model.config.model_type
     if kind not in PLAIN_KINDS:
-        return f"{kind} is not among the kinds that decode in fixed memory here"
+        return f"its kind is {kind}, and fixed memory was not tried with that"
     layers = sorted(set(getattr(model.config, "layer_types", None) or ["full_attention"]))
     if layers != ["full_attention"]:
         return f"its layer_types is {', '.join(layers)}"

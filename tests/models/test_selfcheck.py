@@ -127,7 +127,7 @@ def test_loading_says_what_is_closed(tmp_path, capsys):
         part.save_pretrained(tmp_path)
     load_policy(tmp_path, device="cpu")
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last.endswith("the dynamic cache only: mamba is not among the kinds that decode in fixed memory here")
+    assert last.endswith("the dynamic cache only: its kind is mamba, and fixed memory was not tried with that")
 
 
 def test_a_run_checks_a_model_that_was_not_loaded_here_and_each_architecture_once(monkeypatch):
