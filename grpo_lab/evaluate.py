@@ -4,20 +4,19 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 
 from grpo_lab.checks import check_at_least, check_between, check_finite, check_sampling
 from grpo_lab.commands import Parser, command
-from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import TINY
 from grpo_lab.config.ranges import LARGEST_SEED
 from grpo_lab.precision import autocast_as_loaded
 from grpo_lab.rewards import accuracy_reward, format_reward
 from grpo_lab.rewards.choice import add_reward_options, add_task_option, choose, for_template
 from grpo_lab.rollout import sample_completions
-from grpo_lab.tasks import SPLITS, Rows, has_thinking
+from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts
 from grpo_lab.trainer.rewarding import reward_rollout
 
 
@@ -60,13 +59,13 @@ def evaluate(
     earned, thinks, forms, lengths = [], [], [], []
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
-        for part in _parts(rows, max(1, batch_size // num_generations)):
+        for part in in_parts(rows, max(1, batch_size // num_generations)):
             prompts = [row["prompt"] for row in part]
             with autocast_as_loaded(model):
                 rollout = sample_completions(
                     model, tokenizer, prompts, num_generations, max_completion_length, **settings
                 )
-            rewards, _, _ = reward_rollout(rollout, part, correct, _ONE_REWARD)
+            rewards, _, _ = reward_rollout(rollout, part, correct)
             earned += [None if math.isnan(reward) else reward for reward in rewards.tolist()]
             forms += format_reward(rollout.texts)
             thinks += [has_thinking(text) for text in rollout.texts]
@@ -75,14 +74,6 @@ def evaluate(
     counts = _successes([reward is not None and reward >= 1 for reward in earned], num_generations)
     counts["frac_reward_zero_std"] = _without_spread(earned, num_generations)
     return counts | shares | {"n": len(rows), "num_generations": num_generations}
-
-
-_ONE_REWARD = GRPOConfig()  # without weights, so that a reward is what the function gave
-
-
-def _parts(rows: Rows, size: int) -> Iterator[list[dict]]:
-    for start in range(0, len(rows), size):
-        yield [rows[index] for index in range(start, min(start + size, len(rows)))]
 
 
 def _successes(right: list[bool], G: int) -> dict:

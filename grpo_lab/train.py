@@ -6,14 +6,11 @@ the model and the task, and said before the run.
 
 import contextlib
 import re
-import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
-from pathlib import Path
 
-from grpo_lab.commands import Parser, command, writable_folder
+from grpo_lab.commands import Parser, command, shell_line, writable_folder
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import settings_parser
 from grpo_lab.config.defaults import TINY, default_settings, described
@@ -23,8 +20,7 @@ from grpo_lab.rewards.named import find_rewards
 from grpo_lab.tasks import TASKS
 from grpo_lab.tasks.table import TRAINING_SUMS
 from grpo_lab.trainer import train
-from grpo_lab.trainer.folder.claims import check_new, check_resumable
-from grpo_lab.trainer.folder.journal import Journal
+from grpo_lab.trainer.folder.run_folder import open_journal
 
 TRAINING_PROBLEMS = TRAINING_SUMS
 REWARDS = find_rewards(TASKS[SUMS].reward_funcs)
@@ -43,7 +39,7 @@ def main(arguments: list[str] | None = None) -> None:
     device_type = pick_device().type
     parameters = count_parameters(name, device_type)
     choice, config, chosen = plan_run(given, parameters, device_type)
-    _check_folder(config)
+    open_journal(config)  # whether the folder will do is looked at again when the run begins; no model is loaded yet
     rows = choice.rows("train", None, config.seed)
     held_out = _held_out(choice, config)
     print(*choice.described(rows), described(chosen, parameters), sep="\n")
@@ -73,13 +69,6 @@ def plan_run(given: dict, parameters: int, device_type: str) -> tuple[Choice, GR
     chosen = default_settings(parameters, choice.task, device_type, settings)
     config = GRPOConfig(**(settings | chosen | {"reward_weights": choice.weights}))
     return choice, config, chosen
-
-
-def _check_folder(config: GRPOConfig) -> None:
-    """Whether the run may use its folder is looked at again when it begins; here no model is loaded yet."""
-    folder = Path(config.output_dir)
-    check = check_resumable if config.resume_from_checkpoint else check_new
-    check(folder, Journal(folder).manifest, config)
 
 
 def _held_out(choice: Choice, config: GRPOConfig) -> dict:
@@ -119,7 +108,7 @@ def _evaluation(given: dict, config: GRPOConfig) -> str:
     for name, value in ((name, given.get(name)) for name in usual):
         if value not in (None, usual[name]):
             words += [f"--{name}", *(value if isinstance(value, list) else [str(value)])]
-    return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
+    return shell_line(words)
 
 
 def _parser() -> Parser:

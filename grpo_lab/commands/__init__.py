@@ -8,5 +8,5 @@ SIGTERM. 141: whoever read the output (`| head`) has gone. GRPO_LAB_TRACEBACK=1 
 """
 
 from grpo_lab.commands.files import writable_file, writable_folder
-from grpo_lab.commands.parser import Parser, version_line
+from grpo_lab.commands.parser import Parser, shell_line, version_line
 from grpo_lab.commands.running import Stopped, command

@@ -4,6 +4,9 @@ import argparse
 import difflib
 import platform
 import re
+import shlex
+import subprocess
+import sys
 from contextvars import ContextVar
 from importlib import metadata
 
@@ -68,6 +71,11 @@ def version_line() -> str:
 
     others = ", ".join(f"{name} {_version(name)}" for name in ("torch", "transformers"))
     return f"grpo_lab {__version__}, {others}, Python {platform.python_version()}"
+
+
+def shell_line(words: list[str]) -> str:
+    """A command line, quoted as this machine's shell wants it."""
+    return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
 
 
 def one_line(text: str) -> str:

@@ -60,7 +60,7 @@ def score_completions(
     caller. Where one switches gradients off, changes the default dtype or the working directory, that is undone. The
     global random numbers are not: a reward may draw from them.
     """
-    functions = _listed(reward_funcs)
+    functions = listed(reward_funcs)
     names = reward_names(functions)
     weights = _weights(reward_weights, names)
     keywords = _keywords(prompts, completions, completion_ids, columns)
@@ -84,7 +84,7 @@ def reward_names(reward_funcs: Any) -> list[str]:
     It is the `__name__` (of a partial, the inner one) or that of the class. A name that is taken already gets a number:
     `accuracy_reward`, `accuracy_reward_2`. A lambda is called "lambda".
     """
-    reward_funcs = _listed(reward_funcs)
+    reward_funcs = listed(reward_funcs)
     if not reward_funcs or not all(map(callable, reward_funcs)):
         named = next((f for f in reward_funcs if isinstance(f, str)), None)
         hint = f"; {_instead_of(named)}" if named else ""
@@ -107,7 +107,8 @@ def _instead_of(name: str) -> str:
     return f"to use the reward model {name!r}, {remedy}"
 
 
-def _listed(reward_funcs: Any) -> list:
+def listed(reward_funcs: Any) -> list:
+    """One or several reward functions as a list; what is neither is its one entry."""
     one = callable(reward_funcs) or not isinstance(reward_funcs, Iterable) or isinstance(reward_funcs, str)
     return [reward_funcs] if one else list(reward_funcs)
 
@@ -116,7 +117,7 @@ def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
     """Raise TypeError for a function that cannot take what it will be called with, before there is a batch."""
     keywords = dict.fromkeys(["prompts", "completions", "completion_ids", *columns])
     kept = {name: None for name in keywords if name not in _REPLACED or name == "completion_ids"}
-    for function, name in zip(_listed(reward_funcs), reward_names(reward_funcs), strict=True):
+    for function, name in zip(listed(reward_funcs), reward_names(reward_funcs), strict=True):
         _check_signature(function, name, kept)
 
 

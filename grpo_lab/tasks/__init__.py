@@ -11,6 +11,7 @@ from grpo_lab.tasks.rows import (
     Row,
     Rows,
     has_thinking,
+    in_parts,
     split_of,
     with_system,
 )

@@ -9,7 +9,7 @@ and no number of problems can bring one into both.
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Protocol, runtime_checkable
 
 from grpo_lab.checks import check_choice
@@ -75,6 +75,12 @@ def _led_by(messages: list[dict[str, str]], system: str | None, replace: bool) -
         return messages
     front = [] if system is None else [{"role": "system", "content": system}]
     return front + messages[has_one:]
+
+
+def in_parts(rows: Rows, size: int) -> Iterator[list[Row]]:
+    """Cut into lists of `size` rows, in their order; the last one may be smaller."""
+    for start in range(0, len(rows), size):
+        yield [rows[index] for index in range(start, min(start + size, len(rows)))]
 
 
 def has_thinking(text: str) -> bool:

@@ -1,7 +1,7 @@
 """Held-out problems while training goes on: sampled and rewarded now and then, and which time was the best."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -11,8 +11,9 @@ from grpo_lab.checks import check_choice
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rewards import reward_names
 from grpo_lab.rewards.named import priced
+from grpo_lab.rewards.scoring import listed
 from grpo_lab.rollout import sample_completions
-from grpo_lab.tasks import Rows
+from grpo_lab.tasks import Rows, in_parts
 from grpo_lab.trainer.metrics import mean_and_std
 from grpo_lab.trainer.rewarding import reward_rollout
 from grpo_lab.trainer.scoring import autocast
@@ -30,13 +31,13 @@ def evaluate_policy(
         completions/mean_length, completions/clipped_ratio. And eval/accuracy, the share of completions to which the
         first reward function gives at least 1; of `contains_reward` that is before the price of its length.
     """
-    says = priced(reward_funcs if callable(reward_funcs) else reward_funcs[0])
+    says = priced(listed(reward_funcs)[0])
     group = config.num_generations_eval or config.num_generations
     at_once = max(1, (config.per_device_eval_batch_size or config.generation_batch_size) // group)
     found: list[tuple[Tensor, ...]] = []
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(-1 - config.seed)  # the steps of the training have the numbers from 0 on
-        for part in _parts(rows, at_once):
+        for part in in_parts(rows, at_once):
             prompts, sampling = [row["prompt"] for row in part], config.sampling_arguments()
             with autocast(model, config):
                 rollout = sample_completions(model, tokenizer, prompts, group, config.max_completion_length, **sampling)
@@ -107,8 +108,3 @@ def _gain(value: float | None, top: float | None, greater: bool) -> float:
     if top is None:
         return math.inf
     return value - top if greater else top - value
-
-
-def _parts(rows: Rows, size: int) -> Iterator[list[dict]]:
-    for start in range(0, len(rows), size):
-        yield [rows[index] for index in range(start, min(start + size, len(rows)))]

@@ -4,15 +4,13 @@ In a notebook the button that interrupts the kernel sends the same signal as Ctr
 """
 
 import contextlib
-import shlex
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from grpo_lab.commands import Stopped
+from grpo_lab.commands import Stopped, shell_line
 
 SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 COMMAND = "grpo_lab.train"
@@ -67,7 +65,7 @@ def how_to_go_on() -> str:
         return "resume_from_checkpoint=True"
     words = _without_option(sys.argv[1:], "--resume_from_checkpoint")
     words = ["python", "-m", COMMAND, *words, "--resume_from_checkpoint", "true"]
-    return f"`{subprocess.list2cmdline(words) if sys.platform == 'win32' else shlex.join(words)}`"
+    return f"`{shell_line(words)}`"
 
 
 def _without_option(words: list[str], option: str) -> list[str]:

@@ -1,8 +1,10 @@
-"""What the tests of the trainer share: a disk that nobody waits for."""
+"""What the tests of the trainer share: a disk that nobody waits for, and a run that nothing disturbs."""
 
 import os
 
 import pytest
+
+from tests.support.resuming import cheap_run
 
 
 @pytest.fixture(autouse=True)
@@ -10,3 +12,8 @@ def _nobody_waits_for_the_disk(request, monkeypatch):
     """No power fails in a quick test; the long ones wait. (An axe takes note of what is waited for, see there.)"""
     if request.node.get_closest_marker("slow") is None:
         monkeypatch.setattr(os, "fsync", lambda number: None)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    return cheap_run(tmp_path_factory.mktemp("undisturbed") / "out")

@@ -24,11 +24,6 @@ EVERY = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=[
 NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    return cheap_run(tmp_path_factory.mktemp("undisturbed") / "out")
-
-
 def send(number, last, times=1):
     """A callback that sends the signal to this process at the end of a step."""
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import torch
 
+from grpo_lab.rewards.scoring import listed
 from grpo_lab.tasks import Rows
 
 _PLAIN = (int, float, str, bool, bytes, type(None))
@@ -26,8 +27,6 @@ def fingerprints(
     model, tokenizer, dataset: Rows, reward_funcs: Callable | list[Callable] | None, eval_dataset: Rows | None = None
 ) -> dict:
     """All of them, ready for JSON; "reward_funcs" is None where the functions are not known."""
-    if reward_funcs is not None:
-        reward_funcs = [reward_funcs] if callable(reward_funcs) else list(reward_funcs)
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     return {
         "model": of_weights(model),
@@ -35,7 +34,7 @@ def fingerprints(
         "dataset": [len(dataset), of_rows(dataset)],
         "eval_dataset": None if eval_dataset is None else [len(eval_dataset), of_rows(eval_dataset)],
         "tokenizer": of_tokenizer(tokenizer),
-        "reward_funcs": reward_funcs and [of_function(function) for function in reward_funcs],
+        "reward_funcs": None if reward_funcs is None else [of_function(function) for function in listed(reward_funcs)],
     }
 
 

@@ -17,6 +17,15 @@ from grpo_lab.trainer.folder.same_run import check_length, check_same_run
 from grpo_lab.trainer.stopping import how_to_go_on
 
 
+def open_journal(config: GRPOConfig) -> Journal:
+    """What stands in the output folder; an error if it is not for this run. Nothing is touched."""
+    folder = Path(config.output_dir)
+    journal = Journal(folder)
+    check = check_resumable if config.resume_from_checkpoint else check_new
+    check(folder, journal.manifest, config)
+    return journal
+
+
 class RunFolder:
     """A context that holds the output folder of a run against all others: what it writes there, and reads again.
 
@@ -28,7 +37,8 @@ class RunFolder:
 
     def __enter__(self):
         if not (self.path / LOCK).exists():
-            self._look()  # before anything is created; where a run may be at work, that is said first
+            # Before anything is created; where a run may be at work, that is said first.
+            self.journal = open_journal(self.config)
         with explained(self.path, "start again, or choose another folder"):
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = Lock(self.path).__enter__()
@@ -47,7 +57,8 @@ class RunFolder:
         prints: as `fingerprints` returns them.
         """
         checkpoint.check_savable(model)
-        self._look()  # under the lock: another run may have been at work until a moment ago
+        # Under the lock once more: another run may have been at work until a moment ago.
+        self.journal = open_journal(self.config)
         if not self.config.resume_from_checkpoint:
             return self._begin(prints)
         check_same_run(self.path, self.journal.manifest, self.settings, prints)
@@ -137,12 +148,6 @@ class RunFolder:
                 (self.path / name).parent.mkdir(exist_ok=True)
                 publish(unfinished / name, self.path / name)
             remove_all(unfinished)
-
-    def _look(self) -> None:
-        """Raise an error if this run is not for this folder; nothing has been touched then."""
-        self.journal = Journal(self.path)
-        check = check_resumable if self.config.resume_from_checkpoint else check_new
-        check(self.path, self.journal.manifest, self.config)
 
     @contextlib.contextmanager
     def _room(self, unfinished: Path):

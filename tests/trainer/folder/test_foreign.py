@@ -25,11 +25,6 @@ def put(folder: Path, files: dict[str, str]) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    return cheap_run(tmp_path_factory.mktemp("undisturbed") / "out")
-
-
-@pytest.fixture(scope="module")
 def started(tmp_path_factory):
     return cheap_run_until(tmp_path_factory.mktemp("started") / "out", 1)
 

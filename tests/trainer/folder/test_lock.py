@@ -15,11 +15,6 @@ from tests.support.resuming import assert_same_end, cheap_run, contents
 HELD = r"^output_dir is '.*out', where another run is at work \(process \d+ on .*, since 20.*\); wait for its end"
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    return cheap_run(tmp_path_factory.mktemp("undisturbed") / "out")
-
-
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_second_run_is_refused_while_the_first_goes_on_and_ends_well(resume, undisturbed, tmp_path):
     folder, refused = tmp_path / "out", []

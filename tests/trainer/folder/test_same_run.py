@@ -44,11 +44,6 @@ FREE = {
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    return cheap_run(tmp_path_factory.mktemp("undisturbed") / "out")
-
-
-@pytest.fixture(scope="module")
 def cut_off(tmp_path_factory):
     """A run of which two steps are saved and three are made."""
     return cheap_run_until(tmp_path_factory.mktemp("cut") / "out", 3)
