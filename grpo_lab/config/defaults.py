@@ -34,7 +34,7 @@ max_completion_length is the task's. What was chosen is printed before the run."
 TINY = 10_000_000
 SIZES = (
     Size(TINY, "below 10 million", 2e-4, 16, 256, None, False),
-    Size(3e8, "to 300 million", 1e-5, 8, 64, {"cuda": 16, "cpu": 4}, False),
+    Size(3e8, "to 300 million", 1e-5, 8, 64, {"cuda": 16, "cpu": 8}, False),
     Size(1e9, "to a billion", 2e-6, 8, 64, {"cuda": 8, "cpu": 4}, True),
     Size(float("inf"), "larger", 1e-6, 8, 64, {"cuda": 4, "cpu": 2}, True),
 )

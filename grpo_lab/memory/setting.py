@@ -6,6 +6,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.memory import parts
 from grpo_lab.models.shapes import ModelShape
 from grpo_lab.precision import Precision
+from grpo_lab.rollout.sample import LARGE
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,12 @@ class Setting:
     @property
     def fixed_cache(self) -> bool:
         asked = self.config.cache_implementation
-        return asked == "static" or (asked is None and self.device_type == "cuda")
+        saves_time = self.on_card or self.shape.parameters >= LARGE
+        return asked == "static" or (asked is None and saves_time)
+
+    @property
+    def on_card(self) -> bool:
+        return self.device_type == "cuda"
 
     @property
     def embedding(self) -> int:

@@ -3,6 +3,7 @@
 Where it matters in which moment of a station one looks, each moment is a candidate, and the largest counts.
 """
 
+from grpo_lab.config.defaults import TINY
 from grpo_lab.memory import parts
 from grpo_lab.memory.setting import Setting
 from grpo_lab.rollout.static import KEPT_SHARE
@@ -27,8 +28,9 @@ def resident(s: Setting) -> Parts:
 def _decoder(s: Setting) -> Parts:
     """A cache that does not move, and what a captured step needs to run."""
     rows, shape = s.config.generation_batch_size, s.shape
-    columns = parts.fixed_columns(s.prompt_length, s.config.max_completion_length)
-    tensors = parts.DRAWING["captured step" if s.device_type == "cuda" else "step"]
+    # Only a captured step has to fit prompts of other lengths.
+    columns = parts.fixed_columns(s.prompt_length, s.config.max_completion_length) if s.on_card else s.length
+    tensors = parts.DRAWING["captured step" if s.on_card else "step"]
     return {
         "KV cache": parts.cache_bytes(shape, rows * columns, s.product),
         "drawing": parts.drawing_bytes(rows, shape.vocabulary, tensors),
@@ -39,7 +41,7 @@ def _decoder(s: Setting) -> Parts:
 def _kept_decoder(s: Setting) -> int:
     """A small decoder is kept for the next rollout, a large one is not."""
     total = sum(_decoder(s).values())
-    return total if s.fixed_cache and s.device_type == "cuda" and total <= KEPT_SHARE * s.card_memory else 0
+    return total if s.fixed_cache and s.on_card and total <= KEPT_SHARE * s.card_memory else 0
 
 
 def rollout(s: Setting) -> Parts:
@@ -137,7 +139,7 @@ def _layer_at_work(s: Setting) -> int:
 
 
 def step(s: Setting) -> Parts:
-    eight_bit, fused = s.mode.optimizer == "adamw8bit", s.device_type == "cuda"
+    eight_bit, fused = s.mode.optimizer == "adamw8bit", s.on_card or s.shape.parameters >= TINY
     in_the_air = parts.step_bytes(max(s.shape.sizes), s.weight, eight_bit, fused)
     return {"gradients": s.gradients, "Adam at work": in_the_air}
 

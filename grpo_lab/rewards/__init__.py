@@ -12,6 +12,7 @@ function's.
 from grpo_lab.rewards.exact import number_reward, same_number
 from grpo_lab.rewards.final import final_answer_reward
 from grpo_lab.rewards.judge import JUDGE_TEMPLATE, judge_reward, read_verdict, reward_model_reward
+from grpo_lab.rewards.last import last_number_reward
 from grpo_lab.rewards.mathematics import math_reward
 from grpo_lab.rewards.rules import (
     FORMAT_FAULTS,

@@ -41,14 +41,20 @@ def number_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | 
         ValueError: if an expected text is no number; the message names the row.
     """
     expected = expected_texts("number_reward", completions, answer)
-    if unread := [row for row, a in enumerate(expected) if a is not None and _number_in(a) is None]:
-        raise ValueError(f"number_reward: answer[{unread[0]}] is {expected[unread[0]]!r}; expected a number")
+    check_numbers("number_reward", expected)
     rewards: list[float | None] = []
     for y, a in zip(completions, expected, strict=True):
         given = extract_answer(completion_text(y)) or ""
         reward = float(a is not None and same_number(given, a))  # scalar (6.8)
         rewards.append(None if a is None else reward)
     return rewards
+
+
+def check_numbers(function: str, expected: list[str | None]) -> None:
+    """Raise ValueError for an expected text that is no number; None stands for a row without one."""
+    for row, a in enumerate(expected):
+        if a is not None and _number_in(a) is None:
+            raise ValueError(f"{function}: answer[{row}] is {a!r}; expected a number")
 
 
 def _number_in(text: str) -> Fraction | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from grpo_lab.rewards.exact import number_reward
 from grpo_lab.rewards.final import final_answer_reward
+from grpo_lab.rewards.last import last_number_reward
 from grpo_lab.rewards.mathematics import math_reward
 from grpo_lab.rewards.own import own_reward
 from grpo_lab.rewards.rules import accuracy_reward, contains_reward, format_reward, graded_reward
@@ -24,12 +25,13 @@ NAMED = {
     "math": math_reward,
     "number": number_reward,
     "final": final_answer_reward,
+    "last": last_number_reward,
     "format": format_reward,
     "graded": graded_reward,
     "contains": contains_reward,
     "think": think_rate,
 }
-READ_TAGS = set(NAMED) - {"contains"}
+READ_TAGS = set(NAMED) - {"contains", "last"}
 # A right answer earns less than 1 here, because its length is charged for; whether it is right has no price.
 RIGHT = {"contains": partial(contains_reward, penalty_per_character=0.0)}
 

@@ -49,6 +49,12 @@ class SlotCache:
                 clean = new.masked_fill(~is_token[:, None, :, None], 0)
                 kept[:, :, : new.shape[2]] = clean.repeat_interleave(num_generations, 0)
 
+    def keep(self, rows: Bool[Tensor, " B"]) -> None:
+        """Forget the other rows, a layer at a time."""
+        for kept in (self.keys, self.values):
+            for layer, tensor in enumerate(kept):
+                kept[layer] = tensor[rows]
+
 
 def attend(module, query, key, value, attention_mask, scaling=None, **_):
     """One query a head. The R heads that share a key head stand in line as R queries of it, so nothing is repeated."""

@@ -24,6 +24,11 @@ from transformers.generation import (
 from grpo_lab.checks import check_sampling
 from grpo_lab.rollout.prompts import Prompts, set_aside_generation_config
 
+NOT_FINITE = (
+    "the model's logits are not finite, so nothing can be sampled: its weights are damaged, or have grown beyond all "
+    "bounds in training (look at learning_rate, and go on from an earlier checkpoint)"
+)
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -103,10 +108,7 @@ def _not_finite_named() -> Iterator[None]:
     except RuntimeError as error:
         if "probability tensor contains" not in str(error):
             raise
-        raise RuntimeError(
-            "the model's logits are not finite, so nothing can be sampled: its weights are damaged, or have grown "
-            "beyond all bounds in training (look at learning_rate, and go on from an earlier checkpoint)"
-        ) from error
+        raise RuntimeError(NOT_FINITE) from error
 
 
 class _Recorder(LogitsProcessor):

@@ -19,6 +19,8 @@ from grpo_lab.rollout.prompts import Prompts, encode_prompts, end_token_ids, eva
 from grpo_lab.rollout.static import sample_static
 from grpo_lab.rollout.ways import ways_of
 
+LARGE = 10_000_000  # parameters; a step of fewer takes a processor about as long with one kind of cache as the other
+
 
 @dataclass
 class Rollout:
@@ -69,9 +71,9 @@ def sample_completions(
         max_completion_length: limit in tokens.
         temperature: greater than 0. top_k = 0, top_p = 1 and repetition_penalty = 1 are neutral.
         cache_implementation: how keys and values are kept. "dynamic": in tensors that grow, by transformers'
-            `generate`. "static": in tensors of fixed size, so that a card can repeat a captured step, which is many
-            times faster there. None: "static" on a card if it is right for the model, "dynamic" elsewhere. Both draw
-            from the same distribution.
+            `generate`. "static": in tensors of fixed size, so that a card can repeat a captured step, and so that on a
+            processor the rows that have ended leave the batch. None: "static" where that saves time and is right for
+            the model: on a card, and elsewhere from `LARGE` parameters on. Both draw from the same distribution.
 
     Returns:
         A `Rollout`. Its `logp` is the log-probability under the distribution that was really sampled from, so asking
@@ -139,7 +141,8 @@ def read_sequences(
 
 
 def _sampler(cache_implementation: str | None, model):
-    fast = model.device.type == "cuda" and ways_of(model).static_cache
+    saves_time = model.device.type == "cuda" or model.num_parameters() >= LARGE
+    fast = saves_time and ways_of(model).static_cache
     allowed = {None: sample_static if fast else sample_dynamic, "dynamic": sample_dynamic, "static": sample_static}
     check_choice("cache_implementation", cache_implementation, allowed)
     if cache_implementation == "static":

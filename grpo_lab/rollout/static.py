@@ -1,4 +1,4 @@
-"""Decoding on a card: one token step in memory that never moves, captured once and repeated.
+"""Decoding in fixed memory: one token step in tensors that never move, which a card captures once and repeats.
 
 A token step of a 24-layer model is a thousand small kernels. A card does their work in a millisecond or two, but Python
 needs 20 to 30 ms to ask for them one by one. So here a step reads and writes only tensors of fixed size and address,
@@ -8,6 +8,10 @@ The attention reads all columns of the cache and masks those that are not writte
 are drawn by an exponential race instead of `torch.multinomial`, which waits for the host. Rows that have ended go on
 drawing, unread, until all have: a step of 64 rows takes hardly longer than one of 32, since the weights are read either
 way.
+
+On a processor nothing is captured, and both are otherwise: a step of 32 rows takes half as long as one of 64, so rows
+that have ended leave the batch; and where there are many tokens, a random number for each would take as long as half
+the layers, so one a row is drawn.
 """
 
 from collections.abc import Callable
@@ -15,14 +19,14 @@ from functools import partial
 from weakref import WeakKeyDictionary
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 from torch.func import functional_call
 
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.attention import arithmetic
 from grpo_lab.rollout.cache import SlotCache, check_static, decoding, half_copies
-from grpo_lab.rollout.dynamic import Sampling, entropy_of
+from grpo_lab.rollout.dynamic import NOT_FINITE, Sampling, entropy_of
 from grpo_lab.rollout.prompts import Prompts
 
 CAPACITY_STEP = 64  # the columns of a cache are a multiple of this: prompts of other lengths find the same graph again
@@ -30,6 +34,8 @@ CHECK_EVERY = 16  # steps between two questions whether all rows have ended; eac
 WARM_UP = 3  # steps before the capture: libraries set themselves up at first use, which no graph can hold
 CAPTURED_LOGITS = 6  # float32 tensors of their size (softmax, noise, ...) that stay reserved for a captured step
 KEPT_SHARE = 1 / 20  # of a card's memory: what a captured step may keep from one rollout to the next
+MANY_TOKENS = 2**15  # in a vocabulary; from here on a processor draws one random number a row
+STILL_WRITING = 3 / 4  # with fewer rows than this share the others leave the batch; to copy the cache costs time, too
 
 
 def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
@@ -58,6 +64,29 @@ def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) 
     return token
 
 
+def inverse_cdf(log_pi: Float[Tensor, "B V"], u: Float64[Tensor, " B"]) -> Int[Tensor, " B"]:
+    """Draw one token a row with one random number a row: the first v whose cumulative probability is above it.
+
+    Args:
+        log_pi: log-probabilities, shape (B, V); minus infinity at tokens that cannot come, and never do.
+        u: uniform in [0, 1), shape (B,), float64: with the 24 bits of a float32 rare tokens would come too seldom.
+
+    Returns:
+        Token ids, shape (B,).
+
+    Raises:
+        RuntimeError: if a row is no distribution, because it holds NaN.
+
+    Source: Devroye (1986), "Non-Uniform Random Variate Generation", section III.2.
+    """
+    cdf = log_pi.exp().double().cumsum_(-1)
+    total = cdf[:, -1]  # 1 up to rounding
+    if not total.isfinite().all():
+        raise RuntimeError(NOT_FINITE)
+    point = torch.minimum(u * total, total.nextafter(torch.zeros_like(total)))
+    return torch.searchsorted(cdf, point[:, None], right=True)[:, 0]
+
+
 def sample_static(
     model, prompts: Prompts, max_completion_length: int, sampling: Sampling
 ) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
@@ -70,14 +99,16 @@ def sample_static(
     check_static(model)
     start = prompts.ids.shape[1]
     rows, columns = len(prompts.ids) * prompts.num_generations, start + max_completion_length
-    decoder = _decoder_for(model, rows, -(-columns // CAPACITY_STEP) * CAPACITY_STEP, sampling)
+    if _can_capture(model.device):
+        columns = -(-columns // CAPACITY_STEP) * CAPACITY_STEP
+    decoder = _decoder_for(model, rows, columns, sampling)
     decoder.load(model, prompts.ids, prompts.mask, prompts.prefix, prompts.num_generations)
     taken = decoder.run(model, max_completion_length)
-    completions = decoder.sequences[:, start : start + taken]
+    sequences, logp, entropy = decoder.drawn()
+    completions = sequences[:, start : start + taken]
     end = start + int(completion_mask(completions, list(sampling.eos_token_ids)).any(0).sum())
     # Clones, because the next rollout writes into the same memory.
-    sequences = decoder.sequences[:, :end].clone()
-    return sequences, decoder.logp[:, start:end].clone(), decoder.entropy[:, start:end].clone()
+    return sequences[:, :end].clone(), logp[:, start:end].clone(), entropy[:, start:end].clone()
 
 
 class Decoder:
@@ -101,6 +132,9 @@ class Decoder:
         self.entropy = torch.zeros(rows, capacity, device=device)
         self.cache = SlotCache(model, rows, capacity, self.slot)
         self.copies = half_copies(model)
+        self.rows = rows
+        self.places: Tensor | None = None  # which of them are still in the batch; None: all
+        self.ended: list[tuple[Tensor, ...]] = []  # places, sequences, logp and entropy of those that left the batch
         self.replay = _capture(partial(self.step, model), device) if _can_capture(device) else None
 
     @property
@@ -134,14 +168,36 @@ class Decoder:
             advance()
             if taken % every == 0 and self.done.all():
                 break
+            if not self.replay and (~self.done).sum() < STILL_WRITING * len(self.done):
+                self._drop_ended()
         return taken
+
+    def drawn(self) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B S"], Float[Tensor, "B S"]]:
+        """Sequences, log-probabilities and entropies of all rows, each in its place."""
+        if self.places is None:
+            return self.sequences, self.logp, self.entropy
+        here = (self.places, self.sequences, self.logp, self.entropy)
+        places, *values = (torch.cat(parts) for parts in zip(*self.ended, here, strict=True))
+        order = places.argsort()
+        return tuple(value[order] for value in values)
+
+    def _drop_ended(self) -> None:
+        """Take the rows that have ended out of the batch: the next step is shorter by them."""
+        if self.places is None:
+            self.places = torch.arange(self.rows, device=self.done.device)
+        names = ("places", "sequences", "logp", "entropy")
+        self.ended.append(tuple(getattr(self, name)[self.done] for name in names))
+        writing = ~self.done
+        for name in (*names, "position", "last_of_prompt", "visible", "done"):
+            setattr(self, name, getattr(self, name)[writing])
+        self.cache.keep(writing)
 
     @torch.no_grad()
     def step(self, model) -> None:
         """Read one token of every row and draw the next. No shape and no branch depends on a value."""
         self.visible.index_fill_(1, self.slot, True)
         log_pi = self._scores(model).log_softmax(-1)
-        drawn = exponential_race(log_pi, torch.empty_like(log_pi).exponential_())[:, None]
+        drawn = self._draw(log_pi)[:, None]
         self.slot.add_(1)
         self.position.add_(1)
         self.logp.index_copy_(1, self.slot, log_pi.gather(-1, drawn))
@@ -149,6 +205,13 @@ class Decoder:
         drawn = drawn.masked_fill(self.done[:, None], self.sampling.pad_token_id)
         self.sequences.index_copy_(1, self.slot, drawn)
         self.done.logical_or_((drawn == self.ends).any(-1))
+
+    def _draw(self, log_pi: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
+        """A token of each row. Random numbers are taken for those that have left, too: it changes no other row."""
+        here = slice(None) if self.places is None else self.places
+        if log_pi.shape[1] < MANY_TOKENS or _can_capture(log_pi.device):
+            return exponential_race(log_pi, log_pi.new_empty(self.rows, log_pi.shape[1]).exponential_()[here])
+        return inverse_cdf(log_pi, torch.rand(self.rows, dtype=torch.float64, device=log_pi.device)[here])
 
     def _scores(self, model) -> Float[Tensor, "B V"]:
         token = self.sequences.index_select(1, self.slot)

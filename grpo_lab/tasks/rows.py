@@ -43,10 +43,10 @@ LANGUAGES = ("en", "zh")
 _THINK = re.compile(r"<think>(.*?)</think>", re.DOTALL)
 
 
-def split_of(*key: object) -> str:
+def split_of(*key: object, test_share: float = TEST_SHARE) -> str:
     """The split, "train" or "test", that a problem belongs to; `key` is whatever identifies the problem."""
     digest = hashlib.blake2b(repr(key).encode("utf-8"), digest_size=8).digest()
-    return "test" if int.from_bytes(digest, "big") < TEST_SHARE * 2**64 else "train"
+    return "test" if int.from_bytes(digest, "big") < test_share * 2**64 else "train"
 
 
 def asking(question: str, system: str | None = None, example: tuple[str, str] | None = None) -> list[dict[str, str]]:

@@ -16,6 +16,7 @@ from grpo_lab.tasks.chats import ANSWER_ONLY, chat_tasks
 from grpo_lab.tasks.gsm8k import HUB_ID, gsm8k_problems
 from grpo_lab.tasks.own import SUFFIX, OwnProblems, own_problems
 from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT, THINK_SYSTEM_PROMPT_ZH, Row
+from grpo_lab.tasks.short import short_sums
 from grpo_lab.tasks.words import MAX_WORD_PROBLEMS, word_problems
 
 TRAINING_SUMS = 20_000
@@ -101,6 +102,8 @@ TASKS = {
     for task in (
         Task("sums", "sums of three numbers, which the tiny model has met", _sums, ("accuracy", "think"), (1.0, 0.0),
              max_completion_length=128, prompt_length=80, system_prompt=THINK_SYSTEM_PROMPT, warmed_up=64),
+        Task("short-sums", "sums of two numbers up to 20, in English, for a model that speaks it", short_sums,
+             ("last",), None, max_completion_length=20, prompt_length=48),
         Task("word-problems", "twelve stories whose numbers change", partial(_stories, language="en"),
              **_WORDS, prompt_length=128),
         Task("word-problems-zh", "the same in Chinese", partial(_stories, language="zh"),

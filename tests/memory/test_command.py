@@ -73,7 +73,7 @@ def test_another_model_with_its_own_prompts(capsys):
         ),
         (["--model", "tiny", "--shape", "small"], "--shape is given together with --model; expected one of them"),
         (["--model", "./no_such_folder"], "--model is './no_such_folder', and there is no such folder"),
-        (["--task", "summs"], "--task is 'summs'; expected sums, word-problems"),
+        (["--task", "summs"], "--task is 'summs'; expected sums, short-sums, word-problems"),
         (["--device_type", "mps"], "--device_type is 'mps'; expected one of"),
     ],
 )

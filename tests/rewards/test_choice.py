@@ -74,7 +74,7 @@ def test_right_is_what_the_first_reward_says():
     [
         (
             {"task": "summs"},
-            "task is 'summs'; expected sums, word-problems, word-problems-zh, chat, chat-zh, gsm8k, or",
+            "task is 'summs'; expected sums, short-sums, word-problems, word-problems-zh, chat, chat-zh, gsm8k, or",
         ),
         ({"reward_weights": [1.0, 2.0, 3.0]}, r"reward_weights is \[1.0, 2.0, 3.0\]; expected 2 numbers, one for each"),
         (

@@ -70,7 +70,11 @@ def test_the_current_folder_comes_before_what_is_installed(here):
 @pytest.mark.parametrize(
     ("name", "kind", "message"),
     [
-        ("acuracy", ValueError, "reward_funcs has 'acuracy'; expected accuracy, math, number, final, format, graded"),
+        (
+            "acuracy",
+            ValueError,
+            "reward_funcs has 'acuracy'; expected accuracy, math, number, final, last, format, graded",
+        ),
         ("org/model", ValueError, "or module:function of your own"),
         ("mine.py:short", ValueError, "expected module:function, such as mine:short, the module without folders"),
         ("folder/mine:short", ValueError, "expected module:function, the module without folders"),
@@ -105,8 +109,8 @@ def test_right_has_no_price(here):
 
 
 def test_which_rewards_look_for_tags():
-    assert all(read_tags([name]) for name in NAMED if name != "contains")
-    assert not read_tags(["contains", "mine:short"]) and read_tags(["mine:short", "format_reward"])
+    assert all(read_tags([name]) for name in NAMED if name not in ("contains", "last"))
+    assert not read_tags(["contains", "last", "mine:short"]) and read_tags(["mine:short", "format_reward"])
 
 
 def test_thinking_is_measured_in_either_form():

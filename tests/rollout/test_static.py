@@ -11,7 +11,7 @@ from grpo_lab.rollout import static as decoding
 from grpo_lab.rollout.attention import arithmetic
 from grpo_lab.rollout.cache import SlotCache, attend, half_copies
 from grpo_lab.rollout.dynamic import sample_dynamic
-from grpo_lab.rollout.static import exponential_race
+from grpo_lab.rollout.static import exponential_race, inverse_cdf
 from tests.support.sampling import PROMPTS, T, sample, score
 from tests.support.worlds import make_exact, make_tokenizer, make_world, run, same_weights
 
@@ -63,6 +63,59 @@ def test_the_first_clock_to_ring_wins_and_so_does_the_largest_gumbel_sum(pairs):
     assert times[winner] <= min(times) * (1 + 1e-12)
     gumbel = log_pi - noise.log()
     assert gumbel[0, winner] >= gumbel.max() - 1e-9
+
+
+@pytest.mark.parametrize("pi", [[0.2, 0.3, 0.5], [0.0, 0.25, 0.75], [0.75, 0.25, 0.0], [0.0, 1.0, 0.0]], ids=str)
+def test_one_number_a_row_draws_as_asked(pi):
+    """Every multiple of 1/1000 once: the share of a token is its probability."""
+    u = torch.arange(1000, dtype=torch.float64) / 1000
+    log_pi = torch.tensor(pi).log().expand(len(u), 3)
+    share = inverse_cdf(log_pi, u).bincount(minlength=3) / len(u)
+    assert (share - torch.tensor(pi)).abs().max() <= 1e-3
+    assert all(share[v] == pi[v] for v in range(3) if pi[v] in (0.0, 1.0)), "no chance is no chance"
+
+
+@given(st.lists(st.floats(-60, 0) | st.just(-torch.inf), min_size=1, max_size=6), st.floats(0, 1, exclude_max=True))
+def test_one_number_a_row_finds_the_first_token_beyond_it(logits, u):
+    if max(logits) == -torch.inf:
+        logits[0] = 0.0
+    log_pi = torch.tensor([logits]).log_softmax(-1)
+    token = inverse_cdf(log_pi, torch.tensor([u], dtype=torch.float64)).item()
+    pi = log_pi[0].exp().double()
+    assert pi[token] > 0, "what cannot come does not"
+    assert pi[:token].sum() <= u * pi.sum() + 1e-12 and pi[: token + 1].sum() > u * pi.sum() - 1e-12
+
+
+def test_a_rare_token_comes_as_often_as_its_probability():
+    """2^-30 is finer than the steps of a random float32."""
+    log_pi = torch.tensor([[1 - 2**-30, 2**-30]], dtype=torch.float64).log()
+    near = torch.tensor([1 - 2**-30 - 2**-40, 1 - 2**-30 + 2**-40], dtype=torch.float64)
+    assert inverse_cdf(log_pi.expand(2, 2), near).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("many_tokens", [1, 2**15], ids=["one number a row", "a race"])
+@pytest.mark.parametrize("settings", SETTINGS[:3], ids=str)
+def test_rows_that_have_ended_leave_the_batch_and_nothing_else_changes(settings, many_tokens, monkeypatch):
+    monkeypatch.setattr(decoding, "MANY_TOKENS", many_tokens)
+    model, tokenizer = make_world()
+    rows, keep = [], SlotCache.keep
+    monkeypatch.setattr(SlotCache, "keep", lambda self, writing: (rows.append(int(writing.sum())), keep(self, writing)))
+    less = sample(model, tokenizer, generations=20, cache_implementation="static", **settings)
+    state = torch.get_rng_state()
+    assert rows == sorted(rows, reverse=True) and len(rows) > 1, "more than once"
+    monkeypatch.setattr(decoding, "STILL_WRITING", 0)
+    left = len(rows)
+    assert_same(less, sample(model, tokenizer, generations=20, cache_implementation="static", **settings), 1e-5)
+    assert len(rows) == left and torch.equal(state, torch.get_rng_state())
+
+
+def test_what_one_number_a_row_draws_is_what_is_scored(monkeypatch):
+    monkeypatch.setattr(decoding, "MANY_TOKENS", 1)
+    model, tokenizer = make_world()
+    rollout = sample(model, tokenizer, generations=20, cache_implementation="static")
+    logp, entropy = score(model, rollout)
+    assert ((rollout.logp - logp) * rollout.mask).abs().max() < 1e-4
+    assert ((rollout.entropy - entropy) * rollout.mask).abs().max() < 1e-4
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)

@@ -1,0 +1,40 @@
+"""Sums of two numbers up to 20, asked in English: for a model that speaks it and cannot add yet.
+
+There are only 400 of them, so a quarter is held out rather than a tenth.
+"""
+
+import random
+
+from grpo_lab.tasks.rows import Row, asking, check_number, split_of
+
+LARGEST = 20
+HELD_OUT = 0.25
+
+
+def _operands(split: str) -> list[tuple[int, int]]:
+    numbers = range(1, LARGEST + 1)
+    return [(a, b) for a in numbers for b in numbers if short_sum_split(a, b) == split]
+
+
+def short_sum_split(a: int, b: int) -> str:
+    """The split of a sum; 3 + 14 and 14 + 3 are in the same one."""
+    return split_of("short sums", *sorted((a, b)), test_share=HELD_OUT)
+
+
+def short_sum_row(a: int, b: int) -> Row:
+    """One sum as a row: `short_sum_row(3, 14)` asks "What is 3 + 14? Answer with the number only."."""
+    return {"prompt": asking(f"What is {a} + {b}? Answer with the number only."), "answer": str(a + b)}
+
+
+def short_sums(split: str = "train", n: int | None = None, seed: int = 0) -> list[Row]:
+    """`n` different sums from one split, in an order of the seed; None for all of them.
+
+    The same arguments always give the same rows; a longer list starts with the shorter one.
+    """
+    check_number(1 if n is None else n, split, MAX_SHORT_SUMS)
+    pairs = _operands(split)
+    random.Random(f"short sums/{split}/{seed}").shuffle(pairs)
+    return [short_sum_row(a, b) for a, b in pairs[:n]]
+
+
+MAX_SHORT_SUMS = {split: len(_operands(split)) for split in ("train", "test")}
