@@ -1,0 +1,306 @@
+"""Record GRPO on SmolLM2-135M-Instruct in smollm2.json, which notebook 07b shows.
+
+    python notebooks/runs/record_smollm2.py                          all arms with three seeds: some hours on one core
+    python notebooks/runs/record_smollm2.py --arms plain --seeds 0   the main run alone: a quarter of an hour at most
+    python notebooks/runs/record_smollm2.py --fast                   hardly anything; into outputs/
+
+Each run is a file of its own in --output_dir, and none is made twice; the record is put together from all that are
+there. So it may be stopped and started again, and several processes may share the work. On a card the same command
+takes more steps, and trains in bf16 with 8-bit AdamW and in float32, into smollm2_gpu.json.
+"""
+
+import argparse
+import contextlib
+import json
+import math
+import platform
+import random
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.checks import check_at_least, check_between
+from grpo_lab.commands import Parser, command, writable_file, writable_folder
+from grpo_lab.config import GRPOConfig
+from grpo_lab.config.ranges import LARGEST_SEED
+from grpo_lab.evaluate import evaluate, nats_per_token, wilson_interval
+from grpo_lab.models import load_policy, pick_device
+from grpo_lab.precision import PRECISIONS, autocast_as_loaded
+from grpo_lab.rewards import contains_reward, last_number_reward
+from grpo_lab.rollout import sample_completions
+from grpo_lab.tasks.general import PARAGRAPHS, QUESTIONS, WRITING, remembers
+from grpo_lab.tasks.rows import asking
+from grpo_lab.tasks.short import short_sum_row, short_sums
+from grpo_lab.trainer import train
+from grpo_lab.trainer.clock import Clock
+from grpo_lab.trainer.experience import Experience
+from grpo_lab.trainer.loop import collect, update
+from grpo_lab.trainer.run import Run
+
+HERE = Path(__file__).parent
+KEPT = ("reward", "completions/mean_length", "completions/clipped_ratio", "entropy", "kl", "grad_norm", "loss")
+KEPT += ("frac_reward_zero_std", "sampling/logp_difference_max", "step_time", "learning_rate")
+COMMON = {
+    "learning_rate": 1e-5,
+    "num_generations": 8,
+    "generation_batch_size": 64,
+    "max_completion_length": 20,
+    "log_kl": True,
+}
+
+
+def long_sums(split: str, seed: int = 0) -> list[dict]:
+    """Sums of two numbers of four digits, in the same words as the short ones."""
+    rng = random.Random(f"long sums/{split}/{seed}")
+    return [short_sum_row(rng.randint(1000, 9999), rng.randint(1000, 9999)) for _ in range(300)]
+
+
+def train_without_end(model, tokenizer, rows, reward, config) -> list[dict]:
+    """The loop of the trainer with a line more: the end token of every completion is taken out of the loss."""
+    with Run(model, tokenizer, rows, config, reward) as run:
+        for step in run.steps():
+            clock = Clock(model.device)
+            experience, metrics = collect(model, tokenizer, run.rows_of_step(step), reward, config, clock)
+            experience = without_end(experience)
+            metrics |= run.observe(step, experience, clock)
+            metrics |= update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
+            run.record(step, metrics | clock.seconds, None)
+    return run.history
+
+
+def without_end(experience: Experience) -> Experience:
+    """The same experience with the mask ending before the end token."""
+    mask = experience.mask.clone()
+    ended = ~experience.rollout.truncated
+    last = mask.sum(-1) - 1
+    mask[ended, last[ended]] = False
+    return replace(experience, mask=mask, active=experience.active & mask.any(-1))
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A run that differs from `plain` by one thing."""
+
+    says: str
+    change: dict = field(default_factory=dict)
+    rows: Callable = short_sums
+    reward: Callable = last_number_reward
+    precision: str | None = None  # None: that of the others
+    train: Callable = train
+
+
+ARMS = {
+    "plain": Arm("short sums, a right last number earns 1"),
+    "rate x 10": Arm("learning rate 1e-4", {"learning_rate": 1e-4}),
+    "never right": Arm("sums of four-digit numbers", rows=long_sums),
+    "length price": Arm("the same, and each character costs 0.002", rows=long_sums, reward=contains_reward),
+    "KL k3": Arm("beta 0.05 with k3", {"beta": 0.05, "log_kl": False}),
+    "KL k1": Arm("beta 0.05 with k1 in the loss", {"beta": 0.05, "kl_estimator": "k1", "log_kl": False}),
+    "no end token": Arm("the end token is cut off before the loss", train=train_without_end),
+    "top_p 0.9": Arm("top_p 0.9 while sampling, not while scoring", {"top_p": 0.9}),
+    "bf16 weights": Arm("AdamW on bf16 weights, rounded to the nearest", precision="bf16-naive"),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much of everything."""
+
+    common: dict
+    steps: int
+    problems: int | None  # held out; None: all
+    generations: int  # of each, where they are sampled
+    greedy_length: int = 40  # tokens of a reply to a general question
+
+
+FULL = Settings(COMMON, steps=16, problems=None, generations=8)
+FAST = Settings(COMMON | {"num_generations": 2, "generation_batch_size": 4, "max_completion_length": 6}, 2, 2, 2, 4)
+
+
+class Measured:
+    """What a policy does on held-out problems and on what has nothing to do with them."""
+
+    def __init__(self, settings: Settings):
+        self.settings = settings
+        self.held_out = short_sums("test", settings.problems, seed=1)
+
+    def of(self, model, tokenizer, rows: Callable) -> dict:
+        """rows: the arm's problems, of which ten are answered for the reader."""
+        s, length = self.settings, self.settings.common["max_completion_length"]
+        sampled = evaluate(
+            model,
+            tokenizer,
+            self.held_out,
+            num_generations=s.generations,
+            max_completion_length=length,
+            correct=last_number_reward,
+            batch_size=64,
+        )
+        best = self._replies(model, tokenizer, [row["prompt"] for row in self.held_out], length, top_k=1)
+        right = last_number_reward(best, answer=[row["answer"] for row in self.held_out])
+        accuracy = sum(right) / len(right)
+        shown = rows("test", seed=1)[:10]
+        asked = [asking(question) for question, _ in QUESTIONS] + [asking(WRITING)]
+        *replies, sea = self._replies(model, tokenizer, asked, s.greedy_length, top_k=1)
+        return {
+            "sampled": sampled,
+            "greedy": {"accuracy": accuracy, "accuracy_ci95": wilson_interval(accuracy, len(right)), "n": len(right)},
+            "problems": [row["prompt"][-1]["content"] for row in shown],
+            "samples": self._replies(model, tokenizer, [row["prompt"] for row in shown], length),
+            "nats_per_token": [_short(value) for value in nats_per_token(model, tokenizer, list(PARAGRAPHS))],
+            "replies": replies,
+            "remembered": sum(remembers(index, reply) for index, reply in enumerate(replies)),
+            "sea": sea,
+        }
+
+    @staticmethod
+    def _replies(model, tokenizer, prompts: list, length: int, **sampling) -> list[str]:
+        with torch.random.fork_rng(), autocast_as_loaded(model):
+            torch.manual_seed(1)
+            return sample_completions(model, tokenizer, prompts, 1, length, **sampling).texts
+
+
+class Recorder:
+    """A folder with a file for each run, and the record that is put together from them."""
+
+    def __init__(self, args: argparse.Namespace, device: torch.device):
+        self.device, self.folder, self.file = device, args.output_dir, args.json
+        self.settings = FAST if args.fast else FULL
+        if args.steps:
+            self.settings = replace(self.settings, steps=args.steps)
+        self.precision, self.model = args.precision, args.model
+        self.measured = Measured(self.settings)
+
+    def make(self, arm_name: str, seed: int) -> None:
+        """One run, if it is not there yet."""
+        file = self.folder / f"{arm_name.replace(' ', '_')}-{seed}.json"
+        if file.is_file():
+            return
+        arm = ARMS[arm_name]
+        precision = arm.precision or self.precision
+        self.make_base(precision)
+        model, tokenizer = load_policy(self.model, self.device, precision)
+        config = GRPOConfig(
+            **self.settings.common | self.micro_batches() | arm.change,
+            max_steps=self.settings.steps,
+            seed=seed,
+            precision=precision,
+            save_steps=0,
+            disable_tqdm=True,
+        )
+        started = time.monotonic()
+        history = arm.train(model, tokenizer, arm.rows("train", seed=seed), arm.reward, config)
+        seconds = time.monotonic() - started
+        run = {
+            "arm": arm_name,
+            "seed": seed,
+            "precision": precision,
+            "seconds": round(seconds),
+            "metrics": {name: [_short(step.get(name)) for step in history] for name in KEPT},
+            "after": self.measured.of(model, tokenizer, arm.rows),
+        }
+        write_json(file, run)
+        accuracy = run["after"]["sampled"]["accuracy"]
+        print(f"{arm_name}, seed {seed}: {accuracy:.2f} held out, {seconds:.0f} s", file=sys.stderr, flush=True)
+
+    def micro_batches(self) -> dict:
+        batch = self.settings.common["generation_batch_size"]
+        rows = min(batch, 16)
+        return {"per_device_train_batch_size": rows, "gradient_accumulation_steps": batch // rows}
+
+    def make_base(self, precision: str) -> None:
+        """The model before training, measured in the same arithmetic."""
+        file = self.folder / f"base_{precision}.json"
+        if not file.is_file():
+            model, tokenizer = load_policy(self.model, self.device, precision)
+            of_rows = {"short": short_sums, "long": long_sums}
+            write_json(file, {name: self.measured.of(model, tokenizer, rows) for name, rows in of_rows.items()})
+
+    def put_together(self) -> dict:
+        """All that is in the folder, in the order of the arms."""
+        files = [self.folder / f"{name.replace(' ', '_')}-{seed}.json" for name in ARMS for seed in range(100)]
+        runs = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()]
+        bases = {mode: self.folder / f"base_{mode}.json" for mode in PRECISIONS}
+        return {
+            "what": "SmolLM2-135M-Instruct, dequantised from 4 bits",
+            "machine": machine(self.device.type) | {"threads": torch.get_num_threads(), "cpu": _cpu()},
+            "settings": self.settings.common | {"max_steps": self.settings.steps},
+            "arms": {name: arm.says for name, arm in ARMS.items()},
+            "base": {
+                mode: json.loads(file.read_text(encoding="utf-8")) for mode, file in bases.items() if file.is_file()
+            },
+            "runs": runs,
+        }
+
+
+def _cpu() -> str:
+    """The processor's name, and whether it multiplies bf16 numbers itself."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
+    found = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    flags = next((line for line in lines if line.startswith("flags")), "")
+    has = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if f" {name}" in flags]
+    return (
+        f"{found[0] if found else platform.processor() or platform.machine()} ({', '.join(has) or 'features unknown'})"
+    )
+
+
+def _short(value: float | None) -> float | None:
+    """Four digits are enough for a plot, and for small numbers too."""
+    return value if value is None or not math.isfinite(value) else float(f"{value:.4g}")
+
+
+@command("notebooks/runs/record_smollm2.py")
+def main(arguments: list[str] | None = None) -> None:
+    args = _parser().parse_args(arguments)
+    for name in ("steps", "threads"):
+        check_at_least(name, 1 if getattr(args, name) is None else getattr(args, name), 1)
+    for seed in args.seeds:
+        check_between("seeds", seed, 0, min(99, LARGEST_SEED))
+    device = pick_device(args.device)
+    on_card = device.type == "cuda"
+    args.steps = args.steps or (60 if on_card and not args.fast else None)
+    args.json = args.json or (args.output_dir if args.fast else HERE) / (
+        "smollm2_gpu.json" if on_card else "smollm2.json"
+    )
+    torch.set_num_threads(args.threads)
+    parent = args.output_dir
+    with contextlib.redirect_stdout(sys.stderr):
+        for precision in [args.precision] if args.precision else ["bf16", "fp32"] if on_card else ["fp32"]:
+            args.precision, args.output_dir = precision, parent / precision if on_card else parent
+            args.output_dir.mkdir(parents=True, exist_ok=True)
+            recorder = Recorder(args, device)
+            for seed in args.seeds:
+                for arm in args.arms:
+                    recorder.make(arm, seed)
+    record = recorder.put_together()
+    write_json(args.json, record)
+    print(f"{args.json}: {len(record['runs'])} runs")
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python notebooks/runs/record_smollm2.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS), help="(default: all)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--steps", type=int, help=f"of a run (default {FULL.steps}, on a card 60)")
+    parser.add_argument("--precision", choices=list(PRECISIONS), help="default: fp32; on a card bf16, then fp32")
+    parser.add_argument("--device", help="default: the card, if there is one")
+    parser.add_argument("--threads", type=int, default=1, help="torch threads (default 1)")
+    parser.add_argument("--model", default="smollm2", help='"smollm2", "tiny" or a folder (default smollm2)')
+    parser.add_argument("--fast", action="store_true", help="hardly anything: only to see that everything works")
+    parser.add_argument("--output_dir", type=writable_folder, default=Path("outputs/record_smollm2"))
+    parser.add_argument("--json", type=writable_file, help="default: notebooks/runs/smollm2.json")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
