@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from grpo_lab.chat import ChatBox, reply
+from grpo_lab.chat import ChatBox, Conversation, reply
 from grpo_lab.rollout import encode_prompts
 
 
@@ -37,6 +37,28 @@ def test_a_reply_ignores_and_restores_the_checkpoints_settings_and_the_mode(tiny
     finally:
         model.generation_config.repetition_penalty = None
         model.eval()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.5])
+def test_a_reply_in_training_mode_with_gradient_checkpointing_is_that_of_evaluation_mode(tiny, temperature):
+    """The state in which S0 chats. There plain `generate` answers otherwise: see tests/rollout/test_prompts.py."""
+    model, tokenizer = tiny
+
+    def replies():
+        torch.manual_seed(0)
+        talk = Conversation(model, tokenizer, max_new_tokens=24, temperature=temperature)
+        single = [reply(model, tokenizer, question, 24, temperature) for question in ("10+20+30=?", "czq是谁")]
+        return [*single, talk.ask("10+20+30=?"), talk.ask("2+2")]
+
+    expected = replies()
+    model.gradient_checkpointing_enable()
+    model.train()
+    assert replies() == expected
+    assert model.training and model.is_gradient_checkpointing
+    ids, mask = encode_prompts(tokenizer, [[{"role": "user", "content": "10+20+30=?"}]])
+    plain = model.generate(ids, attention_mask=mask.long(), do_sample=False, max_new_tokens=24)[0, ids.shape[1] :]
+    model.eval()
+    assert tokenizer.decode(plain, skip_special_tokens=True) != reply(model, tokenizer, "10+20+30=?", 24)
 
 
 def test_a_message_list_is_taken_as_it_is(tiny):

@@ -55,7 +55,16 @@ def end_token_ids(model, tokenizer) -> list[int]:
 def run_prompts(
     model, prompt_ids: Int[Tensor, "P L"], prompt_mask: Bool[Tensor, "P L"]
 ) -> tuple[Float[Tensor, "P L D"], DynamicCache]:
-    """The last hidden states of prompts, each computed once, and the keys and values for what follows them."""
+    """The last hidden states of prompts, each computed once, and the keys and values for what follows them.
+
+    Raises:
+        ValueError: if the layers would not keep them.
+    """
+    if drops_cache(model):
+        raise ValueError(
+            "model is in training mode with gradient checkpointing on, where its layers keep no keys and values; "
+            "expected evaluation mode, or for scoring share_prompts=False"
+        )
     cache = DynamicCache(config=model.config)
     out = run_layers(
         model,
@@ -73,15 +82,28 @@ def positions(is_token: Bool[Tensor, "B S"]) -> Int[Tensor, "B S"]:
     return (is_token.long().cumsum(-1) - 1).clamp(min=0)
 
 
+def drops_cache(model) -> bool:
+    """Whether a layer is both checkpointed and in training mode.
+
+    Such a layer of transformers takes its cache as None, and says so in a warning alone. `generate` goes on to hand in
+    one new token at a time, which then sees itself and nothing before: a model that answers well looks broken.
+    """
+    return any(module.training and getattr(module, "gradient_checkpointing", False) for module in model.modules())
+
+
 @contextmanager
 def evaluating(model):
-    """Evaluation mode (no dropout) for a while, then whichever it was in before."""
-    training = model.training
+    """Evaluation mode for a while, then every module in the mode in which it was: each may have its own.
+
+    No dropout; and the layers keep their keys and values, though gradient checkpointing stays on (see `drops_cache`).
+    """
+    modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
         yield
     finally:
-        model.train(training)
+        for module, training in modes.items():
+            module.training = training
 
 
 @contextmanager
