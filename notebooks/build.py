@@ -42,7 +42,9 @@ def texts(wanted: list[str]) -> list[Path]:
     found = sorted(TEXT.glob("*.md"))
     chosen = [path for path in found if not wanted or any(path.stem.startswith(name) for name in wanted)]
     if missing := [name for name in wanted if not any(path.stem.startswith(name) for path in found)]:
-        raise ValueError(f"names is {', '.join(missing)}; expected one of {', '.join(path.stem[:2] for path in found)}")
+        raise ValueError(
+            f"names is {', '.join(missing)}; expected one of {', '.join(path.stem.partition('_')[0] for path in found)}"
+        )
     return chosen
 
 
@@ -55,7 +57,7 @@ def read_text(path: Path) -> nbformat.NotebookNode:
     notebook = jupytext.read(path, fmt="md:myst")
     notebook.metadata = nbformat.from_dict({"kernelspec": KERNEL, "language_info": {"name": "python"}})
     for index, cell in enumerate(notebook.cells):
-        cell["id"] = f"{path.stem[:2]}-{index:03d}"
+        cell["id"] = f"{path.stem.partition('_')[0]}-{index:03d}"
         cell["source"] = cell["source"].strip()
     return notebook
 

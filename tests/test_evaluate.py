@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from grpo_lab import evaluate as evaluate_module
-from grpo_lab.evaluate import evaluate, main, pass_at_k, wilson_interval
+from grpo_lab.evaluate import evaluate, main, nats_per_token, pass_at_k, wilson_interval
 from grpo_lab.models import loading
 from grpo_lab.rewards import accuracy_reward, reward_names
 from grpo_lab.rollout import sample_completions
@@ -305,3 +305,25 @@ def test_wrong_options_are_one_line_before_anything_is_loaded(arguments, message
     monkeypatch.setattr(loading, "_load_model", None)
     line = refused(main, *arguments)
     assert line.startswith("python -m grpo_lab.evaluate: error: ") and message in line
+
+
+def test_nats_per_token_is_the_mean_surprise_of_every_token_after_the_first(tiny):
+    """Each token by itself: the model reads what is before it, and its log-probability is looked up."""
+    model, tokenizer = tiny
+    texts = ["17+58=75", "two words", "12"]
+    for text, nats in zip(texts, nats_per_token(model, tokenizer, texts), strict=True):
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        surprises = []
+        for place in range(1, len(ids)):
+            logits = model(torch.tensor([ids[:place]])).logits[0, -1].double()
+            surprises.append(-(logits - logits.logsumexp(0))[ids[place]].item())
+        assert nats == pytest.approx(sum(surprises) / len(surprises), abs=1e-5)
+
+
+def test_nats_per_token_leaves_the_model_in_its_mode_and_needs_two_tokens(tiny):
+    model, tokenizer = tiny
+    model.train()
+    nats_per_token(model, tokenizer, ["17+58=75"])
+    assert model.training
+    with pytest.raises(ValueError, match=r"texts\[1\] is '7'; expected at least two tokens"):
+        nats_per_token(model, tokenizer, ["17+58", "7"])

@@ -3,6 +3,8 @@
 No reward sees them. They are too few to measure ability; they are enough to notice that some of it has gone.
 """
 
+import re
+
 # Question, and what one of the answers that a child would give holds.
 QUESTIONS = (
     ("What is the capital of France?", ("Paris",)),
@@ -40,5 +42,5 @@ PARAGRAPHS = (
 
 
 def remembers(question: int, reply: str) -> bool:
-    """Whether a reply to one of the `QUESTIONS` holds what is looked for, in whichever case."""
-    return any(word.casefold() in reply.casefold() for word in QUESTIONS[question][1])
+    """Whether a reply to one of the `QUESTIONS` holds what is looked for as a word, in whichever case."""
+    return any(re.search(rf"\b{re.escape(word)}(?!\d)", reply, re.IGNORECASE) for word in QUESTIONS[question][1])

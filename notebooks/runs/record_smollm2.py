@@ -33,7 +33,7 @@ from grpo_lab.models import load_policy, pick_device
 from grpo_lab.precision import PRECISIONS, autocast_as_loaded
 from grpo_lab.rewards import contains_reward, last_number_reward
 from grpo_lab.rollout import sample_completions
-from grpo_lab.tasks.general import PARAGRAPHS, QUESTIONS, WRITING, remembers
+from grpo_lab.tasks.general import PARAGRAPHS, QUESTIONS, WRITING
 from grpo_lab.tasks.rows import asking
 from grpo_lab.tasks.short import short_sum_row, short_sums
 from grpo_lab.trainer import train
@@ -154,7 +154,6 @@ class Measured:
             "samples": self._replies(model, tokenizer, [row["prompt"] for row in shown], length),
             "nats_per_token": [_short(value) for value in nats_per_token(model, tokenizer, list(PARAGRAPHS))],
             "replies": replies,
-            "remembered": sum(remembers(index, reply) for index, reply in enumerate(replies)),
             "sea": sea,
         }
 

@@ -13,7 +13,7 @@ import pytest
 
 from grpo_lab.formulas import formula_map
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("[0-9][0-9]*_*.ipynb"))
 TAG = r"\d+\.(?:\d+|[a-z]+)"
 CITATION = re.compile(rf"Eqs?\.[\s~]*\({TAG}\)(?:(?:,|,? and|,? or|,? to| ?[-–])\s*\({TAG}\))*")
 
@@ -94,31 +94,30 @@ def faults(number: int, notebook: dict, code: dict, letters: set[str]) -> list[s
     return wrong
 
 
-def repeated_letters(notebooks: dict[int, dict]) -> list[str]:
+def repeated_letters(notebooks: dict[str, dict]) -> list[str]:
     found = [tag for notebook in notebooks.values() for tag, _ in tagged(notebook) if re.search("[a-z]", tag)]
     return sorted({tag for tag in found if found.count(tag) > 1})
 
 
-def orphans(notebooks: dict[int, dict], code: dict) -> list[str]:
+def orphans(notebooks: dict[str, dict], code: dict) -> list[str]:
     """Equations of the code whose notebook exists, and which no notebook shows or writes."""
     names = set().union(*map(shown, notebooks.values())) if notebooks else set()
     written = {tag for notebook in notebooks.values() for tag, _ in tagged(notebook)}
+    there = {int(name[:2]) for name in notebooks}
     return [
         f"({tag}) {equation.function}"
         for tag, equation in code.items()
-        if int(tag.split(".")[0]) in notebooks
-        and tag not in written
-        and equation.function.rpartition(".")[2] not in names
+        if int(tag.split(".")[0]) in there and tag not in written and equation.function.rpartition(".")[2] not in names
     ]
 
 
-def letters_of(notebooks: dict[int, dict]) -> set[str]:
+def letters_of(notebooks: dict[str, dict]) -> set[str]:
     return {tag for notebook in notebooks.values() for tag, _ in tagged(notebook)}
 
 
 @pytest.fixture(scope="module")
-def series() -> dict[int, dict]:
-    return {int(path.name[:2]): json.loads(path.read_text(encoding="utf-8")) for path in NOTEBOOKS}
+def series() -> dict[str, dict]:
+    return {path.name.partition("_")[0]: json.loads(path.read_text(encoding="utf-8")) for path in NOTEBOOKS}
 
 
 @pytest.fixture(scope="module")
@@ -128,8 +127,8 @@ def code() -> dict:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_formulas_of_the_notebook_agree_with_the_code(path, series, code):
-    number = int(path.name[:2])
-    assert faults(number, series[number], code, letters_of(series)) == []
+    name = path.name.partition("_")[0]  # "07b" is another notebook, and its formulas are numbered with those of "07"
+    assert faults(int(name[:2]), series[name], code, letters_of(series)) == []
 
 
 def test_letter_tags_are_unique_in_the_series(series):
@@ -184,10 +183,10 @@ def test_each_fault_is_found(text, fault, code):
 
 
 def test_repeated_letters_and_orphans_are_found(code):
-    twice = {1: made(block(r"x \tag{1.a}")), 2: made(block(r"y \tag{1.a}"))}
+    twice = {"01": made(block(r"x \tag{1.a}")), "02": made(block(r"y \tag{1.a}"))}
     assert repeated_letters(twice) == ["1.a"]
     only = {tag: code[tag] for tag in ("2.1", "2.4", "2.5", "4.1")}
-    assert orphans({2: made("")}, only) == [f"({tag}) {code[tag].function}" for tag in ("2.1", "2.4", "2.5")]
+    assert orphans({"02": made("")}, only) == [f"({tag}) {code[tag].function}" for tag in ("2.1", "2.4", "2.5")]
     shows = made(block(code["2.5"].latex + r" \tag{2.5}"), code="%matplotlib inline\nadv.show(adv.group_advantages)")
-    assert orphans({2: shows}, only) == []
+    assert orphans({"02": shows}, only) == []
     assert orphans({}, only) == []
