@@ -111,7 +111,7 @@ WRONG = {
     "bench --head --steps 7": "--steps is 7; expected it only with --against",
     f"bench --against trl --seeds 0 {HUGE}": f"--seeds is {HUGE}; it must lie between 0 and",
     "bench --against trl --accuracy nan": "--accuracy is nan; it must be greater than 0 and at most 1",
-    "bench --against trl --model {tmp}/none": 'none\'; expected "tiny" or a folder',
+    "bench --against trl --model {tmp}/none": "none', and there is no such folder; expected",
     "bench --gpu --shape small --device tpu": "--device is 'tpu'; expected one of",
     # course
     "course": "COMMAND is missing; expected a value",

@@ -7,16 +7,17 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from grpo_lab.bench import against, gpu, head
+from grpo_lab.bench import against, gpu, head, levers
 from grpo_lab.checks import check_at_least, check_between
 from grpo_lab.commands import Parser, command, writable_file
 from grpo_lab.config.ranges import LARGEST_SEED
 
 # What an option goes with; with anything else it would do nothing.
 WITH = {
-    "against": ("seeds", "steps", "accuracy", "model", "threads"),
+    "against": ("seeds", "steps", "accuracy", "model", "precision", "threads"),
     "head": ("tokens", "dtype", "repeats", "threads", "device"),
     "gpu": ("only", "shape", "device"),
+    "levers": ("model", "steps", "threads"),
 }
 
 
@@ -38,14 +39,27 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _measured(args: argparse.Namespace, device: str) -> tuple[dict, str]:
     """What was measured, and its table."""
-    if args.against:
-        report = against.compare(args.seeds, args.steps, args.accuracy, args.threads or 1, args.model)
-        return report, against.table(report)
+    if args.against or args.levers:
+        return _trained(args)
     if args.gpu:
         report = gpu.compare(args.shape, device, args.only)
         return report, gpu.table(report)
     report = head.compare(args.tokens, device, args.dtype, args.repeats, args.threads)
     return report, head.table(report)
+
+
+def _trained(args: argparse.Namespace) -> tuple[dict, str]:
+    """The two modes that train a model of your choice."""
+    from grpo_lab.models.folders import count_parameters
+
+    task = against.task_for(count_parameters(args.model))
+    shared = {"model": args.model, "task": task}
+    if args.levers:
+        report = levers.compare(shared | {"steps": args.steps or levers.STEPS}, args.threads)
+        return report, levers.table(report)
+    setup = shared | {"precision": args.precision, "steps": args.steps or against.STEPS[task]}
+    report = against.compare(args.seeds, setup | {"threads": args.threads or 1, "accuracy": args.accuracy})
+    return report, against.table(report)
 
 
 def write_json(file: Path, report: dict) -> None:
@@ -80,17 +94,22 @@ def _version(name: str) -> str:
 def _parser() -> Parser:
     parser = Parser(prog="python -m grpo_lab.bench", description="Speed and memory, as ratios.")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--against", choices=["trl"], help="train the tiny model here and there, alternating")
+    what.add_argument("--against", choices=["trl"], help="train a model here and there, alternating")
     what.add_argument("--head", action="store_true", help="the log-prob head at Qwen2-0.5B's shape, four ways")
     what.add_argument("--gpu", action="store_true", help="Qwen2-0.5B on a card: rollout, updates, memory, TRL")
+    what.add_argument("--levers", action="store_true", help="what makes a step of a larger model on a CPU fast")
     parser.add_argument("--device", choices=["cpu", "cuda"], help="(default: --head cpu, --gpu cuda)")
     parser.add_argument("--json", type=writable_file, help="also write everything measured to this file")
-    parser.add_argument("--threads", type=int, help="torch threads (default: --against 1, --head torch's own)")
+    parser.add_argument(
+        "--threads", type=int, help="torch threads (default: --against 1, --levers 1 and 2 in turn, --head torch's own)"
+    )
+    parser.add_argument("--model", help='"tiny", "smollm2" or a folder (default: --against tiny, --levers smollm2)')
+    parser.add_argument("--steps", type=int, help=_steps_help())
     one = parser.add_argument_group("with --against")
     one.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="one pair of runs each (default 0 1 2)")
-    one.add_argument("--steps", type=int, default=60, help=f"steps a run (default 60, at least {against.WINDOW})")
     one.add_argument("--accuracy", type=float, default=0.8, help="time is taken to this accuracy (default 0.8)")
-    one.add_argument("--model", default="tiny", help='"tiny" or a folder (default tiny)')
+    precisions = ["fp32", "fp32-master"]
+    one.add_argument("--precision", choices=precisions, default="fp32", help="fp32-master: bf16 arithmetic")
     two = parser.add_argument_group("with --head")
     two.add_argument("--tokens", type=int, nargs="+", default=[512, 1024, 2048], help="(default 512 1024 2048)")
     two.add_argument("--dtype", choices=["fp32", "bf16", "fp16"], default="fp32")
@@ -101,10 +120,16 @@ def _parser() -> Parser:
     return parser
 
 
+def _steps_help() -> str:
+    defaults = f"{against.STEPS['sums']} for the tiny model, {against.STEPS['short-sums']} for a larger one"
+    return f"steps a run (default: --against {defaults}, at least {against.WINDOW}; --levers {levers.STEPS})"
+
+
 def _check(args: argparse.Namespace, parser: Parser) -> None:
     """Raise ValueError for what cannot be measured, before anything is."""
     _check_belongs(args, parser)
-    check_at_least("steps", args.steps, against.WINDOW)  # which the running reward is over
+    least = against.WINDOW if args.against else 1  # which the running reward is over
+    check_at_least("steps", least if args.steps is None else args.steps, least)
     check_at_least("threads", 1 if args.threads is None else args.threads, 1)
     check_at_least("repeats", args.repeats, 1)
     for seed in args.seeds:
@@ -116,7 +141,8 @@ def _check(args: argparse.Namespace, parser: Parser) -> None:
             raise ValueError(f"tokens is {tokens}; it must be 1 to {head.ROW}, or a multiple of {head.ROW}")
     if args.against and not head.is_installed(args.against):
         raise ImportError(f"against is {args.against!r}; {args.against} is not installed; pip install trl==1.16.0")
-    _check_model(args.model)
+    if args.against or args.levers:
+        args.model = _usable_model(args.model or ("smollm2" if args.levers else "tiny"))
     _check_device(args)
 
 
@@ -128,13 +154,11 @@ def _check_belongs(args: argparse.Namespace, parser: Parser) -> None:
             raise ValueError(f"{name} is {value}; expected it only with {fitting}")
 
 
-def _check_model(name: str) -> None:
-    from grpo_lab.models.folders import complaint
+def _usable_model(name: str) -> str:
+    from grpo_lab.models.folders import usable_folder
 
-    if name != "tiny" and not Path(name).is_dir():
-        raise ValueError(f'model is {name!r}; expected "tiny" or a folder')
-    if name != "tiny" and (fault := complaint(Path(name))):
-        raise ValueError(f"model is {name!r}, which {fault}")
+    usable_folder(name)
+    return name
 
 
 def _check_device(args: argparse.Namespace) -> None:

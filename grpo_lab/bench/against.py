@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from grpo_lab.bench.process import run_worker
+from grpo_lab.config.defaults import TINY
 from grpo_lab.display import text_table
 
 WORKER = "grpo_lab.bench.train_worker"
@@ -20,15 +21,23 @@ ROWS = (
     ("tokens_per_second", "generated tokens/s", 1, 0),
     ("peak_memory", "peak memory, MiB", 2**20, 0),
     ("training_memory", "of it for training, MiB", 2**20, 0),
+    ("groups_alike", "groups of equal reward, share", 1, 2),
     ("held_out_accuracy", "held-out accuracy at the end", 1, 3),
 )
+STEPS = {"sums": 60, "short-sums": 6}  # of a run on a task, where nothing is said
 
 
-def compare(
-    seeds: list[int], steps: int, accuracy: float, threads: int, model: str, run: Callable[..., dict] = run_worker
-) -> dict:
-    """One pair of runs a seed, each run in a fresh process; which of the two goes first changes from pair to pair."""
-    pairs, setup = [], {"steps": steps, "accuracy": accuracy, "threads": threads, "model": model}
+def task_for(parameters: int) -> str:
+    """What a model of this size is trained on: one like the tiny model was warmed up on sums, others speak English."""
+    return "sums" if parameters < TINY else "short-sums"
+
+
+def compare(seeds: list[int], setup: dict, run: Callable[..., dict] = run_worker) -> dict:
+    """One pair of runs a seed, each run in a fresh process; which of the two goes first changes from pair to pair.
+
+    setup: what all runs share: model, task, precision, steps, threads, and the accuracy that time is taken to.
+    """
+    pairs, accuracy = [], setup["accuracy"]
     for index, seed in enumerate(seeds):
         pair = {}
         for trainer in ("ours", "trl") if index % 2 == 0 else ("trl", "ours"):
@@ -61,6 +70,7 @@ def figures(measured: dict, accuracy: float) -> dict:
         "tokens_per_second": sum(history["tokens"]) / history["seconds"][-1],
         "peak_memory": measured["peak_memory"],
         "training_memory": measured["peak_memory"] - measured["memory_before"],
+        "groups_alike": statistics.fmean(history["groups_alike"]),
         "held_out_accuracy": measured["held_out_accuracy"],
     }
 
@@ -98,7 +108,8 @@ def table(report: dict) -> str:
     """The summary as text: a line a figure."""
     setup, pairs = report["setup"], len(report["pairs"])
     lead = (
-        f"model {setup['model']}, {setup['steps']} steps, {setup['threads']} torch thread(s), {pairs} pair(s) of runs; "
+        f"model {setup['model']}, task {setup['task']}, {setup['precision']}, {setup['steps']} steps, "
+        f"{setup['threads']} torch thread(s), {pairs} pair(s) of runs; "
         f"accuracy {setup['accuracy']:g} means the mean reward of {WINDOW} steps; ratios: median (min..max over pairs)"
     )
     rows = []

@@ -14,15 +14,16 @@ from functools import partial
 
 from grpo_lab.bench.process import memory, peak_memory, worker_main
 from grpo_lab.config import GRPOConfig
+from grpo_lab.config.defaults import default_settings
 from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward
-from grpo_lab.tasks import addition_problems
-from grpo_lab.train import TRAINING_PROBLEMS
+from grpo_lab.rewards.named import find_rewards
+from grpo_lab.tasks import TASKS
 from grpo_lab.trainer import Run, train
 from grpo_lab.trainer.optim import learning_rate
 
-HELD_OUT_PROBLEMS = 200
+HELD_OUT_PROBLEMS = 200  # at most
 # Settings that mean the same under the same name in TRL's GRPOConfig.
 SAME_IN_TRL = (
     *("seed", "disable_tqdm", "max_steps"),
@@ -37,8 +38,17 @@ SAME_IN_TRL = (
 
 
 def our_config(seed: int, steps: int, **settings) -> GRPOConfig:
-    """The defaults of `python -m grpo_lab.train`, with no file written and no bar shown."""
+    """A run with these settings, with no file written and no bar shown."""
     return GRPOConfig(seed=seed, max_steps=steps, save_steps=0, disable_tqdm=True, **settings)
+
+
+def settings_for(model, spec: dict) -> dict:
+    """What `python -m grpo_lab.train` chooses for the model and the task, in the precision that is asked for.
+
+    The precision is said by the flag that both trainers have; `load_policy` has to be told the same.
+    """
+    given = {"bf16": spec["precision"] == "fp32-master"} | spec.get("settings", {})
+    return default_settings(model.num_parameters(), TASKS[spec["task"]], model.device.type, given) | given
 
 
 def trl_config(config: GRPOConfig, folder: str, use_cpu: bool = True):
@@ -63,7 +73,7 @@ class Watch:
 
     def __init__(self, reward_func: Callable[..., list] = accuracy_reward):
         self.reward_func = reward_func
-        names = ("seconds", "cpu_seconds", "reward", "tokens", "rows", "prompts")
+        names = ("seconds", "cpu_seconds", "reward", "tokens", "rows", "prompts", "groups_alike")
         self.history: dict[str, list] = {name: [] for name in names}
 
     def start(self) -> None:
@@ -77,10 +87,19 @@ class Watch:
     def reward(self, completions, prompts, completion_ids, **columns):
         rewards = self.reward_func(completions, completion_ids=completion_ids, **columns)
         note = {"reward": sum(rewards) / len(rewards), "tokens": sum(map(len, completion_ids)), "rows": len(rewards)}
+        note["groups_alike"] = share_alike(prompts, rewards)
         note["prompts"] = hashlib.sha256(json.dumps(prompts, sort_keys=True).encode()).hexdigest()[:16]
         for name, value in note.items():
             self.history[name].append(value)
         return rewards
+
+
+def share_alike(prompts: list, rewards: list) -> float:
+    """Of how many prompts all completions earn the same: those groups have no gradient, and only ours skips them."""
+    groups: dict[str, set] = {}
+    for prompt, reward in zip(prompts, rewards, strict=True):
+        groups.setdefault(json.dumps(prompt, sort_keys=True), set()).add(reward)
+    return sum(len(group) == 1 for group in groups.values()) / len(groups)
 
 
 def prepare(trainer: str, model, tokenizer, rows: list[dict], config: GRPOConfig, watch: Watch) -> Callable:
@@ -119,18 +138,21 @@ def trl_trainer(model, tokenizer, rows: list[dict], config: GRPOConfig, watch: W
 
 def measure(spec: dict) -> dict:
     """Train as the spec says; what happened at each step, and the memory. The clock runs in training only."""
-    config = our_config(spec["seed"], spec["steps"], **spec.get("settings", {}))
-    model, tokenizer = load_policy(spec["model"], device="cpu", precision="fp32")
-    rows = addition_problems("train", TRAINING_PROBLEMS, config.seed)
-    watch = Watch()
+    task = TASKS[spec["task"]]
+    model, tokenizer = load_policy(spec["model"], device="cpu", precision=spec["precision"])
+    config = our_config(spec["seed"], spec["steps"], **settings_for(model, spec))
+    rows = task.rows("train", None, config.seed)
+    right = find_rewards(task.reward_funcs[:1])[0]
+    watch = Watch(right)
     go = prepare(spec["trainer"], model, tokenizer, rows, config, watch)
     before = memory()
     watch.start()
     go()
     peak = peak_memory()
-    held_out = addition_problems("test", HELD_OUT_PROBLEMS)
-    limit = config.max_completion_length
-    accuracy = evaluate(model, tokenizer, held_out, num_generations=1, max_completion_length=limit)["accuracy"]
+    held_out = task.rows("test")[:HELD_OUT_PROBLEMS]
+    counted = {"num_generations": 1, "max_completion_length": config.max_completion_length, "correct": right}
+    # TRL leaves the model wrapped: whatever its forward returns becomes float32, and a cache of ours is no tensor.
+    accuracy = evaluate(model, tokenizer, held_out, cache_implementation="dynamic", **counted)["accuracy"]
     return {"history": watch.history, "held_out_accuracy": accuracy, "peak_memory": peak, "memory_before": before}
 
 

@@ -8,8 +8,11 @@ import pytest
 import torch
 
 from grpo_lab.bench import __main__ as command
-from grpo_lab.bench import against, head
+from grpo_lab.bench import against, head, levers
+from grpo_lab.models import folders, load_policy
 from tests.support.refused import refused
+
+SETUP = {"model": "tiny", "task": "sums", "precision": "fp32", "steps": 6, "threads": 1, "accuracy": 0.8}
 
 
 def test_different_problems_are_no_comparison():
@@ -25,7 +28,7 @@ def test_different_problems_are_no_comparison():
 
 def record(seconds, rewards, **more):
     history = {"seconds": seconds, "cpu_seconds": [s / 2 for s in seconds], "reward": rewards}
-    history["tokens"] = [100] * len(seconds)
+    history |= {"tokens": [100] * len(seconds), "groups_alike": [0.5] * len(seconds)}
     history |= {"rows": [8] * len(seconds), "prompts": ["same"] * len(seconds)}
     return {"history": history, "held_out_accuracy": 0.5, "peak_memory": 300, "memory_before": 100} | more
 
@@ -42,6 +45,7 @@ def test_figures_of_a_run():
         "tokens_per_second": 70.0,
         "peak_memory": 300,
         "training_memory": 200,
+        "groups_alike": 0.5,
         "held_out_accuracy": 0.5,
     }
 
@@ -87,10 +91,11 @@ class Stub:
 
 def test_runs_alternate_and_share_everything_but_the_trainer(capsys):
     stub = Stub()
-    report = against.compare([5, 6], 6, 0.8, threads=2, model="tiny", run=stub)
+    setup = SETUP | {"threads": 2, "model": "smollm2", "task": "short-sums", "precision": "fp32-master"}
+    report = against.compare([5, 6], setup, run=stub)
     order = [(spec.pop("seed"), spec.pop("trainer")) for _, spec in stub.specs]
     assert order == [(5, "ours"), (5, "trl"), (6, "trl"), (6, "ours")]
-    assert stub.specs == [(against.WORKER, {"steps": 6, "accuracy": 0.8, "threads": 2, "model": "tiny"})] * 4
+    assert stub.specs == [(against.WORKER, setup)] * 4 and report["setup"] == setup
     steps = report["summary"]["seconds_per_step"]
     assert (steps["ours"], steps["trl"]) == (2.5, 5.0)  # medians of 1 and 4, of 4 and 6
     assert (steps["ratio_min"], steps["ratio_max"]) == (1 / 4, 4 / 6)
@@ -99,11 +104,11 @@ def test_runs_alternate_and_share_everything_but_the_trainer(capsys):
 
 
 def test_the_table_shows_the_summary():
-    report = against.compare([0, 1], 6, 0.8, 1, "tiny", run=Stub())
+    report = against.compare([0, 1], SETUP, run=Stub())
     report["summary"]["time_to_accuracy"] |= {"ours": None, "ratio": None, "pairs": 0}
     report["summary"]["steps_to_accuracy"] |= {"pairs": 1}
     lines = against.table(report).splitlines()
-    assert "2 pair(s)" in lines[0] and "1 torch thread" in lines[0] and "6 steps" in lines[0]
+    assert lines[0].startswith("model tiny, task sums, fp32, 6 steps, 1 torch thread(s), 2 pair(s) of runs; ")
     cells = [line.split("  ", 1) for line in lines[2:]]
     row = {label.strip(): rest.split() for label, rest in cells}
     assert row["seconds per step"] == ["2.500", "5.000", "0.46", "(0.25..0.67)"]
@@ -134,8 +139,14 @@ def test_the_table_shows_the_summary():
         ("--head --steps 9", "--steps is 9; expected it only with --against"),
         ("--gpu --threads 2", "--threads is 2; expected it only with --against or --head"),
         ("--against trl --seeds 0 -1", "--seeds is -1; it must lie between 0 and 4294967295"),
-        ("--against trl --model ./none", "--model is './none'; expected \"tiny\" or a folder"),
-        ("--against trl --model tests", "--model is 'tests', which has no config.json"),
+        ("--against trl --model ./none", "--model is './none', and there is no such folder; expected "),
+        ("--levers --model ./none", "--model is './none', and there is no such folder; expected "),
+        ("--against trl --model tests", "--model: 'tests' leads to tests, which has no config.json"),
+        ("--against trl --precision bf16", "--precision is 'bf16'; expected one of "),
+        ("--levers --precision fp32-master", "--precision is fp32-master; expected it only with --against"),
+        ("--levers --seeds 1", "--seeds is [1]; expected it only with --against"),
+        ("--levers --steps 0", "--steps is 0; it must be at least 1"),
+        ("--gpu --model tiny", "--model is tiny; expected it only with --against or --levers"),
         ("--head --json no/such/file.json", "--json is 'no/such/file.json'; expected a file in a folder that exists"),
         ("--head --dtype int8", "--dtype is 'int8'; expected one of "),
     ],
@@ -149,6 +160,40 @@ def test_without_trl_the_command_says_what_to_install(monkeypatch):
     assert "trl is not installed; pip install trl==" in refused(command.main, "--against", "trl")
 
 
+@pytest.mark.parametrize("mode", ["--against trl", "--levers"])
+def test_without_smollm2_the_command_says_what_fetches_it_before_anything_is_measured(mode, monkeypatch, tmp_path):
+    monkeypatch.setenv("GRPO_LAB_CACHE", str(tmp_path))
+    monkeypatch.setattr(head, "is_installed", lambda package: True)
+    for module in (against, levers):
+        monkeypatch.setattr(module, "compare", lambda *a, **k: pytest.fail("measured"))
+    said = refused(command.main, *mode.split(), "--model", "smollm2")
+    with pytest.raises(FileNotFoundError) as error:
+        load_policy("smollm2")
+    assert said.endswith(str(error.value).replace("name is", "--model is", 1)) and "grpo_lab.models get smollm2" in said
+
+
+@pytest.mark.parametrize(
+    ("parameters", "options", "task", "steps", "precision"),
+    [
+        (459_904, "", "sums", 60, "fp32"),
+        (134_515_008, "", "short-sums", 6, "fp32"),
+        (134_515_008, "--steps 9 --precision fp32-master", "short-sums", 9, "fp32-master"),
+    ],
+)
+def test_task_and_steps_are_chosen_by_the_size_of_the_model(
+    parameters, options, task, steps, precision, monkeypatch, capsys
+):
+    monkeypatch.setattr(head, "is_installed", lambda package: True)
+    monkeypatch.setattr(folders, "count_parameters", lambda name: parameters)
+    seen = []
+    stub = Stub()
+    monkeypatch.setattr(against, "compare", lambda seeds, setup, real=against.compare: real(seeds, setup, run=stub))
+    monkeypatch.setattr(against, "table", lambda report: seen.append(report["setup"]) or "")
+    command.main(["--against", "trl", "--seeds", "0", *options.split()])
+    chosen = {"model": "tiny", "task": task, "steps": steps, "precision": precision, "threads": 1, "accuracy": 0.8}
+    assert seen == [chosen]
+
+
 def test_against_prints_the_table_and_writes_all_of_it(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(head, "is_installed", lambda package: True)
     monkeypatch.setattr(against, "compare", functools.partial(against.compare, run=Stub()))
@@ -157,5 +202,5 @@ def test_against_prints_the_table_and_writes_all_of_it(monkeypatch, tmp_path, ca
     report = json.loads(file.read_text(encoding="utf-8"))
     assert capsys.readouterr().out.strip() == against.table(report)
     assert [p["seed"] for p in report["pairs"]] == [4, 7, 9]
-    assert report["setup"] == {"steps": 6, "accuracy": 0.7, "threads": 1, "model": "tiny"}
+    assert report["setup"] == SETUP | {"accuracy": 0.7}
     assert report["machine"]["torch"] == torch.__version__ and report["machine"]["device"] == "cpu"

@@ -2,13 +2,17 @@
 
 import copy
 from dataclasses import fields
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.bench import against, train_worker
 from grpo_lab.config import GRPOConfig
-from grpo_lab.tasks import addition_problems
+from grpo_lab.config.defaults import default_settings
+from grpo_lab.tasks import TASKS, addition_problems
+from grpo_lab.train import TRAINING_PROBLEMS
 from grpo_lab.trainer import Run
 from grpo_lab.trainer.optim import learning_rate
 
@@ -16,6 +20,10 @@ TRAINERS = ("ours", "trl")
 SMALL = {"num_generations": 4, "generation_batch_size": 8, "max_completion_length": 8}
 OTHER = {"beta": 0.1, "epsilon_high": 0.28, "delta": 3.0, "loss_type": "grpo", "scale_rewards": "batch", "top_k": 5}
 OTHER |= {"temperature": 0.7, "top_p": 0.9, "adam_beta2": 0.95, "max_grad_norm": 0.5, "gradient_accumulation_steps": 2}
+
+SMOLLM2 = 134_515_008  # parameters
+LARGE = default_settings(SMOLLM2, TASKS["short-sums"], "cpu")
+IN_PARTS = SMALL | {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
 
 # What is said differently there, or left unsaid: (ours, TRL's) -> whether the two mean the same run.
 SAID_DIFFERENTLY = {
@@ -77,7 +85,11 @@ NEUTRAL_IN_TRL = {
 # --- the same settings ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", [{}, SMALL, OTHER], ids=["defaults", "small", "other"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, SMALL, OTHER, LARGE, LARGE | {"bf16": True}],
+    ids=["defaults", "small", "other", "large", "large in fp32-master"],
+)
 def test_every_setting_means_the_same_in_trl(settings, tmp_path):
     pytest.importorskip("trl")
     ours = train_worker.our_config(3, 7, **settings)
@@ -91,6 +103,34 @@ def test_every_setting_means_the_same_in_trl(settings, tmp_path):
     for name, value in NEUTRAL_IN_TRL.items():
         assert getattr(trl, name) == value, name
     assert trl.steps_per_generation == ours.gradient_accumulation_steps
+
+
+def test_the_tiny_model_has_the_settings_and_problems_that_it_always_had(tiny):
+    spec = {"task": "sums", "precision": "fp32"}
+    chosen = train_worker.settings_for(tiny[0], spec)
+    assert train_worker.our_config(3, 7, **chosen) == train_worker.our_config(3, 7)
+    count = train_worker.HELD_OUT_PROBLEMS
+    assert TASKS["sums"].rows("train", None, 3) == addition_problems("train", TRAINING_PROBLEMS, 3)
+    assert TASKS["sums"].rows("test")[:count] == addition_problems("test", count)
+
+
+def test_a_larger_model_has_the_settings_of_its_size_and_no_problem_twice_in_its_usual_run():
+    model = SimpleNamespace(num_parameters=lambda: SMOLLM2, device=torch.device("cpu"))
+    spec = {"task": against.task_for(SMOLLM2), "precision": "fp32-master"}
+    chosen = train_worker.settings_for(model, spec)
+    assert chosen == LARGE | {"bf16": True}
+    config = train_worker.our_config(0, against.STEPS[spec["task"]], **chosen)
+    assert (config.num_generations, config.generation_batch_size, config.max_completion_length) == (8, 64, 20)
+    assert config.updates_per_step == 1 and config.learning_rate == 1e-5
+    held_out, train = (
+        {row["prompt"][-1]["content"] for row in TASKS[spec["task"]].rows(split)} for split in ("test", "train")
+    )
+    assert not held_out & train and len(train) >= config.max_steps * config.prompts_per_step
+
+
+def test_groups_in_which_all_earn_the_same_are_counted():
+    assert train_worker.share_alike(["a", "a", "b", "b", "c", "c", "d", "d"], [0, 1, 0, 0, 1, 1, 1, 0]) == 0.5
+    assert train_worker.share_alike([[{"content": "a"}], [{"content": "b"}]] * 2, [1.0, 0.0, 1.0, None]) == 0.5
 
 
 @pytest.fixture
@@ -144,6 +184,61 @@ def test_trl_samples_neutrally_with_the_same_ends_in_float32(trl_trainer):
     assert not trainer.model.is_gradient_checkpointing and trainer.ref_model is None
 
 
+class Products(TorchDispatchMode):
+    """Notes the dtypes of all products of matrices, after autocast; those of a batch are the rotary embedding's."""
+
+    def __init__(self):
+        super().__init__()
+        self.dtypes = set()
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        name = function.overloadpacket.__name__
+        if name in ("mm", "addmm") or name.startswith("_scaled_dot_product"):
+            self.dtypes.add((name.removesuffix("_backward"), arguments[0].dtype, arguments[1].dtype))
+        return function(*arguments, **(keywords or {}))
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("fp32-master", torch.bfloat16)])
+def test_both_compute_in_the_same_precision_and_keep_float32_weights(precision, dtype, tiny, monkeypatch, tmp_path):
+    pytest.importorskip("trl")
+    monkeypatch.setattr(train_worker.tempfile, "mkdtemp", lambda: str(tmp_path))
+    rows, seen, histories = TASKS["sums"].rows("train", 50), {}, {}
+    for trainer in TRAINERS:
+        model, tokenizer = copy.deepcopy(tiny[0]), tiny[1]
+        model.loaded_for = precision  # as load_policy leaves it
+        spec = {"task": "sums", "precision": precision, "settings": IN_PARTS}
+        config = train_worker.our_config(0, 1, **train_worker.settings_for(model, spec))
+        watch = train_worker.Watch(lambda completions, **_: [float(place % 2) for place in range(len(completions))])
+        go = train_worker.prepare(trainer, model, tokenizer, rows, config, watch)
+        watch.start()
+        with Products() as products:
+            go()
+        seen[trainer], histories[trainer] = products.dtypes, watch.history
+        assert {p.dtype for p in model.parameters()} == {torch.float32}
+        assert any((p != q).any() for p, q in zip(model.parameters(), tiny[0].parameters(), strict=True))
+    against.check_same_problems(histories["ours"], histories["trl"])
+    assert seen["ours"] == seen["trl"]
+    assert {kinds[1:] for kinds in seen["ours"]} == {(dtype, dtype)} and len(seen["ours"]) == 3
+
+
+def test_trl_runs_every_row_through_the_model_once_an_update(tiny, monkeypatch):
+    """Sampled by the model as it is, log-probabilities of an older one need no forward pass of their own."""
+    pytest.importorskip("trl")
+    model, tokenizer = copy.deepcopy(tiny[0]), tiny[1]
+    config = train_worker.our_config(0, 2, **IN_PARTS)
+    watch = train_worker.Watch()
+    trainer = train_worker.trl_trainer(model, tokenizer, addition_problems("train", 50), config, watch)
+    scored, score = [], trainer._get_per_token_logps_and_entropies
+    monkeypatch.setattr(
+        trainer,
+        "_get_per_token_logps_and_entropies",
+        lambda m, ids, *a, **k: scored.append(len(ids)) or score(m, ids, *a, **k),
+    )
+    watch.start()
+    trainer.train()
+    assert scored == [4, 4, 4, 4] and watch.history["rows"] == [8, 8] and len(watch.history["seconds"]) == 2
+
+
 # --- the same work --------------------------------------------------------------------------------------------------
 
 
@@ -152,7 +247,8 @@ def test_both_learn_equally_much_from_the_same_kind_of_batches(tiny, monkeypatch
     pytest.importorskip("trl")
     model, tokenizer = tiny
     steps, settings = 6, {"num_generations": 8, "generation_batch_size": 64, "max_completion_length": 40}
-    spec = {"model": "tiny", "seed": 1, "steps": steps, "settings": settings | {"learning_rate": 1e-5}}
+    spec = {"model": "tiny", "task": "sums", "precision": "fp32", "seed": 1, "steps": steps}
+    spec |= {"settings": settings | {"learning_rate": 1e-5}}
     monkeypatch.setattr(train_worker, "HELD_OUT_PROBLEMS", 8)
     measured, moved = {}, {}
     for trainer in TRAINERS:

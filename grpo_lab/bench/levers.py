@@ -1,0 +1,61 @@
+"""What makes a step of a larger model on a processor fast: the parts of a step under each lever, side by side."""
+
+import itertools
+import sys
+from collections.abc import Callable
+
+from grpo_lab.bench.process import run_worker
+from grpo_lab.display import text_table
+
+WORKER = "grpo_lab.bench.levers_worker"
+STEPS = 2
+THREADS = (1, 2)
+PRECISIONS = ("fp32", "fp32-master")
+# How tokens are drawn: label -> the cache, and whether rows that have ended leave the batch.
+DECODERS = {
+    "generate": {"cache_implementation": "dynamic", "drop": False},
+    "static, all rows to the end": {"cache_implementation": "static", "drop": False},
+    "static, ended rows leave": {"cache_implementation": "static", "drop": True},
+}
+# What is measured: (key, label, unit divided by, digits).
+COLUMNS = (
+    ("rollout", "rollout, s", 1, 2),
+    ("score", "score, s", 1, 2),
+    ("update", "update, s", 1, 2),
+    ("step", "step, s", 1, 2),
+    ("peak_memory", "peak, MiB", 2**20, 0),
+    ("tokens", "tokens", 1, 0),
+)
+
+
+def compare(setup: dict, threads: int | None = None, run: Callable[..., dict] = run_worker) -> dict:
+    """Measure every lever in a fresh process.
+
+    setup: model, task and steps, the same for all.
+    threads: of torch; None for each of `THREADS` in turn.
+    """
+    cells = []
+    for count, precision, decoder in itertools.product([threads] if threads else THREADS, PRECISIONS, DECODERS):
+        cell = {"decoder": decoder, "precision": precision, "threads": count}
+        cell |= run(WORKER, setup | DECODERS[decoder] | {"precision": precision, "threads": count})
+        print(f"{decoder}, {precision}, {count} thread(s): {cell['step']:.2f} s a step", file=sys.stderr)
+        cells.append(cell)
+    return {"setup": setup, "cells": cells}
+
+
+def table(report: dict) -> str:
+    """One line a lever; in brackets the ratio to the first line."""
+    setup, cells = report["setup"], report["cells"]
+    lead = (
+        f"model {setup['model']}, task {setup['task']}: a step, mean of {setup['steps']}; every completion carries "
+        "gradient; score is the forward pass, update all that follows; in brackets the ratio to the first line"
+    )
+    rows = []
+    for cell in cells:
+        figures = [_show(cell[key], cells[0][key], unit, digits) for key, _, unit, digits in COLUMNS]
+        rows.append([cell["decoder"], cell["precision"], str(cell["threads"]), *figures])
+    return f"{lead}\n{text_table(['drawn by', 'precision', 'threads', *(label for _, label, *_ in COLUMNS)], rows)}"
+
+
+def _show(value: float | int, first: float | int, unit: int, digits: int) -> str:
+    return f"{value / unit:.{digits}f} ({value / first:.2f})"
