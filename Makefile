@@ -53,6 +53,8 @@ endif
 	$(PY) -m pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@# nbgrader is for teachers. To a student its Validate button would call any notebook that runs a success.
 	@$(PY) -m jupyter labextension disable @jupyter/nbgrader >/dev/null 2>&1
+	@# A real language model for notebook 07b. Offline this says so and succeeds; a file that is not what it should be stops.
+	$(PY) -m grpo_lab.models get smollm2 --optional
 	@touch $@
 
 lab: $(STAMP)

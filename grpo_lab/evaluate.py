@@ -190,7 +190,7 @@ def _parser() -> Parser:
         prog="python -m grpo_lab.evaluate",
         description="Sample completions of problems that the training does not see, and count the right ones.",
     )
-    parser.add_argument("--model", required=True, help='a folder, a hub id, "tiny" or "auto"')
+    parser.add_argument("--model", required=True, help='a folder, a hub id, "tiny", "smollm2" or "auto"')
     add_task_option(parser)
     add_reward_options(parser)
     parser.add_argument(

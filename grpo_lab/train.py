@@ -116,8 +116,9 @@ def _parser() -> Parser:
     parser = settings_parser("grpo_lab.train", optional, "--output_dir DIR [--model MODEL] [--task TASK]")
     parser.description = "Train a policy with GRPO. Without --task: on sums, 1 for a right answer, 0 for a wrong one."
     parser.add_argument(
-        "--model", default="tiny", metavar="MODEL", help='"tiny", "auto", a folder or a hub id (default tiny)'
-    )
+        "--model", default="tiny", metavar="MODEL",
+        help='"tiny", "smollm2", "auto", a folder or a hub id (default tiny)',
+    )  # fmt: skip
     parser.add_argument(
         "--output_dir",
         required=True,

