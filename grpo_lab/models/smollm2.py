@@ -179,7 +179,10 @@ def _download(into: Path) -> Path:
     place = {name: str(into) for name in ("TMPDIR", "TEMP", "TMP")}
     with open(into / "pip.txt", "w+", encoding="utf-8", errors="replace") as said:
         with subprocess.Popen(command, env=os.environ | place, stderr=said) as pip:
-            _watch(pip, into)
+            try:
+                _watch(pip, into)
+            finally:
+                pip.kill()  # if it has not ended: somebody stopped this
         said.seek(0)
         last = (said.read().strip() or "it said nothing").splitlines()[-1]
     wheels = sorted(into.glob("*.whl"))

