@@ -18,7 +18,7 @@ from torch import Tensor
 from grpo_lab.logprobs import token_logprobs
 from grpo_lab.models.frozen import without_dropout
 from grpo_lab.rollout.dynamic import Sampling, sample_dynamic
-from grpo_lab.rollout.prompts import Prompts, run_prompts
+from grpo_lab.rollout.prompts import Prompts, evaluating, run_prompts
 from grpo_lab.rollout.score import score_logprobs
 from grpo_lab.rollout.static import release, sample_static
 from grpo_lab.rollout.ways import FORBIDDEN, context_length, sliding_window, ways_of, why_not_static
@@ -52,7 +52,7 @@ def self_check(model) -> Verdict:
     the stream of random numbers is changed.
     """
     devices = range(torch.cuda.device_count())
-    with _as_it_was(model), torch.no_grad(), torch.random.fork_rng(devices=devices):
+    with evaluating(model), torch.no_grad(), torch.random.fork_rng(devices=devices):
         return _Check(model).verdict()
 
 
@@ -218,18 +218,6 @@ def _prompts(model) -> tuple[Int[Tensor, "P L"], Bool[Tensor, "P L"]]:
     mask = torch.ones_like(ids, dtype=torch.bool)
     mask[0, :PADDING] = False
     return ids.to(model.device), mask.to(model.device)
-
-
-@contextmanager
-def _as_it_was(model) -> Iterator[None]:
-    """Evaluation mode for a while; afterwards every module is in the mode in which it was."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
 
 
 @contextmanager

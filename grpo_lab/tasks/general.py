@@ -32,9 +32,9 @@ PARAGRAPHS = (
     "Glaciers move, though too slowly for the eye. Snow that falls on the upper part is pressed into ice by the snow "
     "that follows, and the ice flows downhill under its own weight. On the way it picks up stones and grinds the rock "
     "beneath. Where the ice melts as fast as it arrives, the glacier ends, and leaves the stones in a ridge.",
-    "My grandmother kept her letters in a tin box under the stairs. Most of them came from her sister, who had moved to "
-    "another country when they were both young. They wrote to each other every month for fifty years, about children, "
-    "gardens and the price of butter. She said that she had never felt far away.",
+    "My grandmother kept her letters in a tin box under the stairs. Most of them came from her sister, who had moved "
+    "to another country when they were both young. They wrote to each other every month for fifty years, about "
+    "children, gardens and the price of butter. She said that she had never felt far away.",
     "A jury listens to both sides before it decides. The prosecutor has to show that the accused did what is claimed, "
     "and the defence may question every witness. What the jury may not do is read about the case in the newspapers, "
     "because what is written there was never tested. If reasonable doubt remains, the verdict must be not guilty.",
