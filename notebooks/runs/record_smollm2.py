@@ -60,6 +60,16 @@ def long_sums(split: str, seed: int = 0) -> list[dict]:
     return [short_sum_row(rng.randint(1000, 9999), rng.randint(1000, 9999)) for _ in range(300)]
 
 
+def products(split: str, seed: int = 0) -> list[dict]:
+    """Products of two numbers of three digits, in words as like as can be."""
+    rng = random.Random(f"products/{split}/{seed}")
+    pairs = [(rng.randint(100, 999), rng.randint(100, 999)) for _ in range(300)]
+    return [
+        {"prompt": asking(f"What is {a} times {b}? Answer with the number only."), "answer": str(a * b)}
+        for a, b in pairs
+    ]
+
+
 def train_without_end(model, tokenizer, rows, reward, config) -> list[dict]:
     """The loop of the trainer with a line more: the end token of every completion is taken out of the loss."""
     with Run(model, tokenizer, rows, config, reward) as run:
@@ -97,8 +107,9 @@ class Arm:
 ARMS = {
     "plain": Arm("short sums, a right last number earns 1"),
     "rate x 10": Arm("learning rate 1e-4", {"learning_rate": 1e-4}),
-    "never right": Arm("sums of four-digit numbers", rows=long_sums),
-    "length price": Arm("the same, and each character costs 0.002", rows=long_sums, reward=contains_reward),
+    "products": Arm("products of two three-digit numbers", rows=products),
+    "four digits": Arm("sums of two four-digit numbers", rows=long_sums),
+    "length price": Arm("the same; 1 or -1, and each character costs 0.002", rows=long_sums, reward=contains_reward),
     "KL k3": Arm("beta 0.05 with k3", {"beta": 0.05, "log_kl": False}),
     "KL k1": Arm("beta 0.05 with k1 in the loss", {"beta": 0.05, "kl_estimator": "k1", "log_kl": False}),
     "no end token": Arm("the end token is cut off before the loss", train=train_without_end),

@@ -50,8 +50,8 @@ def test_an_arm_differs_from_the_plain_one_by_what_it_says():
     for name, arm in record_smollm2.ARMS.items():
         changed = {key for key in arm.change if key != "log_kl"}
         others = [arm.rows is not plain.rows, arm.precision is not None, arm.train is not plain.train]
-        if name == "length price":  # beside "never right", from which it differs by the reward alone
-            assert arm.rows is record_smollm2.ARMS["never right"].rows and arm.reward is not plain.reward
+        if name == "length price":  # beside "four digits", from which it differs by the reward alone
+            assert arm.rows is record_smollm2.ARMS["four digits"].rows and arm.reward is not plain.reward
         elif name == "KL k1":  # beside "KL k3"
             assert arm.change | {"kl_estimator": "k3"} == record_smollm2.ARMS["KL k3"].change | {"kl_estimator": "k3"}
         elif name != "plain":
