@@ -46,9 +46,13 @@ def test_there_are_enough_of_everything():
     assert sum(len(exercise.misconceptions) for exercise in EXERCISES.values()) >= 60
 
 
+# How a model is asked, not what is computed: no exercise has a student decode. Notebook 07b shows it.
+WITHOUT_EXERCISE = ["cache-dropped"]
+
+
 def test_every_mistake_in_circulation_is_recognised_somewhere():
     known = {mistake.name for exercise in EXERCISES.values() for mistake in exercise.misconceptions}
-    assert [name for name in IDS if name not in known] == []
+    assert [name for name in IDS if name not in known] == WITHOUT_EXERCISE
 
 
 @pytest.mark.slow
