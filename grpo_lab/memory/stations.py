@@ -3,7 +3,6 @@
 Where it matters in which moment of a station one looks, each moment is a candidate, and the largest counts.
 """
 
-from grpo_lab.config.defaults import TINY
 from grpo_lab.memory import parts
 from grpo_lab.memory.setting import Setting
 from grpo_lab.rollout.static import KEPT_SHARE
@@ -139,7 +138,7 @@ def _layer_at_work(s: Setting) -> int:
 
 
 def step(s: Setting) -> Parts:
-    eight_bit, fused = s.mode.optimizer == "adamw8bit", s.on_card or s.shape.parameters >= TINY
+    eight_bit, fused = s.mode.optimizer == "adamw8bit", s.on_card
     in_the_air = parts.step_bytes(max(s.shape.sizes), s.weight, eight_bit, fused)
     return {"gradients": s.gradients, "Adam at work": in_the_air}
 

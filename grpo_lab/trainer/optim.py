@@ -5,7 +5,6 @@ import math
 import torch
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.defaults import TINY
 from grpo_lab.precision import precision_of
 from grpo_lab.trainer.optim_8bit import EightBitAdamW
 
@@ -99,17 +98,11 @@ class PolicyOptimizer:
 
 
 class TorchAdamW(torch.optim.AdamW):
-    """torch's own, with its state as flat tensors.
-
-    Fused on a card, where its default copies all second moments, and for a large model on a processor, where it goes
-    through each parameter ten times; for a small one there the default is as fast, and its rounding is that of Adam's
-    formulas done one by one.
-    """
+    """torch's own, with its state as flat tensors. On a card fused: its default there copies all second moments."""
 
     def __init__(self, parameters: list[torch.nn.Parameter], settings: dict):
         on_card = all(p.device.type == "cuda" for p in parameters)
-        large = sum(p.numel() for p in parameters) >= TINY
-        super().__init__(parameters, **settings, fused=True if on_card or large else None)
+        super().__init__(parameters, **settings, fused=True if on_card else None)
 
     def set_lr(self, lr: float) -> None:
         for group in self.param_groups:
