@@ -16,7 +16,8 @@ from grpo_lab.logprobs import token_logprobs
 from grpo_lab.precision import autocast_as_loaded
 from grpo_lab.rewards import accuracy_reward, format_reward
 from grpo_lab.rewards.choice import add_reward_options, add_task_option, choose, for_template
-from grpo_lab.rollout import evaluating, sample_completions
+from grpo_lab.rollout import evaluating, sample_completions, score_logprobs
+from grpo_lab.rollout.prompts import encode_prompts
 from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts
 from grpo_lab.trainer.rewarding import reward_rollout
 
@@ -95,6 +96,38 @@ def nats_per_token(model, tokenizer, texts: list[str]) -> list[float]:
             logits = model(ids).logits[:, :-1]
         surprises.append(-token_logprobs(logits.float(), ids[:, 1:]).mean().item())
     return surprises
+
+
+@torch.no_grad()
+def thinking_probability(model, tokenizer, rows: Rows, *, token: str = "<think>", batch_size: int = 512) -> float:
+    """The probability that a completion begins with `<think>`, exactly, as the mean over the prompts of the rows.
+
+    Nothing is sampled, so nothing scatters: it is read from the logits after each prompt, at temperature 1. For a model
+    that decides with its first token whether it thinks, it is the share of its answers that do.
+
+    Args:
+        rows: problems with "prompt".
+        token: the text of one token.
+        batch_size: prompts at a time.
+
+    Raises:
+        ValueError: if rows is empty, or the tokenizer writes `token` as several tokens.
+    """
+    if len(rows) == 0:
+        raise ValueError("rows is empty; expected at least one problem")
+    ids = tokenizer(token, add_special_tokens=False).input_ids
+    if len(ids) != 1:
+        raise ValueError(f"token is {token!r}, which the tokenizer writes as {len(ids)} tokens; expected one")
+    total = 0.0
+    for part in in_parts(rows, batch_size):
+        prompt_ids, prompt_mask = encode_prompts(tokenizer, [row["prompt"] for row in part])
+        first = torch.full((len(part), 1), ids[0], device=model.device)
+        prompts = prompt_ids.to(model.device), prompt_mask.to(model.device)
+        of_row = torch.arange(len(part), device=model.device)
+        with evaluating(model), autocast_as_loaded(model):
+            logp, _ = score_logprobs(model, *prompts, first, torch.ones_like(first).bool(), of_row, with_entropy=False)
+        total += logp.double().exp().sum().item()
+    return total / len(rows)
 
 
 def _successes(right: list[bool], G: int) -> dict:

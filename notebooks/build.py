@@ -7,6 +7,10 @@ machine.
 `--check` executes nothing; it says whether each notebook has the same cells as its text. `--sources` executes nothing
 either: it writes the text into the cells and leaves their outputs as they are, for changes that alter no output.
 `--take 03` goes the other way, for those who edited a notebook in JupyterLab: its cells become the text.
+`--reading` says how long each takes to read, which its head repeats. `--html FOLDER` writes web pages.
+
+Two tags keep an answer out of sight: the code of a cell tagged hide-input, or the outputs of one tagged hide-output,
+are collapsed in JupyterLab and folded on a web page.
 """
 
 import argparse
@@ -27,6 +31,7 @@ from grpo_lab.commands import Parser, command
 HERE = Path(__file__).parent
 TEXT = HERE / "text"
 WIDGET = "application/vnd.jupyter.widget-view+json"
+HIDING = {"hide-input": "source_hidden", "hide-output": "outputs_hidden"}  # tag: JupyterLab's word
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 PROGRESS_BAR = re.compile(r"\d+%\|.*\||\d+it \[|\d+step \[|\?it/s|\?step/s")
 
@@ -60,6 +65,8 @@ def read_text(path: Path) -> nbformat.NotebookNode:
     for index, cell in enumerate(notebook.cells):
         cell["id"] = f"{path.stem.partition('_')[0]}-{index:03d}"
         cell["source"] = cell["source"].strip()
+        if hidden := {word: True for tag, word in HIDING.items() if tag in cell.metadata.get("tags", [])}:
+            cell.metadata["jupyter"] = nbformat.from_dict(hidden)
     return notebook
 
 
@@ -94,9 +101,11 @@ def clean_output(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
     return output
 
 
-def save_pictures() -> None:
-    """Copy what the README shows out of the notebooks."""
+def save_pictures(stems: list[str]) -> None:
+    """Copy what the README shows out of these notebooks."""
     for stem, piece, name in PICTURES:
+        if stem not in stems:
+            continue
         notebook = nbformat.read(HERE / f"{stem}.ipynb", as_version=4)
         outputs = [output for cell in notebook.cells for output in cell.get("outputs", []) if "data" in output]
         (picture,) = (o.data["image/png"] for o in outputs if piece in o.metadata.get("image/png", {}).get("alt", ""))
@@ -119,8 +128,39 @@ def differences(text: Path) -> list[str]:
 
 
 def same(one, other) -> bool:
-    tags = [cell.metadata.get("tags", []) for cell in (one, other)]
-    return one.cell_type == other.cell_type and one.source.strip() == other.source.strip() and tags[0] == tags[1]
+    forms = [(cell.metadata.get("tags", []), cell.metadata.get("jupyter", {})) for cell in (one, other)]
+    return one.cell_type == other.cell_type and one.source.strip() == other.source.strip() and forms[0] == forms[1]
+
+
+def reading_minutes(notebook: nbformat.NotebookNode) -> int:
+    """An estimate, to the nearest five minutes: what a reader who wants to understand takes, without the exercises.
+
+    150 words of prose a minute, and half a minute a displayed formula or a figure. Code in sight takes 10 seconds a
+    cell and 4 seconds a line. What is folded (hints and answers) is not counted.
+    """
+    seconds = 0.0
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            prose = re.sub(r"<details>.*?</details>", "", cell.source, flags=re.DOTALL)
+            formulas = re.findall(r"^\s*\$\$\s*$(.*?)^\s*\$\$\s*$", prose, re.MULTILINE | re.DOTALL)
+            for formula in formulas:
+                prose = prose.replace(formula, "")
+            seconds += 30 * len(formulas) + 60 / 150 * len(re.findall(r"\w[\w'’-]*", prose))
+        elif "hide-input" in cell.metadata.get("tags", []):
+            seconds += 30
+        else:
+            seconds += 10 + 4 * len([line for line in cell.source.splitlines() if line.strip()])
+    return 5 * max(1, round(seconds / 300))
+
+
+def write_page(text: Path, folder: Path) -> None:
+    """The notebook as a web page, where what is hidden is folded."""
+    from nbconvert import HTMLExporter
+
+    exporter = HTMLExporter(template_file=str(HERE / "page.html.j2"))
+    page, _ = exporter.from_filename(str(notebook_of(text)))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{text.stem}.html").write_text(page, encoding="utf-8")
 
 
 def write_sources(text: Path) -> None:
@@ -153,6 +193,10 @@ def main(arguments: list[str] | None = None) -> int:
             take(text)
         elif args.sources:
             write_sources(text)
+        elif args.reading:
+            print(f"{text.stem}: {len(read_text(text).cells)} cells, {reading_minutes(read_text(text))} min")
+        elif args.html:
+            write_page(text, args.html)
         elif args.check:
             said = differences(text)
             failed |= bool(said)
@@ -160,8 +204,8 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             seconds = built(text, args.timeout)
             print(f"{text.stem}: {seconds:.0f} s, {notebook_of(text).stat().st_size / 1000:.0f} kB", flush=True)
-    if not (args.check or args.sources or args.take):
-        save_pictures()
+    if not (args.check or args.sources or args.take or args.reading or args.html):
+        save_pictures([text.stem for text in texts(args.names)])
     return int(failed)
 
 
@@ -185,6 +229,8 @@ def _parser() -> Parser:
     mode.add_argument("--check", action="store_true", help="compare only")
     mode.add_argument("--sources", action="store_true", help="write the cells and keep the outputs")
     mode.add_argument("--take", action="store_true", help="write the text from the notebook")
+    mode.add_argument("--reading", action="store_true", help="estimate minutes of reading")
+    mode.add_argument("--html", type=Path, metavar="FOLDER", help="write web pages there")
     parser.add_argument("--timeout", type=int, default=900, help="seconds that one cell may take")
     return parser
 

@@ -39,7 +39,7 @@ def t_quantile(df: int, level: float = 0.95) -> float:
     return float(np.sqrt(df) * np.tan(np.interp(level * mass[-1], mass, angle)))
 
 
-def band(ax, x, runs, label: str, **line):
+def band(ax, x, runs, label: str, *, clip: tuple[float, float] | None = None, **line):
     """Draw the mean over runs as a line, and its 95 % confidence interval as a band in the same colour.
 
     Args:
@@ -47,9 +47,11 @@ def band(ax, x, runs, label: str, **line):
         x: positions of the points.
         runs: shape (runs, points), as `mean_interval` takes it.
         label: for the legend.
+        clip: the least and the greatest value that can be, such as (0, 1) for a share: the band ends there.
         line: further settings for the line. Colour and dashes come from the style's cycle otherwise.
     """
     mean, half = mean_interval(runs)
     (drawn,) = ax.plot(as_array(x), mean, label=label, **line)
-    ax.fill_between(as_array(x), mean - half, mean + half, color=drawn.get_color(), alpha=0.18, linewidth=0)
+    low, high = np.clip((mean - half, mean + half), *clip) if clip else (mean - half, mean + half)
+    ax.fill_between(as_array(x), low, high, color=drawn.get_color(), alpha=0.18, linewidth=0)
     return drawn

@@ -1,4 +1,4 @@
-"""What every notebook of the series begins with: one line about the machine, one seed, one look, one pace."""
+"""What every notebook begins with: one line about the machine, one seed, one look, one pace."""
 
 import os
 import platform
@@ -8,6 +8,7 @@ from importlib.metadata import version
 import torch
 
 from grpo_lab.checks import check_choice
+from grpo_lab.notebook.predictions import forget_predictions
 
 PROFILES = ("fast", "full")
 
@@ -37,6 +38,7 @@ def begin(seed: int = 0, threads: int = 1) -> None:
     warnings.filterwarnings("ignore", category=FutureWarning)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     use_style()
+    forget_predictions()
     torch.manual_seed(seed)
     torch.set_num_threads(threads)
     card = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"

@@ -1,0 +1,83 @@
+"""One question, one slider: a frame for each value of a parameter, and a strip of frames for those who only read."""
+
+from collections.abc import Callable, Sequence
+
+from grpo_lab.display import display, in_ipython
+from grpo_lab.plots.style import finish, picture
+
+MOST_FRAMES = 4  # side by side, at the width of a page
+WIDTH = 7.2  # inches, of the whole strip
+
+
+def explore(
+    draw: Callable,
+    name: str,
+    values: Sequence,
+    frames: Sequence | None = None,
+    *,
+    caption: str,
+    alt: str,
+    ylabel: str | None = None,
+    height: float = 2.7,
+    sharey: bool = True,
+) -> None:
+    """Show a strip of frames side by side and, in a live notebook, a slider below it that draws one frame at a time.
+
+    Args:
+        draw: called as draw(ax, value); draws one frame and names its x axis.
+        name: of the parameter, with its unit; each frame is titled "name = value".
+        values: all values that the slider offers.
+        frames: those of them that stand in the strip, at most 4; None for all.
+        caption, alt: as in `finish`, for the strip.
+        ylabel: of the leftmost frame.
+        height: of the strip, in inches.
+        sharey: one scale for all frames of the strip.
+
+    Raises:
+        ValueError: for no or too many frames, or a frame that the slider does not offer.
+    """
+    values, frames = list(values), list(values if frames is None else frames)
+    if not 1 <= len(frames) <= MOST_FRAMES or not all(frame in values for frame in frames):
+        raise ValueError(f"frames is {frames}; expected 1 to {MOST_FRAMES} of values, which is {values}")
+    finish(_strip(draw, name, frames, ylabel, height, sharey), caption=caption, alt=alt)
+    if in_ipython():
+        _slider(draw, name, values, frames[len(frames) // 2], ylabel, alt)
+
+
+def _strip(draw: Callable, name: str, frames: list, ylabel: str | None, height: float, sharey: bool):
+    import matplotlib.pyplot as plt
+
+    fig, axes = plt.subplots(1, len(frames), figsize=(WIDTH, height), sharey=sharey, squeeze=False)
+    for ax, value in zip(axes[0], frames, strict=True):
+        draw(ax, value)
+        ax.set_title(_titled(name, value), fontsize=10)
+    if ylabel:
+        axes[0, 0].set_ylabel(ylabel)
+    return fig
+
+
+def _slider(draw: Callable, name: str, values: list, start, ylabel: str | None, alt: str) -> None:
+    """The slider and its frame. A saved notebook keeps neither: the strip above says the same."""
+    import ipywidgets
+
+    options = [(_written(value), value) for value in values]
+    handle = ipywidgets.SelectionSlider(
+        options=options, value=start, description=name, continuous_update=False, style={"description_width": "initial"}
+    )
+
+    def show(value) -> None:
+        bundle, metadata = picture(_strip(draw, name, [value], ylabel, 3.2, False), f"{alt} ({_titled(name, value)})")
+        display(bundle, metadata)
+
+    frame = ipywidgets.interactive_output(show, {"value": handle})
+    from IPython.display import display as show_widget
+
+    show_widget(ipywidgets.VBox([handle, frame], layout=ipywidgets.Layout(max_width="760px")))
+
+
+def _titled(name: str, value) -> str:
+    return f"{name} = {_written(value)}"
+
+
+def _written(value) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
