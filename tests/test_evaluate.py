@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from grpo_lab import evaluate as evaluate_module
-from grpo_lab.evaluate import evaluate, main, nats_per_token, pass_at_k, wilson_interval
-from grpo_lab.models import loading
+from grpo_lab.evaluate import evaluate, main, nats_per_token, pass_at_k, thinking_probability, wilson_interval
+from grpo_lab.models import load_policy, loading
 from grpo_lab.rewards import accuracy_reward, reward_names
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import addition_problems, addition_split, find_task, table
@@ -327,3 +327,27 @@ def test_nats_per_token_leaves_the_model_in_its_mode_and_needs_two_tokens(tiny):
     assert model.training
     with pytest.raises(ValueError, match=r"texts\[1\] is '7'; expected at least two tokens"):
         nats_per_token(model, tokenizer, ["17+58", "7"])
+
+
+def test_the_thinking_probability_is_the_share_of_drawn_answers_that_begin_so():
+    """The tiny model, on prompts of different lengths: the mean over prompts of what the softmax says, batch or not."""
+    model, tokenizer = load_policy("tiny")
+    rows = [*addition_problems("test", 3, seed=1), {"prompt": [{"role": "user", "content": "你好"}]}]
+    (think,) = tokenizer("<think>", add_special_tokens=False).input_ids
+    expected = []
+    for row in rows:
+        ids = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, return_tensors="pt")["input_ids"]
+        with torch.no_grad():
+            expected.append(model(ids).logits[0, -1].double().softmax(-1)[think].item())
+    assert max(expected) > 3 * min(expected), "the prompts differ in it"
+    for batch_size in (1, 2, 512):
+        measured = thinking_probability(model, tokenizer, rows, batch_size=batch_size)
+        assert measured == pytest.approx(sum(expected) / 4, rel=1e-5)
+
+
+def test_the_thinking_probability_refuses_what_is_no_single_token_and_no_rows():
+    model, tokenizer = load_policy("tiny")
+    with pytest.raises(ValueError, match="token is '<think>a', which the tokenizer writes as 2 tokens; expected one"):
+        thinking_probability(model, tokenizer, addition_problems("test", 1, seed=1), token="<think>a")
+    with pytest.raises(ValueError, match="rows is empty"):
+        thinking_probability(model, tokenizer, [])

@@ -17,7 +17,11 @@ _made: dict[str, "Prediction"] = {}  # by their question, so that a cell that ru
 
 
 def predict(
-    question: str, low: float | None = None, high: float | None = None, *, choices: Sequence[str] | None = None
+    question: str,
+    low: int | float | None = None,
+    high: int | float | None = None,
+    *,
+    choices: Sequence[str] | None = None,
 ) -> "Prediction":
     """Ask before the answer is seen: for a number between `low` and `high`, or for one of the `choices`.
 

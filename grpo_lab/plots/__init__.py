@@ -1,8 +1,10 @@
 """One look for every figure of the series, and what training and tokens look like while you watch."""
 
 from grpo_lab.plots.diagrams.loop import loop_diagram
-from grpo_lab.plots.explore import explore
+from grpo_lab.plots.diagrams.sorting import position_map
+from grpo_lab.plots.diagrams.weights import weights_timeline
 from grpo_lab.plots.intervals import band, mean_interval, t_quantile
 from grpo_lab.plots.live import LivePlot
+from grpo_lab.plots.sliders import explore
 from grpo_lab.plots.style import OKABE_ITO, finish, use_style
 from grpo_lab.plots.tokens import token_heat

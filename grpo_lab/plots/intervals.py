@@ -39,7 +39,7 @@ def t_quantile(df: int, level: float = 0.95) -> float:
     return float(np.sqrt(df) * np.tan(np.interp(level * mass[-1], mass, angle)))
 
 
-def band(ax, x, runs, label: str, *, clip: tuple[float, float] | None = None, **line):
+def band(ax, x, runs, label: str, *, clip: tuple | None = None, **line):
     """Draw the mean over runs as a line, and its 95 % confidence interval as a band in the same colour.
 
     Args:

@@ -106,6 +106,15 @@ def test_band_draws_mean_and_interval_of_tensors():
     assert matplotlib.colors.same_color(filled.get_facecolor()[0][:3], line.get_color())
 
 
+def test_a_band_ends_where_values_end():
+    _, ax = plt.subplots()
+    plots.band(ax, [0, 1], [[0.0, 0.9], [0.2, 1.0]], "a share", clip=(0, 1))
+    mean, half = plots.mean_interval([[0.0, 0.9], [0.2, 1.0]])
+    ((low, high),) = [path.get_extents().intervaly for path in ax.collections[0].get_paths()]
+    assert (low, high) == (0, 1) and (mean - half).min() < 0 and (mean + half).max() > 1
+    assert ax.lines[0].get_ydata() == pytest.approx(mean), "the mean itself is left alone"
+
+
 # the look ----------------------------------------------------------------------------------------------------------
 
 
@@ -212,7 +221,27 @@ def test_live_plot_draws_raw_values_and_the_mean_around_each_step(monkeypatch):
     raw, smooth = ax.lines
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("step", "reward")
     assert list(raw.get_xdata()) == [0, 10, 20, 30] and list(raw.get_ydata()) == [0, 3, 6, 0]
-    assert list(smooth.get_ydata()) == [1.5, 3, 3, 3] and smooth.get_label() == "mean of 3 steps"
+    assert list(smooth.get_ydata()) == [0, 3, 3, 0] and smooth.get_label() == "mean of up to 3 steps"
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 30])
+def test_a_smoothed_line_begins_and_ends_on_its_data_and_follows_a_trend(count):
+    trend = [2.0 * step + 1 for step in range(count)]
+    assert live_plots.smoothed(trend) == pytest.approx(trend)
+
+
+def test_live_plot_puts_two_panels_in_a_row_and_its_legend_beside_them():
+    live = plots.LivePlot("a", "b", "c")
+    for step in range(4):
+        live(step, dict.fromkeys("abc", float(step)))
+    figure = live.figure()
+    figure.canvas.draw()
+    assert [ax.get_ylabel() for ax in figure.axes] == ["a", "b", "c"] and figure.get_figwidth() == 7.2
+    first, second, third = (ax.get_position() for ax in figure.axes)
+    assert first.y0 == pytest.approx(second.y0) and third.y1 < first.y0
+    (legend,) = figure.legends
+    box = legend.get_window_extent().transformed(figure.transFigure.inverted())
+    assert box.y0 >= max(ax.get_position().y1 for ax in figure.axes)
 
 
 def test_live_plot_draws_evaluations_where_there_were_any():

@@ -95,7 +95,7 @@ def _row(ax, coloured: tuple[str, ...], tall: float) -> None:
         ax.add_patch(box)
         ax.text(x, 0, station, ha="center", va="center", fontsize=9, weight="bold" if on else "normal")
         if index:
-            _arrow(ax, (x - 1.6 + NARROW / 2, 0), (x - NARROW / 2, 0))
+            _arrow(ax, (x - 1.6 + NARROW / 2, 0.0), (x - NARROW / 2, 0.0))
 
 
 def _policy(ax, stations: tuple[int, ...], name: str, does: str, colour: str, centre: float | None = None) -> None:

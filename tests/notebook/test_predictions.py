@@ -1,0 +1,143 @@
+"""Predictions: asked as text where nobody can answer, and judged by what they hold where somebody does."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from grpo_lab.notebook import how_well_did_you_predict, predict
+from grpo_lab.notebook.predictions import forget_predictions
+
+
+@pytest.fixture(autouse=True)
+def anew():
+    forget_predictions()
+    yield
+    forget_predictions()
+
+
+def answered(prediction, value):
+    """What a reader does with the widget that a live notebook shows."""
+    prediction.widget = SimpleNamespace(value=value)
+    return prediction
+
+
+def said(capsys) -> str:
+    return capsys.readouterr().out.strip()
+
+
+def test_where_nobody_can_answer_it_is_text_and_the_truth_is_told(capsys):
+    share = predict("Which share?", 0, 1)
+    assert said(capsys) == "Predict. Which share? *(Between 0 and 1: choose a range that you are 80% sure of.)*"
+    share.truth(0.25)
+    assert said(capsys) == "Truth: 0.25."
+    how_well_did_you_predict()
+    assert said(capsys) == "No predictions were made in this run."
+
+
+@pytest.mark.parametrize(
+    ("guess", "verdict"),
+    [((0.2, 0.3), "that holds it"), ((0.3, 0.9), "the truth is lower"), ((0.0, 0.2), "the truth is higher")],
+)
+def test_a_range_is_judged_by_whether_it_holds_the_truth(guess, verdict, capsys):
+    answered(predict("Which share?", 0, 1), guess).truth(0.25)
+    assert said(capsys).endswith(f"You said {guess[0]:.3g} to {guess[1]:.3g}: {verdict}.")
+
+
+def test_the_ends_of_a_slider_left_alone_are_no_guess(capsys):
+    answered(predict("Which share?", 0, 1), (0.0, 1.0)).truth(0.25)
+    assert "You said" not in said(capsys)
+
+
+def test_a_truth_on_the_edge_of_the_handle_counts_as_held():
+    """The handles stand on a hundredth of the slider, the truth anywhere."""
+    one = answered(predict("How many?", 0, 1), (0.1, 0.33))
+    one.truth(0.334)
+    other = answered(predict("How many more?", 0, 1), (0.1, 0.33))
+    other.truth(0.336)
+    assert one.held() and not other.held()
+
+
+@pytest.mark.parametrize(("chosen", "verdict"), [("a", "right"), ("b", "wrong")])
+def test_a_choice_is_right_or_wrong(chosen, verdict, capsys):
+    answered(predict("Which?", choices=("a", "b")), chosen).truth("a")
+    assert said(capsys).endswith(f"Truth: a. You said {chosen}: {verdict}.")
+
+
+@pytest.mark.parametrize("wrong", [-0.1, 1.5, float("nan")])
+def test_a_truth_that_nobody_could_have_guessed_is_the_authors_mistake(wrong):
+    with pytest.raises(ValueError, match="value is .*; expected 0.0 to 1.0, which is what could be guessed"):
+        predict("Which share?", 0, 1).truth(wrong)
+    with pytest.raises(ValueError, match="value is 'c'; expected one of 'a', 'b'"):
+        predict("Which?", choices=("a", "b")).truth("c")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"low": 0},
+        {"low": 1, "high": 1},
+        {"low": 2, "high": 1},
+        {"choices": ("a",)},
+        {"choices": ("a", "a")},
+        {"low": 0, "high": 1, "choices": ("a", "b")},
+    ],
+)
+def test_what_is_neither_a_range_nor_a_choice_is_refused(wrong):
+    with pytest.raises(ValueError, match="expected either low < high or at least two choices"):
+        predict("Which?", **wrong)
+
+
+@pytest.mark.parametrize(
+    ("held", "n", "word"),
+    [(0, 2, None), (3, 3, "agrees"), (2, 5, "too narrow"), (3, 5, "agrees"), (1, 4, "too narrow"), (8, 10, "agrees")],
+)
+def test_calibration(held, n, word, capsys):
+    """Too narrow: with ranges that hold the truth four times in five, so few would hold it in under one case of ten."""
+    for index in range(n):
+        answered(predict(f"Number {index}?", 0, 1), (0.2, 0.3) if index < held else (0.3, 0.4)).truth(0.25)
+    answered(predict("Which?", choices=("a", "b")), "b").truth("a")
+    predict("Never answered?", 0, 1).truth(0.5)
+    capsys.readouterr()
+    how_well_did_you_predict()
+    text = said(capsys)
+    assert f"You answered {n + 1} of {n + 2} predictions." in text and f"{held} held the truth" in text
+    assert "Of 1 choice, 0 were right." in text
+    assert ("too narrow" in text, "agrees" in text) == (word == "too narrow", word == "agrees")
+
+
+def test_a_cell_that_runs_twice_asks_once(capsys):
+    for _ in range(2):
+        answered(predict("Which share?", 0, 1), (0.2, 0.3)).truth(0.25)
+    capsys.readouterr()
+    how_well_did_you_predict()
+    assert "You answered 1 of 1 predictions." in said(capsys)
+
+
+@pytest.mark.parametrize("orient", ["x", "y"])
+def test_the_guess_is_drawn_beside_the_truth_and_nothing_without_a_guess(orient):
+    plt = pytest.importorskip("matplotlib.pyplot")
+    _, (empty, drawn) = plt.subplots(1, 2)
+    predict("Unanswered?", 0, 1).draw(empty, orient)
+    assert not empty.patches and not empty.lines and not empty.texts
+    share = answered(predict("Which share?", 0, 1), (0.25, 0.5))
+    share.truth(0.75)
+    share.draw(drawn, orient)
+    (box,), (line,) = [patch.get_extents() for patch in drawn.patches], drawn.lines
+    corners = drawn.transData.inverted().transform(box)
+    axis = "xy".index(orient)
+    assert corners[:, axis] == pytest.approx([0.25, 0.5])
+    assert set((line.get_xdata(), line.get_ydata())[axis]) == {0.75}
+    assert [text.get_text() for text in drawn.texts] == ["your guess"]
+    plt.close("all")
+
+
+def test_in_a_live_notebook_both_kinds_have_a_widget_that_is_read_late(monkeypatch):
+    ipython = pytest.importorskip("IPython")
+    pytest.importorskip("ipywidgets")
+    monkeypatch.setattr(ipython, "get_ipython", lambda: object())
+    monkeypatch.setattr(ipython.display, "display", lambda *shown, **more: None)
+    share, which = predict("Which share?", 0, 1), predict("Which?", choices=("a", "b"))
+    assert share.guess() is None and which.guess() is None
+    share.widget.value, which.widget.value = (0.2, 0.4), "b"
+    assert share.guess() == (0.2, 0.4) and which.guess() == "b"

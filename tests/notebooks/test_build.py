@@ -1,0 +1,96 @@
+"""The build: what is tagged as hidden is folded in JupyterLab and on the web; reading time counts what is in sight."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+pytest.importorskip("jupytext")
+spec = importlib.util.spec_from_file_location("build_notebooks", Path(__file__).parents[2] / "notebooks" / "build.py")
+build = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(build)
+
+TEXT = """---
+kernelspec:
+  display_name: Python 3 (ipykernel)
+  language: python
+  name: python3
+---
+
+# 11 · A small one
+
+```{code-cell} ipython3
+:tags: [hide-input]
+
+print("a figure, say")
+```
+
+```{code-cell} ipython3
+:tags: [hide-output]
+
+print("the truth is 7")
+```
+
+```{code-cell} ipython3
+print("in sight")
+```
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """A series of one notebook, built."""
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "11_small.md").write_text(TEXT, encoding="utf-8")
+    monkeypatch.setattr(build, "TEXT", tmp_path / "text")
+    template = build.HERE / "page.html.j2"
+    monkeypatch.setattr(build, "HERE", tmp_path)
+    (tmp_path / "page.html.j2").write_text(template.read_text(encoding="utf-8"), encoding="utf-8")
+    build.build(tmp_path / "text" / "11_small.md", timeout=60)
+    return tmp_path
+
+
+def test_tags_become_what_jupyterlab_collapses_by(folder):
+    built = nbformat.read(folder / "11_small.ipynb", as_version=4)
+    assert [dict(cell.metadata.get("jupyter", {})) for cell in built.cells] == [
+        {},
+        {"source_hidden": True},
+        {"outputs_hidden": True},
+        {},
+    ]
+    assert not build.differences(folder / "text" / "11_small.md")
+    del built.cells[2].metadata["jupyter"]
+    nbformat.write(built, folder / "11_small.ipynb")
+    assert build.differences(folder / "text" / "11_small.md") == ["cell 2 differs"], "an answer would stand open"
+
+
+def test_a_page_folds_the_same(folder):
+    build.write_page(folder / "text" / "11_small.md", folder / "html")
+    page = (folder / "html" / "11_small.html").read_text(encoding="utf-8")
+    folded = re.findall(r'<details class="folded">.*?</details>', page, re.DOTALL)
+    assert len(folded) == 2
+    assert "a figure, say" in folded[0] and "Code of this figure" in folded[0]
+    assert "the truth is 7" in folded[1] and "predict first" in folded[1]
+    assert "in sight" not in "".join(folded)
+
+
+def cell(source: str, kind: str = "markdown", tags: tuple[str, ...] = ()):
+    make = nbformat.v4.new_markdown_cell if kind == "markdown" else nbformat.v4.new_code_cell
+    return make(source, metadata={"tags": list(tags)})
+
+
+@pytest.mark.parametrize(
+    ("cells", "minutes"),
+    [
+        ([cell("word " * 3000)], 20),
+        ([cell("word " * 1500), cell("<details>\n\n" + "word " * 3000 + "\n\n</details>")], 10),
+        ([cell("$$\na = b \\cdot c\n$$\n\n" * 20)], 10),
+        ([cell("x = 1\n" * 10, "code") for _ in range(12)], 10),
+        ([cell("x = 1\n" * 100, "code", ("hide-input",)) for _ in range(20)], 10),
+        ([cell("word")], 5),
+    ],
+)
+def test_reading_time_is_of_what_is_in_sight(cells, minutes):
+    assert build.reading_minutes(nbformat.v4.new_notebook(cells=cells)) == minutes

@@ -1,0 +1,89 @@
+"""The form of a lesson: a head that is so, its length, its predictions, its place in the loop, its sources."""
+
+import ast
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LONGEST, MOST_CELLS, FEWEST_PREDICTIONS = 45, 60, 5
+HEAD = re.compile(r"\*CPU (\d+) s · reading (\d+) min · needs (nothing|\d\db?(, \d\db?)*)\*")
+ENTRANCE, REFERENCE = "00", "05b"  # the one that says how to read, and the one to look things up in
+
+pytest.importorskip("jupytext")
+spec = importlib.util.spec_from_file_location("build_notebooks", ROOT / "notebooks" / "build.py")
+build = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(build)
+TEXTS = sorted((ROOT / "notebooks" / "text").glob("*.md"))
+
+
+@pytest.fixture(params=TEXTS, ids=lambda path: path.stem)
+def lesson(request):
+    notebook = build.read_text(request.param)
+    notebook.number = request.param.stem.partition("_")[0]
+    return notebook
+
+
+def code(lesson) -> list[str]:
+    return [cell.source for cell in lesson.cells if cell.cell_type == "code"]
+
+
+def prose(lesson) -> str:
+    return "\n\n".join(cell.source for cell in lesson.cells if cell.cell_type == "markdown")
+
+
+def calls(source: str, name: str) -> list[ast.Call]:
+    """Calls of a function, or of a method, of this name."""
+    found = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    return [call for call in found if getattr(call.func, "id", getattr(call.func, "attr", None)) == name]
+
+
+def test_the_head_says_what_it_takes(lesson):
+    title, question, budget = prose(lesson).split("\n\n")[:3]
+    assert title.startswith(f"# {lesson.number} · ")
+    assert re.fullmatch(r"\*\*[^*]+\?\*\*", question)
+    said = HEAD.fullmatch(budget)
+    assert said, budget
+    assert int(said[2]) == build.reading_minutes(lesson) <= LONGEST
+
+
+def test_it_is_short_enough_for_an_evening(lesson):
+    assert len(lesson.cells) <= MOST_CELLS
+
+
+def test_it_says_where_in_the_loop_you_are(lesson):
+    assert any(calls(source, "loop_diagram") for source in code(lesson)[:6])
+
+
+def test_predictions_are_asked_alone_and_answered_and_counted(lesson):
+    asked = [source for source in code(lesson) if calls(source, "predict")]
+    for source in asked:
+        assert len(ast.parse(source).body) == 1, f"a prediction stands alone in its cell:\n{source}"
+    names = [ast.parse(source).body[0].targets[0].id for source in asked]
+    assert len(set(names)) == len(names)
+    everything = "\n".join(code(lesson))
+    unanswered = [name for name in names if f"{name}.truth(" not in everything]
+    assert not unanswered
+    assert len(names) >= {ENTRANCE: 2, REFERENCE: 0}.get(lesson.number, FEWEST_PREDICTIONS)
+    if names:
+        assert calls(code(lesson)[-1], "how_well_did_you_predict")
+
+
+def test_a_prediction_is_in_sight_and_its_truth_is_not_above_it(lesson):
+    cells = [cell for cell in lesson.cells if cell.cell_type == "code"]
+    for cell in cells:
+        if calls(cell.source, "predict"):
+            assert not cell.metadata.get("tags"), cell.source
+        if calls(cell.source, "truth"):
+            assert "hide-output" in cell.metadata.get("tags", []), f"the answer stands open:\n{cell.source}"
+
+
+def test_it_ends_with_its_sources(lesson):
+    assert "\n## References\n" in prose(lesson)
+
+
+def test_headings_are_unique_and_steps_are_not_skipped(lesson):
+    headings = re.findall(r"^(#+) (.+)$", re.sub(r"```.*?```", "", prose(lesson), flags=re.DOTALL), re.MULTILINE)
+    assert len({text for _, text in headings}) == len(headings)

@@ -1,0 +1,68 @@
+"""Sliders: the strip says to readers what the slider says to those who run, and each frame is drawn from its value."""
+
+import pytest
+
+from grpo_lab import plots
+from grpo_lab.plots import sliders as module
+from grpo_lab.plots.sliders import explore
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+plt = pytest.importorskip("matplotlib.pyplot")
+WORDS = {"caption": "Each frame has one line.", "alt": "A line in each frame, at the height of its value"}
+
+
+@pytest.fixture(autouse=True)
+def figures(monkeypatch):
+    """The strips that were shown, still open."""
+    kept = []
+    monkeypatch.setattr(module, "finish", lambda fig, **words: kept.append((fig, words)))
+    with matplotlib.rc_context():
+        plots.use_style()
+        yield kept
+    plt.close("all")
+
+
+def draw(ax, value):
+    ax.plot([0, 1], [value, value])
+    ax.set_xlabel("time")
+
+
+def test_the_strip_has_a_frame_for_each_value_titled_and_on_one_scale(figures):
+    explore(draw, "beta", [0.0, 0.25, 1.0, 4.0], frames=[0.0, 1.0, 4.0], ylabel="height", **WORDS)
+    ((fig, words),) = figures
+    assert words == WORDS
+    assert [ax.get_title() for ax in fig.axes] == ["beta = 0", "beta = 1", "beta = 4"]
+    assert [ax.lines[0].get_ydata()[0] for ax in fig.axes] == [0.0, 1.0, 4.0]
+    assert [ax.get_ylabel() for ax in fig.axes] == ["height", "", ""]
+    assert len({ax.get_ylim() for ax in fig.axes}) == 1
+    assert fig.get_figwidth() == module.WIDTH
+
+
+@pytest.mark.parametrize("frames", [[], [3], [1, 2, 3, 4, 5]])
+def test_frames_that_the_slider_does_not_have_or_a_page_cannot_hold_are_refused(frames):
+    with pytest.raises(ValueError, match="frames is .*; expected 1 to 4 of values"):
+        explore(draw, "beta", [1, 2, 4, 5, 6], frames=frames, **WORDS)
+
+
+def test_the_slider_offers_every_value_and_redraws_for_each(monkeypatch, figures):
+    ipywidgets = pytest.importorskip("ipywidgets")
+    ipython = pytest.importorskip("IPython")
+    made, shown, drawn = [], [], []
+    monkeypatch.setattr(ipython, "get_ipython", lambda: object())
+    monkeypatch.setattr(ipython.display, "display", lambda *widgets, **more: shown.extend(widgets))
+    monkeypatch.setattr(module, "display", lambda bundle, metadata: drawn.append(metadata["image/png"]["alt"]))
+
+    def interactive_output(show, controls):
+        made.append(controls["value"])
+        show(controls["value"].value)
+        controls["value"].observe(lambda change: show(change["new"]), "value")
+        return ipywidgets.Output()
+
+    monkeypatch.setattr(ipywidgets, "interactive_output", interactive_output)
+    explore(draw, "beta", [0.0, 0.25, 1.0], frames=[0.0, 1.0], **WORDS)
+    (handle,) = made
+    assert [label for label, _ in handle.options] == ["0", "0.25", "1"]
+    handle.value = 0.25
+    assert [alt.rpartition("(")[2] for alt in drawn] == ["beta = 1)", "beta = 0.25)"]
+    assert isinstance(shown[0], ipywidgets.VBox) and shown[0].children[0] is handle
