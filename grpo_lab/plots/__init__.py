@@ -1,6 +1,8 @@
 """One look for every figure of the series, and what training and tokens look like while you watch."""
 
 from grpo_lab.plots.diagrams.loop import loop_diagram
+from grpo_lab.plots.diagrams.prefixes import prefix_tree
+from grpo_lab.plots.diagrams.push import push_bars
 from grpo_lab.plots.diagrams.sorting import position_map
 from grpo_lab.plots.diagrams.weights import weights_timeline
 from grpo_lab.plots.intervals import band, mean_interval, t_quantile

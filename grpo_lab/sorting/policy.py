@@ -14,6 +14,9 @@ import torch
 from einops import einsum, rearrange, repeat
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
+
+from grpo_lab.checks import check_at_least
 
 
 class SortingPolicy(NamedTuple):
@@ -94,7 +97,7 @@ def response_logprobs(logp: Float[Tensor, "S P T V"], responses: Int[Tensor, "S 
     return taken
 
 
-def hand_built_policy(numbers: int, length: int) -> SortingPolicy:
+def hand_built_policy(numbers: int, length: int, width: int | None = None) -> SortingPolicy:
     r"""A policy that sorts, written down instead of trained: proof that the architecture can.
 
     \tau_t = \frac{t - 1/2}{T} \tag{3.20}
@@ -106,15 +109,20 @@ def hand_built_policy(numbers: int, length: int) -> SortingPolicy:
     surer.
 
     Args:
-        numbers: V, here also the width D.
+        numbers: V.
         length: T.
+        width: D, at least V, which it is if not given. What is above V is filled with zeros, and does nothing.
     """
+    width = numbers if width is None else width
+    check_at_least("width", width, numbers)
     sharpness = 40.0
     position, values, eye = torch.arange(1, length + 1), torch.arange(numbers), torch.eye(numbers)
     quantile = (position[:, None, None] - 0.5) / length  # T 1 1 (3.20)
     distance = values[:, None] - values  # V V (3.21)
     decode = -sharpness * torch.maximum(quantile * distance, (quantile - 1) * distance)  # T V V (3.22)
-    return SortingPolicy(eye[None], repeat(eye, "V D -> 1 T V D", T=length), decode[None])
+    spare = width - numbers
+    encode = pad(repeat(eye, "V D -> T V D", T=length), (0, spare, 0, spare))
+    return SortingPolicy(pad(eye, (0, spare))[None], encode[None], pad(decode, (0, spare, 0, spare))[None])
 
 
 def init_policy(numbers: int, length: int, width: int, dice: list[torch.Generator]) -> SortingPolicy:

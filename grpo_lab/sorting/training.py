@@ -5,7 +5,7 @@ that one batch. Which model is needed when: the policy samples, and is updated; 
 log-probabilities that it gave to its own responses; the reference is a frozen copy, renewed every few epochs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from grpo_lab.sorting.policy import SortingPolicy, init_policy, position_logprob
 from grpo_lab.sorting.task import SortingPrompts, ascending_pairs, exact_reward, repaired_reward, sorting_reward
 
 Reward = Callable[[Tensor, Tensor], Tensor]
+Weights = Callable[[Tensor], Tensor]
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -41,14 +42,16 @@ class SortingRun:
 
     All of them are measured on the held-out prompts, four responses each: "reward", the one that is trained on;
     "exact", the share of responses that are the sorted prompt; "gamed", the share that are not, and yet get the
-    maximum of `sorting_reward`; "ascending", the share of neighbours in order; "entropy", in nats a number;
-    "frac_reward_zero_std", the share of prompts whose responses all get the same reward.
+    maximum of `sorting_reward`; "ascending", the share of neighbours in order; "entropy", in nats a number.
+    `batches["exact"]` and `batches["frac_reward_zero_std"]`, shape (S, epochs), are about the responses that were
+    trained on: the share that are the sorted prompt, and the share of groups whose rewards are all equal.
     `losses`, shape (S, points - 1), is the loss of the last inner step in each of `epochs` but the final one.
     """
 
     policy: SortingPolicy
     epochs: list[int]
     history: dict[str, Float[Tensor, "S N"]]
+    batches: dict[str, Float[Tensor, "S E"]]
     losses: Float[Tensor, "S M"]
 
 
@@ -56,7 +59,7 @@ def train_sorting(
     prompts: SortingPrompts,
     *,
     reward: Reward = repaired_reward,
-    weights: str = "normalised",
+    weights: str | Weights = "normalised",
     loss: str | Loss = "clipped",
     seeds: Sequence[int] = range(5),
     epochs: int = 150,
@@ -75,7 +78,7 @@ def train_sorting(
     Args:
         prompts: from `make_prompts`.
         reward: any function (prompts BT, responses BT) -> B.
-        weights: mode of `update_weights`.
+        weights: mode of `update_weights`, or a function from the rewards SPG to as many weights.
         loss: of `surrogate_loss`, or a function (logp BT, old_logp BT, advantages B) -> scalar.
         seeds: each gives a run of its own, whatever the other seeds are.
         epochs: rounds of sampling.
@@ -103,12 +106,13 @@ def train_sorting(
     dice, eval_dice = _dice(seeds), _dice(seeds)  # apart, so that looking more often changes nothing
     policy = init_policy(prompts.numbers, prompts.train.shape[1], width, dice)
     optimizer = torch.optim.Adam(policy, lr=learning_rate)
-    points, losses = {}, []
+    points, batches, losses = {}, [], []
     for epoch in range(epochs):
         if epoch % ref_sync_epochs == 0:
             reference = policy.copy()
         asked = _choose(prompts.train, num_prompts, dice)
         batch = collect(policy, reference, asked, reward, weights, num_generations, dice)
+        batches.append(_about(batch))
         if look := epoch % eval_every == 0:
             points[epoch] = evaluate_sorting(policy, prompts.held_out, reward, eval_dice)
         for _ in range(num_iterations):
@@ -122,8 +126,8 @@ def train_sorting(
         if look:
             losses.append(_loss_of_each_seed(logp.detach(), batch, loss, epsilon, beta))
     points[epochs] = evaluate_sorting(policy, prompts.held_out, reward, eval_dice)
-    history = {name: torch.stack([point[name] for point in points.values()], dim=1) for name in points[0]}
-    return SortingRun(policy.copy(), list(points), history, torch.stack(losses, dim=1))
+    history, trained_on = _columns(points.values()), _columns(batches)
+    return SortingRun(policy.copy(), list(points), history, trained_on, torch.stack(losses, dim=1))
 
 
 @torch.no_grad()
@@ -132,7 +136,7 @@ def collect(
     reference: SortingPolicy,
     asked: Int[Tensor, "S P T"],
     reward: Reward,
-    weights: str,
+    weights: str | Weights,
     num_generations: int,
     dice: list[torch.Generator],
 ) -> Experience:
@@ -142,7 +146,10 @@ def collect(
     old_logp = response_logprobs(logp, responses)
     ref_logp = response_logprobs(position_logprobs(asked, *reference), responses)
     rewards = _score(reward, asked, responses)
-    advantages = update_weights(rearrange(rewards, "S P G -> (S P) G"), weights).reshape(rewards.shape)
+    if callable(weights):
+        advantages = weights(rewards)
+    else:
+        advantages = update_weights(rearrange(rewards, "S P G -> (S P) G"), weights).reshape(rewards.shape)
     return Experience(asked, responses, old_logp, ref_logp, rewards, advantages)
 
 
@@ -175,7 +182,6 @@ def evaluate_sorting(
         "gamed": (top & (scores["exact"] == 0)).float(),
         "ascending": pairs / (asked.shape[2] - 1),
         "entropy": rearrange(entropy, "(S P) T -> S P T", P=asked.shape[1]),
-        "frac_reward_zero_std": (scores["reward"].amax(-1) == scores["reward"].amin(-1)).float()[..., None],
     }
     return {name: values.mean((1, 2)) for name, values in per_prompt.items()}
 
@@ -210,6 +216,20 @@ def _score(reward: Reward, prompts: Tensor, responses: Tensor) -> Tensor:
 
 def _rows(values: Tensor) -> Tensor:
     return rearrange(values, "S P G T -> (S P G) T")
+
+
+def _about(batch: Experience) -> dict[str, Tensor]:
+    """For each seed, of what it is trained on: the share that is right, and the share of groups of equal rewards."""
+    return {
+        "exact": _score(exact_reward, batch.prompts, batch.responses).mean((1, 2)),
+        "frac_reward_zero_std": (batch.rewards.amax(-1) == batch.rewards.amin(-1)).float().mean(1),
+    }
+
+
+def _columns(rows: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """[{name: (S,)}, ...] -> {name: (S, number of rows)}."""
+    rows = list(rows)
+    return {name: torch.stack([row[name] for row in rows], dim=1) for name in rows[0]}
 
 
 def _loss_of_each_seed(logp: Tensor, batch: Experience, loss: str | Loss, epsilon: float, beta: float) -> Tensor:

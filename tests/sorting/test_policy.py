@@ -112,6 +112,15 @@ def test_the_hand_built_policy_sorts_everything(numbers, length):
     assert logp.amax(-1).exp().min() > 0.99
 
 
+def test_a_wider_hand_built_policy_answers_the_same():
+    prompts = torch.cartesian_prod(*[torch.arange(4)] * 3)[None]
+    wide = hand_built_policy(4, 3, width=6)
+    assert [tuple(weight.shape) for weight in wide] == [(1, 4, 6), (1, 3, 6, 6), (1, 3, 6, 6)]
+    assert torch.equal(position_logprobs(prompts, *wide), position_logprobs(prompts, *hand_built_policy(4, 3)))
+    with pytest.raises(ValueError, match="width is 3"):
+        hand_built_policy(4, 3, width=3)
+
+
 def test_the_hand_built_policy_scores_by_the_quantile_loss():
     (embedding, encode, decode), c = hand_built_policy(4, 3), 40
     assert torch.equal(embedding[0], torch.eye(4))

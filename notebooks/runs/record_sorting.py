@@ -1,0 +1,120 @@
+"""Record runs of GRPO in the sorting world in sorting.json, which notebook 03 shows.
+
+    python notebooks/runs/record_sorting.py           all of them, eight seeds each: some minutes on one core
+    python notebooks/runs/record_sorting.py --fast    hardly anything; into outputs/
+
+Four questions, each a table of runs that differ in nothing but what their settings name:
+
+"inner steps": how many to take on one batch, at equal numbers of samples and of gradient steps, over a long axis;
+"losses": the three losses at four learning rates, so that none is judged at a rate that suits another;
+"clip range": the clipped loss from a narrow range to none at all;
+"leash": a KL penalty against a reference that is renewed or not, at several strengths, and against smaller learning
+rates without any.
+"""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from grpo_lab.bench.__main__ import machine
+from grpo_lab.commands import Parser, command, writable_file
+from grpo_lab.sorting import LOSSES, make_prompts, train_sorting
+
+METRICS = ("reward", "exact", "entropy")
+NEVER = 10**6  # epochs until a reference is renewed that never is
+STEPS = 15_360  # gradient steps of the longest runs
+USUAL = {"epochs": 240, "learning_rate": 5e-3, "num_iterations": 4, "beta": 0.0, "ref_sync_epochs": 10, "epsilon": 0.2}
+LONGER = {"epochs": 480}
+RATES = (1.25e-3, 2.5e-3, 5e-3, 1e-2)
+SLOW_AND_LONG = ((2.5e-3, 960), (1.25e-3, 1920))  # as much learning rate times epochs as the other runs
+
+
+def tables() -> dict[str, dict[str, dict]]:
+    """Question -> name of the run -> settings of `train_sorting` that differ from USUAL."""
+    leash = {"no KL": LONGER}
+    leash |= {f"renewed, beta {b}": LONGER | {"beta": b} for b in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)}
+    fixed = LONGER | {"ref_sync_epochs": NEVER}
+    leash |= {f"never renewed, beta {b}": fixed | {"beta": b} for b in (0.01, 0.03, 0.1, 0.2, 0.3, 1.0)}
+    leash |= {f"no KL, learning rate {r}": LONGER | {"learning_rate": r} for r in (2.5e-3, 1.25e-3)}
+    leash |= {f"no KL, learning rate {r}, {n} epochs": {"learning_rate": r, "epochs": n} for r, n in SLOW_AND_LONG}
+    return {
+        "inner steps": {
+            f"{n}{', not clipped' * (loss == 'unclipped')}": {
+                "num_iterations": n,
+                "epochs": STEPS // n,
+                "loss": loss,
+                "eval_every": 15,
+            }
+            for n, loss in ((1, "clipped"), (4, "clipped"), (16, "clipped"), (4, "unclipped"), (16, "unclipped"))
+        },
+        "losses": {
+            f"{loss}, {rate}": {"loss": loss, "learning_rate": rate, "num_iterations": 8}
+            for loss in LOSSES
+            for rate in RATES
+        },
+        "clip range": {
+            str(epsilon): {"epsilon": epsilon, "num_iterations": 8} for epsilon in (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
+        }
+        | {"none": {"loss": "unclipped", "num_iterations": 8}},
+        "leash": leash,
+    }
+
+
+def made(settings: dict, seeds: range, epochs: int | None) -> dict:
+    """One run: its settings, and what it measured at doubling numbers of epochs, a row for each seed."""
+    settings = USUAL | settings
+    epochs = epochs or settings["epochs"]
+    every = min(settings.get("eval_every", 60), epochs)
+    run = train_sorting(
+        make_prompts(numbers=10, length=4), seeds=seeds, **(settings | {"epochs": epochs, "eval_every": every})
+    )
+    kept = [i for i, epoch in enumerate(run.epochs) if _doubling(epoch, every) or epoch == epochs]
+    values = {name: [[round(v, 4) for v in row] for row in run.history[name][:, kept].tolist()] for name in METRICS}
+    return {"settings": settings, "epochs": [run.epochs[i] for i in kept], **values}
+
+
+def _doubling(epoch: int, first: int) -> bool:
+    times = epoch // first
+    return epoch % first == 0 and times & (times - 1) == 0
+
+
+@command("notebooks/runs/record_sorting.py")
+def main(arguments: list[str] | None = None) -> None:
+    args = _parser().parse_args(arguments)
+    file = args.json or (Path("outputs") if args.fast else Path(__file__).parent) / "sorting.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
+    seeds, start = range(2 if args.fast else 8), time.process_time()
+    runs = []
+    for question, rows in tables().items():
+        for name, settings in rows.items():
+            run = made(settings, seeds, epochs=4 if args.fast else None)
+            runs.append({"question": question, "name": name, **run})
+            print(f"{question}: {name}, reward {sum(row[-1] for row in run['reward']) / len(seeds):.2f}", flush=True)
+    minutes = round((time.process_time() - start) / 60, 1)
+    head = {"machine": machine(), "minutes of one core": minutes, "seeds": list(seeds), "metrics": "held-out prompts"}
+    lines = ",\n".join("  " + json.dumps(run) for run in runs)
+    text = json.dumps(head, indent=1)[:-2] + f',\n "runs": [\n{lines}\n ]\n}}\n'
+    partial = file.with_name(file.name + ".tmp")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(file)
+    print(f"{file}: {len(runs)} runs")
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python notebooks/runs/record_sorting.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--fast", action="store_true", help="hardly anything: only to see that everything works")
+    parser.add_argument("--json", type=writable_file, help="default: notebooks/runs/sorting.json")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
