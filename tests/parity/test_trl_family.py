@@ -1,0 +1,85 @@
+"""Each row of the family is a configuration that TRL builds, and that gives TRL's loss and our loss one value."""
+
+from dataclasses import fields
+
+import pytest
+import torch
+
+from grpo_lab.advantages import group_advantages
+from grpo_lab.config import GRPOConfig
+from grpo_lab.objective import policy_loss
+from grpo_lab.objective.family import FAMILY, VERSIONS, own_settings
+from tests.parity.engines import VERSIONS as INSTALLED
+from tests.parity.engines import engine, trl_loss
+from tests.support.agreement import assert_agree, batch, draw
+
+trl = engine("trl")
+P, G, T = 3, 4, 7
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def trls(settings: dict, tmp_path):
+    return trl.GRPOConfig(output_dir=str(tmp_path), use_cpu=True, per_device_train_batch_size=8, **settings)
+
+
+def trls_loss(config, logp, advantages, mask, old, ref):
+    """The loss of TRL's trainer with what its `__init__` takes from the configuration, and nothing else."""
+    names = ("loss_type", "importance_sampling_level", "epsilon", "epsilon_high", "delta", "beta")
+    taken = {name: getattr(config, name) for name in (*names, "max_completion_length")}
+    return trl_loss(logp, advantages, mask, old, ref, kl_bias_correction=config.use_bias_correction_kl, **taken)[0]
+
+
+def test_the_version_is_the_one_installed():
+    assert VERSIONS["TRL"] == INSTALLED["trl"] == trl.__version__
+
+
+@pytest.mark.parametrize("name", FAMILY)
+@pytest.mark.parametrize("distance", [0.0003, 0.3])
+def test_one_value_and_one_gradient(name, distance, tmp_path):
+    """Near the old policy, where GSPO's narrow range still lets some answers through, and far from it."""
+    member = FAMILY[name]
+    theirs, ours = trls(member.trl, tmp_path), GRPOConfig(**own_settings(member))
+    logp, old, ref, _, mask = batch(P * G, T, 3, distance)
+    rewards = draw(P, G, seed=9)
+    assert ours.scale_rewards == theirs.scale_rewards
+    advantages = group_advantages(rewards, scale=theirs.scale_rewards).flatten()
+    assert_agree(
+        lambda x: policy_loss(x, advantages, mask, old, ref, **ours.loss_arguments())[0],
+        lambda x: trls_loss(theirs, x, advantages, mask, old, ref),
+        logp,
+    )
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_every_setting_is_one_of_trls_and_of_ours(name):
+    known = {field.name for field in fields(trl.GRPOConfig)}
+    ours = {field.name for field in fields(GRPOConfig)}
+    assert FAMILY[name].trl.keys() <= known and own_settings(FAMILY[name]).keys() <= ours
+
+
+def test_the_temperatures_of_sapo_are_the_constants_of_this_package(tmp_path):
+    given, usual = trls(FAMILY["SAPO"].trl, tmp_path), trls({}, tmp_path)
+    for sign, value in (("pos", 1.0), ("neg", 1.05)):
+        name = f"sapo_temperature_{sign}"
+        assert getattr(given, name) == getattr(usual, name) == value
+
+
+def test_a_name_alone_is_another_algorithm(tmp_path):
+    """The power of the rows: with the loss type alone the value is another one, but where defaults are the row."""
+    logp, old, ref, _, mask = batch(P * G, T, 3, 0.3)
+    rewards, same = draw(P, G, seed=9), set()
+    for name, member in FAMILY.items():
+        values = []
+        for settings in (member.trl, {"loss_type": member.trl["loss_type"], "max_completion_length": 512}):
+            config = trls(settings, tmp_path)
+            advantages = group_advantages(rewards, scale=config.scale_rewards).flatten()
+            values.append(trls_loss(config, logp, advantages, mask, old, ref))
+        if torch.isclose(*values, rtol=1e-6):
+            same.add(name)
+    assert same == {"BNPO", "SAPO", "VESPO"}
