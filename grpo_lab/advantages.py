@@ -109,14 +109,16 @@ def process_advantages(
 ) -> Float[Tensor, "P G T"]:
     r"""Credit every token with the steps that end at or after it (process supervision).
 
-    \bar r_p = \frac{1}{n_p} \sum_{i,t} s_{p,i,t} \, r_{p,i,t}, \quad n_p = \sum_{i,t} s_{p,i,t} \tag{2.7}
-    c_{p,i,t} = s_{p,i,t} \, (r_{p,i,t} - \bar r_p) \tag{2.8}
-    \sigma_p = \sqrt{\frac{1}{n_p - 1} \sum_{i,t} c_{p,i,t}^2} \tag{2.9}
-    \tilde r_{p,i,t} = \frac{c_{p,i,t}}{\sigma_p + \varepsilon} \tag{2.10}
-    A_{p,i,t} = \sum_{u \ge t} \tilde r_{p,i,u} \tag{2.11}
+    d_{p,i,t} = s_{p,i,t} \, \big( r_{p,i,t} - \min_{j,u:\, s_{p,j,u} = 1} r_{p,j,u} \big) \tag{2.7}
+    \bar d_p = \frac{1}{n_p} \sum_{i,t} d_{p,i,t}, \quad n_p = \sum_{i,t} s_{p,i,t} \tag{2.8}
+    c_{p,i,t} = s_{p,i,t} \, (d_{p,i,t} - \bar d_p) \tag{2.9}
+    \sigma_p = \sqrt{\frac{1}{n_p - 1} \sum_{i,t} c_{p,i,t}^2} \tag{2.10}
+    \tilde r_{p,i,t} = \frac{c_{p,i,t}}{\sigma_p + \varepsilon} \tag{2.11}
+    A_{p,i,t} = \sum_{u \ge t} \tilde r_{p,i,u} \tag{2.12}
 
-    All step rewards of a group are normalised together, whatever position they stand at. With one step a completion,
-    at its last token, every token gets `group_advantages` of that reward.
+    All step rewards of a group are normalised together, whatever position they stand at. Measuring them from the
+    smallest, Eq. (2.7), cancels in Eq. (2.9), as Eq. (2.1) does. With one step a completion, at its last token, every
+    token gets `group_advantages` of that reward.
 
     Args:
         step_rewards: r, shape (P, G, T); read only where the mask is True.
@@ -133,22 +135,22 @@ def process_advantages(
     """
     check_positive("eps", eps)
     check_shapes(step_rewards=(step_rewards, "P G T"), step_mask=(step_mask, "P G T"))
-    first = torch.where(step_mask, step_rewards, torch.inf).amin((1, 2), keepdim=True)
-    rewards = torch.where(step_mask, step_rewards - first, 0)
-    _check_finite("step_rewards", rewards)
+    least = torch.where(step_mask, step_rewards, torch.inf).amin((1, 2), keepdim=True)
+    from_least = torch.where(step_mask, step_rewards - least, 0)  # P G T (2.7)
+    _check_finite("step_rewards", from_least)
     count = step_mask.sum((1, 2), keepdim=True)
-    mean = rewards.sum((1, 2), keepdim=True) / count.clamp(min=1)  # P 1 1 (2.7)
-    centred = step_mask * (rewards - mean)  # P G T (2.8)
-    std = (centred.square().sum((1, 2), keepdim=True) / (count - 1).clamp(min=1)).sqrt()  # P 1 1 (2.9)
-    scaled = centred / (std + eps)  # P G T (2.10)
-    advantages = scaled.flip(-1).cumsum(-1).flip(-1)  # P G T (2.11)
+    mean = from_least.sum((1, 2), keepdim=True) / count.clamp(min=1)  # P 1 1 (2.8)
+    centred = step_mask * (from_least - mean)  # P G T (2.9)
+    std = (centred.square().sum((1, 2), keepdim=True) / (count - 1).clamp(min=1)).sqrt()  # P 1 1 (2.10)
+    scaled = centred / (std + eps)  # P G T (2.11)
+    advantages = scaled.flip(-1).cumsum(-1).flip(-1)  # P G T (2.12)
     return advantages
 
 
 def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor, "P G T"]:
     r"""Credit every token with the discounted rewards from it onwards.
 
-    g_{p,i,t} = r_{p,i,t} + \gamma \, g_{p,i,t+1} \tag{2.12}
+    g_{p,i,t} = r_{p,i,t} + \gamma \, g_{p,i,t+1} \tag{2.13}
 
     Args:
         rewards: a reward per token, shape (P, G, T); zero where there is none.
@@ -167,13 +169,13 @@ def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor,
     returns = torch.zeros_like(rewards[..., 0])
     backwards = []
     for reward in rewards.flip(-1).unbind(-1):
-        returns = reward + gamma * returns  # P G (2.12)
+        returns = reward + gamma * returns  # P G (2.13)
         backwards.append(returns)
     return torch.stack(backwards[::-1], dim=-1)
 
 
 def return_to_go_advantages(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor, "P G T"]:
-    """Normalise `return_to_go` over the group at each position: Eq. (2.12), then Eq. (2.1) to (2.4) for every t."""
+    """Normalise `return_to_go` over the group at each position: Eq. (2.13), then Eq. (2.1) to (2.4) for every t."""
     by_position = rearrange(return_to_go(rewards, gamma), "P G T -> (P T) G")
     return rearrange(group_advantages(by_position), "(P T) G -> P G T", P=len(rewards))
 

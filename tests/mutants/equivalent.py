@@ -31,7 +31,7 @@ _VANISHED = "from log w = 7 on, exp(-lambda w) is 0 in float64, so any upper bou
 EQUIVALENT: dict[str, str] = {
     "(1.5) ends_before = is_end - is_end.cumsum(-1)": _SIGN_OF_A_COUNT,
     "(1.5) ends_before = -(is_end.cumsum(-1) - is_end)": _SIGN_OF_A_COUNT,
-    "(2.7) mean = rewards.sum((1, 2), keepdim=True) / count.clamp(min=2)": (
+    "(2.8) mean = from_least.sum((1, 2), keepdim=True) / count.clamp(min=2)": (
         "rewards are measured from one of them, so a group with a single step sums to 0, whatever divides it"
     ),
     "(4.8) penalised = (rewards - beta * torch.where(mask, kl_estimate(logp, ref_logp, 'k1'), 0).sum(-1).detach())"

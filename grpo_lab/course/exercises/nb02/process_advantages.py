@@ -139,89 +139,89 @@ EXERCISE = Exercise(
             credits_the_past,
             "Your sum runs forwards: a token is credited with the steps *before* it, which it cannot have caused. "
             "From which end has the sum to run?",
-            "2.11",
+            "2.12",
         ),
         Misconception(
             "own-step-left-out",
             own_step_left_out,
-            "The last token of a step gets nothing for its own step. Read Eq. (2.11) again: are the steps that end "
+            "The last token of a step gets nothing for its own step. Read Eq. (2.12) again: are the steps that end "
             "*at* t counted?",
-            "2.11",
+            "2.12",
         ),
         Misconception(
             "not-accumulated",
             not_accumulated,
             "Only the last token of each step gets credit. The tokens that led there did the work: what happens "
-            "between Eq. (2.10) and the result?",
-            "2.11",
+            "between Eq. (2.11) and the result?",
+            "2.12",
         ),
         Misconception(
             "mean-over-padding",
             over_padding,
             "Mean and spread run over all positions, also those at which no step ends. Longer responses then have "
             "smaller means. How many numbers does a group really have to average?",
-            "2.7",
+            "2.8",
         ),
         Misconception(
             "each-completion-alone",
             each_alone,
             "Each completion is normalised by itself. One with only good steps then looks like one with only bad "
             "steps. With whom is a step to be compared?",
-            "2.7",
+            "2.8",
         ),
         Misconception(
             "by-position",
             by_position,
             "You normalise each position by itself. Position 17 of one response need not be step 3 of another. Over "
             "which axes does n_p count?",
-            "2.7",
+            "2.8",
         ),
         Misconception(
             "std-over-batch",
             over_batch,
             "Steps of all prompts are normalised together, so hard prompts are blamed for being hard. Which axis "
             "should your sums leave alone?",
-            "2.7",
+            "2.8",
         ),
         Misconception(
             "std-no-eps",
             no_eps,
             "There is no epsilon in your quotient: steps that are all equal give 0 / 0. What should they teach?",
-            "2.10",
+            "2.11",
         ),
         Misconception(
             "population-std",
             population,
-            "You divide by n where Eq. (2.9) divides by n - 1.",
-            "2.9",
+            "You divide by n where Eq. (2.10) divides by n - 1.",
+            "2.10",
         ),
         Misconception(
             "no-centre",
             no_centre,
             "These are the rewards still to come, not compared with anything. If all steps are good, all tokens are "
             "pushed up. Where does the group enter?",
-            "2.8",
+            "2.9",
         ),
         Misconception(
             "summed-before-normalising",
             summed_first,
             "You add up first and normalise then. The early tokens, with more steps to come, have larger sums, so "
             "being early looks like being good. In which order do the equations stand?",
-            "2.10",
+            "2.11",
         ),
         Misconception(
             "no-step-below-the-mean",
             not_masked_again,
             "After the mean is subtracted, positions without a step hold minus the mean, and they count in your spread "
-            "and in your sums. What does the factor in front of the bracket of Eq. (2.8) do?",
-            "2.8",
+            "and in your sums. What does the factor in front of the bracket of Eq. (2.9) do?",
+            "2.9",
         ),
         Misconception(
             "zero-times-nan",
             multiplied,
             "NaN: you multiply by the mask, and where no step ends anything may stand. What is zero times NaN? Look "
             "for an operation that *chooses* between two values.",
-            "2.8",
+            "2.9",
         ),
     ),
 )

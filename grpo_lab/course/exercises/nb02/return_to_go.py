@@ -62,7 +62,7 @@ EXERCISE = Exercise(
     difficulty=2,
     task="Credit every token with the rewards from it onwards, each discounted by its distance.",
     hints=(
-        "Eq. (2.12) defines each return by the one after it. So which token is the one to begin with?",
+        "Eq. (2.13) defines each return by the one after it. So which token is the one to begin with?",
         "A loop over T is fine: walk from the last token to the first, and carry one number along for each completion.",
         "After walking backwards, the returns stand in the order in which you made them.",
     ),
@@ -81,62 +81,62 @@ EXERCISE = Exercise(
             own_reward_discounted,
             "A token's own reward is discounted too: every power of gamma is one too high. At distance zero, by how "
             "much should a reward shrink?",
-            "2.12",
+            "2.13",
         ),
         Misconception(
             "undiscounted",
             undiscounted,
             "gamma makes no difference to your result: a reward at the far end counts as much as one right here.",
-            "2.12",
+            "2.13",
         ),
         Misconception(
             "from-the-start",
             from_the_start,
             "Your sum runs forwards: a token is credited with what was earned *before* it. Which rewards can a token "
             "still change?",
-            "2.12",
+            "2.13",
         ),
         Misconception(
             "not-turned-back",
             not_turned_back,
             "The right numbers in the wrong order: the return of the last token stands first. You walked backwards; "
             "what is left to do?",
-            "2.12",
+            "2.13",
         ),
         Misconception(
             "discounted-by-position",
             discounted_by_position,
             "You discount by a token's distance from the *start of the response*. From the second token on everything "
             "is too small. From where does token t measure the distance?",
-            "2.12",
+            "2.13",
         ),
         Misconception(
             "own-reward-left-out",
             own_reward_left_out,
             "A token does not get its own reward. Look at the last token: what comes after it, and what should its "
             "return be?",
-            "2.12",
+            "2.13",
         ),
         Misconception(
             "one-return-for-all",
             one_return_for_all,
             "Every token gets the return of the first one, so later tokens are credited with rewards that were earned "
-            "before them. Eq. (2.12) has an index t on both sides.",
-            "2.12",
+            "before them. Eq. (2.13) has an index t on both sides.",
+            "2.13",
         ),
         Misconception(
             "next-reward-only",
             next_reward_only,
-            "You look one token ahead and no further. On the right of Eq. (2.12) stands the next *return*, not the "
+            "You look one token ahead and no further. On the right of Eq. (2.13) stands the next *return*, not the "
             "next reward. What is in it?",
-            "2.12",
+            "2.13",
         ),
         Misconception(
             "averaged",
             averaged,
             "You mix reward and return with weights that add up to 1, as in a moving average. A return is a sum: "
             "without discount, two rewards of 1 are worth 2.",
-            "2.12",
+            "2.13",
         ),
     ),
 )
