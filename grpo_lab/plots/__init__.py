@@ -1,6 +1,11 @@
 """One look for every figure of the series, and what training and tokens look like while you watch."""
 
+from grpo_lab.plots.diagrams.batch import batch_figure
+from grpo_lab.plots.diagrams.cache import cache_figure
+from grpo_lab.plots.diagrams.clipping import clip_regions
 from grpo_lab.plots.diagrams.loop import loop_diagram
+from grpo_lab.plots.diagrams.masks import ragged_batch
+from grpo_lab.plots.diagrams.memory import memory_bars
 from grpo_lab.plots.diagrams.prefixes import prefix_tree
 from grpo_lab.plots.diagrams.push import push_bars
 from grpo_lab.plots.diagrams.sorting import position_map

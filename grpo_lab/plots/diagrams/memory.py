@@ -1,0 +1,95 @@
+"""Where the memory of a step goes: bars of what is alive at the same time, piece on piece, beside a card."""
+
+from collections.abc import Mapping
+
+from grpo_lab.plots.style import OKABE_ITO
+
+# name: colour, hatch. Pieces of other names take the last line.
+LOOKS = {
+    "weights": ("blue", ""),
+    "Adam's moments": ("sky", "//"),
+    "gradients": ("green", ""),
+    "reference": ("purple", "xx"),
+    "activations": ("vermillion", ""),
+    "head": ("orange", ""),
+    "half copies": ("black", "..."),
+    "KV cache": ("vermillion", "\\\\"),
+}
+OTHER = ("black", "")
+FAINT = 0.55  # opacity: text on a piece stays readable
+ROOM = 0.0112  # of the axis, for one letter of a label
+
+
+def memory_bars(rows: Mapping[str, Mapping[str, int | float]], card: int | float | None = None, unit: str = "GiB"):
+    """Draw one bar for each row, made of the pieces that are alive together; the total stands at its end.
+
+    A piece that is wide enough carries its name; what is so in no bar is named below them.
+
+    Args:
+        rows: name of a bar -> piece -> size. The first row stands on top.
+        card: the size of a card, drawn as a line; None draws none.
+        unit: of all sizes.
+
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        ValueError: if there is no row, or a size is negative.
+    """
+    import matplotlib.pyplot as plt
+
+    if not rows or any(size < 0 for pieces in rows.values() for size in pieces.values()):
+        raise ValueError(f"rows is {dict(rows)}; expected at least one row, and no size below 0")
+    totals = {name: sum(pieces.values()) for name, pieces in rows.items()}
+    end = 1.13 * max([*totals.values(), card or 0.0])
+    used = [piece for piece in LOOKS if any(pieces.get(piece) for pieces in rows.values())]
+    used += [p for pieces in rows.values() for p, size in pieces.items() if size and p not in used]
+    used = list(dict.fromkeys(used))
+    fig, ax = plt.subplots(figsize=(7.2, 1.3 + 0.5 * len(rows)))
+    patches, on_it = {}, set()
+    for place, (name, pieces) in enumerate(rows.items()):
+        left = 0.0
+        for piece in used:
+            if size := pieces.get(piece, 0.0):
+                patches[piece] = _piece(ax, place, left, size, piece)
+                if _named(ax, place, left, size, piece, end):
+                    on_it.add(piece)
+                left += size
+        ax.text(left + 0.01 * end, place, f"{totals[name]:.1f}", va="center", fontsize=9, weight="bold")
+    if card is not None:
+        ax.axvline(card, color=OKABE_ITO["black"], linestyle=":")
+        ax.annotate(f"a card of {card:g} {unit}", (card, 1), xycoords=("data", "axes fraction"), fontsize=8.5,
+                    xytext=(4, -2), textcoords="offset points", va="bottom")  # fmt: skip
+    ax.set(yticks=range(len(rows)), yticklabels=rows, xlim=(0, end), xlabel=f"{unit} alive at the same time")
+    ax.invert_yaxis()
+    ax.grid(axis="y", visible=False)
+    if below := {piece: patch for piece, patch in patches.items() if piece not in on_it}:
+        fig.legend(below.values(), below, loc="outside lower center", ncols=5, fontsize=8.5, handlelength=1.5)
+    return fig
+
+
+def _piece(ax, place: int, left: float, size: float, piece: str):
+    colour, hatch = LOOKS.get(piece, OTHER)
+    alpha = 0.25 if colour == "black" else FAINT
+    from matplotlib.colors import to_rgba
+
+    (patch,) = ax.barh(
+        place,
+        size,
+        left=left,
+        height=0.62,
+        color=to_rgba(OKABE_ITO[colour], alpha),
+        hatch=hatch,
+        edgecolor="white",
+        linewidth=0.8,
+    )
+    return patch
+
+
+def _named(ax, place: int, left: float, size: float, piece: str, end: float) -> bool:
+    """Write the name onto the piece, in one or two lines, if there is room for it."""
+    for label in (piece, piece.replace(" ", "\n", 1)):
+        if max(map(len, label.split("\n"))) * ROOM * end <= size:
+            ax.text(left + size / 2, place, label, ha="center", va="center", fontsize=8)
+            return True
+    return False
