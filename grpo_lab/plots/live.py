@@ -8,14 +8,16 @@ from grpo_lab.display import display, in_ipython
 from grpo_lab.plots.style import OKABE_ITO, check_words, picture, show_caption
 
 SECONDS = 3.0  # between two drawings
-AROUND = 5  # steps before and after each one in the running mean
+AROUND = 5  # steps before and after each one in the running mean, fewer near the two ends
+BESIDE = 2  # panels in a row: more would be too small to read
 
 
 class LivePlot:
     """Curves that grow while training runs: `live = LivePlot("reward")`, `callback=live`, then `live.finish(...)`.
 
-    Raw values are faint, their mean over the steps around each one is strong. The one figure is redrawn in place, at
-    most every few seconds, and `finish` leaves it complete, with a caption. Outside of a notebook nothing is drawn.
+    Raw values are faint, their mean over the steps around each one is strong. Near an end it is taken over as many
+    steps before as after, so that it begins and ends on its data. The one figure is redrawn in place, at most every few
+    seconds, and `finish` leaves it complete, with a caption. Outside of a notebook nothing is drawn.
 
     metrics: names among those that training reports, one panel each. Those of evaluations ("eval/...") have a point
         where there was one.
@@ -53,11 +55,16 @@ class LivePlot:
         """The curves so far, as a matplotlib figure of its own."""
         import matplotlib.pyplot as plt
 
-        fig, axes = plt.subplots(1, len(self.metrics), figsize=(3.6 * max(len(self.metrics), 2), 3.0), squeeze=False)
-        for ax, name in zip(axes[0], self.metrics, strict=True):
+        count = len(self.metrics)
+        rows, columns = -(-count // BESIDE), min(count, BESIDE)
+        fig, axes = plt.subplots(rows, columns, figsize=(7.2, 0.4 + 2.3 * rows), squeeze=False)
+        for ax, name in zip(axes.flat, self.metrics, strict=False):
             self._draw(ax, name)
             ax.set(xlabel="step", ylabel=name)
-        axes[0, 0].legend()
+        for ax in axes.flat[count:]:
+            ax.remove()
+        handles = {line.get_label(): line for ax in fig.axes for line in ax.lines}
+        fig.legend(handles.values(), handles, loc="outside upper center", ncols=len(handles))
         return fig
 
     def _draw(self, ax, name: str) -> None:
@@ -66,9 +73,8 @@ class LivePlot:
         if _of_evaluation(name):
             ax.plot(steps, values, "o-", color=colour, label="each evaluation")
             return
-        smooth = [np.mean(values[max(0, i - AROUND) : i + AROUND + 1]) for i in range(len(values))]
         ax.plot(steps, values, "-", color=colour, alpha=0.3, linewidth=1, label="each step")
-        ax.plot(steps, smooth, "-", color=colour, label=f"mean of {2 * AROUND + 1} steps")
+        ax.plot(steps, smoothed(values), "-", color=colour, label=f"mean of up to {2 * AROUND + 1} steps")
 
     def _redraw(self, alt: str) -> None:
         bundle, metadata = picture(self.figure(), alt)
@@ -77,6 +83,13 @@ class LivePlot:
         else:
             self._handle.update(bundle, metadata=metadata, raw=True)
         self._drawn_at = time.monotonic()
+
+
+def smoothed(values: list[float]) -> list[float]:
+    """The mean over the steps around each one: as many before it as after it, so a trend does not shift it."""
+    last = len(values) - 1
+    reach = [min(AROUND, i, last - i) for i in range(len(values))]
+    return [float(np.mean(values[i - r : i + r + 1])) for i, r in enumerate(reach)]
 
 
 def _of_evaluation(name: str) -> bool:
