@@ -8,7 +8,7 @@ from grpo_lab.advantages import rloo_advantages
 from grpo_lab.checks import check_at_least, check_choice, check_positive
 from grpo_lab.kl import kl_in_reward
 from grpo_lab.objective import policy_loss
-from grpo_lab.worlds.kl_worlds.penalties import PENALTIES, draw_answers
+from grpo_lab.worlds.kl_worlds.penalties import PENALTIES, RATIO_WEIGHTED, draw_answers
 
 
 def best_policy(
@@ -94,7 +94,8 @@ def _bandit_loss(rewards, logp, ref_logp, kind, beta):
     if kind == "k1 in reward":
         rewards, beta = kl_in_reward(rewards.flatten(), logp, ref_logp, mask, beta).reshape(runs), 0.0
     advantages = rloo_advantages(rewards).flatten()
-    estimator, correct = ("k3", True) if kind == "r*k3" else (kind if beta else "k3", False)
+    correct = kind in RATIO_WEIGHTED
+    estimator = RATIO_WEIGHTED.get(kind, kind) if beta else "k3"
     loss, _ = policy_loss(
         logp, advantages, mask, None, ref_logp, beta=beta, kl_estimator=estimator, kl_bias_correction=correct
     )
