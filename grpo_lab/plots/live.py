@@ -61,6 +61,7 @@ class LivePlot:
         for ax, name in zip(axes.flat, self.metrics, strict=False):
             self._draw(ax, name)
             ax.set(xlabel="step", ylabel=name)
+            ax.xaxis.get_major_locator().set_params(integer=True)
         for ax in axes.flat[count:]:
             ax.remove()
         handles = {line.get_label(): line for ax in fig.axes for line in ax.lines}
