@@ -41,8 +41,8 @@ def test_a_prefix_stands_in_the_middle_of_its_completions():
 
 def test_a_push_shows_both_distributions_and_the_change():
     fig, ax = plt.subplots()
-    assert plots.push_bars(torch.tensor([0.5, 0.3, 0.2]), [0.2, 0.3, 0.5], "abc", pushed=2, ax=ax) is fig
-    assert texts(ax) == ["-0.30", "0", "+0.30"]
+    assert plots.push_bars(torch.tensor([0.5, 0.3, 0.2]).double(), [0.2, 0.3, 0.5], "abc", pushed=2, ax=ax) is fig
+    assert texts(ax) == ["-0.300", "+0.000", "+0.300"]
     assert [bar.get_height() for bar in ax.patches] == pytest.approx([0.2, 0.3, 0.5, 0.5, 0.3, 0.2])
     blue = matplotlib.colors.to_rgb(plots.OKABE_ITO["blue"])
     assert [bar.get_facecolor()[:3] == blue for bar in ax.patches[:3]] == [False, False, True]

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from grpo_lab.checks import check_between
 from grpo_lab.plots.intervals import finite
 from grpo_lab.plots.style import OKABE_ITO
-from grpo_lab.plots.tokens import signed
 
 GREY = "#6E6E6E"
 
@@ -39,7 +38,9 @@ def push_bars(before, after, words: Sequence[str], pushed: int, ax=None):
     ax.bar(places, after, width=0.62, color=colours, alpha=0.85)
     ax.bar(places, before, width=0.76, facecolor="none", edgecolor=GREY, linewidth=1.2, linestyle="--")
     for place, old, new in zip(places, before, after, strict=True):
-        ax.text(place, max(old, new) + 0.03, signed(new - old), ha="center", va="bottom", fontsize=8.5)
+        ax.text(
+            place, max(old, new) + 0.03, f"{round(new - old, 3) + 0.0:+.3f}", ha="center", va="bottom", fontsize=8.5
+        )
     ax.set_xticks(list(places), list(words))
     ax.set(ylim=(0, 1.12), yticks=[0, 0.25, 0.5, 0.75, 1])
     ax.grid(axis="x", visible=False)
