@@ -151,7 +151,7 @@ def stochastic_round(x: Float[Tensor, "*S"], noise: Float[Tensor, "*S"]) -> Floa
 
 
 def realised_share(
-    weights: Float[Tensor, " N"], learning_rate: float, steps: int, mode: str, seed: int = 0
+    weights: Float[Tensor, " W"], learning_rate: float, steps: int, mode: str, seed: int = 0
 ) -> Float[Tensor, " S"]:
     r"""How much of the intended movement arrives, after each of S steps that all go in the same direction.
 
@@ -160,7 +160,7 @@ def realised_share(
     with fresh noise in bf16.
 
     w_{t} = \operatorname{round}(w_{t-1} - \eta)                                  \tag{8.5}
-    \text{share}_t = \frac{1}{N} \sum_{i=1}^{N} \frac{w_{0,i} - w_{t,i}}{t \, \eta} \tag{8.6}
+    \text{share}_t = \frac{1}{W} \sum_{i=1}^{W} \frac{w_{0,i} - w_{t,i}}{t \, \eta} \tag{8.6}
 
     Args:
         weights: where they start; rounded to bf16 first, so that all modes start alike.
@@ -184,7 +184,7 @@ def realised_share(
     w = start.float()
     shares = []
     for t in range(1, steps + 1):
-        w = rounding[mode](w - learning_rate)  # N (8.5)
+        w = rounding[mode](w - learning_rate)  # W (8.5)
         share = ((start - w) / (t * learning_rate)).mean()  # scalar (8.6)
         shares.append(share)
     return torch.stack(shares)

@@ -121,14 +121,14 @@ def _top_layer(s: Setting) -> Parts:
 def _after_the_layers(s: Setting, before: int) -> tuple[Parts, Parts]:
     """The backward pass of the first layer, and the end.
 
-    There the embedding's gradient comes from its other end, too; beside it stand a sum so far, and, if no chunks made
-    the head's own, a sum of both.
+    There the embedding's gradient comes from its other end, too, and is added to the head's in place. If gradients of
+    micro-batches before it are there, it stands beside them, and, if no chunks made the head's own, beside a sum.
     """
     _, _, scored = _micro_batch(s)
     of_layers = s.gradients if before else s.gradients - parts.weight_bytes(s.embedding, s.weight)
     first = {"gradients": of_layers, "activations": _layer_at_work(s), "head": s.head_gradient}
     whole = s.shape.tied and parts.chunk_tokens(s.shape, scored, s.device_type) is None
-    sums = (whole + bool(before)) * parts.weight_bytes(s.embedding, s.weight)
+    sums = (whole + 1 if before else 0) * parts.weight_bytes(s.embedding, s.weight)
     return first, {"gradients": s.gradients, "head": s.head_gradient + sums}
 
 

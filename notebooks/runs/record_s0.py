@@ -151,8 +151,8 @@ class Recorder:
         if file.is_file():
             return
         model, tokenizer = self.load("smollm2")
-        rows = stories(with_example, 2 if self.fast else 18)
-        texts = self.sampled(model, tokenizer, rows, GROUP, 6 if self.fast else 96)
+        rows = stories(with_example, 2 if self.fast else 12)
+        texts = self.sampled(model, tokenizer, rows, GROUP, 6 if self.fast else 80)
         rewards = final_answer_reward(texts, answer=[row["answer"] for row in rows for _ in range(GROUP)])
         groups = [rewards[i : i + GROUP] for i in range(0, len(rewards), GROUP)]
         run = {"example": with_example, "rewards": groups, "format": sum(format_reward(texts)) / len(texts)}
@@ -201,14 +201,14 @@ def main(arguments: list[str] | None = None) -> None:
     args.json = args.json or (args.output_dir if args.fast else HERE) / "s0.json"
     recorder = Recorder(args)
     with contextlib.redirect_stdout(sys.stderr):
+        if "smollm2" in args.models:
+            for with_example in (False, True):
+                recorder.make_stories(with_example)
         for seed in args.seeds:
             for name in args.models:
                 recorder.make_base(name)
                 for rate in args.rates or RATES[name]:
                     recorder.make(name, rate, seed)
-        if "smollm2" in args.models:
-            for with_example in (False, True):
-                recorder.make_stories(with_example)
     record = recorder.put_together()
     write_json(args.json, record)
     print(f"{args.json}: {len(record['runs'])} runs")
