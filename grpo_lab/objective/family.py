@@ -18,7 +18,7 @@ class Member(NamedTuple):
     """One loss of the family.
 
     trl: settings of `trl.GRPOConfig`; those that this package knows make the same loss of `grpo_lab.GRPOConfig`.
-    verl: settings of verl, below `actor_rollout_ref` where they begin with "actor"; None if its source has no such loss.
+    verl: settings of verl, below `actor_rollout_ref` where they begin with "actor"; None if it has none.
     openrlhf: options of its command line; None likewise.
     """
 
@@ -67,9 +67,7 @@ FAMILY = {
         "token",
         "hard clip, higher ceiling",
         "tokens of the update",
-        GROUP
-        | NO_KL
-        | {"loss_type": "dapo", "epsilon": 0.2, "epsilon_high": 0.28, "mask_truncated_completions": True},
+        GROUP | NO_KL | {"loss_type": "dapo", "epsilon": 0.2, "epsilon_high": 0.28, "mask_truncated_completions": True},
         VERL_GRPO
         | {
             "actor.policy_loss.loss_mode": "vanilla",

@@ -61,6 +61,7 @@ ARMS = {
     "grpo": Arm(LENGTH | {"loss_type": "grpo"}, batches=32),
     "dr_grpo": Arm(LENGTH | {"loss_type": "dr_grpo"}, batches=32),
     "fresh": Arm({}, batches=128, stride=8),  # as many updates as "8 updates", each from answers of its own
+    "8 parts": Arm({"generation_batch_size": 512, "per_device_train_batch_size": 64}),  # as "fresh", but sampled ahead
 }
 
 
