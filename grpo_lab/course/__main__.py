@@ -1,13 +1,11 @@
 """`python -m grpo_lab.course`: list, build and release the assignments, grade what comes back, prove the checker."""
 
-import secrets
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from grpo_lab.checks import check_at_least, check_between
 from grpo_lab.commands import Parser, command, writable_folder
-from grpo_lab.config.ranges import LARGEST_SEED
+from grpo_lab.course.seeds import checked_seed, drawn_seed
 
 
 @command("grpo_lab.course")
@@ -44,28 +42,10 @@ def release_to(folder: Path) -> int:
     return 0
 
 
-def grade_folder(
-    folder: Path, seed: int | None, jobs: int, time_limit: float, memory_limit: float, output: Path | None
-) -> int:
-    from grpo_lab.course.grading.grade import grade
-    from grpo_lab.course.grading.report import write_report
-    from grpo_lab.course.grading.sandbox.run import Limits
+def grade_folder(folder: Path, **options) -> int:
+    from grpo_lab.course.grading.command import grade_class
 
-    check_at_least("jobs", jobs, 1)
-    check_between("time_limit", time_limit, 1, 86_400)  # below, right answers would fail
-    check_between("memory_limit", memory_limit, 0.5, 1024)
-    seed = _drawn() if seed is None else _checked(seed)
-    output = output or folder.resolve().with_name(f"{folder.resolve().name}-grades")
-    limits = Limits(time_limit, int(memory_limit * 2**30))
-    grading = grade(folder, seed, jobs=jobs, limits=limits, hidden=[output])
-    if not grading.graded:
-        raise ValueError(f"folder is {folder}; expected one folder or notebook a student, and found none")
-    write_report(grading, output)
-    for wall, why in grading.walls.items():
-        if why:
-            print(f"note: without the wall '{wall}': {why}")
-    print(f"{len(grading.students)} students, seed {seed}: {output / 'grades.csv'}, and a page for each in students/")
-    return 0
+    return grade_class(folder, **options)
 
 
 def prove_checker(notebooks: list[str]) -> int:
@@ -79,21 +59,11 @@ def prove_checker(notebooks: list[str]) -> int:
 def export_to_nbgrader(folder: Path, seed: int | None) -> int:
     from grpo_lab.course.release import export
 
-    seed = _drawn() if seed is None else _checked(seed)
+    seed = drawn_seed() if seed is None else checked_seed(seed)
     for path in export(folder, seed):
         print(path)
     print(f"hidden tests with seed {seed}; nbgrader_config.py is beside source/")
     return 0
-
-
-def _drawn() -> int:
-    """A seed that no student can know; never 0, which is the seed of the inputs that they see."""
-    return 1 + secrets.randbelow(2**31 - 1)
-
-
-def _checked(seed: int) -> int:
-    check_between("seed", seed, 1, LARGEST_SEED)  # students know the inputs of seed 0
-    return seed
 
 
 def _parser() -> Parser:
@@ -111,20 +81,37 @@ def _parser() -> Parser:
     built = add("build", build_assignments, "Write the assignment notebooks anew; unchanged ones are left alone.")
     built.add_argument("folder", type=writable_folder, nargs="?", default=Path("notebooks/assignments"), metavar="DIR")
     add("release", release_to, "Write the students' folder: assignments and a README.", "a new or empty folder")
-    says = "Mark submissions, each behind walls."
-    graded = add("grade", grade_folder, says, "one folder or notebook a student", kind=Path)
-    graded.add_argument("--seed", type=int, help="of the fresh inputs, not 0; drawn if left out, and reported")
-    graded.add_argument("--jobs", type=int, default=1, help="notebooks at the same time (default 1)")
-    graded.add_argument("--time-limit", type=float, default=30.0, help="seconds for a cell or a function (default 30)")
-    graded.add_argument("--memory-limit", type=float, default=4.0, help="GiB for a process (default 4; Linux only)")
-    graded.add_argument(
-        "--output", type=writable_folder, help="folder for the results (default: DIR-grades, beside DIR)"
+    _grade_options(
+        add("grade", grade_folder, GRADE, "one folder, notebook or zip a student; or a class as a zip", Path)
     )
     proved = add("prove", prove_checker, "Are all right answers accepted, all wrong ones rejected, and named?")
     proved.add_argument("notebooks", nargs="*", help="such as 02 05; none means all")
     exported = add("export-nbgrader", export_to_nbgrader, "Write an nbgrader course.", "a new or empty folder")
     exported.add_argument("--seed", type=int, help="of the hidden tests; drawn if left out, and reported")
     return parser
+
+
+GRADE = "Mark submissions, each behind walls. An interrupted grading goes on with --resume."
+
+
+def _grade_options(graded: Parser) -> None:
+    add = graded.add_argument
+    add("--seed", type=int, help="of the fresh inputs, not 0; drawn if left out, and reported")
+    add("--jobs", type=int, default=1, help="notebooks at the same time (default 1)")
+    add("--time-limit", type=float, default=30.0, help="seconds for a cell or a function (default 30)")
+    add("--memory-limit", type=float, default=4.0, help="GiB for a process (default 4; Linux only)")
+    add("--output", type=writable_folder, help="folder for the results (default: DIR-grades, beside DIR)")
+    add("--resume", action="store_true", help="keep what the output folder has of the same files, and grade the rest")
+    add("--only", nargs="+", default=[], metavar="NAME", help="grade these students again, and keep all other marks")
+    add("--roster", type=Path, metavar="CSV", help="the class: columns id, name, email, group")
+    add("--deadline", metavar="TIME", help="such as 2026-12-01T23:59")
+    add("--late-days", type=int, default=0, help="days after the deadline on which points still count (default 0)")
+    add("--late-cost", type=float, default=0.0, help="share of the points that each of them costs (default 0)")
+    add("--times", type=Path, metavar="CSV", help="when each handed in: columns student, time (default: files' dates)")
+    add("--written", type=Path, metavar="CSV", help="points for written answers: student, question, points, comment")
+    add("--overrides", type=Path, metavar="CSV", help="your own decisions: student, exercise, points, reason")
+    add("--pseudonyms", type=Path, metavar="CSV", help="show no names; this file, kept by you, tells them")
+    add("--results-json", type=Path, metavar="FILE", help="results of a single submission, in Gradescope's form")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 import grpo_lab
 from grpo_lab.course.checking.outcome import outcome_of
 from grpo_lab.course.exercises import EXERCISES
-from grpo_lab.course.grading.grade import mark_exercise
+from grpo_lab.course.grading.marks import mark_exercise
 from grpo_lab.course.grading.sandbox.package_copy import make_copy
 from grpo_lab.course.grading.sandbox.returned import Result
 from grpo_lab.course.grading.submissions import find_submissions

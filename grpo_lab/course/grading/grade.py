@@ -1,72 +1,41 @@
-"""Mark a folder of submissions: run each behind walls, compare what came back, write marks and a page for everybody.
+"""Mark a folder of submissions: run each behind walls, compare what came back, keep every mark as soon as it is there.
 
-The mark of an exercise is all its points or none: it counts if the function is right on the inputs that the student
-could see (seed 0) and on fresh ones (the seed of this grading), so that nothing written down for the first passes.
+One notebook costs only its author: whatever happens with it, in reading, running or comparing, becomes an entry of its
+own, and an interrupted grading goes on where it stopped.
 """
 
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+import sys
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from grpo_lab.course.checking import Verdict, judge, not_started
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import EXERCISES
-from grpo_lab.course.grading.sandbox.returned import Result, Returned
+from grpo_lab.course.grading.marks import VISIBLE, Graded, mark_exercise, not_started_mark
+from grpo_lab.course.grading.records import Records
+from grpo_lab.course.grading.sandbox.returned import Returned
 from grpo_lab.course.grading.sandbox.run import Limits, Sandbox
 from grpo_lab.course.grading.submissions import Submission, find_submissions
 from grpo_lab.course.release import assignments
 from grpo_lab.course.stub import untouched
 
-VISIBLE = 0
-FAULTS = {
-    "missing": "The notebook defines no function of this name.",
-    "endless": "It did not come to an end within the time limit.",
-    "exit": "It ended the whole process.",
-    "broken": "The check could not run it.",
-    "unreadable": "What it returned could not be taken over.",
-    "lost": "No result came back from it.",
-    "unreached": "The notebook used up its time before this exercise.",
-    "start": "The process for this notebook could not be started: tell your teacher.",
-}
-HARD_CODED = (
-    "Right on the inputs that you see, wrong on others of the same kind. Does it hold only for certain shapes or "
-    "numbers? Here is what else was found:"
-)
-
-
-@dataclass(frozen=True)
-class Mark:
-    """One exercise of one student."""
-
-    exercise: Exercise
-    points: int
-    status: str
-    message: str
-    verdict: Verdict | None = None
-    hidden: bool = False
-
-
-@dataclass
-class Graded:
-    """One notebook of one student, marked. `cells` are the cells that failed, with the reason."""
-
-    submission: Submission
-    marks: list[Mark] = field(default_factory=list)
-    cells: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def points(self) -> int:
-        return sum(mark.points for mark in self.marks)
+LOOK = 0.5  # seconds between looks for an interrupt
+INTERRUPTED = "not graded yet: the grading was interrupted"
 
 
 @dataclass
 class Grading:
-    """A whole run: what was graded, with which seed, and which walls stood (name -> "" or why it did not)."""
+    """A whole run: what was graded, with which seed, and which walls stood (name -> "" or why it did not).
+
+    finished: False if it was interrupted. before: the points of those who were graded again, as they were.
+    """
 
     seed: int
     graded: list[Graded]
     walls: dict[str, str]
+    finished: bool = True
+    before: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
     def exercises(self) -> list[Exercise]:
@@ -75,42 +44,138 @@ class Grading:
         return [exercise for name, exercise in EXERCISES.items() if name in names]
 
     @property
+    def out_of(self) -> int:
+        return sum(exercise.points for exercise in self.exercises)
+
+    @property
     def students(self) -> dict[str, list[Graded]]:
+        """By name; two students of one name, whom a learning platform tells apart, have its numbers behind theirs."""
+        numbers: dict[str, set[str]] = {}
+        for one in self.graded:
+            numbers.setdefault(one.submission.student, set()).add(one.submission.number)
         by_name: dict[str, list[Graded]] = {}
         for one in self.graded:
-            by_name.setdefault(one.submission.student, []).append(one)
+            name, number = one.submission.student, one.submission.number
+            by_name.setdefault(f"{name} ({number})" if len(numbers[name]) > 1 else name, []).append(one)
         return dict(sorted(by_name.items()))
 
 
 def grade(
-    folder: Path, seed: int, *, jobs: int = 1, limits: Limits | None = None, hidden: Iterable[Path] = ()
+    folder: Path,
+    seed: int,
+    *,
+    jobs: int = 1,
+    limits: Limits | None = None,
+    hidden: Iterable[Path] = (),
+    records: Records | None = None,
+    resume: bool = False,
+    only: Iterable[str] = (),
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> Grading:
     """Mark everything in the folder.
 
     Args:
-        folder: one folder or one notebook a student.
+        folder: one folder, notebook or archive a student; or a zip archive of a class.
         seed: of the fresh inputs, not 0.
         jobs: notebooks that run at the same time.
         limits: of time and memory.
         hidden: paths that no submission may read, beside the folder, the package and your home.
+        records: where marks are kept as they come; None keeps none.
+        resume: take what `records` has of the same files, seed and version.
+        only: grade these students again and take the marks of all others from `records`, whatever they hand in now.
+        progress: called with (marked, of how many, student).
+
+    Raises:
+        ValueError: for seed 0, and for a name in `only` that has handed in nothing.
     """
     if seed == VISIBLE:
         raise ValueError("seed is 0; expected another number, as students know the inputs of seed 0")
+    only = set(only)
     found = find_submissions(folder, assignments())
-    with Sandbox(folder, limits or Limits(), hidden) as sandbox, ThreadPoolExecutor(jobs) as pool:
-        good = [_Opened(submission) for submission in found if not submission.problem]
-        for one in good:
-            sandbox.prepare(one.attempted)
-        running = {
-            pool.submit(sandbox.run, one.submission, one.attempted, [VISIBLE, seed], one.blank): one for one in good
-        }
-        graded = [Graded(submission) for submission in found if submission.problem]
-        for future in as_completed(running):
-            graded.append(_mark(running[future], future.result(), seed))
-            print(f"{graded[-1].submission.student}: {graded[-1].submission.assignment}", flush=True)
-        order = [id(submission) for submission in found]
-        graded.sort(key=lambda one: order.index(id(one.submission)))
-        return Grading(seed, graded, sandbox.walls)
+    if missing := only - {submission.student for submission in found}:
+        raise ValueError(f"only has {sorted(missing)[0]!r}, who handed in nothing; expected names of students")
+    class_ = _Class(found, seed, records, resume, only)
+    with Sandbox(folder, limits or Limits(), hidden) as sandbox:
+        class_.run(sandbox, jobs, progress)
+        if records is not None and class_.finished:
+            records.end(seed)
+        return Grading(seed, class_.graded, sandbox.walls, class_.finished, class_.before)
+
+
+class _Class:
+    """All submissions of a class on their way to being marked."""
+
+    def __init__(self, found: list[Submission], seed: int, records: Records | None, resume: bool, only: set[str]):
+        self.found, self.seed, self.records = found, seed, records
+        self.done: dict[int, Graded] = {}
+        self.before: dict[str, dict[str, int]] = {}
+        self.finished = True
+        if records is not None:
+            records.begin(seed, anew=not (resume or only))
+        for index, submission in enumerate(found):
+            self._from_before(index, submission, resume, only)
+
+    def _from_before(self, index: int, submission: Submission, resume: bool, only: set[str]) -> None:
+        if submission.problem:
+            self.done[index] = Graded(submission)
+        elif self.records is None or not (resume or only):
+            return
+        elif submission.student in only:
+            if earlier := self.records.find(submission, self.seed, even_if_changed=True):
+                points = {mark.exercise.name: mark.points for mark in earlier.marks}
+                self.before.setdefault(submission.student, {}).update(points)
+        elif earlier := self.records.find(submission, self.seed, even_if_changed=bool(only)):
+            self.done[index] = earlier
+
+    def run(self, sandbox: Sandbox, jobs: int, progress) -> None:
+        with ThreadPoolExecutor(jobs) as pool:
+            running: dict[Future, int] = {}
+            try:
+                for index, submission in enumerate(self.found):
+                    if index not in self.done:
+                        running[pool.submit(_graded, submission, sandbox, self.seed)] = index
+                self._gather(running, progress)
+            except KeyboardInterrupt:
+                self.finished = False
+                ready = [one for one in running if one.done() and not one.cancelled() and not one.exception()]
+                sandbox.stop()  # from here on, what comes back was cut off
+                pool.shutdown(cancel_futures=True)
+                for future in ready:
+                    self._take(running[future], future.result())
+
+    def _gather(self, running: dict[Future, int], progress) -> None:
+        while running:
+            # A wait without end could not be interrupted everywhere.
+            for future in wait(running, timeout=LOOK, return_when=FIRST_COMPLETED).done:
+                graded = future.result()
+                self._take(running.pop(future), graded)
+                if progress is not None:
+                    progress(len(self.done), len(self.found), graded.submission.student)
+
+    def _take(self, index: int, graded: Graded) -> None:
+        self.done[index] = graded
+        if self.records is not None and not graded.submission.problem:
+            self.records.keep(graded, self.seed)
+
+    @property
+    def graded(self) -> list[Graded]:
+        """One for each submission, in their order; those that an interrupt left out say so."""
+        for index, submission in enumerate(self.found):
+            if index not in self.done:
+                submission.problem = INTERRUPTED
+        return [self.done.get(index) or Graded(one) for index, one in enumerate(self.found)]
+
+
+def _graded(submission: Submission, sandbox: Sandbox, seed: int) -> Graded:
+    """One notebook, run and marked. Whatever goes wrong is said of this notebook alone."""
+    try:
+        opened = _Opened(submission)
+        back = sandbox.run(submission, opened.attempted, [VISIBLE, seed], opened.blank)
+        return _mark(opened, back, seed)
+    except Exception as error:
+        submission.problem = f"it could not be graded ({type(error).__name__}: {str(error)[:300]}): tell your teacher"
+        print(f"{submission.student!r}: {submission.problem!r}", file=sys.stderr)
+        return Graded(submission)
 
 
 class _Opened:
@@ -129,29 +194,7 @@ class _Opened:
 
 def _mark(one: _Opened, back: Returned, seed: int) -> Graded:
     marks = [
-        mark_exercise(exercise, back.results[name], seed) if name in one.attempted else _not_started(exercise)
+        mark_exercise(exercise, back.results[name], seed) if name in one.attempted else not_started_mark(exercise)
         for name, exercise in one.exercises.items()
     ]
     return Graded(one.submission, marks, back.cells)
-
-
-def _not_started(exercise: Exercise) -> Mark:
-    verdict = not_started(exercise)
-    return Mark(exercise, 0, verdict.status, verdict.message, verdict)
-
-
-def mark_exercise(exercise: Exercise, result: Result, seed: int) -> Mark:
-    """From outcomes to points. The student's code is not needed for it, and not there."""
-    kind, text = result.fault
-    if kind:
-        return Mark(exercise, 0, kind, f"{FAULTS[kind]} {text}".strip())
-    try:
-        visible = judge(exercise, result.outcomes[VISIBLE], VISIBLE)
-        fresh = judge(exercise, result.outcomes[seed], seed)
-    except Exception as error:  # the outcomes come from a stranger's process: none may end the grading of the others
-        return Mark(exercise, 0, "unreadable", f"{FAULTS['unreadable']} {type(error).__name__}: {error}"[:500])
-    if visible.right and fresh.right:
-        return Mark(exercise, exercise.points, "right", visible.message, visible)
-    if visible.right:
-        return Mark(exercise, 0, fresh.status, f"{HARD_CODED}\n{fresh.message}", fresh, hidden=True)
-    return Mark(exercise, 0, visible.status, visible.message, visible)

@@ -4,17 +4,18 @@ What a student wrote is quoted on these pages, so everything is escaped; and a s
 `=` for a formula, so such a name gets a quotation mark in front.
 """
 
-import csv
-import html
-import io
 import json
-import os
 import re
 from pathlib import Path
 
 from grpo_lab import __version__
 from grpo_lab.course.checking.verdict import Part, prose
-from grpo_lab.course.grading.grade import Graded, Grading, Mark
+from grpo_lab.course.grading.grade import Grading
+from grpo_lab.course.grading.marks import Graded, Mark
+from grpo_lab.course.grading.pages import document, safe
+from grpo_lab.course.grading.records import write_whole
+from grpo_lab.course.grading.results import Extras, Result, out_of, questions, results
+from grpo_lab.course.grading.tables import to_text
 
 WORDS = {
     "wrong": "not right", "form": "not right", "endless": "stopped: no end", "exit": "ended its process",
@@ -24,75 +25,88 @@ WORDS = {
 EXPECTED = "What is expected:"
 
 
-def write_report(grading: Grading, folder: Path) -> Path:
-    """Write everything; each file whole or not at all. Returns the folder."""
+def write_report(
+    grading: Grading, folder: Path, extras: Extras | None = None, found: list[Result] | None = None
+) -> Path:
+    """Write everything; each file whole or not at all. Returns the folder.
+
+    found: the results, where they have been put together already.
+    """
+    extras = extras or Extras()
+    found = results(grading, extras) if found is None else found
     (folder / "students").mkdir(parents=True, exist_ok=True)
-    _write(folder / "grades.csv", to_csv(grading))
-    _write(folder / "grades.json", json.dumps(to_json(grading), indent=1, ensure_ascii=False) + "\n")
-    for student, name in page_names(list(grading.students)).items():
-        _write(folder / "students" / name, page(student, grading.students[student], grading))
+    write_whole(folder / "grades.csv", to_csv(grading, found))
+    write_whole(folder / "grades.json", json.dumps(to_json(grading, found), indent=1, ensure_ascii=False) + "\n")
+    for one, name in zip(found, page_names([one.student for one in found]), strict=True):
+        write_whole(folder / "students" / name, page(one, grading, extras))
     return folder
 
 
-def page_names(students: list[str]) -> dict[str, str]:
+def page_names(students: list[str]) -> list[str]:
     """A file name for each student, without anything that means something in a path, and no two alike."""
-    names: dict[str, str] = {}
+    names: list[str] = []
     for student in students:
         plain = re.sub(r"[^\w.-]", "_", student).lstrip(".")[:60] or "student"
-        taken = {name.lower() for name in names.values()}
+        taken = {name.lower() for name in names}
         options = [f"{plain}.html", *(f"{plain}-{n}.html" for n in range(2, 10_000))]
-        names[student] = next(option for option in options if option.lower() not in taken)
+        names.append(next(option for option in options if option.lower() not in taken))
     return names
 
 
-def to_csv(grading: Grading) -> str:
-    """One row a student: points for each exercise, the sum, what could be earned, and what went wrong as a whole."""
-    paper = io.StringIO()
-    writer = csv.writer(paper, lineterminator="\n")
-    names = [exercise.name for exercise in grading.exercises]
-    out_of = sum(exercise.points for exercise in grading.exercises)
-    writer.writerow(["student", *names, "points", "out of", "remarks"])
-    for student, graded in grading.students.items():
-        points = {mark.exercise.name: mark.points for one in graded for mark in one.marks}
-        total = sum(points.values())
-        row = [student, *(points.get(name, 0) for name in names), total, out_of, "; ".join(remarks(graded))]
-        writer.writerow([_for_spreadsheet(cell) for cell in row])
-    return paper.getvalue()
+def to_csv(grading: Grading, found: list[Result]) -> str:
+    """One row a student: points for each function and question, the sum, what could be earned, and what went wrong.
+
+    An empty cell is a written answer that nobody has marked yet.
+    """
+    columns = [e.name for e in grading.exercises] + [question.name for question in questions(grading)]
+    rows: list[list] = [["student", "id", "email", "group", *columns, "days late", "points", "out of", "remarks"]]
+    for one in found:
+        own = [one.person.id, one.person.email, one.person.group] if one.person else ["", "", ""]
+        points = ["" if one.points[name] is None else plain(one.points[name]) for name in columns]
+        said = "; ".join([*one.remarks, *_open(one), *_changed(one)])
+        rows.append([one.student, *own, *points, one.late, plain(one.total), out_of(grading), said])
+    return to_text(rows)
 
 
-def remarks(graded: list[Graded]) -> list[str]:
-    found = []
-    for one in graded:
-        name = one.submission.path.name
-        found += [f"{name}: {one.submission.problem}"] if one.submission.problem else []
-        found += [f"{name}: {note}" for note in one.submission.notes]
-        found += [f"{name}: cell {number} failed" for number in one.cells]
-    return found
+def plain(points: int | float) -> int | float:
+    """6 rather than 6.0."""
+    return int(points) if points == int(points) else points
 
 
-def _for_spreadsheet(cell):
-    return f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell
+def _open(one: Result) -> list[str]:
+    return [f"not marked yet: {', '.join(one.unmarked)}"] if one.unmarked else []
 
 
-def to_json(grading: Grading) -> dict:
+def _changed(one: Result) -> list[str]:
+    return [f"{name} set to {given.points:g}: {given.reason}" for name, given in one.overridden.items()]
+
+
+def to_json(grading: Grading, found: list[Result]) -> dict:
     return {
         "seed": grading.seed,
         "grpo_lab": __version__,
+        "finished": grading.finished,
         "walls": {name: why or "up" for name, why in grading.walls.items()},
-        "out_of": sum(exercise.points for exercise in grading.exercises),
+        "out_of": out_of(grading),
         "students": {
-            student: {
-                "points": sum(one.points for one in graded),
-                "notebooks": [_notebook_json(one) for one in graded],
+            one.student: {
+                "id": one.person.id if one.person else "",
+                "points": plain(one.total),
+                "before lateness": plain(one.earned),
+                "days late": one.late,
+                "not marked yet": one.unmarked,
+                "set by the teacher": {name: vars(given) for name, given in one.overridden.items()},
+                "remarks": one.remarks,
+                "notebooks": [_notebook_json(graded) for graded in one.graded],
             }
-            for student, graded in grading.students.items()
+            for one in found
         },
     }
 
 
 def _notebook_json(one: Graded) -> dict:
     return {
-        "file": one.submission.path.name,
+        "file": one.submission.name,
         "assignment": one.submission.assignment,
         "problem": one.submission.problem,
         "notes": one.submission.notes,
@@ -112,79 +126,84 @@ def _mark_json(mark: Mark) -> dict:
     }
 
 
-STYLE = """
-:root { color-scheme: light dark; --line: #d0d0d0; --right: #00724f; --wrong: #b24a00; --none: #666; --quiet: #f4f4f4; }
-@media (prefers-color-scheme: dark) {
-  :root { --line: #555; --right: #4cc9a0; --wrong: #ff9d5c; --none: #aaa; --quiet: #2a2a2a; } }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; width: 100%; }
-th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid var(--line); }
-td.n, th.n { text-align: right; } section { border-top: 1px solid var(--line); margin-top: 1.5rem; padding-top: .5rem; }
-.right { color: var(--right); } .wrong { color: var(--wrong); } .none { color: var(--none); }
-pre { background: var(--quiet); padding: .7rem; overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; }
-.quiet { color: var(--none); font-size: .9rem; }
-"""
-
-
-def page(student: str, graded: list[Graded], grading: Grading) -> str:
-    """A student's page: self-contained, readable without a network, light or dark as the reader likes."""
-    marks = [mark for one in graded for mark in one.marks]
-    total, out_of = sum(mark.points for mark in marks), sum(exercise.points for exercise in grading.exercises)
-    body = [f"<h1>{_safe(student)}</h1>", f"<p><strong>{total} of {out_of} points</strong> for the functions.</p>"]
-    body += [f"<p>{_safe(remark)}.</p>" for remark in remarks(graded)]
-    body += [_table(marks)] if marks else []
+def page(one: Result, grading: Grading, extras: Extras) -> str:
+    """A student's page."""
+    marks = [mark for graded in one.graded for mark in graded.marks]
+    body = [
+        f"<h1>{safe(one.student)}</h1>",
+        f"<p><strong>{plain(one.total)} of {out_of(grading)} points.</strong></p>",
+    ]
+    if one.late and extras.deadline:
+        body.append(f"<p>{plain(one.earned)} points, {one.late} days late. {safe(extras.deadline.rule())}</p>")
+    body += [f"<p>{safe(remark)}.</p>" for remark in one.remarks]
+    body += [_table(marks, one, grading)] if marks else []
     body += [_section(mark) for mark in marks if _class(mark) == "wrong"]
-    body += [_cells(one) for one in graded if one.cells]
+    body += [_written(one, grading, extras)]
+    body += [_cells(graded) for graded in one.graded if graded.cells]
     body.append(
         f'<p class="quiet">Each function ran on the inputs that you see in your notebook, and on fresh ones (seed '
-        f"{grading.seed}, grpo_lab {_safe(__version__)}). Written answers are marked by hand.</p>"
+        f"{grading.seed}, grpo_lab {safe(__version__)}). Written answers are marked by hand.</p>"
     )
-    return (
-        '<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_safe(student)}</title><style>{STYLE}</style></head>\n<body>\n"
-        + "\n".join(body)
-        + "\n</body>\n</html>\n"
-    )
+    return document(one.student, "\n".join(body))
 
 
-def _table(marks: list[Mark]) -> str:
-    rows = "\n".join(
-        f'<tr><td>{_link(m)}</td><td class="{_class(m)}">{_symbol(m)} {_safe(WORDS.get(m.status, m.status))}</td>'
-        f'<td class="n">{m.points} of {m.exercise.points}</td></tr>'
+def _table(marks: list[Mark], one: Result, grading: Grading) -> str:
+    rows = [
+        f'<tr><td>{_link(m)}</td><td class="{_class(m)}">{_symbol(m)} {safe(WORDS.get(m.status, m.status))}</td>'
+        f'<td class="n">{plain(one.points[m.exercise.name])} of {m.exercise.points}</td></tr>'
         for m in marks
-    )
-    return f'<table><tr><th>function</th><th>result</th><th class="n">points</th></tr>\n{rows}\n</table>'
+    ]
+    for question in questions(grading):
+        points = one.points[question.name]
+        said = "not marked yet" if points is None else f"{plain(points)} of {question.points}"
+        rows.append(f'<tr><td>{safe(question.name)}</td><td>written answer</td><td class="n">{said}</td></tr>')
+    head = '<table><tr><th>function</th><th>result</th><th class="n">points</th></tr>'
+    told = [
+        f'<p class="quiet">Set by your teacher: <code>{safe(name)}</code> to {given.points:g}. {safe(given.reason)}</p>'
+        for name, given in one.overridden.items()
+    ]
+    return "\n".join([head, *rows, "</table>", *told])
+
+
+def _written(one: Result, grading: Grading, extras: Extras) -> str:
+    """What the teacher wrote about the written answers."""
+    asked = {question.name for question in questions(grading)}
+    told = [
+        f"<p><b>{safe(name)}</b>: {safe(given.reason)}</p>"
+        for (student, name), given in extras.written.items()
+        if name in asked and given.reason and student == one.key
+    ]
+    return f"<section><h2>Your written answers</h2>{''.join(told)}</section>" if told else ""
 
 
 def _link(mark: Mark) -> str:
-    name = f"<code>{_safe(mark.exercise.name)}</code>"
-    return name if _class(mark) != "wrong" else f'<a href="#{_safe(mark.exercise.name)}">{name}</a>'
+    name = f"<code>{safe(mark.exercise.name)}</code>"
+    return name if _class(mark) != "wrong" else f'<a href="#{safe(mark.exercise.name)}">{name}</a>'
 
 
 def _section(mark: Mark) -> str:
     """What went wrong. Neither what is expected nor anything of the fresh inputs stands here."""
-    parts = [f'<section id="{_safe(mark.exercise.name)}"><h2><code>{_safe(mark.exercise.name)}</code></h2>']
+    parts = [f'<section id="{safe(mark.exercise.name)}"><h2><code>{safe(mark.exercise.name)}</code></h2>']
     if mark.verdict is None or mark.hidden:
         parts += [f"<p>{prose(line)}</p>" for line in mark.message.splitlines() if line.strip()]
     else:
         parts += [_part(part) for part in mark.verdict.parts if part.title != EXPECTED]
     if mark.verdict is not None and mark.verdict.misconceptions:
-        parts.append(f'<p class="quiet">Known as: {_safe(", ".join(mark.verdict.misconceptions))}.</p>')
+        parts.append(f'<p class="quiet">Known as: {safe(", ".join(mark.verdict.misconceptions))}.</p>')
     return "\n".join([*parts, "</section>"])
 
 
 def _part(part: Part) -> str:
     if part.kind == "values":
-        return f"<p>{prose(part.title)}</p><pre>{_safe(part.text)}</pre>"
+        return f"<p>{prose(part.title)}</p><pre>{safe(part.text)}</pre>"
     if part.kind == "equation":
-        return f"<p>Look at Eq. ({_safe(part.title)}).</p>"
+        return f"<p>Look at Eq. ({safe(part.title)}).</p>"
     return f"<p>{prose(part.text)}</p>"
 
 
 def _cells(one: Graded) -> str:
-    rows = "".join(f"<li>cell {_safe(n)}: {_safe(why)}</li>" for n, why in one.cells.items())
-    return f"<section><h2>Cells that failed in {_safe(one.submission.path.name)}</h2><ul>{rows}</ul></section>"
+    rows = "".join(f"<li>cell {safe(n)}: {safe(why)}</li>" for n, why in one.cells.items())
+    return f"<section><h2>Cells that failed in {safe(one.submission.name)}</h2><ul>{rows}</ul></section>"
 
 
 def _class(mark: Mark) -> str:
@@ -193,13 +212,3 @@ def _class(mark: Mark) -> str:
 
 def _symbol(mark: Mark) -> str:
     return {"right": "✓", "none": "·", "wrong": "✗"}[_class(mark)]
-
-
-def _safe(text: str) -> str:
-    return html.escape(str(text))
-
-
-def _write(path: Path, text: str) -> None:
-    unfinished = path.with_name(path.name + ".unfinished")
-    unfinished.write_text(text, encoding="utf-8", newline="")
-    os.replace(unfinished, path)

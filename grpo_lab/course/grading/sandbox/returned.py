@@ -1,7 +1,6 @@
 """What came back of a worker, and how it ended. Its files are a stranger's: each is bounded, and none is believed."""
 
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -115,17 +114,3 @@ def last_line(path: Path) -> dict:
         return last if isinstance(last, dict) else {}
     except (OSError, ValueError, RecursionError):
         return {}
-
-
-def size_of(path: Path) -> int:
-    try:
-        return path.lstat().st_size
-    except OSError:
-        return 0
-
-
-def size_of_tree(folder: Path) -> int:
-    total = 0
-    for root, _, names in os.walk(folder):
-        total += sum(size_of(Path(root) / name) for name in names)
-    return total

@@ -2,11 +2,11 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -29,9 +29,8 @@ from grpo_lab.course.grading.sandbox.returned import (
     last_line,
     read_json,
     read_result,
-    size_of,
-    size_of_tree,
 )
+from grpo_lab.course.grading.sandbox.trees import remove_tree, size_of, size_of_tree
 from grpo_lab.course.grading.submissions import Submission
 
 JAIL = Path(__file__).with_name("jail.py")
@@ -67,27 +66,32 @@ class Sandbox:
 
     def __init__(self, submissions: Path, limits: Limits, also_hidden: Iterable[Path] = ()):
         self.limits = limits
-        self._temporary = tempfile.TemporaryDirectory(prefix="grpo-lab-grading-", ignore_cleanup_errors=True)
-        self.folder = Path(self._temporary.name).resolve()
+        self.folder = Path(tempfile.mkdtemp(prefix="grpo-lab-grading-")).resolve()
         for name in ("runs", "packages", "view", "probe"):
             (self.folder / name).mkdir()
         self.walls = self._probe()
         self._hidden = [str(p) for p in (submissions.resolve(), *also_hidden, *_private_places()) if p.exists()]
         self._packages: dict[tuple[str, ...], Path] = {}
+        self._preparing, self._stopped = threading.Lock(), threading.Event()
 
     def __enter__(self) -> "Sandbox":
         return self
 
     def __exit__(self, *exception) -> None:
-        self._temporary.cleanup()
+        remove_tree(self.folder)
 
     def prepare(self, exercises: dict[str, Exercise]) -> None:
         """Make the stripped copy for an assignment, once."""
         key = tuple(sorted(exercises))
-        if key not in self._packages:
-            folder = self.folder / "packages" / str(len(self._packages))
-            folder.mkdir()
-            self._packages[key] = make_copy(folder, exercises.values())
+        with self._preparing:
+            if key not in self._packages:
+                folder = self.folder / "packages" / str(len(self._packages))
+                folder.mkdir()
+                self._packages[key] = make_copy(folder, exercises.values())
+
+    def stop(self) -> None:
+        """End what runs, and run nothing more."""
+        self._stopped.set()
 
     def run(
         self, submission: Submission, exercises: dict[str, Exercise], seeds: list[int], blank: Iterable[str] = ()
@@ -102,13 +106,13 @@ class Sandbox:
         cells = [{"number": cell.number, "source": cell.source} for cell in submission.cells]
         end = time.monotonic() + START_SECONDS + 20 * self.limits.seconds
         for _ in range(MAX_STARTS):
-            if not left or time.monotonic() > end:
+            if not left or time.monotonic() > end or self._stopped.is_set():
                 break
             folder = Path(tempfile.mkdtemp(dir=self.folder / "runs"))
             died = self._start(folder, package, cells, list(left), seeds, end, list(blank))
             self._collect(folder / "out", left, seeds, back)
             cells = after_death(died, cells, left, back)
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
             if died is None:
                 break
         for name in left:
@@ -143,7 +147,7 @@ class Sandbox:
             now, size = time.monotonic(), size_of(folder / "out" / "progress")
             if size != seen:
                 seen, began, limit = size, now, self.limits.seconds if size else START_SECONDS
-            if now - began > limit or now > end:
+            if now - began > limit or now > end or self._stopped.is_set():
                 return ENDLESS
             look += 1
             if look % 20 == 0 and size_of_tree(folder) > MAX_FOLDER:

@@ -1,0 +1,161 @@
+"""The page of a class, for the teacher: what was right, which mistakes were made, what to talk about in the lecture."""
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+
+from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.grading.grade import Grading
+from grpo_lab.course.grading.pages import document, safe
+from grpo_lab.course.grading.report import plain
+from grpo_lab.course.grading.results import Result, out_of
+from grpo_lab.course.grading.similar import similar
+
+TO_DISCUSS = 2  # mistakes proposed for the next lecture
+
+
+@dataclass(frozen=True)
+class Lost:
+    """One known mistake of one exercise: how many made it, and how many points it cost them."""
+
+    exercise: Exercise
+    name: str
+    students: int
+    points: int
+
+    @property
+    def says(self) -> str:
+        return next(m.says for m in self.exercise.misconceptions if m.name == self.name)
+
+
+def mistakes(grading: Grading) -> list[Lost]:
+    """Every known mistake that somebody made, the dearest first.
+
+    An answer in which several mistakes were recognised (nothing tells them apart) counts for each of them.
+    """
+    counted: Counter[tuple[str, str]] = Counter()
+    for one in grading.graded:
+        for mark in one.marks:
+            known = {m.name for m in mark.exercise.misconceptions}
+            if mark.verdict is not None and not mark.points:
+                counted.update((mark.exercise.name, name) for name in mark.verdict.misconceptions if name in known)
+    by_name = {exercise.name: exercise for exercise in grading.exercises}
+    lost = [Lost(by_name[e], name, n, n * by_name[e].points) for (e, name), n in counted.items()]
+    return sorted(lost, key=lambda one: (-one.points, one.exercise.name, one.name))
+
+
+def to_discuss(lost: list[Lost]) -> list[Lost]:
+    """The dearest mistakes, of different exercises."""
+    chosen: list[Lost] = []
+    for one in lost:
+        if one.exercise.name not in {other.exercise.name for other in chosen}:
+            chosen.append(one)
+    return chosen[:TO_DISCUSS]
+
+
+def class_page(grading: Grading, found: list[Result]) -> str:
+    handed_in = [one for one in found if one.graded]
+    body = [
+        f"<h1>{len(handed_in)} of {len(found)} handed in</h1>",
+        f"<p>{_average(handed_in)} of {out_of(grading)} points on average of those. Seed {grading.seed}.</p>",
+        _discuss(mistakes(grading)),
+        _exercises(grading),
+        _mistakes(mistakes(grading)),
+        _distribution(handed_in, out_of(grading)),
+        _times(grading),
+        _alike(grading),
+        _problems(found),
+    ]
+    return document("The class", "\n".join(part for part in body if part))
+
+
+def _average(found: list[Result]) -> str:
+    return f"{sum(one.total for one in found) / len(found):.1f}" if found else "0"
+
+
+def _discuss(lost: list[Lost]) -> str:
+    rows = [
+        f"<li><code>{safe(one.exercise.name)}</code>, <b>{safe(one.name)}</b> ({one.students} students, {one.points} "
+        f"points): {safe(one.says)}</li>"
+        for one in to_discuss(lost)
+    ]
+    return f"<section><h2>For the next lecture</h2><ol>{''.join(rows)}</ol></section>" if rows else ""
+
+
+def _exercises(grading: Grading) -> str:
+    """For each exercise how many were right, not right, not begun, as a bar and in numbers."""
+    rows = []
+    for exercise in grading.exercises:
+        kinds = Counter(
+            "right" if mark.points else "none" if mark.status in ("not started", "missing") else "wrong"
+            for one in grading.graded
+            for mark in one.marks
+            if mark.exercise.name == exercise.name
+        )
+        n = max(1, sum(kinds.values()))
+        bar = "".join(f'<i class="{kind}" style="width:{100 * kinds[kind] / n:.1f}%"></i>' for kind in KINDS)
+        cells = "".join(f'<td class="n">{kinds[kind]}</td>' for kind in KINDS)
+        rows.append(f'<tr><td><code>{safe(exercise.name)}</code></td><td class="bar">{bar}</td>{cells}</tr>')
+    words = "".join(f"<th class='n'>{word}</th>" for word in ("right", "not right", "not begun"))
+    head = f"<tr><th>function</th><th></th>{words}</tr>"
+    return f"{BARS}<section><h2>Functions</h2><table>{head}{''.join(rows)}</table></section>" if rows else ""
+
+
+KINDS = ("right", "wrong", "none")
+BARS = (
+    "<style>td.bar { width: 40%; } td.bar i { display: inline-block; height: .8em; } i.right { background: #009e73; } "
+    "i.wrong { background: #d55e00; } i.none { background: #999; } td.count i { background: #0072b2; height: .8em; "
+    "display: inline-block; }</style>"
+)
+
+
+def _mistakes(lost: list[Lost]) -> str:
+    rows = "".join(
+        f'<tr><td><code>{safe(one.exercise.name)}</code></td><td>{safe(one.name)}</td><td class="n">{one.students}</td>'
+        f'<td class="n">{one.points}</td></tr>'
+        for one in lost
+    )
+    head = "<tr><th>function</th><th>known mistake</th><th class='n'>students</th><th class='n'>points lost</th></tr>"
+    return f"<section><h2>Mistakes that were recognised</h2><table>{head}{rows}</table></section>" if rows else ""
+
+
+def _distribution(found: list[Result], most: int) -> str:
+    """How many students have which share of the points, in tenths."""
+    if not found or not most:
+        return ""
+    tenths = Counter(min(9, int(10 * one.total / most)) for one in found)
+    rows = "".join(
+        f'<tr><td>{plain(most * t / 10)} to {plain(most * (t + 1) / 10)}</td><td class="count">'
+        f'<i style="width:{100 * tenths[t] / len(found):.1f}%"></i></td><td class="n">{tenths[t]}</td></tr>'
+        for t in range(10)
+    )
+    return f"<section><h2>Points</h2><table>{rows}</table></section>"
+
+
+def _times(grading: Grading) -> str:
+    """When files were last changed, by the day: what a download keeps of it."""
+    times = [one.submission.modified for one in grading.graded if one.submission.modified]
+    if not times:
+        return ""
+    days = Counter(datetime.fromtimestamp(time).strftime("%Y-%m-%d") for time in times)
+    rows = "".join(
+        f'<tr><td>{day}</td><td class="count"><i style="width:{100 * n / len(times):.1f}%"></i></td>'
+        f'<td class="n">{n}</td></tr>'
+        for day, n in sorted(days.items())
+    )
+    return f"<section><h2>Handed in, by the files' own dates</h2><table>{rows}</table></section>"
+
+
+def _alike(grading: Grading) -> str:
+    rows = "".join(
+        f"<li>{safe(', '.join(one.students))}: {safe(', '.join(one.exercises))}</li>" for one in similar(grading)
+    )
+    if not rows:
+        return ""
+    hint = "A hint, and no proof: short right answers are often alike, and people may work together where you allow it."
+    return f'<section><h2>Answers of the same shape</h2><p class="quiet">{hint}</p><ul>{rows}</ul></section>'
+
+
+def _problems(found: list[Result]) -> str:
+    rows = "".join(f"<li>{safe(one.student)}: {safe('; '.join(one.remarks))}</li>" for one in found if one.remarks)
+    return f"<section><h2>To look at</h2><ul>{rows}</ul></section>" if rows else ""

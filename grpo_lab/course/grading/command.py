@@ -1,0 +1,134 @@
+"""`python -m grpo_lab.course grade`: read what the teacher gives, grade, and write all that a teacher takes away."""
+
+import sys
+from pathlib import Path
+
+from tqdm import tqdm
+
+from grpo_lab import __version__
+from grpo_lab.checks import check_at_least, check_between
+from grpo_lab.course.grading.classpage import class_page, mistakes, to_discuss
+from grpo_lab.course.grading.grade import Grading, grade
+from grpo_lab.course.grading.people import read_deadline, read_roster, read_times
+from grpo_lab.course.grading.platforms import for_canvas, for_gradescope_import, for_moodle, gradescope_results
+from grpo_lab.course.grading.pseudonyms import Pseudonyms
+from grpo_lab.course.grading.records import Records, write_whole
+from grpo_lab.course.grading.report import plain, write_report
+from grpo_lab.course.grading.results import Extras, Result, out_of, read_points, results
+from grpo_lab.course.grading.sandbox.run import Limits
+from grpo_lab.course.grading.sheet import write_sheets
+from grpo_lab.course.seeds import checked_seed, drawn_seed
+
+STOPPED = 130  # the exit code of a command that an interrupt ended
+
+
+def grade_class(folder: Path, *, output: Path | None, results_json: Path | None, **options) -> int:
+    """Everything that the command does; the options are those of `python -m grpo_lab.course grade --help`."""
+    check_at_least("jobs", options["jobs"], 1)
+    check_between("time_limit", options["time_limit"], 1, 86_400)  # below, right answers would fail
+    check_between("memory_limit", options["memory_limit"], 0.5, 1024)
+    extras = _extras(**options)
+    names = Pseudonyms(options["pseudonyms"]) if options["pseudonyms"] else None
+    output = output or folder.resolve().with_name(f"{folder.resolve().stem}-grades")
+    records = Records(output / "records")
+    seed = _seed(records, output, options["seed"], again=options["resume"] or bool(options["only"]))
+    grading = _graded(folder, seed, records, [output], **options)
+    if not grading.graded:
+        raise ValueError(f"folder is {folder}; expected one folder or notebook a student, and found none")
+    found = results(grading, names.with_names(extras) if names else extras)
+    if names:
+        extras = names.hide(grading, found, names.with_names(extras))
+    write_report(grading, output, extras, found)
+    _write_the_rest(grading, found, extras, output, pseudonymous=names is not None)
+    if results_json is not None:
+        if len(found) != 1:
+            raise ValueError(f"results_json is for a single submission; expected one student, and found {len(found)}")
+        write_whole(results_json, gradescope_results(grading, found[0]))
+    _summary(grading, found, output)
+    return 0 if grading.finished else STOPPED
+
+
+def _extras(*, roster, deadline, late_days, late_cost, times, written, overrides, **rest) -> Extras:
+    return Extras(
+        roster=read_roster(roster) if roster else [],
+        deadline=read_deadline(deadline, late_days, late_cost) if deadline else None,
+        times=read_times(times) if times else {},
+        written=read_points(written, "written", "question", "comment", needs_reason=False) if written else {},
+        overrides=read_points(overrides, "overrides", "exercise", "reason", needs_reason=True) if overrides else {},
+    )
+
+
+def _seed(records: Records, output: Path, given: int | None, *, again: bool) -> int:
+    """The given seed, or that of the grading that goes on, or a new one.
+
+    Raises:
+        ValueError: if there is no grading to go on with, or if it was another version's or another seed's.
+    """
+    before = records.run()
+    if not again:
+        if before and not before.finished:
+            print(f"note: {output} holds a grading that was not finished; --resume would have gone on with it")
+        return drawn_seed() if given is None else checked_seed(given)
+    if before is None:
+        raise ValueError(f"output is {output}, which holds no grading to go on with; expected one, or no --resume")
+    if before.version != __version__:
+        raise ValueError(f"output is {output}, graded by grpo_lab {before.version}; this is {__version__}: grade anew")
+    if given not in (None, before.seed):
+        raise ValueError(f"seed is {given}; the grading that goes on has {before.seed}: leave the option out")
+    return before.seed
+
+
+def _graded(folder, chosen: int, records, hidden, *, jobs, time_limit, memory_limit, resume, only, **rest) -> Grading:
+    limits = Limits(time_limit, int(memory_limit * 2**30))
+    with tqdm(desc="grading", unit="notebook", disable=None, file=sys.stderr) as bar:
+
+        def progress(marked: int, of: int, student: str) -> None:
+            bar.total, bar.n = of, marked
+            bar.set_postfix_str(_printable(student)[:30])
+
+        return grade(
+            folder, chosen, jobs=jobs, limits=limits, hidden=hidden,
+            records=records, resume=resume, only=only, progress=progress,
+        )  # fmt: skip
+
+
+def _write_the_rest(grading: Grading, found: list[Result], extras: Extras, output: Path, *, pseudonymous: bool) -> None:
+    """The page of the class, the tables for learning platforms, and the sheets for written answers.
+
+    Behind pseudonyms nothing can be imported anywhere, and answers are read without names.
+    """
+    write_whole(output / "class.html", class_page(grading, found))
+    write_sheets(grading, extras, output)
+    if not pseudonymous:
+        (output / "platforms").mkdir(exist_ok=True)
+        title = ", ".join(sorted({g.submission.assignment for g in grading.graded if g.submission.assignment}))
+        write_whole(output / "platforms" / "moodle.csv", for_moodle(grading, found))
+        write_whole(output / "platforms" / "canvas.csv", for_canvas(grading, found, title))
+        write_whole(output / "platforms" / "gradescope.csv", for_gradescope_import(grading, found))
+
+
+def _summary(grading: Grading, found: list[Result], output: Path) -> None:
+    """What the shell says at the end."""
+    for wall, why in grading.walls.items():
+        if why:
+            print(f"note: without the wall '{wall}': {why}")
+    for student, before in grading.before.items():
+        now = {m.exercise.name: m.points for g in grading.graded if g.submission.student == student for m in g.marks}
+        changed = [f"{name} {before[name]} -> {now[name]}" for name in before if now.get(name, 0) != before[name]]
+        print(f"{_printable(student)}: {', '.join(changed) or 'the same marks as before'}")
+    for one in to_discuss(mistakes(grading)):
+        print(f"most points lost in {one.exercise.name}: {one.name} ({one.students} students, {one.points} points)")
+    problems = [one for one in found if any(graded.submission.problem for graded in one.graded)]
+    for one in problems:
+        print(f"not graded: {_printable(one.student)}: {_printable('; '.join(one.remarks))}")
+    handed_in = [one for one in found if one.graded]
+    mean = sum(one.total for one in handed_in) / max(1, len(handed_in))
+    print(f"{len(found)} students, {plain(round(mean, 1))} of {out_of(grading)} points on average of {len(handed_in)}.")
+    done = "Graded" if grading.finished else "Interrupted: go on with --resume"
+    print(f"{done}, seed {grading.seed}: {output / 'grades.csv'}, class.html, and a page for each in students/")
+
+
+def _printable(text: str) -> str:
+    """What any terminal takes."""
+    encoding = sys.stdout.encoding or "utf-8"
+    return text.encode(encoding, "replace").decode(encoding)

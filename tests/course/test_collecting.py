@@ -1,0 +1,223 @@
+"""What students really send: names that platforms make, archives, odd endings; graded, or listed with a reason."""
+
+import io
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from grpo_lab.course.grading import files
+from grpo_lab.course.grading.files import MAX_DEPTH
+from grpo_lab.course.grading.sandbox.trees import remove_tree
+from grpo_lab.course.grading.submissions import find_submissions, owner_of
+from grpo_lab.course.release import assignments
+from grpo_lab.course.release.notebooks import notebook_text
+from tests.course.submitted import LINUX, file_name
+
+RLOO = "def rloo_advantages(rewards):\n    return rewards"
+
+
+def notebook(number: str = "02", answer: str = "", **changed) -> bytes:
+    """The assignment with the cell of rloo_advantages replaced, and a written answer."""
+    document = json.loads(notebook_text(number))
+    for cell in document["cells"]:
+        mark = cell["metadata"].get("grpo_lab", {})
+        if mark == {"exercise": "rloo_advantages"}:
+            cell["source"] = RLOO
+        if mark.get("role") == "written":
+            cell["source"] = answer or cell["source"]
+    return json.dumps(document | changed).encode()
+
+
+def found(folder: Path) -> dict[str, list]:
+    by_name: dict[str, list] = {}
+    for one in find_submissions(folder, assignments()):
+        by_name.setdefault(one.student, []).append(one)
+    return by_name
+
+
+def wrote(one) -> bool:
+    return any(cell.source == RLOO for cell in one.cells)
+
+
+@pytest.mark.parametrize(
+    ("name", "student", "number", "late"),
+    [
+        ("alice.ipynb", "alice", "", False),
+        ("Alice.IPYNB", "Alice", "", False),
+        ("alice.ipynb.txt", "alice", "", False),
+        ("alice.ipynb.json", "alice", "", False),
+        ("alice/02_baselines_and_advantages.ipynb", "alice", "", False),
+        ("Ada Lovelace_1234567_assignsubmission_file_/My work.ipynb", "Ada Lovelace", "1234567", False),
+        ("Ada Lovelace_1234567_assignsubmission_file/x.ipynb", "Ada Lovelace", "1234567", False),
+        ("Ada Lovelace_1234567_assignsubmission_file_02_b.ipynb", "Ada Lovelace", "1234567", False),
+        ("lovelaceada_4711_815000_02_baselines-1.ipynb", "lovelaceada", "4711", False),
+        ("lovelaceada_LATE_4711_815000_x.ipynb", "lovelaceada", "4711", True),
+        ("submission_98765/x.ipynb", "submission_98765", "98765", False),
+        ("anna_maria/02.ipynb", "anna_maria", "", False),
+        ("bob_2026.ipynb", "bob_2026", "", False),
+    ],
+)
+def test_whose_it_is(name, student, number, late, tmp_path):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(notebook())
+    ((one,),) = found(tmp_path).values()
+    assert (one.student, one.number, one.late) == (student, number, late)
+    assert one.assignment == "02_baselines_and_advantages" and not one.problem and wrote(one)
+
+
+def test_files_that_a_platform_tells_apart_are_two_students(tmp_path):
+    for number in ("1", "2"):
+        (tmp_path / f"Ada Lovelace_{number}_assignsubmission_file_").mkdir()
+        (tmp_path / f"Ada Lovelace_{number}_assignsubmission_file_" / "02.ipynb").write_bytes(notebook())
+    assert [one.number for one in found(tmp_path)["Ada Lovelace"]] == ["1", "2"]
+
+
+def test_gradescope_says_the_names(tmp_path):
+    (tmp_path / "submission_5").mkdir()
+    (tmp_path / "submission_5" / "02.ipynb").write_bytes(notebook())
+    listed = "---\nsubmission_5:\n  :submitters:\n  - :name: Ada Lovelace\n    :sid: '12'\n  - :name: 'Alan Turing'\n"
+    (tmp_path / "submission_metadata.yml").write_text(listed, encoding="utf-8")
+    assert set(found(tmp_path)) == {"Ada Lovelace and Alan Turing"}
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
+    paper = io.BytesIO()
+    with zipfile.ZipFile(paper, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return paper.getvalue()
+
+
+def test_archives_are_read_like_folders(tmp_path):
+    (tmp_path / "grace.zip").write_bytes(zipped({"hw/deep/My Notebook.ipynb": notebook(), "__MACOSX/._x": b"x"}))
+    (tmp_path / "in-folder").mkdir()
+    (tmp_path / "in-folder" / "hand-in.zip").write_bytes(zipped({file_name("02"): notebook()}))
+    (tmp_path / "nested.zip").write_bytes(zipped({"inner.zip": zipped({"02.ipynb": notebook()})}))
+    (tmp_path / "climbing.zip").write_bytes(zipped({"../../escaped.ipynb": notebook()}))
+    people = found(tmp_path)
+    assert set(people) == {"grace", "in-folder", "nested", "climbing"}
+    assert all(wrote(one) for (one,) in people.values())
+    assert not list(tmp_path.parent.glob("*escaped*")), "nothing is unpacked"
+
+
+@pytest.mark.parametrize("outer", ["", "class/"])
+def test_a_class_as_an_archive(outer, tmp_path):
+    files = {f"{outer}alice/02.ipynb": notebook(), f"{outer}bob/x.ipynb": notebook(), f"{outer}carol/r.pdf": b"%PDF"}
+    (tmp_path / "download.zip").write_bytes(zipped(files))
+    people = found(tmp_path / "download.zip")
+    assert set(people) == {"alice", "bob", "carol"}
+    assert wrote(people["bob"][0]) and "r.pdf is no notebook" in people["carol"][0].problem
+
+
+def test_what_is_no_archive_or_cannot_be_read_is_said(tmp_path):
+    (tmp_path / "broken.zip").write_bytes(b"PK\x03\x04 and then nothing")
+    bomb = io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("02.ipynb", b"\0" * 40_000_000)
+    (tmp_path / "bomb.zip").write_bytes(bomb.getvalue())
+    matryoshka = zipped({"a.zip": zipped({"b.zip": zipped({"02.ipynb": notebook()})})})
+    (tmp_path / "matryoshka.zip").write_bytes(matryoshka)
+    flipped = bytearray(zipped({"02.ipynb": notebook()}))
+    flipped[200] ^= 0xFF
+    (tmp_path / "flipped.zip").write_bytes(bytes(flipped))
+    problems = {name: ones[0].problem for name, ones in found(tmp_path).items()}
+    assert "zip archive" in problems["broken"] and "40 MB" in problems["bomb"]
+    assert "archive in an archive in an archive" in problems["matryoshka"]
+    assert "out of its archive" in problems["flipped"]
+
+
+def test_encodings(tmp_path):
+    (tmp_path / "bom.ipynb").write_bytes(b"\xef\xbb\xbf" + notebook())
+    (tmp_path / "wide.ipynb").write_bytes(notebook().decode().encode("utf-16"))
+    (tmp_path / "latin.ipynb").write_bytes(notebook(answer="Grüße").replace(b"\\u00fc", b"\xfc"))
+    people = {name: ones[0] for name, ones in found(tmp_path).items()}
+    assert wrote(people["bom"]) and wrote(people["wide"])
+    assert "UnicodeDecodeError" in people["latin"].problem
+
+
+def test_without_metadata_the_text_of_cells_says_what_they_are(tmp_path):
+    """As after an editor that drops what it does not know, with new ids and another order."""
+    document = json.loads(notebook(answer="They bring nothing, since ..."))
+    for index, cell in enumerate(document["cells"]):
+        cell["metadata"], cell["id"] = {}, f"new{index}"
+    document["metadata"] = {}
+    question = next(i for i, c in enumerate(document["cells"]) if "In your own words" in "".join(c["source"]))
+    document["cells"] = document["cells"][question:] + document["cells"][:question]
+    (tmp_path / "renamed.ipynb").write_text(json.dumps(document), encoding="utf-8")
+    ((one,),) = found(tmp_path).values()
+    assert one.assignment == "02_baselines_and_advantages" and wrote(one)
+    assert one.written == {"02-equal-group": "They bring nothing, since ..."}
+    assert not any("check(" in cell.source or "finished()" in cell.source for cell in one.cells)
+
+
+def test_two_files_of_one_student(tmp_path):
+    """The assignment's own name counts; or else the first by name; and what was left out is said."""
+    for name in ("02-final.ipynb", file_name("02"), "02-other.ipynb"):
+        (tmp_path / "alice").mkdir(exist_ok=True)
+        (tmp_path / "alice" / name).write_bytes(notebook())
+    for name in ("02-b.ipynb", "02-a.ipynb"):
+        (tmp_path / "bob").mkdir(exist_ok=True)
+        (tmp_path / "bob" / name).write_bytes(notebook())
+    (tmp_path / "bob" / "report.pdf").write_bytes(b"%PDF")
+    people = found(tmp_path)
+    ((alice,), (bob,)) = people["alice"], people["bob"]
+    assert alice.name == file_name("02") and bob.name == "02-a.ipynb"
+    assert sum("was left out" in note for note in alice.notes) == 2
+    assert {note.split(" ")[0] for note in bob.notes} == {"02-b.ipynb", "report.pdf"}
+
+
+def test_a_broken_file_does_not_take_the_place_of_a_good_one(tmp_path):
+    (tmp_path / "alice").mkdir()
+    (tmp_path / "alice" / file_name("02")).write_bytes(b"{")
+    (tmp_path / "alice" / "02-again.ipynb").write_bytes(notebook())
+    ((one,),) = found(tmp_path).values()
+    assert one.name == "02-again.ipynb" and not one.problem
+
+
+@pytest.mark.skipif(not LINUX, reason="file names of any bytes, and paths without end, are Linux's")
+def test_depth_names_and_numbers_without_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MAX_FILES", 50)
+    deep = tmp_path / "deep"
+    deep.mkdir()
+    here = os.open(deep, os.O_RDONLY)
+    for _ in range(1_200):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    odd = tmp_path / os.fsdecode(b"\xff\xfe name\n")
+    odd.mkdir()
+    (odd / "02.ipynb").write_bytes(notebook())
+    many = tmp_path / "many"
+    many.mkdir()
+    for index in range(60):
+        os.mknod(many / f"{index:02d}.txt")
+    (many / "02.ipynb").write_bytes(notebook())
+    people = found(tmp_path)
+    remove_tree(deep)  # pytest could not
+    assert f"more than {MAX_DEPTH} deep" in people["deep"][0].problem
+    assert wrote(people["many"][0]) and any("more than 50 files" in note for note in people["many"][0].notes)
+    assert wrote(people[odd.name][0])
+
+
+def test_nothing_is_silently_missing(tmp_path):
+    (tmp_path / "alice.pdf").write_bytes(b"%PDF")
+    (tmp_path / "bob").mkdir()
+    (tmp_path / "carol").mkdir()
+    (tmp_path / "carol" / "answer.py").write_text("x = 1", encoding="utf-8")
+    (tmp_path / ".hidden").mkdir()
+    problems = {name: ones[0].problem for name, ones in found(tmp_path).items()}
+    assert set(problems) == {"alice", "bob", "carol"}
+    assert "alice.pdf is no notebook" in problems["alice"] and "answer.py is no notebook" in problems["carol"]
+    assert problems["bob"] == "no notebook (.ipynb)"
+
+
+def test_what_is_neither_folder_nor_archive_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="expected a folder of submissions, or a zip archive of one"):
+        find_submissions(tmp_path / "nowhere", assignments())
+    assert owner_of(("x.tar.ipynb",)).student == "x.tar"
