@@ -27,6 +27,7 @@ from nbclient.exceptions import CellExecutionError
 
 from grpo_lab.checks import check_at_least
 from grpo_lab.commands import Parser, command
+from grpo_lab.notebook.beginning import HIDDEN, RESULT
 
 HERE = Path(__file__).parent
 TEXT = HERE / "text"
@@ -89,6 +90,22 @@ def clean(notebook: nbformat.NotebookNode) -> None:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
             cell.outputs = [kept for output in cell.outputs if (kept := clean_output(output)) is not None]
+    begin_hidden(notebook)
+
+
+def begin_hidden(notebook: nbformat.NotebookNode) -> None:
+    """Let folded outputs begin with a neutral line: JupyterLab shows the first one of a fold, which may be the answer.
+
+    Live, `begin` sees to that.
+    """
+    for cell in notebook.cells:
+        if HIDDEN in cell.metadata.get("tags", []) and cell.get("outputs") and not says_result(cell.outputs[0]):
+            data = {"text/markdown": RESULT, "text/plain": RESULT}
+            cell.outputs.insert(0, nbformat.v4.new_output("display_data", data))
+
+
+def says_result(output: nbformat.NotebookNode) -> bool:
+    return "".join(output.get("data", {}).get("text/plain", "")) == RESULT
 
 
 def clean_output(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
@@ -171,6 +188,7 @@ def write_sources(text: Path) -> None:
     for cell, built in zip(ours.cells, theirs.cells, strict=True):
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = built.outputs, built.execution_count
+    begin_hidden(ours)
     nbformat.write(ours, notebook_of(text))
 
 

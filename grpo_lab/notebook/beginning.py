@@ -1,5 +1,6 @@
 """What every notebook begins with: one line about the machine, one seed, one look, one pace."""
 
+import contextlib
 import os
 import platform
 import warnings
@@ -8,9 +9,11 @@ from importlib.metadata import version
 import torch
 
 from grpo_lab.checks import check_choice
+from grpo_lab.display import in_ipython, say
 from grpo_lab.notebook.predictions import forget_predictions
 
 PROFILES = ("fast", "full")
+HIDDEN, RESULT = "hide-output", "The result:"  # the tag of a cell whose output is folded, and what stands on the fold
 
 
 def profile() -> str:
@@ -39,6 +42,8 @@ def begin(seed: int = 0, threads: int = 1) -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     use_style()
     forget_predictions()
+    if in_ipython():
+        _begin_hidden_results()
     torch.manual_seed(seed)
     torch.set_num_threads(threads)
     card = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
@@ -47,3 +52,23 @@ def begin(seed: int = 0, threads: int = 1) -> None:
         f"transformers {version('transformers')} · matplotlib {version('matplotlib')}"
     )
     print(f"NVIDIA card: {card} · torch threads: {threads} · profile: {profile()}")
+
+
+def _begin_hidden_results() -> None:
+    """From the next cell on, let a folded result begin with a neutral line: JupyterLab shows the first one of a fold."""
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    with contextlib.suppress(ValueError):  # not there yet
+        shell.events.unregister("pre_run_cell", _say_result)
+    shell.events.register("pre_run_cell", _say_result)
+
+
+def _say_result(info) -> None:
+    """JupyterLab sends a cell's tags along with it; what runs a notebook without an eye on it does not."""
+    from IPython import get_ipython
+
+    kernel = getattr(get_ipython(), "kernel", None)
+    metadata = kernel.get_parent().get("metadata", {}) if kernel is not None else {}
+    if HIDDEN in metadata.get("tags", ()):
+        say(RESULT)

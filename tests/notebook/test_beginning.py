@@ -3,11 +3,12 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import nbformat
 import pytest
 
-from grpo_lab.notebook import fast_or_full, profile
+from grpo_lab.notebook import beginning, fast_or_full, profile
 
 SAYS = "import os\nfrom grpo_lab.notebook import profile\nassert profile() == {want!r}, (profile(), sorted(os.environ))"
 
@@ -42,3 +43,15 @@ def test_nbmake_runs_notebooks_fast_whatever_else_is_set(tmp_path):
     command = [sys.executable, "-m", "pytest", "--nbmake", "-p", "no:cacheprovider", str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, env=bare, capture_output=True, encoding="utf-8", errors="replace")
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize(("tags", "said"), [(["hide-output"], ["The result:"]), (["hide-input"], []), (None, [])])
+def test_a_folded_result_begins_with_a_neutral_line_where_the_front_end_sends_tags(tags, said, monkeypatch):
+    ipython = pytest.importorskip("IPython")
+    metadata = {} if tags is None else {"tags": tags}
+    kernel = SimpleNamespace(get_parent=lambda: {"metadata": metadata})
+    monkeypatch.setattr(ipython, "get_ipython", lambda: SimpleNamespace(kernel=kernel))
+    shown = []
+    monkeypatch.setattr(beginning, "say", shown.append)
+    beginning._say_result(None)
+    assert shown == said

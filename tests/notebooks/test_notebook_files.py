@@ -69,6 +69,12 @@ def test_every_picture_has_alternative_text(notebook):
             assert len(output["metadata"].get("image/png", {}).get("alt", "")) >= 20
 
 
+def test_a_folded_result_begins_with_a_line_that_gives_nothing_away(notebook):
+    for cell in cells(notebook, "code"):
+        if "hide-output" in cell["metadata"].get("tags", []) and cell["outputs"]:
+            assert build.says_result(cell["outputs"][0]), "".join(cell["source"])
+
+
 def test_code_cells_are_short(notebook):
     long = [cell["source"][0] for cell in cells(notebook, "code") if len(cell["source"]) > 25]
     assert not long
