@@ -55,7 +55,7 @@ def begin(seed: int = 0, threads: int = 1) -> None:
 
 
 def _begin_hidden_results() -> None:
-    """From the next cell on, let a folded result begin with a neutral line: JupyterLab shows the first one of a fold."""
+    """From the next cell on, a folded result begins with a neutral line: JupyterLab shows the first one of a fold."""
     from IPython import get_ipython
 
     shell = get_ipython()
