@@ -80,7 +80,7 @@ def policy_loss(
 
 def part_loss(
     logp: Float[Tensor, "R T"],
-    advantages: Float[Tensor, " R"],
+    advantages: Float[Tensor, " R"] | Float[Tensor, "R #T"],
     mask: Bool[Tensor, "R T"],
     rows: int,
     num_items: Int[Tensor, ""] | int,
@@ -98,7 +98,7 @@ def part_loss(
     tokens of each micro-batch; for it alone the cut matters.)
 
     Args:
-        logp, advantages, mask: of the R_k rows of this micro-batch, shapes (R_k, T), (R_k,) and (R_k, T).
+        logp, advantages, mask: of the R_k rows of this micro-batch, shapes (R_k, T), (R_k,) or (R_k, T), and (R_k, T).
         rows: R, rows of the whole update.
         num_items: N, tokens under the mask of the whole update.
         loss_type, settings: as in `policy_loss`, its `old_logp` and `ref_logp` for these rows among them.

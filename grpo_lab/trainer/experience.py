@@ -20,7 +20,7 @@ class Experience:
 
     rollout: Rollout
     rewards: Float[Tensor, " B"]  # NaN where no reward function applied
-    advantages: Float[Tensor, " B"]
+    advantages: Float[Tensor, " B"] | Float[Tensor, "B T"]  # one a completion; or one a token, put in by the caller
     mask: Bool[Tensor, "B T"]  # tokens that enter the loss
     active: Bool[Tensor, " B"]  # rows that carry gradient
     old_logp: Float[Tensor, "B T"] | None = None  # None: the policy has not moved since it sampled

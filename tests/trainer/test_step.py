@@ -223,3 +223,20 @@ def test_the_first_ratio_is_exactly_one_even_with_dropout_in_the_model(settings,
         assert history[step]["sampling/logp_difference_max"] < 1e-4
     if settings != INNER:
         assert [metrics["ratio"] for metrics in history] == [1.0, 1.0]
+
+
+def test_an_advantage_a_token_that_is_the_same_throughout_a_row_is_an_advantage_a_row():
+    model, experience = make_experience(cut("dapo", 1))
+    of_tokens = replace(experience, advantages=experience.advantages[:, None].repeat(1, experience.mask.shape[1]))
+    want, metrics = gradient(model, experience, cut("dapo", 1))
+    got, metrics_of_tokens = gradient(model, of_tokens, cut("dapo", 1))
+    assert want.abs().max() > 0 and torch.equal(got, want) and metrics_of_tokens == metrics
+
+
+def test_advantages_of_tokens_are_cut_with_their_rows():
+    model, experience = make_experience(cut("dapo", 1))
+    drawn = torch.randn(experience.mask.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    experience = replace(experience, advantages=drawn)
+    whole, _ = gradient(model, experience, cut("dapo", 1))
+    in_parts, _ = gradient(model, experience, cut("dapo", 4))
+    assert (in_parts - whole).abs().max() < 1e-10 * whole.abs().max()
