@@ -1,0 +1,55 @@
+"""The recorder of notebook 05: each arm changes what its name says, and nothing that is there is made again."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+from grpo_lab.config import GRPOConfig
+
+PATH = Path(__file__).parents[2] / "notebooks" / "runs" / "record_objective.py"
+spec = importlib.util.spec_from_file_location("record_objective", PATH)
+recorder = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(recorder)
+ARMS, COMMON = recorder.ARMS, recorder.COMMON
+
+
+def test_arms_that_are_compared_differ_in_one_thing():
+    eight = ARMS["8 updates"].change
+    for name in ("8 updates, no clip", "8 updates, upper clip", "8 updates, lower clip"):
+        assert ARMS[name].change.keys() - eight.keys() <= {"epsilon", "epsilon_high"}
+        assert {key: ARMS[name].change[key] for key in eight} == eight
+    for name in ("1 update", "2 updates", "4 updates", "bonus 0.3", "bonus 1.0"):
+        assert len(ARMS[name].change) <= 1 and ARMS[name].batches == ARMS["8 updates"].batches
+    assert ARMS["grpo"].change | {"loss_type": "dr_grpo"} == ARMS["dr_grpo"].change
+
+
+def test_three_arms_make_as_many_updates_and_two_see_as_many_answers():
+    made = {}
+    for name in ("8 updates", "fresh", "8 parts"):
+        config = GRPOConfig(**(COMMON | ARMS[name].change))
+        made[name] = (
+            config.updates_per_step * ARMS[name].batches,
+            config.generation_batch_size * ARMS[name].batches,
+            config.update_batch_size,
+        )
+    assert made["fresh"] == made["8 parts"] == (128, 8 * made["8 updates"][1], 64)
+    assert made["8 updates"][::2] == (128, 64)
+
+
+def test_what_is_there_is_not_made_again(tmp_path):
+    path = tmp_path / "objective.json"
+    command = ["--fast", "--output", str(path), "--seeds", "0"]
+    recorder.main([*command, "--arms", "8 updates, no clip"])
+    first = json.loads(path.read_text(encoding="utf-8"))
+    recorder.main([*command, "--arms", "1 update", "8 updates, no clip"])
+    both = json.loads(path.read_text(encoding="utf-8"))
+    assert both["runs"][:1] == first["runs"] and [run["arm"] for run in both["runs"][1:]] == ["1 update"]
+    for run in both["runs"]:
+        assert len(run["thinking"]) == 2 and all(len(values) == 2 for values in run["metrics"].values())
+        assert run["metrics"]["clip_ratio/region_mean"] == [0, 0]
+
+
+def test_the_record_holds_every_arm_with_every_seed():
+    record = json.loads(PATH.with_name("objective.json").read_text(encoding="utf-8"))
+    assert {(run["arm"], run["seed"]) for run in record["runs"]} == {(a, s) for a in ARMS for s in recorder.SEEDS}
+    assert record["settings"].items() >= COMMON.items() and record["machine"]
