@@ -11,7 +11,7 @@ from grpo_lab.kl import kl_exact
 from grpo_lab.worlds.kl_worlds import PENALTIES, descend, expected_penalty, penalty, sampled_penalty
 from tests.support.agreement import assert_near, draw, few, seeds
 
-SAME_PULL = ("k2", "k3+", "r*k3", "k1 in reward")
+SAME_PULL = ("k2", "k3+", "r*k3", "k1 in reward")  # token by token; r*k1 only on average
 
 
 def loop_estimate(logp, ref_logp, kind):
@@ -20,9 +20,11 @@ def loop_estimate(logp, ref_logp, kind):
     values = {"k1": -d, "k2": d * d / 2, "k3": math.exp(d) - 1 - d}
     slopes = {"k1": 1.0, "k2": -d, "k3": 1 - math.exp(d)}
     if kind == "k1 in reward":
-        return -d * logp, -d
-    if kind in ("k3+", "r*k3"):
+        return -d, -d
+    if kind == "k3+":
         return values["k3"], -d
+    if kind.startswith("r*"):  # the product rule, where the ratio is 1
+        return values[kind[2:]], values[kind[2:]] + slopes[kind[2:]]
     return values[kind], slopes[kind]
 
 
@@ -45,12 +47,43 @@ def test_expected_gradients(seed, V):
     logits, ref_logits = draw(2, V, seed=seed).requires_grad_(), draw(2, V, seed=seed + 1)
     grad = lambda x: torch.autograd.grad(x.sum(), logits)[0]  # noqa: E731
     reverse, forward = grad(kl_exact(logits[None], ref_logits[None])), grad(kl_exact(ref_logits[None], logits[None]))
-    wants = {"k1": torch.zeros_like(reverse), "k3": forward} | dict.fromkeys(SAME_PULL, reverse)
+    wants = {"k1": torch.zeros_like(reverse), "k3": forward} | dict.fromkeys((*SAME_PULL, "r*k1"), reverse)
     for kind in PENALTIES:
         expected = expected_penalty(logits, ref_logits, kind)
-        if kind in ("k1", "k3", "k3+", "r*k3"):
+        if kind not in ("k2", "r*k2"):
             assert_near(expected.detach(), kl_exact(logits[None], ref_logits[None])[0].detach())
-        assert_near(grad(expected), wants[kind])
+        if kind in wants:
+            assert_near(grad(expected), wants[kind])
+        else:
+            assert (grad(expected) - reverse).abs().max() > 1e-6, kind
+
+
+@few
+@given(seeds, st.integers(3, 6))
+def test_expected_gradients_where_an_older_policy_samples(seed, V):
+    logits = draw(1, V, seed=seed).requires_grad_()
+    ref, old = draw(1, V, seed=seed + 1), draw(1, V, seed=seed + 2)
+    grad = lambda x: torch.autograd.grad(x.sum(), logits)[0]  # noqa: E731
+    kl = lambda x, y: kl_exact(x[None], y[None])  # noqa: E731
+    reverse = grad(kl(logits, ref))
+    wants = {"k1": -grad(kl(old, logits)), "r*k1": reverse, "r*k3": reverse}
+    wants["k1 in reward"] = grad(kl(logits, ref) - kl(logits, old))
+    for kind in PENALTIES:
+        got = grad(expected_penalty(logits, ref, kind, old))
+        if kind in wants:
+            assert_near(got, wants[kind])
+        else:
+            assert min((got - want).abs().max() for want in (reverse, grad(kl(ref, logits)))) > 1e-9, kind
+
+
+def test_an_older_policy_that_samples_for_ever():
+    start, ref, old = draw(1, 5, seed=0), draw(1, 5, seed=1), draw(1, 5, seed=2)
+    ends = {kind: descend(start, ref, kind, steps=400, lr=0.5, old_logits=old)[:, -1] for kind in PENALTIES}
+    kl = {kind: kl_exact(end[None], ref[None]).item() for kind, end in ends.items()}
+    assert all(kl[kind] < 0.05 for kind in ("k2", "k3", "k3+", "r*k1", "r*k3"))
+    assert ends["k1"].softmax(-1).max() > 0.9
+    with pytest.raises(ValueError, match="num_samples is 4; expected None"):
+        descend(start, ref, "k2", steps=1, lr=0.1, num_samples=4, old_logits=old)
 
 
 def test_one_reference_serves_all_runs():
@@ -93,7 +126,7 @@ def test_descent_with_samples_is_reproducible_and_k1_only_wanders():
     assert not torch.equal(run("k2")[0], run("k2")[1]), "each run has its own samples"
     kl = {kind: kl_exact(path, ref_logits.expand_as(path))[:, [0, -1]] for kind in PENALTIES for path in [run(kind)]}
     assert (kl["k1"][:, 1] > 0.5 * kl["k1"][:, 0]).all()
-    for kind in set(PENALTIES) - {"k1"}:
+    for kind in set(PENALTIES) - {"k1", "r*k2"}:
         assert (kl[kind][:, 1] < 0.1 * kl[kind][:, 0]).all()
 
 
