@@ -127,7 +127,7 @@ def code() -> dict:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_formulas_of_the_notebook_agree_with_the_code(path, series, code):
-    name = path.name.partition("_")[0]  # "07b" is another notebook, and its formulas are numbered with those of "07"
+    name = path.name.partition("_")[0]  # "05b" is another notebook, its formulas those of "05"; "07b" likewise
     assert faults(int(name[:2]), series[name], code, letters_of(series)) == []
 
 
