@@ -34,7 +34,7 @@ def position_map(panels: Mapping[str, Sequence], right: Sequence[int]):
         for t, number in enumerate(right):
             frame = {"fill": False, "edgecolor": OKABE_ITO["vermillion"], "linewidth": 1.8}
             ax.add_patch(Rectangle((number - 0.47, t - 0.46), 0.94, 0.92, **frame))
-        for t, v in zip(*(values >= 0.095).nonzero(), strict=True):
+        for t, v in zip(*(values >= 0.145).nonzero(), strict=True):
             said = f"{values[t, v]:.1f}".lstrip("0") if values[t, v] < 0.95 else "1"
             ax.text(v, t, said, ha="center", va="center", fontsize=8, color="white" if values[t, v] > 0.6 else "black")
         ax.set(title=title, xlabel="number", xticks=range(values.shape[1]), yticks=range(len(right)))
