@@ -89,6 +89,12 @@ def say(markdown: str, text: str | None = None) -> None:
     display({"text/markdown": markdown, "text/plain": text or markdown})
 
 
+def prose(text: str) -> str:
+    """Markdown in which a tag such as <think> stays to be seen; within `code` it does anyhow."""
+    pieces = text.split("`")
+    return "`".join(piece if i % 2 else piece.replace("<", "&lt;") for i, piece in enumerate(pieces))
+
+
 def in_ipython() -> bool:
     """True in a notebook or an IPython shell. IPython is not imported for the question: where it runs, it is loaded."""
     ipython = sys.modules.get("IPython")

@@ -7,7 +7,7 @@ choices. A page that is only read, and a test that runs a notebook, show the que
 from collections.abc import Sequence
 
 from grpo_lab.checks import check_choice
-from grpo_lab.display import in_ipython, say
+from grpo_lab.display import in_ipython, prose, say
 
 SURE = 0.8  # how often a range is meant to hold the truth
 FEWEST = 3  # ranges that allow a word on calibration
@@ -58,7 +58,7 @@ class Prediction:
         self.question = question
 
     def ask(self) -> None:
-        say(f"**Predict.** {self.question} {self.hint}", f"Predict. {self.question} {self.hint}")
+        say(f"**Predict.** {prose(self.question)} {prose(self.hint)}", f"Predict. {self.question} {self.hint}")
         if in_ipython():
             from IPython.display import display
 
@@ -74,7 +74,7 @@ class Prediction:
         self.answer = self.checked(value)
         guess, told = self.guess(), f"Truth: {self.written(self.answer)}."
         verdict = "" if guess is None else f" You said {self.written(guess)}: {self.verdict(guess)}."
-        say(f"**{told}**{verdict}", told + verdict)
+        say(f"**{prose(told)}**{prose(verdict)}", told + verdict)
 
 
 class Range(Prediction):

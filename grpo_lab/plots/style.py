@@ -8,7 +8,7 @@ imported on first use: the package works without it.
 import base64
 import io
 
-from grpo_lab.display import display, in_ipython, say
+from grpo_lab.display import display, in_ipython, prose, say
 
 OKABE_ITO = {
     "blue": "#0072B2",
@@ -85,7 +85,7 @@ def picture(fig, alt: str) -> tuple[dict[str, str], dict]:
 
 
 def show_caption(caption: str) -> None:
-    say(f"**Figure.** {caption}", f"Figure. {caption}")
+    say(f"**Figure.** {prose(caption)}", f"Figure. {caption}")
 
 
 def check_words(**words: str) -> None:

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from grpo_lab.notebook import how_well_did_you_predict, predict
+from grpo_lab.notebook import how_well_did_you_predict, predict, predictions
 from grpo_lab.notebook.predictions import forget_predictions
 
 
@@ -141,3 +141,13 @@ def test_in_a_live_notebook_both_kinds_have_a_widget_that_is_read_late(monkeypat
     assert share.guess() is None and which.guess() is None
     share.widget.value, which.widget.value = (0.2, 0.4), "b"
     assert share.guess() == (0.2, 0.4) and which.guess() == "b"
+
+
+def test_a_tag_in_a_question_stays_to_be_seen(monkeypatch):
+    said = []
+    monkeypatch.setattr(predictions, "say", lambda markdown, text: said.append((markdown, text)))
+    made = predict("What is P(<think>), and what `P(<answer>)`?", choices=("<think>", "other"))
+    made.truth("<think>")
+    (asked, plain), (truth, _) = said
+    assert "P(&lt;think>)" in asked and "`P(<answer>)`" in asked and "(&lt;think> / other)" in asked
+    assert "P(<think>)" in plain and truth == "**Truth: &lt;think>.**"
