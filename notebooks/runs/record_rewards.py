@@ -5,8 +5,8 @@
     python notebooks/runs/record_rewards.py --fast                hardly anything; into outputs/
 
 Each run is a file of its own in --output_dir, and none is made twice; the record is put together from all that are
-there. All arms have the same settings and see the same problems in the same order; they differ by the reward alone,
-those of `rare` also by where they start, at a policy that hardly ever thinks and is right in two per cent; and those
+there. All arms have the same settings and see the same problems in the same order; they differ by the reward, those
+of `rare` also by where they start, at a policy that hardly ever thinks and is right in two per cent; and those
 of `hard` by the problems, sums of four numbers, which the tiny model cannot do.
 """
 
@@ -87,7 +87,7 @@ class Arm:
     rows: Callable = addition_problems
 
 
-PRICES = (0.01, 0.02, 0.04, 0.08)
+PRICES = (0.02, 0.04, 0.08)
 ARMS = {
     "accuracy": Arm("1 for the right number between the answer tags", accuracy_reward),
     "contains": Arm("+1 or -1 for the sum anywhere in the text, 0.002 a character", contains_reward),
@@ -99,7 +99,6 @@ ARMS = {
     "rare, gated": Arm("accuracy, only where the format is kept", gated, rare=True),
     "hard, accuracy": Arm("accuracy", accuracy_reward, rows=four_numbers),
     "hard, accuracy + format": Arm("accuracy + format", [accuracy_reward, format_reward], rows=four_numbers),
-    "hard, gated": Arm("accuracy, only where the format is kept", gated, rows=four_numbers),
 } | {f"price {price:g}": Arm(f"+1 or -1, {price:g} a character", partial(priced, price=price)) for price in PRICES}
 
 
@@ -167,7 +166,10 @@ def make(name: str, seed: int, settings: Settings, folder: Path) -> None:
     model, tokenizer = load_policy("tiny", device="cpu")
     if arm.rare:
         silence(model, tokenizer, settings)
-    before, thinking = watched.of(model, tokenizer), []
+    start = folder / f"{'rare' if arm.rare else arm.rows.__name__}.json"  # the same policy for all seeds
+    if not start.is_file():
+        write_json(start, watched.of(model, tokenizer))
+    before, thinking = json.loads(start.read_text(encoding="utf-8")), []
 
     def watch(step: int, metrics: dict) -> None:
         thinking.append(round(thinking_probability(model, tokenizer, watched.rows[:64]), 4))
