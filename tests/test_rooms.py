@@ -13,7 +13,7 @@ PACKAGE = Path(grpo_lab.__file__).parent
 # In reading order. Those that serve all rooms stand first, and know nothing.
 MATHEMATICS = ("policy_gradient", "advantages", "logprobs", "kl", "objective")
 LANGUAGE_MODELS = ("tasks", "rewards", "precision", "rollout", "models")
-TRAINING = ("config", "trainer", "memory", "evaluate", "train", "experiments", "chat")
+TRAINING = ("config", "trainer", "memory", "evaluate", "habits", "train", "experiments", "chat")
 INSTRUMENTS = ("formulas", "plots", "notebook", "doctor", "bench")
 SERVING = ("display", "checks", "commands")
 ROOMS = (*SERVING, *MATHEMATICS, "sorting", "worlds", *LANGUAGE_MODELS, *TRAINING, *INSTRUMENTS, "assets", "course")
