@@ -1,7 +1,7 @@
 """Several small training runs side by side: the same settings with several seeds, or with one thing changed.
 
-A learning curve of one seed proves little. Notebook 07 trains each variant with at least three seeds, in as many
-processes as the machine has cores, one thread each.
+A learning curve of one seed proves little. Give each variant at least three seeds; they run in as many processes as the
+machine has cores, one thread each. (The recorded arms of notebook 07 are made by notebooks/runs/record_arms.py.)
 """
 
 import contextlib
