@@ -1,0 +1,31 @@
+"""The recorder of notebook 04: what it writes, and that a run depends on its seed alone."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+PATH = Path(__file__).parents[2] / "notebooks" / "runs" / "record_kl.py"
+spec = importlib.util.spec_from_file_location("record_kl", PATH)
+record_kl = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(record_kl)
+
+
+def test_arms_are_recorded_from_both_starts_and_again_alike(tmp_path, monkeypatch):
+    monkeypatch.setattr(record_kl, "MOVED_STEPS", 1)
+    monkeypatch.setattr(record_kl, "PROMPTS", 2)
+    monkeypatch.setattr(record_kl, "G", 4)
+    monkeypatch.setattr(record_kl, "addition_problems", lambda split, n, seed: PROBLEMS(split, min(n, 8), seed=seed))
+    made = []
+    for name in ("one.json", "two.json"):
+        file = tmp_path / name
+        record_kl.main(["--arms", "0", "0.5, moved", "--seeds", "3", "--steps", "2", "--json", str(file)])
+        made.append(json.loads(file.read_text(encoding="utf-8")))
+    assert made[0]["runs"] == made[1]["runs"]
+    base, moved = made[0]["runs"]
+    assert (base["arm"], moved["arm"], moved["beta"]) == ("0", "0.5, moved", 0.5)
+    assert len(base["thinking"]) == 3 and len(base["kl"]) == 2
+    assert base["kl"][0] == 0 and base["thinking"][0] != moved["thinking"][0]
+    assert 0 <= base["after"]["right_thinking"] <= base["after"]["right"] <= base["after"]["n"]
+
+
+PROBLEMS = record_kl.addition_problems
