@@ -109,6 +109,7 @@ def _grade_options(graded: Parser) -> None:
     add("--late-cost", type=float, default=0.0, help="share of the points that each of them costs (default 0)")
     add("--times", type=Path, metavar="CSV", help="when each handed in: columns student, time (default: files' dates)")
     add("--written", type=Path, metavar="CSV", help="points for written answers: student, question, points, comment")
+    add("--rubric", type=Path, metavar="JSON", help="what a full written answer has (default: the checkout's)")
     add("--overrides", type=Path, metavar="CSV", help="your own decisions: student, exercise, points, reason")
     add("--pseudonyms", type=Path, metavar="CSV", help="show no names; this file, kept by you, tells them")
     add("--results-json", type=Path, metavar="FILE", help="results of a single submission, in Gradescope's form")

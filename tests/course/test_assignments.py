@@ -18,6 +18,7 @@ from tests.course.submitted import submit
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "notebooks" / "assignments"
+RUBRIC = json.loads((ROOT / "notebooks" / "assignments" / "rubric.json").read_text(encoding="utf-8"))
 NUMBERS = [number for number in TITLES if of_notebook(number)]
 
 
@@ -26,6 +27,15 @@ def test_committed_notebook_is_what_the_exercises_give(number):
     path = FOLDER / f"{TITLES[number][0]}.ipynb"
     assert path.read_text(encoding="utf-8") == notebook_text(number), "run `python -m grpo_lab.course build`"
     assert b"\r" not in path.read_bytes()
+
+
+def test_the_rubric_has_every_question_and_is_not_in_what_students_get(tmp_path):
+    assert set(RUBRIC) == {question.name for questions in WRITTEN.values() for question in questions}
+    main(["release", str(tmp_path / "students")])
+    places = [*(tmp_path / "students").rglob("*.*"), *(ROOT / "grpo_lab" / "course").rglob("*.py")]
+    handed_out = "".join(path.read_text(encoding="utf-8") for path in places)
+    for items in RUBRIC.values():
+        assert len(items) >= 2 and not [item for item in items if item in handed_out]
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -46,7 +56,7 @@ def test_notebook_is_valid_empty_of_outputs_and_without_answers(number):
         assert len(re.findall(r"^    raise NotImplementedError", source, re.MULTILINE)) == 1
         assert not re.search(r"#.*\(\d+\.\d+\)", source), f"{name}: an anchored line of the reference"
     text = "".join(cell.source for cell in notebook.cells)
-    assert not any(point in text for question in WRITTEN[number] for point in question.look_for)
+    assert not any(point in text for question in WRITTEN[number] for point in RUBRIC[question.name])
 
 
 def assert_imports_exist(cell: ast.Module) -> None:

@@ -36,7 +36,7 @@ def rloo_advantages(rewards):
 """
 OPTIONS = {
     "seed": None, "jobs": 1, "time_limit": 30.0, "memory_limit": 4.0, "output": None, "resume": False, "only": [],
-    "roster": None, "deadline": None, "late_days": 0, "late_cost": 0.0, "times": None, "written": None,
+    "roster": None, "deadline": None, "late_days": 0, "late_cost": 0.0, "times": None, "written": None, "rubric": None,
     "overrides": None, "pseudonyms": None, "results_json": None,
 }  # fmt: skip
 

@@ -16,7 +16,7 @@ from grpo_lab.course.grading.records import Records, write_whole
 from grpo_lab.course.grading.report import plain, write_report
 from grpo_lab.course.grading.results import Extras, Result, out_of, read_points, results
 from grpo_lab.course.grading.sandbox.run import Limits
-from grpo_lab.course.grading.sheet import write_sheets
+from grpo_lab.course.grading.sheet import read_rubric, write_sheets
 from grpo_lab.course.seeds import checked_seed, drawn_seed
 
 STOPPED = 130  # the exit code of a command that an interrupt ended
@@ -27,7 +27,7 @@ def grade_class(folder: Path, *, output: Path | None, results_json: Path | None,
     check_at_least("jobs", options["jobs"], 1)
     check_between("time_limit", options["time_limit"], 1, 86_400)  # below, right answers would fail
     check_between("memory_limit", options["memory_limit"], 0.5, 1024)
-    extras = _extras(**options)
+    extras, rubric = _extras(**options), read_rubric(options["rubric"])
     names = Pseudonyms(options["pseudonyms"]) if options["pseudonyms"] else None
     output = output or folder.resolve().with_name(f"{folder.resolve().stem}-grades")
     records = Records(output / "records")
@@ -39,7 +39,7 @@ def grade_class(folder: Path, *, output: Path | None, results_json: Path | None,
     if names:
         extras = names.hide(grading, found, names.with_names(extras))
     write_report(grading, output, extras, found)
-    _write_the_rest(grading, found, extras, output, pseudonymous=names is not None)
+    _write_the_rest(grading, found, extras, output, rubric, pseudonymous=names is not None)
     if results_json is not None:
         if len(found) != 1:
             raise ValueError(f"results_json is for a single submission; expected one student, and found {len(found)}")
@@ -92,13 +92,15 @@ def _graded(folder, chosen: int, records, hidden, *, jobs, time_limit, memory_li
         )  # fmt: skip
 
 
-def _write_the_rest(grading: Grading, found: list[Result], extras: Extras, output: Path, *, pseudonymous: bool) -> None:
+def _write_the_rest(
+    grading: Grading, found: list[Result], extras: Extras, output: Path, rubric: dict, *, pseudonymous: bool
+) -> None:
     """The page of the class, the tables for learning platforms, and the sheets for written answers.
 
     Behind pseudonyms nothing can be imported anywhere, and answers are read without names.
     """
     write_whole(output / "class.html", class_page(grading, found))
-    write_sheets(grading, extras, output)
+    write_sheets(grading, extras, output, rubric)
     if not pseudonymous:
         (output / "platforms").mkdir(exist_ok=True)
         title = ", ".join(sorted({g.submission.assignment for g in grading.graded if g.submission.assignment}))

@@ -1,7 +1,9 @@
 """Sheets for written answers: one page a question, all answers and the rubric on it; and a CSV for the points."""
 
+import json
 from pathlib import Path
 
+import grpo_lab
 from grpo_lab.course.grading.grade import Grading
 from grpo_lab.course.grading.pages import document, safe
 from grpo_lab.course.grading.records import write_whole
@@ -28,25 +30,45 @@ def answers(grading: Grading, question: Question) -> dict[str, str]:
     return found
 
 
-def write_sheets(grading: Grading, extras: Extras, folder: Path) -> None:
+def read_rubric(path: Path | None = None) -> dict[str, list[str]]:
+    """What a full answer has, by question. It stands beside the teacher's guide, and not in what students get.
+
+    path: None means that of the checkout in which this package lies; without one, there is none.
+
+    Raises:
+        ValueError: for a file that was named and is no such list.
+    """
+    place = path or Path(grpo_lab.__file__).resolve().parents[1] / "notebooks" / "assignments" / "rubric.json"
+    if path is None and not place.is_file():
+        return {}
+    try:
+        content = json.loads(place.read_text(encoding="utf-8"))
+        return {str(name): [str(item) for item in items] for name, items in content.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        raise ValueError(f"rubric is {place}; expected a JSON file with a list of items for each question") from None
+
+
+def write_sheets(grading: Grading, extras: Extras, folder: Path, rubric: dict[str, list[str]]) -> None:
     """`written/<question>.html` for each question, and `written.csv`, in which points that were given stay."""
     (folder / "written").mkdir(parents=True, exist_ok=True)
     rows: list[list] = [["student", "question", "points", "comment"]]
     for question in questions(grading):
         found = answers(grading, question)
-        write_whole(folder / "written" / f"{question.name}.html", _page(question, found))
+        write_whole(folder / "written" / f"{question.name}.html", _page(question, found, rubric.get(question.name, [])))
         for student in found:
             given = extras.written.get((student, question.name))
             rows.append([student, question.name, f"{given.points:g}" if given else "", given.reason if given else ""])
     write_whole(folder / "written.csv", to_text(rows))
 
 
-def _page(question: Question, found: dict[str, str]) -> str:
-    wanted = "".join(f"<li>{safe(item)}</li>" for item in question.look_for)
+def _page(question: Question, found: dict[str, str], wanted: list[str]) -> str:
+    items = (
+        "".join(f"<li>{safe(item)}</li>" for item in wanted) or "<li>no rubric was found: name one with --rubric</li>"
+    )
     shares = "".join(f"<tr><td>{safe(share)}</td><td>{safe(what)}</td></tr>" for share, what in RUBRIC)
     body = [
         f"<h1>{safe(question.name)} · {question.points} points</h1><p>{safe(question.text)}</p>",
-        f"<aside><h2>A full answer</h2><ul>{wanted}</ul><table><tr><th>points</th><th>the answer</th></tr>{shares}"
+        f"<aside><h2>A full answer</h2><ul>{items}</ul><table><tr><th>points</th><th>the answer</th></tr>{shares}"
         "</table></aside>",
         f"<p>{len(found)} answers. Points go into <code>written.csv</code>; then <code>grade --resume --written "
         "written.csv</code> brings them into the totals.</p>",
