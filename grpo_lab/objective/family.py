@@ -10,15 +10,15 @@ VERSIONS = {"TRL": "1.16.0", "verl": "0.10.0.dev, August 2026", "OpenRLHF": "0.1
 
 GROUP = {"scale_rewards": "group"}
 NO_KL = {"beta": 0.0}
-VERL_GRPO = {"algorithm.adv_estimator": "grpo", "actor.use_kl_loss": False}
-RLHF_GROUP = {"algo.advantage.estimator": "group_norm", "algo.kl.init_coef": 0}
+VERL_GRPO = {"algorithm.adv_estimator": "grpo", "rollout.n": 8, "actor.use_kl_loss": False}
+RLHF_GROUP = {"rollout.n_samples_per_prompt": 8, "algo.advantage.estimator": "group_norm", "algo.kl.init_coef": 0}
 
 
 class Member(NamedTuple):
     """One loss of the family.
 
     trl: settings of `trl.GRPOConfig`; those that this package knows make the same loss of `grpo_lab.GRPOConfig`.
-    verl: settings of verl, below `actor_rollout_ref` where they begin with "actor"; None if it has none.
+    verl: settings of verl, below `actor_rollout_ref` where they begin with "actor" or "rollout"; None if it has none.
     openrlhf: options of its command line; None likewise.
     """
 
@@ -152,13 +152,13 @@ def own_settings(member: Member) -> dict:
 
 
 def settings_table(engine: str) -> str:
-    """Every row of one engine ("trl", "verl" or "openrlhf") as a Markdown table, to be copied whole."""
-    lines = ["| loss | settings |", "|---|---|"]
+    """Every row of one engine ("trl", "verl" or "openrlhf") as a Markdown table, and which losses it does not have."""
+    form = "{}={!r}" if engine == "trl" else "--{} {}" if engine == "openrlhf" else "{}={}"
+    lines, missing = ["| loss | settings |", "|---|---|"], []
     for name, member in FAMILY.items():
         settings = getattr(member, engine)
-        said = "*not in its source*"
-        if settings is not None:
-            form = "{}={!r}" if engine == "trl" else "--{} {}" if engine == "openrlhf" else "{}={}"
-            said = ", ".join(f"`{form.format(key, value)}`" for key, value in settings.items())
-        lines.append(f"| {name} | {said} |")
-    return "\n".join(lines)
+        if settings is None:
+            missing.append(name)
+        else:
+            lines.append(f"| {name} | {', '.join(f'`{form.format(key, value)}`' for key, value in settings.items())} |")
+    return "\n".join(lines + (["", f"Not in its source: {', '.join(missing)}."] if missing else []))

@@ -8,7 +8,7 @@ import torch
 from grpo_lab.advantages import group_advantages
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import policy_loss
-from grpo_lab.objective.family import FAMILY, VERSIONS, own_settings
+from grpo_lab.objective.family import FAMILY, VERSIONS, own_settings, settings_table
 from tests.parity.engines import VERSIONS as INSTALLED
 from tests.parity.engines import engine, trl_loss
 from tests.support.agreement import assert_agree, batch, draw
@@ -61,6 +61,23 @@ def test_every_setting_is_one_of_trls_and_of_ours(name):
     known = {field.name for field in fields(trl.GRPOConfig)}
     ours = {field.name for field in fields(GRPOConfig)}
     assert FAMILY[name].trl.keys() <= known and own_settings(FAMILY[name]).keys() <= ours
+
+
+def test_every_row_samples_groups():
+    """The defaults of verl and OpenRLHF are one answer to a prompt, where no advantage is left."""
+    for member in FAMILY.values():
+        assert trl.GRPOConfig.num_generations > 1
+        for settings in (member.verl, member.openrlhf):
+            sizes = [value for key, value in (settings or {}).items() if key.startswith("rollout.n")]
+            assert settings is None or (len(sizes) == 1 and sizes[0] > 1)
+
+
+@pytest.mark.parametrize("engine", ["trl", "verl", "openrlhf"])
+def test_the_table_names_each_loss_once(engine):
+    table, _, missing = settings_table(engine).partition("Not in its source: ")
+    for name, member in FAMILY.items():
+        there = getattr(member, engine) is not None
+        assert (f"| {name} |" in table) == there and (name in missing.rstrip(".").split(", ")) != there
 
 
 def test_the_temperatures_of_sapo_are_the_constants_of_this_package(tmp_path):
