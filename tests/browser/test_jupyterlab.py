@@ -14,7 +14,7 @@ from tests.browser.conftest import assert_no_error, open_notebook, run_all
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("[0-9][0-9]*_*.ipynb"))
 RUN_SECONDS, RENDER_SECONDS = 1500, 120
 WITH_SLIDER = "04_kl_estimators"
 CHAT = """
@@ -109,3 +109,48 @@ def test_the_chat_of_08_answers(page, lab):
     said = replies.inner_text()
     assert said.startswith("you: 34+56+78=?") and "before: " in said and "after: " in said
     assert line.input_value() == ""
+
+
+PREDICTIONS = (
+    "from grpo_lab.notebook import begin, how_well_did_you_predict, predict\n\nbegin()",
+    'share = predict("Which share is it?", 0, 1)',
+    'which = predict("Which of the two is it?", choices=("the first", "the second"))',
+    'share.truth(0.5)\nwhich.truth("the second")\nhow_well_did_you_predict()',
+)
+
+
+def test_what_is_folded_gives_nothing_away_on_a_saved_page(page, lab):
+    open_notebook(page, lab, NOTEBOOKS[0].stem)
+    folds = page.evaluate(
+        "[...document.querySelectorAll('.jp-Cell-outputWrapper .jp-Placeholder')].map(e => e.innerText)"
+    )
+    assert folds and all(fold.startswith("The result:") for fold in folds), folds
+
+
+def test_a_prediction_is_taken_and_judged(page, lab):
+    """The lower handle is moved and a choice is clicked; the cell that tells the truth is then run."""
+    cells = [nbformat.v4.new_code_cell(source) for source in PREDICTIONS]
+    cells[-1].metadata = {"tags": ["hide-output"], "jupyter": {"outputs_hidden": True}}
+    kernel = {"kernelspec": nbformat.read(NOTEBOOKS[-1], as_version=4).metadata.kernelspec}
+    content = nbformat.v4.new_notebook(cells=cells, metadata=kernel)
+    open_notebook(page, lab, NOTEBOOKS[0].stem)
+    page.evaluate(
+        """content => window.jupyterapp.serviceManager.contents.save(
+            'predictions.ipynb', {type: 'notebook', format: 'json', content: JSON.parse(content)})""",
+        nbformat.writes(content),
+    )
+    open_notebook(page, lab, "predictions")
+    page.evaluate("async () => { await window.jupyterapp.shell.currentWidget.sessionContext.ready; }")
+    page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 3")
+    page.evaluate("window.jupyterapp.commands.execute('notebook:run-all-above')")
+    page.focus(".jupyter-widgets .noUi-handle-lower")
+    for _ in range(20):
+        page.keyboard.press("ArrowRight")
+    page.locator("input[type=radio]").first.click()
+    page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 3")
+    page.evaluate("window.jupyterapp.commands.execute('notebook:run-cell')")
+    page.get_by_text("Of 1 choice, 0 were right.").wait_for()
+    said = page.locator(".jp-Notebook:visible .jp-Cell").nth(3).inner_text()
+    assert said.index("The result:") < said.index("Truth: 0.5. You said 0.2 to 1: that holds it.")
+    assert "Truth: the second. You said the first: wrong." in said
+    assert "You answered 2 of 2 predictions. Of 1 range, 1 held the truth" in said
