@@ -1,6 +1,6 @@
 """Where a setting of `GRPOConfig` is not what TRL's of the same name is: other defaults, and other meanings.
 
-Whatever is not in these tables has the same name, the same default and the same meaning in TRL 1.16; the tests hold
+Whatever TRL 1.16 has too and is not in these tables has the same default and the same meaning there; the tests hold
 both tables against the installed one.
 """
 
