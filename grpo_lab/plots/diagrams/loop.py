@@ -71,7 +71,7 @@ def _large():
 def _canvas(height: float, top: float, bottom: float):
     import matplotlib.pyplot as plt
 
-    fig, ax = plt.subplots(figsize=(7.2, height))
+    fig, ax = plt.subplots(figsize=(7.2, height), layout="constrained")  # as wide before the style is set
     ax.set(xlim=(-0.85, 1.6 * (len(STATIONS) - 1) + 0.85), ylim=(bottom, top))
     ax.axis("off")
     return fig, ax

@@ -30,8 +30,10 @@ def test_you_are_here(here):
     assert coloured(loop._small(here)) == [station for station in loop.STATIONS if station in here]
 
 
-@pytest.mark.parametrize("draw", [loop._large, lambda: loop._small(("group",))])
-def test_no_two_words_overlap_and_each_station_stands_within_its_box(draw):
+@pytest.mark.parametrize("style", [use_style, matplotlib.rcdefaults])  # a notebook may draw it before it sets the style
+@pytest.mark.parametrize("draw", [loop._large, lambda: loop._small(("group",)), lambda: loop._small(("advantage",))])
+def test_no_two_words_overlap_and_each_station_stands_within_its_box(draw, style):
+    style()
     fig = draw()
     fig.canvas.draw()
     ax = fig.axes[0]
