@@ -5,7 +5,8 @@ first measured from one reward of their own group, Eq. (2.1). On paper this chan
 floating point it makes equal rewards give advantages of *exactly* zero, where `r - r.mean()` leaves a rounding
 residue that the division by a near-zero standard deviation blows up.
 
-Sample (ddof=1, as in TRL and verl) or population (ddof=0, as in open-instruct) standard deviation is a convention.
+Sample (ddof=1, as in TRL and verl) or population (ddof=0, as in open-instruct when it is asked to divide) standard
+deviation is a convention.
 """
 
 import torch
@@ -76,7 +77,7 @@ def rloo_advantages(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     Raises:
         ValueError: for other rewards.
 
-    Source: Ahmadian et al. (2024), "Back to Basics", section 3.2; Kool et al. (2019).
+    Source: Ahmadian et al. (2024), "Back to Basics"; Kool et al. (2019).
     """
     _check_rewards(rewards)
     _check_count(rewards, "group", 1)

@@ -42,7 +42,7 @@ def reinforce_loss(seq_logp: Float[Tensor, " B"], weights: Float[Tensor, " B"]) 
         seq_logp: log-probability of each sampled sequence, shape (B,), attached to the policy.
         weights: w, shape (B,); the gradient does not flow into them.
 
-    Source: Williams (1992), "Simple statistical gradient-following algorithms", section 3.
+    Source: Williams (1992), "Simple statistical gradient-following algorithms", sections 4 and 5.
     """
     loss = -(weights.detach() * seq_logp).mean()  # scalar (1.8)
     return loss

@@ -33,7 +33,8 @@ def aggregate(
             is the whole one.
 
     Returns:
-        A scalar; zero for an empty mask. A fully masked row stays in the denominator B, as in TRL; verl leaves it out.
+        A scalar; zero for an empty mask. A fully masked row stays in the denominator B, as in TRL; verl's
+        `agg_loss` leaves it out where it is not told the size of the batch.
 
     Raises:
         ValueError: for another loss type, "dr_grpo" without a positive max_completion_length, a negative num_items, or

@@ -62,7 +62,7 @@ def dual_clip_surrogate(
     Ratio and A, shape (B, 1) or (B, T), as in `clipped_surrogate`, with its usual epsilon; c is greater than 1, verl's
     `clip_ratio_c`.
 
-    Source: Ye et al. (2020), "Mastering complex control in MOBA games with deep reinforcement learning", section 3.
+    Source: Ye et al. (2020), "Mastering complex control in MOBA games with deep reinforcement learning", equation 5.
     """
     if not c > 1:
         raise ValueError(f"c is {c}; it must be greater than 1")

@@ -112,8 +112,9 @@ EXERCISE = Exercise(
         Misconception(
             "rows-left-out",
             wrong.rows_left_out,
-            "You leave rows without tokens out of the denominator. verl does that; TRL, whose conventions hold here, "
-            "divides by all B rows. A loss that should not hang on how many were truncated stays smaller then.",
+            "You leave rows without tokens out of the denominator. verl's `agg_loss` does so where it is told no "
+            "batch size; TRL, whose conventions hold here, divides by all B rows. A loss that should not hang on how "
+            "many were truncated stays smaller then.",
             "5.16",
         ),
         Misconception(
