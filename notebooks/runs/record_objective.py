@@ -1,6 +1,6 @@
 """Record the runs of notebook 05 in objective.json: the tiny model, several updates a batch, with and without the clip.
 
-    python notebooks/runs/record_objective.py          all arms with five seeds: about half an hour on one core
+    python notebooks/runs/record_objective.py          all arms, five seeds (controls two): 40 minutes on one core
     python notebooks/runs/record_objective.py --fast   hardly anything; into outputs/
 
 Arms of one seed share their problems and the random numbers of each step. `ARMS` says in what an arm differs from the
@@ -27,6 +27,7 @@ from grpo_lab.trainer.rewarding import reward_rollout
 
 HERE = Path(__file__).parent
 SEEDS = (0, 1, 2, 3, 4)
+FEW = SEEDS[:2]  # for the controls
 COMMON = {
     "num_generations": 16,
     "generation_batch_size": 64,
@@ -35,22 +36,26 @@ COMMON = {
     "loss_type": "dapo",
 }
 EIGHT = {"num_iterations": 8}
+PARTS = {"generation_batch_size": 512, "per_device_train_batch_size": 64}
+NO_CLIP = {"epsilon": 1.0, "epsilon_high": 1e9}
+SMALL = {"learning_rate": 5e-5}
 LENGTH = {"scale_rewards": "none", "max_grad_norm": float("inf")}  # so that a constant factor cancels in Adam's step
 KEPT = ("reward", "entropy", "clip_ratio/region_mean", "completions/mean_length", "grad_norm")
 
 
 @dataclass(frozen=True)
 class Arm:
-    """Settings beside `COMMON`, batches of 64 answers, and how many of them make one point of the curves."""
+    """Settings beside `COMMON`, the number of batches, how many of them make one point of the curves, and the seeds."""
 
     change: dict
     batches: int = 16
     stride: int = 1
+    seeds: tuple[int, ...] = SEEDS
 
 
 ARMS = {
     "8 updates": Arm(EIGHT),
-    "8 updates, no clip": Arm(EIGHT | {"epsilon": 1.0, "epsilon_high": 1e9}),
+    "8 updates, no clip": Arm(EIGHT | NO_CLIP),
     "8 updates, upper clip": Arm(EIGHT | {"epsilon": 1.0, "epsilon_high": 0.2}),
     "8 updates, lower clip": Arm(EIGHT | {"epsilon_high": 1e9}),
     "1 update": Arm({}),
@@ -61,7 +66,12 @@ ARMS = {
     "grpo": Arm(LENGTH | {"loss_type": "grpo"}, batches=32),
     "dr_grpo": Arm(LENGTH | {"loss_type": "dr_grpo"}, batches=32),
     "fresh": Arm({}, batches=128, stride=8),  # as many updates as "8 updates", each from answers of its own
-    "8 parts": Arm({"generation_batch_size": 512, "per_device_train_batch_size": 64}),  # as "fresh", but sampled ahead
+    "8 parts": Arm(PARTS),  # as "fresh", but sampled ahead
+    "8 parts, 4 problems": Arm(PARTS | {"num_generations": 128}, seeds=FEW),  # no more problems than "8 updates"
+    "8 updates, small steps": Arm(EIGHT | SMALL, seeds=FEW),
+    "8 updates, no clip, small steps": Arm(EIGHT | NO_CLIP | SMALL, seeds=FEW),
+    "8 parts, no clip": Arm(PARTS | NO_CLIP, seeds=FEW),
+    "bonus 0.01": Arm({"entropy_coef": 0.01}, seeds=FEW),
 }
 
 
@@ -110,7 +120,7 @@ def main(arguments: list[str] | None = None) -> None:
     record["base"] |= answers(model, tokenizer, rows)
     there = {(run["arm"], run["seed"]) for run in record["runs"]}
     for name in args.arms:
-        for seed in args.seeds:
+        for seed in args.seeds or ARMS[name].seeds:
             if (name, seed) not in there:
                 made = run(ARMS[name], seed, 2 * ARMS[name].stride if args.fast else ARMS[name].batches, rows)
                 record["runs"].append({"arm": name, "seed": seed} | made)
@@ -129,7 +139,7 @@ def _parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--arms", nargs="+", choices=tuple(ARMS), default=list(ARMS))
-    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
+    parser.add_argument("--seeds", nargs="+", type=int, help="default: the seeds of each arm")
     parser.add_argument("--output", type=writable_file, help="the record (default: objective.json beside this script)")
     parser.add_argument("--fast", action="store_true", help="two points a run, four problems")
     return parser

@@ -18,8 +18,14 @@ def test_arms_that_are_compared_differ_in_one_thing():
     for name in ("8 updates, no clip", "8 updates, upper clip", "8 updates, lower clip"):
         assert ARMS[name].change.keys() - eight.keys() <= {"epsilon", "epsilon_high"}
         assert {key: ARMS[name].change[key] for key in eight} == eight
-    for name in ("1 update", "2 updates", "4 updates", "bonus 0.3", "bonus 1.0"):
+    for name in ("1 update", "2 updates", "4 updates", "bonus 0.01", "bonus 0.3", "bonus 1.0"):
         assert len(ARMS[name].change) <= 1 and ARMS[name].batches == ARMS["8 updates"].batches
+    range_off = {name: ARMS["8 updates, no clip"].change[name] for name in ("epsilon", "epsilon_high")}
+    for name in ("8 parts", "8 updates, small steps"):
+        without = name.replace(",", ", no clip,") if "," in name else f"{name}, no clip"
+        assert ARMS[without].change == ARMS[name].change | range_off
+    assert ARMS["8 updates, small steps"].change == eight | {"learning_rate": 5e-5}
+    assert ARMS["8 parts, 4 problems"].change == ARMS["8 parts"].change | {"num_generations": 128}
     assert ARMS["grpo"].change | {"loss_type": "dr_grpo"} == ARMS["dr_grpo"].change
 
 
@@ -51,5 +57,7 @@ def test_what_is_there_is_not_made_again(tmp_path):
 
 def test_the_record_holds_every_arm_with_every_seed():
     record = json.loads(PATH.with_name("objective.json").read_text(encoding="utf-8"))
-    assert {(run["arm"], run["seed"]) for run in record["runs"]} == {(a, s) for a in ARMS for s in recorder.SEEDS}
+    assert {(run["arm"], run["seed"]) for run in record["runs"]} == {
+        (name, s) for name, arm in ARMS.items() for s in arm.seeds
+    }
     assert record["settings"].items() >= COMMON.items() and record["machine"]
