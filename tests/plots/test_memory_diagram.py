@@ -34,6 +34,13 @@ def test_every_piece_is_named_on_it_or_below():
     assert "7.0" in on_it and "a card of 8 GiB" in on_it
 
 
+@pytest.mark.parametrize(("card", "named"), [(4, False), (8, True), (None, True)])
+def test_no_name_stands_where_the_line_of_the_card_runs(card, named):
+    fig = memory_bars(ROWS, card=card)
+    assert ("activations" in [text.get_text() for text in fig.axes[0].texts]) == named
+    assert ("activations" in [text.get_text() for legend in fig.legends for text in legend.get_texts()]) != named
+
+
 def test_a_piece_of_a_name_of_its_own_has_a_look_too():
     fig = memory_bars({"optimizer": {"something else": 2.0}})
     assert "something else" in [text.get_text() for text in fig.axes[0].texts]

@@ -23,7 +23,8 @@ ROOM = 0.0112  # of the axis, for one letter of a label
 def memory_bars(rows: Mapping[str, Mapping[str, int | float]], card: int | float | None = None, unit: str = "GiB"):
     """Draw one bar for each row, made of the pieces that are alive together; the total stands at its end.
 
-    A piece that is wide enough carries its name; what is so in no bar is named below them.
+    A piece that is wide enough carries its name, unless the line of the card runs there; what is named on no bar is
+    named below them.
 
     Args:
         rows: name of a bar -> piece -> size. The first row stands on top.
@@ -52,7 +53,7 @@ def memory_bars(rows: Mapping[str, Mapping[str, int | float]], card: int | float
         for piece in used:
             if size := pieces.get(piece, 0.0):
                 patches[piece] = _piece(ax, place, left, size, piece)
-                if _named(ax, place, left, size, piece, end):
+                if _named(ax, place, left, size, piece, end, card):
                     on_it.add(piece)
                 left += size
         ax.text(left + 0.01 * end, place, f"{totals[name]:.1f}", va="center", fontsize=9, weight="bold")
@@ -86,10 +87,12 @@ def _piece(ax, place: int, left: float, size: float, piece: str):
     return patch
 
 
-def _named(ax, place: int, left: float, size: float, piece: str, end: float) -> bool:
-    """Write the name onto the piece, in one or two lines, if there is room for it."""
+def _named(ax, place: int, left: float, size: float, piece: str, end: float, card: int | float | None) -> bool:
+    """Write the name onto the piece, in one or two lines, if there is room for it and the line of the card is not."""
+    centre = left + size / 2
     for label in (piece, piece.replace(" ", "\n", 1)):
-        if max(map(len, label.split("\n"))) * ROOM * end <= size:
-            ax.text(left + size / 2, place, label, ha="center", va="center", fontsize=8)
+        width = max(map(len, label.split("\n"))) * ROOM * end
+        if width <= size and (card is None or abs(centre - card) > width / 2):
+            ax.text(centre, place, label, ha="center", va="center", fontsize=8)
             return True
     return False
