@@ -1,12 +1,14 @@
-"""Record two questions of notebook 02, put to the tiny model, in baselines.json.
+"""Record three questions of notebook 02, put to the tiny model, in baselines.json.
 
-    python notebooks/runs/record_baselines.py            all arms, six seeds: some ten minutes on one core
+    python notebooks/runs/record_baselines.py            everything: some fifteen minutes on one core
     python notebooks/runs/record_baselines.py --fast     hardly anything; into outputs/
 
 "budget": 64 completions a step, as many prompts of a small group or few prompts of a large one. The advantage is
 leave-one-out, and everything but the size of the group is the same. "process": what a reward for each step of the
 working brings, by the advantages of `process_advantages`, beside the same points given to the whole completion, and
-beside the answer alone. After each step P(<think>) is computed, which no sampling disturbs.
+beside the answer alone. After each step P(<think>) is computed, which no sampling disturbs. "step": one step of plain
+gradient ascent from the untrained model, along three gradients of the same answers: with the reward as the weight, with
+1, and with leave-one-out advantages. Any constant baseline, and rewards of 1 and -1, are sums of the first two.
 """
 
 import argparse
@@ -17,13 +19,15 @@ from pathlib import Path
 
 import torch
 
-from grpo_lab.advantages import process_advantages
+from grpo_lab.advantages import process_advantages, rloo_advantages
 from grpo_lab.bench.__main__ import machine, write_json
 from grpo_lab.commands import Parser, command
 from grpo_lab.config import GRPOConfig
 from grpo_lab.evaluate import evaluate, thinking_probability
 from grpo_lab.models import load_policy
+from grpo_lab.policy_gradient import sequence_logprob
 from grpo_lab.rewards import accuracy_reward
+from grpo_lab.rollout import encode_prompts, sample_completions, score_logprobs
 from grpo_lab.tasks import addition_problems
 from grpo_lab.trainer import collect, train, update
 from grpo_lab.trainer.run import Run
@@ -32,6 +36,8 @@ HERE = Path(__file__).parent
 GROUPS = (2, 4, 8, 16, 64)
 COMMON = {"learning_rate": 2e-4, "generation_batch_size": 64, "max_completion_length": 40, "max_steps": 12}
 COMMON |= {"loss_type": "grpo", "disable_tqdm": True}
+BATCHES, PROMPTS, GROUP, STEP = 64, 8, 8, 0.01  # "step": how many, of what, and the learning rate
+CONSTANTS = {"b = -1": -1.0, "b = 0": 0.0, "b = 0.17": 0.17, "b = 0.5": 0.5}
 LINE = re.compile(r"(\d+)\+(\d+)=(\d+)")
 
 
@@ -105,6 +111,57 @@ def one_run(question: str, arm: str, seed: int, fast: bool) -> dict:
     return {"arm": arm, "seed": seed, "thinking": [round(p, 4) for p in curve]} | kept
 
 
+def one_batch(model, tokenizer, problems: list[dict], held_out: list[dict], seed: int) -> tuple[dict, torch.Tensor]:
+    """What one step would do to P(<think>) under each baseline, and the three gradients, of shape (3, parameters)."""
+    torch.manual_seed(seed)
+    rows = [problems[i] for i in torch.randint(len(problems), (PROMPTS,))]
+    rollout = sample_completions(model, tokenizer, [row["prompt"] for row in rows], GROUP, max_completion_length=40)
+    answers = [row["answer"] for row in rows for _ in range(GROUP)]
+    rewards = torch.tensor(accuracy_reward(rollout.texts, answer=answers))
+    prompts = rollout.prompt_ids, rollout.prompt_mask
+    logp, _ = score_logprobs(model, *prompts, rollout.completion_ids, rollout.mask, rollout.prompt_of_row)
+    total = sequence_logprob(logp, rollout.mask)
+    weights = (rewards, torch.ones_like(rewards), rloo_advantages(rewards.view(PROMPTS, GROUP)).flatten())
+    parameters = list(model.parameters())
+    flat = torch.nn.utils.parameters_to_vector
+    gradients = torch.stack(
+        [flat(torch.autograd.grad((w * total).mean(), parameters, retain_graph=True)) for w in weights]
+    )
+    start, after = flat(parameters).detach(), {}
+    directions = {name: gradients[0] - b * gradients[1] for name, b in CONSTANTS.items()}
+    directions |= {"1 and -1": 2 * gradients[0] - gradients[1], "group": gradients[2]}
+    for name, direction in directions.items():
+        torch.nn.utils.vector_to_parameters(start + STEP * direction, parameters)
+        after[name] = round(thinking_probability(model, tokenizer, held_out), 5)
+    torch.nn.utils.vector_to_parameters(start, parameters)
+    thinks = torch.tensor(["<think>" in text for text in rollout.texts])
+    kept = {"seed": seed, "thinking": int(thinks.sum()), "right_thinking": int(rewards[thinks].sum())}
+    return kept | {"right_otherwise": int(rewards[~thinks].sum()), "after": after}, gradients
+
+
+def steps(batches: int) -> dict:
+    """All batches, and per batch the products with the gradient of P(<think>) and of the gradients with one another."""
+    model, tokenizer = load_policy("tiny", device="cpu")
+    problems, held_out = addition_problems("train", 20_000), addition_problems("test", 50, seed=1)
+    ids = torch.tensor([[tokenizer.convert_tokens_to_ids("<think>")]]).expand(len(held_out), 1)
+    prompts = encode_prompts(tokenizer, [row["prompt"] for row in held_out])
+    logp, _ = score_logprobs(model, *prompts, ids, torch.ones_like(ids).bool(), torch.arange(len(held_out)))
+    habit = torch.autograd.grad(logp.exp().mean(), list(model.parameters()))
+    habit = torch.nn.utils.parameters_to_vector(habit)
+    runs, total, products = [], 0, 0
+    for i in range(batches):
+        run, gradients = one_batch(model, tokenizer, problems, held_out, 1000 + i)
+        along, between = gradients @ habit, gradients @ gradients.T
+        run |= {"along_thinking": [round(x, 5) for x in along.tolist()]}
+        run |= {"reward_times_one": round(between[0, 1].item(), 5), "one_times_one": round(between[1, 1].item(), 5)}
+        runs.append(run)
+        total, products = total + gradients, products + between
+    covariance = (products - total @ total.T / batches) / max(batches - 1, 1)  # traces, of the three gradients
+    settings = {"prompts": PROMPTS, "num_generations": GROUP, "learning_rate": STEP, "optimizer": "plain ascent"}
+    rounded = [[round(c, 6) for c in row] for row in covariance.tolist()]
+    return {"settings": settings, "at_first": round(logp.exp().mean().item(), 5), "runs": runs, "covariance": rounded}
+
+
 ARMS = {
     "budget": [str(G) for G in GROUPS],
     "process": ["the answer alone", "the same points, added up", "a reward a step"],
@@ -119,7 +176,7 @@ def main(arguments: list[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--fast", action="store_true", help="one step, one seed, into outputs/")
-    parser.add_argument("--seeds", type=int, default=6, help="how many")
+    parser.add_argument("--seeds", type=int, default=6, help="how many for the groups; twice as many for the process")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     folder = HERE.parents[1] / "outputs" if args.fast else HERE
@@ -127,9 +184,11 @@ def main(arguments: list[str] | None = None) -> None:
     settings = {
         name: value for name, value in asdict(GRPOConfig(**COMMON, num_generations=8)).items() if name in COMMON
     }
-    record = {"machine": machine(), "settings": settings, "budget": [], "process": []}
-    for seed in range(1 if args.fast else args.seeds):
-        for question, arms in ARMS.items():
+    record = {"machine": machine(), "settings": settings, "step": steps(2 if args.fast else BATCHES)}
+    record |= {question: [] for question in ARMS}
+    for question, arms in ARMS.items():
+        seeds = args.seeds * (2 if question == "process" else 1)
+        for seed in range(1 if args.fast else seeds):
             for arm in arms:
                 record[question].append(one_run(question, arm, seed, args.fast))
                 print(question, record[question][-1], flush=True)
