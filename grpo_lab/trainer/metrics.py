@@ -1,4 +1,4 @@
-"""The numbers that a step reports, under TRL's names: of its rollout, of its rewards, and of its updates."""
+"""The numbers that a step reports, under TRL's names where it has them: of rollout, rewards, updates."""
 
 import torch
 from jaxtyping import Float, Int
