@@ -22,7 +22,7 @@ class TokenHeat:
         return self.text
 
 
-def token_heat(tokens: Sequence[str], values, limit: float | None = None) -> TokenHeat:
+def token_heat(tokens: Sequence[str], values, limit: float | None = None, signs: bool = True) -> TokenHeat:
     """Write the tokens one after the other, each on the colour of its value and followed by that value.
 
     Blue is above zero, orange below, the stronger the further away. The sign is written too: it needs no eye for
@@ -32,21 +32,26 @@ def token_heat(tokens: Sequence[str], values, limit: float | None = None) -> Tok
         tokens: decoded tokens; spaces and line ends are made visible.
         values: one number for each, such as advantages or log-probabilities.
         limit: the absolute value that gets the full colour; None means the largest one here.
+        signs: False for what cannot be negative, such as probabilities: no plus signs, and a legend from zero on.
     """
     values = finite("values", values)
     if values.shape != (len(tokens),):
         raise ValueError(f"values has shape {values.shape}; expected one number for each of the {len(tokens)} tokens")
+    if not signs and (values < 0).any():
+        raise ValueError(f"values has {values.min():.3g} in it; without signs, expected none below zero")
     limit = float(limit or np.abs(values).max(initial=0) or 1)
-    parts = [_token(token, value, limit) for token, value in zip(tokens, values, strict=True)]
-    legend = " ".join(_patch(signed(share * limit), share) for share in (-1.0, -0.5, 0.0, 0.5, 1.0))
+    write = signed if signs else unsigned
+    parts = [_token(token, write(value), value / limit) for token, value in zip(tokens, values, strict=True)]
+    shares = (-1.0, -0.5, 0.0, 0.5, 1.0) if signs else (0.0, 0.5, 1.0)
+    legend = " ".join(_patch(write(share * limit), share) for share in shares)
     box = f"background-color:{BACKGROUND};color:#000000;padding:8px 12px;border:1px solid #CCCCCC;line-height:2.1"
     markup = f'<div style="{box}">{"".join(parts)}<br>value: {legend}</div>'
-    return TokenHeat(markup, " ".join(f"{visible(t)}[{signed(v)}]" for t, v in zip(tokens, values, strict=True)))
+    return TokenHeat(markup, " ".join(f"{visible(t)}[{write(v)}]" for t, v in zip(tokens, values, strict=True)))
 
 
-def _token(token: str, value: float, limit: float) -> str:
+def _token(token: str, written: str, share: float) -> str:
     line_end = "<br>" if token.endswith("\n") else ""
-    return f"{_patch(visible(token), value / limit)}<sub>{signed(value)}</sub> {line_end}"
+    return f"{_patch(visible(token), share)}<sub>{written}</sub> {line_end}"
 
 
 def _patch(text: str, share: float) -> str:
@@ -69,3 +74,7 @@ def visible(token: str) -> str:
 
 def signed(value: float) -> str:
     return f"{value:+.2f}" if round(value, 2) else "0"
+
+
+def unsigned(value: float) -> str:
+    return f"{value:.2f}" if round(value, 2) else "0"

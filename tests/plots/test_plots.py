@@ -308,6 +308,13 @@ def test_token_heat_has_a_legend_up_to_its_limit():
     assert "+1.00" in plots.token_heat(["a"], [0.0]).html  # all zero: the scale is 1, and nothing divides by 0
 
 
+def test_token_heat_without_signs_is_for_what_cannot_be_negative():
+    drawn = plots.token_heat(["a", "b"], [0.25, 1.0], limit=1.0, signs=False)
+    assert words(drawn.html) == ["a", "0.25", "b", "1.00", "value: ", "0", "0.50", "1.00"]
+    with pytest.raises(ValueError, match="values has -0.5 in it"):
+        plots.token_heat(["a"], [-0.5], signs=False)
+
+
 def luminance(colour: str) -> float:
     parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
