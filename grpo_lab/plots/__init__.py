@@ -8,6 +8,7 @@ from grpo_lab.plots.diagrams.masks import ragged_batch
 from grpo_lab.plots.diagrams.memory import memory_bars
 from grpo_lab.plots.diagrams.prefixes import prefix_tree
 from grpo_lab.plots.diagrams.push import push_bars
+from grpo_lab.plots.diagrams.readings import marked_texts
 from grpo_lab.plots.diagrams.sorting import position_map
 from grpo_lab.plots.diagrams.weights import weights_timeline
 from grpo_lab.plots.intervals import band, mean_interval, t_quantile

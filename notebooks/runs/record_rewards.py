@@ -87,7 +87,7 @@ class Arm:
     rows: Callable = addition_problems
 
 
-PRICES = (0.02, 0.04, 0.08)
+PRICES = (0.02, 0.04, 0.05, 0.06, 0.08)
 ARMS = {
     "accuracy": Arm("1 for the right number between the answer tags", accuracy_reward),
     "contains": Arm("+1 or -1 for the sum anywhere in the text, 0.002 a character", contains_reward),
