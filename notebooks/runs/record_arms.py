@@ -2,6 +2,7 @@
 
     python notebooks/runs/record_arms.py                      all arms, three seeds
     python notebooks/runs/record_arms.py --seeds 3 4          two more; what is there already is kept
+The record also has "shuffled" with seeds 3 to 18, and "shuffled, no momentum" with seeds 0 to 5.
 
 Each arm has the samples, the steps, the optimiser and the seeds of the others. Every step measures, without sampling,
 how probable it is that an answer to a held-out problem begins with <think>.
@@ -42,12 +43,16 @@ class Arm:
     shuffled: bool = False  # rewards change places within their group
     tokens: str = "all"  # that enter the loss: "all", "first", "rest" (all but the first), "no end"
     beta: float = 0.0
+    momentum: float = 0.9  # of AdamW's running average of gradients, its beta1
     steps: int = STEPS
 
 
 ARMS = {
     "default": Arm("group mean subtracted, divided by the group's standard deviation"),
     "shuffled": Arm("the rewards of a group change places", shuffled=True),
+    "shuffled, no momentum": Arm(
+        "the same, and AdamW does not average over past gradients", shuffled=True, momentum=0.0
+    ),
     "first token": Arm("the first token of an answer alone enters the loss", tokens="first"),
     "all but first": Arm("all tokens but the first enter the loss", tokens="rest"),
     "no std": Arm("centred, not divided", scale="none"),
@@ -107,7 +112,7 @@ def run(arm: Arm, seed: int, held_out: list[dict]) -> dict:
     model, tokenizer = load_policy("tiny", device="cpu")
     reference, _ = load_policy("tiny", device="cpu")
     train_rows = addition_problems("train", 20_000, seed=seed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(arm.momentum, 0.999), weight_decay=0.0)
     torch.manual_seed(seed)
     history = []
     for step in range(arm.steps):
