@@ -36,3 +36,18 @@ def test_steps_end_at_line_ends_and_the_last_one_with_the_completion():
     earned, ends = recorder.step_rewards(rollout, ["4"] * 3, {1, 2})
     assert ends.nonzero().tolist() == [[0, 1], [0, 3], [0, 5], [1, 1], [2, 3]]
     assert earned[ends].tolist() == [1, 0, 1, 1, 0]  # the third has no working, but line ends: it earns nothing
+
+
+def test_a_step_is_tried_with_each_baseline_and_the_model_is_put_back(monkeypatch):
+    monkeypatch.setattr(recorder, "PROMPTS", 2)
+    model, tokenizer = recorder.load_policy("tiny", device="cpu")
+    before = torch.nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+    problems, held_out = recorder.addition_problems("train", 20), recorder.addition_problems("test", 2)
+    run, gradients = recorder.one_batch(model, tokenizer, problems, held_out, seed=1000)
+    assert torch.equal(torch.nn.utils.parameters_to_vector(model.parameters()), before)
+    assert gradients.shape == (3, len(before))
+    assert set(run["after"]) == {*recorder.CONSTANTS, "1 and -1", "group"}
+    torch.nn.utils.vector_to_parameters(before + recorder.STEP * (2 * gradients[0] - gradients[1]), model.parameters())
+    thinking = recorder.thinking_probability(model, tokenizer, held_out)
+    assert run["after"]["1 and -1"] == pytest.approx(thinking, abs=1e-5)
+    assert 0 <= run["right_thinking"] <= run["thinking"] <= 16
