@@ -3,11 +3,12 @@
     python notebooks/runs/record_sorting.py           all of them, eight seeds each: some minutes on one core
     python notebooks/runs/record_sorting.py --fast    hardly anything; into outputs/
 
-Four questions, each a table of runs that differ in nothing but what their settings name:
+Five questions, each a table of runs that differ in nothing but what their settings name:
 
 "inner steps": how many to take on one batch, at equal numbers of samples and of gradient steps, over a long axis;
-"losses": the three losses at four learning rates, so that none is judged at a rate that suits another;
-"clip range": the clipped loss from a narrow range to none at all;
+"rates": the same to fewer steps at several learning rates, so that neither 1 nor 16 is judged at the other's;
+"losses": the three losses at five learning rates, so that none is judged at a rate that suits another;
+"clip range": the clipped loss from next to no range to no clip at all;
 "leash": a KL penalty against a reference that is renewed or not, at several strengths, and against smaller learning
 rates without any.
 """
@@ -27,10 +28,24 @@ from grpo_lab.sorting import LOSSES, make_prompts, train_sorting
 METRICS = ("reward", "exact", "entropy")
 NEVER = 10**6  # epochs until a reference is renewed that never is
 STEPS = 15_360  # gradient steps of the longest runs
+FEWER = 3_840  # gradient steps at which learning rates are compared
 USUAL = {"epochs": 240, "learning_rate": 5e-3, "num_iterations": 4, "beta": 0.0, "ref_sync_epochs": 10, "epsilon": 0.2}
 LONGER = {"epochs": 480}
-RATES = (1.25e-3, 2.5e-3, 5e-3, 1e-2)
+RATES = (6.25e-4, 1.25e-3, 2.5e-3, 5e-3, 1e-2)
+INNER_RATES = {
+    "1": (2.5e-3, 5e-3, 1e-2, 2e-2),
+    "4": (5e-3,),
+    "16": (2.5e-3, 5e-3, 1e-2),
+    "16, not clipped": (6.25e-4, 1.25e-3, 2.5e-3, 5e-3),
+}
 SLOW_AND_LONG = ((2.5e-3, 960), (1.25e-3, 1920))  # as much learning rate times epochs as the other runs
+
+
+def inner(name: str, steps: int) -> dict:
+    """Settings for "16" or "16, not clipped" inner steps on each batch, and so many gradient steps in all."""
+    count, _, free = name.partition(", ")
+    loss = "unclipped" if free else "clipped"
+    return {"num_iterations": int(count), "epochs": steps // int(count), "loss": loss, "eval_every": 15}
 
 
 def tables() -> dict[str, dict[str, dict]]:
@@ -42,14 +57,11 @@ def tables() -> dict[str, dict[str, dict]]:
     leash |= {f"no KL, learning rate {r}": LONGER | {"learning_rate": r} for r in (2.5e-3, 1.25e-3)}
     leash |= {f"no KL, learning rate {r}, {n} epochs": {"learning_rate": r, "epochs": n} for r, n in SLOW_AND_LONG}
     return {
-        "inner steps": {
-            f"{n}{', not clipped' * (loss == 'unclipped')}": {
-                "num_iterations": n,
-                "epochs": STEPS // n,
-                "loss": loss,
-                "eval_every": 15,
-            }
-            for n, loss in ((1, "clipped"), (4, "clipped"), (16, "clipped"), (4, "unclipped"), (16, "unclipped"))
+        "inner steps": {name: inner(name, STEPS) for name in ("1", "4", "16", "4, not clipped", "16, not clipped")},
+        "rates": {
+            f"{name}, {rate}": inner(name, FEWER) | {"learning_rate": rate}
+            for name, rates in INNER_RATES.items()
+            for rate in rates
         },
         "losses": {
             f"{loss}, {rate}": {"loss": loss, "learning_rate": rate, "num_iterations": 8}
@@ -57,7 +69,8 @@ def tables() -> dict[str, dict[str, dict]]:
             for rate in RATES
         },
         "clip range": {
-            str(epsilon): {"epsilon": epsilon, "num_iterations": 8} for epsilon in (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
+            str(epsilon): {"epsilon": epsilon, "num_iterations": 8}
+            for epsilon in (1e-6, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
         }
         | {"none": {"loss": "unclipped", "num_iterations": 8}},
         "leash": leash,
