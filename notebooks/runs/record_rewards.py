@@ -1,6 +1,7 @@
 """Record in rewards.json what the tiny model learns under good and bad rewards, which notebook 06 shows.
 
     python notebooks/runs/record_rewards.py                       all arms, three seeds: some 20 minutes on one core
+    python notebooks/runs/record_rewards.py --arms "last digit" --seeds 3 4     two more, where seeds differ most
     python notebooks/runs/record_rewards.py --arms longer --seeds 0
     python notebooks/runs/record_rewards.py --fast                hardly anything; into outputs/
 
