@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from grpo_lab.checks import check_choice
 
 _KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+TESTS = ("values", "stability", "contract")
 _TAG = re.compile(r"\d+\.\d+")
 
 
@@ -22,11 +23,17 @@ class Case:
     build: seed -> (args, kwargs), the same for the same seed in every process; seed 0 is the one that students see.
     label: a few words, such as "two rewards that are equal".
     fixed: True if `build` ignores the seed, as a hand-written input does.
+    tests: "values"; "stability" for inputs that are large, extreme, padded with NaN or of another precision; "contract"
+    for one that the docstring promises to refuse. In an exercise they stand in this order.
     """
 
     build: Callable[[int], tuple[tuple, dict]]
     label: str = ""
     fixed: bool = False
+    tests: str = "values"
+
+    def __post_init__(self):
+        check_choice("tests", self.tests, TESTS)
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,7 @@ class Exercise:
         try:
             _check_numbers(self)
             _check_lengths(self)
+            _check_order(self)
             _check_misconceptions(self)
             _check_arguments(self)
         except ValueError as error:
@@ -121,6 +129,14 @@ def _check_lengths(exercise: Exercise) -> None:
             raise ValueError(f"{field} has {len(value)} entries; it must have at least {least}")
     if empty := [n for n, hint in enumerate(exercise.hints, 1) if not hint.strip()]:
         raise ValueError(f"hint {empty[0]} is empty; expected a sentence")
+
+
+def _check_order(exercise: Exercise) -> None:
+    kinds = [TESTS.index(case.tests) for case in exercise.cases]
+    if kinds[0] or kinds != sorted(kinds):
+        raise ValueError(
+            f"cases test {', '.join(c.tests for c in exercise.cases)}; expected {', '.join(TESTS)} in turn"
+        )
 
 
 def _check_misconceptions(exercise: Exercise) -> None:

@@ -6,9 +6,9 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from grpo_lab.course.proof.operators import mutate_statement
 from grpo_lab.formulas.source import ANCHOR
 from tests.mutants.mutant import ROOT, Mutant, make_mutant, read
-from tests.mutants.operators import mutate_statement
 
 
 def anchored_modules() -> list[str]:

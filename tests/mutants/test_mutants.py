@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
+from grpo_lab.course.proof.operators import mutate_statement
 from grpo_lab.formulas import formula_map
 from tests.mutants.equivalent import check, reason
 from tests.mutants.errata import IDS, StaleError, _planted, errata_mutants
 from tests.mutants.lines import anchored_modules, anchors, line_mutants
 from tests.mutants.mutant import ROOT, Mutant, files_of_tests, make_mutant, read
-from tests.mutants.operators import mutate_statement
 from tests.mutants.pool import judge
 from tests.mutants.swap import swapped
 

@@ -9,19 +9,27 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 
+from torch import Tensor
+
 from grpo_lab.course.checking import session
-from grpo_lab.course.checking.compare import equal
+from grpo_lab.course.checking.compare import equal, equal_values
 from grpo_lab.course.checking.difference import Difference, difference
 from grpo_lab.course.checking.mistakes import likely, matching
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs, outcome_of
 from grpo_lab.course.checking.plain_data import plain
+from grpo_lab.course.checking.properties import earned, in_words, properties
 from grpo_lab.course.checking.stand_ins import lent, suspended
 from grpo_lab.course.checking.verdict import FAULTS, Part, Verdict, lines, summary
-from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercise import TESTS, Exercise, Misconception
 from grpo_lab.course.exercises import exercise as find_exercise
 from grpo_lab.formulas import Equation, recording
 from grpo_lab.formulas.source import read_equations
 
+BEFORE = {
+    "values": "",
+    "stability": "The small inputs come out right. This one is large, extreme, padded or of another precision. ",
+    "contract": "All that it computes is right. What the docstring says under Raises belongs to the exercise, too. ",
+}  # said before what the first failing case shows
 _KEPT = 64  # exercises and seeds whose expected outcomes are kept
 
 
@@ -60,15 +68,26 @@ def judge(
     if expected is None or wrong is None:
         expected, wrong = expectations(exercise, seed)
     if stopped := next((o for o in outcomes if o.fault or o.patched), None):
-        return _stopped(exercise, outcomes, stopped)
+        return _with_share(_stopped(exercise, outcomes, stopped), exercise, properties(exercise, outcomes, expected))
     if len(outcomes) != len(expected):
         raise ValueError(f"outcomes has {len(outcomes)} entries; expected {len(expected)}, one a case")
     if all(o.error == "NotImplementedError" for o in outcomes):
         return not_started(exercise)
     failing = tuple(i for i, (o, e) in enumerate(zip(outcomes, expected, strict=True)) if not equal(o, e, exercise))
     if not failing:
-        return _right(exercise, outcomes, expected, seed)
-    return _wrong(exercise, outcomes, expected, wrong, failing, seed)
+        verdict = _right(exercise, outcomes, expected, seed)
+    else:
+        verdict = _wrong(exercise, outcomes, expected, wrong, failing, seed)
+    return _with_share(verdict, exercise, properties(exercise, outcomes, expected))
+
+
+def _with_share(verdict: Verdict, exercise: Exercise, fulfilled: dict[str, bool]) -> Verdict:
+    """What is fulfilled, and what that is worth, where it is not everything and not nothing."""
+    points, parts = earned(exercise.points, fulfilled), verdict.parts
+    if 0 < points < exercise.points:
+        text = f"So far: {in_words(fulfilled)}; worth {points:g} of {_count(exercise.points, 'point')}."
+        parts = (*parts, Part("say", text))
+    return replace(verdict, parts=parts, message=summary(parts), properties=fulfilled)
 
 
 def not_started(exercise: Exercise) -> Verdict:
@@ -127,6 +146,7 @@ def _about_device(device: str) -> str:
 
 
 def _wrong(exercise: Exercise, outcomes, expected, wrong: dict, failing: tuple[int, ...], seed: int) -> Verdict:
+    failing = _telling_first(exercise, outcomes, expected, failing)
     index, common, named = failing[0], "", _named(exercise, matching(outcomes, expected, wrong, exercise))
     found = difference(outcomes[index], expected[index], exercise, index, seed)
     if not named and (common := _in_common(exercise, outcomes, expected, failing, found, seed)):
@@ -138,16 +158,26 @@ def _wrong(exercise: Exercise, outcomes, expected, wrong: dict, failing: tuple[i
         index = next(iter(several.values()))[0]  # a case that shows what is said first
         found = difference(outcomes[index], expected[index], exercise, index, seed)
     blamed = named or [m for name in several for m in exercise.misconceptions if m.name == name]
-    says = _says_several(blamed) if several else _says(named, found)
+    says = _says_several(blamed) if several else _says(named, found, exercise.cases[index].tests)
     equation = _equation(exercise, blamed[0].equation if blamed else "", index, seed)
     parts = [*says, *_failing(exercise, outcomes, found, failing, index, seed), *equation, *_printed(outcomes[index])]
     status = "form" if found.fault and found.fault != "error" and not blamed else "wrong"
     return _verdict(
-        exercise, status, parts, fault=found.fault if status == "form" else "", failing=failing,
+        exercise, status, parts, fault=found.fault if status == "form" else "", failing=tuple(sorted(failing)),
         misconceptions=tuple(m.name for m in blamed), case=exercise.cases[index],
         got="\n".join(lines(found.what, found.got)), expected="\n".join(lines(found.what, found.expected)),
         equation=equation[0].title if equation else "",
     )  # fmt: skip
+
+
+def _telling_first(exercise: Exercise, outcomes, expected, failing: tuple[int, ...]) -> tuple[int, ...]:
+    """Wrong values before wrong gradients, in each kind of case, and the small cases before the others."""
+
+    def turn(index: int) -> tuple[int, bool]:
+        only_gradient = equal_values(outcomes[index], expected[index], exercise)
+        return TESTS.index(exercise.cases[index].tests), only_gradient
+
+    return tuple(sorted(failing, key=turn))
 
 
 def _in_common(exercise: Exercise, outcomes, expected, failing: tuple[int, ...], first: Difference, seed: int) -> str:
@@ -159,12 +189,18 @@ def _in_common(exercise: Exercise, outcomes, expected, failing: tuple[int, ...],
     return holds[0] if holds else ""
 
 
-def _says(named: list[Misconception], found: Difference) -> list[Part]:
+def _says(named: list[Misconception], found: Difference, tests: str) -> list[Part]:
     if not named:
-        text = found.finding or "The numbers differ, and no simple rule connects yours with the right ones."
-        return [Part("say", text)]
+        before = BEFORE[tests] if not found.fault or found.fault == "error" else ""
+        return [Part("say", before + (found.finding or _no_rule(found)))]
     pairs = [f"Or, which here comes to the same: {m.says}" for m in named[1:]]
     return [Part("say", text) for text in (named[0].says, *pairs)]
+
+
+def _no_rule(found: Difference) -> str:
+    if isinstance(found.got, Tensor | int | float) and not isinstance(found.got, bool):
+        return "The numbers differ, and no simple rule connects yours with the right ones."
+    return f"{found.what[:1].upper()}{found.what[1:]} is not what is expected."
 
 
 def _says_several(blamed: list[Misconception]) -> list[Part]:
@@ -192,7 +228,7 @@ def _failing(exercise: Exercise, outcomes, found: Difference, failing, index: in
         parts.append(Part("values", "\n".join(lines("expected", found.expected)), "What is expected:"))
     if found.what.startswith("the gradient of"):
         parts.append(Part("say", "A gradient is that of the result, weighted with random numbers that stay the same."))
-    right, which = len(exercise.cases) - len(failing), "the first" if index == failing[0] else "one"
+    right, which = len(exercise.cases) - len(failing), "the first" if index == min(failing) else "one"
     return [
         *parts,
         Part("say", f"{right} of {_count(len(exercise.cases), 'case')} right; this is {which} that is not."),

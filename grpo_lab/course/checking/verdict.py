@@ -48,7 +48,7 @@ class Verdict:
     "flood", "exit", "input", "patched", "error", "kind", "shape", "dtype", "inplace", "detached" or "device".
     misconceptions: names of the mistakes that were recognised. case: the smallest failing one, None if none fails.
     got, expected: of that case, as text. equation: the tag that is broken, "" if that is not known.
-    failing: the indices of all cases that fail. seconds: what the check took.
+    failing: the indices of all cases that fail. seconds: what the check took. properties: which are fulfilled.
     """
 
     exercise: str
@@ -63,6 +63,7 @@ class Verdict:
     equation: str = ""
     failing: tuple[int, ...] = ()
     seconds: float = 0.0
+    properties: dict[str, bool] = field(default_factory=dict)
 
     @property
     def right(self) -> bool:

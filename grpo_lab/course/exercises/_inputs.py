@@ -4,6 +4,7 @@ Drawn numbers are float64, so that a difference is a mistake and not rounding.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +38,12 @@ class Dice:
         lengths[0] = T
         return torch.arange(T) < lengths[:, None]
 
+    def holes(self, B: int, T: int) -> Tensor:
+        """A mask with holes: about half of the tokens, anywhere; the last row is empty."""
+        mask = self.integers(2, B, T).bool()
+        mask[-1] = False
+        return mask
+
     def fill(self, model: nn.Module) -> nn.Module:
         """The model itself, in float64, with every parameter drawn."""
         with torch.no_grad():
@@ -61,6 +68,26 @@ def drawn(label: str, draw: Callable[[Dice], tuple], **kwargs: object) -> Case:
         return draw(Dice(seed)), dict(kwargs)
 
     return Case(build, label)
+
+
+def extreme(label: str, *args: object, **kwargs: object) -> Case:
+    """As `given`, for an input that only a stable answer survives."""
+    return replace(given(label, *args, **kwargs), tests="stability")
+
+
+def at_scale(label: str, draw: Callable[[Dice], tuple], **kwargs: object) -> Case:
+    """As `drawn`, for an input that is large, extreme, or of another precision."""
+    return replace(drawn(label, draw, **kwargs), tests="stability")
+
+
+def refused(label: str, *args: object, **kwargs: object) -> Case:
+    """As `given`, for an input that the docstring promises to refuse."""
+    return replace(given(label, *args, **kwargs), tests="contract")
+
+
+def padded(values: Tensor, mask: Tensor, filling: float = float("nan")) -> Tensor:
+    """The values, with something else where the mask is False."""
+    return values.masked_fill(~mask, filling)
 
 
 def f64(rows: list) -> Tensor:

@@ -1,12 +1,13 @@
 """From what came back of a notebook to marks.
 
-The mark of an exercise is all its points or none: it counts if the function is right on the inputs that the student
-could see (seed 0) and on fresh ones (the seed of this grading), so that nothing written down for the first passes.
+A function is judged on the inputs that the student could see (seed 0) and on fresh ones (the seed of this grading), so
+that nothing written down for the first passes. What is fulfilled on both earns its share of the points.
 """
 
 from dataclasses import dataclass, field
 
 from grpo_lab.course.checking import Verdict, judge, not_started
+from grpo_lab.course.checking.properties import earned, in_both
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.sandbox.returned import Result
 from grpo_lab.course.grading.submissions import Submission
@@ -33,11 +34,12 @@ class Mark:
     """One exercise of one student."""
 
     exercise: Exercise
-    points: int
+    points: int | float
     status: str
     message: str
     verdict: Verdict | None = None
     hidden: bool = False
+    properties: dict[str, bool] = field(default_factory=dict)
 
 
 @dataclass
@@ -49,7 +51,7 @@ class Graded:
     cells: dict[str, str] = field(default_factory=dict)
 
     @property
-    def points(self) -> int:
+    def points(self) -> int | float:
         return sum(mark.points for mark in self.marks)
 
 
@@ -68,8 +70,11 @@ def mark_exercise(exercise: Exercise, result: Result, seed: int) -> Mark:
         fresh = judge(exercise, result.outcomes[seed], seed)
     except Exception as error:  # the outcomes come from a stranger's process: none may end the grading of the others
         return Mark(exercise, 0, "unreadable", f"{FAULTS['unreadable']} {type(error).__name__}: {error}"[:500])
+    fulfilled = in_both(visible.properties, fresh.properties)
     if visible.right and fresh.right:
-        return Mark(exercise, exercise.points, "right", visible.message, visible)
+        return Mark(exercise, exercise.points, "right", visible.message, visible, properties=fulfilled)
+    points = earned(exercise.points, fulfilled) if fulfilled else 0
     if visible.right:
-        return Mark(exercise, 0, fresh.status, f"{HARD_CODED}\n{fresh.message}", fresh, hidden=True)
-    return Mark(exercise, 0, visible.status, visible.message, visible)
+        message = f"{HARD_CODED}\n{fresh.message}"
+        return Mark(exercise, points, fresh.status, message, fresh, hidden=True, properties=fulfilled)
+    return Mark(exercise, points, visible.status, visible.message, visible, properties=fulfilled)

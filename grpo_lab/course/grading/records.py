@@ -89,7 +89,7 @@ def _mark(mark: Mark) -> dict:
     if mark.verdict is not None:
         verdict = {name: getattr(mark.verdict, name) for name in FIELDS}
         verdict["parts"] = [asdict(part) for part in mark.verdict.parts]
-    own = {name: getattr(mark, name) for name in ("points", "status", "message", "hidden")}
+    own = {name: getattr(mark, name) for name in ("points", "status", "message", "hidden", "properties")}
     return {"exercise": mark.exercise.name, **own, "verdict": verdict}
 
 

@@ -1,10 +1,11 @@
 """Does the check do what it promises? Every right answer is accepted; every wrong one is rejected, and named.
 
 Right answers are those of tests/course/right where this runs in a checkout, and the reference everywhere. Wrong ones
-are the misconceptions of each exercise, and faults of form made out of the reference: the wrong shape, a detached
-gradient, a loop without end and so on.
+are the misconceptions of each exercise; mutants that a machine makes of its reference; and faults of form: the wrong
+shape, a detached gradient, a loop without end and so on.
 """
 
+import functools
 import importlib.util
 import sys
 from collections.abc import Callable, Iterable
@@ -16,7 +17,9 @@ from grpo_lab.course.checking import Outcome, card, expectations, judge, outcome
 from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import EXERCISES
+from grpo_lab.course.proof import equivalent
 from grpo_lab.course.proof.faults_of_form import STOPPED, faults_of_form
+from grpo_lab.course.proof.mutants import mutants, survives
 
 SEEDS = (0, 20_011)  # what students see, and one that they do not
 RIGHT = Path(__file__).parents[3] / "tests" / "course" / "right"
@@ -29,6 +32,8 @@ class Proof:
     exercise: Exercise
     right: int = 0
     wrong: int = 0
+    machine: int = 0
+    explained: int = 0
     form: int = 0
     gaps: list[str] = field(default_factory=list)
 
@@ -51,10 +56,25 @@ def prove_exercise(exercise: Exercise, seeds: tuple[int, ...] = SEEDS) -> Proof:
     for mistake in exercise.misconceptions:
         proof.wrong += 1
         proof.gaps += rejects(exercise, mistake.name, {mistake.name, mistake.pair} - {""}, seeds)
+    machine(proof, seeds[0])
     for fault, answer in faults_of_form(exercise).items():
         proof.form += 1
         proof.gaps += rejects_form(exercise, answer, fault)
     return proof
+
+
+def machine(proof: Proof, seed: int) -> None:
+    """Let mutants of the reference try their luck; those that `equivalent` explains are right answers in disguise."""
+    exercise, expected = proof.exercise, expectations(proof.exercise, seed)[0]
+    unused = set(equivalent.of(exercise))
+    for mutant in mutants(exercise):
+        proof.machine += 1
+        if survives(exercise, mutant, expected, seed):
+            entry = equivalent.entry(exercise, mutant)
+            proof.explained += bool(entry)
+            unused.discard(entry)
+            proof.gaps += [] if entry else [f"machine-made mistake accepted: {mutant.name}"]
+    proof.gaps += [f"machine-made mistake explained, but not accepted: {entry}" for entry in sorted(unused)]
 
 
 def right_answers(exercise: Exercise) -> list[Callable]:
@@ -67,7 +87,21 @@ def right_answers(exercise: Exercise) -> list[Callable]:
         spec = importlib.util.spec_from_file_location(name, path)
         sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[name])
-    return [exercise.function, *sys.modules[name].RIGHT.get(exercise.name, ())]
+    answers, checks = sys.modules[name].RIGHT.get(exercise.name, ()), sys.modules[name].CHECKS.get(exercise.name)
+    return [exercise.function, *(_checked(answer, checks) for answer in answers)]
+
+
+def _checked(answer: Callable, checks: Callable | None) -> Callable:
+    """The answer, after the checks of its arguments, which are the same lines however the rest is written."""
+    if checks is None:
+        return answer
+
+    @functools.wraps(answer)
+    def checked(*args, **kwargs):
+        checks(*args, **kwargs)
+        return answer(*args, **kwargs)
+
+    return checked
 
 
 def accepts(exercise: Exercise, answer: Callable, seeds: tuple[int, ...] = SEEDS) -> list[str]:
@@ -117,19 +151,31 @@ def _tried(exercise: Exercise, answer: Callable, seed: int, on_card: bool = True
     return outcomes
 
 
+KINDS = ("right answer", "machine-made mistake", "fault of form")  # how a gap begins; all others are known mistakes
+
+
 def table(proofs: list[Proof]) -> str:
     """One line an exercise, the gaps below."""
-    rows = [f"{'nb':2}  {'exercise':28} {'right accepted':>14} {'mistakes named':>14} {'faults of form':>14}"]
+    rows = [
+        f"{'':32}{'right answers':>14} {'known mistakes':>15} {'made by machine':>26} {'faults of form':>15}\n"
+        f"{'nb':2}  {'exercise':28}{'accepted':>14} {'named':>15} {'rejected (or no mistake)':>26} {'named':>15}"
+    ]
     for proof in proofs:
-        bad = [sum(gap.startswith(kind) for gap in proof.gaps) for kind in ("right answer", "fault of form")]
-        mistakes = len({g.split()[0] for g in proof.gaps if not g.startswith(("right answer", "fault of form"))})
-        done = ((proof.right, bad[0]), (proof.wrong, mistakes), (proof.form, bad[1]))
-        cells = " ".join(f"{f'{total - missed} of {total}':>14}" for total, missed in done)
-        rows.append(f"{proof.exercise.notebook:2}  {proof.exercise.name:28} {cells}")
-    totals = [sum(getattr(p, field) for p in proofs) for field in ("right", "wrong", "form")]
+        right, machine_made, form = (sum(gap.startswith(kind) for gap in proof.gaps) for kind in KINDS)
+        known = len({gap.split()[0] for gap in proof.gaps if not gap.startswith(KINDS)})
+        rejected = f"{proof.machine - proof.explained - machine_made} (+{proof.explained}) of {proof.machine}"
+        rows.append(
+            f"{proof.exercise.notebook:2}  {proof.exercise.name:28}{_of(proof.right, right):>14} "
+            f"{_of(proof.wrong, known):>15} {rejected:>26} {_of(proof.form, form):>15}"
+        )
+    totals = [sum(getattr(p, field) for p in proofs) for field in ("right", "wrong", "machine", "explained", "form")]
     gaps = [f"{proof.exercise.name}: {gap}" for proof in proofs for gap in proof.gaps]
     rows.append(
-        f"{len(proofs)} exercises, {totals[0]} right answers, {totals[1]} mistakes, {totals[2]} faults of form, "
-        f"{len(gaps)} gaps"
+        f"{len(proofs)} exercises, {totals[0]} right answers, {totals[1]} known mistakes, {totals[2]} made by machine "
+        f"({totals[3]} of them no mistake), {totals[4]} faults of form, {len(gaps)} gaps"
     )
     return "\n".join([*rows, *gaps])
+
+
+def _of(total: int, missed: int) -> str:
+    return f"{total - missed} of {total}"

@@ -119,6 +119,25 @@ def score_by_no_grad(seq_logp, rewards):
     return einsum(weights, seq_logp, "N, N ->")
 
 
+def refuse_logits_and_tokens(logits, token_ids, temperature=1.0):
+    refuse_logits(logits, temperature)
+    if token_ids.shape != logits.shape[:2]:
+        raise ValueError("a token for each position")
+
+
+def refuse_logits(logits, temperature=1.0):
+    if temperature <= 0 or logits.ndim != 3:
+        raise ValueError("a temperature above 0, and logits of shape (B, T, V)")
+
+
+def refuse_ids(completion_ids, eos_token_id):
+    if completion_ids.ndim != 2:
+        raise ValueError("completion_ids of shape (B, T)")
+
+
+# What each promises to refuse, by exercise: run before the answer.
+CHECKS = {"token_logprobs": refuse_logits_and_tokens, "token_entropy": refuse_logits, "completion_mask": refuse_ids}
+
 RIGHT = {
     "token_logprobs": (logprobs_by_log_softmax, logprobs_by_hand, logprobs_by_loops, logprobs_by_cross_entropy),
     "token_entropy": (entropy_by_einsum, entropy_by_logsumexp, entropy_by_categorical),

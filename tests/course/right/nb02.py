@@ -140,6 +140,9 @@ def returns_by_loops(rewards, gamma):
     return result
 
 
+# What each promises to refuse, by exercise: run before the answer.
+CHECKS: dict = {}
+
 RIGHT = {
     "group_advantages": (group_by_docstring, group_by_loops, group_by_choice),
     "rloo_advantages": (rloo_by_loops, rloo_by_scaling, rloo_by_matrix),

@@ -114,6 +114,9 @@ def penalty_by_loops(logp, ref_logp, beta):
     return beta * torch.stack(terms).mean()
 
 
+# What each promises to refuse, by exercise: run before the answer.
+CHECKS: dict = {}
+
 RIGHT = {
     "repaired_reward": (reward_by_counters, reward_by_removing, reward_by_comparing),
     "response_logprobs": (

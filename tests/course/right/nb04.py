@@ -90,6 +90,9 @@ def charge_by_sequences(rewards, logp, ref_logp, mask, beta):
     return rewards + beta * (reference - own)
 
 
+# What each promises to refuse, by exercise: run before the answer.
+CHECKS: dict = {}
+
 RIGHT = {
     "kl_estimate": (estimate_by_ratio, estimate_by_table, estimate_by_surrogate),
     "kl_exact": (exact_by_kl_div, exact_by_logsumexp, exact_by_loops, exact_with_frozen_bracket),

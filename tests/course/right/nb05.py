@@ -234,6 +234,9 @@ def loss_to_be_maximised(
     return objective.aggregate(-gain, mask, loss_type, max_completion_length, num_items), {}
 
 
+# What each promises to refuse, by exercise: run before the answer.
+CHECKS: dict = {}
+
 RIGHT = {
     "importance_ratio": (ratio_by_docstring, ratio_by_rows, ratio_by_einsum),
     "gspo_token_ratio": (gspo_by_docstring, gspo_by_quotient, gspo_by_sum, gspo_in_logarithms),

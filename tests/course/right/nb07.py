@@ -216,6 +216,9 @@ def pass_by_counting(n, c, k):
     return sum(map(any, draws)) / len(draws)
 
 
+# What each promises to refuse, by exercise: run before the answer.
+CHECKS: dict = {}
+
 RIGHT = {
     "read_sequences": (read_with_completion_mask, read_row_by_row, read_by_lengths),
     "compute_advantages": (advantages_with_group_advantages, advantages_by_loops, advantages_by_nan_functions),

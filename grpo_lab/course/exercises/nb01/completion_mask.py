@@ -3,7 +3,7 @@
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, given, refused
 from grpo_lab.logprobs import completion_mask
 
 
@@ -72,6 +72,12 @@ EXERCISE = Exercise(
         given("two kinds of end", torch.tensor([[5, 3, 0, 2], [5, 6, 2, 3]]), [2, 3]),
         drawn("many rows", lambda d: (d.integers(5, 6, 9), 4)),
         drawn("as many rows as positions, two ends", lambda d: (d.integers(6, 5, 5), [0, 4])),
+        extreme("the end token is number 0", torch.tensor([[5, 0, 7], [1, 2, 0]]), 0),
+        extreme("the end token is number 1, and 0 is a word", torch.tensor([[0, 1, 0], [0, 0, 5]]), 1),
+        extreme("a large vocabulary", torch.tensor([[151_643, 151_645, 151_643]]), [151_645, 151_643]),
+        at_scale("300 positions", lambda d: (d.integers(100, 7, 300), 0)),
+        at_scale("300 positions, three ends", lambda d: (d.integers(100, 7, 300), [99, 0, 41])),
+        refused("a row without its batch", torch.tensor([5, 2, 7]), 2),
     ),
     misconceptions=(
         Misconception(

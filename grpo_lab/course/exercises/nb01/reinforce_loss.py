@@ -1,7 +1,7 @@
 """The exercise reinforce_loss: wrong answers, as people write them, then what is said about each."""
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given
 from grpo_lab.policy_gradient import reinforce_loss
 
 
@@ -53,6 +53,8 @@ EXERCISE = Exercise(
         given("no reward at all", f64([-1.0, -3.0, -2.0]), f64([0.0, 0.0, 0.0])),
         drawn("seven samples", lambda d: (d.logp(7), d.normal(7))),
         drawn("rewards far from zero", lambda d: (d.logp(4), 10 + d.normal(4))),
+        at_scale("300 samples, long and unlikely", lambda d: (300 * d.logp(300), d.normal(300))),
+        at_scale("float32", lambda d: (d.logp(30).float(), d.normal(30).float())),
     ),
     gradient_of=("seq_logp", "weights"),
     misconceptions=(

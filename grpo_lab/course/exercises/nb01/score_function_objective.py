@@ -1,7 +1,7 @@
 """The exercise score_function_objective: wrong answers, as people write them, then what is said about each."""
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given
 from grpo_lab.policy_gradient import score_function_objective
 
 INF = float("inf")
@@ -54,6 +54,10 @@ EXERCISE = Exercise(
         given("equal rewards", f64([0.5, 0.25, 0.25]).log(), f64([1.0, 1.0, 1.0])),
         drawn("eight responses", lambda d: (d.normal(8).log_softmax(-1), d.normal(8))),
         drawn("very unlike probabilities", lambda d: (d.normal(5, scale=4.0).log_softmax(-1), d.normal(5))),
+        at_scale(
+            "300 responses, some 200 less likely", lambda d: (d.normal(300, scale=60.0).log_softmax(-1), d.normal(300))
+        ),
+        at_scale("float32", lambda d: (d.normal(30).log_softmax(-1).float(), d.normal(30).float())),
     ),
     gradient_of=("seq_logp",),
     misconceptions=(

@@ -3,7 +3,7 @@
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, padded
 from grpo_lab.policy_gradient import sequence_logprob
 
 INF = float("inf")
@@ -56,6 +56,13 @@ EXERCISE = Exercise(
         given("minus infinity in the padding", f64([[-1.0, -INF]]), torch.tensor([[True, False]])),
         drawn("rows of different lengths", lambda d: (d.logp(3, 5), d.ragged(3, 5))),
         drawn("as many rows as positions", lambda d: (d.logp(4, 4), d.ragged(4, 4))),
+        extreme(
+            "NaN in the padding", f64([[-1.0, float("nan")], [-2.0, -3.0]]), torch.tensor([[True, False], [True, True]])
+        ),
+        at_scale("300 tokens, a mask with holes", lambda d: (d.logp(7, 300), d.holes(7, 300))),
+        at_scale("tokens that were almost impossible", lambda d: (100 * d.logp(3, 20), d.holes(3, 20))),
+        at_scale("NaN wherever nothing counts", lambda d: (padded(d.logp(5, 9), m := d.holes(5, 9)), m)),
+        at_scale("float32", lambda d: (d.logp(4, 30).float(), d.ragged(4, 30))),
     ),
     gradient_of=("logp",),
     misconceptions=(

@@ -5,7 +5,7 @@ import math
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
 from grpo_lab.logprobs import token_entropy
 
 THIRDS = f64([[[0.5, 0.25, 0.25]]]).log()
@@ -67,6 +67,13 @@ EXERCISE = Exercise(
         drawn("two rows", lambda d: (d.normal(2, 3, 5),)),
         drawn("as many rows as positions as words", lambda d: (d.normal(3, 3, 3, scale=2.0),)),
         drawn("a high temperature", lambda d: (d.normal(2, 1, 4),), temperature=1.7),
+        extreme("a word 200 below the other", f64([[[0.0, -200.0], [200.0, 0.0]]])),
+        at_scale("300 positions, 100 words", lambda d: (d.normal(7, 300, 100, scale=3.0),)),
+        at_scale("gaps of hundreds", lambda d: (d.normal(3, 5, 11, scale=200.0),), temperature=0.3),
+        at_scale("float32", lambda d: (d.normal(3, 4, 50).float(),), temperature=0.9),
+        refused("temperature 0", f64([[[1.0, 2.0]]]), temperature=0.0),
+        refused("a temperature below 0", f64([[[1.0, 2.0]]]), temperature=-1.0),
+        refused("one sequence without its batch", f64([[1.0, 2.0]])),
     ),
     gradient_of=("logits",),
     misconceptions=(

@@ -3,7 +3,7 @@
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
 from grpo_lab.logprobs import token_logprobs
 
 THIRDS = f64([[[0.5, 0.25, 0.25]]]).log()
@@ -83,6 +83,17 @@ EXERCISE = Exercise(
         drawn("as many rows as positions as words", lambda d: (d.normal(3, 3, 3, scale=2.0), d.integers(3, 3, 3))),
         drawn("a low temperature", lambda d: (d.normal(2, 4, 6), d.integers(6, 2, 4)), temperature=0.7),
         drawn("a high temperature", lambda d: (d.normal(1, 2, 3), d.integers(3, 1, 2)), temperature=2.0),
+        extreme("a word 200 below the best", f64([[[0.0, -200.0], [200.0, 0.0]]]), torch.tensor([[1, 0]])),
+        at_scale("300 positions, 100 words", lambda d: (d.normal(7, 300, 100, scale=3.0), d.integers(100, 7, 300))),
+        at_scale(
+            "gaps of hundreds", lambda d: (d.normal(3, 5, 11, scale=200.0), d.integers(11, 3, 5)), temperature=0.3
+        ),
+        at_scale("float32", lambda d: (d.normal(3, 4, 50).float(), d.integers(50, 3, 4)), temperature=0.9),
+        refused("temperature 0", f64([[[1.0, 2.0]]]), torch.tensor([[0]]), temperature=0.0),
+        refused("a temperature below 0", f64([[[1.0, 2.0]]]), torch.tensor([[0]]), temperature=-1.0),
+        refused("one sequence without its batch", f64([[1.0, 2.0]]), torch.tensor([0])),
+        refused("fewer tokens than positions", f64([[[1.0, 2.0], [0.0, 1.0]]]), torch.tensor([[0]])),
+        refused("token ids without their batch", f64([[[1.0, 2.0]]]), torch.tensor([0])),
     ),
     gradient_of=("logits",),
     misconceptions=(

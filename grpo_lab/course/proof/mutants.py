@@ -1,0 +1,156 @@
+"""Mutants of a reference, made by machine: each differs from it in one place, and a case should tell.
+
+The function itself is changed, and the private functions of its module that it calls. What no case tells from the
+reference is a gap in the exercise: it would be accepted if a student wrote it.
+"""
+
+import ast
+import copy
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import FunctionType
+
+from grpo_lab.course.checking import card
+from grpo_lab.course.checking.compare import equal
+from grpo_lab.course.checking.outcome import Outcome, outcome_of
+from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.guard import guarded
+from grpo_lab.course.proof.operators import mutate_statement, variants
+
+SECONDS = 2.0  # for one case; a mutant may be without end
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """function: that is changed. before, after: the statement, as Python writes it; after is "" if it is left out."""
+
+    function: str
+    before: str
+    after: str
+    answer: Callable
+
+    @property
+    def name(self) -> str:
+        return f"{self.function}: {_line(self.before)} -> {self.change}"
+
+    @property
+    def change(self) -> str:
+        return _line(self.after) or "nothing"
+
+
+def mutants(exercise: Exercise) -> Iterator[Mutant]:
+    """Every mutant of the reference of an exercise, no two with the same code."""
+    reference = inspect.unwrap(exercise.function)
+    trees, seen = _trees(reference), set()
+    for name, tree in trees.items():
+        for before, after, changed in _changes(tree):
+            code = ast.unparse(changed)
+            if (name, code) not in seen | {(name, ast.unparse(tree))}:
+                seen.add((name, code))
+                with_change = {**trees, name: changed}
+                yield Mutant(name, before, after, _built(reference, with_change))
+
+
+def survives(exercise: Exercise, mutant: Mutant, expected: Sequence[Outcome], seed: int = 0) -> bool:
+    """Whether no case tells the mutant from the reference, whose outcomes are `expected`; on any device."""
+    for index, right in enumerate(expected):
+        ran = guarded(lambda index=index: outcome_of(mutant.answer, exercise, index, seed), SECONDS)
+        if ran.fault or ran.result is None or not equal(ran.result, right, exercise):
+            return False
+    return all(_same_device(exercise, mutant, index, seed) for index, right in enumerate(expected) if not right.device)
+
+
+def _same_device(exercise: Exercise, mutant: Mutant, index: int, seed: int) -> bool:
+    found = card.trial(mutant.answer, exercise, index, seed)
+    return not found or found.startswith("unknown")
+
+
+def _trees(reference: FunctionType) -> dict[str, ast.FunctionDef]:
+    """The function and the private ones of its module that it leads to, by name, without docstrings."""
+    module, found, waiting = inspect.getmodule(reference), {}, [reference]
+    while waiting:
+        function = waiting.pop()
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+        if function.__name__ in found or not isinstance(tree, ast.FunctionDef):
+            continue
+        if ast.get_docstring(tree):
+            tree.body = tree.body[1:]
+        found[function.__name__] = tree
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        values = (inspect.unwrap(vars(module)[n]) for n in names if n.startswith("_") and callable(vars(module).get(n)))
+        waiting += [v for v in values if isinstance(v, FunctionType) and v.__module__ == module.__name__]
+    return found
+
+
+def _changes(tree: ast.FunctionDef) -> Iterator[tuple[str, str, ast.FunctionDef]]:
+    """(statement before, after, whole function) of every change in one place of its body."""
+    for place, statement in enumerate(_statements(tree)):
+        before = ast.unparse(statement)
+        for new in _of_statement(statement):
+            changed = copy.deepcopy(tree)
+            _replace(changed, place, new)
+            yield _head(before), _head(ast.unparse(new)) if new else "", ast.fix_missing_locations(changed)
+
+
+def _of_statement(statement: ast.stmt) -> Iterator[ast.stmt | None]:
+    match statement:
+        case ast.Assign() | ast.AnnAssign() | ast.AugAssign() | ast.Return():
+            if statement.value is not None:
+                yield from mutate_statement(statement)
+            if isinstance(statement, ast.AugAssign):
+                yield None
+        case ast.If() | ast.While():
+            for test in [*variants(statement.test), ast.UnaryOp(ast.Not(), statement.test)]:
+                yield _changed(statement, test=test)
+            if isinstance(statement, ast.If):
+                yield None
+        case ast.For():
+            for series in variants(statement.iter):
+                yield _changed(statement, iter=series)
+        case ast.Expr():
+            yield None
+            for value in variants(statement.value):
+                yield _changed(statement, value=value)
+
+
+def _statements(tree: ast.FunctionDef) -> list[ast.stmt]:
+    """All statements below a function, in the order of `ast.walk`, which a copy keeps."""
+    return [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node is not tree]
+
+
+def _replace(tree: ast.FunctionDef, place: int, new: ast.stmt | None) -> None:
+    """Put `new` where that statement is; None leaves it out."""
+    old = _statements(tree)[place]
+    for node in ast.walk(tree):
+        for field, value in ast.iter_fields(node):
+            if isinstance(value, list) and old in value:
+                where = value.index(old)
+                rest = value[:where] + ([new] if new else []) + value[where + 1 :]
+                setattr(node, field, rest if rest or field == "orelse" else [ast.Pass()])
+                return
+
+
+def _built(reference: FunctionType, trees: dict[str, ast.FunctionDef]) -> Callable:
+    """The function of these sources, in a copy of the names that its module has."""
+    names = dict(reference.__globals__)
+    code = compile(ast.Module([copy.deepcopy(tree) for tree in trees.values()], []), "<mutant>", "exec")
+    exec(code, names)
+    return names[reference.__name__]
+
+
+def _changed(statement: ast.stmt, **fields) -> ast.stmt:
+    new = copy.copy(statement)
+    for name, value in fields.items():
+        setattr(new, name, value)
+    return new
+
+
+def _head(text: str) -> str:
+    """The first line of a statement: of a block, what is asked."""
+    return text.splitlines()[0]
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
