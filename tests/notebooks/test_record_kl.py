@@ -26,6 +26,20 @@ def test_arms_are_recorded_from_both_starts_and_again_alike(tmp_path, monkeypatc
     assert len(base["thinking"]) == 3 and len(base["kl"]) == 2
     assert base["kl"][0] == 0 and base["thinking"][0] != moved["thinking"][0]
     assert 0 <= base["after"]["right_thinking"] <= base["after"]["right"] <= base["after"]["n"]
+    file = tmp_path / "one.json"
+    record_kl.main(["--arms", "0.5, in the reward", "0", "--seeds", "3", "--steps", "4", "--json", str(file)])
+    again = json.loads(file.read_text(encoding="utf-8"))["runs"]
+    assert [run["arm"] for run in again] == ["0", "0.5, moved", "0.5, in the reward"]
+    assert again[0]["thinking"][:3] == base["thinking"] and again[1] == moved
+    assert again[2]["thinking"] != again[0]["thinking"]  # once the policy has moved, the KL is charged
+
+
+def test_the_record_holds_what_the_notebook_reads():
+    record = json.loads(PATH.with_name("tiny_kl.json").read_text(encoding="utf-8"))
+    seeds = {name: [run["seed"] for run in record["runs"] if run["arm"] == name] for name in record_kl.ARMS}
+    assert seeds.pop("2, small steps") == [0] and all(of == [0, 1, 2] for of in seeds.values())
+    for run in record["runs"]:
+        assert run.items() >= vars(record_kl.ARMS[run["arm"]]).items() and len(run["thinking"]) == run["steps"] + 1
 
 
 PROBLEMS = record_kl.addition_problems
