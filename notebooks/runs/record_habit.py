@@ -1,0 +1,88 @@
+"""Record in smollm2_habit.json how often SmolLM2-135M writes a sum out, and how often it is then right.
+
+    python notebooks/runs/record_habit.py                one run like `plain` of record_smollm2.py: 5 minutes of a core
+    python notebooks/runs/record_habit.py --seeds 1 2    two more; what is there already is kept
+
+Both probabilities are read from the logits, before and after training, for 24 held-out sums: no sampling noise.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.commands import Parser, command, writable_file
+from grpo_lab.config import GRPOConfig
+from grpo_lab.habits import habit_probability
+from grpo_lab.models import load_policy
+from grpo_lab.rewards import last_number_reward
+from grpo_lab.tasks.short import short_sums
+from grpo_lab.trainer import train
+
+FILE = Path(__file__).with_name("smollm2_habit.json")
+SUMS, PRECISION = 24, "fp32-master"
+SETTINGS = {
+    "learning_rate": 1e-5,
+    "num_generations": 8,
+    "generation_batch_size": 64,
+    "max_completion_length": 20,
+    "max_steps": 16,
+    "per_device_train_batch_size": 16,
+    "gradient_accumulation_steps": 4,
+}
+
+
+def written_out(model, tokenizer, rows: list[dict]) -> list[list[float]]:
+    """For each sum: how probable "8 + 9 = " is as a beginning, and the right number after it."""
+    found = []
+    for row in rows:
+        begins = row["prompt"][-1]["content"].removeprefix("What is ").partition("?")[0] + " = "
+        found.append([round(p, 6) for p in habit_probability(model, tokenizer, row, begins, row["answer"])])
+    return found
+
+
+def run(name: str, seed: int, settings: dict, rows: list[dict]) -> tuple[list, dict]:
+    """What the model does before, and a run: its rewards, and what the model does after it."""
+    model, tokenizer = load_policy(name, device="cpu", precision=PRECISION)
+    before = written_out(model, tokenizer, rows)
+    config = GRPOConfig(**settings, seed=seed, precision=PRECISION, save_steps=0, disable_tqdm=True)
+    history = train(model, tokenizer, short_sums("train", seed=seed), last_number_reward, config)
+    reward = [round(step["reward"], 4) for step in history]
+    return before, {"seed": seed, "reward": reward, "after": written_out(model, tokenizer, rows)}
+
+
+@command("notebooks/runs/record_habit.py")
+def main(arguments: list[str] | None = None) -> None:
+    args = _parser().parse_args(arguments)
+    torch.set_num_threads(1)
+    settings = SETTINGS | ({} if args.steps is None else {"max_steps": args.steps})
+    rows = short_sums("test", seed=1)[:SUMS]
+    runs = json.loads(args.json.read_text(encoding="utf-8"))["runs"] if args.json.is_file() else []
+    for seed in args.seeds:
+        if seed in [made["seed"] for made in runs]:
+            continue
+        before, made = run(args.model, seed, settings, rows)
+        runs = sorted([*runs, made], key=lambda made: made["seed"])
+        record = {"machine": machine("cpu") | {"threads": 1}, "settings": settings | {"precision": PRECISION}}
+        write_json(args.json, record | {"before": before, "runs": runs})
+    print(f"{args.json.name}: {len(runs)} runs")
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python notebooks/runs/record_habit.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--steps", type=int, help=f"of a run (default {SETTINGS['max_steps']})")
+    parser.add_argument("--model", default="smollm2", help='"smollm2", "tiny" or a folder (default smollm2)')
+    parser.add_argument("--json", type=writable_file, default=FILE, help="default: notebooks/runs/smollm2_habit.json")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
