@@ -1,4 +1,4 @@
-"""Record the runs of notebook 05 in objective.json: the tiny model, several updates a batch, with and without the clip.
+"""Record the runs of notebooks 05 and 05b in objective.json: the tiny model, several updates a batch, other losses.
 
     python notebooks/runs/record_objective.py          all arms, five seeds (controls two): 40 minutes on one core
     python notebooks/runs/record_objective.py --fast   hardly anything; into outputs/
@@ -20,6 +20,7 @@ from grpo_lab.commands import Parser, command, writable_file
 from grpo_lab.config import GRPOConfig
 from grpo_lab.evaluate import thinking_probability
 from grpo_lab.experiments import cached_problems, load_quietly
+from grpo_lab.objective.family import FAMILY, own_settings
 from grpo_lab.rollout import sample_completions
 from grpo_lab.train import REWARD_WEIGHTS, REWARDS, TRAINING_PROBLEMS
 from grpo_lab.trainer import train
@@ -28,6 +29,7 @@ from grpo_lab.trainer.rewarding import reward_rollout
 HERE = Path(__file__).parent
 SEEDS = (0, 1, 2, 3, 4)
 FEW = SEEDS[:2]  # for the controls
+THREE = SEEDS[:3]  # for notebook 05b
 COMMON = {
     "num_generations": 16,
     "generation_batch_size": 64,
@@ -73,6 +75,12 @@ ARMS = {
     "8 parts, no clip": Arm(PARTS | NO_CLIP, seeds=FEW),
     "bonus 0.01": Arm({"entropy_coef": 0.01}, seeds=FEW),
 }
+FOUR = {"num_iterations": 4}
+FOR_THIS_MODEL = {"max_completion_length": 64}
+for name, member in FAMILY.items():  # whole settings, four updates a batch; BNPO is "4 updates" here, in one part
+    if name != "BNPO":
+        ARMS[f"family: {name}"] = Arm(FOUR | own_settings(member) | FOR_THIS_MODEL, seeds=THREE)
+ARMS["family: CISPO alone"] = Arm(FOUR | {"loss_type": "cispo"} | FOR_THIS_MODEL, seeds=THREE)
 
 
 def run(arm: Arm, seed: int, batches: int, rows: list[dict]) -> dict:
@@ -89,7 +97,8 @@ def run(arm: Arm, seed: int, batches: int, rows: list[dict]) -> dict:
     )
     problems = cached_problems("train", TRAINING_PROBLEMS, seed)
     history = train(model, tokenizer, problems, REWARDS, config, callback=look)
-    metrics = {name: [round(step[name], 4) for step in history][arm.stride - 1 :: arm.stride] for name in KEPT}
+    kept = [name for name in KEPT if name in history[0]]  # losses without an edge have no clip fraction
+    metrics = {name: [round(step[name], 4) for step in history][arm.stride - 1 :: arm.stride] for name in kept}
     return {"thinking": thinking, "metrics": metrics, "after": answers(model, tokenizer, rows)}
 
 

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 from grpo_lab.config import GRPOConfig
+from grpo_lab.objective.family import FAMILY, own_settings
 
 PATH = Path(__file__).parents[2] / "notebooks" / "runs" / "record_objective.py"
 spec = importlib.util.spec_from_file_location("record_objective", PATH)
@@ -61,3 +62,13 @@ def test_the_record_holds_every_arm_with_every_seed():
         (name, s) for name, arm in ARMS.items() for s in arm.seeds
     }
     assert record["settings"].items() >= COMMON.items() and record["machine"]
+
+
+def test_the_family_has_its_whole_settings_and_the_missing_one_is_four_updates():
+    for name, member in FAMILY.items():
+        whole = GRPOConfig(**(COMMON | recorder.FOUR | own_settings(member) | recorder.FOR_THIS_MODEL))
+        arm = ARMS["4 updates" if name == "BNPO" else f"family: {name}"]
+        made = GRPOConfig(**(COMMON | arm.change))
+        differs = {key for key, value in vars(whole).items() if vars(made)[key] != value}
+        assert differs == ({"loss_type"} if name == "BNPO" else set())  # in one part, bnpo is dapo
+        assert made.per_device_train_batch_size == made.update_batch_size == 64 and made.updates_per_step == 4
