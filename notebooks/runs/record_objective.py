@@ -1,6 +1,6 @@
 """Record the runs of notebooks 05 and 05b in objective.json: the tiny model, several updates a batch, other losses.
 
-    python notebooks/runs/record_objective.py          all arms, five seeds (controls two): 40 minutes on one core
+    python notebooks/runs/record_objective.py          all arms, two to five seeds: 45 minutes on one core
     python notebooks/runs/record_objective.py --fast   hardly anything; into outputs/
 
 Arms of one seed share their problems and the random numbers of each step. `ARMS` says in what an arm differs from the
