@@ -41,7 +41,8 @@ def group_advantages(
 
     Raises:
         ValueError: for another scale or ddof, an eps that is not positive, rewards that are not finite or not of shape
-            (P, G), or G <= ddof when a standard deviation is asked for.
+            (P, G), or no more than ddof of them for the standard deviation that is asked for: in a group with "group",
+            in all with "batch".
 
     Source: Shao et al. (2024), "DeepSeekMath", section 4.1.2; "none": Liu et al. (2025), "Understanding R1-Zero-Like
     Training", section 3.2; "batch": Hu et al. (2025), "REINFORCE++". Constants as in TRL.
@@ -130,7 +131,8 @@ def process_advantages(
         Shape (P, G, T); zero after the last step of a completion, and everywhere in a group of equal step rewards.
 
     Raises:
-        ValueError: for an eps that is not positive, step rewards that are not finite, or shapes that differ.
+        ValueError: for an eps that is not positive, step rewards that are not finite where the mask is True, or shapes
+            that differ or are not (P, G, T).
 
     Source: Shao et al. (2024), "DeepSeekMath", section 4.1.3.
     """
@@ -161,7 +163,7 @@ def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor,
         Shape (P, G, T).
 
     Raises:
-        ValueError: for another gamma or shape.
+        ValueError: for a gamma outside that range, or another shape.
 
     Source: Sutton and Barto, section 3.3, equation 3.9.
     """

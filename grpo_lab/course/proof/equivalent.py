@@ -7,8 +7,15 @@ _HALF = "the docstring promises nothing about half precision"
 _EITHER_WAY = "the order does not matter"
 _SIGN_OF_A_COUNT = "only whether the count is 0 is asked, so its sign does not matter"
 _NO_GRADIENT = "nothing in this exercise is differentiated"
+_SPREAD = "a standard deviation is the same from wherever it is measured"
+_CANCELS = "what is added to all rewards of a group cancels where their mean is subtracted"
+_ONE_SCALE = "it is called with the scale 'group' only, and with one reward in all there is no group of two"
+_NUMBERS = "only the ratio is differentiated, advantages are numbers"
+_METRICS = "only the loss is checked, and not the metrics"
+_UNDER_THE_MASK = "nothing is promised about NaN under the mask; `aggregate` keeps what is finite out of the loss"
 
-# By exercise: what stands behind "->" in the mutant's name, or its whole name; and why it changes nothing.
+# By exercise: what stands behind "->" in the mutant's name, its whole name, or the function that is changed with a
+# colon; and why it changes nothing.
 EQUIVALENT: dict[str, dict[str, str]] = {
     "token_logprobs": {
         "z = logits / temperature": _HALF,
@@ -28,6 +35,57 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "ends_before = is_end - is_end.cumsum(-1)": _SIGN_OF_A_COUNT,
         "ends_before = -(is_end.cumsum(-1) - is_end)": _SIGN_OF_A_COUNT,
     },
+    "group_advantages": {
+        "std = (rewards + rewards[0, 0]).std(correction=ddof)": _SPREAD,
+        "std = rewards.std(correction=ddof)": _SPREAD,
+        "std = (rewards[0, 0] - rewards).std(correction=ddof)": _SPREAD,
+        "std = (rewards - rewards[1, 0]).std(correction=ddof)": _SPREAD,
+    },
+    "rloo_advantages": {
+        "r = rewards + rewards[:, :1]": _CANCELS,
+        "r = rewards": _CANCELS,
+        "if rewards.shape[1] <= ddof:": _ONE_SCALE,
+        "if scale == 'batch' or rewards.numel() <= ddof:": _ONE_SCALE,
+        "if rewards.numel() <= ddof:": _ONE_SCALE,
+        "if scale == 'batch':": _ONE_SCALE,
+        "if scale != 'batch' and rewards.numel() <= ddof:": _ONE_SCALE,
+        "if scale == 'batch' and rewards.numel() < ddof:": _ONE_SCALE,
+        "if scale == 'batch' and rewards.numel() > ddof:": _ONE_SCALE,
+        "if scale == 'batch' and rewards <= ddof:": _ONE_SCALE,
+        "_check_count: if scale == 'batch' and rewards.numel() <= ddof: -> nothing": _ONE_SCALE,
+    },
+    "process_advantages": {
+        "least = -torch.where(step_mask, step_rewards, torch.inf).amin((1, 2), keepdim=True)": _CANCELS,
+        "from_least = torch.where(step_mask, step_rewards + least, 0)": _CANCELS,
+        "from_least = torch.where(step_mask, step_rewards, 0)": _CANCELS,
+        "mean = from_least.sum((1, 2), keepdim=True) / count.clamp(min=2)": "measured from itself, a single step is 0",
+    },
+    "return_to_go": {"returns = -torch.zeros_like(rewards[..., 0])": "minus 0 is 0"},
+    "clipped_surrogate": {"advantages = per_token(advantages).detach()": _NUMBERS},
+    "sapo_surrogate": {
+        "advantages = per_token(advantages).detach()": _NUMBERS,
+        "tau = torch.where(advantages >= 0, ratio.new_tensor(tau_pos), ratio.new_tensor(tau_neg))": (
+            "an advantage of 0 makes the contribution 0 with either tau"
+        ),
+        "tau = torch.where(advantages > 0, ratio.new_tensor(tau_pos), ratio.new_tensor(tau_neg)).detach()": _NUMBERS,
+    },
+    "policy_loss": {
+        "_masked_mean:": _METRICS,
+        "counted = {'ratio': ratio.detach()}": _METRICS,
+        "counted = kind.clip_metrics(batch)": _METRICS,
+        "counted = {'ratio': ratio} | kind.clip_metrics(batch)": _METRICS,
+        "metrics['kl'] = _masked_mean(kl, mask)": _METRICS,
+        "metrics['kl'] = -_masked_mean(kl.detach(), mask)": _METRICS,
+        "logp, old_logp, ref_logp = (x for x in (logp, old_logp, ref_logp))": _UNDER_THE_MASK,
+        "logp, old_logp, ref_logp = (x if x is None else x for x in (logp, old_logp, ref_logp))": _UNDER_THE_MASK,
+        "logp, old_logp, ref_logp = "
+        "(x if x is None else torch.where(mask, x, 1) for x in (logp, old_logp, ref_logp))": _UNDER_THE_MASK,
+        "old_logp = logp if old_logp is None else old_logp": "`importance_ratio` stops its gradient",
+        "_check_inputs: check_choice('kl_estimator', kl_estimator, ESTIMATORS) -> nothing": (
+            "`kl_estimate` refuses it wherever it is used"
+        ),
+        "check_shapes(logp=(logp, 'B T'), **of_tokens)": "every surrogate refuses advantages that do not fit",
+    },
 }
 
 
@@ -37,7 +95,7 @@ def of(exercise: Exercise) -> dict[str, str]:
 
 def entry(exercise: Exercise, mutant: Mutant) -> str:
     """The entry that explains the mutant, or a reason that holds for all of its kind; "" if nothing does."""
-    found = next((text for text in of(exercise) if text in (mutant.name, mutant.change)), "")
+    found = next((text for text in of(exercise) if text in (mutant.name, mutant.change, f"{mutant.function}:")), "")
     if not found and not exercise.gradient_of and mutant.after.endswith(".detach()"):
         return _NO_GRADIENT
     return found

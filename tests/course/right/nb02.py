@@ -135,13 +135,51 @@ def returns_by_loops(rewards, gamma):
     result = torch.zeros_like(rewards)
     for p in range(P):
         for i in range(G):
+            row = rewards[p, i].tolist()
             for t in range(T):
-                result[p, i, t] = sum(gamma ** (u - t) * rewards[p, i, u] for u in range(t, T))
+                result[p, i, t] = sum(gamma ** (u - t) * row[u] for u in range(t, T))
     return result
 
 
+def refuse_settings(rewards, scale="group", ddof=1, eps=1e-4):
+    if scale not in ("group", "batch", "none") or ddof not in (0, 1) or eps <= 0:
+        raise ValueError("a scale, a ddof and an eps that there are")
+    refuse_rewards(rewards)
+    if (scale == "group" and rewards.shape[1] <= ddof) or (scale == "batch" and rewards.numel() <= ddof):
+        raise ValueError("too few for a standard deviation")
+
+
+def refuse_rewards(rewards):
+    if rewards.ndim != 2 or not torch.isfinite(rewards).all():
+        raise ValueError("finite rewards of shape (P, G)")
+
+
+def refuse_single(rewards):
+    refuse_rewards(rewards)
+    if rewards.shape[1] < 2:
+        raise ValueError("at least two completions")
+
+
+def refuse_steps(step_rewards, step_mask, eps=1e-4):
+    if eps <= 0 or step_rewards.ndim != 3 or step_rewards.shape != step_mask.shape:
+        raise ValueError("an eps above 0, and a mark for each reward")
+    if not step_rewards[step_mask].isfinite().all():
+        raise ValueError("finite step rewards")
+
+
+def refuse_gamma(rewards, gamma):
+    if not 0 <= gamma <= 1 or rewards.ndim != 3:
+        raise ValueError("a gamma from 0 to 1, and rewards of shape (P, G, T)")
+
+
 # What each promises to refuse, by exercise: run before the answer.
-CHECKS: dict = {}
+CHECKS = {
+    "group_advantages": refuse_settings,
+    "rloo_advantages": refuse_single,
+    "best_of_group": refuse_rewards,
+    "process_advantages": refuse_steps,
+    "return_to_go": refuse_gamma,
+}
 
 RIGHT = {
     "group_advantages": (group_by_docstring, group_by_loops, group_by_choice),

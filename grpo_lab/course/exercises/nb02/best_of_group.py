@@ -4,7 +4,9 @@ import torch
 
 from grpo_lab.advantages import best_of_group
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
+
+NAN, INF = float("nan"), float("inf")
 
 
 def first_of_ties(rewards):
@@ -65,6 +67,13 @@ EXERCISE = Exercise(
         given("one completion", f64([[3.0]])),
         drawn("as many prompts as completions, ties", lambda d: (d.integers(3, 4, 4).double(),)),
         drawn("larger groups", lambda d: (d.normal(3, 6),)),
+        extreme("best by a hair", f64([[3.0, 3.0000001], [-1.0, -1.0000001]])),
+        extreme("tiny and huge rewards", f64([[1e-300, 0.0], [1e300, -1e300]])),
+        at_scale("300 completions", lambda d: (d.normal(7, 300) - 5,)),
+        at_scale("float32, many ties", lambda d: (d.integers(4, 30, 5).float() - 2,)),
+        refused("one group without its batch", f64([1.0, 0.0])),
+        refused("a reward that is NaN", f64([[1.0, 0.0], [NAN, 1.0]])),
+        refused("a reward without end", f64([[1.0, 0.0], [1.0, INF]])),
     ),
     misconceptions=(
         Misconception(

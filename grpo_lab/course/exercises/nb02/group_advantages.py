@@ -4,9 +4,10 @@ import torch
 
 from grpo_lab.advantages import group_advantages
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
 
 EASY_AND_HARD = f64([[11.0, 9.0], [0.0, 2.0]])
+NAN, INF = float("nan"), float("inf")
 # The mean of three of these is not one of them in float32, in whatever order they are added up.
 ROUNDED = torch.tensor([[1_000_000.125] * 3])
 
@@ -20,13 +21,15 @@ def _std(rewards, scale, ddof):
     return (values.square().sum(-1, keepdim=True) / (values.shape[1] - ddof)).sqrt()
 
 
+def _std_of_all(centred, rewards, scale, ddof):
+    """As above, but measured from the mean as it comes, with what rounding leaves over."""
+    values = centred if scale == "group" else (rewards - rewards.mean()).reshape(1, -1)
+    return (values.square().sum(-1, keepdim=True) / (values.shape[-1] - ddof)).sqrt()
+
+
 def no_eps(rewards, scale="group", ddof=1, eps=1e-4):
     centred = rewards - rewards.mean(-1, keepdim=True)
-    if scale == "none":
-        return centred
-    return centred / (
-        rewards.std(correction=ddof) if scale == "batch" else rewards.std(-1, keepdim=True, correction=ddof)
-    )
+    return centred if scale == "none" else centred / _std_of_all(centred, rewards, scale, ddof)
 
 
 def no_eps_from_first(rewards, scale="group", ddof=1, eps=1e-4):
@@ -35,10 +38,7 @@ def no_eps_from_first(rewards, scale="group", ddof=1, eps=1e-4):
 
 def residue(rewards, scale="group", ddof=1, eps=1e-4):
     centred = rewards - rewards.mean(-1, keepdim=True)
-    if scale == "none":
-        return centred
-    std = rewards.std(correction=ddof) if scale == "batch" else rewards.std(-1, keepdim=True, correction=ddof)
-    return centred / (std + eps)
+    return centred if scale == "none" else centred / (_std_of_all(centred, rewards, scale, ddof) + eps)
 
 
 def over_batch(rewards, scale="group", ddof=1, eps=1e-4):
@@ -50,9 +50,9 @@ def no_centre(rewards, scale="group", ddof=1, eps=1e-4):
 
 
 def mixed(rewards, scale="group", ddof=1, eps=1e-4):
-    across = rewards.T
+    across = rewards.mT
     centred = _centred(across)
-    return (centred if scale == "none" else centred / (_std(across, scale, ddof) + eps)).T
+    return (centred if scale == "none" else centred / (_std(across, scale, ddof) + eps)).mT
 
 
 def reshaped(rewards, scale="group", ddof=1, eps=1e-4):
@@ -82,7 +82,7 @@ def scale_ignored(rewards, scale="group", ddof=1, eps=1e-4):
 
 def with_everybody(rewards, scale="group", ddof=1, eps=1e-4):
     centred = rewards - rewards.mean()
-    return centred if scale == "none" else centred / (rewards.std(correction=ddof) + eps)
+    return centred if scale == "none" else centred / (_std(rewards, "batch", ddof) + eps)
 
 
 def batch_mean(rewards, scale="group", ddof=1, eps=1e-4):
@@ -92,7 +92,7 @@ def batch_mean(rewards, scale="group", ddof=1, eps=1e-4):
 
 
 def batch_of_centred(rewards, scale="group", ddof=1, eps=1e-4):
-    std = _centred(rewards).std(correction=ddof) if scale == "batch" else _std(rewards, scale, ddof)
+    std = _std(_centred(rewards) if scale == "batch" else rewards, scale, ddof)
     return _centred(rewards) if scale == "none" else _centred(rewards) / (std + eps)
 
 
@@ -128,6 +128,23 @@ EXERCISE = Exercise(
         ),
         drawn("no spread at all, larger", lambda d: (d.normal(2, 6),), scale="none"),
         given("equal rewards in float32, far from zero", ROUNDED, scale="none"),
+        extreme("one completion, centred only", f64([[3.0], [5.0]]), scale="none"),
+        extreme("one reward in all, centred only", f64([[3.0]]), scale="none"),
+        extreme("one completion, population", f64([[3.0], [5.0]]), ddof=0),
+        extreme("one completion of each of two prompts, one spread", f64([[3.0], [5.0]]), scale="batch"),
+        at_scale("300 completions", lambda d: (d.normal(7, 300),)),
+        at_scale("300 completions, one spread", lambda d: (d.normal(7, 300),), scale="batch"),
+        at_scale("a million from zero", lambda d: (1e6 + d.normal(3, 40),), eps=1e-6),
+        at_scale("a spread as small as eps", lambda d: (d.normal(4, 9, scale=1e-4),)),
+        at_scale("float32", lambda d: (d.normal(5, 40).float(),), ddof=0),
+        refused("a scale that there is not", f64([[1.0, 0.0]]), scale="prompt"),
+        refused("a standard deviation with G - 2", f64([[1.0, 0.0, 2.0]]), ddof=2),
+        refused("eps 0", f64([[1.0, 0.0]]), eps=0.0),
+        refused("one group without its batch", f64([1.0, 0.0]), scale="none"),
+        refused("a reward that is NaN", f64([[1.0, 0.0], [NAN, 1.0]])),
+        refused("a reward without end", f64([[1.0, INF]]), scale="none"),
+        refused("one completion has no spread", f64([[1.0], [2.0]])),
+        refused("one reward has no spread", f64([[1.0]]), scale="batch"),
     ),
     misconceptions=(
         Misconception(

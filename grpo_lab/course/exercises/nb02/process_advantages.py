@@ -4,9 +4,9 @@ import torch
 
 from grpo_lab.advantages import process_advantages
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, padded, refused
 
-NAN = float("nan")
+NAN, INF = float("nan"), float("inf")
 ALL = (0, 1, 2)
 
 
@@ -87,6 +87,17 @@ def multiplied(step_rewards, step_mask, eps=1e-4):
     return _to_go(centred / (std + eps))
 
 
+def _sparse(d, P, G, T, filling=NAN):
+    """Steps with holes between them; the last completion of each prompt has none, nor has the last prompt."""
+    mask = d.integers(5, P, G, T) == 0
+    mask[:, -1] = False
+    mask[-1] = False
+    return padded(2 + d.normal(P, G, T), mask, filling), mask
+
+
+TWO = f64([[[1.0, 0.0], [0.0, 3.0]]])
+AT_ENDS = torch.tensor([[[True, False], [False, True]]])
+
 EXERCISE = Exercise(
     function=process_advantages,
     notebook="02",
@@ -114,6 +125,7 @@ EXERCISE = Exercise(
             f64([[[0.0, 1.0], [0.0, 0.0], [0.0, 0.0]]]),
             torch.tensor([[[False, True]] * 3]),
         ),
+        given("two steps", TWO, AT_ENDS),
         given("equal steps", f64([[[1.0, 1.0], [1.0, 1.0]]]), torch.ones(1, 2, 2, dtype=torch.bool)),
         given("no step at all", f64([[[1.0, 2.0], [3.0, 4.0]]]), torch.zeros(1, 2, 2, dtype=torch.bool)),
         given(
@@ -132,6 +144,21 @@ EXERCISE = Exercise(
             f64([[[NAN, 1.0, NAN], [0.0, NAN, 2.0]]]),
             torch.tensor([[[False, True, False], [True, False, True]]]),
         ),
+        extreme(
+            "infinity where no step ends",
+            f64([[[INF, 1.0, -INF], [0.0, INF, 2.0]]]),
+            torch.tensor([[[False, True, False], [True, False, True]]]),
+        ),
+        at_scale("150 tokens, NaN where no step ends", lambda d: _sparse(d, 3, 4, 150)),
+        at_scale("a million from zero", lambda d: (1e6 + d.normal(2, 3, 20), d.integers(2, 2, 3, 20) == 0)),
+        at_scale("a spread as small as eps", lambda d: (d.normal(2, 3, 9, scale=1e-4), d.integers(2, 2, 3, 9) == 0)),
+        at_scale("float32", lambda d: (d.normal(2, 5, 30).float(), d.integers(3, 2, 5, 30) == 0)),
+        refused("eps 0", TWO, AT_ENDS, eps=0.0),
+        refused("an eps below 0", TWO, AT_ENDS, eps=-1e-4),
+        refused("a step whose reward is NaN", f64([[[NAN, 0.0], [0.0, 3.0]]]), AT_ENDS),
+        refused("a step whose reward is infinite", f64([[[1.0, 0.0], [0.0, INF]]]), AT_ENDS),
+        refused("one group without its batch", TWO[0], AT_ENDS[0]),
+        refused("a mask of fewer completions", TWO, AT_ENDS[:, :1]),
     ),
     misconceptions=(
         Misconception(

@@ -4,7 +4,7 @@ import torch
 
 from grpo_lab.advantages import return_to_go
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given, refused
 
 
 def _backwards(rewards, step):
@@ -54,6 +54,11 @@ def averaged(rewards, gamma):
     return _backwards(rewards, lambda reward, later: (1 - gamma) * reward + gamma * later)
 
 
+def quotient_of_powers(rewards, gamma):
+    powers = gamma ** torch.arange(rewards.shape[-1], dtype=rewards.dtype)
+    return (powers * rewards).flip(-1).cumsum(-1).flip(-1) / powers
+
+
 EXERCISE = Exercise(
     function=return_to_go,
     notebook="02",
@@ -74,6 +79,12 @@ EXERCISE = Exercise(
         given("two completions, a reward at the end", f64([[[0.0, 0.0, 1.0], [0.0, 0.0, -1.0]]]), 0.9),
         drawn("two prompts", lambda d: (d.normal(2, 3, 5), 0.9)),
         drawn("as many of everything", lambda d: (d.normal(3, 3, 3), 0.7)),
+        at_scale("200 tokens", lambda d: (d.normal(1, 1, 200), 0.99)),
+        at_scale("powers of gamma too small for a float", lambda d: (d.normal(1, 1, 120), 0.001)),
+        at_scale("float32", lambda d: (d.normal(2, 1, 40).float(), 0.05)),
+        refused("a gamma above 1", f64([[[1.0, 2.0]]]), 1.5),
+        refused("a gamma below 0", f64([[[1.0, 2.0]]]), -0.1),
+        refused("one group without its batch", f64([[1.0, 2.0]]), 0.5),
     ),
     misconceptions=(
         Misconception(
@@ -129,6 +140,14 @@ EXERCISE = Exercise(
             next_reward_only,
             "You look one token ahead and no further. On the right of Eq. (2.13) stands the next *return*, not the "
             "next reward. What is in it?",
+            "2.13",
+        ),
+        Misconception(
+            "quotient-of-powers",
+            quotient_of_powers,
+            "Right on paper: you multiply with gamma^t, add up, and divide by it again. With a small gamma or a long "
+            "response gamma^t is too small for a float, and becomes zero; then you divide zero by zero. Does "
+            "Eq. (2.13) need any power of gamma but the first?",
             "2.13",
         ),
         Misconception(

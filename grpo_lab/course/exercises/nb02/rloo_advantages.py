@@ -2,7 +2,9 @@
 
 from grpo_lab.advantages import rloo_advantages
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given, refused
+
+NAN, INF = float("nan"), float("inf")
 
 
 def including_itself(rewards):
@@ -40,7 +42,8 @@ def mixed(rewards):
 
 def normalised(rewards):
     others = (rewards.sum(-1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
-    return (rewards - others) / (rewards.std(-1, keepdim=True) + 1e-4)
+    variance = (rewards - rewards.mean(-1, keepdim=True)).square().sum(-1, keepdim=True) / (rewards.shape[1] - 1)
+    return (rewards - others) / (variance.sqrt() + 1e-4)
 
 
 EXERCISE = Exercise(
@@ -62,6 +65,13 @@ EXERCISE = Exercise(
         given("an easy prompt and a hard one", f64([[11.0, 9.0], [0.0, 2.0]])),
         drawn("as many prompts as completions", lambda d: (d.normal(3, 3),)),
         drawn("larger groups", lambda d: (4 + d.normal(2, 6),)),
+        at_scale("300 completions", lambda d: (d.normal(7, 300),)),
+        at_scale("a million from zero", lambda d: (1e6 + d.normal(3, 40),)),
+        at_scale("float32", lambda d: (d.normal(5, 40).float(),)),
+        refused("one completion has no others", f64([[1.0], [2.0]])),
+        refused("one group without its batch", f64([1.0, 0.0])),
+        refused("a reward that is NaN", f64([[1.0, 0.0], [NAN, 1.0]])),
+        refused("a reward without end", f64([[1.0, 0.0], [1.0, -INF]])),
     ),
     misconceptions=(
         Misconception(
