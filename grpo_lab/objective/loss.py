@@ -55,7 +55,8 @@ def policy_loss(
         of the mask, or over rows where there is one value a row (sequence level), as in TRL.
 
     Raises:
-        ValueError: naming the argument that is wrong.
+        ValueError: for another loss type, level or estimator, a mask that is not of booleans, a negative beta, a
+            beta > 0 without ref_logp, or shapes that do not fit together.
     """
     kind = find_loss(loss_type)
     _check_inputs(logp, advantages, mask, old_logp, ref_logp, beta, kl_estimator)

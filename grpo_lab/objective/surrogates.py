@@ -29,7 +29,7 @@ def importance_ratio(
     Args:
         logp: log-probabilities under the policy that is being trained, shape (B, T).
         old_logp: the same under the policy that sampled, shape (B, T); its gradient is stopped here.
-        mask: m, shape (B, T).
+        mask: m, shape (B, T); what stands where it is False does not change s, NaN included.
         level: "token" for r, or "sequence" for s, the length-normalised ratio of GSPO.
 
     Returns:
@@ -95,7 +95,8 @@ def clipped_surrogate(
         Shape of the ratio, or (B, T) where the advantages have it.
 
     Raises:
-        ValueError: for a range that makes no sense, or shapes that do not fit together.
+        ValueError: for an epsilon or a delta outside of its range, an epsilon_high below 0, or shapes that do not fit
+            together.
 
     Source: Schulman et al. (2017), equation 7; epsilon_high: Yu et al. (2025), "DAPO", section 3.1; delta: the
     two-sided clipping of INTELLECT-2 (2025). verl bounds the loss for A < 0 by -3 A instead ("dual clip").
@@ -127,6 +128,9 @@ def cispo_surrogate(
     setting as clip(r, 1 - epsilon, 1 + epsilon_high). Translate it when you move: verl's upper bound 1 + x is x + 1
     here.
 
+    Raises:
+        ValueError: for shapes that do not fit together.
+
     Source: MiniMax (2025), "MiniMax-M1", section 3.1, equations 4 and 5.
     """
     check_shapes(logp=(logp, "B T"), ratio=(ratio, "B #T"), advantages=(advantages, ROWS))
@@ -144,6 +148,9 @@ def sapo_surrogate(
 
     \tau_{b,t} = \tau_{+} \;\text{if}\; A_{b,t} > 0, \;\text{else}\; \tau_{-} \tag{5.9}
     S_{b,t} = \frac{4}{\tau_{b,t}} \, \mathrm{sigmoid}\big(\tau_{b,t} (r_{b,t} - 1)\big) \, A_{b,t} \tag{5.10}
+
+    Raises:
+        ValueError: for shapes that do not fit together.
 
     Source: Gao et al. (2025), "Soft Adaptive Policy Optimization", section 3.
     """

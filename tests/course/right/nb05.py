@@ -13,7 +13,8 @@ def ratio_by_docstring(logp, old_logp, mask, level="token"):
     change = logp - old_logp.detach()
     if level == "token":
         return torch.exp(change)
-    return torch.exp((mask * change).sum(dim=1, keepdim=True) / torch.clamp(mask.sum(dim=1, keepdim=True), min=1))
+    total = change.masked_fill(~mask, 0).sum(dim=1, keepdim=True)
+    return torch.exp(total / torch.clamp(mask.sum(dim=1, keepdim=True), min=1))
 
 
 def ratio_by_rows(logp, old_logp, mask, level="token"):
@@ -23,16 +24,16 @@ def ratio_by_rows(logp, old_logp, mask, level="token"):
     rows = []
     for new, before, keep in zip(logp, old, mask, strict=True):
         count = int(keep.sum())
-        rows.append((new[keep] - before[keep]).sum() / count if count else (new * 0).sum())
+        rows.append((new[keep] - before[keep]).sum() / max(count, 1))
     return torch.stack(rows).exp().unsqueeze(1)
 
 
 def ratio_by_einsum(logp, old_logp, mask, level="token"):
-    m = mask.to(logp.dtype)
+    m, moved = mask.to(logp.dtype), torch.where(mask, logp - old_logp.detach(), 0)
     if level == "token":
-        return (logp * m - (old_logp * m).detach()).exp()
+        return moved.exp()
     weights = m / reduce(m, "B T -> B 1", "sum").clamp(min=1)
-    return torch.einsum("bt,bt->b", weights, logp - old_logp.detach()).exp()[:, None]
+    return torch.einsum("bt,bt->b", weights, moved).exp()[:, None]
 
 
 def _sequence_ratio(logp, old_logp, mask):
@@ -171,7 +172,7 @@ def aggregate_by_weights(values, mask, loss_type, max_completion_length=None, nu
         "dr_grpo": torch.tensor(1 / (B * (max_completion_length or 1))).double(),
     }.get("grpo" if loss_type == "sapo" else loss_type, 1 / tokens.clamp(min=1))
     weighted = weight * values * torch.ones_like(mask)
-    return weighted[mask].sum()
+    return weighted[mask].sum().to(values.dtype)
 
 
 def _surrogate(loss_type, ratio, logp, old_logp, mask, advantages, epsilon, epsilon_high, delta):
@@ -234,8 +235,54 @@ def loss_to_be_maximised(
     return objective.aggregate(-gain, mask, loss_type, max_completion_length, num_items), {}
 
 
+def refuse(wrong, why):
+    if wrong:
+        raise ValueError(why)
+
+
+def refuse_level(logp, old_logp, mask, level="token"):
+    refuse(level not in ("token", "sequence"), "level")
+    refuse(not logp.shape == old_logp.shape == mask.shape, "shapes")
+
+
+def refuse_ranges(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
+    high = epsilon if epsilon_high is None else epsilon_high
+    refuse(epsilon < 0 or epsilon > 1 or high < 0, "clip range")
+    refuse(delta is not None and delta <= 1 + high, "delta")
+    refuse_rows(ratio, advantages)
+
+
+def refuse_rows(ratio, advantages, *settings, **more):
+    refuse(len(ratio) != len(advantages), "as many rows of ratios as advantages")
+
+
+def refuse_logp(ratio, logp, advantages, bound):
+    refuse(not len(ratio) == len(logp) == len(advantages), "as many rows of each")
+
+
+def refuse_denominators(values, mask, loss_type, max_completion_length=None, num_items=None):
+    refuse(loss_type not in objective.LOSS_TYPES, "loss_type")
+    refuse(loss_type == "dr_grpo" and not max_completion_length, "max_completion_length")
+    refuse(num_items is not None and num_items < 0, "num_items")
+    refuse(values.shape[0] != mask.shape[0] or values.shape[1] not in (1, mask.shape[1]), "shapes")
+
+
+def refuse_beta(logp, advantages, mask, old_logp=None, ref_logp=None, beta=0.0, **settings):
+    """What the functions that it calls do not refuse themselves."""
+    refuse(beta < 0 or (beta > 0 and ref_logp is None), "beta")
+    refuse(mask.dtype is not torch.bool, "mask")
+    refuse(logp.shape != mask.shape, "shapes")
+
+
 # What each promises to refuse, by exercise: run before the answer.
-CHECKS: dict = {}
+CHECKS = {
+    "importance_ratio": refuse_level,
+    "clipped_surrogate": refuse_ranges,
+    "cispo_surrogate": refuse_logp,
+    "sapo_surrogate": refuse_rows,
+    "aggregate": refuse_denominators,
+    "policy_loss": refuse_beta,
+}
 
 RIGHT = {
     "importance_ratio": (ratio_by_docstring, ratio_by_rows, ratio_by_einsum),

@@ -44,6 +44,11 @@ def own_tokens(values, mask, loss_type, max_completion_length=None, num_items=No
     return _right(_sums(values, mask), mask.sum(-1), loss_type, max_completion_length, None)
 
 
+def update_in_bnpo(values, mask, loss_type, max_completion_length=None, num_items=None):
+    loss_type = "dapo" if loss_type == "bnpo" else loss_type
+    return _right(_sums(values, mask), mask.sum(-1), loss_type, max_completion_length, num_items)
+
+
 def lengths_in_dr_grpo(values, mask, loss_type, max_completion_length=None, num_items=None):
     loss_type = "grpo" if loss_type == "dr_grpo" else loss_type
     return _right(_sums(values, mask), mask.sum(-1), loss_type, max_completion_length, num_items)

@@ -107,6 +107,10 @@ def epsilon_high_dropped(*args, **kwargs):
     return _loss(*args, **kwargs | {"epsilon_high": None})
 
 
+def high_or_low(*args, **kwargs):
+    return _loss(*args, **kwargs | {"epsilon_high": kwargs.get("epsilon_high") or None})
+
+
 def delta_dropped(*args, **kwargs):
     return _loss(*args, **kwargs | {"delta": None})
 

@@ -3,7 +3,7 @@
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given, padded, refused
 from grpo_lab.course.exercises.nb05 import _wrong_aggregate as wrong
 from grpo_lab.objective import aggregate
 
@@ -12,6 +12,8 @@ VALUES = f64([[6.0, 0.0, 0.0], [2.0, 2.0, 2.0]])
 MASK = torch.tensor([[True, False, False], [True, True, True]])
 EMPTY = torch.tensor([[False, False, False], [True, True, False]])
 PADDED = f64([[6.0, float("nan"), 5.0], [2.0, 2.0, 2.0]])
+ONE_BY_TWO = torch.ones(2, 1, dtype=torch.bool)
+ONE_TOKEN = torch.tensor([[False, False, False], [False, True, False]])
 
 
 def _ragged(d, B, T):
@@ -22,6 +24,11 @@ def _with_empty_row(d, B, T):
     mask = d.ragged(B, T)
     mask[-1] = False
     return d.normal(B, T), mask
+
+
+def _nan_in_the_padding(d, B, T):
+    mask = d.holes(B, T)
+    return padded(d.normal(B, T), mask), mask
 
 
 EXERCISE = Exercise(
@@ -56,7 +63,39 @@ EXERCISE = Exercise(
         drawn("bnpo, as many rows as tokens", lambda d: (*_ragged(d, 5, 5), "bnpo")),
         drawn("dr_grpo", lambda d: (*_ragged(d, 3, 4), "dr_grpo"), max_completion_length=7),
         drawn("cispo", lambda d: (*_ragged(d, 3, 4), "cispo"), num_items=torch.tensor(31)),
+        given("bnpo: 4 tokens of an update of 8", VALUES, MASK, "bnpo", num_items=8),
+        given("bnpo: one token", VALUES, ONE_TOKEN, "bnpo"),
+        given("dapo: an update of one token", VALUES, ONE_TOKEN, "dapo", num_items=1),
+        given("dr_grpo: one token allowed", f64([[6.0], [2.0]]), ONE_BY_TWO, "dr_grpo", max_completion_length=1),
         drawn("vespo", lambda d: (*_with_empty_row(d, 3, 5), "vespo"), num_items=20.0),
+        at_scale("grpo: 300 tokens, NaN in the padding", lambda d: (*_nan_in_the_padding(d, 7, 300), "grpo")),
+        at_scale("bnpo: 300 tokens, NaN in the padding", lambda d: (*_nan_in_the_padding(d, 7, 300), "bnpo")),
+        at_scale("luspo: 300 tokens, NaN in the padding", lambda d: (*_nan_in_the_padding(d, 7, 300), "luspo")),
+        at_scale(
+            "dr_grpo: 300 tokens, NaN in the padding",
+            lambda d: (*_nan_in_the_padding(d, 7, 300), "dr_grpo"),
+            max_completion_length=512,
+            num_items=9000,
+        ),
+        at_scale(
+            "dapo: 300 tokens, NaN in the padding",
+            lambda d: (*_nan_in_the_padding(d, 7, 300), "dapo"),
+            max_completion_length=512,
+            num_items=9000,
+        ),
+        at_scale(
+            "grpo: settings of other loss types are given, too",
+            lambda d: (*_with_empty_row(d, 5, 40), "grpo"),
+            max_completion_length=512,
+            num_items=torch.tensor(9000),
+        ),
+        at_scale("sapo: one value a row", lambda d: (d.normal(5, 1), d.holes(5, 40), "sapo")),
+        at_scale("dapo: float32", lambda d: (d.normal(4, 30).float(), d.holes(4, 30), "dapo"), num_items=100),
+        refused("a loss type that there is not", VALUES, MASK, "ppo"),
+        refused("dr_grpo without a length limit", VALUES, MASK, "dr_grpo"),
+        refused("dr_grpo with a length limit of 0", VALUES, MASK, "dr_grpo", max_completion_length=0),
+        refused("a negative number of tokens", VALUES, MASK, "dapo", num_items=-1),
+        refused("values of one completion, a mask of two", VALUES[:1], MASK, "grpo"),
     ),
     gradient_of=("values",),
     misconceptions=(
@@ -94,6 +133,13 @@ EXERCISE = Exercise(
             "into micro-batches and each becomes a mean of its own: the result depends on how you cut. Whose tokens "
             "should be counted?",
             "5.20",
+        ),
+        Misconception(
+            "num-items-in-bnpo",
+            wrong.update_in_bnpo,
+            "For 'bnpo' you divide by `num_items`. That is 'dapo'. BNPO takes the mean over the tokens of the batch at "
+            "hand, whatever the update holds: see Eq. (5.19).",
+            "5.19",
         ),
         Misconception(
             "length-mean-mislabelled",

@@ -3,8 +3,8 @@
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, f64, given
-from grpo_lab.course.exercises.nb05.clipped_surrogate import _column, _ratio
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
+from grpo_lab.course.exercises.nb05.clipped_surrogate import _column, _far, _ratio
 from grpo_lab.objective import cispo_surrogate
 
 
@@ -45,6 +45,8 @@ def minimised(ratio, logp, advantages, bound):
     return -ratio.clamp(max=bound).detach() * _column(advantages) * logp
 
 
+TWO_BY_TWO = f64([[1.0, 1.0], [1.0, 1.0]])
+
 EXERCISE = Exercise(
     function=cispo_surrogate,
     notebook="05",
@@ -70,6 +72,18 @@ EXERCISE = Exercise(
         drawn("as many completions as tokens", lambda d: (2 * _ratio(d, 5, 5), d.logp(5, 5), d.normal(5)), bound=2.0),
         drawn("one ratio a sequence", lambda d: (2 * _ratio(d, 4, 1), d.logp(4, 3), d.normal(4)), bound=1.5),
         drawn("an advantage for each token", lambda d: (_ratio(d, 2, 4), d.logp(2, 4), d.normal(2, 4)), bound=1.2),
+        extreme("10^12 times as likely", f64([[1e12], [1e12]]), f64([[-1.0], [-200.0]]), f64([2.0, -1.0]), 5.0),
+        at_scale("300 tokens", lambda d: (_far(d, 7, 300), 50 * d.logp(7, 300), d.normal(7)), bound=5.0),
+        at_scale("a bound below 1", lambda d: (_far(d, 3, 20), d.logp(3, 20), d.normal(3)), bound=0.5),
+        at_scale(
+            "one ratio a sequence, an advantage a token",
+            lambda d: (_far(d, 5, 1), d.logp(5, 30), d.normal(5, 30)),
+            bound=3.0,
+        ),
+        at_scale("float32", lambda d: (_far(d, 4, 30).float(), d.logp(4, 30).float(), d.normal(4).float()), bound=5.0),
+        refused("one advantage, two completions", TWO_BY_TWO, -TWO_BY_TWO, f64([1.0]), 5.0),
+        refused("ratios of one completion, for two", TWO_BY_TWO[:1], -TWO_BY_TWO, f64([1.0, 1.0]), 5.0),
+        refused("log-probabilities of one completion, for two", TWO_BY_TWO, -TWO_BY_TWO[:1], f64([1.0, 1.0]), 5.0),
     ),
     gradient_of=("ratio", "logp"),
     misconceptions=(

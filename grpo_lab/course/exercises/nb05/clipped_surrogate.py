@@ -3,7 +3,7 @@
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
 from grpo_lab.objective import clipped_surrogate
 
 
@@ -74,8 +74,24 @@ def clipped_value(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None)
     return torch.min(_bounded(ratio, delta) * a, (ratio * a).clamp(*_bounds(epsilon, epsilon_high)))
 
 
+def high_or_low(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
+    a, clipped = _column(advantages), ratio.clamp(*_bounds(epsilon, epsilon_high or None))
+    return torch.min(_bounded(ratio, delta) * a, clipped * a)
+
+
+def dual_clip(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
+    a, clipped = _column(advantages), ratio.clamp(*_bounds(epsilon, epsilon_high))
+    surrogate = torch.min(_bounded(ratio, delta) * a, clipped * a)
+    return torch.where(a < 0, torch.max(surrogate, 3 * a), surrogate)
+
+
 def _ratio(d, *shape):
     return d.normal(*shape, scale=0.5).exp()
+
+
+def _far(d, *shape):
+    """Ratios between about e^-12 and e^12."""
+    return d.normal(*shape, scale=4.0).exp()
 
 
 EXERCISE = Exercise(
@@ -108,6 +124,19 @@ EXERCISE = Exercise(
         drawn("one ratio a sequence", lambda d: (_ratio(d, 4, 1), d.normal(4)), epsilon=0.1),
         drawn("an advantage for each token", lambda d: (_ratio(d, 3, 4), d.normal(3, 4)), epsilon_high=0.4),
         drawn("all settings", lambda d: (2 * _ratio(d, 4, 7), d.normal(4)), epsilon=0.3, epsilon_high=0.5, delta=2.0),
+        extreme("no room above", f64([[1.1, 0.9, 1.5]]), f64([2.0]), epsilon=0.3, epsilon_high=0.0),
+        extreme("no room below", f64([[0.9, 1.1]]), f64([-1.0]), epsilon=0.0, epsilon_high=0.3),
+        extreme("a million times as likely, or as unlikely", f64([[1e6, 1e-6], [1e6, 1e-6]]), f64([3.0, -2.0])),
+        at_scale("300 tokens", lambda d: (_far(d, 7, 300), d.normal(7)), epsilon=0.1, epsilon_high=0.45),
+        at_scale("300 tokens and delta", lambda d: (_far(d, 7, 300), d.normal(7, 300)), epsilon_high=0.28, delta=4.0),
+        at_scale("one ratio a sequence, an advantage a token", lambda d: (_far(d, 5, 1), d.normal(5, 30)), epsilon=0.1),
+        at_scale("float32", lambda d: (_ratio(d, 4, 30).float(), d.normal(4).float()), epsilon_high=0.28),
+        refused("a range below 0", f64([[1.0]]), f64([1.0]), epsilon=-0.1),
+        refused("a range that reaches below ratio 0", f64([[1.0]]), f64([1.0]), epsilon=1.5),
+        refused("an upper range below 0", f64([[1.0]]), f64([1.0]), epsilon_high=-0.25),
+        refused("delta within the range", f64([[1.0]]), f64([1.0]), epsilon_high=0.5, delta=1.25),
+        refused("delta at the end of the range", f64([[1.0]]), f64([1.0]), epsilon_high=0.5, delta=1.5),
+        refused("one advantage, two completions", f64([[1.0, 1.0], [1.0, 1.0]]), f64([1.0])),
     ),
     gradient_of=("ratio",),
     misconceptions=(
@@ -187,6 +216,20 @@ EXERCISE = Exercise(
             "You clip the product of ratio and advantage. The range is around 1, so it is made for ratios: with an "
             "advantage of 3, even a policy that has not moved would be clipped.",
             "5.5",
+        ),
+        Misconception(
+            "epsilon-high-zero",
+            high_or_low,
+            "An `epsilon_high` of 0 is replaced by `epsilon`: to Python, `0.0 or x` is x. No room above 1 is a range "
+            "as well. Which value alone means that nothing was given?",
+            "5.5",
+        ),
+        Misconception(
+            "dual-clip",
+            dual_clip,
+            'You hold the contribution of a bad token at 3 times its advantage, as verl does ("dual clip"). Here only '
+            "`delta` bounds it, and only if it is given.",
+            "5.6",
         ),
     ),
 )

@@ -3,8 +3,16 @@
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, f64, given
-from grpo_lab.course.exercises.nb05.importance_ratio import TWO, _ragged, _with_empty_row, under_the_mask
+from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given
+from grpo_lab.course.exercises.nb05.importance_ratio import (
+    TWO,
+    _all_one_way,
+    _moved,
+    _ragged,
+    _with_empty_row,
+    _with_holes,
+    under_the_mask,
+)
 from grpo_lab.objective import gspo_token_ratio
 
 
@@ -62,6 +70,9 @@ EXERCISE = Exercise(
         drawn("rows of different lengths", lambda d: _ragged(d, 3, 5)),
         drawn("as many rows as tokens", lambda d: _ragged(d, 4, 4)),
         drawn("one row empty", lambda d: _with_empty_row(d, 2, 3)),
+        at_scale("300 tokens, a mask with holes", lambda d: _with_holes(d, 7, 300)),
+        at_scale("300 tokens that all moved the same way", lambda d: _all_one_way(d, 7, 300)),
+        at_scale("float32", lambda d: (*(x.float() for x in _moved(d, 4, 30)), d.ragged(4, 30))),
     ),
     gradient_of=("logp", "old_logp"),
     observe=under_the_mask,

@@ -3,7 +3,7 @@
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, padded, refused
 from grpo_lab.objective import importance_ratio
 
 
@@ -17,7 +17,15 @@ def under_the_mask(result, args, kwargs):
 def _ratios(log_ratio, mask, level):
     if level == "token":
         return log_ratio.exp()
-    return ((log_ratio * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)).exp()
+    return (_sum(log_ratio, mask) / _count(mask)).exp()
+
+
+def _sum(values, mask):
+    return torch.where(mask, values, 0).sum(-1, keepdim=True)
+
+
+def _count(mask):
+    return mask.sum(-1, keepdim=True).clamp(min=1)
 
 
 def quotient(logp, old_logp, mask, level="token"):
@@ -45,17 +53,17 @@ def upside_down(logp, old_logp, mask, level="token"):
 
 def product(logp, old_logp, mask, level="token"):
     log_ratio = logp - old_logp.detach()
-    return log_ratio.exp() if level == "token" else (log_ratio * mask).sum(-1, keepdim=True).exp()
+    return log_ratio.exp() if level == "token" else _sum(log_ratio, mask).exp()
 
 
 def mean_of_ratios(logp, old_logp, mask, level="token"):
     ratio = (logp - old_logp.detach()).exp()
-    return ratio if level == "token" else (ratio * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
+    return ratio if level == "token" else _sum(ratio, mask) / _count(mask)
 
 
 def over_padding(logp, old_logp, mask, level="token"):
     log_ratio = logp - old_logp.detach()
-    return log_ratio.exp() if level == "token" else (log_ratio * mask).mean(-1, keepdim=True).exp()
+    return log_ratio.exp() if level == "token" else (_sum(log_ratio, mask) / mask.shape[1]).exp()
 
 
 def unmasked(logp, old_logp, mask, level="token"):
@@ -70,7 +78,19 @@ def unkept(logp, old_logp, mask, level="token"):
 
 def empty_over_zero(logp, old_logp, mask, level="token"):
     log_ratio = logp - old_logp.detach()
-    return log_ratio.exp() if level == "token" else ((log_ratio * mask).sum(-1, True) / mask.sum(-1, True)).exp()
+    return log_ratio.exp() if level == "token" else (_sum(log_ratio, mask) / mask.sum(-1, keepdim=True)).exp()
+
+
+def multiplied(logp, old_logp, mask, level="token"):
+    log_ratio = logp - old_logp.detach()
+    if level == "token":
+        return log_ratio.exp()
+    return ((log_ratio * mask).sum(-1, keepdim=True) / _count(mask)).exp()
+
+
+def root_of_the_product(logp, old_logp, mask, level="token"):
+    ratio = (logp - old_logp.detach()).exp()
+    return ratio if level == "token" else torch.where(mask, ratio, 1).prod(-1, keepdim=True) ** (1 / _count(mask))
 
 
 ONE = torch.ones(1, 1, dtype=torch.bool)
@@ -90,6 +110,23 @@ def _with_empty_row(d, B, T):
     mask = d.ragged(B, T)
     mask[-1] = False
     return *_moved(d, B, T), mask
+
+
+def _with_holes(d, B, T):
+    return *_moved(d, B, T), d.holes(B, T)
+
+
+def _all_one_way(d, B, T):
+    """The first row has become likelier by 8 nats a token, the others less likely."""
+    logp = d.logp(B, T) - 0.1
+    old_logp = logp + 8
+    old_logp[0] = logp[0] - 8
+    return logp, old_logp, d.holes(B, T)
+
+
+def _nan_in_the_padding(d, B, T):
+    logp, old_logp, mask = _with_holes(d, B, T)
+    return padded(logp, mask), padded(old_logp, mask), mask
 
 
 EXERCISE = Exercise(
@@ -125,6 +162,22 @@ EXERCISE = Exercise(
         drawn("tokens of rows of different lengths", lambda d: _ragged(d, 3, 5)),
         drawn("as many rows as tokens", lambda d: _ragged(d, 4, 4), level="sequence"),
         drawn("sequences of different lengths, one empty", lambda d: _with_empty_row(d, 3, 5), level="sequence"),
+        extreme(
+            "one token 30 nats likelier, one 30 less", f64([[-0.5, -30.25]]), f64([[-30.5, -0.25]]), TWO, level="token"
+        ),
+        at_scale("300 tokens", lambda d: _with_holes(d, 7, 300)),
+        at_scale("sequences of 300 tokens, a mask with holes", lambda d: _with_holes(d, 7, 300), level="sequence"),
+        at_scale("300 tokens that all moved the same way", lambda d: _all_one_way(d, 7, 300), level="sequence"),
+        at_scale("NaN wherever nothing counts", lambda d: _nan_in_the_padding(d, 5, 9), level="sequence"),
+        at_scale(
+            "sequences in float32",
+            lambda d: (*(x.float() for x in _moved(d, 4, 30)), d.ragged(4, 30)),
+            level="sequence",
+        ),
+        refused("a level that there is not", f64([[-1.0]]), f64([[-1.0]]), ONE, level="word"),
+        refused("log-probabilities of one token, a mask of two", f64([[-1.0]]), f64([[-1.0, -2.0]]), TWO),
+        refused("old log-probabilities of one token only", f64([[-1.0, -2.0]]), f64([[-1.0]]), TWO, level="sequence"),
+        refused("a mask of one token, for two", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]]), ONE),
     ),
     gradient_of=("logp", "old_logp"),
     observe=under_the_mask,
@@ -207,6 +260,20 @@ EXERCISE = Exercise(
             empty_over_zero,
             "A row in which no token counts gives 0 / 0. That happens: truncated completions may be masked whole. One "
             "NaN makes the loss NaN. What is the smallest count that keeps the quotient finite?",
+            "5.3",
+        ),
+        Misconception(
+            "mask-by-multiplying",
+            multiplied,
+            "You multiply by the mask, so NaN at a padded position gives 0 * NaN, which is NaN, and the ratio of the "
+            "whole sequence is lost. How can a position be left out without computing with it?",
+            "5.3",
+        ),
+        Misconception(
+            "root-of-a-product",
+            root_of_the_product,
+            "Right on paper: you multiply the ratios of all tokens and take the root. Over 300 tokens that moved the "
+            "same way the product is 0 or infinite in floating point. What does a product become in logarithms?",
             "5.3",
         ),
     ),

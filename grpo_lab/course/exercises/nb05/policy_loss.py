@@ -3,7 +3,7 @@
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, padded, refused
 from grpo_lab.course.exercises.nb05 import _wrong_policy_loss as wrong
 from grpo_lab.course.exercises.nb05.importance_ratio import ONE
 from grpo_lab.objective import policy_loss
@@ -32,11 +32,24 @@ def _per_token(d, B, T):
     return logp, d.normal(B, T), *rest
 
 
+def _with_holes(d, B, T):
+    """What stands outside of the mask is finite, and far from anything that the policy said."""
+    logp, advantages, _, old_logp, ref_logp = _batch(d, B, T)
+    mask = d.holes(B, T)
+    return padded(logp, mask, -9.0), advantages, mask, padded(old_logp, mask, -3.0), padded(ref_logp, mask, -5.0)
+
+
+def _in_float32(d, B, T):
+    return tuple(x.float() if x.is_floating_point() else x for x in _with_holes(d, B, T))
+
+
 LOGP, OLD = f64([[0.3]]).log(), f64([[0.2]]).log()
 DOUBLED, SAMPLED = f64([[0.4]]).log(), f64([[0.2]]).log()
 # Both tokens in place, the first half as likely under the reference, the second as likely.
 PAIR, REF = f64([[0.4, 0.5]]).log(), f64([[0.2, 0.5]]).log()
 FIRST_OF_TWO = torch.tensor([[True, False]])
+TWO_ROWS, A_MASK = f64([[-1.0, -2.0], [-2.0, -1.0]]), torch.ones(2, 2, dtype=torch.bool)
+GOOD_BAD = f64([1.0, -1.0])
 
 EXERCISE = Exercise(
     function=policy_loss,
@@ -81,6 +94,41 @@ EXERCISE = Exercise(
         drawn("cispo", lambda d: _batch(d, 4, 6), loss_type="cispo", epsilon_high=1.1),
         drawn("sapo", lambda d: _batch(d, 4, 6), loss_type="sapo"),
         drawn("vespo", lambda d: _batch(d, 2, 3), loss_type="vespo"),
+        extreme("no room above", LOGP, f64([1.0]), ONE, OLD, epsilon_high=0.0),
+        at_scale("300 tokens, a mask with holes", lambda d: _with_holes(d, 7, 300), epsilon=0.1, epsilon_high=0.45),
+        at_scale("bnpo, part of an update", lambda d: _with_holes(d, 7, 300), loss_type="bnpo", num_items=9000),
+        at_scale(
+            "luspo, 300 tokens",
+            lambda d: _with_holes(d, 7, 300),
+            loss_type="luspo",
+            importance_sampling_level="sequence",
+            epsilon=0.003,
+            epsilon_high=0.004,
+        ),
+        at_scale(
+            "cispo and a KL term, 300 tokens",
+            lambda d: _with_holes(d, 7, 300),
+            loss_type="cispo",
+            epsilon_high=1.2,
+            beta=0.05,
+            num_items=4000,
+        ),
+        at_scale(
+            "one ratio a sequence, and a KL term corrected by it",
+            lambda d: _with_holes(d, 5, 40),
+            importance_sampling_level="sequence",
+            beta=0.5,
+            kl_estimator="k3+",
+            kl_bias_correction=True,
+        ),
+        at_scale("float32", lambda d: _in_float32(d, 4, 30), loss_type="dapo", beta=0.1),
+        refused("a loss type that there is not", TWO_ROWS, GOOD_BAD, A_MASK, loss_type="ppo"),
+        refused("a level that there is not", TWO_ROWS, GOOD_BAD, A_MASK, importance_sampling_level="word"),
+        refused("beta below 0", TWO_ROWS, GOOD_BAD, A_MASK, None, TWO_ROWS, beta=-0.1),
+        refused("a KL term without a reference", TWO_ROWS, GOOD_BAD, A_MASK, beta=0.5),
+        refused("a mask of numbers", TWO_ROWS, GOOD_BAD, A_MASK.double()),
+        refused("log-probabilities of one completion, for two", TWO_ROWS[:1], GOOD_BAD, A_MASK),
+        refused("old log-probabilities of one completion, for two", TWO_ROWS, GOOD_BAD, A_MASK, TWO_ROWS[:1]),
     ),
     gradient_of=("logp", "old_logp", "ref_logp"),
     observe=the_loss,
@@ -150,6 +198,12 @@ EXERCISE = Exercise(
             wrong.epsilon_high_dropped,
             "`epsilon_high` does not arrive. DAPO lives on the extra room above 1; and for CISPO it is the bound "
             "itself.",
+        ),
+        Misconception(
+            "epsilon-high-zero",
+            wrong.high_or_low,
+            "An `epsilon_high` of 0 is replaced by `epsilon`: to Python, `0.0 or x` is x. Which value alone means that "
+            "nothing was given?",
         ),
         Misconception(
             "delta-ignored",
