@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 
 from grpo_lab.course.exercise import Exercise
 
+LIBRARY_GONE = "this is the exercise: its body is yours to write"  # what the library raises where work is marked
+
 
 def missing_text(name: str) -> str:
     """What an untouched stub raises NotImplementedError with."""

@@ -1,9 +1,13 @@
-"""Small exercises of the tests' own: one with gradients, one in place, one of texts."""
+"""Small exercises of the tests' own: one with gradients, one in place, one of texts.
+
+Their references are copies, so that an answer of the tests may call the function itself.
+"""
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from grpo_lab.course.checking.withheld import copy_of
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 
 
@@ -57,7 +61,7 @@ def _refused(seed: int):
 
 
 MEAN = Exercise(
-    scaled_mean, "01", 2, 5, 1,
+    copy_of(scaled_mean), "01", 2, 5, 1,
     (
         Case(_tiny, "one of two tokens counts", fixed=True),
         Case(_drawn, "rows of several lengths"),
@@ -96,7 +100,7 @@ def returns_a_copy(weights, rate):
 
 
 DECAY = Exercise(
-    decay_, "08", 1, 5, 1, (Case(_weights),),
+    copy_of(decay_), "08", 1, 5, 1, (Case(_weights),),
     (
         Misconception("grows", grows, "It grows."),
         Misconception("subtracts", subtracts, "The rate is subtracted."),
@@ -126,7 +130,7 @@ def not_for_none(texts):
 
 
 WORDS = Exercise(
-    count_words, "06", 1, 5, 1,
+    copy_of(count_words), "06", 1, 5, 1,
     (Case(lambda seed: ((["a b", "a"],), {})), Case(lambda seed: (([],), {}), "no text")),
     (
         Misconception("letters", letters, "You count letters."),

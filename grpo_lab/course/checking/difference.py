@@ -9,7 +9,7 @@ from torch import Tensor
 from grpo_lab.course.checking.compare import same_gradient
 from grpo_lab.course.checking.outcome import Outcome, inputs
 from grpo_lab.course.checking.plain_data import Other, Record, is_number, plain, same
-from grpo_lab.course.checking.relations import relations
+from grpo_lab.course.checking.relations import of_one_number, relations
 from grpo_lab.course.exercise import Exercise
 
 
@@ -17,7 +17,8 @@ from grpo_lab.course.exercise import Exercise
 class Difference:
     """what: "the result", "the gradient of logp" ...; fault: "kind", "shape", "dtype", "inplace", "detached" or "".
 
-    relations: all that connects the numbers; the finding says the first.
+    relations: all that connects the numbers; the finding says the first. in_common: what would be worth saying only
+    if it held for several inputs.
     """
 
     what: str
@@ -26,10 +27,16 @@ class Difference:
     finding: str
     fault: str = ""
     relations: tuple[str, ...] = ()
+    in_common: tuple[str, ...] = ()
 
 
-def difference(got: Outcome, expected: Outcome, exercise: Exercise, index: int, seed: int) -> Difference | None:
-    """What differs, in the order in which a student should mend it; None if nothing does."""
+def difference(
+    got: Outcome, expected: Outcome, exercise: Exercise, index: int, seed: int, changing: frozenset[str] = frozenset()
+) -> Difference | None:
+    """What differs, in the order in which a student should mend it; None if nothing does.
+
+    changing: arguments that it is the function's task to change, with some inputs.
+    """
     if got.error or expected.error:
         return _of_errors(got, expected)
     masks = _masks(exercise, index, seed)
@@ -37,7 +44,7 @@ def difference(got: Outcome, expected: Outcome, exercise: Exercise, index: int, 
     pairs += [(name, (got.observed or {}).get(name), value) for name, value in (expected.observed or {}).items()]
     found = [_of_values(what, g, e, masks, exercise.tolerance) for what, g, e in pairs]
     formal = [d for d in found if d and d.fault]
-    inplace = _of_changes(got, expected, masks, exercise.tolerance)
+    inplace = _of_changes(got, expected, masks, exercise.tolerance, changing)
     ordered = [*formal, *inplace, *found, *_of_gradients(got, expected, exercise, masks)]
     return next((d for d in ordered if d), None)
 
@@ -52,7 +59,8 @@ def _of_errors(got: Outcome, expected: Outcome) -> Difference | None:
     if got.error == "NotImplementedError":
         text = "For this input it is not written yet: it raises NotImplementedError."
     if got.error == "RecursionError":
-        text = "It calls itself without end (RecursionError)."
+        text = "It calls itself without end (RecursionError). Where work is marked, the library's function of this "
+        text += "name is yours, too: calling that one from here is calling yourself."
     fault = "device" if "CUDA" in got.message or "cuda" in got.message else "error"
     if fault == "device":
         text += "\nThe device is not yours to choose: make new tensors on the device of the arguments."
@@ -106,7 +114,7 @@ def _of_tensors(what: str, got: Tensor, expected: Tensor, masks: dict, tolerance
 
 def _numbers(what: str, got: Any, expected: Any, a: Tensor, b: Tensor, masks: dict, tolerance: float) -> Difference:
     found = relations(a, b, masks, tolerance)
-    return Difference(what, got, expected, found[0] if found else "", "", found)
+    return Difference(what, got, expected, found[0] if found else "", "", found, (*found, *of_one_number(a, b)))
 
 
 def _about_shapes(got: Tensor, expected: Tensor) -> str:
@@ -126,10 +134,16 @@ def _about_shapes(got: Tensor, expected: Tensor) -> str:
     return ""
 
 
-def _of_changes(got: Outcome, expected: Outcome, masks: dict, tolerance: float) -> list[Difference | None]:
+def _of_changes(
+    got: Outcome, expected: Outcome, masks: dict, tolerance: float, changing: frozenset[str]
+) -> list[Difference | None]:
     """Arguments changed in place that should stay as they are; then those that should be changed, and how."""
     found = []
     for name in [name for name in got.changed if name not in expected.changed]:
+        if name in changing:
+            text = f"With this input {name} has to stay as it was, and your function changes it."
+            found.append(Difference(f"{name} after the call", got.changed[name], Other("unchanged"), text))
+            continue
         text = (
             f"Your function changes its argument {name} in place; the caller still needs it as it was. Operations that "
             "end in _ and += on a tensor do that: x = x + y makes a new tensor."

@@ -22,6 +22,7 @@ from grpo_lab.course.checking.stand_ins import lent, suspended
 from grpo_lab.course.checking.verdict import FAULTS, Part, Verdict, lines, summary
 from grpo_lab.course.exercise import TESTS, Exercise, Misconception
 from grpo_lab.course.exercises import exercise as find_exercise
+from grpo_lab.course.stub import LIBRARY_GONE
 from grpo_lab.formulas import Equation, recording
 from grpo_lab.formulas.source import read_equations
 
@@ -51,7 +52,8 @@ def check(function: Callable, exercise: Exercise | str | None = None, seed: int 
         exercise = find_exercise(function if exercise is None else exercise)
     with suspended(), lent(function):
         expected, wrong = expectations(exercise, seed)
-        verdict = judge(exercise, run_student(function, exercise, seed), seed, expected, wrong)
+        outcomes = run_student(function, exercise, seed)
+        verdict = judge(exercise, outcomes, seed, expected, wrong)
     verdict = replace(verdict, seconds=time.perf_counter() - start)
     session.add(verdict, exercise, function)
     return verdict
@@ -71,6 +73,9 @@ def judge(
         return _with_share(_stopped(exercise, outcomes, stopped), exercise, properties(exercise, outcomes, expected))
     if len(outcomes) != len(expected):
         raise ValueError(f"outcomes has {len(outcomes)} entries; expected {len(expected)}, one a case")
+    if any(_calls_the_library(o) for o in outcomes):
+        text = FAULTS["library"].format(message=f"`{exercise.name}`")
+        return _verdict(exercise, "form", [Part("say", text)], fault="library")
     if all(o.error == "NotImplementedError" for o in outcomes):
         return not_started(exercise)
     failing = tuple(i for i, (o, e) in enumerate(zip(outcomes, expected, strict=True)) if not equal(o, e, exercise))
@@ -88,6 +93,10 @@ def _with_share(verdict: Verdict, exercise: Exercise, fulfilled: dict[str, bool]
         text = f"So far: {in_words(fulfilled)}; worth {points:g} of {_count(exercise.points, 'point')}."
         parts = (*parts, Part("say", text))
     return replace(verdict, parts=parts, message=summary(parts), properties=fulfilled)
+
+
+def _calls_the_library(outcome: Outcome) -> bool:
+    return outcome.error == "NotImplementedError" and outcome.message == LIBRARY_GONE
 
 
 def not_started(exercise: Exercise) -> Verdict:
@@ -148,7 +157,8 @@ def _about_device(device: str) -> str:
 def _wrong(exercise: Exercise, outcomes, expected, wrong: dict, failing: tuple[int, ...], seed: int) -> Verdict:
     failing = _telling_first(exercise, outcomes, expected, failing)
     index, common, named = failing[0], "", _named(exercise, matching(outcomes, expected, wrong, exercise))
-    found = difference(outcomes[index], expected[index], exercise, index, seed)
+    changing = frozenset(name for outcome in expected for name in outcome.changed)
+    found = difference(outcomes[index], expected[index], exercise, index, seed, changing)
     if not named and (common := _in_common(exercise, outcomes, expected, failing, found, seed)):
         found = replace(found, finding=common)
     elif not named and len(failing) > 1 and found.relations:
@@ -156,9 +166,9 @@ def _wrong(exercise: Exercise, outcomes, expected, wrong: dict, failing: tuple[i
     several = {} if named or found.fault or common else likely(outcomes, expected, wrong, exercise)
     if several:
         index = next(iter(several.values()))[0]  # a case that shows what is said first
-        found = difference(outcomes[index], expected[index], exercise, index, seed)
+        found = difference(outcomes[index], expected[index], exercise, index, seed, changing)
     blamed = named or [m for name in several for m in exercise.misconceptions if m.name == name]
-    says = _says_several(blamed) if several else _says(named, found, exercise.cases[index].tests)
+    says = _says_several(blamed, found) if several else _says(named, found, exercise.cases[index].tests)
     equation = _equation(exercise, blamed[0].equation if blamed else "", index, seed)
     parts = [*says, *_failing(exercise, outcomes, found, failing, index, seed), *equation, *_printed(outcomes[index])]
     status = "form" if found.fault and found.fault != "error" and not blamed else "wrong"
@@ -185,7 +195,7 @@ def _in_common(exercise: Exercise, outcomes, expected, failing: tuple[int, ...],
     if len(failing) < 2:
         return ""
     others = [difference(outcomes[i], expected[i], exercise, i, seed) for i in failing[1:]]
-    holds = [r for r in first.relations if all(o.what == first.what and r in o.relations for o in others)]
+    holds = [r for r in first.in_common if all(o.what == first.what and r in o.in_common for o in others)]
     return holds[0] if holds else ""
 
 
@@ -203,12 +213,17 @@ def _no_rule(found: Difference) -> str:
     return f"{found.what[:1].upper()}{found.what[1:]} is not what is expected."
 
 
-def _says_several(blamed: list[Misconception]) -> list[Part]:
+def _says_several(blamed: list[Misconception], found: Difference) -> list[Part]:
+    """Said with care: these explain some of the cases, and what a student did may be something else."""
+    if found.what.startswith("the gradient of"):
+        head = f"The value is right here, but {found.what} is as if you had made this mistake:"
+        return [Part("say", text) for text in (head, *(m.says for m in blamed))]
     if len(blamed) == 1:
+        before = "On some of the inputs, yours comes out as with this mistake:"
         after = "Something else is not right yet, too. Mend this first, and check again."
-        return [Part("say", blamed[0].says), Part("say", after)]
+        return [Part("say", before), Part("say", blamed[0].says), Part("say", after)]
     first, *more = blamed
-    head = f"More than one thing is not right yet. First: {first.says}"
+    head = f"More than one thing is not right yet. First, as it seems: {first.says}"
     return [Part("say", text) for text in (head, *(f"And then: {m.says}" for m in more))]
 
 

@@ -1,7 +1,7 @@
 """Name the mistake that explains every case; or mistakes that come together, since many wrong answers make two.
 
 Values are looked at before gradients: where a value is wrong, its gradient says nothing new. And a mistake is named
-only if nothing speaks against it: wherever it would show, the answer is wrong.
+only if nothing speaks against it: wherever it would show, the answer is wrong, and mostly in the same way.
 """
 
 from collections.abc import Callable, Sequence
@@ -81,8 +81,9 @@ def _cover(got, expected, wrong: dict[str, Sequence[Outcome]], agree: _Agree) ->
     explains = {}
     for name, outcomes in wrong.items():
         shows = {i for i in range(len(got)) if not agree(outcomes[i], expected[i])}
-        if shows <= failing:
-            explains[name] = {i for i in shows if agree(got[i], outcomes[i])}
+        same_there = {i for i in shows if agree(got[i], outcomes[i])}
+        if shows <= failing and 2 * len(same_there) >= len(shows):
+            explains[name] = same_there
     chosen, left = {}, set(failing)
     while left and len(chosen) < _MOST:
         best = max(explains, key=lambda name: len(left & explains[name]), default=None)

@@ -13,7 +13,11 @@ _LOOSE = 1e-5  # a relation has to hold this well to be named
 
 def relations(got: Tensor, expected: Tensor, masks: dict[str, Tensor], tolerance: float) -> tuple[str, ...]:
     """Sentences about two tensors of one shape and dtype that differ, the telling ones first; none if nothing simple
-    connects them."""
+    connects them.
+
+    Of one number, that it is off by a factor or by a constant says nothing: it always is. Such a sentence tells only
+    where it holds for several inputs; `of_one_number` gives them.
+    """
     if got.dtype == torch.bool:
         return (_of_bools(got, expected),)
     wrong = ~close(got, expected, tolerance)
@@ -22,6 +26,13 @@ def relations(got: Tensor, expected: Tensor, masks: dict[str, Tensor], tolerance
         return (trouble,)
     found = [*_whole(got, expected), *_masked(wrong, masks), *_moved(got, expected), *_by_row(got, expected)]
     return tuple(dict.fromkeys(filter(None, [*found, "" if found else _where(wrong)])))
+
+
+def of_one_number(got: Tensor, expected: Tensor) -> tuple[str, ...]:
+    """What may be said of two single numbers, if it holds for other inputs, too."""
+    if got.numel() != 1 or not got.is_floating_point() or not (got.isfinite() & expected.isfinite()).all():
+        return ()
+    return tuple(_factor_and_offset(got.double(), expected.double()))
 
 
 def _of_bools(got: Tensor, expected: Tensor) -> str:
@@ -50,11 +61,8 @@ def _whole(got: Tensor, expected: Tensor) -> Iterator[str]:
         yield "Everything is zero." if got.numel() > 1 else "It is zero."
     if _close(got, -expected):
         yield "The sign is flipped."
-    if (factor := _constant(got, expected)) is not None:
-        yield f"It is off by a constant factor: {_say_factor(factor)}."
-    offset = got - expected
-    if offset.numel() and _close(offset, offset.flatten()[0].expand_as(got)):
-        yield f"It is off by a constant: {offset.flatten()[0]:+.4g} everywhere."
+    if got.numel() > 1:
+        yield from _factor_and_offset(got, expected)
     if got.numel() > 1 and _close(got, expected.abs()):
         yield "The signs are lost: it is the absolute value."
     if (expected > 0).all() and _close(got, expected.log()):
@@ -69,6 +77,15 @@ def _whole(got: Tensor, expected: Tensor) -> Iterator[str]:
         yield "It is the square of what is expected."
     if (expected >= 0).all() and _close(got, expected.sqrt()):
         yield "It is the square root of what is expected."
+
+
+def _factor_and_offset(got: Tensor, expected: Tensor) -> Iterator[str]:
+    factor = _constant(got, expected)
+    if factor is not None and not math.isclose(factor, 1, rel_tol=1e-3) and not math.isclose(factor, -1, rel_tol=1e-9):
+        yield f"It is off by a constant factor: {_say_factor(factor)}."
+    offset = got - expected
+    if offset.numel() and _close(offset, offset.flatten()[0].expand_as(got)):
+        yield f"It is off by a constant: {offset.flatten()[0]:+.4g} everywhere."
 
 
 def _masked(wrong: Tensor, masks: dict[str, Tensor]) -> Iterator[str]:

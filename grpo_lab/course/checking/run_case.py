@@ -6,6 +6,7 @@ from dataclasses import replace
 from grpo_lab.course.checking import card
 from grpo_lab.course.checking.outcome import Outcome, outcome_of
 from grpo_lab.course.checking.signature import signature_fault
+from grpo_lab.course.checking.withheld import Withheld, is_the_library
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.guard import guarded, snapshot
 
@@ -32,12 +33,18 @@ def run_student(function: Callable, exercise: Exercise, seed: int = 0, seconds: 
 
 
 def _run_case(function: Callable, exercise: Exercise, index: int, seed: int, seconds: float, undo: Callable) -> Outcome:
-    patched = []
+    patched, library = [], Withheld(exercise)
 
-    def after(undo=undo, add=patched.extend) -> None:
+    def after(undo=undo, add=patched.extend, give_back=library.give_back) -> None:
+        give_back()
         add(undo())
 
-    ran = guarded(lambda: outcome_of(function, exercise, index, seed, after), seconds)
+    if not is_the_library(function, exercise):
+        library.take()
+    try:
+        ran = guarded(lambda: outcome_of(function, exercise, index, seed, after), seconds)
+    finally:
+        library.give_back()
     if ran.result is None:  # it was stopped before it came to that
         after()
     outcome = ran.result or Outcome(fault=ran.fault or "exit")

@@ -26,6 +26,8 @@ FAULTS = {
     "input": "Your function waits for somebody to type something (input). All that it needs is in its arguments.",
     "patched": "Your code replaces parts of torch, of Python or of this package: {patched}. They are back in place, as "
     "a check against changed parts would mean nothing. Choose another name for what is yours.",
+    "library": "Your function calls the library's own {message}, which is what is to be written. Where your work is "
+    "marked, the library does not have it.",
     "device": "All numbers are right. On a GPU this would fail, though: {message}. Make new tensors on the device of "
     "the arguments, as x.new_zeros(...), torch.zeros_like(x) or device=x.device do.",
 }
@@ -45,7 +47,7 @@ class Verdict:
     """The answer of `check`.
 
     status: "right", "wrong", "not started" or "form". fault: with "form" which: "signature", "endless", "hang",
-    "flood", "exit", "input", "patched", "error", "kind", "shape", "dtype", "inplace", "detached" or "device".
+    "flood", "exit", "input", "patched", "error", "kind", "shape", "dtype", "inplace", "detached", "library", "device".
     misconceptions: names of the mistakes that were recognised. case: the smallest failing one, None if none fails.
     got, expected: of that case, as text. equation: the tag that is broken, "" if that is not known.
     failing: the indices of all cases that fail. seconds: what the check took. properties: which are fulfilled.

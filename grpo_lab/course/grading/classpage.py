@@ -21,7 +21,7 @@ class Lost:
     exercise: Exercise
     name: str
     students: int
-    points: int
+    points: int | float
 
     @property
     def says(self) -> str:
@@ -34,13 +34,16 @@ def mistakes(grading: Grading) -> list[Lost]:
     An answer in which several mistakes were recognised (nothing tells them apart) counts for each of them.
     """
     counted: Counter[tuple[str, str]] = Counter()
+    cost: Counter[tuple[str, str]] = Counter()
     for one in grading.graded:
         for mark in one.marks:
             known = {m.name for m in mark.exercise.misconceptions}
-            if mark.verdict is not None and not mark.points:
-                counted.update((mark.exercise.name, name) for name in mark.verdict.misconceptions if name in known)
+            named = [n for n in mark.verdict.misconceptions if n in known] if mark.verdict is not None else []
+            for name in named:
+                counted[mark.exercise.name, name] += 1
+                cost[mark.exercise.name, name] += mark.exercise.points - mark.points
     by_name = {exercise.name: exercise for exercise in grading.exercises}
-    lost = [Lost(by_name[e], name, n, n * by_name[e].points) for (e, name), n in counted.items()]
+    lost = [Lost(by_name[e], name, n, cost[e, name]) for (e, name), n in counted.items()]
     return sorted(lost, key=lambda one: (-one.points, one.exercise.name, one.name))
 
 
@@ -87,7 +90,7 @@ def _exercises(grading: Grading) -> str:
     rows = []
     for exercise in grading.exercises:
         kinds = Counter(
-            "right" if mark.points else "none" if mark.status in ("not started", "missing") else "wrong"
+            "right" if mark.status == "right" else "none" if mark.status in ("not started", "missing") else "wrong"
             for one in grading.graded
             for mark in one.marks
             if mark.exercise.name == exercise.name

@@ -74,7 +74,7 @@ def _test(mark: Mark, one: Result) -> dict:
         "name": mark.exercise.name,
         "score": one.points[mark.exercise.name],
         "max_score": mark.exercise.points,
-        "status": "passed" if mark.points else "failed",
+        "status": "passed" if mark.status == "right" else "failed",
         "output": message,
         "output_format": "text",
     }

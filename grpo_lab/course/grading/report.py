@@ -207,7 +207,7 @@ def _cells(one: Graded) -> str:
 
 
 def _class(mark: Mark) -> str:
-    return "right" if mark.points else "none" if mark.status in ("not started", "missing") else "wrong"
+    return "right" if mark.status == "right" else "none" if mark.status in ("not started", "missing") else "wrong"
 
 
 def _symbol(mark: Mark) -> str:

@@ -270,12 +270,27 @@ def _take_cells(submission: Submission, cells: list[dict]) -> None:
         source, role = _source(cell), its.get("role")
         if role == "written" and cell.get("cell_type") == "markdown":
             submission.written[str(its.get("question", number))[:80]] = source[:20_000]
-        if cell.get("cell_type") != "code" or role in SKIPPED_ROLES or not source.strip():
+        if (
+            cell.get("cell_type") != "code"
+            or not source.strip()
+            or (role in SKIPPED_ROLES and not _helps(role, source))
+        ):
             continue
         if len(source) > MAX_CELL:
             submission.notes.append(f"cell {number} has {len(source):,} characters and was left out")
             continue
         submission.cells.append(Cell(number, source))
+
+
+def _helps(role: str, source: str) -> bool:
+    """Whether a student wrote something into the cell of a check or a hint that a function may need."""
+    if role not in ("check", "hint", "progress"):
+        return False
+    try:
+        body = ast.parse(source).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return any(not isinstance(statement, ast.Expr) for statement in body)
 
 
 def _marks(assignment: str, cells: list[dict]) -> list[dict]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from grpo_lab.course.checking import expectations
 from grpo_lab.course.checking.outcome import inputs
 from grpo_lab.course.checking.plain_data import tensors
+from grpo_lab.course.checking.withheld import copy_of
 from grpo_lab.course.exercise import Exercise
 
 STOPPED = ("endless", "flood", "exit", "input", "patched", "signature")  # those that the guard has to see
@@ -19,7 +20,7 @@ STOPPED = ("endless", "flood", "exit", "input", "patched", "signature")  # those
 
 def faults_of_form(exercise: Exercise) -> dict[str, Callable]:
     """Name of the fault (as in `Verdict.fault`) -> an answer that has it; those that the exercise can show."""
-    right, made = exercise.function, {}
+    right, made = copy_of(exercise.function), {}
     arguments = [tensors(list(inputs(exercise, i, 0)[0].arguments.values())) for i in range(len(exercise.cases))]
     expected, _ = expectations(exercise, 0)
     plain = exercise.observe is None and isinstance(expected[0].value, Tensor)

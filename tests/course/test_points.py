@@ -1,0 +1,156 @@
+"""Points by property; what is said of several properties; the library in place of an answer."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from grpo_lab.course import check
+from grpo_lab.course.checking.judging import judge
+from grpo_lab.course.checking.outcome import outcome_of
+from grpo_lab.course.checking.properties import earned, in_both
+from grpo_lab.course.exercise import Case
+from grpo_lab.course.grading.submissions import find_submissions
+from grpo_lab.course.release.notebooks import assignments, notebook_text
+from tests.course.toys import MEAN, scaled_mean
+
+
+def _padded(seed):
+    values = torch.tensor([[1.0, float("nan"), 2.0], [3.0, 1.0, 1.0]]).double()
+    return (values, torch.tensor([[True, False, False], [True, True, True]])), {}
+
+
+SMALL, DRAWN, REFUSED = MEAN.cases
+MEANS = replace(
+    MEAN,
+    points=10,
+    cases=(SMALL, DRAWN, Case(_padded, "NaN in the padding", True, "stability"), replace(REFUSED, tests="contract")),
+)
+
+
+def checked(scale):
+    if scale <= 0:
+        raise ValueError("scale")
+
+
+def by_multiplying(values, mask, scale=1.0):
+    checked(scale)
+    return scale * (values * mask).sum(-1) / mask.sum(-1).clamp(min=1)
+
+
+def without_checks(values, mask, scale=1.0):
+    return scale * torch.where(mask, values, 0).sum(-1) / mask.sum(-1).clamp(min=1)
+
+
+def without_gradient(values, mask, scale=1.0):
+    checked(scale)
+    return without_checks(values, mask, scale).detach() + 0 * torch.where(mask, values, 0).sum(-1)
+
+
+def zeros(values, mask, scale=1.0):
+    checked(scale)
+    return 0 * torch.where(mask, values, 0).sum(-1)
+
+
+def on_the_cpu(values, mask, scale=1.0):
+    return scaled_mean(values, mask, scale) + torch.zeros(len(values), dtype=values.dtype)
+
+
+# Values are worth 6 of 10; gradients, stability, contract and device 1 each.
+@pytest.mark.parametrize(
+    ("answer", "missing", "points"),
+    [
+        (scaled_mean, set(), 10),
+        (by_multiplying, {"stability"}, 9),
+        (without_checks, {"contract"}, 9),
+        (without_gradient, {"gradients", "stability"}, 8),
+        (on_the_cpu, {"device"}, 9),
+        (zeros, {"values", "gradients", "stability", "contract", "device"}, 0),
+    ],
+)
+def test_each_property_has_its_share_and_values_come_first(answer, missing, points):
+    outcomes = [outcome_of(answer, MEANS, index) for index in range(len(MEANS.cases))]
+    if answer is on_the_cpu:
+        outcomes[1] = replace(outcomes[1], device="mixed: add of a tensor on the card and one on the CPU")
+    verdict = judge(MEANS, outcomes)
+    assert {name for name, fine in verdict.properties.items() if not fine} == missing
+    assert earned(MEANS.points, verdict.properties) == points
+    assert (f"worth {points} of 10 points" in verdict.message) == (0 < points < 10)
+
+
+def test_points_are_halves_rounded_down_and_never_all_for_less_than_everything():
+    for points in range(1, 13):
+        for missing in ("gradients", "contract"):
+            fulfilled = {"values": True, "gradients": True, "contract": True} | {missing: False}
+            part = earned(points, fulfilled)
+            assert 0.8 * points - 0.5 < part <= 0.8 * points and part % 0.5 == 0
+    assert earned(3, {"values": False, "contract": False}) == 0
+
+
+def test_what_counts_is_fulfilled_on_both_inputs():
+    assert in_both({"values": True, "contract": True}, {"values": True, "contract": False}) == {
+        "values": True,
+        "contract": False,
+    }
+
+
+def test_a_missing_error_is_said_after_the_numbers_and_is_no_misconception():
+    outcomes = [outcome_of(without_checks, MEANS, index) for index in range(len(MEANS.cases))]
+    verdict = judge(MEANS, outcomes)
+    assert verdict.misconceptions == () and verdict.case.label == "a scale below 0"
+    assert "All that it computes is right." in verdict.message and "A ValueError is expected" in verdict.message
+
+
+def test_a_mistake_is_named_whether_the_arguments_are_checked_or_not():
+    def over_padding(values, mask, scale=1.0):
+        return scale * (values * mask).mean(-1)
+
+    outcomes = [outcome_of(over_padding, MEANS, index) for index in range(len(MEANS.cases))]
+    assert judge(MEANS, outcomes).misconceptions == ("mean-over-padding",)
+
+
+def test_cases_stand_in_the_order_of_what_they_test():
+    with pytest.raises(ValueError, match="cases test contract, values"):
+        replace(MEAN, cases=(replace(REFUSED, tests="contract"), SMALL))
+    with pytest.raises(ValueError, match="tests is 'speed'"):
+        replace(SMALL, tests="speed")
+
+
+def test_the_library_in_place_of_an_answer_is_found_by_the_check_with_the_word_of_a_grading():
+    from grpo_lab.policy_gradient import sequence_logprob as library
+
+    def sequence_logprob(logp, mask):
+        return library(logp, mask)
+
+    verdict = check(sequence_logprob)
+    assert verdict.fault == "library" and "the library does not have it" in verdict.message
+    logp, mask = torch.tensor([[-1.0, -2.0]]), torch.tensor([[True, False]])
+    assert library(logp, mask).tolist() == [-1.0], "it is back afterwards"
+
+
+def test_one_number_is_never_off_by_a_factor_unless_all_are():
+    from grpo_lab.course.exercises import exercise
+
+    loss = exercise("reinforce_loss")
+
+    def said(change):
+        def reinforce_loss(seq_logp, weights):
+            return change(-(seq_logp * weights.detach()).mean(), len(seq_logp))
+
+        outcomes = [outcome_of(reinforce_loss, loss, index) for index in range(len(loss.cases))]
+        return judge(loss, outcomes).message
+
+    assert "off by a constant factor: 3 times" in said(lambda value, n: 3 * value)
+    assert "factor" not in said(lambda value, n: value * (2 + n) - n)
+
+
+def test_a_helper_that_was_written_into_the_cell_of_a_check_is_run(tmp_path):
+    notebook = json.loads(notebook_text("01"))
+    check_cell = next(c for c in notebook["cells"] if c["metadata"].get("grpo_lab", {}).get("role") == "check")
+    check_cell["source"] = f"def helper(x):\n    return x\n\n{''.join(check_cell['source'])}"
+    (tmp_path / "ada").mkdir()
+    (tmp_path / "ada" / "01_policy_gradient.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
+    (found,) = find_submissions(tmp_path, assignments())
+    kept = [cell.source for cell in found.cells if "check(" in cell.source]
+    assert len(kept) == 1 and kept[0].startswith("def helper")
