@@ -9,10 +9,12 @@ _SIGN_OF_A_COUNT = "only whether the count is 0 is asked, so its sign does not m
 _NO_GRADIENT = "nothing in this exercise is differentiated"
 _SPREAD = "a standard deviation is the same from wherever it is measured"
 _CANCELS = "what is added to all rewards of a group cancels where their mean is subtracted"
+_WHOLE = "whole numbers and booleans have no gradient"
 _ONE_SCALE = "it is called with the scale 'group' only, and with one reward in all there is no group of two"
 _NUMBERS = "only the ratio is differentiated, advantages are numbers"
 _METRICS = "only the loss is checked, and not the metrics"
 _UNDER_THE_MASK = "nothing is promised about NaN under the mask; `aggregate` keeps what is finite out of the loss"
+_TWO_POLICIES = "`kl_estimate` refuses log-probabilities of two shapes"
 
 # By exercise: what stands behind "->" in the mutant's name, its whole name, or the function that is changed with a
 # colon; and why it changes nothing.
@@ -61,6 +63,8 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "mean = from_least.sum((1, 2), keepdim=True) / count.clamp(min=2)": "measured from itself, a single step is 0",
     },
     "return_to_go": {"returns = -torch.zeros_like(rewards[..., 0])": "minus 0 is 0"},
+    "response_logprobs": {"numbers = rearrange(responses, 'S P G T -> S P T G').detach()": _WHOLE},
+    "surrogate_loss": {"mask = torch.ones_like(logp, dtype=torch.bool).detach()": _WHOLE},
     "clipped_surrogate": {"advantages = per_token(advantages).detach()": _NUMBERS},
     "sapo_surrogate": {
         "advantages = per_token(advantages).detach()": _NUMBERS,
@@ -85,6 +89,18 @@ EQUIVALENT: dict[str, dict[str, str]] = {
             "`kl_estimate` refuses it wherever it is used"
         ),
         "check_shapes(logp=(logp, 'B T'), **of_tokens)": "every surrogate refuses advantages that do not fit",
+    },
+    "stochastic_round": {
+        "return rounded.bfloat16()": (
+            "infinity has p = NaN and stays; only a NaN without a bit in its upper half would not, and none comes "
+            "out of arithmetic"
+        ),
+    },
+    "kl_in_reward": {
+        "check_shapes(ref_logp=(ref_logp, 'B T'), mask=(mask, 'B T'), rewards=(rewards, 'B'))": _TWO_POLICIES,
+        "check_shapes(logp=(logp, 'B T'), mask=(mask, 'B T'), rewards=(rewards, 'B'))": _TWO_POLICIES,
+        "penalised = (rewards - beta * torch.where(mask, kl_estimate(logp, ref_logp, 'k1'), 0).sum(-1).detach())"
+        ".detach()": "rewards are numbers: nothing is differentiated that could reach them",
     },
 }
 

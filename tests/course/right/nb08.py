@@ -20,8 +20,9 @@ def round_by_exponent(x, noise):
     step = torch.ldexp(torch.ones_like(wide), exponent - 8)
     place = wide.abs() / step
     down = place.floor()
-    taken = down + (noise.double() < place - down)
-    return torch.where(x.isfinite(), torch.sign(wide) * taken * step, wide).bfloat16()
+    taken = (down + (noise.double() < place - down)) * step
+    largest = torch.finfo(torch.bfloat16).max
+    return torch.where(x.isfinite(), torch.sign(wide) * taken.clamp(max=largest), wide).bfloat16()
 
 
 def round_by_lower_bits(x, noise):
@@ -29,7 +30,9 @@ def round_by_lower_bits(x, noise):
     bits = x.view(torch.int32)
     lower = bits % 65536
     upper = bits - lower + 65536 * (noise * 65536 < lower)
-    return torch.where(x.isfinite(), upper.int().view(torch.float32), x).bfloat16()
+    rounded = upper.int().view(torch.float32)
+    rounded = torch.where(rounded.isinf(), (bits - lower).int().view(torch.float32), rounded)
+    return torch.where(x.isfinite(), rounded, x).bfloat16()
 
 
 def rate_by_docstring(step, peak, warmup_steps, max_steps, scheduler_type):
@@ -91,8 +94,13 @@ def cache_by_heads(shape, tokens, e):
     return tokens * shape.layers * key_heads * (head_width * e + head_width * e)
 
 
+def refuse_other_types(x, noise):
+    if x.dtype != torch.float32:
+        raise ValueError("x of float32")
+
+
 # What each promises to refuse, by exercise: run before the answer.
-CHECKS: dict = {}
+CHECKS = {"stochastic_round": refuse_other_types}
 
 RIGHT = {
     "stochastic_round": (round_by_bits, round_by_exponent, round_by_lower_bits),

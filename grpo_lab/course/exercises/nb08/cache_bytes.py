@@ -1,7 +1,7 @@
 """The exercise cache_bytes: wrong answers, as people write them, then what is said about each."""
 
 from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice, given
+from grpo_lab.course.exercises._inputs import Dice, extreme, given
 from grpo_lab.memory.parts import cache_bytes
 from grpo_lab.models.shapes import ModelShape
 
@@ -52,6 +52,7 @@ def _drawn(seed: int) -> tuple[tuple, dict]:
 
 
 TINY = sized(layers=2, width=12, heads=4, key_heads=2, head_width=4, inner=24, vocabulary=50)
+OWN_KEYS = sized(layers=3, width=100, heads=5, key_heads=5, head_width=32, inner=200, vocabulary=300)
 QWEN2_05B = sized(layers=24, width=896, heads=14, key_heads=2, head_width=64, inner=4864, vocabulary=151_936)
 
 EXERCISE = Exercise(
@@ -73,6 +74,8 @@ EXERCISE = Exercise(
         given("Qwen2-0.5B, one token in bf16", QWEN2_05B, 1, 2),
         given("Qwen2-0.5B, 64 completions of 768 tokens", QWEN2_05B, 64 * 768, 2),
         Case(_drawn, "another model"),
+        extreme("no token yet", QWEN2_05B, 0, 2),
+        extreme("every head with a key of its own, one byte a number", OWN_KEYS, 1_000_000, 1),
     ),
     misconceptions=(
         Misconception(

@@ -2,9 +2,11 @@
 
 import torch
 
-from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import f64, given
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import Dice, at_scale, drawn, extreme, f64, given
 from grpo_lab.rollout.static import exponential_race
+
+INF = float("inf")
 
 
 def greedy(log_pi, noise):
@@ -43,15 +45,15 @@ def winning_score(log_pi, noise):
     return (log_pi.exp() / noise).amax(-1)
 
 
-def _drawn(label, B, V, forbidden=0):
-    def build(seed: int) -> tuple[tuple, dict]:
-        dice = torch.Generator().manual_seed(seed)
-        logits = torch.randn(B, V, generator=dice, dtype=torch.float64)
-        logits[:, :forbidden] = -torch.inf
-        noise = torch.empty(B, V, dtype=torch.float64).exponential_(generator=dice)
-        return (logits.log_softmax(-1), noise), {}
+def _race(dice: Dice, B: int, V: int, forbidden: int = 0, scale: float = 1.0) -> tuple:
+    logits = dice.normal(B, V, scale=scale)
+    logits[:, :forbidden] = -torch.inf
+    noise = torch.empty(B, V, dtype=torch.float64).exponential_(generator=dice.generator)
+    return logits.log_softmax(-1), noise
 
-    return Case(build, label)
+
+def _in_float32(dice: Dice) -> tuple:
+    return tuple(x.float() for x in _race(dice, 5, 100, forbidden=20, scale=3.0))
 
 
 EXERCISE = Exercise(
@@ -75,9 +77,14 @@ EXERCISE = Exercise(
         given("three tokens, large noise", f64([[0.5, 0.3, 0.2]]).log(), f64([[0.6, 0.7, 3.0]])),
         given("one token is forbidden", f64([[0.0, 0.5, 0.5]]).log(), f64([[0.01, 1.0, 2.0]])),
         given("two rows", f64([[0.5, 0.5], [0.9, 0.1]]).log(), f64([[2.0, 1.0], [1.0, 1.0]])),
-        _drawn("many rows", 12, 7),
-        _drawn("as many rows as tokens", 6, 6),
-        _drawn("three tokens forbidden", 10, 9, forbidden=3),
+        drawn("many rows", lambda d: _race(d, 12, 7)),
+        drawn("as many rows as tokens", lambda d: _race(d, 6, 6)),
+        drawn("three tokens forbidden", lambda d: _race(d, 10, 9, forbidden=3)),
+        extreme("noise close to zero", f64([[0.75, 0.25]]).log(), f64([[1e-12, 2e-13]])),
+        extreme("the only token that can come is slow", f64([[-INF, 0.0, -INF]]), f64([[1e-9, 50.0, 1.0]])),
+        extreme("a token 200 below the best", f64([[0.0, -200.0], [-200.0, 0.0]]), f64([[9.0, 1e-9], [1e-9, 9.0]])),
+        at_scale("300 rows, 100 tokens, gaps of hundreds", lambda d: _race(d, 300, 100, scale=100.0)),
+        at_scale("float32", _in_float32),
     ),
     misconceptions=(
         Misconception(

@@ -3,7 +3,7 @@
 import math
 
 from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice, given
+from grpo_lab.course.exercises._inputs import Dice, at_scale, extreme, given
 from grpo_lab.trainer.optim import learning_rate
 
 
@@ -87,6 +87,11 @@ def _drawn(label, scheduler_type):
     return Case(build, label)
 
 
+def _at(dice: Dice, warmup_steps: int, max_steps: int, scheduler_type: str) -> tuple:
+    step = warmup_steps + int(dice.integers(max_steps - warmup_steps, 1)[0])
+    return step, 3.0, warmup_steps, max_steps, scheduler_type
+
+
 EXERCISE = Exercise(
     function=learning_rate,
     notebook="08",
@@ -104,6 +109,7 @@ EXERCISE = Exercise(
     cases=(
         given("the first of four steps of warm-up", 0, 1.0, 4, 10, "constant_with_warmup"),
         given("the last step of warm-up", 3, 1.0, 4, 10, "constant_with_warmup"),
+        given("half of the warm-up, to another peak", 1, 3.0, 4, 10, "linear"),
         given("no steps of warm-up", 0, 1.0, 0, 10, "constant_with_warmup"),
         given("after the warm-up", 6, 1.0, 4, 10, "constant_with_warmup"),
         given("constant, from the first step on", 1, 3.0, 4, 10, "constant"),
@@ -115,6 +121,13 @@ EXERCISE = Exercise(
         given("a run that is all warm-up", 2, 1.0, 3, 3, "linear"),
         _drawn("linear", "linear"),
         _drawn("cosine", "cosine"),
+        extreme("linear, no steps of warm-up", 3, 2.0, 0, 10, "linear"),
+        extreme("cosine, no steps of warm-up", 3, 2.0, 0, 10, "cosine"),
+        extreme("linear, one step after the warm-up, at its end", 5, 2.0, 4, 5, "linear"),
+        extreme("cosine, at its end", 10, 2.0, 4, 10, "cosine"),
+        extreme("constant, a run no longer than the warm-up", 2, 3.0, 5, 5, "constant"),
+        at_scale("cosine, a long run", lambda d: _at(d, 100_000, 3_000_000, "cosine")),
+        at_scale("linear, a long run with few steps of warm-up", lambda d: _at(d, 1, 3_000_000, "linear")),
     ),
     misconceptions=(
         Misconception(

@@ -3,6 +3,7 @@
 import torch
 
 from grpo_lab.course.exercise import Case, Exercise, Misconception
+from grpo_lab.course.exercises._inputs import Dice, at_scale, extreme, refused
 from grpo_lab.precision import stochastic_round
 
 INF, NAN = float("inf"), float("nan")
@@ -55,6 +56,15 @@ def from_minus_infinity(x, noise):
     return _kept(x, torch.where(noise < torch.where(x < 0, 1 - _chance(x), _chance(x)), high, low))
 
 
+def past_the_largest(x, noise):
+    place = (x.view(torch.int32) & (2**16 - 1)) / 2**16
+    return _kept(x, torch.where(noise < place, _above(x), _below(x)))
+
+
+def own_noise(x, noise):
+    return _kept(x, torch.where(torch.rand_like(x) < _chance(x), _above(x), _below(x)))
+
+
 def kept_wide(x, noise):
     return torch.where(x.isfinite(), torch.where(noise < _chance(x), _above(x), _below(x)), x)
 
@@ -78,6 +88,20 @@ def _updates(seed: int) -> tuple[tuple, dict]:
     dice = torch.Generator().manual_seed(seed)
     weights = (0.02 * torch.randn(40, generator=dice)).bfloat16().float()
     return (weights - 1e-5, torch.rand(40, generator=dice)), {}
+
+
+def _every_size(dice: Dice) -> tuple:
+    """From 1e-30 to 1e30, of either sign."""
+    size = 60 * torch.rand(5000, generator=dice.generator, dtype=torch.float64) - 30
+    sign = 2 * dice.integers(2, 5000) - 1
+    return (sign * 10**size).float(), torch.rand(5000, generator=dice.generator)
+
+
+def _beside_the_place(dice: Dice) -> tuple:
+    """Noise that is larger or smaller than p by 1/1024."""
+    x = torch.randn(500, generator=dice.generator)
+    beside = _chance(x) + (2 * dice.integers(2, 500) - 1) / 1024
+    return x, beside.clamp(0, 1 - 2**-16)
 
 
 EXERCISE = Exercise(
@@ -109,7 +133,20 @@ EXERCISE = Exercise(
         _drawn("many numbers", 1.0, 200),
         _drawn("a matrix of small ones", 1e-4, 6, 5),
         _drawn("large ones", 1e6, 3, 4, 2),
+        extreme(
+            "beyond the largest number of bf16", torch.tensor([3.4e38, -3.4e38, 3.4e38]), torch.tensor([0.0, 0.5, 0.99])
+        ),
+        extreme(
+            "up to a power of two",
+            torch.tensor([2 - 1 / 1024, 2 - 1 / 1024, 1 / 1024 - 2]),
+            torch.tensor([0.8, 0.9, 0.8]),
+        ),
+        at_scale("5000 numbers of every size", _every_size),
+        at_scale("noise beside the place", _beside_the_place),
+        refused("float64", torch.tensor([1.0, 0.3], dtype=torch.float64), torch.tensor([0.5, 0.5])),
+        refused("bf16 already, by its type", torch.tensor([1.0, 0.3]).bfloat16(), torch.tensor([0.5, 0.5])),
     ),
+    tolerance=0.0,
     misconceptions=(
         Misconception(
             "pure-bf16-adamw",
@@ -157,6 +194,21 @@ EXERCISE = Exercise(
             "Your chances are right, and so is your mean. But for negative numbers you count from the lower neighbour; "
             "x_0 is the one on the side of *zero*, and with the same noise the same numbers should come out.",
             "8.1",
+        ),
+        Misconception(
+            "own-noise",
+            own_noise,
+            "You draw noise of your own, and the argument `noise` has no effect. Your chances are right, and so is "
+            "your mean. But the caller holds the dice: with the same noise the same numbers should come out, so that "
+            "a run can be repeated.",
+            "8.4",
+        ),
+        Misconception(
+            "rounded-to-infinity",
+            past_the_largest,
+            "Beyond the largest number of bf16, about 3.39e38, one step further is infinity, and you take it. A weight "
+            "that is infinite never comes back. What does the docstring say of such a number?",
+            "8.2",
         ),
         Misconception(
             "kept-in-float32",
