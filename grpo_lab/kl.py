@@ -95,7 +95,7 @@ def kl_in_reward(
         rewards: R, shape (B,).
         logp: shape (B, T), of the policy that sampled.
         ref_logp: shape (B, T).
-        mask: m, shape (B, T).
+        mask: m, shape (B, T); what stands where it is False is not charged, infinities and NaN included.
         beta: weight of the penalty, at least 0.
 
     Raises:

@@ -90,8 +90,26 @@ def charge_by_sequences(rewards, logp, ref_logp, mask, beta):
     return rewards + beta * (reference - own)
 
 
+def refuse_estimator(logp, ref_logp, estimator="k3"):
+    if estimator not in ("k1", "k2", "k3", "k3+"):
+        raise ValueError("estimator")
+    refuse_shapes(logp, ref_logp)
+
+
+def refuse_shapes(logits, ref_logits):
+    if logits.shape != ref_logits.shape:
+        raise ValueError("the same shape twice")
+
+
+def refuse_charge(rewards, logp, ref_logp, mask, beta):
+    if beta < 0:
+        raise ValueError("beta of at least 0")
+    if not (logp.shape == ref_logp.shape == mask.shape and len(rewards) == len(logp)):
+        raise ValueError("shapes that fit together")
+
+
 # What each promises to refuse, by exercise: run before the answer.
-CHECKS: dict = {}
+CHECKS = {"kl_estimate": refuse_estimator, "kl_exact": refuse_shapes, "kl_in_reward": refuse_charge}
 
 RIGHT = {
     "kl_estimate": (estimate_by_ratio, estimate_by_table, estimate_by_surrogate),

@@ -1,7 +1,7 @@
 """The exercise kl_estimate: wrong answers, as people write them, then what is said about each."""
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
 from grpo_lab.kl import kl_estimate
 
 
@@ -49,6 +49,13 @@ def k3_without_one(logp, ref_logp, estimator="k3"):
     return _choose(estimator, d, k3=k3, k3_plus=k2 - k2.detach() + k3.detach())
 
 
+def k3_held(logp, ref_logp, estimator="k3"):
+    d = ref_logp.detach() - logp
+    near = d.clamp(-20, 20)
+    k2, k3 = d.square() / 2, (near.expm1() - near).clamp(max=10)
+    return _choose(estimator, d, k3=k3, k3_plus=k2 - k2.detach() + k3.detach())
+
+
 def k1_absolute(logp, ref_logp, estimator="k3"):
     d = ref_logp.detach() - logp
     return _choose(estimator, d, k1=d.abs())
@@ -84,6 +91,10 @@ def _near(d, B, T, scale=1.0):
     return d.logp_near(ref, scale), ref
 
 
+def _in_float32(d, B, T):
+    return tuple(x.float() for x in _near(d, B, T))
+
+
 HALF, QUARTER = f64([[0.5]]).log(), f64([[0.25]]).log()
 
 EXERCISE = Exercise(
@@ -115,6 +126,17 @@ EXERCISE = Exercise(
         drawn("k3", lambda d: (*_near(d, 2, 3), "k3")),
         drawn("k3+", lambda d: (*_near(d, 3, 3), "k3+")),
         drawn("far apart, no estimator named", lambda d: _near(d, 4, 2, scale=4.0)),
+        extreme("k3, 200 nats apart", f64([[-0.5, -200.5]]), f64([[-200.5, -0.5]]), "k3"),
+        extreme("k3+, 200 nats apart", f64([[-0.5, -200.5]]), f64([[-200.5, -0.5]]), "k3+"),
+        at_scale("k1, 300 tokens", lambda d: (*_near(d, 7, 300, scale=50.0), "k1")),
+        at_scale("k2, 300 tokens", lambda d: (*_near(d, 7, 300, scale=50.0), "k2")),
+        at_scale("k3, 300 tokens", lambda d: (*_near(d, 7, 300, scale=4.0), "k3")),
+        at_scale("k3+, 300 tokens", lambda d: (*_near(d, 7, 300, scale=4.0), "k3+")),
+        at_scale("k3 in float32", lambda d: (*_in_float32(d, 4, 30), "k3")),
+        at_scale("k3+ in float32", lambda d: (*_in_float32(d, 4, 30), "k3+")),
+        refused("an estimator that there is not", HALF, QUARTER, "k4"),
+        refused("two tokens, the reference of one", f64([[-1.0, -2.0]]), QUARTER, "k1"),
+        refused("one answer, the reference of two", HALF, f64([[-1.0], [-2.0]])),
     ),
     gradient_of=("logp", "ref_logp"),
     misconceptions=(
@@ -166,6 +188,13 @@ EXERCISE = Exercise(
             "k3-without-minus-one",
             k3_without_one,
             "Where the two policies agree, your k3 is 1. What should a distance be there?",
+            "4.4",
+        ),
+        Misconception(
+            "k3-held",
+            k3_held,
+            "You hold k3 at 10, as verl does. Nothing overflows, but a token that far away has no gradient any more, "
+            "just where the policy has run furthest from the reference. Eq. (4.4) knows no bound.",
             "4.4",
         ),
         Misconception(

@@ -5,7 +5,7 @@ import math
 from torch.nn.functional import kl_div
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
 from grpo_lab.kl import kl_exact
 
 
@@ -47,6 +47,11 @@ def log_of_zero(logits, ref_logits):
     return (p * (p.log() - q.log())).sum(-1)
 
 
+def overflows(logits, ref_logits):
+    logp, ref_logp = (z - z.exp().sum(-1, keepdim=True).log() for z in (logits, ref_logits))
+    return (logp.exp() * (logp - ref_logp)).sum(-1)
+
+
 def bits(logits, ref_logits):
     return (logits.softmax(-1) * _gap(logits, ref_logits)).sum(-1) / math.log(2)
 
@@ -57,6 +62,10 @@ def cross_entropy(logits, ref_logits):
 
 def sign(logits, ref_logits):
     return -(logits.softmax(-1) * _gap(logits, ref_logits)).sum(-1)
+
+
+def _two(d, *shape, scale=1.0):
+    return d.normal(*shape, scale=scale), d.normal(*shape, scale=scale)
 
 
 EXERCISE = Exercise(
@@ -82,6 +91,15 @@ EXERCISE = Exercise(
         drawn("two rows", lambda d: (d.normal(2, 3, 5), d.normal(2, 3, 5))),
         drawn("as many of everything", lambda d: (d.normal(3, 3, 3, scale=2.0), d.normal(3, 3, 3, scale=2.0))),
         drawn("one position, far apart", lambda d: (d.normal(1, 1, 6, scale=5.0), d.normal(1, 1, 6, scale=5.0))),
+        extreme("a word 800 below the other, which stands at 0", f64([[[0.0, -800.0]]]), f64([[[0.0, 0.0]]])),
+        extreme("a reference that is sure", f64([[[0.0, 0.0]]]), f64([[[800.0, 0.0]]])),
+        extreme("a word 200 below the best", f64([[[0.0, -200.0], [200.0, 0.0]]]), f64([[[0.0, 1.0], [0.0, 200.0]]])),
+        at_scale("300 positions", lambda d: _two(d, 2, 300, 7)),
+        at_scale("100 words", lambda d: _two(d, 3, 5, 100, scale=3.0)),
+        at_scale("gaps of hundreds", lambda d: _two(d, 3, 5, 11, scale=300.0)),
+        at_scale("float32", lambda d: tuple(x.float() for x in _two(d, 3, 4, 50))),
+        refused("two positions, the reference of one", f64([[[1.0, 2.0], [0.0, 1.0]]]), f64([[[1.0, 2.0]]])),
+        refused("one answer, the reference of two", f64([[[1.0, 2.0]]]), f64([[[1.0, 2.0]], [[0.0, 1.0]]])),
     ),
     gradient_of=("logits",),
     misconceptions=(
@@ -141,6 +159,13 @@ EXERCISE = Exercise(
             "NaN for a policy that is sure: a probability that is 0 in floating point has a logarithm of minus "
             "infinity, and zero times that is not a number. Could you have the logarithm without the probability "
             "first?",
+            "4.6",
+        ),
+        Misconception(
+            "overflowing-sum",
+            overflows,
+            "Right on paper, but the exponential of a logit of 800 is infinite in floating point, and so is your "
+            "normaliser. What can be subtracted from all logits of a position beforehand without changing the policy?",
             "4.6",
         ),
         Misconception(

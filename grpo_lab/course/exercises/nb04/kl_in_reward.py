@@ -3,7 +3,7 @@
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given, padded, refused
 from grpo_lab.kl import kl_in_reward
 
 
@@ -57,8 +57,15 @@ def _batch(d, B, T):
     return d.normal(B), d.logp_near(ref), ref, d.ragged(B, T)
 
 
+def _with_holes(d, B, T, scale=1.0):
+    """NaN and infinities stand where nothing counts."""
+    ref, mask = scale * d.logp(B, T), d.holes(B, T)
+    return d.normal(B), padded(d.logp_near(ref, scale), mask), padded(ref, mask, -INF), mask
+
+
 YES = torch.tensor([[True]])
 INF = float("inf")
+TWO, TOKENS, MASK = f64([1.0, 2.0]), f64([[-1.0, -2.0], [-3.0, -1.0]]), torch.ones(2, 2, dtype=torch.bool)
 
 EXERCISE = Exercise(
     function=kl_in_reward,
@@ -113,6 +120,16 @@ EXERCISE = Exercise(
         ),
         drawn("answers of different lengths", lambda d: (*_batch(d, 3, 5), 0.1)),
         drawn("as many answers as tokens", lambda d: (*_batch(d, 4, 4), 0.7)),
+        at_scale("300 tokens, NaN wherever nothing counts", lambda d: (*_with_holes(d, 7, 300, scale=5.0), 0.04)),
+        at_scale("tokens that were almost impossible", lambda d: (*_with_holes(d, 3, 20, scale=100.0), 0.5)),
+        at_scale(
+            "float32",
+            lambda d: (*(x.float() if x.is_floating_point() else x for x in _with_holes(d, 4, 30)), 0.1),
+        ),
+        refused("beta below 0", TWO, TOKENS, TOKENS, MASK, -0.1),
+        refused("one reward, two answers", TWO[:1], TOKENS, TOKENS, MASK, 0.1),
+        refused("a mask of one answer, for two", TWO, TOKENS, TOKENS, MASK[:1], 0.1),
+        refused("the reference of one answer, for two", TWO, TOKENS, TOKENS[:1], MASK, 0.1),
     ),
     gradient_of=("logp", "ref_logp"),
     misconceptions=(
