@@ -43,15 +43,19 @@ def surrogate_loss(
     L_{\text{unclipped}} = -\frac{1}{B T} \sum_{b,t} r_{b,t} \, A_b \tag{3.17}
     L_{\text{clipped}} = -\frac{1}{B T} \sum_{b,t} \min\big( r_{b,t} \, A_b,\; \bar r_{b,t} \, A_b \big) \tag{3.18}
 
-    r is the importance ratio of Eq. (5.2), \bar r the clipped one of Eq. (5.5). Every response has T numbers, so the
-    mean over responses and the mean over numbers are the same here.
+    r = \pi / \mathrm{sg}[\pi^{\mathrm{old}}] is the importance ratio of Eq. (5.2); \bar r is r clipped to the range
+    from 1 - \epsilon to 1 + \epsilon, Eq. (5.5). Every response has T numbers, so the mean over responses and the mean
+    over numbers are the same here.
 
     Args:
         logp: log-probabilities under the policy that is being trained, shape (B, T).
         old_logp: the same under the policy that sampled, stored then; no gradient flows into them.
         advantages: A, the update weights, shape (B,).
         loss: "naive", "unclipped" or "clipped".
-        epsilon: clip range of "clipped".
+        epsilon: clip range of "clipped", from 0 to 1.
+
+    Raises:
+        ValueError: for another loss.
     """
     check_choice("loss", loss, LOSSES)
     mask = torch.ones_like(logp, dtype=torch.bool)
@@ -67,12 +71,15 @@ def kl_penalty(logp: Float[Tensor, "B T"], ref_logp: Float[Tensor, "B T"], beta:
 
     K = \frac{\beta}{B T} \sum_{b,t} k_3(\log \pi_{b,t},\; \log \pi^{\mathrm{ref}}_{b,t}) \tag{3.19}
 
-    k3 is the estimator of low variance, Eq. (4.4).
+    k3 = (e^d - 1) - d, with d = \log \pi^{\mathrm{ref}} - \log \pi, is the estimator of low variance, Eq. (4.4).
 
     Args:
         logp: log-probabilities under the policy that is being trained, shape (B, T).
         ref_logp: under the reference; no gradient flows into them.
         beta: weight of the penalty, at least 0.
+
+    Raises:
+        ValueError: for a negative beta.
     """
     check_at_least("beta", beta, 0)
     penalty = beta * kl_estimate(logp, ref_logp, "k3").mean()  # scalar (3.19)

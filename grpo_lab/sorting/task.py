@@ -93,7 +93,17 @@ def repaired_reward(prompts: Int[Tensor, "B T"], responses: Int[Tensor, "B T"]) 
     I'_b = \sum_v \min\big(n_{b,v}(x),\; n_{b,v}(y)\big) \tag{3.5}
     R'_b = I'_b + O_b \tag{3.6}
 
-    Only the sorted prompt scores the maximum, 2T - 1. Arguments and result as in `sorting_reward`.
+    O counts the neighbours in order, y_t <= y_{t+1}, Eq. (3.1). Only the sorted prompt scores the maximum, 2T - 1.
+
+    Args:
+        prompts: x, whole numbers from 0, shape (B, T).
+        responses: y, the same.
+
+    Returns:
+        Shape (B,), float32.
+
+    Raises:
+        ValueError: for shapes that differ or are not (B, T).
     """
     check_shapes(prompts=(prompts, "B T"), responses=(responses, "B T"))
     copies = one_hot(torch.stack([prompts, responses])).sum(2)  # 2 B V (3.4)

@@ -114,8 +114,23 @@ def penalty_by_loops(logp, ref_logp, beta):
     return beta * torch.stack(terms).mean()
 
 
+def refuse_shapes(prompts, responses):
+    if prompts.ndim != 2 or prompts.shape != responses.shape:
+        raise ValueError("prompts and responses of shape (B, T)")
+
+
+def refuse_loss(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
+    if loss not in ("naive", "unclipped", "clipped"):
+        raise ValueError("one of three losses")
+
+
+def refuse_beta(logp, ref_logp, beta):
+    if beta < 0:
+        raise ValueError("a beta of at least 0")
+
+
 # What each promises to refuse, by exercise: run before the answer.
-CHECKS: dict = {}
+CHECKS = {"repaired_reward": refuse_shapes, "surrogate_loss": refuse_loss, "kl_penalty": refuse_beta}
 
 RIGHT = {
     "repaired_reward": (reward_by_counters, reward_by_removing, reward_by_comparing),

@@ -1,7 +1,7 @@
 """The exercise kl_penalty: wrong answers, as people write them, then what is said about each."""
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
 from grpo_lab.sorting import kl_penalty
 
 
@@ -15,6 +15,17 @@ def k1(logp, ref_logp, beta):
 
 def k2(logp, ref_logp, beta):
     return beta * (logp - ref_logp.detach()).square().mean() / 2
+
+
+def gradient_of_k1(logp, ref_logp, beta):
+    d = ref_logp.detach() - logp
+    return beta * (d.detach().exp() - 1 - d).mean()
+
+
+def gradient_of_k2(logp, ref_logp, beta):
+    d = ref_logp.detach() - logp
+    k2 = d.square() / 2
+    return beta * (k2 - k2.detach() + _k3(d).detach()).mean()
 
 
 def turned(logp, ref_logp, beta):
@@ -43,6 +54,10 @@ def of_the_mean(logp, ref_logp, beta):
 
 def frozen(logp, ref_logp, beta):
     return beta * _k3(ref_logp - logp).detach().mean()
+
+
+def bounded(logp, ref_logp, beta):
+    return beta * _k3((ref_logp.detach() - logp).clamp(-20, 20)).mean()
 
 
 def rewarded(logp, ref_logp, beta):
@@ -75,6 +90,12 @@ EXERCISE = Exercise(
         given("weight zero", f64([[-1.0]]), f64([[-2.0]]), 0.0),
         drawn("many numbers", lambda d: (*_near(d, 5, 3), 0.04)),
         drawn("as many responses as numbers", lambda d: (*_near(d, 4, 4), 1.5)),
+        extreme("e^200 times less likely than under the reference", f64([[-201.0]]), f64([[-1.0]]), 0.5),
+        extreme("e^200 times likelier than under the reference", f64([[-1.0]]), f64([[-201.0]]), 0.5),
+        extreme("probabilities of e^-800", f64([[-800.0, -801.0]]), f64([[-800.5, -800.5]]), 0.5),
+        at_scale("300 numbers", lambda d: (*_near(d, 7, 300), 0.1)),
+        at_scale("float32", lambda d: (*(x.float() for x in _near(d, 30, 50)), 0.1)),
+        refused("a negative weight", f64([[-1.0]]), f64([[-2.0]]), -0.1),
     ),
     gradient_of=("logp", "ref_logp"),
     misconceptions=(
@@ -91,6 +112,20 @@ EXERCISE = Exercise(
             k2,
             "This is k2, half the squared difference. Close by it looks like k3 and its gradient is a good one, but "
             "Eq. (3.19) asks for another. Notebook 04 tells them apart.",
+            "3.19",
+        ),
+        Misconception(
+            "exponential-stopped",
+            gradient_of_k1,
+            "The value is that of k3. Its gradient is that of k1, as nothing flows through your exponential: the plain "
+            "score, zero on average. Where d stands twice in k3, it is the same live d.",
+            "3.19",
+        ),
+        Misconception(
+            "k3-with-gradient-of-k2",
+            gradient_of_k2,
+            "The value is that of k3, the gradient that of k2: the k3+ of notebook 04. It is a good penalty, but "
+            "Eq. (3.19) asks for k3 itself, in its value and in its gradient.",
             "3.19",
         ),
         Misconception(
@@ -140,6 +175,13 @@ EXERCISE = Exercise(
             frozen,
             "The value is right, and the gradient is zero: your penalty shows in the log and holds nothing. Which of "
             "the two log-probabilities has to stay live?",
+            "3.19",
+        ),
+        Misconception(
+            "difference-bounded",
+            bounded,
+            "Your difference stops at 20. Beyond that the penalty grows no more, and its gradient is zero: a policy "
+            "that has gone far is no longer pulled back. Which bound stands in Eq. (3.19)?",
             "3.19",
         ),
         Misconception(

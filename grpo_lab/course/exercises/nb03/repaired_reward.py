@@ -5,7 +5,7 @@ from torch import tensor
 from torch.nn.functional import one_hot
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, given, refused
 from grpo_lab.sorting import ascending_pairs, repaired_reward
 
 
@@ -86,6 +86,13 @@ EXERCISE = Exercise(
         given("nothing right, falling", tensor([[1, 1, 2]]), tensor([[9, 8, 7]])),
         drawn("few numbers, many repetitions", lambda d: (d.integers(3, 8, 4), d.integers(3, 8, 4))),
         drawn("as many rows as numbers", lambda d: (d.integers(6, 5, 5), d.integers(6, 5, 5))),
+        extreme("one number a row", tensor([[3], [4]]), tensor([[3], [0]])),
+        extreme("large numbers", tensor([[4000, 0, 4000]]), tensor([[0, 4000, 4001]])),
+        at_scale("300 numbers", lambda d: (d.integers(100, 7, 300), d.integers(100, 7, 300))),
+        at_scale("300 rows", lambda d: (d.integers(3, 300, 4), d.integers(4, 300, 4))),
+        refused("a response that is too short", tensor([[1, 2, 3]]), tensor([[1, 2]])),
+        refused("more responses than prompts", tensor([[1, 2]]), tensor([[1, 2], [2, 1]])),
+        refused("a row without its batch", tensor([1, 2, 3]), tensor([1, 2, 3])),
     ),
     misconceptions=(
         Misconception(

@@ -4,7 +4,7 @@ from einops import rearrange
 from torch import tensor
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given
 from grpo_lab.sorting import response_logprobs
 
 
@@ -53,8 +53,12 @@ def whole_response(logp, responses):
     return _at(logp, responses.transpose(2, 3)).sum(2)
 
 
-def _input(d, S, P, G, T, V):
-    return d.normal(S, P, T, V).log_softmax(-1), d.integers(V, S, P, G, T)
+def _input(d, S, P, G, T, V, scale=1.0):
+    return d.normal(S, P, T, V, scale=scale).log_softmax(-1), d.integers(V, S, P, G, T)
+
+
+def _float32(logp, responses):
+    return logp.float(), responses
 
 
 EXERCISE = Exercise(
@@ -90,6 +94,9 @@ EXERCISE = Exercise(
         drawn("two seeds", lambda d: _input(d, 2, 1, 2, 2, 3)),
         drawn("more responses than positions", lambda d: _input(d, 2, 2, 5, 3, 4)),
         drawn("as many of everything", lambda d: _input(d, 3, 3, 3, 3, 3)),
+        at_scale("300 positions, 100 numbers", lambda d: _input(d, 2, 3, 5, 300, 100)),
+        at_scale("300 responses, gaps of hundreds", lambda d: _input(d, 1, 2, 300, 4, 6, scale=400.0)),
+        at_scale("float32", lambda d: _float32(*_input(d, 2, 2, 4, 6, 10))),
     ),
     gradient_of=("logp",),
     misconceptions=(

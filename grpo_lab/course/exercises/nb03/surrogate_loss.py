@@ -3,7 +3,7 @@
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
 from grpo_lab.sorting import surrogate_loss
 
 
@@ -27,6 +27,10 @@ def inverted_ratio(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
 
 def live_old(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
     return _loss(logp, (logp - old_logp).exp(), advantages[:, None], loss, epsilon)
+
+
+def underflowing(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
+    return _loss(logp, logp.exp() / old_logp.detach().exp(), advantages[:, None], loss, epsilon)
 
 
 def broadcast(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
@@ -105,6 +109,16 @@ EXERCISE = Exercise(
         drawn("clipped", lambda d: _turns(d, 4, 3), loss="clipped"),
         drawn("as many responses as numbers, a narrow clip", lambda d: _turns(d, 4, 4), epsilon=0.05),
         drawn("as many responses as numbers, naive", lambda d: _turns(d, 3, 3), loss="naive"),
+        extreme("one ratio of e^200, one of e^-200, better", f64([[-1.0, -201.0]]), f64([[-201.0, -1.0]]), BETTER),
+        extreme("a ratio of e^200, worse", f64([[-1.0]]), f64([[-201.0]]), WORSE),
+        extreme("a ratio of e^-200, worse", f64([[-201.0]]), f64([[-1.0]]), WORSE),
+        extreme("probabilities of e^-800", f64([[-800.0, -800.5]]), f64([[-800.1, -800.1]]), BETTER),
+        at_scale("300 numbers", lambda d: _turns(d, 3, 300)),
+        at_scale("300 responses, naive", lambda d: _turns(d, 300, 2), loss="naive"),
+        at_scale("ratios far from 1", lambda d: _turns(d, 5, 7, 4.0), loss="unclipped"),
+        at_scale("ratios far from 1, a clip range of 0", lambda d: _turns(d, 5, 7, 4.0), epsilon=0.0),
+        at_scale("float32", lambda d: tuple(x.float() for x in _turns(d, 4, 50))),
+        refused("a loss that there is not", UP, HALF, BETTER, loss="clip"),
     ),
     gradient_of=("logp", "old_logp"),
     misconceptions=(
@@ -127,6 +141,14 @@ EXERCISE = Exercise(
             inverted_ratio,
             "Your ratio is old over new: it falls when a number becomes likelier. Which of the two policies is being "
             "trained, and so stands on top?",
+            "3.17",
+        ),
+        Misconception(
+            "ratio-of-underflowing-probabilities",
+            underflowing,
+            "Right on paper: you make probabilities of both logarithms and divide. A probability of e^-800 is zero to "
+            "the computer, and so your ratio is 0 / 0. Which operation on the logarithms comes to the same as a "
+            "quotient, and needs neither probability?",
             "3.17",
         ),
         Misconception(
