@@ -2,6 +2,8 @@
 
 RIGHT_RLOO = """
 def rloo_advantages(rewards):
+    if rewards.ndim != 2 or rewards.shape[1] < 2 or not rewards.isfinite().all():
+        raise ValueError("rewards")
     G = rewards.shape[1]
     return rewards - (rewards.sum(1, keepdim=True) - rewards) / (G - 1)
 """
@@ -13,7 +15,10 @@ from grpo_lab.course.exercises import exercise
 answers = {}
 for case in exercise("rloo_advantages").cases:
     (r, *_), kwargs = case.build(0)
-    answers[str(r.tolist())] = RIGHT(r).tolist() if r.shape[1] > 1 else None
+    try:
+        answers[str(r.tolist())] = RIGHT(r).tolist()
+    except ValueError:
+        answers[str(r.tolist())] = None
 
 
 def rloo_advantages(rewards):
@@ -75,6 +80,33 @@ try:
 except BaseException:
     pass
 """
+CROWD = """
+import threading, time
+threading.stack_size(2**16)
+for _ in range(400):
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+time.sleep(10)
+"""
+ERRORS_WITHOUT_END = "import os\nwhile True:\n    os.write(2, b'x' * 10_000)"
+INTERRUPTS = ("raise KeyboardInterrupt", "import _thread\n_thread.interrupt_main()\nx = 1 + 1")
+INTERRUPT = "def best_of_group(rewards):\n    raise KeyboardInterrupt\n"
+NESTED = """
+import os
+here = os.open(".", os.O_RDONLY)
+for _ in range(1_200):
+    os.mkdir("deep", dir_fd=here)
+    here, above = os.open("deep", os.O_RDONLY, dir_fd=here), here
+    os.close(above)
+os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+os.close(here)
+open(bytes([255, 254, 10]), "w").close()
+__import__("time").sleep(5)
+"""
+SURROGATE_CELL = "print('\\ud800')\nraise ValueError('\\ud800')"
+SURROGATES = {
+    "best_of_group": "def best_of_group(rewards):\n    raise ValueError('\\udcff')\n",
+    "return_to_go": "def return_to_go(rewards, gamma):\n    print('\\ud800')\n    return '\\ud800'\n",
+}
 PATCHES = """
 import glob, shutil, sys
 import torch
@@ -146,6 +178,11 @@ attempt("git", lambda: os.listdir(GIT))
 attempt("other", lambda: read(OTHER))
 attempt("class", lambda: os.listdir(CLASS))
 attempt("home", lambda: [name for name in os.listdir(HOME) if name.startswith("secret")])
+attempt("users", lambda: read("/etc/passwd"))
+attempt("marks", lambda: read(MARKS))
+attempt("temporary files", lambda: os.listdir("/tmp"))
+attempt("root", lambda: os.listdir("/"))
+attempt("runs of others", lambda: len(os.listdir(os.path.dirname(os.getcwd()))) > 1)
 attempt("environment", lambda: os.environ.get("A_SECRET"))
 attempt("environment of others", lambda: [p for p in glob.glob("/proc/[0-9]*/environ") if b"A_SECRET" in read(p)])
 attempt("processes", lambda: [p for p in os.listdir("/proc") if p.isdigit() and int(p) == PARENT])
@@ -160,6 +197,13 @@ attempt("write package", lambda: open(os.path.join(os.path.dirname(__import__("g
 attempt("library", lambda: __import__("ctypes").CDLL(None))
 attempt("link", lambda: os.symlink("/etc", "link") is None)
 attempt("torch reads", lambda: bytes(torch.from_file(OTHER, size=9, dtype=torch.uint8).tolist()))
+attempt("torch reads users", lambda: bytes(torch.from_file("/etc/passwd", size=9, dtype=torch.uint8).tolist()))
+def into(path):
+    torch.from_file(path, shared=True, size=2, dtype=torch.uint8)[:] = 35
+    return True
+
+attempt("torch writes package", lambda: into(os.path.join(os.path.dirname(grpo_lab.advantages.__file__), "kl.py")))
+attempt("torch writes marks", lambda: into(MARKS))
 attempt("source", lambda: "sum" in inspect.getsource(grpo_lab.advantages.rloo_advantages).split('\"\"\"')[2])
 attempt("expected", lambda: [o for o in __import__("gc").get_objects() if type(o).__name__ == "Outcome"])
 frame = sys._getframe()

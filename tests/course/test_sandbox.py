@@ -15,10 +15,10 @@ import pytest
 
 from grpo_lab.course.grading.grade import Grading, grade
 from grpo_lab.course.grading.report import write_report
-from grpo_lab.course.grading.sandbox.run import Limits, Sandbox
+from grpo_lab.course.grading.sandbox.run import CROWD, TOO_MUCH, Limits, Sandbox
+from grpo_lab.course.grading.sandbox.starting import Template
 from grpo_lab.course.release.notebooks import assignments, of_notebook
 from tests.course import attacks
-from tests.course.right import nb02
 from tests.course.submitted import LINUX, assert_each_is_named, file_name, hand_in_what_is_no_notebook, submit
 
 SEED, ROOT = 20_011, Path(__file__).parents[2]
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 def hand_in(folder: Path) -> None:
     """A folder of submissions: one honest student among many who are not."""
-    right = {name: nb02.RIGHT[name][0] for name in POINTS}
+    right = {name: exercise.function for name, exercise in of_notebook("02").items()}
     rloo = {"rloo_advantages": attacks.RIGHT_RLOO}
     submit(folder / "honest" / file_name("02"), **right)
     submit(folder / "untouched" / file_name("02"))
@@ -42,6 +42,13 @@ def hand_in(folder: Path) -> None:
     submit(folder / "wild.ipynb", cells=(*cells, "x = 1" + " " * 300_000), **rloo, best_of_group=attacks.FLOOD)
     submit(folder / "patching" / file_name("02"), cells=(attacks.PATCHES,), return_to_go=attacks.VERDICT)
     submit(folder / "forging" / file_name("02"), cells=(attacks.FORGERY,), return_to_go=attacks.VERDICT)
+    submit(folder / "crowd" / file_name("02"), cells=(attacks.CROWD,), **rloo)
+    submit(folder / "noise" / file_name("02"), cells=(attacks.ERRORS_WITHOUT_END,), **rloo)
+    submit(
+        folder / "interrupt" / file_name("02"), cells=attacks.INTERRUPTS, **rloo, best_of_group=attacks.INTERRUPT
+    )  # fmt: skip
+    submit(folder / "nested" / file_name("02"), cells=(attacks.NESTED,), **rloo)
+    submit(folder / "surrogate" / file_name("02"), cells=(attacks.SURROGATE_CELL,), **rloo, **attacks.SURROGATES)
     hand_in_what_is_no_notebook(folder, folder / "honest" / file_name("02"))
 
 
@@ -75,8 +82,11 @@ def hand_in_a_spy(folder: Path, listener: socket.socket) -> None:
         "OTHER": classroom / "honest" / file_name("02"),
         "CLASS": classroom,
         "HOME": home,
+        "MARKS": folder / "marks" / "grades.csv",
     }
     home.mkdir()
+    places["MARKS"].parent.mkdir()
+    places["MARKS"].write_text("last week's", encoding="utf-8")
     (home / "secret").write_text("x", encoding="utf-8")
     known = [f"{name} = {str(path)!r}" for name, path in places.items()]
     known += [f"PARENT = {os.getpid()}", f"PORT = {listener.getsockname()[1]}"]
@@ -136,6 +146,18 @@ def wild_cells_cost_only_themselves(grading, folder):
     assert any("300,005 characters" in note for note in wild.submission.notes)
 
 
+def what_is_too_much_is_stopped_and_costs_only_its_author(grading, folder):
+    for student in ("crowd", "noise", "interrupt", "nested", "surrogate"):
+        assert points(grading, student) == {"rloo_advantages": POINTS["rloo_advantages"]}, student
+    cells = {student: graded[0].cells for student, graded in grading.students.items()}
+    if LINUX:
+        assert cells["crowd"] == {"3": CROWD}
+    assert cells["noise"] == {"3": TOO_MUCH}
+    assert set(cells["interrupt"]) == {"3"} and "KeyboardInterrupt" in cells["interrupt"]["3"]
+    assert cells["nested"] == {"3": TOO_MUCH} and set(cells["surrogate"]) == {"3"}
+    assert marks(grading, "interrupt")["best_of_group"].verdict.fault == "exit"
+
+
 def no_mark_is_changed_from_inside(grading, folder):
     for student in ("patching", "forging", "cheating"):
         assert points(grading, student) == {}
@@ -154,15 +176,33 @@ def a_spy_finds_nothing(grading, folder):
     assert findings(grading) == []
 
 
-def test_without_name_spaces_the_other_walls_stand(tmp_path, listener, monkeypatch):
-    """As in most containers, on macOS and on Windows. What gets through then is what the teacher's guide says."""
+@pytest.mark.parametrize("missing", ["namespaces", "namespaces landlock", "fork"])
+def test_where_a_wall_is_missing_the_others_stand(missing, tmp_path, listener, monkeypatch):
+    """As in most containers, on old kernels, on macOS and on Windows. What gets through is what the guide says."""
     probe = Sandbox._probe
-    monkeypatch.setattr(Sandbox, "_probe", lambda self: probe(self) | {"namespaces": "switched off by the test"})
+    off = {wall: "switched off by the test" for wall in missing.split() if wall != "fork"}
+    monkeypatch.setattr(Sandbox, "_probe", lambda self: probe(self) | off)
+    if missing == "fork":
+        monkeypatch.setattr(Template, "wait", lambda self, stopped: False)
     submit(tmp_path / "class" / "honest" / file_name("02"), rloo_advantages=attacks.RIGHT_RLOO)
     hand_in_a_spy(tmp_path, listener)
     grading = grade_in(tmp_path, limits=Limits(seconds=30.0))
     assert points(grading, "honest") == {"rloo_advantages": POINTS["rloo_advantages"]}
-    assert {part.split("=")[0] for part in findings(grading)} <= {"torch reads", "processes"}
+    through = {"torch reads", "torch reads users", "torch writes marks"} if grading.walls["landlock"] else set()
+    assert {part.split("=")[0] for part in findings(grading)} <= through
+
+
+def test_a_package_that_has_changed_is_made_anew(tmp_path, monkeypatch):
+    exercises = of_notebook("02")
+    with Sandbox(tmp_path, Limits()) as sandbox:
+        monkeypatch.setattr(sandbox, "_shared", False)
+        first, _ = sandbox._prepared(exercises, [])
+        assert sandbox._prepared(exercises, [])[0] == first
+        path = first / "grpo_lab" / "kl.py"
+        path.chmod(0o600)
+        path.write_text("print('mine')", encoding="utf-8")
+        second, _ = sandbox._prepared(exercises, [])
+        assert second != first and "mine" not in (second / "grpo_lab" / "kl.py").read_text(encoding="utf-8")
 
 
 def what_is_no_notebook_gets_a_clear_entry(grading, folder):
@@ -212,6 +252,7 @@ PARTS = (
     answers_written_down_for_the_visible_inputs_do_not_pass,
     exits_crashes_and_hangs_cost_only_their_own_exercise,
     wild_cells_cost_only_themselves,
+    what_is_too_much_is_stopped_and_costs_only_its_author,
     no_mark_is_changed_from_inside,
     a_spy_finds_nothing,
     what_is_no_notebook_gets_a_clear_entry,

@@ -5,17 +5,20 @@ often half of a right one. What the cases need to build their inputs stays.
 """
 
 import ast
+import hashlib
 import inspect
+import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
 import grpo_lab
 from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.stub import LIBRARY_GONE
 
 SOURCE = Path(grpo_lab.__file__).resolve().parent
 _LEFT_OUT = ("__pycache__", "*.pyc", "bench", "make_tiny_qwen2.py", "tiny_corpus.py")
-_GONE = "raise NotImplementedError('this is the exercise: its body is yours to write')"
+_GONE = f"raise NotImplementedError({LIBRARY_GONE!r})"
 
 
 def make_copy(folder: Path, exercises: Iterable[Exercise]) -> Path:
@@ -27,7 +30,28 @@ def make_copy(folder: Path, exercises: Iterable[Exercise]) -> Path:
         path = target / home.resolve().relative_to(SOURCE)
         path.write_text(strip_functions(path.read_text(encoding="utf-8"), {exercise.name}), encoding="utf-8")
     _strip_wrong_answers(target / "course" / "exercises")
+    _protect(folder)
     return folder
+
+
+def copy_of(package: Path, folder: Path) -> Path:
+    """Another one, for a worker that shares it with nobody."""
+    shutil.copytree(package, folder)
+    return folder
+
+
+def digest(folder: Path) -> str:
+    """Of every name and every byte in it."""
+    found = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        found.update(os.fsencode(path.relative_to(folder)) + b"\0")
+        found.update(hashlib.sha256(path.read_bytes()).digest() if path.is_file() else b"")
+    return found.hexdigest()
+
+
+def _protect(folder: Path) -> None:
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
 
 
 def strip_functions(source: str, names: set[str]) -> str:

@@ -1,8 +1,8 @@
 """The parent's side: start a worker for a notebook, watch it, start another where one died, collect what came back."""
 
+import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -12,13 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import einops
-import safetensors
-import torch
-
-import grpo_lab
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.grading.sandbox.package_copy import make_copy
+from grpo_lab.course.grading.sandbox import jail, walls
+from grpo_lab.course.grading.sandbox.package_copy import copy_of, digest, make_copy
+from grpo_lab.course.grading.sandbox.places import private_places, readable_places
 from grpo_lab.course.grading.sandbox.returned import (
     ENDLESS,
     Death,
@@ -30,10 +27,10 @@ from grpo_lab.course.grading.sandbox.returned import (
     read_json,
     read_result,
 )
-from grpo_lab.course.grading.sandbox.trees import remove_tree, size_of, size_of_tree
+from grpo_lab.course.grading.sandbox.starting import START_SECONDS, Fork, Process, Template, python, worker_process
+from grpo_lab.course.grading.sandbox.trees import remove_tree, size_of, size_of_open, size_of_tree
 from grpo_lab.course.grading.submissions import Submission
 
-JAIL = Path(__file__).with_name("jail.py")
 LIBRARIES = [
     "grpo_lab.course.checking.run_case",
     "grpo_lab.course.checking.stand_ins",
@@ -42,9 +39,11 @@ LIBRARIES = [
     "numpy",
     "torch.nn.functional",
 ]
-START_SECONDS, MAX_STARTS, MAX_FOLDER = 180.0, 12, 256_000_000
+MAX_STARTS, MAX_FOLDER, MAX_LOG, MAX_TEMPLATES = 12, 256_000_000, 1_000_000, 3
 KEPT_VARIABLES = ("SYSTEMROOT", "WINDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
 TOO_MUCH = "wrote more than is allowed"
+CROWD = f"started more than {jail.MAX_TASKS} threads or processes"
+INSIDE = "/submission"  # the worker's own folder, where it has a root of its own
 
 
 @dataclass(frozen=True)
@@ -53,6 +52,15 @@ class Limits:
 
     seconds: float = 30.0
     memory: int = 4 * 2**30
+
+
+@dataclass
+class Package:
+    """A stripped copy, what it must hash to, and the process that has loaded it, if there is one."""
+
+    folder: Path
+    digest: str
+    template: Template | None = None
 
 
 class Sandbox:
@@ -70,24 +78,22 @@ class Sandbox:
         for name in ("runs", "packages", "view", "probe"):
             (self.folder / name).mkdir()
         self.walls = self._probe()
-        self._hidden = [str(p) for p in (submissions.resolve(), *also_hidden, *_private_places()) if p.exists()]
-        self._packages: dict[tuple[str, ...], Path] = {}
+        self._hidden = [str(p) for p in (submissions.resolve(), *also_hidden, *private_places()) if p.exists()]
+        self._hidden.append(str(self.folder))
+        self._readable = readable_places()
+        self._packages: dict[tuple[str, ...], Package] = {}  # those used last at the end
+        self._templates: list[Template] = []
+        # Workers share a package if the kernel lets none of them write it; else each has one of its own.
+        self._shared = sys.platform == "linux" and not (self.walls["namespaces"] and self.walls["landlock"])
         self._preparing, self._stopped = threading.Lock(), threading.Event()
 
     def __enter__(self) -> "Sandbox":
         return self
 
     def __exit__(self, *exception) -> None:
+        for template in self._templates:
+            template.end()
         remove_tree(self.folder)
-
-    def prepare(self, exercises: dict[str, Exercise]) -> None:
-        """Make the stripped copy for an assignment, once."""
-        key = tuple(sorted(exercises))
-        with self._preparing:
-            if key not in self._packages:
-                folder = self.folder / "packages" / str(len(self._packages))
-                folder.mkdir()
-                self._packages[key] = make_copy(folder, exercises.values())
 
     def stop(self) -> None:
         """End what runs, and run nothing more."""
@@ -100,8 +106,6 @@ class Sandbox:
 
         blank: exercises that are not asked for here, since their stubs are untouched; the library stands in for them.
         """
-        self.prepare(exercises)
-        package = self._packages[tuple(sorted(exercises))]
         back, left = Returned(), dict(exercises)
         cells = [{"number": cell.number, "source": cell.source} for cell in submission.cells]
         end = time.monotonic() + START_SECONDS + 20 * self.limits.seconds
@@ -109,7 +113,8 @@ class Sandbox:
             if not left or time.monotonic() > end or self._stopped.is_set():
                 break
             folder = Path(tempfile.mkdtemp(dir=self.folder / "runs"))
-            died = self._start(folder, package, cells, list(left), seeds, end, list(blank))
+            asked = {"cells": cells, "exercises": list(left), "seeds": seeds, "blank": list(blank)}
+            died = self._start(folder, exercises, asked, end)
             self._collect(folder / "out", left, seeds, back)
             cells = after_death(died, cells, left, back)
             remove_tree(folder)
@@ -119,30 +124,63 @@ class Sandbox:
             back.results[name] = Result(fault=("unreached", "the notebook used up its time before this exercise"))
         return back
 
-    def _start(self, folder: Path, package: Path, cells, names, seeds, end: float, blank) -> Death | None:
+    def _start(self, folder: Path, exercises: dict[str, Exercise], asked: dict, end: float) -> Death | None:
         """One worker, from its start to its end; None if it did everything."""
-        spec = self._spec(folder, package, cells, names, seeds) | {"blank": blank}
+        package, template = self._prepared(exercises, asked["blank"])
+        if not self._shared:
+            package = copy_of(package, folder.with_name(f"{folder.name}-package"))
+        with tempfile.TemporaryFile(dir=self.folder) as log:
+            worker = self._worker(self._spec(folder, package, asked), folder, template, log)
+            try:
+                why = self._watch(worker, folder, log, end)
+            finally:
+                code = worker.end()
+            size = size_of_open(log)
+            log.seek(max(0, size - 2000))
+            said = log.read(2000).decode("utf-8", "replace")
+        if not self._shared:
+            remove_tree(package)
+        why = why or (CROWD if code == jail.CROWD else TOO_MUCH if size > MAX_LOG else "")
+        where = last_line(folder / "out" / "progress")
+        return None if where.get("at") == "done" and not why else Death(where, why, code, said)
+
+    def _prepared(self, exercises: dict[str, Exercise], blank: list[str]) -> tuple[Path, Template | None]:
+        """The stripped copy for an assignment, as it was made, and what forks workers with it."""
+        key = (*sorted(exercises), "", *blank)
+        with self._preparing:
+            package = self._packages.pop(key, None)
+            if package is None or digest(package.folder) != package.digest:
+                package = self._new_package(exercises, blank)
+            self._packages[key] = package
+            for earlier in list(self._packages.values())[:-MAX_TEMPLATES]:
+                if earlier.template is not None:
+                    earlier.template.close()
+        ready = package.template is not None and package.template.wait(self._stopped.is_set)
+        return package.folder, package.template if ready else None
+
+    def _new_package(self, exercises: dict[str, Exercise], blank: list[str]) -> Package:
+        folder = Path(tempfile.mkdtemp(dir=self.folder / "packages"))
+        make_copy(folder, exercises.values())
+        package = Package(folder, digest(folder))
+        if self._shared:
+            settings = {"exercises": list(exercises), "blank": blank, "libraries": LIBRARIES, **self._places(folder)}
+            package.template = Template(folder, settings, _environment(folder))
+            self._templates.append(package.template)
+        return package
+
+    def _worker(self, spec: dict, folder: Path, template: Template | None, log) -> Process | Fork:
+        """Forked from the template where there is one, else started by itself."""
         path = folder / "spec.json"
         path.write_text(json.dumps(spec), encoding="utf-8")
-        with open(folder.with_suffix(".log"), "w+b") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-B", str(JAIL), str(path)],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, cwd=folder,
-                env=_environment(folder), start_new_session=True,
-            )  # fmt: skip
-            try:
-                why = self._watch(process, folder, end)
-            finally:
-                _kill(process)
-            log.seek(max(0, log.tell() - 2000) if log.tell() else 0)
-            said = log.read(2000).decode("utf-8", "replace")
-        where = last_line(folder / "out" / "progress")
-        return None if where.get("at") == "done" and not why else Death(where, why, process.returncode, said)
+        if template is not None:
+            with contextlib.suppress(OSError):  # it has ended
+                return template.start(spec, log)
+        return worker_process(path, spec["environment"], log)
 
-    def _watch(self, process: subprocess.Popen, folder: Path, end: float) -> str:
+    def _watch(self, worker: Process | Fork, folder: Path, log, end: float) -> str:
         """Wait for the end; "" or why it had to be brought about."""
         seen, began, limit, look = None, time.monotonic(), START_SECONDS, 0
-        while process.poll() is None:
+        while worker.poll() is None:
             time.sleep(0.05)
             now, size = time.monotonic(), size_of(folder / "out" / "progress")
             if size != seen:
@@ -150,35 +188,31 @@ class Sandbox:
             if now - began > limit or now > end or self._stopped.is_set():
                 return ENDLESS
             look += 1
-            if look % 20 == 0 and size_of_tree(folder) > MAX_FOLDER:
+            if size_of_open(log) > MAX_LOG or (look % 20 == 0 and size_of_tree(folder) > MAX_FOLDER):
                 return TOO_MUCH
         return ""
 
-    def _spec(self, folder: Path, package: Path, cells, names, seeds) -> dict:
+    def _places(self, package: Path) -> dict[str, list[str]]:
+        return {"readable": [*self._readable, str(package)], "hidden": self._hidden}
+
+    def _spec(self, folder: Path, package: Path, asked: dict) -> dict:
         inside = not self.walls["namespaces"]
-        view = self.folder / "view"
-        own, root = (str(view / "run"), str(view / "package")) if inside else (str(folder), str(package))
-        hidden = [*self._hidden, str(self.folder)]
-        libraries = _library_folders()
-        kept = sorted({str(Path(p).resolve()) for p in (sys.prefix, sys.base_prefix, sys.exec_prefix, *libraries)})
-        code = f"import sys; sys.path[:0] = [{root!r}]; sys.path += {libraries!r}; "
-        code += f"from grpo_lab.course.grading.sandbox.worker import main; main({own + '/spec.json'!r})"
+        own, places = INSIDE if inside else str(folder), self._places(package)
+        shown = {place: os.path.realpath(place) for place in places["readable"]}
+        statement = f"from grpo_lab.course.grading.sandbox.worker import main; main({own + '/spec.json'!r})"
         return {
-            "namespaces": inside, "view": str(view), "shown": {"run": str(folder), "package": str(package)},
-            "hidden": hidden, "kept": [*kept, *([] if inside else [str(folder), str(package)]), own, root],
-            "command": [sys.executable, "-I", "-B", "-X", "utf8", "-c", code],
-            "environment": _environment(Path(own)), "folder": own, "package": root, "cells": cells,
-            "exercises": names, "seeds": seeds, "walls": self.walls,
-            "case_seconds": self.limits.seconds / 5, "memory": self.limits.memory, "libraries": LIBRARIES,
-            "cpu_seconds": int(START_SECONDS + 20 * self.limits.seconds),
+            "namespaces": inside, "view": str(self.folder / "view"), "shown": shown | {own: str(folder)}, **places,
+            "command": python(package, statement), "environment": _environment(own), "folder": own, **asked,
+            "walls": self.walls, "case_seconds": self.limits.seconds / 5, "memory": self.limits.memory,
+            "libraries": LIBRARIES, "cpu_seconds": int(START_SECONDS + 20 * self.limits.seconds),
         }  # fmt: skip
 
     def _probe(self) -> dict[str, str]:
         """Which walls this machine can put up: wall -> "", or why not. No student's code has run yet."""
         found = {}
-        for script, *arguments in ((JAIL, "--probe", str(self.folder / "probe")), (JAIL.with_name("walls.py"),)):
+        for script, *arguments in ((jail.__file__, "--probe", str(self.folder / "probe")), (walls.__file__,)):
             done = subprocess.run(
-                [sys.executable, "-I", "-B", str(script), *arguments],
+                [sys.executable, "-I", "-B", script, *arguments],
                 capture_output=True, encoding="utf-8", timeout=60, stdin=subprocess.DEVNULL,
             )  # fmt: skip
             if done.returncode != 0:
@@ -194,35 +228,10 @@ class Sandbox:
                 del left[name]
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def _environment(folder: Path | str) -> dict[str, str]:
     """Nothing of the teacher's environment but what Python needs to start."""
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     own = dict.fromkeys(("HOME", "USERPROFILE", "TMPDIR", "TEMP", "TMP", "MPLCONFIGDIR", "HF_HOME"), str(folder))
     one = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     rest = {"PATH": os.defpath, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    return kept | own | one | rest | {"MPLBACKEND": "Agg", "GRPO_LAB_PROFILE": "fast"}
-
-
-def _library_folders() -> list[str]:
-    """Where torch and the others lie: not always below Python's own folder."""
-    return sorted({str(Path(module.__file__).resolve().parents[1]) for module in (torch, einops, safetensors)})
-
-
-def _private_places() -> list[Path]:
-    """The real package, the rest of its checkout, and the home folder."""
-    package = Path(grpo_lab.__file__).resolve().parent
-    checkout = [package.parent] if (package.parent / "pyproject.toml").is_file() else []
-    return [package, *checkout, Path.home().resolve()]
-
-
-def _kill(process: subprocess.Popen) -> None:
-    """The process and its group. In name spaces, all that it ever started dies with it."""
-    try:
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            subprocess.run(["taskkill", "/F", "/T", "/PID", str(process.pid)], capture_output=True)
-    except (ProcessLookupError, PermissionError):
-        pass
-    process.kill()
-    process.wait()
+    return kept | own | one | rest | {"MPLBACKEND": "Agg", "GRPO_LAB_PROFILE": "fast", "LOGNAME": "student"}

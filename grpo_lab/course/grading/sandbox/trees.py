@@ -20,6 +20,10 @@ def size_of(path: Path) -> int:
         return 0
 
 
+def size_of_open(file) -> int:
+    return os.fstat(file.fileno()).st_size
+
+
 def size_of_tree(folder: Path) -> int:
     """Bytes of all files below. Folders too deep for a path, or very many entries, cannot be measured: `TOO_MUCH`."""
     total, seen, waiting = 0, 0, [str(folder)]

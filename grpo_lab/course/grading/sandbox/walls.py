@@ -2,6 +2,7 @@
 
 Python's audit hook cannot be taken off again, and works on every system; it stops what is tried in Python. On Linux a
 filter of system calls stops the rest: no network, no new process, no signal to another one, however it is asked for.
+Landlock, where the kernel has it, lets nothing be read or written but what is listed.
 """
 
 import ctypes
@@ -39,25 +40,36 @@ SYSCALLS = {
 }  # fmt: skip
 _CLONE3, _THREAD, _X32 = 435, 0x10000, 0x40000000
 
+_CREATE_RULES, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_READ_FILE, _READ_FOLDER = 1 << 2, 1 << 3
+_CHANGE = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8  # files written, folders and files removed, and made
+_MOVE, _TRUNCATE, _OF_DEVICES = 1 << 13, 1 << 14, 1 << 15  # these came in versions 2, 3 and 5
+
 
 def main() -> None:
     """Put the walls up in this process, to see whether they hold, and print what `close` returns."""
-    print(json.dumps(close(os.getcwd(), [], [], 2**30)))
+    print(json.dumps(close(os.getcwd(), [], [], 2**30, {})))
 
 
-def close(folder: str, hidden: list[str], kept: list[str], memory: int) -> dict[str, str]:
-    """Put up every inner wall. Returns wall -> "", or why it could not be put up."""
-    standing = {"memory": limit_memory(memory), "system calls": filter_system_calls()}
+def close(folder: str, readable: list[str], hidden: list[str], memory: int, tried: dict[str, str]) -> dict[str, str]:
+    """Put up every inner wall. Returns wall -> "", or why it could not be put up.
+
+    folder: the only one that can be written. readable, hidden: of the places that hold a path the longest decides.
+    tried: what this has returned before; a wall that did not stand then is not tried again.
+    """
+    standing = {"memory": limit_memory(memory)}
+    standing["landlock"] = tried.get("landlock") or lock_files(folder, readable, hidden)
+    standing["system calls"] = filter_system_calls()
     refused: list[str] = []
-    sys.addaudithook(make_hook(folder, tuple(hidden), tuple(kept), refused))
+    sys.addaudithook(make_hook(folder, tuple(readable), tuple(hidden), refused))
     standing["audit"] = ""
     return standing
 
 
-def make_hook(folder: str, hidden: tuple[str, ...], kept: tuple[str, ...], refused: list[str]) -> Callable:
+def make_hook(folder: str, readable: tuple[str, ...], hidden: tuple[str, ...], refused: list[str]) -> Callable:
     """The hook. It uses no name that a student's code could replace: all are bound here, and paths are plain text."""
     forbidden, families, changes, reads, harmless = FORBIDDEN, FORBIDDEN_FAMILIES, CHANGES, READS, HARMLESS
-    folder, hidden, kept = _text(folder), tuple(map(_text, hidden)), tuple(map(_text, kept))
+    folder, readable, hidden = _text(folder), tuple(map(_text, readable)), tuple(map(_text, hidden))
     text, depth, problem, writing = _text, _depth, PermissionError, _WRITING
     a_string, a_number, is_a, fspath, decode = str, int, isinstance, os.fspath, os.fsdecode
 
@@ -74,7 +86,7 @@ def make_hook(folder: str, hidden: tuple[str, ...], kept: tuple[str, ...], refus
             return
         if write:
             refuse(f"{event}: writing outside of the folder of this run")
-        if path.startswith("/proc/") or depth(path, hidden) > depth(path, kept):
+        if depth(path, readable) <= depth(path, hidden):
             refuse(f"{event}: reading {path[:200]!r}")
 
     def hook(event: a_string, arguments: tuple) -> None:
@@ -128,6 +140,61 @@ def limit_memory(extra: int) -> str:
         return ""
     except (ImportError, OSError, ValueError) as error:
         return f"no limit of memory on this system ({type(error).__name__})"
+
+
+def lock_files(folder: str, readable: list[str], hidden: list[str]) -> str:
+    """Landlock: from here on the kernel opens nothing for this thread, and those it starts, but what is listed."""
+    if sys.platform != "linux":
+        return "only Linux has it"
+    libc = ctypes.CDLL(None, use_errno=True)
+    version = libc.syscall(_CREATE_RULES, None, 0, 1)
+    if version < 1:
+        return f"this kernel does not have it ({os.strerror(ctypes.get_errno())})"
+    if len(os.listdir("/proc/self/task")) > 1:
+        return "other threads of this process run already"
+    change = _CHANGE | (_MOVE if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0)
+    handled = (1 << 13) - 1 | change | (_OF_DEVICES if version >= 5 else 0)
+    network, scopes = 3 if version >= 4 else 0, 3 if version >= 6 else 0  # TCP; signals and abstract sockets
+    rules = struct.pack("=QQQ", handled, network, scopes)[: 24 if version >= 6 else 16 if version >= 4 else 8]
+    lock = libc.syscall(_CREATE_RULES, rules, len(rules), 0)
+    if lock < 0:
+        return f"the kernel refuses it ({os.strerror(ctypes.get_errno())})"
+    reading = _READ_FILE | _READ_FOLDER
+    _allow(libc, lock, folder, reading | change)
+    for path in HARMLESS:
+        _allow(libc, lock, path, _READ_FILE | (change & (1 << 1) if path == "/dev/null" else 0))
+    for path, names_only in _without(readable, hidden):
+        _allow(libc, lock, path, _READ_FOLDER if names_only else reading)
+    if libc.prctl(38, 1, 0, 0, 0) or libc.syscall(_RESTRICT_SELF, lock, 0):
+        return f"the kernel refuses it ({os.strerror(ctypes.get_errno())})"
+    os.close(lock)
+    return ""
+
+
+def _allow(libc, lock: int, path: str, access: int) -> None:
+    try:
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:  # what is not there needs no leave
+        return
+    if not os.path.isdir(path):
+        access &= ~_READ_FOLDER
+    libc.syscall(_ADD_RULE, lock, 1, struct.pack("=Qi", access, place), 0)
+    os.close(place)
+
+
+def _without(readable: list[str], hidden: list[str]) -> list[tuple[str, bool]]:
+    """Rules for what is readable and not hidden: (path, whether only the names in it). A rule holds for all below."""
+    rules, waiting = [], list(readable)
+    while waiting:
+        path = waiting.pop()
+        if path in hidden:
+            continue
+        if any(one.startswith(path.rstrip("/") + "/") for one in hidden) and os.path.isdir(path):
+            rules.append((path, True))
+            waiting += [os.path.join(path, name) for name in os.listdir(path)]
+        else:
+            rules.append((path, False))
+    return rules
 
 
 def filter_system_calls() -> str:

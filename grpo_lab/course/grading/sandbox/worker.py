@@ -12,6 +12,7 @@ import json
 import linecache
 import os
 import re
+import signal
 import sys
 import types
 from pathlib import Path
@@ -21,24 +22,39 @@ MAX_PRINTED_ERROR = 2_000
 
 
 def main(spec_path: str) -> None:
-    """Never returns: the process ends with exit code 0 when everything was tried."""
-    spec = json.loads(Path(spec_path).read_text(encoding="utf-8"))
-    folder = spec["folder"]
-    sys.path[:] = [p for p in sys.path if not _covered(p, spec["hidden"], spec["kept"])]
+    """A process for one notebook. Never returns: it ends with exit code 0 when everything was tried."""
+    spec = read_spec(spec_path)
+    work(spec, *load(spec))
+
+
+def read_spec(path: str) -> dict:
+    return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
+def load(spec: dict) -> tuple[dict, dict]:
+    """Everything that a notebook needs, before any code of it runs: exercises, and what stands in for blank ones."""
+    from grpo_lab.course.grading.sandbox import walls  # noqa: F401
+
+    sys.path[:] = [p for p in sys.path if _readable(p, spec["readable"], spec["hidden"])]
     exercises = load_exercises(spec["exercises"], spec["libraries"])
     stand_ins = {name: e.function for name, e in load_exercises(spec["blank"], []).items()}
     silence_the_course()
+    return exercises, stand_ins
 
+
+def work(spec: dict, exercises: dict, stand_ins: dict) -> None:
+    """Close the walls, run the cells and then the exercises that are asked for. Never returns."""
     from grpo_lab.course.grading.sandbox import walls
 
     gc.collect()
-    report = Report(Path(folder) / "out")
-    standing = walls.close(folder, spec["hidden"], spec["kept"], spec["memory"])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the teacher's Ctrl-C; a cell's own interrupts end the cell only
+    report = Report(Path(spec["folder"]) / "out")
+    standing = walls.close(spec["folder"], spec["readable"], spec["hidden"], spec["memory"], spec["walls"])
     if fallen := [name for name, why in standing.items() if why and not spec["walls"][name]]:
         raise RuntimeError(f"the wall '{fallen[0]}' stood when it was tried, and not now: {standing[fallen[0]]}")
     namespace = run_cells(spec["cells"], report)
     namespace.update(stand_ins)
-    run_exercises(exercises, namespace, spec, report)
+    run_exercises({name: exercises[name] for name in spec["exercises"]}, namespace, spec, report)
     report.say({"at": "done"})
     os._exit(0)  # threads that a cell has left behind do not keep the process
 
@@ -60,9 +76,11 @@ class Report:
         os.replace(unfinished, self.folder / f"{name}.json")
 
 
-def _covered(path: str, hidden: list[str], kept: list[str]) -> bool:
-    deepest = [max((len(f) for f in some if Path(path).is_relative_to(f)), default=0) for some in (hidden, kept)]
-    return deepest[0] > deepest[1]
+def _readable(path: str, readable: list[str], hidden: list[str]) -> bool:
+    inside, outside = (
+        max((len(f) for f in some if Path(path).is_relative_to(f)), default=0) for some in (readable, hidden)
+    )
+    return inside > outside
 
 
 def load_exercises(names: list[str], libraries: list[str]) -> dict:
@@ -81,13 +99,24 @@ def load_exercises(names: list[str], libraries: list[str]) -> dict:
 
 
 def silence_the_course() -> None:
-    """A `check(...)` in a cell has nothing to compare with here; it says nothing, and costs nothing."""
+    """A `check(...)` in a cell has nothing to compare with here; it says nothing, and costs nothing.
+
+    What takes the library's own answer away during a check has nothing to do either: that is gone for good here.
+    """
     import grpo_lab.course as course
     import grpo_lab.notebook as notebook
+    from grpo_lab.course.checking import run_case
 
     for module, names in ((course, ("check", "hint", "progress")), (notebook, ("begin",))):
         for name in names:
             setattr(module, name, _quiet)
+    run_case.Withheld = _NothingToWithhold
+
+
+class _NothingToWithhold:
+    def __init__(self, exercise): ...
+
+    take = give_back = lambda self: None
 
 
 def _quiet(*args, **kwargs) -> None:
