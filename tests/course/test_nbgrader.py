@@ -48,6 +48,27 @@ def hand_in(course: Path, assignment: str, student: str, folder: str) -> None:
     shutil.copytree(course / folder / assignment, course / "submitted" / student / assignment)
 
 
+def put(path: Path, name: str, source: str) -> None:
+    """Write this into the cell of an exercise."""
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    cell = next(c for c in notebook["cells"] if c["metadata"].get("nbgrader", {}).get("grade_id") == name)
+    cell["source"] = source
+    path.write_text(json.dumps(notebook), encoding="utf-8")
+
+
+LIBRARY = """\
+from grpo_lab.course.exercises import EXERCISES
+kl_exact = EXERCISES["kl_exact"].function
+"""
+# Right, but it refuses nothing of what its docstring says.
+LENIENT = """\
+def kl_exact(logits, ref_logits):
+    log_p, log_q = logits.log_softmax(-1), ref_logits.detach().log_softmax(-1)
+    p = log_p.exp()
+    return torch.where(p > 0, p * (log_p - log_q), 0).sum(-1)
+"""
+
+
 def test_export_refuses_a_folder_with_work_in_it(course, capsys):
     assert main(["export-nbgrader", str(course)]) == 2
     assert "not empty" in capsys.readouterr().err
@@ -67,13 +88,16 @@ def test_points_are_those_of_the_exercises(course, number):
             compile("".join(cell["source"]), cell["id"], "exec")
 
 
-def grade_reference_and_stubs(course: Path, number: str) -> None:
+def grade_reference_and_stubs(course: Path, number: str, **others: tuple[str, str]) -> None:
     assignment = f"assignment_{number}"
     nbgrader(course, "generate_assignment", assignment)
     released = (course / "release" / assignment / f"{TITLES[number][0]}.ipynb").read_text(encoding="utf-8")
     assert "SOLUTION" not in released and "HIDDEN" not in released and f"seed={SEED}" not in released
     hand_in(course, assignment, "reference", "source")
     hand_in(course, assignment, "stubs", "release")
+    for student, (name, source) in others.items():
+        hand_in(course, assignment, student, "release")
+        put(course / "submitted" / student / assignment / f"{TITLES[number][0]}.ipynb", name, source)
     nbgrader(course, "autograde", assignment, "--create")
     most = float(sum(exercise.points for exercise in of_notebook(number).values()))
     assert scores(course, assignment, "reference") == (most, most)
@@ -82,7 +106,10 @@ def grade_reference_and_stubs(course: Path, number: str) -> None:
 
 @pytest.mark.slow
 def test_nbgrader_marks_the_reference_full_and_stubs_zero(course):
-    grade_reference_and_stubs(course, "04")
+    grade_reference_and_stubs(course, "04", library=("kl_exact", LIBRARY), lenient=("kl_exact", LENIENT))
+    assert scores(course, "assignment_04", "library")[0] == 0
+    points = of_notebook("04")["kl_exact"].points
+    assert 0.6 * points <= scores(course, "assignment_04", "lenient")[0] < points, "part of the points, for the numbers"
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from grpo_lab.course.checking.judging import judge
 from grpo_lab.course.checking.outcome import outcome_of
 from grpo_lab.course.checking.properties import earned, in_both
 from grpo_lab.course.exercise import Case
+from grpo_lab.course.exercises import exercise
 from grpo_lab.course.grading.submissions import find_submissions
 from grpo_lab.course.release.notebooks import assignments, notebook_text
 from tests.course.toys import MEAN, scaled_mean
@@ -127,11 +128,10 @@ def test_the_library_in_place_of_an_answer_is_found_by_the_check_with_the_word_o
     assert verdict.fault == "library" and "the library does not have it" in verdict.message
     logp, mask = torch.tensor([[-1.0, -2.0]]), torch.tensor([[True, False]])
     assert library(logp, mask).tolist() == [-1.0], "it is back afterwards"
+    assert check(library).fault == check(exercise("sequence_logprob").function).fault == "library"
 
 
 def test_one_number_is_never_off_by_a_factor_unless_all_are():
-    from grpo_lab.course.exercises import exercise
-
     loss = exercise("reinforce_loss")
 
     def said(change):

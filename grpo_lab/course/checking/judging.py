@@ -17,7 +17,7 @@ from grpo_lab.course.checking.difference import Difference, difference
 from grpo_lab.course.checking.mistakes import likely, matching
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs, outcome_of
 from grpo_lab.course.checking.plain_data import plain
-from grpo_lab.course.checking.properties import earned, in_words, properties
+from grpo_lab.course.checking.properties import earned, in_both, in_words, properties
 from grpo_lab.course.checking.stand_ins import lent, suspended
 from grpo_lab.course.checking.verdict import FAULTS, Part, Verdict, lines, summary
 from grpo_lab.course.exercise import TESTS, Exercise, Misconception
@@ -97,6 +97,14 @@ def _with_share(verdict: Verdict, exercise: Exercise, fulfilled: dict[str, bool]
 
 def _calls_the_library(outcome: Outcome) -> bool:
     return outcome.error == "NotImplementedError" and outcome.message == LIBRARY_GONE
+
+
+def worth(*verdicts: Verdict) -> int | float:
+    """The points for what is fulfilled in all of these verdicts on one exercise."""
+    fulfilled = verdicts[0].properties
+    for verdict in verdicts[1:]:
+        fulfilled = in_both(fulfilled, verdict.properties) if fulfilled and verdict.properties else {}
+    return earned(find_exercise(verdicts[0].exercise).points, fulfilled) if fulfilled else 0
 
 
 def not_started(exercise: Exercise) -> Verdict:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from grpo_lab.course.checking import card
 from grpo_lab.course.checking.outcome import Outcome, outcome_of
 from grpo_lab.course.checking.signature import signature_fault
-from grpo_lab.course.checking.withheld import Withheld, is_the_library
+from grpo_lab.course.checking.withheld import Withheld
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.guard import guarded, snapshot
 
@@ -39,8 +39,7 @@ def _run_case(function: Callable, exercise: Exercise, index: int, seed: int, sec
         give_back()
         add(undo())
 
-    if not is_the_library(function, exercise):
-        library.take()
+    library.take()
     try:
         ran = guarded(lambda: outcome_of(function, exercise, index, seed, after), seconds)
     finally:

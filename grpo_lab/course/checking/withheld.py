@@ -26,11 +26,6 @@ class Withheld:
         self._reference.__code__ = self._code
 
 
-def is_the_library(function: Callable, exercise: Exercise) -> bool:
-    """Whether the answer is the reference itself, under whatever name."""
-    return inspect.unwrap(function) is inspect.unwrap(exercise.function)
-
-
 def copy_of(function: Callable) -> FunctionType:
     """A function that does the same, and is not the library's: for trials of the check itself."""
     bare = inspect.unwrap(function)

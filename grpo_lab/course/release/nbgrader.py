@@ -37,10 +37,11 @@ c.Exchange.path_includes_course = True
 TEST = """\
 verdict = check({name})
 display(verdict)
-assert verdict.right, verdict.message
+assert worth(verdict), verdict.message
 ### BEGIN HIDDEN TESTS
 fresh = check({name}, seed={seed})
-assert fresh.right, "right on the inputs that you see, wrong on others: " + fresh.message
+assert worth(verdict, fresh), "not right on inputs that you do not see: " + fresh.message
+worth(verdict, fresh)  # nbgrader takes the number for the points
 ### END HIDDEN TESTS"""
 
 
@@ -70,7 +71,8 @@ def export(folder: Path, seed: int) -> list[Path]:
 def source_notebook(number: str, seed: int) -> str:
     """The teacher's notebook: solutions between their marks, tests, hidden tests, written questions."""
     exercises = of_notebook(number)
-    imports = setup_source(line for e in exercises.values() for line in solution_imports(e))
+    needed = [line for e in exercises.values() for line in solution_imports(e)]
+    imports = setup_source([*needed, "from grpo_lab.course.checking import worth"])
     cells = [
         _plain("markdown", f"n{number}-head", head(number, exercises)),
         _plain("code", f"n{number}-setup", imports),
