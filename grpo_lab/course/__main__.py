@@ -66,6 +66,15 @@ def export_to_nbgrader(folder: Path, seed: int | None) -> int:
     return 0
 
 
+def export_to_gradescope(folder: Path, seed: int | None) -> int:
+    from grpo_lab.course.release.gradescope import export
+
+    seed = drawn_seed() if seed is None else checked_seed(seed)
+    print(export(folder, seed))
+    print(f"upload it as the autograder of an assignment; hidden inputs with seed {seed}")
+    return 0
+
+
 def _parser() -> Parser:
     parser = Parser(prog="python -m grpo_lab.course", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
@@ -88,6 +97,8 @@ def _parser() -> Parser:
     proved.add_argument("notebooks", nargs="*", help="such as 02 05; none means all")
     exported = add("export-nbgrader", export_to_nbgrader, "Write an nbgrader course.", "a new or empty folder")
     exported.add_argument("--seed", type=int, help="of the hidden tests; drawn if left out, and reported")
+    uploaded = add("export-gradescope", export_to_gradescope, "Write an autograder.", "a new or empty folder")
+    uploaded.add_argument("--seed", type=int, help="of the inputs that students have not seen; drawn if left out")
     return parser
 
 

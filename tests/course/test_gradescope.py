@@ -1,0 +1,61 @@
+"""The autograder for Gradescope: run as Gradescope runs it, on folders that look like its own."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from grpo_lab.course.__main__ import main
+from grpo_lab.course.release.notebooks import of_notebook
+from grpo_lab.course.release.written import WRITTEN
+from tests.course.right import nb01
+from tests.course.submitted import LINUX, file_name, submit
+
+
+@pytest.fixture(scope="module")
+def autograder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gradescope") / "autograder"
+    assert main(["export-gradescope", str(folder), "--seed", "4711"]) == 0
+    return folder
+
+
+def test_the_zip_has_at_its_top_what_gradescope_looks_for(autograder):
+    with zipfile.ZipFile(f"{autograder}.zip") as archive:
+        names = set(archive.namelist())
+    assert {"setup.sh", "run_autograder", "package/pyproject.toml", "package/grpo_lab/__init__.py"} <= names
+    assert not any("__pycache__" in name or name.startswith("package/tests") for name in names)
+
+
+def test_it_overwrites_nothing(autograder, tmp_path, capsys):
+    assert main(["export-gradescope", str(autograder)]) == 2
+    (tmp_path / "new.zip").write_text("mine")
+    assert main(["export-gradescope", str(tmp_path / "new")]) == 2
+    assert (tmp_path / "new.zip").read_text() == "mine" and not (tmp_path / "new").exists()
+    assert "new.zip is there already" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not LINUX, reason="Gradescope's container is Linux")
+def test_a_submission_gets_its_results(autograder, tmp_path):
+    written = {
+        "sequence_logprob": nb01.sequence_by_masked_fill,
+        "reinforce_loss": "def reinforce_loss(a, b):\n    1 / 0",
+    }
+    submit(tmp_path / "submission" / file_name("01"), "01", **written)
+    own = {
+        "AUTOGRADER_ROOT": str(tmp_path),
+        "AUTOGRADER_PYTHON": sys.executable,
+        "PYTHONPATH": str(autograder / "package"),
+    }
+    done = subprocess.run(
+        ["bash", str(autograder / "run_autograder")], env=os.environ | own, capture_output=True, encoding="utf-8"
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    results = json.loads((tmp_path / "results" / "results.json").read_text(encoding="utf-8"))
+    points = {test["name"]: test["score"] for test in results["tests"]}
+    assert set(points) == {*of_notebook("01"), *(question.name for question in WRITTEN["01"])}
+    assert points["sequence_logprob"] == of_notebook("01")["sequence_logprob"].points == results["score"]
+    assert sum(test["max_score"] for test in results["tests"]) >= results["score"]
