@@ -15,6 +15,8 @@ NAME = "02_baselines_and_advantages"
 RUN_SECONDS = 900
 WRONG = "def rloo_advantages(rewards):\n    return rewards - rewards.mean(-1, keepdim=True)\n"
 RIGHT = """def rloo_advantages(rewards):
+    if rewards.ndim != 2 or rewards.shape[1] < 2 or not rewards.isfinite().all():
+        raise ValueError("finite rewards of shape (P, G), G at least 2")
     G = rewards.shape[-1]
     return rewards - (rewards.sum(-1, keepdim=True) - rewards) / (G - 1)
 """

@@ -11,6 +11,21 @@ from pathlib import Path
 from grpo_lab.course.release.notebooks import TITLES, notebook_text
 
 LINUX = sys.platform == "linux"
+CHECKED = """
+import functools
+
+
+def checked(answer, check):
+    @functools.wraps(answer)
+    def checked_answer(*args, **kwargs):
+        check(*args, **kwargs)
+        return answer(*args, **kwargs)
+
+    return checked_answer
+
+
+{name} = checked({name}, {checks})
+"""
 
 
 def submit(path: Path, number: str = "02", cells: tuple[str, ...] = (), **written: Callable | str) -> Path:
@@ -34,11 +49,13 @@ def file_name(number: str) -> str:
 
 
 def source_of(name: str, function: Callable | str) -> str:
-    """The text of the cell; of a function, its whole module, so that its imports and helpers are there too."""
+    """The text of the cell; of a function, its whole module, so that its imports, helpers and checks are there too."""
     if isinstance(function, str):
         return textwrap.dedent(function)
-    source = inspect.getsource(inspect.getmodule(function))
-    return f'{source}\n\n{name} = {function.__name__}\n{name}.__name__ = "{name}"\n'
+    module, answer = inspect.getmodule(function), function.__name__
+    source = f'{inspect.getsource(module)}\n\n{name} = {answer}\n{name}.__name__ = "{name}"\n'
+    checks = getattr(module, "CHECKS", {}).get(name)
+    return source + CHECKED.format(name=name, checks=checks.__name__) if checks else source
 
 
 def hand_in_what_is_no_notebook(folder: Path, honest: Path) -> None:
