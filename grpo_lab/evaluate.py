@@ -157,6 +157,9 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
     \mathrm{pass@}k = 1 - \binom{n - c}{k} \Big/ \binom{n}{k} \tag{7.1}
 
+    Raises:
+        ValueError: unless 0 <= c <= n and 1 <= k <= n.
+
     Source: Chen et al. (2021), "Evaluating large language models trained on code", equation 1.
     """
     if not (0 <= c <= n and 1 <= k <= n):

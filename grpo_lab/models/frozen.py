@@ -20,8 +20,9 @@ def silence_dropout(model: torch.nn.Module) -> None:
     """Sampler and scorer have to be the same function, so no dropout, not even in training mode.
 
     In place, for good, and wherever it sits: the modules `torch.nn.Dropout`, and the probabilities that transformers'
-    layers keep as numbers, such as `attention_dropout`, `layerdrop` or the `jitter_noise` of experts. Putting the model
-    into evaluation mode would not be enough: gradient checkpointing, for one, needs training mode.
+    layers keep as numbers. These are a module's attributes that are floats and have "drop" in their name, such as
+    `attention_dropout` and `layerdrop`, and those named `jitter_noise` and `input_jitter_noise`. All else stays.
+    Putting the model into evaluation mode would not be enough: gradient checkpointing, for one, needs training mode.
     """
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):

@@ -54,14 +54,16 @@ def make_experience(
 def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Float[Tensor, " B"]:
     """Apply the configured comparison; the completions of a prompt stand together.
 
-    A completion to which no reward applies (NaN) is left out of the comparison, and its own advantage is zero.
+    A completion to which no reward applies (NaN) is left out of the comparison, and its own advantage is zero. If only
+    one of a prompt's completions is left, there is nothing to compare it with, and its advantage is zero, too (with the
+    advantage "none" it keeps its reward). The scale "batch" is the spread of all rewards that apply; eps is 1e-4.
     """
     by_group = rewards.view(-1, config.num_generations)
     if not rewards.isnan().any():
         return _compare(by_group, config).flatten()
     if config.advantage == "group" and config.scale_rewards == "batch":
-        centred = _compare_scored(by_group, replace(config, scale_rewards="none"))
-        return centred.flatten() / (rewards[~rewards.isnan()].std() + EPS)
+        centred, scored = _compare_scored(by_group, replace(config, scale_rewards="none")), rewards[~rewards.isnan()]
+        return (centred / (scored.std() + EPS) if len(scored) > 1 else centred).flatten()
     return _compare_scored(by_group, config).flatten()
 
 

@@ -15,6 +15,8 @@ _NUMBERS = "only the ratio is differentiated, advantages are numbers"
 _METRICS = "only the loss is checked, and not the metrics"
 _UNDER_THE_MASK = "nothing is promised about NaN under the mask; `aggregate` keeps what is finite out of the loss"
 _TWO_POLICIES = "`kl_estimate` refuses log-probabilities of two shapes"
+_GROUP_ONLY = "in the exercise the advantage is 'group' throughout"
+_SAME_LENGTH = "the two are of one length"
 
 # By exercise: what stands behind "->" in the mutant's name, its whole name, or the function that is changed with a
 # colon; and why it changes nothing.
@@ -89,6 +91,27 @@ EQUIVALENT: dict[str, dict[str, str]] = {
             "`kl_estimate` refuses it wherever it is used"
         ),
         "check_shapes(logp=(logp, 'B T'), **of_tokens)": "every surrogate refuses advantages that do not fit",
+    },
+    "read_sequences": {
+        "rows = zip(completion_ids.cpu(), mask.cpu())": _SAME_LENGTH,
+        "rows = zip(completion_ids.cpu(), mask.cpu(), strict=False)": _SAME_LENGTH,
+        "rows = zip(completion_ids, mask.cpu(), strict=True)": "a mask on the CPU picks from a tensor on any device",
+    },
+    "compute_advantages": {
+        "if not rewards.any():": "where nothing is NaN, leaving nothing out comes to the same",
+        "compute_advantages: if not rewards.isnan().any(): -> nothing": (
+            "where nothing is NaN, leaving nothing out comes to the same"
+        ),
+        "if config.scale_rewards == 'batch':": _GROUP_ONLY,
+        "return by_group": _GROUP_ONLY,
+        "return -others[config.advantage](by_group)": _GROUP_ONLY,
+        "return group_advantages(by_group, scale=config.scale_rewards)": "EPS is what `group_advantages` takes anyway",
+        "advantages = -torch.zeros_like(by_group)": "minus 0 is 0",
+        "for group, answer in zip(by_group, advantages):": _SAME_LENGTH,
+        "for group, answer in zip(by_group, advantages, strict=False):": _SAME_LENGTH,
+        "if scored.sum() > 1:": _GROUP_ONLY,
+        "if scored.sum() > 1 or config.advantage == 'none':": _GROUP_ONLY,
+        "if scored.sum() > 1 or (scored.all() and config.advantage == 'none'):": _GROUP_ONLY,
     },
     "stochastic_round": {
         "return rounded.bfloat16()": (

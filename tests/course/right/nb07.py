@@ -2,6 +2,7 @@
 
 import copy
 import math
+import re
 from fractions import Fraction
 from itertools import combinations
 
@@ -55,7 +56,8 @@ def advantages_with_group_advantages(rewards, config):
         if kept.sum() >= 2:
             out[p, kept] = group_advantages(group[kept].unsqueeze(0), scale=scale).squeeze(0)
     if config.scale_rewards == "batch":
-        out = out / (rewards[~rewards.isnan()].std() + 1e-4)
+        scored = rewards[~rewards.isnan()]
+        out = out / (1 if len(scored) < 2 else scored.std() + 1e-4)
     return out.reshape(-1)
 
 
@@ -87,7 +89,8 @@ def advantages_by_nan_functions(rewards, config):
     if config.scale_rewards == "group":
         centred = centred / ((centred.square().nansum(-1, keepdim=True) / (count - 1).clamp(min=1)).sqrt() + 1e-4)
     elif config.scale_rewards == "batch":
-        centred = centred / (rewards[rewards == rewards].std() + 1e-4)
+        scored = rewards[rewards == rewards]
+        centred = centred / ((scored - scored.mean()).square().sum() / max(len(scored) - 1, 1)).sqrt().add(1e-4)
     return torch.where(table.isnan() | (count < 2), 0, centred).flatten()
 
 
@@ -115,25 +118,31 @@ def silence_by_docstring(model):
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-        if isinstance(getattr(module, "attention_dropout", None), float):
-            module.attention_dropout = 0.0
+        for name in vars(module):
+            probability = "drop" in name or name in ("jitter_noise", "input_jitter_noise")
+            if probability and isinstance(getattr(module, name), float):
+                setattr(module, name, 0.0)
 
 
 def silence_recursively(model):
     if type(model) is nn.Dropout:
         model.p = 0
-    if hasattr(model, "attention_dropout"):
-        model.attention_dropout = 0
+    floats = {name for name, value in model.__dict__.items() if type(value) is float}
+    for name in floats:
+        if name.find("drop") >= 0 or name.removeprefix("input_") == "jitter_noise":
+            model.__setattr__(name, 0)
     for child in model.children():
         silence_recursively(child)
 
 
 def silence_by_names(model):
-    names = {nn.Dropout: "p"}
+    of_numbers = re.compile(r".*drop.*|(input_)?jitter_noise")
     for _, module in model.named_modules():
-        for name in (names.get(type(module)), "attention_dropout"):
-            if name is not None and name in vars(module):
-                setattr(module, name, 0.0)
+        names = [
+            name for name, value in vars(module).items() if isinstance(value, float) and of_numbers.fullmatch(name)
+        ]
+        names += ["p"] * isinstance(module, nn.Dropout)
+        vars(module).update(dict.fromkeys(names, 0.0))
 
 
 def part_by_docstring(logp, advantages, mask, rows, num_items, *, loss_type="grpo", **settings):
@@ -216,8 +225,13 @@ def pass_by_counting(n, c, k):
     return sum(map(any, draws)) / len(draws)
 
 
+def refuse_numbers(n, c, k):
+    if c < 0 or c > n or k < 1 or k > n:
+        raise ValueError("c of n, and k of n")
+
+
 # What each promises to refuse, by exercise: run before the answer.
-CHECKS: dict = {}
+CHECKS = {"pass_at_k": refuse_numbers}
 
 RIGHT = {
     "read_sequences": (read_with_completion_mask, read_row_by_row, read_by_lengths),

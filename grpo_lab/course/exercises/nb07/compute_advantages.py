@@ -1,5 +1,7 @@
 """The exercise compute_advantages: wrong answers, as people write them, then what is said about each."""
 
+from dataclasses import replace
+
 import torch
 
 from grpo_lab.config import GRPOConfig
@@ -25,7 +27,8 @@ def _by_group(table, scale):
         scored = ~group.isnan()
         if scored.sum() > 1:
             row[scored] = _compare(group[scored], "none" if scale == "batch" else scale)
-    return out / (table[~table.isnan()].std() + EPS) if scale == "batch" else out
+    scored = table[~table.isnan()]
+    return out / (scored.std() + EPS) if scale == "batch" and len(scored) > 1 else out
 
 
 def mixed(rewards, config):
@@ -75,14 +78,18 @@ def _given(label, rewards, G, scale="group"):
     return Case(build, label, fixed=True)
 
 
-def _drawn(label, P, G, scale="group", missing=0):
+def _drawn(label, P, G, scale="group", missing=0, dtype=torch.float64):
     def build(seed: int) -> tuple[tuple, dict]:
         dice = Dice(seed)
         rewards = dice.normal(P * G) + dice.normal(P).repeat_interleave(G)
         rewards[torch.randperm(P * G, generator=dice.generator)[:missing]] = NAN
-        return (rewards, settings(P * G, G, scale)), {}
+        return (rewards.to(dtype), settings(P * G, G, scale)), {}
 
     return Case(build, label)
+
+
+def _stable(case: Case) -> Case:
+    return replace(case, tests="stability")
 
 
 EXERCISE = Exercise(
@@ -114,6 +121,14 @@ EXERCISE = Exercise(
         _drawn("one spread for all", 3, 5, "batch"),
         _drawn("one spread for all, some NaN", 3, 5, "batch", missing=4),
         _drawn("centred only, some NaN", 2, 6, "none", missing=3),
+        _stable(_given("rewards that differ by 1e-4", [0.0, 1e-4, 2e-4, NAN, 3e-4, 0.0], 3)),
+        _stable(_given("equal rewards, and a prompt without any", [0.1, 0.1, 0.1, NAN, NAN, NAN, 7.0, NAN, 7.0], 3)),
+        _stable(_given("one reward in all, one spread for all", [NAN, 2.0, NAN, NAN], 2, "batch")),
+        _stable(_given("two rewards in all, one spread for all", [1.0, 0.0, NAN, NAN], 2, "batch")),
+        _stable(_drawn("15 prompts, many NaN", 15, 7, missing=40)),
+        _stable(_drawn("15 prompts, one spread for all, many NaN", 15, 7, "batch", missing=40)),
+        _stable(_drawn("15 prompts, centred only, many NaN", 15, 7, "none", missing=40)),
+        _stable(_drawn("float32, some NaN", 5, 8, missing=9, dtype=torch.float32)),
     ),
     misconceptions=(
         Misconception(

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn
+from grpo_lab.course.exercises._inputs import at_scale, drawn
 from grpo_lab.models import frozen_copy
 
 INPUT = torch.tensor([[1.0, -2.0, 0.5]], dtype=torch.float64)
@@ -83,6 +83,33 @@ def partly_frozen(model):
     return model
 
 
+def partly_silent(model):
+    model.inner.eval()
+    return model
+
+
+def partly_loud(model):
+    model.eval().inner[1].train()
+    return model
+
+
+def with_gradients(model):
+    model(INPUT).sum().backward()
+    return model
+
+
+class Tied(nn.Module):
+    """Two layers with one weight, and a norm whose averages are buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3)
+        self.last.weight = self.first.weight
+
+    def forward(self, x):
+        return self.last(self.norm(self.first(x)).tanh())
+
+
 EXERCISE = Exercise(
     function=frozen_copy,
     notebook="07",
@@ -106,6 +133,10 @@ EXERCISE = Exercise(
         drawn("a buffer", lambda dice: (dice.fill(Normed()),)),
         drawn("a policy in evaluation mode", lambda dice: (dice.fill(Normed()).eval(),)),
         drawn("a policy of which one part is frozen", lambda dice: (partly_frozen(dice.fill(Normed())),)),
+        at_scale("one part in evaluation mode", lambda dice: (partly_silent(dice.fill(Normed())),)),
+        at_scale("an evaluation mode with one part in training mode", lambda dice: (partly_loud(dice.fill(Normed())),)),
+        at_scale("shared weights, and the averages of a norm", lambda dice: (dice.fill(Tied()),)),
+        at_scale("gradients of the last step", lambda dice: (with_gradients(dice.fill(Normed())),)),
     ),
     observe=what_training_does,
     misconceptions=(

@@ -3,7 +3,7 @@
 import torch
 
 from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice, f64
+from grpo_lab.course.exercises._inputs import Dice, at_scale, drawn, f64
 from grpo_lab.course.exercises.nb05.policy_loss import the_loss
 from grpo_lab.objective import LOSSES_BY_TOKENS, part_loss, policy_loss
 
@@ -63,6 +63,16 @@ def _drawn(label, loss_type, B, T, **settings):
     return Case(build, label)
 
 
+def _large(dice: Dice, B: int, T: int, per_token: bool = False) -> tuple:
+    """A part of an update that is four times as large; the mask has holes."""
+    mask = dice.holes(B, T)
+    return dice.logp(B, T) - 0.1, dice.normal(B, *(T,) * per_token), mask, 4 * B + 1, int(4 * mask.sum()) + 3
+
+
+def _single(value):
+    return value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
 ONE, TWO, THREE = [True, False, False], [True, True, False], [True, True, True]
 
 EXERCISE = Exercise(
@@ -92,6 +102,18 @@ EXERCISE = Exercise(
         _drawn("cispo", "cispo", 3, 4, epsilon_high=2.0),
         _drawn("sapo", "sapo", 3, 4),
         _drawn("luspo, one ratio a sequence", "luspo", 3, 4, importance_sampling_level="sequence"),
+        drawn("no loss type given, an advantage for each token", lambda d: _large(d, 3, 4, per_token=True)),
+        at_scale("grpo, 300 tokens, a row without any", lambda d: _large(d, 7, 300), beta=0.1),
+        at_scale("dapo, 300 tokens, a row without any", lambda d: _large(d, 7, 300), loss_type="dapo"),
+        at_scale(
+            "dr_grpo, no room above",
+            lambda d: _large(d, 5, 40),
+            loss_type="dr_grpo",
+            epsilon_high=0.0,
+            max_completion_length=50,
+        ),
+        at_scale("vespo, 300 tokens", lambda d: _large(d, 7, 300), loss_type="vespo"),
+        at_scale("grpo in float32", lambda d: tuple(_single(x) for x in _large(d, 5, 40)), epsilon=0.1),
     ),
     gradient_of=("logp",),
     observe=the_loss,

@@ -3,7 +3,7 @@
 import math
 
 from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice, given
+from grpo_lab.course.exercises._inputs import Dice, extreme, given, refused
 from grpo_lab.evaluate import pass_at_k
 
 
@@ -63,6 +63,14 @@ EXERCISE = Exercise(
         given("fewer wrong ones than drawn", 5, 4, 2),
         given("eight of a hundred, ten drawn", 100, 8, 10),
         Case(_drawn, "other numbers"),
+        extreme("one of ten thousand, half of them drawn", 10_000, 1, 5_000),
+        extreme("many of thousands", 4_000, 3, 1_500),
+        extreme("a single one, wrong", 1, 0, 1),
+        extreme("as many drawn as there are, one right", 300, 1, 300),
+        refused("more right ones than there are", 4, 5, 2),
+        refused("fewer than none right", 4, -1, 2),
+        refused("none drawn", 4, 2, 0),
+        refused("more drawn than there are", 4, 2, 5),
     ),
     misconceptions=(
         Misconception(

@@ -1,9 +1,11 @@
 """The exercise read_sequences: wrong answers, as people write them, then what is said about each."""
 
+from dataclasses import replace
+
 import torch
 
 from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice
+from grpo_lab.course.exercises._inputs import Dice, at_scale
 from grpo_lab.course.exercises.nb07._tiny_tokenizer import END, PAD, STOP, TinyTokenizer
 from grpo_lab.rollout import read_sequences
 
@@ -103,6 +105,15 @@ def _drawn(seed: int) -> tuple[tuple, dict]:
     return (rows, 4, [END, STOP], TinyTokenizer(END)), {}
 
 
+def _large(dice: Dice) -> tuple:
+    """300 tokens a row, padding sampled as a word among them; two rows are cut off, the others end somewhere."""
+    rows = torch.tensor([PAD, 3, 4, 5, 6, 7])[dice.integers(6, 7, 337)]
+    for row, length in enumerate(dice.integers(300, 5).tolist()):
+        rows[row, 37 + length] = (END, STOP)[row % 2]
+        rows[row, 37 + length + 1 :: 2] = (STOP, END)[row % 2]
+    return rows, 37, [STOP, END], TinyTokenizer()
+
+
 EXERCISE = Exercise(
     function=read_sequences,
     notebook="07",
@@ -131,6 +142,12 @@ EXERCISE = Exercise(
         generated("padding sampled as a word", [[6, 3, PAD, 4, END]], 1),
         generated("ends at once", [[6, END, PAD], [6, 3, END]], 1),
         Case(_drawn, "many rows"),
+        replace(
+            generated("the end token is number 0", [[6, 3, 0, 0], [6, 4, 3, 3], [6, 0, 0, 0]], 1, ends=(0,)),
+            tests="stability",
+        ),
+        replace(generated("one row of one token", [[END, END, 6, 5]], 3, pad=END), tests="stability"),
+        at_scale("300 tokens", _large),
     ),
     misconceptions=(
         Misconception(

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn
+from grpo_lab.course.exercises._inputs import Dice, at_scale, drawn
 from grpo_lab.models import silence_dropout
 
 
@@ -30,6 +30,27 @@ class Block(nn.Module):
         return self.feed_forward(self.attention(x))
 
 
+class Experts(nn.Module):
+    """Keeps three probabilities as numbers, beside a number that is none and a text with "drop" in its name."""
+
+    def __init__(self, jitter: float, input_jitter: float, layerdrop: float):
+        super().__init__()
+        self.jitter_noise, self.input_jitter_noise, self.layerdrop = jitter, input_jitter, layerdrop
+        self.scaling, self.drop_from = 0.5, "branch"
+        self.projection = nn.Linear(3, 3)
+
+    def forward(self, x):
+        if self.training and torch.rand(()) < self.layerdrop:
+            return x
+        branch = self.scaling * self.projection(self._jittered(x))
+        return x + branch if self.drop_from == "branch" else branch
+
+    def _jittered(self, x):
+        for noise in (self.jitter_noise, self.input_jitter_noise) if self.training else ():
+            x = x * (1 + noise * (2 * torch.rand_like(x) - 1))
+        return x
+
+
 def trained_twice(result, args, kwargs):
     """Two passes in training mode, as scoring with gradient checkpointing makes them; and what else was changed."""
     (model,) = args
@@ -53,10 +74,33 @@ def evaluation_mode(model):
     model.eval()
 
 
+def _set(module, probability):
+    if isinstance(module, nn.Dropout):
+        module.p = probability
+    for name, value in vars(module).items():
+        if isinstance(value, float) and ("drop" in name or "jitter_noise" in name):
+            setattr(module, name, probability)
+
+
 def modules_only(model):
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
+
+
+def one_name_only(model):
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if hasattr(module, "attention_dropout"):
+            module.attention_dropout = 0.0
+
+
+def every_number(model):
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if isinstance(value, float):
+                setattr(module, name, 0.0)
 
 
 def attention_only(model):
@@ -67,18 +111,22 @@ def attention_only(model):
 
 def children_only(model):
     for module in model.children():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-        if hasattr(module, "attention_dropout"):
-            module.attention_dropout = 0.0
+        _set(module, 0.0)
 
 
 def keeps_nothing(model):
     for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 1.0
-        if hasattr(module, "attention_dropout"):
-            module.attention_dropout = 1.0
+        _set(module, 1.0)
+
+
+def _in_two_places(dice: Dice) -> tuple:
+    dropout = nn.Dropout(0.5)
+    return (dice.fill(nn.Sequential(nn.Linear(3, 3), dropout, nn.Sequential(nn.Linear(3, 3), dropout))),)
+
+
+def _nested(levels: int) -> nn.Module:
+    inner = [_nested(levels - 1)] if levels > 1 else []
+    return nn.Sequential(Block(0.1, 0.1), *inner, Experts(0.1, 0.1, 0.5), nn.Tanh())
 
 
 EXERCISE = Exercise(
@@ -92,7 +140,8 @@ EXERCISE = Exercise(
     hints=(
         "`model.eval()` lasts until the next `model.train()`. What is it about a dropout that can be changed for good?",
         "`model.modules()` walks through all parts, however deep. A `torch.nn.Dropout` keeps its probability in `p`.",
-        "Attention layers of transformers have no Dropout inside: they keep a number, `attention_dropout`.",
+        "Attention layers of transformers have no Dropout inside: they keep a number, `attention_dropout`. "
+        "`vars(module)` has a module's attributes by name; the docstring says which are probabilities.",
     ),
     cases=(
         drawn("a dropout after a layer", lambda dice: (dice.fill(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))),)),
@@ -103,6 +152,16 @@ EXERCISE = Exercise(
         ),
         drawn("a model in evaluation mode", lambda dice: (dice.fill(nn.Sequential(Block(0.0, 0.5))).eval(),)),
         drawn("no dropout", lambda dice: (dice.fill(nn.Sequential(nn.Linear(3, 3), nn.Tanh())),)),
+        drawn(
+            "noise for the experts, and a layer left out",
+            lambda dice: (
+                dice.fill(nn.Sequential(Experts(0.3, 0.0, 0.0), Experts(0.0, 0.2, 0.0), Experts(0.0, 0.0, 0.9))),
+            ),
+        ),
+        at_scale("a dropout and nothing else", lambda dice: (nn.Dropout(0.5),)),
+        at_scale("an attention and nothing else", lambda dice: (dice.fill(Attention(0.5)),)),
+        at_scale("one dropout in two places", _in_two_places),
+        at_scale("layers on five levels", lambda dice: (dice.fill(_nested(5)),)),
     ),
     observe=trained_twice,
     misconceptions=(
@@ -123,6 +182,18 @@ EXERCISE = Exercise(
             modules_only,
             "The modules are silent, but the attention still drops: it keeps its probability as a number, "
             "`attention_dropout`, not in a Dropout module.",
+        ),
+        Misconception(
+            "one-name-only",
+            one_name_only,
+            "Of the numbers you silence `attention_dropout` alone. Others have other names, such as `layerdrop`, and "
+            "still drop. The docstring says which attributes are probabilities.",
+        ),
+        Misconception(
+            "every-number",
+            every_number,
+            "You set every float to 0. A layer has others, such as a scaling or the epsilon of its norm, and without "
+            "them it computes something else. Only the probabilities should go.",
         ),
         Misconception(
             "attention-only",

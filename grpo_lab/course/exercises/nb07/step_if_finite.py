@@ -1,6 +1,7 @@
 """The exercise step_if_finite: wrong answers, as people write them, then what is said about each."""
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -45,6 +46,11 @@ def loss_only(optimizer, parameters, loss, max_grad_norm):
 def norm_only(optimizer, parameters, loss, max_grad_norm):
     norm = _clip(parameters, max_grad_norm)
     return _finish(optimizer, norm, math.isfinite(norm))
+
+
+def first_only(optimizer, parameters, loss, max_grad_norm):
+    finite = bool(parameters[0].grad.isfinite().all()) and math.isfinite(loss)
+    return _finish(optimizer, _clip(parameters, max_grad_norm), finite)
 
 
 def nan_only(optimizer, parameters, loss, max_grad_norm):
@@ -107,6 +113,20 @@ def _case(label, gradients, loss=0.5, max_grad_norm=1.0, kind="sgd"):
     return Case(build, label, fixed=not callable(gradients))
 
 
+def _twelve(dice: Dice, scale: float = 1.0) -> list[torch.Tensor]:
+    return [dice.normal(10, rows, scale=scale) for rows in range(1, 13)]
+
+
+def _nan_at_the_end(dice: Dice) -> list[torch.Tensor]:
+    gradients = _twelve(dice)
+    gradients[-1][-1, -1] = NAN
+    return gradients
+
+
+def _stable(case: Case) -> Case:
+    return replace(case, tests="stability")
+
+
 EXERCISE = Exercise(
     function=step_if_finite,
     notebook="07",
@@ -132,6 +152,12 @@ EXERCISE = Exercise(
         _case("a loss that is NaN, with Adam", [[0.3], [0.2]], loss=NAN, kind="adam"),
         _case("two parameters", lambda d: [d.normal(3), d.normal(2)], max_grad_norm=0.7),
         _case("two parameters, with Adam", lambda d: [d.normal(2, 3), d.normal(4)], max_grad_norm=0.3, kind="adam"),
+        _stable(_case("the second of two is infinite", [[0.3, -0.4], [INF]])),
+        _stable(_case("plus and minus infinity, with Adam", [[0.3], [INF, -INF], [0.1]], kind="adam")),
+        _stable(_case("a NaN at the end of the last of twelve", _nan_at_the_end, kind="adam")),
+        _stable(_case("a loss of 0, and gradients of 0", [[0.0, 0.0], [0.0]], loss=0.0, kind="adam")),
+        _stable(_case("a large loss, and tiny gradients", [[1e-20, 0.0], [-1e-20]], loss=1e300)),
+        _stable(_case("large gradients, a small limit", lambda d: _twelve(d, 1e6), max_grad_norm=1e-3)),
     ),
     observe=after,
     misconceptions=(
@@ -151,6 +177,12 @@ EXERCISE = Exercise(
             norm_only,
             "You only ask about the gradient. Where the loss is not finite something is wrong with the batch, even if "
             "the gradient happens to look well.",
+        ),
+        Misconception(
+            "first-gradient-only",
+            first_only,
+            "You look at the gradient of one parameter. A NaN or an infinity in another one gets through, and destroys "
+            "that one's weights. The norm of all of them tells at once.",
         ),
         Misconception(
             "infinity-passes",
