@@ -1,9 +1,8 @@
 """The exercise token_entropy: wrong answers, as people write them, then what is said about each."""
 
-import math
-
 import torch
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
 from grpo_lab.logprobs import token_entropy
@@ -11,34 +10,9 @@ from grpo_lab.logprobs import token_entropy
 THIRDS = f64([[[0.5, 0.25, 0.25]]]).log()
 
 
-def _mean_logp(z):
-    logp = z.log_softmax(-1)
-    return (logp.exp() * logp).sum(-1)
-
-
-def sign(logits, temperature=1.0):
-    return _mean_logp(logits / temperature)
-
-
-def no_temperature(logits, temperature=1.0):
-    return -_mean_logp(logits)
-
-
-def bits(logits, temperature=1.0):
-    return -_mean_logp(logits / temperature) / math.log(2)
-
-
 def log_of_zero(logits, temperature=1.0):
     p = (logits / temperature).softmax(-1)
     return -(p * p.log()).sum(-1)
-
-
-def mean_over_vocabulary(logits, temperature=1.0):
-    return -_mean_logp(logits / temperature) / logits.shape[-1]
-
-
-def unweighted(logits, temperature=1.0):
-    return -(logits / temperature).log_softmax(-1).sum(-1)
 
 
 def with_logits(logits, temperature=1.0):
@@ -79,21 +53,21 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "sign-of-entropy",
-            sign,
+            changed(token_entropy, ("-(logp.exp() * logp)", "(logp.exp() * logp)")),
             "Your entropy is never positive. Logarithms of probabilities are not either: what turns their average "
             "into a measure that grows with indecision?",
             "1.4",
         ),
         Misconception(
             "temperature-mismatch",
-            no_temperature,
+            changed(token_entropy, ("(_at_least_float32(logits) / temperature)", "logits")),
             "The temperature makes no difference to your result, so this is the entropy of a policy that did not "
             "sample the tokens. A hot policy is less decided than a cold one: where does it enter?",
             "1.3",
         ),
         Misconception(
             "bits-not-nats",
-            bits,
+            changed(token_entropy, ("return entropy", "return entropy / 0.6931471805599453")),
             "Off by the same factor everywhere, about 1.44: your logarithm has base 2. All log-probabilities of the "
             "course are natural logarithms. Which unit does the docstring promise?",
             "1.4",
@@ -108,14 +82,14 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "mean-over-vocabulary",
-            mean_over_vocabulary,
+            changed(token_entropy, ("return entropy", "return entropy / logits.shape[-1]")),
             "Too small by the factor V. The probabilities are already the weights of an average; what does a mean over "
             "the words divide by on top of that?",
             "1.4",
         ),
         Misconception(
             "unweighted-sum",
-            unweighted,
+            changed(token_entropy, ("(logp.exp() * logp)", "logp")),
             "Every word counts the same in your sum, also one that is hardly ever drawn. The entropy is an average "
             "over what the policy does say. How much should each word count?",
             "1.4",
