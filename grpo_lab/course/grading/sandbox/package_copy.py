@@ -86,7 +86,7 @@ def _strip_wrong_answers(folder: Path) -> None:
 
 
 def without_changes(source: str) -> str:
-    """The source without the differences of `changed(reference, (before, after), ...)`: `before` is part of an answer."""
+    """The source without the differences of `changed(f, (before, after), ...)`: `before` is part of an answer."""
     lines = source.splitlines(keepends=True)
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     found = [node for node in calls if getattr(node.func, "id", "") == "changed" and len(node.args) > 1]
