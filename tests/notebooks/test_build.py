@@ -71,9 +71,19 @@ def test_a_page_folds_the_same(folder):
     page = (folder / "html" / "11_small.html").read_text(encoding="utf-8")
     folded = re.findall(r'<details class="folded">.*?</details>', page, re.DOTALL)
     assert len(folded) == 2
-    assert "a figure, say" in folded[0] and "Code of this figure" in folded[0]
-    assert "the truth is 7" in folded[1] and "predict first" in folded[1]
+    assert "a figure, say" in folded[0] and "<summary>Code</summary>" in folded[0]
+    assert "the truth is 7" in folded[1] and "<summary>Show the result</summary>" in folded[1]
     assert "in sight" not in "".join(folded)
+
+
+def test_a_fold_says_what_is_in_it(folder):
+    path = folder / "text" / "11_small.md"
+    text = path.read_text(encoding="utf-8").replace('print("a figure, say")', 'x = dict(caption="a figure, say")')
+    path.write_text(text.replace('print("the truth is 7")', 'print("seven")  # guess.truth(7)'), encoding="utf-8")
+    build.build(path, timeout=60)
+    build.write_page(path, folder / "html")
+    page = (folder / "html" / "11_small.html").read_text(encoding="utf-8")
+    assert re.findall(r"<summary>(.*?)</summary>", page) == ["Code of this figure", "Show the result (predict first)"]
 
 
 def cell(source: str, kind: str = "markdown", tags: tuple[str, ...] = ()):
