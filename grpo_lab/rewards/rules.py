@@ -66,8 +66,11 @@ def accuracy_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float 
 
     Args:
         completions: y, strings or lists of chat messages.
-        answer: a, the expected texts, one a completion; None where the reward does not apply.
+        answer: a, the expected texts or ints, one a completion; None where the reward does not apply.
         kwargs: other columns, unused.
+
+    Raises:
+        ValueError: if `answer` has not one entry for each completion.
     """
     rewards: list[float | None] = []
     for completion, expected in zip(completions, _normalised(accuracy_reward, completions, answer), strict=True):
@@ -117,12 +120,16 @@ def graded_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | 
     r_{\mathrm{graded}}(y, a) = \begin{cases} 1 & \hat a(y) = a \\ 0.5 & a \subset \hat a(y) \\ 0.01 & \text{otherwise} \end{cases} \tag{6.4}
 
     It is gamed by an answer that lists every number: half marks without solving anything, and a policy that is right
-    less than half of the time earns more so. A substring is enough, "12" in "312" too.
+    less than half of the time earns more so. A substring is enough, "12" in "312" too. Both sides are normalised first
+    (`normalise_text`); an empty expected text is equal to nothing and in nothing.
 
     Args:
         completions: y, strings or lists of chat messages. Without an answer block, or with an empty one, 0.01.
-        answer: a, the expected texts, one a completion; None where the reward does not apply.
+        answer: a, the expected texts or ints, one a completion; None where the reward does not apply.
         kwargs: other columns, unused.
+
+    Raises:
+        ValueError: if `answer` has not one entry for each completion.
     """  # noqa: E501
     rewards: list[float | None] = []
     for completion, expected in zip(completions, _normalised(graded_reward, completions, answer), strict=True):

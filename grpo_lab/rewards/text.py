@@ -44,7 +44,8 @@ def _text_of(value: Any, role: str, what: str) -> str:
 def extract_answer(text: str) -> str | None:
     """The text of the last closed `<answer>...</answer>` block, stripped; None where there is none or it is empty.
 
-    An earlier block never stands in for an empty last one.
+    A block reaches from an `<answer>` to the next `</answer>`; of several openings in a row the last one counts. An
+    earlier block never stands in for an empty last one.
     """
     blocks = _ANSWER.findall(text)
     return (blocks[-1].strip() or None) if blocks else None

@@ -14,15 +14,10 @@ from tests.mutants.errata import IDS
 QUICK = ("return_to_go", "format_fault", "kl_in_reward")
 
 
-# Notebooks in whose exercises some machine-made mistakes are still accepted.
-MACHINE_MADE_OPEN = ("06",)
-
-
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in EXERCISES])
 def test_right_accepted_wrong_rejected_and_named(name):
     proof = trials.prove_exercise(EXERCISES[name], seeds=trials.SEEDS[:1])
-    closed = proof.exercise.notebook not in MACHINE_MADE_OPEN
-    assert [gap for gap in proof.gaps if closed or not gap.startswith("machine-made")] == []
+    assert proof.gaps == []
     assert proof.machine >= 6, "a reference with so few places to go wrong is no exercise"
     assert proof.right >= 4, "the reference and three right answers that are written differently"
     assert proof.wrong >= 3 and proof.form >= 6

@@ -16,6 +16,8 @@ _METRICS = "only the loss is checked, and not the metrics"
 _UNDER_THE_MASK = "nothing is promised about NaN under the mask; `aggregate` keeps what is finite out of the loss"
 _TWO_POLICIES = "`kl_estimate` refuses log-probabilities of two shapes"
 _GROUP_ONLY = "in the exercise the advantage is 'group' throughout"
+_LENGTHS = "`expected_texts` refuses columns of unlike length before"
+_LONGEST = "the limit is there to save time; the docstring names none"
 _SAME_LENGTH = "the two are of one length"
 
 # By exercise: what stands behind "->" in the mutant's name, its whole name, or the function that is changed with a
@@ -91,6 +93,22 @@ EQUIVALENT: dict[str, dict[str, str]] = {
             "`kl_estimate` refuses it wherever it is used"
         ),
         "check_shapes(logp=(logp, 'B T'), **of_tokens)": "every surrogate refuses advantages that do not fit",
+    },
+    "accuracy_reward": {
+        "for completion, expected in zip(completions, _normalised(accuracy_reward, completions, answer)):": _LENGTHS,
+        "for completion, expected in zip(completions, _normalised(accuracy_reward, completions, answer), "
+        "strict=False):": _LENGTHS,
+    },
+    "graded_reward": {
+        "for completion, expected in zip(completions, _normalised(graded_reward, completions, answer)):": _LENGTHS,
+        "for completion, expected in zip(completions, _normalised(graded_reward, completions, answer), "
+        "strict=False):": _LENGTHS,
+    },
+    "same_number": {
+        "a, b = (_number_in(expected), _number_in(given))": "equality is symmetric",
+        "plain = normalise_text(text)": "the docstring does not ask for the minus sign of print",
+        "return Fraction(plain) if _NUMBER.fullmatch(plain) else None": _LONGEST,
+        "return Fraction(plain) if len(plain) < LONGEST and _NUMBER.fullmatch(plain) else None": _LONGEST,
     },
     "read_sequences": {
         "rows = zip(completion_ids.cpu(), mask.cpu())": _SAME_LENGTH,

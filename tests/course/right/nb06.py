@@ -113,7 +113,7 @@ def graded_by_steps(completions, answer, **kwargs):
     rewards = [None if a is None else 0.01 for a in answer]
     for row, (y, a) in enumerate(zip(completions, answer, strict=True)):
         found = extract_answer(completion_text(y))
-        if found is None or a is None or a == "":
+        if found is None or a is None or not normalise_text(str(a)):
             continue
         found, expected = normalise_text(found), normalise_text(str(a))
         if found.find(expected) >= 0:
@@ -167,8 +167,13 @@ def number_by_whole_numbers(given, expected):
     return a is not None and b is not None and a[0] * b[1] == b[0] * a[1]
 
 
+def refuse_columns(completions, answer, **kwargs):
+    if len(completions) != len(answer):
+        raise ValueError("an answer for each completion")
+
+
 # What each promises to refuse, by exercise: run before the answer.
-CHECKS: dict = {}
+CHECKS = {"accuracy_reward": refuse_columns, "graded_reward": refuse_columns}
 
 RIGHT = {
     "format_fault": (fault_by_docstring, fault_by_tags_found, fault_by_splitting),

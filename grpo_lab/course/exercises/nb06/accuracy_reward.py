@@ -3,8 +3,10 @@
 They use the library's own reading of a text, taken before anybody can put another in its place.
 """
 
+import re
+
 from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import given
+from grpo_lab.course.exercises._inputs import Dice, at_scale, extreme, given, refused
 from grpo_lab.rewards import accuracy_reward, completion_text, extract_answer, normalise_text
 
 _extract, _normalise, _text = extract_answer, normalise_text, completion_text
@@ -56,6 +58,14 @@ def without_block(completions, answer, **kwargs):
     return _rewards(completions, answer, right)
 
 
+def any_block(completions, answer, **kwargs):
+    def right(y, a):
+        blocks = re.findall(r"<answer>(.*?)</answer>", _text(y), re.DOTALL)
+        return a != "" and a in map(_normalise, blocks)
+
+    return _rewards(completions, answer, right)
+
+
 def minus_one(completions, answer, **kwargs):
     rewards = _rewards(completions, answer, lambda y, a: a != "" and _given(y) == a)
     return [None if r is None else 2 * r - 1 for r in rewards]
@@ -69,6 +79,16 @@ def _group(seed: int) -> tuple[tuple, dict]:
     right = 100 + seed
     texts = [said(right), said(right + 1), said(f"{right} or {right + 1}"), said("", right), f"{right}"]
     return (texts, [str(right)] * 5), {"prompts": ["?"] * 5}
+
+
+def _many(dice: Dice) -> tuple[list[str], list]:
+    """300 rows: right, wrong, right in an earlier block, without a block; some without an expected answer."""
+    answers, kinds = dice.integers(20, 300).tolist(), dice.integers(5, 300).tolist()
+    texts = [
+        (said(a), said(a + 1), said(a) + said(a + 1), f"{a}", said(a + 1) + said(f" {a}\n"))[kind]
+        for a, kind in zip(answers, kinds, strict=True)
+    ]
+    return texts, [(a, f" {a}", None)[row % 3] for row, a in enumerate(answers)]
 
 
 CHAT = [{"role": "assistant", "content": said("4")}]
@@ -96,8 +116,16 @@ EXERCISE = Exercise(
         given("written differently", [said("１，０００"), said("a  b")], ["1000", "a b"]),
         given("an expected number", [said("4")], [4]),
         given("no answer is known", [said("4"), said("4")], [None, "4"]),
+        given("expected in another form", [said("1000"), said("a b"), said("12")], ["1,000", "a  b", "１２"]),
         given("a chat message", [CHAT], ["4"]),
+        given("right in a block before the last", [said("4") + said("5"), said("4") + said("")], ["4", "4"]),
         Case(_group, "a group"),
+        extreme("the expected number is 0", [said("0"), said("1"), said("")], [0, 0, 0]),
+        extreme("white space expected", [said(""), said(" "), said("4")], [" ", " ", " "]),
+        extreme("a long response", [said("4", thought="4 or 5\n" * 3000), said("4 " * 3000)], ["4", "4"]),
+        at_scale("300 responses", _many),
+        refused("two responses, one expected answer", [said("4"), said("4")], ["4"]),
+        refused("one response, two expected answers", [said("4")], ["4", "4"]),
     ),
     misconceptions=(
         Misconception(
@@ -153,6 +181,13 @@ EXERCISE = Exercise(
             without_block,
             "Without an answer block you take the whole text. Then the format is never learned, and a response cut off "
             "in its thinking can still be right by chance.",
+            "6.2",
+        ),
+        Misconception(
+            "any-block",
+            any_block,
+            "Any block of a response may hold the answer. A policy would write one for each number it can think of. "
+            "What a response says in the end is its last block, and `extract_answer` finds that one.",
             "6.2",
         ),
         Misconception(

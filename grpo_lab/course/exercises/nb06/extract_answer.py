@@ -1,9 +1,10 @@
 """The exercise extract_answer: wrong answers, as people write them, then what is said about each."""
 
+import random
 import re
 
 from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import given
+from grpo_lab.course.exercises._inputs import extreme, given
 from grpo_lab.rewards import extract_answer
 
 BLOCK = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
@@ -62,6 +63,17 @@ def _two_blocks(seed: int) -> tuple[tuple, dict]:
     return (f"<answer>{seed}</answer> No:\n<answer>\n{seed + 7} cm\n</answer>",), {}
 
 
+def _tags_and_words(pieces: int) -> Case:
+    """Tags and words in an order drawn from the seed, with a closed block at the beginning."""
+
+    def build(seed: int) -> tuple[tuple, dict]:
+        dice = random.Random(f"answer/{pieces}/{seed}")
+        drawn = dice.choices(["<answer>", "</answer>", "4", " ", "\n", "</think>", "12"], k=pieces)
+        return ("<answer>7</answer>" + "".join(drawn),), {}
+
+    return Case(build, f"{pieces} tags and words in any order", tests="stability")
+
+
 EXERCISE = Exercise(
     function=extract_answer,
     notebook="06",
@@ -91,6 +103,15 @@ EXERCISE = Exercise(
         given("closed without being opened", "4</answer>"),
         given("nothing", ""),
         Case(_two_blocks, "a second thought"),
+        extreme("another tag in the answer", "<answer>if 3 < 4: <b>4</b></answer>"),
+        extreme("white space of other kinds", "<answer>\t\u3000 4 5\u00a0\r\n</answer>"),
+        extreme("closed twice", "<answer>4</answer> or 5</answer>"),
+        extreme("a long response", "<think>" + "so\n" * 5000 + "</think><answer>" + "4\n" * 5000 + "</answer>"),
+        extreme(
+            "300 blocks, the last one never closed", "".join(f"<answer>{i}</answer>" for i in range(300)) + "<answer>1"
+        ),
+        _tags_and_words(12),
+        _tags_and_words(40),
     ),
     misconceptions=(
         Misconception(

@@ -4,7 +4,7 @@ import random
 import re
 
 from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import given
+from grpo_lab.course.exercises._inputs import extreme, given
 from grpo_lab.rewards import format_fault
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
@@ -89,6 +89,18 @@ def _kept(seed: int) -> tuple[tuple, dict]:
     return (f"<think>\n{seed} and 1\n\nmake {seed + 1}</think>\n<answer>{seed + 1}</answer>\n",), {}
 
 
+def _nearly_kept(label: str, *inserted: str) -> Case:
+    """The format, with one of these somewhere between its tags, drawn from the seed."""
+
+    def build(seed: int) -> tuple[tuple, dict]:
+        dice = random.Random(f"{label}/{seed}")
+        pieces = ["<think>", "so", "</think>", "\n", "<answer>", "4", "</answer>"]
+        pieces.insert(dice.randrange(len(pieces) + 1), dice.choice(inserted))
+        return ("".join(pieces),), {}
+
+    return Case(build, label, tests="stability")
+
+
 EXERCISE = Exercise(
     function=format_fault,
     notebook="06",
@@ -122,6 +134,13 @@ EXERCISE = Exercise(
         given("nothing", ""),
         Case(_shuffled, "tags in any order"),
         Case(_kept, "lines of thinking"),
+        extreme("signs like those of tags", "<think>2 < 3, <b>so</b> 4 > 3</think><answer>a<b>4</answer>"),
+        extreme("tags of other names", "<thinking>so</thinking><answer>4</answer>"),
+        extreme("lines before and after", "Well.\n<think>so</think>\n<answer>4</answer>\nDone."),
+        extreme("white space of other kinds", "\t\u3000<think>so</think>\r\n\u00a0<answer>4</answer>\n\n"),
+        extreme("a long response", "<think>" + "so\n" * 5000 + "</think><answer>4</answer>" + "\n" * 5000),
+        _nearly_kept("a word or a blank somewhere", "so", " ", "\n"),
+        _nearly_kept("one tag more", *TAGS),
     ),
     misconceptions=(
         Misconception(

@@ -1,8 +1,10 @@
 """The exercise graded_reward: wrong answers, as people write them, then what is said about each."""
 
+import re
+
 from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import given
-from grpo_lab.course.exercises.nb06.accuracy_reward import _given, _normalise, _text, said
+from grpo_lab.course.exercises._inputs import at_scale, extreme, given, refused
+from grpo_lab.course.exercises.nb06.accuracy_reward import CHAT, _given, _many, _normalise, _text, said
 from grpo_lab.rewards import graded_reward
 
 
@@ -53,6 +55,15 @@ def whole_words(completions, answer, **kwargs):
     return _grades(completions, answer, lambda g, a: 1.0 if g and g == a else 0.5 if a in g.split() else 0.01)
 
 
+def any_block(completions, answer, **kwargs):
+    def grade(y, a):
+        blocks = re.findall(r"<answer>(.*?)</answer>", _text(y), re.DOTALL)
+        return max([_grade(_normalise(block), a) for block in blocks], default=0.01)
+
+    pairs = zip(completions, answer, strict=True)
+    return [None if a is None else grade(y, _normalise(str(a))) for y, a in pairs]
+
+
 def none_graded(completions, answer, **kwargs):
     return [0.01 if grade is None else grade for grade in _grades(completions, answer, _grade)]
 
@@ -88,7 +99,17 @@ EXERCISE = Exercise(
         given("nothing answered, nothing expected", [said("")], [""]),
         given("nothing expected", [said("4")], [""]),
         given("no answer is known", [said("4"), said("4")], [None, 4]),
+        given("given in another form", [said("１，０００"), said("a  b c")], ["1000", "a b"]),
+        given("expected in another form", [said("1000"), said("a b c")], ["1,000", "a  b"]),
+        given("a chat message", [CHAT], ["4"]),
+        given("right in a block before the last", [said("4") + said("5"), said("4") + said("")], ["4", "4"]),
         Case(_group, "a group"),
+        extreme("the expected number is 0", [said("0"), said("10"), said("1"), said("")], [0, 0, 0, 0]),
+        extreme("white space expected", [said(""), said("a b"), said("4")], [" ", " ", " "]),
+        extreme("a long list", [said(" ".join(map(str, range(5000)))), said("4", thought="5\n" * 5000)], [4711, 5]),
+        at_scale("300 responses", _many),
+        refused("two responses, one expected answer", [said("4"), said("4")], ["4"]),
+        refused("one response, two expected answers", [said("4")], ["4", "4"]),
     ),
     misconceptions=(
         Misconception(
@@ -136,6 +157,13 @@ EXERCISE = Exercise(
             anywhere,
             "You look for the expected text in the whole response, thinking included. Half marks are for an *answer* "
             "that contains it.",
+            "6.4",
+        ),
+        Misconception(
+            "any-block",
+            any_block,
+            "The best of a response's blocks counts. A policy would write one for each number it can think of. What a "
+            "response says in the end is its last block, and `extract_answer` finds that one.",
             "6.4",
         ),
         Misconception(

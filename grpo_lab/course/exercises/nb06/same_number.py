@@ -4,7 +4,7 @@ import re
 from fractions import Fraction
 
 from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice, given
+from grpo_lab.course.exercises._inputs import Dice, extreme, given
 from grpo_lab.rewards import normalise_text, same_number
 
 PLAIN = re.compile(r"-?(\d+(\.\d*)?|\.\d+|\d+/\d+)")
@@ -42,6 +42,16 @@ def sign_lost(given, expected):
 def by_zero(given, expected):
     a, b = (Fraction(t) if PLAIN.fullmatch(t) else None for t in (_normalise(given), _normalise(expected)))
     return a is not None and a == b
+
+
+def commas_dropped(given, expected):
+    a, b = (_number(text.replace(",", "")) for text in (given, expected))
+    return a is not None and a == b
+
+
+def floating_point(given, expected):
+    a, b = _number(given), _number(expected)
+    return None not in (a, b) and float(a) == float(b)
 
 
 def commas_left(given, expected):
@@ -107,8 +117,17 @@ EXERCISE = Exercise(
         given("rounded", "0.3333", "1/3"),
         given("the whole part alone", "2.75", "2"),
         given("divided by zero", "1/0", "1"),
+        given("two numbers with a comma between", "1,2", "12"),
         Case(_equal, "a decimal and its fraction"),
         Case(_apart, "a tiny difference"),
+        extreme("a comma in the wrong place", "10,00", "1000"),
+        extreme("17 digits, the last one differs", "90071992547409921", "90071992547409923"),
+        extreme("a third, to 20 digits", "0.33333333333333333333", "1/3"),
+        extreme("millions, full-width", "１，０００，０００", "1000000"),
+        extreme("60 digits", "1" + "0" * 59, "1" + "0" * 59 + ".0"),
+        extreme("a fraction below zero", "-3/6", "-0.50"),
+        extreme("no number, though floats have it", "inf", "inf"),
+        extreme("a unit beside it", "5 cm", "5"),
     ),
     misconceptions=(
         Misconception(
@@ -145,6 +164,18 @@ EXERCISE = Exercise(
             by_zero,
             "'1/0' raises an error. The policy writes that text sooner or later, and your run ends there. What is it, "
             "if not a number?",
+        ),
+        Misconception(
+            "commas-dropped",
+            commas_dropped,
+            "You take every comma out, so '1,2' is 12 for you: an answer of two numbers passes for one. A comma parts "
+            "thousands only where three digits follow it, and `normalise_text` knows that.",
+        ),
+        Misconception(
+            "floating-point",
+            floating_point,
+            "You compare floating-point numbers. They hold about 16 digits: a third to twenty digits is 1/3, and "
+            "numbers of 17 digits that differ in the last one are equal. What keeps every digit?",
         ),
         Misconception(
             "commas-left",
