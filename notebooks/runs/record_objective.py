@@ -73,6 +73,7 @@ ARMS = {
     "8 updates, small steps": Arm(EIGHT | SMALL, seeds=FEW),
     "8 updates, no clip, small steps": Arm(EIGHT | NO_CLIP | SMALL, seeds=FEW),
     "8 parts, no clip": Arm(PARTS | NO_CLIP, seeds=FEW),
+    "8 parts, 4 problems, no clip": Arm(PARTS | NO_CLIP | {"num_generations": 128}, seeds=FEW),
     "bonus 0.01": Arm({"entropy_coef": 0.01}, seeds=FEW),
 }
 FOUR = {"num_iterations": 4}
