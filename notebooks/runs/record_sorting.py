@@ -1,14 +1,18 @@
 """Record runs of GRPO in the sorting world in sorting.json, which notebook 03 shows.
 
-    python notebooks/runs/record_sorting.py           all of them, eight seeds each: some minutes on one core
+    python notebooks/runs/record_sorting.py           all of them: some minutes on one core
     python notebooks/runs/record_sorting.py --fast    hardly anything; into outputs/
 
-Five questions, each a table of runs that differ in nothing but what their settings name:
+Eight seeds each, and sixteen others for "fresh seeds". Each question is a table of runs that differ in nothing but
+what their settings name:
 
 "inner steps": how many to take on one batch, at equal numbers of samples and of gradient steps, over a long axis;
 "rates": the same to fewer steps at several learning rates, so that neither 1 nor 16 is judged at the other's;
+"rates, 240 batches": one inner step on each of as many batches as 16 have, at several learning rates;
 "losses": the three losses at five learning rates, so that none is judged at a rate that suits another;
 "clip range": the clipped loss from next to no range to no clip at all;
+"clip range, other rates": is a narrow range ahead at other learning rates, and a wide one behind at a small one?
+"fresh seeds": rates that did best above, on seeds that took no part in the choice;
 "leash": a KL penalty against a reference that is renewed or not, at several strengths, and against smaller learning
 rates without any.
 """
@@ -38,6 +42,8 @@ INNER_RATES = {
     "16": (2.5e-3, 5e-3, 1e-2),
     "16, not clipped": (6.25e-4, 1.25e-3, 2.5e-3, 5e-3),
 }
+FRESH = tuple(range(100, 116))
+CHOSEN = {"naive": 1.25e-3, "unclipped": 2.5e-3, "clipped": 5e-3}  # the best of each in "losses", by share sorted
 SLOW_AND_LONG = ((2.5e-3, 960), (1.25e-3, 1920))  # as much learning rate times epochs as the other runs
 
 
@@ -46,6 +52,20 @@ def inner(name: str, steps: int) -> dict:
     count, _, free = name.partition(", ")
     loss = "unclipped" if free else "clipped"
     return {"num_iterations": int(count), "epochs": steps // int(count), "loss": loss, "eval_every": 15}
+
+
+def fresh() -> dict[str, dict[str, dict]]:
+    """Two questions of `tables`: runs at the best rates of the others, on seeds that took no part in the choice."""
+    losses = {loss: {"loss": loss, "learning_rate": rate, "num_iterations": 8} for loss, rate in CHOSEN.items()}
+    steps = {
+        f"{name}, {rate}": inner(name, FEWER) | {"learning_rate": rate}
+        for name, rate in (("16", 2.5e-3), ("1", 1e-2), ("16, not clipped", 1.25e-3))
+    }
+    steps["1, 0.01, 240 batches"] = inner("1", 240) | {"learning_rate": 1e-2}
+    questions = {"fresh seeds, losses": losses, "fresh seeds, inner steps": steps}
+    return {
+        question: {name: row | {"seeds": FRESH} for name, row in rows.items()} for question, rows in questions.items()
+    }
 
 
 def tables() -> dict[str, dict[str, dict]]:
@@ -63,6 +83,7 @@ def tables() -> dict[str, dict[str, dict]]:
             for name, rates in INNER_RATES.items()
             for rate in rates
         },
+        "rates, 240 batches": {f"1, {rate}": inner("1", 240) | {"learning_rate": rate} for rate in INNER_RATES["1"]},
         "losses": {
             f"{loss}, {rate}": {"loss": loss, "learning_rate": rate, "num_iterations": 8}
             for loss in LOSSES
@@ -73,6 +94,11 @@ def tables() -> dict[str, dict[str, dict]]:
             for epsilon in (1e-6, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
         }
         | {"none": {"loss": "unclipped", "num_iterations": 8}},
+        "clip range, other rates": {
+            f"{epsilon}, {rate}": {"epsilon": epsilon, "learning_rate": rate, "num_iterations": 8, "epochs": epochs}
+            for epsilon, rate, epochs in ((0.02, 2.5e-3, 240), (0.02, 1e-2, 240), (0.2, 1.25e-3, 960))
+        },
+        **fresh(),
         "leash": leash,
     }
 
@@ -80,10 +106,11 @@ def tables() -> dict[str, dict[str, dict]]:
 def made(settings: dict, seeds: range, epochs: int | None) -> dict:
     """One run: its settings, and what it measured at doubling numbers of epochs, a row for each seed."""
     settings = USUAL | settings
+    seeds = settings.get("seeds", seeds)[: len(seeds) if epochs else None]  # in the fast profile no more than asked for
     epochs = epochs or settings["epochs"]
     every = min(settings.get("eval_every", 60), epochs)
     run = train_sorting(
-        make_prompts(numbers=10, length=4), seeds=seeds, **(settings | {"epochs": epochs, "eval_every": every})
+        make_prompts(numbers=10, length=4), **(settings | {"seeds": seeds, "epochs": epochs, "eval_every": every})
     )
     kept = [i for i, epoch in enumerate(run.epochs) if _doubling(epoch, every) or epoch == epochs]
     values = {name: [[round(v, 4) for v in row] for row in run.history[name][:, kept].tolist()] for name in METRICS}
@@ -107,7 +134,8 @@ def main(arguments: list[str] | None = None) -> None:
         for name, settings in rows.items():
             run = made(settings, seeds, epochs=4 if args.fast else None)
             runs.append({"question": question, "name": name, **run})
-            print(f"{question}: {name}, reward {sum(row[-1] for row in run['reward']) / len(seeds):.2f}", flush=True)
+            ends = [row[-1] for row in run["reward"]]
+            print(f"{question}: {name}, reward {sum(ends) / len(ends):.2f}", flush=True)
     minutes = round((time.process_time() - start) / 60, 1)
     head = {"machine": machine(), "minutes of one core": minutes, "seeds": list(seeds), "metrics": "held-out prompts"}
     lines = ",\n".join("  " + json.dumps(run) for run in runs)
