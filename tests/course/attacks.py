@@ -1,5 +1,26 @@
 """Notebooks that attack the grading. Each is a source for cells or for functions of assignment 02."""
 
+# What an honest notebook may do.
+USUAL = """
+import inspect, os, tempfile, time
+import matplotlib.pyplot as plt
+import torch
+
+def own():
+    return 1
+
+assert "return 1" in inspect.getsource(own)
+with tempfile.TemporaryDirectory() as folder:
+    torch.save(torch.ones(3), os.path.join(folder, "x.pt"))
+    assert torch.load(os.path.join(folder, "x.pt")).sum() == 3
+plt.plot([1, 2])
+plt.savefig("x.png")
+torch.set_num_threads(4)
+weights = torch.ones(900, 900, requires_grad=True)
+(weights @ weights).sum().backward()
+time.localtime()
+"""
+
 RIGHT_RLOO = """
 def rloo_advantages(rewards):
     if rewards.ndim != 2 or rewards.shape[1] < 2 or not rewards.isfinite().all():

@@ -7,6 +7,8 @@ import copy
 import json
 import os
 import socket
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -30,7 +32,7 @@ def hand_in(folder: Path) -> None:
     """A folder of submissions: one honest student among many who are not."""
     right = {name: exercise.function for name, exercise in of_notebook("02").items()}
     rloo = {"rloo_advantages": attacks.RIGHT_RLOO}
-    submit(folder / "honest" / file_name("02"), **right)
+    submit(folder / "honest" / file_name("02"), cells=(attacks.USUAL,), **right)
     submit(folder / "untouched" / file_name("02"))
     known = attacks.RIGHT_RLOO.replace("rloo_advantages", "RIGHT") + attacks.HARD_CODED
     submit(folder / "cheating" / file_name("02"), rloo_advantages=known, best_of_group=attacks.IMPORTED)
@@ -116,7 +118,7 @@ def everybody_has_an_entry(grading, folder):
 
 
 def the_honest_student_gets_all_points(grading, folder):
-    assert points(grading, "honest") == POINTS
+    assert points(grading, "honest") == POINTS and grading.students["honest"][0].cells == {}
 
 
 def an_untouched_notebook_is_not_started_and_nothing_worse(grading, folder):
@@ -184,25 +186,68 @@ def test_where_a_wall_is_missing_the_others_stand(missing, tmp_path, listener, m
     monkeypatch.setattr(Sandbox, "_probe", lambda self: probe(self) | off)
     if missing == "fork":
         monkeypatch.setattr(Template, "wait", lambda self, stopped: False)
-    submit(tmp_path / "class" / "honest" / file_name("02"), rloo_advantages=attacks.RIGHT_RLOO)
+    honest = tmp_path / "class" / "honest" / file_name("02")
+    submit(honest, cells=(attacks.USUAL,), rloo_advantages=attacks.RIGHT_RLOO)
     hand_in_a_spy(tmp_path, listener)
     grading = grade_in(tmp_path, limits=Limits(seconds=30.0))
+    assert grading.students["honest"][0].cells == {}
     assert points(grading, "honest") == {"rloo_advantages": POINTS["rloo_advantages"]}
     through = {"torch reads", "torch reads users", "torch writes marks"} if grading.walls["landlock"] else set()
     assert {part.split("=")[0] for part in findings(grading)} <= through
 
 
-def test_a_package_that_has_changed_is_made_anew(tmp_path, monkeypatch):
+def test_a_package_is_made_once_and_anew_when_it_has_changed(tmp_path):
     exercises = of_notebook("02")
     with Sandbox(tmp_path, Limits()) as sandbox:
-        monkeypatch.setattr(sandbox, "_shared", False)
-        first, _ = sandbox._prepared(exercises, [])
-        assert sandbox._prepared(exercises, [])[0] == first
+        first, template = sandbox._prepared(exercises, [])
+        assert sandbox._prepared(exercises, []) == (first, template) and (template is not None) == LINUX
         path = first / "grpo_lab" / "kl.py"
         path.chmod(0o600)
         path.write_text("print('mine')", encoding="utf-8")
         second, _ = sandbox._prepared(exercises, [])
         assert second != first and "mine" not in (second / "grpo_lab" / "kl.py").read_text(encoding="utf-8")
+
+
+LOOK = """
+import os, sys
+
+def seen(path):
+    try:
+        return open(path).read() if os.path.isfile(path) else sorted(os.listdir(path))
+    except OSError:
+        return "nothing"
+
+def look(own, lib):
+    print(seen(f"{lib}/torch/x"), seen(f"{lib}/grpo_lab/x"), seen("/etc/passwd"), seen(f"{own}/x"), flush=True)
+    os._exit(0)
+
+own, lib, view = sys.argv[1:]
+"""
+BY_NAME_SPACES = """
+from grpo_lab.course.grading.sandbox import jail
+spec = {"namespaces": True, "view": view, "folder": "/own", "hidden": [f"{lib}/grpo_lab"]}
+code = jail.launch(spec | {"shown": {lib: lib, "/own": own}}, lambda: look("/own", lib))
+sys.exit(code)
+"""
+BY_LANDLOCK = """
+from grpo_lab.course.grading.sandbox import walls
+walls.lock_files(own, [lib], [f"{lib}/grpo_lab"])
+look(own, lib)
+"""
+
+
+@pytest.mark.parametrize(("wall", "code"), [("namespaces", BY_NAME_SPACES), ("landlock", BY_LANDLOCK)])
+def test_only_what_is_listed_can_be_read_and_nothing_hidden_in_it(wall, code, tmp_path):
+    """As where the package is installed beside the libraries."""
+    for place in ("own/x", "lib/torch/x", "lib/grpo_lab/x", "view/x"):
+        (tmp_path / place).parent.mkdir(parents=True)
+        (tmp_path / place).write_text(place, encoding="utf-8")
+    with Sandbox(tmp_path, Limits()) as sandbox:
+        if sandbox.walls[wall]:
+            pytest.skip(sandbox.walls[wall])
+    arguments = [str(tmp_path / name) for name in ("own", "lib", "view")]
+    done = subprocess.run([sys.executable, "-c", LOOK + code, *arguments], capture_output=True, encoding="utf-8")
+    assert done.stdout == "lib/torch/x nothing nothing own/x\n", done.stderr
 
 
 def what_is_no_notebook_gets_a_clear_entry(grading, folder):

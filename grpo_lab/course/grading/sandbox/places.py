@@ -38,6 +38,15 @@ def readable_places() -> list[str]:
     return sorted(place for place in found if os.path.isabs(place) and os.path.exists(place))
 
 
+def under_all_names(hidden: list[str], readable: list[str]) -> list[str]:
+    """What is hidden, and once more for each other name of a readable place (/lib for /usr/lib) that it lies in."""
+    found = list(hidden)
+    for place in readable:
+        real = os.path.realpath(place)
+        found += [place + one[len(real) :] for one in hidden if place != real and Path(one).is_relative_to(real)]
+    return found
+
+
 def private_places() -> list[Path]:
     """The real package, the rest of its checkout, and the home folder: hidden even if they lie in a readable place."""
     package = Path(grpo_lab.__file__).resolve().parent

@@ -15,7 +15,7 @@ from pathlib import Path
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.sandbox import jail, walls
 from grpo_lab.course.grading.sandbox.package_copy import copy_of, digest, make_copy
-from grpo_lab.course.grading.sandbox.places import private_places, readable_places
+from grpo_lab.course.grading.sandbox.places import private_places, readable_places, under_all_names
 from grpo_lab.course.grading.sandbox.returned import (
     ENDLESS,
     Death,
@@ -62,6 +62,10 @@ class Package:
     digest: str
     template: Template | None = None
 
+    def retire(self) -> None:
+        if self.template is not None:
+            self.template.close()
+
 
 class Sandbox:
     """Runs submissions. A context manager: its folder, with the stripped copies, goes when it closes.
@@ -75,12 +79,12 @@ class Sandbox:
     def __init__(self, submissions: Path, limits: Limits, also_hidden: Iterable[Path] = ()):
         self.limits = limits
         self.folder = Path(tempfile.mkdtemp(prefix="grpo-lab-grading-")).resolve()
-        for name in ("runs", "packages", "view", "probe"):
+        for name in ("runs", "packages", "view", "probe", "templates"):
             (self.folder / name).mkdir()
         self.walls = self._probe()
-        self._hidden = [str(p) for p in (submissions.resolve(), *also_hidden, *private_places()) if p.exists()]
-        self._hidden.append(str(self.folder))
+        hidden = (submissions, *also_hidden, *private_places(), self.folder)
         self._readable = readable_places()
+        self._hidden = under_all_names([str(p.resolve()) for p in hidden if p.exists()], self._readable)
         self._packages: dict[tuple[str, ...], Package] = {}  # those used last at the end
         self._templates: list[Template] = []
         # Workers share a package if the kernel lets none of them write it; else each has one of its own.
@@ -149,12 +153,12 @@ class Sandbox:
         key = (*sorted(exercises), "", *blank)
         with self._preparing:
             package = self._packages.pop(key, None)
-            if package is None or digest(package.folder) != package.digest:
-                package = self._new_package(exercises, blank)
-            self._packages[key] = package
-            for earlier in list(self._packages.values())[:-MAX_TEMPLATES]:
-                if earlier.template is not None:
-                    earlier.template.close()
+            if package is not None and digest(package.folder) != package.digest:
+                package.retire()
+                package = None
+            self._packages[key] = package = package or self._new_package(exercises, blank)
+            for earlier in list(self._packages)[:-MAX_TEMPLATES]:
+                self._packages.pop(earlier).retire()
         ready = package.template is not None and package.template.wait(self._stopped.is_set)
         return package.folder, package.template if ready else None
 
@@ -164,7 +168,7 @@ class Sandbox:
         package = Package(folder, digest(folder))
         if self._shared:
             settings = {"exercises": list(exercises), "blank": blank, "libraries": LIBRARIES, **self._places(folder)}
-            package.template = Template(folder, settings, _environment(folder))
+            package.template = Template(folder, settings, _environment(self.folder / "templates"))
             self._templates.append(package.template)
         return package
 

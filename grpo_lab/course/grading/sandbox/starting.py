@@ -67,8 +67,8 @@ class Template:
         statement = "from grpo_lab.course.grading.sandbox.template import main; "
         statement += f"main({settings!r}, {theirs.fileno()})"
         with theirs:
-            descriptors = (theirs.fileno(),)
-            self._process = Process(python(package, statement), None, env=environment, cwd="/", pass_fds=descriptors)
+            settings = {"env": environment, "cwd": "/", "pass_fds": (theirs.fileno(),)}
+            self._process = Process(python(package, statement), subprocess.DEVNULL, **settings)
 
     def wait(self, stopped: Callable[[], bool]) -> bool:
         """Until it has loaded everything; False if that fails."""
@@ -110,14 +110,19 @@ class Fork:
     def poll(self) -> int | None:
         """The exit code, or None while it runs."""
         if self._code is None:
-            with contextlib.suppress(BlockingIOError, TimeoutError):
+            try:
                 said = self._line.recv(16)
-                self._code = int(said) if said else -signal.SIGKILL
+            except (BlockingIOError, TimeoutError):
+                return None
+            except ConnectionError:
+                said = b""
+            self._code = int(said) if said else -signal.SIGKILL
         return self._code
 
     def end(self) -> int:
         if self._code is None:
-            self._line.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(OSError):  # the other end is gone already
+                self._line.shutdown(socket.SHUT_WR)
             self._line.settimeout(END_SECONDS)
             self.poll()
         self._line.close()

@@ -11,6 +11,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 
 from grpo_lab.course.grading.sandbox import jail, worker
 
@@ -57,4 +58,5 @@ def _serve(spec: dict, channel: socket.socket, line: int, log: int, loaded: tupl
 def _work(spec: dict, loaded: tuple[dict, dict]) -> None:
     os.environ.clear()
     os.environ.update(spec["environment"])
+    tempfile.tempdir = None  # to be looked up anew
     worker.work(worker.read_spec(f"{spec['folder']}/spec.json"), *loaded)
