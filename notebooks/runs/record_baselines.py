@@ -8,7 +8,8 @@ leave-one-out, and everything but the size of the group is the same. "process": 
 working brings, by the advantages of `process_advantages`, beside the same points given to the whole completion, and
 beside the answer alone. After each step P(<think>) is computed, which no sampling disturbs. "step": one step of plain
 gradient ascent from the untrained model, along three gradients of the same answers: with the reward as the weight, with
-1, and with leave-one-out advantages. Any constant baseline, and rewards of 1 and -1, are sums of the first two.
+1, and with leave-one-out advantages. Any constant baseline, and rewards of 1 and -1, are sums of the first two. For the
+answers of the first batches also the squared length of each one's score, by what kind of answer it is.
 """
 
 import argparse
@@ -37,6 +38,8 @@ GROUPS = (2, 4, 8, 16, 64)
 COMMON = {"learning_rate": 2e-4, "generation_batch_size": 64, "max_completion_length": 40, "max_steps": 12}
 COMMON |= {"loss_type": "grpo", "disable_tqdm": True}
 BATCHES, PROMPTS, GROUP, STEP = 64, 8, 8, 0.01  # "step": how many, of what, and the learning rate
+SCORED = 16  # the batches of which every single answer's score is measured
+KINDS = ("thought, right", "thought, wrong", "guessed, right", "guessed, wrong")
 CONSTANTS = {"b = -1": -1.0, "b = 0": 0.0, "b = 0.17": 0.17, "b = 0.5": 0.5}
 LINE = re.compile(r"(\d+)\+(\d+)=(\d+)")
 
@@ -111,7 +114,23 @@ def one_run(question: str, arm: str, seed: int, fast: bool) -> dict:
     return {"arm": arm, "seed": seed, "thinking": [round(p, 4) for p in curve]} | kept
 
 
-def one_batch(model, tokenizer, problems: list[dict], held_out: list[dict], seed: int) -> tuple[dict, torch.Tensor]:
+def squared_scores(model, rollout, rewards: torch.Tensor, thinks: torch.Tensor) -> dict[str, list[float]]:
+    """For each kind of answer: how many, and the squared lengths of their scores, added up; one pass an answer."""
+    found = {kind: [0, 0.0] for kind in KINDS}
+    for i, p in enumerate(rollout.prompt_of_row.tolist()):
+        asked, answered = slice(p, p + 1), (slice(i, i + 1), slice(int(rollout.mask[i].sum())))
+        prompt, mask = (rollout.prompt_ids[asked], rollout.prompt_mask[asked]), rollout.mask[answered]
+        logp, _ = score_logprobs(model, *prompt, rollout.completion_ids[answered], mask, torch.zeros(1).long())
+        score = torch.autograd.grad(sequence_logprob(logp, mask).sum(), list(model.parameters()))
+        entry = found[KINDS[2 * (not thinks[i]) + (not rewards[i])]]
+        entry[0] += 1
+        entry[1] = round(entry[1] + sum(part.square().sum().item() for part in score), 2)
+    return found
+
+
+def one_batch(
+    model, tokenizer, problems: list[dict], held_out: list[dict], seed: int, scored: bool = False
+) -> tuple[dict, torch.Tensor]:
     """What one step would do to P(<think>) under each baseline, and the three gradients, of shape (3, parameters)."""
     torch.manual_seed(seed)
     rows = [problems[i] for i in torch.randint(len(problems), (PROMPTS,))]
@@ -136,6 +155,8 @@ def one_batch(model, tokenizer, problems: list[dict], held_out: list[dict], seed
     torch.nn.utils.vector_to_parameters(start, parameters)
     thinks = torch.tensor(["<think>" in text for text in rollout.texts])
     kept = {"seed": seed, "thinking": int(thinks.sum()), "right_thinking": int(rewards[thinks].sum())}
+    if scored:
+        kept |= {"squared_scores": squared_scores(model, rollout, rewards, thinks)}
     return kept | {"right_otherwise": int(rewards[~thinks].sum()), "after": after}, gradients
 
 
@@ -150,7 +171,7 @@ def steps(batches: int) -> dict:
     habit = torch.nn.utils.parameters_to_vector(habit)
     runs, total, products = [], 0, 0
     for i in range(batches):
-        run, gradients = one_batch(model, tokenizer, problems, held_out, 1000 + i)
+        run, gradients = one_batch(model, tokenizer, problems, held_out, 1000 + i, scored=i < SCORED)
         along, between = gradients @ habit, gradients @ gradients.T
         run |= {"along_thinking": [round(x, 5) for x in along.tolist()]}
         run |= {"reward_times_one": round(between[0, 1].item(), 5), "one_times_one": round(between[1, 1].item(), 5)}

@@ -43,7 +43,7 @@ def test_a_step_is_tried_with_each_baseline_and_the_model_is_put_back(monkeypatc
     model, tokenizer = recorder.load_policy("tiny", device="cpu")
     before = torch.nn.utils.parameters_to_vector(model.parameters()).detach().clone()
     problems, held_out = recorder.addition_problems("train", 20), recorder.addition_problems("test", 2)
-    run, gradients = recorder.one_batch(model, tokenizer, problems, held_out, seed=1000)
+    run, gradients = recorder.one_batch(model, tokenizer, problems, held_out, seed=1000, scored=True)
     assert torch.equal(torch.nn.utils.parameters_to_vector(model.parameters()), before)
     assert gradients.shape == (3, len(before))
     assert set(run["after"]) == {*recorder.CONSTANTS, "1 and -1", "group"}
@@ -51,3 +51,21 @@ def test_a_step_is_tried_with_each_baseline_and_the_model_is_put_back(monkeypatc
     thinking = recorder.thinking_probability(model, tokenizer, held_out)
     assert run["after"]["1 and -1"] == pytest.approx(thinking, abs=1e-5)
     assert 0 <= run["right_thinking"] <= run["thinking"] <= 16
+    counts = {kind: count for kind, (count, _) in run["squared_scores"].items()}
+    assert sum(counts.values()) == 16 and counts["thought, right"] == run["right_thinking"]
+    assert counts["thought, right"] + counts["thought, wrong"] == run["thinking"]
+
+
+def test_the_squared_length_of_a_score_is_that_of_the_gradient_of_one_answer():
+    model, tokenizer = recorder.load_policy("tiny", device="cpu")
+    rows = recorder.addition_problems("train", 2)
+    torch.manual_seed(0)
+    rollout = recorder.sample_completions(model, tokenizer, [row["prompt"] for row in rows], 2)
+    asked = rollout.prompt_ids, rollout.prompt_mask
+    logp, _ = recorder.score_logprobs(model, *asked, rollout.completion_ids, rollout.mask, rollout.prompt_of_row)
+    total = recorder.sequence_logprob(logp, rollout.mask)
+    score = torch.autograd.grad(total[3], list(model.parameters()), retain_graph=True)
+    thinks, rewards = torch.tensor([False, False, False, True]), torch.tensor([0.0, 0.0, 0.0, 1.0])
+    found = recorder.squared_scores(model, rollout, rewards, thinks)
+    assert found["thought, right"] == [1, pytest.approx(sum(s.square().sum().item() for s in score), rel=1e-3)]
+    assert found["guessed, wrong"][0] == 3 and found["thought, wrong"] == [0, 0.0]
