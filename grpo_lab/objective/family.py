@@ -10,6 +10,8 @@ VERSIONS = {"TRL": "1.16.0", "verl": "0.10.0.dev, August 2026", "OpenRLHF": "0.1
 
 GROUP = {"scale_rewards": "group"}
 NO_KL = {"beta": 0.0}
+TRL_DEFAULTS = GROUP | NO_KL | {"loss_type": "dapo", "epsilon": 0.2, "max_completion_length": 512}
+TRL_DEFAULTS |= {"sapo_temperature_pos": 1.0, "sapo_temperature_neg": 1.05}
 VERL_GRPO = {"algorithm.adv_estimator": "grpo", "rollout.n": 8, "actor.use_kl_loss": False}
 RLHF_GROUP = {"rollout.n_samples_per_prompt": 8, "algo.advantage.estimator": "group_norm", "algo.kl.init_coef": 0}
 
@@ -152,7 +154,10 @@ def own_settings(member: Member) -> dict:
 
 
 def settings_table(engine: str) -> str:
-    """Every row of one engine ("trl", "verl" or "openrlhf") as a Markdown table, and which losses it does not have."""
+    """Every row of one engine ("trl", "verl" or "openrlhf") as a Markdown table, and which losses it does not have.
+
+    Of TRL, what differs from its default is bold.
+    """
     form = "{}={!r}" if engine == "trl" else "--{} {}" if engine == "openrlhf" else "{}={}"
     lines, missing = ["| loss | settings |", "|---|---|"], []
     for name, member in FAMILY.items():
@@ -160,5 +165,9 @@ def settings_table(engine: str) -> str:
         if settings is None:
             missing.append(name)
         else:
-            lines.append(f"| {name} | {', '.join(f'`{form.format(key, value)}`' for key, value in settings.items())} |")
+            cells = [f"`{form.format(key, value)}`" for key, value in settings.items()]
+            if engine == "trl":
+                usual = [TRL_DEFAULTS.get(key) == value for key, value in settings.items()]
+                cells = [cell if same else f"**{cell}**" for cell, same in zip(cells, usual, strict=True)]
+            lines.append(f"| {name} | {', '.join(cells)} |")
     return "\n".join(lines + (["", f"Not in its source: {', '.join(missing)}."] if missing else []))
