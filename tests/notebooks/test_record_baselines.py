@@ -58,9 +58,9 @@ def test_a_step_is_tried_with_each_baseline_and_the_model_is_put_back(monkeypatc
 
 def test_the_squared_length_of_a_score_is_that_of_the_gradient_of_one_answer():
     model, tokenizer = recorder.load_policy("tiny", device="cpu")
-    rows = recorder.addition_problems("train", 2)
+    prompts = [row["prompt"] for row in recorder.addition_problems("train", 2)]
     torch.manual_seed(0)
-    rollout = recorder.sample_completions(model, tokenizer, [row["prompt"] for row in rows], 2)
+    rollout = recorder.sample_completions(model, tokenizer, prompts, 2, max_completion_length=40)
     asked = rollout.prompt_ids, rollout.prompt_mask
     logp, _ = recorder.score_logprobs(model, *asked, rollout.completion_ids, rollout.mask, rollout.prompt_of_row)
     total = recorder.sequence_logprob(logp, rollout.mask)
