@@ -18,12 +18,13 @@ import random
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import torch
 
+from grpo_lab.advantages import group_advantages
 from grpo_lab.bench.__main__ import machine, write_json
 from grpo_lab.commands import Parser, command, writable_file, writable_folder
 from grpo_lab.config import GRPOConfig
@@ -32,7 +33,7 @@ from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward, completion_text, contains_reward, format_reward
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import addition_problems, addition_row, addition_split
-from grpo_lab.trainer import train
+from grpo_lab.trainer import loop, train
 
 HERE = Path(__file__).parent
 STEP = re.compile(r"(\d+)\+(\d+)=(\d+)")
@@ -85,9 +86,11 @@ class Arm:
     says: str
     reward: Callable | list[Callable]
     rare: bool = False  # starts at the policy that hardly ever thinks
+    first: bool = False  # the first token of each answer alone enters the loss
     rows: Callable = addition_problems
 
 
+LIMIT_SEEDS = range(8)
 PRICES = (0.02, 0.04, 0.05, 0.06, 0.08)
 ARMS = {
     "accuracy": Arm("1 for the right number between the answer tags", accuracy_reward),
@@ -101,6 +104,7 @@ ARMS = {
     "hard, accuracy": Arm("accuracy", accuracy_reward, rows=four_numbers),
     "hard, accuracy + format": Arm("accuracy + format", [accuracy_reward, format_reward], rows=four_numbers),
 } | {f"price {price:g}": Arm(f"+1 or -1, {price:g} a character", partial(priced, price=price)) for price in PRICES}
+ARMS["price 0.05, first token alone"] = replace(ARMS["price 0.05"], first=True)
 
 
 @dataclass(frozen=True)
@@ -175,8 +179,9 @@ def make(name: str, seed: int, settings: Settings, folder: Path) -> None:
     def watch(step: int, metrics: dict) -> None:
         thinking.append(round(thinking_probability(model, tokenizer, watched.rows[:64]), 4))
 
-    rows = arm.rows("train", 20_000, seed=seed)
-    history = train(model, tokenizer, rows, arm.reward, configured(settings, settings.steps, seed), callback=watch)
+    rows, config = arm.rows("train", 20_000, seed=seed), configured(settings, settings.steps, seed)
+    with first_token_alone() if arm.first else contextlib.nullcontext():
+        history = train(model, tokenizer, rows, arm.reward, config, callback=watch)
     kept = {key: [round(step[key], 4) for step in history] for key in ("reward", "completions/mean_length", "entropy")}
     parts = [key for key in history[0] if key.startswith("rewards/") and key.endswith("/mean")]
     kept |= {key: [round(step[key], 4) for step in history] for key in parts} | {"thinking": thinking}
@@ -185,10 +190,56 @@ def make(name: str, seed: int, settings: Settings, folder: Path) -> None:
     print(f"{name}, seed {seed}: {run['after']['accuracy']:.2f} held out", file=sys.stderr, flush=True)
 
 
+def limits(settings: Settings) -> list[dict]:
+    """The price of a character at which thinking stops paying, of the untrained model, from one batch for each seed.
+
+    "mean rewards" is Eq. (6.a). "advantages" is the first price at which the answers that think have a mean advantage
+    of zero or less.
+    """
+    model, tokenizer = load_policy("tiny", device="cpu")
+    found, prices = [], [value / 10_000 for value in range(200, 800, 5)]
+    for seed in LIMIT_SEEDS:
+        torch.manual_seed(seed)
+        rows = addition_problems("train", settings.problems, seed=seed)
+        texts = sample_completions(model, tokenizer, [r["prompt"] for r in rows], settings.group, settings.length).texts
+        answers = [row["answer"] for row in rows for _ in range(settings.group)]
+        right, length = (
+            torch.tensor(accuracy_reward(texts, answer=answers)),
+            torch.tensor([len(t) * 1.0 for t in texts]),
+        )
+        thinks = torch.tensor(["<think>" in text for text in texts])
+        if not 0 < thinks.sum() < len(thinks):  # of a handful
+            continue
+        more, longer_by = (x[thinks].mean() - x[~thinks].mean() for x in (right, length))
+        paid = {p: torch.tensor(priced(texts, answers, price=p)).view(-1, settings.group) for p in prices}
+        push = {p: group_advantages(paid[p]).flatten()[thinks].mean().item() for p in prices}
+        limit = min((p for p in prices if push[p] <= 0), default=prices[-1])
+        found.append({"seed": seed, "mean rewards": round((2 * more / longer_by).item(), 4), "advantages": limit})
+    return found
+
+
 def silence(model, tokenizer, settings: Settings) -> None:
     """Train thinking away, always with the same seed: the start of the arms called rare."""
     rows = addition_problems("train", 2000, seed=99)
     train(model, tokenizer, rows, silent, configured(settings, settings.silent_steps, 99))
+
+
+@contextlib.contextmanager
+def first_token_alone():
+    """Within it, the trainer's loss sees the first token of each answer and no other."""
+    made = loop.make_experience
+
+    def first(*arguments, **keywords):
+        experience = made(*arguments, **keywords)
+        mask = experience.mask.clone()
+        mask[:, 1:] = False
+        return replace(experience, mask=mask)
+
+    loop.make_experience = first
+    try:
+        yield
+    finally:
+        loop.make_experience = made
 
 
 def configured(settings: Settings, steps: int, seed: int) -> GRPOConfig:
@@ -209,6 +260,8 @@ def main(arguments: list[str] | None = None) -> None:
         for seed in args.seeds:
             for arm in args.arms:
                 make(arm, seed, settings, args.output_dir)
+        if not (args.output_dir / "limits.json").is_file():
+            write_json(args.output_dir / "limits.json", {"limits": limits(settings)})
     runs = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(args.output_dir.glob("*-*.json"))]
     runs.sort(key=lambda run: (list(ARMS).index(run["arm"]), run["seed"]))
     record = {
@@ -216,6 +269,7 @@ def main(arguments: list[str] | None = None) -> None:
         "machine": machine("cpu") | {"threads": 1},
         "settings": vars(settings) | {"learning_rate": GRPOConfig().learning_rate},
         "arms": {name: arm.says for name, arm in ARMS.items()},
+        "limits": json.loads((args.output_dir / "limits.json").read_text(encoding="utf-8"))["limits"],
         "runs": runs,
     }
     write_json(args.json, record)

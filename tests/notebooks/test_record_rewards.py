@@ -5,7 +5,10 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
+from grpo_lab.config import GRPOConfig
+from grpo_lab.rollout import Rollout
 from grpo_lab.tasks import addition_problems, addition_split
 from tests.support.refused import refused
 
@@ -48,6 +51,23 @@ def test_arms_differ_by_their_reward_and_where_they_say_so_by_start_or_problems(
     for name, arm in record_rewards.ARMS.items():
         assert arm.rare == name.startswith("rare")
         assert (arm.rows is addition_problems) != name.startswith("hard")
+        assert arm.first == name.endswith("first token alone")
+
+
+def test_the_first_token_alone_enters_the_loss_within_and_only_within():
+    made = record_rewards.loop.make_experience
+    ids = torch.tensor([[5, 6, 7], [5, 6, 0]])
+    rollout = Rollout(
+        prompt_ids=ids[:1], prompt_mask=ids[:1] > 0, prompt_of_row=torch.tensor([0, 0]),
+        completion_ids=ids, mask=ids > 0, truncated=ids[:, 0] < 0,
+        logp=torch.zeros(2, 3), entropy=torch.zeros(2, 3), texts=["a", "b"],
+    )  # fmt: skip
+    arguments = rollout, torch.tensor([1.0, 0.0]), GRPOConfig(num_generations=2, generation_batch_size=2)
+    with record_rewards.first_token_alone():
+        inside = record_rewards.loop.make_experience(*arguments)
+    assert record_rewards.loop.make_experience is made
+    assert inside.mask.tolist() == [[True, False, False]] * 2
+    assert made(*arguments).mask.sum() == 5
 
 
 def test_sums_of_four_numbers_keep_their_split():
@@ -61,6 +81,7 @@ def test_runs_are_recorded_once_and_in_order(tmp_path):
     record_rewards.main([*arguments, "--arms", "rare, gated", "shorter"])
     made = json.loads((tmp_path / "rewards.json").read_text(encoding="utf-8"))
     assert [run["arm"] for run in made["runs"]] == ["shorter", "rare, gated"]
+    assert all(0.02 <= limit["advantages"] < 0.08 for limit in made["limits"])
     for run in made["runs"]:
         assert len(run["metrics"]["thinking"]) == len(run["metrics"]["reward"]) == 2
         assert set(run["before"]) == set(run["after"])
