@@ -17,7 +17,8 @@ from grpo_lab.course.exercise import Exercise
 
 # Taken before any student's code runs: what it may put in their place later has no effect here.
 _grad = torch.autograd.grad
-_get_state, _set_state, _seed = torch.get_rng_state, torch.set_rng_state, torch.manual_seed
+_get_state, _set_state = torch.get_rng_state, torch.set_rng_state
+_seed = torch.default_generator.manual_seed  # of the CPU, as the two above: torch.manual_seed looks for cards, too
 _randn, _Generator, _enable_grad = torch.randn, torch.Generator, torch.enable_grad
 
 

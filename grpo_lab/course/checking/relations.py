@@ -84,7 +84,7 @@ def _factor_and_offset(got: Tensor, expected: Tensor) -> Iterator[str]:
     if factor is not None and not math.isclose(factor, 1, rel_tol=1e-3) and not math.isclose(factor, -1, rel_tol=1e-9):
         yield f"It is off by a constant factor: {_say_factor(factor)}."
     offset = got - expected
-    if offset.numel() and _close(offset, offset.flatten()[0].expand_as(got)):
+    if offset.numel() and offset.flatten()[0].abs() > _LOOSE and _close(offset, offset.flatten()[0].expand_as(got)):
         yield f"It is off by a constant: {offset.flatten()[0]:+.4g} everywhere."
 
 
