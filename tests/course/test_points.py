@@ -154,3 +154,11 @@ def test_a_helper_that_was_written_into_the_cell_of_a_check_is_run(tmp_path):
     (found,) = find_submissions(tmp_path, assignments())
     kept = [cell.source for cell in found.cells if "check(" in cell.source]
     assert len(kept) == 1 and kept[0].startswith("def helper")
+
+
+def test_stress_in_what_is_said_is_stress_on_a_page():
+    from grpo_lab.course.checking.verdict import prose
+
+    assert prose("a step *before* it, 2 * 3 * 4, `x*y*z`") == (
+        "a step <em>before</em> it, 2 * 3 * 4, <code>x*y*z</code>"
+    )

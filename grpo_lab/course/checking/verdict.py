@@ -1,6 +1,7 @@
 """What a check says, as text and as HTML. A status is always a word and a sign too, never a colour alone."""
 
 import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ from grpo_lab.course.checking.plain_data import Other, Record
 from grpo_lab.course.exercise import Case
 from grpo_lab.display import MAX_COLUMNS, tensor_lines
 
+_STRESS = re.compile(r"(?<![\w*])\*(\w[^*\n]{0,60}?)\*(?![\w*])")
 TITLES = {"right": "right", "wrong": "not right yet", "not started": "not written yet", "form": "not right yet"}
 SIGNS = {"right": "✓", "wrong": "✗", "not started": "○", "form": "✗"}
 COLOURS = {"right": "#009E73", "wrong": "#D55E00", "not started": "#808080", "form": "#D55E00"}
@@ -105,9 +107,10 @@ def short(value: Any) -> str:
 
 
 def prose(text: str) -> str:
-    """HTML of sentences with `code` in them."""
+    """HTML of sentences with `code` and *stress* in them."""
     pieces = html.escape(text).split("`")
-    return "".join(f"<code>{piece}</code>" if i % 2 else piece for i, piece in enumerate(pieces)).replace("\n", "<br>")
+    parts = [f"<code>{p}</code>" if i % 2 else _STRESS.sub(r"<em>\1</em>", p) for i, p in enumerate(pieces)]
+    return "".join(parts).replace("\n", "<br>")
 
 
 def _tensor_lines(name: str, value: Tensor) -> list[str]:

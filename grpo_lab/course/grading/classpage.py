@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 
+from grpo_lab.course.checking.verdict import prose
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import Grading
 from grpo_lab.course.grading.pages import document, safe
@@ -78,37 +79,42 @@ def _average(found: list[Result]) -> str:
 
 def _discuss(lost: list[Lost]) -> str:
     rows = [
-        f"<li><code>{safe(one.exercise.name)}</code>, <b>{safe(one.name)}</b> ({one.students} students, {one.points} "
-        f"points): {safe(one.says)}</li>"
+        f"<li><code>{safe(one.exercise.name)}</code>, <b>{safe(one.name)}</b> "
+        f"({_count(one.students, 'student')}, {_count(one.points, 'point')}): {prose(one.says)}</li>"
         for one in to_discuss(lost)
     ]
     return f"<section><h2>For the next lecture</h2><ol>{''.join(rows)}</ol></section>" if rows else ""
+
+
+def _count(number: int | float, word: str) -> str:
+    return f"{plain(number)} {word}" if number == 1 else f"{plain(number)} {word}s"
 
 
 def _exercises(grading: Grading) -> str:
     """For each exercise how many were right, not right, not begun, as a bar and in numbers."""
     rows = []
     for exercise in grading.exercises:
+        marks = [mark for one in grading.graded for mark in one.marks if mark.exercise.name == exercise.name]
         kinds = Counter(
             "right" if mark.status == "right" else "none" if mark.status in ("not started", "missing") else "wrong"
-            for one in grading.graded
-            for mark in one.marks
-            if mark.exercise.name == exercise.name
+            for mark in marks
         )
+        mean = sum(mark.points for mark in marks) / max(1, len(marks))
         n = max(1, sum(kinds.values()))
         bar = "".join(f'<i class="{kind}" style="width:{100 * kinds[kind] / n:.1f}%"></i>' for kind in KINDS)
         cells = "".join(f'<td class="n">{kinds[kind]}</td>' for kind in KINDS)
+        cells += f'<td class="n">{mean:.1f} of {exercise.points}</td>'
         rows.append(f'<tr><td><code>{safe(exercise.name)}</code></td><td class="bar">{bar}</td>{cells}</tr>')
-    words = "".join(f"<th class='n'>{word}</th>" for word in ("right", "not right", "not begun"))
+    words = "".join(f"<th class='n'>{word}</th>" for word in ("right", "not right", "not begun", "points"))
     head = f"<tr><th>function</th><th></th>{words}</tr>"
     return f"{BARS}<section><h2>Functions</h2><table>{head}{''.join(rows)}</table></section>" if rows else ""
 
 
 KINDS = ("right", "wrong", "none")
 BARS = (
-    "<style>td.bar { width: 40%; } td.bar i { display: inline-block; height: .8em; } i.right { background: #009e73; } "
-    "i.wrong { background: #d55e00; } i.none { background: #999; } td.count i { background: #0072b2; height: .8em; "
-    "display: inline-block; }</style>"
+    "<style>td.bar { width: 34%; } td.bar i { display: inline-block; height: .8em; } i.right { background: #009e73; } "
+    "i.wrong { background: #d55e00; } i.none { background: #999; } td.count { width: 60%; } td.count i "
+    "{ background: #0072b2; height: .8em; display: inline-block; }</style>"
 )
 
 

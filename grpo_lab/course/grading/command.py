@@ -119,7 +119,7 @@ def _summary(grading: Grading, found: list[Result], output: Path) -> None:
         changed = [f"{name} {before[name]} -> {now[name]}" for name in before if now.get(name, 0) != before[name]]
         print(f"{_printable(student)}: {', '.join(changed) or 'the same marks as before'}")
     for one in to_discuss(mistakes(grading)):
-        print(f"most points lost in {one.exercise.name}: {one.name} ({one.students} students, {one.points} points)")
+        print(f"most points lost in {one.exercise.name}: {one.name} (students: {one.students}, points: {one.points:g})")
     problems = [one for one in found if any(graded.submission.problem for graded in one.graded)]
     for one in problems:
         print(f"not graded: {_printable(one.student)}: {_printable('; '.join(one.remarks))}")

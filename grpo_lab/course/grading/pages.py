@@ -9,7 +9,8 @@ STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid var(--line); }
-td.n, th.n { text-align: right; } section { border-top: 1px solid var(--line); margin-top: 1.5rem; padding-top: .5rem; }
+td.n, th.n { text-align: right; } td.n { white-space: nowrap; }
+section { border-top: 1px solid var(--line); margin-top: 1.5rem; padding-top: .5rem; }
 .right { color: var(--right); } .wrong { color: var(--wrong); } .none { color: var(--none); }
 pre { background: var(--quiet); padding: .7rem; overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; }
 .quiet { color: var(--none); font-size: .9rem; }
