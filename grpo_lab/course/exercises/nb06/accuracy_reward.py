@@ -1,74 +1,9 @@
-"""The exercise accuracy_reward: wrong answers, as people write them, then what is said about each.
+"""The exercise accuracy_reward: wrong answers, as people write them, then what is said about each."""
 
-They use the library's own reading of a text, taken before anybody can put another in its place.
-"""
-
-import re
-
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, at_scale, extreme, given, refused
-from grpo_lab.rewards import accuracy_reward, completion_text, extract_answer, normalise_text
-
-_extract, _normalise, _text = extract_answer, normalise_text, completion_text
-
-
-def _given(completion):
-    return _normalise(_extract(_text(completion)) or "")
-
-
-def _rewards(completions, answer, right):
-    pairs = zip(completions, answer, strict=True)
-    return [None if a is None else float(right(y, _normalise(str(a)))) for y, a in pairs]
-
-
-def empty_matches(completions, answer, **kwargs):
-    return _rewards(completions, answer, lambda y, a: _given(y) == a)
-
-
-def contains(completions, answer, **kwargs):
-    return _rewards(completions, answer, lambda y, a: a != "" and a in _given(y))
-
-
-def anywhere(completions, answer, **kwargs):
-    return _rewards(completions, answer, lambda y, a: a != "" and a in _normalise(_text(y)))
-
-
-def not_normalised(completions, answer, **kwargs):
-    pairs = zip(completions, answer, strict=True)
-    return [None if a is None else float(a != "" and (_extract(_text(y)) or "") == str(a)) for y, a in pairs]
-
-
-def zero_for_none(completions, answer, **kwargs):
-    return [r or 0.0 for r in _rewards(completions, answer, lambda y, a: a != "" and _given(y) == a)]
-
-
-def text_only(completions, answer, **kwargs):
-    return _rewards(completions, answer, lambda y, a: a != "" and _normalise(_extract(y) or "") == a)
-
-
-def numbers_refused(completions, answer, **kwargs):
-    pairs = zip(completions, answer, strict=True)
-    return [None if a is None else float(a != "" and _given(y) == a) for y, a in pairs]
-
-
-def without_block(completions, answer, **kwargs):
-    def right(y, a):
-        return a != "" and _normalise(_extract(_text(y)) or _text(y)) == a
-
-    return _rewards(completions, answer, right)
-
-
-def any_block(completions, answer, **kwargs):
-    def right(y, a):
-        blocks = re.findall(r"<answer>(.*?)</answer>", _text(y), re.DOTALL)
-        return a != "" and a in map(_normalise, blocks)
-
-    return _rewards(completions, answer, right)
-
-
-def minus_one(completions, answer, **kwargs):
-    rewards = _rewards(completions, answer, lambda y, a: a != "" and _given(y) == a)
-    return [None if r is None else 2 * r - 1 for r in rewards]
+from grpo_lab.rewards import accuracy_reward
 
 
 def said(answer, thought="so"):
@@ -130,69 +65,90 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "empty-matches",
-            empty_matches,
+            changed(accuracy_reward, (" and given != ''", "")),
             "An empty answer counts as right where an empty text is expected. One broken row in the data, and silence "
             "pays. What besides equality has to hold?",
             "6.2",
         ),
         Misconception(
             "reward-contains",
-            contains,
+            changed(accuracy_reward, ("given == expected and given != ''", "bool(expected) and expected in given")),
             "An answer that *contains* the expected text is right for you. So '1 2 3 4 5 6 7 8 9' is right for any "
             "digit, and the policy will list them all. Equal is more than contained.",
             "6.2",
         ),
         Misconception(
             "anywhere",
-            anywhere,
+            changed(
+                accuracy_reward,
+                ("extract_answer(completion_text(completion)) or ''", "completion_text(completion)"),
+                ("given == expected and given != ''", "bool(expected) and expected in given"),
+            ),
             "You look for the expected text in the whole response. Then a number in passing, in the thinking, is "
             "enough. Where does a response say what its answer is?",
             "6.2",
         ),
         Misconception(
             "not-normalised",
-            not_normalised,
+            changed(
+                accuracy_reward,
+                (
+                    "_normalised(accuracy_reward, completions, answer)",
+                    "expected_texts('accuracy_reward', completions, answer)",
+                ),
+                (
+                    "normalise_text(extract_answer(completion_text(completion)) or '')",
+                    "extract_answer(completion_text(completion)) or ''",
+                ),
+            ),
             "You compare the texts as they are: '1,000' is wrong where '1000' is expected, and so are full-width "
             "digits and double spaces. A right answer punished teaches the opposite.",
             "6.2",
         ),
         Misconception(
             "none-as-zero",
-            zero_for_none,
+            changed(accuracy_reward, ("None if expected is None else reward", "reward")),
             "Where no answer is known you give 0. That says *wrong*, and pulls the group down. None says that this "
             "reward does not apply.",
             "6.2",
         ),
         Misconception(
             "strings-only",
-            text_only,
+            changed(accuracy_reward, ("completion_text(completion)", "completion")),
             "A completion may be a list of chat messages, and then yours fails. `completion_text` takes both.",
             "6.2",
         ),
         Misconception(
             "numbers-unequal",
-            numbers_refused,
+            changed(accuracy_reward, ("_normalised(accuracy_reward, completions, answer)", "answer")),
             "You compare the expected value as it comes: the int 4 is never equal to the text '4', and a group that "
             "answers right earns nothing. Both sides need the same form.",
             "6.2",
         ),
         Misconception(
             "block-not-needed",
-            without_block,
+            changed(accuracy_reward, ("or ''", "or completion_text(completion)")),
             "Without an answer block you take the whole text. Then the format is never learned, and a response cut off "
             "in its thinking can still be right by chance.",
             "6.2",
         ),
         Misconception(
             "any-block",
-            any_block,
+            changed(
+                accuracy_reward,
+                (
+                    "given == expected and given != ''",
+                    "bool(expected) and expected in map(normalise_text, "
+                    "re.findall('<answer>(.*?)</answer>', completion_text(completion), re.DOTALL))",
+                ),
+            ),
             "Any block of a response may hold the answer. A policy would write one for each number it can think of. "
             "What a response says in the end is its last block, and `extract_answer` finds that one.",
             "6.2",
         ),
         Misconception(
             "minus-one-for-wrong",
-            minus_one,
+            changed(accuracy_reward, ("else reward", "else 2 * reward - 1")),
             "You give -1 for a wrong answer. The advantages would be the same, but means and other rewards beside this "
             "one would not: accuracy should read as a share.",
             "6.2",

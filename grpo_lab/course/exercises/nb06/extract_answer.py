@@ -1,62 +1,11 @@
 """The exercise extract_answer: wrong answers, as people write them, then what is said about each."""
 
 import random
-import re
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import extreme, given
 from grpo_lab.rewards import extract_answer
-
-BLOCK = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
-
-
-def first_block(text):
-    blocks = BLOCK.findall(text)
-    return (blocks[0].strip() or None) if blocks else None
-
-
-def greedy(text):
-    found = re.search(r"<answer>(.*)</answer>", text, re.DOTALL)
-    return (found[1].strip() or None) if found else None
-
-
-def one_line_only(text):
-    blocks = re.findall(r"<answer>((?:(?!<answer>).)*?)</answer>", text)
-    return (blocks[-1].strip() or None) if blocks else None
-
-
-def unstripped(text):
-    blocks = BLOCK.findall(text)
-    return (blocks[-1] or None) if blocks else None
-
-
-def empty_text(text):
-    blocks = BLOCK.findall(text)
-    return blocks[-1].strip() if blocks else None
-
-
-def empty_for_nothing(text):
-    blocks = BLOCK.findall(text)
-    return blocks[-1].strip() if blocks else ""
-
-
-def earlier_stands_in(text):
-    filled = [block.strip() for block in BLOCK.findall(text) if block.strip()]
-    return filled[-1] if filled else None
-
-
-def end_of_text(text):
-    tail = text.rpartition("<answer>")[2].partition("</answer>")[0] if "<answer>" in text else ""
-    return tail.strip() or None
-
-
-def crashes(text):
-    return BLOCK.findall(text)[-1].strip() or None
-
-
-def from_first_opening(text):
-    blocks = re.findall(r"<answer>(.*?)</answer>", text, re.DOTALL)
-    return (blocks[-1].strip() or None) if blocks else None
 
 
 def _two_blocks(seed: int) -> tuple[tuple, dict]:
@@ -116,60 +65,65 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "first-block",
-            first_block,
+            changed(extract_answer, ("blocks[-1]", "blocks[0]")),
             "You take the first block. A response that corrects itself means its last one.",
         ),
         Misconception(
             "greedy",
-            greedy,
+            changed(extract_answer, ("_ANSWER.findall(text)", "re.findall('<answer>(.*)</answer>', text, re.DOTALL)")),
             "Your pattern runs from the first opening tag to the last closing one, and takes the whole text between "
             "two answers for an answer. What makes a repetition stop as early as it can?",
         ),
         Misconception(
             "regex-no-dotall",
-            one_line_only,
+            changed(extract_answer, ("_ANSWER.findall(text)", "re.findall(_ANSWER.pattern, text)")),
             "An answer that stands on a line of its own is not found: the dot does not match a line break. Which flag "
             "changes that?",
         ),
         Misconception(
             "unstripped",
-            unstripped,
+            changed(extract_answer, (".strip()", "")),
             "White space around the answer is left in, so ' 4' will not be equal to '4', and a block of blanks counts "
             "as an answer.",
         ),
         Misconception(
             "empty-matches",
-            empty_text,
+            changed(extract_answer, (".strip() or None", ".strip()")),
             "An empty block gives you an empty text. Whoever compares that with an expected answer that happens to be "
             "empty, or looks for it *in* one, finds it equal. What should say that there is no answer?",
         ),
         Misconception(
             "empty-for-nothing",
-            empty_for_nothing,
+            changed(extract_answer, ("or None if blocks else None", "if blocks else ''")),
             "Where there is no answer you return an empty text, which later looks like an answer. The docstring wants "
             "None.",
         ),
         Misconception(
             "earlier-stands-in",
-            earlier_stands_in,
+            changed(
+                extract_answer, ("_ANSWER.findall(text)", "[block for block in _ANSWER.findall(text) if block.strip()]")
+            ),
             "Where the last block is empty you take an earlier one. A policy could then write a guess and withdraw it. "
             "The last block is what the response says in the end, even if that is nothing.",
         ),
         Misconception(
             "unclosed-counts",
-            end_of_text,
+            changed(
+                extract_answer,
+                ("_ANSWER.findall(text)", "[block.partition('</answer>')[0] for block in text.split('<answer>')[1:]]"),
+            ),
             "You take a block that is never closed. Such a response was cut off at the length limit: '<answer>12' may "
             "have been on its way to 125.",
         ),
         Misconception(
             "crashes-without-block",
-            crashes,
+            changed(extract_answer, (" if blocks else None", "")),
             "Without a block there is no last one, and your function raises an error. Most responses of an untrained "
             "policy have none; a run would end in its first step.",
         ),
         Misconception(
             "opened-twice",
-            from_first_opening,
+            changed(extract_answer, ("_ANSWER.findall(text)", "re.findall('<answer>(.*?)</answer>', text, re.DOTALL)")),
             "In '<answer>one <answer>two</answer>' you begin at the first opening tag, and the second becomes part of "
             "the answer. Which opening tag belongs to the closing one?",
         ),

@@ -1,79 +1,22 @@
 """The exercise format_fault: wrong answers, as people write them, then what is said about each."""
 
 import random
-import re
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import extreme, given
 from grpo_lab.rewards import format_fault
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
-FORMAT = re.compile(r"\s*<think>.*</think>\s*<answer>.*</answer>\s*", re.DOTALL)
-
-
-def _counts(text):
-    return [text.count(tag) for tag in TAGS]
-
-
-def _in_order(text):
-    positions = [text.index(tag) for tag in TAGS]
-    return positions == sorted(positions)
-
-
-def _judged(text, pattern=FORMAT):
-    if 0 in _counts(text):
-        return "missing tag"
-    if max(_counts(text)) > 1:
-        return "repeated tag"
-    if not _in_order(text):
-        return "wrong order"
-    return None if pattern.fullmatch(text) else "text outside"
-
-
-def one_line_only(text):
-    return _judged(text, re.compile(r"\s*<think>.*</think>\s*<answer>.*</answer>\s*"))
-
-
-def found_anywhere(text):
-    fault = _judged(text)
-    return None if fault == "text outside" else fault
-
-
-def greedy(text):
-    """One pattern, and its dots take in further tags."""
-    if FORMAT.fullmatch(text):
-        return None
-    return _judged(text)
-
-
-def no_white_space(text):
-    return _judged(text, re.compile(r"<think>.*</think><answer>.*</answer>", re.DOTALL))
-
-
-def not_empty(text):
-    return _judged(text, re.compile(r"\s*<think>.+</think>\s*<answer>.+</answer>\s*", re.DOTALL))
-
-
-def repeated_first(text):
-    return "repeated tag" if max(_counts(text)) > 1 else _judged(text)
 
 
 def opening_tags_only(text):
-    opening = [text.count(tag) for tag in ("<think>", "<answer>")]
+    opening, closing = ([text.count(tag) for tag in tags] for tags in (TAGS[::2], TAGS[1::2]))
     if 0 in opening:
         return "missing tag"
     if max(opening) > 1:
         return "repeated tag"
-    if 0 in _counts(text) or max(_counts(text)) > 1:
-        return None
-    return _judged(text)
-
-
-def order_of_blocks_only(text):
-    fault = _judged(text)
-    if fault == "wrong order" and text.index("<think>") < text.index("<answer>"):
-        return "text outside"
-    return fault
+    return format_fault(text) if closing == [1, 1] else None
 
 
 def _shuffled(seed: int) -> tuple[tuple, dict]:
@@ -145,35 +88,56 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "regex-no-dotall",
-            one_line_only,
+            changed(format_fault, ("FORMAT_PATTERN.fullmatch(text)", "re.fullmatch(FORMAT_PATTERN.pattern, text)")),
             "Your pattern stops at the end of a line: a response that thinks in several lines breaks the format, and a "
             "policy learns to think in one. What does a dot match, and which flag changes that?",
         ),
         Misconception(
             "text-outside-unseen",
-            found_anywhere,
+            changed(format_fault, ("None if FORMAT_PATTERN.fullmatch(text) else 'text outside'", "None")),
             "Text before, between or after the blocks goes unnoticed. Is finding the pattern *somewhere* enough?",
         ),
         Misconception(
             "repeated-unseen",
-            greedy,
+            changed(
+                format_fault,
+                (
+                    "return 'repeated tag'",
+                    r"return None if re.fullmatch(r'\s*<think>.*</think>\s*<answer>.*</answer>\s*', text, re.DOTALL) "
+                    "else 'repeated tag'",
+                ),
+            ),
             "Your pattern accepts a response with two answers: its dots take in the tags between. A policy would write "
             "every candidate it can think of. What says how often a tag occurs?",
         ),
         Misconception(
             "white-space-refused",
-            no_white_space,
+            changed(
+                format_fault,
+                (
+                    "FORMAT_PATTERN.fullmatch(text)",
+                    "re.fullmatch('<think>.*</think><answer>.*</answer>', text, re.DOTALL)",
+                ),
+            ),
             "White space around the blocks is allowed, and most models put a line break between them. You call it "
             "text.",
         ),
         Misconception(
             "empty-block-refused",
-            not_empty,
+            changed(
+                format_fault,
+                (
+                    "FORMAT_PATTERN.fullmatch(text)",
+                    r"re.fullmatch(r'\s*<think>.+</think>\s*<answer>.+</answer>\s*', text, re.DOTALL)",
+                ),
+            ),
             "An empty block keeps the format. Whether anything sensible stands in it is for another reward to say.",
         ),
         Misconception(
             "repeated-before-missing",
-            repeated_first,
+            changed(
+                format_fault, ("return 'missing tag'", "return 'repeated tag' if max(counts) > 1 else 'missing tag'")
+            ),
             "Where one tag is missing and another occurs twice, you report the repetition. The docstring names the "
             "order in which faults are looked for.",
         ),
@@ -185,7 +149,7 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "interleaved-unseen",
-            order_of_blocks_only,
+            changed(format_fault, ("text.index(tag) for tag in TAGS", "text.index(tag) for tag in TAGS[::2]")),
             "You compare only where the two blocks *begin*. `<think>..<answer>..</think></answer>` has all four tags "
             "once, and in the wrong order. Which positions have to rise?",
         ),

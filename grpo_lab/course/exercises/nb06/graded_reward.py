@@ -2,70 +2,20 @@
 
 import re
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, extreme, given, refused
-from grpo_lab.course.exercises.nb06.accuracy_reward import CHAT, _given, _many, _normalise, _text, said
-from grpo_lab.rewards import graded_reward
-
-
-def _grades(completions, answer, grade):
-    pairs = zip(completions, answer, strict=True)
-    return [None if a is None else grade(_given(y), _normalise(str(a))) for y, a in pairs]
-
-
-def _grade(given, expected):
-    if given and given == expected:
-        return 1.0
-    return 0.5 if expected and expected in given else 0.01
-
-
-def empty_matches(completions, answer, **kwargs):
-    return _grades(completions, answer, lambda g, a: 1.0 if g == a else _grade(g, a))
-
-
-def empty_contained(completions, answer, **kwargs):
-    return _grades(completions, answer, lambda g, a: 1.0 if g and g == a else 0.5 if a in g else 0.01)
-
-
-def contains_is_right(completions, answer, **kwargs):
-    return _grades(completions, answer, lambda g, a: 1.0 if a and a in g else 0.01)
-
-
-def backwards(completions, answer, **kwargs):
-    return _grades(completions, answer, lambda g, a: 1.0 if g and g == a else 0.5 if g in a else 0.01)
-
-
-def half_first(completions, answer, **kwargs):
-    return _grades(completions, answer, lambda g, a: 0.5 if a and a in g else 0.01)
-
-
-def nothing_for_wrong(completions, answer, **kwargs):
-    return _grades(completions, answer, lambda g, a: _grade(g, a) if _grade(g, a) > 0.01 else 0.0)
-
-
-def anywhere(completions, answer, **kwargs):
-    rows = zip(completions, answer, _grades(completions, answer, _grade), strict=True)
-    return [
-        0.5 if grade == 0.01 and a not in (None, "") and _normalise(str(a)) in _normalise(_text(y)) else grade
-        for y, a, grade in rows
-    ]
-
-
-def whole_words(completions, answer, **kwargs):
-    return _grades(completions, answer, lambda g, a: 1.0 if g and g == a else 0.5 if a in g.split() else 0.01)
+from grpo_lab.course.exercises.nb06.accuracy_reward import CHAT, _many, said
+from grpo_lab.rewards import completion_text, graded_reward
 
 
 def any_block(completions, answer, **kwargs):
-    def grade(y, a):
-        blocks = re.findall(r"<answer>(.*?)</answer>", _text(y), re.DOTALL)
-        return max([_grade(_normalise(block), a) for block in blocks], default=0.01)
+    def best(text, expected):
+        blocks = re.findall(r"<answer>.*?</answer>", text, re.DOTALL) or [""]
+        return max(graded_reward(blocks, [expected] * len(blocks)))
 
-    pairs = zip(completions, answer, strict=True)
-    return [None if a is None else grade(y, _normalise(str(a))) for y, a in pairs]
-
-
-def none_graded(completions, answer, **kwargs):
-    return [0.01 if grade is None else grade for grade in _grades(completions, answer, _grade)]
+    pairs = zip(map(completion_text, completions), answer, strict=True)
+    return [None if expected is None else best(text, expected) for text, expected in pairs]
 
 
 def _group(seed: int) -> tuple[tuple, dict]:
@@ -114,47 +64,49 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "empty-matches",
-            empty_matches,
+            changed(graded_reward, (" and given != ''", "")),
             "An empty answer gets full marks where an empty text is expected. One broken row in the data, and silence "
             "pays best.",
             "6.4",
         ),
         Misconception(
             "empty-contained",
-            empty_contained,
+            changed(graded_reward, ("bool(expected) and", "expected is not None and")),
             "Where the expected text is empty, everything gets half marks: the empty text is contained in every text. "
             "What has to hold besides `in`?",
             "6.4",
         ),
         Misconception(
             "reward-contains",
-            contains_is_right,
+            changed(graded_reward, ("0.5 if contained", "1.0 if contained")),
             "An answer that contains the expected text gets full marks. Even this generous reward pays half for that: "
             "otherwise a list of all numbers is as good as solving the problem.",
             "6.4",
         ),
         Misconception(
             "contains-backwards",
-            backwards,
+            changed(
+                graded_reward, ("bool(expected) and expected in given", "expected is not None and given in expected")
+            ),
             "You ask whether the answer is contained in the expected text. Then '1' earns half marks for 12, and so "
             "does an empty answer. Which of the two is to contain the other?",
             "6.4",
         ),
         Misconception(
             "half-marks-first",
-            half_first,
+            changed(graded_reward, ("1.0 if exact else 0.5 if contained", "0.5 if contained else 1.0 if exact")),
             "You ask about containing first. A text contains itself, so the right answer never gets more than half.",
             "6.4",
         ),
         Misconception(
             "zero-for-wrong",
-            nothing_for_wrong,
+            changed(graded_reward, ("0.01", "0.0")),
             "A wrong answer gets 0 from you. The definition gives 0.01.",
             "6.4",
         ),
         Misconception(
             "anywhere",
-            anywhere,
+            changed(graded_reward, ("expected in given", "expected in normalise_text(completion_text(completion))")),
             "You look for the expected text in the whole response, thinking included. Half marks are for an *answer* "
             "that contains it.",
             "6.4",
@@ -168,14 +120,14 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "whole-words",
-            whole_words,
+            changed(graded_reward, ("expected in given", "expected in given.split()")),
             "You look for the expected text as a word of its own, so '312' earns nothing for 12. That is stricter than "
             "Eq. (6.4), whose weakness is meant to be seen: a substring is enough.",
             "6.4",
         ),
         Misconception(
             "none-graded",
-            none_graded,
+            changed(graded_reward, ("None if expected is None else reward", "reward")),
             "Where no answer is known you give 0.01. That says *wrong*; None says that this reward does not apply.",
             "6.4",
         ),

@@ -3,73 +3,25 @@
 import re
 from fractions import Fraction
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, extreme, given
 from grpo_lab.rewards import normalise_text, same_number
 
-PLAIN = re.compile(r"-?(\d+(\.\d*)?|\.\d+|\d+/\d+)")
-_normalise = normalise_text
-
-
-def _number(text):
-    text = _normalise(text)
-    return Fraction(text) if PLAIN.fullmatch(text) and not re.search(r"/0+$", text) else None
-
 
 def strings(given, expected):
-    return given != "" and _normalise(given) == _normalise(expected)
-
-
-def empty_matches(given, expected):
-    return _number(given) == _number(expected)
-
-
-def nearly(given, expected):
-    a, b = _number(given), _number(expected)
-    return None not in (a, b) and abs(float(a) - float(b)) < 1e-3
+    return given != "" and normalise_text(given) == normalise_text(expected)
 
 
 def first_number(given, expected):
-    a, b = (re.search(r"-?\d*\.?\d+(/0*[1-9]\d*)?", _normalise(text)) for text in (given, expected))
+    a, b = (re.search(r"-?\d*\.?\d+(/0*[1-9]\d*)?", normalise_text(text)) for text in (given, expected))
     return a is not None and b is not None and Fraction(a[0]) == Fraction(b[0])
-
-
-def sign_lost(given, expected):
-    a, b = _number(given), _number(expected)
-    return None not in (a, b) and abs(a) == abs(b)
-
-
-def by_zero(given, expected):
-    a, b = (Fraction(t) if PLAIN.fullmatch(t) else None for t in (_normalise(given), _normalise(expected)))
-    return a is not None and a == b
-
-
-def commas_dropped(given, expected):
-    a, b = (_number(text.replace(",", "")) for text in (given, expected))
-    return a is not None and a == b
-
-
-def floating_point(given, expected):
-    a, b = _number(given), _number(expected)
-    return None not in (a, b) and float(a) == float(b)
-
-
-def commas_left(given, expected):
-    if "," in given + expected:
-        return False
-    a, b = _number(given), _number(expected)
-    return a is not None and a == b
-
-
-def cut_to_whole(given, expected):
-    a, b = _number(given), _number(expected)
-    return None not in (a, b) and int(a) == int(b)
 
 
 def no_fractions(given, expected):
     def value(text):
         try:
-            return float(_normalise(text))
+            return float(normalise_text(text))
         except ValueError:
             return None
 
@@ -138,13 +90,15 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "empty-matches",
-            empty_matches,
+            changed(same_number, ("a is not None and ", "")),
             "Two texts of which neither is a number count as equal, the empty ones too: None == None is true. With an "
             "expected text that cannot be read, silence would score 1.",
         ),
         Misconception(
             "nearly-equal",
-            nearly,
+            changed(
+                same_number, ("a is not None and a == b", "None not in (a, b) and abs(float(a) - float(b)) < 0.001")
+            ),
             "You allow a tolerance, so 0.3333 is 1/3, and 2.0004 is 2. `math_reward` does so, to six decimals; here "
             "equality is to be exact. What keeps a third without rounding?",
         ),
@@ -156,36 +110,36 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "sign-lost",
-            sign_lost,
+            changed(same_number, ("a is not None and a == b", "None not in (a, b) and abs(a) == abs(b)")),
             "-5 and 5 count as equal: the sign gets lost somewhere. `\\d` is a digit, and nothing else.",
         ),
         Misconception(
             "divided-by-zero",
-            by_zero,
+            changed(same_number, ("_number_in(given)", "Fraction(given) if '/' in given else _number_in(given)")),
             "'1/0' raises an error. The policy writes that text sooner or later, and your run ends there. What is it, "
             "if not a number?",
         ),
         Misconception(
             "commas-dropped",
-            commas_dropped,
+            changed(same_number, ("_number_in(given)", "_number_in(given.replace(',', ''))")),
             "You take every comma out, so '1,2' is 12 for you: an answer of two numbers passes for one. A comma parts "
             "thousands only where three digits follow it, and `normalise_text` knows that.",
         ),
         Misconception(
             "floating-point",
-            floating_point,
+            changed(same_number, ("a is not None and a == b", "None not in (a, b) and float(a) == float(b)")),
             "You compare floating-point numbers. They hold about 16 digits: a third to twenty digits is 1/3, and "
             "numbers of 17 digits that differ in the last one are equal. What keeps every digit?",
         ),
         Misconception(
             "commas-left",
-            commas_left,
+            changed(same_number, ("_number_in(given)", "None if ',' in given else _number_in(given)")),
             "'1,000' is no number for you. Many models write thousands like that; `normalise_text` takes the comma "
             "out.",
         ),
         Misconception(
             "cut-to-whole",
-            cut_to_whole,
+            changed(same_number, ("a is not None and a == b", "None not in (a, b) and int(a) == int(b)")),
             "You compare whole parts: 2.75 counts as 2. Where do the decimals get lost?",
         ),
         Misconception(
