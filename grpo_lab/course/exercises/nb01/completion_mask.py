@@ -2,49 +2,10 @@
 
 import torch
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, given, refused
 from grpo_lab.logprobs import completion_mask
-
-
-def is_end(completion_ids, eos_token_id):
-    return torch.isin(completion_ids, torch.tensor(eos_token_id).reshape(-1))
-
-
-def eos_trimmed(completion_ids, eos_token_id):
-    return is_end(completion_ids, eos_token_id).long().cumsum(-1) == 0
-
-
-def by_id(completion_ids, eos_token_id):
-    return ~is_end(completion_ids, eos_token_id)
-
-
-def up_to_the_last(completion_ids, eos_token_id):
-    ends = is_end(completion_ids, eos_token_id).long()
-    ends_from_here = ends.flip(-1).cumsum(-1).flip(-1)
-    return (ends_from_here > 0) | (ends.sum(-1, keepdim=True) == 0)
-
-
-def argmax(completion_ids, eos_token_id):
-    first = is_end(completion_ids, eos_token_id).long().argmax(-1, keepdim=True)
-    return torch.arange(completion_ids.shape[1]) <= first
-
-
-def one_end_only(completion_ids, eos_token_id):
-    one = eos_token_id[0] if isinstance(eos_token_id, list) else eos_token_id
-    ends = (completion_ids == one).long()
-    return ends.cumsum(-1) - ends == 0
-
-
-def down_the_columns(completion_ids, eos_token_id):
-    ends = is_end(completion_ids, eos_token_id).long()
-    return ends.cumsum(0) - ends == 0
-
-
-def inverted(completion_ids, eos_token_id):
-    ends = is_end(completion_ids, eos_token_id).long()
-    return ends.cumsum(-1) - ends > 0
-
 
 EXERCISE = Exercise(
     function=completion_mask,
@@ -82,7 +43,7 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "eos-trimmed",
-            eos_trimmed,
+            changed(completion_mask, (" - is_end", "")),
             "You cut the end token off. The policy *chose* to stop there, and a choice that is not scored is never "
             "rewarded: trained like this, responses grow until they are one token repeated. "
             "On which side of the border does the first end token lie?",
@@ -90,42 +51,45 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "eos-by-id",
-            by_id,
+            changed(completion_mask, ("ends_before == 0", "is_end == 0")),
             "You decide by *which* token stands at a position. That drops the end token, and lets in whatever follows "
             "it as long as it is another token. What makes a position padding: what stands there, or what came before?",
             "1.6",
         ),
         Misconception(
             "up-to-the-last-end",
-            up_to_the_last,
+            changed(completion_mask, ("ends_before == 0", "ends_before < is_end.sum(-1, keepdim=True).clamp(min=1)")),
             "Your mask reaches to the last end token of the row. When rows are padded with the end token, that is all "
             "of the padding. Which of several end tokens ended the response?",
             "1.5",
         ),
         Misconception(
             "cut-off-forgotten",
-            argmax,
+            changed(
+                completion_mask,
+                ("ends_before == 0", "torch.arange(is_end.shape[1]) <= is_end.argmax(-1, keepdim=True)"),
+            ),
             "A row without an end token keeps only its first position. `argmax` of a row of zeros is 0: it says "
             "'found at the very beginning' when nothing was found. What should hold for a response that was cut off?",
             "1.6",
         ),
         Misconception(
             "one-end-only",
-            one_end_only,
+            changed(completion_mask, (".reshape(-1)", ".reshape(-1)[:1]")),
             "You look for the first of the end tokens in the list and overlook the others. Qwen2-Instruct has two: "
             "which tokens may end a response?",
             "1.5",
         ),
         Misconception(
             "down-the-columns",
-            down_the_columns,
+            changed(completion_mask, ("cumsum(-1)", "cumsum(0)")),
             "You count end tokens along the rows of the batch, so one response ends another. Along which axis does the "
             "time of a single response run?",
             "1.5",
         ),
         Misconception(
             "mask-inverted",
-            inverted,
+            changed(completion_mask, ("ends_before == 0", "ends_before > 0")),
             "True and False have changed places: you mark the padding. What does True mean in the docstring?",
             "1.6",
         ),

@@ -1,37 +1,9 @@
 """The exercise reinforce_loss: wrong answers, as people write them, then what is said about each."""
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given
 from grpo_lab.policy_gradient import reinforce_loss
-
-
-def ascends(seq_logp, weights):
-    return (weights.detach() * seq_logp).mean()
-
-
-def live_weights(seq_logp, weights):
-    return -(weights * seq_logp).mean()
-
-
-def total(seq_logp, weights):
-    return -(weights.detach() * seq_logp).sum()
-
-
-def probability(seq_logp, weights):
-    return -(weights.detach() * seq_logp.exp()).mean()
-
-
-def two_means(seq_logp, weights):
-    return -weights.detach().mean() * seq_logp.mean()
-
-
-def centred(seq_logp, weights):
-    return -((weights - weights.mean()).detach() * seq_logp).mean()
-
-
-def by_weight(seq_logp, weights):
-    return -(weights.detach() * seq_logp).sum() / weights.detach().sum()
-
 
 EXERCISE = Exercise(
     function=reinforce_loss,
@@ -60,28 +32,28 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "ascends",
-            ascends,
+            changed(reinforce_loss, ("-(weights", "(weights")),
             "Right but for its sign. An optimiser makes the loss smaller: as you wrote it, a rewarded response becomes "
             "less likely with every step.",
             "1.8",
         ),
         Misconception(
             "weights-not-detached",
-            live_weights,
+            changed(reinforce_loss, (".detach()", "")),
             "The value is right, but a gradient flows into the weights. If they depend on the policy, as a KL penalty "
             "in the reward does, that adds a second, unwanted term. What are weights to the policy gradient?",
             "1.8",
         ),
         Misconception(
             "sum-not-mean",
-            total,
+            changed(reinforce_loss, (".mean()", ".sum()")),
             "You add the samples up. Double the batch and your step doubles too, at the same learning rate. What "
             "estimates an expectation?",
             "1.8",
         ),
         Misconception(
             "probability-not-log",
-            probability,
+            changed(reinforce_loss, ("* seq_logp", "* seq_logp.exp()")),
             "You weight the probability, not its logarithm. The samples are *drawn* from the policy, so each counts "
             "with its probability already. Yours count with its square, and long responses with nothing at all. "
             "Which factor does the log-derivative trick leave?",
@@ -89,21 +61,21 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "product-of-means",
-            two_means,
+            changed(reinforce_loss, ("weights.detach()", "weights.detach().mean()")),
             "You multiply two averages. Then every response gets the same push, whatever it earned. Which reward "
             "belongs to which response?",
             "1.8",
         ),
         Misconception(
             "centred-in-silence",
-            centred,
+            changed(reinforce_loss, ("weights.detach()", "(weights - weights.mean()).detach()")),
             "You subtract the mean of the weights. A good idea, and the subject of notebook 02, but the caller may "
             "have done so already, or may have reason not to. This loss takes the weights as they are.",
             "1.8",
         ),
         Misconception(
             "divided-by-the-weights",
-            by_weight,
+            changed(reinforce_loss, (".mean()", ".sum() / weights.detach().sum()")),
             "You divide by the sum of the weights and not by their number. Rewards that cancel divide by zero, and "
             "a batch where one sample of a thousand is rewarded pushes as hard as one where all are.",
             "1.8",

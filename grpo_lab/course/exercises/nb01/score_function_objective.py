@@ -1,39 +1,9 @@
 """The exercise score_function_objective: wrong answers, as people write them, then what is said about each."""
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given
 from grpo_lab.policy_gradient import score_function_objective
-
-INF = float("inf")
-
-
-def all_live(seq_logp, rewards):
-    return (seq_logp.exp() * rewards * seq_logp).sum()
-
-
-def no_probability(seq_logp, rewards):
-    return (rewards * seq_logp).sum()
-
-
-def mean(seq_logp, rewards):
-    return (seq_logp.detach().exp() * rewards * seq_logp).mean()
-
-
-def wrong_factor_stopped(seq_logp, rewards):
-    return (seq_logp.exp() * rewards * seq_logp.detach()).sum()
-
-
-def all_stopped(seq_logp, rewards):
-    return (seq_logp.exp() * rewards * seq_logp).sum().detach()
-
-
-def probability_twice(seq_logp, rewards):
-    return (seq_logp.detach().exp() * rewards * seq_logp.exp()).sum()
-
-
-def expected_reward(seq_logp, rewards):
-    return (seq_logp.exp() * rewards).sum()
-
 
 EXERCISE = Exercise(
     function=score_function_objective,
@@ -63,48 +33,48 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "nothing-stopped",
-            all_live,
+            changed(score_function_objective, (".detach()", "")),
             "The value is right, the gradient is not: the probability in front carries a gradient as well, so the "
             "product rule adds a second term. Which factor is only a weight?",
             "1.10",
         ),
         Misconception(
             "probability-missing",
-            no_probability,
+            changed(score_function_objective, ("seq_logp.detach().exp() * ", "")),
             "Every response counts the same in your sum. When you *sample*, likely ones turn up more often, and that "
             "does the weighting. What does it when all are listed once?",
             "1.10",
         ),
         Misconception(
             "mean-not-sum",
-            mean,
+            changed(score_function_objective, (".sum()", ".mean()")),
             "You divide by the number of responses. The probabilities add up to 1, so they already make it an average.",
             "1.10",
         ),
         Misconception(
             "wrong-factor-stopped",
-            wrong_factor_stopped,
+            changed(score_function_objective, (".detach()", ""), ("* seq_logp", "* seq_logp.detach()")),
             "You stopped the gradient of the logarithm and left that of the probability. Which of the two is "
             "differentiated in Eq. (1.d), and which only weights it?",
             "1.10",
         ),
         Misconception(
             "all-stopped",
-            all_stopped,
+            changed(score_function_objective, (".sum()", ".sum().detach()")),
             "The value is right and the gradient is zero: nothing in your result is attached to the policy any more, "
             "so nothing would be learned. What has to stay live?",
             "1.10",
         ),
         Misconception(
             "probability-twice",
-            probability_twice,
+            changed(score_function_objective, ("* rewards * seq_logp", "* rewards * seq_logp.exp()")),
             "Your two factors are both probabilities, so a response counts with the square of its own. "
             "By what does the log-derivative trick replace the second?",
             "1.10",
         ),
         Misconception(
             "expected-reward",
-            expected_reward,
+            changed(score_function_objective, (".detach()", ""), (" * seq_logp", "")),
             "This is Eq. (1.9), the expected reward itself. Its gradient is the one you are after, but here you are to "
             "get it the way sampling does: with a frozen probability, and something live to carry the gradient.",
             "1.10",

@@ -2,39 +2,12 @@
 
 import torch
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, padded
 from grpo_lab.policy_gradient import sequence_logprob
 
 INF = float("inf")
-
-
-def no_mask(logp, mask):
-    return logp.sum(-1)
-
-
-def mean(logp, mask):
-    return torch.where(mask, logp, 0).sum(-1) / mask.sum(-1).clamp(min=1)
-
-
-def mean_over_padding(logp, mask):
-    return torch.where(mask, logp, 0).mean(-1)
-
-
-def multiplied(logp, mask):
-    return (logp * mask).sum(-1)
-
-
-def probability(logp, mask):
-    return torch.where(mask, logp, 0).sum(-1).exp()
-
-
-def log_of_sum(logp, mask):
-    return torch.where(mask, logp.exp(), 0).sum(-1).log()
-
-
-def over_rows(logp, mask):
-    return torch.where(mask, logp, 0).sum(0)
 
 
 EXERCISE = Exercise(
@@ -68,49 +41,49 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "mask-ignored",
-            no_mask,
+            changed(sequence_logprob, ("torch.where(mask, logp, 0)", "logp")),
             "The padding counts in your sum. Those positions were never chosen by the policy. Which of them does the "
             "mask let in?",
             "1.7",
         ),
         Misconception(
             "length-mean",
-            mean,
+            changed(sequence_logprob, (".sum(-1)", ".sum(-1) / mask.sum(-1).clamp(min=1)")),
             "You return the mean over the tokens. That is a useful number elsewhere, but it makes a response of a "
             "hundred tokens as likely as one of a single token. What do logarithms of multiplied probabilities do?",
             "1.7",
         ),
         Misconception(
             "mean-over-padding",
-            mean_over_padding,
+            changed(sequence_logprob, (".sum(-1)", ".mean(-1)")),
             "You divide by the width of the tensor, padding included: the same response gets another value when its "
             "batch has a longer neighbour. Should there be a division at all?",
             "1.7",
         ),
         Misconception(
             "zero-times-infinity",
-            multiplied,
+            changed(sequence_logprob, ("torch.where(mask, logp, 0)", "(logp * mask)")),
             "NaN: you multiply by the mask, and behind the end there may stand minus infinity. What is zero times "
             "that? Look for an operation that *chooses* between two values.",
             "1.7",
         ),
         Misconception(
             "probability-not-log",
-            probability,
+            changed(sequence_logprob, (".sum(-1)", ".sum(-1).exp()")),
             "You return a probability. For a response of a thousand tokens it is zero in floating point. "
             "What does the name of the function promise?",
             "1.7",
         ),
         Misconception(
             "log-of-a-sum",
-            log_of_sum,
+            changed(sequence_logprob, ("logp, 0).sum(-1)", "logp.exp(), 0).sum(-1).log()")),
             "You add up probabilities and take the logarithm of the sum. That would be the chance that one *or* the "
             "other token is said. A response says one *and* then the other.",
             "1.7",
         ),
         Misconception(
             "over-the-rows",
-            over_rows,
+            changed(sequence_logprob, (".sum(-1)", ".sum(0)")),
             "You add up over the rows: token t of all responses together. Which axis belongs to a single response? "
             "(Where there are as many rows as positions, the shape will not tell you.)",
             "1.7",

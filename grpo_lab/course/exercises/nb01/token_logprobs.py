@@ -2,6 +2,7 @@
 
 import torch
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
 from grpo_lab.logprobs import token_logprobs
@@ -10,50 +11,9 @@ THIRDS = f64([[[0.5, 0.25, 0.25]]]).log()
 INF = float("inf")
 
 
-def _softmax_at(z, token_ids):
-    return z.log_softmax(-1).gather(-1, token_ids[..., None])[..., 0]
-
-
-def off_by_one(logits, token_ids, temperature=1.0):
-    return _softmax_at(logits[:, :-1] / temperature, token_ids[:, 1:])
-
-
-def rolled(logits, token_ids, temperature=1.0):
-    return _softmax_at(logits.roll(1, 1) / temperature, token_ids)
-
-
-def no_temperature(logits, token_ids, temperature=1.0):
-    return _softmax_at(logits, token_ids)
-
-
-def temperature_inverted(logits, token_ids, temperature=1.0):
-    return _softmax_at(logits * temperature, token_ids)
-
-
-def temperature_late(logits, token_ids, temperature=1.0):
-    return _softmax_at(logits, token_ids) / temperature
-
-
-def not_normalised(logits, token_ids, temperature=1.0):
-    return (logits / temperature).gather(-1, token_ids[..., None])[..., 0]
-
-
-def over_positions(logits, token_ids, temperature=1.0):
-    return (logits / temperature).log_softmax(1).gather(-1, token_ids[..., None])[..., 0]
-
-
-def overflows(logits, token_ids, temperature=1.0):
-    z = logits / temperature
-    return z.gather(-1, token_ids[..., None])[..., 0] - z.exp().sum(-1).log()
-
-
 def one_hot(logits, token_ids, temperature=1.0):
     chosen = torch.nn.functional.one_hot(token_ids, logits.shape[-1])
     return ((logits / temperature).log_softmax(-1) * chosen).sum(-1)
-
-
-def probabilities(logits, token_ids, temperature=1.0):
-    return _softmax_at(logits / temperature, token_ids).exp()
 
 
 EXERCISE = Exercise(
@@ -99,7 +59,11 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "off-by-one",
-            off_by_one,
+            changed(
+                token_logprobs,
+                ("_at_least_float32(logits)", "logits[:, :-1]"),
+                ("token_ids.unsqueeze", "token_ids[:, 1:].unsqueeze"),
+            ),
             "Your result has one position too few: you have shifted the logits against the tokens, as one does with "
             "the raw output of a language model. Whose job is the shift here? The docstring says what the logits at "
             "position t already predict.",
@@ -107,14 +71,14 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "off-by-one-rolled",
-            rolled,
+            changed(token_logprobs, ("_at_least_float32(logits)", "logits.roll(1, 1)")),
             "Each token is scored with the logits of the position before it. The shapes agree and nothing crashes, but "
             "every token is held against a prediction of another one. Which token do the logits at t belong to here?",
             "1.2",
         ),
         Misconception(
             "temperature-mismatch",
-            no_temperature,
+            changed(token_logprobs, (" / temperature", "")),
             "The temperature makes no difference to your result. A policy sampled at 0.7 is sharper than the model's "
             "own softmax, so these are the log-probabilities of a policy that did not write the tokens. At which point "
             "of the computation did the sampler use its temperature?",
@@ -122,42 +86,46 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "temperature-inverted",
-            temperature_inverted,
+            changed(token_logprobs, ("/ temperature", "* temperature")),
             "Your temperature works backwards: a low one flattens the distribution, a high one sharpens it. What "
             "should happen to the gap between two logits as the temperature goes to zero?",
             "1.1",
         ),
         Misconception(
             "temperature-late",
-            temperature_late,
+            changed(token_logprobs, (" / temperature", ""), ("return logp", "return logp / temperature")),
             "You divide finished log-probabilities by the temperature. Take two words of probability 0.9 and 0.1, at "
             "temperature 2: do the numbers that you get still belong to probabilities that add up to 1?",
             "1.1",
         ),
         Misconception(
             "not-normalised",
-            not_normalised,
+            changed(token_logprobs, (" - z.logsumexp(-1)", "")),
             "These are the logits of the sampled tokens. Add 10 to all logits of a position: the policy stays the "
             "same, your result does not. What is missing to make a log-probability of it?",
             "1.2",
         ),
         Misconception(
             "softmax-over-positions",
-            over_positions,
+            changed(
+                token_logprobs,
+                ("_at_least_float32(logits) / temperature", "(logits / temperature).log_softmax(1)"),
+                (" - z.logsumexp(-1)", ""),
+            ),
             "Your probabilities add up to 1 over the positions of a row. A policy chooses among words, at each "
             "position anew: over which of the axes B, T, V do its probabilities add up?",
             "1.2",
         ),
         Misconception(
             "overflowing-sum",
-            overflows,
+            changed(token_logprobs, ("z.logsumexp(-1)", "z.exp().sum(-1).log()")),
             "Right on paper, but the exponential of a logit of 1000 is infinite in floating point, and so is your "
             "normaliser. What can be subtracted from all logits of a position beforehand without changing the policy?",
             "1.2",
         ),
         Misconception(
             "probability-not-log",
-            probabilities,
+            changed(token_logprobs, ("return logp", "return logp.exp()")),
             "You return probabilities, between 0 and 1. Over a response they would have to be multiplied, and a "
             "hundred of them make a number that is zero to the computer. What adds up instead?",
             "1.2",
