@@ -1,89 +1,9 @@
 """The exercise kl_estimate: wrong answers, as people write them, then what is said about each."""
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
 from grpo_lab.kl import kl_estimate
-
-
-def _choose(estimator, d, **instead):
-    """The four estimators of d, some of them replaced."""
-    k1, k2, k3 = -d, d.square() / 2, d.expm1() - d
-    own = {"k1": k1, "k2": k2, "k3": k3, "k3_plus": k2 - k2.detach() + k3.detach()}
-    return (own | instead)[estimator.replace("+", "_plus")]
-
-
-def turned(logp, ref_logp, estimator="k3"):
-    return _choose(estimator, logp - ref_logp.detach())
-
-
-def k3_turned(logp, ref_logp, estimator="k3"):
-    d = ref_logp.detach() - logp
-    k2, k3 = d.square() / 2, (-d).expm1() + d
-    return _choose(estimator, d, k3=k3, k3_plus=k2 - k2.detach() + k3.detach())
-
-
-def k1_turned(logp, ref_logp, estimator="k3"):
-    d = ref_logp.detach() - logp
-    return _choose(estimator, d, k1=d)
-
-
-def live_reference(logp, ref_logp, estimator="k3"):
-    return _choose(estimator, ref_logp - logp)
-
-
-def k2_not_halved(logp, ref_logp, estimator="k3"):
-    d = ref_logp.detach() - logp
-    k2 = d.square()
-    return _choose(estimator, d, k2=k2, k3_plus=k2 - k2.detach() + (d.expm1() - d).detach())
-
-
-def k3_without_d(logp, ref_logp, estimator="k3"):
-    d = ref_logp.detach() - logp
-    k2, k3 = d.square() / 2, d.expm1()
-    return _choose(estimator, d, k3=k3, k3_plus=k2 - k2.detach() + k3.detach())
-
-
-def k3_without_one(logp, ref_logp, estimator="k3"):
-    d = ref_logp.detach() - logp
-    k2, k3 = d.square() / 2, d.exp() - d
-    return _choose(estimator, d, k3=k3, k3_plus=k2 - k2.detach() + k3.detach())
-
-
-def k3_held(logp, ref_logp, estimator="k3"):
-    d = ref_logp.detach() - logp
-    near = d.clamp(-20, 20)
-    k2, k3 = d.square() / 2, (near.expm1() - near).clamp(max=10)
-    return _choose(estimator, d, k3=k3, k3_plus=k2 - k2.detach() + k3.detach())
-
-
-def k1_absolute(logp, ref_logp, estimator="k3"):
-    d = ref_logp.detach() - logp
-    return _choose(estimator, d, k1=d.abs())
-
-
-def plus_with_k1(logp, ref_logp, estimator="k3"):
-    d = ref_logp.detach() - logp
-    return _choose(estimator, d, k3_plus=-d + d.detach() + (d.expm1() - d).detach())
-
-
-def plus_is_k3(logp, ref_logp, estimator="k3"):
-    d = ref_logp.detach() - logp
-    return _choose(estimator, d, k3_plus=d.expm1() - d)
-
-
-def plus_is_k2(logp, ref_logp, estimator="k3"):
-    d = ref_logp.detach() - logp
-    return _choose(estimator, d, k3_plus=d.square() / 2)
-
-
-def plus_frozen(logp, ref_logp, estimator="k3"):
-    d = ref_logp.detach() - logp
-    return _choose(estimator, d, k3_plus=(d.expm1() - d).detach())
-
-
-def plus_adds(logp, ref_logp, estimator="k3"):
-    d = ref_logp.detach() - logp
-    return _choose(estimator, d, k3_plus=d.square() / 2 + (d.expm1() - d).detach())
 
 
 def _near(d, B, T, scale=1.0):
@@ -142,7 +62,7 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "kl-reversed",
-            turned,
+            changed(kl_estimate, ("ref_logp.detach() - logp", "logp - ref_logp.detach()")),
             "Your d has the other sign. k2 does not notice, k1 comes out negated, and k3 stays positive and looks "
             "right, but it estimates another quantity and pulls on the wrong tokens. "
             "Of the two, whose log-probability comes first in Eq. (4.1)?",
@@ -150,7 +70,7 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "kl-reversed-in-k3",
-            k3_turned,
+            changed(kl_estimate, ("d.expm1() - d", "(-d).expm1() + d")),
             "Your k1 is right, and in k3 the sign of the exponent is turned round. The result is never negative and "
             "zero where the policies agree, so it passes for k3. Its average is a chi-square divergence less the KL. "
             "Which quotient of probabilities averages to 1 under the policy?",
@@ -158,82 +78,82 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "k1-sign-turned",
-            k1_turned,
+            changed(kl_estimate, ("k1 = -d", "k1 = d")),
             "Your k1 is d itself. When the policy likes its tokens better than the reference does, should the distance "
             "be positive or negative?",
             "4.2",
         ),
         Misconception(
             "reference-not-detached",
-            live_reference,
+            changed(kl_estimate, ("ref_logp.detach()", "ref_logp")),
             "The values are right, but a gradient flows into the reference as well. In training, which of the two is "
             "meant to move?",
             "4.1",
         ),
         Misconception(
             "k2-not-halved",
-            k2_not_halved,
+            changed(kl_estimate, ("d.square() / 2", "d.square()")),
             "Your k2 is twice as large as it should be. Near d = 0 it should agree with k3: expand the exponential to "
             "second order and compare.",
             "4.3",
         ),
         Misconception(
             "k3-without-k1",
-            k3_without_d,
+            changed(kl_estimate, ("d.expm1() - d", "d.expm1()")),
             "You return the part of k3 whose average is zero, and left out the part that is the estimate. On average "
             "your k3 says that the policies never differ.",
             "4.4",
         ),
         Misconception(
             "k3-without-minus-one",
-            k3_without_one,
+            changed(kl_estimate, ("d.expm1()", "d.exp()")),
             "Where the two policies agree, your k3 is 1. What should a distance be there?",
             "4.4",
         ),
         Misconception(
             "k3-held",
-            k3_held,
+            changed(kl_estimate, ("d.expm1() - d", "(d.clamp(-20, 20).expm1() - d.clamp(-20, 20)).clamp(max=10)")),
             "You hold k3 at 10, as verl does. Nothing overflows, but a token that far away has no gradient any more, "
             "just where the policy has run furthest from the reference. Eq. (4.4) knows no bound.",
             "4.4",
         ),
         Misconception(
             "k1-absolute",
-            k1_absolute,
+            changed(kl_estimate, ("k1 = -d", "k1 = d.abs()")),
             "You take the absolute value of k1. Never negative, but now its average is too large: the negative samples "
             "were what made it come out right.",
             "4.2",
         ),
         Misconception(
             "k1-as-loss",
-            plus_with_k1,
+            changed(kl_estimate, ("k2 - k2.detach()", "k1 - k1.detach()")),
             "Your k3+ has the right value and the gradient of k1. On average that gradient is zero: as a term of the "
             "loss it is noise and nothing else. Which estimator's gradient is worth having?",
             "4.5",
         ),
         Misconception(
             "k3-plus-is-k3",
-            plus_is_k3,
+            changed(kl_estimate, ("return k3_plus", "return k3")),
             "Your k3+ is k3, gradient included, and that is the gradient of the *forward* KL. Which factor should be "
             "frozen, and which should carry the gradient?",
             "4.5",
         ),
         Misconception(
             "k3-plus-is-k2",
-            plus_is_k2,
+            changed(kl_estimate, ("return k3_plus", "return k2")),
             "Your k3+ has the gradient that it should have, and the value of k2. Which of the two values is unbiased?",
             "4.5",
         ),
         Misconception(
             "k3-plus-frozen",
-            plus_frozen,
+            changed(kl_estimate, ("k2 - k2.detach() + k3.detach()", "k3.detach()")),
             "Your k3+ has the right value and no gradient at all: it shows in the log and holds nothing. "
             "What has the value zero, but a gradient?",
             "4.5",
         ),
         Misconception(
             "k3-plus-adds-up",
-            plus_adds,
+            changed(kl_estimate, ("k2 - k2.detach()", "k2")),
             "The gradient of your k3+ is right, but its value is that of k2 and k3 together. How do you bring in a "
             "gradient without bringing in its value?",
             "4.5",

@@ -1,67 +1,9 @@
 """The exercise kl_exact: wrong answers, as people write them, then what is said about each."""
 
-import math
-
-from torch.nn.functional import kl_div
-
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
 from grpo_lab.kl import kl_exact
-
-
-def _gap(logits, ref_logits):
-    return logits.log_softmax(-1) - ref_logits.log_softmax(-1)
-
-
-def turned(logits, ref_logits):
-    return -(ref_logits.softmax(-1) * _gap(logits, ref_logits)).sum(-1)
-
-
-def over_positions(logits, ref_logits):
-    logp, ref_logp = logits.log_softmax(1), ref_logits.log_softmax(1)
-    return (logp.exp() * (logp - ref_logp)).sum(-1)
-
-
-def log_target(logits, ref_logits):
-    return kl_div(ref_logits.log_softmax(-1), logits.log_softmax(-1), reduction="none").sum(-1)
-
-
-def not_normalised(logits, ref_logits):
-    return (logits.softmax(-1) * (logits - ref_logits)).sum(-1)
-
-
-def weights_frozen(logits, ref_logits):
-    return (logits.softmax(-1).detach() * _gap(logits, ref_logits)).sum(-1)
-
-
-def unweighted(logits, ref_logits):
-    return _gap(logits, ref_logits).sum(-1)
-
-
-def mean_over_vocabulary(logits, ref_logits):
-    return (logits.softmax(-1) * _gap(logits, ref_logits)).mean(-1)
-
-
-def log_of_zero(logits, ref_logits):
-    p, q = logits.softmax(-1), ref_logits.softmax(-1)
-    return (p * (p.log() - q.log())).sum(-1)
-
-
-def overflows(logits, ref_logits):
-    logp, ref_logp = (z - z.exp().sum(-1, keepdim=True).log() for z in (logits, ref_logits))
-    return (logp.exp() * (logp - ref_logp)).sum(-1)
-
-
-def bits(logits, ref_logits):
-    return (logits.softmax(-1) * _gap(logits, ref_logits)).sum(-1) / math.log(2)
-
-
-def cross_entropy(logits, ref_logits):
-    return -(logits.softmax(-1) * ref_logits.log_softmax(-1)).sum(-1)
-
-
-def sign(logits, ref_logits):
-    return -(logits.softmax(-1) * _gap(logits, ref_logits)).sum(-1)
 
 
 def _two(d, *shape, scale=1.0):
@@ -105,14 +47,18 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "kl-reversed",
-            turned,
+            changed(kl_exact, ("logp.exp() * (logp - ref_logp)", "ref_logp.exp() * (ref_logp - logp)")),
             "This is the forward KL, averaged over what the *reference* says. It is never negative and zero where the "
             "two agree, so nothing looks wrong. Whose samples does Eq. (4.a) average over?",
             "4.7",
         ),
         Misconception(
             "kl-full-prob",
-            over_positions,
+            changed(
+                kl_exact,
+                ("(logits.log_softmax(-1)", "(logits.log_softmax(1)"),
+                ("ref_logits.log_softmax(-1)", "ref_logits.log_softmax(1)"),
+            ),
             "Your softmax runs over the positions of a row, so what you compare are not distributions over words. "
             "With a single position it gives zero, whatever the logits. Over which of B, T, V do the probabilities of "
             "one choice add up to 1?",
@@ -120,21 +66,24 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "kl-full-prob-log-target",
-            log_target,
+            changed(
+                kl_exact,
+                ("(logp.exp() * (logp - ref_logp))", "torch.nn.functional.kl_div(ref_logp, logp, reduction='none')"),
+            ),
             "You give `kl_div` a target of log-probabilities, and it takes them for probabilities: they are negative, "
             "and their logarithm is NaN. What does its documentation say about `log_target`?",
             "4.7",
         ),
         Misconception(
             "logits-not-normalised",
-            not_normalised,
+            changed(kl_exact, ("logp - ref_logp", "logits - ref_logits")),
             "You compare the logits as they come. Add 1 to all logits of the policy: it is the same policy, but your "
             "distance from it has grown by 1. What has to happen to logits first?",
             "4.6",
         ),
         Misconception(
             "k1-as-loss",
-            weights_frozen,
+            changed(kl_exact, ("logp.exp()", "logp.exp().detach()")),
             "The value is right, and its gradient is zero: the probabilities in front carry none. This is k1, "
             "averaged, as a loss. What is left to differentiate is the score, and its average vanishes. "
             "Where does the policy appear in Eq. (4.7)?",
@@ -142,20 +91,20 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "unweighted-sum",
-            unweighted,
+            changed(kl_exact, ("logp.exp() * (logp - ref_logp)", "logp - ref_logp")),
             "Every word counts the same, also those that the policy never says. A KL divergence is an average: over "
             "what, and with which weights?",
             "4.7",
         ),
         Misconception(
             "mean-over-vocabulary",
-            mean_over_vocabulary,
+            changed(kl_exact, ("sum(-1)", "mean(-1)")),
             "Too small by the factor V. The probabilities already make the sum an average.",
             "4.7",
         ),
         Misconception(
             "log-of-zero",
-            log_of_zero,
+            changed(kl_exact, ("logp - ref_logp", "logp.exp().log() - ref_logp.exp().log()")),
             "NaN for a policy that is sure: a probability that is 0 in floating point has a logarithm of minus "
             "infinity, and zero times that is not a number. Could you have the logarithm without the probability "
             "first?",
@@ -163,28 +112,34 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "overflowing-sum",
-            overflows,
+            changed(
+                kl_exact,
+                (
+                    "(logits.log_softmax(-1), ref_logits.log_softmax(-1))",
+                    "(z - z.exp().sum(-1, keepdim=True).log() for z in (logits, ref_logits))",
+                ),
+            ),
             "Right on paper, but the exponential of a logit of 800 is infinite in floating point, and so is your "
             "normaliser. What can be subtracted from all logits of a position beforehand without changing the policy?",
             "4.6",
         ),
         Misconception(
             "bits-not-nats",
-            bits,
+            changed(kl_exact, ("return kl", "return kl / 0.6931471805599453")),
             "Off by the same factor everywhere, about 1.44: your logarithm has base 2. Which unit does the docstring "
             "promise?",
             "4.7",
         ),
         Misconception(
             "cross-entropy",
-            cross_entropy,
+            changed(kl_exact, ("logp - ref_logp", "-ref_logp")),
             "This is the cross-entropy, which is not zero where the two agree: what the policy's own entropy "
             "contributes is still in it. Both logarithms stand in the bracket of Eq. (4.7).",
             "4.7",
         ),
         Misconception(
             "sign-turned",
-            sign,
+            changed(kl_exact, ("return kl", "return -kl")),
             "Your KL is never positive. Which of the two log-probabilities is larger, on average, for words that the "
             "policy itself says?",
             "4.7",

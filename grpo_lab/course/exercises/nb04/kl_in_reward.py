@@ -2,54 +2,10 @@
 
 import torch
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given, padded, refused
 from grpo_lab.kl import kl_in_reward
-
-
-def added(rewards, logp, ref_logp, mask, beta):
-    return rewards + beta * torch.where(mask, logp - ref_logp, 0).sum(-1).detach()
-
-
-def live(rewards, logp, ref_logp, mask, beta):
-    return rewards - beta * torch.where(mask, logp - ref_logp, 0).sum(-1)
-
-
-def no_mask(rewards, logp, ref_logp, mask, beta):
-    return rewards - beta * (logp - ref_logp).sum(-1).detach()
-
-
-def multiplied(rewards, logp, ref_logp, mask, beta):
-    return rewards - beta * ((logp - ref_logp) * mask).sum(-1).detach()
-
-
-def mean(rewards, logp, ref_logp, mask, beta):
-    return rewards - beta * torch.where(mask, logp - ref_logp, 0).sum(-1).detach() / mask.sum(-1).clamp(min=1)
-
-
-def over_padding(rewards, logp, ref_logp, mask, beta):
-    return rewards - beta * torch.where(mask, logp - ref_logp, 0).mean(-1).detach()
-
-
-def k3(rewards, logp, ref_logp, mask, beta):
-    d = torch.where(mask, ref_logp - logp, 0).detach()
-    return rewards - beta * (d.exp() - 1 - d).sum(-1)
-
-
-def absolute(rewards, logp, ref_logp, mask, beta):
-    return rewards - beta * torch.where(mask, logp - ref_logp, 0).abs().sum(-1).detach()
-
-
-def no_beta(rewards, logp, ref_logp, mask, beta):
-    return rewards - torch.where(mask, logp - ref_logp, 0).sum(-1).detach()
-
-
-def one_for_all(rewards, logp, ref_logp, mask, beta):
-    return rewards - beta * torch.where(mask, logp - ref_logp, 0).sum().detach()
-
-
-def over_rows(rewards, logp, ref_logp, mask, beta):
-    return rewards - beta * torch.where(mask, logp - ref_logp, 0).sum(0).detach()
 
 
 def _batch(d, B, T):
@@ -135,49 +91,53 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "kl-reversed",
-            added,
+            changed(kl_in_reward, ("rewards - beta", "rewards + beta")),
             "The charge has the wrong sign: an answer that the policy likes better than the reference does earns "
             "*more*. Such a policy is paid for running away. Which way should the distance push the reward?",
             "4.8",
         ),
         Misconception(
             "charge-not-stopped",
-            live,
+            changed(
+                kl_in_reward, ("kl_estimate(logp, ref_logp, 'k1')", "logp - ref_logp"), ("sum(-1).detach()", "sum(-1)")
+            ),
             "The values are right, but your reward carries a gradient. In the loss it would add a term of its own, on "
             "top of the policy gradient. What is a reward to the policy gradient, a number or a function?",
             "4.8",
         ),
         Misconception(
             "mask-ignored",
-            no_mask,
+            changed(kl_in_reward, ("torch.where(mask, kl_estimate(logp, ref_logp, 'k1'), 0)", "(logp - ref_logp)")),
             "The padding is charged as well: an answer pays for what stands behind its end, and pays more if its batch "
             "has a longer neighbour. Which tokens did the policy choose?",
             "4.8",
         ),
         Misconception(
             "zero-times-nan",
-            multiplied,
+            changed(
+                kl_in_reward, ("torch.where(mask, kl_estimate(logp, ref_logp, 'k1'), 0)", "(mask * (logp - ref_logp))")
+            ),
             "NaN: you multiply by the mask, and in the padding there may stand minus infinity on both sides. What is "
             "their difference, and what is zero times that? Look for an operation that *chooses*.",
             "4.8",
         ),
         Misconception(
             "length-mean",
-            mean,
+            changed(kl_in_reward, ("sum(-1).detach()", "sum(-1).detach() / mask.sum(-1).clamp(min=1)")),
             "You charge the mean over the tokens. A long answer then pays no more than a short one for going just as "
             "far at every token. The log-probability of a whole answer is a sum: what is its KL?",
             "4.8",
         ),
         Misconception(
             "mean-over-padding",
-            over_padding,
+            changed(kl_in_reward, ("sum(-1)", "mean(-1)")),
             "You divide by the width of the tensor, padding included: the charge of an answer depends on how long its "
             "neighbours are. By what does Eq. (4.8) divide?",
             "4.8",
         ),
         Misconception(
             "k3-in-reward",
-            k3,
+            changed(kl_in_reward, ("'k1'", "'k3'")),
             "You charge k3. In the reward it is the *value* that is differentiated through the policy gradient, and "
             "the extra terms of k3, harmless on average, are then multiplied with the score. Near the reference they "
             "cancel the pull. Which estimator stands in Eq. (4.8)?",
@@ -185,27 +145,27 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "k1-absolute",
-            absolute,
+            changed(kl_in_reward, ("kl_estimate(logp, ref_logp, 'k1')", "kl_estimate(logp, ref_logp, 'k1').abs()")),
             "You charge the absolute difference, so a token pays whichever way it moved. The negative samples are what "
             "makes the average of k1 come out right.",
             "4.8",
         ),
         Misconception(
             "beta-missing",
-            no_beta,
+            changed(kl_in_reward, ("beta * torch", "torch")),
             "beta makes no difference to your result. How would you switch the charge off?",
             "4.8",
         ),
         Misconception(
             "one-charge-for-all",
-            one_for_all,
+            changed(kl_in_reward, ("sum(-1)", "sum()")),
             "You add up the whole batch, so each answer pays for all the others, and compared with each other none "
             "pays anything. Over which axis does one answer run?",
             "4.8",
         ),
         Misconception(
             "over-the-rows",
-            over_rows,
+            changed(kl_in_reward, ("sum(-1)", "sum(0)")),
             "You add up over the answers: each pays for one *position* of all of them. With as many answers as tokens "
             "no shape will tell you. Over which axis does one answer run?",
             "4.8",
