@@ -1,37 +1,10 @@
 """The exercise cache_bytes: wrong answers, as people write them, then what is said about each."""
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, extreme, given
 from grpo_lab.memory.parts import cache_bytes
 from grpo_lab.models.shapes import ModelShape
-
-
-def keys_alone(shape, tokens, e):
-    return shape.layers * shape.keys * e * tokens
-
-
-def one_layer(shape, tokens, e):
-    return 2 * shape.keys * e * tokens
-
-
-def all_heads(shape, tokens, e):
-    return 2 * shape.layers * shape.queries * e * tokens
-
-
-def whole_width(shape, tokens, e):
-    return 2 * shape.layers * shape.width * e * tokens
-
-
-def numbers(shape, tokens, e):
-    return 2 * shape.layers * shape.keys * tokens
-
-
-def every_pair(shape, tokens, e):
-    return 2 * shape.layers * shape.keys * e * tokens**2
-
-
-def each_head_again(shape, tokens, e):
-    return 2 * shape.layers * shape.heads * shape.keys * e * tokens
 
 
 def sized(
@@ -80,46 +53,46 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "keys-alone",
-            keys_alone,
+            changed(cache_bytes, ("2 * ", "")),
             "This is half of it. Attention compares with the keys, and then adds up ... what?",
             "8.14",
         ),
         Misconception(
             "one-layer",
-            one_layer,
+            changed(cache_bytes, ("shape.layers * ", "")),
             "This is one layer's share. Every layer has keys and values of its own.",
             "8.14",
         ),
         Misconception(
             "all-query-heads",
-            all_heads,
+            changed(cache_bytes, ("shape.keys", "shape.queries")),
             "You count a key for each *query* head. In Qwen2 seven query heads share one, which is why a token takes "
             "12 KiB and not 84.",
             "8.14",
         ),
         Misconception(
             "hidden-width",
-            whole_width,
+            changed(cache_bytes, ("shape.keys", "shape.width")),
             "You count the hidden width. That was right as long as every head had keys of its own, of the width that "
             "falls to it.",
             "8.14",
         ),
         Misconception(
             "numbers-for-bytes",
-            numbers,
+            changed(cache_bytes, (" * e", "")),
             "You count numbers. How many bytes has each?",
             "8.14",
         ),
         Misconception(
             "tokens-squared",
-            every_pair,
+            changed(cache_bytes, ("e * tokens", "e * tokens ** 2")),
             "Your memory grows with the square of the tokens. That is the table of attention weights, which nobody "
             "keeps; keys and values are one of each a token.",
             "8.14",
         ),
         Misconception(
             "heads-counted-twice",
-            each_head_again,
+            changed(cache_bytes, ("shape.keys", "shape.heads * shape.keys")),
             "You multiply by the number of heads, but `keys` is the width of all key heads together already.",
             "8.14",
         ),

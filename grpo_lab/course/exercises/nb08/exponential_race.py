@@ -2,47 +2,12 @@
 
 import torch
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, at_scale, drawn, extreme, f64, given
 from grpo_lab.rollout.static import exponential_race
 
 INF = float("inf")
-
-
-def greedy(log_pi, noise):
-    return log_pi.argmax(-1)
-
-
-def last_to_ring(log_pi, noise):
-    return (log_pi.exp() / noise).argmin(-1)
-
-
-def multiplied(log_pi, noise):
-    return (log_pi.exp() * noise).argmax(-1)
-
-
-def exponential_for_gumbel(log_pi, noise):
-    return (log_pi + noise).argmax(-1)
-
-
-def logarithm_divided(log_pi, noise):
-    return (log_pi / noise).argmax(-1)
-
-
-def noise_alone(log_pi, noise):
-    return noise.argmin(-1)
-
-
-def down_the_columns(log_pi, noise):
-    return (log_pi.exp() / noise).argmax(0)
-
-
-def axis_kept(log_pi, noise):
-    return (log_pi.exp() / noise).argmax(-1, keepdim=True)
-
-
-def winning_score(log_pi, noise):
-    return (log_pi.exp() / noise).amax(-1)
 
 
 def _race(dice: Dice, B: int, V: int, forbidden: int = 0, scale: float = 1.0) -> tuple:
@@ -89,59 +54,59 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "greedy",
-            greedy,
+            changed(exponential_race, ("log_pi.exp() / noise", "log_pi")),
             "The noise has no effect: you always take the likeliest token. Then all G completions of a prompt are the "
             "same, all advantages are zero, and nothing is learned.",
             "8.31",
         ),
         Misconception(
             "last-to-ring",
-            last_to_ring,
+            changed(exponential_race, ("argmax", "argmin")),
             "You take the smallest score. That is the clock that rings *last*: usually the least likely token, and "
             "forbidden ones first of all.",
             "8.31",
         ),
         Misconception(
             "noise-multiplied",
-            multiplied,
+            changed(exponential_race, ("log_pi.exp() / noise", "log_pi.exp() * noise")),
             "You multiply by the noise. A clock of rate pi rings after E / pi: the smaller E, the sooner. With a "
             "product the chances are no longer pi; work out two tokens with 0.75 and 0.25.",
             "8.30",
         ),
         Misconception(
             "exponential-as-gumbel",
-            exponential_for_gumbel,
+            changed(exponential_race, ("log_pi.exp() / noise", "log_pi + noise")),
             "Adding noise to log-probabilities is the Gumbel trick, but this noise is exponential. What has to be "
             "done to E before it may be added, and with which sign?",
             "8.30",
         ),
         Misconception(
             "logarithm-divided",
-            logarithm_divided,
+            changed(exponential_race, ("log_pi.exp() / noise", "log_pi / noise")),
             "You divide the log-probability by the noise. It is the *probability* that is the rate of the clock.",
             "8.30",
         ),
         Misconception(
             "policy-ignored",
-            noise_alone,
+            changed(exponential_race, ("log_pi.exp() / noise", "1 / noise")),
             "The smallest noise wins, whatever the policy thinks: every token is equally likely, forbidden ones too.",
             "8.30",
         ),
         Misconception(
             "wrong-axis",
-            down_the_columns,
+            changed(exponential_race, ("argmax(-1)", "argmax(0)")),
             "Your rows race against each other. Within a row, the tokens should.",
             "8.31",
         ),
         Misconception(
             "axis-kept",
-            axis_kept,
+            changed(exponential_race, ("argmax(-1)", "argmax(-1, keepdim=True)")),
             "The tokens are right, but the shape is (B, 1). The signature promises (B,).",
             "8.31",
         ),
         Misconception(
             "score-returned",
-            winning_score,
+            changed(exponential_race, ("argmax", "amax")),
             "You return the winner's score. Asked for is its number.",
             "8.31",
         ),

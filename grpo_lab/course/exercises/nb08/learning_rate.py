@@ -1,80 +1,15 @@
 """The exercise learning_rate: wrong answers, as people write them, then what is said about each."""
 
-import math
-
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, at_scale, extreme, given
 from grpo_lab.trainer.optim import learning_rate
 
 
-def _fall(share, scheduler_type):
-    return {"linear": 1 - share, "cosine": (1 + math.cos(math.pi * share)) / 2}.get(scheduler_type, 1.0)
-
-
-def _share(step, warmup_steps, max_steps):
-    return (step - warmup_steps) / max(max_steps - warmup_steps, 1)
-
-
-def _warming(step, warmup_steps, scheduler_type):
-    return step < warmup_steps and scheduler_type != "constant"
-
-
-def starts_at_zero(step, peak, warmup_steps, max_steps, scheduler_type):
-    if _warming(step, warmup_steps, scheduler_type):
-        return peak * step / warmup_steps
-    return peak * _fall(_share(step, warmup_steps, max_steps), scheduler_type)
-
-
-def no_warmup(step, peak, warmup_steps, max_steps, scheduler_type):
-    return peak * _fall(max(_share(step, warmup_steps, max_steps), 0.0), scheduler_type)
-
-
-def constant_warms_up(step, peak, warmup_steps, max_steps, scheduler_type):
-    if step < warmup_steps:
-        return peak * (step + 1) / warmup_steps
-    return peak * _fall(_share(step, warmup_steps, max_steps), scheduler_type)
-
-
-def falls_from_the_start(step, peak, warmup_steps, max_steps, scheduler_type):
-    if _warming(step, warmup_steps, scheduler_type):
-        return peak * (step + 1) / warmup_steps
-    return peak * _fall(step / max_steps, scheduler_type)
-
-
-def whole_wave(step, peak, warmup_steps, max_steps, scheduler_type):
-    if step >= warmup_steps and scheduler_type == "cosine":
-        return peak * (1 + math.cos(2 * math.pi * _share(step, warmup_steps, max_steps))) / 2
-    return _right(step, peak, warmup_steps, max_steps, scheduler_type)
-
-
-def quarter_wave(step, peak, warmup_steps, max_steps, scheduler_type):
-    if step >= warmup_steps and scheduler_type == "cosine":
-        return peak * math.cos(math.pi / 2 * _share(step, warmup_steps, max_steps))
-    return _right(step, peak, warmup_steps, max_steps, scheduler_type)
-
-
-def twice_the_peak(step, peak, warmup_steps, max_steps, scheduler_type):
-    if step >= warmup_steps and scheduler_type == "cosine":
-        return peak * (1 + math.cos(math.pi * _share(step, warmup_steps, max_steps)))
-    return _right(step, peak, warmup_steps, max_steps, scheduler_type)
-
-
 def multiplied(step, peak, warmup_steps, max_steps, scheduler_type):
-    rise = min((step + 1) / warmup_steps, 1.0) if warmup_steps and scheduler_type != "constant" else 1.0
-    return peak * rise * _fall(step / max_steps, scheduler_type)
-
-
-def divides_by_zero(step, peak, warmup_steps, max_steps, scheduler_type):
-    rise = (step + 1) / warmup_steps
-    if _warming(step, warmup_steps, scheduler_type):
-        return peak * rise
-    return peak * _fall(_share(step, warmup_steps, max_steps), scheduler_type)
-
-
-def _right(step, peak, warmup_steps, max_steps, scheduler_type):
-    if _warming(step, warmup_steps, scheduler_type):
-        return peak * (step + 1) / warmup_steps
-    return peak * _fall(_share(step, warmup_steps, max_steps), scheduler_type)
+    rising = "constant" if scheduler_type == "constant" else "constant_with_warmup"
+    rise = learning_rate(step, peak, warmup_steps, max_steps, rising)
+    return rise * learning_rate(step, 1.0, 0, max_steps, scheduler_type)
 
 
 def _drawn(label, scheduler_type):
@@ -132,24 +67,24 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "starts-at-zero",
-            starts_at_zero,
+            changed(learning_rate, ("(step + 1)", "step")),
             "Your first step has a learning rate of 0: a batch is sampled, scored and thrown away. And the peak comes "
             "a step late.",
         ),
         Misconception(
             "no-warm-up",
-            no_warmup,
+            changed(learning_rate, ("peak * (step + 1) / warmup_steps", "peak")),
             "There is no warm-up: the first step takes the full rate, when Adam has seen a single gradient.",
         ),
         Misconception(
             "constant-warms-up",
-            constant_warms_up,
+            changed(learning_rate, (" and scheduler_type != 'constant'", "")),
             'Your "constant" warms up. In transformers and TRL it does not: that is "constant_with_warmup". Whoever '
             "moves a setting there would train with another rate, without a word.",
         ),
         Misconception(
             "falls-from-the-start",
-            falls_from_the_start,
+            changed(learning_rate, ("(step - warmup_steps) / max(max_steps - warmup_steps, 1)", "step / max_steps")),
             "You count the fall from step 0. At the end of the warm-up the rate then jumps down from the peak. When "
             "does the fall begin?",
         ),
@@ -161,23 +96,23 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "whole-wave",
-            whole_wave,
+            changed(learning_rate, ("math.pi * share", "2 * math.pi * share")),
             "Your cosine goes down and up again: the run ends at its peak. Which part of the wave goes only down?",
         ),
         Misconception(
             "quarter-wave",
-            quarter_wave,
+            changed(learning_rate, ("(1 + math.cos(math.pi * share)) / 2", "math.cos(math.pi / 2 * share)")),
             "Your cosine goes from 1 to 0 in a quarter of its wave: it ends steeply, where it should glide out. Which "
             "part of the wave is flat at *both* ends?",
         ),
         Misconception(
             "twice-the-peak",
-            twice_the_peak,
+            changed(learning_rate, ("(1 + math.cos(math.pi * share)) / 2", "1 + math.cos(math.pi * share)")),
             "1 + cos begins at 2, so your rate begins at twice the peak.",
         ),
         Misconception(
             "divides-by-zero",
-            divides_by_zero,
+            changed(learning_rate, ("step < warmup_steps", "(step + 1) / warmup_steps <= 1")),
             "Without warm-up you divide by zero. `warmup_steps = 0` is allowed.",
         ),
     ),

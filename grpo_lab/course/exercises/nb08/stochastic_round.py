@@ -2,71 +2,12 @@
 
 import torch
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, at_scale, extreme, refused
 from grpo_lab.precision import stochastic_round
 
 INF, NAN = float("inf"), float("nan")
-
-
-def _below(x):
-    """The 16 upper bits: the bf16 number on the side of zero."""
-    return (x.view(torch.int32) & -(2**16)).view(torch.float32)
-
-
-def _above(x):
-    return (_below(x).view(torch.int32) + 2**16).view(torch.float32)
-
-
-def _chance(x):
-    return (x - _below(x)) / (_above(x) - _below(x))
-
-
-def _kept(x, rounded):
-    return torch.where(x.isfinite(), rounded, x).bfloat16()
-
-
-def nearest(x, noise):
-    return x.bfloat16()
-
-
-def cut_off(x, noise):
-    return _kept(x, _below(x))
-
-
-def always_up(x, noise):
-    return _kept(x, torch.where(_chance(x) > 0, _above(x), _below(x)))
-
-
-def turned_round(x, noise):
-    return _kept(x, torch.where(noise < _chance(x), _below(x), _above(x)))
-
-
-def coin(x, noise):
-    return _kept(x, torch.where((noise < 0.5) & (_chance(x) > 0), _above(x), _below(x)))
-
-
-def other_end(x, noise):
-    return _kept(x, torch.where(noise >= 1 - _chance(x), _above(x), _below(x)))
-
-
-def from_minus_infinity(x, noise):
-    low = torch.where((x < 0) & (_chance(x) > 0), _above(x), _below(x))
-    high = torch.where(x < 0, _below(x), _above(x))
-    return _kept(x, torch.where(noise < torch.where(x < 0, 1 - _chance(x), _chance(x)), high, low))
-
-
-def past_the_largest(x, noise):
-    place = (x.view(torch.int32) & (2**16 - 1)) / 2**16
-    return _kept(x, torch.where(noise < place, _above(x), _below(x)))
-
-
-def own_noise(x, noise):
-    return _kept(x, torch.where(torch.rand_like(x) < _chance(x), _above(x), _below(x)))
-
-
-def kept_wide(x, noise):
-    return torch.where(x.isfinite(), torch.where(noise < _chance(x), _above(x), _below(x)), x)
 
 
 def _given(label, x, noise):
@@ -100,7 +41,8 @@ def _every_size(dice: Dice) -> tuple:
 def _beside_the_place(dice: Dice) -> tuple:
     """Noise that is larger or smaller than p by 1/1024."""
     x = torch.randn(500, generator=dice.generator)
-    beside = _chance(x) + (2 * dice.integers(2, 500) - 1) / 1024
+    place = (x.view(torch.int32) & (2**16 - 1)) / 2**16
+    beside = place + (2 * dice.integers(2, 500) - 1) / 1024
     return x, beside.clamp(0, 1 - 2**-16)
 
 
@@ -150,54 +92,54 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "pure-bf16-adamw",
-            nearest,
+            changed(stochastic_round, ("torch.where(x.isfinite(), rounded, x)", "x")),
             "You round to the nearest bf16 number, as `.bfloat16()` does. At a learning rate of 1e-6 an update is "
             "smaller than half a step: rounded back every time, 98% of the movement is lost. What is the noise for?",
             "8.4",
         ),
         Misconception(
             "cut-off",
-            cut_off,
+            changed(stochastic_round, ("torch.where(noise < p, x_1, x_0)", "x_0")),
             "You cut the lower bits off. Every rounding then goes towards zero: all weights shrink, step after step.",
             "8.4",
         ),
         Misconception(
             "always-up",
-            always_up,
+            changed(stochastic_round, ("noise < p", "p > 0")),
             "You always take the neighbour further from zero: all weights grow, step after step.",
             "8.4",
         ),
         Misconception(
             "chances-swapped",
-            turned_round,
+            changed(stochastic_round, ("x_1, x_0", "x_0, x_1")),
             "The two neighbours have each other's chances: a number that lies close to x_0 usually goes to x_1. A "
             "number that *is* in bf16 should never move.",
             "8.4",
         ),
         Misconception(
             "coin-flip",
-            coin,
+            changed(stochastic_round, ("noise < p", "(noise < 0.5) & (p > 0)")),
             "You flip a fair coin, whatever the place between the two neighbours. The mean is then their middle. It "
             "should be x: how often up, at a quarter of the way?",
             "8.3",
         ),
         Misconception(
             "noise-from-the-other-end",
-            other_end,
+            changed(stochastic_round, ("noise < p", "noise >= 1 - p")),
             "Your chances are right, and so is your mean. But you round up where the noise is large; Eq. (8.4) does so "
             "where it is small, and with the same noise the same numbers should come out.",
             "8.4",
         ),
         Misconception(
             "counted-from-below",
-            from_minus_infinity,
+            changed(stochastic_round, ("noise < p", "torch.where(x < 0, noise >= 1 - p, noise < p)")),
             "Your chances are right, and so is your mean. But for negative numbers you count from the lower neighbour; "
             "x_0 is the one on the side of *zero*, and with the same noise the same numbers should come out.",
             "8.1",
         ),
         Misconception(
             "own-noise",
-            own_noise,
+            changed(stochastic_round, ("noise < p", "torch.rand_like(x) < p")),
             "You draw noise of your own, and the argument `noise` has no effect. Your chances are right, and so is "
             "your mean. But the caller holds the dice: with the same noise the same numbers should come out, so that "
             "a run can be repeated.",
@@ -205,14 +147,14 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "rounded-to-infinity",
-            past_the_largest,
+            changed(stochastic_round, ("(x - x_0) / (x_1 - x_0)", "(x.view(torch.int32) & (2 ** 16 - 1)) / 2 ** 16")),
             "Beyond the largest number of bf16, about 3.39e38, one step further is infinity, and you take it. A weight "
             "that is infinite never comes back. What does the docstring say of such a number?",
             "8.2",
         ),
         Misconception(
             "kept-in-float32",
-            kept_wide,
+            changed(stochastic_round, (".bfloat16()", "")),
             "The numbers are right, but they are still stored in float32: no memory is saved.",
             "8.4",
         ),
