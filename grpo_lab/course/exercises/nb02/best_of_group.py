@@ -1,48 +1,11 @@
 """The exercise best_of_group: wrong answers, as people write them, then what is said about each."""
 
-import torch
-
 from grpo_lab.advantages import best_of_group
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
 
 NAN, INF = float("nan"), float("inf")
-
-
-def first_of_ties(rewards):
-    best = torch.zeros_like(rewards, dtype=torch.bool).scatter(-1, rewards.argmax(-1, keepdim=True), True)
-    return torch.where(best & (rewards > rewards.amin(-1, keepdim=True)), rewards, 0)
-
-
-def equal_group_kept(rewards):
-    return torch.where(rewards == rewards.amax(-1, keepdim=True), rewards, 0)
-
-
-def best_of_batch(rewards):
-    return torch.where((rewards == rewards.max()) & (rewards.max() > rewards.min()), rewards, 0)
-
-
-def ones(rewards):
-    best, worst = rewards.amax(-1, keepdim=True), rewards.amin(-1, keepdim=True)
-    return ((rewards == best) & (best > worst)).to(rewards.dtype)
-
-
-def all_but_the_worst(rewards):
-    return torch.where(rewards > rewards.amin(-1, keepdim=True), rewards, 0)
-
-
-def mixed(rewards):
-    best, worst = rewards.amax(0), rewards.amin(0)
-    return torch.where((rewards == best) & (best > worst), rewards, 0)
-
-
-def above_mean(rewards):
-    return torch.where(rewards > rewards.mean(-1, keepdim=True), rewards, 0)
-
-
-def centred(rewards):
-    best, worst = rewards.amax(-1, keepdim=True), rewards.amin(-1, keepdim=True)
-    return torch.where((rewards == best) & (best > worst), rewards - rewards.mean(-1, keepdim=True), 0)
 
 
 EXERCISE = Exercise(
@@ -78,55 +41,65 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "first-of-ties",
-            first_of_ties,
+            changed(
+                best_of_group, ("rewards == best", "torch.arange(rewards.shape[1]) == rewards.argmax(-1, keepdim=True)")
+            ),
             "Of several best completions you keep the first. They earned the same, and which of them stands first is "
             "chance. What does Eq. (2.6) say about ties?",
             "2.6",
         ),
         Misconception(
             "equal-group-kept",
-            equal_group_kept,
+            changed(best_of_group, (" & (best > worst)", "")),
             "In a group of equal rewards everyone is the best, so you push all of them up, although none was better "
             "than the others. Which part of Eq. (2.6) is there to prevent that?",
             "2.6",
         ),
         Misconception(
             "best-of-batch",
-            best_of_batch,
+            changed(
+                best_of_group,
+                ("reduce(rewards, 'P G -> P 1', 'max')", "rewards.max()"),
+                ("reduce(rewards, 'P G -> P 1', 'min')", "rewards.min()"),
+            ),
             "You look for the best of the whole batch. Only the easiest prompt then learns anything. Among whom is "
             "the best to be found?",
             "2.6",
         ),
         Misconception(
             "one-not-reward",
-            ones,
+            changed(best_of_group, ("rewards, 0)", "torch.ones_like(rewards), 0)")),
             "You mark the best with a 1. That is a mask; the weight is what the best earned.",
             "2.6",
         ),
         Misconception(
             "all-but-the-worst",
-            all_but_the_worst,
+            changed(best_of_group, ("(rewards == best) & (best > worst)", "rewards > worst")),
             "You keep everything above the worst. How many distinct rewards does a group of three have, and how many "
             "of them are the best?",
             "2.6",
         ),
         Misconception(
             "above-the-mean",
-            above_mean,
+            changed(best_of_group, ("(rewards == best) & (best > worst)", "rewards > rewards.mean(-1, keepdim=True)")),
             "You keep whatever lies above the mean of its group. Often that is only the best, but look at a group "
             "with two good answers of different reward.",
             "2.6",
         ),
         Misconception(
             "group-mixed",
-            mixed,
+            changed(
+                best_of_group,
+                ("'P G -> P 1', 'max'", "'P G -> 1 G', 'max'"),
+                ("'P G -> P 1', 'min'", "'P G -> 1 G', 'min'"),
+            ),
             "You take the maximum down the columns, so answers to different prompts compete. Which axis holds the "
             "answers to one prompt?",
             "2.6",
         ),
         Misconception(
             "best-centred",
-            centred,
+            changed(best_of_group, ("rewards, 0)", "rewards - rewards.mean(-1, keepdim=True), 0)")),
             "You subtract the mean of the group. A baseline is a good idea, but this weight is the plain reward of the "
             "best, so that notebook 03 can compare the two ideas.",
             "2.6",

@@ -3,6 +3,7 @@
 import torch
 
 from grpo_lab.advantages import group_advantages
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
 
@@ -12,88 +13,9 @@ NAN, INF = float("nan"), float("inf")
 ROUNDED = torch.tensor([[1_000_000.125] * 3])
 
 
-def _centred(rewards):
-    return rewards - rewards[:, :1] - (rewards - rewards[:, :1]).mean(-1, keepdim=True)
-
-
-def _std(rewards, scale, ddof):
-    values = _centred(rewards) if scale == "group" else (rewards - rewards.mean()).reshape(1, -1)
-    return (values.square().sum(-1, keepdim=True) / (values.shape[1] - ddof)).sqrt()
-
-
-def _std_of_all(centred, rewards, scale, ddof):
-    """As above, but measured from the mean as it comes, with what rounding leaves over."""
-    values = centred if scale == "group" else (rewards - rewards.mean()).reshape(1, -1)
-    return (values.square().sum(-1, keepdim=True) / (values.shape[-1] - ddof)).sqrt()
-
-
-def no_eps(rewards, scale="group", ddof=1, eps=1e-4):
-    centred = rewards - rewards.mean(-1, keepdim=True)
-    return centred if scale == "none" else centred / _std_of_all(centred, rewards, scale, ddof)
-
-
-def no_eps_from_first(rewards, scale="group", ddof=1, eps=1e-4):
-    return _centred(rewards) if scale == "none" else _centred(rewards) / _std(rewards, scale, ddof)
-
-
-def residue(rewards, scale="group", ddof=1, eps=1e-4):
-    centred = rewards - rewards.mean(-1, keepdim=True)
-    return centred if scale == "none" else centred / (_std_of_all(centred, rewards, scale, ddof) + eps)
-
-
-def over_batch(rewards, scale="group", ddof=1, eps=1e-4):
-    return _centred(rewards) if scale == "none" else _centred(rewards) / (_std(rewards, "batch", ddof) + eps)
-
-
-def no_centre(rewards, scale="group", ddof=1, eps=1e-4):
-    return rewards if scale == "none" else rewards / (_std(rewards, scale, ddof) + eps)
-
-
-def mixed(rewards, scale="group", ddof=1, eps=1e-4):
-    across = rewards.mT
-    centred = _centred(across)
-    return (centred if scale == "none" else centred / (_std(across, scale, ddof) + eps)).mT
-
-
 def reshaped(rewards, scale="group", ddof=1, eps=1e-4):
     table = rewards.reshape(rewards.shape[1], rewards.shape[0])
-    return mixed(table, scale, ddof, eps).reshape(rewards.shape)
-
-
-def always_population(rewards, scale="group", ddof=1, eps=1e-4):
-    return _centred(rewards) if scale == "none" else _centred(rewards) / (_std(rewards, scale, 0) + eps)
-
-
-def always_sample(rewards, scale="group", ddof=1, eps=1e-4):
-    return _centred(rewards) if scale == "none" else _centred(rewards) / (_std(rewards, scale, 1) + eps)
-
-
-def variance(rewards, scale="group", ddof=1, eps=1e-4):
-    return _centred(rewards) if scale == "none" else _centred(rewards) / (_std(rewards, scale, ddof).square() + eps)
-
-
-def eps_in_root(rewards, scale="group", ddof=1, eps=1e-4):
-    return _centred(rewards) if scale == "none" else _centred(rewards) / (_std(rewards, scale, ddof) ** 2 + eps).sqrt()
-
-
-def scale_ignored(rewards, scale="group", ddof=1, eps=1e-4):
-    return _centred(rewards) / (_std(rewards, "group", ddof) + eps)
-
-
-def with_everybody(rewards, scale="group", ddof=1, eps=1e-4):
-    centred = rewards - rewards.mean()
-    return centred if scale == "none" else centred / (_std(rewards, "batch", ddof) + eps)
-
-
-def batch_mean(rewards, scale="group", ddof=1, eps=1e-4):
-    if scale == "batch":
-        return (rewards - rewards.mean()) / (_std(rewards, scale, ddof) + eps)
-    return _centred(rewards) if scale == "none" else _centred(rewards) / (_std(rewards, scale, ddof) + eps)
-
-
-def batch_of_centred(rewards, scale="group", ddof=1, eps=1e-4):
-    std = _std(_centred(rewards) if scale == "batch" else rewards, scale, ddof)
-    return _centred(rewards) if scale == "none" else _centred(rewards) / (std + eps)
+    return group_advantages(table.mT, scale, ddof, eps).mT.reshape(rewards.shape)
 
 
 EXERCISE = Exercise(
@@ -149,7 +71,7 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "std-no-eps",
-            no_eps,
+            changed(group_advantages, ("from_first = rewards - rewards[:, :1]", "from_first, eps = rewards, 0")),
             "There is no epsilon in your quotient. In a group of equal rewards that makes 0 / 0; or worse, rounding "
             "leaves a speck over, and the speck is divided by itself. What should a group in which nobody was better "
             "teach?",
@@ -157,14 +79,14 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "std-no-eps-from-first",
-            no_eps_from_first,
+            changed(group_advantages, ("centred = from_first", "eps, centred = 0, from_first")),
             "There is no epsilon in your quotient, so a group of equal rewards gives 0 / 0, which is NaN, and one NaN "
             "in a batch destroys the weights. What should a group in which nobody was better teach?",
             "2.4",
         ),
         Misconception(
             "residue-as-spread",
-            residue,
+            changed(group_advantages, ("rewards - rewards[:, :1]", "rewards")),
             "Right on paper, but in floating point the mean of equal numbers need not be that number. A residue is "
             "left over, and where the spread should be zero it *is* the spread: divided by itself, it pushes equal "
             "answers apart. What could you subtract first, exactly, that the mean would cancel anyhow?",
@@ -172,35 +94,49 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "std-over-batch",
-            over_batch,
+            changed(group_advantages, ("scale == 'batch'", "True")),
             "One standard deviation divides all prompts. Then a prompt whose rewards differ widely sets the scale, and "
             "those that differ a little drown. Whose spread is meant when `scale` is 'group'?",
             "2.3",
         ),
         Misconception(
             "compared-with-everybody",
-            with_everybody,
+            changed(
+                group_advantages,
+                ("from_first - reduce(from_first, 'P G -> P 1', 'mean')", "rewards - rewards.mean()"),
+                ("scale == 'batch'", "True"),
+            ),
             "Mean and standard deviation are those of the whole batch. An answer to an easy prompt is then good "
             "because the prompt was easy. Against which answers is it fair to compare one?",
             "2.2",
         ),
         Misconception(
             "scale-ignored",
-            scale_ignored,
+            changed(group_advantages, ("scale == 'none'", "False"), ("scale == 'batch'", "False")),
             "`scale` makes no difference to your result: you always divide by the group's own standard deviation. "
             "What do 'batch' and 'none' ask for?",
             "2.4",
         ),
         Misconception(
             "no-centre",
-            no_centre,
+            changed(
+                group_advantages,
+                ("return centred\n", "return rewards\n"),
+                ("return centred /", "return rewards /"),
+                ("advantages = centred /", "advantages = rewards /"),
+            ),
             "Nothing is subtracted: every completion of an all-right group is pushed up, and it is not clear against "
             "what. What is the average advantage of a group supposed to be?",
             "2.2",
         ),
         Misconception(
             "group-mixed",
-            mixed,
+            changed(
+                group_advantages,
+                ("rewards[:, :1]", "rewards[:1]"),
+                ("'P G -> P 1'", "'P G -> 1 G'"),
+                ("sum(-1, keepdim=True) / (rewards.shape[1]", "sum(0, keepdim=True) / (rewards.shape[0]"),
+            ),
             "You compare along the wrong axis: completion i of one prompt against completion i of the others. An easy "
             "prompt is then rewarded for being easy. Which axis holds the answers to the same prompt?",
             "2.2",
@@ -214,42 +150,46 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "population-std",
-            always_population,
+            changed(group_advantages, ("correction=ddof", "correction=0"), (" - ddof", "")),
             "You divide by G where the sample standard deviation divides by G - 1. All your advantages come out a "
             "little too large, most of all in small groups. Which argument decides between the two?",
             "2.3",
         ),
         Misconception(
             "ddof-ignored",
-            always_sample,
+            changed(group_advantages, ("correction=ddof", "correction=1"), (" - ddof", " - 1")),
             "Your standard deviation is the sample one, whatever `ddof` says. open-instruct and TRL differ in just "
             "this, so callers will want the choice.",
             "2.3",
         ),
         Misconception(
             "variance-not-std",
-            variance,
+            changed(group_advantages, (".std(", ".var("), (".sqrt()", "")),
             "You divide by the variance. Rewards measured in cents instead of euros would then give other advantages: "
             "which of the two, variance or standard deviation, has the unit of a reward?",
             "2.3",
         ),
         Misconception(
             "eps-inside-the-root",
-            eps_in_root,
+            changed(
+                group_advantages,
+                ("return centred / (std + eps)", "return centred / (std ** 2 + eps).sqrt()"),
+                ("advantages = centred / (std + eps)", "advantages = centred / (std ** 2 + eps).sqrt()"),
+            ),
             "Your epsilon stands inside the root, where it counts as much as its own root: 0.0001 becomes 0.01. "
             "Where does Eq. (2.4) put it?",
             "2.4",
         ),
         Misconception(
             "batch-mean",
-            batch_mean,
+            changed(group_advantages, ("return centred /", "return (rewards - rewards.mean()) /")),
             "With `scale` 'batch' you subtract the mean of the batch as well, so hard prompts are punished for being "
             "hard. What does the batch lend: its mean, its spread, or both?",
             "2.4",
         ),
         Misconception(
             "batch-of-centred",
-            batch_of_centred,
+            changed(group_advantages, ("(rewards - rewards[0, 0]).std", "centred.std")),
             "With `scale` 'batch' you take the spread of the *centred* rewards. The docstring asks for that of the "
             "rewards themselves, in which the distance between easy and hard prompts still counts.",
             "2.4",

@@ -3,88 +3,39 @@
 import torch
 
 from grpo_lab.advantages import process_advantages
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, padded, refused
 
 NAN, INF = float("nan"), float("inf")
-ALL = (0, 1, 2)
-
-
-def _scaled(step_rewards, step_mask, eps, over=(1, 2), ddof=1):
-    count = step_mask.sum(over, keepdim=True)
-    rewards = torch.where(step_mask, step_rewards, 0)
-    centred = torch.where(step_mask, rewards - rewards.sum(over, keepdim=True) / count.clamp(min=1), 0)
-    std = (centred.square().sum(over, keepdim=True) / (count - ddof).clamp(min=1)).sqrt()
-    return centred / (std + eps)
-
-
-def _to_go(values):
-    return values.flip(-1).cumsum(-1).flip(-1)
-
-
-def credits_the_past(step_rewards, step_mask, eps=1e-4):
-    return _scaled(step_rewards, step_mask, eps).cumsum(-1)
-
-
-def own_step_left_out(step_rewards, step_mask, eps=1e-4):
-    scaled = _scaled(step_rewards, step_mask, eps)
-    return _to_go(scaled) - scaled
-
-
-def not_accumulated(step_rewards, step_mask, eps=1e-4):
-    return _scaled(step_rewards, step_mask, eps)
+not_accumulated = changed(process_advantages, ("return advantages", "return scaled"))
 
 
 def over_padding(step_rewards, step_mask, eps=1e-4):
     rewards = torch.where(step_mask, step_rewards, 0)
     centred = torch.where(step_mask, rewards - rewards.mean((1, 2), keepdim=True), 0)
-    return _to_go(centred / (rewards.std((1, 2), keepdim=True) + eps))
+    return (centred / (rewards.std((1, 2), keepdim=True) + eps)).flip(-1).cumsum(-1).flip(-1)
 
 
 def each_alone(step_rewards, step_mask, eps=1e-4):
-    return _to_go(_scaled(step_rewards, step_mask, eps, over=(2,)))
+    alone = (table.flatten(0, 1)[:, None] for table in (step_rewards, step_mask))
+    return process_advantages(*alone, eps).view_as(step_rewards)
 
 
 def by_position(step_rewards, step_mask, eps=1e-4):
-    return _to_go(_scaled(step_rewards, step_mask, eps, over=(1,)))
+    apart = (table.mT.flatten(0, 1)[..., None] for table in (step_rewards, step_mask))
+    scaled = not_accumulated(*apart, eps).view_as(step_rewards.mT).mT
+    return scaled.flip(-1).cumsum(-1).flip(-1)
 
 
 def over_batch(step_rewards, step_mask, eps=1e-4):
-    return _to_go(_scaled(step_rewards, step_mask, eps, over=ALL))
-
-
-def no_eps(step_rewards, step_mask, eps=1e-4):
-    return _to_go(_scaled(step_rewards, step_mask, 0.0))
-
-
-def population(step_rewards, step_mask, eps=1e-4):
-    return _to_go(_scaled(step_rewards, step_mask, eps, ddof=0))
-
-
-def no_centre(step_rewards, step_mask, eps=1e-4):
-    rewards = torch.where(step_mask, step_rewards, 0)
-    return _to_go(rewards)
+    together = (table.flatten(0, 1)[None] for table in (step_rewards, step_mask))
+    return process_advantages(*together, eps).view_as(step_rewards)
 
 
 def summed_first(step_rewards, step_mask, eps=1e-4):
-    returns = _to_go(torch.where(step_mask, step_rewards, 0))
-    return _scaled(returns, torch.ones_like(step_mask), eps)
-
-
-def not_masked_again(step_rewards, step_mask, eps=1e-4):
-    count = step_mask.sum((1, 2), keepdim=True)
-    rewards = torch.where(step_mask, step_rewards, 0)
-    centred = rewards - rewards.sum((1, 2), keepdim=True) / count.clamp(min=1)
-    std = (centred.square().sum((1, 2), keepdim=True) / (count - 1).clamp(min=1)).sqrt()
-    return _to_go(centred / (std + eps))
-
-
-def multiplied(step_rewards, step_mask, eps=1e-4):
-    count = step_mask.sum((1, 2), keepdim=True)
-    rewards = step_rewards * step_mask
-    centred = (rewards - rewards.sum((1, 2), keepdim=True) / count.clamp(min=1)) * step_mask
-    std = (centred.square().sum((1, 2), keepdim=True) / (count - 1).clamp(min=1)).sqrt()
-    return _to_go(centred / (std + eps))
+    returns = torch.where(step_mask, step_rewards, 0).flip(-1).cumsum(-1).flip(-1)
+    return not_accumulated(returns, torch.ones_like(step_mask), eps)
 
 
 def _sparse(d, P, G, T, filling=NAN):
@@ -163,14 +114,14 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "credits-the-past",
-            credits_the_past,
+            changed(process_advantages, ("scaled.flip(-1).cumsum(-1).flip(-1)", "scaled.cumsum(-1)")),
             "Your sum runs forwards: a token is credited with the steps *before* it, which it cannot have caused. "
             "From which end has the sum to run?",
             "2.12",
         ),
         Misconception(
             "own-step-left-out",
-            own_step_left_out,
+            changed(process_advantages, ("return advantages", "return advantages - scaled")),
             "The last token of a step gets nothing for its own step. Read Eq. (2.12) again: are the steps that end "
             "*at* t counted?",
             "2.12",
@@ -212,19 +163,19 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "std-no-eps",
-            no_eps,
+            changed(process_advantages, ("(std + eps)", "std")),
             "There is no epsilon in your quotient: steps that are all equal give 0 / 0. What should they teach?",
             "2.11",
         ),
         Misconception(
             "population-std",
-            population,
+            changed(process_advantages, ("(count - 1).clamp", "count.clamp")),
             "You divide by n where Eq. (2.10) divides by n - 1.",
             "2.10",
         ),
         Misconception(
             "no-centre",
-            no_centre,
+            changed(process_advantages, ("scaled.flip(-1)", "torch.where(step_mask, step_rewards, 0).flip(-1)")),
             "These are the rewards still to come, not compared with anything. If all steps are good, all tokens are "
             "pushed up. Where does the group enter?",
             "2.9",
@@ -238,14 +189,14 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "no-step-below-the-mean",
-            not_masked_again,
+            changed(process_advantages, ("step_rewards - least", "step_rewards"), ("step_mask * (", "(")),
             "After the mean is subtracted, positions without a step hold minus the mean, and they count in your spread "
             "and in your sums. What does the factor in front of the bracket of Eq. (2.9) do?",
             "2.9",
         ),
         Misconception(
             "zero-times-nan",
-            multiplied,
+            changed(process_advantages, ("count = ", "from_least = step_rewards * step_mask; count = ")),
             "NaN: you multiply by the mask, and where no step ends anything may stand. What is zero times NaN? Look "
             "for an operation that *chooses* between two values.",
             "2.9",

@@ -3,55 +3,14 @@
 import torch
 
 from grpo_lab.advantages import return_to_go
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given, refused
-
-
-def _backwards(rewards, step):
-    returns, columns = torch.zeros_like(rewards[..., 0]), []
-    for reward in rewards.flip(-1).unbind(-1):
-        returns = step(reward, returns)
-        columns.append(returns)
-    return torch.stack(columns[::-1], dim=-1)
-
-
-def own_reward_discounted(rewards, gamma):
-    return _backwards(rewards, lambda reward, later: gamma * (reward + later))
-
-
-def undiscounted(rewards, gamma):
-    return rewards.flip(-1).cumsum(-1).flip(-1)
-
-
-def from_the_start(rewards, gamma):
-    return _backwards(rewards.flip(-1), lambda reward, earlier: reward + gamma * earlier).flip(-1)
-
-
-def not_turned_back(rewards, gamma):
-    return _backwards(rewards, lambda reward, later: reward + gamma * later).flip(-1)
 
 
 def discounted_by_position(rewards, gamma):
     powers = gamma ** torch.arange(rewards.shape[-1], dtype=rewards.dtype)
     return (powers * rewards).flip(-1).cumsum(-1).flip(-1)
-
-
-def own_reward_left_out(rewards, gamma):
-    return _backwards(rewards, lambda reward, later: reward + gamma * later) - rewards
-
-
-def one_return_for_all(rewards, gamma):
-    powers = gamma ** torch.arange(rewards.shape[-1], dtype=rewards.dtype)
-    return (powers * rewards).sum(-1, keepdim=True).expand(rewards.shape)
-
-
-def next_reward_only(rewards, gamma):
-    later = torch.cat([rewards[..., 1:], torch.zeros_like(rewards[..., :1])], dim=-1)
-    return rewards + gamma * later
-
-
-def averaged(rewards, gamma):
-    return _backwards(rewards, lambda reward, later: (1 - gamma) * reward + gamma * later)
 
 
 def quotient_of_powers(rewards, gamma):
@@ -89,27 +48,27 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "gamma-power-off-by-one",
-            own_reward_discounted,
+            changed(return_to_go, ("reward + gamma * returns", "gamma * (reward + returns)")),
             "A token's own reward is discounted too: every power of gamma is one too high. At distance zero, by how "
             "much should a reward shrink?",
             "2.13",
         ),
         Misconception(
             "undiscounted",
-            undiscounted,
+            changed(return_to_go, ("gamma * returns", "returns")),
             "gamma makes no difference to your result: a reward at the far end counts as much as one right here.",
             "2.13",
         ),
         Misconception(
             "from-the-start",
-            from_the_start,
+            changed(return_to_go, (".flip(-1)", ""), ("[::-1]", "")),
             "Your sum runs forwards: a token is credited with what was earned *before* it. Which rewards can a token "
             "still change?",
             "2.13",
         ),
         Misconception(
             "not-turned-back",
-            not_turned_back,
+            changed(return_to_go, ("[::-1]", "")),
             "The right numbers in the wrong order: the return of the last token stands first. You walked backwards; "
             "what is left to do?",
             "2.13",
@@ -123,21 +82,25 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "own-reward-left-out",
-            own_reward_left_out,
+            changed(return_to_go, ("dim=-1)", "dim=-1) - rewards")),
             "A token does not get its own reward. Look at the last token: what comes after it, and what should its "
             "return be?",
             "2.13",
         ),
         Misconception(
             "one-return-for-all",
-            one_return_for_all,
+            changed(return_to_go, ("backwards[::-1]", "[returns] * len(backwards)")),
             "Every token gets the return of the first one, so later tokens are credited with rewards that were earned "
             "before them. Eq. (2.13) has an index t on both sides.",
             "2.13",
         ),
         Misconception(
             "next-reward-only",
-            next_reward_only,
+            changed(
+                return_to_go,
+                ("returns = reward + gamma * returns", "backwards.append(reward + gamma * returns)"),
+                ("backwards.append(returns)", "returns = reward"),
+            ),
             "You look one token ahead and no further. On the right of Eq. (2.13) stands the next *return*, not the "
             "next reward. What is in it?",
             "2.13",
@@ -152,7 +115,7 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "averaged",
-            averaged,
+            changed(return_to_go, ("= reward +", "= (1 - gamma) * reward +")),
             "You mix reward and return with weights that add up to 1, as in a moving average. A return is a sum: "
             "without discount, two rewards of 1 are worth 2.",
             "2.13",

@@ -1,49 +1,16 @@
 """The exercise rloo_advantages: wrong answers, as people write them, then what is said about each."""
 
 from grpo_lab.advantages import rloo_advantages
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given, refused
 
 NAN, INF = float("nan"), float("inf")
 
 
-def including_itself(rewards):
-    return rewards - rewards.mean(-1, keepdim=True)
-
-
-def divided_by_all(rewards):
-    return rewards - (rewards.sum(-1, keepdim=True) - rewards) / rewards.shape[1]
-
-
-def sum_of_all_by_others(rewards):
-    return rewards - rewards.sum(-1, keepdim=True) / (rewards.shape[1] - 1)
-
-
-def sum_of_others(rewards):
-    return rewards - (rewards.sum(-1, keepdim=True) - rewards)
-
-
-def no_centre(rewards):
-    return rewards.clone()
-
-
-def baseline_only(rewards):
-    return (rewards.sum(-1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
-
-
-def sign(rewards):
-    return baseline_only(rewards) - rewards
-
-
 def mixed(rewards):
     others = max(len(rewards) - 1, 1)
     return rewards - (rewards.sum(0) - rewards) / others
-
-
-def normalised(rewards):
-    others = (rewards.sum(-1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
-    variance = (rewards - rewards.mean(-1, keepdim=True)).square().sum(-1, keepdim=True) / (rewards.shape[1] - 1)
-    return (rewards - others) / (variance.sqrt() + 1e-4)
 
 
 EXERCISE = Exercise(
@@ -76,48 +43,48 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "leave-one-out-includes-itself",
-            including_itself,
+            changed(rloo_advantages, ("(r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)", "r.mean(-1, keepdim=True)")),
             "You subtract the mean of the whole group, and the completion's own reward is part of it: each is compared "
             "with itself a little. With two completions everything comes out half as large. Who are 'the others'?",
             "2.5",
         ),
         Misconception(
             "others-divided-by-all",
-            divided_by_all,
+            changed(rloo_advantages, (" - rewards[:, :1]", ""), ("(r.shape[1] - 1)", "r.shape[1]")),
             "You add up the others, but divide by the size of the whole group, so your baseline is too small. Equal "
             "rewards should give zero. How many others are there?",
             "2.5",
         ),
         Misconception(
             "all-divided-by-others",
-            sum_of_all_by_others,
+            changed(rloo_advantages, (" - rewards[:, :1]", ""), (" - r) /", ") /")),
             "You divide by the number of the others, but the completion's own reward is still in your sum. "
             "What has to leave the sum before it is divided?",
             "2.5",
         ),
         Misconception(
             "sum-of-others",
-            sum_of_others,
+            changed(rloo_advantages, (" - rewards[:, :1]", ""), (" / (r.shape[1] - 1)", "")),
             "You subtract the *sum* of the others. It grows with the group: of a hundred equal completions each would "
             "look terrible. What would make it a fair comparison?",
             "2.5",
         ),
         Misconception(
             "no-centre",
-            no_centre,
+            changed(rloo_advantages, ("return advantages", "return rewards")),
             "These are the rewards themselves. If all completions of a prompt are right, all are pushed up, and none "
             "was better than the others. What is missing?",
             "2.5",
         ),
         Misconception(
             "baseline-only",
-            baseline_only,
+            changed(rloo_advantages, (" - rewards[:, :1]", ""), ("advantages = r - ", "advantages = ")),
             "This is the baseline, the mean of the others. It is the right thing to compare with; now compare.",
             "2.5",
         ),
         Misconception(
             "sign-turned",
-            sign,
+            changed(rloo_advantages, ("return advantages", "return -advantages")),
             "Baseline and reward have changed places: a completion better than the others gets a negative advantage, "
             "and becomes rarer.",
             "2.5",
@@ -131,7 +98,7 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "divided-by-std",
-            normalised,
+            changed(rloo_advantages, ("return advantages", "return advantages / (r.std(-1, keepdim=True) + 0.0001)")),
             "You divide by the standard deviation as well. That is a habit of GRPO; leave-one-out does without, and "
             "the own reward, which sits in that spread, would make it biased again.",
             "2.5",
