@@ -1,10 +1,10 @@
-"""The exercise aggregate: inputs, and what is said about the wrong answers of `_wrong_aggregate`."""
+"""The exercise aggregate: inputs, and what is said about each wrong answer."""
 
 import torch
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given, padded, refused
-from grpo_lab.course.exercises.nb05 import _wrong_aggregate as wrong
 from grpo_lab.objective import aggregate
 
 # One token with loss 6, three with loss 2: the mean of means is 4, the mean over tokens 3.
@@ -101,34 +101,34 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "mean-over-padding",
-            wrong.over_padding,
+            changed(aggregate, ("lengths.clamp(min=1)", "mask.shape[1]")),
             "For 'grpo' you divide each row by T, padding included. A short completion in a long batch then counts for "
             "little, and how much depends on who else is in the batch. How many tokens has the row itself?",
             "5.16",
         ),
         Misconception(
             "padding-in-token-mean",
-            wrong.token_mean_over_padding,
+            changed(aggregate, ("lengths.sum().clamp(min=1)", "mask.numel()")),
             "For 'bnpo' you divide by all B * T positions. The longest completion of the batch then shrinks the update "
             "of all others. Over what is the mean to be taken?",
             "5.19",
         ),
         Misconception(
             "mask-forgotten",
-            wrong.unmasked,
+            changed(aggregate, ("torch.where(mask, values, 0)", "values")),
             "What stands at padded positions reaches your loss. Those tokens were never chosen by the policy.",
             "5.15",
         ),
         Misconception(
             "mask-by-multiplying",
-            wrong.multiplied,
+            changed(aggregate, ("torch.where(mask, values, 0)", "(values * mask)")),
             "You multiply by the mask, so NaN at a padded position gives 0 * NaN, which is NaN, and the loss is lost. "
             "How can a position be left out without computing with it?",
             "5.15",
         ),
         Misconception(
             "microbatch-mean",
-            wrong.own_tokens,
+            changed(aggregate, ("lengths.sum() if num_items is None else torch.as_tensor(num_items)", "lengths.sum()")),
             "For 'dapo' and its kin you divide by the tokens of *this* batch and ignore `num_items`. Cut an update "
             "into micro-batches and each becomes a mean of its own: the result depends on how you cut. Whose tokens "
             "should be counted?",
@@ -136,28 +136,28 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "num-items-in-bnpo",
-            wrong.update_in_bnpo,
+            changed(aggregate, ("find_loss(loss_type)", "find_loss('dapo' if loss_type == 'bnpo' else loss_type)")),
             "For 'bnpo' you divide by `num_items`. That is 'dapo'. BNPO takes the mean over the tokens of the batch at "
             "hand, whatever the update holds: see Eq. (5.19).",
             "5.19",
         ),
         Misconception(
             "length-mean-mislabelled",
-            wrong.lengths_in_dr_grpo,
+            changed(aggregate, ("find_loss(loss_type)", "find_loss('grpo' if loss_type == 'dr_grpo' else loss_type)")),
             "What you call 'dr_grpo' still divides each row by its own length. That is 'grpo', with the length bias "
             "that Dr. GRPO removes: tokens of a long wrong answer are punished less than those of a short one.",
             "5.18",
         ),
         Misconception(
             "longest-as-maximum",
-            wrong.longest,
+            changed(aggregate, ("len(mask) * max_completion_length", "len(mask) * mask.shape[1]")),
             "For 'dr_grpo' you divide by the width T of this batch. Then the same completion counts differently from "
             "step to step. The constant is that of the run: which argument holds it?",
             "5.18",
         ),
         Misconception(
             "rows-left-out",
-            wrong.rows_left_out,
+            changed(aggregate, (".clamp(min=1)).mean()", ".clamp(min=1)).sum() / (lengths > 0).sum().clamp(min=1)")),
             "You leave rows without tokens out of the denominator. verl's `agg_loss` does so where it is told no "
             "batch size; TRL, whose conventions hold here, divides by all B rows. A loss that should not hang on how "
             "many were truncated stays smaller then.",
@@ -165,21 +165,28 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "empty-row-nan",
-            wrong.zero_over_zero,
+            changed(
+                aggregate,
+                ("lengths.clamp(min=1)", "lengths"),
+                ("lengths.sum().clamp(min=1)", "lengths.sum()"),
+                ("total.clamp(min=1)", "total"),
+            ),
             "A row without a token gives 0 / 0, and one NaN makes the loss NaN. It happens: truncated completions may "
             "be masked whole. What keeps each denominator at least 1?",
             "5.16",
         ),
         Misconception(
             "all-token-mean",
-            wrong.one_mean_for_all,
+            changed(
+                aggregate, ("find_loss(loss_type)", "find_loss('bnpo' if loss_type in ('grpo', 'sapo') else loss_type)")
+            ),
             "For 'grpo' you average over all tokens of the batch. A completion of 1000 tokens then counts a hundred "
             "times as much as one of 10. In GRPO each *completion* has one vote: what is averaged first?",
             "5.16",
         ),
         Misconception(
             "sum-not-mean",
-            wrong.luspo_total,
+            changed(aggregate, ("sums.mean()", "sums.sum()")),
             "For 'luspo' you add up the rows. Twice as many completions then make twice the loss. What is done over B?",
             "5.17",
         ),

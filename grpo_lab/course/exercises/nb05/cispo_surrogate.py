@@ -1,49 +1,10 @@
 """The exercise cispo_surrogate: wrong answers, as people write them, then what is said about each."""
 
-import torch
-
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
-from grpo_lab.course.exercises.nb05.clipped_surrogate import _column, _far, _ratio
+from grpo_lab.course.exercises.nb05.clipped_surrogate import _far, _ratio
 from grpo_lab.objective import cispo_surrogate
-
-
-def weight_live(ratio, logp, advantages, bound):
-    return ratio.clamp(max=bound) * _column(advantages) * logp
-
-
-def ppo(ratio, logp, advantages, bound):
-    return ratio.clamp(max=bound) * _column(advantages)
-
-
-def broadcast(ratio, logp, advantages, bound):
-    return ratio.clamp(max=bound).detach() * advantages * logp
-
-
-def bound_from_one(ratio, logp, advantages, bound):
-    return ratio.clamp(max=1 + bound).detach() * _column(advantages) * logp
-
-
-def bound_from_below(ratio, logp, advantages, bound):
-    return ratio.clamp(min=bound).detach() * _column(advantages) * logp
-
-
-def pessimist(ratio, logp, advantages, bound):
-    a = _column(advantages)
-    return torch.min(ratio * a, ratio.clamp(max=bound) * a).detach() * logp
-
-
-def no_bound(ratio, logp, advantages, bound):
-    return ratio.detach() * _column(advantages) * logp
-
-
-def dropped(ratio, logp, advantages, bound):
-    return torch.where(ratio > bound, 0, ratio).detach() * _column(advantages) * logp
-
-
-def minimised(ratio, logp, advantages, bound):
-    return -ratio.clamp(max=bound).detach() * _column(advantages) * logp
-
 
 TWO_BY_TWO = f64([[1.0, 1.0], [1.0, 1.0]])
 
@@ -89,61 +50,64 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "weight-not-detached",
-            weight_live,
+            changed(cispo_surrogate, (".detach()", "")),
             "The value is right, but a gradient flows through the ratio as well. The weight says how much a token "
             "counts; should the policy be able to improve the objective by changing the weight?",
             "5.8",
         ),
         Misconception(
             "log-probability-missing",
-            ppo,
+            changed(cispo_surrogate, (".detach() * per_token(advantages) * logp", " * per_token(advantages)")),
             "You bound the ratio and let it carry the gradient. Above the bound it is flat, so the gradient is "
             "dropped, which is what CISPO is there to avoid. What else could carry the gradient?",
             "5.8",
         ),
         Misconception(
             "advantage-broadcast",
-            broadcast,
+            changed(cispo_surrogate, ("per_token(advantages)", "advantages")),
             "The advantages have shape (B,), and you multiply them as they are. Where B = T nothing fails, and token t "
             "of every completion gets the advantage of completion t. Along which axis should they lie?",
             "5.8",
         ),
         Misconception(
             "bound-from-one",
-            bound_from_one,
+            changed(cispo_surrogate, ("max=bound", "max=1 + bound")),
             "You bound the ratio at 1 + bound, as verl does. Here, as in TRL, the bound is the ceiling itself.",
             "5.8",
         ),
         Misconception(
             "floor-for-ceiling",
-            bound_from_below,
+            changed(cispo_surrogate, ("max=bound", "min=bound")),
             "Your weight is *at least* the bound, so every token weighs much, and the heaviest ones are not held at "
             "all. `clamp` takes min and max: which of them is a ceiling?",
             "5.8",
         ),
         Misconception(
             "clip-pessimist",
-            pessimist,
+            changed(
+                cispo_surrogate,
+                ("ratio.clamp(max=bound)", "torch.where(per_token(advantages) < 0, ratio, ratio.clamp(max=bound))"),
+            ),
             "You take the worse of two offers, as PPO does. For a bad token that is the one without a bound: a ratio "
             "of 1000 weighs 1000. CISPO has one rule for both signs.",
             "5.8",
         ),
         Misconception(
             "no-bound",
-            no_bound,
+            changed(cispo_surrogate, (".clamp(max=bound)", "")),
             "Nothing holds the weight: a token whose ratio is 1000 outweighs the whole batch. What is `bound` for?",
             "5.8",
         ),
         Misconception(
             "token-dropped",
-            dropped,
+            changed(cispo_surrogate, ("ratio.clamp(max=bound)", "torch.where(ratio > bound, 0, ratio)")),
             "A token whose ratio exceeds the bound gets weight 0. That is masking: its gradient is gone, which CISPO "
             "is there to avoid. Should it weigh nothing, or no more than the bound?",
             "5.8",
         ),
         Misconception(
             "sign-flipped",
-            minimised,
+            changed(cispo_surrogate, ("return surrogate", "return -surrogate")),
             "This is minus what is asked for. The surrogate is to be *maximised*; `policy_loss` changes the sign, "
             "once.",
             "5.8",

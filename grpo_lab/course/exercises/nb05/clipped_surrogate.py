@@ -1,88 +1,9 @@
 """The exercise clipped_surrogate: wrong answers, as people write them, then what is said about each."""
 
-import torch
-
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
 from grpo_lab.objective import clipped_surrogate
-
-
-def _bounds(epsilon, epsilon_high):
-    return 1 - epsilon, 1 + (epsilon if epsilon_high is None else epsilon_high)
-
-
-def _column(advantages):
-    return advantages[:, None] if advantages.ndim == 1 else advantages
-
-
-def _bounded(ratio, delta):
-    return ratio if delta is None else ratio.clamp(max=delta)
-
-
-def inverted(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
-    a, clipped = _column(advantages), ratio.clamp(*_bounds(epsilon, epsilon_high))
-    return torch.max(_bounded(ratio, delta) * a, clipped * a)
-
-
-def one_sided(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
-    clipped = ratio.clamp(*_bounds(epsilon, epsilon_high))
-    return torch.min(_bounded(ratio, delta), clipped) * _column(advantages)
-
-
-def broadcast(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
-    clipped = ratio.clamp(*_bounds(epsilon, epsilon_high))
-    return torch.min(_bounded(ratio, delta) * advantages, clipped * advantages)
-
-
-def clip_only(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
-    return ratio.clamp(*_bounds(epsilon, epsilon_high)) * _column(advantages)
-
-
-def no_clip(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
-    return _bounded(ratio, delta) * _column(advantages)
-
-
-def minimised(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
-    a, clipped = _column(advantages), ratio.clamp(*_bounds(epsilon, epsilon_high))
-    return -torch.min(_bounded(ratio, delta) * a, clipped * a)
-
-
-def high_ignored(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
-    a, clipped = _column(advantages), ratio.clamp(1 - epsilon, 1 + epsilon)
-    return torch.min(_bounded(ratio, delta) * a, clipped * a)
-
-
-def high_absolute(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
-    a, clipped = _column(advantages), ratio.clamp(1 - epsilon, 1 + epsilon if epsilon_high is None else epsilon_high)
-    return torch.min(_bounded(ratio, delta) * a, clipped * a)
-
-
-def high_on_both_sides(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
-    high = epsilon if epsilon_high is None else epsilon_high
-    a, clipped = _column(advantages), ratio.clamp(1 - high, 1 + high)
-    return torch.min(_bounded(ratio, delta) * a, clipped * a)
-
-
-def delta_ignored(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
-    a, clipped = _column(advantages), ratio.clamp(*_bounds(epsilon, epsilon_high))
-    return torch.min(ratio * a, clipped * a)
-
-
-def clipped_value(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
-    """The product is clipped, where the ratio is meant."""
-    a = _column(advantages)
-    return torch.min(_bounded(ratio, delta) * a, (ratio * a).clamp(*_bounds(epsilon, epsilon_high)))
-
-
-def high_or_low(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
-    a, clipped = _column(advantages), ratio.clamp(*_bounds(epsilon, epsilon_high or None))
-    return torch.min(_bounded(ratio, delta) * a, clipped * a)
-
-
-def dual_clip(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
-    a, clipped = _column(advantages), ratio.clamp(*_bounds(epsilon, epsilon_high))
-    surrogate = torch.min(_bounded(ratio, delta) * a, clipped * a)
-    return torch.where(a < 0, torch.max(surrogate, 3 * a), surrogate)
 
 
 def _ratio(d, *shape):
@@ -142,21 +63,24 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "clip-inverted",
-            inverted,
+            changed(clipped_surrogate, ("torch.min", "torch.max")),
             "You take the better of the two offers. Where a token has been pushed far enough, yours goes on pushing; "
             "where it has moved the wrong way, yours lets go. Should the objective be an optimist?",
             "5.7",
         ),
         Misconception(
             "clip-one-sided",
-            one_sided,
+            changed(
+                clipped_surrogate,
+                ("torch.min(bounded * advantages, clipped * advantages)", "torch.min(bounded, clipped) * advantages"),
+            ),
             "You take the smaller *ratio* first, and multiply by the advantage afterwards. For A > 0 that is the same. "
             "Now take A = -1 and ratios 0.5 and 0.8: which product is smaller, and which ratio did you keep?",
             "5.7",
         ),
         Misconception(
             "advantage-broadcast",
-            broadcast,
+            changed(clipped_surrogate, ("per_token(advantages)", "advantages")),
             "The advantages have shape (B,), and you multiply them as they are. Broadcasting lays them along the "
             "tokens: where B = T nothing fails, and token t of *every* completion gets the advantage of completion t. "
             "Along which axis should they lie?",
@@ -164,69 +88,80 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "clip-only",
-            clip_only,
+            changed(clipped_surrogate, ("return surrogate", "return clipped * advantages")),
             "You always take the clipped ratio. A bad token that has become much likelier then lies on the flat part, "
             "with no gradient that would bring it back. There should be a second offer to compare with.",
             "5.7",
         ),
         Misconception(
             "no-clip",
-            no_clip,
+            changed(clipped_surrogate, ("return surrogate", "return bounded * advantages")),
             "Nothing is clipped: a good token is pushed on and on, however far it has already moved. What are the "
             "epsilons for?",
             "5.5",
         ),
         Misconception(
             "sign-flipped",
-            minimised,
+            changed(clipped_surrogate, ("return surrogate", "return -surrogate")),
             "This is minus what is asked for. The surrogate is to be *maximised*; `policy_loss` changes the sign, "
             "once.",
             "5.7",
         ),
         Misconception(
             "epsilon-high-ignored",
-            high_ignored,
+            changed(clipped_surrogate, ("1 - epsilon, 1 + epsilon_high", "1 - epsilon, 1 + epsilon")),
             "`epsilon_high` has no effect in your version. It is the room *above* 1; only if it is None is that the "
             "same as below.",
             "5.5",
         ),
         Misconception(
             "epsilon-high-absolute",
-            high_absolute,
+            changed(
+                clipped_surrogate,
+                ("= epsilon if", "= 1 + epsilon if"),
+                ("1 - epsilon, 1 + epsilon_high", "1 - epsilon, epsilon_high"),
+            ),
             "You clip at `epsilon_high` itself. It is a distance from 1, as `epsilon` is: DAPO's 0.28 would clip every "
             "ratio down to 0.28. Where do the two bounds lie?",
             "5.5",
         ),
         Misconception(
             "epsilon-high-below",
-            high_on_both_sides,
+            changed(clipped_surrogate, ("1 - epsilon, 1 + epsilon_high", "1 - epsilon_high, 1 + epsilon_high")),
             "`epsilon_high` widens the range on both sides in your version. Which of the two bounds is it meant for?",
             "5.5",
         ),
         Misconception(
             "delta-ignored",
-            delta_ignored,
+            changed(clipped_surrogate, ("bounded * advantages", "ratio * advantages")),
             "`delta` has no effect in your version. A bad token whose ratio is 1000 contributes -1000, and rules the "
             "batch. Which of the two offers has no bound from above yet?",
             "5.6",
         ),
         Misconception(
             "product-clipped",
-            clipped_value,
+            changed(
+                clipped_surrogate, ("clipped * advantages", "(ratio * advantages).clamp(1 - epsilon, 1 + epsilon_high)")
+            ),
             "You clip the product of ratio and advantage. The range is around 1, so it is made for ratios: with an "
             "advantage of 3, even a policy that has not moved would be clipped.",
             "5.5",
         ),
         Misconception(
             "epsilon-high-zero",
-            high_or_low,
+            changed(
+                clipped_surrogate, ("epsilon if epsilon_high is None else epsilon_high", "epsilon_high or epsilon")
+            ),
             "An `epsilon_high` of 0 is replaced by `epsilon`: to Python, `0.0 or x` is x. No room above 1 is a range "
             "as well. Which value alone means that nothing was given?",
             "5.5",
         ),
         Misconception(
             "dual-clip",
-            dual_clip,
+            changed(
+                clipped_surrogate,
+                ("return surrogate", "return surrogate.where(advantages > 0, torch.max(surrogate, 3 * advantages))"),
+            ),
             'You hold the contribution of a bad token at 3 times its advantage, as verl does ("dual clip"). Here only '
             "`delta` bounds it, and only if it is given.",
             "5.6",

@@ -1,7 +1,6 @@
 """The exercise gspo_token_ratio: wrong answers, as people write them, then what is said about each."""
 
-import torch
-
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given
 from grpo_lab.course.exercises.nb05.importance_ratio import (
@@ -14,40 +13,6 @@ from grpo_lab.course.exercises.nb05.importance_ratio import (
     under_the_mask,
 )
 from grpo_lab.objective import gspo_token_ratio
-
-
-def _sequence(logp, old_logp, mask):
-    log_ratio = (logp - old_logp.detach()) * mask
-    return (log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)).exp()
-
-
-def sequence_live(logp, old_logp, mask):
-    return _sequence(logp, old_logp, mask) * (logp - logp.detach()).exp()
-
-
-def nothing_live(logp, old_logp, mask):
-    return _sequence(logp, old_logp, mask).detach() * torch.ones_like(logp)
-
-
-def plain_gspo(logp, old_logp, mask):
-    return _sequence(logp, old_logp, mask).expand_as(logp)
-
-
-def plain_tokens(logp, old_logp, mask):
-    return (logp - old_logp.detach()).exp()
-
-
-def ratio_twice(logp, old_logp, mask):
-    return _sequence(logp, old_logp, mask).detach() * (logp - old_logp.detach()).exp()
-
-
-def probability(logp, old_logp, mask):
-    return _sequence(logp, old_logp, mask).detach() * logp.exp()
-
-
-def additive(logp, old_logp, mask):
-    return _sequence(logp, old_logp, mask).detach() + logp - logp.detach()
-
 
 EXERCISE = Exercise(
     function=gspo_token_ratio,
@@ -79,48 +44,51 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "sequence-not-detached",
-            sequence_live,
+            changed(gspo_token_ratio, ("'sequence').detach()", "'sequence')")),
             "The values are right. But a gradient flows through the sequence ratio, too, so every token is pushed "
             "twice: by itself, and by the whole sequence. Which of your two factors should only be a number?",
             "5.4",
         ),
         Misconception(
             "no-gradient",
-            nothing_live,
+            changed(gspo_token_ratio, ("logp.detach()", "logp")),
             "The values are right, but no gradient reaches `logp`. A factor that is x - x is 0 with gradient 0. Which "
             "of the two x has to be stopped?",
             "5.4",
         ),
         Misconception(
             "sequence-ratio",
-            plain_gspo,
+            changed(
+                gspo_token_ratio,
+                ("return ratio", "return importance_ratio(logp, old_logp, mask, 'sequence').expand_as(logp)"),
+            ),
             "The values are right, but this is GSPO itself: each token's entry moves all tokens of its sequence, each "
             "by a share. Here an entry belongs to its own token. Look at the second factor of Eq. (5.4).",
             "5.4",
         ),
         Misconception(
             "token-ratio",
-            plain_tokens,
+            changed(gspo_token_ratio, ("return ratio", "return importance_ratio(logp, old_logp, mask)")),
             "This is the ratio of each token by itself. Where does the ratio of the whole sequence enter?",
             "5.4",
         ),
         Misconception(
             "ratio-twice",
-            ratio_twice,
+            changed(gspo_token_ratio, ("logp - logp.detach()", "logp - old_logp.detach()")),
             "You multiply the sequence ratio by the token's own ratio, so the move is counted twice. What should the "
             "*value* of the second factor be?",
             "5.4",
         ),
         Misconception(
             "probability-as-factor",
-            probability,
+            changed(gspo_token_ratio, ("(logp - logp.detach()).exp()", "logp.exp()")),
             "Your second factor is the probability of the token. It has the right direction of gradient, but its value "
             "is not 1, so the sequence ratio is lost. What do you have to divide by, without touching the gradient?",
             "5.4",
         ),
         Misconception(
             "added",
-            additive,
+            changed(gspo_token_ratio, ("sequence * (logp - logp.detach()).exp()", "sequence + logp - logp.detach()")),
             "The values are right; the gradient is that of log-probability with weight 1. Eq. (5.4) multiplies: how "
             "large should the gradient of a token be in a sequence whose ratio is 2?",
             "5.4",

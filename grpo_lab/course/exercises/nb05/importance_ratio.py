@@ -2,6 +2,7 @@
 
 import torch
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, padded, refused
 from grpo_lab.objective import importance_ratio
@@ -12,85 +13,6 @@ def under_the_mask(result, args, kwargs):
     mask = args[2]
     same_shape = isinstance(result, torch.Tensor) and result.shape == mask.shape
     return {"ratio": torch.where(mask, result, 1.0) if same_shape else result}
-
-
-def _ratios(log_ratio, mask, level):
-    if level == "token":
-        return log_ratio.exp()
-    return (_sum(log_ratio, mask) / _count(mask)).exp()
-
-
-def _sum(values, mask):
-    return torch.where(mask, values, 0).sum(-1, keepdim=True)
-
-
-def _count(mask):
-    return mask.sum(-1, keepdim=True).clamp(min=1)
-
-
-def quotient(logp, old_logp, mask, level="token"):
-    if level == "token":
-        return logp / old_logp.detach()
-    return _ratios(logp - old_logp.detach(), mask, level)
-
-
-def difference(logp, old_logp, mask, level="token"):
-    log_ratio = logp - old_logp.detach()
-    return log_ratio if level == "token" else _ratios(log_ratio, mask, level).log()
-
-
-def old_live(logp, old_logp, mask, level="token"):
-    return _ratios(logp - old_logp, mask, level)
-
-
-def all_stopped(logp, old_logp, mask, level="token"):
-    return _ratios((logp - old_logp).detach(), mask, level)
-
-
-def upside_down(logp, old_logp, mask, level="token"):
-    return _ratios(old_logp.detach() - logp, mask, level)
-
-
-def product(logp, old_logp, mask, level="token"):
-    log_ratio = logp - old_logp.detach()
-    return log_ratio.exp() if level == "token" else _sum(log_ratio, mask).exp()
-
-
-def mean_of_ratios(logp, old_logp, mask, level="token"):
-    ratio = (logp - old_logp.detach()).exp()
-    return ratio if level == "token" else _sum(ratio, mask) / _count(mask)
-
-
-def over_padding(logp, old_logp, mask, level="token"):
-    log_ratio = logp - old_logp.detach()
-    return log_ratio.exp() if level == "token" else (_sum(log_ratio, mask) / mask.shape[1]).exp()
-
-
-def unmasked(logp, old_logp, mask, level="token"):
-    log_ratio = logp - old_logp.detach()
-    return log_ratio.exp() if level == "token" else log_ratio.mean(-1, keepdim=True).exp()
-
-
-def unkept(logp, old_logp, mask, level="token"):
-    ratio = _ratios(logp - old_logp.detach(), mask, level)
-    return ratio if level == "token" else ratio[:, 0]
-
-
-def empty_over_zero(logp, old_logp, mask, level="token"):
-    log_ratio = logp - old_logp.detach()
-    return log_ratio.exp() if level == "token" else (_sum(log_ratio, mask) / mask.sum(-1, keepdim=True)).exp()
-
-
-def multiplied(logp, old_logp, mask, level="token"):
-    log_ratio = logp - old_logp.detach()
-    if level == "token":
-        return log_ratio.exp()
-    return ((log_ratio * mask).sum(-1, keepdim=True) / _count(mask)).exp()
-
-
-def root_of_the_product(logp, old_logp, mask, level="token"):
-    ratio = (logp - old_logp.detach()).exp()
-    return ratio if level == "token" else torch.where(mask, ratio, 1).prod(-1, keepdim=True) ** (1 / _count(mask))
 
 
 ONE = torch.ones(1, 1, dtype=torch.bool)
@@ -184,7 +106,7 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "ratio-quotient",
-            quotient,
+            changed(importance_ratio, ("log_ratio.exp()", "logp / old_logp.detach()")),
             "You divide one log-probability by the other. Both are negative, so as a token becomes *likelier* your "
             "quotient falls, and every update goes the wrong way. Which quotient is meant, and what does it become in "
             "logarithms?",
@@ -192,14 +114,14 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "log-ratio",
-            difference,
+            changed(importance_ratio, ("log_ratio.exp()", "log_ratio"), ("clamp(min=1)).exp()", "clamp(min=1))")),
             "This is the logarithm of the ratio. For a policy that has not moved you get 0; what should the ratio be "
             "there? With 0, the clip at 0.8 would bind from the first step.",
             "5.2",
         ),
         Misconception(
             "old-not-detached",
-            old_live,
+            changed(importance_ratio, ("old_logp.detach()", "old_logp")),
             "The values are right, but a gradient flows into the old log-probabilities as well. In the first update "
             "both sides come from the same model: the two gradients cancel, and the policy learns nothing at all. "
             "Which of the two is a record of the past?",
@@ -207,28 +129,32 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "all-detached",
-            all_stopped,
+            changed(importance_ratio, ("logp - old_logp.detach()", "(logp - old_logp).detach()")),
             "The values are right, but no gradient is left: both log-probabilities are stopped. Which of the two "
             "policies are you training?",
             "5.1",
         ),
         Misconception(
             "upside-down",
-            upside_down,
+            changed(importance_ratio, ("logp - old_logp.detach()", "old_logp.detach() - logp")),
             "Your ratio is the other way up: a token that has become likelier gets less than 1. Say it in words: "
             "likelier under which policy, compared with which?",
             "5.1",
         ),
         Misconception(
             "product-of-ratios",
-            product,
+            changed(importance_ratio, (" / mask.sum(-1, keepdim=True).clamp(min=1)", "")),
             "At the sequence level you multiply the ratios of all tokens. A thousand tokens that each moved by 1% give "
             "a ratio of 20 000, and everything is clipped. How does GSPO make long and short completions comparable?",
             "5.3",
         ),
         Misconception(
             "mean-of-ratios",
-            mean_of_ratios,
+            changed(
+                importance_ratio,
+                ("log_ratio.sum", "torch.where(mask, (logp - old_logp.detach()).exp(), 0).sum"),
+                (".clamp(min=1)).exp()", ".clamp(min=1))"),
+            ),
             "At the sequence level you average the ratios. Take two tokens, one twice and one half as likely: together "
             "the completion is exactly as likely as before. Is your mean 1? Where does the mean belong, before the "
             "exponential or after it?",
@@ -236,42 +162,56 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "mean-over-padding",
-            over_padding,
+            changed(importance_ratio, ("mask.sum(-1, keepdim=True).clamp(min=1)", "mask.shape[1]")),
             "At the sequence level your sum is right but you divide by T, padding included. A short completion in a "
             "long batch then seems hardly to have moved. How many tokens has each row really?",
             "5.3",
         ),
         Misconception(
             "mask-forgotten",
-            unmasked,
+            changed(
+                importance_ratio,
+                ("torch.where(mask, logp - old_logp.detach(), 0)", "logp - old_logp.detach()"),
+                ("mask.sum(-1, keepdim=True).clamp(min=1)", "mask.shape[1]"),
+            ),
             "At the sequence level padding takes part. Whatever stands behind the end of a completion changes its "
             "ratio. What is `mask` for?",
             "5.3",
         ),
         Misconception(
             "axis-lost",
-            unkept,
+            changed(importance_ratio, ("return sequence_ratio", "return sequence_ratio[:, 0]")),
             "The numbers are right, but the sequence ratio has shape (B,). Multiplied by something of shape (B, T), it "
             "will be laid along the tokens. What shape does the signature promise?",
             "5.3",
         ),
         Misconception(
             "empty-row-nan",
-            empty_over_zero,
+            changed(importance_ratio, (".clamp(min=1)", "")),
             "A row in which no token counts gives 0 / 0. That happens: truncated completions may be masked whole. One "
             "NaN makes the loss NaN. What is the smallest count that keeps the quotient finite?",
             "5.3",
         ),
         Misconception(
             "mask-by-multiplying",
-            multiplied,
+            changed(
+                importance_ratio,
+                ("torch.where(mask, logp - old_logp.detach(), 0)", "(logp - old_logp.detach()) * mask"),
+            ),
             "You multiply by the mask, so NaN at a padded position gives 0 * NaN, which is NaN, and the ratio of the "
             "whole sequence is lost. How can a position be left out without computing with it?",
             "5.3",
         ),
         Misconception(
             "root-of-a-product",
-            root_of_the_product,
+            changed(
+                importance_ratio,
+                (
+                    "(log_ratio.sum(-1, keepdim=True) / mask",
+                    "torch.where(mask, (logp - old_logp.detach()).exp(), 1).prod(-1, keepdim=True) ** (1 / mask",
+                ),
+                (".clamp(min=1)).exp()", ".clamp(min=1))"),
+            ),
             "Right on paper: you multiply the ratios of all tokens and take the root. Over 300 tokens that moved the "
             "same way the product is 0 or infinite in floating point. What does a product become in logarithms?",
             "5.3",

@@ -1,10 +1,10 @@
-"""The exercise policy_loss: inputs, and what is said about the wrong answers of `_wrong_policy_loss`."""
+"""The exercise policy_loss: inputs, and what is said about each wrong answer."""
 
 import torch
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, padded, refused
-from grpo_lab.course.exercises.nb05 import _wrong_policy_loss as wrong
 from grpo_lab.course.exercises.nb05.importance_ratio import ONE
 from grpo_lab.objective import policy_loss
 
@@ -135,34 +135,37 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "ascends",
-            wrong.surrogate_as_loss,
+            changed(policy_loss, ("-surrogate", "surrogate")),
             "The sign of the surrogate is missing. An optimiser makes the loss smaller, and the surrogate is to become "
             "*larger*: as you wrote it, good answers are unlearned.",
             "5.21",
         ),
         Misconception(
             "kl-rewarded",
-            wrong.kl_rewarded,
+            changed(policy_loss, ("values + beta", "values - beta")),
             "Your KL term has the wrong sign: the further the policy runs from the reference, the smaller the loss. "
             "Did the minus sign of the surrogate catch the KL term as well?",
             "5.22",
         ),
         Misconception(
             "k1-as-loss",
-            wrong.k1,
+            changed(policy_loss, ("ref_logp, kl_estimator)", "ref_logp, 'k1')")),
             "You use k1 as the KL term. As a value it is unbiased, but the gradient of log pi is zero on average: it "
             "penalises nothing. Which estimator was asked for, and where does it have to go?",
             "5.22",
         ),
         Misconception(
             "kl-estimator-ignored",
-            wrong.always_k3,
+            changed(policy_loss, ("ref_logp, kl_estimator)", "ref_logp, 'k3')")),
             "`kl_estimator` has no effect: your KL term is always k3. Pass it on.",
             "5.22",
         ),
         Misconception(
             "kl-reversed",
-            wrong.kl_reversed,
+            changed(
+                policy_loss,
+                ("kl_estimate(logp, ref_logp, kl_estimator)", "kl_estimate(-logp, -ref_logp, kl_estimator)"),
+            ),
             "The two policies have changed places in your KL term: it grows with exp(log pi - log ref). Samples come "
             "from the policy, so that is no estimate of the KL at all, and one token that the reference thinks "
             "impossible makes it explode. Which of them is the one that is *estimated from*?",
@@ -170,49 +173,54 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "kl-over-padding",
-            wrong.kl_over_padding,
+            changed(
+                policy_loss,
+                ("x if x is None else torch.where(mask, x, 0) for x", "x for x"),
+                ("values + beta * kl", "values"),
+                ("return (loss, metrics)", "return (loss + beta * kl.mean() if beta > 0 else loss, metrics)"),
+            ),
             "The KL term is averaged by itself, over all positions, padding included. It should be a number per token, "
             "and meet the same mask and the same denominator as the surrogate. At which line does it join?",
             "5.22",
         ),
         Misconception(
             "bias-correction-ignored",
-            wrong.no_bias_correction,
+            changed(policy_loss, ("kl * ratio if kl_bias_correction else kl", "kl")),
             "`kl_bias_correction` has no effect. With it each token's KL term is multiplied by its ratio.",
             "5.22",
         ),
         Misconception(
             "microbatch-mean",
-            wrong.num_items_dropped,
+            changed(policy_loss, ("max_completion_length, num_items)", "max_completion_length)")),
             "`num_items` does not arrive at the aggregation. Then every micro-batch is a mean of its own, and the "
             "gradient depends on how the update is cut.",
             "5.23",
         ),
         Misconception(
             "level-ignored",
-            wrong.level_dropped,
+            changed(policy_loss, ("mask, importance_sampling_level)", "mask)")),
             "`importance_sampling_level` has no effect: your ratio is always that of a token.",
         ),
         Misconception(
             "epsilon-high-ignored",
-            wrong.epsilon_high_dropped,
+            changed(policy_loss, ("epsilon if epsilon_high is None else epsilon_high", "epsilon")),
             "`epsilon_high` does not arrive. DAPO lives on the extra room above 1; and for CISPO it is the bound "
             "itself.",
         ),
         Misconception(
             "epsilon-high-zero",
-            wrong.high_or_low,
+            changed(policy_loss, ("epsilon if epsilon_high is None else epsilon_high", "epsilon_high or epsilon")),
             "An `epsilon_high` of 0 is replaced by `epsilon`: to Python, `0.0 or x` is x. Which value alone means that "
             "nothing was given?",
         ),
         Misconception(
             "delta-ignored",
-            wrong.delta_dropped,
+            changed(policy_loss, ("epsilon_high, delta)", "epsilon_high, None)")),
             "`delta` does not arrive at the clipped surrogate: a bad token may contribute as much as it likes.",
         ),
         Misconception(
             "always-clipped",
-            wrong.one_surrogate,
+            changed(policy_loss, ("kind.surrogate(batch)", "find_loss('grpo').surrogate(batch)")),
             "Every loss type gets the clipped surrogate. 'cispo', 'sapo' and 'vespo' differ from the others in just "
             "that: each has a surrogate of its own.",
             "5.21",

@@ -1,60 +1,10 @@
 """The exercise sapo_surrogate: wrong answers, as people write them, then what is said about each."""
 
-import torch
-
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
-from grpo_lab.course.exercises.nb05.clipped_surrogate import _column, _far, _ratio
+from grpo_lab.course.exercises.nb05.clipped_surrogate import _far, _ratio
 from grpo_lab.objective import sapo_surrogate
-
-
-def _gate(ratio, tau):
-    return 4 / tau * torch.sigmoid(tau * (ratio - 1))
-
-
-def _tau(a, tau_pos, tau_neg):
-    return torch.where(a > 0, torch.full_like(a, tau_pos), torch.full_like(a, tau_neg))
-
-
-def swapped(ratio, advantages, tau_pos=1.0, tau_neg=1.05):
-    a = _column(advantages)
-    return _gate(ratio, _tau(a, tau_neg, tau_pos)) * a
-
-
-def one_tau(ratio, advantages, tau_pos=1.0, tau_neg=1.05):
-    return _gate(ratio, tau_pos) * _column(advantages)
-
-
-def no_scale(ratio, advantages, tau_pos=1.0, tau_neg=1.05):
-    a = _column(advantages)
-    return torch.sigmoid(_tau(a, tau_pos, tau_neg) * (ratio - 1)) * a
-
-
-def four(ratio, advantages, tau_pos=1.0, tau_neg=1.05):
-    a = _column(advantages)
-    return 4 * torch.sigmoid(_tau(a, tau_pos, tau_neg) * (ratio - 1)) * a
-
-
-def uncentred(ratio, advantages, tau_pos=1.0, tau_neg=1.05):
-    a = _column(advantages)
-    tau = _tau(a, tau_pos, tau_neg)
-    return 4 / tau * torch.sigmoid(tau * ratio) * a
-
-
-def divided(ratio, advantages, tau_pos=1.0, tau_neg=1.05):
-    a = _column(advantages)
-    tau = _tau(a, tau_pos, tau_neg)
-    return 4 / tau * torch.sigmoid((ratio - 1) / tau) * a
-
-
-def broadcast(ratio, advantages, tau_pos=1.0, tau_neg=1.05):
-    return _gate(ratio, _tau(advantages, tau_pos, tau_neg)) * advantages
-
-
-def by_ratio(ratio, advantages, tau_pos=1.0, tau_neg=1.05):
-    tau = torch.where(ratio > 1, torch.full_like(ratio, tau_pos), torch.full_like(ratio, tau_neg))
-    return _gate(ratio, tau) * _column(advantages)
-
 
 EXERCISE = Exercise(
     function=sapo_surrogate,
@@ -91,52 +41,52 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "taus-swapped",
-            swapped,
+            changed(sapo_surrogate, ("advantages > 0", "advantages < 0")),
             "Good and bad tokens have each other's tau. Bad ones are meant to fade faster: pushing a token down raises "
             "all others a little, and most of those are nonsense.",
             "5.9",
         ),
         Misconception(
             "one-tau",
-            one_tau,
+            changed(sapo_surrogate, ("new_tensor(tau_neg)", "new_tensor(tau_pos)")),
             "`tau_neg` has no effect in your version. What decides which of the two a token gets?",
             "5.9",
         ),
         Misconception(
             "tau-by-ratio",
-            by_ratio,
+            changed(sapo_surrogate, ("advantages > 0", "ratio > 1")),
             "You choose tau by which way the policy has moved. It should go by whether the token is good or bad.",
             "5.9",
         ),
         Misconception(
             "scale-missing",
-            no_scale,
+            changed(sapo_surrogate, ("4 / tau * torch", "torch")),
             "The factor in front of the sigmoid is missing. At ratio 1 your slope is tau / 4; the unclipped objective "
             "has slope 1 there, and SAPO is meant to start out the same.",
             "5.10",
         ),
         Misconception(
             "scale-without-tau",
-            four,
+            changed(sapo_surrogate, ("4 / tau", "4")),
             "You multiply by 4, so the slope at ratio 1 is tau. It should be 1, whatever tau is.",
             "5.10",
         ),
         Misconception(
             "gate-at-zero",
-            uncentred,
+            changed(sapo_surrogate, ("tau * (ratio - 1)", "tau * ratio")),
             "The middle of your gate is at ratio 0. It should be where the policy has not moved. Which ratio is that?",
             "5.10",
         ),
         Misconception(
             "tau-divides",
-            divided,
+            changed(sapo_surrogate, ("tau * (ratio - 1)", "(ratio - 1) / tau")),
             "You divide by tau inside the sigmoid. The name suggests a temperature, but here a larger tau makes the "
             "gate *steeper*. See Eq. (5.10).",
             "5.10",
         ),
         Misconception(
             "advantage-broadcast",
-            broadcast,
+            changed(sapo_surrogate, ("per_token(advantages)", "advantages")),
             "The advantages have shape (B,), and you use them as they are. Where B = T nothing fails, and token t of "
             "every completion gets the advantage of completion t. Along which axis should they lie?",
             "5.10",
