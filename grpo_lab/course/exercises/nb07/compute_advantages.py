@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 
 from grpo_lab.config import GRPOConfig
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, f64
 from grpo_lab.trainer.experience import compute_advantages
@@ -13,50 +14,16 @@ EPS = 1e-4
 NAN = float("nan")
 
 
-def _compare(group, scale):
-    centred = group - group.mean()
-    if scale == "none" or len(group) < 2:
-        return centred
-    return torch.zeros_like(group) if (group == group[0]).all() else centred / (group.std() + EPS)
-
-
-def _by_group(table, scale):
-    """Each row of the table against itself, NaN left out."""
-    out = torch.zeros_like(table)
-    for group, row in zip(table, out, strict=True):
-        scored = ~group.isnan()
-        if scored.sum() > 1:
-            row[scored] = _compare(group[scored], "none" if scale == "batch" else scale)
-    scored = table[~table.isnan()]
-    return out / (scored.std() + EPS) if scale == "batch" and len(scored) > 1 else out
-
-
 def mixed(rewards, config):
-    return _by_group(rewards.view(config.num_generations, -1).T, config.scale_rewards).T.flatten()
-
-
-def one_group(rewards, config):
-    return _by_group(rewards.view(1, -1), config.scale_rewards).flatten()
-
-
-def always_by_group(rewards, config):
-    return _by_group(rewards.view(-1, config.num_generations), "group").flatten()
-
-
-def always_by_batch(rewards, config):
-    scale = "batch" if config.scale_rewards == "group" else config.scale_rewards
-    return _by_group(rewards.view(-1, config.num_generations), scale).flatten()
-
-
-def none_as_zero(rewards, config):
-    return _by_group(rewards.nan_to_num(0.0).view(-1, config.num_generations), config.scale_rewards).flatten()
+    across = rewards.view(config.num_generations, -1).T
+    return compute_advantages(across.flatten(), config).view_as(across).T.flatten()
 
 
 def nan_spreads(rewards, config):
-    table = rewards.view(-1, config.num_generations)
-    if config.scale_rewards == "batch":
-        return ((table - table.mean(-1, keepdim=True)) / (rewards.std() + EPS)).flatten()
-    return torch.cat([_compare(group, config.scale_rewards) for group in table])
+    by_group = rewards.view(-1, config.num_generations)
+    centred = by_group - by_group.mean(-1, keepdim=True)
+    spread = {"group": by_group.std(-1, keepdim=True) + EPS, "batch": rewards.std() + EPS, "none": 1.0}
+    return (centred / spread[config.scale_rewards]).flatten()
 
 
 def uncentred(rewards, config):
@@ -64,7 +31,7 @@ def uncentred(rewards, config):
 
 
 def table_kept(rewards, config):
-    return _by_group(rewards.view(-1, config.num_generations), config.scale_rewards)
+    return compute_advantages(rewards, config).view(-1, config.num_generations)
 
 
 def settings(rows: int, num_generations: int, scale: str) -> GRPOConfig:
@@ -139,24 +106,35 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "one-group",
-            one_group,
+            changed(compute_advantages, ("view(-1, config.num_generations)", "view(1, -1)")),
             "You compare every completion with the whole batch. An easy prompt's answers then all look good, a hard "
             "one's all bad. With whom does GRPO compare?",
         ),
         Misconception(
             "scale-ignored",
-            always_by_group,
+            changed(
+                compute_advantages, ("by_group = ", "config = replace(config, scale_rewards='group'); by_group = ")
+            ),
             "`config.scale_rewards` has no effect: you always divide by the spread of the group.",
         ),
         Misconception(
             "std-over-batch",
-            always_by_batch,
+            changed(
+                compute_advantages,
+                (
+                    "by_group = ",
+                    "config = replace(config, scale_rewards=config.scale_rewards.replace('group', 'batch')); "
+                    "by_group = ",
+                ),
+            ),
             "You divide by one spread for the whole batch, where the group's own is asked for. Prompts on which "
             "answers differ a lot then drown the others.",
         ),
         Misconception(
             "nan-as-zero",
-            none_as_zero,
+            changed(
+                compute_advantages, ("by_group = rewards.view", "by_group = (rewards := rewards.nan_to_num(0.0)).view")
+            ),
             "You read NaN as a reward of 0. That says *worse than everybody*; it was meant to say *not judged*. And "
             "the mean of the others is wrong as well.",
         ),

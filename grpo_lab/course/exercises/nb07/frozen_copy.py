@@ -1,10 +1,9 @@
 """The exercise frozen_copy: wrong answers, as people write them, then what is said about each."""
 
-import copy
-
 import torch
 from torch import nn
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn
 from grpo_lab.models import frozen_copy
@@ -30,35 +29,11 @@ def what_training_does(reference, args, kwargs):
     return outputs | modes
 
 
-def same_model(model):
-    return model
-
-
-def shallow(model):
-    return copy.copy(model).requires_grad_(False).eval()
-
-
-def policy_frozen(model):
-    return copy.deepcopy(model.requires_grad_(False)).eval()
-
-
-def trains_along(model):
-    return copy.deepcopy(model).eval()
-
-
-def keeps_dropout(model):
-    return copy.deepcopy(model).requires_grad_(False)
-
-
-def policy_silenced(model):
-    return copy.deepcopy(model.eval()).requires_grad_(False)
-
-
 def structure_only(model):
-    fresh = copy.deepcopy(model)
+    fresh = frozen_copy(model)
     for parameter in fresh.parameters():
         nn.init.zeros_(parameter)
-    return fresh.requires_grad_(False).eval()
+    return fresh
 
 
 def state(model):
@@ -142,37 +117,37 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "ref-not-frozen",
-            same_model,
+            changed(frozen_copy, ("copy.deepcopy(model).requires_grad_(False).eval()", "model")),
             "You return the model itself. The reference moves with every update, the KL is zero for ever, and beta has "
             "no effect, however large you make it. No curve will tell you.",
         ),
         Misconception(
             "parameters-shared",
-            shallow,
+            changed(frozen_copy, ("deepcopy", "copy")),
             "Your copy is a new object with the *same* tensors in it: move the policy, and the reference moves along. "
             "You have frozen the policy, too. Which kind of copy goes all the way down?",
         ),
         Misconception(
             "policy-frozen",
-            policy_frozen,
+            changed(frozen_copy, ("deepcopy(model)", "deepcopy(model.requires_grad_(False))")),
             "You froze the policy before you copied it. `requires_grad_` works in place: there is nothing left to "
             "train.",
         ),
         Misconception(
             "takes-gradients",
-            trains_along,
+            changed(frozen_copy, (".requires_grad_(False)", "")),
             "The copy still takes gradients. They cost memory, and an optimizer that is given all parameters would "
             "train the reference as well.",
         ),
         Misconception(
             "dropout-on",
-            keeps_dropout,
+            changed(frozen_copy, (".eval()", "")),
             "The copy is still in training mode: its dropout makes every log-probability a matter of chance, so the KL "
             "is noise even before the first update. Which mode should a reference be in?",
         ),
         Misconception(
             "policy-in-evaluation-mode",
-            policy_silenced,
+            changed(frozen_copy, ("deepcopy(model)", "deepcopy(model.eval())")),
             "You put the *policy* into evaluation mode and copied it then. The policy should be left as it was.",
         ),
         Misconception(

@@ -2,42 +2,11 @@
 
 import torch
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, at_scale, drawn, f64
 from grpo_lab.course.exercises.nb05.policy_loss import the_loss
-from grpo_lab.objective import LOSSES_BY_TOKENS, part_loss, policy_loss
-
-_loss = policy_loss
-
-
-def as_it_is(logp, advantages, mask, rows, num_items, *, loss_type="grpo", **settings):
-    return _loss(logp, advantages, mask, loss_type=loss_type, num_items=num_items, **settings)
-
-
-def own_tokens(logp, advantages, mask, rows, num_items, *, loss_type="grpo", **settings):
-    share = 1.0 if loss_type in LOSSES_BY_TOKENS else len(mask) / rows
-    return share * _loss(logp, advantages, mask, loss_type=loss_type, num_items=mask.sum(), **settings)[0], {}
-
-
-def always_weighted(logp, advantages, mask, rows, num_items, *, loss_type="grpo", **settings):
-    loss, metrics = _loss(logp, advantages, mask, loss_type=loss_type, num_items=num_items, **settings)
-    return len(mask) / rows * loss, metrics
-
-
-def number_of_parts(logp, advantages, mask, rows, num_items, *, loss_type="grpo", **settings):
-    share = 1.0 if loss_type in LOSSES_BY_TOKENS else 1 / -(-rows // len(mask))
-    return share * _loss(logp, advantages, mask, loss_type=loss_type, num_items=num_items, **settings)[0], {}
-
-
-def share_of_tokens(logp, advantages, mask, rows, num_items, *, loss_type="grpo", **settings):
-    share = 1.0 if loss_type in LOSSES_BY_TOKENS else mask.sum() / num_items
-    return share * _loss(logp, advantages, mask, loss_type=loss_type, num_items=num_items, **settings)[0], {}
-
-
-def settings_dropped(logp, advantages, mask, rows, num_items, *, loss_type="grpo", **settings):
-    kept = {name: settings[name] for name in ("max_completion_length",) if name in settings}
-    share = 1.0 if loss_type in LOSSES_BY_TOKENS else len(mask) / rows
-    return share * _loss(logp, advantages, mask, loss_type=loss_type, num_items=num_items, **kept)[0], {}
+from grpo_lab.objective import part_loss
 
 
 def _fixed(label, loss_type, keep, rows, num_items, **settings):
@@ -120,7 +89,7 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "microbatch-mean",
-            as_it_is,
+            changed(part_loss, ("share * loss", "loss")),
             "You return the part's mean as it is. Cut an update of 8 rows into 4 parts and the gradient is four times "
             "as large: what you tune as a learning rate then depends on your memory. How much of the update is this "
             "part?",
@@ -128,35 +97,41 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "microbatch-token-mean",
-            own_tokens,
+            changed(part_loss, ("num_items=num_items", "num_items=mask.sum()")),
             "Losses that divide by tokens get the tokens of this part. Each part is then a mean of its own, in which a "
             "token weighs the more the fewer it shares its part with. Whose tokens should be counted?",
             "5.25",
         ),
         Misconception(
             "always-weighted",
-            always_weighted,
+            changed(part_loss, ("1.0 if loss_type in LOSSES_BY_TOKENS else ", "")),
             "You weight every loss by the share of the rows. 'dapo' and its kin divide by the tokens of the whole "
             "update already: their parts add up as they are, and yours add up to too little.",
             "5.24",
         ),
         Misconception(
             "divided-by-parts",
-            number_of_parts,
+            changed(part_loss, ("len(mask) / rows", "1 / -(-rows // len(mask))")),
             "You divide by the number of parts. That is right only if all are of one size: cut 4 rows into 3 + 1, and "
             "the last row counts as much as the three before it. What does each row have to weigh?",
             "5.24",
         ),
         Misconception(
             "share-of-tokens",
-            share_of_tokens,
+            changed(part_loss, ("len(mask) / rows", "mask.sum() / num_items")),
             "You weight a mean over *rows* by this part's share of the *tokens*. Then rows that share a part with long "
             "ones count more.",
             "5.24",
         ),
         Misconception(
             "settings-dropped",
-            settings_dropped,
+            changed(
+                part_loss,
+                (
+                    "num_items=num_items, **settings",
+                    "num_items=num_items, max_completion_length=settings.get('max_completion_length')",
+                ),
+            ),
             "The settings do not arrive at `policy_loss`: no old policy, no KL term, no clip range of your choosing. "
             "Hand `**settings` on.",
             "5.25",

@@ -1,38 +1,9 @@
 """The exercise pass_at_k: wrong answers, as people write them, then what is said about each."""
 
-import math
-
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, extreme, given, refused
 from grpo_lab.evaluate import pass_at_k
-
-
-def share(n, c, k):
-    return c / n
-
-
-def with_replacement(n, c, k):
-    return 1 - (1 - c / n) ** k
-
-
-def all_right(n, c, k):
-    return math.comb(c, k) / math.comb(n, k)
-
-
-def none_right(n, c, k):
-    return math.comb(n - c, k) / math.comb(n, k)
-
-
-def any_right(n, c, k):
-    return float(c > 0)
-
-
-def times_k(n, c, k):
-    return min(1.0, k * c / n)
-
-
-def upside_down(n, c, k):
-    return 1 - math.comb(c, k) / math.comb(n, k)
 
 
 def _drawn(seed: int) -> tuple[tuple, dict]:
@@ -75,14 +46,14 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "k-ignored",
-            share,
+            changed(pass_at_k, ("1 - math.comb(n - c, k) / math.comb(n, k)", "c / n")),
             "This is pass@1, the share of right completions. Drawing more often gives more chances: what changes with "
             "k?",
             "7.1",
         ),
         Misconception(
             "with-replacement",
-            with_replacement,
+            changed(pass_at_k, ("1 - math.comb(n - c, k) / math.comb(n, k)", "1 - (1 - c / n) ** k")),
             "You draw with replacement, as if the share c / n were the true chance. It is only an estimate, and its "
             "power is biased downwards: of two completions one right, both drawn, you give 0.75, but one of them *is* "
             "right. How often is a group of k *different* completions all wrong?",
@@ -90,31 +61,31 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "all-right",
-            all_right,
+            changed(pass_at_k, ("1 - math.comb(n - c, k)", "math.comb(c, k)")),
             "This is the chance that *all* k are right. One is enough.",
             "7.1",
         ),
         Misconception(
             "all-wrong",
-            none_right,
+            changed(pass_at_k, ("1 - math.comb", "math.comb")),
             "This is the chance that all k are wrong. One step is missing.",
             "7.1",
         ),
         Misconception(
             "not-all-right",
-            upside_down,
+            changed(pass_at_k, ("n - c", "c")),
             "You take away the chance that all k are right; what is left is *at least one wrong*. Which are the n - c?",
             "7.1",
         ),
         Misconception(
             "any-right",
-            any_right,
+            changed(pass_at_k, ("1 - math.comb(n - c, k) / math.comb(n, k)", "float(c > 0)")),
             "You say 1 as soon as any of the n was right. That is pass@n. Only k of them are drawn.",
             "7.1",
         ),
         Misconception(
             "k-times-the-share",
-            times_k,
+            changed(pass_at_k, ("1 - math.comb(n - c, k) / math.comb(n, k)", "min(1.0, k * c / n)")),
             "You add up the chances of k draws. Two chances of one half are not a certainty: both may be right at "
             "once, and you count that twice.",
             "7.1",

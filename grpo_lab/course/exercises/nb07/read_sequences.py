@@ -4,88 +4,20 @@ from dataclasses import replace
 
 import torch
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, at_scale
 from grpo_lab.course.exercises.nb07._tiny_tokenizer import END, PAD, STOP, TinyTokenizer
 from grpo_lab.rollout import read_sequences
 
 
-def _is_end(ids, eos_token_ids):
-    return torch.isin(ids, torch.tensor(eos_token_ids, device=ids.device))
-
-
-def _up_to_the_end(ids, eos_token_ids):
-    ends = _is_end(ids, eos_token_ids).long()
-    return ends.cumsum(-1) - ends == 0
-
-
-def _texts(ids, mask, tokenizer, skip=True):
-    return [tokenizer.decode(row[keep], skip_special_tokens=skip) for row, keep in zip(ids, mask, strict=True)]
-
-
-def _read(ids, mask, eos_token_ids, tokenizer):
-    return ids, mask, ~_is_end(ids, eos_token_ids).any(-1), _texts(ids, mask, tokenizer)
-
-
 def retokenised(sequences, prompt_length, eos_token_ids, tokenizer):
-    ids = sequences[:, prompt_length:]
-    _, mask, truncated, texts = _read(ids, _up_to_the_end(ids, eos_token_ids), eos_token_ids, tokenizer)
+    ids, mask, truncated, texts = read_sequences(sequences, prompt_length, eos_token_ids, tokenizer)
     again = torch.full_like(ids, tokenizer.pad_token_id)
     for row, text in zip(again, texts, strict=True):
         new = tokenizer.encode(text, add_special_tokens=False)
         row[: len(new)] = torch.tensor(new)
     return again, mask, truncated, texts
-
-
-def eos_trimmed(sequences, prompt_length, eos_token_ids, tokenizer):
-    ids = sequences[:, prompt_length:]
-    mask = _is_end(ids, eos_token_ids).long().cumsum(-1) == 0
-    return _read(ids, mask, eos_token_ids, tokenizer)
-
-
-def pad_is_masked(sequences, prompt_length, eos_token_ids, tokenizer):
-    ids = sequences[:, prompt_length:]
-    mask = _up_to_the_end(ids, eos_token_ids) & (ids != tokenizer.pad_token_id)
-    return _read(ids, mask, eos_token_ids, tokenizer)
-
-
-def by_pad_id(sequences, prompt_length, eos_token_ids, tokenizer):
-    ids = sequences[:, prompt_length:]
-    return _read(ids, ids != tokenizer.pad_token_id, eos_token_ids, tokenizer)
-
-
-def prompt_kept(sequences, prompt_length, eos_token_ids, tokenizer):
-    return _read(sequences, _up_to_the_end(sequences, eos_token_ids), eos_token_ids, tokenizer)
-
-
-def one_end(sequences, prompt_length, eos_token_ids, tokenizer):
-    ids, only = sequences[:, prompt_length:], [tokenizer.eos_token_id]
-    return _read(ids, _up_to_the_end(ids, only), only, tokenizer)
-
-
-def full_is_truncated(sequences, prompt_length, eos_token_ids, tokenizer):
-    ids = sequences[:, prompt_length:]
-    mask = _up_to_the_end(ids, eos_token_ids)
-    return ids, mask, mask.all(-1), _texts(ids, mask, tokenizer)
-
-
-def ended_for_truncated(sequences, prompt_length, eos_token_ids, tokenizer):
-    ids = sequences[:, prompt_length:]
-    mask = _up_to_the_end(ids, eos_token_ids)
-    return ids, mask, _is_end(ids, eos_token_ids).any(-1), _texts(ids, mask, tokenizer)
-
-
-def special_tokens_shown(sequences, prompt_length, eos_token_ids, tokenizer):
-    ids = sequences[:, prompt_length:]
-    mask = _up_to_the_end(ids, eos_token_ids)
-    return ids, mask, ~_is_end(ids, eos_token_ids).any(-1), _texts(ids, mask, tokenizer, skip=False)
-
-
-def whole_row_read(sequences, prompt_length, eos_token_ids, tokenizer):
-    ids = sequences[:, prompt_length:]
-    mask = _up_to_the_end(ids, eos_token_ids)
-    texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
-    return ids, mask, ~_is_end(ids, eos_token_ids).any(-1), texts
 
 
 def generated(label, rows, prompt_length, ends=(END,), pad=PAD):
@@ -159,52 +91,66 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "eos-trimmed",
-            eos_trimmed,
+            changed(
+                read_sequences,
+                ("eos_token_ids)", "eos_token_ids) & ~torch.isin(completion_ids, torch.tensor(eos_token_ids))"),
+            ),
             "Your mask leaves the end token out. The policy *chose* to stop there. If that choice is never scored, "
             "stopping is never rewarded, and responses grow to the limit.",
         ),
         Misconception(
             "eos-masked-as-padding",
-            pad_is_masked,
+            changed(read_sequences, ("eos_token_ids)", "eos_token_ids) & (completion_ids != tokenizer.pad_token_id)")),
             "You mask every token that has the padding's id. Where padding *is* the end token, as in many checkpoints, "
             "the first end is masked with it, and stopping is never rewarded. Only position tells the two apart.",
         ),
         Misconception(
             "eos-by-id",
-            by_pad_id,
+            changed(
+                read_sequences,
+                ("completion_mask(completion_ids, eos_token_ids)", "completion_ids != tokenizer.pad_token_id"),
+            ),
             "Your mask asks which token stands at a position. Whatever follows the end without being padding then "
             "counts, and a padding token that was sampled does not. What decides is what came *before* the position.",
         ),
         Misconception(
             "prompt-kept",
-            prompt_kept,
+            changed(read_sequences, ("sequences[:, prompt_length:]", "sequences")),
             "The prompt is still in there. The policy did not choose those tokens. Where do the completions begin?",
         ),
         Misconception(
             "one-end-only",
-            one_end,
+            changed(
+                read_sequences, ("completion_ids = ", "eos_token_ids = [tokenizer.eos_token_id]; completion_ids = ")
+            ),
             "You look for the tokenizer's end token alone. Chat models end a turn with another one; then every "
             "response seems to have been cut off. `eos_token_ids` lists them all.",
         ),
         Misconception(
             "full-is-truncated",
-            full_is_truncated,
+            changed(
+                read_sequences,
+                (
+                    "~torch.isin(completion_ids, torch.tensor(eos_token_ids, device=mask.device)).any(-1)",
+                    "mask.all(-1)",
+                ),
+            ),
             "You call a row truncated if it is full. It may have ended on its very last token: that response is "
             "complete.",
         ),
         Misconception(
             "ended-for-truncated",
-            ended_for_truncated,
+            changed(read_sequences, ("~torch", "torch")),
             "`truncated` is the wrong way round: True where an end token came. It should be True where none did.",
         ),
         Misconception(
             "special-tokens-shown",
-            special_tokens_shown,
+            changed(read_sequences, ("skip_special_tokens=True", "skip_special_tokens=False")),
             "Special tokens show in your texts. A reward that compares '4' with '4<end>' finds them different.",
         ),
         Misconception(
             "text-behind-the-end",
-            whole_row_read,
+            changed(read_sequences, ("row[keep]", "row")),
             "You decode the whole row. Whatever stands behind the end of the completion reaches the rewards.",
         ),
     ),

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, at_scale, drawn
 from grpo_lab.models import silence_dropout
@@ -74,51 +75,6 @@ def evaluation_mode(model):
     model.eval()
 
 
-def _set(module, probability):
-    if isinstance(module, nn.Dropout):
-        module.p = probability
-    for name, value in vars(module).items():
-        if isinstance(value, float) and ("drop" in name or "jitter_noise" in name):
-            setattr(module, name, probability)
-
-
-def modules_only(model):
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-
-
-def one_name_only(model):
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-        if hasattr(module, "attention_dropout"):
-            module.attention_dropout = 0.0
-
-
-def every_number(model):
-    for module in model.modules():
-        for name, value in vars(module).items():
-            if isinstance(value, float):
-                setattr(module, name, 0.0)
-
-
-def attention_only(model):
-    for module in model.modules():
-        if hasattr(module, "attention_dropout"):
-            module.attention_dropout = 0.0
-
-
-def children_only(model):
-    for module in model.children():
-        _set(module, 0.0)
-
-
-def keeps_nothing(model):
-    for module in model.modules():
-        _set(module, 1.0)
-
-
 def _in_two_places(dice: Dice) -> tuple:
     dropout = nn.Dropout(0.5)
     return (dice.fill(nn.Sequential(nn.Linear(3, 3), dropout, nn.Sequential(nn.Linear(3, 3), dropout))),)
@@ -179,37 +135,44 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "modules-only",
-            modules_only,
+            changed(silence_dropout, ("setattr(module, name, 0.0)", "pass")),
             "The modules are silent, but the attention still drops: it keeps its probability as a number, "
             "`attention_dropout`, not in a Dropout module.",
         ),
         Misconception(
             "one-name-only",
-            one_name_only,
+            changed(
+                silence_dropout,
+                ("'drop' in name or name in ('jitter_noise', 'input_jitter_noise')", "name == 'attention_dropout'"),
+            ),
             "Of the numbers you silence `attention_dropout` alone. Others have other names, such as `layerdrop`, and "
             "still drop. The docstring says which attributes are probabilities.",
         ),
         Misconception(
             "every-number",
-            every_number,
+            changed(silence_dropout, (" and ('drop' in name or name in ('jitter_noise', 'input_jitter_noise'))", "")),
             "You set every float to 0. A layer has others, such as a scaling or the epsilon of its norm, and without "
             "them it computes something else. Only the probabilities should go.",
         ),
         Misconception(
             "attention-only",
-            attention_only,
+            changed(
+                silence_dropout,
+                ("module.p = 0.0", "pass"),
+                ("'drop' in name or name in ('jitter_noise', 'input_jitter_noise')", "name == 'attention_dropout'"),
+            ),
             "The attention is silent, but the `torch.nn.Dropout` modules still drop. Where do they keep their "
             "probability?",
         ),
         Misconception(
             "children-only",
-            children_only,
+            changed(silence_dropout, ("model.modules()", "model.children()")),
             "You only look at the model's own children. What sits deeper, such as in the blocks of a transformer, "
             "still drops.",
         ),
         Misconception(
             "everything-dropped",
-            keeps_nothing,
+            changed(silence_dropout, ("module.p = 0.0", "module.p = 1.0"), ("name, 0.0", "name, 1.0")),
             "The probability is that of *dropping* a number. With 1 nothing is left.",
         ),
     ),

@@ -6,12 +6,12 @@ from dataclasses import replace
 import torch
 from torch import nn
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice
 from grpo_lab.trainer.optim import clip_gradients, step_if_finite
 
 NAN, INF = float("nan"), float("inf")
-_clip = clip_gradients
 
 
 def after(result, args, kwargs):
@@ -28,70 +28,15 @@ def after(result, args, kwargs):
     }
 
 
-def _finish(optimizer, norm, stepped):
-    if stepped:
-        optimizer.step()
-    optimizer.zero_grad()
-    return norm, stepped
-
-
-def always(optimizer, parameters, loss, max_grad_norm):
-    return _finish(optimizer, _clip(parameters, max_grad_norm), True)
-
-
-def loss_only(optimizer, parameters, loss, max_grad_norm):
-    return _finish(optimizer, _clip(parameters, max_grad_norm), math.isfinite(loss))
-
-
-def norm_only(optimizer, parameters, loss, max_grad_norm):
-    norm = _clip(parameters, max_grad_norm)
-    return _finish(optimizer, norm, math.isfinite(norm))
-
-
-def first_only(optimizer, parameters, loss, max_grad_norm):
-    finite = bool(parameters[0].grad.isfinite().all()) and math.isfinite(loss)
-    return _finish(optimizer, _clip(parameters, max_grad_norm), finite)
-
-
-def nan_only(optimizer, parameters, loss, max_grad_norm):
-    norm = _clip(parameters, max_grad_norm)
-    return _finish(optimizer, norm, not (math.isnan(norm) or math.isnan(loss)))
-
-
-def gradients_kept(optimizer, parameters, loss, max_grad_norm):
-    norm = _clip(parameters, max_grad_norm)
-    stepped = math.isfinite(norm) and math.isfinite(loss)
-    if stepped:
-        optimizer.step()
-        optimizer.zero_grad()
-    return norm, stepped
-
-
 def zeros_for_nan(optimizer, parameters, loss, max_grad_norm):
-    norm = _clip(parameters, INF)
+    norm = clip_gradients(parameters, max_grad_norm)
     stepped = math.isfinite(norm) and math.isfinite(loss)
     if not stepped:
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
-    _clip(parameters, max_grad_norm)
-    return _finish(optimizer, norm, True)[0], stepped
-
-
-def unclipped(optimizer, parameters, loss, max_grad_norm):
-    norm = _clip(parameters, INF)
-    return _finish(optimizer, norm, math.isfinite(norm) and math.isfinite(loss))
-
-
-def one_by_one(optimizer, parameters, loss, max_grad_norm):
-    norms = [_clip([parameter], max_grad_norm) for parameter in parameters]
-    norm = math.sqrt(sum(n * n for n in norms))
-    return _finish(optimizer, norm, math.isfinite(norm) and math.isfinite(loss))
-
-
-def norm_after(optimizer, parameters, loss, max_grad_norm):
-    before = _clip(parameters, max_grad_norm)
-    norm = _clip(parameters, INF)
-    return _finish(optimizer, norm, math.isfinite(before) and math.isfinite(loss))
+    optimizer.step()
+    optimizer.zero_grad()
+    return norm, stepped
 
 
 def _case(label, gradients, loss=0.5, max_grad_norm=1.0, kind="sgd"):
@@ -163,35 +108,38 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "nonfinite-step",
-            always,
+            changed(step_if_finite, ("math.isfinite(norm) and math.isfinite(loss)", "True")),
             "You step in any case. One NaN in the gradient makes the norm NaN, clipping spreads it to every gradient, "
             "and after this step all weights are NaN. It never heals.",
         ),
         Misconception(
             "loss-only",
-            loss_only,
+            changed(step_if_finite, ("math.isfinite(norm) and math.isfinite(loss)", "math.isfinite(loss)")),
             "You only ask about the loss. A finite loss may have a gradient that is not: sqrt at 0 is the classic.",
         ),
         Misconception(
             "gradient-only",
-            norm_only,
+            changed(step_if_finite, (" and math.isfinite(loss)", "")),
             "You only ask about the gradient. Where the loss is not finite something is wrong with the batch, even if "
             "the gradient happens to look well.",
         ),
         Misconception(
             "first-gradient-only",
-            first_only,
+            changed(step_if_finite, ("math.isfinite(norm)", "bool(parameters[0].grad.isfinite().all())")),
             "You look at the gradient of one parameter. A NaN or an infinity in another one gets through, and destroys "
             "that one's weights. The norm of all of them tells at once.",
         ),
         Misconception(
             "infinity-passes",
-            nan_only,
+            changed(
+                step_if_finite,
+                ("math.isfinite(norm) and math.isfinite(loss)", "not (math.isnan(norm) or math.isnan(loss))"),
+            ),
             "You catch NaN, but not infinity. Clipping divides infinity by infinity, and that is NaN.",
         ),
         Misconception(
             "gradients-kept",
-            gradients_kept,
+            changed(step_if_finite, ("optimizer.zero_grad()", "if stepped: optimizer.zero_grad()")),
             "After a skipped update the bad gradients are still there. The next backward pass *adds* to them: NaN plus "
             "anything is NaN, so every later update is skipped as well.",
         ),
@@ -203,19 +151,30 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "unclipped",
-            unclipped,
+            changed(
+                step_if_finite, ("clip_gradients(parameters, max_grad_norm)", "clip_gradients(parameters, math.inf)")
+            ),
             "Nothing is clipped: one unlucky batch with a gradient of norm 1000 undoes a thousand careful steps. What "
             "is `max_grad_norm` for?",
         ),
         Misconception(
             "clipped-one-by-one",
-            one_by_one,
+            changed(
+                step_if_finite,
+                (
+                    "clip_gradients(parameters, max_grad_norm)",
+                    "math.hypot(*(clip_gradients([p], max_grad_norm) for p in parameters))",
+                ),
+            ),
             "You clip each parameter by itself. That turns the gradient: large parts shrink, small ones stay. All "
             "should shrink by the same factor.",
         ),
         Misconception(
             "norm-after-clipping",
-            norm_after,
+            changed(
+                step_if_finite,
+                ("math.isfinite(loss)", "math.isfinite(loss); norm = clip_gradients(parameters, math.inf)"),
+            ),
             "You return the norm after clipping. It is never above the limit, so it cannot tell you that something "
             "exploded. The metric is the norm before.",
         ),
