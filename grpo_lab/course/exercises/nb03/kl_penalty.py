@@ -1,5 +1,6 @@
 """The exercise kl_penalty: wrong answers, as people write them, then what is said about each."""
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
 from grpo_lab.sorting import kl_penalty
@@ -9,59 +10,21 @@ def _k3(d):
     return d.exp() - 1 - d
 
 
-def k1(logp, ref_logp, beta):
-    return beta * (logp - ref_logp.detach()).mean()
-
-
-def k2(logp, ref_logp, beta):
-    return beta * (logp - ref_logp.detach()).square().mean() / 2
-
-
 def gradient_of_k1(logp, ref_logp, beta):
     d = ref_logp.detach() - logp
     return beta * (d.detach().exp() - 1 - d).mean()
-
-
-def gradient_of_k2(logp, ref_logp, beta):
-    d = ref_logp.detach() - logp
-    k2 = d.square() / 2
-    return beta * (k2 - k2.detach() + _k3(d).detach()).mean()
-
-
-def turned(logp, ref_logp, beta):
-    return beta * _k3(logp - ref_logp.detach()).mean()
 
 
 def live_reference(logp, ref_logp, beta):
     return beta * _k3(ref_logp - logp).mean()
 
 
-def summed(logp, ref_logp, beta):
-    return beta * _k3(ref_logp.detach() - logp).sum()
-
-
-def per_response(logp, ref_logp, beta):
-    return beta * _k3(ref_logp.detach() - logp).sum(-1).mean()
-
-
-def no_beta(logp, ref_logp, beta):
-    return _k3(ref_logp.detach() - logp).mean()
-
-
 def of_the_mean(logp, ref_logp, beta):
     return beta * _k3((ref_logp.detach() - logp).mean())
 
 
-def frozen(logp, ref_logp, beta):
-    return beta * _k3(ref_logp - logp).detach().mean()
-
-
 def bounded(logp, ref_logp, beta):
     return beta * _k3((ref_logp.detach() - logp).clamp(-20, 20)).mean()
-
-
-def rewarded(logp, ref_logp, beta):
-    return -beta * _k3(ref_logp.detach() - logp).mean()
 
 
 def _near(d, B, T):
@@ -101,7 +64,7 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "k1-as-loss",
-            k1,
+            changed(kl_penalty, ("'k3'", "'k1'")),
             "This is k1, the plain difference of the two log-probabilities. As a *value* it estimates the KL without "
             "bias. But a loss is there to be differentiated, and the gradient of k1 is the score: zero on average, "
             "noise every time. Does your penalty know where the reference is, once it is differentiated?",
@@ -109,7 +72,7 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "k2-for-k3",
-            k2,
+            changed(kl_penalty, ("'k3'", "'k2'")),
             "This is k2, half the squared difference. Close by it looks like k3 and its gradient is a good one, but "
             "Eq. (3.19) asks for another. Notebook 04 tells them apart.",
             "3.19",
@@ -123,14 +86,14 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "k3-with-gradient-of-k2",
-            gradient_of_k2,
+            changed(kl_penalty, ("'k3'", "'k3+'")),
             "The value is that of k3, the gradient that of k2: the k3+ of notebook 04. It is a good penalty, but "
             "Eq. (3.19) asks for k3 itself, in its value and in its gradient.",
             "3.19",
         ),
         Misconception(
             "kl-reversed",
-            turned,
+            changed(kl_penalty, ("logp, ref_logp, 'k3'", "-logp, -ref_logp, 'k3'")),
             "Your d has the other sign. The result is never negative and zero where the two agree, so it looks right, "
             "but it estimates another quantity, and far from the reference it explodes just where samples are plenty. "
             "In which order do the two stand in Eq. (4.1)?",
@@ -145,21 +108,21 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "sum-not-mean",
-            summed,
+            changed(kl_penalty, (".mean()", ".sum()")),
             "You add up all numbers of the batch. With a larger batch the penalty outweighs the rest of the loss, "
             "which is a mean. By what does Eq. (3.19) divide?",
             "3.19",
         ),
         Misconception(
             "sum-over-numbers",
-            per_response,
+            changed(kl_penalty, (".mean()", ".sum(-1).mean()")),
             "You average over responses but add up over their numbers, so long responses pay more. By what does "
             "Eq. (3.19) divide?",
             "3.19",
         ),
         Misconception(
             "beta-missing",
-            no_beta,
+            changed(kl_penalty, ("beta * ", "")),
             "beta makes no difference to your result. How would you switch the penalty off?",
             "3.19",
         ),
@@ -172,7 +135,7 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "frozen",
-            frozen,
+            changed(kl_penalty, (".mean()", ".mean().detach()")),
             "The value is right, and the gradient is zero: your penalty shows in the log and holds nothing. Which of "
             "the two log-probabilities has to stay live?",
             "3.19",
@@ -186,7 +149,7 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "sign-turned",
-            rewarded,
+            changed(kl_penalty, ("beta * ", "-beta * ")),
             "A penalty is added to the loss, and the loss is made small. With your sign, moving away from the "
             "reference pays.",
             "3.19",

@@ -1,66 +1,11 @@
 """The exercise repaired_reward: wrong answers, as people write them, then what is said about each."""
 
-import torch
 from torch import tensor
-from torch.nn.functional import one_hot
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, given, refused
-from grpo_lab.sorting import ascending_pairs, repaired_reward
-
-
-def _matches(prompts, responses):
-    return prompts[:, :, None] == responses[:, None, :]
-
-
-def _copies(prompts, responses):
-    return one_hot(torch.stack([prompts, responses])).sum(2)
-
-
-def set_inclusion(prompts, responses):
-    return (_matches(prompts, responses).any(2).sum(-1) + ascending_pairs(responses)).float()
-
-
-def response_counted(prompts, responses):
-    return (_matches(prompts, responses).any(1).sum(-1) + ascending_pairs(responses)).float()
-
-
-def distinct(prompts, responses):
-    return ((_copies(prompts, responses) > 0).all(0).sum(-1) + ascending_pairs(responses)).float()
-
-
-def union(prompts, responses):
-    return (_copies(prompts, responses).amax(0).sum(-1) + ascending_pairs(responses)).float()
-
-
-def all_matches(prompts, responses):
-    return (_matches(prompts, responses).sum((1, 2)) + ascending_pairs(responses)).float()
-
-
-def by_place(prompts, responses):
-    return ((prompts == responses).sum(-1) + ascending_pairs(responses)).float()
-
-
-def by_sorted_place(prompts, responses):
-    return ((prompts.sort(-1).values == responses).sum(-1) + ascending_pairs(responses)).float()
-
-
-def order_ignored(prompts, responses):
-    return _copies(prompts, responses).amin(0).sum(-1).float()
-
-
-def strict(prompts, responses):
-    return (_copies(prompts, responses).amin(0).sum(-1) + responses.diff(dim=-1).gt(0).sum(-1)).float()
-
-
-def descending(prompts, responses):
-    return (_copies(prompts, responses).amin(0).sum(-1) + responses.diff(dim=-1).le(0).sum(-1)).float()
-
-
-def wrapped(prompts, responses):
-    ordered = responses <= responses.roll(-1, -1)
-    return (_copies(prompts, responses).amin(0).sum(-1) + ordered.sum(-1)).float()
-
+from grpo_lab.sorting import repaired_reward
 
 EXERCISE = Exercise(
     function=repaired_reward,
@@ -97,76 +42,76 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "set-inclusion",
-            set_inclusion,
+            changed(repaired_reward, ("torch.minimum(*copies)", "(copies[0] * (copies[1] > 0))")),
             "This is the reward that can be gamed: each number of the prompt asks only whether it is there "
             "*somewhere*, so two equal ones are both content with a single copy. How many copies should it take?",
             "3.5",
         ),
         Misconception(
             "response-counted",
-            response_counted,
+            changed(repaired_reward, ("torch.minimum(*copies)", "(copies[1] * (copies[0] > 0))")),
             "You go through the response and ask of each number whether the prompt has it. Then repeating one right "
             "number pays every time. What limits how often a number may pay?",
             "3.5",
         ),
         Misconception(
             "distinct-numbers",
-            distinct,
+            changed(repaired_reward, ("torch.minimum(*copies)", "(copies > 0).all(0)")),
             "Each number pays once at most, however often it stands in both. Take the prompt (1, 1, 2): what should "
             "its sorted form score, and what does it score here?",
             "3.5",
         ),
         Misconception(
             "union-not-intersection",
-            union,
+            changed(repaired_reward, ("minimum", "maximum")),
             "You take the larger of the two counts, so numbers that stand in only one of the two pay as well. An "
             "entirely wrong answer would beat a right one.",
             "3.5",
         ),
         Misconception(
             "every-match-counted",
-            all_matches,
+            changed(repaired_reward, ("torch.minimum(*copies)", "copies.prod(0)")),
             "Two copies in the prompt and two in the response make four pairs that match, and you pay for all four. "
             "How many of them are found again?",
             "3.5",
         ),
         Misconception(
             "place-by-place",
-            by_place,
+            changed(repaired_reward, ("torch.minimum(*copies)", "(prompts == responses)")),
             "You compare prompt and response place by place. The best answer to (3, 1) would then be (3, 1), unsorted. "
             "Does inclusion care where a number stands?",
             "3.5",
         ),
         Misconception(
             "sorted-place-by-place",
-            by_sorted_place,
+            changed(repaired_reward, ("torch.minimum(*copies)", "(prompts.sort(-1).values == responses)")),
             "A number pays only where the sorted prompt has it. One wrong number at the front shifts the rest, and all "
             "the partial credit is gone. Does inclusion care where a number stands?",
             "3.5",
         ),
         Misconception(
             "order-ignored",
-            order_ignored,
+            changed(repaired_reward, (" + ascending_pairs(responses)", "")),
             "The right numbers score, in whatever order. Nobody would learn to sort from that: which term of Eq. (3.6) "
             "is missing?",
             "3.6",
         ),
         Misconception(
             "strictly-ascending",
-            strict,
+            changed(repaired_reward, ("ascending_pairs(responses)", "responses.diff(dim=-1).gt(0).sum(-1)")),
             "Equal neighbours don't count as ordered for you. Then a prompt with a repetition can never reach the "
             "maximum. What does Eq. (3.1) ask of a pair?",
             "3.6",
         ),
         Misconception(
             "descending",
-            descending,
+            changed(repaired_reward, ("ascending_pairs(responses)", "responses.diff(dim=-1).le(0).sum(-1)")),
             "You reward pairs that fall. The policy will sort beautifully, the other way round.",
             "3.6",
         ),
         Misconception(
             "last-and-first-paired",
-            wrapped,
+            changed(repaired_reward, ("ascending_pairs(responses)", "(responses <= responses.roll(-1, -1)).sum(-1)")),
             "You also compare the last number with the first, as if the response were a ring. How many neighbouring "
             "pairs do T numbers in a row have?",
             "3.6",

@@ -1,56 +1,11 @@
 """The exercise response_logprobs: wrong answers, as people write them, then what is said about each."""
 
-from einops import rearrange
 from torch import tensor
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given
 from grpo_lab.sorting import response_logprobs
-
-
-def _at(logp, numbers):
-    return logp.gather(-1, numbers)  # S P T G
-
-
-def reshaped(logp, responses):
-    S, P, G, T = responses.shape
-    return _at(logp, responses.reshape(S, P, T, G)).reshape(S, P, G, T)
-
-
-def reshaped_back(logp, responses):
-    return _at(logp, responses.transpose(2, 3)).reshape(responses.shape)
-
-
-def not_turned_back(logp, responses):
-    return _at(logp, responses.transpose(2, 3))
-
-
-def position_from_response(logp, responses):
-    return logp.gather(-1, responses)
-
-
-def first_prompt(logp, responses):
-    return rearrange(_at(logp[:, :1].expand_as(logp), responses.transpose(2, 3)), "S P T G -> S P G T")
-
-
-def first_seed(logp, responses):
-    return rearrange(_at(logp[:1].expand_as(logp), responses.transpose(2, 3)), "S P T G -> S P G T")
-
-
-def likeliest(logp, responses):
-    return rearrange(logp.amax(-1), "S P T -> S P 1 T").expand(responses.shape)
-
-
-def frozen(logp, responses):
-    return rearrange(_at(logp, responses.transpose(2, 3)), "S P T G -> S P G T").detach()
-
-
-def probabilities(logp, responses):
-    return rearrange(_at(logp, responses.transpose(2, 3)), "S P T G -> S P G T").exp()
-
-
-def whole_response(logp, responses):
-    return _at(logp, responses.transpose(2, 3)).sum(2)
 
 
 def _input(d, S, P, G, T, V, scale=1.0):
@@ -102,7 +57,11 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "group-mixed",
-            reshaped,
+            changed(
+                response_logprobs,
+                ("rearrange(responses, 'S P G T -> S P T G')", "responses.reshape(*logp.shape[:3], -1)"),
+                ("return taken", "return logp.gather(-1, numbers).reshape(responses.shape)"),
+            ),
             "The shapes fit, but `reshape` does not move an axis: it cuts the same row of numbers at other places, so "
             "numbers of different responses end up at one position. For G = 3 and T = 2, write down where each of the "
             "six numbers lands.",
@@ -110,21 +69,21 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "group-mixed-on-the-way-back",
-            reshaped_back,
+            changed(response_logprobs, ("return taken", "return logp.gather(-1, numbers).reshape(responses.shape)")),
             "The look-up is right, and then `reshape` cuts the result at the wrong places: the log-probabilities of "
             "one position are handed to one response. How do you *move* an axis?",
             "3.15",
         ),
         Misconception(
             "not-turned-back",
-            not_turned_back,
+            changed(response_logprobs, ("'S P T G -> S P G T'", "'S P T G -> S P T G'")),
             "The right numbers, with positions and responses in each other's places. Where there are as many responses "
             "as positions, no shape will tell you. In which order do the axes of the result stand?",
             "3.15",
         ),
         Misconception(
             "response-as-position",
-            position_from_response,
+            changed(response_logprobs, ("return taken", "return logp.gather(-1, responses)")),
             "You look up with G standing where the table has T: response i reads from row i of the table, whatever its "
             "position. It runs as long as there are no more responses than positions. Which axis has to be moved "
             "before the look-up?",
@@ -132,40 +91,40 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "first-prompt-for-all",
-            first_prompt,
+            changed(response_logprobs, ("logp.gather", "logp[:, :1].expand_as(logp).gather")),
             "Every prompt is scored with the table of the first. Each has one of its own.",
             "3.15",
         ),
         Misconception(
             "first-seed-for-all",
-            first_seed,
+            changed(response_logprobs, ("logp.gather", "logp[:1].expand_as(logp).gather")),
             "Every seed is scored with the policy of the first. The seeds are separate runs, and none may touch "
             "another.",
             "3.15",
         ),
         Misconception(
             "likeliest-not-drawn",
-            likeliest,
+            changed(response_logprobs, ("return taken", "return logp.amax(-1)[:, :, None].expand_as(taken)")),
             "You return the log-probability of the likeliest number at each position. The policy draws, and sometimes "
             "it draws another one. Where do the responses enter?",
             "3.15",
         ),
         Misconception(
             "frozen",
-            frozen,
+            changed(response_logprobs, ("return taken", "return taken.detach()")),
             "The values are right, but no gradient reaches the policy. That is what you store as `old_logp`; for the "
             "update these numbers have to stay attached.",
             "3.15",
         ),
         Misconception(
             "probability-not-log",
-            probabilities,
+            changed(response_logprobs, ("return taken", "return taken.exp()")),
             "You return probabilities. The names on both sides of Eq. (3.15) have a log in front.",
             "3.15",
         ),
         Misconception(
             "whole-response",
-            whole_response,
+            changed(response_logprobs, ("return taken", "return taken.sum(-1)")),
             "You have added up the positions: one number a response. The losses need one for each number drawn.",
             "3.15",
         ),

@@ -2,6 +2,7 @@
 
 import torch
 
+from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
 from grpo_lab.sorting import surrogate_loss
@@ -38,37 +39,11 @@ def broadcast(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
 
 
 def sign(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
-    return -_loss(logp, (logp - old_logp.detach()).exp(), advantages[:, None], loss, epsilon)
+    return -surrogate_loss(logp, old_logp, advantages, loss, epsilon)
 
 
 def summed(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
-    return logp.shape[1] * _loss(logp, (logp - old_logp.detach()).exp(), advantages[:, None], loss, epsilon)
-
-
-def naive_summed(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
-    mean = _loss(logp, (logp - old_logp.detach()).exp(), advantages[:, None], loss, epsilon)
-    return logp.shape[1] * mean if loss == "naive" else mean
-
-
-def largest(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
-    ratio, A = (logp - old_logp.detach()).exp(), advantages[:, None]
-    if loss == "clipped":
-        return -torch.maximum(ratio * A, ratio.clamp(1 - epsilon, 1 + epsilon) * A).mean()
-    return _loss(logp, ratio, A, loss, epsilon)
-
-
-def one_sided(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
-    ratio, A = (logp - old_logp.detach()).exp(), advantages[:, None]
-    if loss == "clipped":
-        return -(torch.minimum(ratio, ratio.clamp(1 - epsilon, 1 + epsilon)) * A).mean()
-    return _loss(logp, ratio, A, loss, epsilon)
-
-
-def clipped_only(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
-    ratio, A = (logp - old_logp.detach()).exp(), advantages[:, None]
-    if loss == "clipped":
-        return -(ratio.clamp(1 - epsilon, 1 + epsilon) * A).mean()
-    return _loss(logp, ratio, A, loss, epsilon)
+    return logp.shape[1] * surrogate_loss(logp, old_logp, advantages, loss, epsilon)
 
 
 def _turns(d, B, T, spread=0.5):
@@ -183,28 +158,41 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "naive-not-divided-by-length",
-            naive_summed,
+            changed(surrogate_loss, (" / logp.shape[1]", "")),
             "Your naive loss is T times as large as the other two, so at the first inner step their gradients don't "
             "agree, as they should. By what does Eq. (3.16) divide?",
             "3.16",
         ),
         Misconception(
             "clip-inverted",
-            largest,
+            # The larger of two is minus the smaller of their negatives.
+            changed(surrogate_loss, ("policy_loss(logp, advantages,", "-policy_loss(logp, -advantages,")),
             "You take the better of the two offers. Then the clip acts where the policy has moved the wrong way, and "
             "lets it run where it has gone far enough. Which of the two is the cautious one?",
             "3.18",
         ),
         Misconception(
             "clip-one-sided",
-            one_sided,
+            changed(
+                surrogate_loss,
+                (
+                    "policy_loss(logp, advantages, mask, old_logp, epsilon=epsilon)[0]",
+                    "-((logp - old_logp.detach()).exp().clamp(max=1 + epsilon) * advantages[:, None]).mean()",
+                ),
+            ),
             "You compare the ratios before the advantage is multiplied in. For a negative advantage, smaller and "
             "larger change places. Try ratio 1/2 with advantage -1: should that number still be pushed down?",
             "3.18",
         ),
         Misconception(
             "clipped-offer-only",
-            clipped_only,
+            changed(
+                surrogate_loss,
+                (
+                    "policy_loss(logp, advantages, mask, old_logp, epsilon=epsilon)[0]",
+                    "-((logp - old_logp.detach()).exp().clamp(1 - epsilon, 1 + epsilon) * advantages[:, None]).mean()",
+                ),
+            ),
             "You use the clipped ratio alone. A number that has moved the wrong way, beyond the range, then has no "
             "gradient left to bring it back. What is the other offer in the minimum for?",
             "3.18",
