@@ -86,12 +86,15 @@ def grade(
         progress: called with (marked, of how many, student).
 
     Raises:
-        ValueError: for seed 0, and for a name in `only` that has handed in nothing.
+        ValueError: for seed 0, for a folder in which nobody has handed in anything, and for a name in `only` of
+            somebody who has not. Nothing is written then.
     """
     if seed == VISIBLE:
         raise ValueError("seed is 0; expected another number, as students know the inputs of seed 0")
     only = set(only)
     found = find_submissions(folder, assignments())
+    if not found:
+        raise ValueError(f"folder is {folder}; expected one folder or notebook a student, and found none")
     if missing := only - {submission.student for submission in found}:
         raise ValueError(f"only has {sorted(missing)[0]!r}, who handed in nothing; expected names of students")
     class_ = _Class(found, seed, records, resume, only)
