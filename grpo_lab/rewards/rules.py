@@ -65,7 +65,7 @@ def accuracy_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float 
     expected.
 
     Args:
-        completions: y, strings or lists of chat messages.
+        completions: y, strings or lists of chat messages, read by `completion_text`.
         answer: a, the expected texts or ints, one a completion; None where the reward does not apply.
         kwargs: other columns, unused.
 
@@ -124,7 +124,8 @@ def graded_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | 
     (`normalise_text`); an empty expected text is equal to nothing and in nothing.
 
     Args:
-        completions: y, strings or lists of chat messages. Without an answer block, or with an empty one, 0.01.
+        completions: y, strings or lists of chat messages, read by `completion_text`. Without an answer block, or with
+            an empty one, 0.01.
         answer: a, the expected texts or ints, one a completion; None where the reward does not apply.
         kwargs: other columns, unused.
 

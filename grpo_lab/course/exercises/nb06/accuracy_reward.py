@@ -27,6 +27,12 @@ def _many(dice: Dice) -> tuple[list[str], list]:
 
 
 CHAT = [{"role": "assistant", "content": said("4")}]
+TALK = [
+    {"role": "user", "content": said("3")},
+    {"role": "assistant", "content": said("4\n")},
+    {"role": "user", "content": said("5")},
+    {"role": "assistant", "content": "Yes."},
+]
 
 EXERCISE = Exercise(
     function=accuracy_reward,
@@ -53,6 +59,9 @@ EXERCISE = Exercise(
         given("no answer is known", [said("4"), said("4")], [None, "4"]),
         given("expected in another form", [said("1000"), said("a b"), said("12")], ["1,000", "a  b", "１２"]),
         given("a chat message", [CHAT], ["4"]),
+        given("a conversation", [TALK], ["4"]),
+        given("the same number or word, but another text", [said("4.0"), said("paris")], ["4", "Paris"]),
+        given("no think block", ["<answer>4</answer>"], ["4"]),
         given("right in a block before the last", [said("4") + said("5"), said("4") + said("")], ["4", "4"]),
         Case(_group, "a group"),
         extreme("the expected number is 0", [said("0"), said("1"), said("")], [0, 0, 0]),
@@ -119,6 +128,19 @@ EXERCISE = Exercise(
             "6.2",
         ),
         Misconception(
+            "chat-misread",
+            changed(
+                accuracy_reward,
+                (
+                    "completion_text(completion)",
+                    "completion if isinstance(completion, str) else completion[-1]['content']",
+                ),
+            ),
+            "Of a list of chat messages you do not read what the assistant says: all of that counts, and nothing that "
+            "the user says. `completion_text` puts it together.",
+            "6.2",
+        ),
+        Misconception(
             "numbers-unequal",
             changed(accuracy_reward, ("_normalised(accuracy_reward, completions, answer)", "answer")),
             "You compare the expected value as it comes: the int 4 is never equal to the text '4', and a group that "
@@ -142,7 +164,7 @@ EXERCISE = Exercise(
                     "re.findall('<answer>(.*?)</answer>', completion_text(completion), re.DOTALL))",
                 ),
             ),
-            "Any block of a response may hold the answer. A policy would write one for each number it can think of. "
+            "A block before the last one can make a response right. A policy could then write a guess and withdraw it. "
             "What a response says in the end is its last block, and `extract_answer` finds that one.",
             "6.2",
         ),

@@ -50,10 +50,12 @@ EXERCISE = Exercise(
         given("closed, then opened again", "<answer>4</answer> or <answer>5"),
         given("opened twice, closed once", "<answer>one <answer>two</answer>"),
         given("closed without being opened", "4</answer>"),
+        given("within the thinking", "<think><answer>4</answer> or 5</think> It is 5."),
         given("nothing", ""),
         Case(_two_blocks, "a second thought"),
         extreme("another tag in the answer", "<answer>if 3 < 4: <b>4</b></answer>"),
         extreme("white space of other kinds", "<answer>\t\u3000 4 5\u00a0\r\n</answer>"),
+        extreme("a block in other letters", "<answer>4</answer> or <Answer>5</Answer>"),
         extreme("closed twice", "<answer>4</answer> or 5</answer>"),
         extreme("a long response", "<think>" + "so\n" * 5000 + "</think><answer>" + "4\n" * 5000 + "</answer>"),
         extreme(

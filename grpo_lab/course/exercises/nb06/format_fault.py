@@ -79,6 +79,7 @@ EXERCISE = Exercise(
         Case(_kept, "lines of thinking"),
         extreme("signs like those of tags", "<think>2 < 3, <b>so</b> 4 > 3</think><answer>a<b>4</answer>"),
         extreme("tags of other names", "<thinking>so</thinking><answer>4</answer>"),
+        extreme("tags in other letters", "<Think>so</Think><ANSWER>4</ANSWER>"),
         extreme("lines before and after", "Well.\n<think>so</think>\n<answer>4</answer>\nDone."),
         extreme("white space of other kinds", "\t\u3000<think>so</think>\r\n\u00a0<answer>4</answer>\n\n"),
         extreme("a long response", "<think>" + "so\n" * 5000 + "</think><answer>4</answer>" + "\n" * 5000),

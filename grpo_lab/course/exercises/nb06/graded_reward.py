@@ -5,7 +5,7 @@ import re
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, extreme, given, refused
-from grpo_lab.course.exercises.nb06.accuracy_reward import CHAT, _many, said
+from grpo_lab.course.exercises.nb06.accuracy_reward import CHAT, TALK, _many, said
 from grpo_lab.rewards import completion_text, graded_reward
 
 
@@ -52,6 +52,8 @@ EXERCISE = Exercise(
         given("given in another form", [said("１，０００"), said("a  b c")], ["1000", "a b"]),
         given("expected in another form", [said("1000"), said("a b c")], ["1,000", "a  b"]),
         given("a chat message", [CHAT], ["4"]),
+        given("a conversation", [TALK], ["4"]),
+        given("the same word in other letters", [said("PARIS"), said("PARIS or Rome")], ["Paris", "Paris"]),
         given("right in a block before the last", [said("4") + said("5"), said("4") + said("")], ["4", "4"]),
         Case(_group, "a group"),
         extreme("the expected number is 0", [said("0"), said("10"), said("1"), said("")], [0, 0, 0, 0]),
@@ -93,6 +95,13 @@ EXERCISE = Exercise(
             "6.4",
         ),
         Misconception(
+            "contained-in-expected",
+            changed(graded_reward, ("expected in given", "given != '' and given in expected")),
+            "You ask whether the answer is contained in the expected text: '1' earns half marks for 12, and '3 4 5' "
+            "nothing for 4. Which of the two is to contain the other?",
+            "6.4",
+        ),
+        Misconception(
             "half-marks-first",
             changed(graded_reward, ("1.0 if exact else 0.5 if contained", "0.5 if contained else 1.0 if exact")),
             "You ask about containing first. A text contains itself, so the right answer never gets more than half.",
@@ -114,8 +123,21 @@ EXERCISE = Exercise(
         Misconception(
             "any-block",
             any_block,
-            "The best of a response's blocks counts. A policy would write one for each number it can think of. What a "
+            "A block before the last one can earn marks. A policy could then write a guess and withdraw it. What a "
             "response says in the end is its last block, and `extract_answer` finds that one.",
+            "6.4",
+        ),
+        Misconception(
+            "chat-misread",
+            changed(
+                graded_reward,
+                (
+                    "completion_text(completion)",
+                    "completion if isinstance(completion, str) else completion[-1]['content']",
+                ),
+            ),
+            "Of a list of chat messages you do not read what the assistant says: all of that counts, and nothing that "
+            "the user says. `completion_text` puts it together.",
             "6.4",
         ),
         Misconception(

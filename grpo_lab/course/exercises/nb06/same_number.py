@@ -51,7 +51,8 @@ EXERCISE = Exercise(
         "Turn each text into an exact number first, or into None. `fractions.Fraction` reads '0.5' as well as '1/2', "
         "without rounding.",
         "`normalise_text` takes care of spaces and of commas between thousands.",
-        "Which texts does Fraction refuse, and with which two kinds of error? And what is None == None?",
+        "Which texts does Fraction refuse, and with which two kinds of error? And what is None == None? (Fraction also "
+        "reads '1e3', and '1e999999999' keeps it busy for hours. In a real run, ask for the form first.)",
     ),
     cases=(
         given("a decimal and a fraction", "0.5", "1/2"),
@@ -70,6 +71,10 @@ EXERCISE = Exercise(
         given("the whole part alone", "2.75", "2"),
         given("divided by zero", "1/0", "1"),
         given("two numbers with a comma between", "1,2", "12"),
+        given("silence, where a word is expected", "", "seven"),
+        given("a percent sign beside it", "5%", "5"),
+        given("a whole number, then a fraction", "1 1/2", "3/2"),
+        given("a fraction of a decimal", "1.5/2", "3/4"),
         Case(_equal, "a decimal and its fraction"),
         Case(_apart, "a tiny difference"),
         extreme("a comma in the wrong place", "10,00", "1000"),
@@ -93,6 +98,12 @@ EXERCISE = Exercise(
             changed(same_number, ("a is not None and ", "")),
             "Two texts of which neither is a number count as equal, the empty ones too: None == None is true. With an "
             "expected text that cannot be read, silence would score 1.",
+        ),
+        Misconception(
+            "same-text-first",
+            changed(same_number, ("a is not None and a == b", "given == expected or a is not None and a == b")),
+            "A text that is no number is equal to itself for you, even the empty one. With an expected text that is "
+            "empty by mistake, silence would score 1.",
         ),
         Misconception(
             "nearly-equal",
