@@ -127,9 +127,10 @@ class TorchAdamW(torch.optim.AdamW):
 def learning_rate(step: int, peak: float, warmup_steps: int, max_steps: int, scheduler_type: str) -> float:
     """Rise linearly to the peak in `warmup_steps`, then stay there or fall to zero.
 
-    "constant_with_warmup" stays, "linear" and "cosine" fall until `max_steps`; "constant" is the peak from the first
-    step on, with no warm-up. Steps count from 0, and the first one already learns, at peak / warmup_steps. (The names
-    are those of transformers, where the warm-up comes one step later: the first update has a rate of 0.)
+    "constant_with_warmup" stays, "linear" and "cosine" fall, from the peak at step `warmup_steps` to zero at step
+    `max_steps`; "constant" is the peak from the first step on, with no warm-up. Steps count from 0, and the first one
+    already learns, at peak / warmup_steps. (The names are those of transformers, where the warm-up comes one step
+    later: the first update has a rate of 0.)
     """
     if step < warmup_steps and scheduler_type != "constant":
         return peak * (step + 1) / warmup_steps

@@ -131,12 +131,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "if scored.sum() > 1 or config.advantage == 'none':": _GROUP_ONLY,
         "if scored.sum() > 1 or (scored.all() and config.advantage == 'none'):": _GROUP_ONLY,
     },
-    "stochastic_round": {
-        "return rounded.bfloat16()": (
-            "infinity has p = NaN and stays; only a NaN without a bit in its upper half would not, and none comes "
-            "out of arithmetic"
-        ),
-    },
     "kl_in_reward": {
         "check_shapes(ref_logp=(ref_logp, 'B T'), mask=(mask, 'B T'), rewards=(rewards, 'B'))": _TWO_POLICIES,
         "check_shapes(logp=(logp, 'B T'), mask=(mask, 'B T'), rewards=(rewards, 'B'))": _TWO_POLICIES,

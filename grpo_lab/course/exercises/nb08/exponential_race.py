@@ -48,6 +48,7 @@ EXERCISE = Exercise(
         extreme("noise close to zero", f64([[0.75, 0.25]]).log(), f64([[1e-12, 2e-13]])),
         extreme("the only token that can come is slow", f64([[-INF, 0.0, -INF]]), f64([[1e-9, 50.0, 1.0]])),
         extreme("a token 200 below the best", f64([[0.0, -200.0], [-200.0, 0.0]]), f64([[9.0, 1e-9], [1e-9, 9.0]])),
+        extreme("two tokens nearly alike", f64([[0.49999, 0.50001]]).log(), f64([[1.0, 1.0]])),
         at_scale("300 rows, 100 tokens, gaps of hundreds", lambda d: _race(d, 300, 100, scale=100.0)),
         at_scale("float32", _in_float32),
     ),

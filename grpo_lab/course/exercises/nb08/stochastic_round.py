@@ -8,6 +8,8 @@ from grpo_lab.course.exercises._inputs import Dice, at_scale, extreme, refused
 from grpo_lab.precision import stochastic_round
 
 INF, NAN = float("inf"), float("nan")
+# NaN as a card computes it, and with a single bit in the lower half. Rounded like numbers they become -0 and infinity.
+NANS = torch.tensor([0x7FFFFFFF, -1, 0x7F800001], dtype=torch.int32).view(torch.float32)
 
 
 def _given(label, x, noise):
@@ -24,8 +26,7 @@ def _drawn(label, scale, *shape):
 
 
 def _updates(seed: int) -> tuple[tuple, dict]:
-    """Weights after one Adam step at a learning rate of 1e-5: too small a move for the nearest bf16 number to "
-    "change."""
+    """Weights after one Adam step at a rate of 1e-5, too small a move for the nearest bf16 number to change."""
     dice = torch.Generator().manual_seed(seed)
     weights = (0.02 * torch.randn(40, generator=dice)).bfloat16().float()
     return (weights - 1e-5, torch.rand(40, generator=dice)), {}
@@ -83,6 +84,8 @@ EXERCISE = Exercise(
             torch.tensor([2 - 1 / 1024, 2 - 1 / 1024, 1 / 1024 - 2]),
             torch.tensor([0.8, 0.9, 0.8]),
         ),
+        extreme("NaN in other bits", NANS, torch.tensor([0.5, 0.5, 0.9])),
+        extreme("noise between two places", torch.full((2,), 1 + 3 * 2**-23), torch.tensor([2.6, 3.4]) / 2**16),
         at_scale("5000 numbers of every size", _every_size),
         at_scale("noise beside the place", _beside_the_place),
         refused("float64", torch.tensor([1.0, 0.3], dtype=torch.float64), torch.tensor([0.5, 0.5])),
