@@ -14,6 +14,7 @@ from grpo_lab.course.exercise import Case
 from grpo_lab.course.exercises import exercise
 from grpo_lab.course.grading.submissions import find_submissions
 from grpo_lab.course.release.notebooks import assignments, notebook_text
+from grpo_lab.course.stub import missing_text
 from tests.course.toys import MEAN, scaled_mean
 
 
@@ -65,7 +66,7 @@ def on_the_cpu(values, mask, scale=1.0):
         (scaled_mean, set(), 10),
         (by_multiplying, {"stability"}, 9),
         (without_checks, {"contract"}, 9),
-        (without_gradient, {"gradients", "stability"}, 8),
+        (without_gradient, {"gradients"}, 9),
         (on_the_cpu, {"device"}, 9),
         (zeros, {"values", "gradients", "stability", "contract", "device"}, 0),
     ],
@@ -131,10 +132,31 @@ def test_the_library_in_place_of_an_answer_is_found_by_the_check_with_the_word_o
     assert check(library).fault == check(exercise("sequence_logprob").function).fault == "library"
 
 
+def test_neither_does_the_library_have_what_stands_written_beside_it():
+    source = """
+from grpo_lab.kl import kl_estimate as library
+
+def kl_estimate(logp, ref_logp, estimator="k3"):
+    return 0 * logp
+
+def kl_in_reward(rewards, logp, ref_logp, mask, beta):
+    return rewards - beta * torch.where(mask, library(logp, ref_logp, "k1"), 0).sum(-1).detach()
+"""
+    cell = {"torch": torch, "__name__": "__main__"}
+    exec(source, cell)
+    verdict = check(cell["kl_in_reward"])
+    assert verdict.fault == "library" and "`kl_estimate`" in verdict.message
+    stub = f"    raise NotImplementedError({missing_text('kl_estimate')!r})"
+    exec(f"def kl_estimate(logp, ref_logp, estimator='k3'):\n{stub}", cell)
+    assert check(cell["kl_in_reward"]).fault != "library", "the library stands in for a stub"
+
+
 def test_one_number_is_never_off_by_a_factor_unless_all_are():
     loss = exercise("reinforce_loss")
 
     def said(change):
+        """What is said of a loss that is changed in this way."""
+
         def reinforce_loss(seq_logp, weights):
             return change(-(seq_logp * weights.detach()).mean(), len(seq_logp))
 
@@ -143,6 +165,34 @@ def test_one_number_is_never_off_by_a_factor_unless_all_are():
 
     assert "off by a constant factor: 3 times" in said(lambda value, n: 3 * value)
     assert "factor" not in said(lambda value, n: value * (2 + n) - n)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda values, mask, scale=1.0: without_checks(values, mask, scale) * (1 + 2e-6), "off by very little"),
+        (
+            lambda values, mask, scale=1.0: without_checks(values, mask, scale).to(torch.float32),
+            "The docstring, or the",
+        ),
+        (lambda *args, **kwargs: without_checks(*args, **kwargs), "other arguments than the stub"),
+        (lambda values, mask, scale=1.0: checked(0), "This input is allowed."),
+    ],
+)
+def test_what_is_said_is_true(answer, words):
+    assert words in check(answer, MEANS).message
+
+
+def test_an_error_that_comes_after_the_return_is_the_check_s_own():
+    def in_place(values, mask, scale=1.0):
+        squares = values.square()
+        result = squares.exp().sum(-1)
+        squares.exp_()
+        values.mul_(2)
+        return result
+
+    message = check(in_place, MEANS).message
+    assert "It comes to an end, but the check could not use its result" in message and "changed in place" in message
 
 
 def test_a_helper_that_was_written_into_the_cell_of_a_check_is_run(tmp_path):

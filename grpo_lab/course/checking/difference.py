@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from grpo_lab.course.checking.compare import same_gradient
-from grpo_lab.course.checking.outcome import Outcome, inputs
+from grpo_lab.course.checking.outcome import AFTERWARDS, Outcome, inputs
 from grpo_lab.course.checking.plain_data import Other, Record, is_number, plain, same
 from grpo_lab.course.checking.relations import of_one_number, relations
 from grpo_lab.course.exercise import Exercise
@@ -56,6 +56,12 @@ def _of_errors(got: Outcome, expected: Outcome) -> Difference | None:
         text = f"A {expected.error} is expected for this input; your function returned something."
         return Difference("the result", got.value, Other(f"{expected.error}: {expected.message}"), text)
     text = f"It raises {got.error}: {got.message}" if got.message else f"It raises {got.error}."
+    if got.message.startswith(AFTERWARDS):
+        text = f"It comes to an end, but {got.message}"
+        if "inplace operation" in got.message:
+            text += "\nSomething that the gradient needs was changed in place."
+    elif got.error == "ValueError" and not expected.error:
+        text += "\nThis input is allowed."
     if got.error == "NotImplementedError":
         text = "For this input it is not written yet: it raises NotImplementedError."
     if got.error == "RecursionError":
@@ -82,7 +88,7 @@ def _of_values(what: str, got: Any, expected: Any, masks: dict, tolerance: float
         return Difference(what, got, expected, "")
     text = f"{_capital(what)} is {_name(got)}; {_name(expected)} is expected."
     if got is None:
-        text += " Does every way through the function end in a return?"
+        text += " If you did not mean to return None: does every way through the function end in a return?"
     return Difference(what, got, expected, text, "kind")
 
 
@@ -107,7 +113,7 @@ def _of_tensors(what: str, got: Tensor, expected: Tensor, masks: dict, tolerance
     if got.dtype != expected.dtype:
         text = f"{_capital(what)} has dtype {_dtype(got)}; {_dtype(expected)} is expected."
         if got.is_floating_point() and expected.is_floating_point():
-            text += " Give new tensors the dtype of the arguments, and convert nothing."
+            text += " The docstring, or the dtype of the arguments, says which; convert nothing on the way."
         return Difference(what, got, expected, text, "dtype")
     return _numbers(what, got, expected, got, expected, masks, tolerance)
 
@@ -181,13 +187,22 @@ def _of_gradients(got: Outcome, expected: Outcome, exercise: Exercise, masks: di
 def _about_gradient(name: str, got: Any, expected: Any, masks: dict, tolerance: float) -> str:
     start = "The value is right, but the gradient is not. "
     if _nothing(expected):
-        return f"{start}A gradient flows into {name}, where it should be stopped."
+        if _not_a_number(got):
+            return f"{start}NaN arrives at {name}."
+        if expected is None:
+            return f"{start}A gradient flows into {name}, where it should be stopped."
+        return f"{start}A gradient arrives at {name}, where it is zero with this input."
     if _nothing(got):
         return f"{start}No gradient arrives at {name}: it is zero everywhere."
     if isinstance(got, Tensor) and isinstance(expected, Tensor) and got.shape == expected.shape:
         found = relations(got, expected, masks, tolerance)
         return f"{start}That of {name}: {found[0]}" if found else start.strip()
     return start.strip()
+
+
+def _not_a_number(gradient: Any) -> bool:
+    parts = gradient if isinstance(gradient, list) else [gradient]
+    return any(isinstance(part, Tensor) and bool(part.isnan().any()) for part in parts)
 
 
 def _nothing(gradient: Any) -> bool:

@@ -73,8 +73,9 @@ def judge(
         return _with_share(_stopped(exercise, outcomes, stopped), exercise, properties(exercise, outcomes, expected))
     if len(outcomes) != len(expected):
         raise ValueError(f"outcomes has {len(outcomes)} entries; expected {len(expected)}, one a case")
-    if any(_calls_the_library(o) for o in outcomes):
-        text = FAULTS["library"].format(message=f"`{exercise.name}`")
+    if called := next((o.message for o in outcomes if _calls_the_library(o)), ""):
+        name = called.removeprefix(LIBRARY_GONE).removeprefix(": ") or exercise.name
+        text = FAULTS["library"].format(message=f"`{name[:80]}`")
         return _verdict(exercise, "form", [Part("say", text)], fault="library")
     if all(o.error == "NotImplementedError" for o in outcomes):
         return not_started(exercise)
@@ -96,7 +97,7 @@ def _with_share(verdict: Verdict, exercise: Exercise, fulfilled: dict[str, bool]
 
 
 def _calls_the_library(outcome: Outcome) -> bool:
-    return outcome.error == "NotImplementedError" and outcome.message == LIBRARY_GONE
+    return outcome.error == "NotImplementedError" and outcome.message.startswith(LIBRARY_GONE)
 
 
 def worth(*verdicts: Verdict) -> int | float:

@@ -22,6 +22,9 @@ _seed = torch.default_generator.manual_seed  # of the CPU, as the two above: tor
 _randn, _Generator, _enable_grad = torch.randn, torch.Generator, torch.enable_grad
 
 
+AFTERWARDS = "the check could not use its result: "  # begins the message of an error that came after the return
+
+
 @dataclass(frozen=True)
 class Outcome:
     """One run on one case.
@@ -48,23 +51,29 @@ class Outcome:
 
 
 def outcome_of(
-    function: Callable, exercise: Exercise, index: int, seed: int = 0, after: Callable[[], Any] = lambda: None
+    function: Callable,
+    exercise: Exercise,
+    index: int,
+    seed: int = 0,
+    after: Callable[[], Any] = lambda: None,
+    before: Callable[[], Any] = lambda: None,
 ) -> Outcome:
-    """Run `function` on case `index`; `after()` is called as soon as it returns or raises.
+    """Run `function` on case `index`; `before()` is called just before it starts, `after()` when it returns or raises.
 
     Exceptions of the function become part of the outcome; those that stop a thread or the interpreter pass.
     """
     bound, leaves = inputs(exercise, index, seed, track=True)
-    before = plain(dict(bound.arguments))
+    given = plain(dict(bound.arguments))
     unchecked = exercise.cases[index].tests == "contract"
     with _same_dice(seed + index), _enable_grad(), _shapes_unchecked() if unchecked else nullcontext():
+        before()
         try:
             result = function(*bound.args, **bound.kwargs)
         except Exception as error:
             return Outcome(error=type(error).__name__, message=_short(error), trace=own_frames(error, function))
         finally:
             after()
-        return _collect(result, exercise, bound, before, leaves, 1_000_003 * seed + index)
+        return _collect(result, exercise, bound, given, leaves, 1_000_003 * seed + index)
 
 
 @contextmanager
@@ -91,7 +100,7 @@ def _collect(result: Any, exercise: Exercise, bound: BoundArguments, before: dic
         value, observed = (None, plain(seen)) if exercise.observe else (plain(seen), None)
         return Outcome(value, _gradients(floats, leaves, seed), bool(floats), changed, observed)
     except Exception as error:  # a result that is not what `observe` or autograd can handle
-        return Outcome(error=type(error).__name__, message=_short(error))
+        return Outcome(error=type(error).__name__, message=f"{AFTERWARDS}{type(error).__name__}: {_short(error)}")
 
 
 def inputs(exercise: Exercise, index: int, seed: int, track: bool = False) -> tuple[BoundArguments, dict[str, list]]:

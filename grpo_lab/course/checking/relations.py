@@ -9,6 +9,10 @@ from torch import Tensor
 from grpo_lab.course.checking.plain_data import close
 
 _LOOSE = 1e-5  # a relation has to hold this well to be named
+SLIGHTLY = (
+    "All numbers are off by very little, less than one part in a hundred thousand: look for an epsilon that does not "
+    "belong there, or for arithmetic in a lower precision."
+)
 
 
 def relations(got: Tensor, expected: Tensor, masks: dict[str, Tensor], tolerance: float) -> tuple[str, ...]:
@@ -24,6 +28,8 @@ def relations(got: Tensor, expected: Tensor, masks: dict[str, Tensor], tolerance
     got, expected = got.double(), expected.double()
     if trouble := _not_finite(got, expected):
         return (trouble,)
+    if _nearly(got, expected):
+        return (SLIGHTLY,)
     found = [*_whole(got, expected), *_masked(wrong, masks), *_moved(got, expected), *_by_row(got, expected)]
     return tuple(dict.fromkeys(filter(None, [*found, "" if found else _where(wrong)])))
 
@@ -32,7 +38,9 @@ def of_one_number(got: Tensor, expected: Tensor) -> tuple[str, ...]:
     """What may be said of two single numbers, if it holds for other inputs, too."""
     if got.numel() != 1 or not got.is_floating_point() or not (got.isfinite() & expected.isfinite()).all():
         return ()
-    return tuple(_factor_and_offset(got.double(), expected.double()))
+    if _nearly(got, expected):
+        return ()
+    return (*_factor_and_offset(got.double(), expected.double()), *_function_of(got.double(), expected.double()))
 
 
 def _of_bools(got: Tensor, expected: Tensor) -> str:
@@ -65,6 +73,12 @@ def _whole(got: Tensor, expected: Tensor) -> Iterator[str]:
         yield from _factor_and_offset(got, expected)
     if got.numel() > 1 and _close(got, expected.abs()):
         yield "The signs are lost: it is the absolute value."
+    if got.numel() > 1:
+        yield from _function_of(got, expected)
+
+
+def _function_of(got: Tensor, expected: Tensor) -> Iterator[str]:
+    """The numbers of one are a function of those of the other."""
     if (expected > 0).all() and _close(got, expected.log()):
         yield "It is the logarithm of what is expected."
     if _close(got.clamp(max=700), expected.clamp(max=700).exp()):
@@ -156,6 +170,10 @@ def _say_factor(factor: float) -> str:
             amount = f"{round(times)}" if over == 1 else f"{round(times)}/{over}"
             return f"{amount} times what is expected"
     return f"{factor:.4g} times what is expected"
+
+
+def _nearly(got: Tensor, expected: Tensor) -> bool:
+    return bool((got - expected).abs().max() <= _LOOSE * expected.abs().max())
 
 
 def _close(a: Tensor, b: Tensor) -> bool:

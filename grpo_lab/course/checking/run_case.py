@@ -6,7 +6,7 @@ from dataclasses import replace
 from grpo_lab.course.checking import card
 from grpo_lab.course.checking.outcome import Outcome, outcome_of
 from grpo_lab.course.checking.signature import signature_fault
-from grpo_lab.course.checking.withheld import Withheld
+from grpo_lab.course.checking.withheld import Withheld, neighbours
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.guard import guarded, snapshot
 
@@ -33,15 +33,14 @@ def run_student(function: Callable, exercise: Exercise, seed: int = 0, seconds: 
 
 
 def _run_case(function: Callable, exercise: Exercise, index: int, seed: int, seconds: float, undo: Callable) -> Outcome:
-    patched, library = [], Withheld(exercise)
+    patched, library = [], Withheld(exercise, *neighbours(function, exercise))
 
     def after(undo=undo, add=patched.extend, give_back=library.give_back) -> None:
         give_back()
         add(undo())
 
-    library.take()
     try:
-        ran = guarded(lambda: outcome_of(function, exercise, index, seed, after), seconds)
+        ran = guarded(lambda: outcome_of(function, exercise, index, seed, after, library.take), seconds)
     finally:
         library.give_back()
     if ran.result is None:  # it was stopped before it came to that

@@ -18,8 +18,8 @@ SIGNS = {"right": "✓", "wrong": "✗", "not started": "○", "form": "✗"}
 COLOURS = {"right": "#009E73", "wrong": "#D55E00", "not started": "#808080", "form": "#D55E00"}
 # What is said about code that cannot be judged by its numbers.
 FAULTS = {
-    "signature": "The exercise calls your function by the names of its arguments, and they do not fit: {message}. Copy "
-    "the first lines of the stub, and leave them as they are.",
+    "signature": "Your function has other arguments than the stub: {message}. Copy the first lines of the stub, and "
+    "leave them as they are.",
     "endless": "Your function did not come to an end and was stopped. Is there a loop whose condition never changes?",
     "hang": "Your function did not come to an end, and could not be stopped: it waits inside a call such as sleep, or "
     "works on something huge. Restart the kernel before you go on.",
@@ -28,8 +28,8 @@ FAULTS = {
     "input": "Your function waits for somebody to type something (input). All that it needs is in its arguments.",
     "patched": "Your code replaces parts of torch, of Python or of this package: {patched}. They are back in place, as "
     "a check against changed parts would mean nothing. Choose another name for what is yours.",
-    "library": "Your function calls the library's own {message}, which is what is to be written. Where your work is "
-    "marked, the library does not have it.",
+    "library": "Your function calls the library's own {message}, directly or through another of its functions. That is "
+    "for you to write in this assignment: where your work is marked, the library does not have it.",
     "device": "All numbers are right. On a GPU this would fail, though: {message}. Make new tensors on the device of "
     "the arguments, as x.new_zeros(...), torch.zeros_like(x) or device=x.device do.",
 }

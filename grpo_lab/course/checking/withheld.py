@@ -8,22 +8,41 @@ from collections.abc import Callable
 from types import CodeType, FunctionType
 
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.stub import LIBRARY_GONE
+from grpo_lab.course.exercises import exercise as find_exercise
+from grpo_lab.course.exercises import names_of
+from grpo_lab.course.stub import LIBRARY_GONE, is_stub
 
 
 class Withheld:
-    """Between `take` and `give_back`, the reference raises what it raises where work is marked."""
+    """Between `take` and `give_back`, these references raise what they raise where work is marked."""
 
-    def __init__(self, exercise: Exercise):
-        self._reference = inspect.unwrap(exercise.function)
-        self._code = self._reference.__code__
-        self._gone = self._code if self._code.co_freevars else _gone(self._reference)  # no exercise has a closure
+    def __init__(self, *exercises: Exercise):
+        references = [inspect.unwrap(exercise.function) for exercise in exercises]
+        self._kept = [(r, r.__code__, _gone(r)) for r in references if not r.__code__.co_freevars]
 
     def take(self) -> None:
-        self._reference.__code__ = self._gone
+        for reference, _, gone in self._kept:
+            reference.__code__ = gone
 
     def give_back(self) -> None:
-        self._reference.__code__ = self._code
+        for reference, code, _ in self._kept:
+            reference.__code__ = code
+
+
+def neighbours(function: Callable, exercise: Exercise) -> list[Exercise]:
+    """The other exercises of the assignment that stand written where this function stands.
+
+    While one of them is a stub the library's functions stand in, and may need each other: then none is named.
+    """
+    names = getattr(function, "__globals__", {})
+    others = [name for name in names_of(exercise.notebook) if name != exercise.name and name in names]
+    if any(is_stub(name, names[name]) for name in others):
+        return []
+    return [find_exercise(name) for name in others if _is_own(names[name])]
+
+
+def _is_own(value: object) -> bool:
+    return isinstance(value, FunctionType) and not (value.__module__ or "").startswith("grpo_lab.")
 
 
 def copy_of(function: Callable) -> FunctionType:
@@ -41,5 +60,5 @@ def _gone(reference: FunctionType) -> CodeType:
     bare = [p.replace(annotation=empty, default=empty) for p in signature.parameters.values()]
     head = f"def gone{signature.replace(parameters=bare, return_annotation=inspect.Signature.empty)}:"
     names: dict = {}
-    exec(f"{head}\n    raise NotImplementedError({LIBRARY_GONE!r})", names)
+    exec(f"{head}\n    raise NotImplementedError({LIBRARY_GONE + ': ' + reference.__name__!r})", names)
     return names["gone"].__code__

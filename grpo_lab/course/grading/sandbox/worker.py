@@ -110,11 +110,11 @@ def silence_the_course() -> None:
     for module, names in ((course, ("check", "hint", "progress")), (notebook, ("begin",))):
         for name in names:
             setattr(module, name, _quiet)
-    run_case.Withheld = _NothingToWithhold
+    run_case.Withheld, run_case.neighbours = _NothingToWithhold, lambda function, exercise: []
 
 
 class _NothingToWithhold:
-    def __init__(self, exercise): ...
+    def __init__(self, *exercises): ...
 
     take = give_back = lambda self: None
 
