@@ -56,6 +56,8 @@ EXERCISE = Exercise(
         extreme("e^200 times less likely than under the reference", f64([[-201.0]]), f64([[-1.0]]), 0.5),
         extreme("e^200 times likelier than under the reference", f64([[-1.0]]), f64([[-201.0]]), 0.5),
         extreme("probabilities of e^-800", f64([[-800.0, -801.0]]), f64([[-800.5, -800.5]]), 0.5),
+        extreme("close together, weighted with 1000", f64([[-1.0, -2.0]]), f64([[-1.0009, -1.99995]]), 1000.0),
+        extreme("very close together, weighted with 1000", f64([[-1.0]]), f64([[-0.99999]]), 1000.0),
         at_scale("300 numbers", lambda d: (*_near(d, 7, 300), 0.1)),
         at_scale("float32", lambda d: (*(x.float() for x in _near(d, 30, 50)), 0.1)),
         refused("a negative weight", f64([[-1.0]]), f64([[-2.0]]), -0.1),

@@ -38,6 +38,7 @@ EXERCISE = Exercise(
         refused("a response that is too short", tensor([[1, 2, 3]]), tensor([[1, 2]])),
         refused("more responses than prompts", tensor([[1, 2]]), tensor([[1, 2], [2, 1]])),
         refused("a row without its batch", tensor([1, 2, 3]), tensor([1, 2, 3])),
+        refused("an axis too many", tensor([[[1, 2]]]), tensor([[[1, 2]]])),
     ),
     misconceptions=(
         Misconception(

@@ -4,7 +4,7 @@ from torch import tensor
 
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
 from grpo_lab.sorting import response_logprobs
 
 
@@ -49,6 +49,7 @@ EXERCISE = Exercise(
         drawn("two seeds", lambda d: _input(d, 2, 1, 2, 2, 3)),
         drawn("more responses than positions", lambda d: _input(d, 2, 2, 5, 3, 4)),
         drawn("as many of everything", lambda d: _input(d, 3, 3, 3, 3, 3)),
+        extreme("20000 nats below the likeliest", f64([[[[0.0, -20000.0], [-20000.0, 0.0]]]]), tensor([[[[1, 1]]]])),
         at_scale("300 positions, 100 numbers", lambda d: _input(d, 2, 3, 5, 300, 100)),
         at_scale("300 responses, gaps of hundreds", lambda d: _input(d, 1, 2, 300, 4, 6, scale=400.0)),
         at_scale("float32", lambda d: _float32(*_input(d, 2, 2, 4, 6, 10))),

@@ -78,6 +78,9 @@ EXERCISE = Exercise(
         given("half as likely, worse", DOWN, HALF, WORSE),
         given("ratio 1, better than the group", HALF, HALF, BETTER),
         given("half as likely, worse, not clipped", DOWN, HALF, WORSE, loss="unclipped"),
+        given(
+            "two responses, one with advantage 0", f64([[0.5], [0.5]]).log(), f64([[0.5], [0.5]]).log(), f64([1.0, 0.0])
+        ),
         given("two numbers, naive", f64([[0.5, 0.25]]).log(), f64([[0.5, 0.5]]).log(), BETTER, loss="naive"),
         drawn("naive", lambda d: _turns(d, 4, 3), loss="naive"),
         drawn("unclipped", lambda d: _turns(d, 4, 3), loss="unclipped"),
@@ -94,6 +97,7 @@ EXERCISE = Exercise(
         at_scale("ratios far from 1, a clip range of 0", lambda d: _turns(d, 5, 7, 4.0), epsilon=0.0),
         at_scale("float32", lambda d: tuple(x.float() for x in _turns(d, 4, 50))),
         refused("a loss that there is not", UP, HALF, BETTER, loss="clip"),
+        refused("a loss in capitals", UP, HALF, BETTER, loss="CLIPPED"),
     ),
     gradient_of=("logp", "old_logp"),
     misconceptions=(
@@ -162,6 +166,39 @@ EXERCISE = Exercise(
             "Your naive loss is T times as large as the other two, so at the first inner step their gradients don't "
             "agree, as they should. By what does Eq. (3.16) divide?",
             "3.16",
+        ),
+        Misconception(
+            "naive-with-ratio",
+            changed(
+                surrogate_loss,
+                (
+                    "reinforce_loss(sequence_logprob(logp, mask) / logp.shape[1], advantages)",
+                    "aggregate(-importance_ratio(logp, old_logp, mask) * advantages[:, None], mask, 'grpo')",
+                ),
+            ),
+            "Your naive loss is the unclipped one. The two have the same gradient at the first inner step, and not "
+            "afterwards. What stands behind the advantage in Eq. (3.16)?",
+            "3.16",
+        ),
+        Misconception(
+            "epsilon-ignored",
+            changed(surrogate_loss, (", epsilon=epsilon", "")),
+            "Your clip range is always 0.2, whatever `epsilon` is. Where do the bounds of the range come from?",
+            "3.18",
+        ),
+        Misconception(
+            "clipped-above-only",
+            changed(
+                surrogate_loss,
+                (
+                    "policy_loss(logp, advantages, mask, old_logp, epsilon=epsilon)[0]",
+                    "(-(logp - old_logp.detach()).exp() * advantages[:, None]).maximum("
+                    "-(logp - old_logp.detach()).exp().clamp(max=1 + epsilon) * advantages[:, None]).mean()",
+                ),
+            ),
+            "Your ratio has an upper bound and no lower one. Try ratio 1/2 with advantage -1: should that number still "
+            "be pushed down?",
+            "3.18",
         ),
         Misconception(
             "clip-inverted",
