@@ -104,7 +104,7 @@ def refuse_shapes(logits, ref_logits):
 def refuse_charge(rewards, logp, ref_logp, mask, beta):
     if beta < 0:
         raise ValueError("beta of at least 0")
-    if not (logp.shape == ref_logp.shape == mask.shape and len(rewards) == len(logp)):
+    if not (logp.shape == ref_logp.shape == mask.shape and rewards.shape == logp.shape[:1]):
         raise ValueError("shapes that fit together")
 
 

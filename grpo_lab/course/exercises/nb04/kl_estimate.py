@@ -48,6 +48,9 @@ EXERCISE = Exercise(
         drawn("far apart, no estimator named", lambda d: _near(d, 4, 2, scale=4.0)),
         extreme("k3, 200 nats apart", f64([[-0.5, -200.5]]), f64([[-200.5, -0.5]]), "k3"),
         extreme("k3+, 200 nats apart", f64([[-0.5, -200.5]]), f64([[-200.5, -0.5]]), "k3+"),
+        extreme("k3, probabilities of e^-800", f64([[-800.0, -801.0]]), f64([[-801.0, -800.5]]), "k3"),
+        extreme("k3+, probabilities of e^-800", f64([[-800.0, -801.0]]), f64([[-801.0, -800.5]]), "k3+"),
+        extreme("k3, close together", f64([[-1.0, -2.0, -3.0]]), f64([[-1.0009, -1.99991, -3.00001]]), "k3"),
         at_scale("k1, 300 tokens", lambda d: (*_near(d, 7, 300, scale=50.0), "k1")),
         at_scale("k2, 300 tokens", lambda d: (*_near(d, 7, 300, scale=50.0), "k2")),
         at_scale("k3, 300 tokens", lambda d: (*_near(d, 7, 300, scale=4.0), "k3")),
@@ -55,8 +58,10 @@ EXERCISE = Exercise(
         at_scale("k3 in float32", lambda d: (*_in_float32(d, 4, 30), "k3")),
         at_scale("k3+ in float32", lambda d: (*_in_float32(d, 4, 30), "k3+")),
         refused("an estimator that there is not", HALF, QUARTER, "k4"),
+        refused("the name of k3 in another library", HALF, QUARTER, "low_var_kl"),
         refused("two tokens, the reference of one", f64([[-1.0, -2.0]]), QUARTER, "k1"),
         refused("one answer, the reference of two", HALF, f64([[-1.0], [-2.0]])),
+        refused("two answers of one token, the reference of one of two", f64([[-1.0], [-2.0]]), f64([[-1.0, -2.0]])),
     ),
     gradient_of=("logp", "ref_logp"),
     misconceptions=(
@@ -141,7 +146,14 @@ EXERCISE = Exercise(
         Misconception(
             "k3-plus-is-k2",
             changed(kl_estimate, ("return k3_plus", "return k2")),
-            "Your k3+ has the gradient that it should have, and the value of k2. Which of the two values is unbiased?",
+            "Your k3+ has the value of k2. Of the two values that stand in Eq. (4.5), which is unbiased?",
+            "4.5",
+        ),
+        Misconception(
+            "k3-plus-exchanged",
+            changed(kl_estimate, ("k2 - k2.detach() + k3.detach()", "k3 - k3.detach() + k2.detach()")),
+            "Your k3+ has the value of k2 and the gradient of k3: the two are exchanged. Which of them is unbiased as "
+            "a value, and which pulls along the gradient of KL(pi || ref)?",
             "4.5",
         ),
         Misconception(

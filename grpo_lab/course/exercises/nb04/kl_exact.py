@@ -36,12 +36,16 @@ EXERCISE = Exercise(
         extreme("a word 800 below the other, which stands at 0", f64([[[0.0, -800.0]]]), f64([[[0.0, 0.0]]])),
         extreme("a reference that is sure", f64([[[0.0, 0.0]]]), f64([[[800.0, 0.0]]])),
         extreme("a word 200 below the best", f64([[[0.0, -200.0], [200.0, 0.0]]]), f64([[[0.0, 1.0], [0.0, 200.0]]])),
+        extreme("a rare word that the reference never says", f64([[[0.0, -17.0]]]), f64([[[0.0, -1e5]]])),
+        extreme("logits of 50000", f64([[[50000.3, 50000.0]]]), f64([[[50000.0, 50000.1]]])),
         at_scale("300 positions", lambda d: _two(d, 2, 300, 7)),
         at_scale("100 words", lambda d: _two(d, 3, 5, 100, scale=3.0)),
         at_scale("gaps of hundreds", lambda d: _two(d, 3, 5, 11, scale=300.0)),
         at_scale("float32", lambda d: tuple(x.float() for x in _two(d, 3, 4, 50))),
         refused("two positions, the reference of one", f64([[[1.0, 2.0], [0.0, 1.0]]]), f64([[[1.0, 2.0]]])),
         refused("one answer, the reference of two", f64([[[1.0, 2.0]]]), f64([[[1.0, 2.0]], [[0.0, 1.0]]])),
+        refused("two words, the reference of one", f64([[[1.0, 2.0]]]), f64([[[1.0]]])),
+        refused("as many logits in another shape", f64([[[1.0, 2.0], [0.0, 1.0]]]), f64([[[1.0, 2.0]], [[0.0, 1.0]]])),
     ),
     gradient_of=("logits",),
     misconceptions=(
@@ -50,6 +54,15 @@ EXERCISE = Exercise(
             changed(kl_exact, ("logp.exp() * (logp - ref_logp)", "ref_logp.exp() * (ref_logp - logp)")),
             "This is the forward KL, averaged over what the *reference* says. It is never negative and zero where the "
             "two agree, so nothing looks wrong. Whose samples does Eq. (4.a) average over?",
+            "4.7",
+        ),
+        Misconception(
+            "both-directions",
+            changed(
+                kl_exact, ("logp.exp() * (logp - ref_logp)", "(logp.exp() - ref_logp.exp()) * (logp - ref_logp) / 2")
+            ),
+            "This is the mean of the reverse and the forward KL: policy and reference can change places, and nothing "
+            "happens. Whose samples alone does Eq. (4.7) average over?",
             "4.7",
         ),
         Misconception(

@@ -4,7 +4,7 @@ import torch
 
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given, padded, refused
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, padded, refused
 from grpo_lab.kl import kl_in_reward
 
 
@@ -74,8 +74,22 @@ EXERCISE = Exercise(
             torch.tensor([[True, False]]),
             0.5,
         ),
+        given(
+            "minus infinity in the padding, on one side",
+            f64([1.0]),
+            f64([[-1.0, -INF, -2.0]]),
+            f64([[-2.0, -2.0, -INF]]),
+            torch.tensor([[True, False, False]]),
+            0.5,
+        ),
         drawn("answers of different lengths", lambda d: (*_batch(d, 3, 5), 0.1)),
         drawn("as many answers as tokens", lambda d: (*_batch(d, 4, 4), 0.7)),
+        extreme(
+            "a token that the reference never says", f64([1.0]), f64([[-1.0, -2.0]]), f64([[-2.0, -INF]]), MASK[:1], 0.5
+        ),
+        extreme(
+            "large distances that nearly cancel", f64([1.0]), f64([[-1.0, -1e5]]), f64([[-1e5, -1.3]]), MASK[:1], 0.5
+        ),
         at_scale("300 tokens, NaN wherever nothing counts", lambda d: (*_with_holes(d, 7, 300, scale=5.0), 0.04)),
         at_scale("tokens that were almost impossible", lambda d: (*_with_holes(d, 3, 20, scale=100.0), 0.5)),
         at_scale(
@@ -86,6 +100,10 @@ EXERCISE = Exercise(
         refused("one reward, two answers", TWO[:1], TOKENS, TOKENS, MASK, 0.1),
         refused("a mask of one answer, for two", TWO, TOKENS, TOKENS, MASK[:1], 0.1),
         refused("the reference of one answer, for two", TWO, TOKENS, TOKENS[:1], MASK, 0.1),
+        refused("the policy's tokens of one answer, for two", TWO, TOKENS[:1], TOKENS, MASK, 0.1),
+        refused("a reward with an axis of its own", TWO[:, None], TOKENS, TOKENS, MASK, 0.1),
+        refused("a mask of one token, for two", TWO, TOKENS, TOKENS, MASK[:, :1], 0.1),
+        refused("the reference of one token, for two", TWO, TOKENS, TOKENS[:, :1], MASK, 0.1),
     ),
     gradient_of=("logp", "ref_logp"),
     misconceptions=(
