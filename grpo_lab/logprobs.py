@@ -21,7 +21,8 @@ def token_logprobs(
     \log \pi_{b,t} = z_{b,t,y_{b,t}} - \log \sum_v e^{z_{b,t,v}} \tag{1.2}
 
     Args:
-        logits: \ell, shape (B, T, V). The logits at position t already predict token t: shift them before you call.
+        logits: \ell, shape (B, T, V); minus infinity for a word that is ruled out. The logits at position t already
+            predict token t: shift them before you call.
         token_ids: y, shape (B, T), the sampled tokens.
         temperature: \tau > 0, the temperature that the tokens were sampled with.
 

@@ -18,7 +18,8 @@ def sequence_logprob(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> F
     \log \pi(y_b) = \sum_t m_{b,t} \log \pi_{b,t} \tag{1.7}
 
     Args:
-        logp: log-probabilities of the sampled tokens, shape (B, T).
+        logp: log-probabilities of the sampled tokens, shape (B, T); read only where the mask is True, since elsewhere
+            anything may stand, even an infinity or NaN.
         mask: True where a token belongs to the response, shape (B, T).
 
     Returns:

@@ -35,10 +35,13 @@ EXERCISE = Exercise(
         drawn("as many rows as positions, two ends", lambda d: (d.integers(6, 5, 5), [0, 4])),
         extreme("the end token is number 0", torch.tensor([[5, 0, 7], [1, 2, 0]]), 0),
         extreme("the end token is number 1, and 0 is a word", torch.tensor([[0, 1, 0], [0, 0, 5]]), 1),
+        extreme("cut off after a word that is number 0", torch.tensor([[5, 0, 0]]), 2),
         extreme("a large vocabulary", torch.tensor([[151_643, 151_645, 151_643]]), [151_645, 151_643]),
         at_scale("300 positions", lambda d: (d.integers(100, 7, 300), 0)),
+        extreme("300 times the end token", torch.full((1, 300), 2), 2),
         at_scale("300 positions, three ends", lambda d: (d.integers(100, 7, 300), [99, 0, 41])),
         refused("a row without its batch", torch.tensor([5, 2, 7]), 2),
+        refused("an axis too many", torch.tensor([[[5, 2, 7]]]), 2),
     ),
     misconceptions=(
         Misconception(

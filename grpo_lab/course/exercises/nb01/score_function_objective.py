@@ -2,7 +2,7 @@
 
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
 from grpo_lab.policy_gradient import score_function_objective
 
 EXERCISE = Exercise(
@@ -24,6 +24,9 @@ EXERCISE = Exercise(
         given("equal rewards", f64([0.5, 0.25, 0.25]).log(), f64([1.0, 1.0, 1.0])),
         drawn("eight responses", lambda d: (d.normal(8).log_softmax(-1), d.normal(8))),
         drawn("very unlike probabilities", lambda d: (d.normal(5, scale=4.0).log_softmax(-1), d.normal(5))),
+        extreme("one that is rare and earns much", f64([1e-9, 1 - 1e-9]).log(), f64([1e9, 0.0])),
+        extreme("one whose probability is too small for a float", f64([-800.0, 0.0]), f64([1.0, 1.0])),
+        extreme("great rewards that nearly cancel", f64([0.5, 0.5]).log(), f64([1e9 + 1, -1e9])),
         at_scale(
             "300 responses, some 200 less likely", lambda d: (d.normal(300, scale=60.0).log_softmax(-1), d.normal(300))
         ),

@@ -32,6 +32,7 @@ EXERCISE = Exercise(
         extreme(
             "NaN in the padding", f64([[-1.0, float("nan")], [-2.0, -3.0]]), torch.tensor([[True, False], [True, True]])
         ),
+        extreme("a token that was impossible", f64([[-INF, -1.0], [-2.0, -3.0]]), torch.ones(2, 2, dtype=torch.bool)),
         at_scale("300 tokens, a mask with holes", lambda d: (d.logp(7, 300), d.holes(7, 300))),
         at_scale("tokens that were almost impossible", lambda d: (100 * d.logp(3, 20), d.holes(3, 20))),
         at_scale("NaN wherever nothing counts", lambda d: (padded(d.logp(5, 9), m := d.holes(5, 9)), m)),

@@ -43,11 +43,13 @@ EXERCISE = Exercise(
         drawn("a high temperature", lambda d: (d.normal(2, 1, 4),), temperature=1.7),
         extreme("a word 200 below the other", f64([[[0.0, -200.0], [200.0, 0.0]]])),
         at_scale("300 positions, 100 words", lambda d: (d.normal(7, 300, 100, scale=3.0),)),
+        extreme("20,000 words, all alike", torch.zeros(1, 1, 20_000, dtype=torch.float64)),
         at_scale("gaps of hundreds", lambda d: (d.normal(3, 5, 11, scale=200.0),), temperature=0.3),
         at_scale("float32", lambda d: (d.normal(3, 4, 50).float(),), temperature=0.9),
         refused("temperature 0", f64([[[1.0, 2.0]]]), temperature=0.0),
         refused("a temperature below 0", f64([[[1.0, 2.0]]]), temperature=-1.0),
         refused("one sequence without its batch", f64([[1.0, 2.0]])),
+        refused("an axis too many", f64([[[[1.0, 2.0]]]])),
     ),
     gradient_of=("logits",),
     misconceptions=(

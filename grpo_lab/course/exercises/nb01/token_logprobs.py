@@ -54,6 +54,7 @@ EXERCISE = Exercise(
         refused("one sequence without its batch", f64([[1.0, 2.0]]), torch.tensor([0])),
         refused("fewer tokens than positions", f64([[[1.0, 2.0], [0.0, 1.0]]]), torch.tensor([[0]])),
         refused("token ids without their batch", f64([[[1.0, 2.0]]]), torch.tensor([0])),
+        refused("tokens of fewer rows", f64([[[1.0, 2.0]], [[0.0, 1.0]]]), torch.tensor([[0]])),
     ),
     gradient_of=("logits",),
     misconceptions=(
