@@ -163,7 +163,7 @@ def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor,
         Shape (P, G, T).
 
     Raises:
-        ValueError: for a gamma outside that range, or another shape.
+        ValueError: for a gamma outside that range, NaN included, or another shape.
 
     Source: Sutton and Barto, section 3.3, equation 3.9.
     """

@@ -61,9 +61,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "_check_count: if scale == 'batch' and rewards.numel() <= ddof: -> nothing": _ONE_SCALE,
     },
     "process_advantages": {
-        "least = -torch.where(step_mask, step_rewards, torch.inf).amin((1, 2), keepdim=True)": _CANCELS,
-        "from_least = torch.where(step_mask, step_rewards + least, 0)": _CANCELS,
-        "from_least = torch.where(step_mask, step_rewards, 0)": _CANCELS,
         "mean = from_least.sum((1, 2), keepdim=True) / count.clamp(min=2)": "measured from itself, a single step is 0",
     },
     "return_to_go": {"returns = -torch.zeros_like(rewards[..., 0])": "minus 0 is 0"},

@@ -97,7 +97,8 @@ def process_by_loops(step_rewards, step_mask, eps=1e-4):
 
 
 def process_by_masked_fill(step_rewards, step_mask, eps=1e-4):
-    r = step_rewards.masked_fill(~step_mask, 0)
+    least = step_rewards.masked_fill(~step_mask, torch.inf).flatten(1).amin(1)[:, None, None]
+    r = (step_rewards - least).masked_fill(~step_mask, 0)
     n = step_mask.flatten(1).sum(1)[:, None, None]
     centred = (r - r.flatten(1).sum(1)[:, None, None] / n.clamp(min=1)).masked_fill(~step_mask, 0)
     spread = (centred.pow(2).flatten(1).sum(1)[:, None, None] / (n - 1).clamp(min=1)).sqrt()
@@ -107,8 +108,11 @@ def process_by_masked_fill(step_rewards, step_mask, eps=1e-4):
 
 def process_by_matrix(step_rewards, step_mask, eps=1e-4):
     T = step_rewards.shape[-1]
-    flat = rearrange(torch.nan_to_num(step_rewards), "P G T -> P (G T)")
-    s = rearrange(step_mask, "P G T -> P (G T)").to(flat.dtype)
+    counted = rearrange(step_mask, "P G T -> P (G T)")
+    flat = rearrange(step_rewards, "P G T -> P (G T)")
+    best = torch.where(counted, flat, -torch.inf).amax(1, keepdim=True)
+    flat = torch.where(counted, flat - best, 0)
+    s = counted.to(flat.dtype)
     n = s.sum(1, keepdim=True)
     mean = (s * flat).sum(1, keepdim=True) / n.clamp(min=1)
     c = s * (flat - mean)

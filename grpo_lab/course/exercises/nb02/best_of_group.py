@@ -1,5 +1,7 @@
 """The exercise best_of_group: wrong answers, as people write them, then what is said about each."""
 
+import torch
+
 from grpo_lab.advantages import best_of_group
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
@@ -32,9 +34,11 @@ EXERCISE = Exercise(
         drawn("larger groups", lambda d: (d.normal(3, 6),)),
         extreme("best by a hair", f64([[3.0, 3.0000001], [-1.0, -1.0000001]])),
         extreme("tiny and huge rewards", f64([[1e-300, 0.0], [1e300, -1e300]])),
+        extreme("seven times 0.1 in float32", torch.full((1, 7), 0.1)),
         at_scale("300 completions", lambda d: (d.normal(7, 300) - 5,)),
         at_scale("float32, many ties", lambda d: (d.integers(4, 30, 5).float() - 2,)),
         refused("one group without its batch", f64([1.0, 0.0])),
+        refused("an axis too many", f64([[[1.0, 0.0], [0.0, 1.0]]])),
         refused("a reward that is NaN", f64([[1.0, 0.0], [NAN, 1.0]])),
         refused("a reward without end", f64([[1.0, 0.0], [1.0, INF]])),
     ),

@@ -100,6 +100,11 @@ EXERCISE = Exercise(
             f64([[[INF, 1.0, -INF], [0.0, INF, 2.0]]]),
             torch.tensor([[[False, True, False], [True, False, True]]]),
         ),
+        extreme(
+            "equal steps in float32, far from zero",
+            torch.full((1, 3, 1), 1_000_000.125),
+            torch.ones(1, 3, 1, dtype=torch.bool),
+        ),
         at_scale("150 tokens, NaN where no step ends", lambda d: _sparse(d, 3, 4, 150)),
         at_scale("a million from zero", lambda d: (1e6 + d.normal(2, 3, 20), d.integers(2, 2, 3, 20) == 0)),
         at_scale("a spread as small as eps", lambda d: (d.normal(2, 3, 9, scale=1e-4), d.integers(2, 2, 3, 9) == 0)),
@@ -110,6 +115,9 @@ EXERCISE = Exercise(
         refused("a step whose reward is infinite", f64([[[1.0, 0.0], [0.0, INF]]]), AT_ENDS),
         refused("one group without its batch", TWO[0], AT_ENDS[0]),
         refused("a mask of fewer completions", TWO, AT_ENDS[:, :1]),
+        refused("a mask of fewer tokens", TWO, AT_ENDS[:, :, :1]),
+        refused("a mask of fewer prompts", TWO.repeat(2, 1, 1), AT_ENDS),
+        refused("an axis too many", TWO[None], AT_ENDS[None]),
     ),
     misconceptions=(
         Misconception(
@@ -193,6 +201,14 @@ EXERCISE = Exercise(
             "After the mean is subtracted, positions without a step hold minus the mean, and they count in your spread "
             "and in your sums. What does the factor in front of the bracket of Eq. (2.9) do?",
             "2.9",
+        ),
+        Misconception(
+            "residue-as-spread",
+            changed(process_advantages, ("step_rewards - least", "step_rewards")),
+            "Right on paper, but in floating point the mean of equal numbers need not be that number. What is left "
+            "over is then all the spread there is: divided by itself, it pushes equal steps apart. What does Eq. (2.7) "
+            "subtract beforehand?",
+            "2.7",
         ),
         Misconception(
             "zero-times-nan",

@@ -43,7 +43,9 @@ EXERCISE = Exercise(
         at_scale("float32", lambda d: (d.normal(2, 1, 40).float(), 0.05)),
         refused("a gamma above 1", f64([[[1.0, 2.0]]]), 1.5),
         refused("a gamma below 0", f64([[[1.0, 2.0]]]), -0.1),
+        refused("a gamma that is NaN", f64([[[1.0, 2.0]]]), float("nan")),
         refused("one group without its batch", f64([[1.0, 2.0]]), 0.5),
+        refused("an axis too many", f64([[[[1.0, 2.0]]]]), 0.5),
     ),
     misconceptions=(
         Misconception(

@@ -37,6 +37,7 @@ EXERCISE = Exercise(
         at_scale("float32", lambda d: (d.normal(5, 40).float(),)),
         refused("one completion has no others", f64([[1.0], [2.0]])),
         refused("one group without its batch", f64([1.0, 0.0])),
+        refused("an axis too many", f64([[[1.0, 0.0], [0.0, 1.0]]])),
         refused("a reward that is NaN", f64([[1.0, 0.0], [NAN, 1.0]])),
         refused("a reward without end", f64([[1.0, 0.0], [1.0, -INF]])),
     ),
