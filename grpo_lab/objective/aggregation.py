@@ -37,8 +37,8 @@ def aggregate(
         `agg_loss` leaves it out where it is not told the size of the batch.
 
     Raises:
-        ValueError: for another loss type, "dr_grpo" without a positive max_completion_length, a negative num_items, or
-            shapes that do not fit together.
+        ValueError: for another loss type, "dr_grpo" without a positive max_completion_length, a num_items that counts
+            and is negative, or shapes that do not fit together.
 
     Source: Shao et al. (2024), equation 3 (grpo); Liu et al. (2025), section 3.2 (dr_grpo); Yu et al. (2025), section
     3.3 (dapo); bnpo and luspo as in TRL. verl's names: token-mean ~ dapo, seq-mean-token-mean ~ grpo,

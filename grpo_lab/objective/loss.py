@@ -38,7 +38,8 @@ def policy_loss(
     Args:
         logp: log-probabilities under the policy that is being trained, shape (B, T).
         advantages: A, shape (B,), one a completion, or (B, T), one a token.
-        mask: m, shape (B, T), True where a token belongs to its completion.
+        mask: m, shape (B, T), True where a token belongs to its completion. Finite numbers elsewhere change neither the
+            loss nor its gradient.
         old_logp: under the policy that sampled, shape (B, T); None means the current policy, stopped (ratio exactly 1).
         ref_logp: under the reference policy, shape (B, T); needed if beta > 0.
         loss_type: one of `LOSS_TYPES`.
@@ -55,8 +56,8 @@ def policy_loss(
         of the mask, or over rows where there is one value a row (sequence level), as in TRL.
 
     Raises:
-        ValueError: for another loss type, level or estimator, a mask that is not of booleans, a negative beta, a
-            beta > 0 without ref_logp, or shapes that do not fit together.
+        ValueError: for another loss type, level or estimator, a mask that is not of booleans, a beta that is
+            negative or NaN, a beta > 0 without ref_logp, or shapes that do not fit together.
     """
     kind = find_loss(loss_type)
     _check_inputs(logp, advantages, mask, old_logp, ref_logp, beta, kl_estimator)

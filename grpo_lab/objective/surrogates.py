@@ -59,8 +59,12 @@ def gspo_token_ratio(
     \hat s_{b,t} = \mathrm{sg}[s_b] \, \exp(\log \pi_{b,t} - \mathrm{sg}[\log \pi_{b,t}]) \tag{5.4}
 
     With one advantage a sequence this gives the loss and gradient of GSPO; with an advantage a token it goes further.
+    Arguments as in `importance_ratio`.
 
-    Source: Zheng et al. (2025), "Group Sequence Policy Optimization", section 4.3. Arguments as in `importance_ratio`.
+    Raises:
+        ValueError: for shapes that differ.
+
+    Source: Zheng et al. (2025), "Group Sequence Policy Optimization", section 4.3.
     """
     sequence = importance_ratio(logp, old_logp, mask, "sequence").detach()
     ratio = sequence * (logp - logp.detach()).exp()  # B T (5.4)

@@ -86,9 +86,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "logp, old_logp, ref_logp = "
         "(x if x is None else torch.where(mask, x, 1) for x in (logp, old_logp, ref_logp))": _UNDER_THE_MASK,
         "old_logp = logp if old_logp is None else old_logp": "`importance_ratio` stops its gradient",
-        "_check_inputs: check_choice('kl_estimator', kl_estimator, ESTIMATORS) -> nothing": (
-            "`kl_estimate` refuses it wherever it is used"
-        ),
         "check_shapes(logp=(logp, 'B T'), **of_tokens)": "every surrogate refuses advantages that do not fit",
     },
     "accuracy_reward": {

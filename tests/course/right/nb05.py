@@ -6,7 +6,7 @@ import torch
 from einops import rearrange, reduce
 
 from grpo_lab import objective
-from grpo_lab.kl import kl_estimate
+from grpo_lab.kl import ESTIMATORS, kl_estimate
 
 
 def ratio_by_docstring(logp, old_logp, mask, level="token"):
@@ -245,19 +245,26 @@ def refuse_level(logp, old_logp, mask, level="token"):
     refuse(not logp.shape == old_logp.shape == mask.shape, "shapes")
 
 
+def refuse_shapes(logp, old_logp, mask):
+    refuse(not logp.shape == old_logp.shape == mask.shape, "shapes")
+
+
 def refuse_ranges(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
     high = epsilon if epsilon_high is None else epsilon_high
-    refuse(epsilon < 0 or epsilon > 1 or high < 0, "clip range")
-    refuse(delta is not None and delta <= 1 + high, "delta")
+    refuse(not 0 <= epsilon <= 1 or high < 0, "clip range")
+    refuse(delta is not None and not delta > 1 + high, "delta")
     refuse_rows(ratio, advantages)
 
 
 def refuse_rows(ratio, advantages, *settings, **more):
     refuse(len(ratio) != len(advantages), "as many rows of ratios as advantages")
+    if advantages.ndim == 2:
+        refuse(len({ratio.shape[1], advantages.shape[1]} - {1}) > 1, "as many tokens")
 
 
 def refuse_logp(ratio, logp, advantages, bound):
     refuse(not len(ratio) == len(logp) == len(advantages), "as many rows of each")
+    refuse(not {*ratio.shape[1:], *advantages.shape[1:]} <= {1, logp.shape[1]}, "as many tokens")
 
 
 def refuse_denominators(values, mask, loss_type, max_completion_length=None, num_items=None):
@@ -267,16 +274,19 @@ def refuse_denominators(values, mask, loss_type, max_completion_length=None, num
     refuse(values.shape[0] != mask.shape[0] or values.shape[1] not in (1, mask.shape[1]), "shapes")
 
 
-def refuse_beta(logp, advantages, mask, old_logp=None, ref_logp=None, beta=0.0, **settings):
+def refuse_beta(logp, advantages, mask, old_logp=None, ref_logp=None, beta=0.0, kl_estimator="k3", **settings):
     """What the functions that it calls do not refuse themselves."""
-    refuse(beta < 0 or (beta > 0 and ref_logp is None), "beta")
+    refuse(not beta >= 0 or (beta > 0 and ref_logp is None), "beta")
+    refuse(kl_estimator not in ESTIMATORS, "kl_estimator")
     refuse(mask.dtype is not torch.bool, "mask")
-    refuse(logp.shape != mask.shape, "shapes")
+    refuse(any(x is not None and x.shape != mask.shape for x in (logp, old_logp, ref_logp)), "shapes")
+    refuse(len(advantages) != len(logp), "as many rows as advantages")
 
 
 # What each promises to refuse, by exercise: run before the answer.
 CHECKS = {
     "importance_ratio": refuse_level,
+    "gspo_token_ratio": refuse_shapes,
     "clipped_surrogate": refuse_ranges,
     "cispo_surrogate": refuse_logp,
     "sapo_surrogate": refuse_rows,

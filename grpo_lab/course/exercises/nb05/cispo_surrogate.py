@@ -45,6 +45,8 @@ EXERCISE = Exercise(
         refused("one advantage, two completions", TWO_BY_TWO, -TWO_BY_TWO, f64([1.0]), 5.0),
         refused("ratios of one completion, for two", TWO_BY_TWO[:1], -TWO_BY_TWO, f64([1.0, 1.0]), 5.0),
         refused("log-probabilities of one completion, for two", TWO_BY_TWO, -TWO_BY_TWO[:1], f64([1.0, 1.0]), 5.0),
+        refused("advantages of three tokens, for two", TWO_BY_TWO, -TWO_BY_TWO, f64([[1.0, 1.0, 1.0]] * 2), 5.0),
+        refused("ratios of three tokens, for two", f64([[1.0, 1.0, 1.0]] * 2), -TWO_BY_TWO, f64([1.0, 1.0]), 5.0),
     ),
     gradient_of=("ratio", "logp"),
     misconceptions=(

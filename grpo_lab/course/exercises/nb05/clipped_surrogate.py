@@ -57,7 +57,12 @@ EXERCISE = Exercise(
         refused("an upper range below 0", f64([[1.0]]), f64([1.0]), epsilon_high=-0.25),
         refused("delta within the range", f64([[1.0]]), f64([1.0]), epsilon_high=0.5, delta=1.25),
         refused("delta at the end of the range", f64([[1.0]]), f64([1.0]), epsilon_high=0.5, delta=1.5),
+        refused("delta of 0", f64([[1.0]]), f64([1.0]), delta=0.0),
+        refused("a range of NaN", f64([[1.0]]), f64([1.0]), epsilon=float("nan"), epsilon_high=0.25),
+        refused("delta of NaN", f64([[1.0]]), f64([1.0]), delta=float("nan")),
         refused("one advantage, two completions", f64([[1.0, 1.0], [1.0, 1.0]]), f64([1.0])),
+        refused("one completion, two advantages", f64([[1.0, 1.0]]), f64([1.0, -1.0])),
+        refused("ratios of two tokens, advantages of three", f64([[1.0, 1.0]]), f64([[1.0, 1.0, 1.0]])),
     ),
     gradient_of=("ratio",),
     misconceptions=(

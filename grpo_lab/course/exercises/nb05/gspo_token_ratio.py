@@ -2,8 +2,10 @@
 
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, padded, refused
 from grpo_lab.course.exercises.nb05.importance_ratio import (
+    ALL,
+    ONE,
     TWO,
     _all_one_way,
     _moved,
@@ -13,6 +15,12 @@ from grpo_lab.course.exercises.nb05.importance_ratio import (
     under_the_mask,
 )
 from grpo_lab.objective import gspo_token_ratio
+
+
+def _nan_in_the_old_padding(d, B, T):
+    logp, old_logp, mask = _with_holes(d, B, T)
+    return logp, padded(old_logp, mask), mask
+
 
 EXERCISE = Exercise(
     function=gspo_token_ratio,
@@ -35,9 +43,19 @@ EXERCISE = Exercise(
         drawn("rows of different lengths", lambda d: _ragged(d, 3, 5)),
         drawn("as many rows as tokens", lambda d: _ragged(d, 4, 4)),
         drawn("one row empty", lambda d: _with_empty_row(d, 2, 3)),
+        extreme(
+            "a sequence 25 nats a token likelier, one 25 less",
+            f64([[-0.5, -0.25], [-25.5, -25.25]]),
+            f64([[-25.5, -25.25], [-0.5, -0.25]]),
+            ALL,
+        ),
+        at_scale("old NaN wherever nothing counts", lambda d: _nan_in_the_old_padding(d, 5, 9)),
         at_scale("300 tokens, a mask with holes", lambda d: _with_holes(d, 7, 300)),
         at_scale("300 tokens that all moved the same way", lambda d: _all_one_way(d, 7, 300)),
         at_scale("float32", lambda d: (*(x.float() for x in _moved(d, 4, 30)), d.ragged(4, 30))),
+        refused("old log-probabilities of one token, for two", f64([[-1.0, -2.0]]), f64([[-1.0]]), TWO),
+        refused("a mask of one token, for two", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]]), ONE),
+        refused("old log-probabilities of one row, for two", f64([[-1.0, -2.0]] * 2), f64([[-1.0, -2.0]]), ALL),
     ),
     gradient_of=("logp", "old_logp"),
     observe=under_the_mask,

@@ -17,6 +17,7 @@ def under_the_mask(result, args, kwargs):
 
 ONE = torch.ones(1, 1, dtype=torch.bool)
 TWO = torch.ones(1, 2, dtype=torch.bool)
+ALL = torch.ones(2, 2, dtype=torch.bool)
 
 
 def _moved(d, B, T):
@@ -87,6 +88,13 @@ EXERCISE = Exercise(
         extreme(
             "one token 30 nats likelier, one 30 less", f64([[-0.5, -30.25]]), f64([[-30.5, -0.25]]), TWO, level="token"
         ),
+        extreme(
+            "a sequence 25 nats a token likelier, one 25 less",
+            f64([[-0.5, -0.25], [-25.5, -25.25]]),
+            f64([[-25.5, -25.25], [-0.5, -0.25]]),
+            ALL,
+            level="sequence",
+        ),
         at_scale("300 tokens", lambda d: _with_holes(d, 7, 300)),
         at_scale("sequences of 300 tokens, a mask with holes", lambda d: _with_holes(d, 7, 300), level="sequence"),
         at_scale("300 tokens that all moved the same way", lambda d: _all_one_way(d, 7, 300), level="sequence"),
@@ -96,10 +104,13 @@ EXERCISE = Exercise(
             lambda d: (*(x.float() for x in _moved(d, 4, 30)), d.ragged(4, 30)),
             level="sequence",
         ),
-        refused("a level that there is not", f64([[-1.0]]), f64([[-1.0]]), ONE, level="word"),
+        refused("a level that there is not", f64([[-1.0]]), f64([[-1.0]]), ONE, level="seq"),
         refused("log-probabilities of one token, a mask of two", f64([[-1.0]]), f64([[-1.0, -2.0]]), TWO),
         refused("old log-probabilities of one token only", f64([[-1.0, -2.0]]), f64([[-1.0]]), TWO, level="sequence"),
         refused("a mask of one token, for two", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]]), ONE),
+        refused("one row of two tokens, old rows of one", f64([[-1.0, -2.0]]), f64([[-1.0], [-2.0]]), TWO),
+        refused("old log-probabilities of one row, for two", f64([[-1.0, -2.0]] * 2), f64([[-1.0, -2.0]]), ALL),
+        refused("a mask of one row, for two", f64([[-1.0, -2.0]] * 2), f64([[-1.0, -2.0]] * 2), TWO),
     ),
     gradient_of=("logp", "old_logp"),
     observe=under_the_mask,

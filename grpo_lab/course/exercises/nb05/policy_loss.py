@@ -10,8 +10,11 @@ from grpo_lab.objective import policy_loss
 
 
 def the_loss(result, args, kwargs):
-    """The metrics are left to the student."""
-    return {"loss": result[0] if isinstance(result, tuple) and len(result) == 2 else result}
+    """The metrics are left to the student, but there is a dictionary for them."""
+    if not (isinstance(result, tuple | list) and len(result) == 2):
+        return {"the result": result, "loss": None}
+    loss, metrics = result
+    return {"the result": ("loss", {} if isinstance(metrics, dict) else metrics), "loss": loss}
 
 
 def _batch(d, B, T):
@@ -88,6 +91,12 @@ EXERCISE = Exercise(
             kl_estimator="k2",
         ),
         drawn("one ratio a sequence", lambda d: _batch(d, 4, 6), importance_sampling_level="sequence", epsilon=0.05),
+        drawn(
+            "one ratio a sequence, an advantage a token",
+            lambda d: _per_token(d, 3, 4),
+            importance_sampling_level="sequence",
+        ),
+        drawn("luspo, one ratio a token", lambda d: _batch(d, 3, 5), loss_type="luspo"),
         drawn("a KL term corrected by the ratio", lambda d: _batch(d, 3, 5), beta=0.3, kl_bias_correction=True),
         given("a bad token, twice as likely, and delta", DOUBLED, f64([-1.0]), ONE, SAMPLED, delta=1.5),
         drawn("delta", lambda d: _batch(d, 4, 6), epsilon=0.1, delta=1.2),
@@ -125,10 +134,14 @@ EXERCISE = Exercise(
         refused("a loss type that there is not", TWO_ROWS, GOOD_BAD, A_MASK, loss_type="ppo"),
         refused("a level that there is not", TWO_ROWS, GOOD_BAD, A_MASK, importance_sampling_level="word"),
         refused("beta below 0", TWO_ROWS, GOOD_BAD, A_MASK, None, TWO_ROWS, beta=-0.1),
+        refused("a beta of NaN", TWO_ROWS, GOOD_BAD, A_MASK, None, TWO_ROWS, beta=float("nan")),
+        refused("a KL estimator that there is not", TWO_ROWS, GOOD_BAD, A_MASK, kl_estimator="k9"),
         refused("a KL term without a reference", TWO_ROWS, GOOD_BAD, A_MASK, beta=0.5),
         refused("a mask of numbers", TWO_ROWS, GOOD_BAD, A_MASK.double()),
         refused("log-probabilities of one completion, for two", TWO_ROWS[:1], GOOD_BAD, A_MASK),
         refused("old log-probabilities of one completion, for two", TWO_ROWS, GOOD_BAD, A_MASK, TWO_ROWS[:1]),
+        refused("a reference of one completion, for two", TWO_ROWS, GOOD_BAD, A_MASK, None, TWO_ROWS[:1]),
+        refused("one advantage, two completions", TWO_ROWS, GOOD_BAD[:1], A_MASK),
     ),
     gradient_of=("logp", "old_logp", "ref_logp"),
     observe=the_loss,

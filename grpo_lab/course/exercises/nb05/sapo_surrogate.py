@@ -36,6 +36,8 @@ EXERCISE = Exercise(
         at_scale("one ratio a sequence, an advantage a token", lambda d: (_ratio(d, 5, 1), d.normal(5, 30))),
         at_scale("float32", lambda d: (_ratio(d, 4, 30).float(), d.normal(4).float()), tau_pos=2.0),
         refused("one advantage, two completions", f64([[1.0, 1.0], [1.0, 1.0]]), f64([1.0])),
+        refused("one completion, two advantages", f64([[1.0, 1.0]]), f64([1.0, -1.0])),
+        refused("ratios of two tokens, advantages of three", f64([[1.0, 1.0]]), f64([[1.0, 1.0, 1.0]])),
     ),
     gradient_of=("ratio",),
     misconceptions=(
