@@ -9,22 +9,23 @@ WORDS = {3: "a", 4: "b", 5: "ab", 6: " ", 7: "<think>"}  # "a" and "b" in a row 
 class TinyTokenizer:
     """Decodes as transformers' tokenizers do; encodes the longest piece first, as byte-pair encoding ends up doing."""
 
-    eos_token_id, all_special_ids = END, [PAD, END, STOP]
+    eos_token_id = END
     eos_token, pad_token = "<end>", "<pad>"
 
-    def __init__(self, pad_token_id: int = PAD):
-        self.pad_token_id = pad_token_id
+    def __init__(self, pad_token_id: int = PAD, words: dict[int, str] = WORDS):
+        self.pad_token_id, self.words = pad_token_id, words
+        self.all_special_ids = [i for i in (PAD, END, STOP) if i not in words]
 
-    def decode(self, ids, skip_special_tokens: bool = False) -> str:
-        ids = ids.tolist() if isinstance(ids, torch.Tensor) else list(ids)
+    def decode(self, token_ids, skip_special_tokens: bool = False, **ignored) -> str:
         special = {PAD: "<pad>", END: "<end>", STOP: "<stop>"}
-        return "".join(WORDS.get(i) or ("" if skip_special_tokens else special[i]) for i in ids)
+        ids = torch.as_tensor(token_ids).flatten().tolist()
+        return "".join(self.words.get(i) or ("" if skip_special_tokens else special[i]) for i in ids)
 
-    def batch_decode(self, rows, skip_special_tokens: bool = False) -> list[str]:
-        return [self.decode(row, skip_special_tokens=skip_special_tokens) for row in rows]
+    def batch_decode(self, sequences, skip_special_tokens: bool = False, **ignored) -> list[str]:
+        return [self.decode(row, skip_special_tokens=skip_special_tokens) for row in sequences]
 
-    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        ids, pieces = [], sorted(WORDS.items(), key=lambda item: -len(item[1]))
+    def encode(self, text: str, add_special_tokens: bool = True, **ignored) -> list[int]:
+        ids, pieces = [], sorted(self.words.items(), key=lambda item: -len(item[1]))
         while text:
             found = next(((i, word) for i, word in pieces if text.startswith(word)), None)
             if found:

@@ -1,5 +1,7 @@
 """The exercise frozen_copy: wrong answers, as people write them, then what is said about each."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import nn
 
@@ -15,18 +17,35 @@ def what_training_does(reference, args, kwargs):
     """Train the model a little, and see what that does to the reference."""
     (model,) = args
     if not isinstance(reference, nn.Module):
-        return {"reference after the model has moved": type(reference).__name__}
-    modes = {
-        "reference in evaluation mode": not any(m.training for m in reference.modules()),
-        "reference takes gradients": any(p.requires_grad for p in reference.parameters()),
-        "model in training mode": [m.training for m in model.modules()],
-        "model takes gradients": [p.requires_grad for p in model.parameters()],
+        return {"reference": {} if isinstance(reference, dict) else reference}
+    own = {tensor.data_ptr() for tensor in model.state_dict().values()}
+    shared = [name for name, tensor in reference.state_dict().items() if tensor.data_ptr() in own]
+    taking = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    pushed = [
+        name for name, parameter in model.named_parameters() if parameter.grad is not None and parameter.grad.any()
+    ]
+    loud = any(module.training for module in reference.modules())
+    found = {
+        "reference": nn.Module(),
+        "list of the tensors that reference and model share": _listed(shared),
+        "mode of the reference": "training, at least in part" if loud else "evaluation",
+        "treatment of the reference's parameters": (
+            "they take gradients" if any(p.requires_grad for p in reference.parameters()) else "they take no gradient"
+        ),
+        "mode of the model": _listed("training" if m.training else "evaluation" for m in model.modules()),
+        "list of the model's parameters that take gradients": _listed(taking),
+        "list of the model's parameters with a gradient": _listed(pushed),
+        "dropout of the model": _listed(str(m.p) for m in model.modules() if isinstance(m, nn.Dropout)),
     }
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):
             tensor.add_(1)
         outputs = {"reference after the model has moved": reference.eval()(INPUT), "model itself": model.eval()(INPUT)}
-    return outputs | modes
+    return found | outputs
+
+
+def _listed(words: Iterable[str]) -> str:
+    return ", ".join(words) or "none"
 
 
 def structure_only(model):
@@ -108,10 +127,10 @@ EXERCISE = Exercise(
         drawn("a buffer", lambda dice: (dice.fill(Normed()),)),
         drawn("a policy in evaluation mode", lambda dice: (dice.fill(Normed()).eval(),)),
         drawn("a policy of which one part is frozen", lambda dice: (partly_frozen(dice.fill(Normed())),)),
+        drawn("gradients of the last step", lambda dice: (with_gradients(dice.fill(Normed())),)),
         at_scale("one part in evaluation mode", lambda dice: (partly_silent(dice.fill(Normed())),)),
         at_scale("an evaluation mode with one part in training mode", lambda dice: (partly_loud(dice.fill(Normed())),)),
         at_scale("shared weights, and the averages of a norm", lambda dice: (dice.fill(Tied()),)),
-        at_scale("gradients of the last step", lambda dice: (with_gradients(dice.fill(Normed())),)),
     ),
     observe=what_training_does,
     misconceptions=(
@@ -120,6 +139,12 @@ EXERCISE = Exercise(
             changed(frozen_copy, ("copy.deepcopy(model).requires_grad_(False).eval()", "model")),
             "You return the model itself. The reference moves with every update, the KL is zero for ever, and beta has "
             "no effect, however large you make it. No curve will tell you.",
+        ),
+        Misconception(
+            "model-itself-silenced",
+            changed(frozen_copy, ("copy.deepcopy(model)", "model")),
+            "Reference and policy are one and the same model, now frozen and in evaluation mode: there is nothing left "
+            "to train. The reference has to be a copy, and the policy stays as it was.",
         ),
         Misconception(
             "parameters-shared",
@@ -159,8 +184,8 @@ EXERCISE = Exercise(
         Misconception(
             "state-dict",
             state,
-            "You return a dictionary of tensors. That is no model: it computes nothing. (And its tensors are shared "
-            "with the policy.)",
+            "You return a dictionary. That is no model: it computes nothing. (And what `state_dict()` gives are the "
+            "policy's own tensors, which move along with it.)",
         ),
     ),
 )

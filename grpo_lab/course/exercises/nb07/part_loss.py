@@ -65,6 +65,7 @@ EXERCISE = Exercise(
         _fixed("dr_grpo: two rows of six", "dr_grpo", [TWO, THREE], 6, 12, max_completion_length=10),
         _fixed("grpo: the whole update", "grpo", [TWO, ONE], 2, 3),
         _fixed("dapo: a part without tokens", "dapo", [[False, False]], 3, 5),
+        _fixed("bnpo: two rows of four, all full", "bnpo", [THREE, THREE], 4, 12),
         _drawn("grpo", "grpo", 3, 4),
         _drawn("bnpo, as many rows as tokens", "bnpo", 4, 4),
         _drawn("dr_grpo", "dr_grpo", 2, 5, max_completion_length=7),

@@ -36,6 +36,7 @@ EXERCISE = Exercise(
         Case(_drawn, "other numbers"),
         extreme("one of ten thousand, half of them drawn", 10_000, 1, 5_000),
         extreme("many of thousands", 4_000, 3, 1_500),
+        extreme("half of 200 000, one drawn", 200_000, 100_000, 1),
         extreme("a single one, wrong", 1, 0, 1),
         extreme("as many drawn as there are, one right", 300, 1, 300),
         refused("more right ones than there are", 4, 5, 2),

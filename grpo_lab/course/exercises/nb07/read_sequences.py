@@ -7,7 +7,7 @@ import torch
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, at_scale
-from grpo_lab.course.exercises.nb07._tiny_tokenizer import END, PAD, STOP, TinyTokenizer
+from grpo_lab.course.exercises.nb07._tiny_tokenizer import END, PAD, STOP, WORDS, TinyTokenizer
 from grpo_lab.rollout import read_sequences
 
 
@@ -20,9 +20,9 @@ def retokenised(sequences, prompt_length, eos_token_ids, tokenizer):
     return again, mask, truncated, texts
 
 
-def generated(label, rows, prompt_length, ends=(END,), pad=PAD):
+def generated(label, rows, prompt_length, ends=(END,), pad=PAD, words=WORDS):
     def build(seed: int) -> tuple[tuple, dict]:
-        return (torch.tensor(rows), prompt_length, list(ends), TinyTokenizer(pad)), {}
+        return (torch.tensor(rows), prompt_length, list(ends), TinyTokenizer(pad, words)), {}
 
     return Case(build, label, fixed=True)
 
@@ -76,6 +76,12 @@ EXERCISE = Exercise(
         Case(_drawn, "many rows"),
         replace(
             generated("the end token is number 0", [[6, 3, 0, 0], [6, 4, 3, 3], [6, 0, 0, 0]], 1, ends=(0,)),
+            tests="stability",
+        ),
+        replace(
+            generated(
+                "number 0 is a word", [[6, 0, 3, END, END], [0, 4, 0, 5, 0]], 1, pad=END, words={**WORDS, 0: "!"}
+            ),
             tests="stability",
         ),
         replace(generated("one row of one token", [[END, END, 6, 5]], 3, pad=END), tests="stability"),

@@ -1,5 +1,7 @@
 """The exercise silence_dropout: wrong answers, as people write them, then what is said about each."""
 
+from types import SimpleNamespace
+
 import torch
 from torch import nn
 
@@ -52,19 +54,43 @@ class Experts(nn.Module):
         return x
 
 
+class Residual(nn.Module):
+    """Other names of probabilities, beside attributes that are none: a float, a bool, a whole number, a parameter."""
+
+    def __init__(self, probability: float, rate: float):
+        super().__init__()
+        self.resid_pdrop, self.dropout_rate = probability, rate
+        self.p, self.jitter_eps = 0.5, 0.25  # of a norm
+        self.use_dropout, self.num_dropped = True, 2
+        self.drop_bias = nn.Parameter(torch.zeros(3))
+
+    def forward(self, x):
+        branch = (x.abs() + self.jitter_eps) ** self.p + self.drop_bias
+        for probability in (self.resid_pdrop, self.dropout_rate) if self.use_dropout else ():
+            branch = nn.functional.dropout(branch, probability, self.training)
+        return x + branch
+
+
 def trained_twice(result, args, kwargs):
     """Two passes in training mode, as scoring with gradient checkpointing makes them; and what else was changed."""
     (model,) = args
-    modes = [module.training for module in model.modules()]
+    parts = {name or "model": _described(module) for name, module in model.named_modules()}
     model.train()
     passes = [model(torch.ones(64, 3, dtype=torch.float64)) for _ in range(2)]
     return {
-        "two passes in training mode agree": bool(torch.equal(*passes)),
-        "output": passes[0].mean(),
-        "modes": modes,
-        "parts": [type(module).__name__ for module in model.modules()],
-        "takes gradients": [parameter.requires_grad for parameter in model.parameters()],
+        "parts": parts,
+        "agreement of two passes in training mode": bool(torch.equal(*passes)),
+        "mean output in training mode": passes[0].mean(),
     }
+
+
+def _described(module: nn.Module) -> str:
+    """The type of a part, and the numbers and texts that it keeps."""
+    kept = {f"config.{name}": value for name, value in vars(getattr(module, "config", SimpleNamespace())).items()}
+    kept |= {name: value for name, value in vars(module).items() if isinstance(value, int | float | str)}
+    kept |= {f"{name}.requires_grad": p.requires_grad for name, p in module.named_parameters(recurse=False)}
+    texts = (f"{name} {value:g}" if type(value) in (int, float) else f"{name} {value}" for name, value in kept.items())
+    return f"{type(module).__name__}: {', '.join(sorted(texts))}"
 
 
 def does_nothing(model):
@@ -78,6 +104,12 @@ def evaluation_mode(model):
 def _in_two_places(dice: Dice) -> tuple:
     dropout = nn.Dropout(0.5)
     return (dice.fill(nn.Sequential(nn.Linear(3, 3), dropout, nn.Sequential(nn.Linear(3, 3), dropout))),)
+
+
+def _other_names(dice: Dice) -> tuple:
+    model = dice.fill(nn.Sequential(Residual(0.3, 0.0), nn.Linear(3, 3), Residual(0.0, 0.4)))
+    model.config = SimpleNamespace(resid_pdrop=0.3)
+    return (model,)
 
 
 def _nested(levels: int) -> nn.Module:
@@ -114,6 +146,7 @@ EXERCISE = Exercise(
                 dice.fill(nn.Sequential(Experts(0.3, 0.0, 0.0), Experts(0.0, 0.2, 0.0), Experts(0.0, 0.0, 0.9))),
             ),
         ),
+        drawn("other names, and other numbers", _other_names),
         at_scale("a dropout and nothing else", lambda dice: (nn.Dropout(0.5),)),
         at_scale("an attention and nothing else", lambda dice: (dice.fill(Attention(0.5)),)),
         at_scale("one dropout in two places", _in_two_places),
@@ -145,8 +178,32 @@ EXERCISE = Exercise(
                 silence_dropout,
                 ("'drop' in name or name in ('jitter_noise', 'input_jitter_noise')", "name == 'attention_dropout'"),
             ),
-            "Of the numbers you silence `attention_dropout` alone. Others have other names, such as `layerdrop`, and "
-            "still drop. The docstring says which attributes are probabilities.",
+            "`attention_dropout` is silent, but other layers keep their probability under another name, such as "
+            "`layerdrop`, and still drop. The docstring says which attributes are probabilities.",
+        ),
+        Misconception(
+            "jitter-left",
+            changed(silence_dropout, (" or name in ('jitter_noise', 'input_jitter_noise')", "")),
+            'What has "drop" in its name is silent. But `jitter_noise` and `input_jitter_noise` are left: the '
+            "experts still see another input with each pass.",
+        ),
+        Misconception(
+            "known-names-only",
+            changed(silence_dropout, ("'drop' in name", "name in ('attention_dropout', 'layerdrop')")),
+            'Some numbers with "drop" in their name are silent, and others are not, such as `resid_pdrop` and '
+            "`dropout_rate`. A list of names ends with the models that you know; the docstring has a rule.",
+        ),
+        Misconception(
+            "any-p",
+            changed(silence_dropout, ("isinstance(module, torch.nn.Dropout)", "hasattr(module, 'p')")),
+            "You set every attribute `p` to 0. In a module that is no Dropout it may be anything, such as the order "
+            "of a norm. All else stays, says the docstring.",
+        ),
+        Misconception(
+            "whole-numbers-too",
+            changed(silence_dropout, ("isinstance(value, float)", "isinstance(value, (int, float))")),
+            "A switch such as `use_dropout` and a count such as `num_dropped` are now 0. They are no probabilities: "
+            "those are floats. (To Python, True is an int as well.)",
         ),
         Misconception(
             "every-number",
