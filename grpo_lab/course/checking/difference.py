@@ -147,7 +147,7 @@ def _of_changes(
     found = []
     for name in [name for name in got.changed if name not in expected.changed]:
         if name in changing:
-            text = f"With this input {name} has to stay as it was, and your function changes it."
+            text = f"With this input, {name} must stay as it was, and your function makes a change."
             found.append(Difference(f"{name} after the call", got.changed[name], Other("unchanged"), text))
             continue
         text = (
