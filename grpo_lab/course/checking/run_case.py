@@ -6,7 +6,7 @@ from dataclasses import replace
 from grpo_lab.course.checking import card
 from grpo_lab.course.checking.outcome import Outcome, outcome_of
 from grpo_lab.course.checking.signature import signature_fault
-from grpo_lab.course.checking.withheld import Withheld, neighbours
+from grpo_lab.course.checking.withheld import Withheld
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.guard import guarded, snapshot
 
@@ -33,7 +33,7 @@ def run_student(function: Callable, exercise: Exercise, seed: int = 0, seconds: 
 
 
 def _run_case(function: Callable, exercise: Exercise, index: int, seed: int, seconds: float, undo: Callable) -> Outcome:
-    patched, library = [], Withheld(exercise, *neighbours(function, exercise))
+    patched, library = [], Withheld(exercise)
 
     def after(undo=undo, add=patched.extend, give_back=library.give_back) -> None:
         give_back()

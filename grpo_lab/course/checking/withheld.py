@@ -8,9 +8,7 @@ from collections.abc import Callable
 from types import CodeType, FunctionType
 
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.exercises import exercise as find_exercise
-from grpo_lab.course.exercises import names_of
-from grpo_lab.course.stub import LIBRARY_GONE, is_stub
+from grpo_lab.course.stub import LIBRARY_GONE
 
 
 class Withheld:
@@ -27,22 +25,6 @@ class Withheld:
     def give_back(self) -> None:
         for reference, code, _ in self._kept:
             reference.__code__ = code
-
-
-def neighbours(function: Callable, exercise: Exercise) -> list[Exercise]:
-    """The other exercises of the assignment that stand written where this function stands.
-
-    While one of them is a stub the library's functions stand in, and may need each other: then none is named.
-    """
-    names = getattr(function, "__globals__", {})
-    others = [name for name in names_of(exercise.notebook) if name != exercise.name and name in names]
-    if any(is_stub(name, names[name]) for name in others):
-        return []
-    return [find_exercise(name) for name in others if _is_own(names[name])]
-
-
-def _is_own(value: object) -> bool:
-    return isinstance(value, FunctionType) and not (value.__module__ or "").startswith("grpo_lab.")
 
 
 def copy_of(function: Callable) -> FunctionType:

@@ -28,11 +28,6 @@ def exercise(name_or_function: str | Callable) -> Exercise:
     return _loaded[name]
 
 
-def names_of(notebook: str) -> tuple[str, ...]:
-    """The names of a notebook's exercises, without importing them."""
-    return tuple(name for name, home in _homes().items() if home.endswith(f"nb{notebook}"))
-
-
 @cache
 def _homes() -> dict[str, str]:
     """Name of an exercise -> the package of its notebook."""

@@ -88,7 +88,8 @@ def partly_loud(model):
 
 
 def with_gradients(model):
-    model(INPUT).sum().backward()
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
     return model
 
 
