@@ -1,7 +1,6 @@
 """What is typed wrong gets one line, with the option, its value and what is expected; nothing is printed or written."""
 
 import importlib
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ import pytest
 
 from grpo_lab.models.folders import tiny_folder
 from tests.support.refused import refused
+from tests.support.scripts import load_script
 
 ROOT = Path(__file__).parents[1]
 HUGE = "9223372036854775808"  # 2**63
@@ -146,10 +146,7 @@ WRONG = {
 
 def main_of(name: str):
     if name.endswith(".py"):
-        spec = importlib.util.spec_from_file_location(Path(name).stem, ROOT / name)
-        script = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(script)
-        return script.main
+        return load_script(name).main
     place = "" if name == "grpo_lab" else f".{PLACES.get(name, f'{name}.__main__')}"
     return importlib.import_module(f"grpo_lab{place or '.__main__'}").main
 

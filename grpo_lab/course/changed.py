@@ -11,6 +11,7 @@ import inspect
 import textwrap
 from collections.abc import Callable
 from functools import cache
+from types import FunctionType
 
 
 def changed(reference: Callable, *pairs: tuple[str, str]) -> Callable:
@@ -36,15 +37,26 @@ def changed(reference: Callable, *pairs: tuple[str, str]) -> Callable:
     return wrong
 
 
-def _built(reference: Callable, pairs: tuple[tuple[str, str], ...]) -> Callable:
-    tree = ast.parse(textwrap.dedent(inspect.getsource(reference))).body[0]
-    if ast.get_docstring(tree):
-        tree.body = tree.body[1:]
+def _built(reference: FunctionType, pairs: tuple[tuple[str, str], ...]) -> Callable:
+    tree = tree_of(reference)
     tree.decorator_list, source = [], ast.unparse(tree)
     for before, after in pairs:
         if source.count(before) != 1:
             raise ValueError(f"{reference.__name__} has {before!r} {source.count(before)} times; expected it once")
         source = source.replace(before, after)
+    return built_anew(reference, source)
+
+
+def tree_of(function: FunctionType) -> ast.stmt:
+    """The live source of a function, without its docstring."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    if isinstance(tree, ast.FunctionDef) and ast.get_docstring(tree):
+        tree.body = tree.body[1:]
+    return tree
+
+
+def built_anew(reference: FunctionType, source: str | ast.Module) -> Callable:
+    """The function of this source that has the reference's name, in a copy of the names that its module has."""
     names = dict(reference.__globals__)
     exec(compile(source, f"<{reference.__name__}, changed>", "exec"), names)
     return names[reference.__name__]

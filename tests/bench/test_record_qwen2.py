@@ -1,6 +1,5 @@
 """The recorder of the runs at full size, at a small size: what it writes, what it takes up again, when it stops."""
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -11,11 +10,10 @@ from grpo_lab.assets import warm_up
 from grpo_lab.assets.make_tiny_qwen2 import Phase, batch, build_tokenizer, summed_loss
 from grpo_lab.models.shapes import random_policy
 from tests.support.refused import refused
+from tests.support.scripts import load_script
 
 PATH = Path(__file__).parents[2] / "notebooks" / "runs" / "record_qwen2.py"
-spec = importlib.util.spec_from_file_location("record_qwen2", PATH)
-record_qwen2 = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(record_qwen2)
+record_qwen2 = load_script("notebooks/runs/record_qwen2.py")
 
 
 @pytest.fixture(scope="module")

@@ -1,16 +1,15 @@
 """The build: what is tagged as hidden is folded in JupyterLab and on the web; reading time counts what is in sight."""
 
-import importlib.util
 import re
 from pathlib import Path
 
 import nbformat
 import pytest
 
+from tests.support.scripts import load_script
+
 pytest.importorskip("jupytext")
-spec = importlib.util.spec_from_file_location("build_notebooks", Path(__file__).parents[2] / "notebooks" / "build.py")
-build = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(build)
+build = load_script("notebooks/build.py")
 
 TEXT = """---
 kernelspec:

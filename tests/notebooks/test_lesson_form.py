@@ -1,11 +1,12 @@
 """The form of a lesson: a head that is so, its length, its predictions, its place in the loop, its sources."""
 
 import ast
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
+
+from tests.support.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 LONGEST, MOST_CELLS, FEWEST_PREDICTIONS = 45, 60, 5
@@ -13,9 +14,7 @@ HEAD = re.compile(r"\*CPU (\d+) s · reading (\d+) min · needs (nothing|\d\db?(
 ENTRANCE, REFERENCE = "00", "05b"  # the one that says how to read, and the one to look things up in
 
 pytest.importorskip("jupytext")
-spec = importlib.util.spec_from_file_location("build_notebooks", ROOT / "notebooks" / "build.py")
-build = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(build)
+build = load_script("notebooks/build.py")
 TEXTS = sorted((ROOT / "notebooks" / "text").glob("*.md"))
 
 

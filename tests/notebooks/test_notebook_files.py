@@ -1,11 +1,12 @@
 """The committed notebooks: executed, clean, small, in step with their text, in the form of the series."""
 
-import importlib.util
 import json
 import re
 from pathlib import Path
 
 import pytest
+
+from tests.support.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -13,9 +14,7 @@ MAX_BYTES = 400_000
 FOLD = "# The "  # "# The figure: open this line, then the result below it."
 
 pytest.importorskip("jupytext")
-spec = importlib.util.spec_from_file_location("build_notebooks", ROOT / "notebooks" / "build.py")
-build = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(build)
+build = load_script("notebooks/build.py")
 
 
 def cells(path: Path, kind: str) -> list[dict]:

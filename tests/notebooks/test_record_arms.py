@@ -1,20 +1,16 @@
 """The recorder of notebook 07's arms: what is different in each of them, and that one thing is."""
 
-import importlib.util
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import pytest
 import torch
 
 from grpo_lab.tasks import addition_problems
 from tests.support.sampling import sample
+from tests.support.scripts import load_script
 from tests.support.worlds import make_world
 
-PATH = Path(__file__).parents[2] / "notebooks" / "runs" / "record_arms.py"
-spec = importlib.util.spec_from_file_location("record_arms", PATH)
-record_arms = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(record_arms)
+record_arms = load_script("notebooks/runs/record_arms.py")
 
 
 def test_an_arm_differs_from_the_default_by_what_it_says():

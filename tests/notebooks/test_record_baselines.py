@@ -1,16 +1,13 @@
 """The recorder of notebook 02: which steps it sees in a completion, and what they earn."""
 
-import importlib.util
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-PATH = Path(__file__).parents[2] / "notebooks" / "runs" / "record_baselines.py"
-spec = importlib.util.spec_from_file_location("record_baselines", PATH)
-recorder = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(recorder)
+from tests.support.scripts import load_script
+
+recorder = load_script("notebooks/runs/record_baselines.py")
 
 
 @pytest.mark.parametrize(

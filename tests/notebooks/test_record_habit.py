@@ -1,13 +1,12 @@
 """The recorder of the habit of notebook 07b, with the tiny model in place of the real one."""
 
-import importlib.util
 import json
 from pathlib import Path
 
+from tests.support.scripts import load_script
+
 PATH = Path(__file__).parents[2] / "notebooks" / "runs" / "record_habit.py"
-spec = importlib.util.spec_from_file_location("record_habit", PATH)
-record_habit = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(record_habit)
+record_habit = load_script("notebooks/runs/record_habit.py")
 
 
 def test_runs_are_recorded_once_and_in_order(tmp_path, monkeypatch):

@@ -1,13 +1,12 @@
 """The recorder of notebook 04: what it writes, and that a run depends on its seed alone."""
 
-import importlib.util
 import json
 from pathlib import Path
 
+from tests.support.scripts import load_script
+
 PATH = Path(__file__).parents[2] / "notebooks" / "runs" / "record_kl.py"
-spec = importlib.util.spec_from_file_location("record_kl", PATH)
-record_kl = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(record_kl)
+record_kl = load_script("notebooks/runs/record_kl.py")
 
 
 def test_arms_are_recorded_from_both_starts_and_again_alike(tmp_path, monkeypatch):

@@ -1,16 +1,14 @@
 """The recorder of notebook 05: each arm changes what its name says, and nothing that is there is made again."""
 
-import importlib.util
 import json
 from pathlib import Path
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective.family import FAMILY, own_settings
+from tests.support.scripts import load_script
 
 PATH = Path(__file__).parents[2] / "notebooks" / "runs" / "record_objective.py"
-spec = importlib.util.spec_from_file_location("record_objective", PATH)
-recorder = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(recorder)
+recorder = load_script("notebooks/runs/record_objective.py")
 ARMS, COMMON = recorder.ARMS, recorder.COMMON
 
 

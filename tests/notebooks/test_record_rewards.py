@@ -1,8 +1,6 @@
 """The recorder of notebook 06: what its rewards pay, what differs between its arms, and what it counts."""
 
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,11 +9,9 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.rollout import Rollout
 from grpo_lab.tasks import addition_problems, addition_split
 from tests.support.refused import refused
+from tests.support.scripts import load_script
 
-PATH = Path(__file__).parents[2] / "notebooks" / "runs" / "record_rewards.py"
-spec = importlib.util.spec_from_file_location("record_rewards", PATH)
-record_rewards = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(record_rewards)
+record_rewards = load_script("notebooks/runs/record_rewards.py")
 
 THINKS = "<think>17+58=75\n75+42=117</think><answer>117</answer>"
 GUESSES = "<answer>117</answer>"

@@ -1,15 +1,12 @@
 """The recorder of notebook 08, with the tiny model in place of the real one: what it runs, writes and takes up."""
 
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 
-PATH = Path(__file__).parents[2] / "notebooks" / "runs" / "record_s0.py"
-spec = importlib.util.spec_from_file_location("record_s0", PATH)
-record_s0 = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(record_s0)
+from tests.support.scripts import load_script
+
+record_s0 = load_script("notebooks/runs/record_s0.py")
 
 
 def test_runs_and_stories_are_recorded_once(tmp_path):

@@ -1,8 +1,6 @@
 """The recorder of notebook 07b, with the tiny model in place of the real one: what it changes, writes and takes up."""
 
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,12 +11,10 @@ from grpo_lab.rollout import end_token_ids
 from grpo_lab.trainer.experience import make_experience
 from tests.support.refused import refused
 from tests.support.sampling import sample
+from tests.support.scripts import load_script
 from tests.support.worlds import make_world
 
-PATH = Path(__file__).parents[2] / "notebooks" / "runs" / "record_smollm2.py"
-spec = importlib.util.spec_from_file_location("record_smollm2", PATH)
-record_smollm2 = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(record_smollm2)
+record_smollm2 = load_script("notebooks/runs/record_smollm2.py")
 
 
 def record(folder, *arguments):

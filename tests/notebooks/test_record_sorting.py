@@ -1,13 +1,12 @@
 """The recorder of notebook 03: what it writes, and that the committed record is of its settings."""
 
-import importlib.util
 import json
 from pathlib import Path
 
+from tests.support.scripts import load_script
+
 RUNS = Path(__file__).parents[2] / "notebooks" / "runs"
-spec = importlib.util.spec_from_file_location("record_sorting", RUNS / "record_sorting.py")
-record_sorting = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(record_sorting)
+record_sorting = load_script("notebooks/runs/record_sorting.py")
 
 
 def named(record) -> list[tuple[str, str]]:

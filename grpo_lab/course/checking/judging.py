@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, reduce
 
 from torch import Tensor
 
@@ -19,7 +19,7 @@ from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs,
 from grpo_lab.course.checking.plain_data import plain
 from grpo_lab.course.checking.properties import earned, in_both, in_words, properties
 from grpo_lab.course.checking.stand_ins import lent, suspended
-from grpo_lab.course.checking.verdict import FAULTS, Part, Verdict, lines, summary
+from grpo_lab.course.checking.verdict import FAULTS, Part, Verdict, count, lines, summary
 from grpo_lab.course.exercise import TESTS, Exercise, Misconception
 from grpo_lab.course.exercises import exercise as find_exercise
 from grpo_lab.course.stub import LIBRARY_GONE
@@ -73,9 +73,8 @@ def judge(
         return _with_share(_stopped(exercise, outcomes, stopped), exercise, properties(exercise, outcomes, expected))
     if len(outcomes) != len(expected):
         raise ValueError(f"outcomes has {len(outcomes)} entries; expected {len(expected)}, one a case")
-    if called := next((o.message for o in outcomes if _calls_the_library(o)), ""):
-        name = called.removeprefix(LIBRARY_GONE).removeprefix(": ") or exercise.name
-        text = FAULTS["library"].format(message=f"`{name[:80]}`")
+    if any(_calls_the_library(o) for o in outcomes):
+        text = FAULTS["library"].format(message=f"`{exercise.name}`")
         return _verdict(exercise, "form", [Part("say", text)], fault="library")
     if all(o.error == "NotImplementedError" for o in outcomes):
         return not_started(exercise)
@@ -91,21 +90,19 @@ def _with_share(verdict: Verdict, exercise: Exercise, fulfilled: dict[str, bool]
     """What is fulfilled, and what that is worth, where it is not everything and not nothing."""
     points, parts = earned(exercise.points, fulfilled), verdict.parts
     if 0 < points < exercise.points:
-        text = f"So far: {in_words(fulfilled)}; worth {points:g} of {_count(exercise.points, 'point')}."
+        text = f"So far: {in_words(fulfilled)}; worth {points:g} of {count(exercise.points, 'point')}."
         parts = (*parts, Part("say", text))
     return replace(verdict, parts=parts, message=summary(parts), properties=fulfilled)
 
 
 def _calls_the_library(outcome: Outcome) -> bool:
-    return outcome.error == "NotImplementedError" and outcome.message.startswith(LIBRARY_GONE)
+    return outcome.error == "NotImplementedError" and outcome.message == LIBRARY_GONE
 
 
 def worth(*verdicts: Verdict) -> int | float:
     """The points for what is fulfilled in all of these verdicts on one exercise."""
-    fulfilled = verdicts[0].properties
-    for verdict in verdicts[1:]:
-        fulfilled = in_both(fulfilled, verdict.properties) if fulfilled and verdict.properties else {}
-    return earned(find_exercise(verdicts[0].exercise).points, fulfilled) if fulfilled else 0
+    fulfilled = reduce(in_both, (verdict.properties for verdict in verdicts))
+    return earned(find_exercise(verdicts[0].exercise).points, fulfilled)
 
 
 def not_started(exercise: Exercise) -> Verdict:
@@ -150,7 +147,7 @@ def _right(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[O
             parts = [Part("say", text), _given(exercise, index, seed)]
             return _verdict(exercise, "form", parts, fault="device", case=exercise.cases[index])
     gradients = [f"`{name}`" for name in exercise.gradient_of]
-    checked = f"Checked: {'what it does' if exercise.observe else 'values'} on {_count(len(outcomes), 'case')}"
+    checked = f"Checked: {'what it does' if exercise.observe else 'values'} on {count(len(outcomes), 'case')}"
     checked += f", gradients of {' and '.join(gradients)}" if gradients else ""
     checked += ", input left as it was" if not any(e.changed for e in expected) else ""
     checked += ", nothing tied to one device." if not all(e.device for e in expected) else "."
@@ -255,7 +252,7 @@ def _failing(exercise: Exercise, outcomes, found: Difference, failing, index: in
     right, which = len(exercise.cases) - len(failing), "the first" if index == min(failing) else "one"
     return [
         *parts,
-        Part("say", f"{right} of {_count(len(exercise.cases), 'case')} right; this is {which} that is not."),
+        Part("say", f"{right} of {count(len(exercise.cases), 'case')} right; this is {which} that is not."),
     ]
 
 
@@ -291,7 +288,3 @@ def _printed(outcome: Outcome) -> list[Part]:
 
 def _verdict(exercise: Exercise, status: str, parts: list[Part], **more) -> Verdict:
     return Verdict(exercise.name, status, summary(parts), tuple(parts), **more)
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"

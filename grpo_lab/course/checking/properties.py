@@ -43,8 +43,8 @@ def properties(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequen
 
 
 def earned(points: int, fulfilled: dict[str, bool]) -> int | float:
-    """The points for what is fulfilled, in halves, rounded down; all of them for everything."""
-    if all(fulfilled.values()):
+    """The points for what is fulfilled, in halves, rounded down; all of them for everything, none for nothing."""
+    if fulfilled and all(fulfilled.values()):
         return points
     others = [fine for name, fine in fulfilled.items() if name != "values"]
     share = OF_VALUES + (1 - OF_VALUES) * sum(others) / max(len(others), 1) if fulfilled.get("values") else 0.0
@@ -58,6 +58,8 @@ def in_words(fulfilled: dict[str, bool]) -> str:
 
 
 def in_both(first: dict[str, bool], second: dict[str, bool]) -> dict[str, bool]:
-    """Fulfilled on the inputs of both."""
+    """Fulfilled on the inputs of both; nothing, if one of them was not judged by its properties."""
+    if not (first and second):
+        return {}
     names: Iterable[str] = (name for name in WORDS if name in first or name in second)
     return {name: first.get(name, True) and second.get(name, True) for name in names}

@@ -25,15 +25,18 @@ def run_student(function: Callable, exercise: Exercise, seed: int = 0, seconds: 
     if message := signature_fault(function, exercise):
         return [Outcome(fault="signature", message=message)]
     undo, outcomes = snapshot(exercise, *exercise.cases, *exercise.misconceptions), []
+    library = Withheld(exercise)
     for index in range(len(exercise.cases)):
-        outcomes.append(_run_case(function, exercise, index, seed, seconds, undo))
+        outcomes.append(_run_case(function, exercise, index, seed, seconds, undo, library))
         if outcomes[-1].fault or outcomes[-1].patched:
             break
     return outcomes
 
 
-def _run_case(function: Callable, exercise: Exercise, index: int, seed: int, seconds: float, undo: Callable) -> Outcome:
-    patched, library = [], Withheld(exercise)
+def _run_case(
+    function: Callable, exercise: Exercise, index: int, seed: int, seconds: float, undo: Callable, library: Withheld
+) -> Outcome:
+    patched = []
 
     def after(undo=undo, add=patched.extend, give_back=library.give_back) -> None:
         give_back()

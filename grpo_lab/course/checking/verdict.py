@@ -106,6 +106,11 @@ def short(value: Any) -> str:
     return text if len(text) <= 300 else text[:300] + " …"
 
 
+def count(number: int | float, word: str) -> str:
+    """Such as "1 case", "2 cases", "2.5 points"."""
+    return f"{number:g} {word}" if number == 1 else f"{number:g} {word}s"
+
+
 def prose(text: str) -> str:
     """HTML of sentences with `code` and *stress* in them."""
     pieces = html.escape(text).split("`")

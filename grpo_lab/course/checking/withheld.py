@@ -12,19 +12,18 @@ from grpo_lab.course.stub import LIBRARY_GONE
 
 
 class Withheld:
-    """Between `take` and `give_back`, these references raise what they raise where work is marked."""
+    """Between `take` and `give_back`, the reference raises what it raises where work is marked."""
 
-    def __init__(self, *exercises: Exercise):
-        references = [inspect.unwrap(exercise.function) for exercise in exercises]
-        self._kept = [(r, r.__code__, _gone(r)) for r in references if not r.__code__.co_freevars]
+    def __init__(self, exercise: Exercise):
+        self._reference = inspect.unwrap(exercise.function)
+        self._code = self._reference.__code__
+        self._gone = self._code if self._code.co_freevars else _gone(self._reference)  # no exercise has a closure
 
     def take(self) -> None:
-        for reference, _, gone in self._kept:
-            reference.__code__ = gone
+        self._reference.__code__ = self._gone
 
     def give_back(self) -> None:
-        for reference, code, _ in self._kept:
-            reference.__code__ = code
+        self._reference.__code__ = self._code
 
 
 def copy_of(function: Callable) -> FunctionType:
@@ -42,5 +41,5 @@ def _gone(reference: FunctionType) -> CodeType:
     bare = [p.replace(annotation=empty, default=empty) for p in signature.parameters.values()]
     head = f"def gone{signature.replace(parameters=bare, return_annotation=inspect.Signature.empty)}:"
     names: dict = {}
-    exec(f"{head}\n    raise NotImplementedError({LIBRARY_GONE + ': ' + reference.__name__!r})", names)
+    exec(f"{head}\n    raise NotImplementedError({LIBRARY_GONE!r})", names)
     return names["gone"].__code__

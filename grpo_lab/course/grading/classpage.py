@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 
-from grpo_lab.course.checking.verdict import prose
+from grpo_lab.course.checking.verdict import count, prose
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import Grading
 from grpo_lab.course.grading.pages import document, safe
@@ -80,14 +80,10 @@ def _average(found: list[Result]) -> str:
 def _discuss(lost: list[Lost]) -> str:
     rows = [
         f"<li><code>{safe(one.exercise.name)}</code>, <b>{safe(one.name)}</b> "
-        f"({_count(one.students, 'student')}, {_count(one.points, 'point')}): {prose(one.says)}</li>"
+        f"({count(one.students, 'student')}, {count(one.points, 'point')}): {prose(one.says)}</li>"
         for one in to_discuss(lost)
     ]
     return f"<section><h2>For the next lecture</h2><ol>{''.join(rows)}</ol></section>" if rows else ""
-
-
-def _count(number: int | float, word: str) -> str:
-    return f"{plain(number)} {word}" if number == 1 else f"{plain(number)} {word}s"
 
 
 def _exercises(grading: Grading) -> str:
@@ -95,10 +91,7 @@ def _exercises(grading: Grading) -> str:
     rows = []
     for exercise in grading.exercises:
         marks = [mark for one in grading.graded for mark in one.marks if mark.exercise.name == exercise.name]
-        kinds = Counter(
-            "right" if mark.status == "right" else "none" if mark.status in ("not started", "missing") else "wrong"
-            for mark in marks
-        )
+        kinds = Counter(mark.kind for mark in marks)
         mean = sum(mark.points for mark in marks) / max(1, len(marks))
         n = max(1, sum(kinds.values()))
         bar = "".join(f'<i class="{kind}" style="width:{100 * kinds[kind] / n:.1f}%"></i>' for kind in KINDS)

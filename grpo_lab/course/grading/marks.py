@@ -41,6 +41,11 @@ class Mark:
     hidden: bool = False
     properties: dict[str, bool] = field(default_factory=dict)
 
+    @property
+    def kind(self) -> str:
+        """ "right", "wrong", or "none" for what nobody has begun."""
+        return "right" if self.status == "right" else "none" if self.status in ("not started", "missing") else "wrong"
+
 
 @dataclass
 class Graded:
@@ -73,7 +78,7 @@ def mark_exercise(exercise: Exercise, result: Result, seed: int) -> Mark:
     fulfilled = in_both(visible.properties, fresh.properties)
     if visible.right and fresh.right:
         return Mark(exercise, exercise.points, "right", visible.message, visible, properties=fulfilled)
-    points = earned(exercise.points, fulfilled) if fulfilled else 0
+    points = earned(exercise.points, fulfilled)
     if visible.right:
         message = f"{HARD_CODED}\n{fresh.message}"
         return Mark(exercise, points, fresh.status, message, fresh, hidden=True, properties=fulfilled)

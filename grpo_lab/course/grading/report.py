@@ -137,7 +137,7 @@ def page(one: Result, grading: Grading, extras: Extras) -> str:
         body.append(f"<p>{plain(one.earned)} points, {one.late} days late. {safe(extras.deadline.rule())}</p>")
     body += [f"<p>{safe(remark)}.</p>" for remark in one.remarks]
     body += [_table(marks, one, grading)] if marks else []
-    body += [_section(mark) for mark in marks if _class(mark) == "wrong"]
+    body += [_section(mark) for mark in marks if mark.kind == "wrong"]
     body += [_written(one, grading, extras)]
     body += [_cells(graded) for graded in one.graded if graded.cells]
     body.append(
@@ -149,7 +149,7 @@ def page(one: Result, grading: Grading, extras: Extras) -> str:
 
 def _table(marks: list[Mark], one: Result, grading: Grading) -> str:
     rows = [
-        f'<tr><td>{_link(m)}</td><td class="{_class(m)}">{_symbol(m)} {safe(WORDS.get(m.status, m.status))}</td>'
+        f'<tr><td>{_link(m)}</td><td class="{m.kind}">{_symbol(m)} {safe(WORDS.get(m.status, m.status))}</td>'
         f'<td class="n">{plain(one.points[m.exercise.name])} of {m.exercise.points}</td></tr>'
         for m in marks
     ]
@@ -178,7 +178,7 @@ def _written(one: Result, grading: Grading, extras: Extras) -> str:
 
 def _link(mark: Mark) -> str:
     name = f"<code>{safe(mark.exercise.name)}</code>"
-    return name if _class(mark) != "wrong" else f'<a href="#{safe(mark.exercise.name)}">{name}</a>'
+    return name if mark.kind != "wrong" else f'<a href="#{safe(mark.exercise.name)}">{name}</a>'
 
 
 def _section(mark: Mark) -> str:
@@ -206,9 +206,5 @@ def _cells(one: Graded) -> str:
     return f"<section><h2>Cells that failed in {safe(one.submission.name)}</h2><ul>{rows}</ul></section>"
 
 
-def _class(mark: Mark) -> str:
-    return "right" if mark.status == "right" else "none" if mark.status in ("not started", "missing") else "wrong"
-
-
 def _symbol(mark: Mark) -> str:
-    return {"right": "✓", "none": "·", "wrong": "✗"}[_class(mark)]
+    return {"right": "✓", "none": "·", "wrong": "✗"}[mark.kind]

@@ -7,11 +7,11 @@ reference is a gap in the exercise: it would be accepted if a student wrote it.
 import ast
 import copy
 import inspect
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 
+from grpo_lab.course.changed import built_anew, tree_of
 from grpo_lab.course.checking import card
 from grpo_lab.course.checking.compare import equal
 from grpo_lab.course.checking.outcome import Outcome, outcome_of
@@ -50,7 +50,12 @@ def mutants(exercise: Exercise) -> Iterator[Mutant]:
             if (name, code) not in seen | {(name, ast.unparse(tree))}:
                 seen.add((name, code))
                 with_change = {**trees, name: changed}
-                yield Mutant(name, before, after, _built(reference, with_change))
+                yield Mutant(
+                    name,
+                    before,
+                    after,
+                    built_anew(reference, ast.Module([copy.deepcopy(t) for t in with_change.values()], [])),
+                )
 
 
 def survives(exercise: Exercise, mutant: Mutant, expected: Sequence[Outcome], seed: int = 0) -> bool:
@@ -72,11 +77,9 @@ def _trees(reference: FunctionType) -> dict[str, ast.FunctionDef]:
     module, found, waiting = inspect.getmodule(reference), {}, [reference]
     while waiting:
         function = waiting.pop()
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+        tree = tree_of(function)
         if function.__name__ in found or not isinstance(tree, ast.FunctionDef):
             continue
-        if ast.get_docstring(tree):
-            tree.body = tree.body[1:]
         found[function.__name__] = tree
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         values = (inspect.unwrap(vars(module)[n]) for n in names if n.startswith("_") and callable(vars(module).get(n)))
@@ -130,14 +133,6 @@ def _replace(tree: ast.FunctionDef, place: int, new: ast.stmt | None) -> None:
                 rest = value[:where] + ([new] if new else []) + value[where + 1 :]
                 setattr(node, field, rest if rest or field == "orelse" else [ast.Pass()])
                 return
-
-
-def _built(reference: FunctionType, trees: dict[str, ast.FunctionDef]) -> Callable:
-    """The function of these sources, in a copy of the names that its module has."""
-    names = dict(reference.__globals__)
-    code = compile(ast.Module([copy.deepcopy(tree) for tree in trees.values()], []), "<mutant>", "exec")
-    exec(code, names)
-    return names[reference.__name__]
 
 
 def _changed(statement: ast.stmt, **fields) -> ast.stmt:

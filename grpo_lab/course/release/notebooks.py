@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from grpo_lab.course.checking.verdict import count
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.release.demonstrations import DEMONSTRATIONS
@@ -158,7 +159,7 @@ def cells_of(number: str) -> Iterator[tuple[str, str, dict]]:
     yield "markdown", f"## See your functions at work\n\n{demonstration.text}", {"role": "demo-text"}
     yield "code", demonstration.code, {"role": "demo"}
     for question in WRITTEN[number]:
-        text = f"## In your own words · {_points(question.points)}\n\n{question.text}"
+        text = f"## In your own words · {count(question.points, 'point')}\n\n{question.text}"
         yield "markdown", text, {"role": "question", "question": question.name}
         yield (
             "markdown",
@@ -175,7 +176,7 @@ def head(number: str, exercises: dict[str, Exercise]) -> str:
     hours = _duration(sum(e.minutes for e in exercises.values()))
     return (
         f"# Assignment {number} · {title}\n\n"
-        f"{len(exercises)} functions to write, about {hours}, {_points(points)}.\n\n"
+        f"{len(exercises)} functions to write, about {hours}, {count(points, 'point')}.\n\n"
         f"**What you need:** notebook {number} (`{stem}.ipynb`), read; this package, installed; no GPU.\n\n"
         f"{HOW_IT_WORKS}"
     )
@@ -206,13 +207,11 @@ def exercise_cells(position: int, exercise: Exercise) -> Iterator[tuple[str, str
 
 def task_text(position: int, exercise: Exercise) -> list[str]:
     """Heading, price, task and equations, a paragraph each."""
-    about = f"*{_points(exercise.points)} · about {exercise.minutes} minutes · {DIFFICULTY[exercise.difficulty]}*"
+    about = (
+        f"*{count(exercise.points, 'point')} · about {exercise.minutes} minutes · {DIFFICULTY[exercise.difficulty]}*"
+    )
     equations = [f"$$\n{e.latex} \\tag{{{e.tag}}}\n$$" for e in read_equations(exercise.function)]
     return [f"## {position}. `{exercise.name}`", about, exercise.task, *equations]
-
-
-def _points(points: int) -> str:
-    return f"{points} point" if points == 1 else f"{points} points"
 
 
 def _duration(minutes: int) -> str:

@@ -114,7 +114,7 @@ def silence_the_course() -> None:
 
 
 class _NothingToWithhold:
-    def __init__(self, *exercises): ...
+    def __init__(self, exercise): ...
 
     take = give_back = lambda self: None
 
