@@ -73,6 +73,13 @@ def inplace(values, mask, scale=1.0):
     return result
 
 
+def inplace_without_gradient(values, mask, scale=1.0):
+    result = scaled_mean(values, mask, scale)
+    if not values.requires_grad:
+        values.zero_()
+    return result
+
+
 def through_numbers(values, mask, scale=1.0):
     return torch.tensor(scaled_mean(values, mask, scale).tolist(), dtype=torch.float64)
 
@@ -101,6 +108,10 @@ def test_a_fault_of_form_has_its_own_name_and_words(fault):
     verdict = check(FORM[fault], MEAN)
     assert (verdict.status, verdict.fault) == ("form", fault) and not verdict.misconceptions
     assert len(verdict.message) > 40
+
+
+def test_a_change_in_place_is_seen_where_no_gradient_is_asked_for():
+    assert check(inplace_without_gradient, MEAN).fault == "inplace"
 
 
 def test_the_words_fit_the_fault():

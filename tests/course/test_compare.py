@@ -309,3 +309,22 @@ def test_a_misconception_needs_a_name_and_words():
     with pytest.raises(FrozenInstanceError):
         MEAN.points = 100
     assert isinstance(MEAN, Exercise) and isinstance(MEAN.cases[0], Case)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "equal"),
+    [
+        ([1.0, 1e-8], [1.0, 2e-8], True),  # beside a 1 this is rounding
+        ([1e-8], [1e-8 * (1 + 1e-7)], True),
+        ([1e-8], [2e-8], False),  # by itself it is not
+        ([1e-8], [0.0], False),
+        ([1e-14], [0.0], True),  # what two nearly equal numbers leave
+        ([1e9], [1e9 + 1], True),
+        ([math.inf, 1e-8], [math.inf, 2e-8], False),
+    ],
+)
+def test_the_tolerance_goes_by_the_largest_number(a, b, equal):
+    a, b = (torch.tensor(x, dtype=torch.float64) for x in (a, b))
+    assert same(a, b, 1e-6) is equal
+    if len(a) == 1:
+        assert same(a.item(), b.item(), 1e-6) is equal

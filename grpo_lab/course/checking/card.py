@@ -6,6 +6,7 @@ where it would fail there: in an operation on both, or in a result that has been
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,7 +15,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from grpo_lab.course.checking.outcome import inputs
+from grpo_lab.course.checking.outcome import Outcome, inputs
+from grpo_lab.course.checking.plain_data import identical, plain
 from grpo_lab.course.exercise import Exercise
 
 _CPU, _MOST_NUMBERS = torch.device("cpu"), 20_000
@@ -25,25 +27,40 @@ class Mixed(RuntimeError):
     """An operation on tensors of two devices."""
 
 
-def trial(function: Callable, exercise: Exercise, index: int, seed: int) -> str:
-    """What goes wrong on another device, as "" (nothing), "mixed: ..." or "left behind".
-
-    Any other trouble with the pretence is "unknown: ...": it says nothing about the function.
+@dataclass(frozen=True)
+class Trial:
+    """device: what goes wrong on another device, as "" (nothing), "mixed: ..." or "left behind". Any other trouble with
+    the pretence is "unknown: ...": it says nothing about the function.
+    changed: as in `Outcome`; here no argument carries a gradient, and a function may ask for that before it writes.
     """
+
+    device: str
+    changed: dict[str, Any] = field(default_factory=dict)
+
+    def told(self, outcome: Outcome) -> Outcome:
+        """The outcome on the same case, with what the trial adds to it."""
+        return replace(outcome, device=self.device, changed=self.changed | outcome.changed)
+
+
+def trial(function: Callable, exercise: Exercise, index: int, seed: int) -> Trial:
     bound, _ = inputs(exercise, index, seed)
-    given = [leaf for leaf in tree_leaves(bound.arguments) if isinstance(leaf, Tensor)]
-    if not given or sum(leaf.numel() for leaf in given) > _MOST_NUMBERS:
-        return "unknown: no tensors among the arguments, or too many numbers"
-    bound.arguments.update(tree_map_only(Tensor, lambda t: OnCard(t.detach().clone()), dict(bound.arguments)))
+    given = dict(bound.arguments)
+    leaves = [leaf for leaf in tree_leaves(given) if isinstance(leaf, Tensor)]
+    if not leaves or sum(leaf.numel() for leaf in leaves) > _MOST_NUMBERS:
+        return Trial("unknown: no tensors among the arguments, or too many numbers")
+    bound.arguments.update(tree_map_only(Tensor, lambda t: OnCard(t.detach().clone()), given))
+    lent = dict(bound.arguments)
     try:
         with _Makers(), _Card():
             result = function(*bound.args, **bound.kwargs)
     except Mixed as error:
-        return f"mixed: {error}"
+        return Trial(f"mixed: {error}")
     except Exception as error:
-        return f"unknown: {type(error).__name__}: {error}"[:300]
+        return Trial(f"unknown: {type(error).__name__}: {error}"[:300])
+    now = {name: plain(lent[name].inner) for name, value in given.items() if isinstance(value, Tensor)}
+    changed = {name: value for name, value in now.items() if not identical(plain(given[name]), value)}
     left = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor) and not isinstance(leaf, OnCard)]
-    return "left behind" if left else ""
+    return Trial("left behind" if left else "", changed)
 
 
 def warm_up() -> None:

@@ -116,7 +116,9 @@ def _expectations(exercise: Exercise, seed: int) -> tuple[tuple[Outcome, ...], d
     from grpo_lab.course.checking import card
 
     expected = tuple(
-        replace(outcome, device="unknown" if outcome.error else card.trial(exercise.function, exercise, index, seed))
+        replace(outcome, device="unknown")
+        if outcome.error
+        else card.trial(exercise.function, exercise, index, seed).told(outcome)
         for index, outcome in enumerate(expected_outcomes(exercise, seed))
     )
     cases = range(len(exercise.cases))

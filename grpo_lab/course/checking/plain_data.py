@@ -77,23 +77,36 @@ def _same_numbers(a: int | float, b: int | float, tolerance: float) -> bool:
     if isinstance(a, int) and isinstance(b, int):
         return False
     try:
-        return abs(float(a) - float(b)) <= tolerance + tolerance * abs(float(b)) < math.inf
+        size = abs(float(b))
+        return abs(float(a) - float(b)) <= _absolute(tolerance, size) + tolerance * size < math.inf
     except OverflowError:
         return False
 
 
 ROUNDING = 1e-4  # of a sum in float32
+NOISE = 1e-12  # of a difference of two nearly equal numbers in float64
 
 
 def close(a: Tensor, b: Tensor, tolerance: float) -> Tensor:
-    """Where two tensors of one shape agree; `tolerance` is relative to `b`, and absolute. Integers agree exactly.
+    """Where two tensors of one shape agree; `tolerance` is relative to each number of `b`, or to the largest of them if
+    that is below 1. Integers agree exactly.
 
-    In float32 sums in another order differ by more than in float64, so the tolerance is larger there, unless it is 0.
+    In float32 sums in another order differ by more than in float64, so the tolerance is larger there, and absolute,
+    unless it is 0.
     """
     if not a.is_floating_point():
         return a == b
-    tolerance = max(tolerance, ROUNDING) if tolerance and a.dtype == torch.float32 else tolerance
-    return _isclose(a.double(), b.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
+    if tolerance and a.dtype == torch.float32:
+        tolerance = absolute = max(tolerance, ROUNDING)
+    else:
+        finite = b.double().abs()[b.isfinite()]
+        absolute = _absolute(tolerance, float(finite.max()) if finite.numel() else 1.0)
+    return _isclose(a.double(), b.double(), rtol=tolerance, atol=absolute, equal_nan=True)
+
+
+def _absolute(tolerance: float, size: float) -> float:
+    """How far off a number may be that stands beside one of this size."""
+    return min(tolerance, max(tolerance * size, NOISE))
 
 
 def is_number(value: Any) -> bool:

@@ -54,7 +54,8 @@ def _run_case(
     if not (outcome.error or outcome.fault):
         tried = guarded(lambda: card.trial(function, exercise, index, seed), seconds)
         undo()
-        outcome = replace(outcome, device=tried.result if not tried.fault else f"unknown: {tried.fault}")
+        found = card.Trial(f"unknown: {tried.fault}") if tried.fault else tried.result
+        outcome = found.told(outcome)
     return replace(outcome, printed=ran.printed)
 
 

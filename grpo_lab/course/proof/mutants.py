@@ -68,7 +68,7 @@ def survives(exercise: Exercise, mutant: Mutant, expected: Sequence[Outcome], se
 
 
 def _same_device(exercise: Exercise, mutant: Mutant, index: int, seed: int) -> bool:
-    found = card.trial(mutant.answer, exercise, index, seed)
+    found = card.trial(mutant.answer, exercise, index, seed).device
     return not found or found.startswith("unknown")
 
 

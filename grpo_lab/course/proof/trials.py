@@ -9,7 +9,7 @@ import functools
 import importlib.util
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from grpo_lab.checks import check_choice
@@ -146,8 +146,8 @@ def _tried(exercise: Exercise, answer: Callable, seed: int, on_card: bool = True
     outcomes = []
     for index in range(len(exercise.cases)):
         outcome = outcome_of(answer, exercise, index, seed)
-        device = card.trial(answer, exercise, index, seed) if on_card and not outcome.error else ""
-        outcomes.append(replace(outcome, device=device))
+        tried = on_card and not outcome.error
+        outcomes.append(card.trial(answer, exercise, index, seed).told(outcome) if tried else outcome)
     return outcomes
 
 
