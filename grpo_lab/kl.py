@@ -32,7 +32,7 @@ def kl_estimate(
         estimator: "k1", "k2", "k3" or "k3+" (the value of k3 with the gradient of k2).
 
     Returns:
-        Shape (B, T), in nats. k1 may be negative, the others may not.
+        Shape (B, T), in nats. k1 may be negative, the others not, but for rounding.
 
     Raises:
         ValueError: for another estimator, or shapes that differ.
@@ -66,7 +66,7 @@ def kl_exact(logits: Float[Tensor, "B T V"], ref_logits: Float[Tensor, "B T V"])
 
     Args:
         logits: finite, shape (B, T, V).
-        ref_logits: finite, shape (B, T, V).
+        ref_logits: finite, shape (B, T, V); the gradient flows into both.
 
     Returns:
         Shape (B, T), in nats, at least 0 up to rounding.
@@ -92,7 +92,7 @@ def kl_in_reward(
     R'_b = R_b - \beta \sum_t m_{b,t} \, \mathrm{sg}[\log \pi_{b,t} - \log \pi^{\mathrm{ref}}_{b,t}] \tag{4.8}
 
     Args:
-        rewards: R, shape (B,).
+        rewards: R, shape (B,), numbers from outside without a gradient.
         logp: shape (B, T), of the policy that sampled.
         ref_logp: shape (B, T).
         mask: m, shape (B, T); what stands where it is False is not charged, infinities and NaN included.

@@ -89,7 +89,7 @@ def response_logprobs(logp: Float[Tensor, "S P T V"], responses: Int[Tensor, "S 
     \log \pi_{p,i,t} = \log \pi_{p,t,\, y_{p,i,t}} \tag{3.15}
 
     Args:
-        logp: log-probabilities of all numbers, shape (S, P, T, V).
+        logp: log-probabilities of all numbers, shape (S, P, T, V); -inf is allowed.
         responses: y, shape (S, P, G, T).
     """
     numbers = rearrange(responses, "S P G T -> S P T G")

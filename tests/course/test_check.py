@@ -188,6 +188,8 @@ MASK = torch.tensor([[True, True, False], [True, False, False], [True, True, Tru
         (P.sqrt(), P, "square root"),
         (A * torch.tensor([1, 1, 1.5]), A, "differs at [0, 2], [1, 2], [2, 2]"),
         (torch.where(MASK, A, torch.nan), A, "NaN stands in 3 of 9 entries, first at [0, 2]"),
+        (A, torch.where(MASK, A, torch.inf), "A number stands in 3 of 9 entries, first at [0, 2], where infinity"),
+        (torch.tensor([-23.0, 1e-10]).double(), torch.tensor([-20000.0, 0.0]).double(), "differ"),
         (~MASK, MASK, "exchanged everywhere"),
         (torch.ones_like(MASK), MASK, "3 true that should be false, of 9"),
         (-A / 3, A, "-1/3 times"),

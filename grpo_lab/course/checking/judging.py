@@ -167,6 +167,9 @@ def _wrong(exercise: Exercise, outcomes, expected, wrong: dict, failing: tuple[i
     index, common, named = failing[0], "", _named(exercise, matching(outcomes, expected, wrong, exercise))
     changing = frozenset(name for outcome in expected for name in outcome.changed)
     found = difference(outcomes[index], expected[index], exercise, index, seed, changing)
+    if not named and found.fault == "shape":
+        index = _telling_shape(outcomes, expected, failing)
+        found = difference(outcomes[index], expected[index], exercise, index, seed, changing)
     if not named and (common := _in_common(exercise, outcomes, expected, failing, found, seed)):
         found = replace(found, finding=common)
     elif not named and len(failing) > 1 and found.relations:
@@ -196,6 +199,15 @@ def _telling_first(exercise: Exercise, outcomes, expected, failing: tuple[int, .
         return TESTS.index(exercise.cases[index].tests), only_gradient
 
     return tuple(sorted(failing, key=turn))
+
+
+def _telling_shape(outcomes, expected, failing: tuple[int, ...]) -> int:
+    """The first case of a wrong shape in which no axis has size 1: there a missing axis is no matter of keepdim."""
+    for index in failing:
+        shapes = [getattr(outcome.value, "shape", None) for outcome in (outcomes[index], expected[index])]
+        if None not in shapes and shapes[0] != shapes[1] and not any(1 in shape for shape in shapes):
+            return index
+    return failing[0]
 
 
 def _in_common(exercise: Exercise, outcomes, expected, failing: tuple[int, ...], first: Difference, seed: int) -> str:

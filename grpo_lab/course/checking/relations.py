@@ -55,11 +55,13 @@ def _of_bools(got: Tensor, expected: Tensor) -> str:
 
 def _not_finite(got: Tensor, expected: Tensor) -> str:
     for word, test in (("NaN", torch.isnan), ("infinity", torch.isinf)):
-        bad = test(got) & ~test(expected)
-        if bad.any():
-            place = f" at {_index(bad.nonzero()[0])}" if got.ndim else ""
-            count = int(bad.sum())
-            return f"{word} stands in {count} of {got.numel()} entries, first{place}, where a number is expected."
+        for bad, text in (
+            (test(got) & ~test(expected), f"{word} stands {{place}}where a number is expected."),
+            (test(expected) & ~test(got), f"A number stands {{place}}where {word} is expected."),
+        ):
+            if bad.any():
+                count, first = int(bad.sum()), _index(bad.nonzero()[0])
+                return text.format(place=f"in {count} of {got.numel()} entries, first at {first}, " if got.ndim else "")
     return ""
 
 
@@ -151,13 +153,15 @@ def _where(wrong: Tensor) -> str:
 
 
 def _constant(got: Tensor, expected: Tensor) -> float | None:
-    """c with got = c * expected everywhere; None without one, or if it would be 0 or 1."""
+    """c with got = c * expected in every single number, however small; None without one, or if it would be 0."""
     largest = expected.abs().argmax() if expected.numel() else None
     if largest is None or expected.flatten()[largest] == 0:
         return None
     factor = float(got.flatten()[largest] / expected.flatten()[largest])
-    usable = math.isfinite(factor) and factor != 0
-    return factor if usable and _close(got, factor * expected) else None
+    if not math.isfinite(factor) or factor == 0:
+        return None
+    noise = 1e-13 * float(got.abs().max())
+    return factor if torch.isclose(got, factor * expected, rtol=_LOOSE, atol=noise).all() else None
 
 
 def _say_factor(factor: float) -> str:
@@ -173,7 +177,7 @@ def _say_factor(factor: float) -> str:
 
 
 def _nearly(got: Tensor, expected: Tensor) -> bool:
-    return bool((got - expected).abs().max() <= _LOOSE * expected.abs().max())
+    return bool(expected.isfinite().all() and (got - expected).abs().max() <= _LOOSE * expected.abs().max())
 
 
 def _close(a: Tensor, b: Tensor) -> bool:

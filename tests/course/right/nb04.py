@@ -64,12 +64,6 @@ def exact_by_loops(logits, ref_logits):
     return torch.stack(rows).view(B, T)
 
 
-def exact_with_frozen_bracket(logits, ref_logits):
-    """The gradient of the bracket is zero on average, so nothing is lost by stopping it."""
-    bracket = logits.log_softmax(-1) - ref_logits.log_softmax(-1)
-    return (torch.softmax(logits, -1) * bracket.detach()).sum(-1)
-
-
 def charge_by_masked_fill(rewards, logp, ref_logp, mask, beta):
     gap = (logp - ref_logp).masked_fill(~mask, 0.0)
     return rewards - beta * gap.detach().sum(1)
@@ -113,6 +107,6 @@ CHECKS = {"kl_estimate": refuse_estimator, "kl_exact": refuse_shapes, "kl_in_rew
 
 RIGHT = {
     "kl_estimate": (estimate_by_ratio, estimate_by_table, estimate_by_surrogate),
-    "kl_exact": (exact_by_kl_div, exact_by_logsumexp, exact_by_loops, exact_with_frozen_bracket),
+    "kl_exact": (exact_by_kl_div, exact_by_logsumexp, exact_by_loops),
     "kl_in_reward": (charge_by_masked_fill, charge_by_loops, charge_by_sequences),
 }

@@ -47,7 +47,7 @@ EXERCISE = Exercise(
         refused("two words, the reference of one", f64([[[1.0, 2.0]]]), f64([[[1.0]]])),
         refused("as many logits in another shape", f64([[[1.0, 2.0], [0.0, 1.0]]]), f64([[[1.0, 2.0]], [[0.0, 1.0]]])),
     ),
-    gradient_of=("logits",),
+    gradient_of=("logits", "ref_logits"),
     misconceptions=(
         Misconception(
             "kl-reversed",
