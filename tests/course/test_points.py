@@ -10,11 +10,13 @@ from grpo_lab.course import check
 from grpo_lab.course.checking.judging import judge
 from grpo_lab.course.checking.outcome import outcome_of
 from grpo_lab.course.checking.properties import earned, in_both
+from grpo_lab.course.checking.verdict import most_different
 from grpo_lab.course.exercise import Case
 from grpo_lab.course.exercises import exercise
+from grpo_lab.course.exercises._inputs import f64
 from grpo_lab.course.grading.submissions import find_submissions
 from grpo_lab.course.release.notebooks import assignments, notebook_text
-from tests.course.toys import MEAN, scaled_mean
+from tests.course.toys import MEAN, WORDS, count_words, scaled_mean
 
 
 def _padded(seed):
@@ -157,10 +159,41 @@ def test_one_number_is_never_off_by_a_factor_unless_all_are():
         ),
         (lambda *args, **kwargs: without_checks(*args, **kwargs), "other arguments than the stub"),
         (lambda values, mask, scale=1.0: checked(0), "This input is allowed."),
+        (lambda values, mask, scale=1.0: -without_checks(values, mask, scale), "The sign is flipped."),
+        (lambda values, mask, scale=1.0: without_checks(values, mask, scale) * (1 + 2e-6), "is expected."),
+        (lambda values, mask, scale=1.0: None, "does every way through the function end in a return?"),
     ],
 )
 def test_what_is_said_is_true(answer, words):
     assert words in check(answer, MEANS).message
+
+
+def test_none_is_no_missing_return_where_a_function_may_return_it():
+    def extract_answer(text):
+        return None
+
+    message = check(extract_answer).message
+    assert "is None; a text is expected." in message and "return?" not in message
+
+
+def test_a_list_is_not_told_of_operations_on_tensors():
+    def count_words_(texts):
+        right = count_words(list(texts))
+        texts.append("more")
+        return right
+
+    message = check(count_words_, WORDS).message
+    assert "changes its argument texts in place" in message and "tensor" not in message
+
+
+def test_a_difference_that_the_digits_shown_hide_is_told():
+    one, other = f64([[1.28760012, 2.0]]), f64([[1.28760134, 2.0]])
+    assert most_different(one, other) == "Most at [0, 0]: 1.28760012, where 1.28760134 is expected."
+    assert most_different(one[0, 0], other[0, 0]).startswith("With more digits: 1.28760012, where")
+    assert most_different(one, other + 1) == most_different(one, one) == most_different(one, None) == ""
+    large = torch.zeros(30, 30).double()
+    large[3, 4] = 7.0
+    assert most_different(large, torch.zeros(30, 30).double()).startswith("Most at [3, 4]: 7, where 0")
 
 
 def test_an_error_that_comes_after_the_return_is_the_check_s_own():

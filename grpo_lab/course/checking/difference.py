@@ -1,6 +1,7 @@
 """The first thing in which an outcome differs from the expected one, and what can be said about it."""
 
-from dataclasses import dataclass
+import inspect
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -39,14 +40,27 @@ def difference(
     """
     if got.error or expected.error:
         return _of_errors(got, expected)
-    masks = _masks(exercise, index, seed)
+    view = _View(_masks(exercise, index, seed), exercise.tolerance, _may_be_none(exercise))
     pairs = [("the result", got.value, expected.value)] if exercise.observe is None else []
     pairs += [(name, (got.observed or {}).get(name), value) for name, value in (expected.observed or {}).items()]
-    found = [_of_values(what, g, e, masks, exercise.tolerance) for what, g, e in pairs]
+    found = [_of_values(what, g, e, view) for what, g, e in pairs]
     formal = [d for d in found if d and d.fault]
-    inplace = _of_changes(got, expected, masks, exercise.tolerance, changing)
-    ordered = [*formal, *inplace, *found, *_of_gradients(got, expected, exercise, masks)]
+    inplace = _of_changes(got, expected, view, changing)
+    ordered = [*formal, *inplace, *found, *_of_gradients(got, expected, exercise, view)]
     return next((d for d in ordered if d), None)
+
+
+@dataclass(frozen=True)
+class _View:
+    """How results are compared. none: whether the function may return None, or a list with None in it."""
+
+    masks: dict[str, Tensor]
+    tolerance: float
+    none: bool
+
+
+def _may_be_none(exercise: Exercise) -> bool:
+    return "None" in str(inspect.signature(exercise.function).return_annotation)
 
 
 def _of_errors(got: Outcome, expected: Outcome) -> Difference | None:
@@ -65,8 +79,8 @@ def _of_errors(got: Outcome, expected: Outcome) -> Difference | None:
     if got.error == "NotImplementedError":
         text = "For this input it is not written yet: it raises NotImplementedError."
     if got.error == "RecursionError":
-        text = "It calls itself without end (RecursionError). Where work is marked, the library's function of this "
-        text += "name is yours, too: calling that one from here is calling yourself."
+        text = "It calls itself too often (RecursionError). Where work is marked, the library's function of this "
+        text += "name is yours, too: whoever calls that one from here calls itself."
     fault = "device" if "CUDA" in got.message or "cuda" in got.message else "error"
     if fault == "device":
         text += "\nThe device is not yours to choose: make new tensors on the device of the arguments."
@@ -74,52 +88,55 @@ def _of_errors(got: Outcome, expected: Outcome) -> Difference | None:
     return Difference("the result", Other(got.error), right, text, fault)
 
 
-def _of_values(what: str, got: Any, expected: Any, masks: dict, tolerance: float) -> Difference | None:
-    if same(got, expected, tolerance):
+def _of_values(what: str, got: Any, expected: Any, view: _View) -> Difference | None:
+    if same(got, expected, view.tolerance):
         return None
     if isinstance(got, Tensor) and isinstance(expected, Tensor):
-        return _of_tensors(what, got, expected, masks, tolerance)
+        return _of_tensors(what, got, expected, view)
     if is_number(got) and is_number(expected):
-        return _numbers(what, got, expected, torch.tensor(float(got)), torch.tensor(float(expected)), {}, tolerance)
+        numbers = (torch.tensor(float(x), dtype=torch.float64) for x in (got, expected))
+        return _numbers(what, got, expected, *numbers, replace(view, masks={}))
     parts = _parts(got), _parts(expected)
     if type(got) is type(expected) and None not in parts:
-        return _of_parts(what, *parts, masks, tolerance) or Difference(what, got, expected, "")
+        return _of_parts(what, *parts, view) or Difference(what, got, expected, "")
     if _name(got) == _name(expected):
         return Difference(what, got, expected, "")
     text = f"{_capital(what)} is {_name(got)}; {_name(expected)} is expected."
+    if view.none and (got is None or expected is None):
+        return Difference(what, got, expected, text)
     if got is None:
         text += " If you did not mean to return None: does every way through the function end in a return?"
     return Difference(what, got, expected, text, "kind")
 
 
-def _of_parts(what: str, got: dict, expected: dict, masks: dict, tolerance: float) -> Difference | None:
+def _of_parts(what: str, got: dict, expected: dict, view: _View) -> Difference | None:
     if list(got) != list(expected) and set(got) != set(expected):
         missing, extra = [[k for k in a if k not in b] for a, b in ((expected, got), (got, expected))]
         words = [
-            f"{', '.join(map(str, some))} {word}"
-            for some, word in ((missing, "is missing"), (extra, "is too much"))
+            f"{', '.join(map(str, some))} {'is' if len(some) == 1 else 'are'} {word}"
+            for some, word in ((missing, "missing"), (extra, "too much"))
             if some
         ]
         return Difference(what, list(got), list(expected), f"In {what}, {' and '.join(words)}.", "kind")
     inside = what.removeprefix("the ")
-    found = [_of_values(f"{inside}[{key!r}]", got[key], expected[key], masks, tolerance) for key in expected]
+    found = [_of_values(f"{inside}[{key!r}]", got[key], expected[key], view) for key in expected]
     return next((d for d in found if d and d.fault), next((d for d in found if d), None))
 
 
-def _of_tensors(what: str, got: Tensor, expected: Tensor, masks: dict, tolerance: float) -> Difference:
+def _of_tensors(what: str, got: Tensor, expected: Tensor, view: _View) -> Difference:
     if got.shape != expected.shape:
         text = f"{_capital(what)} has shape {tuple(got.shape)}; {tuple(expected.shape)} is expected."
         return Difference(what, got, expected, text + _about_shapes(got, expected), "shape")
     if got.dtype != expected.dtype:
         text = f"{_capital(what)} has dtype {_dtype(got)}; {_dtype(expected)} is expected."
         if got.is_floating_point() and expected.is_floating_point():
-            text += " The docstring, or the dtype of the arguments, says which; convert nothing on the way."
+            text += " The docstring, or the dtype of the arguments, says which the result has to have."
         return Difference(what, got, expected, text, "dtype")
-    return _numbers(what, got, expected, got, expected, masks, tolerance)
+    return _numbers(what, got, expected, got, expected, view)
 
 
-def _numbers(what: str, got: Any, expected: Any, a: Tensor, b: Tensor, masks: dict, tolerance: float) -> Difference:
-    found = relations(a, b, masks, tolerance)
+def _numbers(what: str, got: Any, expected: Any, a: Tensor, b: Tensor, view: _View) -> Difference:
+    found = relations(a, b, view.masks, view.tolerance)
     return Difference(what, got, expected, found[0] if found else "", "", found, (*found, *of_one_number(a, b)))
 
 
@@ -140,9 +157,7 @@ def _about_shapes(got: Tensor, expected: Tensor) -> str:
     return ""
 
 
-def _of_changes(
-    got: Outcome, expected: Outcome, masks: dict, tolerance: float, changing: frozenset[str]
-) -> list[Difference | None]:
+def _of_changes(got: Outcome, expected: Outcome, view: _View, changing: frozenset[str]) -> list[Difference | None]:
     """Arguments changed in place that should stay as they are; then those that should be changed, and how."""
     found = []
     for name in [name for name in got.changed if name not in expected.changed]:
@@ -150,10 +165,9 @@ def _of_changes(
             text = f"With this input, {name} must stay as it was, and your function makes a change."
             found.append(Difference(f"{name} after the call", got.changed[name], Other("unchanged"), text))
             continue
-        text = (
-            f"Your function changes its argument {name} in place; the caller still needs it as it was. Operations that "
-            "end in _ and += on a tensor do that: x = x + y makes a new tensor."
-        )
+        text = f"Your function changes its argument {name} in place; the caller still needs it as it was."
+        if isinstance(got.changed[name], Tensor):
+            text += " Operations that end in _ and += on a tensor do that: x = x + y makes a new tensor."
         found.append(Difference(f"{name} after the call", got.changed[name], Other("unchanged"), text, "inplace"))
     for name, now in expected.changed.items():
         what = f"{name} after the call"
@@ -161,11 +175,11 @@ def _of_changes(
             text = f"Your function leaves {name} as it was; it has to be changed in place."
             found.append(Difference(what, None, now, text))
         else:
-            found.append(_of_values(what, got.changed[name], now, masks, tolerance))
+            found.append(_of_values(what, got.changed[name], now, view))
     return found
 
 
-def _of_gradients(got: Outcome, expected: Outcome, exercise: Exercise, masks: dict) -> list[Difference]:
+def _of_gradients(got: Outcome, expected: Outcome, exercise: Exercise, view: _View) -> list[Difference]:
     if exercise.gradient_of and expected.attached and not got.attached:
         text = (
             "The value is right, but it carries no gradient. Something on the way cuts it off: detach, item, tolist, "
@@ -178,13 +192,13 @@ def _of_gradients(got: Outcome, expected: Outcome, exercise: Exercise, masks: di
     for name in exercise.gradient_of:
         mine, right = got.gradients.get(name), expected.gradients.get(name)
         if not same_gradient(mine, right, exercise.tolerance):
-            text = _about_gradient(name, mine, right, masks, exercise.tolerance)
+            text = _about_gradient(name, mine, right, view)
             shown = (Other("no gradient") if g is None else g for g in (mine, right))
             found.append(Difference(f"the gradient of {name}", *shown, text))
     return found
 
 
-def _about_gradient(name: str, got: Any, expected: Any, masks: dict, tolerance: float) -> str:
+def _about_gradient(name: str, got: Any, expected: Any, view: _View) -> str:
     start = "The value is right, but the gradient is not. "
     if _nothing(expected):
         if _not_a_number(got):
@@ -195,7 +209,7 @@ def _about_gradient(name: str, got: Any, expected: Any, masks: dict, tolerance: 
     if _nothing(got):
         return f"{start}No gradient arrives at {name}: it is zero everywhere."
     if isinstance(got, Tensor) and isinstance(expected, Tensor) and got.shape == expected.shape:
-        found = relations(got, expected, masks, tolerance)
+        found = relations(got, expected, view.masks, view.tolerance)
         return f"{start}That of {name}: {found[0]}" if found else start.strip()
     return start.strip()
 

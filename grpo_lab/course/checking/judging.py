@@ -16,10 +16,10 @@ from grpo_lab.course.checking.compare import equal, equal_values
 from grpo_lab.course.checking.difference import Difference, difference
 from grpo_lab.course.checking.mistakes import likely, matching
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs, outcome_of
-from grpo_lab.course.checking.plain_data import plain
+from grpo_lab.course.checking.plain_data import Other, plain
 from grpo_lab.course.checking.properties import earned, in_both, in_words, properties
 from grpo_lab.course.checking.stand_ins import lent, suspended
-from grpo_lab.course.checking.verdict import FAULTS, Part, Verdict, count, lines, summary
+from grpo_lab.course.checking.verdict import FAULTS, Part, Verdict, count, lines, most_different, summary
 from grpo_lab.course.exercise import TESTS, Exercise, Misconception
 from grpo_lab.course.exercises import exercise as find_exercise
 from grpo_lab.course.stub import LIBRARY_GONE
@@ -173,7 +173,9 @@ def _wrong(exercise: Exercise, outcomes, expected, wrong: dict, failing: tuple[i
     if not named and (common := _in_common(exercise, outcomes, expected, failing, found, seed)):
         found = replace(found, finding=common)
     elif not named and len(failing) > 1 and found.relations:
-        found = replace(found, finding=f"{found.finding} That holds for the input below, and not for all others.")
+        found = replace(
+            found, finding=f"{found.finding} So it is with the input below; with others it looks different."
+        )
     several = {} if named or found.fault or common else likely(outcomes, expected, wrong, exercise)
     if several:
         index = next(iter(several.values()))[0]  # a case that shows what is said first
@@ -211,11 +213,10 @@ def _telling_shape(outcomes, expected, failing: tuple[int, ...]) -> int:
 
 
 def _in_common(exercise: Exercise, outcomes, expected, failing: tuple[int, ...], first: Difference, seed: int) -> str:
-    """What connects the numbers in every failing case, if there are several: more than what one case suggests."""
-    if len(failing) < 2:
-        return ""
+    """What connects the numbers wherever the same part of the outcome is wrong: more than what one case suggests."""
     others = [difference(outcomes[i], expected[i], exercise, i, seed) for i in failing[1:]]
-    holds = [r for r in first.in_common if all(o.what == first.what and r in o.in_common for o in others)]
+    alike = [o for o in others if o.what == first.what and Other not in (type(o.got), type(o.expected))]
+    holds = [r for r in first.in_common if alike and all(r in other.in_common for other in alike)]
     return holds[0] if holds else ""
 
 
@@ -240,7 +241,7 @@ def _says_several(blamed: list[Misconception], found: Difference) -> list[Part]:
         return [Part("say", text) for text in (head, *(m.says for m in blamed))]
     if len(blamed) == 1:
         before = "On some of the inputs, yours comes out as with this mistake:"
-        after = "Something else is not right yet, too. Mend this first, and check again."
+        after = "It may not be all. Mend this first, and check again."
         return [Part("say", before), Part("say", blamed[0].says), Part("say", after)]
     first, *more = blamed
     head = f"More than one thing is not right yet. First, as it seems: {first.says}"
@@ -261,6 +262,8 @@ def _failing(exercise: Exercise, outcomes, found: Difference, failing, index: in
         title = f"The {found.what[4:]}" if found.what.startswith("the ") else found.what
         parts.append(Part("values", "\n".join(lines("yours", found.got)), f"{title}:"))
         parts.append(Part("values", "\n".join(lines("expected", found.expected)), "What is expected:"))
+        if where := most_different(found.got, found.expected):
+            parts.append(Part("say", where))
     if found.what.startswith("the gradient of"):
         parts.append(Part("say", "A gradient is that of the result, weighted with random numbers that stay the same."))
     right, which = len(exercise.cases) - len(failing), "the first" if index == min(failing) else "one"

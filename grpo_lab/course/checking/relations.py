@@ -10,8 +10,8 @@ from grpo_lab.course.checking.plain_data import close
 
 _LOOSE = 1e-5  # a relation has to hold this well to be named
 SLIGHTLY = (
-    "All numbers are off by very little, less than one part in a hundred thousand: look for an epsilon that does not "
-    "belong there, or for arithmetic in a lower precision."
+    "It is off by very little, less than one part in a hundred thousand of the largest number: look for an epsilon "
+    "that does not belong there, or for arithmetic in a lower precision."
 )
 
 
@@ -24,7 +24,9 @@ def relations(got: Tensor, expected: Tensor, masks: dict[str, Tensor], tolerance
     """
     if got.dtype == torch.bool:
         return (_of_bools(got, expected),)
-    wrong = ~close(got, expected, tolerance)
+    wrong, whole = ~close(got, expected, tolerance), not got.is_floating_point()
+    if whole and got.numel() == 1:
+        return ()
     got, expected = got.double(), expected.double()
     if trouble := _not_finite(got, expected):
         return (trouble,)
@@ -44,6 +46,8 @@ def of_one_number(got: Tensor, expected: Tensor) -> tuple[str, ...]:
 
 
 def _of_bools(got: Tensor, expected: Tensor) -> str:
+    if got.numel() == 1:
+        return f"It is {bool(got)}; {bool(expected)} is expected."
     if torch.equal(got, ~expected):
         return "True and False are exchanged everywhere."
     extra, missing = int((got & ~expected).sum()), int((~got & expected).sum())
@@ -80,7 +84,9 @@ def _whole(got: Tensor, expected: Tensor) -> Iterator[str]:
 
 
 def _function_of(got: Tensor, expected: Tensor) -> Iterator[str]:
-    """The numbers of one are a function of those of the other."""
+    """The numbers of one are a function of those of the other; near 1 each is nearly every other."""
+    if expected.numel() > 1 and ((expected.abs() - 1).abs() < 1e-2).all():
+        return
     if (expected > 0).all() and _close(got, expected.log()):
         yield "It is the logarithm of what is expected."
     if _close(got.clamp(max=700), expected.clamp(max=700).exp()):

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from grpo_lab.course.checking.plain_data import Other, Record
 from grpo_lab.course.exercise import Case
-from grpo_lab.display import MAX_COLUMNS, tensor_lines
+from grpo_lab.display import MAX_COLUMNS, fits, tensor_lines
 
+_COLUMNS = 2 * MAX_COLUMNS
 _STRESS = re.compile(r"(?<![\w*])\*(\w[^*\n]{0,60}?)\*(?![\w*])")
 TITLES = {"right": "right", "wrong": "not right yet", "not started": "not written yet", "form": "not right yet"}
 SIGNS = {"right": "✓", "wrong": "✗", "not started": "○", "form": "✗"}
@@ -98,6 +99,20 @@ def lines(name: str, value: Any) -> list[str]:
     return [f"{name} = {short(value)}"]
 
 
+def most_different(got: Any, expected: Any) -> str:
+    """Where two tensors of one shape differ most, if what `lines` shows of them does not tell."""
+    if not (isinstance(got, Tensor) and isinstance(expected, Tensor) and got.is_floating_point()):
+        return ""
+    if got.shape != expected.shape or (lines("", got) != lines("", expected) and fits(got, _COLUMNS)):
+        return ""
+    gap = (got.double() - expected.double()).abs().nan_to_num(nan=0.0)
+    if not gap.any():
+        return ""
+    place = tuple(int(i) for i in (gap == gap.max()).nonzero()[0])
+    where = f"Most at {list(place)}" if place else "With more digits"
+    return f"{where}: {got[place]:.9g}, where {expected[place]:.9g} is expected."
+
+
 def short(value: Any) -> str:
     """One line, of bounded length."""
     if isinstance(value, float):
@@ -122,7 +137,7 @@ def _tensor_lines(name: str, value: Tensor) -> list[str]:
     dtype = str(value.dtype).removeprefix("torch.")
     if not value.ndim:
         return [f"{name} = {tensor_lines(value)[0]}"]
-    numbers = tensor_lines(value, most_columns=2 * MAX_COLUMNS)
+    numbers = tensor_lines(value, most_columns=_COLUMNS)
     return [f"{name}, shape {tuple(value.shape)}, {dtype}", *(f"    {line}" for line in numbers)]
 
 
