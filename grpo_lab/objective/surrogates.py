@@ -33,7 +33,7 @@ def importance_ratio(
         level: "token" for r, or "sequence" for s, the length-normalised ratio of GSPO.
 
     Returns:
-        Shape (B, T) for "token", (B, 1) for "sequence".
+        Shape (B, T) for "token", (B, 1) for "sequence". What r is where the mask is False does not matter.
 
     Raises:
         ValueError: for another level, or shapes that differ.
@@ -59,7 +59,7 @@ def gspo_token_ratio(
     \hat s_{b,t} = \mathrm{sg}[s_b] \, \exp(\log \pi_{b,t} - \mathrm{sg}[\log \pi_{b,t}]) \tag{5.4}
 
     With one advantage a sequence this gives the loss and gradient of GSPO; with an advantage a token it goes further.
-    Arguments as in `importance_ratio`.
+    Arguments as in `importance_ratio`; here, too, it does not matter what stands where the mask is False.
 
     Raises:
         ValueError: for shapes that differ.

@@ -32,7 +32,7 @@ def relations(got: Tensor, expected: Tensor, masks: dict[str, Tensor], tolerance
         return (trouble,)
     if _nearly(got, expected):
         return (SLIGHTLY,)
-    found = [*_whole(got, expected), *_masked(wrong, masks), *_moved(got, expected), *_by_row(got, expected)]
+    found = [*_whole(got, expected), *_masked(wrong, expected, masks), *_moved(got, expected), *_by_row(got, expected)]
     return tuple(dict.fromkeys(filter(None, [*found, "" if found else _where(wrong)])))
 
 
@@ -110,12 +110,12 @@ def _factor_and_offset(got: Tensor, expected: Tensor) -> Iterator[str]:
         yield f"It is off by a constant: {offset.flatten()[0]:+.4g} everywhere."
 
 
-def _masked(wrong: Tensor, masks: dict[str, Tensor]) -> Iterator[str]:
+def _masked(wrong: Tensor, expected: Tensor, masks: dict[str, Tensor]) -> Iterator[str]:
     for name, mask in masks.items():
         if mask.shape == wrong.shape and not mask.all() and mask.any():
             if not wrong[mask].any():
                 yield f"It is right except where {name} is False."
-            if not wrong[~mask].any():
+            if not wrong[~mask].any() and expected[~mask].unique().numel() > 1:
                 yield f"It is right where {name} is False, and wrong only where it is True."
 
 

@@ -85,9 +85,18 @@ def refused(label: str, *args: object, **kwargs: object) -> Case:
     return replace(given(label, *args, **kwargs), tests="contract")
 
 
+def allowed(label: str, *args: object, **kwargs: object) -> Case:
+    """As `refused`, for an input just inside of what the docstring allows."""
+    return refused(label, *args, **kwargs)
+
+
 def padded(values: Tensor, mask: Tensor, filling: float = float("nan")) -> Tensor:
     """The values, with something else where the mask is False."""
     return values.masked_fill(~mask, filling)
+
+
+def f32(rows: list) -> Tensor:
+    return torch.tensor(rows, dtype=torch.float32)
 
 
 def f64(rows: list) -> Tensor:

@@ -20,7 +20,7 @@ def ratio_by_docstring(logp, old_logp, mask, level="token"):
 def ratio_by_rows(logp, old_logp, mask, level="token"):
     old = old_logp.clone().detach()
     if level == "token":
-        return logp.exp() / old.exp()
+        return (logp - old).exp()
     rows = []
     for new, before, keep in zip(logp, old, mask, strict=True):
         count = int(keep.sum())
@@ -45,8 +45,8 @@ def gspo_by_docstring(logp, old_logp, mask):
 
 
 def gspo_by_quotient(logp, old_logp, mask):
-    probability = logp.exp()
-    return objective.importance_ratio(logp, old_logp, mask, "sequence").detach() * probability / probability.detach()
+    one = (logp - logp.detach()).exp()
+    return objective.importance_ratio(logp, old_logp, mask, "sequence").detach() / (2 - one)
 
 
 def gspo_by_sum(logp, old_logp, mask):
@@ -269,7 +269,7 @@ def refuse_logp(ratio, logp, advantages, bound):
 
 def refuse_denominators(values, mask, loss_type, max_completion_length=None, num_items=None):
     refuse(loss_type not in objective.LOSS_TYPES, "loss_type")
-    refuse(loss_type == "dr_grpo" and not max_completion_length, "max_completion_length")
+    refuse(loss_type == "dr_grpo" and (max_completion_length or 0) <= 0, "max_completion_length")
     refuse(num_items is not None and num_items < 0, "num_items")
     refuse(values.shape[0] != mask.shape[0] or values.shape[1] not in (1, mask.shape[1]), "shapes")
 
@@ -280,7 +280,7 @@ def refuse_beta(logp, advantages, mask, old_logp=None, ref_logp=None, beta=0.0, 
     refuse(kl_estimator not in ESTIMATORS, "kl_estimator")
     refuse(mask.dtype is not torch.bool, "mask")
     refuse(any(x is not None and x.shape != mask.shape for x in (logp, old_logp, ref_logp)), "shapes")
-    refuse(len(advantages) != len(logp), "as many rows as advantages")
+    refuse_rows(logp, advantages)
 
 
 # What each promises to refuse, by exercise: run before the answer.

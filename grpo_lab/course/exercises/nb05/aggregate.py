@@ -5,7 +5,7 @@ import torch
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given, padded, refused
-from grpo_lab.objective import aggregate
+from grpo_lab.objective import LOSS_TYPES, aggregate
 
 # One token with loss 6, three with loss 2: the mean of means is 4, the mean over tokens 3.
 VALUES = f64([[6.0, 0.0, 0.0], [2.0, 2.0, 2.0]])
@@ -13,6 +13,7 @@ MASK = torch.tensor([[True, False, False], [True, True, True]])
 EMPTY = torch.tensor([[False, False, False], [True, True, False]])
 PADDED = f64([[6.0, float("nan"), 5.0], [2.0, 2.0, 2.0]])
 ONE_BY_TWO = torch.ones(2, 1, dtype=torch.bool)
+LIMIT = {"max_completion_length": 9}
 ONE_TOKEN = torch.tensor([[False, False, False], [False, True, False]])
 
 
@@ -69,6 +70,11 @@ EXERCISE = Exercise(
         given("dapo: two processes share one token", VALUES, ONE_TOKEN, "dapo", num_items=0.5),
         given("dr_grpo: one token allowed", f64([[6.0], [2.0]]), ONE_BY_TWO, "dr_grpo", max_completion_length=1),
         drawn("vespo", lambda d: (*_with_empty_row(d, 3, 5), "vespo"), num_items=20.5),
+        *(drawn(f"{name}, again", lambda d, n=name: (*_with_empty_row(d, 3, 4), n), **LIMIT) for name in LOSS_TYPES),
+        *(
+            drawn(f"{name}: one value a row", lambda d, n=name: (d.normal(3, 1), d.holes(3, 4), n), **LIMIT)
+            for name in LOSS_TYPES
+        ),
         at_scale("grpo: 300 tokens, NaN in the padding", lambda d: (*_nan_in_the_padding(d, 7, 300), "grpo")),
         at_scale("bnpo: 300 tokens, NaN in the padding", lambda d: (*_nan_in_the_padding(d, 7, 300), "bnpo")),
         at_scale("luspo: 300 tokens, NaN in the padding", lambda d: (*_nan_in_the_padding(d, 7, 300), "luspo")),
@@ -96,7 +102,12 @@ EXERCISE = Exercise(
         refused("a loss type in capitals", VALUES, MASK, "GRPO"),
         refused("dr_grpo without a length limit", VALUES, MASK, "dr_grpo"),
         refused("dr_grpo with a length limit of 0", VALUES, MASK, "dr_grpo", max_completion_length=0),
+        refused("dr_grpo with a length limit below 0", VALUES, MASK, "dr_grpo", max_completion_length=-4),
         refused("a negative number of tokens", VALUES, MASK, "dapo", num_items=-1),
+        refused("a negative number of tokens, cispo", VALUES, MASK, "cispo", num_items=-1),
+        refused("a negative number of tokens, as a tensor", VALUES, MASK, "vespo", num_items=torch.tensor(-1)),
+        refused("no loss type", VALUES, MASK, ""),
+        refused("a longer loss type", VALUES, MASK, "grpo2"),
         refused("values of one completion, a mask of two", VALUES[:1], MASK, "grpo"),
         refused("values of two tokens, a mask of three", VALUES[:, :2], MASK, "grpo"),
     ),

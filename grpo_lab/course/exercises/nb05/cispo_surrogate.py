@@ -2,7 +2,7 @@
 
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f32, f64, given, refused
 from grpo_lab.course.exercises.nb05.clipped_surrogate import _far, _ratio
 from grpo_lab.objective import cispo_surrogate
 
@@ -34,6 +34,8 @@ EXERCISE = Exercise(
         drawn("one ratio a sequence", lambda d: (2 * _ratio(d, 4, 1), d.logp(4, 3), d.normal(4)), bound=1.5),
         drawn("an advantage for each token", lambda d: (_ratio(d, 2, 4), d.logp(2, 4), d.normal(2, 4)), bound=1.2),
         extreme("10^12 times as likely", f64([[1e12], [1e12]]), f64([[-1.0], [-200.0]]), f64([2.0, -1.0]), 5.0),
+        extreme("log-probabilities of -800", f64([[0.5, 2.0]]), f64([[-800.0, -1.0]]), f64([1.5]), 5.0),
+        extreme("log-probabilities of -150 in float32", f32([[0.5, 2.0]]), f32([[-150.0, -1.0]]), f32([1.5]), 5.0),
         at_scale("300 tokens", lambda d: (_far(d, 7, 300), 50 * d.logp(7, 300), d.normal(7)), bound=5.0),
         at_scale("a bound below 1", lambda d: (_far(d, 3, 20), d.logp(3, 20), d.normal(3)), bound=0.5),
         at_scale(

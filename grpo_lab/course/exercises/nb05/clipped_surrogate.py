@@ -2,7 +2,7 @@
 
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
+from grpo_lab.course.exercises._inputs import allowed, at_scale, drawn, extreme, f64, given, refused
 from grpo_lab.objective import clipped_surrogate
 
 
@@ -44,9 +44,12 @@ EXERCISE = Exercise(
         drawn("as many completions as tokens", lambda d: (_ratio(d, 5, 5), d.normal(5))),
         drawn("one ratio a sequence", lambda d: (_ratio(d, 4, 1), d.normal(4)), epsilon=0.1),
         drawn("an advantage for each token", lambda d: (_ratio(d, 3, 4), d.normal(3, 4)), epsilon_high=0.4),
+        drawn("room up to six times as likely", lambda d: (_far(d, 4, 6), d.normal(4)), epsilon_high=5.0, delta=7.0),
+        drawn("the whole range below", lambda d: (_far(d, 4, 6), d.normal(4)), epsilon=1.0),
         drawn("all settings", lambda d: (2 * _ratio(d, 4, 7), d.normal(4)), epsilon=0.3, epsilon_high=0.5, delta=2.0),
         extreme("no room above", f64([[1.1, 0.9, 1.5]]), f64([2.0]), epsilon=0.3, epsilon_high=0.0),
         extreme("no room below", f64([[0.9, 1.1]]), f64([-1.0]), epsilon=0.0, epsilon_high=0.3),
+        extreme("a word that has become impossible", f64([[0.0, 1.0], [0.0, 1.0]]), f64([1.0, -1.0])),
         extreme("a million times as likely, or as unlikely", f64([[1e6, 1e-6], [1e6, 1e-6]]), f64([3.0, -2.0])),
         at_scale("300 tokens", lambda d: (_far(d, 7, 300), d.normal(7)), epsilon=0.1, epsilon_high=0.45),
         at_scale("300 tokens and delta", lambda d: (_far(d, 7, 300), d.normal(7, 300)), epsilon_high=0.28, delta=4.0),
@@ -60,6 +63,7 @@ EXERCISE = Exercise(
         refused("delta of 0", f64([[1.0]]), f64([1.0]), delta=0.0),
         refused("a range of NaN", f64([[1.0]]), f64([1.0]), epsilon=float("nan"), epsilon_high=0.25),
         refused("delta of NaN", f64([[1.0]]), f64([1.0]), delta=float("nan")),
+        allowed("delta just above the range", f64([[1.6]]), f64([-1.0]), epsilon_high=0.5, delta=1.55),
         refused("one advantage, two completions", f64([[1.0, 1.0], [1.0, 1.0]]), f64([1.0])),
         refused("one completion, two advantages", f64([[1.0, 1.0]]), f64([1.0, -1.0])),
         refused("ratios of two tokens, advantages of three", f64([[1.0, 1.0]]), f64([[1.0, 1.0, 1.0]])),

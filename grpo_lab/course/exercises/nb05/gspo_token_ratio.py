@@ -2,7 +2,7 @@
 
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, padded, refused
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f32, f64, given, padded, refused
 from grpo_lab.course.exercises.nb05.importance_ratio import (
     ALL,
     ONE,
@@ -49,12 +49,15 @@ EXERCISE = Exercise(
             f64([[-25.5, -25.25], [-0.5, -0.25]]),
             ALL,
         ),
+        extreme("probabilities of e^-800", f64([[-800.0, -801.0]]), f64([[-801.0, -800.5]]), TWO),
+        extreme("probabilities of e^-120 in float32", f32([[-120.0, -121.0]]), f32([[-121.0, -120.5]]), TWO),
         at_scale("old NaN wherever nothing counts", lambda d: _nan_in_the_old_padding(d, 5, 9)),
         at_scale("300 tokens, a mask with holes", lambda d: _with_holes(d, 7, 300)),
         at_scale("300 tokens that all moved the same way", lambda d: _all_one_way(d, 7, 300)),
         at_scale("float32", lambda d: (*(x.float() for x in _moved(d, 4, 30)), d.ragged(4, 30))),
         refused("old log-probabilities of one token, for two", f64([[-1.0, -2.0]]), f64([[-1.0]]), TWO),
         refused("a mask of one token, for two", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]]), ONE),
+        refused("a mask of one row, for two", f64([[-1.0, -2.0]] * 2), f64([[-1.0, -2.0]] * 2), TWO),
         refused("old log-probabilities of one row, for two", f64([[-1.0, -2.0]] * 2), f64([[-1.0, -2.0]]), ALL),
     ),
     gradient_of=("logp", "old_logp"),

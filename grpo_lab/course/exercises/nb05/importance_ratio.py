@@ -4,7 +4,7 @@ import torch
 
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, padded, refused
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f32, f64, given, padded, refused
 from grpo_lab.objective import importance_ratio
 
 
@@ -12,7 +12,7 @@ def under_the_mask(result, args, kwargs):
     """What stands at masked positions is nobody's business: the loss leaves it out."""
     mask = args[2]
     same_shape = isinstance(result, torch.Tensor) and result.shape == mask.shape
-    return {"ratio": torch.where(mask, result, 1.0) if same_shape else result}
+    return {"ratio (1 where the mask is False)": torch.where(mask, result, 1.0) if same_shape else result}
 
 
 ONE = torch.ones(1, 1, dtype=torch.bool)
@@ -95,6 +95,11 @@ EXERCISE = Exercise(
             ALL,
             level="sequence",
         ),
+        extreme("probabilities of e^-800", f64([[-800.0, -801.0]]), f64([[-801.0, -800.5]]), TWO),
+        extreme(
+            "sequences of probabilities of e^-800", f64([[-800.0, -801.0]]), f64([[-801.0, -800.5]]), TWO, "sequence"
+        ),
+        extreme("probabilities of e^-120 in float32", f32([[-120.0, -121.0]]), f32([[-121.0, -120.5]]), TWO),
         at_scale("300 tokens", lambda d: _with_holes(d, 7, 300)),
         at_scale("sequences of 300 tokens, a mask with holes", lambda d: _with_holes(d, 7, 300), level="sequence"),
         at_scale("300 tokens that all moved the same way", lambda d: _all_one_way(d, 7, 300), level="sequence"),
@@ -105,6 +110,9 @@ EXERCISE = Exercise(
             level="sequence",
         ),
         refused("a level that there is not", f64([[-1.0]]), f64([[-1.0]]), ONE, level="seq"),
+        refused("a capital letter", f64([[-1.0]]), f64([[-1.0]]), ONE, level="Sequence"),
+        refused("a longer name", f64([[-1.0]]), f64([[-1.0]]), ONE, level="tokens"),
+        refused("no name", f64([[-1.0]]), f64([[-1.0]]), ONE, level=""),
         refused("log-probabilities of one token, a mask of two", f64([[-1.0]]), f64([[-1.0, -2.0]]), TWO),
         refused("old log-probabilities of one token only", f64([[-1.0, -2.0]]), f64([[-1.0]]), TWO, level="sequence"),
         refused("a mask of one token, for two", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]]), ONE),

@@ -6,7 +6,9 @@ from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, padded, refused
 from grpo_lab.course.exercises.nb05.importance_ratio import ONE
-from grpo_lab.objective import policy_loss
+from grpo_lab.kl import ESTIMATORS
+from grpo_lab.objective import LOSS_TYPES, policy_loss
+from grpo_lab.objective.surrogates import LEVELS
 
 
 def the_loss(result, args, kwargs):
@@ -42,6 +44,25 @@ def _with_holes(d, B, T):
     return padded(logp, mask, -9.0), advantages, mask, padded(old_logp, mask, -3.0), padded(ref_logp, mask, -5.0)
 
 
+def _far_padding(d, B, T, far=900.0):
+    """Finite numbers outside of the mask, whose ratios are none."""
+    logp, advantages, mask, old_logp, ref_logp = _with_holes(d, B, T)
+    return padded(logp, mask, far), advantages, mask, padded(old_logp, mask, -far), padded(ref_logp, mask, far)
+
+
+def _sampled_by_itself(d, B, T):
+    logp, advantages, mask, _, ref_logp = _per_token(d, B, T)
+    return logp, advantages, mask, None, ref_logp
+
+
+def _each(label, draw, **settings):
+    """Every loss type with every level."""
+    for loss_type in LOSS_TYPES:
+        for level in LEVELS:
+            more = {"loss_type": loss_type, "importance_sampling_level": level, "max_completion_length": 9}
+            yield drawn(f"{loss_type}, one ratio a {level}, {label}", draw, **more, **settings)
+
+
 def _in_float32(d, B, T):
     return tuple(x.float() if x.is_floating_point() else x for x in _with_holes(d, B, T))
 
@@ -52,6 +73,7 @@ DOUBLED, SAMPLED = f64([[0.4]]).log(), f64([[0.2]]).log()
 PAIR, REF = f64([[0.4, 0.5]]).log(), f64([[0.2, 0.5]]).log()
 FIRST_OF_TWO = torch.tensor([[True, False]])
 TWO_ROWS, A_MASK = f64([[-1.0, -2.0], [-2.0, -1.0]]), torch.ones(2, 2, dtype=torch.bool)
+KL = {"beta": 0.3, "loss_type": "dapo"}
 GOOD_BAD = f64([1.0, -1.0])
 
 EXERCISE = Exercise(
@@ -103,6 +125,19 @@ EXERCISE = Exercise(
         drawn("cispo", lambda d: _batch(d, 4, 6), loss_type="cispo", epsilon_high=1.1),
         drawn("sapo", lambda d: _batch(d, 4, 6), loss_type="sapo"),
         drawn("vespo", lambda d: _batch(d, 2, 3), loss_type="vespo"),
+        *_each("an advantage a token", lambda d: _per_token(d, 3, 4), epsilon=0.1),
+        *_each("sampled by itself", lambda d: _sampled_by_itself(d, 3, 4), beta=0.1),
+        *(
+            drawn(
+                f"{name}, corrected: {corrected}",
+                lambda d: _batch(d, 2, 3),
+                **KL,
+                kl_estimator=name,
+                kl_bias_correction=corrected,
+            )
+            for name in ESTIMATORS
+            for corrected in (False, True)
+        ),
         extreme("no room above", LOGP, f64([1.0]), ONE, OLD, epsilon_high=0.0),
         at_scale("300 tokens, a mask with holes", lambda d: _with_holes(d, 7, 300), epsilon=0.1, epsilon_high=0.45),
         at_scale("bnpo, part of an update", lambda d: _with_holes(d, 7, 300), loss_type="bnpo", num_items=9000),
@@ -131,8 +166,31 @@ EXERCISE = Exercise(
             kl_bias_correction=True,
         ),
         at_scale("float32", lambda d: _in_float32(d, 4, 30), loss_type="dapo", beta=0.1),
+        at_scale("finite numbers far away outside of the mask", lambda d: _far_padding(d, 3, 4), beta=0.1),
+        at_scale(
+            "the same, one ratio a sequence", lambda d: _far_padding(d, 3, 4), importance_sampling_level="sequence"
+        ),
+        at_scale(
+            "the same in float32",
+            lambda d: tuple(x if x.dtype == torch.bool else x.float() for x in _far_padding(d, 3, 4, 200.0)),
+            beta=0.1,
+            kl_bias_correction=True,
+        ),
         refused("a loss type that there is not", TWO_ROWS, GOOD_BAD, A_MASK, loss_type="ppo"),
         refused("a level that there is not", TWO_ROWS, GOOD_BAD, A_MASK, importance_sampling_level="word"),
+        *(
+            refused(
+                f"a level that there is not, {name}",
+                TWO_ROWS,
+                GOOD_BAD,
+                A_MASK,
+                loss_type=name,
+                importance_sampling_level="Token",
+            )
+            for name in ("cispo", "sapo", "vespo")
+        ),
+        refused("a loss type in capitals", TWO_ROWS, GOOD_BAD, A_MASK, loss_type="GRPO"),
+        refused("a KL estimator in capitals", TWO_ROWS, GOOD_BAD, A_MASK, None, TWO_ROWS, beta=0.1, kl_estimator="K3"),
         refused("beta below 0", TWO_ROWS, GOOD_BAD, A_MASK, None, TWO_ROWS, beta=-0.1),
         refused("a beta of NaN", TWO_ROWS, GOOD_BAD, A_MASK, None, TWO_ROWS, beta=float("nan")),
         refused("a KL estimator that there is not", TWO_ROWS, GOOD_BAD, A_MASK, kl_estimator="k9"),
@@ -141,6 +199,10 @@ EXERCISE = Exercise(
         refused("log-probabilities of one completion, for two", TWO_ROWS[:1], GOOD_BAD, A_MASK),
         refused("old log-probabilities of one completion, for two", TWO_ROWS, GOOD_BAD, A_MASK, TWO_ROWS[:1]),
         refused("a reference of one completion, for two", TWO_ROWS, GOOD_BAD, A_MASK, None, TWO_ROWS[:1]),
+        refused("old log-probabilities of one token, for two", TWO_ROWS, GOOD_BAD, A_MASK, TWO_ROWS[:, :1]),
+        refused("a reference of one token, for two", TWO_ROWS, GOOD_BAD, A_MASK, None, TWO_ROWS[:, :1], beta=0.1),
+        refused("a mask of one token, for two", TWO_ROWS, GOOD_BAD, A_MASK[:, :1]),
+        refused("advantages of three tokens, for two", TWO_ROWS, torch.ones(2, 3, dtype=torch.float64), A_MASK),
         refused("one advantage, two completions", TWO_ROWS, GOOD_BAD[:1], A_MASK),
     ),
     gradient_of=("logp", "old_logp", "ref_logp"),
