@@ -47,7 +47,7 @@ def _with_holes(d, B, T):
 def _far_padding(d, B, T, far=900.0):
     """Finite numbers outside of the mask, whose ratios are none."""
     logp, advantages, mask, old_logp, ref_logp = _with_holes(d, B, T)
-    return padded(logp, mask, far), advantages, mask, padded(old_logp, mask, -far), padded(ref_logp, mask, far)
+    return padded(logp, mask, far), advantages, mask, padded(old_logp, mask, -far), padded(ref_logp, mask, 3 * far)
 
 
 def _sampled_by_itself(d, B, T):
