@@ -1,11 +1,34 @@
 """What the tests of the course share."""
 
+from pathlib import Path
+
 import pytest
 
+from grpo_lab.course.grading import grade as grade_module
 from grpo_lab.course.guard import snapshot
+from tests.course.classroom import RIGHT, WRONG_RLOO, InProcess
+from tests.course.submitted import file_name, submit
 
 
 @pytest.fixture(autouse=True)
 def _seen_unpatched():
     """The guard takes a module to be what it first sees: that must not be what a test has put there for a while."""
     snapshot()
+
+
+@pytest.fixture
+def sandbox(monkeypatch) -> InProcess:
+    made = InProcess()
+    monkeypatch.setattr(grade_module, "Sandbox", made)
+    return made
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """Three students: all right; one right and one wrong; nothing written."""
+    submit(tmp_path / "class" / "alice" / file_name("02"), **RIGHT)
+    submit(
+        tmp_path / "class" / "bob" / file_name("02"), best_of_group=RIGHT["best_of_group"], rloo_advantages=WRONG_RLOO
+    )
+    submit(tmp_path / "class" / "carol" / file_name("02"))
+    return tmp_path / "class"
