@@ -161,7 +161,7 @@ def test_two_files_of_one_student(tmp_path):
         (tmp_path / "alice" / name).write_bytes(notebook())
     for name in ("02-b.ipynb", "02-a.ipynb"):
         (tmp_path / "bob").mkdir(exist_ok=True)
-        (tmp_path / "bob" / name).write_bytes(notebook())
+        (tmp_path / "bob" / name).write_bytes(notebook(answer="An answer."))
     (tmp_path / "bob" / "report.pdf").write_bytes(b"%PDF")
     people = found(tmp_path)
     ((alice,), (bob,)) = people["alice"], people["bob"]

@@ -10,11 +10,13 @@ import stat
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 MAX_NOTEBOOK = 32_000_000  # bytes of one file that is read
 MAX_ARCHIVE = 256_000_000  # bytes of an archive within an archive
 MAX_DEPTH, MAX_FILES = 12, 20_000  # folders within folders, and files below one entry of the class
+GRADESCOPE_LIST = "submission_metadata.yml"  # who handed in what, beside the submissions of a download
 UNSEEN = ("__pycache__", "__macosx", "thumbs.db", "desktop.ini")  # what systems leave behind, and names with a dot
 
 
@@ -41,12 +43,12 @@ def walk(entry: Path) -> Iterator[File]:
             continue
         found += 1
         if found > MAX_FILES:
-            yield File(parts, path, _refusing(f"there are more than {MAX_FILES:,} files; the rest was not looked at"))
+            yield File(parts, path, refusing(f"there are more than {MAX_FILES:,} files; the rest was not looked at"))
             return
         try:
             status = path.lstat()
             if stat.S_ISDIR(status.st_mode) and len(parts) > MAX_DEPTH:
-                yield File(parts, path, _refusing(f"folders more than {MAX_DEPTH} deep are not looked into"))
+                yield File(parts, path, refusing(f"folders more than {MAX_DEPTH} deep are not looked into"))
             elif stat.S_ISDIR(status.st_mode):
                 below = sorted((path / name for name in os.listdir(path)), key=lambda p: p.name, reverse=True)
                 waiting += [(one, (*parts, one.name)) for one in below]
@@ -55,7 +57,7 @@ def walk(entry: Path) -> Iterator[File]:
             else:
                 yield File(parts, path, _reader(path, status), status.st_mtime)
         except OSError as error:
-            yield File(parts, path, _refusing(f"it cannot be looked into ({error.strerror})"))
+            yield File(parts, path, refusing(f"it cannot be looked into ({error.strerror})"))
 
 
 def archived(path: Path, parts: tuple[str, ...]) -> Iterator[File]:
@@ -64,7 +66,7 @@ def archived(path: Path, parts: tuple[str, ...]) -> Iterator[File]:
         with zipfile.ZipFile(path) as archive:
             yield from _members(archive, path, (*parts[:-1], stem(parts[-1])), depth=0)
     except (zipfile.BadZipFile, OSError, NotImplementedError, RecursionError, ValueError) as error:
-        yield File(parts, path, _refusing(f"it cannot be read as a zip archive ({type(error).__name__})"))
+        yield File(parts, path, refusing(f"it cannot be read as a zip archive ({type(error).__name__})"))
 
 
 def _members(archive: zipfile.ZipFile, path: Path, parts: tuple[str, ...], depth: int) -> Iterator[File]:
@@ -74,14 +76,14 @@ def _members(archive: zipfile.ZipFile, path: Path, parts: tuple[str, ...], depth
         if member.is_dir() or not below or any(unseen(name) for name in below):
             continue
         if number >= MAX_FILES:
-            yield File((*parts, below[-1]), path, _refusing(f"the archive has more than {MAX_FILES:,} files"))
+            yield File((*parts, below[-1]), path, refusing(f"the archive has more than {MAX_FILES:,} files"))
             return
         if below[-1].lower().endswith(".zip"):
             yield from _within(archive, member, path, (*parts, *below), depth)
         else:
             # Everything is read now: the archive is closed by the time that anybody asks.
-            wanted = is_notebook(below[-1])
-            read = _once(lambda m=member: _content(archive, m, MAX_NOTEBOOK)) if wanted else _refusing("no notebook")
+            wanted = is_notebook(below[-1]) or below[-1] == GRADESCOPE_LIST
+            read = _once(lambda m=member: _content(archive, m, MAX_NOTEBOOK)) if wanted else refusing("no notebook")
             yield File((*parts, *below), path, read, _time(member))
 
 
@@ -94,7 +96,7 @@ def _within(archive, member, path: Path, parts: tuple[str, ...], depth: int) -> 
             yield from _members(inner, path, (*parts[:-1], stem(parts[-1])), depth + 1)
     except (ValueError, zipfile.BadZipFile, NotImplementedError) as error:
         said = str(error) if isinstance(error, ValueError) else "it cannot be read as a zip archive"
-        yield File(parts, path, _refusing(said))
+        yield File(parts, path, refusing(said))
 
 
 def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo, most: int) -> bytes:
@@ -114,19 +116,18 @@ def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo, most: int) -> by
 
 
 def _time(member: zipfile.ZipInfo) -> float | None:
-    import calendar
-
+    """An archive keeps the time that the clock showed, without a zone: it is taken for local time, as a deadline is."""
     try:
-        return float(calendar.timegm((*member.date_time, 0, 0, 0)))
-    except (ValueError, OverflowError):
+        return datetime(*member.date_time).timestamp()
+    except (ValueError, OverflowError, OSError):
         return None
 
 
 def _reader(path: Path, status: os.stat_result) -> Callable[[], bytes]:
     if not stat.S_ISREG(status.st_mode):
-        return _refusing("a link, not a file" if stat.S_ISLNK(status.st_mode) else "no ordinary file")
+        return refusing("a link, not a file" if stat.S_ISLNK(status.st_mode) else "no ordinary file")
     if status.st_size > MAX_NOTEBOOK:
-        return _refusing(_too_large(status.st_size, MAX_NOTEBOOK))
+        return refusing(_too_large(status.st_size, MAX_NOTEBOOK))
 
     def read() -> bytes:
         try:
@@ -142,11 +143,11 @@ def _once(read: Callable[[], bytes]) -> Callable[[], bytes]:
     try:
         content = read()
     except ValueError as error:
-        return _refusing(str(error))
+        return refusing(str(error))
     return lambda: content
 
 
-def _refusing(why: str) -> Callable[[], bytes]:
+def refusing(why: str) -> Callable[[], bytes]:
     def read() -> bytes:
         raise ValueError(why)
 

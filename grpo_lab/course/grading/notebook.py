@@ -1,0 +1,126 @@
+"""A notebook as a stranger wrote it: JSON, the assignment that it belongs to, and the cells that grading runs."""
+
+import ast
+import json
+import re
+from dataclasses import dataclass
+
+MAX_CELL, MAX_CELLS = 200_000, 2_000  # characters, cells
+SKIPPED_ROLES = {"check", "hint", "demo", "progress", "written"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A code cell that is to be run. `number` counts all cells from 1, as a reader does."""
+
+    number: int
+    source: str
+
+
+def load(content: bytes) -> dict:
+    """
+    Raises:
+        ValueError: with a sentence for the report, if it is no notebook.
+    """
+    try:
+        document = json.loads(content)  # UTF-8, with a byte order mark or without, and UTF-16
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it cannot be read as a notebook ({type(error).__name__})") from None
+    if not isinstance(document, dict) or not isinstance(document.get("cells"), list):
+        raise ValueError("it is JSON, and no notebook: it has no list of cells")
+    return document
+
+
+def cells_of(document: dict) -> list[dict]:
+    """
+    Raises:
+        ValueError: if there are too many.
+    """
+    cells = document["cells"]
+    if len(cells) > MAX_CELLS:
+        raise ValueError(f"it has {len(cells)} cells; at most {MAX_CELLS} are read")
+    return [cell if isinstance(cell, dict) else {} for cell in cells]
+
+
+def assignment_of(name: str, document: dict, cells: list[dict], assignments: dict[str, tuple[str, ...]]) -> str:
+    """By the exercises in its cells; or else by what the assignment wrote into it; or else by its name."""
+    named = by_name(name, assignments)
+    exercises = {str(mark(cell).get("exercise")) for cell in cells}
+    if not any(exercises & set(own) for own in assignments.values()):
+        exercises = {name for cell in cells for name in _defined(source_of(cell))}
+    most = max(assignments, key=lambda one: (len(exercises & set(assignments[one])), one == named), default="")
+    if most and exercises & set(assignments[most]):
+        return most
+    written = _of(_of(document, "metadata"), "grpo_lab").get("assignment")
+    return written if isinstance(written, str) and written in assignments else named
+
+
+def by_name(name: str, assignments: dict[str, tuple[str, ...]]) -> str:
+    """`02_baselines_and_advantages`, and also `02_baselines_and_advantages (1)` or `02-final`."""
+    if name in assignments:
+        return name
+    match = re.match(r"(\d\d)[_\- .]", name)
+    return next((found for found in assignments if match and found.startswith(f"{match[1]}_")), "")
+
+
+def _defined(source: str) -> list[str]:
+    try:
+        return [node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+
+
+def mark(cell: dict) -> dict:
+    """What the assignment wrote into the metadata of this cell: {"exercise": ..., "role": ...}, or nothing."""
+    return _of(_of(cell, "metadata"), "grpo_lab")
+
+
+def marks_of(assignment: str, cells: list[dict]) -> list[dict]:
+    """The mark of each cell; where an editor dropped them all, those of the assignment's cells of the same text."""
+    marks = [mark(cell) for cell in cells]
+    if any(marks):
+        return marks
+    from grpo_lab.course.release.notebooks import notebook_text
+
+    own = json.loads(notebook_text(assignment[:2]))["cells"]
+    by_text = {source_of(cell).strip(): mark(cell) for cell in own}
+    return [by_text.get(source_of(cell).strip(), {}) for cell in cells]
+
+
+def to_run(cells: list[dict], marks: list[dict]) -> tuple[list[Cell], list[str]]:
+    """The code cells that grading runs, and what is said of those that are too long for it."""
+    found, said = [], []
+    for number, (cell, its) in enumerate(zip(cells, marks, strict=True), 1):
+        source, role = source_of(cell), str(its.get("role"))
+        if cell.get("cell_type") != "code" or not source.strip():
+            continue
+        if role in SKIPPED_ROLES and not _helps(role, source):
+            continue
+        if len(source) > MAX_CELL:
+            said.append(f"cell {number} has {len(source):,} characters and was left out")
+        else:
+            found.append(Cell(number, source))
+    return found, said
+
+
+def _helps(role: str, source: str) -> bool:
+    """Whether a student wrote something into the cell of a check or a hint that a function may need."""
+    if role not in ("check", "hint", "progress"):
+        return False
+    try:
+        body = ast.parse(source).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return any(not isinstance(statement, ast.Expr) for statement in body)
+
+
+def source_of(cell: dict) -> str:
+    source = cell.get("source", "")
+    if isinstance(source, list):
+        source = "".join(line for line in source if isinstance(line, str))
+    return source if isinstance(source, str) else ""
+
+
+def _of(container: dict, key: str) -> dict:
+    value = container.get(key)
+    return value if isinstance(value, dict) else {}
