@@ -130,7 +130,14 @@ def _bindings(source: str, names: Iterable[str]) -> Iterator[tuple[str, bool]]:
     for node in nodes:
         for name in _names_bound(node):
             if name in names:
-                yield name, isinstance(node, ast.FunctionDef) and _raises_only(node)
+                yield name, _untouched(node)
+
+
+def _untouched(node: ast.AST) -> bool:
+    try:
+        return isinstance(node, ast.FunctionDef) and _raises_only(node)
+    except RecursionError:  # nested deeper than any stub
+        return False
 
 
 def _names_bound(node: ast.AST) -> list[str]:

@@ -12,6 +12,7 @@ from grpo_lab.course.checking import expectations, judge
 from grpo_lab.course.checking.outcome_file import load_outcomes, save_outcomes
 from grpo_lab.course.checking.relations import relations
 from grpo_lab.course.checking.run_case import run_student
+from grpo_lab.course.checking.verdict import lines
 from grpo_lab.course.exercises import EXERCISES
 from tests.course.toys import DECAY, MEAN, WORDS, as_sum, count_words, decay_, not_masked, scaled_mean
 
@@ -220,6 +221,13 @@ def test_functions_that_work_in_place_and_on_texts():
     others = (*DECAY.misconceptions[:2], replace(DECAY.misconceptions[0], name="again"))
     assert "leaves weights as it was" in check(nothing, replace(DECAY, misconceptions=others)).message
     assert "is missing" in check(lambda texts: {"counts": count_words(texts)["counts"]}, WORDS).message
+
+
+def test_a_result_of_many_parts_is_shown_in_bounds():
+    many = {f"word {n}": n for n in range(5000)}
+    assert len(repr(check(lambda texts: {"counts": many, "longest": None}, WORDS))) < 2000
+    shown = lines("result", {"x": [torch.zeros(2)] * 500})
+    assert len(shown) == 101 and shown[-1] == "… and 900 lines more"
 
 
 def test_outcomes_of_another_process_get_the_same_verdict(tmp_path):

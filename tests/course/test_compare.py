@@ -164,6 +164,9 @@ GOOD = {
         json.dumps([{**GOOD, "value": {"int": "0x" + "f" * 5000}}]),
         json.dumps([{**GOOD, "value": "x" * 30_000}]),
         json.dumps([{**GOOD, "value": {"dict": [[{"a": 1}, None]]}}]),
+        json.dumps([{**GOOD, "value": {"dict": [["k" * 300, None]]}}]),
+        json.dumps([{**GOOD, "value": {"list": ["x" * 20_000] * 300}}]),
+        json.dumps([GOOD]) + " " * 2**25,
         json.dumps([{**GOOD, "extra": 1}]),
         json.dumps([{**GOOD, "value": 1.5}]),
         json.dumps([{**GOOD, "value": {"float": "many"}}]),
@@ -174,6 +177,12 @@ def test_a_forged_file_is_refused(tmp_path, rows):
     save_file({"t": torch.zeros(1)}, path, metadata={"outcomes": rows})
     with pytest.raises(ValueError, match="outcomes cannot be read from forged"):
         load_outcomes(path)
+
+
+def test_long_keys_are_cut_and_texts_without_end_refused():
+    assert list(plain({"K" * 100_000: 1})) == ["K" * plain_data.MAX_KEY]
+    with pytest.raises(TooLarge, match="texts"):
+        plain(["x" * plain_data.MAX_TEXT] * 100)
 
 
 def test_a_forged_file_in_the_right_form_is_read(tmp_path):

@@ -113,7 +113,7 @@ def _of_parts(what: str, got: dict, expected: dict, view: _View) -> Difference |
     if list(got) != list(expected) and set(got) != set(expected):
         missing, extra = [[k for k in a if k not in b] for a, b in ((expected, got), (got, expected))]
         words = [
-            f"{', '.join(map(str, some))} {'is' if len(some) == 1 else 'are'} {word}"
+            f"{_some(some)} {'is' if len(some) == 1 else 'are'} {word}"
             for some, word in ((missing, "missing"), (extra, "too much"))
             if some
         ]
@@ -228,6 +228,10 @@ def _masks(exercise: Exercise, index: int, seed: int) -> dict[str, Tensor]:
     """The arguments that are masks."""
     bound, _ = inputs(exercise, index, seed)
     return {k: plain(v) for k, v in bound.arguments.items() if isinstance(v, Tensor) and v.dtype == torch.bool}
+
+
+def _some(names: list) -> str:
+    return ", ".join(map(str, names[:6])) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 def _parts(value: Any) -> dict | None:

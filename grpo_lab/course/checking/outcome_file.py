@@ -16,9 +16,18 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from grpo_lab.course.checking.outcome import Outcome
-from grpo_lab.course.checking.plain_data import MAX_BYTES, MAX_DEPTH, MAX_NODES, MAX_TEXT, Other, Record
+from grpo_lab.course.checking.plain_data import (
+    MAX_BYTES,
+    MAX_DEPTH,
+    MAX_KEY,
+    MAX_NODES,
+    MAX_TEXT,
+    MAX_TEXTS,
+    Other,
+    Record,
+)
 
-MAX_FILE, MAX_OUTCOMES = 4 * MAX_BYTES, 200
+MAX_FILE, MAX_HEADER, MAX_OUTCOMES = 4 * MAX_BYTES, 32 * 2**20, 200
 _TEXTS = ("error", "message", "trace", "fault", "device", "printed")
 
 
@@ -41,6 +50,10 @@ def load_outcomes(path: str | Path) -> list[Outcome]:
     try:
         if (size := path.stat().st_size) > MAX_FILE:
             raise ValueError(f"it has {size} bytes, and {MAX_FILE} are allowed")
+        _check(path.is_file(), "a file")
+        with path.open("rb") as head:  # the format begins with the length of its header
+            if (size := int.from_bytes(head.read(8), "little")) > MAX_HEADER:
+                raise ValueError(f"its header has {size} bytes, and {MAX_HEADER} are allowed")
         with safe_open(path, framework="pt", device="cpu") as file:
             text = (file.metadata() or {}).get("outcomes")
             if text is None:
@@ -74,7 +87,7 @@ def _encode(tree: Any, tensors: dict[str, Tensor]) -> Any:
 
 def _outcome(row: Any, file) -> Outcome:
     _check(isinstance(row, dict) and row.keys() == {f.name for f in fields(Outcome)}, "the fields of an outcome")
-    budget = {"nodes": MAX_NODES, "bytes": 4 * MAX_BYTES}
+    budget = {"nodes": MAX_NODES, "bytes": 4 * MAX_BYTES, "texts": 4 * MAX_TEXTS}
     read = {name: _decode(value, file, budget, 0) for name, value in row.items()}
     for name in _TEXTS:
         _check(type(read[name]) is str, f"text in {name}")
@@ -93,6 +106,8 @@ def _decode(node: Any, file, budget: dict[str, int], depth: int) -> Any:
         return node
     if isinstance(node, str):
         _check(len(node) <= MAX_TEXT, f"texts of at most {MAX_TEXT} characters")
+        budget["texts"] -= len(node)
+        _check(budget["texts"] >= 0, f"texts of at most {4 * MAX_TEXTS} characters in all")
         return node
     _check(isinstance(node, dict) and len(node) == 1, "a value in the form of save_outcomes")
     ((kind, content),) = node.items()
@@ -102,7 +117,7 @@ def _decode(node: Any, file, budget: dict[str, int], depth: int) -> Any:
         return [_decode(part, file, budget, depth + 1) for part in content]
     if kind in ("dict", "record"):
         pairs = {key: _decode(part, file, budget, depth + 1) for key, part in content}
-        _check(all(type(key) is str for key in pairs), "texts as keys")
+        _check(all(type(key) is str and len(key) <= MAX_KEY for key in pairs), "short texts as keys")
         return pairs if kind == "dict" else Record(pairs)
     _check(kind in ("int", "float", "other") and type(content) is str and len(content) < 2000, "a known kind of value")
     return {"int": lambda text: int(text, 16), "float": float.fromhex, "other": Other}[kind](content)

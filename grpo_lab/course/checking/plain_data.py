@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-MAX_DEPTH, MAX_NODES, MAX_BYTES, MAX_TEXT = 20, 10_000, 64 * 2**20, 20_000
+MAX_DEPTH, MAX_NODES, MAX_BYTES, MAX_TEXT, MAX_KEY = 20, 10_000, 64 * 2**20, 20_000, 200
+MAX_TEXTS = 2**20  # characters of all texts of one result
 # Taken before any student's code runs: what it may put in their place later has no effect here.
 _isclose, _detach, _clone, _cpu = torch.isclose, torch.Tensor.detach, torch.Tensor.clone, torch.Tensor.cpu
 
@@ -47,7 +48,7 @@ def tensors(tree: Any) -> list[Tensor]:
 
 def plain(tree: Any) -> Any:
     """The same as plain data, apart from the original. Raises TooLarge."""
-    budget = {"nodes": MAX_NODES, "bytes": MAX_BYTES}
+    budget = {"nodes": MAX_NODES, "bytes": MAX_BYTES, "texts": MAX_TEXTS}
     return _plain(tree, budget, 0)
 
 
@@ -125,16 +126,23 @@ def _plain(tree: Any, budget: dict[str, int], depth: int) -> Any:
         return Other(f"numpy.{type(tree).__name__}")
     for kind in (int, float, str):
         if isinstance(tree, kind):
-            return _plain_scalar(tree, kind)
+            return _counted(_plain_scalar(tree, kind), budget)
     if fields := _fields(tree):
         return Record({name: _plain(value, budget, depth + 1) for name, value in fields.items()})
     if isinstance(tree, dict):
-        return {str(key): _plain(value, budget, depth + 1) for key, value in list(tree.items())}
+        return {_counted(str(k)[:MAX_KEY], budget): _plain(v, budget, depth + 1) for k, v in list(tree.items())}
     if isinstance(tree, list | tuple):
         return [_plain(value, budget, depth + 1) for value in list(tree)]
     if isinstance(tree, torch.dtype | torch.device | torch.Size):
         return str(tree)
     return Other(type(tree).__name__)
+
+
+def _counted(value: int | float | str, budget: dict[str, int]) -> int | float | str:
+    budget["texts"] -= len(value) if isinstance(value, str) else 0
+    if budget["texts"] < 0:
+        raise TooLarge(f"the texts of the result have more than {MAX_TEXTS} characters")
+    return value
 
 
 def _plain_tensor(tensor: Tensor, budget: dict[str, int]) -> Tensor | Other:

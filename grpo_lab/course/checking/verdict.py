@@ -12,6 +12,7 @@ from grpo_lab.course.checking.plain_data import Other, Record
 from grpo_lab.course.exercise import Case
 from grpo_lab.display import MAX_COLUMNS, fits, tensor_lines
 
+MAX_LINES = 100
 _COLUMNS = 2 * MAX_COLUMNS
 _STRESS = re.compile(r"(?<![\w*])\*(\w[^*\n]{0,60}?)\*(?![\w*])")
 TITLES = {"right": "right", "wrong": "not right yet", "not started": "not written yet", "form": "not right yet"}
@@ -87,15 +88,20 @@ class Verdict:
 
 
 def lines(name: str, value: Any) -> list[str]:
-    """A value readably, under its name: small tensors in full, large ones summarised."""
+    """A value readably, under its name: small tensors in full, large ones summarised; of many parts the first."""
+    found = _lines(name, value)
+    return found if len(found) <= MAX_LINES else [*found[:MAX_LINES], f"… and {len(found) - MAX_LINES} lines more"]
+
+
+def _lines(name: str, value: Any) -> list[str]:
     if isinstance(value, Tensor):
         return _tensor_lines(name, value)
     if isinstance(value, Record):
         value = value.fields
     if isinstance(value, dict) and any(isinstance(part, Tensor | list | dict) for part in value.values()):
-        return [line for key, part in value.items() for line in lines(f"{name}[{key!r}]", part)]
+        return [line for key, part in value.items() for line in _lines(f"{name}[{key!r}]", part)]
     if isinstance(value, list) and any(isinstance(part, Tensor) for part in value):
-        return [line for key, part in enumerate(value) for line in lines(f"{name}[{key}]", part)]
+        return [line for key, part in enumerate(value) for line in _lines(f"{name}[{key}]", part)]
     return [f"{name} = {short(value)}"]
 
 

@@ -67,7 +67,14 @@ def _shape(function: ast.FunctionDef) -> str:
             elif isinstance(node, ast.Attribute):
                 parts.append(f".{node.attr}")
             elif isinstance(node, ast.Constant):
-                parts.append(f"={type(node.value).__name__ if isinstance(node.value, str) else node.value!r}")
+                parts.append(_constant(node.value))
             elif not isinstance(node, ast.expr_context):
                 parts.append(type(node).__name__)
     return " ".join(parts) if len(parts) >= FEWEST_NODES else ""
+
+
+def _constant(value: object) -> str:
+    """Words do not matter, and a whole number may be too long to be written in decimals."""
+    if isinstance(value, str | bytes):
+        return f"={type(value).__name__}"
+    return f"={hash(value)}" if type(value) is int else f"={value!r}"
