@@ -106,7 +106,8 @@ def part_loss(
         loss_type, settings: as in `policy_loss`, its `old_logp` and `ref_logp` for these rows among them.
 
     Returns:
-        The part's loss, and its metrics as in `policy_loss`.
+        The part's loss, and its metrics as in `policy_loss`. `backward()` works for a part without tokens, too: its
+        gradient is zero.
     """
     share = 1.0 if loss_type in LOSSES_BY_TOKENS else len(mask) / rows  # scalar (5.24)
     loss, metrics = policy_loss(logp, advantages, mask, loss_type=loss_type, num_items=num_items, **settings)

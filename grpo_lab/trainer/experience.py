@@ -57,6 +57,7 @@ def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Floa
     A completion to which no reward applies (NaN) is left out of the comparison, and its own advantage is zero. If only
     one of a prompt's completions is left, there is nothing to compare it with, and its advantage is zero, too (with the
     advantage "none" it keeps its reward). The scale "batch" is the spread of all rewards that apply; eps is 1e-4.
+    Rewards that are not NaN are finite, and so are their squares in the rewards' precision.
     """
     by_group = rewards.view(-1, config.num_generations)
     if not rewards.isnan().any():

@@ -162,11 +162,12 @@ def step_if_finite(
     Args:
         optimizer: anything with `step()` and `zero_grad()`, over these parameters.
         parameters: each with a gradient.
-        loss: of this update.
-        max_grad_norm: greater than 0; the norm of all gradients together is scaled down to it.
+        loss: of this update; it may be negative.
+        max_grad_norm: greater than 0; the norm of all gradients together is scaled down to it if it is larger.
 
     Returns:
-        The norm before clipping, and whether the update was made.
+        The norm before clipping, as a float, and whether the update was made, as a bool. Where finite gradients are so
+        large that the norm overflows in their precision (beyond about 1e19 in float32), either may be the answer.
     """
     norm = clip_gradients(parameters, max_grad_norm)
     stepped = math.isfinite(norm) and math.isfinite(loss)

@@ -125,7 +125,7 @@ def silence_by_docstring(model):
 
 
 def silence_recursively(model):
-    if type(model) is nn.Dropout:
+    if isinstance(model, nn.Dropout):
         model.p = 0
     floats = {name for name, value in model.__dict__.items() if type(value) is float}
     for name in floats:

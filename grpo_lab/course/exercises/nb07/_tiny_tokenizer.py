@@ -16,13 +16,16 @@ class TinyTokenizer:
         self.pad_token_id, self.words = pad_token_id, words
         self.all_special_ids = [i for i in (PAD, END, STOP) if i not in words]
 
-    def decode(self, token_ids, skip_special_tokens: bool = False, **ignored) -> str:
+    def decode(
+        self, token_ids, skip_special_tokens: bool = False, clean_up_tokenization_spaces: bool = False, **ignored
+    ) -> str:
         special = {PAD: "<pad>", END: "<end>", STOP: "<stop>"}
         ids = torch.as_tensor(token_ids).flatten().tolist()
-        return "".join(self.words.get(i) or ("" if skip_special_tokens else special[i]) for i in ids)
+        text = "".join(self.words.get(i) or ("" if skip_special_tokens else special.get(i, f"<{i}>")) for i in ids)
+        return text.replace(" .", ".") if clean_up_tokenization_spaces else text
 
-    def batch_decode(self, sequences, skip_special_tokens: bool = False, **ignored) -> list[str]:
-        return [self.decode(row, skip_special_tokens=skip_special_tokens) for row in sequences]
+    def batch_decode(self, sequences, skip_special_tokens: bool = False, **settings) -> list[str]:
+        return [self.decode(row, skip_special_tokens=skip_special_tokens, **settings) for row in sequences]
 
     def encode(self, text: str, add_special_tokens: bool = True, **ignored) -> list[int]:
         ids, pieces = [], sorted(self.words.items(), key=lambda item: -len(item[1]))

@@ -12,6 +12,8 @@ from grpo_lab.trainer.experience import compute_advantages
 
 EPS = 1e-4
 NAN = float("nan")
+# Their means, and what is left without them, are exact in float32; the squares are not.
+NEAR = [10001.0, 10000.0, 10000.0, 10002.0, 10000.0, NAN, 10004.0, NAN]
 
 
 def mixed(rewards, config):
@@ -38,17 +40,17 @@ def settings(rows: int, num_generations: int, scale: str) -> GRPOConfig:
     return GRPOConfig(generation_batch_size=rows, num_generations=num_generations, scale_rewards=scale)
 
 
-def _given(label, rewards, G, scale="group"):
+def _given(label, rewards, G, scale="group", dtype=torch.float64):
     def build(seed: int) -> tuple[tuple, dict]:
-        return (f64(rewards), settings(len(rewards), G, scale)), {}
+        return (f64(rewards).to(dtype), settings(len(rewards), G, scale)), {}
 
     return Case(build, label, fixed=True)
 
 
-def _drawn(label, P, G, scale="group", missing=0, dtype=torch.float64):
+def _drawn(label, P, G, scale="group", missing=0, dtype=torch.float64, offset=0.0):
     def build(seed: int) -> tuple[tuple, dict]:
         dice = Dice(seed)
-        rewards = dice.normal(P * G) + dice.normal(P).repeat_interleave(G)
+        rewards = offset + dice.normal(P * G) + dice.normal(P).repeat_interleave(G)
         rewards[torch.randperm(P * G, generator=dice.generator)[:missing]] = NAN
         return (rewards.to(dtype), settings(P * G, G, scale)), {}
 
@@ -88,6 +90,16 @@ EXERCISE = Exercise(
         _drawn("one spread for all", 3, 5, "batch"),
         _drawn("one spread for all, some NaN", 3, 5, "batch", missing=4),
         _drawn("centred only, some NaN", 2, 6, "none", missing=3),
+        _given("one prompt, one right of 256", [0.0] * 255 + [1.0], 256),
+        _given("rewards of thousands, centred only", [5000.0, -30000.0, 0.0, NAN, 20000.0, 70.0], 3, "none"),
+        _given("a prompt without rewards, first and last", [NAN, NAN, 1.0, 3.0, 5.0, 5.0, NAN, 2.0, NAN, NAN], 2),
+        _stable(_given("rewards that differ by 1e-6", [0.0, 1e-6, 3e-6, 0.0, 0.0, 2e-6], 3)),
+        _stable(_given("rewards of 1e-7, centred only", [0.0, 1e-7, 3e-7, NAN, 0.0, 2e-7], 3, "none")),
+        _stable(_given("rewards of 1e-7, one spread for all", [0.0, 1e-7, 3e-7, 5e-7], 2, "batch")),
+        _stable(_given("float32, rewards near 10000", NEAR, 4, dtype=torch.float32)),
+        _stable(_given("float32, rewards near 10000, one spread for all", NEAR, 4, "batch", dtype=torch.float32)),
+        _stable(_drawn("rewards near ten million", 3, 5, missing=4, offset=1e7)),
+        _stable(_drawn("rewards near ten million, one spread for all", 3, 5, "batch", offset=1e7)),
         _stable(_given("rewards that differ by 1e-4", [0.0, 1e-4, 2e-4, NAN, 3e-4, 0.0], 3)),
         _stable(_given("equal rewards, and a prompt without any", [0.1, 0.1, 0.1, NAN, NAN, NAN, 7.0, NAN, 7.0], 3)),
         _stable(_given("one reward in all, one spread for all", [NAN, 2.0, NAN, NAN], 2, "batch")),

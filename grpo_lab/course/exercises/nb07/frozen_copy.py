@@ -18,8 +18,9 @@ def what_training_does(reference, args, kwargs):
     (model,) = args
     if not isinstance(reference, nn.Module):
         return {"reference": {} if isinstance(reference, dict) else reference}
-    own = {tensor.data_ptr() for tensor in model.state_dict().values()}
-    shared = [name for name, tensor in reference.state_dict().items() if tensor.data_ptr() in own]
+    own = {tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers())}
+    tensors = (*reference.named_parameters(), *reference.named_buffers())
+    shared = [name for name, tensor in tensors if tensor.data_ptr() in own]
     taking = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     pushed = [
         name for name, parameter in model.named_parameters() if parameter.grad is not None and parameter.grad.any()
@@ -28,6 +29,7 @@ def what_training_does(reference, args, kwargs):
     found = {
         "reference": nn.Module(),
         "list of the tensors that reference and model share": _listed(shared),
+        "list of the dtypes in the reference": _listed(sorted({str(t.dtype) for t in reference.state_dict().values()})),
         "mode of the reference": "training, at least in part" if loud else "evaluation",
         "treatment of the reference's parameters": (
             "they take gradients" if any(p.requires_grad for p in reference.parameters()) else "they take no gradient"
@@ -40,8 +42,13 @@ def what_training_does(reference, args, kwargs):
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):
             tensor.add_(1)
-        outputs = {"reference after the model has moved": reference.eval()(INPUT), "model itself": model.eval()(INPUT)}
+        outputs = {"reference after the model has moved": _output(reference), "model itself": _output(model)}
     return found | outputs
+
+
+def _output(model: nn.Module) -> torch.Tensor:
+    dtype = next((p.dtype for p in model.parameters()), INPUT.dtype)
+    return model.eval()(INPUT.to(dtype))
 
 
 def _listed(words: Iterable[str]) -> str:
@@ -62,10 +69,10 @@ def state(model):
 class Normed(nn.Module):
     """With a buffer, which a copy of the parameters alone would share or lose."""
 
-    def __init__(self):
+    def __init__(self, persistent: bool = True):
         super().__init__()
         self.inner = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Tanh(), nn.Linear(4, 2))
-        self.register_buffer("shift", torch.ones(2))
+        self.register_buffer("shift", torch.ones(2), persistent=persistent)
 
     def forward(self, x):
         return self.inner(x) + self.shift
@@ -129,6 +136,8 @@ EXERCISE = Exercise(
         drawn("a policy in evaluation mode", lambda dice: (dice.fill(Normed()).eval(),)),
         drawn("a policy of which one part is frozen", lambda dice: (partly_frozen(dice.fill(Normed())),)),
         drawn("gradients of the last step", lambda dice: (with_gradients(dice.fill(Normed())),)),
+        drawn("a buffer that no checkpoint holds", lambda dice: (dice.fill(Normed(persistent=False)),)),
+        at_scale("a policy in float32", lambda dice: (dice.fill(Normed()).float(),)),
         at_scale("one part in evaluation mode", lambda dice: (partly_silent(dice.fill(Normed())),)),
         at_scale("an evaluation mode with one part in training mode", lambda dice: (partly_loud(dice.fill(Normed())),)),
         at_scale("shared weights, and the averages of a norm", lambda dice: (dice.fill(Tied()),)),

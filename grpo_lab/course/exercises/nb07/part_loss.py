@@ -1,12 +1,23 @@
 """The exercise part_loss: wrong answers, as people write them, then what is said about each."""
 
+from dataclasses import replace
+
 import torch
 
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, at_scale, drawn, f64
 from grpo_lab.course.exercises.nb05.policy_loss import the_loss
-from grpo_lab.objective import part_loss
+from grpo_lab.objective import LOSS_TYPES, part_loss
+
+
+def the_part(result, args, kwargs):
+    """As for `policy_loss`; and where no token counts, whether there is a way back."""
+    found, (logp, _, mask, *_) = the_loss(result, args, kwargs), args
+    if isinstance(found["loss"], torch.Tensor) and logp.requires_grad and not mask.any():
+        words = "zeros" if found["loss"].requires_grad else "none: the loss is a number, and backward() raises an error"
+        found["the gradient of a part without tokens"] = words
+    return found
 
 
 def _fixed(label, loss_type, keep, rows, num_items, **settings):
@@ -38,10 +49,29 @@ def _large(dice: Dice, B: int, T: int, per_token: bool = False) -> tuple:
     return dice.logp(B, T) - 0.1, dice.normal(B, *(T,) * per_token), mask, 4 * B + 1, int(4 * mask.sum()) + 3
 
 
+def _unlikely(dice: Dice) -> tuple:
+    """Tokens down to e^-200, in a part of an update of thousands of rows."""
+    return 30 * dice.logp(3, 4) - 20, dice.normal(3, scale=1e4), dice.ragged(3, 4), 5000, torch.tensor(40_000)
+
+
 def _single(value):
     return value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
+def _shown(settings: dict) -> str:
+    return " and ".join(f"{name} {value}" for name, value in settings.items())
+
+
+SETTINGS = (
+    ("grpo", {"delta": 1.3}),
+    ("dapo", {"delta": 1.2, "epsilon": 0.1}),
+    ("dr_grpo", {"kl_estimator": "k1", "max_completion_length": 9}),
+    ("bnpo", {"kl_bias_correction": True}),
+    ("grpo", {"epsilon": 0.05, "epsilon_high": 0.5}),
+    ("dapo", {"importance_sampling_level": "sequence"}),
+    ("vespo", {"beta": 0.7}),
+    ("sapo", {"beta": 0.0}),
+)
 ONE, TWO, THREE = [True, False, False], [True, True, False], [True, True, True]
 
 EXERCISE = Exercise(
@@ -64,7 +94,6 @@ EXERCISE = Exercise(
         _fixed("dapo: one row, 2 tokens of 8", "dapo", [TWO], 4, 8),
         _fixed("dr_grpo: two rows of six", "dr_grpo", [TWO, THREE], 6, 12, max_completion_length=10),
         _fixed("grpo: the whole update", "grpo", [TWO, ONE], 2, 3),
-        _fixed("dapo: a part without tokens", "dapo", [[False, False]], 3, 5),
         _fixed("bnpo: two rows of four, all full", "bnpo", [THREE, THREE], 4, 12),
         _drawn("grpo", "grpo", 3, 4),
         _drawn("bnpo, as many rows as tokens", "bnpo", 4, 4),
@@ -73,7 +102,18 @@ EXERCISE = Exercise(
         _drawn("sapo", "sapo", 3, 4),
         _drawn("luspo, one ratio a sequence", "luspo", 3, 4, importance_sampling_level="sequence"),
         drawn("no loss type given, an advantage for each token", lambda d: _large(d, 3, 4, per_token=True)),
-        at_scale("grpo, 300 tokens, a row without any", lambda d: _large(d, 7, 300), beta=0.1),
+        *(_drawn(f"{name}, with {_shown(more)}", name, 3, 4, **more) for name, more in SETTINGS),
+        *(_drawn(f"{name}, one row of many", name, 1, 4, max_completion_length=6) for name in LOSS_TYPES),
+        *(
+            replace(case, tests="stability")
+            for name in LOSS_TYPES
+            for case in [
+                _fixed(f"{name}: a part without tokens", name, [[False] * 3] * 2, 5, 7, max_completion_length=6)
+            ]
+        ),
+        at_scale("large advantages, tokens that were unlikely", _unlikely, loss_type="sapo"),
+        at_scale("large advantages, unlikely tokens, N a tensor", _unlikely, loss_type="dapo"),
+        at_scale("grpo, 300 tokens, a row without any", lambda d: _large(d, 7, 300)),
         at_scale("dapo, 300 tokens, a row without any", lambda d: _large(d, 7, 300), loss_type="dapo"),
         at_scale(
             "dr_grpo, no room above",
@@ -86,7 +126,7 @@ EXERCISE = Exercise(
         at_scale("grpo in float32", lambda d: tuple(_single(x) for x in _large(d, 5, 40)), epsilon=0.1),
     ),
     gradient_of=("logp",),
-    observe=the_loss,
+    observe=the_part,
     misconceptions=(
         Misconception(
             "microbatch-mean",
@@ -108,6 +148,20 @@ EXERCISE = Exercise(
             changed(part_loss, ("1.0 if loss_type in LOSSES_BY_TOKENS else ", "")),
             "You weight every loss by the share of the rows. 'dapo' and its kin divide by the tokens of the whole "
             "update already: their parts add up as they are, and yours add up to too little.",
+            "5.24",
+        ),
+        Misconception(
+            "only-grpo-weighted",
+            changed(part_loss, ("loss_type in LOSSES_BY_TOKENS", "loss_type != 'grpo'")),
+            "Only 'grpo' gets a weight. But 'dapo' and its kin need none for a reason: they divide by the tokens of "
+            "the whole update. Which other losses don't, and are means of one part?",
+            "5.24",
+        ),
+        Misconception(
+            "share-upside-down",
+            changed(part_loss, ("len(mask) / rows", "rows / len(mask)")),
+            "Your weight is upside down: the smaller the part, the more it counts. What should the weights of all "
+            "parts add up to?",
             "5.24",
         ),
         Misconception(

@@ -5,6 +5,11 @@ from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, extreme, given, refused
 from grpo_lab.evaluate import pass_at_k
 
+OUTSIDE = (  # n, c, k: each where a short cut would have an answer, too
+    (4, 0, 5), (4, 4, 5), (4, 2, 5), (4, 4, 0), (4, 0, 0), (4, 2, 0), (5, 4, -1), (5, 0, -2), (5, 5, -1),
+    (4, 5, 1), (4, 5, 2), (4, 5, 4), (4, -1, 1), (4, -1, 4), (0, 0, 1), (0, 0, 0), (-1, 0, 1), (1, 1, 2), (1, 0, 2),
+)  # fmt: skip
+
 
 def _drawn(seed: int) -> tuple[tuple, dict]:
     dice = Dice(seed)
@@ -32,6 +37,9 @@ EXERCISE = Exercise(
         given("none is right", 5, 0, 3),
         given("all are right", 5, 5, 3),
         given("fewer wrong ones than drawn", 5, 4, 2),
+        given("as many drawn as there are wrong ones", 6, 2, 4),
+        given("a single one, right", 1, 1, 1),
+        given("one of 700, one drawn", 700, 1, 1),
         given("eight of a hundred, ten drawn", 100, 8, 10),
         Case(_drawn, "other numbers"),
         extreme("one of ten thousand, half of them drawn", 10_000, 1, 5_000),
@@ -39,10 +47,7 @@ EXERCISE = Exercise(
         extreme("half of 200 000, one drawn", 200_000, 100_000, 1),
         extreme("a single one, wrong", 1, 0, 1),
         extreme("as many drawn as there are, one right", 300, 1, 300),
-        refused("more right ones than there are", 4, 5, 2),
-        refused("fewer than none right", 4, -1, 2),
-        refused("none drawn", 4, 2, 0),
-        refused("more drawn than there are", 4, 2, 5),
+        *(refused(f"{c} right of {n}, {k} drawn", n, c, k) for n, c, k in OUTSIDE),
     ),
     misconceptions=(
         Misconception(

@@ -71,14 +71,58 @@ class Residual(nn.Module):
         return x + branch
 
 
+class Silencer(nn.Dropout):
+    """A dropout that goes by another name, and drops twice."""
+
+    def __init__(self, probability: float):
+        super().__init__(probability)
+        self.drop_again = probability
+
+    def forward(self, x):
+        return nn.functional.dropout(super().forward(x), self.drop_again, self.training)
+
+
+class Named(nn.Module):
+    """Numbers under any names: probabilities, and others that only look like one; and parts with "drop" in theirs."""
+
+    def __init__(self, **numbers: float):
+        super().__init__()
+        self.drop_layers = nn.ModuleList([nn.Linear(3, 3), Silencer(0.2)])
+        self.dropout = nn.Dropout(0.25)
+        vars(self).update(numbers)
+
+    def forward(self, x):
+        for layer in (*self.drop_layers, self.dropout):
+            x = layer(x)
+        for name in PROBABILITIES:
+            x = nn.functional.dropout(x, vars(self).get(name, 0.0), self.training)
+        return x
+
+
+PROBABILITIES = (
+    "hidden_dropout_prob", "attn_pdrop", "drop_path_rate", "drop", "_drop_p", "ffn_dropout", "layerdrop", "drop_prob",
+    "jitter_noise", "input_jitter_noise",
+)  # fmt: skip
+OTHERS = {
+    "jitter_noise_decay": 0.3,
+    "other_jitter_noise": 0.3,
+    "eps": 1e-5,
+    "probability": 0.3,
+    "noise": 0.3,
+    "rate": 0.3,
+}
+
+
 def trained_twice(result, args, kwargs):
     """Two passes in training mode, as scoring with gradient checkpointing makes them; and what else was changed."""
     (model,) = args
-    parts = {name or "model": _described(module) for name, module in model.named_modules()}
+    states = {
+        f"the state of module {name!r}" if name else "the state of the model": _described(module)
+        for name, module in model.named_modules()
+    }
     model.train()
     passes = [model(torch.ones(64, 3, dtype=torch.float64)) for _ in range(2)]
-    return {
-        "parts": parts,
+    return states | {
         "agreement of two passes in training mode": bool(torch.equal(*passes)),
         "mean output in training mode": passes[0].mean(),
     }
@@ -109,6 +153,12 @@ def _in_two_places(dice: Dice) -> tuple:
 def _other_names(dice: Dice) -> tuple:
     model = dice.fill(nn.Sequential(Residual(0.3, 0.0), nn.Linear(3, 3), Residual(0.0, 0.4)))
     model.config = SimpleNamespace(resid_pdrop=0.3)
+    return (model,)
+
+
+def _half_asleep(dice: Dice) -> tuple:
+    model = dice.fill(nn.Sequential(Block(0.1, 0.2), Block(0.3, 0.4), nn.Dropout(0.5)))
+    model[0].eval()
     return (model,)
 
 
@@ -147,6 +197,22 @@ EXERCISE = Exercise(
             ),
         ),
         drawn("other names, and other numbers", _other_names),
+        drawn(
+            "names of all kinds",
+            lambda dice: (
+                dice.fill(Named(**{name: 0.1 + 0.05 * n for n, name in enumerate(PROBABILITIES)}, **OTHERS)),
+            ),
+        ),
+        drawn("a kind of dropout", lambda dice: (dice.fill(nn.Sequential(nn.Linear(3, 3), Silencer(0.5))),)),
+        drawn("one block in evaluation mode", _half_asleep),
+        drawn(
+            "torch's own layer of a transformer",
+            lambda dice: (dice.fill(nn.TransformerEncoderLayer(3, 1, dim_feedforward=4, dropout=0.3)),),
+        ),
+        at_scale(
+            "probabilities of 1, and tiny ones",
+            lambda dice: (dice.fill(nn.Sequential(Block(1.0, 1e-6), Experts(1.0, 1e-6, 0.0), Block(1e-6, 1.0))),),
+        ),
         at_scale("a dropout and nothing else", lambda dice: (nn.Dropout(0.5),)),
         at_scale("an attention and nothing else", lambda dice: (dice.fill(Attention(0.5)),)),
         at_scale("one dropout in two places", _in_two_places),
@@ -171,6 +237,12 @@ EXERCISE = Exercise(
             changed(silence_dropout, ("setattr(module, name, 0.0)", "pass")),
             "The modules are silent, but the attention still drops: it keeps its probability as a number, "
             "`attention_dropout`, not in a Dropout module.",
+        ),
+        Misconception(
+            "numbers-only",
+            changed(silence_dropout, ("module.p = 0.0", "pass")),
+            "The numbers are 0, but the `torch.nn.Dropout` modules still drop: they keep their probability under a "
+            'name without "drop". Which?',
         ),
         Misconception(
             "one-name-only",

@@ -12,20 +12,25 @@ from grpo_lab.course.exercises._inputs import Dice
 from grpo_lab.trainer.optim import clip_gradients, step_if_finite
 
 NAN, INF = float("nan"), float("inf")
+MEMORY = {"exp_avg": "first moment", "exp_avg_sq": "second moment", "step": "number of steps"}
 
 
 def after(result, args, kwargs):
     """The parameters are compared as arguments that changed; here is what else there is to see."""
     optimizer, parameters, *_ = args
     norm, stepped = result if isinstance(result, tuple) and len(result) == 2 else (result, "not returned")
-    left = [p.grad for p in parameters if p.grad is not None]
-    return {
-        "norm": float(norm) if isinstance(norm, torch.Tensor) else norm,
-        "stepped": bool(stepped) if isinstance(stepped, torch.Tensor) else stepped,
-        "weights": [p.detach() for p in parameters],
-        "gradients left": any(bool((g != 0).any()) for g in left),
-        "moments": [v for p in parameters for v in optimizer.state[p].values() if isinstance(v, torch.Tensor)],
+    left = any(bool((p.grad != 0).any()) for p in parameters if p.grad is not None)
+    found = {
+        "the norm": norm,
+        "the second result (was the update made?)": stepped,
+        "what is left of the gradients": "something" if left else "nothing",
     }
+    for number, parameter in enumerate(parameters):
+        state = optimizer.state[parameter]
+        for name, words in MEMORY.items():
+            nothing = torch.zeros(()) if name == "step" else torch.zeros_like(parameter)
+            found[f"the {words} of parameter {number}"] = state.get(name, nothing)
+    return found
 
 
 def zeros_for_nan(optimizer, parameters, loss, max_grad_norm):
@@ -39,11 +44,11 @@ def zeros_for_nan(optimizer, parameters, loss, max_grad_norm):
     return norm, stepped
 
 
-def _case(label, gradients, loss=0.5, max_grad_norm=1.0, kind="sgd"):
+def _case(label, gradients, loss=0.5, max_grad_norm=1.0, kind="sgd", dtype=torch.float64):
     """Adam has made a step already, so that its moments would move the weights even without a gradient."""
 
     def build(seed: int) -> tuple[tuple, dict]:
-        rows = gradients(Dice(seed)) if callable(gradients) else [torch.tensor(g).double() for g in gradients]
+        rows = gradients(Dice(seed)) if callable(gradients) else [torch.tensor(g).to(dtype) for g in gradients]
         parameters = [nn.Parameter(torch.ones_like(row)) for row in rows]
         make = {"sgd": torch.optim.SGD, "adam": torch.optim.AdamW}[kind]
         optimizer = make(parameters, lr=0.5)
@@ -62,9 +67,9 @@ def _twelve(dice: Dice, scale: float = 1.0) -> list[torch.Tensor]:
     return [dice.normal(10, rows, scale=scale) for rows in range(1, 13)]
 
 
-def _nan_at_the_end(dice: Dice) -> list[torch.Tensor]:
+def _infinity_at_the_end(dice: Dice) -> list[torch.Tensor]:
     gradients = _twelve(dice)
-    gradients[-1][-1, -1] = NAN
+    gradients[-1][-1, -1] = INF
     return gradients
 
 
@@ -89,17 +94,27 @@ EXERCISE = Exercise(
     cases=(
         _case("a gradient of norm 1/2", [[0.3, -0.4]]),
         _case("a gradient of norm 5, clipped to 1", [[3.0, 4.0]]),
-        _case("a gradient that is NaN", [[0.3, NAN]]),
+        _case("a gradient of norm 5, and room for 100", [[3.0, 4.0]], max_grad_norm=100.0),
+        _case("a gradient of norm 1/2, clipped to 1/4", [[0.3, -0.4]], max_grad_norm=0.25),
+        _case("a gradient of norm 13, clipped to 3", [[3.0, 4.0], [12.0]], max_grad_norm=3.0),
+        _case("a loss below 0", [[0.3, -0.4]], loss=-0.3),
+        _case("a gradient that is NaN", [[NAN, NAN]]),
         _case("a loss that is NaN", [[0.3, -0.4]], loss=NAN),
         _case("a gradient that is infinite", [[INF, -0.4]]),
-        _case("a loss that is infinite", [[0.3, -0.4]], loss=-INF),
-        _case("one NaN among two parameters", [[0.3, -0.4], [NAN]], kind="adam"),
+        _case("a gradient that is minus infinity", [[0.3, -INF]]),
+        _case("a loss that is minus infinity", [[0.3, -0.4]], loss=-INF),
+        _case("a loss that is infinite", [[0.3, -0.4]], loss=INF),
+        _case("neither loss nor gradient is a number", [[NAN, NAN]], loss=NAN),
+        _case("an infinity among two parameters", [[0.3, -0.4], [INF]], kind="adam"),
         _case("a loss that is NaN, with Adam", [[0.3], [0.2]], loss=NAN, kind="adam"),
         _case("two parameters", lambda d: [d.normal(3), d.normal(2)], max_grad_norm=0.7),
         _case("two parameters, with Adam", lambda d: [d.normal(2, 3), d.normal(4)], max_grad_norm=0.3, kind="adam"),
-        _stable(_case("the second of two is infinite", [[0.3, -0.4], [INF]])),
+        _stable(_case("the second of two is minus infinity", [[0.3, -0.4], [-INF]])),
+        _stable(_case("an infinite loss, and infinities in the gradient", [[INF], [-INF]], loss=INF, kind="adam")),
+        _stable(_case("float32, clipped to 2", [[3.0, 4.0], [12.0]], max_grad_norm=2.0, dtype=torch.float32)),
+        _stable(_case("a norm that is exactly the limit", [[3.0, 4.0], [12.0]], max_grad_norm=13.0)),
         _stable(_case("plus and minus infinity, with Adam", [[0.3], [INF, -INF], [0.1]], kind="adam")),
-        _stable(_case("a NaN at the end of the last of twelve", _nan_at_the_end, kind="adam")),
+        _stable(_case("an infinity at the end of the last of twelve", _infinity_at_the_end, kind="adam")),
         _stable(_case("a loss of 0, and gradients of 0", [[0.0, 0.0], [0.0]], loss=0.0, kind="adam")),
         _stable(_case("a large loss, and tiny gradients", [[1e-20, 0.0], [-1e-20]], loss=1e300)),
         _stable(_case("large gradients, a small limit", lambda d: _twelve(d, 1e6), max_grad_norm=1e-3)),
@@ -154,8 +169,8 @@ EXERCISE = Exercise(
             changed(
                 step_if_finite, ("clip_gradients(parameters, max_grad_norm)", "clip_gradients(parameters, math.inf)")
             ),
-            "Nothing is clipped: one unlucky batch with a gradient of norm 1000 undoes a thousand careful steps. What "
-            "is `max_grad_norm` for?",
+            "The step is made with gradients that are not clipped: one unlucky batch with a gradient of norm 1000 "
+            "undoes a thousand careful steps. What is `max_grad_norm` for, and when?",
         ),
         Misconception(
             "clipped-one-by-one",
