@@ -30,7 +30,7 @@ def token_logprobs(
         Shape (B, T), in nats, at most 0.
 
     Raises:
-        ValueError: if the temperature is not positive, or the shapes do not fit together.
+        ValueError: if the temperature is not positive (NaN is not), or the shapes do not fit together.
 
     Source: softmax with temperature; Sutton and Barto, "Reinforcement Learning", section 13.1.
     """
@@ -48,14 +48,14 @@ def token_entropy(logits: Float[Tensor, "B T V"], temperature: float = 1.0) -> F
     H_{b,t} = -\sum_v \pi_{b,t,v} \log \pi_{b,t,v} \tag{1.4}
 
     Args:
-        logits: \ell, shape (B, T, V).
+        logits: \ell, shape (B, T, V), finite.
         temperature: \tau > 0.
 
     Returns:
         Shape (B, T), in nats, between 0 and log V.
 
     Raises:
-        ValueError: if the temperature is not positive, or logits has another shape.
+        ValueError: if the temperature is not positive (NaN is not), or logits has another shape.
 
     Source: Shannon (1948).
     """

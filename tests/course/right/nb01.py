@@ -126,7 +126,7 @@ def refuse_logits_and_tokens(logits, token_ids, temperature=1.0):
 
 
 def refuse_logits(logits, temperature=1.0):
-    if temperature <= 0 or logits.ndim != 3:
+    if not temperature > 0 or logits.ndim != 3:
         raise ValueError("a temperature above 0, and logits of shape (B, T, V)")
 
 

@@ -22,11 +22,18 @@ EXERCISE = Exercise(
         given("probabilities 1/4 and 3/4, one reward", f64([0.25, 0.75]).log(), f64([1.0, 0.0])),
         given("one response only", f64([0.0]), f64([2.0])),
         given("equal rewards", f64([0.5, 0.25, 0.25]).log(), f64([1.0, 1.0, 1.0])),
+        given("a reward and a penalty", f64([0.25, 0.75]).log(), f64([3.0, -2.0])),
         drawn("eight responses", lambda d: (d.normal(8).log_softmax(-1), d.normal(8))),
         drawn("very unlike probabilities", lambda d: (d.normal(5, scale=4.0).log_softmax(-1), d.normal(5))),
         extreme("one that is rare and earns much", f64([1e-9, 1 - 1e-9]).log(), f64([1e9, 0.0])),
         extreme("one whose probability is too small for a float", f64([-800.0, 0.0]), f64([1.0, 1.0])),
         extreme("great rewards that nearly cancel", f64([0.5, 0.5]).log(), f64([1e9 + 1, -1e9])),
+        extreme(
+            "great rewards that nearly cancel, by other ways", f64([0.25, 0.75]).log(), f64([2_885_390, -4_634_700])
+        ),
+        extreme("a great reward", f64([0.25, 0.75]).log(), f64([1e6, -3.0])),
+        extreme("tiny rewards", f64([0.5, 0.5]).log(), f64([1e-7, -3e-7])),
+        extreme("rare beyond measure, and earns beyond measure", f64([-120.0, 0.0]), f64([1e52, 1.0])),
         at_scale(
             "300 responses, some 200 less likely", lambda d: (d.normal(300, scale=60.0).log_softmax(-1), d.normal(300))
         ),
@@ -39,6 +46,13 @@ EXERCISE = Exercise(
             changed(score_function_objective, (".detach()", "")),
             "The value is right, the gradient is not: the probability in front carries a gradient as well, so the "
             "product rule adds a second term. Which factor is only a weight?",
+            "1.10",
+        ),
+        Misconception(
+            "ascends",
+            changed(score_function_objective, ("(seq_logp.detach()", "-(seq_logp.detach()")),
+            "Right but for its sign: you wrote a loss, as in Eq. (1.8), which an optimiser makes smaller. This is what "
+            "the policy is to climb. Which sign does Eq. (1.10) have?",
             "1.10",
         ),
         Misconception(

@@ -27,12 +27,16 @@ EXERCISE = Exercise(
         given("one token", f64([[-0.5]]), torch.tensor([[True]])),
         given("nothing was said", f64([[-1.0, -2.0]]), torch.tensor([[False, False]])),
         given("minus infinity in the padding", f64([[-1.0, -INF]]), torch.tensor([[True, False]])),
+        given("infinity in front of the response", f64([[INF, -1.0, -2.0]]), torch.tensor([[False, True, True]])),
+        given("three rows of one token", f64([[-1.0], [-2.0], [-4.0]]), torch.tensor([[True], [False], [True]])),
         drawn("rows of different lengths", lambda d: (d.logp(3, 5), d.ragged(3, 5))),
         drawn("as many rows as positions", lambda d: (d.logp(4, 4), d.ragged(4, 4))),
         extreme(
             "NaN in the padding", f64([[-1.0, float("nan")], [-2.0, -3.0]]), torch.tensor([[True, False], [True, True]])
         ),
         extreme("a token that was impossible", f64([[-INF, -1.0], [-2.0, -3.0]]), torch.ones(2, 2, dtype=torch.bool)),
+        extreme("tokens that were all but certain", f64([[-1e-7, -3e-7]]), torch.tensor([[True, True]])),
+        extreme("tokens hardly ever drawn", f64([[-1e5, -3e5]]), torch.tensor([[True, True]])),
         at_scale("300 tokens, a mask with holes", lambda d: (d.logp(7, 300), d.holes(7, 300))),
         at_scale("tokens that were almost impossible", lambda d: (100 * d.logp(3, 20), d.holes(3, 20))),
         at_scale("NaN wherever nothing counts", lambda d: (padded(d.logp(5, 9), m := d.holes(5, 9)), m)),

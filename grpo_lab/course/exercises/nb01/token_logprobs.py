@@ -43,7 +43,16 @@ EXERCISE = Exercise(
         drawn("as many rows as positions as words", lambda d: (d.normal(3, 3, 3, scale=2.0), d.integers(3, 3, 3))),
         drawn("a low temperature", lambda d: (d.normal(2, 4, 6), d.integers(6, 2, 4)), temperature=0.7),
         drawn("a high temperature", lambda d: (d.normal(1, 2, 3), d.integers(3, 1, 2)), temperature=2.0),
+        drawn("three rows of one position", lambda d: (d.normal(3, 1, 4), d.integers(4, 3, 1))),
+        drawn("a single word", lambda d: (d.normal(2, 3, 1), d.integers(1, 2, 3))),
         extreme("a word 200 below the best", f64([[[0.0, -200.0], [200.0, 0.0]]]), torch.tensor([[1, 0]])),
+        extreme("the token that was ruled out", f64([[[0.0, -INF], [1.0, -INF]]]), torch.tensor([[1, 0]])),
+        extreme("a million from zero", f64([[[1e6, 1e6 + 0.3, 1e6 - 1.2]]]), torch.tensor([[2]])),
+        extreme("a word that is all but certain", f64([[[15.0, 0.0]]]), torch.tensor([[0]])),
+        extreme("tiny gaps, a tiny temperature", f64([[[1e-7, 3e-7]]]), torch.tensor([[0]]), temperature=1e-7),
+        extreme("huge gaps, a huge temperature", f64([[[1e5, -3e5]]]), torch.tensor([[1]]), temperature=1e5),
+        extreme("a word 120 below the other, in float32", torch.tensor([[[120.0, 0.0]]]), torch.tensor([[1]])),
+        at_scale("1,000 words", lambda d: (d.normal(2, 3, 1000), 300 + d.integers(700, 2, 3))),
         at_scale("300 positions, 100 words", lambda d: (d.normal(7, 300, 100, scale=3.0), d.integers(100, 7, 300))),
         at_scale(
             "gaps of hundreds", lambda d: (d.normal(3, 5, 11, scale=200.0), d.integers(11, 3, 5)), temperature=0.3
@@ -51,8 +60,16 @@ EXERCISE = Exercise(
         at_scale("float32", lambda d: (d.normal(3, 4, 50).float(), d.integers(50, 3, 4)), temperature=0.9),
         refused("temperature 0", f64([[[1.0, 2.0]]]), torch.tensor([[0]]), temperature=0.0),
         refused("a temperature below 0", f64([[[1.0, 2.0]]]), torch.tensor([[0]]), temperature=-1.0),
+        refused("a temperature that is NaN", f64([[[1.0, 2.0]]]), torch.tensor([[0]]), temperature=float("nan")),
         refused("one sequence without its batch", f64([[1.0, 2.0]]), torch.tensor([0])),
         refused("fewer tokens than positions", f64([[[1.0, 2.0], [0.0, 1.0]]]), torch.tensor([[0]])),
+        refused("more tokens than positions", f64([[[1.0, 2.0]]]), torch.tensor([[0, 1]])),
+        refused("more rows of tokens than of logits", f64([[[1.0, 2.0]]]), torch.tensor([[0], [1]])),
+        refused(
+            "rows and positions of the tokens exchanged", f64([[[1.0, 2.0], [0.0, 1.0]]]), torch.tensor([[0], [1]])
+        ),
+        refused("token ids with an axis too many", f64([[[1.0, 2.0]]]), torch.tensor([[[0]]])),
+        refused("an axis too many in both", f64([[[[1.0, 2.0]]]]), torch.tensor([[[0]]])),
         refused("token ids without their batch", f64([[[1.0, 2.0]]]), torch.tensor([0])),
         refused("tokens of fewer rows", f64([[[1.0, 2.0]], [[0.0, 1.0]]]), torch.tensor([[0]])),
     ),
