@@ -40,9 +40,9 @@ def group_advantages(
         Shape (P, G). Exactly zero in a group of equal rewards.
 
     Raises:
-        ValueError: for another scale or ddof, an eps that is not positive, rewards that are not finite or not of shape
-            (P, G), or no more than ddof of them for the standard deviation that is asked for: in a group with "group",
-            in all with "batch".
+        ValueError: for another scale or ddof, an eps that is not positive (NaN is not), rewards that are not finite or
+            not of shape (P, G), or no more than ddof of them for the standard deviation that is asked for: in a group
+            with "group", in all with "batch".
 
     Source: Shao et al. (2024), "DeepSeekMath", section 4.1.2; "none": Liu et al. (2025), "Understanding R1-Zero-Like
     Training", section 3.2; "batch": Hu et al. (2025), "REINFORCE++". Constants as in TRL.
@@ -128,11 +128,12 @@ def process_advantages(
         eps: \varepsilon > 0.
 
     Returns:
-        Shape (P, G, T); zero after the last step of a completion, and everywhere in a group of equal step rewards.
+        Shape (P, G, T); zero, but for rounding, after the last step of a completion, and exactly zero everywhere in a
+            group of equal step rewards.
 
     Raises:
-        ValueError: for an eps that is not positive, step rewards that are not finite where the mask is True, or shapes
-            that differ or are not (P, G, T).
+        ValueError: for an eps that is not positive (NaN is not), step rewards that are not finite where the mask is
+            True, or shapes that differ or are not (P, G, T).
 
     Source: Shao et al. (2024), "DeepSeekMath", section 4.1.3.
     """

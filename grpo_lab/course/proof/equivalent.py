@@ -45,7 +45,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "std = (rewards + rewards[0, 0]).std(correction=ddof)": _SPREAD,
         "std = rewards.std(correction=ddof)": _SPREAD,
         "std = (rewards[0, 0] - rewards).std(correction=ddof)": _SPREAD,
-        "std = (rewards - rewards[1, 0]).std(correction=ddof)": _SPREAD,
     },
     "rloo_advantages": {
         "r = rewards + rewards[:, :1]": _CANCELS,

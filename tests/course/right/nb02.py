@@ -146,7 +146,7 @@ def returns_by_loops(rewards, gamma):
 
 
 def refuse_settings(rewards, scale="group", ddof=1, eps=1e-4):
-    if scale not in ("group", "batch", "none") or ddof not in (0, 1) or eps <= 0:
+    if scale not in ("group", "batch", "none") or ddof not in (0, 1) or not eps > 0:
         raise ValueError("a scale, a ddof and an eps that there are")
     refuse_rewards(rewards)
     if (scale == "group" and rewards.shape[1] <= ddof) or (scale == "batch" and rewards.numel() <= ddof):
@@ -165,7 +165,7 @@ def refuse_single(rewards):
 
 
 def refuse_steps(step_rewards, step_mask, eps=1e-4):
-    if eps <= 0 or step_rewards.ndim != 3 or step_rewards.shape != step_mask.shape:
+    if not eps > 0 or step_rewards.ndim != 3 or step_rewards.shape != step_mask.shape:
         raise ValueError("an eps above 0, and a mark for each reward")
     if not step_rewards[step_mask].isfinite().all():
         raise ValueError("finite step rewards")

@@ -5,7 +5,7 @@ import torch
 from grpo_lab.advantages import return_to_go
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given, refused
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
 
 
 def discounted_by_position(rewards, gamma):
@@ -36,15 +36,24 @@ EXERCISE = Exercise(
         given("only this token counts", f64([[[1.0, 2.0, 4.0]]]), 0.0),
         given("one token", f64([[[3.0]]]), 0.5),
         given("two completions, a reward at the end", f64([[[0.0, 0.0, 1.0], [0.0, 0.0, -1.0]]]), 0.9),
+        drawn("one token each", lambda d: (d.normal(2, 3, 1), 0.9)),
         drawn("two prompts", lambda d: (d.normal(2, 3, 5), 0.9)),
         drawn("as many of everything", lambda d: (d.normal(3, 3, 3), 0.7)),
+        extreme("tiny rewards", f64([[[1e-7, 3e-7]]]), 0.5),
+        extreme("huge rewards that nearly cancel", f64([[[1e9 + 1, -1e9]]]), 1.0),
+        extreme("a tiny gamma, a huge reward", f64([[[0.0, 1e9]]]), 1e-9),
+        extreme("a gamma just below 1, a huge reward", f64([[[-1e9, 1e9]]]), 1 - 1e-7),
         at_scale("200 tokens", lambda d: (d.normal(1, 1, 200), 0.99)),
         at_scale("powers of gamma too small for a float", lambda d: (d.normal(1, 1, 120), 0.001)),
         at_scale("float32", lambda d: (d.normal(2, 1, 40).float(), 0.05)),
         refused("a gamma above 1", f64([[[1.0, 2.0]]]), 1.5),
+        refused("a gamma just above 1", f64([[[1.0, 2.0]]]), 1 + 1e-6),
+        refused("a gamma just below 0", f64([[[1.0, 2.0]]]), -1e-6),
+        refused("a gamma without end", f64([[[1.0, 2.0]]]), float("inf")),
         refused("a gamma below 0", f64([[[1.0, 2.0]]]), -0.1),
         refused("a gamma that is NaN", f64([[[1.0, 2.0]]]), float("nan")),
         refused("one group without its batch", f64([[1.0, 2.0]]), 0.5),
+        refused("one completion without its group", f64([1.0, 2.0]), 0.5),
         refused("an axis too many", f64([[[[1.0, 2.0]]]]), 0.5),
     ),
     misconceptions=(
