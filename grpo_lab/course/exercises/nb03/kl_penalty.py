@@ -27,6 +27,10 @@ def bounded(logp, ref_logp, beta):
     return beta * _k3((ref_logp.detach() - logp).clamp(-20, 20)).mean()
 
 
+def held(logp, ref_logp, beta):
+    return beta * _k3((ref_logp.detach() - logp).clamp(-20, 20)).clamp(max=10).mean()
+
+
 def _near(d, B, T):
     ref = d.logp(B, T)
     return d.logp_near(ref, 0.7), ref
@@ -53,14 +57,23 @@ EXERCISE = Exercise(
         given("weight zero", f64([[-1.0]]), f64([[-2.0]]), 0.0),
         drawn("many numbers", lambda d: (*_near(d, 5, 3), 0.04)),
         drawn("as many responses as numbers", lambda d: (*_near(d, 4, 4), 1.5)),
+        given("a weight above 1", f64([[-1.0, -2.0]]), f64([[-2.0, -1.5]]), 3.0),
+        drawn("a single number a response", lambda d: (*_near(d, 4, 1), 0.3)),
         extreme("e^200 times less likely than under the reference", f64([[-201.0]]), f64([[-1.0]]), 0.5),
         extreme("e^200 times likelier than under the reference", f64([[-1.0]]), f64([[-201.0]]), 0.5),
         extreme("probabilities of e^-800", f64([[-800.0, -801.0]]), f64([[-800.5, -800.5]]), 0.5),
         extreme("close together, weighted with 1000", f64([[-1.0, -2.0]]), f64([[-1.0009, -1.99995]]), 1000.0),
         extreme("very close together, weighted with 1000", f64([[-1.0]]), f64([[-0.99999]]), 1000.0),
+        extreme("almost certain", f64([[-3e-7, -2e-4]]), f64([[-5e-4, -1e-7]]), 0.5),
+        extreme("20000 nats", f64([[-20000.0, -20000.25]]), f64([[-20000.5, -20000.0]]), 0.5),
+        extreme("100000 nats apart", f64([[-1.0]]), f64([[-100000.0]]), 0.5),
+        extreme("far apart, with a tiny weight", f64([[-21.0, -1.0]]), f64([[-1.0, -2.0]]), 1e-9),
+        extreme("near, with a huge weight", f64([[-1.0, -1.5]]), f64([[-1.0099, -1.5]]), 1e5),
         at_scale("300 numbers", lambda d: (*_near(d, 7, 300), 0.1)),
         at_scale("float32", lambda d: (*(x.float() for x in _near(d, 30, 50)), 0.1)),
         refused("a negative weight", f64([[-1.0]]), f64([[-2.0]]), -0.1),
+        refused("a weight just below 0", f64([[-1.0]]), f64([[-2.0]]), -1e-9),
+        refused("a weight below -1", f64([[-1.0]]), f64([[-2.0]]), -2.0),
     ),
     gradient_of=("logp", "ref_logp"),
     misconceptions=(
@@ -147,6 +160,13 @@ EXERCISE = Exercise(
             bounded,
             "Your difference stops at 20. Beyond that the penalty grows no more, and its gradient is zero: a policy "
             "that has gone far is no longer pulled back. Which bound stands in Eq. (3.19)?",
+            "3.19",
+        ),
+        Misconception(
+            "k3-held",
+            held,
+            "You hold k3 at 10, as verl does. Nothing overflows, but a number that far away has no gradient any more, "
+            "just where the policy has run furthest from the reference. Which bound stands in Eq. (3.19)?",
             "3.19",
         ),
         Misconception(

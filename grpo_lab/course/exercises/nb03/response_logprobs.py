@@ -52,6 +52,7 @@ EXERCISE = Exercise(
         extreme("20000 nats below the likeliest", f64([[[[0.0, -20000.0], [-20000.0, 0.0]]]]), tensor([[[[1, 1]]]])),
         extreme("a number that is impossible", f64([[[[0.0, -float("inf")]]]]), tensor([[[[0], [1]]]])),
         at_scale("300 positions, 100 numbers", lambda d: _input(d, 2, 3, 5, 300, 100)),
+        at_scale("1000 numbers to choose from", lambda d: _input(d, 1, 2, 3, 4, 1000)),
         at_scale("300 responses, gaps of hundreds", lambda d: _input(d, 1, 2, 300, 4, 6, scale=400.0)),
         at_scale("float32", lambda d: _float32(*_input(d, 2, 2, 4, 6, 10))),
     ),

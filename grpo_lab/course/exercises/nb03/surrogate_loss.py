@@ -51,6 +51,24 @@ def _turns(d, B, T, spread=0.5):
     return d.logp_near(old, spread), old, d.normal(B)
 
 
+def whitened(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
+    centred = advantages - advantages.mean()
+    deviation = (centred.square().sum() / (len(centred) - 1)).sqrt()  # NaN for a single response, as `std` says
+    return surrogate_loss(logp, old_logp, centred / (deviation + 1e-8), loss, epsilon)
+
+
+def _weighted(d, scale):
+    logp, old, A = _turns(d, 4, 3)
+    return logp, old, scale * A
+
+
+def _cancelling(d, T):
+    """Two responses with opposite advantages, and ratios of nearly 1: what is left of the loss is small."""
+    old = d.logp(1, T).expand(2, T)
+    return old + d.normal(2, T, scale=1e-4), old.clone(), f64([1.0, -1.0])
+
+
+LOSSES = ("naive", "unclipped", "clipped")
 HALF = f64([[0.5]]).log()
 UP, DOWN = f64([[0.75]]).log(), f64([[0.25]]).log()  # ratios 3/2 and 1/2
 BETTER, WORSE = f64([1.0]), f64([-1.0])
@@ -87,6 +105,8 @@ EXERCISE = Exercise(
         drawn("clipped", lambda d: _turns(d, 4, 3), loss="clipped"),
         drawn("as many responses as numbers, a narrow clip", lambda d: _turns(d, 4, 4), epsilon=0.05),
         drawn("as many responses as numbers, naive", lambda d: _turns(d, 3, 3), loss="naive"),
+        drawn("a single number a response", lambda d: _turns(d, 5, 1)),
+        drawn("a wide clip", lambda d: _turns(d, 4, 6, 1.0), epsilon=0.9),
         extreme("one ratio of e^200, one of e^-200, better", f64([[-1.0, -201.0]]), f64([[-201.0, -1.0]]), BETTER),
         extreme("a ratio of e^200, worse", f64([[-1.0]]), f64([[-201.0]]), WORSE),
         extreme("a ratio of e^-200, worse", f64([[-201.0]]), f64([[-1.0]]), WORSE),
@@ -95,9 +115,23 @@ EXERCISE = Exercise(
         at_scale("300 responses, naive", lambda d: _turns(d, 300, 2), loss="naive"),
         at_scale("ratios far from 1", lambda d: _turns(d, 5, 7, 4.0), loss="unclipped"),
         at_scale("ratios far from 1, a clip range of 0", lambda d: _turns(d, 5, 7, 4.0), epsilon=0.0),
+        at_scale("ratios far from 1, a clip range of 1", lambda d: _turns(d, 5, 7, 4.0), epsilon=1.0),
+        *(at_scale(f"{loss}, advantages that cancel", lambda d: _cancelling(d, 3), loss=loss) for loss in LOSSES),
+        *(at_scale(f"{loss}, large advantages", lambda d: _weighted(d, 1e5), loss=loss) for loss in LOSSES),
+        *(at_scale(f"{loss}, tiny advantages", lambda d: _weighted(d, 1e-7), loss=loss) for loss in LOSSES),
+        extreme("almost certain, naive", f64([[-3e-7, -2e-4]]), f64([[-1e-7, -3e-4]]), BETTER, loss="naive"),
+        *(
+            extreme(f"{loss}, 20000 nats", f64([[-20000.0, -20000.25]]), f64([[-20000.5, -20000.0]]), WORSE, loss=loss)
+            for loss in LOSSES
+        ),
         at_scale("float32", lambda d: tuple(x.float() for x in _turns(d, 4, 50))),
         refused("a loss that there is not", UP, HALF, BETTER, loss="clip"),
         refused("a loss in capitals", UP, HALF, BETTER, loss="CLIPPED"),
+        refused("a loss with a capital", UP, HALF, BETTER, loss="Naive"),
+        refused("a longer name", UP, HALF, BETTER, loss="naive2"),
+        refused("a blank behind the name", UP, HALF, BETTER, loss="unclipped "),
+        refused("the name of another loss", UP, HALF, BETTER, loss="grpo"),
+        refused("no name", UP, HALF, BETTER, loss=""),
     ),
     gradient_of=("logp", "old_logp"),
     misconceptions=(
@@ -139,10 +173,29 @@ EXERCISE = Exercise(
             "3.17",
         ),
         Misconception(
+            "old-is-new",
+            changed(
+                surrogate_loss,
+                ("importance_ratio(logp, old_logp, mask)", "importance_ratio(logp, logp.detach(), mask)"),
+                ("mask, old_logp, epsilon", "mask, logp.detach(), epsilon"),
+            ),
+            "Your ratio is 1 everywhere, and `old_logp` makes no difference: you divide the policy by itself. At the "
+            "first inner step that is right. Which policy drew these responses, once a step has been taken?",
+            "3.17",
+        ),
+        Misconception(
+            "advantages-whitened-again",
+            whitened,
+            "You centre and scale the advantages once more. They arrive as update weights, and whoever made them may "
+            "have left the scale out on purpose. Which operation on A stands in Eq. (3.16) to (3.18)?",
+            "3.16",
+        ),
+        Misconception(
             "advantage-broadcast",
             broadcast,
             "The advantages meet the wrong axis: advantage j is multiplied with position j of *every* response. With "
-            "as many responses as positions that runs without complaint; otherwise it crashes, and you are lucky. "
+            "as many responses as positions, or with one position, that runs without complaint; otherwise it crashes, "
+            "and you are lucky. "
             "Which shape says 'one per row'?",
             "3.18",
         ),
