@@ -15,6 +15,7 @@ def _in_float32(d, B, T):
     return tuple(x.float() for x in _near(d, B, T))
 
 
+NAMES = ("k1", "k2", "k3", "k3+")
 HALF, QUARTER = f64([[0.5]]).log(), f64([[0.25]]).log()
 
 EXERCISE = Exercise(
@@ -42,16 +43,27 @@ EXERCISE = Exercise(
         given("k3, half as likely as under the reference", QUARTER, HALF, "k3"),
         given("no distance, and no estimator named", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]])),
         given("no distance, k3+", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]]), "k3+"),
-        drawn("k1", lambda d: (*_near(d, 2, 3), "k1")),
-        drawn("k2", lambda d: (*_near(d, 2, 3), "k2")),
-        drawn("k3", lambda d: (*_near(d, 2, 3), "k3")),
+        *(drawn(name, lambda d, name=name: (*_near(d, 2, 3), name)) for name in ("k1", "k2", "k3")),
         drawn("k3+", lambda d: (*_near(d, 3, 3), "k3+")),
+        *(
+            given(f"{name}, one token that agrees", f64([[-1.0], [-2.0]]), f64([[-1.0], [-0.5]]), name)
+            for name in NAMES
+        ),
         drawn("far apart, no estimator named", lambda d: _near(d, 4, 2, scale=4.0)),
         extreme("k3, 200 nats apart", f64([[-0.5, -200.5]]), f64([[-200.5, -0.5]]), "k3"),
         extreme("k3+, 200 nats apart", f64([[-0.5, -200.5]]), f64([[-200.5, -0.5]]), "k3+"),
         extreme("k3, probabilities of e^-800", f64([[-800.0, -801.0]]), f64([[-801.0, -800.5]]), "k3"),
         extreme("k3+, probabilities of e^-800", f64([[-800.0, -801.0]]), f64([[-801.0, -800.5]]), "k3+"),
-        extreme("k3, close together", f64([[-1.0, -2.0, -3.0]]), f64([[-1.0009, -1.99991, -3.00001]]), "k3"),
+        *(
+            extreme(f"{name}, close together", f64([[-1.0, -2.0, -3.0]]), f64([[-1.0009, -1.99991, -3.00001]]), name)
+            for name in NAMES
+        ),
+        *(extreme(f"{name}, almost certain", f64([[-3e-7, -2e-4]]), f64([[-5e-4, -1e-7]]), name) for name in NAMES),
+        *(
+            extreme(f"{name}, 20000 nats", f64([[-20000.0, -20000.25]]), f64([[-20000.5, -20000.0]]), name)
+            for name in NAMES
+        ),
+        *(extreme(f"{name}, 100000 nats apart", f64([[-1.0]]), f64([[-100000.0]]), name) for name in NAMES),
         at_scale("k1, 300 tokens", lambda d: (*_near(d, 7, 300, scale=50.0), "k1")),
         at_scale("k2, 300 tokens", lambda d: (*_near(d, 7, 300, scale=50.0), "k2")),
         at_scale("k3, 300 tokens", lambda d: (*_near(d, 7, 300, scale=4.0), "k3")),
@@ -62,9 +74,17 @@ EXERCISE = Exercise(
         refused("the name of k3 in another library", HALF, QUARTER, "low_var_kl"),
         refused("a capital letter", HALF, QUARTER, "K3"),
         refused("a longer name", HALF, QUARTER, "k10"),
+        *(
+            refused(f"{name!r} for a name", HALF, QUARTER, name)
+            for name in ("k1+", "k2+", "k3++", "K1", "k", "3", "k3 ")
+        ),
         refused("no name", HALF, QUARTER, ""),
         refused("two tokens, the reference of one", f64([[-1.0, -2.0]]), QUARTER, "k1"),
         refused("one answer, the reference of two", HALF, f64([[-1.0], [-2.0]])),
+        refused("two answers, the reference of one", f64([[-1.0], [-2.0]]), HALF, "k3+"),
+        refused("one token, the reference of two", HALF, f64([[-1.0, -2.0]]), "k2"),
+        refused("a reference without its batch", f64([[-1.0, -2.0]]), f64([-1.0, -2.0]), "k3"),
+        refused("a reference of one number for all", f64([[-1.0, -2.0]]), f64(-1.0), "k1"),
         refused("two answers of one token, the reference of one of two", f64([[-1.0], [-2.0]]), f64([[-1.0, -2.0]])),
     ),
     gradient_of=("logp", "ref_logp"),

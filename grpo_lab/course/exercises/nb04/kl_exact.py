@@ -10,6 +10,12 @@ def _two(d, *shape, scale=1.0):
     return d.normal(*shape, scale=scale), d.normal(*shape, scale=scale)
 
 
+def _with_far(d):
+    """Gaps of hundreds, where gradients are as good as 0, beside an ordinary answer, where they are not."""
+    far = f64([1.0, 300.0, 300.0])[:, None, None]
+    return tuple(far * x for x in _two(d, 3, 5, 11))
+
+
 EXERCISE = Exercise(
     function=kl_exact,
     notebook="04",
@@ -28,23 +34,39 @@ EXERCISE = Exercise(
         given("a coin, from 1/4 and 3/4", f64([[[1.0, 1.0]]]), f64([[[1.0, 3.0]]]).log()),
         given("1/4 and 3/4, from a coin", f64([[[0.25, 0.75]]]).log(), f64([[[0.5, 0.5]]]).log()),
         given("the same policy, all logits 1 higher", f64([[[1.0, 3.0]]]), f64([[[0.0, 2.0]]])),
-        given("a policy that is sure", f64([[[800.0, 0.0]]]), f64([[[0.0, 0.0]]])),
         given("two positions", f64([[[0.9, 0.1], [0.5, 0.5]]]).log(), f64([[[0.5, 0.5], [0.9, 0.1]]]).log()),
         drawn("two rows", lambda d: (d.normal(2, 3, 5), d.normal(2, 3, 5))),
         drawn("as many of everything", lambda d: (d.normal(3, 3, 3, scale=2.0), d.normal(3, 3, 3, scale=2.0))),
+        drawn("two answers of one position", lambda d: _two(d, 2, 1, 4)),
         drawn("one position, far apart", lambda d: (d.normal(1, 1, 6, scale=5.0), d.normal(1, 1, 6, scale=5.0))),
         extreme("a word 800 below the other, which stands at 0", f64([[[0.0, -800.0]]]), f64([[[0.0, 0.0]]])),
+        extreme("a policy that is sure", f64([[[800.0, 0.0]]]), f64([[[0.0, 0.0]]])),
         extreme("a reference that is sure", f64([[[0.0, 0.0]]]), f64([[[800.0, 0.0]]])),
         extreme("a word 200 below the best", f64([[[0.0, -200.0], [200.0, 0.0]]]), f64([[[0.0, 1.0], [0.0, 200.0]]])),
         extreme("a rare word that the reference never says", f64([[[0.0, -17.0]]]), f64([[[0.0, -1e5]]])),
+        extreme("a word that the reference never says", f64([[[0.0, 0.0, 1.0]]]), f64([[[0.0, -1e5, 1.0]]])),
+        extreme("policies that are close", f64([[[0.0, 1.0, 0.5]]]), f64([[[0.001, 1.0, 0.499]]])),
+        extreme("policies that are very close", f64([[[0.0, 1.0, 0.5]]]), f64([[[0.0001, 1.0, 0.5]]])),
+        extreme(
+            "one position 1000 above the other", f64([[[1000.0, 1001.0], [1.0, 0.5]]]), f64([[[1.0, 2.0], [0.0, 0.0]]])
+        ),
+        extreme(
+            "one answer 1000 below the other", f64([[[1.0, 0.0]], [[0.0, 1.0]]]), f64([[[1.0, 1.0]], [[-1e3, -999.0]]])
+        ),
         extreme("logits of 50000", f64([[[50000.3, 50000.0]]]), f64([[[50000.0, 50000.1]]])),
         at_scale("300 positions", lambda d: _two(d, 2, 300, 7)),
         at_scale("100 words", lambda d: _two(d, 3, 5, 100, scale=3.0)),
-        at_scale("gaps of hundreds", lambda d: _two(d, 3, 5, 11, scale=300.0)),
+        at_scale("gaps of hundreds beside ordinary ones", _with_far),
         at_scale("float32", lambda d: tuple(x.float() for x in _two(d, 3, 4, 50))),
         refused("two positions, the reference of one", f64([[[1.0, 2.0], [0.0, 1.0]]]), f64([[[1.0, 2.0]]])),
         refused("one answer, the reference of two", f64([[[1.0, 2.0]]]), f64([[[1.0, 2.0]], [[0.0, 1.0]]])),
         refused("two words, the reference of one", f64([[[1.0, 2.0]]]), f64([[[1.0]]])),
+        refused("one position, the reference of two", f64([[[1.0, 2.0]]]), f64([[[1.0, 2.0], [0.0, 1.0]]])),
+        refused("two answers, the reference of one", f64([[[1.0, 2.0]], [[0.0, 1.0]]]), f64([[[1.0, 2.0]]])),
+        refused("one word, the reference of two", f64([[[1.0]]]), f64([[[1.0, 2.0]]])),
+        refused("three words, the reference of two", f64([[[1.0, 2.0, 0.0]]]), f64([[[1.0, 2.0]]])),
+        refused("a reference without its batch", f64([[[1.0, 2.0]]]), f64([[1.0, 2.0]])),
+        refused("a reference of one position for all", f64([[[1.0, 2.0]]]), f64([1.0, 2.0])),
         refused("as many logits in another shape", f64([[[1.0, 2.0], [0.0, 1.0]]]), f64([[[1.0, 2.0]], [[0.0, 1.0]]])),
     ),
     gradient_of=("logits", "ref_logits"),
@@ -121,6 +143,17 @@ EXERCISE = Exercise(
             "NaN for a policy that is sure: a probability that is 0 in floating point has a logarithm of minus "
             "infinity, and zero times that is not a number. Could you have the logarithm without the probability "
             "first?",
+            "4.6",
+        ),
+        Misconception(
+            "something-added-in-the-log",
+            changed(
+                kl_exact,
+                ("logp - ref_logp", "(logp.exp() + 1e-10).log() - (ref_logp.exp() + 1e-10).log()"),
+            ),
+            "You add a small number to the probabilities, so that no logarithm is infinite. A rare word then stands at "
+            "that number, however rare it is, and a reference that never says it costs too little. Which logarithm "
+            "can you have without the probability first?",
             "4.6",
         ),
         Misconception(

@@ -19,7 +19,7 @@ def _with_holes(d, B, T, scale=1.0):
     return d.normal(B), padded(d.logp_near(ref, scale), mask), padded(ref, mask, -INF), mask
 
 
-YES = torch.tensor([[True]])
+YES, HOLE = torch.tensor([[True]]), torch.tensor([[True, False, True]])
 INF = float("inf")
 TWO, TOKENS, MASK = f64([1.0, 2.0]), f64([[-1.0, -2.0], [-3.0, -1.0]]), torch.ones(2, 2, dtype=torch.bool)
 
@@ -66,7 +66,12 @@ EXERCISE = Exercise(
             torch.tensor([[False, False]]),
             1.0,
         ),
-        given(
+        drawn("answers of different lengths", lambda d: (*_batch(d, 3, 5), 0.1)),
+        drawn("as many answers as tokens", lambda d: (*_batch(d, 4, 4), 0.7)),
+        given("a weight above 1", f64([1.0]), f64([[-1.0, -2.0]]), f64([[-1.5, -1.75]]), MASK[:1], 3.0),
+        drawn("answers of one token", lambda d: (*_batch(d, 3, 1), 0.5)),
+        given("one answer, with a hole", f64([0.5]), f64([[-1.0, -2.0, -3.0]]), f64([[-2.0, -2.5, -1.5]]), HOLE, 0.5),
+        extreme(
             "minus infinity in the padding",
             f64([1.0]),
             f64([[-1.0, -INF]]),
@@ -74,7 +79,7 @@ EXERCISE = Exercise(
             torch.tensor([[True, False]]),
             0.5,
         ),
-        given(
+        extreme(
             "minus infinity in the padding, on one side",
             f64([1.0]),
             f64([[-1.0, -INF, -2.0]]),
@@ -82,13 +87,20 @@ EXERCISE = Exercise(
             torch.tensor([[True, False, False]]),
             0.5,
         ),
-        drawn("answers of different lengths", lambda d: (*_batch(d, 3, 5), 0.1)),
-        drawn("as many answers as tokens", lambda d: (*_batch(d, 4, 4), 0.7)),
         extreme(
             "a token that the reference never says", f64([1.0]), f64([[-1.0, -2.0]]), f64([[-2.0, -INF]]), MASK[:1], 0.5
         ),
         extreme(
             "large distances that nearly cancel", f64([1.0]), f64([[-1.0, -1e5]]), f64([[-1e5, -1.3]]), MASK[:1], 0.5
+        ),
+        extreme(
+            "a charge that nearly eats up a large reward", f64([123456.1]), f64([[-0.25]]), f64([[-246912.3]]), YES, 0.5
+        ),
+        extreme("a tiny reward, tokens close together", f64([3.1e-7]), f64([[-1.0]]), f64([[-1.0000004]]), YES, 0.5),
+        extreme("almost certain, no reward", f64([0.0]), f64([[-3e-7]]), f64([[-5e-7]]), YES, 0.5),
+        extreme("20000 nats", f64([1.0]), f64([[-20000.0, -20000.25]]), f64([[-20000.5, -20000.0]]), MASK[:1], 0.5),
+        extreme(
+            "NaN at a token that counts", f64([1.0]), f64([[-1.0, float("nan")]]), f64([[-2.0, -2.0]]), MASK[:1], 0.5
         ),
         at_scale("300 tokens, NaN wherever nothing counts", lambda d: (*_with_holes(d, 7, 300, scale=5.0), 0.04)),
         at_scale("tokens that were almost impossible", lambda d: (*_with_holes(d, 3, 20, scale=100.0), 0.5)),
@@ -97,6 +109,15 @@ EXERCISE = Exercise(
             lambda d: (*(x.float() if x.is_floating_point() else x for x in _with_holes(d, 4, 30)), 0.1),
         ),
         refused("beta below 0", TWO, TOKENS, TOKENS, MASK, -0.1),
+        refused("beta just below 0", TWO, TOKENS, TOKENS, MASK, -1e-9),
+        refused("beta below -1", TWO, TOKENS, TOKENS, MASK, -2.0),
+        refused("two rewards, one answer", TWO, TOKENS[:1], TOKENS[:1], MASK[:1], 0.1),
+        refused("a reward for each token", TOKENS, TOKENS, TOKENS, MASK, 0.1),
+        refused("one number for a reward", TWO[0], TOKENS, TOKENS, MASK, 0.1),
+        refused("the rewards in a row of their own", TWO[None], TOKENS, TOKENS, MASK, 0.1),
+        refused("the policy's tokens, one for two", TWO, TOKENS[:, :1], TOKENS, MASK, 0.1),
+        refused("a mask without its batch", TWO, TOKENS, TOKENS, MASK[0], 0.1),
+        refused("a reference without its batch", TWO, TOKENS, TOKENS[0], MASK, 0.1),
         refused("one reward, two answers", TWO[:1], TOKENS, TOKENS, MASK, 0.1),
         refused("a mask of one answer, for two", TWO, TOKENS, TOKENS, MASK[:1], 0.1),
         refused("the reference of one answer, for two", TWO, TOKENS, TOKENS[:1], MASK, 0.1),
@@ -172,6 +193,16 @@ EXERCISE = Exercise(
             "beta-missing",
             changed(kl_in_reward, ("beta * torch", "torch")),
             "beta makes no difference to your result. How would you switch the charge off?",
+            "4.8",
+        ),
+        Misconception(
+            "charge-never-negative",
+            changed(
+                kl_in_reward, ("kl_estimate(logp, ref_logp, 'k1')", "kl_estimate(logp, ref_logp, 'k1').clamp(min=0)")
+            ),
+            "A token that the reference likes better is charged nothing, where Eq. (4.8) gives something back. The KL "
+            "is never negative, but its estimate from one token may be. What does your charge come to on average where "
+            "the two policies agree?",
             "4.8",
         ),
         Misconception(
