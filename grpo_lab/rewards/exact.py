@@ -12,15 +12,25 @@ from typing import Any
 from grpo_lab.rewards.text import completion_text, expected_texts, extract_answer, normalise_text
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+|[0-9]+/0*[1-9][0-9]*)")
-LONGEST = 100  # characters; a policy may write millions of digits, and somebody would have to multiply them
+LONGEST = 1000  # characters; a policy may write millions of digits, and somebody would have to multiply them
 
 
 def same_number(given: str, expected: str) -> bool:
     """Whether two texts are the same number, exactly: "0.5" and "1/2" are, "0.3333" and "1/3" are not.
 
-    A number is whole ("1,000"), decimal ("-0.5") or a fraction of whole ones ("1/2"). Both texts are normalised first
-    (`normalise_text`); nothing may stand beside the number, and 0 cannot divide. A text that is no number is equal to
-    nothing, not even to itself; least of all the empty one.
+    Both texts are normalised first (`normalise_text`, which takes out the commas between thousands). Then the whole
+    text has to be one number, written in the digits 0 to 9, with "-" before it or without:
+
+    - whole: "7", "1000", "007";
+    - decimal, with digits on both sides of the point: "-0.5", "7.0";
+    - a fraction of two whole numbers, the lower one not zero: "1/2", "-6/4".
+
+    No number is "1e3", "1_000", "50%", "$5", "1 2", "1 / 2", "1 1/2", "1.5/2", "1/0", "x = 5", "5 cm", "inf", a word or
+    the empty text: nothing may stand beside the digits, and nothing is left out or worked out. A text that is no number
+    is equal to nothing, not even to itself.
+
+    Left open: "+5", ".5", "5.", the minus sign of print (U+2212), which are read here; and "1/-2", digits of other
+    scripts, texts of more than 1000 characters, which are not.
     """
     a, b = _number_in(given), _number_in(expected)
     return a is not None and a == b

@@ -61,8 +61,8 @@ def accuracy_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float 
 
     r_{\mathrm{accuracy}}(y, a) = \mathbb{1}[\hat a(y) = a \wedge \hat a(y) \neq \varnothing] \tag{6.2}
 
-    Both sides are normalised first (`normalise_text`). An empty answer is never right, not even where the empty text is
-    expected.
+    Both sides are normalised first (`normalise_text`); then texts are compared, not values: "04" and "4.0" are wrong
+    where 4 is expected. An empty answer is never right, not even where the empty text is expected.
 
     Args:
         completions: y, strings or lists of chat messages, read by `completion_text`.

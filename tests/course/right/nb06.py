@@ -134,9 +134,12 @@ def graded_by_table(completions, answer, **kwargs):
 
 
 def _exact(text):
+    text = normalise_text(text)
+    if not re.fullmatch(r"[+-]?(\d+(\.\d*)?|\.\d+|\d+/\d+)", text):
+        return None
     try:
-        return Fraction(normalise_text(text))
-    except (ValueError, ZeroDivisionError):
+        return Fraction(text)
+    except ZeroDivisionError:
         return None
 
 
@@ -146,8 +149,12 @@ def number_by_fraction(given, expected):
 
 
 def number_by_error(given, expected):
+    """Fraction reads a little more than asked for; its letters are looked at first."""
+    texts = normalise_text(given), normalise_text(expected)
+    if any(set(text) - set("-./0123456789") for text in texts):
+        return False
     try:
-        return Fraction(normalise_text(given)) == Fraction(normalise_text(expected))
+        return Fraction(texts[0]) == Fraction(texts[1])
     except (ValueError, ZeroDivisionError):
         return False
 
