@@ -24,6 +24,11 @@ def _drawn(seed: int) -> tuple[tuple, dict]:
     return (sized(layers, 40, groups * key_heads, key_heads, 16, 96, 1000), 100 * tokens, 4), {}
 
 
+def written_out(result, args, kwargs):
+    """The number; of a very large one also its digits, where a float shows fewer."""
+    return {"the number of bytes": result} | ({"the number written out": str(result)} if args[1] > 10**12 else {})
+
+
 TINY = sized(layers=2, width=12, heads=4, key_heads=2, head_width=4, inner=24, vocabulary=50)
 OWN_KEYS = sized(layers=3, width=100, heads=5, key_heads=5, head_width=32, inner=200, vocabulary=300)
 QWEN2_05B = sized(layers=24, width=896, heads=14, key_heads=2, head_width=64, inner=4864, vocabulary=151_936)
@@ -46,10 +51,20 @@ EXERCISE = Exercise(
         given("three tokens in float32", TINY, 3, 4),
         given("Qwen2-0.5B, one token in bf16", QWEN2_05B, 1, 2),
         given("Qwen2-0.5B, 64 completions of 768 tokens", QWEN2_05B, 64 * 768, 2),
+        given("no token yet", QWEN2_05B, 0, 2),
+        given("every head with a key of its own, one byte a number", OWN_KEYS, 1_000_000, 1),
+        given("a single layer", sized(1, 10, 3, 1, 5, 8, 20), 7, 2),
+        given("a single head of keys", sized(5, 64, 8, 1, 16, 128, 100), 10, 2),
+        given("heads wider than their share of the model", sized(4, 64, 4, 2, 64, 96, 100), 17, 2),
+        given("keys as wide as the model", sized(4, 64, 8, 4, 16, 96, 100), 17, 4),
+        given("odd sizes", sized(3, 15, 5, 1, 7, 11, 13), 9, 3),
+        *(given(f"{n} tokens, {e} bytes a number", TINY, n, e) for n in (1, 5, 16, 300) for e in (1, 2, 4, 8)),
         Case(_drawn, "another model"),
-        extreme("no token yet", QWEN2_05B, 0, 2),
-        extreme("every head with a key of its own, one byte a number", OWN_KEYS, 1_000_000, 1),
+        extreme("more tokens than float32 can count", QWEN2_05B, 2**24 + 1, 2),
+        extreme("more bytes than a float can count", sized(3, 15, 5, 1, 7, 11, 13), 10**15 + 1, 1),
     ),
+    observe=written_out,
+    tolerance=0.0,
     misconceptions=(
         Misconception(
             "keys-alone",
@@ -75,6 +90,13 @@ EXERCISE = Exercise(
             changed(cache_bytes, ("shape.keys", "shape.width")),
             "You count the hidden width. That was right as long as every head had keys of its own, of the width that "
             "falls to it.",
+            "8.14",
+        ),
+        Misconception(
+            "keys-and-queries",
+            changed(cache_bytes, ("2 * shape.layers * shape.keys", "shape.layers * (shape.keys + shape.queries)")),
+            "You count keys and *queries*. A query is used by its own token alone, and then never again. Which other "
+            "thing does every later token need of an earlier one?",
             "8.14",
         ),
         Misconception(
