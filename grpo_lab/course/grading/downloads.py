@@ -23,7 +23,8 @@ _TIME = re.compile(r"['\"]?(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.\d+)? *(Z|U
 class Owner:
     """Whose a file is, by the names on its way. `name_of_file` is what the student called it.
 
-    number: the platform's, of the student; of the submission at Gradescope. upload: Canvas's number of the file.
+    number: the platform's, of the student. upload: Canvas's number of the file. email, created (seconds since 1970):
+    what Gradescope's list says.
     """
 
     student: str
@@ -32,6 +33,8 @@ class Owner:
     name_of_file: str
     platform: str = ""
     upload: int = 0
+    email: str = ""
+    created: float | None = None
 
 
 @dataclass
@@ -57,6 +60,17 @@ def owner_of(parts: tuple[str, ...]) -> Owner:
     if match := _GRADESCOPE.fullmatch(own):
         return Owner(own, match["id"], False, file, "gradescope")
     return Owner(own, "", False, file)
+
+
+def as_listed(owner: Owner, listed: dict[str, Listed]) -> Owner:
+    """The owner with what Gradescope's list says; who handed in alone has a number and an address of their own."""
+    says = listed.get(owner.student)
+    if says is None:
+        return owner
+    known = replace(owner, student=" and ".join(says.names) or owner.student, created=says.created)
+    if len(says.names) == 1:
+        known = replace(known, number="".join(says.numbers) or owner.number, email="".join(says.emails))
+    return known
 
 
 def without_the_archive(files: list[File]) -> list[File]:
