@@ -31,7 +31,7 @@ HARD_CODED = (
 
 @dataclass(frozen=True)
 class Mark:
-    """One exercise of one student."""
+    """One exercise of one student. note: how it was judged, where that is not as usual."""
 
     exercise: Exercise
     points: int | float
@@ -40,6 +40,7 @@ class Mark:
     verdict: Verdict | None = None
     hidden: bool = False
     properties: dict[str, bool] = field(default_factory=dict)
+    note: str = ""
 
     @property
     def kind(self) -> str:

@@ -22,6 +22,8 @@ def load(content: bytes) -> dict:
     Raises:
         ValueError: with a sentence for the report, if it is no notebook.
     """
+    if not content.strip():
+        raise ValueError("the file is empty")
     try:
         document = json.loads(content)  # UTF-8, with a byte order mark or without, and UTF-16
     except (ValueError, RecursionError) as error:

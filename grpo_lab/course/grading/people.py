@@ -10,19 +10,22 @@ from pathlib import Path
 
 from grpo_lab.checks import check_at_least, check_between
 from grpo_lab.course.grading.submissions import Submission
-from grpo_lab.course.grading.tables import read_table
+from grpo_lab.course.grading.tables import read_table, unread_columns
 
-COLUMNS = ("id", "name", "email", "group")
+COLUMNS = ("id", "name", "email", "group", "canvas id", "sis user id", "moodle id")
 
 
 @dataclass(frozen=True)
 class Person:
-    """A line of the roster."""
+    """A line of the roster. canvas, sis, moodle: the numbers that these platforms have for this person."""
 
     id: str
     name: str
     email: str = ""
     group: str = ""
+    canvas: str = ""
+    sis: str = ""
+    moodle: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def read_deadline(text: str, days: int, cost: float) -> Deadline:
 
 
 def read_roster(path: Path) -> list[Person]:
-    """The class: columns id, name, email, group, of which id or name must be there.
+    """The class: the columns of COLUMNS, of which id or name must be there.
 
     Raises:
         ValueError: for a file that is no such table, a line with neither, and an id that stands twice.
@@ -72,7 +75,12 @@ def read_roster(path: Path) -> list[Person]:
     rows = read_table(path, "roster", (), COLUMNS)
     if not any(row["id"] or row["name"] for row in rows):
         raise ValueError(f"roster is {path}, which names nobody; expected a column id or name, and a line a student")
-    people = [Person(row["id"] or row["name"], row["name"] or row["id"], row["email"], row["group"]) for row in rows]
+    if other := unread_columns(rows, COLUMNS):
+        print(f"note: roster is {path}, whose columns {', '.join(other)} are not read; known: {', '.join(COLUMNS)}")
+    people = [
+        Person(row["id"] or row["name"], row["name"] or row["id"], *(row[column] for column in COLUMNS[2:]))
+        for row in rows
+    ]
     ids = [person.id for person in people]
     if twice := sorted({one for one in ids if ids.count(one) > 1}):
         raise ValueError(f"roster is {path}, where id {twice[0]!r} stands twice; expected each once")
@@ -95,11 +103,13 @@ def read_times(path: Path) -> dict[str, float]:
 def who(submission: Submission, roster: Iterable[Person]) -> Person | None:
     """The person of the roster whose submission it is; None if there is none, or if there are two.
 
-    By the platform's number, an e-mail address or what stands before its @, the name, or the name as Canvas joins it.
+    By the platform's number or e-mail address; by what its folder or file is called: an id, an e-mail address or what
+    stands before its @, the name, or the name as Canvas joins it.
     """
     name, number = submission.student, submission.number
     for same in (
-        lambda person: number and person.id == number,
+        lambda person: number and number in (person.id, getattr(person, submission.platform, "")),
+        lambda person: submission.email and person.email.lower() == submission.email.lower(),
         lambda person: person.id == name,
         lambda person: person.email and name.lower() in (person.email.lower(), person.email.lower().partition("@")[0]),
         lambda person: _plain(person.name) == _plain(name),
@@ -111,6 +121,13 @@ def who(submission: Submission, roster: Iterable[Person]) -> Person | None:
     return None
 
 
+def meant(wanted: str, submission: Submission, person: Person | None) -> bool:
+    """Whether a word of the teacher's names whoever handed this in: by name, number, id or e-mail address."""
+    names = [submission.student, submission.number]
+    names += [person.name, person.id, person.email] if person else []
+    return wanted.casefold() in [name.casefold() for name in names if name]
+
+
 def _plain(name: str) -> str:
     """Letters and digits alone, without accents: what survives the ways in which names are written."""
     bare = unicodedata.normalize("NFKD", name).casefold()
@@ -118,6 +135,6 @@ def _plain(name: str) -> str:
 
 
 def _joined(name: str) -> tuple[str, ...]:
-    """ "Ada Lovelace" as adalovelace and lovelaceada; "Lovelace, Ada" is the same person."""
+    """ "Ada Lovelace" as adalovelace and lovelaceada, and "Lovelace, Ada"; any of several words may begin a surname."""
     words = [_plain(word) for word in re.split(r"[\s,]+", name) if _plain(word)]
-    return ("".join(words), "".join([*words[-1:], *words[:-1]]), "".join([*words[1:], *words[:1]]))
+    return tuple("".join([*words[first:], *words[:first]]) for first in range(len(words)))

@@ -6,7 +6,7 @@ An interrupted grading goes on from them, and a student who is graded again meet
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from grpo_lab import __version__
@@ -21,11 +21,15 @@ FIELDS = ("status", "message", "fault", "misconceptions", "got", "expected", "eq
 
 @dataclass(frozen=True)
 class Run:
-    """The grading that a folder holds: its seed, the version that graded, and whether it came to its end."""
+    """The grading that a folder holds: its seed, the version that graded, whether it came to its end, and its settings.
+
+    settings: what the teacher has set for this class, such as a roster; remembered until it is set otherwise.
+    """
 
     seed: int
     version: str
     finished: bool
+    settings: dict = field(default_factory=dict)
 
 
 class Records:
@@ -33,6 +37,7 @@ class Records:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self.settings: dict = {}
 
     def run(self) -> Run | None:
         """The grading that is there; None if there is none that can be read."""
@@ -47,10 +52,10 @@ class Records:
         if anew:
             for path in self.folder.glob("*.json"):
                 path.unlink()
-        self._note(Run(seed, __version__, finished=False))
+        self._note(Run(seed, __version__, False, self.settings))
 
     def end(self, seed: int) -> None:
-        self._note(Run(seed, __version__, finished=True))
+        self._note(Run(seed, __version__, True, self.settings))
 
     def _note(self, run: Run) -> None:
         write_whole(self.folder / RUN, json.dumps(asdict(run)))
@@ -89,7 +94,7 @@ def _mark(mark: Mark) -> dict:
     if mark.verdict is not None:
         verdict = {name: getattr(mark.verdict, name) for name in FIELDS}
         verdict["parts"] = [asdict(part) for part in mark.verdict.parts]
-    own = {name: getattr(mark, name) for name in ("points", "status", "message", "hidden", "properties")}
+    own = {name: getattr(mark, name) for name in ("points", "status", "message", "hidden", "properties", "note")}
     return {"exercise": mark.exercise.name, **own, "verdict": verdict}
 
 
