@@ -34,6 +34,7 @@ def test_the_copy_that_a_submission_imports_has_no_answers(tmp_path):
         for mistake in exercise.misconceptions:
             wrong = functions(package / file_of(mistake.wrong)).get(mistake.wrong.__name__)
             assert wrong is None or isinstance(wrong.body[-1], ast.Raise), f"{exercise.name}: {mistake.name}"
+    assert not (package / "course" / "proof").exists()  # what it says of equivalent lines quotes them
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 4096, 163
 MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, RDONLY, MNT_DETACH = 442, -100, 0x8000, 1, 2
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, CAPABILITIES_3 = 1, 36, 38, 0x20080522
 NOBODY = 65534
-MAX_FILE, MAX_TASKS = 64_000_000, 100
+MAX_FILE, MAX_OPEN, MAX_TASKS = 16_000_000, 64, 100
 LOOK = 0.02  # seconds between two looks at the worker
 FAILED, CROWD = 70, 71  # exit codes: the walls could not be put up; too many threads or processes
 
@@ -41,12 +41,15 @@ def _call(name: str, *arguments) -> None:
 
 
 def set_limits(cpu_seconds: int) -> None:
-    """Of processor time, of the size of a file, and no memory dumps; memory is limited once torch is loaded."""
+    """Of processor time, of files and their size; no memory dumps. Memory is limited once torch is loaded.
+
+    A file that is deleted and kept open takes room, and nobody sees it: so they are few, and small.
+    """
     try:
         import resource
     except ImportError:  # Windows
         return
-    for kind, most in (("CPU", cpu_seconds), ("FSIZE", MAX_FILE), ("CORE", 0), ("NOFILE", 512)):
+    for kind, most in (("CPU", cpu_seconds), ("FSIZE", MAX_FILE), ("CORE", 0), ("NOFILE", MAX_OPEN)):
         number = getattr(resource, f"RLIMIT_{kind}")
         _, hard = resource.getrlimit(number)
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
