@@ -40,7 +40,7 @@ def difference(
     """
     if got.error or expected.error:
         return _of_errors(got, expected)
-    view = _View(_masks(exercise, index, seed), exercise.tolerance, _may_be_none(exercise))
+    view = _View(_masks(exercise, index, seed), exercise.tolerance, may_be_none(exercise))
     pairs = [("the result", got.value, expected.value)] if exercise.observe is None else []
     pairs += [(name, (got.observed or {}).get(name), value) for name, value in (expected.observed or {}).items()]
     found = [_of_values(what, g, e, view) for what, g, e in pairs]
@@ -59,7 +59,7 @@ class _View:
     none: bool
 
 
-def _may_be_none(exercise: Exercise) -> bool:
+def may_be_none(exercise: Exercise) -> bool:
     return "None" in str(inspect.signature(exercise.function).return_annotation)
 
 
@@ -102,7 +102,7 @@ def _of_values(what: str, got: Any, expected: Any, view: _View) -> Difference | 
     if _name(got) == _name(expected):
         return Difference(what, got, expected, "")
     text = f"{_capital(what)} is {_name(got)}; {_name(expected)} is expected."
-    if view.none and (got is None or expected is None):
+    if view.none and (got is None or (expected is None and isinstance(got, str | float))):
         return Difference(what, got, expected, text)
     if got is None:
         text += " If you did not mean to return None: does every way through the function end in a return?"

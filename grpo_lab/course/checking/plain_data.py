@@ -85,7 +85,7 @@ def _same_numbers(a: int | float, b: int | float, tolerance: float) -> bool:
 
 
 ROUNDING = 1e-4  # of a sum in float32
-NOISE = 1e-12  # of a difference of two nearly equal numbers in float64
+NOISE = 1e-11  # of a difference of two nearly equal numbers in float64
 
 
 def close(a: Tensor, b: Tensor, tolerance: float) -> Tensor:

@@ -3,6 +3,7 @@
 Drawn numbers are float64, so that a difference is a mistake and not rounding.
 """
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -104,4 +105,4 @@ def f64(rows: list | float) -> Tensor:
 
 
 def _fresh(value: object) -> object:
-    return value.clone() if isinstance(value, Tensor) else value
+    return value.clone() if isinstance(value, Tensor) else copy.deepcopy(value)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from grpo_lab.course.checking import expectations
+from grpo_lab.course.checking.difference import may_be_none
 from grpo_lab.course.checking.outcome import inputs
 from grpo_lab.course.checking.plain_data import tensors
 from grpo_lab.course.checking.withheld import copy_of
@@ -28,7 +29,8 @@ def faults_of_form(exercise: Exercise) -> dict[str, Callable]:
         made["shape"] = _after(right, lambda result: result[None])
         made["dtype"] = _after(right, _other_dtype)
     if exercise.observe is None:
-        made["kind"] = _after(right, lambda result: None)
+        # None itself may be an answer, and then a wrong one is no fault of form.
+        made["kind"] = _after(right, (lambda result: [result, 0]) if may_be_none(exercise) else lambda result: None)
     if plain and exercise.gradient_of and any(o.attached for o in expected):
         made["detached"] = _after(right, lambda result: result.detach())
     changes = any(o.changed for o in expected)  # where the reference does so, too, it is no fault of form
