@@ -73,8 +73,15 @@ def test_grading_lends_to_blank_neighbours_and_gives_no_points_for_them(tmp_path
     earned = {student: {name: m.points for name, m in of.items() if m.points} for student, of in marks.items()}
     assert earned == {
         "blank": {"gspo_token_ratio": points},
-        "wrong": {},
+        "wrong": {"gspo_token_ratio": points},
         "trick": {"gspo_token_ratio": points},
-        "taken": {},
+        "taken": {"gspo_token_ratio": points},
     }
     assert marks["blank"]["importance_ratio"].status == "not started"
+    notes = {student: of["gspo_token_ratio"].note for student, of in marks.items()}
+    assert notes["blank"] == notes["trick"] == "" and "since yours is not right yet" in notes["wrong"] == notes["taken"]
+
+
+def test_a_stub_that_is_nested_deeper_than_python_reads_counts_as_touched():
+    deep = "def importance_ratio(x):\n    raise NotImplementedError(" + "-" * 900 + "1)\n"
+    assert untouched([deep], ["importance_ratio"]) == set()

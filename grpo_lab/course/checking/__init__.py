@@ -3,7 +3,8 @@
 `run_case` and `card` are not imported here: they load much that `using` and `hint` do not need.
 """
 
-from grpo_lab.course.checking.judging import check, expectations, judge, not_started, worth
+from grpo_lab.course.checking.carried import check
+from grpo_lab.course.checking.judging import expectations, judge, not_started, worth
 from grpo_lab.course.checking.outcome import Outcome, outcome_of
 from grpo_lab.course.checking.session import finished, hint, progress
 from grpo_lab.course.checking.stand_ins import using

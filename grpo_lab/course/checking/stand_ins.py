@@ -8,9 +8,9 @@ and gives it back as the others do.
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FunctionType, ModuleType
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from grpo_lab.course.checking.signature import signature_fault
@@ -96,21 +96,45 @@ def suspended() -> Iterator[None]:
 
 
 @contextmanager
-def lent(function: Callable) -> Iterator[None]:
+def lent(function: Callable, also: Collection[str] = ()) -> Iterator[None]:
     """Within the block, the stubs among the names that `function` sees are the library's functions.
 
     A function may call its neighbours: `policy_loss` wants a ratio and a surrogate. While a neighbour is still a stub,
     the library's own function stands in for it, in `check` and in `grade`, so that one unfinished exercise does not
-    block the next. A neighbour that has been written stands for itself, right or wrong.
+    block the next. A neighbour that has been written stands for itself, right or wrong, unless `also` names it.
     """
     names = getattr(function, "__globals__", None)
     seen = names if isinstance(names, dict) else {}
-    blank = {name: value for name, value in seen.items() if is_stub(name, value) and value is not function}
+    blank = {
+        name: value for name, value in seen.items() if (name in also or is_stub(name, value)) and value is not function
+    }
     seen.update({name: find_exercise(name).function for name in blank})
     try:
         yield
     finally:
         seen.update(blank)
+
+
+def called(function: Callable, names: Collection[str]) -> set[str]:
+    """Those of the names that a function reads, itself or through other functions of its own notebook."""
+    found: set[str] = set()
+    seen: set[int] = set()
+    waiting: list[Any] = [function]
+    while waiting:
+        one = waiting.pop()
+        if type(one) is not FunctionType or id(one) in seen or one.__globals__ is not function.__globals__:
+            continue
+        seen.add(id(one))
+        read = _names_read(one.__code__)
+        found |= read & set(names)
+        waiting += [one.__globals__[name] for name in read if name in one.__globals__]
+        with suppress(ValueError):  # a closure that is not filled yet
+            waiting += [cell.cell_contents for cell in one.__closure__ or ()]
+    return found
+
+
+def _names_read(code: CodeType) -> set[str]:
+    return set(code.co_names).union(*(_names_read(part) for part in code.co_consts if isinstance(part, CodeType)))
 
 
 def _exercise(name: str, function: Callable) -> Exercise:

@@ -28,6 +28,12 @@ def exercise(name_or_function: str | Callable) -> Exercise:
     return _loaded[name]
 
 
+def earlier(name: str) -> list[str]:
+    """The exercises of the same notebook that stand before this one; none for a name that there is not."""
+    names = [one for one, home in _homes().items() if home == _homes().get(name)]
+    return names[: names.index(name)] if name in names else []
+
+
 @cache
 def _homes() -> dict[str, str]:
     """Name of an exercise -> the package of its notebook."""

@@ -7,12 +7,13 @@ own, and an interrupted grading goes on where it stopped.
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.exercises import EXERCISES
-from grpo_lab.course.grading.marks import VISIBLE, Graded, mark_exercise, not_started_mark
+from grpo_lab.course.exercises import EXERCISES, earlier
+from grpo_lab.course.grading.carried import carry_forward
+from grpo_lab.course.grading.marks import VISIBLE, Graded, Mark, mark_exercise, not_started_mark
 from grpo_lab.course.grading.records import Records
 from grpo_lab.course.grading.sandbox.returned import Returned
 from grpo_lab.course.grading.sandbox.run import Limits, Sandbox
@@ -174,7 +175,11 @@ def _graded(submission: Submission, sandbox: Sandbox, seed: int) -> Graded:
     try:
         opened = _Opened(submission)
         back = sandbox.run(submission, opened.attempted, [VISIBLE, seed], opened.blank)
-        return _mark(opened, back, seed)
+        graded = _mark(opened, back, seed)
+        graded.marks = carry_forward(
+            graded.marks, back.calls, lambda name: _mark_again(opened, name, sandbox, back, seed)
+        )
+        return graded
     except Exception as error:
         submission.problem = f"it could not be graded ({type(error).__name__}: {str(error)[:300]}): tell your teacher"
         print(f"{submission.student!r}: {submission.problem!r}", file=sys.stderr)
@@ -193,6 +198,16 @@ class _Opened:
         self.exercises = {name: EXERCISES[name] for name in assignments()[submission.assignment]}
         self.blank = sorted(untouched((cell.source for cell in submission.cells), self.exercises))
         self.attempted = {name: exercise for name, exercise in self.exercises.items() if name not in self.blank}
+
+
+def _mark_again(one: _Opened, name: str, sandbox: Sandbox, back: Returned, seed: int) -> Mark:
+    """This exercise once more, with the library's functions for those that stand before it."""
+    before = earlier(name)
+    missing = {other: exercise for other, exercise in one.attempted.items() if other not in before}
+    lent = sorted(other for other in one.exercises if other not in missing)
+    cells = [cell for cell in one.submission.cells if str(cell.number) not in back.deadly]
+    second = sandbox.run(replace(one.submission, cells=cells), missing, [VISIBLE, seed], lent, [name], back.end)
+    return mark_exercise(one.exercises[name], second.results[name], seed)
 
 
 def _mark(one: _Opened, back: Returned, seed: int) -> Graded:

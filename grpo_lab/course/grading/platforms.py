@@ -75,7 +75,7 @@ def _test(mark: Mark, one: Result) -> dict:
         "score": one.points[mark.exercise.name],
         "max_score": mark.exercise.points,
         "status": "passed" if mark.status == "right" else "failed",
-        "output": message,
+        "output": "\n\n".join(text for text in (mark.note, message) if text),
         "output_format": "text",
     }
 

@@ -123,6 +123,7 @@ def _mark_json(mark: Mark) -> dict:
         "status": mark.status,
         "misconceptions": list(mark.verdict.misconceptions) if mark.verdict else [],
         "message": mark.message,
+        "note": mark.note,
     }
 
 
@@ -149,7 +150,8 @@ def page(one: Result, grading: Grading, extras: Extras) -> str:
 
 def _table(marks: list[Mark], one: Result, grading: Grading) -> str:
     rows = [
-        f'<tr><td>{_link(m)}</td><td class="{m.kind}">{_symbol(m)} {safe(WORDS.get(m.status, m.status))}</td>'
+        f'<tr><td>{_link(m)}</td><td><span class="{m.kind}">{_symbol(m)} {safe(WORDS.get(m.status, m.status))}</span>'
+        f"{_note(m)}</td>"
         f'<td class="n">{plain(one.points[m.exercise.name])} of {m.exercise.points}</td></tr>'
         for m in marks
     ]
@@ -179,6 +181,10 @@ def _written(one: Result, grading: Grading, extras: Extras) -> str:
 def _link(mark: Mark) -> str:
     name = f"<code>{safe(mark.exercise.name)}</code>"
     return name if mark.kind != "wrong" else f'<a href="#{safe(mark.exercise.name)}">{name}</a>'
+
+
+def _note(mark: Mark) -> str:
+    return f'<div class="quiet">{prose(mark.note)}</div>' if mark.note else ""
 
 
 def _section(mark: Mark) -> str:

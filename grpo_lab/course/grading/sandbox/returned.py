@@ -1,6 +1,7 @@
 """What came back of a worker, and how it ended. Its files are a stranger's: each is bounded, and none is believed."""
 
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,10 +22,17 @@ class Result:
 
 @dataclass
 class Returned:
-    """What came back of a notebook: a result for each exercise, and why cells failed, by their numbers."""
+    """What came back of a notebook: a result for each exercise, and why cells failed, by their numbers.
+
+    calls: the other exercises that each function calls, as far as its process said. deadly: numbers of the cells that
+    ended it. end: when, on the monotonic clock, this notebook's time is over.
+    """
 
     results: dict[str, Result] = field(default_factory=dict)
     cells: dict[str, str] = field(default_factory=dict)
+    calls: dict[str, set[str]] = field(default_factory=dict)
+    deadly: list[str] = field(default_factory=list)
+    end: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,7 @@ def after_death(died: Death | None, cells: list[dict], left: dict, back: Returne
     number = died.where.get("cell")
     if at == "cell" and any(cell["number"] == number for cell in cells):
         back.cells[str(number)] = died.text()
+        back.deadly.append(str(number))
         return [cell for cell in cells if cell["number"] != number]
     kind, text = ("lost", died.text()) if at else ("start", f"the worker did not start: {died.said[-500:]}")
     for name in list(left):
@@ -75,6 +84,11 @@ def read_result(out: Path, name: str, seeds: list[int]) -> Result | None:
         return Result({seed: load_outcomes(path) for seed, path in paths.items()})
     except ValueError as error:
         return Result(fault=("unreadable", str(error)[:300]))
+
+
+def read_calls(out: Path, name: str) -> set[str]:
+    content = _read_any(out / f"{name}.calls.json")
+    return {one for one in content if isinstance(one, str)} if isinstance(content, list) else set()
 
 
 def _is_file(path: Path) -> bool:

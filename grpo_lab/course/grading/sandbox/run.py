@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from grpo_lab.course.grading.sandbox.returned import (
     after_death,
     error_text,
     last_line,
+    read_calls,
     read_json,
     read_result,
 )
@@ -104,20 +106,28 @@ class Sandbox:
         self._stopped.set()
 
     def run(
-        self, submission: Submission, exercises: dict[str, Exercise], seeds: list[int], blank: Iterable[str] = ()
+        self,
+        submission: Submission,
+        exercises: dict[str, Exercise],
+        seeds: list[int],
+        blank: Iterable[str] = (),
+        only: Iterable[str] = (),
+        end: float = math.inf,
     ) -> Returned:
         """Run a notebook's cells and exercises. Whatever happens in there, this returns.
 
-        blank: exercises that are not asked for here, since their stubs are untouched; the library stands in for them.
+        exercises: those that the library does not have here. blank: those that it has; it stands in for them.
+        only: of `exercises` the ones to run; none means all. end: when it is over at the latest.
         """
-        back, left = Returned(), dict(exercises)
+        end = min(end, time.monotonic() + START_SECONDS + 20 * self.limits.seconds)
+        back, left = Returned(end=end), {name: exercises[name] for name in only or exercises}
         cells = [{"number": cell.number, "source": cell.source} for cell in submission.cells]
-        end = time.monotonic() + START_SECONDS + 20 * self.limits.seconds
         for _ in range(MAX_STARTS):
             if not left or time.monotonic() > end or self._stopped.is_set():
                 break
             folder = Path(tempfile.mkdtemp(dir=self.folder / "runs"))
-            asked = {"cells": cells, "exercises": list(left), "seeds": seeds, "blank": list(blank)}
+            asked = {"cells": cells, "exercises": list(exercises), "seeds": seeds, "blank": list(blank)}
+            asked["asked"] = list(left)
             died = self._start(folder, exercises, asked, end)
             self._collect(folder / "out", left, seeds, back)
             cells = after_death(died, cells, left, back)
@@ -227,6 +237,7 @@ class Sandbox:
     def _collect(self, out: Path, left: dict[str, Exercise], seeds: list[int], back: Returned) -> None:
         back.cells |= {str(k)[:8]: error_text(v) for k, v in read_json(out / "cells.json").items()}
         for name in list(left):
+            back.calls[name] = read_calls(out, name)
             if (result := read_result(out, name, seeds)) is not None:
                 back.results[name] = result
                 del left[name]

@@ -172,20 +172,28 @@ def runnable(source: str) -> str | None:
 
 
 def run_exercises(exercises: dict, namespace: dict, spec: dict, report: Report) -> None:
-    """Each function in turn, while the notebook's functions stand in for each other, as they do for the student."""
-    from grpo_lab.course.checking import using
+    """Each function that is asked for, in turn, while the notebook's functions stand in for each other.
+
+    Whom a function calls is reported too: its neighbours by their names, and those that the library calls for it.
+    """
     from grpo_lab.course.checking.signature import signature_fault
+    from grpo_lab.course.checking.stand_ins import called, using
 
     written = {name: namespace[name] for name in exercises if callable(namespace.get(name))}
     fitting = {name: function for name, function in written.items() if not signature_fault(function, exercises[name])}
-    with using(**fitting):
-        for name, exercise in exercises.items():
+    with using(**fitting) as used:
+        for name in spec["asked"]:
             report.say({"at": "exercise", "exercise": name})
             if name not in written:
                 report.write(f"{name}.missing", "the notebook defines no function of this name")
                 continue
+            before = dict(used.calls)
             try:
-                run_exercise(written[name], exercise, spec, report)
+                calls = called(written[name], exercises) if type(written[name]) is types.FunctionType else set()
+                report.write(f"{name}.calls", sorted(calls))  # now, as what follows may end the process
+                run_exercise(written[name], exercises[name], spec, report)
+                calls |= {other for other, count in used.calls.items() if count > before[other]}
+                report.write(f"{name}.calls", sorted(calls))
             except BaseException as error:
                 report.write(f"{name}.broken", describe(error))
 

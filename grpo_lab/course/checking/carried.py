@@ -1,0 +1,94 @@
+"""A right function does not pay for its neighbour's mistake: what is not right is judged once more with the library's.
+
+Only exercises that stand before it in their notebook are lent, here and in grading. So no two functions can each earn
+their points with the library's version of the other.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from grpo_lab.course.checking import judging, session
+from grpo_lab.course.checking.properties import earned
+from grpo_lab.course.checking.stand_ins import called, lent, suspended
+from grpo_lab.course.checking.verdict import Part, Verdict, summary
+from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.exercises import earlier
+from grpo_lab.course.exercises import exercise as find_exercise
+
+
+def check(function: Callable, exercise: Exercise | str | None = None, seed: int = 0) -> Verdict:
+    """Run `function` on every case of its exercise and say what is right or wrong about it.
+
+    What is not right is tried again with the library's functions in the place of the earlier ones that it calls. If
+    that is better, the verdict says so, and whose mistake it is; `properties` are the better ones.
+
+    Args:
+        function: what the student wrote.
+        exercise: None looks it up by the function's name.
+        seed: of the inputs.
+
+    Raises:
+        KeyError: if there is no exercise of that name.
+    """
+    verdict = judging.check(function, exercise, seed)
+    if verdict.right:
+        return verdict
+    exercise = exercise if isinstance(exercise, Exercise) else find_exercise(verdict.exercise)
+    with suspended():
+        neighbours = _own_neighbours(function, exercise)
+    if neighbours:
+        verdict = _told(verdict, function, exercise, seed, neighbours)
+        session.settle(verdict)
+    return verdict
+
+
+def listed(names: Sequence[str]) -> str:
+    """Such as "`a`, `b` and `c`"."""
+    *first, last = [f"`{name}`" for name in names]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _own_neighbours(function: Callable, exercise: Exercise) -> dict[str, Callable]:
+    """The earlier exercises that the function calls, as far as somebody has written them: not the library's own."""
+    seen = getattr(function, "__globals__", {})
+    names = sorted(called(function, earlier(exercise.name)), key=earlier(exercise.name).index)
+    return {name: seen[name] for name in names if callable(seen.get(name)) and not _is_library(name, seen[name])}
+
+
+def _is_library(name: str, value: object) -> bool:
+    return value is find_exercise(name).function
+
+
+def _told(verdict: Verdict, function: Callable, exercise: Exercise, seed: int, neighbours: dict) -> Verdict:
+    again = _with_library(function, exercise, seed, list(neighbours))
+    points, points_again = (earned(exercise.points, one.properties) for one in (verdict, again))
+    if points_again < points or (points_again == points and again.parts == verdict.parts):
+        return verdict
+    wrong = [name for name, own in neighbours.items() if not _right(name, own, seed)] or list(neighbours)
+    several = len(wrong) > 1
+    whose = f"It calls your {listed(wrong)}, which {'are' if several else 'is'} not right yet."
+    if again.right:
+        place = "their places" if several else "its place"
+        text = f"{whose} With the library's in {place}, every case comes out right: mend {listed(wrong)} first. "
+        text += f"Where work is marked, this costs `{exercise.name}` nothing."
+        parts: tuple[Part, ...] = (Part("say", text),)
+        shown = replace(verdict, status="wrong", fault="", misconceptions=(), got="", expected="", equation="")
+    else:
+        text = f"{whose} This is what is left with the library's in {'their places' if several else 'its place'}:"
+        parts, shown = (Part("say", text), *again.parts), again
+    return replace(
+        shown, parts=parts, message=summary(parts), properties=again.properties, seconds=verdict.seconds + again.seconds
+    )
+
+
+def _right(name: str, own: Callable, seed: int) -> bool:
+    exercise = find_exercise(name)
+    return _with_library(own, exercise, seed, list(_own_neighbours(own, exercise))).right
+
+
+def _with_library(function: Callable, exercise: Exercise, seed: int, names: list[str]) -> Verdict:
+    from grpo_lab.course.checking.run_case import run_student  # here, as `using` and `hint` do not need it
+
+    with suspended(), lent(function, names):
+        expected, wrong = judging.expectations(exercise, seed)
+        return judging.judge(exercise, run_student(function, exercise, seed), seed, expected, wrong)
