@@ -66,11 +66,11 @@ def export_to_nbgrader(folder: Path, seed: int | None) -> int:
     return 0
 
 
-def export_to_gradescope(folder: Path, seed: int | None) -> int:
+def export_to_gradescope(folder: Path, seed: int | None, assignment: str | None) -> int:
     from grpo_lab.course.release.gradescope import export
 
     seed = drawn_seed() if seed is None else checked_seed(seed)
-    print(export(folder, seed))
+    print(export(folder, seed, assignment))
     print(f"upload it as the autograder of an assignment; hidden inputs with seed {seed}")
     return 0
 
@@ -99,25 +99,31 @@ def _parser() -> Parser:
     exported.add_argument("--seed", type=int, help="of the hidden tests; drawn if left out, and reported")
     uploaded = add("export-gradescope", export_to_gradescope, "Write an autograder.", "a new or empty folder")
     uploaded.add_argument("--seed", type=int, help="of the inputs that students have not seen; drawn if left out")
+    uploaded.add_argument("--assignment", metavar="NN", help="such as 02: what else is handed in earns nothing")
     return parser
 
 
-GRADE = "Mark submissions, each behind walls. An interrupted grading goes on with --resume."
+GRADE = (
+    "Mark submissions, each behind walls. An interrupted grading goes on with --resume. The results folder remembers "
+    "roster, deadline, late days, late cost, times, overrides, rubric, pseudonyms and limits; the word none takes one "
+    "away."
+)
 
 
 def _grade_options(graded: Parser) -> None:
     add = graded.add_argument
     add("--seed", type=int, help="of the fresh inputs, not 0; drawn if left out, and reported")
     add("--jobs", type=int, default=1, help="notebooks at the same time (default 1)")
-    add("--time-limit", type=float, default=30.0, help="seconds for a cell or a function (default 30)")
-    add("--memory-limit", type=float, default=4.0, help="GiB for a process (default 4; Linux only)")
+    add("--time-limit", type=float, help="seconds for a cell or a function (default 30)")
+    add("--memory-limit", type=float, help="GiB for a process (default 4; Linux only)")
     add("--output", type=writable_folder, help="folder for the results (default: DIR-grades, beside DIR)")
     add("--resume", action="store_true", help="keep what the output folder has of the same files, and grade the rest")
-    add("--only", nargs="+", default=[], metavar="NAME", help="grade these students again, and keep all other marks")
-    add("--roster", type=Path, metavar="CSV", help="the class: columns id, name, email, group")
+    add("--only", nargs="+", default=[], metavar="NAME", help="grade these again: names, ids, e-mails; keep the others")
+    add("--roster", type=Path, metavar="CSV", help="id, name, email, group, canvas id, sis user id, moodle id")
+    add("--assignment", metavar="NN", help="what counts: 02, or 02,05 (default: what most of the class handed in)")
     add("--deadline", metavar="TIME", help="such as 2026-12-01T23:59")
-    add("--late-days", type=int, default=0, help="days after the deadline on which points still count (default 0)")
-    add("--late-cost", type=float, default=0.0, help="share of the points that each of them costs (default 0)")
+    add("--late-days", type=int, help="days after the deadline on which points still count (default 0)")
+    add("--late-cost", type=float, help="share of the points that each of them costs (default 0)")
     add("--times", type=Path, metavar="CSV", help="when each handed in: columns student, time (default: files' dates)")
     add("--written", type=Path, metavar="CSV", help="points for written answers: student, question, points, comment")
     add("--rubric", type=Path, metavar="JSON", help="what a full written answer has (default: the checkout's)")

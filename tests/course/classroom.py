@@ -20,9 +20,9 @@ def rloo_advantages(rewards):
     return rewards - others
 """
 OPTIONS = {
-    "seed": None, "jobs": 1, "time_limit": 30.0, "memory_limit": 4.0, "output": None, "resume": False, "only": [],
-    "roster": None, "deadline": None, "late_days": 0, "late_cost": 0.0, "times": None, "written": None, "rubric": None,
-    "overrides": None, "pseudonyms": None, "results_json": None,
+    "seed": None, "jobs": 1, "time_limit": None, "memory_limit": None, "output": None, "resume": False, "only": [],
+    "roster": None, "deadline": None, "late_days": None, "late_cost": None, "times": None, "written": None,
+    "rubric": None, "overrides": None, "pseudonyms": None, "assignment": None, "results_json": None,
 }  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def run(folder: Path, **options) -> int:
 
 
 def table(folder: Path, name: str = "grades.csv") -> dict[str, dict[str, str]]:
-    text = (folder.parent / "out" / name).read_text(encoding="utf-8")
+    text = (folder.parent / "out" / name).read_text(encoding="utf-8-sig")
     return {row["student"]: row for row in csv.DictReader(io.StringIO(text))}
 
 

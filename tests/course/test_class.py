@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from grpo_lab.course.exercises import EXERCISES
-from grpo_lab.course.grading import command
+from grpo_lab.course.grading import classpage, command
 from grpo_lab.course.grading import grade as grade_module
 from grpo_lab.course.grading.people import Person, who
+from grpo_lab.course.grading.report import page_names
 from grpo_lab.course.grading.sandbox.trees import TOO_MUCH, remove_tree, size_of_tree
 from grpo_lab.course.grading.similar import shapes_of
 from grpo_lab.course.grading.submissions import Submission
@@ -136,7 +137,7 @@ def test_roster(folder, sandbox, tmp_path):
     canvas = list(csv.reader((folder.parent / "out" / "platforms" / "canvas.csv").open(encoding="utf-8")))
     assert canvas[0] == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "02_baselines_and_advantages"]
     assert canvas[1] == ["    Points Possible", "", "", "", "", "24"]
-    assert canvas[2] == ["Alice A.", "1", "", "alice@x.org", "red", "21"]
+    assert canvas[2] == ["Alice A.", "", "", "alice@x.org", "red", "21"]
     gradescope = list(csv.reader((folder.parent / "out" / "platforms" / "gradescope.csv").open(encoding="utf-8")))
     assert gradescope[1] == ["1", "alice@x.org", "Alice A.", "21", "24"]
 
@@ -207,7 +208,7 @@ def test_overrides_need_a_reason_and_say_it(folder, sandbox, tmp_path):
     [
         ("bob,rloo_advantages,2,", "line 2 gives no reason"),
         ("bob,rloo_advantages,two,x", "line 2 has 'two'; expected a number"),
-        ("bob,rloo_advantages,4,x", "4 points for rloo_advantages; expected 0 to 3"),
+        ("bob,rloo_advantages,4,x", "4 points for rloo_advantages of 'bob'; expected 0 to 3"),
         ("bob,rloo,2,x", "overrides has 'rloo' for 'bob'; expected one of group_advantages"),
         ("bobby,rloo_advantages,2,x", "overrides has student 'bobby'; expected a name as in grades.csv"),
         ("bob,rloo_advantages,2,x\nbob,rloo_advantages,1,y", "line 3 gives rloo_advantages of 'bob' a second time"),
@@ -229,7 +230,7 @@ def test_pseudonyms_leave_no_name_anywhere_and_bring_points_back(folder, sandbox
         text = path.name + path.read_text(encoding="utf-8")
         assert not re.search(r"alice|bob\b|carol", text), path
     names = {
-        row["student"]: row["pseudonym"] for row in csv.DictReader((tmp_path / "names.csv").open(encoding="utf-8"))
+        row["student"]: row["pseudonym"] for row in csv.DictReader((tmp_path / "names.csv").open(encoding="utf-8-sig"))
     }
     assert set(names) == {"alice", "bob", "carol"} and table(folder)[names["alice"]]["points"] == "21"
     (tmp_path / "w.csv").write_text(f"student,question,points\n{names['bob']},02-equal-group,3\n", encoding="utf-8")
@@ -283,6 +284,16 @@ def test_a_damaged_record_is_graded_again(damage, folder, sandbox):
     assert saved(folder) == whole and sandbox.ran == ["alice", "bob", "carol"] * 2
 
 
+def test_the_page_of_a_student_has_a_name_that_every_file_system_takes():
+    names = page_names(["\U00020000" * 200, "a/../b", "A/../B", "x" * 400])
+    assert len(set(map(str.lower, names))) == 4 and all(len(name.encode()) < 200 for name in names)
+    assert not any("/" in name for name in names)
+
+
+def test_a_year_that_no_calendar_has_is_left_out_of_the_days():
+    assert classpage._day(1e13) == "" and classpage._day(0.0) in ("1970-01-01", "1969-12-31")
+
+
 SHAPE = """
 def best_of_group(rewards):
     best = rewards.argmax(-1, keepdim=True)
@@ -303,6 +314,8 @@ def test_the_shape_of_an_answer_has_no_names_words_or_layout():
     shape = shapes_of(SHAPE, {"best_of_group"})
     assert shape and shape == shapes_of(renamed, {"best_of_group"}) == shapes_of(worded, {"best_of_group"})
     assert shape != shapes_of(other, {"best_of_group"})
+    long = SHAPE.replace("keepdim=True", "keepdim=0x" + "f" * 4000)
+    assert long != SHAPE and len(shapes_of(long, {"best_of_group"})["best_of_group"]) < 2 * len(SHAPE)
     assert shapes_of("def best_of_group(rewards):\n    return rewards", {"best_of_group"}) == {}, (
         "too short to say anything"
     )
@@ -314,7 +327,7 @@ def test_answers_of_a_rare_shape_are_a_hint_and_the_reference_is_none(folder, sa
     run(folder)
     page = (folder.parent / "out" / "class.html").read_text(encoding="utf-8")
     assert "dave, erin: best_of_group" in page and "and no proof" in page
-    assert "alice, " not in page
+    assert "alice, " not in page[page.index("Answers of the same shape") : page.index("To look at")]
 
 
 def test_trees_deeper_than_python_calls_itself_are_removed_and_not_measured(tmp_path):

@@ -9,7 +9,7 @@ from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import Grading
 from grpo_lab.course.grading.pages import document, safe
 from grpo_lab.course.grading.report import plain
-from grpo_lab.course.grading.results import Result, out_of
+from grpo_lab.course.grading.results import STRANGER, Result, out_of
 from grpo_lab.course.grading.similar import similar
 
 TO_DISCUSS = 2  # mistakes proposed for the next lecture
@@ -57,11 +57,41 @@ def to_discuss(lost: list[Lost]) -> list[Lost]:
     return chosen[:TO_DISCUSS]
 
 
+def headline(found: list[Result]) -> str:
+    """How many handed in; where there is a roster, those who are not on it are no part of the class."""
+    strangers = [one for one in found if STRANGER in one.remarks]
+    handed_in = [one for one in found if one.graded and STRANGER not in one.remarks]
+    told = f"{len(handed_in)} of {len(found) - len(strangers)} handed in"
+    return f"{told}, and {len(strangers)} not found on the roster" if strangers else told
+
+
+def averaged(found: list[Result], grading: Grading) -> str:
+    """The mean of those who handed in and were graded; it says what it leaves out."""
+    graded = [one for one in found if one.graded and not one.ungraded]
+    mean = sum(one.total for one in graded) / max(1, len(graded))
+    unmarked = sum(bool(one.unmarked) for one in graded)
+    told = f"{plain(round(mean, 1))} of {out_of(grading)} points on average of {len(graded)}"
+    return f"{told}, written answers of {unmarked} not marked yet" if unmarked else told
+
+
+def to_look_at(found: list[Result]) -> list[str]:
+    """All that was remarked, each student by name; what is the same of several is said once, and of whom."""
+    students: dict[str, list[str]] = {}
+    for one in found:
+        for remark in one.said:
+            students.setdefault(remark, []).append(one.student)
+    shared = [f"{remark} ({len(names)}): {', '.join(names)}" for remark, names in students.items() if len(names) > 1]
+    own = [(one.student, [remark for remark in one.said if len(students[remark]) == 1]) for one in found]
+    return shared + [f"{student}: {'; '.join(remarks)}" for student, remarks in own if remarks]
+
+
 def class_page(grading: Grading, found: list[Result]) -> str:
-    handed_in = [one for one in found if one.graded]
+    handed_in = [one for one in found if one.graded and not one.ungraded]
     body = [
-        f"<h1>{len(handed_in)} of {len(found)} handed in</h1>",
-        f"<p>{_average(handed_in)} of {out_of(grading)} points on average of those. Seed {grading.seed}.</p>",
+        f"<h1>{headline(found)}</h1>",
+        f"<p>{averaged(found, grading)}. Seed {grading.seed}.</p>",
+        "".join(f"<p><b>Mind: {safe(doubt)}.</b></p>" for doubt in grading.doubts),
+        "" if grading.finished else "<p><b>The grading was interrupted: this is not the whole class.</b></p>",
         _discuss(mistakes(grading)),
         _exercises(grading),
         _mistakes(mistakes(grading)),
@@ -71,10 +101,6 @@ def class_page(grading: Grading, found: list[Result]) -> str:
         _problems(found),
     ]
     return document("The class", "\n".join(part for part in body if part))
-
-
-def _average(found: list[Result]) -> str:
-    return f"{sum(one.total for one in found) / len(found):.1f}" if found else "0"
 
 
 def _discuss(lost: list[Lost]) -> str:
@@ -139,13 +165,20 @@ def _times(grading: Grading) -> str:
     times = [one.submission.modified for one in grading.graded if one.submission.modified]
     if not times:
         return ""
-    days = Counter(datetime.fromtimestamp(time).strftime("%Y-%m-%d") for time in times)
+    days = Counter(filter(None, map(_day, times)))
     rows = "".join(
         f'<tr><td>{day}</td><td class="count"><i style="width:{100 * n / len(times):.1f}%"></i></td>'
         f'<td class="n">{n}</td></tr>'
         for day, n in sorted(days.items())
     )
     return f"<section><h2>Handed in, by the files' own dates</h2><table>{rows}</table></section>"
+
+
+def _day(time: float) -> str:
+    try:
+        return datetime.fromtimestamp(time).strftime("%Y-%m-%d")
+    except (OverflowError, ValueError, OSError):  # a year that no calendar has
+        return ""
 
 
 def _alike(grading: Grading) -> str:
@@ -159,5 +192,5 @@ def _alike(grading: Grading) -> str:
 
 
 def _problems(found: list[Result]) -> str:
-    rows = "".join(f"<li>{safe(one.student)}: {safe('; '.join(one.remarks))}</li>" for one in found if one.remarks)
+    rows = "".join(f"<li>{safe(line)}</li>" for line in to_look_at(found))
     return f"<section><h2>To look at</h2><ul>{rows}</ul></section>" if rows else ""

@@ -13,7 +13,9 @@ from pathlib import Path
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import EXERCISES, earlier
 from grpo_lab.course.grading.carried import carry_forward
+from grpo_lab.course.grading.counted import stems_of, that_count
 from grpo_lab.course.grading.marks import VISIBLE, Graded, Mark, mark_exercise, not_started_mark
+from grpo_lab.course.grading.people import Person, meant, who
 from grpo_lab.course.grading.records import Records
 from grpo_lab.course.grading.sandbox.returned import Returned
 from grpo_lab.course.grading.sandbox.run import Limits, Sandbox
@@ -29,19 +31,23 @@ INTERRUPTED = "not graded yet: the grading was interrupted"
 class Grading:
     """A whole run: what was graded, with which seed, and which walls stood (name -> "" or why it did not).
 
-    finished: False if it was interrupted. before: the points of those who were graded again, as they were.
+    assignments: those that it is about. finished: False if it was interrupted. before: the points of those who were
+    graded again, as they were; empty for those who had none yet. doubts: what the teacher should look at before the
+    marks go anywhere.
     """
 
     seed: int
     graded: list[Graded]
     walls: dict[str, str]
+    assignments: list[str]
     finished: bool = True
     before: dict[str, dict[str, int]] = field(default_factory=dict)
+    doubts: list[str] = field(default_factory=list)
 
     @property
     def exercises(self) -> list[Exercise]:
-        """All that could be earned: the exercises of every assignment that anybody handed in."""
-        names = {name for one in self.graded for name in assignments().get(one.submission.assignment, ())}
+        """All that could be earned."""
+        names = {name for assignment in self.assignments for name in assignments()[assignment]}
         return [exercise for name, exercise in EXERCISES.items() if name in names]
 
     @property
@@ -71,6 +77,8 @@ def grade(
     records: Records | None = None,
     resume: bool = False,
     only: Iterable[str] = (),
+    roster: Iterable[Person] = (),
+    assignment: str | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Grading:
     """Mark everything in the folder.
@@ -83,7 +91,10 @@ def grade(
         hidden: paths that no submission may read, beside the folder, the package and your home.
         records: where marks are kept as they come; None keeps none.
         resume: take what `records` has of the same files, seed and version.
-        only: grade these students again and take the marks of all others from `records`, whatever they hand in now.
+        only: grade these students again and take the marks of all others from `records`, whatever they hand in now; by
+            name, or by the id or e-mail address that the roster has.
+        roster: the class.
+        assignment: "02", or several, "02,05"; None means what `that_count` makes of the folder.
         progress: called with (marked, of how many, student).
 
     Raises:
@@ -92,24 +103,35 @@ def grade(
     """
     if seed == VISIBLE:
         raise ValueError("seed is 0; expected another number, as students know the inputs of seed 0")
-    only = set(only)
     found = find_submissions(folder, assignments())
     if not found:
         raise ValueError(f"folder is {folder}; expected one folder or notebook a student, and found none")
-    if missing := only - {submission.student for submission in found}:
-        raise ValueError(f"only has {sorted(missing)[0]!r}, who handed in nothing; expected names of students")
-    class_ = _Class(found, seed, records, resume, only)
+    found, counted = that_count(found, stems_of(assignment, assignments()))
+    again = _again(found, list(only), list(roster))
+    class_ = _Class(found, seed, records, resume, again)
     with Sandbox(folder, limits or Limits(), hidden) as sandbox:
         class_.run(sandbox, jobs, progress)
         if records is not None and class_.finished:
             records.end(seed)
-        return Grading(seed, class_.graded, sandbox.walls, class_.finished, class_.before)
+        return Grading(seed, class_.graded, sandbox.walls, counted, class_.finished, class_.before)
+
+
+def _again(found: list[Submission], only: list[str], roster: list[Person]) -> set[int]:
+    """Which submissions are those of the students that are to be graded again."""
+    people = [who(submission, roster) if only and roster else None for submission in found]
+    again: set[int] = set()
+    for wanted in only:
+        its = {i for i, submission in enumerate(found) if meant(wanted, submission, people[i])}
+        if not its:
+            raise ValueError(f"only has {wanted!r}, who handed in nothing; expected names, ids or e-mail addresses")
+        again |= its
+    return again
 
 
 class _Class:
     """All submissions of a class on their way to being marked."""
 
-    def __init__(self, found: list[Submission], seed: int, records: Records | None, resume: bool, only: set[str]):
+    def __init__(self, found: list[Submission], seed: int, records: Records | None, resume: bool, only: set[int]):
         self.found, self.seed, self.records = found, seed, records
         self.done: dict[int, Graded] = {}
         self.before: dict[str, dict[str, int]] = {}
@@ -119,17 +141,18 @@ class _Class:
         for index, submission in enumerate(found):
             self._from_before(index, submission, resume, only)
 
-    def _from_before(self, index: int, submission: Submission, resume: bool, only: set[str]) -> None:
+    def _from_before(self, index: int, submission: Submission, resume: bool, only: set[int]) -> None:
         if submission.problem:
             self.done[index] = Graded(submission)
-        elif self.records is None or not (resume or only):
             return
-        elif submission.student in only:
-            if earlier := self.records.find(submission, self.seed, even_if_changed=True):
-                points = {mark.exercise.name: mark.points for mark in earlier.marks}
-                self.before.setdefault(submission.student, {}).update(points)
-        elif earlier := self.records.find(submission, self.seed, even_if_changed=bool(only)):
+        if self.records is None or not (resume or only):
+            return
+        earlier = self.records.find(submission, self.seed, even_if_changed=bool(only))
+        if earlier and index not in only:
             self.done[index] = earlier
+        elif only:
+            points = {mark.exercise.name: mark.points for mark in earlier.marks} if earlier else {}
+            self.before.setdefault(submission.student, {}).update(points)
 
     def run(self, sandbox: Sandbox, jobs: int, progress) -> None:
         with ThreadPoolExecutor(jobs) as pool:

@@ -10,26 +10,32 @@ from grpo_lab.course.grading.tables import to_text
 
 
 def for_moodle(grading: Grading, found: list[Result]) -> str:
-    """Moodle's grading worksheet. Its identifier is the number in the names of a download, or the id of the roster."""
+    """Moodle's grading worksheet. Its identifier is the roster's `moodle id`, or the number in a download's names."""
     rows: list[list] = [
         ["Identifier", "Full name", "Email address", "Grade", "Maximum Grade", "Feedback comments"],
     ]
     for one in found:
-        number, person = _number(one), one.person
+        person = one.person
+        number = (person.moodle if person else "") or _number(one, "moodle")
         name, email = (person.name, person.email) if person else (one.student, "")
-        said = "; ".join(one.remarks)
+        comments = [f"{name}: {given.reason}" for name, given in one.written.items() if given.reason]
+        said = "; ".join([*one.said, *comments])
         rows.append([f"Participant {number}" if number else "", name, email, plain(one.total), out_of(grading), said])
     return to_text(rows)
 
 
 def for_canvas(grading: Grading, found: list[Result], assignment: str) -> str:
-    """Canvas's gradebook: the first columns as it exports them, one column of points, the row of possible points."""
+    """Canvas's gradebook: the first columns as it exports them, one column of points, the row of possible points.
+
+    Its own numbers are those in the names of a download, or the roster's `canvas id` and `sis user id`.
+    """
     rows: list[list] = [["Student", "ID", "SIS User ID", "SIS Login ID", "Section", assignment]]
     rows.append(["    Points Possible", "", "", "", "", out_of(grading)])
     for one in found:
         person = one.person
-        name, login, group = (person.name, person.email, person.group) if person else (one.student, "", "")
-        rows.append([name, _number(one) or (person.id if person else ""), "", login, group, plain(one.total)])
+        own = [person.sis, person.email, person.group] if person else ["", "", ""]
+        number = (person.canvas if person else "") or _number(one, "canvas")
+        rows.append([person.name if person else one.student, number, *own, plain(one.total)])
     return to_text(rows)
 
 
@@ -58,7 +64,8 @@ def gradescope_results(grading: Grading, one: Result) -> str:
                 "output_format": "text",
             }
         )
-    content = {"score": one.total, "output": "\n".join(one.remarks), "tests": tests, "visibility": "visible"}
+    said = "\n".join([*one.remarks, *one.changed])
+    content = {"score": one.total, "output": said, "tests": tests, "visibility": "visible"}
     return json.dumps(content, indent=1) + "\n"
 
 
@@ -80,5 +87,6 @@ def _test(mark: Mark, one: Result) -> dict:
     }
 
 
-def _number(one: Result) -> str:
-    return next((graded.submission.number for graded in one.graded if graded.submission.number), "")
+def _number(one: Result, platform: str) -> str:
+    """What the platform put into the names of its download; another platform's number would name somebody else."""
+    return next((g.submission.number for g in one.graded if g.submission.platform == platform), "")

@@ -28,7 +28,7 @@ EXPECTED = "What is expected:"
 def write_report(
     grading: Grading, folder: Path, extras: Extras | None = None, found: list[Result] | None = None
 ) -> Path:
-    """Write everything; each file whole or not at all. Returns the folder.
+    """Write everything; each file whole or not at all. Pages of an earlier grading go. Returns the folder.
 
     found: the results, where they have been put together already.
     """
@@ -37,16 +37,26 @@ def write_report(
     (folder / "students").mkdir(parents=True, exist_ok=True)
     write_whole(folder / "grades.csv", to_csv(grading, found))
     write_whole(folder / "grades.json", json.dumps(to_json(grading, found), indent=1, ensure_ascii=False) + "\n")
-    for one, name in zip(found, page_names([one.student for one in found]), strict=True):
+    names = page_names([one.student for one in found])
+    remove_others(folder / "students", names)
+    for one, name in zip(found, names, strict=True):
         write_whole(folder / "students" / name, page(one, grading, extras))
     return folder
 
 
+def remove_others(folder: Path, names: list[str]) -> None:
+    """The pages of a former grading: they would tell names behind pseudonyms, and marks that hold no longer."""
+    for path in folder.glob("*.html"):
+        if path.name not in names:
+            path.unlink()
+
+
 def page_names(students: list[str]) -> list[str]:
-    """A file name for each student, without anything that means something in a path, and no two alike."""
+    """A file name for each student, short, without anything that means something in a path, and no two alike."""
     names: list[str] = []
     for student in students:
-        plain = re.sub(r"[^\w.-]", "_", student).lstrip(".")[:60] or "student"
+        plain = re.sub(r"[^\w.-]", "_", student).lstrip(".")[:60]
+        plain = plain.encode()[:150].decode(errors="ignore") or "student"  # a file system counts bytes
         taken = {name.lower() for name in names}
         options = [f"{plain}.html", *(f"{plain}-{n}.html" for n in range(2, 10_000))]
         names.append(next(option for option in options if option.lower() not in taken))
@@ -56,29 +66,21 @@ def page_names(students: list[str]) -> list[str]:
 def to_csv(grading: Grading, found: list[Result]) -> str:
     """One row a student: points for each function and question, the sum, what could be earned, and what went wrong.
 
-    An empty cell is a written answer that nobody has marked yet.
+    An empty cell is a written answer that nobody has marked yet, or what an interrupted grading has not come to.
     """
     columns = [e.name for e in grading.exercises] + [question.name for question in questions(grading)]
     rows: list[list] = [["student", "id", "email", "group", *columns, "days late", "points", "out of", "remarks"]]
     for one in found:
         own = [one.person.id, one.person.email, one.person.group] if one.person else ["", "", ""]
         points = ["" if one.points[name] is None else plain(one.points[name]) for name in columns]
-        said = "; ".join([*one.remarks, *_open(one), *_changed(one)])
-        rows.append([one.student, *own, *points, one.late, plain(one.total), out_of(grading), said])
-    return to_text(rows)
+        total = "" if one.ungraded else plain(one.total)
+        rows.append([one.student, *own, *points, one.late, total, out_of(grading), "; ".join(one.said)])
+    return to_text(rows, for_people=True)
 
 
 def plain(points: int | float) -> int | float:
     """6 rather than 6.0."""
     return int(points) if points == int(points) else points
-
-
-def _open(one: Result) -> list[str]:
-    return [f"not marked yet: {', '.join(one.unmarked)}"] if one.unmarked else []
-
-
-def _changed(one: Result) -> list[str]:
-    return [f"{name} set to {given.points:g}: {given.reason}" for name, given in one.overridden.items()]
 
 
 def to_json(grading: Grading, found: list[Result]) -> dict:
@@ -88,14 +90,17 @@ def to_json(grading: Grading, found: list[Result]) -> dict:
         "finished": grading.finished,
         "walls": {name: why or "up" for name, why in grading.walls.items()},
         "out_of": out_of(grading),
+        "doubts": grading.doubts,
         "students": {
             one.student: {
                 "id": one.person.id if one.person else "",
-                "points": plain(one.total),
+                "points": None if one.ungraded else plain(one.total),
                 "before lateness": plain(one.earned),
                 "days late": one.late,
                 "not marked yet": one.unmarked,
-                "set by the teacher": {name: vars(given) for name, given in one.overridden.items()},
+                "set by the teacher": {
+                    name: {"points": given.points, "reason": given.reason} for name, given in one.overridden.items()
+                },
                 "remarks": one.remarks,
                 "notebooks": [_notebook_json(graded) for graded in one.graded],
             }
@@ -130,16 +135,17 @@ def _mark_json(mark: Mark) -> dict:
 def page(one: Result, grading: Grading, extras: Extras) -> str:
     """A student's page."""
     marks = [mark for graded in one.graded for mark in graded.marks]
+    total = "No points yet" if one.ungraded else f"{plain(one.total)} of {out_of(grading)} points"
     body = [
         f"<h1>{safe(one.student)}</h1>",
-        f"<p><strong>{plain(one.total)} of {out_of(grading)} points.</strong></p>",
+        f"<p><strong>{total}.</strong></p>",
     ]
     if one.late and extras.deadline:
         body.append(f"<p>{plain(one.earned)} points, {one.late} days late. {safe(extras.deadline.rule())}</p>")
     body += [f"<p>{safe(remark)}.</p>" for remark in one.remarks]
-    body += [_table(marks, one, grading)] if marks else []
+    body += [_table(marks, one, grading)] if marks or one.overridden or any(one.points.values()) else []
     body += [_section(mark) for mark in marks if mark.kind == "wrong"]
-    body += [_written(one, grading, extras)]
+    body += [_written(one)]
     body += [_cells(graded) for graded in one.graded if graded.cells]
     body.append(
         f'<p class="quiet">Each function ran on the inputs that you see in your notebook, and on fresh ones (seed '
@@ -155,6 +161,13 @@ def _table(marks: list[Mark], one: Result, grading: Grading) -> str:
         f'<td class="n">{plain(one.points[m.exercise.name])} of {m.exercise.points}</td></tr>'
         for m in marks
     ]
+    marked = {mark.exercise.name for mark in marks}
+    rows += [
+        f'<tr><td><code>{safe(e.name)}</code></td><td class="none">set by your teacher</td>'
+        f'<td class="n">{plain(one.points[e.name])} of {e.points}</td></tr>'
+        for e in grading.exercises
+        if e.name in one.overridden and e.name not in marked
+    ]
     for question in questions(grading):
         points = one.points[question.name]
         said = "not marked yet" if points is None else f"{plain(points)} of {question.points}"
@@ -167,14 +180,9 @@ def _table(marks: list[Mark], one: Result, grading: Grading) -> str:
     return "\n".join([head, *rows, "</table>", *told])
 
 
-def _written(one: Result, grading: Grading, extras: Extras) -> str:
+def _written(one: Result) -> str:
     """What the teacher wrote about the written answers."""
-    asked = {question.name for question in questions(grading)}
-    told = [
-        f"<p><b>{safe(name)}</b>: {safe(given.reason)}</p>"
-        for (student, name), given in extras.written.items()
-        if name in asked and given.reason and student == one.key
-    ]
+    told = [f"<p><b>{safe(name)}</b>: {safe(given.reason)}</p>" for name, given in one.written.items() if given.reason]
     return f"<section><h2>Your written answers</h2>{''.join(told)}</section>" if told else ""
 
 

@@ -1,24 +1,30 @@
 """What each student has in the end: functions, written answers, overrides, late days; one sum, everywhere."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from grpo_lab.course.grading.grade import Grading
+from grpo_lab.course.grading.grade import INTERRUPTED, Grading
 from grpo_lab.course.grading.marks import Graded
 from grpo_lab.course.grading.people import Deadline, Person, who
 from grpo_lab.course.grading.tables import number, read_table
+from grpo_lab.course.release import assignments
 from grpo_lab.course.release.written import WRITTEN, Question
 
 NOTHING = "handed in nothing"
-UNTOUCHED = "*Your answer here."  # what the assignment's cell says before anybody writes in it
+STRANGER = "not on the roster, or more than one there fits"
 
 
 @dataclass(frozen=True)
 class Override:
-    """What the teacher says an exercise or a question is worth, and why."""
+    """What the teacher says an exercise or a question is worth, and why.
 
-    points: int | float
+    points: None where there is only a comment so far. other: what else stands in that line of the table, by column.
+    """
+
+    points: int | float | None
     reason: str
+    other: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -34,7 +40,8 @@ class Extras:
 
 @dataclass
 class Result:
-    """One student. `points` by exercise and by question; a written answer that nobody has marked yet is None.
+    """One student. `points` by exercise and by question; a written answer that nobody has marked yet is None, and so is
+    an exercise that an interrupt has left ungraded.
 
     student: the name on paper, which may be a pseudonym. key: the name as the grading has it.
     """
@@ -44,9 +51,11 @@ class Result:
     graded: list[Graded]
     points: dict[str, int | float | None]
     late: int = 0
+    by_file: bool = False
     worth: float = 1.0
     remarks: list[str] = field(default_factory=list)
     overridden: dict[str, Override] = field(default_factory=dict)
+    written: dict[str, Override] = field(default_factory=dict)
     key: str = ""
 
     def __post_init__(self):
@@ -62,19 +71,33 @@ class Result:
         return round(self.earned * self.worth, 2)
 
     @property
+    def ungraded(self) -> bool:
+        """Whether an interrupt came before one of the notebooks: there is no sum yet."""
+        return any(one.submission.problem == INTERRUPTED for one in self.graded)
+
+    @property
+    def marked_late(self) -> bool:
+        """By the platform, which may know another deadline."""
+        return any(one.submission.late for one in self.graded)
+
+    @property
     def unmarked(self) -> list[str]:
         return [name for name, points in self.points.items() if points is None]
 
+    @property
+    def said(self) -> list[str]:
+        """All that there is to say, in tables, on the page of the class and in the shell."""
+        unmarked = [f"not marked yet: {', '.join(self.unmarked)}"] if self.unmarked and not self.ungraded else []
+        return [*self.remarks, *unmarked, *self.changed]
 
-def is_answer(text: str) -> bool:
-    """Whether somebody wrote something in the cell of a question."""
-    return bool(text.strip()) and not text.strip().startswith(UNTOUCHED)
+    @property
+    def changed(self) -> list[str]:
+        return [f"{name} set to {given.points:g}: {given.reason}" for name, given in self.overridden.items()]
 
 
 def questions(grading: Grading) -> list[Question]:
-    """The written questions of every assignment that anybody handed in."""
-    numbers = sorted({one.submission.assignment[:2] for one in grading.graded if one.submission.assignment})
-    return [question for number_ in numbers for question in WRITTEN[number_]]
+    """The written questions of the assignments that count."""
+    return [question for assignment in grading.assignments for question in WRITTEN[assignment[:2]]]
 
 
 def out_of(grading: Grading) -> int:
@@ -90,13 +113,27 @@ def results(grading: Grading, extras: Extras | None = None) -> list[Result]:
     """
     extras = extras or Extras()
     found = [_result(student, graded, grading, extras) for student, graded in grading.students.items()]
-    there = {one.person.id for one in found if one.person}
+    there, named = {one.person.id for one in found if one.person}, _apart(found, extras.roster)
     for person in extras.roster:
         if person.id not in there:
             nothing: dict[str, int | float | None] = dict.fromkeys(_names(grading), 0)
-            found.append(Result(person.name, person, [], nothing, remarks=[NOTHING]))
+            found.append(_with_given(Result(named[person.id], person, [], nothing, remarks=[NOTHING]), extras))
+    _say_who_is_twice(found)
     _check_used(found, grading, extras)
     return sorted(found, key=lambda one: one.student.casefold())
+
+
+def _apart(found: list[Result], roster: list[Person]) -> dict[str, str]:
+    """A name for each on the roster, by id: two of one name have their ids behind it."""
+    taken = Counter([one.student for one in found if one.person is None] + [person.name for person in roster])
+    return {one.id: one.name if taken[one.name] == 1 else f"{one.name} ({one.id})" for one in roster}
+
+
+def _say_who_is_twice(found: list[Result]) -> None:
+    for one in found:
+        also = [o.student for o in found if o is not one and o.person and one.person and o.person.id == one.person.id]
+        if also:
+            one.remarks.append(f"id {one.person.id} of the roster has handed in as {', '.join(also)}, too")
 
 
 def _names(grading: Grading) -> list[str]:
@@ -109,19 +146,40 @@ def _result(student: str, graded: list[Graded], grading: Grading, extras: Extras
     person = who(graded[0].submission, extras.roster) if extras.roster else None
     one = Result(student, person, graded, points, remarks=_remarks(graded))
     if extras.roster and person is None:
-        one.remarks.append("not on the roster, or more than one there fits")
+        one.remarks.append(STRANGER)
     for question in questions(grading):
-        given = extras.written.get((student, question.name))
-        open_ = any(is_answer(g.submission.written.get(question.name, "")) for g in graded)
-        points[question.name] = given.points if given else None if open_ else 0
-    for (name, what), override in extras.overrides.items():
-        if name == student and what in points:
-            one.overridden[what] = override
-            points[what] = override.points
+        points[question.name] = None if any(g.submission.written.get(question.name) for g in graded) else 0
+    if one.ungraded:
+        waiting = {g.submission.assignment for g in graded if g.submission.problem == INTERRUPTED}
+        points |= {name: None for assignment in waiting for name in assignments().get(assignment, ())}
+    _with_given(one, extras)
     if extras.deadline:
-        times = [extras.times.get(student, g.submission.modified) for g in graded]
-        one.late = max(extras.deadline.late(time) for time in times)
-        one.worth = extras.deadline.worth(one.late)
+        _late(one, extras.deadline, extras.times.get(student))
+    return one
+
+
+def _late(one: Result, deadline: Deadline, given: float | None) -> None:
+    """By the time that the teacher gives; or else what the platform wrote down, or else the file's own date."""
+    handed_in = [graded.submission for graded in one.graded if graded.submission.modified is not None]
+    one.by_file = given is None and any(not submission.dated for submission in handed_in)
+    times = [submission.modified for submission in handed_in] if given is None else [given]
+    one.late = max((deadline.late(time) for time in times), default=0)
+    one.worth = deadline.worth(one.late)
+    if one.late and one.by_file:
+        canvas = ", and not by Canvas" if any(s.platform == "canvas" for s in handed_in) and not one.marked_late else ""
+        one.remarks.append(f"late by the file's own date{canvas}")
+
+
+def _with_given(one: Result, extras: Extras) -> Result:
+    """The teacher's own points, for whoever is in the class: also where nothing could be graded."""
+    for (student, question), given in extras.written.items():
+        if student == one.key:
+            one.written[question] = given
+            one.points[question] = one.points.get(question) if given.points is None else given.points
+    for (student, what), override in extras.overrides.items():
+        if student == one.key:
+            one.overridden[what] = override
+            one.points[what] = override.points
     return one
 
 
@@ -140,18 +198,23 @@ def _check_used(found: list[Result], grading: Grading, extras: Extras) -> None:
     """A slip in a name would lose points without a word."""
     students, most = {one.student for one in found}, {e.name: e.points for e in grading.exercises}
     most |= {question.name: question.points for question in questions(grading)}
+    if unknown := [student for student in extras.times if student not in students]:
+        raise ValueError(f"times has student {unknown[0]!r}; expected a name as in grades.csv")
     for name, given in (("written", extras.written), ("overrides", extras.overrides)):
         for (student, what), override in given.items():
             if student not in students:
                 raise ValueError(f"{name} has student {student!r}; expected a name as in grades.csv")
             if what not in most:
                 raise ValueError(f"{name} has {what!r} for {student!r}; expected one of {', '.join(most)}")
-            if not 0 <= override.points <= most[what]:
-                raise ValueError(f"{name} has {override.points:g} points for {what}; expected 0 to {most[what]}")
+            if override.points is not None and not 0 <= override.points <= most[what]:
+                given_ = f"{override.points:g} points for {what} of {student!r}"
+                raise ValueError(f"{name} has {given_}; expected 0 to {most[what]}")
 
 
 def read_points(path: Path, name: str, what: str, reason: str, *, needs_reason: bool) -> dict:
-    """Points by (student, exercise or question): columns student, `what`, points, `reason`. Empty points are skipped.
+    """Points by (student, exercise or question): columns student, `what`, points, `reason`.
+
+    A line with nothing but a name and an exercise or question is skipped. A comment may come before its points.
 
     Raises:
         ValueError: for a file that is no such table, what is no number, a line that stands twice, a missing reason.
@@ -159,12 +222,16 @@ def read_points(path: Path, name: str, what: str, reason: str, *, needs_reason: 
     columns = ("student", what, "points", reason)
     found: dict[tuple[str, str], Override] = {}
     for row in read_table(path, name, columns[:3], columns):
-        if not row["points"]:
+        other = {column: cell for column, cell in row.items() if column not in (*columns, "line")}
+        if not any([row["points"], row[reason], *other.values()]):
             continue
-        key = (row["student"].removeprefix("'"), row[what])
+        key = (row["student"], row[what])
         if key in found:
             raise ValueError(f"{name} is {path}, line {row['line']} gives {key[1]} of {key[0]!r} a second time")
         if needs_reason and not row[reason]:
             raise ValueError(f"{name} is {path}, line {row['line']} gives no {reason}; expected one, for the student")
-        found[key] = Override(number(row["points"], name, path, row["line"]), row[reason])
+        if needs_reason and not row["points"]:
+            raise ValueError(f"{name} is {path}, line {row['line']} gives no points; expected a number")
+        points = number(row["points"], name, path, row["line"]) if row["points"] else None
+        found[key] = Override(points, row[reason], other)
     return found
