@@ -2,26 +2,52 @@
 
     python -m grpo_lab.course export-gradescope DIR     writes DIR and DIR.zip
 
-`setup.sh` installs the package, which lies in the folder; `run_autograder` grades one submission as the command `grade`
-does, behind the walls that stand in Gradescope's container, and leaves `results.json`. No other tool is needed.
+`setup.sh` installs the package, which lies in the folder, with the versions of `requirements.lock`; `run_autograder`
+grades one submission as the command `grade` does, behind the walls that stand in Gradescope's container, and leaves
+`results.json`. No other tool is needed.
 """
 
 import shutil
 from pathlib import Path
 
 import grpo_lab
-from grpo_lab.course.release.notebooks import refuse_unless_new
+from grpo_lab.course.release.notebooks import of_notebook, refuse_unless_new
 
 CHECKOUT = Path(grpo_lab.__file__).resolve().parents[1]
-PARTS = ("pyproject.toml", "README.md", "LICENSE", "grpo_lab")
+PARTS = ("pyproject.toml", "requirements.lock", "README.md", "LICENSE", "grpo_lab")
 
 SETUP = """\
 #!/usr/bin/env bash
-# Run once, when Gradescope builds the image.
+# Run once, when Gradescope builds the image. Ubuntu 24.04 has a Python that is new enough; 22.04 has one beside its own.
 set -euo pipefail
-apt-get update && apt-get install -y python3 python3-pip python3-venv
-python3 -m venv /autograder/venv
-/autograder/venv/bin/pip install /autograder/source/package
+root="${AUTOGRADER_ROOT:-/autograder}"
+package="$root/source/package"
+
+find_python() {
+    for python in python3 python3.13 python3.12 python3.11; do
+        "$python" -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2> /dev/null && return
+    done
+    return 1
+}
+
+apt-get update
+apt-get install -y python3 python3-venv
+if ! find_python; then
+    for version in 3.13 3.12 3.11; do
+        apt-get install -y "python$version" "python$version-venv" && break
+    done
+    if ! find_python; then
+        echo "setup.sh: python3 is $(python3 --version); expected Python 3.11 or newer: choose the image Ubuntu 24.04" >&2
+        exit 1
+    fi
+fi
+"$python" -m venv "$root/venv"
+pip="$root/venv/bin/pip"
+# No card there: the build for CPUs is some gigabytes smaller. Without it, the package brings the ordinary one.
+"$pip" install --no-deps --index-url https://download.pytorch.org/whl/cpu -c "$package/requirements.lock" torch ||
+    echo "setup.sh: no build of torch for CPUs is to be had; the ordinary one is installed"
+"$pip" install -c "$package/requirements.lock" "$package"
+"$root/venv/bin/python" -c 'import sys, torch; print("installed: Python", *sys.version.split()[:1], "torch", torch.__version__)'
 """
 
 RUN = """\
@@ -34,22 +60,26 @@ mkdir -p "$root/class" "$root/results"
 rm -rf "$root/class/student" "$root/grades"
 cp -r "$root/submission" "$root/class/student"
 cd "$root"
-"$python" -m grpo_lab.course grade "$root/class" --seed {seed} --output "$root/grades" \\
+"$python" -m grpo_lab.course grade "$root/class" --seed {seed}{assignment} --output "$root/grades" \\
     --results-json "$root/results/results.json"
 """
 
 
-def export(folder: Path, seed: int) -> Path:
+def export(folder: Path, seed: int, assignment: str | None = None) -> Path:
     """Write the folder and its zip; returns the zip.
 
     Args:
         folder: new, or empty.
         seed: of the inputs that students have not seen.
+        assignment: such as "02": whatever else is handed in earns nothing. None takes what comes.
 
     Raises:
         FileExistsError: if there is something in the folder, or a zip of its name beside it.
+        ValueError: for an assignment that there is not.
         FileNotFoundError: where the package is installed without its checkout.
     """
+    if assignment is not None and not of_notebook(assignment):
+        raise ValueError(f"assignment is {assignment!r}; expected the number of one, such as 02")
     refuse_unless_new(folder)
     archive = folder.with_name(f"{folder.name}.zip")
     if archive.exists():
@@ -64,7 +94,8 @@ def export(folder: Path, seed: int) -> Path:
         else:
             target.parent.mkdir(exist_ok=True)
             shutil.copyfile(CHECKOUT / part, target)
-    for name, text in (("setup.sh", SETUP), ("run_autograder", RUN.format(seed=seed))):
+    run = RUN.format(seed=seed, assignment=f" --assignment {assignment}" if assignment else "")
+    for name, text in (("setup.sh", SETUP), ("run_autograder", run)):
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
         (folder / name).chmod(0o755)
     return Path(shutil.make_archive(str(folder), "zip", folder))
