@@ -2,9 +2,12 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +38,67 @@ def test_it_overwrites_nothing(autograder, tmp_path, capsys):
     assert main(["export-gradescope", str(tmp_path / "new")]) == 2
     assert (tmp_path / "new.zip").read_text() == "mine" and not (tmp_path / "new").exists()
     assert "new.zip is there already" in capsys.readouterr().err
+
+
+def test_it_can_be_for_one_assignment(autograder, tmp_path, capsys):
+    assert "--assignment" not in (autograder / "run_autograder").read_text(encoding="utf-8")
+    assert main(["export-gradescope", str(tmp_path / "new"), "--seed", "5", "--assignment", "02"]) == 0
+    assert "--seed 5 --assignment 02 --output" in (tmp_path / "new" / "run_autograder").read_text(encoding="utf-8")
+    assert main(["export-gradescope", str(tmp_path / "no"), "--assignment", "2"]) == 2
+    assert "assignment is '2'; expected the number of one, such as 02" in capsys.readouterr().err
+
+
+OLD, NEW = '[ "$1" = -c ] && exit 1; echo Python 3.10.12', "exit 0"
+
+
+def program(path: Path, *lines: str) -> None:
+    """A stand-in for a command, which notes how it was called."""
+    log = path.parents[1] / "log"
+    text = ["#!/bin/bash", f'echo "{path.name} $*" >> "{log}"', *lines]
+    path.write_text("\n".join(text) + "\n", encoding="utf-8", newline="\n")
+    path.chmod(0o755)
+
+
+def set_up(autograder: Path, root: Path, python3: str, brings: str = "", index: bool = True):
+    """Run setup.sh with this python3, where apt-get can bring one more Python and the index of CPU builds is there."""
+    own = root / "own"
+    for folder in (own, root / "venv" / "bin"):
+        folder.mkdir(parents=True)
+    program(own / "python3", python3)
+    program(own / "brought", NEW)
+    wanted = f'[[ "$*" == *" {brings} "* ]] && exec /bin/cp "{own / "brought"}" "{own / (brings or "none")}"'
+    program(own / "apt-get", wanted, '[[ "$*" != *python3.* ]]')
+    program(root / "venv" / "bin" / "pip", "" if index else '[[ "$*" != *whl/cpu* ]]')
+    program(root / "venv" / "bin" / "python", "echo installed: as asked")
+    command = [shutil.which("bash"), str(autograder / "setup.sh")]
+    env = {"AUTOGRADER_ROOT": str(root), "PATH": str(own)}
+    done = subprocess.run(command, env=env, capture_output=True, encoding="utf-8")
+    return done, [path.read_text(encoding="utf-8") for path in (root / "log", root / "venv" / "log") if path.exists()]
+
+
+@pytest.mark.skipif(not LINUX, reason="Gradescope's container is Linux")
+def test_setup_takes_a_python_that_is_new_enough_or_says_what_to_choose(autograder, tmp_path):
+    least = tomllib.loads((autograder / "package" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert least["requires-python"] == ">=3.11" and "(3, 11)" in (autograder / "setup.sh").read_text(encoding="utf-8")
+    done, (log, pip) = set_up(autograder, tmp_path / "24.04", NEW)
+    assert done.returncode == 0 and "installed: as asked" in done.stdout and "python3 -m venv" in log
+    torch, package = [line for line in pip.splitlines() if line.startswith("pip install")]
+    assert "https://download.pytorch.org/whl/cpu" in torch and torch.endswith("requirements.lock torch")
+    assert package.endswith("requirements.lock " + str(tmp_path / "24.04" / "source" / "package"))
+    assert (autograder / "package" / "requirements.lock").is_file()
+
+    done, (log, _) = set_up(autograder, tmp_path / "22.04", OLD, brings="python3.11")
+    assert done.returncode == 0 and "install -y python3.12 " in log and "brought -m venv" in log, done.stderr
+
+    done, (log,) = set_up(autograder, tmp_path / "20.04", OLD)
+    assert done.returncode == 1 and "-m venv" not in log
+    assert "python3 is Python 3.10.12; expected 3.11 or newer: choose" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.skipif(not LINUX, reason="Gradescope's container is Linux")
+def test_setup_goes_on_without_a_build_of_torch_for_cpus(autograder, tmp_path):
+    done, (_, pip) = set_up(autograder, tmp_path, NEW, index=False)
+    assert done.returncode == 0 and "the ordinary one is installed" in done.stdout and pip.count("pip install") == 2
 
 
 @pytest.mark.slow

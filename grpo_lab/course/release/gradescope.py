@@ -18,10 +18,11 @@ PARTS = ("pyproject.toml", "requirements.lock", "README.md", "LICENSE", "grpo_la
 
 SETUP = """\
 #!/usr/bin/env bash
-# Run once, when Gradescope builds the image. Ubuntu 24.04 has a Python that is new enough; 22.04 has one beside its own.
+# Run once, when Gradescope builds the image. The Python of Ubuntu 24.04 is new enough; 22.04 can install one that is.
 set -euo pipefail
 root="${AUTOGRADER_ROOT:-/autograder}"
 package="$root/source/package"
+export DEBIAN_FRONTEND=noninteractive
 
 find_python() {
     for python in python3 python3.13 python3.12 python3.11; do
@@ -37,7 +38,7 @@ if ! find_python; then
         apt-get install -y "python$version" "python$version-venv" && break
     done
     if ! find_python; then
-        echo "setup.sh: python3 is $(python3 --version); expected Python 3.11 or newer: choose the image Ubuntu 24.04" >&2
+        echo "setup.sh: python3 is $(python3 --version); expected 3.11 or newer: choose the image Ubuntu 24.04" >&2
         exit 1
     fi
 fi
@@ -47,7 +48,8 @@ pip="$root/venv/bin/pip"
 "$pip" install --no-deps --index-url https://download.pytorch.org/whl/cpu -c "$package/requirements.lock" torch ||
     echo "setup.sh: no build of torch for CPUs is to be had; the ordinary one is installed"
 "$pip" install -c "$package/requirements.lock" "$package"
-"$root/venv/bin/python" -c 'import sys, torch; print("installed: Python", *sys.version.split()[:1], "torch", torch.__version__)'
+python="$root/venv/bin/python"
+"$python" -c 'import sys, torch; print("installed: Python", sys.version.split()[0], "torch", torch.__version__)'
 """
 
 RUN = """\
