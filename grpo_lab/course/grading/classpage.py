@@ -161,7 +161,7 @@ def _distribution(found: list[Result], most: int) -> str:
 
 
 def _times(grading: Grading) -> str:
-    """When files were last changed, by the day: what a download keeps of it."""
+    """When it came, by the day, as a platform wrote it down, or else as the files' own dates say."""
     times = [one.submission.modified for one in grading.graded if one.submission.modified]
     if not times:
         return ""
@@ -171,7 +171,7 @@ def _times(grading: Grading) -> str:
         f'<td class="n">{n}</td></tr>'
         for day, n in sorted(days.items())
     )
-    return f"<section><h2>Handed in, by the files' own dates</h2><table>{rows}</table></section>"
+    return f"<section><h2>Handed in, by the day</h2><table>{rows}</table></section>"
 
 
 def _day(time: float) -> str:

@@ -38,14 +38,14 @@ def _assignments(grading: Grading, handed_in: list[Result]) -> list[str]:
 
 def _times(handed_in: list[Result], extras: Extras) -> list[str]:
     """The files' own dates may be those of a download, or of a copy."""
-    by_file = [one for one in handed_in if one.by_file]
+    by_file = [one for one in handed_in if one.by_file and any(not graded.submission.problem for graded in one.graded)]
     if not extras.deadline or not by_file:
         return []
     said = []
     if extras.times:
         said.append(f"times has no line for {count(len(by_file), 'student')}: the files' own dates count for them")
     if all(one.late for one in by_file):
-        said.append(f"by the files' own dates, all {len(by_file)} of them are late: are they those of a download?")
+        said.append(f"by the files' own dates, which may be those of a download, all {len(by_file)} of them are late")
     canvas = [one for one in by_file if any(graded.submission.platform == "canvas" for graded in one.graded)]
     late, marked = sum(one.late > 0 for one in canvas), sum(one.marked_late for one in canvas)
     if any((one.late > 0) != one.marked_late for one in canvas):

@@ -52,7 +52,9 @@ One notebook for each lecture notebook: functions to write, each checked at once
 3. Write a function, run its cell, run the check below it. It says what is not right yet, on the smallest input that
    shows it. `hint("name")` helps, and helps more each time. Neither is counted.
 4. Stuck? Go on: every exercise stands by itself. What you have not begun is reported as not started.
-5. Hand in the notebooks under their names. Only the functions and your written answers are marked.
+5. Type a written answer into the cell below its question; a cell of your own right behind it is read, too.
+6. Hand in the notebooks under their names. Only the functions and your written answers are marked. A
+   notebook that you hand in again replaces the one before it, so hand in the whole of it, under the same name.
 
 What is marked: each function runs on the inputs that the check shows you, and on fresh ones of the same kind. A
 function that is right for the right reason passes both. The points go by what is right, as the check says: values
