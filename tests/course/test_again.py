@@ -108,7 +108,7 @@ def test_a_comment_may_come_before_its_points_and_begin_with_a_dash(folder, out)
     fill_in(out, f"alice;{QUESTION};;- ask her")
     for _ in range(2):
         run(folder, resume=True)
-    assert "<b>02-equal-group</b>: - ask her" in (out / "students" / "alice.html").read_text(encoding="utf-8")
+    assert "<strong>Your teacher:</strong> - ask her" in (out / "students" / "alice.html").read_text(encoding="utf-8")
     assert "not marked yet" in table(folder)["alice"]["remarks"]
     assert f"alice,{QUESTION},,'- ask her" in (out / "written.csv").read_text(encoding="utf-8")
 

@@ -189,7 +189,11 @@ def test_written_answers_from_the_sheet_into_the_totals(folder, sandbox, tmp_pat
     run(folder, resume=True, written=tmp_path / "given.csv")
     assert sandbox.ran == ["alice", "bob", "carol"], "nothing runs again for it"
     assert table(folder)["alice"]["points"] == "23.5" and saved(folder)["students"]["alice"]["points"] == 23.5
-    assert "and with a KL term?" in (out / "students" / "alice.html").read_text(encoding="utf-8")
+    page = (out / "students" / "alice.html").read_text(encoding="utf-8")
+    told = ["In one batch, 60 of 64 prompts", "They bring &lt;b&gt;nothing&lt;/b&gt;.", "and with a KL term?"]
+    places = [page.find(text) for text in told]
+    assert -1 < places[0] < places[1] < places[2], "the question, the own answer, and what the teacher says about it"
+    assert "No written answer was found" in (out / "students" / "carol.html").read_text(encoding="utf-8")
     assert "alice,02-equal-group,2.5,and with a KL term?" in (out / "written.csv").read_text(encoding="utf-8")
 
 

@@ -16,6 +16,7 @@ from grpo_lab.course.grading.pages import document, safe
 from grpo_lab.course.grading.records import write_whole
 from grpo_lab.course.grading.results import Extras, Result, out_of, questions, results
 from grpo_lab.course.grading.tables import to_text
+from grpo_lab.course.release.written import Question
 
 WORDS = {
     "wrong": "not right", "form": "not right", "endless": "stopped: no end", "exit": "ended its process",
@@ -145,7 +146,7 @@ def page(one: Result, grading: Grading, extras: Extras) -> str:
     body += [f"<p>{safe(remark)}.</p>" for remark in one.remarks]
     body += [_table(marks, one, grading)] if marks or one.overridden or any(one.points.values()) else []
     body += [_section(mark) for mark in marks if mark.kind == "wrong"]
-    body += [_written(one)]
+    body += [_written(one, question) for question in questions(grading) if one.graded or question.name in one.written]
     body += [_cells(graded) for graded in one.graded if graded.cells]
     body.append(
         f'<p class="quiet">Each function ran on the inputs that you see in your notebook, and on fresh ones (seed '
@@ -171,7 +172,8 @@ def _table(marks: list[Mark], one: Result, grading: Grading) -> str:
     for question in questions(grading):
         points = one.points[question.name]
         said = "not marked yet" if points is None else f"{plain(points)} of {question.points}"
-        rows.append(f'<tr><td>{safe(question.name)}</td><td>written answer</td><td class="n">{said}</td></tr>')
+        link = f'<a href="#{safe(question.name)}">{safe(question.name)}</a>'
+        rows.append(f'<tr><td>{link}</td><td>written answer</td><td class="n">{said}</td></tr>')
     head = '<table><tr><th>function</th><th>result</th><th class="n">points</th></tr>'
     told = [
         f'<p class="quiet">Set by your teacher: <code>{safe(name)}</code> to {given.points:g}. {safe(given.reason)}</p>'
@@ -180,10 +182,15 @@ def _table(marks: list[Mark], one: Result, grading: Grading) -> str:
     return "\n".join([head, *rows, "</table>", *told])
 
 
-def _written(one: Result) -> str:
-    """What the teacher wrote about the written answers."""
-    told = [f"<p><b>{safe(name)}</b>: {safe(given.reason)}</p>" for name, given in one.written.items() if given.reason]
-    return f"<section><h2>Your written answers</h2>{''.join(told)}</section>" if told else ""
+def _written(one: Result, question: Question) -> str:
+    """A question, what the student wrote, and what the teacher says about it."""
+    texts = [graded.submission.written.get(question.name, "") for graded in one.graded]
+    answer, given = next((text for text in texts if text), ""), one.written.get(question.name)
+    parts = [f'<section id="{safe(question.name)}"><h2>{safe(question.name)}</h2><p>{prose(question.text)}</p>']
+    parts.append(f"<p>You wrote:</p><pre>{safe(answer)}</pre>" if answer else "<p>No written answer was found.</p>")
+    if given and given.reason:
+        parts.append(f"<p><strong>Your teacher:</strong> {safe(given.reason)}</p>")
+    return "\n".join([*parts, "</section>"])
 
 
 def _link(mark: Mark) -> str:
