@@ -70,7 +70,7 @@ def hand_in(page, tmp_path):
     (folder / f"{NAME}.ipynb").write_text(json.dumps(json.loads(saved)), encoding="utf-8")
     command = [sys.executable, "-m", "grpo_lab.course", "grade", str(folder.parent), "--output", str(results)]
     subprocess.run(command, check=True, timeout=600)
-    with open(results / "grades.csv", encoding="utf-8", newline="") as file:
+    with open(results / "grades.csv", encoding="utf-8-sig", newline="") as file:
         (marks,) = csv.DictReader(file)
     (report,) = results.rglob("ada.html")
     return marks, report

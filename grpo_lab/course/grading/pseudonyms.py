@@ -55,15 +55,17 @@ class Pseudonyms:
                 submission.notes = [_without_files(note, graded) for note in submission.notes]
                 submission.problem = _without_files(submission.problem, graded)
                 submission.file = f"{submission.assignment or A_FILE}.ipynb"
+        renamed = {}
         for label, graded in grading.students.items():
             for one in graded:
+                renamed[one.submission.student] = self.of(label)
                 one.submission.student, one.submission.number, one.submission.email = self.of(label), "", ""
                 one.submission.path = Path(one.submission.file)
         for one in found:
             one.student = one.key = self.of(one.key)
             one.person = None
         found.sort(key=lambda one: one.student)
-        grading.before = {self.of(student): points for student, points in grading.before.items()}
+        grading.before = {renamed[student]: points for student, points in grading.before.items()}
         if set(self.known) != before:
             write_whole(self.path, to_text([list(COLUMNS), *map(list, sorted(self.known.items()))], for_people=True))
         written, overrides = (

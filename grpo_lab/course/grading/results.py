@@ -11,6 +11,7 @@ from grpo_lab.course.grading.tables import number, read_table
 from grpo_lab.course.release import assignments
 from grpo_lab.course.release.written import WRITTEN, Question
 
+SHEET = "written.csv"  # in the results; whatever a teacher types into it stays
 NOTHING = "handed in nothing"
 STRANGER = "not on the roster, or more than one there fits"
 
@@ -203,7 +204,8 @@ def _check_used(found: list[Result], grading: Grading, extras: Extras) -> None:
     for name, given in (("written", extras.written), ("overrides", extras.overrides)):
         for (student, what), override in given.items():
             if student not in students:
-                raise ValueError(f"{name} has student {student!r}; expected a name as in grades.csv")
+                also = f" ({SHEET} of the results is read, too)" if name == "written" else ""
+                raise ValueError(f"{name} has student {student!r}; expected a name as in grades.csv{also}")
             if what not in most:
                 raise ValueError(f"{name} has {what!r} for {student!r}; expected one of {', '.join(most)}")
             if override.points is not None and not 0 <= override.points <= most[what]:

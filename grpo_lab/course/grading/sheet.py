@@ -9,11 +9,10 @@ from grpo_lab.course.grading.grade import Grading
 from grpo_lab.course.grading.pages import document, safe
 from grpo_lab.course.grading.records import write_whole
 from grpo_lab.course.grading.report import remove_others
-from grpo_lab.course.grading.results import Extras, Override, questions, read_points
+from grpo_lab.course.grading.results import SHEET, Extras, Override, questions, read_points
 from grpo_lab.course.grading.tables import to_text
 from grpo_lab.course.release.written import Question
 
-SHEET = "written.csv"
 COLUMNS = ("student", "question", "points", "comment")
 RUBRIC = (
     ("all", "has every item of the list, in the student's own words, with a reason or an example"),
