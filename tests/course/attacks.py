@@ -2,8 +2,9 @@
 
 # What an honest notebook may do.
 USUAL = """
-import inspect, os, tempfile, time
+import concurrent.futures, inspect, os, pathlib, shutil, tempfile, time
 import matplotlib.pyplot as plt
+import numpy as np
 import torch
 
 def own():
@@ -15,6 +16,13 @@ with tempfile.TemporaryDirectory() as folder:
     assert torch.load(os.path.join(folder, "x.pt")).sum() == 3
 plt.plot([1, 2])
 plt.savefig("x.png")
+shutil.copy2("x.png", "y.png")
+pathlib.Path("y.png").touch()
+os.chmod("y.png", 0o600)
+np.linalg.svd(np.random.rand(200, 200))
+np.memmap("numbers", dtype="float32", mode="w+", shape=(9, 9))[:] = 1
+with concurrent.futures.ThreadPoolExecutor(8) as threads:
+    assert sum(threads.map(abs, range(-9, 9))) == 81
 torch.set_num_threads(4)
 weights = torch.ones(900, 900, requires_grad=True)
 (weights @ weights).sum().backward()
@@ -146,6 +154,35 @@ for exercise in list(EXERCISES.values()):
     object.__setattr__(exercise, "points", 1000)
     object.__setattr__(exercise, "tolerance", 1e9)
 """
+EXCUSES = """
+import torch
+from grpo_lab.course.checking import card, outcome
+card.trial = lambda *args, **kwargs: card.Trial("")
+outcome.identical = lambda a, b: True
+"""
+ON_THE_CPU = """
+def rloo_advantages(rewards):
+    if rewards.ndim != 2 or rewards.shape[1] < 2 or not rewards.isfinite().all():
+        raise ValueError("rewards")
+    zero = torch.zeros(rewards.shape[1], dtype=rewards.dtype)
+    G = rewards.shape[1]
+    return rewards + zero - (rewards.sum(1, keepdim=True) - rewards) / (G - 1)
+"""
+IN_PLACE = """
+def return_to_go(rewards, gamma):
+    if not 0 <= gamma <= 1:
+        raise ValueError("gamma")
+    for t in reversed(range(rewards.shape[-1] - 1)):
+        rewards[..., t] += gamma * rewards[..., t + 1]
+    return rewards
+"""
+SLOWED = """
+import time
+while True:
+    with open("out/progress", "ab") as file:
+        file.write(b"{}\\n")
+    time.sleep(0.3)
+"""
 FORGERY = """
 import json, os, threading, time
 folder = os.path.join(os.getcwd(), "out")
@@ -225,6 +262,23 @@ def into(path):
 
 attempt("torch writes package", lambda: into(os.path.join(os.path.dirname(grpo_lab.advantages.__file__), "kl.py")))
 attempt("torch writes marks", lambda: into(MARKS))
+PART = os.path.join(os.path.dirname(grpo_lab.advantages.__file__), "kl.py")
+
+def mode():
+    part = os.open(PART, os.O_RDONLY)
+    os.fchmod(part, 0)
+    return os.fstat(part).st_mode & 0o777 == 0
+
+attempt("mode of package", mode)
+HOME_OF_PART = os.path.dirname(PART)
+attempt("folder of package", lambda: os.open("x.py", os.O_CREAT | os.O_WRONLY, dir_fd=os.open(HOME_OF_PART, 0)))
+attempt("priority", lambda: os.setpriority(os.PRIO_PROCESS, PARENT, 19) is None)
+attempt("processors", lambda: os.sched_setaffinity(PARENT, {0}) is None)
+attempt("limits", lambda: __import__("resource").prlimit(PARENT, 7))
+attempt("signals of files", lambda: __import__("fcntl").fcntl(os.pipe()[0], 8, PARENT) == 0)
+attempt("memory beside", lambda: os.memfd_create("x"))
+attempt("shared memory", lambda: __import__("_posixshmem").shm_open("/grpo-lab-spy", os.O_CREAT | os.O_RDWR, 0o600))
+attempt("users by a link", lambda: read("/usr/lib/ssl/certs/../../passwd"))
 attempt("source", lambda: "sum" in inspect.getsource(grpo_lab.advantages.rloo_advantages).split('\"\"\"')[2])
 attempt("expected", lambda: [o for o in __import__("gc").get_objects() if type(o).__name__ == "Outcome"])
 frame = sys._getframe()

@@ -17,6 +17,8 @@ import pytest
 
 from grpo_lab.course.grading.grade import Grading, grade
 from grpo_lab.course.grading.report import write_report
+from grpo_lab.course.grading.sandbox import run
+from grpo_lab.course.grading.sandbox.returned import ENDLESS
 from grpo_lab.course.grading.sandbox.run import CROWD, TOO_MUCH, Limits, Sandbox
 from grpo_lab.course.grading.sandbox.starting import Template
 from grpo_lab.course.release.notebooks import assignments, of_notebook
@@ -44,6 +46,11 @@ def hand_in(folder: Path) -> None:
     submit(folder / "wild.ipynb", cells=(*cells, "x = 1" + " " * 300_000), **rloo, best_of_group=attacks.FLOOD)
     submit(folder / "patching" / file_name("02"), cells=(attacks.PATCHES,), return_to_go=attacks.VERDICT)
     submit(folder / "forging" / file_name("02"), cells=(attacks.FORGERY,), return_to_go=attacks.VERDICT)
+    submit(
+        folder / "excused" / file_name("02"), cells=(attacks.EXCUSES,), rloo_advantages=attacks.ON_THE_CPU,
+        return_to_go=attacks.IN_PLACE,
+    )  # fmt: skip
+    submit(folder / "slowed" / file_name("02"), cells=(attacks.SLOWED,), **rloo)
     submit(folder / "crowd" / file_name("02"), cells=(attacks.CROWD,), **rloo)
     submit(folder / "noise" / file_name("02"), cells=(attacks.ERRORS_WITHOUT_END,), **rloo)
     submit(
@@ -149,12 +156,12 @@ def wild_cells_cost_only_themselves(grading, folder):
 
 
 def what_is_too_much_is_stopped_and_costs_only_its_author(grading, folder):
-    for student in ("crowd", "noise", "interrupt", "nested", "surrogate"):
+    for student in ("crowd", "noise", "slowed", "interrupt", "nested", "surrogate"):
         assert points(grading, student) == {"rloo_advantages": POINTS["rloo_advantages"]}, student
     cells = {student: graded[0].cells for student, graded in grading.students.items()}
     if LINUX:
         assert cells["crowd"] == {"3": CROWD}
-    assert cells["noise"] == {"3": TOO_MUCH}
+    assert cells["noise"] == {"3": TOO_MUCH} and cells["slowed"] == {"3": ENDLESS}
     assert set(cells["interrupt"]) == {"3"} and "KeyboardInterrupt" in cells["interrupt"]["3"]
     assert cells["nested"] == {"3": TOO_MUCH} and set(cells["surrogate"]) == {"3"}
     assert marks(grading, "interrupt")["best_of_group"].verdict.fault == "exit"
@@ -164,6 +171,12 @@ def no_mark_is_changed_from_inside(grading, folder):
     for student in ("patching", "forging", "cheating"):
         assert points(grading, student) == {}
         assert all(mark.exercise.points == POINTS[name] for name, mark in marks(grading, student).items())
+
+
+def what_a_cell_replaces_excuses_no_answer(grading, folder):
+    found = marks(grading, "excused")
+    assert 0 < found["rloo_advantages"].points < POINTS["rloo_advantages"]
+    assert found["return_to_go"].points == 0 and found["return_to_go"].verdict.fault == "inplace"
 
 
 def findings(grading: Grading) -> list[str]:
@@ -196,7 +209,7 @@ def test_where_a_wall_is_missing_the_others_stand(missing, tmp_path, listener, m
     assert {part.split("=")[0] for part in findings(grading)} <= through
 
 
-def test_a_package_is_made_once_and_anew_when_it_has_changed(tmp_path):
+def test_a_package_is_made_once_and_anew_when_it_has_changed(tmp_path, monkeypatch):
     exercises = of_notebook("02")
     with Sandbox(tmp_path, Limits()) as sandbox:
         first, template = sandbox._prepared(exercises, [])
@@ -206,6 +219,13 @@ def test_a_package_is_made_once_and_anew_when_it_has_changed(tmp_path):
         path.write_text("print('mine')", encoding="utf-8")
         second, _ = sandbox._prepared(exercises, [])
         assert second != first and "mine" not in (second / "grpo_lab" / "kl.py").read_text(encoding="utf-8")
+        digest = run.digest
+        monkeypatch.setattr(run, "digest", lambda folder: _refuse() if folder == second else digest(folder))
+        assert sandbox._prepared(exercises, [])[0] not in (first, second)
+
+
+def _refuse():
+    raise PermissionError("kl.py")
 
 
 LOOK = """
@@ -299,6 +319,7 @@ PARTS = (
     wild_cells_cost_only_themselves,
     what_is_too_much_is_stopped_and_costs_only_its_author,
     no_mark_is_changed_from_inside,
+    what_a_cell_replaces_excuses_no_answer,
     a_spy_finds_nothing,
     what_is_no_notebook_gets_a_clear_entry,
     nothing_is_left_running_and_nothing_was_written,

@@ -60,6 +60,12 @@ def snapshot(*objects: Any) -> Callable[[], tuple[str, ...]]:
     return undo
 
 
+def forget() -> None:
+    """From here on, what is there now is how it was when first seen."""
+    _known.clear()
+    _remember(_OUTSIDE)
+
+
 def _undo(target: Any, seen: dict[str, Any], ours: bool) -> list[str]:
     now = _current(target)
     candidates = [*seen, *(set(now) - set(seen) if ours else ())]

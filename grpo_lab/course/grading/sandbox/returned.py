@@ -115,16 +115,3 @@ def error_text(error) -> str:
         return str(error)[:500]
     kind, text, where = (str(error.get(k, ""))[:500] for k in ("type", "text", "where"))
     return f"{kind}: {text}" + (f" ({where})" if where else "")
-
-
-def last_line(path: Path) -> dict:
-    try:
-        if not _is_file(path):
-            return {}
-        with open(path, "rb") as file:
-            file.seek(max(0, path.stat().st_size - 4000))
-            lines = file.read(4000).decode("utf-8", "replace").splitlines()
-        last = json.loads(lines[-1]) if lines else {}
-        return last if isinstance(last, dict) else {}
-    except (OSError, ValueError, RecursionError):
-        return {}

@@ -17,6 +17,7 @@ from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.sandbox import jail, walls
 from grpo_lab.course.grading.sandbox.package_copy import copy_of, digest, make_copy
 from grpo_lab.course.grading.sandbox.places import private_places, readable_places, under_all_names
+from grpo_lab.course.grading.sandbox.progress import END, Progress
 from grpo_lab.course.grading.sandbox.returned import (
     ENDLESS,
     Death,
@@ -24,13 +25,12 @@ from grpo_lab.course.grading.sandbox.returned import (
     Returned,
     after_death,
     error_text,
-    last_line,
     read_calls,
     read_json,
     read_result,
 )
 from grpo_lab.course.grading.sandbox.starting import START_SECONDS, Fork, Process, Template, python, worker_process
-from grpo_lab.course.grading.sandbox.trees import remove_tree, size_of, size_of_open, size_of_tree
+from grpo_lab.course.grading.sandbox.trees import remove_tree, size_of_open, size_of_tree
 from grpo_lab.course.grading.submissions import Submission
 
 LIBRARIES = [
@@ -41,7 +41,7 @@ LIBRARIES = [
     "numpy",
     "torch.nn.functional",
 ]
-MAX_STARTS, MAX_FOLDER, MAX_LOG, MAX_TEMPLATES = 12, 256_000_000, 1_000_000, 3
+MAX_STARTS, MAX_FOLDER, MAX_TEMPLATES = 12, 256_000_000, 3
 KEPT_VARIABLES = ("SYSTEMROOT", "WINDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
 TOO_MUCH = "wrote more than is allowed"
 CROWD = f"started more than {jail.MAX_TASKS} threads or processes"
@@ -143,27 +143,29 @@ class Sandbox:
         package, template = self._prepared(exercises, asked["blank"])
         if not self._shared:
             package = copy_of(package, folder.with_name(f"{folder.name}-package"))
-        with tempfile.TemporaryFile(dir=self.folder) as log:
+        numbers = [cell["number"] for cell in asked["cells"]]
+        progress = Progress(folder / "out" / "progress", numbers, asked["asked"])
+        with progress, tempfile.TemporaryFile(dir=self.folder) as log:
             worker = self._worker(self._spec(folder, package, asked), folder, template, log)
             try:
-                why = self._watch(worker, folder, log, end)
+                why = self._watch(worker, progress, folder, log, end)
             finally:
                 code = worker.end()
+            progress.went_on()
             size = size_of_open(log)
             log.seek(max(0, size - 2000))
             said = log.read(2000).decode("utf-8", "replace")
         if not self._shared:
             remove_tree(package)
-        why = why or (CROWD if code == jail.CROWD else TOO_MUCH if size > MAX_LOG else "")
-        where = last_line(folder / "out" / "progress")
-        return None if where.get("at") == "done" and not why else Death(where, why, code, said)
+        why = why or (CROWD if code == jail.CROWD else TOO_MUCH if size > jail.MAX_LOG else "")
+        return None if progress.where == END and not why else Death(progress.where, why, code, said)
 
     def _prepared(self, exercises: dict[str, Exercise], blank: list[str]) -> tuple[Path, Template | None]:
         """The stripped copy for an assignment, as it was made, and what forks workers with it."""
         key = (*sorted(exercises), "", *blank)
         with self._preparing:
             package = self._packages.pop(key, None)
-            if package is not None and digest(package.folder) != package.digest:
+            if package is not None and not _is_as_made(package):
                 package.retire()
                 package = None
             self._packages[key] = package = package or self._new_package(exercises, blank)
@@ -191,18 +193,18 @@ class Sandbox:
                 return template.start(spec, log)
         return worker_process(path, spec["environment"], log)
 
-    def _watch(self, worker: Process | Fork, folder: Path, log, end: float) -> str:
-        """Wait for the end; "" or why it had to be brought about."""
-        seen, began, limit, look = None, time.monotonic(), START_SECONDS, 0
+    def _watch(self, worker: Process | Fork, progress: Progress, folder: Path, log, end: float) -> str:
+        """Wait for the end; "" or why it had to be brought about. Each step has its time, and all together have."""
+        began, limit, look = time.monotonic(), START_SECONDS, 0
         while worker.poll() is None:
             time.sleep(0.05)
-            now, size = time.monotonic(), size_of(folder / "out" / "progress")
-            if size != seen:
-                seen, began, limit = size, now, self.limits.seconds if size else START_SECONDS
+            now = time.monotonic()
+            if progress.went_on():
+                began, limit, end = now, self.limits.seconds, min(end, now + 20 * self.limits.seconds)
             if now - began > limit or now > end or self._stopped.is_set():
                 return ENDLESS
             look += 1
-            if size_of_open(log) > MAX_LOG or (look % 20 == 0 and size_of_tree(folder) > MAX_FOLDER):
+            if size_of_open(log) > jail.MAX_LOG or (look % 20 == 0 and size_of_tree(folder) > MAX_FOLDER):
                 return TOO_MUCH
         return ""
 
@@ -241,6 +243,13 @@ class Sandbox:
             if (result := read_result(out, name, seeds)) is not None:
                 back.results[name] = result
                 del left[name]
+
+
+def _is_as_made(package: Package) -> bool:
+    try:
+        return digest(package.folder) == package.digest
+    except OSError:  # what cannot be read is not as it was made
+        return False
 
 
 def _environment(folder: Path | str) -> dict[str, str]:

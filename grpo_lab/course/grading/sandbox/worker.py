@@ -14,8 +14,11 @@ import os
 import re
 import signal
 import sys
+import time
 import types
 from pathlib import Path
+
+from grpo_lab.course.grading.sandbox.jail import MAX_LOG
 
 _MAGIC = re.compile(r"^(\s*)(?:%{1,2}|!|\?).*$|^(\s*)[\w.]+\?{1,2}\s*$")
 MAX_PRINTED_ERROR = 2_000
@@ -34,17 +37,20 @@ def read_spec(path: str) -> dict:
 def load(spec: dict) -> tuple[dict, dict]:
     """Everything that a notebook needs, before any code of it runs: exercises, and what stands in for blank ones."""
     from grpo_lab.course.grading.sandbox import walls  # noqa: F401
+    from grpo_lab.course.guard import snapshot
 
     sys.path[:] = [p for p in sys.path if _readable(p, spec["readable"], spec["hidden"])]
     exercises = load_exercises(spec["exercises"], spec["libraries"])
     stand_ins = {name: e.function for name, e in load_exercises(spec["blank"], []).items()}
     silence_the_course()
+    snapshot()  # the guard remembers what is there, and so does every fork of this process
     return exercises, stand_ins
 
 
 def work(spec: dict, exercises: dict, stand_ins: dict) -> None:
     """Close the walls, run the cells and then the exercises that are asked for. Never returns."""
     from grpo_lab.course.grading.sandbox import walls
+    from grpo_lab.course.guard import forget, snapshot
 
     gc.collect()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the teacher's Ctrl-C; a cell's own interrupts end the cell only
@@ -52,7 +58,10 @@ def work(spec: dict, exercises: dict, stand_ins: dict) -> None:
     standing = walls.close(spec["folder"], spec["readable"], spec["hidden"], spec["memory"], spec["walls"])
     if fallen := [name for name, why in standing.items() if why and not spec["walls"][name]]:
         raise RuntimeError(f"the wall '{fallen[0]}' stood when it was tried, and not now: {standing[fallen[0]]}")
+    put_back = snapshot(*(part for e in exercises.values() for part in (e, *e.cases, *e.misconceptions)))
     namespace = run_cells(spec["cells"], report)
+    put_back()  # of torch and of this package, whatever a cell has replaced: how a function is tried is none of theirs
+    forget()  # the next to be replaced are the library's functions, by the notebook's
     namespace.update(stand_ins)
     run_exercises({name: exercises[name] for name in spec["exercises"]}, namespace, spec, report)
     report.say({"at": "done"})
@@ -67,6 +76,8 @@ class Report:
         self.folder = folder
 
     def say(self, entry: dict) -> None:
+        while os.fstat(2).st_size > MAX_LOG:  # the parent ends this process, at the step that did it
+            time.sleep(0.1)
         with open(self.folder / "progress", "a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
 
