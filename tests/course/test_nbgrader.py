@@ -12,6 +12,7 @@ import pytest
 from grpo_lab.course.__main__ import main
 from grpo_lab.course.release.notebooks import TITLES, of_notebook
 from grpo_lab.course.release.written import WRITTEN
+from tests.course.test_blank import CALLER
 
 pytest.importorskip("nbgrader")
 SEED = 4_711
@@ -114,4 +115,6 @@ def test_nbgrader_marks_the_reference_full_and_stubs_zero(course):
 
 @pytest.mark.slow
 def test_the_same_for_an_assignment_whose_functions_call_each_other(course):
-    grade_reference_and_stubs(course, "05")
+    grade_reference_and_stubs(course, "05", caller=("gspo_token_ratio", CALLER))
+    points = of_notebook("05")["gspo_token_ratio"].points
+    assert scores(course, "assignment_05", "caller")[0] == points, "though importance_ratio, which it calls, is missing"
