@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import time
 import zipfile
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 
 from grpo_lab.course.grading import files
 from grpo_lab.course.grading.files import MAX_DEPTH
+from grpo_lab.course.grading.grade import Grading
+from grpo_lab.course.grading.marks import Graded
 from grpo_lab.course.grading.sandbox.trees import remove_tree
 from grpo_lab.course.grading.submissions import find_submissions, owner_of
 from grpo_lab.course.release import assignments
@@ -221,3 +224,63 @@ def test_what_is_neither_folder_nor_archive_is_refused(tmp_path):
     with pytest.raises(ValueError, match="expected a folder of submissions, or a zip archive of one"):
         find_submissions(tmp_path / "nowhere", assignments())
     assert owner_of(("x.tar.ipynb",)).student == "x.tar"
+
+
+def test_a_folder_of_too_many_files_in_a_class_costs_no_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MAX_FILES", 20)
+    many = {f"mallory/{n}.txt": b"" for n in range(50)}
+    (tmp_path / "class.zip").write_bytes(zipped({"mallory/02.ipynb": notebook()} | many | {"zoe/02.ipynb": notebook()}))
+    people = found(tmp_path / "class.zip")
+    assert wrote(people["zoe"][0]) and any("more than 20 files" in note for note in people["mallory"][0].notes)
+
+
+def test_a_member_without_a_name_is_passed_over(tmp_path):
+    content = zipped({"02.ipynb": notebook(), "QQQQQQQQ": b""}).replace(b"QQQQQQQQ", bytes(8))
+    assert zipfile.ZipFile(io.BytesIO(content)).infolist()[-1].filename == ""
+    (tmp_path / "ada.zip").write_bytes(content)
+    assert wrote(found(tmp_path)["ada"][0])
+
+
+def test_archives_are_read_one_file_at_a_time(tmp_path, monkeypatch):
+    """A small archive may hold more than a memory does; of a student with a hundred notebooks the first are read."""
+    inner = zipped({f"{n:03}.ipynb": b" " * 100_000 for n in range(100)} | {"02.ipynb": notebook()})
+    (tmp_path / "mallory.zip").write_bytes(zipped({"inner.zip": inner}))
+    monkeypatch.setattr(files, "_content", lambda *args: pytest.fail("read before anybody asked"))
+    (tmp_path / "flat.zip").write_bytes(zipped({f"{n:03}.ipynb": b" " for n in range(100)}))
+    assert len(list(files.walk(tmp_path / "flat.zip"))) == 100
+    monkeypatch.undo()
+    (one,) = found(tmp_path)["mallory"][:1]
+    assert any("more than 50 notebooks are not read" in note for note in one.notes)
+
+
+def test_the_dates_in_an_archive_of_ones_own_do_not_count(tmp_path):
+    (tmp_path / "ada.zip").write_bytes(zipped({"02.ipynb": notebook()}))
+    os.utime(tmp_path / "ada.zip", (2e9, 2e9))
+    assert found(tmp_path)["ada"][0].modified == 2e9
+    (tmp_path / "class.zip").write_bytes(zipped({"bob/hw.zip": zipped({"02.ipynb": notebook()}), "a.ipynb": b""}))
+    (bob,) = found(tmp_path / "class.zip")["bob"]
+    assert abs(bob.modified - time.time()) < 1e8, "of the class's archive, not of Bob's"
+
+
+@pytest.mark.parametrize("value", [[], {}, 3, None, True])
+def test_a_mark_that_is_no_text_is_none(value, tmp_path):
+    document = json.loads(notebook())
+    for cell in document["cells"]:
+        cell["metadata"] = {"grpo_lab": dict.fromkeys(("role", "exercise", "question"), value)}
+    (tmp_path / "02.ipynb").write_text(json.dumps(document))
+    assert len(found(tmp_path)) == 1
+
+
+def test_names_that_would_look_alike_are_told_apart(tmp_path):
+    names = ["Bob_77_assignsubmission_file_", "Bob_78_assignsubmission_file_", "Bob (77)", "zoe", "zoe ", "a\nb", "a b"]
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "02.ipynb").write_bytes(notebook())
+    students = Grading(0, [Graded(one) for one in find_submissions(tmp_path, assignments())], {}, []).students
+    assert list(students) == ["Bob (77)", "Bob (77) 2", "Bob (78)", "a b", "a b 2", "zoe", "zoe 2"]
+
+
+def test_what_a_student_calls_a_file_makes_it_nobody_elses(tmp_path):
+    (tmp_path / "mallory_LATE_666_90002_x_4711_assignsubmission_file_02.ipynb").write_bytes(notebook())
+    (one,) = found(tmp_path)["mallory"]
+    assert (one.number, one.platform, one.late) == ("666", "canvas", True)

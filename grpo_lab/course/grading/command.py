@@ -158,7 +158,7 @@ def _summary(grading: Grading, found: list[Result], output: Path) -> None:
     for one in to_discuss(mistakes(grading)):
         print(f"most points lost in {one.exercise.name}: {one.name} (students: {one.students}, points: {one.points:g})")
     for line in grading.doubts:
-        print(f"warning: {line}")
+        print(f"warning: {_printable(line)}")
     for line in to_look_at(found):
         print(f"to look at: {_printable(line)}")
     print(f"{headline(found)}; {averaged(found, grading)}.")
@@ -167,6 +167,7 @@ def _summary(grading: Grading, found: list[Result], output: Path) -> None:
 
 
 def _printable(text: str) -> str:
-    """What any terminal takes."""
+    """What any terminal takes, and obeys as nothing but letters."""
     encoding = sys.stdout.encoding or "utf-8"
-    return text.encode(encoding, "replace").decode(encoding)
+    plain = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return plain.encode(encoding, "replace").decode(encoding)

@@ -51,12 +51,13 @@ def owner_of(parts: tuple[str, ...]) -> Owner:
     """Whose a file is: by a name that a learning platform made, or else by its outermost folder, or its own name."""
     first, file = parts[0], parts[-1]
     own = stem(first) if len(parts) == 1 or first == file else first
-    if match := _MOODLE.fullmatch(first) or _MOODLE.fullmatch(own + "_"):
-        name_of_file = match["rest"] if len(parts) == 1 else file
-        return Owner(match["name"].strip(), match["id"], False, name_of_file or file, "moodle")
+    # Canvas first: a name of Moodle's is none of Canvas's, and what a student called a file may look like Moodle's.
     if match := _CANVAS.fullmatch(first):
         name_of_file = match["rest"] if len(parts) == 1 else file
         return Owner(match["name"], match["id"], bool(match["late"]), name_of_file, "canvas", int(match["file"][:18]))
+    if match := _MOODLE.fullmatch(first) or _MOODLE.fullmatch(own + "_"):
+        name_of_file = match["rest"] if len(parts) == 1 else file
+        return Owner(match["name"].strip(), match["id"], False, name_of_file or file, "moodle")
     if match := _GRADESCOPE.fullmatch(own):
         return Owner(own, match["id"], False, file, "gradescope")
     return Owner(own, "", False, file)
@@ -98,7 +99,7 @@ def class_of(files: list[File], depth: int = 0) -> list[File]:
     for entry, own in entries.items():
         if owner_of((entry, "")).platform or any(len(file.parts) == 1 for file in own):
             continue
-        below = [replace(file, parts=file.parts[1:]) for file in own]
+        below = [replace(file, parts=file.parts[1:], packed=None) for file in own]
         inner = class_of(below, depth + 1)
         if inner is not below or _is_download(below):
             opened[entry] = inner

@@ -8,26 +8,33 @@ import io
 import os
 import stat
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 MAX_NOTEBOOK = 32_000_000  # bytes of one file that is read
 MAX_ARCHIVE = 256_000_000  # bytes of an archive within an archive
 MAX_DEPTH, MAX_FILES = 12, 20_000  # folders within folders, and files below one entry of the class
+MAX_NOTEBOOKS = 50  # of one student
 GRADESCOPE_LIST = "submission_metadata.yml"  # who handed in what, beside the submissions of a download
 UNSEEN = ("__pycache__", "__macosx", "thumbs.db", "desktop.ini")  # what systems leave behind, and names with a dot
 
 
 @dataclass(frozen=True)
 class File:
-    """One file. `parts` are the names on the way to it, its own last; `path` is where it or its archive lies."""
+    """One file. `parts` are the names on the way to it, its own last; `path` is where it or its archive lies.
+
+    packed: the date of the archive around it. Who packs an archive writes the dates within it.
+    """
 
     parts: tuple[str, ...]
     path: Path
     read: Callable[[], bytes]
     modified: float | None = None  # seconds since 1970
+    packed: float | None = None
 
     @property
     def name(self) -> str:
@@ -53,7 +60,7 @@ def walk(entry: Path) -> Iterator[File]:
                 below = sorted((path / name for name in os.listdir(path)), key=lambda p: p.name, reverse=True)
                 waiting += [(one, (*parts, one.name)) for one in below]
             elif stat.S_ISREG(status.st_mode) and path.suffix.lower() == ".zip":
-                yield from archived(path, parts)
+                yield from (replace(file, packed=status.st_mtime) for file in archived(path, parts))
             else:
                 yield File(parts, path, _reader(path, status), status.st_mtime)
         except OSError as error:
@@ -64,39 +71,63 @@ def archived(path: Path, parts: tuple[str, ...]) -> Iterator[File]:
     """The files of a zip archive; its own name, without the ending, stands for a folder."""
     try:
         with zipfile.ZipFile(path) as archive:
-            yield from _members(archive, path, (*parts[:-1], stem(parts[-1])), depth=0)
-    except (zipfile.BadZipFile, OSError, NotImplementedError, RecursionError, ValueError) as error:
+            yield from _members(archive, path, (*parts[:-1], stem(parts[-1])))
+    except Exception as error:  # the format has many ways to be broken
         yield File(parts, path, refusing(f"it cannot be read as a zip archive ({type(error).__name__})"))
 
 
-def _members(archive: zipfile.ZipFile, path: Path, parts: tuple[str, ...], depth: int) -> Iterator[File]:
-    members = archive.infolist()
-    for number, member in enumerate(members):
+def _members(
+    archive: zipfile.ZipFile, path: Path, parts: tuple[str, ...], outer: zipfile.ZipInfo | None = None
+) -> Iterator[File]:
+    """outer: where this archive lies in another one. A folder with too many files costs no other folder its own."""
+    counts: Counter[tuple[str, ...]] = Counter()
+    for member in archive.infolist():
         below = tuple(name for name in member.filename.replace("\\", "/").split("/") if name not in ("", ".", ".."))
-        if member.is_dir() or not below or any(unseen(name) for name in below):
+        if not below or member.is_dir() or any(unseen(name) for name in below):
             continue
-        if number >= MAX_FILES:
-            yield File((*parts, below[-1]), path, refusing(f"the archive has more than {MAX_FILES:,} files"))
-            return
-        if below[-1].lower().endswith(".zip"):
-            yield from _within(archive, member, path, (*parts, *below), depth)
+        counts[below[:-1][:2]] += 1
+        if (count := counts[below[:-1][:2]]) > MAX_FILES:
+            if count == MAX_FILES + 1:
+                yield File((*parts, *below), path, refusing(f"there are more than {MAX_FILES:,} files beside it"))
+        elif below[-1].lower().endswith(".zip"):
+            yield from _within(archive, member, path, (*parts, *below), outer)
+        elif is_notebook(below[-1]) or below[-1] == GRADESCOPE_LIST:
+            yield File((*parts, *below), path, partial(_again, path, outer, member), _time(outer or member))
         else:
-            # Everything is read now: the archive is closed by the time that anybody asks.
-            wanted = is_notebook(below[-1]) or below[-1] == GRADESCOPE_LIST
-            read = _once(lambda m=member: _content(archive, m, MAX_NOTEBOOK)) if wanted else refusing("no notebook")
-            yield File((*parts, *below), path, read, _time(member))
+            yield File((*parts, *below), path, refusing("no notebook"), _time(outer or member))
 
 
-def _within(archive, member, path: Path, parts: tuple[str, ...], depth: int) -> Iterator[File]:
+def _within(archive, member, path: Path, parts: tuple[str, ...], outer: zipfile.ZipInfo | None) -> Iterator[File]:
     """An archive in an archive, as a learning platform hands out a class; no deeper."""
     try:
-        if depth:
+        if outer:
             raise ValueError("an archive in an archive in an archive is not looked into")
         with zipfile.ZipFile(io.BytesIO(_content(archive, member, MAX_ARCHIVE))) as inner:
-            yield from _members(inner, path, (*parts[:-1], stem(parts[-1])), depth + 1)
-    except (ValueError, zipfile.BadZipFile, NotImplementedError) as error:
-        said = str(error) if isinstance(error, ValueError) else "it cannot be read as a zip archive"
+            yield from _members(inner, path, (*parts[:-1], stem(parts[-1])), member)
+    except Exception as error:
+        said = str(error) if type(error) is ValueError else "it cannot be read as a zip archive"
         yield File(parts, path, refusing(said))
+
+
+def _again(path: Path, outer: zipfile.ZipInfo | None, member: zipfile.ZipInfo) -> bytes:
+    """A file of an archive, read when somebody asks: the archives of a class may hold more than a memory does."""
+    try:
+        with zipfile.ZipFile(_inner(path, outer) if outer else path) as archive:
+            return _content(archive, member, MAX_NOTEBOOK)
+    except OSError as error:
+        raise ValueError(f"its archive cannot be read ({error.strerror})") from None
+
+
+_last: dict[tuple[Path, int], bytes] = {}  # the archive within an archive that was read last
+
+
+def _inner(path: Path, outer: zipfile.ZipInfo) -> io.BytesIO:
+    key = (path, outer.header_offset)
+    if key not in _last:
+        _last.clear()
+        with zipfile.ZipFile(path) as archive:
+            _last[key] = _content(archive, outer, MAX_ARCHIVE)
+    return io.BytesIO(_last[key])
 
 
 def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo, most: int) -> bytes:
@@ -136,15 +167,6 @@ def _reader(path: Path, status: os.stat_result) -> Callable[[], bytes]:
             raise ValueError(f"it cannot be read ({error.strerror})") from None
 
     return read
-
-
-def _once(read: Callable[[], bytes]) -> Callable[[], bytes]:
-    """Reads at once; says later what it got, or why it got nothing."""
-    try:
-        content = read()
-    except ValueError as error:
-        return refusing(str(error))
-    return lambda: content
 
 
 def refusing(why: str) -> Callable[[], bytes]:

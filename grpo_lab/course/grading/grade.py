@@ -5,9 +5,11 @@ own, and an interrupted grading goes on where it stopped.
 """
 
 import sys
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 
 from grpo_lab.course.exercise import Exercise
@@ -56,15 +58,21 @@ class Grading:
 
     @property
     def students(self) -> dict[str, list[Graded]]:
-        """By name; two students of one name, whom a learning platform tells apart, have its numbers behind theirs."""
-        numbers: dict[str, set[str]] = {}
+        """By name, in one line; those whose names would be alike have the platform's numbers behind them, or a 2."""
+        own: dict[tuple[str, str], list[Graded]] = {}
         for one in self.graded:
-            numbers.setdefault(one.submission.student, set()).add(one.submission.number)
+            own.setdefault((one.submission.student, one.submission.number), []).append(one)
+        numbers = Counter(name for name, _ in own)
         by_name: dict[str, list[Graded]] = {}
-        for one in self.graded:
-            name, number = one.submission.student, one.submission.number
-            by_name.setdefault(f"{name} ({number})" if len(numbers[name]) > 1 else name, []).append(one)
+        for (name, number), graded in sorted(own.items(), key=lambda item: item[0]):
+            label = " ".join(name.split()) + (f" ({number})" if numbers[name] > 1 else "")
+            by_name[next(free for free in _alternatives(label) if free not in by_name)] = graded
         return dict(sorted(by_name.items()))
+
+
+def _alternatives(label: str) -> Iterator[str]:
+    yield label
+    yield from (f"{label} {n}" for n in count(2))
 
 
 def grade(

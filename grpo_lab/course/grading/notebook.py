@@ -74,7 +74,8 @@ def _defined(source: str) -> list[str]:
 
 def mark(cell: dict) -> dict:
     """What the assignment wrote into the metadata of this cell: {"exercise": ..., "role": ...}, or nothing."""
-    return _of(_of(cell, "metadata"), "grpo_lab")
+    written = _of(_of(cell, "metadata"), "grpo_lab")
+    return {key: value for key, value in written.items() if isinstance(value, str)}
 
 
 def marks_of(assignment: str, cells: list[dict]) -> list[dict]:

@@ -19,7 +19,16 @@ from grpo_lab.course.grading.downloads import (
     owner_of,
     without_the_archive,
 )
-from grpo_lab.course.grading.files import GRADESCOPE_LIST, File, archived, is_notebook, stem, unseen, walk
+from grpo_lab.course.grading.files import (
+    GRADESCOPE_LIST,
+    MAX_NOTEBOOKS,
+    File,
+    archived,
+    is_notebook,
+    stem,
+    unseen,
+    walk,
+)
 from grpo_lab.course.grading.notebook import Cell, assignment_of, by_name, cells_of, load, marks_of, to_run
 
 SAME = "is for the same assignment"
@@ -98,15 +107,24 @@ def _files(folder: Path) -> Iterable[File]:
     for entry in sorted(folder.iterdir(), key=lambda p: p.name):
         if unseen(entry.name):
             continue
-        if entry.is_dir() and not entry.is_symlink() and not any(entry.iterdir()):
+        if _is_empty(entry):
             yield File((entry.name, ""), entry, bytes)
         yield from walk(entry)
+
+
+def _is_empty(entry: Path) -> bool:
+    try:
+        return entry.is_dir() and not entry.is_symlink() and not any(entry.iterdir())
+    except OSError:  # it may not be looked into: `walk` says so
+        return False
 
 
 def _of_one_student(files: list[tuple[Owner, File]], assignments: dict[str, tuple[str, ...]]) -> list[Submission]:
     read, other = [], []
     for owner, file in files:
-        if is_notebook(file.name):
+        if is_notebook(file.name) and len(read) >= MAX_NOTEBOOKS:
+            other.append(f"{file.name}: more than {MAX_NOTEBOOKS} notebooks are not read")
+        elif is_notebook(file.name):
             read.append(_read(owner, file, assignments))
         else:
             other.append(_why_not(file))
@@ -160,14 +178,15 @@ def _version(one: Submission) -> tuple[str, int]:
 def _left_out(one: Submission, chosen: Submission) -> str:
     later = one.modified is not None and chosen.modified is not None and one.modified > chosen.modified + 1
     doubts = ["cannot be read"] * bool(one.problem) + ["has the later date"] * later
-    return ", ".join([f"{one.file} {SAME}", *doubts, "and was left out"])
+    return f"{one.file} {SAME}" + f", {' and '.join(doubts)}," * bool(doubts) + " and was left out"
 
 
 def _of_whom(owner: Owner, file: File) -> dict:
+    modified = file.modified if file.packed is None else file.packed
     return {
         "student": owner.student, "number": owner.number, "email": owner.email, "platform": owner.platform,
         "late": owner.late, "upload": owner.upload, "path": file.path, "file": owner.name_of_file,
-        "modified": file.modified if owner.created is None else owner.created, "dated": owner.created is not None,
+        "modified": modified if owner.created is None else owner.created, "dated": owner.created is not None,
     }  # fmt: skip
 
 
