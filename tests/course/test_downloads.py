@@ -145,7 +145,8 @@ def test_everybody_late_by_the_files_own_dates_is_doubted(folder, sandbox, capsy
     run(folder, seed=5, deadline="2026-11-10T23:59")
     doubt = "by the files' own dates, which may be those of a download, all 3 of them are late"
     assert f"warning: {doubt}" in capsys.readouterr().out and doubt in saved(folder)["doubts"][0]
-    assert "which may be those of a download, all 3" in (folder.parent / "out" / "class.html").read_text(encoding="utf-8")
+    page = (folder.parent / "out" / "class.html").read_text(encoding="utf-8")
+    assert "which may be those of a download, all 3" in page
     assert "late by the file's own date" in table(folder)["alice"]["remarks"]
     dated(folder / "bob", "2026-11-09T12:00")
     run(folder, seed=5, deadline="2026-11-10T23:59")
