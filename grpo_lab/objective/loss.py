@@ -38,8 +38,8 @@ def policy_loss(
     Args:
         logp: log-probabilities under the policy that is being trained, shape (B, T).
         advantages: A, shape (B,), one a completion, or (B, T), one a token.
-        mask: m, shape (B, T), True where a token belongs to its completion. Finite numbers elsewhere change neither the
-            loss nor its gradient.
+        mask: m, shape (B, T), True where a token belongs to its completion. Numbers elsewhere whose ratios are finite
+            change neither the loss nor its gradient.
         old_logp: under the policy that sampled, shape (B, T); None means the current policy, stopped (ratio exactly 1).
         ref_logp: under the reference policy, shape (B, T); needed if beta > 0.
         loss_type: one of `LOSS_TYPES`.

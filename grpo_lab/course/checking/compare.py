@@ -51,3 +51,9 @@ def same_gradient(got: Any, expected: Any, tolerance: float) -> bool:
 
 def _zeros_for_none(gradient: Any, other: Any) -> Any:
     return torch.zeros_like(other) if gradient is None and isinstance(other, Tensor) else gradient
+
+
+def no_gradient(gradient: Any) -> bool:
+    """None, or zero everywhere."""
+    parts = gradient if isinstance(gradient, list) else [gradient]
+    return all(part is None or (isinstance(part, Tensor) and not part.any()) for part in parts)

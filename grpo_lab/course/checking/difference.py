@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_lab.course.checking.compare import same_gradient
+from grpo_lab.course.checking.compare import no_gradient, same_gradient
 from grpo_lab.course.checking.outcome import AFTERWARDS, Outcome, inputs
 from grpo_lab.course.checking.plain_data import Other, Record, is_number, plain, same
 from grpo_lab.course.checking.relations import of_one_number, relations
@@ -68,7 +68,7 @@ def _of_errors(got: Outcome, expected: Outcome) -> Difference | None:
         return None
     if not got.error:
         text = f"A {expected.error} is expected for this input; your function returned something."
-        return Difference("the result", got.value, Other(f"{expected.error}: {expected.message}"), text)
+        return Difference("the result", got.observed or got.value, Other(f"{expected.error}: {expected.message}"), text)
     text = f"It raises {got.error}: {got.message}" if got.message else f"It raises {got.error}."
     if got.message.startswith(AFTERWARDS):
         text = f"It comes to an end, but {got.message}"
@@ -200,13 +200,13 @@ def _of_gradients(got: Outcome, expected: Outcome, exercise: Exercise, view: _Vi
 
 def _about_gradient(name: str, got: Any, expected: Any, view: _View) -> str:
     start = "The value is right, but the gradient is not. "
-    if _nothing(expected):
+    if no_gradient(expected):
         if _not_a_number(got):
             return f"{start}NaN arrives at {name}."
         if expected is None:
             return f"{start}A gradient flows into {name}, where it should be stopped."
         return f"{start}A gradient arrives at {name}, where it is zero with this input."
-    if _nothing(got):
+    if no_gradient(got):
         return f"{start}No gradient arrives at {name}: it is zero everywhere."
     if isinstance(got, Tensor) and isinstance(expected, Tensor) and got.shape == expected.shape:
         found = relations(got, expected, view.masks, view.tolerance)
@@ -217,11 +217,6 @@ def _about_gradient(name: str, got: Any, expected: Any, view: _View) -> str:
 def _not_a_number(gradient: Any) -> bool:
     parts = gradient if isinstance(gradient, list) else [gradient]
     return any(isinstance(part, Tensor) and bool(part.isnan().any()) for part in parts)
-
-
-def _nothing(gradient: Any) -> bool:
-    parts = gradient if isinstance(gradient, list) else [gradient]
-    return all(part is None or (isinstance(part, Tensor) and not part.any()) for part in parts)
 
 
 def _masks(exercise: Exercise, index: int, seed: int) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ only if nothing speaks against it: wherever it would show, the answer is wrong, 
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from grpo_lab.course.checking.compare import equal, same_gradient
+from grpo_lab.course.checking.compare import equal, no_gradient, same_gradient
 from grpo_lab.course.checking.outcome import Outcome
 from grpo_lab.course.checking.plain_data import same
 from grpo_lab.course.exercise import Exercise
@@ -59,6 +59,8 @@ def _likely(got, expected, wrong: dict[str, Sequence[Outcome]], exercise: Exerci
         return _cover(got, expected, wrong, values)
     found: dict[str, tuple[int, ...]] = {}
     for argument in exercise.gradient_of:
+        if all(no_gradient(outcome.gradients.get(argument)) for outcome in got):
+            continue  # which is said as such: many a mistake has no gradient with some inputs
         gradient = partial(_same_gradient, argument=argument, tolerance=exercise.tolerance)
         found = _cover(got, expected, wrong, gradient) | found
     return dict(sorted(found.items(), key=lambda item: -len(item[1]))[:_MOST])

@@ -22,6 +22,7 @@ _seed = torch.default_generator.manual_seed  # of the CPU, as the two above: tor
 _randn, _Generator, _enable_grad = torch.randn, torch.Generator, torch.enable_grad
 
 
+CUT_OFF = "cut off from its gradient"  # an argument, by detach_ or requires_grad_
 AFTERWARDS = "the check could not use its result: "  # begins the message of an error that came after the return
 
 
@@ -95,12 +96,18 @@ def expected_outcomes(exercise: Exercise, seed: int = 0) -> list[Outcome]:
 def _collect(result: Any, exercise: Exercise, bound: BoundArguments, before: dict, leaves: dict, seed: int) -> Outcome:
     try:
         changed = {name: now for name, now in plain(dict(bound.arguments)).items() if not identical(before[name], now)}
+        changed |= {name: CUT_OFF for name in leaves if any(_cut_off(t) for t in tensors(bound.arguments[name]))}
         seen = exercise.observe(result, bound.args, bound.kwargs) if exercise.observe else result
         floats = [leaf for leaf in tensors(seen) if leaf.is_floating_point() and leaf.requires_grad]
         value, observed = (None, plain(seen)) if exercise.observe else (plain(seen), None)
         return Outcome(value, _gradients(floats, leaves, seed), bool(floats), changed, observed)
     except Exception as error:  # a result that is not what `observe` or autograd can handle
         return Outcome(error=type(error).__name__, message=f"{AFTERWARDS}{type(error).__name__}: {_short(error)}")
+
+
+def _cut_off(tensor: Tensor) -> bool:
+    """`detach_` on an argument takes the gradient away from the caller's own tensor."""
+    return tensor.is_floating_point() and not tensor.requires_grad
 
 
 def inputs(exercise: Exercise, index: int, seed: int, track: bool = False) -> tuple[BoundArguments, dict[str, list]]:

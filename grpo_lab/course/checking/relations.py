@@ -142,6 +142,8 @@ def _by_row(got: Tensor, expected: Tensor) -> Iterator[str]:
     if got.ndim < 2 or got.shape[-1] < 2 or got.numel() == got.shape[-1]:
         return
     rows = list(zip(got.flatten(0, -2), expected.flatten(0, -2), strict=True))
+    if any(_close(g, e) for g, e in rows):
+        return  # it is no matter of every row
     factors = [_constant(g, e) for g, e in rows]
     if all(f is not None for f in factors):
         shown = ", ".join(f"{f:.4g}" for f in factors[:4])

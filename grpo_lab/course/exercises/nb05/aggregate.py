@@ -106,6 +106,8 @@ EXERCISE = Exercise(
         refused("a negative number of tokens", VALUES, MASK, "dapo", num_items=-1),
         refused("a negative number of tokens, cispo", VALUES, MASK, "cispo", num_items=-1),
         refused("a negative number of tokens, as a tensor", VALUES, MASK, "vespo", num_items=torch.tensor(-1)),
+        refused("values of two completions, a mask of one", VALUES, MASK[:1], "bnpo"),
+        refused("values of three tokens, a mask of two", VALUES, MASK[:, :2], "luspo"),
         refused("no loss type", VALUES, MASK, ""),
         refused("a longer loss type", VALUES, MASK, "grpo2"),
         refused("values of one completion, a mask of two", VALUES[:1], MASK, "grpo"),

@@ -44,6 +44,8 @@ EXERCISE = Exercise(
             bound=3.0,
         ),
         at_scale("float32", lambda d: (_far(d, 4, 30).float(), d.logp(4, 30).float(), d.normal(4).float()), bound=5.0),
+        refused("log-probabilities of one token, for two", TWO_BY_TWO, -TWO_BY_TWO[:, :1], f64([1.0, 1.0]), 5.0),
+        refused("advantages of one row, for two", TWO_BY_TWO, -TWO_BY_TWO, f64([[1.0, 2.0]]), 5.0),
         refused("one advantage, two completions", TWO_BY_TWO, -TWO_BY_TWO, f64([1.0]), 5.0),
         refused("ratios of one completion, for two", TWO_BY_TWO[:1], -TWO_BY_TWO, f64([1.0, 1.0]), 5.0),
         refused("log-probabilities of one completion, for two", TWO_BY_TWO, -TWO_BY_TWO[:1], f64([1.0, 1.0]), 5.0),

@@ -64,6 +64,7 @@ EXERCISE = Exercise(
         refused("a range of NaN", f64([[1.0]]), f64([1.0]), epsilon=float("nan"), epsilon_high=0.25),
         refused("delta of NaN", f64([[1.0]]), f64([1.0]), delta=float("nan")),
         allowed("delta just above the range", f64([[1.6]]), f64([-1.0]), epsilon_high=0.5, delta=1.55),
+        refused("advantages of one row, for two", f64([[1.0, 1.0], [1.0, 1.0]]), f64([[1.0, 2.0]])),
         refused("one advantage, two completions", f64([[1.0, 1.0], [1.0, 1.0]]), f64([1.0])),
         refused("one completion, two advantages", f64([[1.0, 1.0]]), f64([1.0, -1.0])),
         refused("ratios of two tokens, advantages of three", f64([[1.0, 1.0]]), f64([[1.0, 1.0, 1.0]])),

@@ -50,6 +50,11 @@ def _far_padding(d, B, T):
     return padded(logp, mask, -30.0), advantages, mask, padded(old_logp, mask, -90.0), padded(ref_logp, mask, 30.0)
 
 
+def _column(d, B, T):
+    logp, advantages, *rest = _batch(d, B, T)
+    return logp, advantages[:, None], *rest
+
+
 def _sampled_by_itself(d, B, T):
     logp, advantages, mask, _, ref_logp = _per_token(d, B, T)
     return logp, advantages, mask, None, ref_logp
@@ -84,7 +89,7 @@ EXERCISE = Exercise(
     difficulty=3,
     task="Put the objective together: ratio, surrogate, KL term, aggregation, minus sign. Use the functions that you "
     "have already. Return the loss and a dictionary of metrics; only the loss is checked, so the dictionary may be "
-    "empty. Outside of the mask the check puts numbers whose ratios are finite.",
+    "empty.",
     hints=(
         "Five calls and a sign. Write the plain case first, with beta = 0 and the default loss type.",
         "If there is no old policy, the current one sampled. Its log-probabilities are then a record, and carry no "
@@ -127,6 +132,14 @@ EXERCISE = Exercise(
         drawn("vespo", lambda d: _batch(d, 2, 3), loss_type="vespo"),
         *_each("an advantage a token", lambda d: _per_token(d, 3, 4), epsilon=0.1),
         *_each("sampled by itself", lambda d: _sampled_by_itself(d, 3, 4), beta=0.1),
+        *_each("a corrected KL term", lambda d: _batch(d, 2, 3), beta=0.3, kl_bias_correction=True),
+        *_each(
+            "sampled by itself, corrected", lambda d: _sampled_by_itself(d, 2, 3), beta=0.3, kl_bias_correction=True
+        ),
+        drawn("a little of a KL term", lambda d: _batch(d, 3, 4), beta=1e-3),
+        drawn("a hint of a KL term", lambda d: _batch(d, 3, 4), beta=1e-4),
+        drawn("one advantage a completion, as a column", lambda d: _column(d, 3, 4)),
+        drawn("cispo without a bound of its own", lambda d: _batch(d, 3, 4), loss_type="cispo", epsilon=0.3),
         *(
             drawn(
                 f"{name}, corrected: {corrected}",
@@ -138,6 +151,7 @@ EXERCISE = Exercise(
             for name in ESTIMATORS
             for corrected in (False, True)
         ),
+        extreme("cispo under a bound of 0", LOGP, f64([1.0]), ONE, OLD, loss_type="cispo", epsilon_high=0.0),
         extreme("no room above", LOGP, f64([1.0]), ONE, OLD, epsilon_high=0.0),
         at_scale("300 tokens, a mask with holes", lambda d: _with_holes(d, 7, 300), epsilon=0.1, epsilon_high=0.45),
         at_scale("bnpo, part of an update", lambda d: _with_holes(d, 7, 300), loss_type="bnpo", num_items=9000),
@@ -195,6 +209,9 @@ EXERCISE = Exercise(
         refused("a beta of NaN", TWO_ROWS, GOOD_BAD, A_MASK, None, TWO_ROWS, beta=float("nan")),
         refused("a KL estimator that there is not", TWO_ROWS, GOOD_BAD, A_MASK, kl_estimator="k9"),
         refused("a KL term without a reference", TWO_ROWS, GOOD_BAD, A_MASK, beta=0.5),
+        refused("a mask of whole numbers", TWO_ROWS, GOOD_BAD, A_MASK.long()),
+        refused("dr_grpo without a length limit", TWO_ROWS, GOOD_BAD, A_MASK, loss_type="dr_grpo"),
+        refused("advantages of one row, for two", TWO_ROWS, f64([[1.0, 2.0]]), A_MASK),
         refused("a mask of numbers", TWO_ROWS, GOOD_BAD, A_MASK.double()),
         refused("log-probabilities of one completion, for two", TWO_ROWS[:1], GOOD_BAD, A_MASK),
         refused("old log-probabilities of one completion, for two", TWO_ROWS, GOOD_BAD, A_MASK, TWO_ROWS[:1]),
