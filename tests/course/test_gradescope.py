@@ -68,8 +68,8 @@ def set_up(autograder: Path, root: Path, python3: str, brings: str = "", index: 
     program(own / "brought", NEW)
     wanted = f'[[ "$*" == *" {brings} "* ]] && exec /bin/cp "{own / "brought"}" "{own / (brings or "none")}"'
     program(own / "apt-get", wanted, '[[ "$*" != *python3.* ]]')
-    program(root / "venv" / "bin" / "pip", "" if index else '[[ "$*" != *whl/cpu* ]]')
-    program(root / "venv" / "bin" / "python", "echo installed: as asked")
+    refused = "" if index else '[[ "$*" == *torch-backend* ]] && exit 1'
+    program(root / "venv" / "bin" / "python", refused, "echo installed: as asked")
     command = [shutil.which("bash"), str(autograder / "setup.sh")]
     env = {"AUTOGRADER_ROOT": str(root), "PATH": str(own)}
     done = subprocess.run(command, env=env, capture_output=True, encoding="utf-8")
@@ -82,8 +82,8 @@ def test_setup_takes_a_python_that_is_new_enough_or_says_what_to_choose(autograd
     assert least["requires-python"] == ">=3.11" and "(3, 11)" in (autograder / "setup.sh").read_text(encoding="utf-8")
     done, (log, pip) = set_up(autograder, tmp_path / "24.04", NEW)
     assert done.returncode == 0 and "installed: as asked" in done.stdout and "python3 -m venv" in log
-    torch, package = [line for line in pip.splitlines() if line.startswith("pip install")]
-    assert "https://download.pytorch.org/whl/cpu" in torch and torch.endswith("requirements.lock torch")
+    uv, torch, package = [line for line in pip.splitlines() if "pip install" in line]
+    assert uv.endswith("install uv") and "--torch-backend=cpu" in torch and torch.endswith("requirements.lock torch")
     assert package.endswith("requirements.lock " + str(tmp_path / "24.04" / "source" / "package"))
     assert (autograder / "package" / "requirements.lock").is_file()
 
@@ -98,7 +98,7 @@ def test_setup_takes_a_python_that_is_new_enough_or_says_what_to_choose(autograd
 @pytest.mark.skipif(not LINUX, reason="Gradescope's container is Linux")
 def test_setup_goes_on_without_a_build_of_torch_for_cpus(autograder, tmp_path):
     done, (_, pip) = set_up(autograder, tmp_path, NEW, index=False)
-    assert done.returncode == 0 and "the ordinary one is installed" in done.stdout and pip.count("pip install") == 2
+    assert done.returncode == 0 and "the ordinary one is installed" in done.stdout and pip.count("pip install") == 3
 
 
 @pytest.mark.slow

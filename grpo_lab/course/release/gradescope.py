@@ -43,12 +43,12 @@ if ! find_python; then
     fi
 fi
 "$python" -m venv "$root/venv"
-pip="$root/venv/bin/pip"
-# No card there: the build for CPUs is some gigabytes smaller. Without it, the package brings the ordinary one.
-"$pip" install --no-deps --index-url https://download.pytorch.org/whl/cpu -c "$package/requirements.lock" torch ||
-    echo "setup.sh: no build of torch for CPUs is to be had; the ordinary one is installed"
-"$pip" install -c "$package/requirements.lock" "$package"
 python="$root/venv/bin/python"
+"$python" -m pip install uv
+# No card there: the build for CPUs is some gigabytes smaller. Without it, the package brings the ordinary one.
+"$python" -m uv pip install --python "$python" --torch-backend=cpu -c "$package/requirements.lock" torch ||
+    echo "setup.sh: no build of torch for CPUs is to be had; the ordinary one is installed"
+"$python" -m pip install -c "$package/requirements.lock" "$package"
 "$python" -c 'import sys, torch; print("installed: Python", sys.version.split()[0], "torch", torch.__version__)'
 """
 
