@@ -60,7 +60,8 @@ def cache_bytes(shape: ModelShape, tokens: int, e: int) -> int:
 
     M = 2 \cdot \text{layers} \cdot \text{key heads} \cdot D_h \cdot e \cdot N \tag{8.14}
 
-    12 KiB a token for Qwen2-0.5B in half precision. It is a whole number, an int, and exact however large it is.
+    `shape.keys` is the width of all key heads together. 12 KiB a token for Qwen2-0.5B in half precision. It is a whole
+    number, an int, and exact however large it is.
     """
     return 2 * shape.layers * shape.keys * e * tokens  # scalar (8.14)
 

@@ -52,7 +52,7 @@ def make_experience(
 
 
 def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Float[Tensor, " B"]:
-    """Apply the configured comparison; the completions of a prompt stand together.
+    """Apply the configured comparison (as in `group_advantages`, with n - 1); a prompt's completions stand together.
 
     A completion to which no reward applies (NaN) is left out of the comparison, and its own advantage is zero. If only
     one of a prompt's completions is left, there is nothing to compare it with, and its advantage is zero, too (with the

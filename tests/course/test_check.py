@@ -219,7 +219,7 @@ def test_functions_that_work_in_place_and_on_texts():
         return None
 
     others = (*DECAY.misconceptions[:2], replace(DECAY.misconceptions[0], name="again"))
-    assert "leaves weights as it was" in check(nothing, replace(DECAY, misconceptions=others)).message
+    assert "leaves its argument weights unchanged" in check(nothing, replace(DECAY, misconceptions=others)).message
     assert "is missing" in check(lambda texts: {"counts": count_words(texts)["counts"]}, WORDS).message
 
 
@@ -312,3 +312,10 @@ def test_html_says_the_status_in_words_and_escapes_what_students_write():
 def test_there_is_no_exercise_of_that_name():
     with pytest.raises(KeyError, match="exercise is 'stub'; expected one of"):
         check(stub)
+
+
+def test_nobody_sees_the_name_of_what_takes_the_rest():
+    def accuracy_reward(completions, answer, **_):
+        return EXERCISES["accuracy_reward"].function(completions, answer)
+
+    assert check(accuracy_reward).fault != "signature"

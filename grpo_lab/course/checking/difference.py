@@ -162,7 +162,7 @@ def _of_changes(got: Outcome, expected: Outcome, view: _View, changing: frozense
     found = []
     for name in [name for name in got.changed if name not in expected.changed]:
         if name in changing:
-            text = f"With this input, {name} must stay as it was, and your function makes a change."
+            text = f"With this input, the argument {name} has to stay unchanged, and your function changes it."
             found.append(Difference(f"{name} after the call", got.changed[name], Other("unchanged"), text))
             continue
         text = f"Your function changes its argument {name} in place; the caller still needs it as it was."
@@ -172,7 +172,7 @@ def _of_changes(got: Outcome, expected: Outcome, view: _View, changing: frozense
     for name, now in expected.changed.items():
         what = f"{name} after the call"
         if name not in got.changed:
-            text = f"Your function leaves {name} as it was; it has to be changed in place."
+            text = f"Your function leaves its argument {name} unchanged, where it has to be changed in place."
             found.append(Difference(what, None, now, text))
         else:
             found.append(_of_values(what, got.changed[name], now, view))

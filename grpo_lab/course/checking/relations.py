@@ -72,7 +72,7 @@ def _not_finite(got: Tensor, expected: Tensor) -> str:
 def _whole(got: Tensor, expected: Tensor) -> Iterator[str]:
     """One simple operation takes all of the one to all of the other."""
     if not got.any():
-        yield "Everything is zero." if got.numel() > 1 else "It is zero."
+        yield "Everything is zero." if got.numel() > 1 else "Yours is zero."
     if _close(got, -expected):
         yield "The sign is flipped."
     if got.numel() > 1:

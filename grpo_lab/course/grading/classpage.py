@@ -1,6 +1,6 @@
 """The page of a class, for the teacher: what was right, which mistakes were made, what to talk about in the lecture."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -32,19 +32,19 @@ class Lost:
 def mistakes(grading: Grading) -> list[Lost]:
     """Every known mistake that somebody made, the dearest first.
 
-    An answer in which several mistakes were recognised (nothing tells them apart) counts for each of them.
+    An answer in which several mistakes were recognised counts for each of them, and they share its points.
     """
     counted: Counter[tuple[str, str]] = Counter()
-    cost: Counter[tuple[str, str]] = Counter()
+    cost: defaultdict[tuple[str, str], float] = defaultdict(float)
     for one in grading.graded:
         for mark in one.marks:
             known = {m.name for m in mark.exercise.misconceptions}
             named = [n for n in mark.verdict.misconceptions if n in known] if mark.verdict is not None else []
             for name in named:
                 counted[mark.exercise.name, name] += 1
-                cost[mark.exercise.name, name] += mark.exercise.points - mark.points
+                cost[mark.exercise.name, name] += (mark.exercise.points - mark.points) / len(named)
     by_name = {exercise.name: exercise for exercise in grading.exercises}
-    lost = [Lost(by_name[e], name, n, cost[e, name]) for (e, name), n in counted.items()]
+    lost = [Lost(by_name[e], name, n, round(cost[e, name], 1)) for (e, name), n in counted.items()]
     return sorted(lost, key=lambda one: (-one.points, one.exercise.name, one.name))
 
 
@@ -131,16 +131,16 @@ def _exercises(grading: Grading) -> str:
 
 KINDS = ("right", "wrong", "none")
 BARS = (
-    "<style>td.bar { width: 34%; } td.bar i { display: inline-block; height: .8em; } i.right { background: #009e73; } "
-    "i.wrong { background: #d55e00; } i.none { background: #999; } td.count { width: 60%; } td.count i "
-    "{ background: #0072b2; height: .8em; display: inline-block; }</style>"
+    "<style>td.bar { width: 34%; white-space: nowrap; } td.bar i { display: inline-block; height: .8em; } "
+    "i.right { background: #009e73; } i.wrong { background: #d55e00; } i.none { background: #999; } "
+    "td.count { width: 60%; } td.count i { background: #0072b2; height: .8em; display: inline-block; }</style>"
 )
 
 
 def _mistakes(lost: list[Lost]) -> str:
     rows = "".join(
         f'<tr><td><code>{safe(one.exercise.name)}</code></td><td>{safe(one.name)}</td><td class="n">{one.students}</td>'
-        f'<td class="n">{one.points}</td></tr>'
+        f'<td class="n">{plain(one.points)}</td></tr>'
         for one in lost
     )
     head = "<tr><th>function</th><th>known mistake</th><th class='n'>students</th><th class='n'>points lost</th></tr>"

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from grpo_lab import __version__
-from grpo_lab.course.checking.verdict import Part, prose
+from grpo_lab.course.checking.verdict import Part, count, prose
 from grpo_lab.course.grading.grade import Grading
 from grpo_lab.course.grading.marks import Graded, Mark
 from grpo_lab.course.grading.pages import document, safe
@@ -142,7 +142,9 @@ def page(one: Result, grading: Grading, extras: Extras) -> str:
         f"<p><strong>{total}.</strong></p>",
     ]
     if one.late and extras.deadline:
-        body.append(f"<p>{plain(one.earned)} points, {one.late} days late. {safe(extras.deadline.rule())}</p>")
+        body.append(
+            f"<p>{count(one.earned, 'point')}, {count(one.late, 'day')} late. {safe(extras.deadline.rule())}</p>"
+        )
     body += [f"<p>{safe(remark)}.</p>" for remark in one.remarks]
     body += [_table(marks, one, grading)] if marks or one.overridden or any(one.points.values()) else []
     body += [_section(mark) for mark in marks if mark.kind == "wrong"]
@@ -155,16 +157,19 @@ def page(one: Result, grading: Grading, extras: Extras) -> str:
     return document(one.student, "\n".join(body))
 
 
+SET = '<div class="quiet">points set by your teacher</div>'
+
+
 def _table(marks: list[Mark], one: Result, grading: Grading) -> str:
     rows = [
         f'<tr><td>{_link(m)}</td><td><span class="{m.kind}">{_symbol(m)} {safe(WORDS.get(m.status, m.status))}</span>'
-        f"{_note(m)}</td>"
+        f"{_note(m)}{SET if m.exercise.name in one.overridden else ''}</td>"
         f'<td class="n">{plain(one.points[m.exercise.name])} of {m.exercise.points}</td></tr>'
         for m in marks
     ]
     marked = {mark.exercise.name for mark in marks}
     rows += [
-        f'<tr><td><code>{safe(e.name)}</code></td><td class="none">set by your teacher</td>'
+        f"<tr><td><code>{safe(e.name)}</code></td><td>{SET}</td>"
         f'<td class="n">{plain(one.points[e.name])} of {e.points}</td></tr>'
         for e in grading.exercises
         if e.name in one.overridden and e.name not in marked

@@ -56,7 +56,7 @@ EXERCISE = Exercise(
         drawn("one prompt, one spread", lambda d: (d.normal(1, 4),), scale="batch", eps=0.5),
         drawn("eps 2", lambda d: (d.normal(3, 4),), eps=2.0),
         drawn("no spread at all, larger", lambda d: (d.normal(2, 6),), scale="none"),
-        given("equal rewards in float32, far from zero", ROUNDED, scale="none"),
+        extreme("equal rewards in float32, far from zero", ROUNDED, scale="none"),
         extreme("equal rewards in float32, their own spread", ROUNDED),
         extreme("equal rewards in float32, one spread", torch.cat([ROUNDED, -ROUNDED]), scale="batch", ddof=0),
         extreme("equal rewards in float32, one spread of zero", torch.cat([ROUNDED, ROUNDED]), scale="batch"),
