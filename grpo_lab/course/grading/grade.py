@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -166,9 +167,8 @@ class _Class:
         with ThreadPoolExecutor(jobs) as pool:
             running: dict[Future, int] = {}
             try:
-                for index, submission in enumerate(self.found):
-                    if index not in self.done:
-                        running[pool.submit(_graded, submission, sandbox, self.seed)] = index
+                for index in self._in_turn():
+                    running[pool.submit(_graded, self.found[index], sandbox, self.seed)] = index
                 self._gather(running, progress)
             except KeyboardInterrupt:
                 self.finished = False
@@ -177,6 +177,15 @@ class _Class:
                 pool.shutdown(cancel_futures=True)
                 for future in ready:
                     self._take(running[future], future.result())
+
+    def _in_turn(self) -> list[int]:
+        """Those that are left; who left the same stubs untouched stand together, since the same process serves them."""
+        left = [index for index in range(len(self.found)) if index not in self.done]
+        stubs: dict[int, list[str]] = {}
+        for index in left:
+            with suppress(Exception):  # what is wrong with it is said when its turn comes
+                stubs[index] = _untouched(self.found[index])
+        return sorted(left, key=lambda index: (self.found[index].assignment, stubs.get(index, []), index))
 
     def _gather(self, running: dict[Future, int], progress) -> None:
         while running:
@@ -217,6 +226,10 @@ def _graded(submission: Submission, sandbox: Sandbox, seed: int) -> Graded:
         return Graded(submission)
 
 
+def _untouched(submission: Submission) -> list[str]:
+    return sorted(untouched((cell.source for cell in submission.cells), assignments()[submission.assignment]))
+
+
 class _Opened:
     """A readable submission and the exercises of its assignment.
 
@@ -227,15 +240,17 @@ class _Opened:
     def __init__(self, submission: Submission):
         self.submission = submission
         self.exercises = {name: EXERCISES[name] for name in assignments()[submission.assignment]}
-        self.blank = sorted(untouched((cell.source for cell in submission.cells), self.exercises))
+        self.blank = _untouched(submission)
         self.attempted = {name: exercise for name, exercise in self.exercises.items() if name not in self.blank}
 
 
 def _mark_again(one: _Opened, name: str, sandbox: Sandbox, back: Returned, seed: int) -> Mark:
-    """This exercise once more, with the library's functions for those that stand before it."""
-    before = earlier(name)
-    missing = {other: exercise for other, exercise in one.attempted.items() if other not in before}
-    lent = sorted(other for other in one.exercises if other not in missing)
+    """This exercise once more, with the library's functions for those that stand before it, and for no other.
+
+    What is missing then depends on the exercise alone, so that one process that has loaded it serves the whole class.
+    """
+    lent = sorted(earlier(name))
+    missing = {other: exercise for other, exercise in one.exercises.items() if other not in lent}
     cells = [cell for cell in one.submission.cells if str(cell.number) not in back.deadly]
     second = sandbox.run(replace(one.submission, cells=cells), missing, [VISIBLE, seed], lent, [name], back.end)
     return mark_exercise(one.exercises[name], second.results[name], seed)

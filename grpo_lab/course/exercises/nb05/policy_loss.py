@@ -153,11 +153,11 @@ EXERCISE = Exercise(
         ),
         extreme("cispo under a bound of 0", LOGP, f64([1.0]), ONE, OLD, loss_type="cispo", epsilon_high=0.0),
         extreme("no room above", LOGP, f64([1.0]), ONE, OLD, epsilon_high=0.0),
-        at_scale("300 tokens, a mask with holes", lambda d: _with_holes(d, 7, 300), epsilon=0.1, epsilon_high=0.45),
-        at_scale("bnpo, part of an update", lambda d: _with_holes(d, 7, 300), loss_type="bnpo", num_items=9000),
+        at_scale("300 tokens, a mask with holes", lambda d: _with_holes(d, 3, 300), epsilon=0.1, epsilon_high=0.45),
+        at_scale("bnpo, part of an update", lambda d: _with_holes(d, 3, 300), loss_type="bnpo", num_items=9000),
         at_scale(
             "luspo, 300 tokens",
-            lambda d: _with_holes(d, 7, 300),
+            lambda d: _with_holes(d, 3, 300),
             loss_type="luspo",
             importance_sampling_level="sequence",
             epsilon=0.003,
@@ -165,7 +165,7 @@ EXERCISE = Exercise(
         ),
         at_scale(
             "cispo and a KL term, 300 tokens",
-            lambda d: _with_holes(d, 7, 300),
+            lambda d: _with_holes(d, 3, 300),
             loss_type="cispo",
             epsilon_high=1.2,
             beta=0.05,

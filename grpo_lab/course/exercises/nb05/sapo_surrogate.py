@@ -32,7 +32,7 @@ EXERCISE = Exercise(
         drawn("an advantage for each token", lambda d: (_ratio(d, 3, 4), d.normal(3, 4)), tau_neg=2.0),
         extreme("a million times as likely", f64([[1e6, 1.0], [1e6, 0.0]]), f64([2.0, -1.0]), tau_pos=3.0),
         extreme("a word that has become impossible", f64([[0.0, 1.0], [0.0, 1.0]]), f64([1.0, -1.0])),
-        at_scale("300 tokens", lambda d: (_far(d, 7, 300), d.normal(7)), tau_pos=0.5, tau_neg=2.0),
+        at_scale("300 tokens", lambda d: (_far(d, 3, 300), d.normal(3)), tau_pos=0.5, tau_neg=2.0),
         at_scale("a steep gate", lambda d: (_ratio(d, 3, 20), d.normal(3)), tau_pos=40.0, tau_neg=60.0),
         at_scale("one ratio a sequence, an advantage a token", lambda d: (_ratio(d, 5, 1), d.normal(5, 30))),
         at_scale("float32", lambda d: (_ratio(d, 4, 30).float(), d.normal(4).float()), tau_pos=2.0),

@@ -41,7 +41,7 @@ LIBRARIES = [
     "numpy",
     "torch.nn.functional",
 ]
-MAX_STARTS, MAX_FOLDER, MAX_TEMPLATES = 12, 256_000_000, 3
+MAX_STARTS, MAX_FOLDER, MAX_TEMPLATES = 12, 256_000_000, 8
 KEPT_VARIABLES = ("SYSTEMROOT", "WINDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
 TOO_MUCH = "wrote more than is allowed"
 CROWD = f"started more than {jail.MAX_TASKS} threads or processes"
