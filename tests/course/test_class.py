@@ -67,7 +67,7 @@ def test_what_changed_since_is_graded_again_on_resume(folder, sandbox):
     run(folder, seed=5)
     submit(folder / "carol" / file_name("02"), best_of_group=RIGHT["best_of_group"])
     run(folder, resume=True)
-    assert sandbox.ran == ["alice", "bob", "carol", "carol"] and table(folder)["carol"]["points"] == "3"
+    assert sorted(sandbox.ran) == ["alice", "bob", "carol", "carol"] and table(folder)["carol"]["points"] == "3"
 
 
 def test_one_student_again_and_the_difference(folder, sandbox, capsys):
@@ -187,7 +187,7 @@ def test_written_answers_from_the_sheet_into_the_totals(folder, sandbox, tmp_pat
     assert given.splitlines()[1:] == ["alice,02-equal-group,,"]
     (tmp_path / "given.csv").write_text(given.replace("group,,", "group,2.5,and with a KL term?"), encoding="utf-8")
     run(folder, resume=True, written=tmp_path / "given.csv")
-    assert sandbox.ran == ["alice", "bob", "carol"], "nothing runs again for it"
+    assert sorted(sandbox.ran) == ["alice", "bob", "carol"], "nothing runs again for it"
     assert table(folder)["alice"]["points"] == "23.5" and saved(folder)["students"]["alice"]["points"] == 23.5
     page = (out / "students" / "alice.html").read_text(encoding="utf-8")
     told = ["In one batch, 60 of 64 prompts", "They bring &lt;b&gt;nothing&lt;/b&gt;.", "and with a KL term?"]
@@ -285,7 +285,7 @@ def test_a_damaged_record_is_graded_again(damage, folder, sandbox):
     for path in (folder.parent / "out" / "records").glob("[0-9a-f]*.json"):
         path.write_text(damage, encoding="utf-8")
     run(folder, resume=True)
-    assert saved(folder) == whole and sandbox.ran == ["alice", "bob", "carol"] * 2
+    assert saved(folder) == whole and sorted(sandbox.ran) == sorted(["alice", "bob", "carol"] * 2)
 
 
 def test_the_page_of_a_student_has_a_name_that_every_file_system_takes():

@@ -67,8 +67,9 @@ EXERCISE = Exercise(
         Misconception(
             "product-of-means",
             changed(reinforce_loss, ("weights.detach()", "weights.detach().mean()")),
-            "You multiply two averages. Then every response gets the same push, whatever it earned. Which reward "
-            "belongs to which response?",
+            "This is the product of two averages, as comes out, too, where a column meets a row and every reward is "
+            "paired with every response. Then each gets the same push, whatever it earned. Which reward belongs to "
+            "which response?",
             "1.8",
         ),
         Misconception(

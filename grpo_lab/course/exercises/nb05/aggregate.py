@@ -175,8 +175,8 @@ EXERCISE = Exercise(
             "rows-left-out",
             changed(aggregate, (".clamp(min=1)).mean()", ".clamp(min=1)).sum() / (lengths > 0).sum().clamp(min=1)")),
             "You leave rows without tokens out of the denominator. verl's `agg_loss` does so where it is told no "
-            "batch size; TRL, whose conventions hold here, divides by all B rows. A loss that should not hang on how "
-            "many were truncated stays smaller then.",
+            "batch size; TRL, whose conventions hold here, divides by all B rows. So a batch of which "
+            "half was masked out takes half the step. By how many rows does Eq. (5.16) divide?",
             "5.16",
         ),
         Misconception(

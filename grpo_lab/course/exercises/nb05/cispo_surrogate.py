@@ -64,8 +64,8 @@ EXERCISE = Exercise(
         Misconception(
             "log-probability-missing",
             changed(cispo_surrogate, (".detach() * per_token(advantages) * logp", " * per_token(advantages)")),
-            "You bound the ratio and let it carry the gradient. Above the bound it is flat, so the gradient is "
-            "dropped, which is what CISPO is there to avoid. What else could carry the gradient?",
+            "The bounded ratio carries the gradient, and the log-probability does not. Above the bound it is flat, so "
+            "the gradient is dropped, which is what CISPO is there to avoid. What else could carry the gradient?",
             "5.8",
         ),
         Misconception(

@@ -74,7 +74,7 @@ EXERCISE = Exercise(
             "no-gradient",
             changed(gspo_token_ratio, ("logp.detach()", "logp")),
             "The values are right, but no gradient reaches `logp`. A factor that is x - x is 0 with gradient 0. Which "
-            "of the two x has to be stopped?",
+            "of the two x has to be stopped, and nothing behind it?",
             "5.4",
         ),
         Misconception(

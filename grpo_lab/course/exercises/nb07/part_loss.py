@@ -131,9 +131,9 @@ EXERCISE = Exercise(
         Misconception(
             "microbatch-mean",
             changed(part_loss, ("share * loss", "loss")),
-            "You return the part's mean as it is. Cut an update of 8 rows into 4 parts and the gradient is four times "
-            "as large: what you tune as a learning rate then depends on your memory. How much of the update is this "
-            "part?",
+            "You return the part's mean as it is. Cut an update of 8 rows into 4 parts and their sum is four times "
+            "what it should be: what you tune as a learning rate then depends on your memory. How much of the update "
+            "is this part?",
             "5.24",
         ),
         Misconception(
