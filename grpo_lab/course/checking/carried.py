@@ -14,6 +14,7 @@ from grpo_lab.course.checking.verdict import Part, Verdict, summary
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import earlier
 from grpo_lab.course.exercises import exercise as find_exercise
+from grpo_lab.course.stub import is_stub
 
 
 def check(function: Callable, exercise: Exercise | str | None = None, seed: int = 0) -> Verdict:
@@ -49,14 +50,14 @@ def listed(names: Sequence[str]) -> str:
 
 
 def _own_neighbours(function: Callable, exercise: Exercise) -> dict[str, Callable]:
-    """The earlier exercises that the function calls, as far as somebody has written them: not the library's own."""
+    """The earlier exercises that the function calls, as far as somebody has written them: stubs are lent anyhow."""
     seen = getattr(function, "__globals__", {})
     names = sorted(called(function, earlier(exercise.name)), key=earlier(exercise.name).index)
-    return {name: seen[name] for name in names if callable(seen.get(name)) and not _is_library(name, seen[name])}
+    return {name: seen[name] for name in names if callable(seen.get(name)) and _is_written(name, seen[name])}
 
 
-def _is_library(name: str, value: object) -> bool:
-    return value is find_exercise(name).function
+def _is_written(name: str, value: object) -> bool:
+    return value is not find_exercise(name).function and not is_stub(name, value)
 
 
 def _told(verdict: Verdict, function: Callable, exercise: Exercise, seed: int, neighbours: dict) -> Verdict:
