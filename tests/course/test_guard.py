@@ -15,6 +15,7 @@ from grpo_lab.course.checking import card
 from grpo_lab.course.checking import compare as compare_module
 from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.guard import limits as guard
+from grpo_lab.course.guard import watch
 from grpo_lab.course.guard.limits import FLOOD, SHOWN, guarded
 from tests.course.toys import MEAN, WORDS, not_masked, scaled_mean
 
@@ -296,3 +297,21 @@ def test_rows_written_into_a_new_tensor_stay_where_that_was_made():
 def test_the_pretence_says_nothing_where_it_does_not_apply():
     assert on_card(WORDS.function, WORDS).startswith("unknown")
     assert on_card(lambda values, mask, scale=1.0: 1 / 0).startswith("unknown")
+
+
+def test_what_torch_wraps_of_ours_is_nobodys_replacement():
+    """The first optimizer of a class wraps its `step`: a check after a training must not blame the student for it."""
+
+    class Ours(torch.optim.SGD):
+        def step(self, closure=None):
+            return super().step(closure)
+
+    Ours.__module__ = "grpo_lab.trainer.optim"
+    watch._remember([Ours])
+    undo = watch.snapshot()
+    before = Ours.step
+    Ours([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    assert Ours.step is not before and undo() == ()
+    Ours.step = lambda self: None
+    assert any(name.endswith("step") for name in undo())
+    watch._known.pop(id(Ours))

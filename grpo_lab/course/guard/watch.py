@@ -71,6 +71,7 @@ def _undo(target: Any, seen: dict[str, Any], ours: bool) -> list[str]:
     candidates = [*seen, *(set(now) - set(seen) if ours else ())]
     names = [name for name in candidates if now.get(name, _MISSING) is not seen.get(name, _MISSING)]
     names = [name for name in names if _counts(name, seen, now) and (ours or not _by_a_library(name, now.get(name)))]
+    names = [name for name in names if not _wrapped_by_a_library(now.get(name), seen.get(name, _MISSING))]
     for name in names:
         _put(target, name, seen.get(name, _MISSING))
     return names
@@ -94,6 +95,12 @@ def _by_a_library(name: str, new: Any) -> bool:
     """Torch itself wraps some of its functions once a part of it is imported; they keep their names."""
     code = _getattr(new, "__code__", None)
     return code is not None and code.co_filename.startswith(_LIBRARIES) and new.__name__ == name
+
+
+def _wrapped_by_a_library(new: Any, old: Any) -> bool:
+    """Torch wraps the `step` of every class of optimizers, ours too, when the first of them is made."""
+    code = _getattr(new, "__code__", None)
+    return code is not None and code.co_filename.startswith(_LIBRARIES) and _getattr(new, "__wrapped__", None) is old
 
 
 def _put(target: Any, name: str, old: Any) -> None:
