@@ -52,7 +52,8 @@ def listed(names: Sequence[str]) -> str:
 def _own_neighbours(function: Callable, exercise: Exercise) -> dict[str, Callable]:
     """The earlier exercises that the function calls, as far as somebody has written them: stubs are lent anyhow."""
     seen = getattr(function, "__globals__", {})
-    names = sorted(called(function, earlier(exercise.name)), key=earlier(exercise.name).index)
+    reached = called(function, earlier(exercise.name))
+    names = [name for name in earlier(exercise.name) if name in reached]
     return {name: seen[name] for name in names if callable(seen.get(name)) and _is_written(name, seen[name])}
 
 
@@ -66,16 +67,15 @@ def _told(verdict: Verdict, function: Callable, exercise: Exercise, seed: int, n
     if points_again < points or (points_again == points and again.parts == verdict.parts):
         return verdict
     wrong = [name for name, own in neighbours.items() if not _right(name, own, seed)] or list(neighbours)
-    several = len(wrong) > 1
-    whose = f"It calls your {listed(wrong)}, which {'are' if several else 'is'} not right yet."
+    are, place = ("are", "their places") if len(wrong) > 1 else ("is", "its place")
+    whose = f"It calls your {listed(wrong)}, which {are} not right yet."
     if again.right:
-        place = "their places" if several else "its place"
         text = f"{whose} With the library's in {place}, every case comes out right: mend {listed(wrong)} first. "
         text += f"Where work is marked, this costs `{exercise.name}` nothing."
         parts: tuple[Part, ...] = (Part("say", text),)
         shown = replace(verdict, status="wrong", fault="", misconceptions=(), got="", expected="", equation="")
     else:
-        text = f"{whose} This is what is left with the library's in {'their places' if several else 'its place'}:"
+        text = f"{whose} This is what is left with the library's in {place}:"
         parts, shown = (Part("say", text), *again.parts), again
     return replace(
         shown, parts=parts, message=summary(parts), properties=again.properties, seconds=verdict.seconds + again.seconds

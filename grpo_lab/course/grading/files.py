@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 MAX_NOTEBOOK = 32_000_000  # bytes of one file that is read
@@ -112,22 +112,17 @@ def _within(archive, member, path: Path, parts: tuple[str, ...], outer: zipfile.
 def _again(path: Path, outer: zipfile.ZipInfo | None, member: zipfile.ZipInfo) -> bytes:
     """A file of an archive, read when somebody asks: the archives of a class may hold more than a memory does."""
     try:
-        with zipfile.ZipFile(_inner(path, outer) if outer else path) as archive:
+        with zipfile.ZipFile(io.BytesIO(_inner(path, outer)) if outer else path) as archive:
             return _content(archive, member, MAX_NOTEBOOK)
     except OSError as error:
         raise ValueError(f"its archive cannot be read ({error.strerror})") from None
 
 
-_last: dict[tuple[Path, int], bytes] = {}  # the archive within an archive that was read last
-
-
-def _inner(path: Path, outer: zipfile.ZipInfo) -> io.BytesIO:
-    key = (path, outer.header_offset)
-    if key not in _last:
-        _last.clear()
-        with zipfile.ZipFile(path) as archive:
-            _last[key] = _content(archive, outer, MAX_ARCHIVE)
-    return io.BytesIO(_last[key])
+@lru_cache(maxsize=1)
+def _inner(path: Path, outer: zipfile.ZipInfo) -> bytes:
+    """An archive within an archive; of several files in it, one after the other is asked for."""
+    with zipfile.ZipFile(path) as archive:
+        return _content(archive, outer, MAX_ARCHIVE)
 
 
 def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo, most: int) -> bytes:

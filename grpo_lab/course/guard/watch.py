@@ -70,8 +70,7 @@ def _undo(target: Any, seen: dict[str, Any], ours: bool) -> list[str]:
     now = _current(target)
     candidates = [*seen, *(set(now) - set(seen) if ours else ())]
     names = [name for name in candidates if now.get(name, _MISSING) is not seen.get(name, _MISSING)]
-    names = [name for name in names if _counts(name, seen, now) and (ours or not _by_a_library(name, now.get(name)))]
-    names = [name for name in names if not _wrapped_by_a_library(now.get(name), seen.get(name, _MISSING))]
+    names = [name for name in names if _counts(name, seen, now) and not _by_a_library(name, seen, now, ours)]
     for name in names:
         _put(target, name, seen.get(name, _MISSING))
     return names
@@ -91,16 +90,14 @@ def _counts(name: str, seen: dict[str, Any], now: dict[str, Any]) -> bool:
     return name not in _IGNORED and not imported_meanwhile
 
 
-def _by_a_library(name: str, new: Any) -> bool:
-    """Torch itself wraps some of its functions once a part of it is imported; they keep their names."""
+def _by_a_library(name: str, seen: dict[str, Any], now: dict[str, Any], ours: bool) -> bool:
+    """Torch itself wraps some of its functions once a part of it is imported, and they keep their names; of ours, the
+    `step` of a class of optimizers, when the first of them is made."""
+    new = now.get(name)
     code = _getattr(new, "__code__", None)
-    return code is not None and code.co_filename.startswith(_LIBRARIES) and new.__name__ == name
-
-
-def _wrapped_by_a_library(new: Any, old: Any) -> bool:
-    """Torch wraps the `step` of every class of optimizers, ours too, when the first of them is made."""
-    code = _getattr(new, "__code__", None)
-    return code is not None and code.co_filename.startswith(_LIBRARIES) and _getattr(new, "__wrapped__", None) is old
+    if code is None or not code.co_filename.startswith(_LIBRARIES):
+        return False
+    return _getattr(new, "__wrapped__", None) is seen.get(name, _MISSING) or (not ours and new.__name__ == name)
 
 
 def _put(target: Any, name: str, old: Any) -> None:
