@@ -4,10 +4,12 @@ Only exercises that stand before it in their notebook are lent, here and in grad
 their points with the library's version of the other.
 """
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from grpo_lab.course.checking import judging, session
+from grpo_lab.course.checking import session
+from grpo_lab.course.checking.judging import expectations, judge
 from grpo_lab.course.checking.properties import earned
 from grpo_lab.course.checking.stand_ins import called, lent, suspended
 from grpo_lab.course.checking.verdict import Part, Verdict, summary
@@ -31,15 +33,14 @@ def check(function: Callable, exercise: Exercise | str | None = None, seed: int 
     Raises:
         KeyError: if there is no exercise of that name.
     """
-    verdict = judging.check(function, exercise, seed)
-    if verdict.right:
-        return verdict
-    exercise = exercise if isinstance(exercise, Exercise) else find_exercise(verdict.exercise)
-    with suspended():
-        neighbours = _own_neighbours(function, exercise)
-    if neighbours:
-        verdict = _told(verdict, function, exercise, seed, neighbours)
-        session.settle(verdict)
+    if not isinstance(exercise, Exercise):
+        exercise = find_exercise(function if exercise is None else exercise)
+    verdict = _judged(function, exercise, seed)
+    if not verdict.right:
+        with suspended():
+            neighbours = _own_neighbours(function, exercise)
+        verdict = _told(verdict, function, exercise, seed, neighbours) if neighbours else verdict
+    session.add(verdict, exercise, function)
     return verdict
 
 
@@ -62,7 +63,7 @@ def _is_written(name: str, value: object) -> bool:
 
 
 def _told(verdict: Verdict, function: Callable, exercise: Exercise, seed: int, neighbours: dict) -> Verdict:
-    again = _with_library(function, exercise, seed, list(neighbours))
+    again = _judged(function, exercise, seed, list(neighbours))
     points, points_again = (earned(exercise.points, one.properties) for one in (verdict, again))
     if points_again < points or (points_again == points and again.parts == verdict.parts):
         return verdict
@@ -84,12 +85,15 @@ def _told(verdict: Verdict, function: Callable, exercise: Exercise, seed: int, n
 
 def _right(name: str, own: Callable, seed: int) -> bool:
     exercise = find_exercise(name)
-    return _with_library(own, exercise, seed, list(_own_neighbours(own, exercise))).right
+    return _judged(own, exercise, seed, list(_own_neighbours(own, exercise))).right
 
 
-def _with_library(function: Callable, exercise: Exercise, seed: int, names: list[str]) -> Verdict:
+def _judged(function: Callable, exercise: Exercise, seed: int, names: Collection[str] = ()) -> Verdict:
+    """With the library's functions in the place of stubs, and of these names."""
     from grpo_lab.course.checking.run_case import run_student  # here, as `using` and `hint` do not need it
 
+    start = time.perf_counter()
     with suspended(), lent(function, names):
-        expected, wrong = judging.expectations(exercise, seed)
-        return judging.judge(exercise, run_student(function, exercise, seed), seed, expected, wrong)
+        expected, wrong = expectations(exercise, seed)
+        verdict = judge(exercise, run_student(function, exercise, seed), seed, expected, wrong)
+    return replace(verdict, seconds=time.perf_counter() - start)

@@ -3,22 +3,19 @@
 What is expected is computed before the student's function runs, and no verdict contains source of the reference.
 """
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, reduce
 
 from torch import Tensor
 
-from grpo_lab.course.checking import session
 from grpo_lab.course.checking.compare import equal, equal_values
 from grpo_lab.course.checking.difference import Difference, difference
 from grpo_lab.course.checking.mistakes import likely, matching
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs, outcome_of
 from grpo_lab.course.checking.plain_data import Other, plain
 from grpo_lab.course.checking.properties import earned, in_both, in_words, properties
-from grpo_lab.course.checking.stand_ins import lent, suspended
 from grpo_lab.course.checking.verdict import FAULTS, Part, Verdict, count, lines, most_different, summary
 from grpo_lab.course.exercise import TESTS, Exercise, Misconception
 from grpo_lab.course.exercises import exercise as find_exercise
@@ -32,31 +29,6 @@ BEFORE = {
     "contract": "All that it computes is right. What the docstring says under Raises belongs to the exercise, too. ",
 }  # said before what the first failing case shows
 _KEPT = 64  # exercises and seeds whose expected outcomes are kept
-
-
-def check(function: Callable, exercise: Exercise | str | None = None, seed: int = 0) -> Verdict:
-    """Run `function` on every case of its exercise and say what is right or wrong about it.
-
-    Args:
-        function: what the student wrote.
-        exercise: None looks it up by the function's name.
-        seed: of the inputs.
-
-    Raises:
-        KeyError: if there is no exercise of that name.
-    """
-    from grpo_lab.course.checking.run_case import run_student  # here, as `using` and `hint` do not need it
-
-    start = time.perf_counter()
-    if not isinstance(exercise, Exercise):
-        exercise = find_exercise(function if exercise is None else exercise)
-    with suspended(), lent(function):
-        expected, wrong = expectations(exercise, seed)
-        outcomes = run_student(function, exercise, seed)
-        verdict = judge(exercise, outcomes, seed, expected, wrong)
-    verdict = replace(verdict, seconds=time.perf_counter() - start)
-    session.add(verdict, exercise, function)
-    return verdict
 
 
 def judge(

@@ -31,11 +31,6 @@ def add(verdict: Verdict, exercise: Exercise, function: Callable) -> None:
     entry.attempts, entry.solved = entry.attempts + tried, entry.solved or verdict.right
 
 
-def settle(verdict: Verdict) -> None:
-    """The last verdict, better founded; it counts as no further attempt."""
-    ENTRIES[verdict.exercise].verdict = verdict
-
-
 def clear() -> None:
     ENTRIES.clear(), _hints_shown.clear()
 
