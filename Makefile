@@ -1,5 +1,5 @@
-# `make lab` to learn, `make test` to check a change, `make test-all` to prove it. Each sets itself up first, and the
-# second time that costs nothing.
+# `make lab` to learn; `make check` while you change something, `make test` before you commit it, `make test-all` to prove
+# it. Each sets itself up first, and the second time that costs nothing.
 #
 #   PYTHON=python3.12      which Python makes .venv (the first suitable one on the PATH otherwise)
 #   TORCH_BACKEND=cpu      take a small CPU-only torch instead of the default of your system; cu130, auto, ... likewise
@@ -18,26 +18,29 @@ MINUTES ?= 60
 BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 PY := $(BIN)/python
 STAMP := .venv/.setup-done
+DEV := .venv/.dev-done
 # Handed out two at a time, so that the long ones, which come first (tests/conftest.py), are shared evenly.
 PYTEST = $(PY) -m pytest -n $(WORKERS) --maxschedchunk 2 --nbmake --nbmake-timeout 600 --ignore notebooks/assignments
 # JupyterLab refuses to start for root, which is who you are in most containers and on rented machines.
 AS_ROOT := $(if $(filter 0,$(shell id -u 2>/dev/null)),--allow-root)
 
-.PHONY: help setup lab test test-all lint mutants notebooks doctor format lock gpu gpu-test gpu-bench gpu-record
+.PHONY: help setup dev lab check test test-all lint types mutants notebooks doctor format lock gpu gpu-test gpu-bench gpu-record
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make lab        set up, then open JupyterLab on the first notebook"
-	@echo "make test       set up, then check a change: lint, tests and every notebook, in about six minutes"
-	@echo "make test-all   the same and the long proofs: mutants, browser, hostile submissions, ... in half an hour"
+	@echo "make check      set up, then lint, types, and the tests of what you changed, in about half a minute"
+	@echo "make test       lint, types, tests and every notebook, in about two minutes"
+	@echo "make test-all   the same and the long proofs: mutants, browser, hostile submissions, ... in up to half an hour"
 	@echo "make setup      set up only: .venv with the exact versions of requirements.lock"
+	@echo "make dev        the same and what the tests need: requirements-dev.lock"
 	@echo "make doctor     say what this machine can do, and what to mend"
 	@echo "make mutants    plant known mistakes in the code, one by one: does a test notice each?"
 	@echo "make notebooks  build the notebooks from notebooks/text, executed"
 	@echo "make gpu        on an NVIDIA card: its tests, its speed and memory, the recorded runs of notebook 08"
 	@echo "                (gpu-test, gpu-bench and gpu-record are the three by themselves)"
 	@echo "make format     put the code into the project's form"
-	@echo "make lock       renew requirements.lock"
+	@echo "make lock       renew requirements.lock and requirements-dev.lock"
 
 setup: $(STAMP)
 
@@ -51,35 +54,44 @@ ifneq ($(TORCH_BACKEND),)
 endif
 	$(PY) -m pip install --disable-pip-version-check -r requirements.lock
 	$(PY) -m pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@# nbgrader is for teachers. To a student its Validate button would call any notebook that runs a success.
-	@$(PY) -m jupyter labextension disable @jupyter/nbgrader >/dev/null 2>&1
 	@# A real language model for notebook 07b. Offline this says so and succeeds; a file that is not what it should be stops.
 	$(PY) -m grpo_lab.models get smollm2 --optional
+	@touch $@
+
+dev: $(DEV)
+
+$(DEV): $(STAMP) requirements-dev.lock
+	$(PY) -m pip install --disable-pip-version-check -r requirements-dev.lock
+	@# nbgrader is for teachers. To a student its Validate button would call any notebook that runs a success.
+	@$(PY) -m jupyter labextension disable @jupyter/nbgrader >/dev/null 2>&1
 	@touch $@
 
 lab: $(STAMP)
 	$(PY) -m jupyterlab $(AS_ROOT) --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/$(FIRST_NOTEBOOK) $(LAB_ARGS)
 
 # One thread a process: on few cores, thread pools that compete make everything slower and no result different.
-test test-all mutants: export OMP_NUM_THREADS = 1
-test test-all mutants: export GRPO_LAB_PROFILE = fast
-test: lint
+check test test-all mutants: export OMP_NUM_THREADS = 1
+check test test-all mutants: export GRPO_LAB_PROFILE = fast
+check: lint types
+	$(PY) -m tests.changed
+
+test: lint types
 	$(PYTEST) -m "not slow" tests notebooks
 
-test-all: lint
+test-all: lint types
 	$(PYTEST) tests notebooks
 
-mutants: $(STAMP)
+mutants: $(DEV)
 	$(PY) -m tests.mutants
 
-notebooks: $(STAMP)
+notebooks: $(DEV)
 	$(PY) notebooks/build.py $(ONLY)
 
 # The next part runs even if one fails: a card is rented by the minute.
 gpu: $(STAMP)
 	$(MAKE) -k gpu-test gpu-bench gpu-record
 
-gpu-test: $(STAMP)
+gpu-test: $(DEV)
 	$(PY) -m pytest tests/gpu
 
 gpu-bench: $(STAMP)
@@ -88,19 +100,25 @@ gpu-bench: $(STAMP)
 gpu-record: $(STAMP)
 	$(PY) notebooks/runs/record_qwen2.py --minutes $(MINUTES)
 
-lint: $(STAMP)
+lint: $(DEV)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 
-format: $(STAMP)
+types: $(DEV)
+	$(PY) -m mypy
+
+format: $(DEV)
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
 doctor: $(STAMP)
 	$(PY) -m grpo_lab.doctor
 
-# Keeps the versions that are locked already; UPGRADE=--upgrade takes the newest that pyproject.toml allows.
-lock: $(STAMP)
+# Keeps the versions that are locked already; UPGRADE=--upgrade takes the newest that pyproject.toml allows. The readers'
+# lock holds a subset of the developers', in the same versions.
+COMPILE = $(PY) -m uv pip compile pyproject.toml --universal --python-version 3.11 --fork-strategy fewest \
+	--no-annotate --no-emit-index-url --custom-compile-command "make lock"
+lock: $(DEV)
 	$(PY) -m pip install --disable-pip-version-check uv
-	$(PY) -m uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --fork-strategy fewest \
-		--no-annotate --no-emit-index-url --custom-compile-command "make lock" $(UPGRADE) -o requirements.lock
+	$(COMPILE) --extra dev $(UPGRADE) -o requirements-dev.lock
+	$(COMPILE) --extra notebooks $(UPGRADE) -c requirements-dev.lock -o requirements.lock

@@ -50,7 +50,7 @@ In a shell: `python -m grpo_lab.train`, `.evaluate`, `.chat`, `.models`, `.memor
 import logging
 import sys
 
-__version__ = "0.1.0"
+__version__ = "0.3.0"
 
 
 def _leave_out_torchao_notices() -> None:

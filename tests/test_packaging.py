@@ -1,5 +1,6 @@
 """The set-up holds together: one set of packages in three files, targets as the README says, a lean import."""
 
+import itertools
 import os
 import re
 import shutil
@@ -11,36 +12,43 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+
+import grpo_lab
+from grpo_lab.__main__ import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 CONDA_NAMES = {"pytorch": "torch"}
 PYTHONS = ("3.11", "3.12", "3.13")
 SYSTEMS = ("linux", "darwin", "win32")
+LOCKS = {"requirements.lock": ("notebooks",), "requirements-dev.lock": ()}  # with the extras that each holds
+DOCUMENTS = ("README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
 
 
 def read(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def declared() -> dict[str, Requirement]:
-    """Everything that pyproject.toml asks for by name, extras included."""
+def declared(*extras: str) -> dict[str, Requirement]:
+    """What pyproject.toml asks for by name, with these extras; without any, with all of them."""
     project = PYPROJECT["project"]
-    lines = project["dependencies"] + [line for extra in project["optional-dependencies"].values() for line in extra]
+    optional = project["optional-dependencies"]
+    lines = project["dependencies"] + [line for extra in extras or optional for line in optional[extra]]
     requirements = [Requirement(line) for line in lines]
     return {canonicalize_name(r.name): r for r in requirements if r.name != project["name"]}
 
 
-def locked() -> list[Requirement]:
-    return [Requirement(line) for line in read("requirements.lock").splitlines() if not line.startswith("#")]
+def locked(name: str) -> list[Requirement]:
+    return [Requirement(line) for line in read(name).splitlines() if not line.startswith("#")]
 
 
-def conda() -> tuple[dict[str, SpecifierSet], dict[str, SpecifierSet]]:
-    """What environment.yml takes from conda-forge, and what from pip."""
+def conda() -> dict[str, SpecifierSet]:
+    """What environment.yml takes, from conda-forge and from pip."""
     entries = yaml.safe_load(read("environment.yml"))["dependencies"]
     from_conda = {}
     for entry in entries:
@@ -48,31 +56,23 @@ def conda() -> tuple[dict[str, SpecifierSet], dict[str, SpecifierSet]]:
             name, _, bounds = entry.partition(" ")
             from_conda[CONDA_NAMES.get(name, name)] = SpecifierSet(bounds)
     pip = next(entry["pip"] for entry in entries if isinstance(entry, dict))
-    requirements = [Requirement(line) for line in pip if line != "-e ."]
-    return from_conda, {canonicalize_name(r.name): r.specifier for r in requirements}
+    from_pip = {canonicalize_name(r.name): r.specifier for r in (Requirement(line) for line in pip if line != "-e .")}
+    assert not set(from_conda) & set(from_pip)
+    return from_conda | from_pip
 
 
-# ---- one set of packages, three files
+# ---- one set of packages, four files
 
 
-def test_the_lock_has_exact_versions_and_names_no_host() -> None:
-    for line in read("requirements.lock").splitlines():
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_has_exact_versions_names_no_host_and_leaves_the_cuda_packages_to_torch(lock: str) -> None:
+    for line in read(lock).splitlines():
         if not line.startswith("#"):
             assert re.fullmatch(r"[a-z0-9-]+==[\w.]+( ; .+)?", line), line
-    assert not re.search(r"://|--hash|index-url|find-links", read("requirements.lock"))
-
-
-def test_the_lock_leaves_the_cuda_packages_to_torch() -> None:
-    names = {r.name for r in locked()}
+    assert not re.search(r"://|--hash|index-url|find-links", read(lock))
+    names = {r.name for r in locked(lock)}
     assert not [name for name in names if name.startswith(("nvidia-", "cuda-"))]
     assert not names & set(PYPROJECT["tool"]["uv"]["pip"]["no-emit-package"])
-
-
-def test_every_package_is_locked_once_for_each_system_and_python() -> None:
-    for python in PYTHONS:
-        for system in SYSTEMS:
-            names = [r.name for r in locked() if applies(r, python, system)]
-            assert len(names) == len(set(names)), (python, system)
 
 
 def applies(requirement: Requirement, python: str, system: str) -> bool:
@@ -81,33 +81,39 @@ def applies(requirement: Requirement, python: str, system: str) -> bool:
     return requirement.marker is None or requirement.marker.evaluate(place)
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-@pytest.mark.parametrize("python", PYTHONS)
-def test_the_lock_satisfies_pyproject(python: str, system: str) -> None:
-    pinned = {r.name: next(iter(r.specifier)).version for r in locked() if applies(r, python, system)}
-    wanted = {name: r for name, r in declared().items() if applies(r, python, system)}
-    assert not set(wanted) - set(pinned)
-    assert not [f"{name} {pinned[name]}" for name, r in wanted.items() if not r.specifier.contains(pinned[name])]
+@pytest.mark.parametrize(("lock", "extras"), LOCKS.items())
+def test_a_lock_satisfies_pyproject_on_each_system_and_python(lock: str, extras: tuple[str, ...]) -> None:
+    for python, system in itertools.product(PYTHONS, SYSTEMS):
+        here = [r for r in locked(lock) if applies(r, python, system)]
+        pinned = {r.name: next(iter(r.specifier)).version for r in here}
+        assert len(pinned) == len(here), (python, system, "a package is locked twice")
+        wanted = {name: r for name, r in declared(*extras).items() if applies(r, python, system)}
+        assert not set(wanted) - set(pinned)
+        assert not [f"{name} {pinned[name]}" for name, r in wanted.items() if not r.specifier.contains(pinned[name])]
 
 
-def test_conda_has_the_same_packages_within_the_same_bounds() -> None:
-    from_conda, from_pip = conda()
-    assert from_conda.pop("pip") == SpecifierSet()
-    assert all(from_conda["python"].contains(f"{python}.5") for python in PYTHONS)
-    assert not from_conda.pop("python").contains("3.10.9")
-    assert not set(from_conda) & set(from_pip)
-    assert from_conda | from_pip == {name: r.specifier for name, r in declared().items()}
+def test_readers_get_what_developers_have_and_nothing_for_tests_or_teachers() -> None:
+    readers, developers = ({r.name: str(r.specifier) for r in locked(lock)} for lock in LOCKS)
+    assert readers.items() <= developers.items()
+    assert not {"nbgrader", "playwright", "trl", "pytest", "ruff", "mypy"} & set(readers)
 
 
-def test_conda_installs_this_package_and_only_from_conda_forge() -> None:
+def test_conda_has_what_readers_get_within_the_same_bounds() -> None:
+    there = conda()
+    assert there.pop("pip") == SpecifierSet()
+    python = there.pop("python")
+    assert all(python.contains(f"{one}.5") for one in PYTHONS) and not python.contains("3.10.9")
+    assert there == {name: r.specifier for name, r in declared("notebooks").items()}
     environment = yaml.safe_load(read("environment.yml"))
     assert environment["channels"] == ["conda-forge", "nodefaults"]
     assert environment["dependencies"][-1]["pip"][-1] == "-e ."
 
 
-def test_the_parity_engines_are_exact_everywhere() -> None:
+def test_bounds_have_an_upper_end_and_the_parity_engines_are_exact() -> None:
+    open_ended = [name for name, r in declared().items() if not re.search(r"<|==", str(r.specifier))]
+    assert open_ended == ["setuptools"]
     for name, exact in {"trl": "1.16.0", "liger-kernel": "0.8.5"}.items():
-        assert declared()[name].specifier == SpecifierSet(f"=={exact}") == conda()[1][name]
+        assert declared()[name].specifier == SpecifierSet(f"=={exact}")
 
 
 def test_what_is_installed_is_within_bounds() -> None:
@@ -117,36 +123,11 @@ def test_what_is_installed_is_within_bounds() -> None:
     ]
 
 
-def test_every_bound_has_an_upper_end_or_is_a_build_tool() -> None:
-    open_ended = [name for name, r in declared().items() if not re.search(r"<|==", str(r.specifier))]
-    assert open_ended == ["setuptools"]
-
-
 # ---- a lean package
 
-ABSENT = [
-    "IPython",
-    "ipywidgets",
-    "ipykernel",
-    "jupyterlab",
-    "jupytext",
-    "nbformat",
-    "nbclient",
-    "matplotlib",
-    "tensorboard",
-]
-ABSENT += [
-    "beartype",
-    "pytest",
-    "hypothesis",
-    "trl",
-    "liger_kernel",
-    "datasets",
-    "accelerate",
-    "psutil",
-    "math_verify",
-    "playwright",
-]
+ABSENT = ["IPython", "ipywidgets", "ipykernel", "jupyterlab", "jupytext", "nbformat", "nbclient", "matplotlib"]
+ABSENT += ["tensorboard", "beartype", "pytest", "hypothesis", "trl", "liger_kernel", "datasets", "accelerate"]
+ABSENT += ["math_verify", "playwright"]
 IMPORT_ALL = f"""
 import importlib, pkgutil, sys
 from importlib.machinery import PathFinder
@@ -158,6 +139,7 @@ class WithoutThese:
 
 sys.meta_path = [WithoutThese() if finder is PathFinder else finder for finder in sys.meta_path]
 import grpo_lab
+from grpo_lab.__main__ import COMMANDS
 assert "torch" not in sys.modules and "transformers" not in sys.modules, "import grpo_lab is not light"
 for module in pkgutil.walk_packages(grpo_lab.__path__, "grpo_lab."):
     if not module.name.endswith("__main__"):
@@ -173,18 +155,42 @@ def test_every_module_imports_without_jupyter_plots_or_test_tools() -> None:
     assert done.returncode == 0, done.stderr.decode(errors="replace")
 
 
-def test_a_wheel_carries_every_file_of_the_package(tmp_path: Path) -> None:
-    leave_out = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")
-    shutil.copytree(ROOT / "grpo_lab", tmp_path / "grpo_lab", ignore=leave_out)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tmp_path)
-    wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", "wheels", "."]
-    subprocess.run(wheel, cwd=tmp_path, check=True, capture_output=True)
-    (built,) = (tmp_path / "wheels").glob("*.whl")
+@pytest.mark.slow
+def test_a_wheel_works_in_an_empty_environment_and_brings_the_notebooks(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    for name in ("grpo_lab", "notebooks"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    wheel = ["-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", tmp_path, source]
+    subprocess.run([sys.executable, *wheel], check=True, capture_output=True)
+    (built,) = tmp_path.glob("*.whl")
     inside = set(zipfile.ZipFile(built).namelist())
-    files = {p.relative_to(tmp_path).as_posix() for p in (tmp_path / "grpo_lab").rglob("*") if p.is_file()}
+    files = {p.relative_to(source).as_posix() for p in (source / "grpo_lab").rglob("*") if p.is_file()}
     assert not files - inside
     assert not [name for name in inside if name.startswith(("tests/", "notebooks/"))]
+
+    # What the package needs is taken from this environment; the package itself only from the wheel.
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
+    python = next((tmp_path / "env").glob("*/python*"))
+    place = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = Path(subprocess.run([python, "-c", place], capture_output=True, text=True, check=True).stdout.strip())
+    (site / "needed.pth").write_text(f"{Path(torch.__file__).parent.parent}\n", encoding="utf-8")
+    install = ["-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", built]
+    subprocess.run([python, *install], cwd=tmp_path, check=True, capture_output=True)
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run([python.parent / "grpo-lab", *arguments], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert PYPROJECT["project"]["name"].replace("-", "_") in built.name and grpo_lab.__version__ in run("--version")
+    run("lessons", "mine")
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        assert (tmp_path / "mine" / path.name).read_bytes() == path.read_bytes()
+    assert (tmp_path / "mine" / "assignments").is_dir() and list((tmp_path / "mine" / "runs").glob("*.json"))
+    run("train", "--model", "tiny", "--max_steps", "1", "--generation_batch_size", "8", "--output_dir", "out")
+    assert (tmp_path / "out" / "model.safetensors").is_file()
 
 
 # ---- the targets
@@ -217,7 +223,7 @@ def test_the_long_proofs_run_every_night_on_linux() -> None:
 @pytest.fixture
 def fresh(tmp_path: Path) -> Path:
     """A clone in which a pretended .venv was set up."""
-    for name in ("Makefile", "requirements.lock", "pyproject.toml"):
+    for name in ("Makefile", "requirements.lock", "requirements-dev.lock", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
     python = tmp_path / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
@@ -229,18 +235,21 @@ def fresh(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_set_up_costs_nothing_the_second_time_and_follows_the_lock(fresh: Path) -> None:
-    assert make("-q", "setup", folder=fresh).returncode == 1
-    first = make("setup", f"PYTHON={sys.executable}", folder=fresh)
-    assert first.returncode == 0, first.stderr
-    assert "-r requirements.lock" in first.stdout and "--no-deps --no-build-isolation -e ." in first.stdout
-    assert make("-q", "setup", folder=fresh).returncode == 0
-    now = (fresh / ".venv" / ".setup-done").stat().st_mtime
-    for name in ("requirements.lock", "pyproject.toml"):
-        os.utime(fresh / name, (now + 10, now + 10))
-        assert make("-q", "setup", folder=fresh).returncode == 1, name
-        os.utime(fresh / name, (now - 10, now - 10))
-    assert make("-q", "setup", folder=fresh).returncode == 0
+def test_set_up_costs_nothing_the_second_time_and_follows_the_locks(fresh: Path) -> None:
+    for target, stamp, locks in (
+        ("setup", ".setup-done", ("requirements.lock", "pyproject.toml")),
+        ("dev", ".dev-done", ("requirements-dev.lock", "requirements.lock")),
+    ):
+        assert make("-q", target, folder=fresh).returncode == 1
+        first = make(target, f"PYTHON={sys.executable}", folder=fresh)
+        assert first.returncode == 0 and f"-r {locks[0]}" in first.stdout, first.stderr
+        assert make("-q", target, folder=fresh).returncode == 0
+        now = (fresh / ".venv" / stamp).stat().st_mtime
+        for name in locks:
+            os.utime(fresh / name, (now + 10, now + 10))
+            assert make("-q", target, folder=fresh).returncode == 1, name
+            os.utime(fresh / name, (now - 10, now - 10))
+        assert make("-q", target, folder=fresh).returncode == 0
 
 
 def test_the_last_step_of_set_up_fetches_the_real_model_and_only_a_wrong_file_stops_it(
@@ -254,20 +263,15 @@ def test_the_last_step_of_set_up_fetches_the_real_model_and_only_a_wrong_file_st
     assert make("setup", f"PYTHON={sys.executable}", folder=fresh).returncode == 0 and stamp.exists()
     lines = asked.read_text(encoding="utf-8").splitlines()
     assert lines[-1] == "-m grpo_lab.models get smollm2 --optional" and lines.count(lines[-1]) == 2
-    assert make("setup", folder=fresh).returncode == 0
-    assert asked.read_text(encoding="utf-8").splitlines() == lines, "nothing is tried again"
 
 
-def test_without_a_suitable_python_set_up_says_what_to_do(fresh: Path) -> None:
+def test_set_up_says_what_python_it_wants_and_installs_a_chosen_torch_first(fresh: Path) -> None:
     for python in ("PYTHON=", "PYTHON=false"):
         done = make("setup", python, folder=fresh)
         assert done.returncode != 0 and "make setup PYTHON=/path/to/python" in done.stderr
-
-
-def test_a_chosen_torch_is_installed_before_the_rest(fresh: Path) -> None:
     lines = make("-n", "setup", "TORCH_BACKEND=cpu", folder=fresh).stdout.splitlines()
-    torch = next(i for i, line in enumerate(lines) if "--torch-backend=cpu" in line)
-    assert torch < next(i for i, line in enumerate(lines) if "-r requirements.lock" in line)
+    first = next(i for i, line in enumerate(lines) if "--torch-backend=cpu" in line)
+    assert first < next(i for i, line in enumerate(lines) if "-r requirements.lock" in line)
 
 
 # ---- what is written down works
@@ -277,28 +281,32 @@ def code_of(name: str) -> str:
     return "\n".join(re.findall(r"```[a-z]*\n(.*?)```", read(name), re.DOTALL))
 
 
-def test_the_readme_names_only_targets_and_commands_that_exist() -> None:
+def test_documents_name_only_targets_commands_and_files_that_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", read("Makefile"), re.MULTILINE))
-    assert set(re.findall(r"\bmake ([a-z-]+)", code_of("README.md"))) <= targets
-    for module in set(re.findall(r"python -m (grpo_lab[.\w]*)", read("README.md"))):
-        path = ROOT / module.replace(".", "/")
-        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), module
+    for name in DOCUMENTS:
+        assert set(re.findall(r"\bmake ([a-z-]+)", code_of(name))) <= targets, name
+        for module in set(re.findall(r"python -m (grpo_lab[.\w]*)", read(name))):
+            path = ROOT / module.replace(".", "/")
+            assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), (name, module)
+        for command in set(re.findall(r"grpo-lab ([a-z]+)", read(name))):
+            assert command in COMMANDS, (name, command)
+        for link in re.findall(r"\]\((?!http|#)([^)#]+)", read(name)):
+            assert (ROOT / name).parent.joinpath(link).exists(), (name, link)
 
 
-def test_windows_gets_the_same_steps_in_the_readme_and_in_the_workflow() -> None:
+def test_windows_gets_the_same_steps_in_the_documents_and_in_the_workflow() -> None:
     steps = yaml.safe_load(read(".github/workflows/test.yml"))["jobs"]["test"]["steps"]
     windows = "\n".join(step["run"] for step in steps if "Windows" in str(step.get("if")))
-    readme = code_of("README.md").replace("\\", "/")
+    written = code_of("docs/install.md").replace("\\", "/")
     for line in windows.splitlines():
-        if "ruff" not in line:
-            assert line in readme, line
+        if "ruff" not in line and "mypy" not in line:
+            assert line in written, line
     assert re.search(r"-m pytest (.*)", windows)[1] in make("-n", "test").stdout
 
 
-def test_the_workflow_covers_every_system_and_both_ends_of_python() -> None:
-    matrix = yaml.safe_load(read(".github/workflows/test.yml"))["jobs"]["test"]["strategy"]["matrix"]
-    assert {name.split("-")[0] for name in matrix["os"]} == {"ubuntu", "macos", "windows"}
-    assert matrix["python"] == [PYTHONS[0], PYTHONS[-1]]
+def test_the_version_is_the_same_everywhere() -> None:
+    assert f"version: {grpo_lab.__version__}\n" in read("CITATION.cff")
+    assert f"## {grpo_lab.__version__}" in read("CHANGELOG.md")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a bash script")

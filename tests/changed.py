@@ -1,0 +1,48 @@
+"""`python -m tests.changed`: run the tests of what differs from the last commit of main, by name and by package."""
+
+import subprocess
+import sys
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def changed_files() -> list[str]:
+    """What differs from where this branch left main, committed or not, and files that git does not know yet."""
+
+    def git(*arguments: str) -> list[str]:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, encoding="utf-8")
+        return done.stdout.splitlines()
+
+    base = [*git("merge-base", "HEAD", "origin/main"), "HEAD"][0]
+    return [*git("diff", "--name-only", "--diff-filter=d", base), *git("ls-files", "--others", "--exclude-standard")]
+
+
+def tests_of(path: str) -> list[str]:
+    """The tests of one file: itself, those of its name, or else those of its package."""
+    place = PurePosixPath(path)
+    if place.parts[0] == "tests":
+        return [path] if place.name.startswith("test_") else []
+    if place.parts[0] == "notebooks":
+        return ["tests/notebooks"]
+    if place.suffix != ".py" or place.parts[0] != "grpo_lab":
+        return ["tests/test_packaging.py"]
+    folder = ROOT / "tests" / "/".join(place.parts[1:-1])
+    by_name = sorted(folder.glob(f"test_{place.stem}*.py")) if folder.is_dir() else []
+    found = by_name or ([folder] if folder.is_dir() and place.parts[1:-1] else [])
+    return [one.relative_to(ROOT).as_posix() for one in found]
+
+
+def main() -> int:
+    tests = sorted({test for path in changed_files() for test in tests_of(path) if (ROOT / test).exists()})
+    if not tests:
+        print("nothing has changed that a test is named after; `make test` runs them all")
+        return 0
+    print("tests of what changed:", *tests)
+    return int(pytest.main(["-q", "-n", "2", "-m", "not slow and not browser", *tests]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
