@@ -1,4 +1,4 @@
-"""`python -m grpo_lab.course`: list, build and release the assignments, grade what comes back, prove the checker."""
+"""`python -m grpo_lab.course`: list, build and release the assignments, grade what comes back."""
 
 import sys
 from collections.abc import Callable
@@ -48,14 +48,6 @@ def grade_folder(folder: Path, **options) -> int:
     return grade_class(folder, **options)
 
 
-def prove_checker(notebooks: list[str]) -> int:
-    from grpo_lab.course.proof import prove, table
-
-    proofs = prove(notebooks)
-    print(table(proofs))
-    return 1 if any(proof.gaps for proof in proofs) else 0
-
-
 def export_to_nbgrader(folder: Path, seed: int | None) -> int:
     from grpo_lab.course.release import export
 
@@ -93,8 +85,6 @@ def _parser() -> Parser:
     _grade_options(
         add("grade", grade_folder, GRADE, "one folder, notebook or zip a student; or a class as a zip", Path)
     )
-    proved = add("prove", prove_checker, "Are all right answers accepted, all wrong ones rejected, and named?")
-    proved.add_argument("notebooks", nargs="*", help="such as 02 05; none means all")
     exported = add("export-nbgrader", export_to_nbgrader, "Write an nbgrader course.", "a new or empty folder")
     exported.add_argument("--seed", type=int, help="of the hidden tests; drawn if left out, and reported")
     uploaded = add("export-gradescope", export_to_gradescope, "Write an autograder.", "a new or empty folder")

@@ -23,8 +23,8 @@ class Case:
     build: seed -> (args, kwargs), the same for the same seed in every process; seed 0 is the one that students see.
     label: a few words, such as "two rewards that are equal".
     fixed: True if `build` ignores the seed, as a hand-written input does.
-    tests: "values"; "stability" for inputs that are large, extreme, padded with NaN or of another precision; "contract"
-    for one that the docstring promises to refuse. In an exercise they stand in this order.
+    tests: "values"; "stability" for inputs that are large, extreme, padded with NaN or of another precision. In an
+    exercise they stand in this order. ("contract", an input that is refused, is left out: the stub has the checks.)
     """
 
     build: Callable[[int], tuple[tuple, dict]]
@@ -90,6 +90,8 @@ class Exercise:
     task: str = ""
 
     def __post_init__(self):
+        if isinstance(self.cases, tuple):
+            object.__setattr__(self, "cases", tuple(case for case in self.cases if case.tests != "contract"))
         try:
             _check_numbers(self)
             _check_lengths(self)

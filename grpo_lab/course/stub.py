@@ -11,10 +11,13 @@ import re
 import textwrap
 import types
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 
 from grpo_lab.course.exercise import Exercise
 
 LIBRARY_GONE = "this is the exercise: its body is yours to write"  # what the library raises where work is marked
+
+YOUR_LINES = "# your lines (the checks of the arguments above are given)"
 
 
 def missing_text(name: str) -> str:
@@ -23,29 +26,66 @@ def missing_text(name: str) -> str:
 
 
 def stub_source(exercise: Exercise) -> str:
-    """The function as the student gets it: no decorators, signature and docstring whole, no body."""
-    lines, node = _source(exercise)
-    end = node.body[0].end_lineno if ast.get_docstring(node) is not None else node.body[0].lineno - 1
-    missing = f'    raise NotImplementedError("{missing_text(exercise.name)}")\n'
-    return "".join([*lines[node.lineno - 1 : end], missing])
+    """The function as the student gets it: signature, docstring and the checks of its arguments, without the rest."""
+    lines, node, first = _parts(exercise)
+    given = lines[node.lineno - 1 : first]
+    if first > _docstring_end(node):
+        given.append(f"    {YOUR_LINES}\n")
+    return "".join([*given, f'    raise NotImplementedError("{missing_text(exercise.name)}")\n'])
 
 
 def solution_body(exercise: Exercise) -> str:
-    """The lines behind the docstring, indented as in the function."""
-    lines, node = _source(exercise)
-    start = node.body[0].end_lineno if ast.get_docstring(node) is not None else node.body[0].lineno - 1
-    return "".join(lines[start : node.end_lineno])
+    """What the stub lacks: the lines behind the docstring and the given checks, indented as in the function."""
+    lines, node, first = _parts(exercise)
+    return "".join(lines[first : node.end_lineno])
 
 
 def stub_imports(exercise: Exercise) -> tuple[str, ...]:
-    """The import lines that the signature needs, such as "from jaxtyping import Float"."""
+    """The import lines that signature and given checks need, such as "from jaxtyping import Float"."""
     _, node = _source(exercise)
-    return _imports(exercise, [node.args, *([node.returns] if node.returns else [])])
+    return _imports(exercise, [node.args, *([node.returns] if node.returns else []), *given_checks(node)])
 
 
 def solution_imports(exercise: Exercise) -> tuple[str, ...]:
     """The import lines that the whole reference needs; helpers of its own module are imported from there."""
     return _imports(exercise, [_source(exercise)[1]])
+
+
+def given_checks(function: ast.FunctionDef) -> list[ast.stmt]:
+    """The checks of arguments that lead the body: a stub keeps them, since writing them is no part of an exercise."""
+    return list(takewhile(_is_given, body_of(function)))
+
+
+def body_of(function: ast.FunctionDef) -> list[ast.stmt]:
+    """The statements behind the docstring."""
+    return function.body[1:] if ast.get_docstring(function) is not None else function.body
+
+
+def is_check(statement: ast.stmt) -> bool:
+    """Whether it is a call of a `check_*` function, or an `if` that does nothing but raise."""
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
+            return name.lstrip("_").startswith("check_")
+        case ast.If(body=[ast.Raise()], orelse=[]):
+            return True
+    return False
+
+
+def _is_given(statement: ast.stmt) -> bool:
+    """A check that a student's notebook can run: what is private to the library stays there."""
+    names = [node.id for node in ast.walk(statement) if isinstance(node, ast.Name)]
+    return is_check(statement) and not any(name.startswith("_") for name in names)
+
+
+def _parts(exercise: Exercise) -> tuple[list[str], ast.FunctionDef, int]:
+    """The lines of the function, its tree, and the number of lines up to where the student's own begin."""
+    lines, node = _source(exercise)
+    checks = given_checks(node)
+    return lines, node, checks[-1].end_lineno if checks else _docstring_end(node)
+
+
+def _docstring_end(node: ast.FunctionDef) -> int:
+    return node.body[0].end_lineno if ast.get_docstring(node) is not None else node.body[0].lineno - 1
 
 
 def _source(exercise: Exercise) -> tuple[list[str], ast.FunctionDef]:
@@ -151,8 +191,8 @@ def _names_bound(node: ast.AST) -> list[str]:
 
 
 def _raises_only(node: ast.FunctionDef) -> bool:
-    """Whether the body, without its docstring, is the one line of a stub."""
-    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
-    if len(body) != 1 or not isinstance(body[0], ast.Raise) or not isinstance(body[0].exc, ast.Call):
+    """Whether the body is that of a stub: nothing but checks, and the line that says that the rest is missing."""
+    *checks, last = body_of(node) or [ast.Pass()]
+    if not all(map(is_check, checks)) or not isinstance(last, ast.Raise) or not isinstance(last.exc, ast.Call):
         return False
-    return ast.unparse(body[0].exc) == f"NotImplementedError({missing_text(node.name)!r})"
+    return ast.unparse(last.exc) == f"NotImplementedError({missing_text(node.name)!r})"

@@ -11,9 +11,9 @@ from nbclient import NotebookClient
 
 from grpo_lab.course.__main__ import main
 from grpo_lab.course.exercises import EXERCISES
-from grpo_lab.course.proof.trials import right_answers
 from grpo_lab.course.release.notebooks import TITLES, assignments, build, notebook_text, of_notebook
 from grpo_lab.course.release.written import WRITTEN
+from tests.course.proof.trials import right_answers
 from tests.course.submitted import submit
 
 ROOT = Path(__file__).parents[2]

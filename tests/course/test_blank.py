@@ -52,6 +52,7 @@ def test_check_lends_nothing_to_a_neighbour_that_was_written():
         ([stub("importance_ratio"), "if True:\n    def importance_ratio(): pass"], False),
         ([stub("importance_ratio"), "from x import y as importance_ratio"], False),
         ([stub("importance_ratio").replace("raise", "x = 1\n    raise")], False),
+        (["def importance_ratio(x):\n    raise NotImplementedError('importance_ratio is not written yet')"], True),
         ([stub("importance_ratio").replace("is not written yet", "is not what I want")], False),
         ([stub("importance_ratio"), "%magic\nimportance_ratio = 3"], False),  # cannot be read, and mentions it
     ],

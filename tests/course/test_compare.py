@@ -18,7 +18,17 @@ from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, outcome
 from grpo_lab.course.checking.outcome_file import load_outcomes, save_outcomes
 from grpo_lab.course.checking.plain_data import Other, Record, TooLarge, plain, same
 from grpo_lab.course.exercise import Case, Exercise, Misconception
-from tests.course.toys import DECAY, MEAN, WORDS, as_sum, as_sum_too, not_masked, over_padding, scaled_mean
+from tests.course.toys import (
+    DECAY,
+    MEAN,
+    WORDS,
+    as_sum,
+    as_sum_too,
+    not_for_none,
+    not_masked,
+    over_padding,
+    scaled_mean,
+)
 
 
 def all_of(function, exercise, seed=0):
@@ -40,9 +50,9 @@ def test_the_gradient_is_that_of_a_fixed_weighting_of_the_result():
 
 
 def test_exceptions_are_outcomes_and_count_by_their_type():
-    right, mine = outcome_of(scaled_mean, MEAN, 2), outcome_of(not_masked, MEAN, 2)
-    assert (right.error, mine.error) == ("ValueError", "ValueError")
-    assert equal(mine, right, MEAN) and not equal(replace(mine, error="TypeError"), right, MEAN)
+    both = [outcome_of(not_for_none, WORDS, 1) for _ in range(2)]
+    assert [one.error for one in both] == ["ValueError", "ValueError"]
+    assert equal(*both, WORDS) and not equal(replace(both[0], error="TypeError"), both[1], WORDS)
     assert not equal(Outcome(fault="endless"), Outcome(fault="endless"), MEAN)
 
 
@@ -270,7 +280,7 @@ def test_a_mistake_matches_where_it_differs_and_only_if_the_rest_is_right():
     assert matching(all_of(as_sum_too, MEAN), expected, wrong, MEAN) == ("as-sum", "as-sum-too")
     assert matching(expected, expected, wrong, MEAN) == ()
     # like the mistake on one case, and wrong in another way on the next
-    mixed = [wrong["not-masked"][0], wrong["as-sum"][1], expected[2]]
+    mixed = [wrong["not-masked"][0], wrong["as-sum"][1]]
     assert matching(mixed, expected, wrong, MEAN) == ()
     # a mistake that shows nowhere explains nothing, not even the right answer
     assert matching(expected, expected, {"none": expected}, MEAN) == ()

@@ -10,7 +10,7 @@ from grpo_lab.course import check, stub_source
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.release.nbgrader import solution
-from grpo_lab.course.stub import solution_body, solution_imports, stub_imports
+from grpo_lab.course.stub import solution_body, solution_imports, stub_imports, untouched
 from grpo_lab.formulas import equations
 from tests.course.toys import MEAN, scaled_mean
 
@@ -29,17 +29,25 @@ def test_a_stub_runs_in_an_empty_notebook_and_keeps_signature_and_docstring(exer
     function, reference = namespace[exercise.name], inspect.unwrap(exercise.function)
     assert str(inspect.signature(function)) == str(inspect.signature(reference))
     assert inspect.getdoc(function) == inspect.getdoc(reference)
+    args, kwargs = exercise.cases[0].build(0)
     with pytest.raises(NotImplementedError, match=exercise.name):
-        function(*[None] * len(inspect.signature(function).parameters)) if exercise is MEAN else _called(function)
-    assert len(ast.parse(source).body[0].body) == 2 and not ast.parse(source).body[0].decorator_list
+        function(*args, **kwargs)
+    assert not ast.parse(source).body[0].decorator_list
+    assert untouched([source], [exercise.name]) == {exercise.name}
 
 
-def _called(function):
-    parameters = inspect.signature(function).parameters.values()
-    return function(
-        *[None for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD],
-        **{p.name: None for p in parameters if p.kind is p.KEYWORD_ONLY},
+def test_the_checks_that_lead_the_reference_are_given_and_nothing_else():
+    source = stub_source(MEAN)
+    assert source.endswith(
+        '''"""
+    if scale <= 0:
+        raise ValueError(f"scale is {scale}; it must be positive")
+    # your lines (the checks of the arguments above are given)
+    raise NotImplementedError("scaled_mean is not written yet")
+'''
     )
+    assert solution_body(MEAN).startswith("    secret_count")
+    assert "from grpo_lab.checks import check_positive" in stub_imports(EXERCISES["token_logprobs"])
 
 
 @pytest.mark.parametrize("exercise", exercises(), ids=lambda e: e.name)

@@ -6,8 +6,8 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from grpo_lab.course.proof.operators import mutate_statement
 from grpo_lab.formulas.source import ANCHOR
+from tests.course.proof.operators import mutate_statement
 from tests.mutants.mutant import ROOT, Mutant, make_mutant, read
 
 

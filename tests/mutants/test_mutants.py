@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from grpo_lab.course.proof.operators import mutate_statement
 from grpo_lab.formulas import formula_map
+from tests.course.proof.operators import mutate_statement
 from tests.mutants.equivalent import check, reason
 from tests.mutants.errata import IDS, StaleError, _planted, errata_mutants
 from tests.mutants.lines import anchored_modules, anchors, line_mutants

@@ -26,7 +26,6 @@ from grpo_lab.formulas.source import read_equations
 BEFORE = {
     "values": "",
     "stability": "The simple inputs come out right; this one is harder. ",
-    "contract": "All that it computes is right. What the docstring says under Raises belongs to the exercise, too. ",
 }  # said before what the first failing case shows
 _KEPT = 64  # exercises and seeds whose expected outcomes are kept
 

@@ -22,18 +22,15 @@ def matching(
     """The misconceptions, in the order of the exercise, that explain every case.
 
     One explains a case if it differs from the reference there and the outcome equals its own, or if it does not
-    differ and the outcome equals the reference's. One that differs nowhere explains nothing. What has to be refused is
-    left out: an answer may make this mistake and check its arguments, or not.
+    differ and the outcome equals the reference's. One that differs nowhere explains nothing.
     """
     return tuple(name for name in wrong if _explains(got, expected, wrong[name], exercise))
 
 
 def _explains(got: Sequence[Outcome], expected: Sequence[Outcome], wrong: Sequence[Outcome], exercise) -> bool:
-    kept = [case.tests != "contract" for case in exercise.cases]
     differs = [not equal(w, e, exercise) for w, e in zip(wrong, expected, strict=True)]
-    rows = zip(got, expected, wrong, differs, kept, strict=True)
-    explained = (equal(g, w if differ else e, exercise) for g, e, w, differ, keep in rows if keep)
-    return any(d for d, keep in zip(differs, kept, strict=True) if keep) and all(explained)
+    rows = zip(got, expected, wrong, differs, strict=True)
+    return any(differs) and all(equal(g, w if differ else e, exercise) for g, e, w, differ in rows)
 
 
 def likely(
@@ -44,16 +41,6 @@ def likely(
     For an answer that `matching` finds no single name for. The one that explains most comes first. Arguments as
     there; `got` may end early, after a fault.
     """
-    kept = [i for i, case in enumerate(exercise.cases) if case.tests != "contract"]
-    found = _likely(_at(got, kept), _at(expected, kept), {name: _at(w, kept) for name, w in wrong.items()}, exercise)
-    return {name: tuple(kept[i] for i in explained) for name, explained in found.items()}
-
-
-def _at(outcomes: Sequence[Outcome], places: Sequence[int]) -> list[Outcome]:
-    return [outcomes[i] for i in places if i < len(outcomes)]
-
-
-def _likely(got, expected, wrong: dict[str, Sequence[Outcome]], exercise: Exercise) -> dict[str, tuple[int, ...]]:
     values = partial(_same_values, tolerance=exercise.tolerance)
     if any(not values(g, e) for g, e in zip(got, expected, strict=False)):
         return _cover(got, expected, wrong, values)

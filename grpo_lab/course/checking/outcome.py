@@ -3,12 +3,11 @@
 import random
 import traceback
 from collections.abc import Callable
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from inspect import BoundArguments, signature
 from typing import Any
 
-import jaxtyping
 import torch
 from torch import Tensor
 
@@ -65,8 +64,7 @@ def outcome_of(
     """
     bound, leaves = inputs(exercise, index, seed, track=True)
     given = plain(dict(bound.arguments))
-    unchecked = exercise.cases[index].tests == "contract"
-    with _same_dice(seed + index), _enable_grad(), _shapes_unchecked() if unchecked else nullcontext():
+    with _same_dice(seed + index), _enable_grad():
         before()
         try:
             result = function(*bound.args, **bound.kwargs)
@@ -75,17 +73,6 @@ def outcome_of(
         finally:
             after()
         return _collect(result, exercise, bound, given, leaves, 1_000_003 * seed + index)
-
-
-@contextmanager
-def _shapes_unchecked():
-    """Whoever has jaxtyping check shapes at run time gets its error before the one that the docstring promises."""
-    before = jaxtyping.config.jaxtyping_disable
-    jaxtyping.config.update("jaxtyping_disable", True)
-    try:
-        yield
-    finally:
-        jaxtyping.config.update("jaxtyping_disable", before)
 
 
 def expected_outcomes(exercise: Exercise, seed: int = 0) -> list[Outcome]:

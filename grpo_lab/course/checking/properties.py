@@ -14,7 +14,6 @@ WORDS = {
     "values": "values",
     "gradients": "gradients",
     "stability": "large and extreme inputs",
-    "contract": "errors that are promised",
     "device": "any device",
 }
 OF_VALUES = 0.6  # of the points; the other properties share the rest alike

@@ -35,8 +35,8 @@ HOW_IT_WORKS = """\
 
 1. Each exercise has a cell with a function whose body is missing. Write it, and run the cell.
 2. The next cell checks it at once. If something is not right yet, it says what, on the smallest input that shows it.
-   The points go by what is right: values, gradients, large and extreme inputs, the errors that the docstring promises
-   under Raises (`grpo_lab.checks` has a line for each), and that nothing is tied to one device. Values come first.
+   The points go by what is right: values first, then gradients, then large and extreme inputs. The checks of the
+   arguments are given: your lines stand below them.
 3. `hint("name")` gives a hint, and called again a stronger one. Nothing is counted; check as often as you like.
 4. Do the exercises in any order, and leave any out. Keep the names of the functions. Hand in this file.
 5. Where one function needs another of this assignment, call your own by its name, and do not import it from `grpo_lab`:
@@ -58,9 +58,9 @@ One notebook for each lecture notebook: functions to write, each checked at once
 
 What is marked: each function runs on the inputs that the check shows you, and on fresh ones of the same kind. A
 function that is right for the right reason passes both. The points go by what is right, as the check says: values
-first; then gradients, large and extreme inputs, the errors under Raises, and that it would run on any device. Keep the
-names and the arguments of the functions; beyond that write them as you like. Cells that you add are run too, in order,
-so keep long experiments in another notebook.
+first, then gradients, then large and extreme inputs. The checks of the arguments are given. Keep the names and the
+arguments of the functions; beyond that write them as you like. Cells that you add are run too, in order, so keep long
+experiments in another notebook.
 
 Your functions can train a model: in "See your functions at work", those that you have got right take the place of the
 library's.

@@ -17,7 +17,7 @@ from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.stub import LIBRARY_GONE
 
 SOURCE = Path(grpo_lab.__file__).resolve().parent
-_LEFT_OUT = ("__pycache__", "*.pyc", "bench", "proof", "make_tiny_qwen2.py", "tiny_corpus.py")
+_LEFT_OUT = ("__pycache__", "*.pyc", "bench", "make_tiny_qwen2.py", "tiny_corpus.py")
 _GONE = f"raise NotImplementedError({LIBRARY_GONE!r})"
 
 

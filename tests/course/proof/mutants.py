@@ -17,7 +17,8 @@ from grpo_lab.course.checking.compare import equal
 from grpo_lab.course.checking.outcome import Outcome, outcome_of
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.guard import guarded
-from grpo_lab.course.proof.operators import mutate_statement, variants
+from grpo_lab.course.stub import is_check
+from tests.course.proof.operators import mutate_statement, variants
 
 SECONDS = 2.0  # for one case; a mutant may be without end
 
@@ -82,7 +83,8 @@ def _trees(reference: FunctionType) -> dict[str, ast.FunctionDef]:
             continue
         found[function.__name__] = tree
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        values = (inspect.unwrap(vars(module)[n]) for n in names if n.startswith("_") and callable(vars(module).get(n)))
+        names = {name for name in names if name.startswith("_") and not name.startswith("_check_")}
+        values = (inspect.unwrap(vars(module)[name]) for name in names if callable(vars(module).get(name)))
         waiting += [v for v in values if isinstance(v, FunctionType) and v.__module__ == module.__name__]
     return found
 
@@ -119,8 +121,13 @@ def _of_statement(statement: ast.stmt) -> Iterator[ast.stmt | None]:
 
 
 def _statements(tree: ast.FunctionDef) -> list[ast.stmt]:
-    """All statements below a function, in the order of `ast.walk`, which a copy keeps."""
-    return [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node is not tree]
+    """All statements below a function but the checks of its arguments, in the order of `ast.walk`, which a copy keeps.
+
+    No case asks for an error: the checks are given.
+    """
+    statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node is not tree]
+    checks = {inner for statement in statements if is_check(statement) for inner in ast.walk(statement)}
+    return [statement for statement in statements if statement not in checks]
 
 
 def _replace(tree: ast.FunctionDef, place: int, new: ast.stmt | None) -> None:
