@@ -1,0 +1,245 @@
+"""The recorders of notebooks/runs: an arm changes what its name says, records are whole, a short run still works."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from grpo_lab.config import GRPOConfig
+from grpo_lab.objective.family import FAMILY, own_settings
+from grpo_lab.rollout import Rollout
+from grpo_lab.tasks import addition_problems
+from grpo_lab.trainer.experience import make_experience
+from tests.support.refused import refused
+from tests.support.sampling import sample
+from tests.support.scripts import load_script
+from tests.support.worlds import make_world
+
+RUNS = Path(__file__).parents[2] / "notebooks" / "runs"
+NAMES = ("arms", "baselines", "habit", "kl", "objective", "rewards", "s0", "smollm2", "sorting")
+recorders = SimpleNamespace(**{name: load_script(f"notebooks/runs/record_{name}.py") for name in NAMES})
+
+THINKS = "<think>17+58=75\n75+42=117</think><answer>117</answer>"
+GUESSES = "<answer>117</answer>"
+SLIPS = "<think>17+58=65\n65+42=107</think><answer>107</answer>"
+
+
+def read(path: Path) -> dict:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+# ---- an arm changes what its name says
+
+
+def test_arms_of_07_differ_from_the_default_by_what_they_say():
+    arms = recorders.arms.ARMS
+    default = asdict(arms["default"])
+    for name, arm in arms.items():
+        changed = {field for field, value in asdict(arm).items() if value != default[field]} - {"says"}
+        assert len(changed) == {"default": 0, "no baseline, +1": 2, "KL 1": 2, "shuffled, no momentum": 2}.get(name, 1)
+
+
+def test_arms_of_05_that_are_compared_differ_in_one_thing():
+    arms = recorders.objective.ARMS
+    eight = arms["8 updates"].change
+    for name in ("8 updates, no clip", "8 updates, upper clip", "8 updates, lower clip"):
+        assert arms[name].change.keys() - eight.keys() <= {"epsilon", "epsilon_high"}
+        assert {key: arms[name].change[key] for key in eight} == eight
+    for name in ("1 update", "2 updates", "4 updates", "bonus 0.01", "bonus 0.3", "bonus 1.0"):
+        assert len(arms[name].change) <= 1 and arms[name].batches == arms["8 updates"].batches
+    assert arms["8 updates, small steps"].change == eight | {"learning_rate": 5e-5}
+    assert arms["8 parts, 4 problems"].change == arms["8 parts"].change | {"num_generations": 128}
+    assert arms["grpo"].change | {"loss_type": "dr_grpo"} == arms["dr_grpo"].change
+
+
+def test_arms_of_05_of_equal_budget_make_as_many_updates():
+    made = {}
+    for name in ("8 updates", "fresh", "8 parts"):
+        arm = recorders.objective.ARMS[name]
+        config = GRPOConfig(**(recorders.objective.COMMON | arm.change))
+        answers = config.generation_batch_size * arm.batches
+        made[name] = (config.updates_per_step * arm.batches, answers, config.update_batch_size)
+    assert made["fresh"] == made["8 parts"] == (128, 8 * made["8 updates"][1], 64)
+    assert made["8 updates"][::2] == (128, 64)
+
+
+def test_arms_of_05b_are_the_whole_settings_of_the_family():
+    recorder = recorders.objective
+    for name, member in FAMILY.items():
+        whole = GRPOConfig(**(recorder.COMMON | recorder.FOUR | own_settings(member) | recorder.FOR_THIS_MODEL))
+        made = GRPOConfig(
+            **(recorder.COMMON | recorder.ARMS["4 updates" if name == "BNPO" else f"family: {name}"].change)
+        )
+        differs = {key for key, value in vars(whole).items() if vars(made)[key] != value}
+        assert differs == ({"loss_type"} if name == "BNPO" else set())  # in one part, bnpo is dapo
+
+
+def test_arms_of_07b_differ_from_the_plain_one_by_what_they_say():
+    arms = recorders.smollm2.ARMS
+    plain = arms["plain"]
+    assert plain.change == {} and plain.precision is None
+    for name, arm in arms.items():
+        changed = {key for key in arm.change if key != "log_kl"}
+        others = [arm.rows is not plain.rows, arm.precision is not None, arm.train is not plain.train]
+        if name == "length price":  # beside "four digits", from which it differs by the reward alone
+            assert arm.rows is arms["four digits"].rows and arm.reward is not plain.reward
+        elif name == "KL k1":  # beside "KL k3"
+            assert arm.change | {"kl_estimator": "k3"} == arms["KL k3"].change | {"kl_estimator": "k3"}
+        elif name != "plain":
+            assert len(changed) + sum(others) == 1, name
+
+
+# ---- what the arms do
+
+
+@pytest.mark.parametrize(
+    ("reward", "expected"),
+    [
+        ("longer", [len(THINKS) / 100, len(GUESSES) / 100, len(SLIPS) / 100]),
+        ("shorter", [-len(THINKS) / 100, -len(GUESSES) / 100, -len(SLIPS) / 100]),
+        ("last_digit", [1 - 0.002 * len(text) for text in (THINKS, GUESSES, SLIPS)]),
+        ("gated", [1.0, 0.0, 0.0]),
+        ("silent", [0.0, 1.0, 0.0]),
+        ("priced", [1.0, 1.0, -1.0]),
+    ],
+)
+def test_what_the_rewards_of_06_pay(reward, expected):
+    paid = getattr(recorders.rewards, reward)([THINKS, GUESSES, SLIPS], answer=["117"] * 3)
+    assert paid == pytest.approx(expected)
+
+
+def test_the_first_token_alone_enters_the_loss_within_and_only_within():
+    loop = recorders.rewards.loop
+    made, ids = loop.make_experience, torch.tensor([[5, 6, 7], [5, 6, 0]])
+    rollout = Rollout(
+        prompt_ids=ids[:1], prompt_mask=ids[:1] > 0, prompt_of_row=torch.tensor([0, 0]),
+        completion_ids=ids, mask=ids > 0, truncated=ids[:, 0] < 0,
+        logp=torch.zeros(2, 3), entropy=torch.zeros(2, 3), texts=["a", "b"],
+    )  # fmt: skip
+    arguments = rollout, torch.tensor([1.0, 0.0]), GRPOConfig(num_generations=2, generation_batch_size=2)
+    with recorders.rewards.first_token_alone():
+        inside = loop.make_experience(*arguments)
+    assert loop.make_experience is made
+    assert inside.mask.tolist() == [[True, False, False]] * 2 and made(*arguments).mask.sum() == 5
+
+
+def test_the_parts_of_the_loss_of_07_are_the_loss():
+    model, tokenizer = make_world()
+    rollout = sample(model, tokenizer, generations=20)
+    parts = [recorders.arms.tokens_in_loss(rollout, name) for name in ("all", "first", "rest", "no end")]
+    whole, first, rest, no_end = parts
+    assert torch.equal(whole, rollout.mask) and torch.equal(first | rest, whole) and not (first & rest).any()
+    assert (first.sum(-1) == 1).all()
+    assert torch.equal(whole.sum(-1) - no_end.sum(-1), (~rollout.truncated).long())
+
+
+def test_without_its_end_token_a_completion_of_07b_is_one_token_shorter_and_a_truncated_one_is_whole():
+    model, tokenizer = make_world()
+    rollout = sample(model, tokenizer, generations=20)
+    rewards = torch.arange(len(rollout.mask)).float() % 3
+    experience = make_experience(rollout, rewards, GRPOConfig(num_generations=20, generation_batch_size=20))
+    cut = recorders.smollm2.without_end(experience)
+    assert rollout.truncated.any()
+    assert torch.equal(experience.mask.sum(-1) - cut.mask.sum(-1), (~rollout.truncated).long())
+    assert not (cut.mask & ~experience.mask).any() and not cut.active[cut.mask.sum(-1) == 0].any()
+
+
+@pytest.mark.parametrize(
+    ("text", "points"),
+    [
+        ("<think>92+22=114\n114+16=130</think><answer>130</answer>", [1, 1, 1]),
+        ("<think>92+22=115\n115+16=131</think><answer>131</answer>", [0, 1, 0]),
+        ("<answer>130</answer>", [1]),
+        ("<answer>131</answer>", [0]),
+        ("<think>92+22</think>130", [0, 0]),
+    ],
+)
+def test_steps_of_02_earn_points(text, points):
+    assert recorders.baselines.judged(text, "130") == points
+
+
+def test_a_step_of_02_is_tried_with_each_baseline_and_the_model_is_put_back(monkeypatch):
+    recorder = recorders.baselines
+    monkeypatch.setattr(recorder, "PROMPTS", 2)
+    model, tokenizer = recorder.load_policy("tiny", device="cpu")
+    before = torch.nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+    problems, held_out = addition_problems("train", 20), addition_problems("test", 2)
+    run, gradients = recorder.one_batch(model, tokenizer, problems, held_out, seed=1000, scored=True)
+    assert torch.equal(torch.nn.utils.parameters_to_vector(model.parameters()), before)
+    assert gradients.shape == (3, len(before)) and set(run["after"]) == {*recorder.CONSTANTS, "1 and -1", "group"}
+    torch.nn.utils.vector_to_parameters(before + recorder.STEP * (2 * gradients[0] - gradients[1]), model.parameters())
+    thinking = recorder.thinking_probability(model, tokenizer, held_out)
+    assert run["after"]["1 and -1"] == pytest.approx(thinking, abs=1e-5)
+
+
+# ---- the committed records are of these settings
+
+
+def test_records_hold_every_arm_with_every_seed():
+    objective = recorders.objective
+    record = read(RUNS / "objective.json")
+    expected = {(name, seed) for name, arm in objective.ARMS.items() for seed in arm.seeds}
+    assert {(run["arm"], run["seed"]) for run in record["runs"]} == expected
+    assert record["settings"].items() >= objective.COMMON.items()
+    for run in read(RUNS / "tiny_kl.json")["runs"]:
+        assert run.items() >= vars(recorders.kl.ARMS[run["arm"]]).items() and len(run["thinking"]) == run["steps"] + 1
+    recorded = read(RUNS / "smollm2.json")["settings"]
+    assert {name: recorders.habit.SETTINGS.get(name) for name in recorded} == recorded | {"log_kl": None}
+    sorting, record = recorders.sorting, read(RUNS / "sorting.json")
+    rows = [(question, name, row) for question, table in sorting.tables().items() for name, row in table.items()]
+    assert len(record["runs"]) == len(rows)
+    for run, (question, name, settings) in zip(record["runs"], rows, strict=True):
+        assert (run["question"], run["name"]) == (question, name)
+        assert run["settings"] == json.loads(json.dumps(sorting.USUAL | settings))
+
+
+# ---- a short run
+
+
+@pytest.mark.slow
+def test_runs_of_06_are_recorded_once_and_in_order(tmp_path):
+    arguments = ["--fast", "--seeds", "0", "--output_dir", str(tmp_path)]
+    recorders.rewards.main([*arguments, "--arms", "rare, gated", "shorter"])
+    made = read(tmp_path / "rewards.json")
+    assert [run["arm"] for run in made["runs"]] == ["shorter", "rare, gated"]
+    times = {file.name: file.stat().st_mtime_ns for file in tmp_path.glob("*-0.json")}
+    recorders.rewards.main([*arguments, "--arms", "shorter"])
+    assert times == {file.name: file.stat().st_mtime_ns for file in tmp_path.glob("*-0.json")}, "none is made twice"
+    assert "longer" in refused(recorders.rewards.main, "--arms", "lnger")
+
+
+@pytest.mark.slow
+def test_short_runs_of_the_other_recorders_have_the_form_of_the_committed_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr(recorders.habit, "SUMS", 2)
+    folder = ["--output_dir", str(tmp_path)]
+    tiny = ["--fast", "--seeds", "0", *folder]
+    recorders.smollm2.main(["--model", "tiny", "--device", "cpu", "--arms", "plain", "length price", *tiny])
+    recorders.s0.main(["--stand_in", "tiny", "--rates", "2e-6", *tiny])
+    recorders.sorting.main(["--fast", "--json", str(tmp_path / "sorting.json")])
+    recorders.objective.main(
+        ["--fast", "--output", str(tmp_path / "objective.json"), "--seeds", "0", "--arms", "fresh"]
+    )
+    habit = ["--model", "tiny", "--steps", "1", "--seeds", "0", "--json", str(tmp_path / "smollm2_habit.json")]
+    recorders.habit.main(habit)
+    for name in ("smollm2", "s0", "sorting", "objective", "smollm2_habit"):
+        made, committed = read(tmp_path / f"{name}.json"), read(RUNS / f"{name}.json")
+        assert made["runs"] and made.keys() == committed.keys(), name
+        assert set(made["runs"][0]) <= set(committed["runs"][0]), name
+
+
+@pytest.mark.slow
+def test_a_run_of_04_depends_on_its_seed_alone(tmp_path, monkeypatch):
+    recorder = recorders.kl
+    for name, value in {"MOVED_STEPS": 1, "PROMPTS": 2, "G": 4}.items():
+        monkeypatch.setattr(recorder, name, value)
+    monkeypatch.setattr(recorder, "addition_problems", lambda split, n, seed: addition_problems(split, 8, seed=seed))
+    made = []
+    for name in ("one.json", "two.json"):
+        recorder.main(["--arms", "0", "0.5, moved", "--seeds", "3", "--steps", "2", "--json", str(tmp_path / name)])
+        made.append(read(tmp_path / name)["runs"])
+    assert made[0] == made[1]
+    base, moved = made[0]
+    assert base["kl"][0] == 0 and base["thinking"][0] != moved["thinking"][0]
