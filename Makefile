@@ -67,7 +67,7 @@ $(DEV): $(STAMP) requirements-dev.lock
 	@touch $@
 
 lab: $(STAMP)
-	$(PY) -m jupyterlab $(AS_ROOT) --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/$(FIRST_NOTEBOOK) $(LAB_ARGS)
+	$(PY) -m jupyterlab $(AS_ROOT) --ServerApp.root_dir=. --LabApp.news_url=None --LabApp.default_url=/lab/tree/$(FIRST_NOTEBOOK) $(LAB_ARGS)
 
 # One thread a process: on few cores, thread pools that compete make everything slower and no result different.
 check test test-all mutants: export OMP_NUM_THREADS = 1
