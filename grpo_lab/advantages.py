@@ -14,7 +14,7 @@ from einops import rearrange, reduce
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from grpo_lab.checks import check_between, check_choice, check_positive, check_shapes
+from grpo_lab.checks import check_all_finite, check_between, check_choice, check_positive, check_shapes
 
 SCALES = ("group", "batch", "none")
 
@@ -30,18 +30,18 @@ def group_advantages(
     A_{p,i} = \frac{c_{p,i}}{\sigma_p + \varepsilon} \tag{2.4}
 
     Args:
-        rewards: r, shape (P, G), finite; a row holds the rewards of one prompt.
-        scale: "group" divides by \sigma_p; "batch" puts the standard deviation of all P*G rewards in its place (easy
-            and hard prompts then keep their relative size); "none" returns c, as in Dr. GRPO.
+        rewards: r, finite floating-point numbers; a row holds the rewards of one prompt.
+        scale: "group" divides by \sigma_p; "batch" puts the standard deviation of all P*G rewards in its place, with
+            the same ddof (easy and hard prompts then keep their relative size); "none" returns c, as in Dr. GRPO.
         ddof: 1 for the sample, 0 for the population standard deviation.
         eps: \varepsilon > 0, keeps the quotient finite.
 
     Returns:
-        Shape (P, G). Exactly zero in a group of equal rewards.
+        Exactly zero in a group of equal rewards, whatever `scale`: also in float32, and a million from zero.
 
     Raises:
         ValueError: for another scale or ddof, an eps that is not positive (NaN is not), rewards that are not finite or
-            not of shape (P, G), or no more than ddof of them for the standard deviation that is asked for: in a group
+            of another shape, or no more than ddof of them for the standard deviation that is asked for: in a group
             with "group", in all with "batch".
 
     Source: Shao et al. (2024), "DeepSeekMath", section 4.1.2; "none": Liu et al. (2025), "Understanding R1-Zero-Like
@@ -50,8 +50,12 @@ def group_advantages(
     check_choice("scale", scale, SCALES)
     check_choice("ddof", ddof, (0, 1))
     check_positive("eps", eps)
-    _check_rewards(rewards)
-    _check_count(rewards, scale, ddof)
+    check_shapes(rewards=(rewards, "P G"))
+    check_all_finite("rewards", rewards)
+    if scale == "group" and rewards.shape[1] <= ddof:
+        raise ValueError(f"rewards has G = {rewards.shape[1]} completions of a prompt; it must be at least {ddof + 1}")
+    if scale == "batch" and rewards.numel() <= ddof:
+        raise ValueError(f"rewards has {rewards.numel()} element; a batch's deviation needs at least {ddof + 1}")
     from_first = rewards - rewards[:, :1]  # P G (2.1)
     centred = from_first - reduce(from_first, "P G -> P 1", "mean")  # P G (2.2)
     if scale == "none":
@@ -73,15 +77,20 @@ def rloo_advantages(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     unbiased.
 
     Args:
-        rewards: shape (P, G), finite, G at least 2.
+        rewards: r, finite floating-point numbers, G at least 2.
+
+    Returns:
+        Exactly zero in a group of equal rewards, as from `group_advantages`.
 
     Raises:
         ValueError: for other rewards.
 
     Source: Ahmadian et al. (2024), "Back to Basics"; Kool et al. (2019).
     """
-    _check_rewards(rewards)
-    _check_count(rewards, "group", 1)
+    check_shapes(rewards=(rewards, "P G"))
+    check_all_finite("rewards", rewards)
+    if rewards.shape[1] < 2:
+        raise ValueError(f"rewards has G = {rewards.shape[1]} completions of a prompt; it must be at least 2")
     r = rewards - rewards[:, :1]
     advantages = r - (r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)  # P G (2.5)
     return advantages
@@ -92,15 +101,17 @@ def best_of_group(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
 
     A_{p,i} = r_{p,i} \, \mathbb{1}\big[\, r_{p,i} = \max_j r_{p,j} > \min_j r_{p,j} \big] \tag{2.6}
 
-    Ties at the top all keep their reward. A group of equal rewards has no best, so all its weights are zero.
+    Ties at the top all keep their reward. A group of equal rewards has no best, so all its weights are zero. However
+    little the best is better by, it is the best.
 
     Args:
-        rewards: shape (P, G), finite.
+        rewards: r, finite floating-point numbers.
 
     Raises:
         ValueError: for other rewards.
     """
-    _check_rewards(rewards)
+    check_shapes(rewards=(rewards, "P G"))
+    check_all_finite("rewards", rewards)
     best, worst = reduce(rewards, "P G -> P 1", "max"), reduce(rewards, "P G -> P 1", "min")
     weights = torch.where((rewards == best) & (best > worst), rewards, 0)  # P G (2.6)
     return weights
@@ -112,9 +123,9 @@ def process_advantages(
     r"""Credit every token with the steps that end at or after it (process supervision).
 
     d_{p,i,t} = s_{p,i,t} \, \big( r_{p,i,t} - \min_{j,u:\, s_{p,j,u} = 1} r_{p,j,u} \big) \tag{2.7}
-    \bar d_p = \frac{1}{n_p} \sum_{i,t} d_{p,i,t}, \quad n_p = \sum_{i,t} s_{p,i,t} \tag{2.8}
+    \bar d_p = \frac{1}{\max(n_p, 1)} \sum_{i,t} d_{p,i,t}, \quad n_p = \sum_{i,t} s_{p,i,t} \tag{2.8}
     c_{p,i,t} = s_{p,i,t} \, (d_{p,i,t} - \bar d_p) \tag{2.9}
-    \sigma_p = \sqrt{\frac{1}{n_p - 1} \sum_{i,t} c_{p,i,t}^2} \tag{2.10}
+    \sigma_p = \sqrt{\frac{1}{\max(n_p - 1, 1)} \sum_{i,t} c_{p,i,t}^2} \tag{2.10}
     \tilde r_{p,i,t} = \frac{c_{p,i,t}}{\sigma_p + \varepsilon} \tag{2.11}
     A_{p,i,t} = \sum_{u \ge t} \tilde r_{p,i,u} \tag{2.12}
 
@@ -123,25 +134,25 @@ def process_advantages(
     token gets `group_advantages` of that reward.
 
     Args:
-        step_rewards: r, shape (P, G, T); read only where the mask is True.
-        step_mask: s, shape (P, G, T), True at the last token of each step.
+        step_rewards: r, finite floating-point numbers where the mask is True. Elsewhere anything may stand, even NaN.
+        step_mask: s, True at the last token of each step.
         eps: \varepsilon > 0.
 
     Returns:
-        Shape (P, G, T); zero, but for rounding, after the last step of a completion, and exactly zero everywhere in a
-            group of equal step rewards.
+        Zero, but for rounding, after the last step of a completion. Exactly zero everywhere in a group of equal step
+            rewards (also in float32, and a million from zero), of one step, or of none.
 
     Raises:
         ValueError: for an eps that is not positive (NaN is not), step rewards that are not finite where the mask is
-            True, or shapes that differ or are not (P, G, T).
+            True, or shapes that do not fit.
 
     Source: Shao et al. (2024), "DeepSeekMath", section 4.1.3.
     """
     check_positive("eps", eps)
     check_shapes(step_rewards=(step_rewards, "P G T"), step_mask=(step_mask, "P G T"))
+    check_all_finite("step_rewards", step_rewards[step_mask])
     least = torch.where(step_mask, step_rewards, torch.inf).amin((1, 2), keepdim=True)
     from_least = torch.where(step_mask, step_rewards - least, 0)  # P G T (2.7)
-    _check_finite("step_rewards", from_least)
     count = step_mask.sum((1, 2), keepdim=True)
     mean = from_least.sum((1, 2), keepdim=True) / count.clamp(min=1)  # P 1 1 (2.8)
     centred = step_mask * (from_least - mean)  # P G T (2.9)
@@ -157,46 +168,26 @@ def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor,
     g_{p,i,t} = r_{p,i,t} + \gamma \, g_{p,i,t+1} \tag{2.13}
 
     Args:
-        rewards: a reward per token, shape (P, G, T); zero where there is none.
-        gamma: discount, from 0 (only this token's reward) to 1 (all that follow).
-
-    Returns:
-        Shape (P, G, T).
+        rewards: r, a finite floating-point number for each token; zero where there is no reward.
+        gamma: discount, from 0 (only this token's reward) to 1 (all that follow). A small gamma and a long completion
+            are no trouble: no high power of gamma is needed.
 
     Raises:
-        ValueError: for a gamma outside that range, NaN included, or another shape.
+        ValueError: for a gamma outside that range, NaN included, or other rewards.
 
     Source: Sutton and Barto, section 3.3, equation 3.9.
     """
     check_between("gamma", gamma, 0, 1)
     check_shapes(rewards=(rewards, "P G T"))
-    returns = torch.zeros_like(rewards[..., 0])
-    backwards = []
-    for reward in rewards.flip(-1).unbind(-1):
-        returns = reward + gamma * returns  # P G (2.13)
-        backwards.append(returns)
-    return torch.stack(backwards[::-1], dim=-1)
+    check_all_finite("rewards", rewards)
+    returns, all_returns = 0.0, torch.zeros_like(rewards)
+    for t in reversed(range(rewards.shape[-1])):
+        returns = rewards[..., t] + gamma * returns  # P G (2.13)
+        all_returns[..., t] = returns
+    return all_returns
 
 
 def return_to_go_advantages(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor, "P G T"]:
     """Normalise `return_to_go` over the group at each position: Eq. (2.13), then Eq. (2.1) to (2.4) for every t."""
     by_position = rearrange(return_to_go(rewards, gamma), "P G T -> (P T) G")
     return rearrange(group_advantages(by_position), "(P T) G -> P G T", P=len(rewards))
-
-
-def _check_rewards(rewards: Tensor) -> None:
-    check_shapes(rewards=(rewards, "P G"))
-    _check_finite("rewards", rewards)
-
-
-def _check_finite(name: str, values: Tensor) -> None:
-    if not values.isfinite().all():
-        raise ValueError(f"{name} holds NaN or infinite values; every reward must be finite")
-
-
-def _check_count(rewards: Tensor, scale: str, ddof: int) -> None:
-    """Is there enough for a standard deviation over a group, or over the batch?"""
-    if scale == "group" and rewards.shape[1] <= ddof:
-        raise ValueError(f"rewards has G = {rewards.shape[1]} completions of a prompt; it must be at least {ddof + 1}")
-    if scale == "batch" and rewards.numel() <= ddof:
-        raise ValueError(f"rewards has {rewards.numel()} element; a batch's deviation needs at least {ddof + 1}")

@@ -17,6 +17,14 @@ def check_finite(name: str, value: Any) -> None:
         raise ValueError(f"{name} is {value}; expected a finite number")
 
 
+def check_all_finite(name: str, values: Any) -> None:
+    """Raise ValueError unless a tensor holds floating-point numbers, all of them finite."""
+    if not values.is_floating_point():
+        raise ValueError(f"{name} is {values.dtype}; expected a floating-point dtype, such as torch.float32")
+    if not values.isfinite().all():
+        raise ValueError(f"{name} holds NaN or infinite values; all of them must be finite")
+
+
 def check_positive(name: str, value: Any) -> None:
     """Raise ValueError unless the value is greater than 0; NaN is not."""
     if not value > 0:
@@ -45,7 +53,7 @@ def check_sampling(temperature: float, top_k: int, top_p: float, repetition_pena
 
 
 def check_shapes(**arguments: tuple[Any, str]) -> None:
-    """Raise ValueError for the first tensor that does not have the axes which it should have.
+    """Raise ValueError for the first argument that is no tensor, or does not have the axes which it should have.
 
     `check_shapes(logits=(logits, "B T V"), token_ids=(token_ids, "B T"))`: an axis has one size throughout, that of the
     first tensor with it. "B | B #T" is a choice; "#T" may also be 1; None stands for an argument that was not given.
@@ -54,6 +62,10 @@ def check_shapes(**arguments: tuple[Any, str]) -> None:
     for name, (tensor, forms) in arguments.items():
         if tensor is None:
             continue
+        if not hasattr(tensor, "is_floating_point"):
+            raise ValueError(
+                f"{name} is a {type(tensor).__name__}; expected a tensor of shape {_expected(forms, sizes)}"
+            )
         axes = next((axes for form in forms.split("|") if len(axes := form.split()) == tensor.ndim), None)
         if axes is None or not all(map(_fits, axes, tensor.shape, [sizes] * tensor.ndim)):
             raise ValueError(f"{name} has shape {tuple(tensor.shape)}; expected {_expected(forms, sizes)}")

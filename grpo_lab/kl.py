@@ -27,12 +27,12 @@ def kl_estimate(
     k_{3+} = k_2 - \mathrm{sg}[k_2] + \mathrm{sg}[k_3] \tag{4.5}
 
     Args:
-        logp: log-probabilities under the policy that sampled the tokens, shape (B, T).
-        ref_logp: log-probabilities under the reference, shape (B, T); the gradient does not flow into them.
+        logp: log-probabilities under the policy that sampled the tokens.
+        ref_logp: log-probabilities under the reference; the gradient does not flow into them.
         estimator: "k1", "k2", "k3" or "k3+" (the value of k3 with the gradient of k2).
 
     Returns:
-        Shape (B, T), in nats. k1 may be negative, the others not, but for rounding.
+        In nats, and never clamped. k1 may be negative, the others not, but for rounding.
 
     Raises:
         ValueError: for another estimator, or shapes that differ.
@@ -65,11 +65,11 @@ def kl_exact(logits: Float[Tensor, "B T V"], ref_logits: Float[Tensor, "B T V"])
     It needs the logits of both models for every word, V numbers a token where the estimators need one.
 
     Args:
-        logits: finite, shape (B, T, V).
-        ref_logits: finite, shape (B, T, V); the gradient flows into both.
+        logits, ref_logits: finite, of any size; the gradient flows into both. A word whose probability is zero in
+            floating point makes neither NaN nor infinity.
 
     Returns:
-        Shape (B, T), in nats, at least 0 up to rounding.
+        In nats, at least 0 up to rounding.
 
     Raises:
         ValueError: for shapes that differ.
@@ -92,10 +92,9 @@ def kl_in_reward(
     R'_b = R_b - \beta \sum_t m_{b,t} \, \mathrm{sg}[\log \pi_{b,t} - \log \pi^{\mathrm{ref}}_{b,t}] \tag{4.8}
 
     Args:
-        rewards: R, shape (B,), numbers from outside without a gradient.
-        logp: shape (B, T), of the policy that sampled.
-        ref_logp: shape (B, T).
-        mask: m, shape (B, T); what stands where it is False is not charged, infinities and NaN included.
+        rewards: R, numbers from outside without a gradient.
+        logp, ref_logp: of the policy that sampled, and of the reference; no gradient flows into either.
+        mask: m; what stands where it is False is not charged, infinities and NaN included.
         beta: weight of the penalty, at least 0.
 
     Raises:

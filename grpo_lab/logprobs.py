@@ -21,13 +21,13 @@ def token_logprobs(
     \log \pi_{b,t} = z_{b,t,y_{b,t}} - \log \sum_v e^{z_{b,t,v}} \tag{1.2}
 
     Args:
-        logits: \ell, shape (B, T, V); minus infinity for a word that is ruled out. The logits at position t already
-            predict token t: shift them before you call.
-        token_ids: y, shape (B, T), the sampled tokens.
+        logits: \ell, of any size; minus infinity for a word that is ruled out. The logits at position t already predict
+            token t: shift them before you call.
+        token_ids: y, the sampled tokens.
         temperature: \tau > 0, the temperature that the tokens were sampled with.
 
     Returns:
-        Shape (B, T), in nats, at most 0.
+        In nats, at most 0; minus infinity for a token that was ruled out.
 
     Raises:
         ValueError: if the temperature is not positive (NaN is not), or the shapes do not fit together.
@@ -48,11 +48,11 @@ def token_entropy(logits: Float[Tensor, "B T V"], temperature: float = 1.0) -> F
     H_{b,t} = -\sum_v \pi_{b,t,v} \log \pi_{b,t,v} \tag{1.4}
 
     Args:
-        logits: \ell, shape (B, T, V), finite.
+        logits: \ell, finite, of any size. A word whose probability is zero in floating point adds zero.
         temperature: \tau > 0.
 
     Returns:
-        Shape (B, T), in nats, between 0 and log V.
+        In nats, between 0 and log V.
 
     Raises:
         ValueError: if the temperature is not positive (NaN is not), or logits has another shape.
@@ -76,12 +76,11 @@ def completion_mask(completion_ids: Int[Tensor, "B T"], eos_token_id: int | list
     follows it does not. The mask goes by position, so it holds when the padding token *is* the end token.
 
     Args:
-        completion_ids: y, shape (B, T): the tokens after the prompt.
-        eos_token_id: the end token, or several of them.
+        completion_ids: y, the tokens after the prompt.
+        eos_token_id: the end token, or a list of several; the first of any of them ends the completion.
 
     Returns:
-        Boolean mask, shape (B, T), up to and with the first end token; all True in a row that was cut off before its
-        end.
+        True up to and with the first end token; all True in a row that was cut off before its end.
 
     Raises:
         ValueError: if completion_ids has another shape.
@@ -107,13 +106,13 @@ def chunked_token_logprobs(
     needed beside the result and the gradients does not grow with B*T.
 
     Args:
-        hidden: last hidden states, shape (B, T, D); the state at t predicts token t.
-        lm_head_weight: output embedding, shape (V, D); logits = hidden @ lm_head_weight.T.
+        hidden: last hidden states; the state at t predicts token t.
+        lm_head_weight: output embedding; logits = hidden @ lm_head_weight.T.
         token_ids, temperature: as in `token_logprobs`.
         chunk_size: tokens whose logits exist at the same time, at least 1.
 
     Returns:
-        Shape (B, T), with the same values and gradients as `token_logprobs`.
+        The same values and gradients as `token_logprobs`.
 
     Raises:
         ValueError: if the temperature or the chunk size is not positive, or the shapes do not fit together.

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_lab.checks import check_at_least
+from grpo_lab.checks import check_at_least, check_shapes
 
 
 def sequence_logprob(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, " B"]:
@@ -18,15 +18,19 @@ def sequence_logprob(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> F
     \log \pi(y_b) = \sum_t m_{b,t} \log \pi_{b,t} \tag{1.7}
 
     Args:
-        logp: log-probabilities of the sampled tokens, shape (B, T); read only where the mask is True, since elsewhere
-            anything may stand, even an infinity or NaN.
-        mask: True where a token belongs to the response, shape (B, T).
+        logp: log-probabilities of the sampled tokens, read only where the mask is True: elsewhere anything may stand,
+            even an infinity or NaN.
+        mask: m, True where a token belongs to the response.
 
     Returns:
-        Shape (B,), in nats.
+        In nats; zero for a response without tokens.
+
+    Raises:
+        ValueError: for shapes that do not fit together.
 
     Source: the product rule of probability; a language model is autoregressive.
     """
+    check_shapes(logp=(logp, "B T"), mask=(mask, "B T"))
     seq_logp = torch.where(mask, logp, 0).sum(-1)  # B (1.7)
     return seq_logp
 
@@ -40,11 +44,15 @@ def reinforce_loss(seq_logp: Float[Tensor, " B"], weights: Float[Tensor, " B"]) 
     fine-tuning on the model's own samples, with w = R it is REINFORCE, with w = R - b REINFORCE with a baseline.
 
     Args:
-        seq_logp: log-probability of each sampled sequence, shape (B,), attached to the policy.
-        weights: w, shape (B,); the gradient does not flow into them.
+        seq_logp: log-probability of each sampled sequence, attached to the policy.
+        weights: w; the gradient does not flow into them.
+
+    Raises:
+        ValueError: for shapes that do not fit together.
 
     Source: Williams (1992), "Simple statistical gradient-following algorithms", sections 4 and 5.
     """
+    check_shapes(seq_logp=(seq_logp, "B"), weights=(weights, "B"))
     loss = -(weights.detach() * seq_logp).mean()  # scalar (1.8)
     return loss
 
@@ -55,11 +63,15 @@ def expected_reward(seq_logp: Float[Tensor, " N"], rewards: Float[Tensor, " N"])
     J = \sum_y \pi(y) R(y) \tag{1.9}
 
     Args:
-        seq_logp: log-probability of *every* sequence, shape (N,), as `enumerate_sequences` orders them.
-        rewards: R, the reward of each, shape (N,).
+        seq_logp: log-probability of *every* sequence, as `enumerate_sequences` orders them.
+        rewards: R, the reward of each.
+
+    Raises:
+        ValueError: for shapes that do not fit together.
 
     Source: the definition of the objective; Sutton and Barto, section 13.2.
     """
+    check_shapes(seq_logp=(seq_logp, "N"), rewards=(rewards, "N"))
     objective = (seq_logp.exp() * rewards).sum()  # scalar (1.9)
     return objective
 
@@ -72,15 +84,19 @@ def score_function_objective(seq_logp: Float[Tensor, " N"], rewards: Float[Tenso
     Its gradient is E[R grad log pi]. The log-derivative trick says that this equals the gradient of Eq. (1.9).
 
     Args:
-        seq_logp: log-probability of every sequence, shape (N,).
-        rewards: shape (N,).
+        seq_logp: log-probability of every sequence.
+        rewards: R, the reward of each, numbers from outside without a gradient.
+
+    Raises:
+        ValueError: for shapes that do not fit together.
     """
+    check_shapes(seq_logp=(seq_logp, "N"), rewards=(rewards, "N"))
     objective = (seq_logp.detach().exp() * rewards * seq_logp).sum()  # scalar (1.10)
     return objective
 
 
 def enumerate_sequences(vocabulary: int, length: int) -> Int[Tensor, "N T"]:
-    """List every sequence of `length` tokens, in lexicographic order, shape (vocabulary**length, length)."""
+    """List every sequence of `length` tokens, in lexicographic order: N = vocabulary**length rows, T = length."""
     check_at_least("vocabulary", vocabulary, 1)
     check_at_least("length", length, 1)
     return torch.cartesian_prod(*[torch.arange(vocabulary)] * length).reshape(-1, length)

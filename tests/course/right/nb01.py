@@ -119,30 +119,49 @@ def score_by_no_grad(seq_logp, rewards):
     return einsum(weights, seq_logp, "N, N ->")
 
 
-def refuse_logits_and_tokens(logits, token_ids, temperature=1.0):
-    refuse_logits(logits, temperature)
-    if token_ids.shape != logits.shape[:2]:
-        raise ValueError("a token for each position")
+# --- as a newcomer writes it from the docstring, equation by equation -------------------------------------------
 
 
-def refuse_logits(logits, temperature=1.0):
-    if not temperature > 0 or logits.ndim != 3:
-        raise ValueError("a temperature above 0, and logits of shape (B, T, V)")
+def logprobs_from_equations(logits, token_ids, temperature=1.0):
+    z = logits / temperature
+    chosen = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)
+    return chosen - torch.logsumexp(z, dim=-1)
 
 
-def refuse_ids(completion_ids, eos_token_id):
-    if completion_ids.ndim != 2:
-        raise ValueError("completion_ids of shape (B, T)")
+def entropy_from_equations(logits, temperature=1.0):
+    logp = torch.log_softmax(logits / temperature, dim=-1)
+    return -(logp.exp() * logp).sum(dim=-1)
 
 
-# What each promises to refuse, by exercise: run before the answer.
-CHECKS = {"token_logprobs": refuse_logits_and_tokens, "token_entropy": refuse_logits, "completion_mask": refuse_ids}
+def mask_from_equations(completion_ids, eos_token_id):
+    is_end = torch.isin(completion_ids, torch.tensor(eos_token_id)).int()
+    n = torch.cumsum(is_end, dim=-1) - is_end
+    return n == 0
+
+
+def sequence_from_equation(logp, mask):
+    return torch.where(mask, logp, 0.0).sum(-1)
+
+
+def reinforce_from_equation(seq_logp, weights):
+    return -torch.mean(weights.detach() * seq_logp)
+
+
+def score_from_equation(seq_logp, rewards):
+    return torch.sum(seq_logp.exp().detach() * rewards * seq_logp)
+
 
 RIGHT = {
-    "token_logprobs": (logprobs_by_log_softmax, logprobs_by_hand, logprobs_by_loops, logprobs_by_cross_entropy),
-    "token_entropy": (entropy_by_einsum, entropy_by_logsumexp, entropy_by_categorical),
-    "completion_mask": (mask_by_loops, mask_by_first_position, mask_by_shifting),
-    "sequence_logprob": (sequence_by_masked_fill, sequence_by_loops, sequence_by_scatter),
-    "reinforce_loss": (reinforce_by_loop, reinforce_by_dot, reinforce_by_no_grad),
-    "score_function_objective": (score_by_dot, score_by_loop, score_by_no_grad),
+    "token_logprobs": (
+        logprobs_by_log_softmax,
+        logprobs_by_hand,
+        logprobs_by_loops,
+        logprobs_by_cross_entropy,
+        logprobs_from_equations,
+    ),
+    "token_entropy": (entropy_by_einsum, entropy_by_logsumexp, entropy_by_categorical, entropy_from_equations),
+    "completion_mask": (mask_by_loops, mask_by_first_position, mask_by_shifting, mask_from_equations),
+    "sequence_logprob": (sequence_by_masked_fill, sequence_by_loops, sequence_by_scatter, sequence_from_equation),
+    "reinforce_loss": (reinforce_by_loop, reinforce_by_dot, reinforce_by_no_grad, reinforce_from_equation),
+    "score_function_objective": (score_by_dot, score_by_loop, score_by_no_grad, score_from_equation),
 }

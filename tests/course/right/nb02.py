@@ -145,50 +145,40 @@ def returns_by_loops(rewards, gamma):
     return result
 
 
-def refuse_settings(rewards, scale="group", ddof=1, eps=1e-4):
-    if scale not in ("group", "batch", "none") or ddof not in (0, 1) or not eps > 0:
-        raise ValueError("a scale, a ddof and an eps that there are")
-    refuse_rewards(rewards)
-    if (scale == "group" and rewards.shape[1] <= ddof) or (scale == "batch" and rewards.numel() <= ddof):
-        raise ValueError("too few for a standard deviation")
+# --- as a newcomer writes it from the docstring, equation by equation -------------------------------------------
 
 
-def refuse_rewards(rewards):
-    if rewards.ndim != 2 or not torch.isfinite(rewards).all():
-        raise ValueError("finite rewards of shape (P, G)")
+def rloo_from_equation(rewards):
+    G = rewards.shape[1]
+    return rewards - (rewards.sum(dim=1, keepdim=True) - rewards) / (G - 1)
 
 
-def refuse_single(rewards):
-    refuse_rewards(rewards)
-    if rewards.shape[1] < 2:
-        raise ValueError("at least two completions")
+def best_from_equation(rewards):
+    best, worst = rewards.amax(dim=1, keepdim=True), rewards.amin(dim=1, keepdim=True)
+    return torch.where((rewards == best) & (best > worst), rewards, 0.0)
 
 
-def refuse_steps(step_rewards, step_mask, eps=1e-4):
-    if not eps > 0 or step_rewards.ndim != 3 or step_rewards.shape != step_mask.shape:
-        raise ValueError("an eps above 0, and a mark for each reward")
-    if not step_rewards[step_mask].isfinite().all():
-        raise ValueError("finite step rewards")
+def process_from_equations(step_rewards, step_mask, eps=1e-4):
+    smallest = step_rewards.masked_fill(~step_mask, float("inf")).amin(dim=(1, 2), keepdim=True)
+    d = torch.where(step_mask, step_rewards - smallest, 0.0)
+    n = step_mask.sum(dim=(1, 2), keepdim=True)
+    c = step_mask * (d - d.sum(dim=(1, 2), keepdim=True) / n.clamp(min=1))
+    sigma = torch.sqrt((c**2).sum(dim=(1, 2), keepdim=True) / (n - 1).clamp(min=1))
+    scaled = c / (sigma + eps)
+    return torch.stack([scaled[..., t:].sum(-1) for t in range(scaled.shape[-1])], dim=-1)
 
 
-def refuse_gamma(rewards, gamma):
-    if not 0 <= gamma <= 1 or rewards.ndim != 3:
-        raise ValueError("a gamma from 0 to 1, and rewards of shape (P, G, T)")
+def returns_from_equation(rewards, gamma):
+    returns = [rewards[:, :, -1]]
+    for t in range(rewards.shape[2] - 2, -1, -1):
+        returns.insert(0, rewards[:, :, t] + gamma * returns[0])
+    return torch.stack(returns, dim=2)
 
-
-# What each promises to refuse, by exercise: run before the answer.
-CHECKS = {
-    "group_advantages": refuse_settings,
-    "rloo_advantages": refuse_single,
-    "best_of_group": refuse_rewards,
-    "process_advantages": refuse_steps,
-    "return_to_go": refuse_gamma,
-}
 
 RIGHT = {
     "group_advantages": (group_by_docstring, group_by_loops, group_by_choice),
-    "rloo_advantages": (rloo_by_loops, rloo_by_scaling, rloo_by_matrix),
-    "best_of_group": (best_by_loops, best_by_multiplying, best_by_sorting),
-    "process_advantages": (process_by_loops, process_by_masked_fill, process_by_matrix),
-    "return_to_go": (returns_in_place, returns_by_matrix, returns_by_loops),
+    "rloo_advantages": (rloo_by_loops, rloo_by_scaling, rloo_by_matrix, rloo_from_equation),
+    "best_of_group": (best_by_loops, best_by_multiplying, best_by_sorting, best_from_equation),
+    "process_advantages": (process_by_loops, process_by_masked_fill, process_by_matrix, process_from_equations),
+    "return_to_go": (returns_in_place, returns_by_matrix, returns_by_loops, returns_from_equation),
 }

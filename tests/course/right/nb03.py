@@ -4,10 +4,11 @@ from collections import Counter
 from itertools import pairwise
 
 import torch
-from einops import rearrange, repeat
+from einops import repeat
 
 from grpo_lab.kl import kl_estimate
 from grpo_lab.objective import clipped_surrogate
+from grpo_lab.sorting import ascending_pairs
 
 
 def reward_by_counters(prompts, responses):
@@ -63,16 +64,6 @@ def responses_by_permuting(logp, responses):
     return torch.take_along_dim(logp, responses.permute(0, 1, 3, 2), dim=3).permute(0, 1, 3, 2)
 
 
-def surrogate_by_parts(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
-    A = rearrange(advantages, "B -> B 1")
-    if loss == "naive":
-        return -(A * logp).mean()
-    ratio = torch.exp(logp - old_logp.detach())
-    if loss == "unclipped":
-        return -(ratio * A).mean()
-    return -torch.min(ratio * A, torch.clamp(ratio, 1 - epsilon, 1 + epsilon) * A).mean()
-
-
 def surrogate_by_loops(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
     B, T = logp.shape
     total = 0
@@ -114,32 +105,43 @@ def penalty_by_loops(logp, ref_logp, beta):
     return beta * torch.stack(terms).mean()
 
 
-def refuse_shapes(prompts, responses):
-    if prompts.ndim != 2 or prompts.shape != responses.shape:
-        raise ValueError("prompts and responses of shape (B, T)")
+# --- as a newcomer writes it from the docstring, equation by equation -------------------------------------------
 
 
-def refuse_loss(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
-    if loss not in ("naive", "unclipped", "clipped"):
-        raise ValueError("one of three losses")
+def reward_from_equations(prompts, responses):
+    numbers = torch.arange(1 + max(prompts.max(), responses.max()))
+    n_prompt = (prompts[:, :, None] == numbers).sum(1)
+    n_response = (responses[:, :, None] == numbers).sum(1)
+    return (torch.min(n_prompt, n_response).sum(1) + ascending_pairs(responses)).float()
 
 
-def refuse_beta(logp, ref_logp, beta):
-    if beta < 0:
-        raise ValueError("a beta of at least 0")
+def responses_from_equation(logp, responses):
+    return logp.gather(-1, responses.transpose(2, 3)).transpose(2, 3)
 
 
-# What each promises to refuse, by exercise: run before the answer.
-CHECKS = {"repaired_reward": refuse_shapes, "surrogate_loss": refuse_loss, "kl_penalty": refuse_beta}
+def surrogate_from_equations(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
+    A = advantages.unsqueeze(1)
+    if loss == "naive":
+        return -(A * logp).mean()
+    r = (logp - old_logp.detach()).exp()
+    if loss == "unclipped":
+        return -(r * A).mean()
+    return -torch.minimum(r * A, r.clamp(1 - epsilon, 1 + epsilon) * A).mean()
+
+
+def penalty_from_equation(logp, ref_logp, beta):
+    return beta * kl_estimate(logp, ref_logp, "k3").mean()
+
 
 RIGHT = {
-    "repaired_reward": (reward_by_counters, reward_by_removing, reward_by_comparing),
+    "repaired_reward": (reward_by_counters, reward_by_removing, reward_by_comparing, reward_from_equations),
     "response_logprobs": (
         responses_by_repeating,
         responses_by_indexing,
         responses_by_loops,
         responses_by_permuting,
+        responses_from_equation,
     ),
-    "surrogate_loss": (surrogate_by_parts, surrogate_by_loops, surrogate_by_library),
-    "kl_penalty": (penalty_by_hand, penalty_by_library, penalty_by_loops),
+    "surrogate_loss": (surrogate_by_loops, surrogate_by_library, surrogate_from_equations),
+    "kl_penalty": (penalty_by_hand, penalty_by_library, penalty_by_loops, penalty_from_equation),
 }

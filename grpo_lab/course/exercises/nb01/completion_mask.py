@@ -4,7 +4,7 @@ import torch
 
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, given, refused
+from grpo_lab.course.exercises._inputs import at_scale, drawn, given
 from grpo_lab.logprobs import completion_mask
 
 EXERCISE = Exercise(
@@ -26,27 +26,11 @@ EXERCISE = Exercise(
         given("an end in the middle", torch.tensor([[5, 2, 7]]), 2),
         given("padded with the end token", torch.tensor([[5, 2, 2, 2]]), 2),
         given("cut off before its end", torch.tensor([[5, 6, 7]]), 2),
-        given("ends at once", torch.tensor([[2, 5, 6]]), 2),
         given("a second end, further on", torch.tensor([[5, 2, 6, 2, 0]]), 2),
-        given("one token", torch.tensor([[2], [5]]), 2),
         given("rows of different lengths", torch.tensor([[2, 0, 0], [5, 6, 2], [5, 2, 0]]), 2),
         given("two kinds of end", torch.tensor([[5, 3, 0, 2], [5, 6, 2, 3]]), [2, 3]),
-        given("a list of one end", torch.tensor([[5, 3, 0], [5, 6, 2]]), [3]),
-        given("as many kinds of end as positions", torch.tensor([[3, 2, 5], [5, 9, 2], [7, 3, 6]]), [2, 9, 3]),
-        given("only one of the two kinds turns up", torch.tensor([[5, 3, 0, 3]]), [2, 3]),
-        drawn("one position in each of five rows", lambda d: (d.integers(3, 5, 1), 1)),
-        drawn("many rows", lambda d: (d.integers(5, 6, 9), 4)),
         drawn("as many rows as positions, two ends", lambda d: (d.integers(6, 5, 5), [0, 4])),
-        extreme("the end token is number 0", torch.tensor([[5, 0, 7], [1, 2, 0]]), 0),
-        extreme("the end token is number 1, and 0 is a word", torch.tensor([[0, 1, 0], [0, 0, 5]]), 1),
-        extreme("cut off after a word that is number 0", torch.tensor([[5, 0, 0]]), 2),
-        extreme("a large vocabulary", torch.tensor([[151_643, 151_645, 151_643]]), [151_645, 151_643]),
-        at_scale("300 positions", lambda d: (d.integers(100, 7, 300), 0)),
-        extreme("300 times the end token", torch.full((1, 300), 2), 2),
         at_scale("300 positions, three ends", lambda d: (d.integers(100, 7, 300), [99, 0, 41])),
-        extreme("ten kinds of end", torch.tensor([[5, 19, 11], [10, 5, 6], [5, 6, 15]]), list(range(10, 20))),
-        refused("a row without its batch", torch.tensor([5, 2, 7]), 2),
-        refused("an axis too many", torch.tensor([[[5, 2, 7]]]), 2),
     ),
     misconceptions=(
         Misconception(
@@ -94,12 +78,6 @@ EXERCISE = Exercise(
             "You count end tokens along the rows of the batch, so one response ends another. Along which axis does the "
             "time of a single response run?",
             "1.5",
-        ),
-        Misconception(
-            "mask-inverted",
-            changed(completion_mask, ("ends_before == 0", "ends_before > 0")),
-            "True and False have changed places: you mark the padding. What does True mean in the docstring?",
-            "1.6",
         ),
     ),
 )

@@ -2,7 +2,7 @@
 
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
+from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given
 from grpo_lab.policy_gradient import reinforce_loss
 
 EXERCISE = Exercise(
@@ -21,17 +21,9 @@ EXERCISE = Exercise(
     cases=(
         given("one sample", f64([-2.0]), f64([3.0])),
         given("one rewarded, one not", f64([0.5, 0.25]).log(), f64([1.0, 0.0])),
-        given("weights that add up to zero", f64([-1.0, -3.0]), f64([1.0, -1.0])),
-        given("no reward at all", f64([-1.0, -3.0, -2.0]), f64([0.0, 0.0, 0.0])),
         given("every weight 1", f64([-1.0, -3.0, -2.0]), f64([1.0, 1.0, 1.0])),
         drawn("seven samples", lambda d: (d.logp(7), d.normal(7))),
-        drawn("rewards far from zero", lambda d: (d.logp(4), 10 + d.normal(4))),
-        extreme("great weights that nearly cancel", f64([-1.1, -3.3]), f64([3e6, 1 - 1e6])),
-        extreme("a sample hardly ever drawn, a great weight", f64([-2e5, -1.0]), f64([1e6, 3.0])),
-        extreme("tiny weights", f64([-1.0, -2.0]), f64([1e-7, -3e-7])),
-        extreme("samples that were all but certain", f64([-1e-7, -3e-7]), f64([1.0, 2.0])),
         at_scale("300 samples, long and unlikely", lambda d: (300 * d.logp(300), d.normal(300))),
-        at_scale("float32", lambda d: (d.logp(30).float(), d.normal(30).float())),
     ),
     gradient_of=("seq_logp", "weights"),
     misconceptions=(
@@ -77,13 +69,6 @@ EXERCISE = Exercise(
             changed(reinforce_loss, ("weights.detach()", "(weights - weights.mean()).detach()")),
             "You subtract the mean of the weights. A good idea, and the subject of notebook 02, but the caller may "
             "have done so already, or may have reason not to. This loss takes the weights as they are.",
-            "1.8",
-        ),
-        Misconception(
-            "divided-by-the-weights",
-            changed(reinforce_loss, (".mean()", ".sum() / weights.detach().sum()")),
-            "You divide by the sum of the weights and not by their number. Rewards that cancel divide by zero, and "
-            "a batch where one sample of a thousand is rewarded pushes as hard as one where all are.",
             "1.8",
         ),
     ),

@@ -20,24 +20,12 @@ EXERCISE = Exercise(
     ),
     cases=(
         given("probabilities 1/4 and 3/4, one reward", f64([0.25, 0.75]).log(), f64([1.0, 0.0])),
-        given("one response only", f64([0.0]), f64([2.0])),
-        given("equal rewards", f64([0.5, 0.25, 0.25]).log(), f64([1.0, 1.0, 1.0])),
         given("a reward and a penalty", f64([0.25, 0.75]).log(), f64([3.0, -2.0])),
         drawn("eight responses", lambda d: (d.normal(8).log_softmax(-1), d.normal(8))),
-        drawn("very unlike probabilities", lambda d: (d.normal(5, scale=4.0).log_softmax(-1), d.normal(5))),
-        extreme("one that is rare and earns much", f64([1e-9, 1 - 1e-9]).log(), f64([1e9, 0.0])),
         extreme("one whose probability is too small for a float", f64([-800.0, 0.0]), f64([1.0, 1.0])),
-        extreme("great rewards that nearly cancel", f64([0.5, 0.5]).log(), f64([1e9 + 1, -1e9])),
-        extreme(
-            "great rewards that nearly cancel, by other ways", f64([0.25, 0.75]).log(), f64([2_885_390, -4_634_700])
-        ),
-        extreme("a great reward", f64([0.25, 0.75]).log(), f64([1e6, -3.0])),
-        extreme("tiny rewards", f64([0.5, 0.5]).log(), f64([1e-7, -3e-7])),
-        extreme("rare beyond measure, and earns beyond measure", f64([-120.0, 0.0]), f64([1e52, 1.0])),
         at_scale(
             "300 responses, some 200 less likely", lambda d: (d.normal(300, scale=60.0).log_softmax(-1), d.normal(300))
         ),
-        at_scale("float32", lambda d: (d.normal(30).log_softmax(-1).float(), d.normal(30).float())),
     ),
     gradient_of=("seq_logp",),
     misconceptions=(
@@ -80,13 +68,6 @@ EXERCISE = Exercise(
             changed(score_function_objective, (".sum()", ".sum().detach()")),
             "The value is right and the gradient is zero: nothing in your result is attached to the policy any more, "
             "so nothing would be learned. What has to stay live?",
-            "1.10",
-        ),
-        Misconception(
-            "probability-twice",
-            changed(score_function_objective, ("* rewards * seq_logp", "* rewards * seq_logp.exp()")),
-            "Your two factors are both probabilities, so a response counts with the square of its own. "
-            "By what does the log-derivative trick replace the second?",
             "1.10",
         ),
         Misconception(

@@ -4,10 +4,8 @@ import torch
 
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
 from grpo_lab.logprobs import token_entropy
-
-THIRDS = f64([[[0.5, 0.25, 0.25]]]).log()
 
 
 def log_of_zero(logits, temperature=1.0):
@@ -35,31 +33,14 @@ EXERCISE = Exercise(
     ),
     cases=(
         given("four words, all alike", torch.full((1, 1, 4), 2.0, dtype=torch.float64)),
-        given("probabilities 1/2, 1/4, 1/4", THIRDS),
+        given("probabilities 1/2, 1/4, 1/4", f64([[[0.5, 0.25, 0.25]]]).log()),
         given("two words, temperature 1/2", f64([[[1.0, 3.0]]]).log(), temperature=0.5),
-        given("a policy that is sure", f64([[[2000.0, 0.0, -5.0]]])),
         drawn("two rows", lambda d: (d.normal(2, 3, 5),)),
         drawn("as many rows as positions as words", lambda d: (d.normal(3, 3, 3, scale=2.0),)),
         drawn("a high temperature", lambda d: (d.normal(2, 1, 4),), temperature=1.7),
-        drawn("temperature 2", lambda d: (d.normal(2, 3, 4),), temperature=2.0),
-        drawn("three rows of one position", lambda d: (d.normal(3, 1, 4),)),
-        drawn("a single word", lambda d: (d.normal(2, 3, 1),)),
-        extreme("a word 200 below the other", f64([[[0.0, -200.0], [200.0, 0.0]]])),
-        at_scale("300 positions, 100 words", lambda d: (d.normal(7, 300, 100, scale=3.0),)),
-        extreme("40,000 words, all alike", torch.zeros(1, 1, 40_000, dtype=torch.float64)),
+        extreme("a policy that is sure", f64([[[2000.0, 0.0, -5.0]]])),
         extreme("a million from zero", f64([[[1e6, 1e6 + 0.3, 1e6 - 1.2]]])),
-        extreme("a policy that is all but sure", f64([[[20.0, 0.0]]])),
-        extreme("tiny gaps, a tiny temperature", f64([[[1e-7, 3e-7]]]), temperature=1e-7),
-        extreme("huge gaps, a huge temperature", f64([[[1e5, -3e5]]]), temperature=1e5),
-        extreme("a word 120 below the other, in float32", torch.tensor([[[120.0, 0.0]]])),
         at_scale("gaps of hundreds", lambda d: (d.normal(3, 5, 11, scale=200.0),), temperature=0.3),
-        at_scale("float32", lambda d: (d.normal(3, 4, 50).float(),), temperature=0.9),
-        refused("temperature 0", f64([[[1.0, 2.0]]]), temperature=0.0),
-        refused("a temperature below 0", f64([[[1.0, 2.0]]]), temperature=-1.0),
-        refused("a temperature that is NaN", f64([[[1.0, 2.0]]]), temperature=float("nan")),
-        refused("one position without its row", f64([1.0, 2.0])),
-        refused("one sequence without its batch", f64([[1.0, 2.0]])),
-        refused("an axis too many", f64([[[[1.0, 2.0]]]])),
     ),
     gradient_of=("logits",),
     misconceptions=(
@@ -97,13 +78,6 @@ EXERCISE = Exercise(
             changed(token_entropy, ("return entropy", "return entropy / logits.shape[-1]")),
             "Too small by the factor V. The probabilities are already the weights of an average; what does a mean over "
             "the words divide by on top of that?",
-            "1.4",
-        ),
-        Misconception(
-            "unweighted-sum",
-            changed(token_entropy, ("(logp.exp() * logp)", "logp")),
-            "Every word counts the same in your sum, also one that is hardly ever drawn. The entropy is an average "
-            "over what the policy does say. How much should each word count?",
             "1.4",
         ),
         Misconception(

@@ -5,10 +5,7 @@ import torch
 from grpo_lab.advantages import best_of_group
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
-
-NAN, INF = float("nan"), float("inf")
-
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
 
 EXERCISE = Exercise(
     function=best_of_group,
@@ -29,29 +26,13 @@ EXERCISE = Exercise(
         given("equal rewards", f64([[1.0, 1.0]])),
         given("negative rewards", f64([[-1.0, -3.0, -2.0]])),
         given("an easy prompt and a hard one", f64([[5.0, 6.0, 4.0], [1.0, 0.0, 2.0]])),
-        given("a group of equal rewards beside two others", f64([[0.0, 2.0], [1.0, 1.0], [4.0, 3.0]])),
-        given("the best one earned nothing", f64([[0.0, -1.0], [-2.0, -1.0]])),
-        given("the best stands last, and is tied with the first", f64([[3.0, 1.0, 3.0]])),
-        given("one completion of each of three prompts", f64([[3.0], [-1.0], [0.0]])),
-        given("one completion", f64([[3.0]])),
         drawn("as many prompts as completions, ties", lambda d: (d.integers(3, 4, 4).double(),)),
         drawn("larger groups", lambda d: (d.normal(3, 6),)),
-        extreme("best by a hair", f64([[3.0, 3.0000001], [-1.0, -1.0000001]])),
         extreme("best by less than a hair", f64([[1.0, 1.0 + 1e-12], [5e6, 5e6 + 1e-6]])),
-        extreme("best by a hair in float32", torch.tensor([[1.0, 1.0000001]])),
-        extreme("tiny rewards", f64([[1e-7, 3e-7], [-1e-7, -3e-7]])),
-        extreme("tiny and huge rewards", f64([[1e-300, 0.0], [1e300, -1e300]])),
-        extreme("thrice the same, whose mean is another number", f64([[0.7] * 3, [1.4] * 3, [1.9] * 3, [-0.7] * 3])),
-        extreme("thrice the same in float32", torch.tensor([[0.9] * 3, [1.8] * 3, [3.1] * 3, [-3.6] * 3])),
-        extreme("six times the same in float32", torch.tensor([[0.3] * 6, [0.6] * 6, [-1.2] * 6])),
-        extreme("seven times 0.1 in float32", torch.full((1, 7), 0.1)),
-        at_scale("300 completions", lambda d: (d.normal(7, 300) - 5,)),
+        extreme(
+            "equal rewards whose mean is another number", torch.tensor([[0.9] * 3, [1.8] * 3, [3.1] * 3, [-3.6] * 3])
+        ),
         at_scale("float32, many ties", lambda d: (d.integers(4, 30, 5).float() - 2,)),
-        refused("one group without its batch", f64([1.0, 0.0])),
-        refused("an axis too many", f64([[[1.0, 0.0], [0.0, 1.0]]])),
-        refused("a reward that is NaN", f64([[1.0, 0.0], [NAN, 1.0]])),
-        refused("a penalty without end", f64([[1.0, -INF]])),
-        refused("a reward without end", f64([[1.0, 0.0], [1.0, INF]])),
     ),
     misconceptions=(
         Misconception(
@@ -85,13 +66,6 @@ EXERCISE = Exercise(
             "one-not-reward",
             changed(best_of_group, ("rewards, 0)", "torch.ones_like(rewards), 0)")),
             "You mark the best with a 1. That is a mask; the weight is what the best earned.",
-            "2.6",
-        ),
-        Misconception(
-            "all-but-the-worst",
-            changed(best_of_group, ("(rewards == best) & (best > worst)", "rewards > worst")),
-            "You keep everything above the worst. How many distinct rewards does a group of three have, and how many "
-            "of them are the best?",
             "2.6",
         ),
         Misconception(

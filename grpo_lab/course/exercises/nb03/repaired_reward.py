@@ -4,7 +4,7 @@ from torch import tensor
 
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, given, refused
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, given
 from grpo_lab.sorting import repaired_reward
 
 EXERCISE = Exercise(
@@ -26,24 +26,12 @@ EXERCISE = Exercise(
         given("two numbers, in the wrong order", tensor([[1, 2]]), tensor([[2, 1]])),
         given("a number that stands twice in the prompt", tensor([[1, 1, 2]]), tensor([[1, 2, 2]])),
         given("one right number, repeated", tensor([[1, 2, 3]]), tensor([[2, 2, 2]])),
-        given("sorted, all there", tensor([[3, 1, 0, 2]]), tensor([[0, 1, 2, 3]])),
         given("sorted, with a repetition", tensor([[1, 2, 1]]), tensor([[1, 1, 2]])),
         given("nothing right, falling", tensor([[1, 1, 2]]), tensor([[9, 8, 7]])),
-        given("one number a row", tensor([[3], [4]]), tensor([[3], [0]])),
         drawn("few numbers, many repetitions", lambda d: (d.integers(3, 8, 4), d.integers(3, 8, 4))),
         drawn("as many rows as numbers", lambda d: (d.integers(6, 5, 5), d.integers(6, 5, 5))),
         extreme("large numbers", tensor([[4000, 0, 4000]]), tensor([[0, 4000, 4001]])),
         at_scale("300 numbers", lambda d: (d.integers(100, 7, 300), d.integers(100, 7, 300))),
-        at_scale("300 rows", lambda d: (d.integers(3, 300, 4), d.integers(4, 300, 4))),
-        refused("a response that is too short", tensor([[1, 2, 3]]), tensor([[1, 2]])),
-        refused("a response that is too long", tensor([[1, 2]]), tensor([[1, 2, 3]])),
-        refused("responses of one number, prompts of two", tensor([[1, 2]]), tensor([[1]])),
-        refused("more responses than prompts", tensor([[1, 2]]), tensor([[1, 2], [2, 1]])),
-        refused("more prompts than responses", tensor([[1, 2], [2, 1]]), tensor([[1, 2]])),
-        refused("as many numbers in other rows", tensor([[1, 2, 3], [4, 5, 6]]), tensor([[1, 2], [3, 4], [5, 6]])),
-        refused("a response without its batch", tensor([[1, 2, 3]]), tensor([1, 2, 3])),
-        refused("a row without its batch", tensor([1, 2, 3]), tensor([1, 2, 3])),
-        refused("an axis too many", tensor([[[1, 2]]]), tensor([[[1, 2]]])),
     ),
     misconceptions=(
         Misconception(
@@ -68,13 +56,6 @@ EXERCISE = Exercise(
             "3.5",
         ),
         Misconception(
-            "union-not-intersection",
-            changed(repaired_reward, ("minimum", "maximum")),
-            "You take the larger of the two counts, so numbers that stand in only one of the two pay as well. An "
-            "entirely wrong answer would beat a right one.",
-            "3.5",
-        ),
-        Misconception(
             "every-match-counted",
             changed(repaired_reward, ("torch.minimum(*copies)", "copies.prod(0)")),
             "Two copies in the prompt and two in the response make four pairs that match, and you pay for all four. "
@@ -89,13 +70,6 @@ EXERCISE = Exercise(
             "3.5",
         ),
         Misconception(
-            "sorted-place-by-place",
-            changed(repaired_reward, ("torch.minimum(*copies)", "(prompts.sort(-1).values == responses)")),
-            "A number pays only where the sorted prompt has it. One wrong number at the front shifts the rest, and all "
-            "the partial credit is gone. Does inclusion care where a number stands?",
-            "3.5",
-        ),
-        Misconception(
             "order-ignored",
             changed(repaired_reward, (" + ascending_pairs(responses)", "")),
             "The right numbers score, in whatever order. Nobody would learn to sort from that: which term of Eq. (3.6) "
@@ -107,19 +81,6 @@ EXERCISE = Exercise(
             changed(repaired_reward, ("ascending_pairs(responses)", "responses.diff(dim=-1).gt(0).sum(-1)")),
             "Equal neighbours don't count as ordered for you. Then a prompt with a repetition can never reach the "
             "maximum. What does Eq. (3.1) ask of a pair?",
-            "3.6",
-        ),
-        Misconception(
-            "descending",
-            changed(repaired_reward, ("ascending_pairs(responses)", "responses.diff(dim=-1).le(0).sum(-1)")),
-            "You reward pairs that fall. The policy will sort beautifully, the other way round.",
-            "3.6",
-        ),
-        Misconception(
-            "last-and-first-paired",
-            changed(repaired_reward, ("ascending_pairs(responses)", "(responses <= responses.roll(-1, -1)).sum(-1)")),
-            "You also compare the last number with the first, as if the response were a ring. How many neighbouring "
-            "pairs do T numbers in a row have?",
             "3.6",
         ),
     ),

@@ -4,7 +4,7 @@ import torch
 
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, padded, refused
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, padded
 from grpo_lab.kl import kl_in_reward
 
 
@@ -13,15 +13,14 @@ def _batch(d, B, T):
     return d.normal(B), d.logp_near(ref), ref, d.ragged(B, T)
 
 
-def _with_holes(d, B, T, scale=1.0):
+def _with_holes(d, B, T):
     """NaN and infinities stand where nothing counts."""
-    ref, mask = scale * d.logp(B, T), d.holes(B, T)
-    return d.normal(B), padded(d.logp_near(ref, scale), mask), padded(ref, mask, -INF), mask
+    ref, mask = d.logp(B, T), d.holes(B, T)
+    return d.normal(B), padded(d.logp_near(ref), mask), padded(ref, mask, -INF), mask
 
 
-YES, HOLE = torch.tensor([[True]]), torch.tensor([[True, False, True]])
+YES = torch.tensor([[True]])
 INF = float("inf")
-TWO, TOKENS, MASK = f64([1.0, 2.0]), f64([[-1.0, -2.0], [-3.0, -1.0]]), torch.ones(2, 2, dtype=torch.bool)
 
 EXERCISE = Exercise(
     function=kl_in_reward,
@@ -49,28 +48,9 @@ EXERCISE = Exercise(
             torch.tensor([[True, True, False]]),
             1.0,
         ),
-        given(
-            "two answers",
-            f64([0.0, 1.0]),
-            f64([[-1.0, -1.0], [-2.0, -1.0]]),
-            f64([[-2.0, -1.0], [-2.0, -3.0]]),
-            torch.tensor([[True, True], [True, True]]),
-            1.0,
-        ),
         given("no charge", f64([2.0]), f64([[-1.0]]), f64([[-3.0]]), YES, 0.0),
-        given(
-            "nothing was said",
-            f64([2.0]),
-            f64([[-1.0, -2.0]]),
-            f64([[-3.0, -1.0]]),
-            torch.tensor([[False, False]]),
-            1.0,
-        ),
         drawn("answers of different lengths", lambda d: (*_batch(d, 3, 5), 0.1)),
         drawn("as many answers as tokens", lambda d: (*_batch(d, 4, 4), 0.7)),
-        given("a weight above 1", f64([1.0]), f64([[-1.0, -2.0]]), f64([[-1.5, -1.75]]), MASK[:1], 3.0),
-        drawn("answers of one token", lambda d: (*_batch(d, 3, 1), 0.5)),
-        given("one answer, with a hole", f64([0.5]), f64([[-1.0, -2.0, -3.0]]), f64([[-2.0, -2.5, -1.5]]), HOLE, 0.5),
         extreme(
             "minus infinity in the padding",
             f64([1.0]),
@@ -79,52 +59,7 @@ EXERCISE = Exercise(
             torch.tensor([[True, False]]),
             0.5,
         ),
-        extreme(
-            "minus infinity in the padding, on one side",
-            f64([1.0]),
-            f64([[-1.0, -INF, -2.0]]),
-            f64([[-2.0, -2.0, -INF]]),
-            torch.tensor([[True, False, False]]),
-            0.5,
-        ),
-        extreme(
-            "a token that the reference never says", f64([1.0]), f64([[-1.0, -2.0]]), f64([[-2.0, -INF]]), MASK[:1], 0.5
-        ),
-        extreme(
-            "large distances that nearly cancel", f64([1.0]), f64([[-1.0, -1e5]]), f64([[-1e5, -1.3]]), MASK[:1], 0.5
-        ),
-        extreme(
-            "a charge that nearly eats up a large reward", f64([123456.1]), f64([[-0.25]]), f64([[-246912.3]]), YES, 0.5
-        ),
-        extreme("a tiny reward, tokens close together", f64([3.1e-7]), f64([[-1.0]]), f64([[-1.0000004]]), YES, 0.5),
-        extreme("almost certain, no reward", f64([0.0]), f64([[-3e-7]]), f64([[-5e-7]]), YES, 0.5),
-        extreme("20000 nats", f64([1.0]), f64([[-20000.0, -20000.25]]), f64([[-20000.5, -20000.0]]), MASK[:1], 0.5),
-        extreme(
-            "NaN at a token that counts", f64([1.0]), f64([[-1.0, float("nan")]]), f64([[-2.0, -2.0]]), MASK[:1], 0.5
-        ),
-        at_scale("300 tokens, NaN wherever nothing counts", lambda d: (*_with_holes(d, 7, 300, scale=5.0), 0.04)),
-        at_scale("tokens that were almost impossible", lambda d: (*_with_holes(d, 3, 20, scale=100.0), 0.5)),
-        at_scale(
-            "float32",
-            lambda d: (*(x.float() if x.is_floating_point() else x for x in _with_holes(d, 4, 30)), 0.1),
-        ),
-        refused("beta below 0", TWO, TOKENS, TOKENS, MASK, -0.1),
-        refused("beta just below 0", TWO, TOKENS, TOKENS, MASK, -1e-9),
-        refused("beta below -1", TWO, TOKENS, TOKENS, MASK, -2.0),
-        refused("two rewards, one answer", TWO, TOKENS[:1], TOKENS[:1], MASK[:1], 0.1),
-        refused("a reward for each token", TOKENS, TOKENS, TOKENS, MASK, 0.1),
-        refused("one number for a reward", TWO[0], TOKENS, TOKENS, MASK, 0.1),
-        refused("the rewards in a row of their own", TWO[None], TOKENS, TOKENS, MASK, 0.1),
-        refused("the policy's tokens, one for two", TWO, TOKENS[:, :1], TOKENS, MASK, 0.1),
-        refused("a mask without its batch", TWO, TOKENS, TOKENS, MASK[0], 0.1),
-        refused("a reference without its batch", TWO, TOKENS, TOKENS[0], MASK, 0.1),
-        refused("one reward, two answers", TWO[:1], TOKENS, TOKENS, MASK, 0.1),
-        refused("a mask of one answer, for two", TWO, TOKENS, TOKENS, MASK[:1], 0.1),
-        refused("the reference of one answer, for two", TWO, TOKENS, TOKENS[:1], MASK, 0.1),
-        refused("the policy's tokens of one answer, for two", TWO, TOKENS[:1], TOKENS, MASK, 0.1),
-        refused("a reward with an axis of its own", TWO[:, None], TOKENS, TOKENS, MASK, 0.1),
-        refused("a mask of one token, for two", TWO, TOKENS, TOKENS, MASK[:, :1], 0.1),
-        refused("the reference of one token, for two", TWO, TOKENS, TOKENS[:, :1], MASK, 0.1),
+        at_scale("300 tokens, NaN wherever nothing counts", lambda d: (*_with_holes(d, 7, 300), 0.04)),
     ),
     gradient_of=("logp", "ref_logp"),
     misconceptions=(
@@ -180,36 +115,6 @@ EXERCISE = Exercise(
             "You charge k3. In the reward it is the *value* that is differentiated through the policy gradient, and "
             "the extra terms of k3, harmless on average, are then multiplied with the score. Near the reference they "
             "cancel the pull. Which estimator stands in Eq. (4.8)?",
-            "4.8",
-        ),
-        Misconception(
-            "k1-absolute",
-            changed(kl_in_reward, ("kl_estimate(logp, ref_logp, 'k1')", "kl_estimate(logp, ref_logp, 'k1').abs()")),
-            "You charge the absolute difference, so a token pays whichever way it moved. The negative samples are what "
-            "makes the average of k1 come out right.",
-            "4.8",
-        ),
-        Misconception(
-            "beta-missing",
-            changed(kl_in_reward, ("beta * torch", "torch")),
-            "beta makes no difference to your result. How would you switch the charge off?",
-            "4.8",
-        ),
-        Misconception(
-            "charge-never-negative",
-            changed(
-                kl_in_reward, ("kl_estimate(logp, ref_logp, 'k1')", "kl_estimate(logp, ref_logp, 'k1').clamp(min=0)")
-            ),
-            "A token that the reference likes better is charged nothing, where Eq. (4.8) gives something back. The KL "
-            "is never negative, but its estimate from one token may be. What does your charge come to on average where "
-            "the two policies agree?",
-            "4.8",
-        ),
-        Misconception(
-            "one-charge-for-all",
-            changed(kl_in_reward, ("sum(-1)", "sum()")),
-            "You add up the whole batch, so each answer pays for all the others, and compared with each other none "
-            "pays anything. Over which axis does one answer run?",
             "4.8",
         ),
         Misconception(
