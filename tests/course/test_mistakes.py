@@ -42,7 +42,7 @@ def nonsense(logp, mask):
 
 TOGETHER = [
     ("token_entropy", cold_entropy, {"temperature-mismatch", "log-of-zero"}),
-    ("group_advantages", population_advantages, {"population-std"}),  # the residue shows beside it only
+    ("group_advantages", population_advantages, {"population-std", "residue-as-spread"}),
     ("sequence_logprob", padded_mean, {"mean-over-padding", "zero-times-infinity"}),
     ("completion_mask", by_id_and_no_lists, {"eos-by-id"}),
     ("kl_estimate", attached_estimate, {"reference-not-detached", "k3-plus-is-k3"}),

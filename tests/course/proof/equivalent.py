@@ -43,6 +43,8 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "std = (rewards + rewards[0, 0]).std(correction=ddof)": _SPREAD,
         "std = rewards.std(correction=ddof)": _SPREAD,
         "std = (rewards[0, 0] - rewards).std(correction=ddof)": _SPREAD,
+        "std = (rewards - rewards[1, 0]).std(correction=ddof)": _SPREAD,
+        "std = (rewards - rewards[0, 1]).std(correction=ddof)": _SPREAD,
     },
     "rloo_advantages": {
         "r = rewards + rewards[:, :1]": _CANCELS,
@@ -51,7 +53,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "process_advantages": {
         "mean = from_least.sum((1, 2), keepdim=True) / count.clamp(min=2)": "measured from itself, a single step is 0",
     },
-    "return_to_go": {"returns = -torch.zeros_like(rewards[..., 0])": "minus 0 is 0"},
     "response_logprobs": {"numbers = rearrange(responses, 'S P G T -> S P T G').detach()": _WHOLE},
     "surrogate_loss": {"mask = torch.ones_like(logp, dtype=torch.bool).detach()": _WHOLE},
     "clipped_surrogate": {"advantages = per_token(advantages).detach()": _NUMBERS},

@@ -134,7 +134,7 @@ def entropy_from_equations(logits, temperature=1.0):
 
 
 def mask_from_equations(completion_ids, eos_token_id):
-    is_end = torch.isin(completion_ids, torch.tensor(eos_token_id)).int()
+    is_end = torch.isin(completion_ids, torch.tensor(eos_token_id, device=completion_ids.device)).int()
     n = torch.cumsum(is_end, dim=-1) - is_end
     return n == 0
 

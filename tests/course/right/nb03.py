@@ -109,7 +109,7 @@ def penalty_by_loops(logp, ref_logp, beta):
 
 
 def reward_from_equations(prompts, responses):
-    numbers = torch.arange(1 + max(prompts.max(), responses.max()))
+    numbers = torch.arange(1 + max(prompts.max(), responses.max()), device=prompts.device)
     n_prompt = (prompts[:, :, None] == numbers).sum(1)
     n_response = (responses[:, :, None] == numbers).sum(1)
     return (torch.min(n_prompt, n_response).sum(1) + ascending_pairs(responses)).float()

@@ -104,18 +104,18 @@ EXERCISE = Exercise(
             "2.2",
         ),
         Misconception(
+            "population-std",
+            changed(group_advantages, ("correction=ddof", "correction=0"), (" - ddof", "")),
+            "You divide by G where the sample standard deviation divides by G - 1. All your advantages come out a "
+            "little too large, most of all in small groups. Which argument decides between the two?",
+            "2.3",
+        ),
+        Misconception(
             "ddof-ignored",
             changed(group_advantages, ("correction=ddof", "correction=1"), (" - ddof", " - 1")),
             "Your standard deviation is the sample one, whatever `ddof` says. open-instruct and TRL differ in just "
             "this, so callers will want the choice.",
             "2.3",
-        ),
-        Misconception(
-            "batch-of-centred",
-            changed(group_advantages, ("(rewards - rewards[0, 0]).std", "centred.std")),
-            "With `scale` 'batch' you take the spread of the *centred* rewards. The docstring asks for that of the "
-            "rewards themselves, in which the distance between easy and hard prompts still counts.",
-            "2.4",
         ),
     ),
 )
