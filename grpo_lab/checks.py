@@ -43,6 +43,15 @@ def check_between(name: str, value: Any, low: Any, high: Any) -> None:
         raise ValueError(f"{name} is {value}; it must lie between {low} and {high}")
 
 
+def check_clip_range(epsilon: float, epsilon_high: float | None, delta: float | None) -> None:
+    """Raise ValueError for a clip range [1 - epsilon, 1 + epsilon_high], or a bound delta, that makes no sense."""
+    high = epsilon if epsilon_high is None else epsilon_high
+    check_between("epsilon", epsilon, 0, 1)
+    check_at_least("epsilon_high", high, 0)
+    if delta is not None and not delta > 1 + high:
+        raise ValueError(f"delta is {delta}; it must be greater than 1 + epsilon_high = {1 + high}")
+
+
 def check_sampling(temperature: float, top_k: int, top_p: float, repetition_penalty: float) -> None:
     """Raise ValueError for a setting of the sampler that shapes no distribution."""
     check_positive("temperature", temperature)

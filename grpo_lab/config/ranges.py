@@ -10,7 +10,7 @@ import torch
 from grpo_lab.checks import check_at_least, check_between, check_choice, check_finite, check_positive, check_sampling
 from grpo_lab.kl import ESTIMATORS
 from grpo_lab.objective import LEVELS, LOSS_TYPES
-from grpo_lab.objective.table import LOSSES, clipped
+from grpo_lab.objective.table import LOSSES, SMALLEST_LAMBDA, clipped
 from grpo_lab.precision import PRECISIONS, short_name
 
 ADVANTAGES = ("group", "rloo", "best_of_group", "none")
@@ -30,7 +30,8 @@ CHOICES = {
 }
 AT_LEAST = {
     0: ("max_steps", "save_steps", "beta", "warmup_steps", "weight_decay", "learning_rate", "epsilon_high",
-        "num_completions_to_print", "early_stopping_threshold"),
+        "num_completions_to_print", "early_stopping_threshold", "vespo_k_pos", "vespo_k_neg"),
+    SMALLEST_LAMBDA: ("vespo_lambda_pos", "vespo_lambda_neg"),
     1: ("generation_batch_size", "max_completion_length", "ref_model_sync_steps", "num_iterations",
         "per_device_train_batch_size", "gradient_accumulation_steps", "max_nonfinite_steps", "logging_steps",
         "eval_steps", "num_generations_eval", "per_device_eval_batch_size", "early_stopping_patience",
@@ -69,7 +70,8 @@ def check_values(config) -> None:
                 check_at_least(name, getattr(config, name), least)
     for name, bounds in BETWEEN.items():
         check_between(name, getattr(config, name), *bounds)
-    check_positive("max_grad_norm", config.max_grad_norm)
+    for name in ("max_grad_norm", "sapo_temperature_pos", "sapo_temperature_neg"):
+        check_positive(name, getattr(config, name))
     check_sampling(config.temperature, config.top_k, config.top_p, config.repetition_penalty)
     for name in ("adam_beta1", "adam_beta2"):
         if not 0 <= getattr(config, name) < 1:

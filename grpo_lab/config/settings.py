@@ -66,6 +66,12 @@ class GRPOConfig:
     epsilon: float = 0.2
     epsilon_high: float | None = None
     delta: float | None = None
+    sapo_temperature_pos: float = 1.0
+    sapo_temperature_neg: float = 1.05
+    vespo_k_pos: float = 2.0
+    vespo_lambda_pos: float = 3.0
+    vespo_k_neg: float = 3.0
+    vespo_lambda_neg: float = 2.0
     beta: float = 0.0
     kl_estimator: str = "k3"
     use_bias_correction_kl: bool = False
@@ -124,7 +130,8 @@ class GRPOConfig:
     def loss_arguments(self) -> dict:
         """What `policy_loss` takes from this configuration."""
         same = ("loss_type", "importance_sampling_level", "epsilon", "epsilon_high", "delta", "beta", "kl_estimator",
-                "max_completion_length")  # fmt: skip
+                "max_completion_length", "sapo_temperature_pos", "sapo_temperature_neg", "vespo_k_pos",
+                "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg")  # fmt: skip
         return {name: getattr(self, name) for name in same} | {"kl_bias_correction": self.use_bias_correction_kl}
 
     def sampling_arguments(self) -> dict:

@@ -4,8 +4,8 @@ Read it in this order: `surrogates` (the ratio, and what one token contributes),
 `aggregation` (how tokens become one number), and `loss`, which puts them together.
 """
 
-from grpo_lab.objective.aggregation import aggregate
-from grpo_lab.objective.loss import part_loss, policy_loss
+from grpo_lab.objective.aggregation import aggregate, token_mean
+from grpo_lab.objective.loss import microbatch_loss, policy_loss
 from grpo_lab.objective.surrogates import (
     LEVELS,
     cispo_surrogate,
@@ -16,3 +16,5 @@ from grpo_lab.objective.surrogates import (
     vespo_surrogate,
 )
 from grpo_lab.objective.table import LOSS_TYPES, LOSSES, LOSSES_BY_TOKENS
+
+part_loss = microbatch_loss  # its name until version 0.2

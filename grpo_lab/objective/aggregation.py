@@ -1,11 +1,11 @@
-r"""From a number a token to one number: the averages, which differ in what a long completion counts."""
+r"""From a number a token to one number: the averages, which differ in how much a long completion counts."""
 
 import torch
 from jaxtyping import Bool, Float, Real
 from torch import Tensor
 
-from grpo_lab.checks import check_at_least, check_shapes
-from grpo_lab.objective.table import find_loss
+from grpo_lab.checks import check_choice, check_shapes
+from grpo_lab.objective.table import LOSS_TYPES
 
 
 def aggregate(
@@ -37,28 +37,38 @@ def aggregate(
         `agg_loss` leaves it out where it is not told the size of the batch.
 
     Raises:
-        ValueError: for another loss type, "dr_grpo" without a positive max_completion_length, a num_items that counts
-            and is negative, or shapes that do not fit together.
+        ValueError: for another loss type, "dr_grpo" without a positive max_completion_length, a negative num_items, or
+            shapes that do not fit together.
 
     Source: Shao et al. (2024), equation 3 (grpo); Liu et al. (2025), section 3.2 (dr_grpo); Yu et al. (2025), section
     3.3 (dapo); bnpo and luspo as in TRL. verl's names: token-mean ~ dapo, seq-mean-token-mean ~ grpo,
     seq-mean-token-sum-norm ~ dr_grpo.
     """
-    average = find_loss(loss_type).average
+    check_choice("loss_type", loss_type, LOSS_TYPES)
     check_shapes(mask=(mask, "B T"), values=(values, "B #T"))
+    if loss_type == "dr_grpo" and not (max_completion_length or 0) >= 1:
+        raise ValueError(f"max_completion_length is {max_completion_length}; 'dr_grpo' needs one of at least 1")
+    if num_items is not None and not num_items >= 0:
+        raise ValueError(f"num_items is {num_items}; it must be at least 0")
     lengths, sums = mask.sum(-1), torch.where(mask, values, 0).sum(-1)  # B (5.15)
-    match average:
-        case "seq-mean-token-mean":
+    match loss_type:
+        case "grpo" | "sapo":
             return (sums / lengths.clamp(min=1)).mean()  # scalar (5.16)
-        case "seq-mean-token-sum":
+        case "luspo":
             return sums.mean()  # scalar (5.17)
-        case "seq-mean-token-sum-norm":
-            if max_completion_length is None or max_completion_length < 1:
-                raise ValueError(f"max_completion_length is {max_completion_length}; 'dr_grpo' needs one of at least 1")
+        case "dr_grpo":
             return sums.sum() / (len(mask) * max_completion_length)  # scalar (5.18)
-        case "batch-token-mean":
+        case "bnpo":
             return sums.sum() / lengths.sum().clamp(min=1)  # scalar (5.19)
-        case "token-mean":
-            total = lengths.sum() if num_items is None else torch.as_tensor(num_items)
-            check_at_least("num_items", total, 0)
-            return sums.sum() / total.clamp(min=1)  # scalar (5.20)
+    total = lengths.sum() if num_items is None else torch.as_tensor(num_items)
+    return sums.sum() / total.clamp(min=1)  # scalar (5.20)
+
+
+def token_mean(
+    values: Float[Tensor, "B #T"] | Bool[Tensor, "B #T"],
+    mask: Bool[Tensor, "B T"],
+    num_items: Real[Tensor, ""] | float | int | None = None,
+) -> Float[Tensor, ""]:
+    """The mean over the tokens of the mask, or over `num_items` of the whole update: the average of "dapo"."""
+    total = mask.sum() if num_items is None else torch.as_tensor(num_items)
+    return torch.where(mask, values, 0).sum() / total.clamp(min=1)

@@ -19,7 +19,7 @@ RLHF_GROUP = {"rollout.n_samples_per_prompt": 8, "algo.advantage.estimator": "gr
 class Member(NamedTuple):
     """One loss of the family.
 
-    trl: settings of `trl.GRPOConfig`; those that this package knows make the same loss of `grpo_lab.GRPOConfig`.
+    trl: settings of `trl.GRPOConfig`, and of `grpo_lab.GRPOConfig`, which makes the same loss of them.
     verl: settings of verl, below `actor_rollout_ref` where they begin with "actor" or "rollout"; None if it has none.
     openrlhf: options of its command line; None likewise.
     """
@@ -149,8 +149,8 @@ FAMILY = {
 
 
 def own_settings(member: Member) -> dict:
-    """The row as settings of this package's GRPOConfig. SAPO's temperatures are constants here, at TRL's defaults."""
-    return {name: value for name, value in member.trl.items() if not name.startswith("sapo_temperature")}
+    """The row as settings of this package's GRPOConfig, which has TRL's names."""
+    return dict(member.trl)
 
 
 def settings_table(engine: str) -> str:

@@ -1,4 +1,4 @@
-r"""The loss of a batch, and what a micro-batch adds to the loss of its update."""
+r"""The loss of a batch, and what one of its micro-batches contributes."""
 
 import torch
 from jaxtyping import Bool, Float, Int, Real
@@ -6,9 +6,9 @@ from torch import Tensor
 
 from grpo_lab.checks import check_at_least, check_choice, check_shapes
 from grpo_lab.kl import ESTIMATORS, kl_estimate
-from grpo_lab.objective.aggregation import aggregate
-from grpo_lab.objective.surrogates import ROWS, importance_ratio, per_token
-from grpo_lab.objective.table import LOSSES_BY_TOKENS, Batch, find_loss
+from grpo_lab.objective.aggregation import aggregate, token_mean
+from grpo_lab.objective.surrogates import importance_ratio, per_token
+from grpo_lab.objective.table import LOSS_TYPES, LOSSES, LOSSES_BY_TOKENS, SurrogateInputs
 
 
 def policy_loss(
@@ -28,6 +28,12 @@ def policy_loss(
     kl_bias_correction: bool = False,
     max_completion_length: int | None = None,
     num_items: Real[Tensor, ""] | float | int | None = None,
+    sapo_temperature_pos: float = 1.0,
+    sapo_temperature_neg: float = 1.05,
+    vespo_k_pos: float = 2.0,
+    vespo_lambda_pos: float = 3.0,
+    vespo_k_neg: float = 3.0,
+    vespo_lambda_neg: float = 2.0,
 ) -> tuple[Float[Tensor, ""], dict[str, float]]:
     r"""The loss of one batch, to be minimised: surrogate, KL term, aggregation, minus sign.
 
@@ -49,6 +55,10 @@ def policy_loss(
         kl_estimator: as in `kl_estimate`.
         kl_bias_correction: multiply the KL term by the ratio (DeepSeek-V3.2; TRL's use_bias_correction_kl).
         max_completion_length, num_items: as in `aggregate`.
+        sapo_temperature_pos, ...: tau of `sapo_surrogate`. vespo_k_pos, ...: k and lambda of `vespo_surrogate`.
+
+    S is the surrogate of the loss type: `clipped_surrogate` for five of the eight, and for "cispo", "sapo" and "vespo"
+    one of their own; `LOSSES[loss_type].surrogate` chooses.
 
     Returns:
         The loss, and metrics under TRL's names as floats: "kl" (if beta > 0), "ratio", "clip_ratio/low_mean",
@@ -57,30 +67,39 @@ def policy_loss(
 
     Raises:
         ValueError: for another loss type, level or estimator, a mask that is not of booleans, a beta that is
-            negative or NaN, a beta > 0 without ref_logp, or shapes that do not fit together.
+            negative or NaN, a beta > 0 without ref_logp, a setting out of its range, or shapes that do not fit
+            together.
     """
-    kind = find_loss(loss_type)
-    _check_inputs(logp, advantages, mask, old_logp, ref_logp, beta, kl_estimator)
+    check_shapes(logp=(logp, "B T"), advantages=(advantages, "B | B #T"), mask=(mask, "B T"))
+    check_shapes(logp=(logp, "B T"), old_logp=(old_logp, "B T"), ref_logp=(ref_logp, "B T"))
+    check_choice("loss_type", loss_type, LOSS_TYPES)
+    check_choice("kl_estimator", kl_estimator, ESTIMATORS)
+    check_at_least("beta", beta, 0)
+    if mask.dtype != torch.bool:
+        raise ValueError(f"mask is {mask.dtype}; expected torch.bool")
+    if beta > 0 and ref_logp is None:
+        raise ValueError(f"ref_logp is None; expected the reference's log-probabilities, since beta is {beta}")
     old_logp = logp.detach() if old_logp is None else old_logp
-    # `aggregate` keeps garbage under the mask out of the loss; 0 * NaN would still reach the gradient.
-    logp, old_logp, ref_logp = (x if x is None else torch.where(mask, x, 0) for x in (logp, old_logp, ref_logp))
+    # Numbers outside of the mask are set to 0 here: `aggregate` leaves them out, but 0 * NaN would reach the gradient.
+    logp, old_logp = torch.where(mask, logp, 0), torch.where(mask, old_logp, 0)
     ratio = importance_ratio(logp, old_logp, mask, importance_sampling_level)
-    epsilon_high = epsilon if epsilon_high is None else epsilon_high
-    batch = Batch(ratio, logp, old_logp, mask, per_token(advantages), epsilon, epsilon_high, delta)
-    surrogate = kind.surrogate(batch)
+    inputs = SurrogateInputs(
+        ratio, logp, old_logp, mask, per_token(advantages), epsilon, epsilon_high, delta,
+        sapo_temperature_pos, sapo_temperature_neg, vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg,
+    )  # fmt: skip
+    surrogate = LOSSES[loss_type].surrogate(inputs)
     values = -surrogate  # B T (5.21)
-    counted = {"ratio": ratio.detach()} | kind.clip_metrics(batch)
-    metrics = {name: _masked_mean(x, mask) for name, x in counted.items()}
+    metrics = {"ratio": ratio.detach()} | LOSSES[loss_type].clip_metrics(inputs)
     if beta > 0:
-        kl = kl_estimate(logp, ref_logp, kl_estimator)
+        kl = kl_estimate(logp, torch.where(mask, ref_logp, 0), kl_estimator)
         kl = kl * ratio if kl_bias_correction else kl
         values = values + beta * kl  # B T (5.22)
-        metrics["kl"] = _masked_mean(kl.detach(), mask)
+        metrics["kl"] = kl.detach()
     loss = aggregate(values, mask, loss_type, max_completion_length, num_items)  # scalar (5.23)
-    return loss, metrics
+    return loss, {name: _mean(x, mask) for name, x in metrics.items()}
 
 
-def part_loss(
+def microbatch_loss(
     logp: Float[Tensor, "R T"],
     advantages: Float[Tensor, " R"] | Float[Tensor, "R #T"],
     mask: Bool[Tensor, "R T"],
@@ -90,7 +109,7 @@ def part_loss(
     loss_type: str = "grpo",
     **settings,
 ) -> tuple[Float[Tensor, ""], dict[str, float]]:
-    r"""What a micro-batch adds to the loss of its update: the parts add up to the loss of the whole, however it is cut.
+    r"""What a micro-batch adds to the loss of its update: the parts sum to the loss of the whole, however it is cut.
 
     w_k = 1 \;\text{if the loss divides by } N, \;\text{else}\; R_k / R \tag{5.24}
     L_k = w_k \, L(k; N) \tag{5.25}
@@ -106,27 +125,20 @@ def part_loss(
         loss_type, settings: as in `policy_loss`, its `old_logp` and `ref_logp` for these rows among them.
 
     Returns:
-        The part's loss, and its metrics as in `policy_loss`. `backward()` works for a part without tokens, too: its
-        gradient is zero.
+        Its loss, and its metrics as in `policy_loss`. `backward()` works for one without tokens, too: its gradient is
+        zero.
+
+    Raises:
+        ValueError: for fewer rows than this micro-batch has, and as `policy_loss` does.
     """
+    check_at_least("rows", rows, len(mask))
     share = 1.0 if loss_type in LOSSES_BY_TOKENS else len(mask) / rows  # scalar (5.24)
     loss, metrics = policy_loss(logp, advantages, mask, loss_type=loss_type, num_items=num_items, **settings)
     loss = share * loss  # scalar (5.25)
     return loss, metrics
 
 
-def _masked_mean(values: Tensor, mask: Tensor) -> float:
-    if values.shape[1] < mask.shape[1]:
-        mask = torch.ones_like(values, dtype=torch.bool)
-    return (torch.where(mask, values, 0).sum() / mask.sum().clamp(min=1)).item()
-
-
-def _check_inputs(logp, advantages, mask, old_logp, ref_logp, beta, kl_estimator) -> None:
-    of_tokens = {"mask": (mask, "B T"), "old_logp": (old_logp, "B T"), "ref_logp": (ref_logp, "B T")}
-    check_shapes(logp=(logp, "B T"), advantages=(advantages, ROWS), **of_tokens)
-    if mask.dtype != torch.bool:
-        raise ValueError(f"mask is {mask.dtype}; expected torch.bool")
-    check_choice("kl_estimator", kl_estimator, ESTIMATORS)
-    check_at_least("beta", beta, 0)
-    if beta > 0 and ref_logp is None:
-        raise ValueError(f"ref_logp is None; expected the reference's log-probabilities, since beta is {beta}")
+def _mean(values: Tensor, mask: Tensor) -> float:
+    """Over the tokens of the mask, or over rows where there is one value a row, as in TRL."""
+    one_a_row = values.shape[1] < mask.shape[1]
+    return token_mean(values, torch.ones_like(values, dtype=torch.bool) if one_a_row else mask).item()

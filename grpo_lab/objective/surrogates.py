@@ -11,10 +11,9 @@ from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from grpo_lab.checks import check_at_least, check_between, check_choice, check_shapes
+from grpo_lab.checks import check_choice, check_clip_range, check_shapes
 
 LEVELS = ("token", "sequence")
-ROWS = "B | B #T"  # advantages: one a completion, or one a token
 
 
 def importance_ratio(
@@ -105,12 +104,9 @@ def clipped_surrogate(
     Source: Schulman et al. (2017), equation 7; epsilon_high: Yu et al. (2025), "DAPO", section 3.1; delta: the
     two-sided clipping of INTELLECT-2 (2025). verl bounds the loss for A < 0 by -3 A instead ("dual clip").
     """
+    check_clip_range(epsilon, epsilon_high, delta)
+    check_shapes(ratio=(ratio, "B #T"), advantages=(advantages, "B | B #T"))
     epsilon_high = epsilon if epsilon_high is None else epsilon_high
-    check_between("epsilon", epsilon, 0, 1)
-    check_at_least("epsilon_high", epsilon_high, 0)
-    if delta is not None and not delta > 1 + epsilon_high:
-        raise ValueError(f"delta is {delta}; it must be greater than 1 + epsilon_high = {1 + epsilon_high}")
-    check_shapes(ratio=(ratio, "B #T"), advantages=(advantages, ROWS))
     advantages = per_token(advantages)
     clipped = ratio.clamp(1 - epsilon, 1 + epsilon_high)  # B T (5.5)
     bounded = ratio if delta is None else ratio.clamp(max=delta)  # B T (5.6)
@@ -137,7 +133,7 @@ def cispo_surrogate(
 
     Source: MiniMax (2025), "MiniMax-M1", section 3.1, equations 4 and 5.
     """
-    check_shapes(logp=(logp, "B T"), ratio=(ratio, "B #T"), advantages=(advantages, ROWS))
+    check_shapes(logp=(logp, "B T"), ratio=(ratio, "B #T"), advantages=(advantages, "B | B #T"))
     surrogate = ratio.clamp(max=bound).detach() * per_token(advantages) * logp  # B T (5.8)
     return surrogate
 
@@ -158,7 +154,7 @@ def sapo_surrogate(
 
     Source: Gao et al. (2025), "Soft Adaptive Policy Optimization", section 3.
     """
-    check_shapes(ratio=(ratio, "B #T"), advantages=(advantages, ROWS))
+    check_shapes(ratio=(ratio, "B #T"), advantages=(advantages, "B | B #T"))
     advantages = per_token(advantages)
     tau = torch.where(advantages > 0, ratio.new_tensor(tau_pos), ratio.new_tensor(tau_neg))  # B 1 (5.9)
     surrogate = 4 / tau * torch.sigmoid(tau * (ratio - 1)) * advantages  # B T (5.10)
@@ -170,23 +166,33 @@ def vespo_surrogate(
     old_logp: Float[Tensor, "B T"],
     mask: Bool[Tensor, "B T"],
     advantages: Float[Tensor, " B"] | Float[Tensor, "B #T"],
+    k_pos: float = 2.0,
+    lambda_pos: float = 3.0,
+    k_neg: float = 3.0,
+    lambda_neg: float = 2.0,
 ) -> Float[Tensor, "B T"]:
     r"""Weight a whole sequence by a smooth function of its ratio, highest near 1.
 
     \log w_b = \sum_t m_{b,t} (\log \pi_{b,t} - \log \pi^{\mathrm{old}}_{b,t}) \tag{5.11}
-    (k, \lambda) = (2, 3) \;\text{if}\; A_{b,t} \ge 0, \;\text{else}\; (3, 2) \tag{5.12}
+    (k, \lambda) = (k_{+}, \lambda_{+}) \;\text{if}\; A_{b,t} \ge 0, \;\text{else}\; (k_{-}, \lambda_{-}) \tag{5.12}
     \varphi_b = \mathrm{sg}[\exp(\lambda + k \log w_b - \lambda w_b)] \tag{5.13}
     S_{b,t} = \varphi_b \, A_{b,t} \log \pi_{b,t} \tag{5.14}
 
     log w is held between log(1e-8) and 20, and each token's share between -20 and 20, as in TRL.
 
-    Source: "VESPO: Variational Sequence-Level Soft Policy Optimization" (2026, arXiv 2602.10693); constants as in TRL.
+    Raises:
+        ValueError: for shapes that do not fit together.
+
+    Source: "VESPO: Variational Sequence-Level Soft Policy Optimization" (2026, arXiv 2602.10693); defaults as in TRL.
     """
-    check_shapes(logp=(logp, "B T"), old_logp=(old_logp, "B T"), mask=(mask, "B T"), advantages=(advantages, ROWS))
+    check_shapes(
+        logp=(logp, "B T"), old_logp=(old_logp, "B T"), mask=(mask, "B T"), advantages=(advantages, "B | B #T")
+    )
     advantages = per_token(advantages)
     log_ratio = torch.where(mask, logp - old_logp, 0).clamp(-20, 20)
     log_w = log_ratio.sum(-1, keepdim=True).clamp(math.log(1e-8), 20)  # B 1 (5.11)
-    k, lam = torch.where(advantages >= 0, 2.0, 3.0), torch.where(advantages >= 0, 3.0, 2.0)  # B 1 (5.12)
+    positive, negative = logp.new_tensor((k_pos, lambda_pos)), logp.new_tensor((k_neg, lambda_neg))
+    k, lam = (torch.where(advantages >= 0, positive[i], negative[i]) for i in (0, 1))  # B 1 (5.12)
     phi = (lam + k * log_w - lam * log_w.exp()).exp().detach()  # B 1 (5.13)
     surrogate = phi * advantages * logp  # B T (5.14)
     return surrogate

@@ -1,70 +1,92 @@
-"""The losses that are in use, as one table: each is a surrogate, and an average over it."""
+"""The losses that are in use, as one table: the surrogate of each, and what its clip metrics count.
+
+What each loss divides by stands in `aggregate`.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 from torch import Tensor
 
-from grpo_lab.checks import check_choice
+from grpo_lab.checks import check_at_least, check_positive
 from grpo_lab.objective.surrogates import cispo_surrogate, clipped_surrogate, sapo_surrogate, vespo_surrogate
 
+SMALLEST_LAMBDA = 1e-4  # of VESPO; TRL raises a smaller one to it without a word
 
-class Batch(NamedTuple):
-    """What a surrogate may need, advantages with an axis of tokens, and the upper clip range never None."""
+
+class SurrogateInputs(NamedTuple):
+    """What a surrogate may need; the settings have the names of `policy_loss`, and the advantages an axis of tokens."""
 
     ratio: Tensor
     logp: Tensor
     old_logp: Tensor
     mask: Tensor
     advantages: Tensor
-    epsilon: float
-    epsilon_high: float
-    delta: float | None
+    epsilon: float = 0.2
+    epsilon_high: float | None = None
+    delta: float | None = None
+    sapo_temperature_pos: float = 1.0
+    sapo_temperature_neg: float = 1.05
+    vespo_k_pos: float = 2.0
+    vespo_lambda_pos: float = 3.0
+    vespo_k_neg: float = 3.0
+    vespo_lambda_neg: float = 2.0
+
+    @property
+    def high(self) -> float:
+        return self.epsilon if self.epsilon_high is None else self.epsilon_high
 
 
 class Loss(NamedTuple):
-    """A row of the table: a surrogate, the average that `aggregate` takes of it, and what its clip metrics count.
+    """A row of the table."""
 
-    The averages go by verl's names. "token-mean" divides by the tokens of the whole update, "batch-token-mean" by those
-    of the batch at hand.
-    """
-
-    surrogate: Callable[[Batch], Tensor]
-    average: str
-    clip_metrics: Callable[[Batch], dict[str, Tensor]] = lambda x: {}
+    surrogate: Callable[[SurrogateInputs], Tensor]
+    clip_metrics: Callable[[SurrogateInputs], dict[str, Tensor]] = lambda x: {}
 
 
-def clipped(x: Batch) -> Tensor:
+def clipped(x: SurrogateInputs) -> Tensor:
     return clipped_surrogate(x.ratio, x.advantages, x.epsilon, x.epsilon_high, x.delta)
 
 
-def outside(x: Batch) -> dict[str, Tensor]:
+def cispo(x: SurrogateInputs) -> Tensor:
+    return cispo_surrogate(x.ratio, x.logp, x.advantages, x.high)
+
+
+def sapo(x: SurrogateInputs) -> Tensor:
+    check_positive("sapo_temperature_pos", x.sapo_temperature_pos)
+    check_positive("sapo_temperature_neg", x.sapo_temperature_neg)
+    return sapo_surrogate(x.ratio, x.advantages, x.sapo_temperature_pos, x.sapo_temperature_neg)
+
+
+def vespo(x: SurrogateInputs) -> Tensor:
+    for sign in ("pos", "neg"):
+        check_at_least(f"vespo_k_{sign}", getattr(x, f"vespo_k_{sign}"), 0)
+        check_at_least(f"vespo_lambda_{sign}", getattr(x, f"vespo_lambda_{sign}"), SMALLEST_LAMBDA)
+    settings = (x.vespo_k_pos, x.vespo_lambda_pos, x.vespo_k_neg, x.vespo_lambda_neg)
+    return vespo_surrogate(x.logp, x.old_logp, x.mask, x.advantages, *settings)
+
+
+def clip_metrics(x: SurrogateInputs) -> dict[str, Tensor]:
     """Where the gradient is zero: outside of the clip range, and moved as the advantage asks."""
     low = (x.ratio < 1 - x.epsilon) & (x.advantages < 0)
-    high = (x.ratio > 1 + x.epsilon_high) & (x.advantages > 0)
+    high = (x.ratio > 1 + x.high) & (x.advantages > 0)
     return {"clip_ratio/low_mean": low, "clip_ratio/high_mean": high, "clip_ratio/region_mean": low | high}
 
 
-def above(x: Batch) -> dict[str, Tensor]:
-    """Where the weight of a good token is bounded."""
-    return {"cispo_clip_ratio": (x.ratio > x.epsilon_high) & (x.advantages > 0)}
+def cispo_clip_metrics(x: SurrogateInputs) -> dict[str, Tensor]:
+    """Where the weight of a token with a positive advantage is bounded."""
+    return {"cispo_clip_ratio": (x.ratio > x.high) & (x.advantages > 0)}
 
 
 LOSSES = {
-    "grpo": Loss(clipped, "seq-mean-token-mean", outside),
-    "bnpo": Loss(clipped, "batch-token-mean", outside),
-    "dr_grpo": Loss(clipped, "seq-mean-token-sum-norm", outside),
-    "dapo": Loss(clipped, "token-mean", outside),
-    "cispo": Loss(lambda x: cispo_surrogate(x.ratio, x.logp, x.advantages, x.epsilon_high), "token-mean", above),
-    "sapo": Loss(lambda x: sapo_surrogate(x.ratio, x.advantages), "seq-mean-token-mean"),
-    "luspo": Loss(clipped, "seq-mean-token-sum", outside),
-    "vespo": Loss(lambda x: vespo_surrogate(x.logp, x.old_logp, x.mask, x.advantages), "token-mean"),
+    "grpo": Loss(clipped, clip_metrics),
+    "bnpo": Loss(clipped, clip_metrics),
+    "dr_grpo": Loss(clipped, clip_metrics),
+    "dapo": Loss(clipped, clip_metrics),
+    "cispo": Loss(cispo, cispo_clip_metrics),
+    "sapo": Loss(sapo),
+    "luspo": Loss(clipped, clip_metrics),
+    "vespo": Loss(vespo),
 }
 LOSS_TYPES = tuple(LOSSES)
-LOSSES_BY_TOKENS = tuple(name for name, loss in LOSSES.items() if loss.average == "token-mean")
-
-
-def find_loss(loss_type: str) -> Loss:
-    """The row of a loss; ValueError for a name that is not in the table."""
-    check_choice("loss_type", loss_type, LOSSES)
-    return LOSSES[loss_type]
+LOSSES_BY_TOKENS = ("dapo", "cispo", "vespo")  # they divide by the tokens of the whole update

@@ -8,7 +8,14 @@ import math
 import re
 from typing import Any
 
-from grpo_lab.rewards.text import completion_text, expected_texts, extract_answer, loose_text, normalise_text
+from grpo_lab.rewards.text import (
+    check_expected,
+    completion_text,
+    expected_texts,
+    extract_answer,
+    loose_text,
+    normalise_text,
+)
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 FORMAT_FAULTS = ("missing tag", "repeated tag", "wrong order", "text outside")
@@ -72,10 +79,11 @@ def accuracy_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float 
     Raises:
         ValueError: if `answer` has not one entry for each completion.
     """
+    check_expected("accuracy_reward", completions, answer)
     rewards: list[float | None] = []
-    for completion, expected in zip(completions, _normalised(accuracy_reward, completions, answer), strict=True):
+    for completion, expected in zip(completions, answer, strict=True):
         given = normalise_text(extract_answer(completion_text(completion)) or "")
-        reward = float(given == expected and given != "")  # scalar (6.2)
+        reward = float(given != "" and given == normalise_text(str(expected)))  # scalar (6.2)
         rewards.append(None if expected is None else reward)
     return rewards
 
@@ -105,7 +113,7 @@ def contains_reward(
     if not 0 <= price < math.inf:
         raise ValueError(f"contains_reward: penalty_per_character is {price}; it must be finite, and at least 0")
     rewards: list[float | None] = []
-    for completion, expected in zip(completions, _normalised(contains_reward, completions, answer), strict=True):
+    for completion, expected in zip(completions, expected_texts("contains_reward", completions, answer), strict=True):
         text = completion_text(completion)
         wanted = loose_text(expected or "")
         contained = wanted != "" and wanted in loose_text(text)
@@ -132,15 +140,12 @@ def graded_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | 
     Raises:
         ValueError: if `answer` has not one entry for each completion.
     """  # noqa: E501
+    check_expected("graded_reward", completions, answer)
     rewards: list[float | None] = []
-    for completion, expected in zip(completions, _normalised(graded_reward, completions, answer), strict=True):
+    for completion, expected in zip(completions, answer, strict=True):
         given = normalise_text(extract_answer(completion_text(completion)) or "")
-        exact, contained = given == expected and given != "", bool(expected) and expected in given
+        wanted = normalise_text(str(expected))
+        exact, contained = wanted != "" and given == wanted, wanted != "" and wanted in given
         reward = 1.0 if exact else 0.5 if contained else 0.01  # scalar (6.4)
         rewards.append(None if expected is None else reward)
     return rewards
-
-
-def _normalised(reward_func: Any, completions: Any, answer: Any) -> list[str | None]:
-    texts = expected_texts(reward_func.__name__, completions, answer)
-    return [None if expected is None else normalise_text(expected) for expected in texts]

@@ -83,12 +83,17 @@ def fold(text: str) -> str:
 
 def expected_texts(name: str, completions: Any, answer: Any) -> list[str | None]:
     """The column `answer` as strings, one a completion; None marks a completion to which the reward does not apply."""
+    check_expected(name, completions, answer)
+    return [None if expected is None else str(expected) for expected in answer]
+
+
+def check_expected(name: str, completions: Any, answer: Any) -> None:
+    """Raise unless the column `answer` has a str, an int or None for each completion."""
     check_column(f"{name}: answer", answer, completions)
     for row, expected in enumerate(answer):
         # A float is refused: 42.0 would be compared as "42.0", which no response ever says.
         if expected is not None and (isinstance(expected, bool) or not isinstance(expected, (str, numbers.Integral))):
             raise TypeError(f"{name}: answer[{row}] is {shortened(expected)}; expected a str, an int or None")
-    return [None if expected is None else str(expected) for expected in answer]
 
 
 def check_column(name: str, values: Any, completions: Any) -> None:

@@ -13,7 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.objective import aggregate, part_loss
+from grpo_lab.objective import microbatch_loss, token_mean
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.clock import Clock
@@ -136,9 +136,9 @@ def accumulate_gradient(
             logp, entropy = score(model, part, config)
         old_and_ref = {"old_logp": part.old_logp, "ref_logp": part.ref_logp}
         settings = old_and_ref | config.loss_arguments()
-        loss, means = part_loss(logp, part.advantages, part.mask, len(experience), num_items, **settings)
+        loss, means = microbatch_loss(logp, part.advantages, part.mask, len(experience), num_items, **settings)
         if entropy is not None:
-            loss = loss - config.entropy_coef * aggregate(entropy, part.mask, "dapo", num_items=num_items)
+            loss = loss - config.entropy_coef * token_mean(entropy, part.mask, num_items)
         optimizer.backward(loss)
         metrics.add(part, logp, loss, means)
     return metrics.total

@@ -43,8 +43,7 @@ EQUIVALENT: dict[str, str] = {
     "(5.11) log_w = log_ratio.sum(-1, keepdim=True).clamp(math.log(1e-08), 21)": _VANISHED,
     "(5.11) log_w = log_ratio.sum(-1, keepdim=True).clamp(math.log(1e-08), 19)": _VANISHED,
     "(5.11) log_w = log_ratio.sum(-1, keepdim=True).clamp(math.log(1e-08), 20).detach()": _STOPPED_LATER,
-    "(5.12) k, lam = (torch.where(advantages > 0, 2.0, 3.0), torch.where(advantages >= 0, 3.0, 2.0))": _TIMES_ZERO,
-    "(5.12) k, lam = (torch.where(advantages >= 0, 2.0, 3.0), torch.where(advantages > 0, 3.0, 2.0))": _TIMES_ZERO,
+    "(5.12) k, lam = (torch.where(advantages > 0, positive[i], negative[i]) for i in (0, 1))": _TIMES_ZERO,
     "(6.8) reward = float(a is not None and same_number(a, given))": (
         "equality is symmetric, and what is no number is equal to nothing from either side"
     ),

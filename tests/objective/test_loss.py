@@ -186,6 +186,10 @@ def test_an_empty_mask_is_a_finite_zero(loss_type):
         ({"beta": 0.1, "ref_logp": None}, "ref_logp"),
         ({"loss_type": "dapo", "num_items": -3}, "num_items"),
         ({"loss_type": "dapo", "num_items": math.nan}, "num_items"),
+        ({"loss_type": "sapo", "sapo_temperature_pos": 0.0}, "sapo_temperature_pos is 0.0; it must be positive"),
+        ({"loss_type": "sapo", "sapo_temperature_neg": math.nan}, "sapo_temperature_neg"),
+        ({"loss_type": "vespo", "vespo_k_neg": -1.0}, "vespo_k_neg"),
+        ({"loss_type": "vespo", "vespo_lambda_pos": math.nan}, "vespo_lambda_pos"),
     ],
 )
 def test_bad_settings_are_named(keywords, named):

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.objective import LOSS_TYPES, aggregate, importance_ratio, part_loss, policy_loss, vespo_surrogate
+from grpo_lab.objective import LOSS_TYPES, aggregate, importance_ratio, microbatch_loss, policy_loss, vespo_surrogate
 from tests.support import oracles
 from tests.support.agreement import assert_agree, assert_near, batch, draw, few, seeds, value_and_gradients
 
@@ -81,7 +81,9 @@ def test_the_parts_of_an_update_add_up_to_the_whole(loss_type, level):
 
     def added_up(x, cut):
         parts = [
-            part_loss(x[r], advantages[r], mask[r], 8, mask.sum(), old_logp=old[r], ref_logp=ref[r], **keywords)[0]
+            microbatch_loss(x[r], advantages[r], mask[r], 8, mask.sum(), old_logp=old[r], ref_logp=ref[r], **keywords)[
+                0
+            ]
             for r in torch.arange(8).split(cut)
         ]
         return sum(parts)
@@ -98,7 +100,7 @@ def test_the_parts_of_an_update_add_up_to_the_whole(loss_type, level):
 
 def test_bnpo_weighs_the_mean_of_each_part_by_its_rows():
     logp, _, _, advantages, mask = batch(7, 5, 0)
-    part = part_loss(logp[:3], advantages[:3], mask[:3], 7, mask.sum(), loss_type="bnpo")[0]
+    part = microbatch_loss(logp[:3], advantages[:3], mask[:3], 7, mask.sum(), loss_type="bnpo")[0]
     assert_near(part, policy_loss(logp[:3], advantages[:3], mask[:3], loss_type="bnpo")[0] * 3 / 7)
 
 

@@ -35,7 +35,8 @@ def engine(module: str):
 def trl_loss(
     logp, advantages, mask, old_logp=None, ref_logp=None, *, loss_type="grpo", importance_sampling_level="token",
     epsilon=0.2, epsilon_high=None, delta=None, beta=0.0, kl_bias_correction=False, max_completion_length=None,
-    num_items=None,
+    num_items=None, sapo_temperature_pos=1.0, sapo_temperature_neg=1.05, vespo_k_pos=2.0, vespo_lambda_pos=3.0,
+    vespo_k_neg=3.0, vespo_lambda_neg=2.0,
 ):  # fmt: skip
     """GRPOTrainer's own `_compute_loss`, fed with log-probabilities instead of a model: the loss, and its metrics."""
     from trl import GRPOTrainer
@@ -52,8 +53,8 @@ def trl_loss(
     trainer.model = SimpleNamespace(training=True)
     trainer.args = SimpleNamespace(
         delta=delta, use_bias_correction_kl=kl_bias_correction, entropy_target=0.0, steps_per_generation=1,
-        sapo_temperature_pos=1.0, sapo_temperature_neg=1.05,
-        vespo_k_pos=2.0, vespo_lambda_pos=3.0, vespo_k_neg=3.0, vespo_lambda_neg=2.0,
+        sapo_temperature_pos=sapo_temperature_pos, sapo_temperature_neg=sapo_temperature_neg, vespo_k_pos=vespo_k_pos,
+        vespo_lambda_pos=vespo_lambda_pos, vespo_k_neg=vespo_k_neg, vespo_lambda_neg=vespo_lambda_neg,
     )  # fmt: skip
     vars(trainer).update(
         loss_type=loss_type, importance_sampling_level=importance_sampling_level, beta=beta, epsilon_low=epsilon,

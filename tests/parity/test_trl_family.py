@@ -89,13 +89,6 @@ def test_the_table_names_each_loss_once(engine):
         assert (f"| {name} |" in table) == there and (name in missing.rstrip(".").split(", ")) != there
 
 
-def test_the_temperatures_of_sapo_are_the_constants_of_this_package(tmp_path):
-    given, usual = trls(FAMILY["SAPO"].trl, tmp_path), trls({}, tmp_path)
-    for sign, value in (("pos", 1.0), ("neg", 1.05)):
-        name = f"sapo_temperature_{sign}"
-        assert getattr(given, name) == getattr(usual, name) == value
-
-
 def test_a_name_alone_is_another_algorithm(tmp_path):
     """The power of the rows: with the loss type alone the value is another one, but where defaults are the row."""
     logp, old, ref, _, mask = batch(P * G, T, 3, 0.3)

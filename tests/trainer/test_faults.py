@@ -19,13 +19,13 @@ from tests.support.worlds import ROWS, letter_reward, make_config, make_world, n
 
 def spoil(monkeypatch, calls, value=float("nan")):
     """Make the loss of these calls not finite, its gradient with it."""
-    count, part_loss = iter(range(1000)), trainer.part_loss
+    count, microbatch_loss = iter(range(1000)), trainer.microbatch_loss
 
     def spoilt(*arguments, **keywords):
-        loss, metrics = part_loss(*arguments, **keywords)
+        loss, metrics = microbatch_loss(*arguments, **keywords)
         return loss * value if next(count) in calls else loss, metrics
 
-    monkeypatch.setattr(trainer, "part_loss", spoilt)
+    monkeypatch.setattr(trainer, "microbatch_loss", spoilt)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

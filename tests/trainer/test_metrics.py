@@ -73,7 +73,7 @@ def test_every_promised_metric_is_there_with_the_right_value(monkeypatch):
 
 def test_kl_and_clip_ratio_are_those_of_the_tokens(monkeypatch):
     """Two updates a step: the mean over both of the means over the tokens."""
-    losses, part_loss = [], trainer.part_loss
+    losses, microbatch_loss = [], trainer.microbatch_loss
 
     def spy(logp, advantages, mask, *counts, old_logp, ref_logp, **keywords):
         old = logp.detach() if old_logp is None else old_logp
@@ -81,9 +81,9 @@ def test_kl_and_clip_ratio_are_those_of_the_tokens(monkeypatch):
         pushed = advantages[:, None].expand(mask.shape)[mask]
         clipped = ((ratio < 0.9) & (pushed < 0)) | ((ratio > 1.1) & (pushed > 0))
         losses.append((difference.exp() - difference - 1, clipped.float()))
-        return part_loss(logp, advantages, mask, *counts, old_logp=old_logp, ref_logp=ref_logp, **keywords)
+        return microbatch_loss(logp, advantages, mask, *counts, old_logp=old_logp, ref_logp=ref_logp, **keywords)
 
-    monkeypatch.setattr(trainer, "part_loss", spy)
+    monkeypatch.setattr(trainer, "microbatch_loss", spy)
     parts = {"num_iterations": 2, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
     _, history = run(beta=0.1, epsilon=0.1, max_steps=1, **parts)
     updates = [losses[:4], losses[4:]]

@@ -205,14 +205,14 @@ def test_with_a_kl_term_or_an_entropy_bonus_every_row_counts(settings):
 
 @pytest.mark.parametrize("settings", [{}, INNER, {"gradient_checkpointing": True}], ids=str)
 def test_the_first_ratio_is_exactly_one_even_with_dropout_in_the_model(settings, monkeypatch):
-    ratios, loss = [], trainer.part_loss
+    ratios, loss = [], trainer.microbatch_loss
 
     def spy(logp, advantages, mask, *counts, old_logp, **keywords):
         old = logp if old_logp is None else old_logp
         ratios.append((logp - old.detach()).exp()[mask])
         return loss(logp, advantages, mask, *counts, old_logp=old_logp, **keywords)
 
-    monkeypatch.setattr(trainer, "part_loss", spy)
+    monkeypatch.setattr(trainer, "microbatch_loss", spy)
     model, tokenizer = make_world(attention_dropout=0.5)
     history = train(model, tokenizer, ROWS, letter_reward, make_config(temperature=0.8, **settings))
     calls = len(ratios) // 2

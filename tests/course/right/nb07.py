@@ -238,7 +238,7 @@ RIGHT = {
     "compute_advantages": (advantages_with_group_advantages, advantages_by_loops, advantages_by_nan_functions),
     "silence_dropout": (silence_by_docstring, silence_recursively, silence_by_names),
     "frozen_copy": (frozen_by_deepcopy, frozen_by_parameters, frozen_by_state),
-    "part_loss": (part_by_docstring, part_by_advantages, part_by_empty_rows),
+    "microbatch_loss": (part_by_docstring, part_by_advantages, part_by_empty_rows),
     "step_if_finite": (step_by_docstring, step_by_torch, step_early_out),
     "pass_at_k": (pass_by_docstring, pass_by_product, pass_by_counting),
 }

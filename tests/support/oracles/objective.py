@@ -45,11 +45,11 @@ def clipped_surrogate(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=N
     return table([[surrogate_term(r[b, t], a[b, t], epsilon, epsilon_high, delta) for t in range(T)] for b in range(B)])
 
 
-def vespo_weight(logp, old_logp, mask, b, a) -> float:
+def vespo_weight(logp, old_logp, mask, b, a, k_pos=2.0, lambda_pos=3.0, k_neg=3.0, lambda_neg=2.0) -> float:
     """phi(w) = exp(lam) w^k exp(-lam w), w the product of a sequence's ratios, kept within [1e-8, exp(20)]."""
     log_w = log_ratio_per_sequence(logp, old_logp, mask, b, clamp=20.0)[0].item()
     log_w = min(max(log_w, math.log(1e-8)), 20.0)
-    k, lam = (2.0, 3.0) if a >= 0 else (3.0, 2.0)
+    k, lam = (k_pos, lambda_pos) if a >= 0 else (k_neg, lambda_neg)
     return math.exp(lam + k * log_w - lam * math.exp(log_w))
 
 
@@ -72,8 +72,10 @@ def aggregate(values, mask, loss_type, max_completion_length=None, num_items=Non
 def policy_loss(
     logp, advantages, mask, old_logp=None, ref_logp=None, *, loss_type="grpo", importance_sampling_level="token",
     epsilon=0.2, epsilon_high=None, delta=None, beta=0.0, kl_estimator="k3", kl_bias_correction=False,
-    max_completion_length=None, num_items=None,
+    max_completion_length=None, num_items=None, sapo_temperature_pos=1.0, sapo_temperature_neg=1.05, vespo_k_pos=2.0,
+    vespo_lambda_pos=3.0, vespo_k_neg=3.0, vespo_lambda_neg=2.0,
 ):  # fmt: skip
+    vespo = (vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg)
     B, T = logp.shape
     old = logp.detach() if old_logp is None else old_logp
     high = epsilon if epsilon_high is None else epsilon_high
@@ -90,10 +92,10 @@ def policy_loss(
             if loss_type == "cispo":
                 term = -min(r.item(), high) * a * l
             elif loss_type == "sapo":
-                tau = 1.0 if a.item() > 0 else 1.05
+                tau = sapo_temperature_pos if a.item() > 0 else sapo_temperature_neg
                 term = -1 / (1 + torch.exp(-tau * (r - 1))) * 4 / tau * a
             elif loss_type == "vespo":
-                term = -vespo_weight(logp, old, mask, b, a.item()) * a * l
+                term = -vespo_weight(logp, old, mask, b, a.item(), *vespo) * a * l
             else:
                 term = -surrogate_term(r, a, epsilon, epsilon_high, delta)
             penalty = zero() if beta == 0 else kl_term(l, ref_logp[b, t], kl_estimator)

@@ -2,7 +2,7 @@
 
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f32, f64, given, refused
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f32, f64, given
 from grpo_lab.course.exercises.nb05.clipped_surrogate import _far, _ratio
 from grpo_lab.objective import cispo_surrogate
 
@@ -44,13 +44,6 @@ EXERCISE = Exercise(
             bound=3.0,
         ),
         at_scale("float32", lambda d: (_far(d, 4, 30).float(), d.logp(4, 30).float(), d.normal(4).float()), bound=5.0),
-        refused("log-probabilities of one token, for two", TWO_BY_TWO, -TWO_BY_TWO[:, :1], f64([1.0, 1.0]), 5.0),
-        refused("advantages of one row, for two", TWO_BY_TWO, -TWO_BY_TWO, f64([[1.0, 2.0]]), 5.0),
-        refused("one advantage, two completions", TWO_BY_TWO, -TWO_BY_TWO, f64([1.0]), 5.0),
-        refused("ratios of one completion, for two", TWO_BY_TWO[:1], -TWO_BY_TWO, f64([1.0, 1.0]), 5.0),
-        refused("log-probabilities of one completion, for two", TWO_BY_TWO, -TWO_BY_TWO[:1], f64([1.0, 1.0]), 5.0),
-        refused("advantages of three tokens, for two", TWO_BY_TWO, -TWO_BY_TWO, f64([[1.0, 1.0, 1.0]] * 2), 5.0),
-        refused("ratios of three tokens, for two", f64([[1.0, 1.0, 1.0]] * 2), -TWO_BY_TWO, f64([1.0, 1.0]), 5.0),
     ),
     gradient_of=("ratio", "logp"),
     misconceptions=(
@@ -79,23 +72,6 @@ EXERCISE = Exercise(
             "bound-from-one",
             changed(cispo_surrogate, ("max=bound", "max=1 + bound")),
             "You bound the ratio at 1 + bound, as verl does. Here, as in TRL, the bound is the ceiling itself.",
-            "5.8",
-        ),
-        Misconception(
-            "floor-for-ceiling",
-            changed(cispo_surrogate, ("max=bound", "min=bound")),
-            "Your weight is *at least* the bound, so every token weighs much, and the heaviest ones are not held at "
-            "all. `clamp` takes min and max: which of them is a ceiling?",
-            "5.8",
-        ),
-        Misconception(
-            "clip-pessimist",
-            changed(
-                cispo_surrogate,
-                ("ratio.clamp(max=bound)", "torch.where(per_token(advantages) < 0, ratio, ratio.clamp(max=bound))"),
-            ),
-            "You take the worse of two offers, as PPO does. For a bad token that is the one without a bound: a ratio "
-            "of 1000 weighs 1000. CISPO has one rule for both signs.",
             "5.8",
         ),
         Misconception(

@@ -2,10 +2,9 @@
 
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f32, f64, given, padded, refused
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f32, f64, given, padded
 from grpo_lab.course.exercises.nb05.importance_ratio import (
     ALL,
-    ONE,
     TWO,
     _all_one_way,
     _moved,
@@ -55,10 +54,6 @@ EXERCISE = Exercise(
         at_scale("300 tokens, a mask with holes", lambda d: _with_holes(d, 3, 300)),
         at_scale("300 tokens that all moved the same way", lambda d: _all_one_way(d, 3, 300)),
         at_scale("float32", lambda d: (*(x.float() for x in _moved(d, 4, 30)), d.ragged(4, 30))),
-        refused("old log-probabilities of one token, for two", f64([[-1.0, -2.0]]), f64([[-1.0]]), TWO),
-        refused("a mask of one token, for two", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]]), ONE),
-        refused("a mask of one row, for two", f64([[-1.0, -2.0]] * 2), f64([[-1.0, -2.0]] * 2), TWO),
-        refused("old log-probabilities of one row, for two", f64([[-1.0, -2.0]] * 2), f64([[-1.0, -2.0]]), ALL),
     ),
     gradient_of=("logp", "old_logp"),
     observe=under_the_mask,
@@ -98,20 +93,6 @@ EXERCISE = Exercise(
             changed(gspo_token_ratio, ("logp - logp.detach()", "logp - old_logp.detach()")),
             "You multiply the sequence ratio by the token's own ratio, so the move is counted twice. What should the "
             "*value* of the second factor be?",
-            "5.4",
-        ),
-        Misconception(
-            "probability-as-factor",
-            changed(gspo_token_ratio, ("(logp - logp.detach()).exp()", "logp.exp()")),
-            "Your second factor is the probability of the token. It has the right direction of gradient, but its value "
-            "is not 1, so the sequence ratio is lost. What do you have to divide by, without touching the gradient?",
-            "5.4",
-        ),
-        Misconception(
-            "added",
-            changed(gspo_token_ratio, ("sequence * (logp - logp.detach()).exp()", "sequence + logp - logp.detach()")),
-            "The values are right; the gradient is that of log-probability with weight 1. Eq. (5.4) multiplies: how "
-            "large should the gradient of a token be in a sequence whose ratio is 2?",
             "5.4",
         ),
     ),

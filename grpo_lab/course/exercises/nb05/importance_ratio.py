@@ -4,7 +4,7 @@ import torch
 
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f32, f64, given, padded, refused
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f32, f64, given, padded
 from grpo_lab.objective import importance_ratio
 
 
@@ -109,16 +109,6 @@ EXERCISE = Exercise(
             lambda d: (*(x.float() for x in _moved(d, 4, 30)), d.ragged(4, 30)),
             level="sequence",
         ),
-        refused("a level that there is not", f64([[-1.0]]), f64([[-1.0]]), ONE, level="seq"),
-        refused("a capital letter", f64([[-1.0]]), f64([[-1.0]]), ONE, level="Sequence"),
-        refused("a longer name", f64([[-1.0]]), f64([[-1.0]]), ONE, level="tokens"),
-        refused("no name", f64([[-1.0]]), f64([[-1.0]]), ONE, level=""),
-        refused("log-probabilities of one token, a mask of two", f64([[-1.0]]), f64([[-1.0, -2.0]]), TWO),
-        refused("old log-probabilities of one token only", f64([[-1.0, -2.0]]), f64([[-1.0]]), TWO, level="sequence"),
-        refused("a mask of one token, for two", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]]), ONE),
-        refused("one row of two tokens, old rows of one", f64([[-1.0, -2.0]]), f64([[-1.0], [-2.0]]), TWO),
-        refused("old log-probabilities of one row, for two", f64([[-1.0, -2.0]] * 2), f64([[-1.0, -2.0]]), ALL),
-        refused("a mask of one row, for two", f64([[-1.0, -2.0]] * 2), f64([[-1.0, -2.0]] * 2), TWO),
     ),
     gradient_of=("logp", "old_logp"),
     observe=under_the_mask,
@@ -132,25 +122,11 @@ EXERCISE = Exercise(
             "5.2",
         ),
         Misconception(
-            "log-ratio",
-            changed(importance_ratio, ("log_ratio.exp()", "log_ratio"), ("clamp(min=1)).exp()", "clamp(min=1))")),
-            "This is the logarithm of the ratio. For a policy that has not moved you get 0; what should the ratio be "
-            "there? With 0, the clip at 0.8 would bind from the first step.",
-            "5.2",
-        ),
-        Misconception(
             "old-not-detached",
             changed(importance_ratio, ("old_logp.detach()", "old_logp")),
             "The values are right, but a gradient flows into the old log-probabilities as well. In the first update "
             "both sides come from the same model: the two gradients cancel, and the policy learns nothing at all. "
             "Which of the two is a record of the past?",
-            "5.1",
-        ),
-        Misconception(
-            "all-detached",
-            changed(importance_ratio, ("logp - old_logp.detach()", "(logp - old_logp).detach()")),
-            "The values are right, but no gradient is left: both log-probabilities are stopped. Which of the two "
-            "policies are you training?",
             "5.1",
         ),
         Misconception(
@@ -187,24 +163,6 @@ EXERCISE = Exercise(
             "5.3",
         ),
         Misconception(
-            "mask-forgotten",
-            changed(
-                importance_ratio,
-                ("torch.where(mask, logp - old_logp.detach(), 0)", "logp - old_logp.detach()"),
-                ("mask.sum(-1, keepdim=True).clamp(min=1)", "mask.shape[1]"),
-            ),
-            "At the sequence level padding takes part. Whatever stands behind the end of a completion changes its "
-            "ratio. What is `mask` for?",
-            "5.3",
-        ),
-        Misconception(
-            "axis-lost",
-            changed(importance_ratio, ("return sequence_ratio", "return sequence_ratio[:, 0]")),
-            "The numbers are right, but the sequence ratio has shape (B,). Multiplied by something of shape (B, T), it "
-            "will be laid along the tokens. What shape does the signature promise?",
-            "5.3",
-        ),
-        Misconception(
             "empty-row-nan",
             changed(importance_ratio, (".clamp(min=1)", "")),
             "A row in which no token counts gives 0 / 0. That happens: truncated completions may be masked whole. One "
@@ -219,20 +177,6 @@ EXERCISE = Exercise(
             ),
             "You multiply by the mask, so NaN at a padded position gives 0 * NaN, which is NaN, and the ratio of the "
             "whole sequence is lost. How can a position be left out without computing with it?",
-            "5.3",
-        ),
-        Misconception(
-            "root-of-a-product",
-            changed(
-                importance_ratio,
-                (
-                    "(log_ratio.sum(-1, keepdim=True) / mask",
-                    "torch.where(mask, (logp - old_logp.detach()).exp(), 1).prod(-1, keepdim=True) ** (1 / mask",
-                ),
-                (".clamp(min=1)).exp()", ".clamp(min=1))"),
-            ),
-            "Right on paper: you multiply the ratios of all tokens and take the root. Over 300 tokens that moved the "
-            "same way the product is 0 or infinite in floating point. What does a product become in logarithms?",
             "5.3",
         ),
     ),

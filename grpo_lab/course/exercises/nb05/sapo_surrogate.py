@@ -2,7 +2,7 @@
 
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, refused
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
 from grpo_lab.course.exercises.nb05.clipped_surrogate import _far, _ratio
 from grpo_lab.objective import sapo_surrogate
 
@@ -36,10 +36,6 @@ EXERCISE = Exercise(
         at_scale("a steep gate", lambda d: (_ratio(d, 3, 20), d.normal(3)), tau_pos=40.0, tau_neg=60.0),
         at_scale("one ratio a sequence, an advantage a token", lambda d: (_ratio(d, 5, 1), d.normal(5, 30))),
         at_scale("float32", lambda d: (_ratio(d, 4, 30).float(), d.normal(4).float()), tau_pos=2.0),
-        refused("advantages of one row, for two", f64([[1.0, 1.0], [1.0, 1.0]]), f64([[1.0, 2.0]])),
-        refused("one advantage, two completions", f64([[1.0, 1.0], [1.0, 1.0]]), f64([1.0])),
-        refused("one completion, two advantages", f64([[1.0, 1.0]]), f64([1.0, -1.0])),
-        refused("ratios of two tokens, advantages of three", f64([[1.0, 1.0]]), f64([[1.0, 1.0, 1.0]])),
     ),
     gradient_of=("ratio",),
     misconceptions=(
@@ -48,18 +44,6 @@ EXERCISE = Exercise(
             changed(sapo_surrogate, ("advantages > 0", "advantages < 0")),
             "Good and bad tokens have each other's tau. Bad ones are meant to fade faster: pushing a token down raises "
             "all others a little, and most of those are nonsense.",
-            "5.9",
-        ),
-        Misconception(
-            "one-tau",
-            changed(sapo_surrogate, ("new_tensor(tau_neg)", "new_tensor(tau_pos)")),
-            "`tau_neg` has no effect in your version. What decides which of the two a token gets?",
-            "5.9",
-        ),
-        Misconception(
-            "tau-by-ratio",
-            changed(sapo_surrogate, ("advantages > 0", "ratio > 1")),
-            "You choose tau by which way the policy has moved. It should go by whether the token is good or bad.",
             "5.9",
         ),
         Misconception(

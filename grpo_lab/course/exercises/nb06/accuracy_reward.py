@@ -2,7 +2,7 @@
 
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice, at_scale, extreme, given, refused
+from grpo_lab.course.exercises._inputs import Dice, at_scale, extreme, given
 from grpo_lab.rewards import accuracy_reward, completion_text, extract_answer, normalise_text
 
 
@@ -110,23 +110,20 @@ EXERCISE = Exercise(
             ["so " * 99 + "4"] * 2 + ["9" * 300],
         ),
         at_scale("300 responses", _many),
-        refused("two responses, one expected answer", [said("4"), said("4")], ["4"]),
-        refused("one response, two expected answers", [said("4")], ["4", "4"]),
-        refused("one response, no expected answer", [said("4")], []),
-        refused("no response, one expected answer", [], ["4"]),
-        refused("three responses, two expected answers, one of them None", [said("4")] * 3, [None, "4"]),
     ),
     misconceptions=(
         Misconception(
             "empty-matches",
-            changed(accuracy_reward, (" and given != ''", "")),
+            changed(accuracy_reward, ("given != '' and ", "")),
             "An empty answer counts as right where an empty text is expected. One broken row in the data, and silence "
             "pays. What besides equality has to hold?",
             "6.2",
         ),
         Misconception(
             "reward-contains",
-            changed(accuracy_reward, ("given == expected and given != ''", "bool(expected) and expected in given")),
+            changed(
+                accuracy_reward, ("given == normalise_text(str(expected))", "normalise_text(str(expected)) in given")
+            ),
             "An answer that *contains* the expected text is right for you. So '1 2 3 4 5 6 7 8 9' is right for any "
             "digit, and the policy will list them all. Equal is more than contained.",
             "6.2",
@@ -136,7 +133,7 @@ EXERCISE = Exercise(
             changed(
                 accuracy_reward,
                 ("extract_answer(completion_text(completion)) or ''", "completion_text(completion)"),
-                ("given == expected and given != ''", "bool(expected) and expected in given"),
+                ("given == normalise_text(str(expected))", "normalise_text(str(expected)) in given"),
             ),
             "You look for the expected text in the whole response. Then a number in passing, in the thinking, is "
             "enough. Where does a response say what its answer is?",
@@ -146,10 +143,7 @@ EXERCISE = Exercise(
             "not-normalised",
             changed(
                 accuracy_reward,
-                (
-                    "_normalised(accuracy_reward, completions, answer)",
-                    "expected_texts('accuracy_reward', completions, answer)",
-                ),
+                ("normalise_text(str(expected))", "str(expected)"),
                 (
                     "normalise_text(extract_answer(completion_text(completion)) or '')",
                     "extract_answer(completion_text(completion)) or ''",
@@ -173,37 +167,10 @@ EXERCISE = Exercise(
             "6.2",
         ),
         Misconception(
-            "chat-misread",
-            changed(
-                accuracy_reward,
-                (
-                    "completion_text(completion)",
-                    "completion if isinstance(completion, str) else completion[-1]['content']",
-                ),
-            ),
-            "Of a list of chat messages you do not read what the assistant says: all of that counts, and nothing that "
-            "the user says. `completion_text` puts it together.",
-            "6.2",
-        ),
-        Misconception(
             "numbers-unequal",
-            changed(accuracy_reward, ("_normalised(accuracy_reward, completions, answer)", "answer")),
+            changed(accuracy_reward, ("normalise_text(str(expected))", "expected")),
             "You compare the expected value as it comes: the int 4 is never equal to the text '4', and a group that "
             "answers right earns nothing. Both sides need the same form.",
-            "6.2",
-        ),
-        Misconception(
-            "letters-folded",
-            changed(accuracy_reward, ("given == expected and", "given.lower() == (expected or '').lower() and")),
-            "Capital and small letters are the same for you: 'paris' is right where 'Paris' is expected. Both sides "
-            "are normalised, and no more. What does `normalise_text` leave as it is?",
-            "6.2",
-        ),
-        Misconception(
-            "values-for-texts",
-            by_value,
-            "You compare values: '4.0' is right where '4' is expected. That is another reward, and a later exercise. "
-            "Here the *texts* are to be equal. Which function has the last word on the form of a text?",
             "6.2",
         ),
         Misconception(
@@ -211,27 +178,6 @@ EXERCISE = Exercise(
             changed(accuracy_reward, ("or ''", "or completion_text(completion)")),
             "Without an answer block you take the whole text. Then the format is never learned, and a response cut off "
             "in its thinking can still be right by chance.",
-            "6.2",
-        ),
-        Misconception(
-            "any-block",
-            changed(
-                accuracy_reward,
-                (
-                    "given == expected and given != ''",
-                    "bool(expected) and expected in map(normalise_text, "
-                    "re.findall('<answer>(.*?)</answer>', completion_text(completion), re.DOTALL))",
-                ),
-            ),
-            "A block before the last one can make a response right. A policy could then write a guess and withdraw it. "
-            "What a response says in the end is its last block, and `extract_answer` finds that one.",
-            "6.2",
-        ),
-        Misconception(
-            "minus-one-for-wrong",
-            changed(accuracy_reward, ("else reward", "else 2 * reward - 1")),
-            "You give -1 for a wrong answer. The advantages would be the same, but means and other rewards beside this "
-            "one would not: accuracy should read as a share.",
             "6.2",
         ),
     ),

@@ -110,12 +110,6 @@ EXERCISE = Exercise(
             "empty, or looks for it *in* one, finds it equal. What should say that there is no answer?",
         ),
         Misconception(
-            "empty-for-nothing",
-            changed(extract_answer, ("or None if blocks else None", "if blocks else ''")),
-            "Where there is no answer you return an empty text, which later looks like an answer. The docstring wants "
-            "None.",
-        ),
-        Misconception(
             "earlier-stands-in",
             changed(
                 extract_answer, ("_ANSWER.findall(text)", "[block for block in _ANSWER.findall(text) if block.strip()]")
@@ -131,12 +125,6 @@ EXERCISE = Exercise(
             ),
             "You take a block that is never closed. Such a response was cut off at the length limit: '<answer>12' may "
             "have been on its way to 125.",
-        ),
-        Misconception(
-            "crashes-without-block",
-            changed(extract_answer, (" if blocks else None", "")),
-            "Without a block there is no last one, and your function raises an error. Most responses of an untrained "
-            "policy have none; a run would end in its first step.",
         ),
         Misconception(
             "opened-twice",

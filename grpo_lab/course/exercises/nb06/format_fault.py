@@ -160,17 +160,6 @@ EXERCISE = Exercise(
             "text.",
         ),
         Misconception(
-            "empty-block-refused",
-            changed(
-                format_fault,
-                (
-                    "FORMAT_PATTERN.fullmatch(text)",
-                    r"re.fullmatch(r'\s*<think>.+</think>\s*<answer>.+</answer>\s*', text, re.DOTALL)",
-                ),
-            ),
-            "An empty block keeps the format. Whether anything sensible stands in it is for another reward to say.",
-        ),
-        Misconception(
             "repeated-before-missing",
             changed(
                 format_fault, ("return 'missing tag'", "return 'repeated tag' if max(counts) > 1 else 'missing tag'")

@@ -4,7 +4,7 @@ import re
 
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, extreme, given, refused
+from grpo_lab.course.exercises._inputs import at_scale, extreme, given
 from grpo_lab.course.exercises.nb06.accuracy_reward import CHAT, MARKS, OTHER_TEXTS, TALK, _many, said, said_twice
 from grpo_lab.rewards import completion_text, graded_reward
 
@@ -91,23 +91,18 @@ EXERCISE = Exercise(
             ["so " * 99 + "4"] * 2 + ["9" * 299],
         ),
         at_scale("300 responses", _many),
-        refused("two responses, one expected answer", [said("4"), said("4")], ["4"]),
-        refused("one response, two expected answers", [said("4")], ["4", "4"]),
-        refused("one response, no expected answer", [said("4")], []),
-        refused("no response, one expected answer", [], ["4"]),
-        refused("three responses, two expected answers, one of them None", [said("4")] * 3, [None, "4"]),
     ),
     misconceptions=(
         Misconception(
             "empty-matches",
-            changed(graded_reward, (" and given != ''", "")),
+            changed(graded_reward, ("wanted != '' and given == wanted", "given == wanted")),
             "An empty answer gets full marks where an empty text is expected. One broken row in the data, and silence "
             "pays best.",
             "6.4",
         ),
         Misconception(
             "empty-contained",
-            changed(graded_reward, ("bool(expected) and", "expected is not None and")),
+            changed(graded_reward, ("wanted != '' and wanted in given", "wanted in given")),
             "Where the expected text is empty, everything gets half marks: the empty text is contained in every text. "
             "What has to hold besides `in`?",
             "6.4",
@@ -121,18 +116,9 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "contains-backwards",
-            changed(
-                graded_reward, ("bool(expected) and expected in given", "expected is not None and given in expected")
-            ),
+            changed(graded_reward, ("wanted != '' and wanted in given", "given in wanted")),
             "You ask whether the answer is contained in the expected text. Then '1' earns half marks for 12, and so "
             "does an empty answer. Which of the two is to contain the other?",
-            "6.4",
-        ),
-        Misconception(
-            "contained-in-expected",
-            changed(graded_reward, ("expected in given", "given != '' and given in expected")),
-            "You ask whether the answer is contained in the expected text: '1' earns half marks for 12, and '3 4 5' "
-            "nothing for 4. Which of the two is to contain the other?",
             "6.4",
         ),
         Misconception(
@@ -142,41 +128,15 @@ EXERCISE = Exercise(
             "6.4",
         ),
         Misconception(
-            "zero-for-wrong",
-            changed(graded_reward, ("0.01", "0.0")),
-            "A wrong answer gets 0 from you. The definition gives 0.01.",
-            "6.4",
-        ),
-        Misconception(
             "anywhere",
-            changed(graded_reward, ("expected in given", "expected in normalise_text(completion_text(completion))")),
+            changed(graded_reward, ("wanted in given", "wanted in normalise_text(completion_text(completion))")),
             "You look for the expected text in the whole response, thinking included. Half marks are for an *answer* "
             "that contains it.",
             "6.4",
         ),
         Misconception(
-            "any-block",
-            any_block,
-            "A block before the last one can earn marks. A policy could then write a guess and withdraw it. What a "
-            "response says in the end is its last block, and `extract_answer` finds that one.",
-            "6.4",
-        ),
-        Misconception(
-            "chat-misread",
-            changed(
-                graded_reward,
-                (
-                    "completion_text(completion)",
-                    "completion if isinstance(completion, str) else completion[-1]['content']",
-                ),
-            ),
-            "Of a list of chat messages you do not read what the assistant says: all of that counts, and nothing that "
-            "the user says. `completion_text` puts it together.",
-            "6.4",
-        ),
-        Misconception(
             "whole-words",
-            changed(graded_reward, ("expected in given", "expected in given.split()")),
+            changed(graded_reward, ("wanted in given", "wanted in given.split()")),
             "You look for the expected text as a word of its own, so '312' earns nothing for 12. That is stricter than "
             "Eq. (6.4), whose weakness is meant to be seen: a substring is enough.",
             "6.4",

@@ -162,12 +162,6 @@ EXERCISE = Exercise(
             "expected text that cannot be read, silence would score 1.",
         ),
         Misconception(
-            "same-text-first",
-            changed(same_number, ("a is not None and a == b", "given == expected or a is not None and a == b")),
-            "A text that is no number is equal to itself for you, even the empty one. With an expected text that is "
-            "empty by mistake, silence would score 1.",
-        ),
-        Misconception(
             "nearly-equal",
             changed(
                 same_number, ("a is not None and a == b", "None not in (a, b) and abs(float(a) - float(b)) < 0.001")
@@ -182,11 +176,6 @@ EXERCISE = Exercise(
             "The *whole* text has to be the number.",
         ),
         Misconception(
-            "sign-lost",
-            changed(same_number, ("a is not None and a == b", "None not in (a, b) and abs(a) == abs(b)")),
-            "-5 and 5 count as equal: the sign gets lost somewhere. `\\d` is a digit, and nothing else.",
-        ),
-        Misconception(
             "whatever-fraction-reads",
             fraction_alone,
             "Whatever `Fraction` reads is a number for you, '1e3' and '1_000' too. A policy that writes '1e999999999' "
@@ -199,27 +188,10 @@ EXERCISE = Exercise(
             "if not a number?",
         ),
         Misconception(
-            "commas-dropped",
-            changed(same_number, ("_number_in(given)", "_number_in(given.replace(',', ''))")),
-            "You take every comma out, so '1,2' is 12 for you: an answer of two numbers passes for one. A comma parts "
-            "thousands only where three digits follow it, and `normalise_text` knows that.",
-        ),
-        Misconception(
             "floating-point",
             changed(same_number, ("a is not None and a == b", "None not in (a, b) and float(a) == float(b)")),
             "You compare floating-point numbers. They hold about 16 digits: a third to twenty digits is 1/3, and "
             "numbers of 17 digits that differ in the last one are equal. What keeps every digit?",
-        ),
-        Misconception(
-            "commas-left",
-            changed(same_number, ("_number_in(given)", "None if ',' in given else _number_in(given)")),
-            "'1,000' is no number for you. Many models write thousands like that; `normalise_text` takes the comma "
-            "out.",
-        ),
-        Misconception(
-            "cut-to-whole",
-            changed(same_number, ("a is not None and a == b", "None not in (a, b) and int(a) == int(b)")),
-            "You compare whole parts: 2.75 counts as 2. Where do the decimals get lost?",
         ),
         Misconception(
             "no-fractions",

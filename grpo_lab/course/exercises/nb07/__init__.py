@@ -5,7 +5,7 @@ NAMES = (
     "compute_advantages",
     "silence_dropout",
     "frozen_copy",
-    "part_loss",
+    "microbatch_loss",
     "step_if_finite",
     "pass_at_k",
 )

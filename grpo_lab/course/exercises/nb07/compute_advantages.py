@@ -123,13 +123,6 @@ EXERCISE = Exercise(
             "one's all bad. With whom does GRPO compare?",
         ),
         Misconception(
-            "scale-ignored",
-            changed(
-                compute_advantages, ("by_group = ", "config = replace(config, scale_rewards='group'); by_group = ")
-            ),
-            "`config.scale_rewards` has no effect: you always divide by the spread of the group.",
-        ),
-        Misconception(
             "std-over-batch",
             changed(
                 compute_advantages,

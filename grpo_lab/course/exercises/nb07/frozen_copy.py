@@ -151,12 +151,6 @@ EXERCISE = Exercise(
             "no effect, however large you make it. No curve will tell you.",
         ),
         Misconception(
-            "model-itself-silenced",
-            changed(frozen_copy, ("copy.deepcopy(model)", "model")),
-            "Reference and policy are one and the same model, now frozen and in evaluation mode: there is nothing left "
-            "to train. The reference has to be a copy, and the policy stays as it was.",
-        ),
-        Misconception(
             "parameters-shared",
             changed(frozen_copy, ("deepcopy", "copy")),
             "Your copy is a new object with the *same* tensors in it: move the policy, and the reference moves along. "
@@ -179,17 +173,6 @@ EXERCISE = Exercise(
             changed(frozen_copy, (".eval()", "")),
             "The copy is still in training mode: its dropout makes every log-probability a matter of chance, so the KL "
             "is noise even before the first update. Which mode should a reference be in?",
-        ),
-        Misconception(
-            "policy-in-evaluation-mode",
-            changed(frozen_copy, ("deepcopy(model)", "deepcopy(model.eval())")),
-            "You put the *policy* into evaluation mode and copied it then. The policy should be left as it was.",
-        ),
-        Misconception(
-            "weights-lost",
-            structure_only,
-            "Your reference has the policy's form, but not its weights. The KL would hold the policy near something "
-            "that it never was.",
         ),
         Misconception(
             "state-dict",

@@ -2,7 +2,7 @@
 
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice, extreme, given, refused
+from grpo_lab.course.exercises._inputs import Dice, extreme, given
 from grpo_lab.evaluate import pass_at_k
 
 OUTSIDE = (  # n, c, k: each where a short cut would have an answer, too
@@ -47,7 +47,6 @@ EXERCISE = Exercise(
         extreme("half of 200 000, one drawn", 200_000, 100_000, 1),
         extreme("a single one, wrong", 1, 0, 1),
         extreme("as many drawn as there are, one right", 300, 1, 300),
-        *(refused(f"{c} right of {n}, {k} drawn", n, c, k) for n, c, k in OUTSIDE),
     ),
     misconceptions=(
         Misconception(
@@ -81,19 +80,6 @@ EXERCISE = Exercise(
             "not-all-right",
             changed(pass_at_k, ("n - c", "c")),
             "You take away the chance that all k are right; what is left is *at least one wrong*. Which are the n - c?",
-            "7.1",
-        ),
-        Misconception(
-            "any-right",
-            changed(pass_at_k, ("1 - math.comb(n - c, k) / math.comb(n, k)", "float(c > 0)")),
-            "You say 1 as soon as any of the n was right. That is pass@n. Only k of them are drawn.",
-            "7.1",
-        ),
-        Misconception(
-            "k-times-the-share",
-            changed(pass_at_k, ("1 - math.comb(n - c, k) / math.comb(n, k)", "min(1.0, k * c / n)")),
-            "You add up the chances of k draws. Two chances of one half are not a certainty: both may be right at "
-            "once, and you count that twice.",
             "7.1",
         ),
     ),

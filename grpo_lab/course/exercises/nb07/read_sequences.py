@@ -165,16 +165,6 @@ EXERCISE = Exercise(
             "complete.",
         ),
         Misconception(
-            "ended-for-truncated",
-            changed(read_sequences, ("~torch", "torch")),
-            "`truncated` is the wrong way round: True where an end token came. It should be True where none did.",
-        ),
-        Misconception(
-            "special-tokens-shown",
-            changed(read_sequences, ("skip_special_tokens=True", "skip_special_tokens=False")),
-            "Special tokens show in your texts. A reward that compares '4' with '4<end>' finds them different.",
-        ),
-        Misconception(
             "text-behind-the-end",
             changed(read_sequences, ("row[keep]", "row")),
             "You decode the whole row. Whatever stands behind the end of the completion reaches the rewards.",

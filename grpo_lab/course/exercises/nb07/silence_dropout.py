@@ -245,37 +245,10 @@ EXERCISE = Exercise(
             'name without "drop". Which?',
         ),
         Misconception(
-            "one-name-only",
-            changed(
-                silence_dropout,
-                ("'drop' in name or name in ('jitter_noise', 'input_jitter_noise')", "name == 'attention_dropout'"),
-            ),
-            "`attention_dropout` is silent, but other layers keep their probability under another name, such as "
-            "`layerdrop`, and still drop. The docstring says which attributes are probabilities.",
-        ),
-        Misconception(
-            "jitter-left",
-            changed(silence_dropout, (" or name in ('jitter_noise', 'input_jitter_noise')", "")),
-            'What has "drop" in its name is silent. But `jitter_noise` and `input_jitter_noise` are left: the '
-            "experts still see another input with each pass.",
-        ),
-        Misconception(
             "known-names-only",
             changed(silence_dropout, ("'drop' in name", "name in ('attention_dropout', 'layerdrop')")),
             'Some numbers with "drop" in their name are silent, and others are not, such as `resid_pdrop` and '
             "`dropout_rate`. A list of names ends with the models that you know; the docstring has a rule.",
-        ),
-        Misconception(
-            "any-p",
-            changed(silence_dropout, ("isinstance(module, torch.nn.Dropout)", "hasattr(module, 'p')")),
-            "You set every attribute `p` to 0. In a module that is no Dropout it may be anything, such as the order "
-            "of a norm. All else stays, says the docstring.",
-        ),
-        Misconception(
-            "whole-numbers-too",
-            changed(silence_dropout, ("isinstance(value, float)", "isinstance(value, (int, float))")),
-            "A switch such as `use_dropout` and a count such as `num_dropped` are now 0. They are no probabilities: "
-            "those are floats. (To Python, True is an int as well.)",
         ),
         Misconception(
             "every-number",
@@ -284,25 +257,10 @@ EXERCISE = Exercise(
             "them it computes something else. Only the probabilities should go.",
         ),
         Misconception(
-            "attention-only",
-            changed(
-                silence_dropout,
-                ("module.p = 0.0", "pass"),
-                ("'drop' in name or name in ('jitter_noise', 'input_jitter_noise')", "name == 'attention_dropout'"),
-            ),
-            "The attention is silent, but the `torch.nn.Dropout` modules still drop. Where do they keep their "
-            "probability?",
-        ),
-        Misconception(
             "children-only",
             changed(silence_dropout, ("model.modules()", "model.children()")),
             "You only look at the model's own children. What sits deeper, such as in the blocks of a transformer, "
             "still drops.",
-        ),
-        Misconception(
-            "everything-dropped",
-            changed(silence_dropout, ("module.p = 0.0", "module.p = 1.0"), ("name, 0.0", "name, 1.0")),
-            "The probability is that of *dropping* a number. With 1 nothing is left.",
         ),
     ),
 )

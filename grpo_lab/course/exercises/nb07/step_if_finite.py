@@ -139,12 +139,6 @@ EXERCISE = Exercise(
             "the gradient happens to look well.",
         ),
         Misconception(
-            "first-gradient-only",
-            changed(step_if_finite, ("math.isfinite(norm)", "bool(parameters[0].grad.isfinite().all())")),
-            "You look at the gradient of one parameter. A NaN or an infinity in another one gets through, and destroys "
-            "that one's weights. The norm of all of them tells at once.",
-        ),
-        Misconception(
             "infinity-passes",
             changed(
                 step_if_finite,
@@ -159,30 +153,12 @@ EXERCISE = Exercise(
             "anything is NaN, so every later update is skipped as well.",
         ),
         Misconception(
-            "zeros-for-nan",
-            zeros_for_nan,
-            "You put zeros in place of the bad gradient and step. Adam's moments then move the weights all the same, "
-            "by what they remember. A skipped update is no update.",
-        ),
-        Misconception(
             "unclipped",
             changed(
                 step_if_finite, ("clip_gradients(parameters, max_grad_norm)", "clip_gradients(parameters, math.inf)")
             ),
             "The step is made with gradients that are not clipped: one unlucky batch with a gradient of norm 1000 "
             "undoes a thousand careful steps. What is `max_grad_norm` for, and when?",
-        ),
-        Misconception(
-            "clipped-one-by-one",
-            changed(
-                step_if_finite,
-                (
-                    "clip_gradients(parameters, max_grad_norm)",
-                    "math.hypot(*(clip_gradients([p], max_grad_norm) for p in parameters))",
-                ),
-            ),
-            "You clip each parameter by itself. That turns the gradient: large parts shrink, small ones stay. All "
-            "should shrink by the same factor.",
         ),
         Misconception(
             "norm-after-clipping",

@@ -93,13 +93,6 @@ EXERCISE = Exercise(
             "8.14",
         ),
         Misconception(
-            "keys-and-queries",
-            changed(cache_bytes, ("2 * shape.layers * shape.keys", "shape.layers * (shape.keys + shape.queries)")),
-            "You count keys and *queries*. A query is used by its own token alone, and then never again. Which other "
-            "thing does every later token need of an earlier one?",
-            "8.14",
-        ),
-        Misconception(
             "numbers-for-bytes",
             changed(cache_bytes, (" * e", "")),
             "You count numbers. How many bytes has each?",
@@ -110,12 +103,6 @@ EXERCISE = Exercise(
             changed(cache_bytes, ("e * tokens", "e * tokens ** 2")),
             "Your memory grows with the square of the tokens. That is the table of attention weights, which nobody "
             "keeps; keys and values are one of each a token.",
-            "8.14",
-        ),
-        Misconception(
-            "heads-counted-twice",
-            changed(cache_bytes, ("shape.keys", "shape.heads * shape.keys")),
-            "You multiply by the number of heads, but `keys` is the width of all key heads together already.",
             "8.14",
         ),
     ),

@@ -98,27 +98,9 @@ EXERCISE = Exercise(
             "8.30",
         ),
         Misconception(
-            "policy-ignored",
-            changed(exponential_race, ("log_pi.exp() / noise", "1 / noise")),
-            "The smallest noise wins, whatever the policy thinks: every token is equally likely, forbidden ones too.",
-            "8.30",
-        ),
-        Misconception(
             "wrong-axis",
             changed(exponential_race, ("argmax(-1)", "argmax(0)")),
             "Your rows race against each other. Within a row, the tokens should.",
-            "8.31",
-        ),
-        Misconception(
-            "axis-kept",
-            changed(exponential_race, ("argmax(-1)", "argmax(-1, keepdim=True)")),
-            "The tokens are right, but the shape is (B, 1). The signature promises (B,).",
-            "8.31",
-        ),
-        Misconception(
-            "score-returned",
-            changed(exponential_race, ("argmax", "amax")),
-            "You return the winner's score. Asked for is its number.",
             "8.31",
         ),
     ),

@@ -90,12 +90,6 @@ EXERCISE = Exercise(
             "There is no warm-up: the first step takes the full rate, when Adam has seen a single gradient.",
         ),
         Misconception(
-            "constants-alike",
-            changed(learning_rate, ("scheduler_type != 'constant'", "not scheduler_type.startswith('constant')")),
-            '"constant_with_warmup" is the peak from the first step on for you, as "constant" is. What does the rest '
-            "of its name ask for?",
-        ),
-        Misconception(
             "peak-a-step-late",
             changed(learning_rate, ("/ warmup_steps", "/ (warmup_steps + 1)")),
             "You divide the warm-up into one step too many: the last of its steps is still below the peak. With 4 "
@@ -114,21 +108,9 @@ EXERCISE = Exercise(
             "does the fall begin?",
         ),
         Misconception(
-            "rise-times-fall",
-            multiplied,
-            "You multiply rise and fall, both counted from step 0. The peak is never reached. One begins where the "
-            "other ends.",
-        ),
-        Misconception(
             "whole-wave",
             changed(learning_rate, ("math.pi * share", "2 * math.pi * share")),
             "Your cosine goes down and up again: the run ends at its peak. Which part of the wave goes only down?",
-        ),
-        Misconception(
-            "quarter-wave",
-            changed(learning_rate, ("(1 + math.cos(math.pi * share)) / 2", "math.cos(math.pi / 2 * share)")),
-            "Your cosine goes from 1 to 0 in a quarter of its wave: it ends steeply, where it should glide out. Which "
-            "part of the wave is flat at *both* ends?",
         ),
         Misconception(
             "twice-the-peak",

@@ -4,7 +4,7 @@ import torch
 
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice, at_scale, extreme, refused
+from grpo_lab.course.exercises._inputs import Dice, at_scale, extreme
 from grpo_lab.precision import stochastic_round
 
 INF, NAN = float("inf"), float("nan")
@@ -97,10 +97,6 @@ EXERCISE = Exercise(
         extreme("noise between two places", torch.full((2,), 1 + 3 * 2**-23), torch.tensor([2.6, 3.4]) / 2**16),
         at_scale("5000 numbers of every size", _every_size),
         at_scale("noise beside the place", _beside_the_place),
-        refused("float64", torch.tensor([1.0, 0.3], dtype=torch.float64), torch.tensor([0.5, 0.5])),
-        refused("bf16 already, by its type", torch.tensor([1.0, 0.3]).bfloat16(), torch.tensor([0.5, 0.5])),
-        refused("half precision", torch.tensor([1.0, 0.3]).half(), torch.tensor([0.5, 0.5])),
-        refused("whole numbers", torch.tensor([1, 3], dtype=torch.int32), torch.tensor([0.5, 0.5])),
     ),
     tolerance=0.0,
     misconceptions=(
@@ -115,12 +111,6 @@ EXERCISE = Exercise(
             "cut-off",
             changed(stochastic_round, ("torch.where(noise < p, x_1, x_0)", "x_0")),
             "You cut the lower bits off. Every rounding then goes towards zero: all weights shrink, step after step.",
-            "8.4",
-        ),
-        Misconception(
-            "always-up",
-            changed(stochastic_round, ("noise < p", "p > 0")),
-            "You always take the neighbour further from zero: all weights grow, step after step.",
             "8.4",
         ),
         Misconception(
@@ -143,13 +133,6 @@ EXERCISE = Exercise(
             "Your chances are right, and so is your mean. But you round up where the noise is large; Eq. (8.4) does so "
             "where it is small, and with the same noise the same numbers should come out.",
             "8.4",
-        ),
-        Misconception(
-            "counted-from-below",
-            changed(stochastic_round, ("noise < p", "torch.where(x < 0, noise >= 1 - p, noise < p)")),
-            "Your chances are right, and so is your mean. But for negative numbers you count from the lower neighbour; "
-            "x_0 is the one on the side of *zero*, and with the same noise the same numbers should come out.",
-            "8.1",
         ),
         Misconception(
             "own-noise",

@@ -1,4 +1,4 @@
-"""The exercise part_loss: wrong answers, as people write them, then what is said about each."""
+"""The exercise microbatch_loss: wrong answers, as people write them, then what is said about each."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, at_scale, drawn, f64
 from grpo_lab.course.exercises.nb05.policy_loss import the_loss
-from grpo_lab.objective import LOSS_TYPES, part_loss
+from grpo_lab.objective import LOSS_TYPES, microbatch_loss
 
 
 def the_part(result, args, kwargs):
@@ -75,7 +75,7 @@ SETTINGS = (
 ONE, TWO, THREE = [True, False, False], [True, True, False], [True, True, True]
 
 EXERCISE = Exercise(
-    function=part_loss,
+    function=microbatch_loss,
     notebook="07",
     points=4,
     minutes=20,
@@ -130,7 +130,7 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "microbatch-mean",
-            changed(part_loss, ("share * loss", "loss")),
+            changed(microbatch_loss, ("share * loss", "loss")),
             "You return the part's mean as it is. Cut an update of 8 rows into 4 parts and their sum is four times "
             "what it should be: what you tune as a learning rate then depends on your memory. How much of the update "
             "is this part?",
@@ -138,58 +138,38 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "microbatch-token-mean",
-            changed(part_loss, ("num_items=num_items", "num_items=mask.sum()")),
+            changed(microbatch_loss, ("num_items=num_items", "num_items=mask.sum()")),
             "Losses that divide by tokens get the tokens of this part. Each part is then a mean of its own, in which a "
             "token weighs the more the fewer it shares its part with. Whose tokens should be counted?",
             "5.25",
         ),
         Misconception(
             "always-weighted",
-            changed(part_loss, ("1.0 if loss_type in LOSSES_BY_TOKENS else ", "")),
+            changed(microbatch_loss, ("1.0 if loss_type in LOSSES_BY_TOKENS else ", "")),
             "You weight every loss by the share of the rows. 'dapo' and its kin divide by the tokens of the whole "
             "update already: their parts add up as they are, and yours add up to too little.",
             "5.24",
         ),
         Misconception(
-            "only-grpo-weighted",
-            changed(part_loss, ("loss_type in LOSSES_BY_TOKENS", "loss_type != 'grpo'")),
-            "Only 'grpo' gets a weight. But 'dapo' and its kin need none for a reason: they divide by the tokens of "
-            "the whole update. Which other losses don't, and are means of one part?",
-            "5.24",
-        ),
-        Misconception(
             "share-upside-down",
-            changed(part_loss, ("len(mask) / rows", "rows / len(mask)")),
+            changed(microbatch_loss, ("len(mask) / rows", "rows / len(mask)")),
             "Your weight is upside down: the smaller the part, the more it counts. What should the weights of all "
             "parts add up to?",
             "5.24",
         ),
         Misconception(
             "divided-by-parts",
-            changed(part_loss, ("len(mask) / rows", "1 / -(-rows // len(mask))")),
+            changed(microbatch_loss, ("len(mask) / rows", "1 / -(-rows // len(mask))")),
             "You divide by the number of parts. That is right only if all are of one size: cut 4 rows into 3 + 1, and "
             "the last row counts as much as the three before it. What does each row have to weigh?",
             "5.24",
         ),
         Misconception(
             "share-of-tokens",
-            changed(part_loss, ("len(mask) / rows", "mask.sum() / num_items")),
+            changed(microbatch_loss, ("len(mask) / rows", "mask.sum() / num_items")),
             "You weight a mean over *rows* by this part's share of the *tokens*. Then rows that share a part with long "
             "ones count more.",
             "5.24",
-        ),
-        Misconception(
-            "settings-dropped",
-            changed(
-                part_loss,
-                (
-                    "num_items=num_items, **settings",
-                    "num_items=num_items, max_completion_length=settings.get('max_completion_length')",
-                ),
-            ),
-            "The settings do not arrive at `policy_loss`: no old policy, no KL term, no clip range of your choosing. "
-            "Hand `**settings` on.",
-            "5.25",
         ),
     ),
 )
