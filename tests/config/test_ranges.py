@@ -23,6 +23,8 @@ RANGES = {
     "warmup_steps": "[0, inf)", "weight_decay": "[0, inf)", "adam_beta1": "[0, 1)", "adam_beta2": "[0, 1)",
     "save_total_limit": "[1, inf)", "max_grad_norm": "(0, inf]", "num_iterations": "[1, inf)",
     "max_nonfinite_steps": "[1, inf)",
+    "sapo_temperature_pos": "(0, inf)", "sapo_temperature_neg": "(0, inf)", "vespo_k_pos": "[0, inf)",
+    "vespo_k_neg": "[0, inf)", "vespo_lambda_pos": "[1e-4, inf)", "vespo_lambda_neg": "[1e-4, inf)",
 }  # fmt: skip
 BOUND_TO_OTHERS = {
     "num_generations": "[2, inf)", "generation_batch_size": "[1, inf)", "per_device_train_batch_size": "[1, inf)",
