@@ -8,7 +8,7 @@ from transformers.utils import logging
 from grpo_lab.chat.answer import reply
 from grpo_lab.checks import check_at_least
 from grpo_lab.rollout import encode_prompts
-from grpo_lab.rollout.ways import context_length
+from grpo_lab.rollout.fast_paths import context_length
 
 
 class Conversation:

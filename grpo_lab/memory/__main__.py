@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> None:
     size = 2 * parameters if folder is None else weight_bytes(folder)  # bytes; such shapes are kept in bf16
     precision = precision or ("bf16" if device_type == "cuda" and size >= SMALL else "fp32")  # as `load_policy` does
     about, budget = {"prompt_length": prompt_length, "device_type": device_type}, int(budget * GIB)
-    planned = plan(model_config, config, precision=precision, card_memory=budget, **about)
+    planned = plan(model_config, config, precision=precision, **about)
     print(f"task {choice.task.name}; {described(chosen, parameters)}", planned.table(), sep="\n\n")
     print("", compare_modes(model_config, config, **about), "", *advice_lines(planned, budget), sep="\n")
 

@@ -4,8 +4,8 @@ r"""What a run will take of a device's memory, known before it starts; and what 
 
 It plans for the worst case, every completion as long as it may be and every row with a gradient, because that is the
 step in which a run would fail. It counts tensors. CUDA itself takes about half a GiB more, and the allocator leaves
-gaps between tensors: `RESERVE` stands for both. On the CPU in half precision it is an upper bound: how much the kernels
-take beside the tensors depends on the processor, and one row of the table says how much that is at most.
+gaps between tensors: `RESERVE` stands for both. What a processor's kernels take beside the tensors, in half precision
+above all, is not counted.
 """
 
 from dataclasses import dataclass, replace
@@ -15,10 +15,9 @@ import torch
 from grpo_lab.checks import check_at_least, check_choice
 from grpo_lab.config import GRPOConfig
 from grpo_lab.display import GIB, text_table
-from grpo_lab.memory import stations
+from grpo_lab.memory import phases
 from grpo_lab.memory.advice import RESERVE, advice_lines, advise
-from grpo_lab.memory.setting import Setting
-from grpo_lab.memory.table import as_html, as_text
+from grpo_lab.memory.phases import Setting
 from grpo_lab.models.shapes import ModelShape, shape_of
 from grpo_lab.precision import PRECISIONS, precision_of
 from grpo_lab.rollout import encode_prompts
@@ -28,14 +27,14 @@ PROMPTS = 200  # whose length is looked at before a run
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The bytes of tensors alive at each station of a step, by part."""
+    """The bytes of tensors alive in each phase of a step, by part."""
 
     setting: Setting
-    stations: dict[str, dict[str, int]]  # station -> part -> bytes
+    phases: dict[str, dict[str, int]]  # phase -> part -> bytes
 
     @property
     def totals(self) -> dict[str, int]:
-        return {name: sum(parts.values()) for name, parts in self.stations.items()}
+        return {name: sum(parts.values()) for name, parts in self.phases.items()}
 
     @property
     def peak(self) -> int:
@@ -43,8 +42,11 @@ class MemoryPlan:
         return max(self.totals.values())
 
     @property
-    def peak_station(self) -> str:
+    def peak_phase(self) -> str:
         return max(self.totals, key=self.totals.get)
+
+    stations = property(lambda self: self.phases)  # the names of both before
+    peak_station = peak_phase
 
     def fits(self, budget: int) -> bool:
         """Whether a device with so many bytes free is enough: the peak, and `RESERVE` beside it."""
@@ -54,24 +56,33 @@ class MemoryPlan:
         """The plan for another configuration, mode, or whatever else a `Setting` holds."""
         return _plan(replace(self.setting, **changes))
 
-    def short(self) -> str:
-        """One line."""
-        parts = ", ".join(f"{name} {total / GIB:.2f}" for name, total in self.totals.items())
-        return f"memory: about {self.peak / GIB:.2f} GiB of tensors at the peak ({parts} GiB)"
-
     advice = advise
-    table = __str__ = as_text
-    _repr_html_ = as_html
+
+    def table(self) -> str:
+        """In GiB: one row a part (those that take nothing are left out), and the totals."""
+        s, config = self.setting, self.setting.config
+        title = (
+            f"{s.shape.parameters:,} parameters, {s.mode}; {config.generation_batch_size} completions a step x "
+            f"({s.prompt_length} prompt + {config.max_completion_length} response) tokens, "
+            f"{config.per_device_train_batch_size} rows at a time"
+            f"{', layers checkpointed' if config.gradient_checkpointing else ''}"
+        )
+        names = dict.fromkeys(part for alive in self.phases.values() for part, size in alive.items() if size)
+        rows = [[part, *(_gib(alive.get(part, 0)) for alive in self.phases.values())] for part in names]
+        rows.append(["together", *(_gib(total) for total in self.totals.values())])
+        lines = text_table(["GiB", *self.phases], rows).splitlines()
+        lines.insert(-1, "-" * len(lines[0]))
+        return "\n".join([title, *lines, f"peak: {self.peak / GIB:.2f} GiB, {self.peak_phase}"])
+
+    __str__ = table
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.2f}" if size else "-"
 
 
 def plan(
-    model_config,
-    config: GRPOConfig,
-    *,
-    prompt_length: int,
-    precision: str,
-    device_type: str = "cuda",
-    card_memory: int = 8 * GIB,
+    model_config, config: GRPOConfig, *, prompt_length: int, precision: str, device_type: str = "cuda"
 ) -> MemoryPlan:
     """Plan the memory of a run.
 
@@ -80,9 +91,7 @@ def plan(
         config: the settings of the run.
         prompt_length: L, tokens of the longest prompt.
         precision: the mode, a name in `PRECISIONS`.
-        device_type: "cuda" or "cpu"; they differ in the cache, in the chunks of logits and in torch's AdamW. For the
-            CPU in half precision the plan is an upper bound, on any processor.
-        card_memory: all bytes of the card. A decoder that takes less than a twentieth of it is kept between rollouts.
+        device_type: "cuda" or "cpu"; they differ in the cache, in the chunks of logits and in torch's AdamW.
 
     Raises:
         ValueError: for arguments that are out of range, and for a model whose parts are not known.
@@ -90,12 +99,9 @@ def plan(
     check_choice("precision", precision, PRECISIONS)
     check_at_least("prompt_length", prompt_length, 1)
     check_choice("device_type", device_type, ("cuda", "cpu"))
-    check_at_least("card_memory", card_memory, 0)
     if config.precision not in (None, precision):
         raise ValueError(f"precision is {precision!r}; expected {config.precision!r}, as in config")
-    return _plan(
-        Setting(known_shape(model_config), config, PRECISIONS[precision], prompt_length, device_type, card_memory)
-    )
+    return _plan(Setting(known_shape(model_config), config, PRECISIONS[precision], prompt_length, device_type))
 
 
 def known_shape(model_config) -> ModelShape:
@@ -110,23 +116,20 @@ def known_shape(model_config) -> ModelShape:
 
 
 def _plan(setting: Setting) -> MemoryPlan:
-    always, alive = stations.resident(setting), {}
-    for name, parts_of in stations.STATIONS.items():
-        parts = parts_of(setting)
-        alive[name] = always | parts | (stations.workspace(setting, name) if parts else {})
-    return MemoryPlan(setting, alive)
+    always = phases.resident(setting)
+    return MemoryPlan(setting, {name: always | alive(setting) for name, alive in phases.PHASES.items()})
 
 
 def bytes_a_parameter(shape: ModelShape, precision: str) -> float:
     """Weights, gradients and moments of a mode, divided by the parameters."""
     check_choice("precision", precision, PRECISIONS)
-    setting = Setting(shape, GRPOConfig(), PRECISIONS[precision], 1, "cuda", 0)
-    state, step = stations.resident(setting), stations.step(setting)
+    setting = Setting(shape, GRPOConfig(), PRECISIONS[precision], 1, "cuda")
+    state, step = phases.resident(setting), phases.step(setting)
     return (state["weights"] + state["Adam's moments"] + step["gradients"]) / shape.parameters
 
 
 def compare_modes(model_config, config: GRPOConfig, **about) -> str:
-    """A table of all modes: bytes a parameter, and the peaks at the stations, in GiB. `about` goes to `plan`."""
+    """A table of all modes: bytes a parameter, and the peaks of the phases, in GiB. `about` goes to `plan`."""
     config = replace(config, precision=None, bf16=False, fp16=False)
     first, rows = plan(model_config, config, precision="fp32", **about), []
     for name, mode in PRECISIONS.items():
@@ -141,13 +144,13 @@ def announce(model, tokenizer, rows, config: GRPOConfig) -> None:
     if model.device.type != "cuda":
         return
     some = [rows[index]["prompt"] for index in range(min(len(rows), PROMPTS))]
-    free, total = torch.cuda.mem_get_info(model.device)
     length, mode = encode_prompts(tokenizer, some)[0].shape[1], precision_of(model, config).name
     try:
-        planned = plan(model.config, config, prompt_length=length, precision=mode, card_memory=total)
+        planned = plan(model.config, config, prompt_length=length, precision=mode)
     except ValueError as error:  # an architecture whose parts are not known can be trained all the same
         print(f"memory: not planned, since {error}")
         return
+    free, _ = torch.cuda.mem_get_info(model.device)
     budget = free + torch.cuda.memory_allocated(model.device)  # the model, which the plan counts too, is there already
     lines = advice_lines(planned, budget)
     print(planned.table(), *(lines if planned.fits(budget) else ["warning:", *lines]), sep="\n")

@@ -1,15 +1,13 @@
 """A few tokens, when a model is loaded: is what we sample and score what the model itself says?
 
-Sampler and scorer call the layers of a model with masks, positions and caches of ours, and make logits of what comes
-out. Each of these is right for some architectures and wrong for others, and a wrong one trains without a word: the loss
-means nothing anyway. So a few completions of two prompts, one of them padded, are sampled, and their log-probabilities
-held against those of the model's own forward pass over each whole sequence, without padding or cache. Where a short way
-is wrong, it is closed to this model; where the plain way is wrong, the model is refused.
+The fast paths call the layers of a model with masks, positions and caches of ours, and the plain way relies on what
+transformers makes of padding. A mistake in either trains without a word. So a few completions of two prompts, one of
+them padded, are sampled, and their log-probabilities are held against those of the model's own forward pass over each
+whole sequence, without padding or cache. A model for which they differ is refused.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,15 +16,14 @@ from torch import Tensor
 from grpo_lab.logprobs import token_logprobs
 from grpo_lab.models.frozen import without_dropout
 from grpo_lab.rollout.dynamic import Sampling, sample_dynamic
-from grpo_lab.rollout.prompts import Prompts, evaluating, run_prompts
+from grpo_lab.rollout.fast_paths import check_static, context_length, why_plain
+from grpo_lab.rollout.prompts import evaluating
 from grpo_lab.rollout.score import score_logprobs
-from grpo_lab.rollout.static import release, sample_static
-from grpo_lab.rollout.ways import FORBIDDEN, context_length, sliding_window, ways_of, why_not_static
+from grpo_lab.rollout.static import sample_static
 
 LENGTH, STEPS, PROMPTS, GENERATIONS = 6, 3, 2, 2  # columns of a prompt, tokens of a completion, and how many of each
 PADDING = 2  # columns of it before the first prompt
 DRAW_EXPERTS = ("phimoe",)  # in training mode, where two are nearly as good: a few tokens would seldom show it
-SMALL_WINDOW = 128  # tokens; the prompts are made longer than a sliding window of up to this
 
 # Nats a token, in the mean. Float32: ten times what the worst token of a sound model may differ by. A bf16 logit from
 # 16 to 32 is exact to 1/16, and the means of sound models on a card are below 0.03; float16, and the TensorFloat32 of
@@ -35,78 +32,55 @@ FLOAT32 = 1e-3
 TOLERANCE = {torch.bfloat16: 0.15, torch.float16: 0.02}
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What the self-check found."""
-
-    refused: str | None = None  # in which part the plain way is wrong, and by how much
-    forbidden: dict[str, str] = field(default_factory=dict)  # short way -> the same
-    length: int = 0  # tokens of the longest sequence that was looked at
-    window: int | None = None  # a sliding window, if it is longer than that
-
-
-def self_check(model) -> Verdict:
+def self_check(model, checkpointing: bool = False) -> str | None:
     """Sample and score a few tokens in every way that is open to the model; compare with its own forward pass.
 
-    It takes about 14 passes over at most 40 tokens, more where a small window has to be passed. Neither the model nor
-    the stream of random numbers is changed.
+    checkpointing: score in training mode with gradient checkpointing instead, as a run with that setting does.
+
+    Returns:
+        What is wrong, and by how much; None if nothing is. Neither the model nor the stream of random numbers changes.
     """
     devices = range(torch.cuda.device_count())
     with evaluating(model), torch.no_grad(), torch.random.fork_rng(devices=devices):
-        return _Check(model).verdict()
+        check = _Check(model)
+        return check.checkpointed() if checkpointing else check.fault()
 
 
-def ensure_checked(model) -> None:
-    """Check a model that has not been checked yet, and say which short ways are closed to it.
-
-    One model of each architecture is looked at. The attribute `rollout_forbids` of the model keeps what was found.
+def ensure_checked(model, checkpointing: bool = False) -> None:
+    """Check a model; one of each architecture is looked at.
 
     Raises:
-        ValueError: if the model can be neither sampled nor scored rightly.
+        ValueError: if its weights are not finite, or if it can be neither sampled nor scored rightly.
     """
-    if hasattr(model, FORBIDDEN):
-        return
     if broken := next((name for name, value in model.named_parameters() if not value.isfinite().all()), None):
         raise ValueError(f"model has weights that are not finite, first in {broken}; expected numbers: it is damaged")
+    if not (fault := _fault_of(model, checkpointing)):
+        return
+    if checkpointing:
+        raise ValueError(f"gradient_checkpointing is True; expected False for this model: {fault}")
+    kind = f"{type(model).__name__} ({model.config.model_type})"
+    raise ValueError(f"model is a {kind}, which cannot be trained here: {fault}")
+
+
+_faults: dict[tuple, str | None] = {}  # of an architecture, as the models of this process had it
+
+
+def _fault_of(model, checkpointing: bool) -> str | None:
     sizes = tuple((name, *parameter.shape) for name, parameter in model.named_parameters())
     kind = (type(model), model.config.to_json_string(), model.config._attn_implementation, model.dtype, model.device)
-    if (*kind, sizes) not in _verdicts:
-        _verdicts[*kind, sizes] = self_check(model)
-    verdict = _verdicts[*kind, sizes]
-    if verdict.refused:
-        raise ValueError(
-            f"model is a {type(model).__name__} ({model.config.model_type}), which cannot be trained here: "
-            f"{verdict.refused}"
-        )
-    setattr(model, FORBIDDEN, dict(verdict.forbidden))
-    for line in _closed(model, verdict):
-        print(f"policy: {line}")
-
-
-_verdicts: dict[tuple, Verdict] = {}  # of an architecture, as the models of this process had it
+    known = (*kind, sizes, checkpointing)
+    if known not in _faults:
+        _faults[known] = self_check(model, checkpointing)
+    return _faults[known]
 
 
 def check_model(model, config) -> None:
     """Raise ValueError if a model cannot be trained under the settings of a run, before its first step."""
     ensure_checked(model)
-    if config.gradient_checkpointing and (why := getattr(model, FORBIDDEN).get("gradient_checkpointing")):
-        raise ValueError(f"gradient_checkpointing is True; expected False for this model: {why}")
-    if config.cache_implementation == "static" and (why := why_not_static(model)):
-        raise ValueError(f"cache_implementation is 'static'; expected 'dynamic' or None for this model: {why}")
-
-
-def _closed(model, verdict: Verdict) -> Iterator[str]:
-    if why := why_not_static(model):
-        yield f"sampled with the dynamic cache only: {why}"
-    if why := verdict.forbidden.get("shared_prompts"):
-        yield f"every completion computes its own prompt: {why}"
-    if why := verdict.forbidden.get("gradient_checkpointing"):
-        yield f"no gradient checkpointing: {why}"
-    if verdict.window is not None:
-        yield (
-            f"checked on {verdict.length} tokens, which is less than its sliding window of {verdict.window:,}; beyond "
-            "that the masks and caches of transformers are relied on"
-        )
+    if config.gradient_checkpointing:
+        ensure_checked(model, checkpointing=True)
+    if config.cache_implementation == "static":
+        check_static(model)
 
 
 def tolerance(dtype: torch.dtype) -> float:
@@ -119,76 +93,57 @@ class _Check:
     def __init__(self, model):
         self.model = model
         self.prompt_ids, self.prompt_mask = _prompts(model)
-        self.length = self.prompt_ids.shape[1]
         self.row = torch.arange(PROMPTS * GENERATIONS, device=model.device) // GENERATIONS
-        self.completion_ids = self.own = None  # of the sampler; and what the model itself says of them
 
-    def verdict(self) -> Verdict:
-        forbidden = {}
-        if ways_of(self.model).shared_prompts and (why := self.sampler() or self.scorer("with shared prompts", True)):
-            forbidden["shared_prompts"] = why
-        with _forbidding(self.model, forbidden):
-            if why := (self.sampler() if forbidden or self.own is None else None) or self.scorer("", False):
-                return Verdict(refused=why)
-            if ways_of(self.model).static_cache and (why := self.static_cache()):
-                forbidden["static_cache"] = why
-            if why := self.checkpointed():
-                forbidden["gradient_checkpointing"] = why
-        window, length = sliding_window(self.model.config), self.length + STEPS
-        return Verdict(None, forbidden, length, window if window is not None and window >= length else None)
-
-    def sampler(self) -> str | None:
-        def compare():
-            self.completion_ids, logp = self._sample(sample_dynamic)
-            self.own = self._own_logp(self.completion_ids)
-            return logp - self.own
-
-        return self._fault("the sampler", compare)
-
-    def static_cache(self) -> str | None:
-        def compare():
-            ids, logp = self._sample(sample_static)
-            release(self.model)
-            same = torch.equal(ids, self.completion_ids)  # on the CPU both caches draw from one stream
-            return logp - (self.own if same else self._own_logp(ids))
-
-        return self._fault("the sampler with the static cache", compare)
-
-    def scorer(self, how: str, share_prompts: bool) -> str | None:
-        def compare():
-            mask = torch.ones_like(self.completion_ids, dtype=torch.bool)
-            given = (self.prompt_ids, self.prompt_mask, self.completion_ids, mask, self.row)
-            with torch.enable_grad():  # checkpointed layers work otherwise without
-                logp, _ = score_logprobs(self.model, *given, share_prompts=share_prompts, with_entropy=False)
-            return logp.detach() - self.own
-
-        return self._fault(f"the scorer {how}".strip(), compare)
+    def fault(self) -> str | None:
+        """Of the samplers and scorers that are open to the model, the first that is wrong."""
+        if why_plain(self.model):
+            return self.sampler("", sample_dynamic) or self.scorer("")
+        samplers = (("with the dynamic cache", sample_dynamic), ("with the static cache", sample_static))
+        scorers = (("with shared prompts", True), ("without shared prompts", False))
+        found = (check(*of) for check, each in ((self.sampler, samplers), (self.scorer, scorers)) for of in each)
+        return next(filter(None, found), None)
 
     def checkpointed(self) -> str | None:
+        """What is wrong with scoring in training mode with gradient checkpointing."""
         if not self.model.supports_gradient_checkpointing:
             return f"transformers has none for {type(self.model).__name__}"
         if self.model.config.model_type in DRAW_EXPERTS:
             return f"in training mode, which it needs, {type(self.model).__name__} draws experts by chance"
         with _checkpointing(self.model):
-            return self.scorer("with gradient checkpointing", False)
+            return self.scorer("with gradient checkpointing")
 
-    def _sample(self, sampler: Callable) -> tuple[Int[Tensor, "B T"], Float[Tensor, "B T"]]:
-        torch.manual_seed(0)
-        prefix = None
-        if ways_of(self.model).shared_prompts:
-            prefix = run_prompts(self.model, self.prompt_ids[:, :-1], self.prompt_mask[:, :-1])[1]
-        waiting = Prompts(self.prompt_ids, self.prompt_mask, prefix, GENERATIONS)
-        sequences, logp, _ = sampler(self.model, waiting, STEPS, Sampling((), 0))  # no token ends a completion
-        return sequences[:, self.length :], logp
+    def sampler(self, how: str, sample: Callable) -> str | None:
+        def compare():
+            torch.manual_seed(0)
+            sampling = Sampling((), 0)  # no token ends a completion
+            prompts = (self.prompt_ids, self.prompt_mask)
+            sequences, logp, _ = sample(self.model, *prompts, GENERATIONS, STEPS, sampling)
+            return logp - self._own_logp(sequences[:, self.prompt_ids.shape[1] :])
+
+        return self._fault(f"the sampler {how}".strip(), compare)
+
+    def scorer(self, how: str, share_prompts: bool = False) -> str | None:
+        def compare():
+            completion_ids = self.prompt_ids.repeat_interleave(GENERATIONS, 0)[:, -STEPS:].flip(0)
+            mask = torch.ones_like(completion_ids, dtype=torch.bool)
+            given = (self.prompt_ids, self.prompt_mask, completion_ids, mask, self.row)
+            own = self._own_logp(completion_ids)
+            with torch.enable_grad():  # checkpointed layers work otherwise without
+                logp, _ = score_logprobs(self.model, *given, share_prompts=share_prompts, with_entropy=False)
+            return logp.detach() - own
+
+        return self._fault(f"the scorer {how}".strip(), compare)
 
     def _own_logp(self, completion_ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-        """What the model says, of whole sequences without padding and without a cache."""
+        """What the model says in evaluation mode, of whole sequences without padding and without a cache."""
         parts = []
-        for prompt, (ids, mask) in enumerate(zip(self.prompt_ids, self.prompt_mask, strict=True)):
-            completions = completion_ids[self.row == prompt]
-            whole = torch.cat([ids[mask].expand(GENERATIONS, -1), completions], dim=1)
-            logits = self.model(whole, use_cache=False).logits
-            parts.append(token_logprobs(logits[:, -STEPS - 1 : -1], completions))
+        with evaluating(self.model):
+            for prompt, (ids, mask) in enumerate(zip(self.prompt_ids, self.prompt_mask, strict=True)):
+                completions = completion_ids[self.row == prompt]
+                whole = torch.cat([ids[mask].expand(GENERATIONS, -1), completions], dim=1)
+                logits = self.model(whole, use_cache=False).logits
+                parts.append(token_logprobs(logits[:, -STEPS - 1 : -1], completions))
         return torch.cat(parts)
 
     def _fault(self, part: str, compare: Callable[[], Float[Tensor, "B T"]]) -> str | None:
@@ -209,10 +164,9 @@ class _Check:
 
 
 def _prompts(model) -> tuple[Int[Tensor, "P L"], Bool[Tensor, "P L"]]:
-    """Random tokens, the first prompt padded on the left; reaching beyond a small window, within the context."""
-    window, limit = sliding_window(model.config), context_length(model.config)
-    length = LENGTH if window is None or window > SMALL_WINDOW else LENGTH + window
-    length = max(PADDING + 1, min(length, (limit or length + STEPS) - STEPS))
+    """Random tokens within the context, the first prompt padded on the left."""
+    limit = context_length(model.config)
+    length = max(PADDING + 1, min(LENGTH, (limit or LENGTH + STEPS) - STEPS))
     vocabulary = model.get_input_embeddings().weight.shape[0]
     ids = torch.randint(vocabulary, (PROMPTS, length), generator=torch.Generator().manual_seed(0))
     mask = torch.ones_like(ids, dtype=torch.bool)
@@ -233,16 +187,3 @@ def _checkpointing(model) -> Iterator[None]:
             model.eval()
             if not on:
                 model.gradient_checkpointing_disable()
-
-
-@contextmanager
-def _forbidding(model, forbidden: dict[str, str]) -> Iterator[None]:
-    before = vars(model).get(FORBIDDEN)
-    setattr(model, FORBIDDEN, forbidden)
-    try:
-        yield
-    finally:
-        if before is None:
-            delattr(model, FORBIDDEN)
-        else:
-            setattr(model, FORBIDDEN, before)

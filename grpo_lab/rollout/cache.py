@@ -1,21 +1,40 @@
-"""What a transformers model needs to decode in fixed memory: a cache that writes in place, and attention that suits it.
+"""Attention and its cache for the fast paths, in the forms that cost the least memory and time.
 
-The column to write is one tensor that all layers share; in transformers' StaticCache it is one a layer, counted up and
-spread out by a few kernels in each of them. Keys and values are never repeated for the query heads that share them.
-With Qwen2-0.5B those are 7, and where there is a mask, transformers copies the whole cache for each of them at every
-step: 12 times the memory traffic of reading it once.
+- One mask for all layers. transformers hands each layer a boolean mask, and each layer turns it into numbers of its own
+  and keeps them for the backward pass: with 24 layers, 24 copies of a B x Q x S tensor. Here the numbers are made once.
+- A cache that writes in place. The column to write is one tensor that all layers share; in transformers' StaticCache it
+  is one a layer, counted up and spread out by a few kernels in each of them.
+- Keys and values are never repeated for the query heads that share them, 7 in Qwen2-0.5B. Where there is a mask,
+  transformers copies the whole cache for each of them at every step.
 """
 
 from contextlib import contextmanager, nullcontext
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface, Cache
 
-from grpo_lab.rollout.attention import arithmetic
-from grpo_lab.rollout.ways import head_width, why_not_static
+from grpo_lab.rollout.fast_paths import head_width
+
+_ALIGNED = 8  # numbers; a row of the mask that starts elsewhere would be copied by every layer
+
+
+def additive_mask(is_token: Bool[Tensor, "B S"], queries: int, dtype: torch.dtype) -> Float[Tensor, "B 1 Q S"]:
+    """0 where a position may look: at real tokens up to itself, and always at itself, so that no row is empty."""
+    rows, length = is_token.shape
+    key = torch.arange(length, device=is_token.device)
+    query = key[length - queries :, None]
+    allowed = (key <= query) & (is_token[:, None] | (key == query))  # B Q S
+    mask = torch.empty(rows, 1, queries, -(-length // _ALIGNED) * _ALIGNED, dtype=dtype, device=is_token.device)
+    return mask[..., :length].fill_(-torch.inf).masked_fill_(allowed[:, None], 0)
+
+
+def arithmetic(model) -> torch.dtype:
+    """The precision that attention is computed in: autocast's where it is on, else the weights'."""
+    kind = model.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else model.dtype
 
 
 class SlotCache:
@@ -92,9 +111,3 @@ def half_copies(model) -> dict[str, Tensor]:
         if isinstance(module, torch.nn.Linear)
         for part, parameter in module.named_parameters(recurse=False)
     }
-
-
-def check_static(model) -> None:
-    """Refuse a model whose step depends on the length, or is of another kind than this cache knows."""
-    if why := why_not_static(model):
-        raise ValueError(f"model cannot decode in fixed memory: {why}; sample with cache_implementation='dynamic'")

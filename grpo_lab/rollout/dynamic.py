@@ -1,12 +1,10 @@
-"""What shapes the distribution that a token is drawn from; and the plain way of drawing, transformers' `generate`.
+"""The distribution that a token is drawn from; and the plain way of drawing, transformers' `generate`.
 
 The checkpoint's own generation_config is set aside: its top_k, top_p and repetition penalty would make the sampler
 another policy than the one that is scored. The log-probability of each token is recorded while it is drawn, under the
 very distribution that it was drawn from.
 """
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,7 +20,7 @@ from transformers.generation import (
 )
 
 from grpo_lab.checks import check_sampling
-from grpo_lab.rollout.prompts import Prompts, set_aside_generation_config
+from grpo_lab.rollout.prompts import set_aside_generation_config
 
 NOT_FINITE = (
     "the model's logits are not finite, so nothing can be sampled: its weights are damaged, or have grown beyond all "
@@ -58,8 +56,7 @@ class Sampling:
         """The logits of the distribution that is really drawn from: minus infinity where a token is forbidden.
 
         ids: the tokens so far, which the repetition penalty looks at. A token that stands there twice counts once, so
-            padding is best replaced by a token of the row itself: it is no repetition, and how much of it there is
-            depends on the other prompts of the batch.
+            padding is best replaced by a token of the row itself.
         """
         for warper in self._warpers:
             logits = warper(ids, logits)
@@ -72,43 +69,34 @@ def entropy_of(log_pi: Float[Tensor, "B V"]) -> Float[Tensor, " B"]:
 
 
 def sample_dynamic(
-    model, prompts: Prompts, max_completion_length: int, sampling: Sampling
+    model,
+    prompt_ids: Int[Tensor, "P L"],
+    prompt_mask: Bool[Tensor, "P L"],
+    num_generations: int,
+    max_completion_length: int,
+    sampling: Sampling,
 ) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-    """Draw with `generate`, whose cache of keys and values grows by a column each step.
+    """Draw with `generate`, which knows every architecture of transformers.
 
     Returns:
         sequences: prompt and completion, padded after the end. Log-probability and entropy of each completion token,
         which mean nothing after the end.
     """
-    G = prompts.num_generations
-    if prompts.prefix is not None:
-        prompts.prefix.batch_repeat_interleave(G)
-    mask = prompts.mask.repeat_interleave(G, 0)
+    ids, mask = (x.repeat_interleave(num_generations, 0) for x in (prompt_ids, prompt_mask))
     recorder = _Recorder(sampling, ~mask)
     ends, pad = list(sampling.eos_token_ids) or None, sampling.pad_token_id
     settings = GenerationConfig(
         do_sample=True, max_new_tokens=max_completion_length, eos_token_id=ends, pad_token_id=pad, top_k=0
     )
-    with set_aside_generation_config(model), _not_finite_named():
-        sequences = model.generate(
-            prompts.ids.repeat_interleave(G, 0),
-            attention_mask=mask.long(),
-            past_key_values=prompts.prefix,
-            generation_config=settings,
-            logits_processor=[recorder],
-        )
+    own = {"generation_config": settings, "logits_processor": [recorder]}
+    with set_aside_generation_config(model):
+        try:
+            sequences = model.generate(ids, attention_mask=mask.long(), **own)
+        except RuntimeError as error:
+            if "probability tensor contains" not in str(error):  # torch's words for a distribution with NaN
+                raise
+            raise RuntimeError(NOT_FINITE) from error
     return sequences, *recorder.finish(sequences[:, -1])
-
-
-@contextlib.contextmanager
-def _not_finite_named() -> Iterator[None]:
-    """What torch says of a distribution with NaN, in words that say what to look at."""
-    try:
-        yield
-    except RuntimeError as error:
-        if "probability tensor contains" not in str(error):
-            raise
-        raise RuntimeError(NOT_FINITE) from error
 
 
 class _Recorder(LogitsProcessor):
@@ -120,15 +108,12 @@ class _Recorder(LogitsProcessor):
 
     def __call__(self, input_ids, scores):
         self._note(input_ids[:, -1])
-        scores = self.sampling.warp(self._without_padding(input_ids), scores)
+        length = self.is_padding.shape[1]
+        prompt = torch.where(self.is_padding, input_ids[:, length - 1 : length], input_ids[:, :length])
+        scores = self.sampling.warp(torch.cat([prompt, input_ids[:, length:]], dim=1), scores)
         self.log_pi = scores.log_softmax(-1)
         self.entropy.append(entropy_of(self.log_pi))
         return scores
-
-    def _without_padding(self, input_ids):
-        length = self.is_padding.shape[1]
-        prompt = torch.where(self.is_padding, input_ids[:, length - 1 : length], input_ids[:, :length])
-        return torch.cat([prompt, input_ids[:, length:]], dim=1)
 
     def _note(self, drawn):
         if self.log_pi is not None:

@@ -1,25 +1,13 @@
-"""Prompts on their way into the model: as ids, and once through the layers; and the model as it should be for them."""
+"""Prompts as token ids, and once through the layers; and the state that a model has to be in for sampling."""
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from transformers import Cache, DynamicCache, GenerationConfig
+from transformers import DynamicCache, GenerationConfig
 
-from grpo_lab.rollout.admission import encode_prompt
-from grpo_lab.rollout.forward import run_layers
-
-
-@dataclass
-class Prompts:
-    """P prompts that wait for G completions each."""
-
-    ids: Int[Tensor, "P L"]  # padded on the left
-    mask: Bool[Tensor, "P L"]
-    prefix: Cache | None  # keys and values of all tokens but the last; used up by sampling. None: there is one token
-    num_generations: int
+from grpo_lab.rollout.prompt_checks import encode_prompt
 
 
 def encode_prompts(tokenizer, prompts: list) -> tuple[Int[Tensor, "P L"], Bool[Tensor, "P L"]]:
@@ -66,14 +54,8 @@ def run_prompts(
             "expected evaluation mode, or for scoring share_prompts=False"
         )
     cache = DynamicCache(config=model.config)
-    out = run_layers(
-        model,
-        prompt_ids,
-        attention_mask=prompt_mask.long(),
-        position_ids=positions(prompt_mask),
-        past_key_values=cache,
-        use_cache=True,
-    )
+    inputs = {"attention_mask": prompt_mask.long(), "position_ids": positions(prompt_mask)}
+    out = model.base_model(prompt_ids, **inputs, past_key_values=cache, use_cache=True)
     return out.last_hidden_state, cache
 
 

@@ -1,7 +1,7 @@
 """Sampling completions: G of each prompt, and the log-probability of each token, recorded while it is drawn.
 
 Nothing is ever decoded and encoded again on the way from here to the loss: `score_logprobs` scores the very ids that
-were sampled. How tokens are drawn stands in `dynamic.py`, and in `static.py` for a card.
+were sampled. How tokens are drawn is in `static.py` for the families of `fast_paths.py`, in `dynamic.py` for others.
 """
 
 from dataclasses import dataclass, replace
@@ -12,14 +12,11 @@ from torch import Tensor
 
 from grpo_lab.checks import check_at_least, check_choice
 from grpo_lab.logprobs import completion_mask
-from grpo_lab.rollout.admission import check_room
-from grpo_lab.rollout.cache import check_static
 from grpo_lab.rollout.dynamic import Sampling, sample_dynamic
-from grpo_lab.rollout.prompts import Prompts, encode_prompts, end_token_ids, evaluating, pad_token_id, run_prompts
+from grpo_lab.rollout.fast_paths import check_static, why_plain
+from grpo_lab.rollout.prompt_checks import check_room
+from grpo_lab.rollout.prompts import encode_prompts, end_token_ids, evaluating, pad_token_id
 from grpo_lab.rollout.static import sample_static
-from grpo_lab.rollout.ways import ways_of
-
-LARGE = 10_000_000  # parameters; a step of fewer takes a processor about as long with one kind of cache as the other
 
 
 @dataclass
@@ -72,8 +69,8 @@ def sample_completions(
         temperature: greater than 0. top_k = 0, top_p = 1 and repetition_penalty = 1 are neutral.
         cache_implementation: how keys and values are kept. "dynamic": in tensors that grow, by transformers'
             `generate`. "static": in tensors of fixed size, so that a card can repeat a captured step, and so that on a
-            processor the rows that have ended leave the batch. None: "static" where that saves time and is right for
-            the model: on a card, and elsewhere from `LARGE` parameters on. Both draw from the same distribution.
+            processor the rows that have ended leave the batch. None: "static" where it is right for the model (see
+            `fast_paths.py`). Both draw from the same distribution.
 
     Returns:
         A `Rollout`. Its `logp` is the log-probability under the distribution that was really sampled from, so asking
@@ -94,10 +91,8 @@ def sample_completions(
         check_room(model, tokens, max_completion_length, f"prompts[{index}]")
     prompt_ids, prompt_mask = (x.to(model.device) for x in encoded)
     with evaluating(model):
-        once = prompt_ids.shape[1] > 1 and ways_of(model).shared_prompts
-        prefix = run_prompts(model, prompt_ids[:, :-1], prompt_mask[:, :-1])[1] if once else None
-        waiting = Prompts(prompt_ids, prompt_mask, prefix, num_generations)
-        sequences, logp, entropy = sample(model, waiting, max_completion_length, sampling)
+        drawn = sample(model, prompt_ids, prompt_mask, num_generations, max_completion_length, sampling)
+    sequences, logp, entropy = drawn
     completion_ids, mask, truncated, texts = read_sequences(sequences, prompt_ids.shape[1], ends, tokenizer)
     return Rollout(
         prompt_ids=prompt_ids,
@@ -141,10 +136,8 @@ def read_sequences(
 
 
 def _sampler(cache_implementation: str | None, model):
-    saves_time = model.device.type == "cuda" or model.num_parameters() >= LARGE
-    fast = saves_time and ways_of(model).static_cache
-    allowed = {None: sample_static if fast else sample_dynamic, "dynamic": sample_dynamic, "static": sample_static}
-    check_choice("cache_implementation", cache_implementation, allowed)
+    check_choice("cache_implementation", cache_implementation, (None, "dynamic", "static"))
     if cache_implementation == "static":
         check_static(model)
-    return allowed[cache_implementation]
+    plain = cache_implementation == "dynamic" or why_plain(model) is not None
+    return sample_dynamic if plain else sample_static

@@ -1,7 +1,7 @@
 """Scoring completions: the log-probability of each token again, with gradient, for the same token ids.
 
-In float32 it agrees with what was recorded while sampling to 1e-4. A prompt that G completions share is computed once,
-not G times, as the sampler does it.
+In float32 it agrees with what was recorded while sampling to 1e-4. On the fast path (see `fast_paths.py`) a prompt that
+G completions share is computed once, and the logits of many tokens are made in chunks.
 """
 
 import torch
@@ -9,10 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.logprobs import chunked_logprobs_and_entropy, token_entropy, token_logprobs
-from grpo_lab.rollout.attention import attention_mask
-from grpo_lab.rollout.forward import Head, chunked_head, head_of, run_layers
+from grpo_lab.rollout.cache import additive_mask, arithmetic
+from grpo_lab.rollout.fast_paths import why_plain
 from grpo_lab.rollout.prompts import positions, run_prompts
-from grpo_lab.rollout.ways import ways_of
 
 LOGITS_AT_ONCE = 2**25  # numbers; above this the logits are computed in chunks (128 MiB in float32)
 
@@ -34,29 +33,25 @@ def score_logprobs(
     Args:
         prompt_of_row: which prompt each row answers, shape (B,).
         share_prompts: compute each prompt once and let its completions attend to it. Same values; False is needed with
-            gradient checkpointing, which allows no cache. Models that remember a state rather than tokens take it as
-            False.
+            gradient checkpointing, which allows no cache. Models that go the plain way take it as False.
         with_entropy: False saves the time and memory of the entropy; None stands in its place.
 
     Returns:
         Two tensors of shape (B, T); at masked positions their values mean nothing, but are finite.
     """
-    hidden_states = _hidden_shared if share_prompts and ways_of(model).shared_prompts else _hidden_plain
-    hidden = hidden_states(model, prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row)  # B T D
-    head = head_of(model)
-    if completion_ids.numel() * len(head.weight) > LOGITS_AT_ONCE:
-        logp, entropy = _in_chunks(head, hidden, completion_ids, temperature)
-        return logp, entropy if with_entropy else None
-    logits = head.logits(hidden)
+    inputs = (prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row)
+    if why_plain(model):
+        logits = _logits_plain(model, *inputs)
+    else:
+        hidden = (_hidden_shared if share_prompts else _hidden_whole)(model, *inputs)  # B T D
+        head = model.get_output_embeddings()
+        if completion_ids.numel() * len(head.weight) > LOGITS_AT_ONCE:
+            chunk = head_chunk(*head.weight.shape, head.weight.device.type)
+            logp, entropy = chunked_logprobs_and_entropy(hidden, head.weight, completion_ids, temperature, chunk)
+            return logp, entropy if with_entropy else None
+        logits = head(hidden)  # B T V
     entropy = token_entropy(logits, temperature) if with_entropy else None
     return token_logprobs(logits, completion_ids, temperature), entropy
-
-
-def _in_chunks(head: Head, hidden, completion_ids, temperature):
-    chunk = head_chunk(*head.weight.shape, head.weight.device.type)
-    if head.is_linear:
-        return chunked_logprobs_and_entropy(hidden, head.weight, completion_ids, temperature / head.scale, chunk)
-    return chunked_head(head, hidden, completion_ids, temperature, chunk)
 
 
 def head_chunk(vocab_size: int, hidden_size: int, device_type: str) -> int:
@@ -70,11 +65,23 @@ def head_chunk(vocab_size: int, hidden_size: int, device_type: str) -> int:
     return max(chunk, hidden_size // 2) if device_type == "cuda" else chunk
 
 
-def _hidden_plain(model, prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row):
+def _logits_plain(model, prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row):
+    """Logits of any model by its own forward pass over whole rows, padded on the right, where it changes nothing."""
+    ids = torch.cat([prompt_ids[prompt_of_row], completion_ids], dim=1)
+    is_token = torch.cat([prompt_mask[prompt_of_row], mask], dim=1)
+    order = (~is_token).int().argsort(dim=1, stable=True)  # tokens first
+    ids, is_token = ids.gather(1, order), is_token.gather(1, order)
+    logits = model(ids, attention_mask=is_token.long(), use_cache=False).logits  # B S V
+    last_of_prompt = prompt_mask[prompt_of_row].sum(-1, keepdim=True) - 1  # B 1, predicts the first token
+    place = last_of_prompt + torch.arange(completion_ids.shape[1], device=ids.device)
+    return logits.gather(1, place[..., None].expand(-1, -1, logits.shape[-1]))
+
+
+def _hidden_whole(model, prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row):
     ids = torch.cat([prompt_ids[prompt_of_row], completion_ids], dim=1)
     attention = torch.cat([prompt_mask[prompt_of_row], mask], dim=1)
-    looks_at = attention_mask(model, attention, queries=attention.shape[1])
-    out = run_layers(model, ids, attention_mask=looks_at, position_ids=positions(attention), use_cache=False)
+    mask = additive_mask(attention, attention.shape[1], arithmetic(model))
+    out = model.base_model(ids, attention_mask=mask, position_ids=positions(attention), use_cache=False)
     return out.last_hidden_state[:, prompt_ids.shape[1] - 1 : -1]
 
 
@@ -87,7 +94,7 @@ def _hidden_shared(model, prompt_ids, prompt_mask, completion_ids, mask, prompt_
     cache.batch_select_indices(row_to_used)
     attention = torch.cat([prompt_mask[prompt_of_row], mask[:, :-1]], dim=1)
     place = positions(attention)[:, prompt_ids.shape[1] :]
-    looks_at = attention_mask(model, attention, queries=place.shape[1])
-    inputs = {"attention_mask": looks_at, "position_ids": place, "past_key_values": cache, "use_cache": True}
-    rest = run_layers(model, completion_ids[:, :-1], **inputs)
+    mask = additive_mask(attention, place.shape[1], arithmetic(model))
+    inputs = {"attention_mask": mask, "position_ids": place, "past_key_values": cache, "use_cache": True}
+    rest = model.base_model(completion_ids[:, :-1], **inputs)
     return torch.cat([last, rest.last_hidden_state], dim=1)

@@ -16,24 +16,21 @@ the layers, so one a row is drawn.
 
 from collections.abc import Callable
 from functools import partial
-from weakref import WeakKeyDictionary
 
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 from torch.func import functional_call
 
 from grpo_lab.logprobs import completion_mask
-from grpo_lab.rollout.attention import arithmetic
-from grpo_lab.rollout.cache import SlotCache, check_static, decoding, half_copies
+from grpo_lab.rollout.cache import SlotCache, decoding, half_copies
 from grpo_lab.rollout.dynamic import NOT_FINITE, Sampling, entropy_of
-from grpo_lab.rollout.prompts import Prompts
+from grpo_lab.rollout.prompts import run_prompts
 
-CAPACITY_STEP = 64  # the columns of a cache are a multiple of this: prompts of other lengths find the same graph again
+CAPACITY_STEP = 64  # the columns of a card's cache are a multiple of this: then its kernels take a mask without a copy
 CHECK_EVERY = 16  # steps between two questions whether all rows have ended; each makes the host wait for the card
 WARM_UP = 3  # steps before the capture: libraries set themselves up at first use, which no graph can hold
 CAPTURED_LOGITS = 6  # float32 tensors of their size (softmax, noise, ...) that stay reserved for a captured step
-KEPT_SHARE = 1 / 20  # of a card's memory: what a captured step may keep from one rollout to the next
 MANY_TOKENS = 2**15  # in a vocabulary; from here on a processor draws one random number a row
 STILL_WRITING = 3 / 4  # with fewer rows than this share the others leave the batch; to copy the cache costs time, too
 
@@ -88,81 +85,77 @@ def inverse_cdf(log_pi: Float[Tensor, "B V"], u: Float64[Tensor, " B"]) -> Int[T
 
 
 def sample_static(
-    model, prompts: Prompts, max_completion_length: int, sampling: Sampling
+    model,
+    prompt_ids: Int[Tensor, "P L"],
+    prompt_mask: Bool[Tensor, "P L"],
+    num_generations: int,
+    max_completion_length: int,
+    sampling: Sampling,
 ) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
     """Draw with a step of fixed memory; captured on a card, plain elsewhere. Arguments and result as `sample_dynamic`.
 
-    Raises:
-        ValueError: for a model whose step depends on the length (sliding windows, rotary embeddings that adapt) or is
-            of another kind than this cache knows.
+    model: one that takes the fast paths. Each prompt is computed once, and all of its completions go on from there.
     """
-    check_static(model)
-    start = prompts.ids.shape[1]
-    rows, columns = len(prompts.ids) * prompts.num_generations, start + max_completion_length
+    start = prompt_ids.shape[1]
+    prefix = run_prompts(model, prompt_ids[:, :-1], prompt_mask[:, :-1])[1] if start > 1 else None
+    rows, columns = len(prompt_ids) * num_generations, start + max_completion_length
     if _can_capture(model.device):
         columns = -(-columns // CAPACITY_STEP) * CAPACITY_STEP
-    decoder = _decoder_for(model, rows, columns, sampling)
-    decoder.load(model, prompts.ids, prompts.mask, prompts.prefix, prompts.num_generations)
-    taken = decoder.run(model, max_completion_length)
-    sequences, logp, entropy = decoder.drawn()
-    completions = sequences[:, start : start + taken]
+    decoder = Decoder(model, rows, columns, sampling)
+    decoder.load(prompt_ids, prompt_mask, prefix, num_generations)
+    taken = decoder.run(max_completion_length)
+    completions = decoder.sequences[:, start : start + taken]
     end = start + int(completion_mask(completions, list(sampling.eos_token_ids)).any(0).sum())
-    # Clones, because the next rollout writes into the same memory.
-    return sequences[:, :end].clone(), logp[:, start:end].clone(), entropy[:, start:end].clone()
+    drawn = decoder.sequences[:, :end], decoder.logp[:, start:end], decoder.entropy[:, start:end]
+    if not drawn[1].isfinite().all():
+        raise RuntimeError(NOT_FINITE)
+    if decoder.replay:
+        del decoder
+        torch.cuda.empty_cache()  # what a graph has reserved can be used for nothing else
+    return drawn
 
 
 class Decoder:
     """A token step for B rows, with all that it reads and writes: tensors that stay where they are for good.
 
-    model: gives the shapes. The step takes it again, so that nothing in here keeps it alive.
     capacity: columns for prompt and completion together.
     """
 
     def __init__(self, model, rows: int, capacity: int, sampling: Sampling):
-        device = model.device
+        self.model = model
+        zeros = partial(torch.zeros, dtype=torch.long, device=model.device)
         self.sampling = sampling
-        self.ends = torch.tensor(sampling.eos_token_ids, device=device)
-        self.slot = torch.zeros(1, dtype=torch.long, device=device)  # the column that is read; the next one is written
-        self.position = torch.zeros(rows, 1, dtype=torch.long, device=device)  # of the token that is read
-        self.last_of_prompt = torch.zeros(rows, 1, dtype=torch.long, device=device)
-        self.sequences = torch.zeros(rows, capacity, dtype=torch.long, device=device)
-        self.visible = torch.zeros(rows, capacity, dtype=torch.bool, device=device)  # columns with a token to look at
-        self.done = torch.zeros(rows, dtype=torch.bool, device=device)
-        self.logp = torch.zeros(rows, capacity, device=device)
-        self.entropy = torch.zeros(rows, capacity, device=device)
+        self.ends = torch.tensor(sampling.eos_token_ids, device=model.device)
+        self.slot = zeros(1)  # the column of the cache that is written; the token that is drawn goes into the next
+        self.rows = torch.arange(rows, device=model.device)  # those still in the batch; of each of these:
+        self.token = zeros(rows, 1)  # the last one, which is read
+        self.position = zeros(rows, 1)  # of that token
+        self.visible = zeros(rows, capacity, dtype=torch.bool)  # columns with a token to look at
+        self.done = zeros(rows, dtype=torch.bool)
+        self.sequences = zeros(rows, capacity)  # of all rows, as are the following
+        self.logp, self.entropy = (zeros(rows, capacity, dtype=torch.float32) for _ in range(2))
         self.cache = SlotCache(model, rows, capacity, self.slot)
         self.copies = half_copies(model)
-        self.rows = rows
-        self.places: Tensor | None = None  # which of them are still in the batch; None: all
-        self.ended: list[tuple[Tensor, ...]] = []  # places, sequences, logp and entropy of those that left the batch
-        self.replay = _capture(partial(self.step, model), device) if _can_capture(device) else None
-
-    @property
-    def bytes(self) -> int:
-        """Of fixed memory. A captured step also keeps what it needs as it runs, mostly a few copies of the logits."""
-        large = [*self.cache.keys, *self.cache.values, *self.copies.values(), self.sequences, self.logp, self.entropy]
-        return sum(tensor.nbytes for tensor in large)
+        self.replay = _capture(self.step, model.device) if _can_capture(model.device) else None
 
     @torch.no_grad()
-    def load(self, model, prompt_ids, prompt_mask, prefix, num_generations) -> None:
-        """Start over: P prompts, each in G rows, and the weights as they are now."""
+    def load(self, prompt_ids, prompt_mask, prefix, num_generations) -> None:
+        """Start over: P prompts, each in G rows."""
         length = prompt_ids.shape[1]
         is_token = prompt_mask.repeat_interleave(num_generations, 0)
         self.sequences.fill_(self.sampling.pad_token_id)
         self.sequences[:, :length] = prompt_ids.repeat_interleave(num_generations, 0)
-        self.last_of_prompt.copy_(self.sequences[:, length - 1 : length])
+        self.token.copy_(self.sequences[:, length - 1 : length])
         self.visible.zero_()
         self.visible[:, : length - 1] = is_token[:, :-1]
         self.position.copy_(is_token.sum(-1, keepdim=True) - 1)
         self.slot.fill_(length - 1)
         self.done.zero_()
         self.cache.load(prefix, prompt_mask[:, :-1], num_generations)
-        for name, copy in self.copies.items():
-            copy.copy_(model.get_parameter(name))
 
-    def run(self, model, steps: int) -> int:
+    def run(self, steps: int) -> int:
         """Take at most so many steps, fewer if all rows have ended; how many were taken."""
-        advance = self.replay or partial(self.step, model)
+        advance = self.replay or self.step
         every = CHECK_EVERY if self.replay else 1
         for taken in range(1, steps + 1):
             advance()
@@ -172,95 +165,56 @@ class Decoder:
                 self._drop_ended()
         return taken
 
-    def drawn(self) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B S"], Float[Tensor, "B S"]]:
-        """Sequences, log-probabilities and entropies of all rows, each in its place."""
-        if self.places is None:
-            return self.sequences, self.logp, self.entropy
-        here = (self.places, self.sequences, self.logp, self.entropy)
-        places, *values = (torch.cat(parts) for parts in zip(*self.ended, here, strict=True))
-        order = places.argsort()
-        return tuple(value[order] for value in values)
-
     def _drop_ended(self) -> None:
         """Take the rows that have ended out of the batch: the next step is shorter by them."""
-        if self.places is None:
-            self.places = torch.arange(self.rows, device=self.done.device)
-        names = ("places", "sequences", "logp", "entropy")
-        self.ended.append(tuple(getattr(self, name)[self.done] for name in names))
         writing = ~self.done
-        for name in (*names, "position", "last_of_prompt", "visible", "done"):
+        for name in ("rows", "token", "position", "visible", "done"):
             setattr(self, name, getattr(self, name)[writing])
         self.cache.keep(writing)
 
     @torch.no_grad()
-    def step(self, model) -> None:
+    def step(self) -> None:
         """Read one token of every row and draw the next. No shape and no branch depends on a value."""
         self.visible.index_fill_(1, self.slot, True)
-        log_pi = self._scores(model).log_softmax(-1)
-        drawn = self._draw(log_pi)[:, None]
+        log_pi = self._scores().log_softmax(-1)
+        drawn = self._draw(log_pi)
         self.slot.add_(1)
         self.position.add_(1)
-        self.logp.index_copy_(1, self.slot, log_pi.gather(-1, drawn))
-        self.entropy.index_copy_(1, self.slot, entropy_of(log_pi)[:, None])
-        drawn = drawn.masked_fill(self.done[:, None], self.sampling.pad_token_id)
-        self.sequences.index_copy_(1, self.slot, drawn)
-        self.done.logical_or_((drawn == self.ends).any(-1))
+        place = (self.rows, self.slot)
+        self.logp.index_put_(place, log_pi.gather(-1, drawn.unsqueeze(1)).squeeze(1))
+        self.entropy.index_put_(place, entropy_of(log_pi))
+        drawn = drawn.masked_fill(self.done, self.sampling.pad_token_id)
+        self.sequences.index_put_(place, drawn)
+        self.token.copy_(drawn.unsqueeze(1))
+        self.done.logical_or_((self.token == self.ends).any(-1))
 
     def _draw(self, log_pi: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
         """A token of each row. Random numbers are taken for those that have left, too: it changes no other row."""
-        here = slice(None) if self.places is None else self.places
-        if log_pi.shape[1] < MANY_TOKENS or _can_capture(log_pi.device):
-            return exponential_race(log_pi, log_pi.new_empty(self.rows, log_pi.shape[1]).exponential_()[here])
-        return inverse_cdf(log_pi, torch.rand(self.rows, dtype=torch.float64, device=log_pi.device)[here])
+        rows, vocabulary = len(self.sequences), log_pi.shape[1]
+        if vocabulary < MANY_TOKENS or _can_capture(log_pi.device):
+            noise = log_pi.new_empty(rows, vocabulary).exponential_()
+            return exponential_race(log_pi, noise if len(log_pi) == rows else noise[self.rows])
+        return inverse_cdf(log_pi, torch.rand(rows, dtype=torch.float64, device=log_pi.device)[self.rows])
 
-    def _scores(self, model) -> Float[Tensor, "B V"]:
-        token = self.sequences.index_select(1, self.slot)
+    def _scores(self) -> Float[Tensor, "B V"]:
         keywords = {
-            "attention_mask": self._mask(model.config),
+            "attention_mask": self._mask(),
             "position_ids": self.position,
             "past_key_values": self.cache,
             "use_cache": True,
         }
-        with decoding(model):
-            out = functional_call(model, self.copies, (token,), keywords, tie_weights=False)
-        ids = torch.where(self.visible, self.sequences, self.last_of_prompt)
+        with decoding(self.model):
+            out = functional_call(self.model, self.copies, (self.token,), keywords, tie_weights=False)
+        ids = torch.where(self.visible, self.sequences.index_select(0, self.rows), self.token)
         return self.sampling.warp(ids, out.logits[:, -1].float())
 
-    def _mask(self, config) -> Float[Tensor, "B 1 R S"]:
+    def _mask(self) -> Float[Tensor, "B 1 R S"]:
         """0 or minus infinity, for each of the R query heads that share a key head; made once for all layers."""
+        config = self.model.config
         shared = config.num_attention_heads // config.num_key_value_heads
-        mask = torch.zeros(
-            len(self.visible), 1, shared, self.visible.shape[1], dtype=self.cache.dtype, device=self.visible.device
-        )
+        shape = (len(self.visible), 1, shared, self.visible.shape[1])
+        mask = torch.zeros(shape, dtype=self.cache.dtype, device=self.visible.device)
         return mask.masked_fill_(~self.visible[:, None, None], -torch.inf)
-
-
-_kept: WeakKeyDictionary = WeakKeyDictionary()  # model -> what its decoder was made for, and the decoder
-
-
-def _decoder_for(model, rows: int, capacity: int, sampling: Sampling) -> Decoder:
-    """The one that is kept, if nothing that went into its graph has changed, else a new one."""
-    addresses = tuple(tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers()))
-    autocast = torch.is_autocast_enabled(model.device.type)
-    made_for = (rows, capacity, sampling, arithmetic(model), autocast, addresses)
-    if model in _kept and _kept[model][0] == made_for:
-        return _kept[model][1]
-    release(model)
-    decoder = Decoder(model, rows, capacity, sampling)
-    if decoder.replay and _fits(decoder, rows * model.config.vocab_size):
-        _kept[model] = (made_for, decoder)
-    return decoder
-
-
-def _fits(decoder: Decoder, logits: int) -> bool:
-    total = torch.cuda.get_device_properties(decoder.slot.device).total_memory
-    return decoder.bytes + CAPTURED_LOGITS * 4 * logits <= KEPT_SHARE * total
-
-
-def release(model) -> None:
-    """Give back what decoding with this model holds of the card's memory."""
-    if _kept.pop(model, None) is not None:
-        torch.cuda.empty_cache()
 
 
 def _can_capture(device: torch.device) -> bool:

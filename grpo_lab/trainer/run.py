@@ -15,7 +15,7 @@ from grpo_lab.models.selfcheck import check_model
 from grpo_lab.precision import PRECISIONS
 from grpo_lab.rewards import reward_names
 from grpo_lab.rewards.scoring import check_signatures
-from grpo_lab.rollout.admission import check_prompts
+from grpo_lab.rollout.prompt_checks import check_prompts
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.agreement import Agreement
 from grpo_lab.trainer.clock import Clock

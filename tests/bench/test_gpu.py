@@ -22,7 +22,6 @@ from grpo_lab.memory.parts import cache_bytes
 from grpo_lab.models.shapes import SHAPES, random_policy, shape_config, shape_of
 from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient
 from tests.support.refused import refused
-from tests.support.steps import peak_of_tensors
 
 CPU = torch.device("cpu")
 
@@ -281,7 +280,7 @@ def test_training_steps_and_their_plan(mode):
     # Next to 1, where the weights of the norms are, bf16 numbers are further apart than a naive step is long.
     norms = 1 + 4 * 2
     assert cell["parameters_moved"] == cell["parameters"] - (norms if mode == "bf16-naive" else 0)
-    assert peak_of_tensors(memory_worker.plan_for(spec, 0)) == pytest.approx(cell["peak"], rel=0.1)
+    assert memory_worker.plan_for(spec).peak == pytest.approx(cell["peak"], rel=0.1)
     tables.memory_table([cell | spec])
 
 

@@ -1,4 +1,4 @@
-"""The plan of each station of a step against the lives of its tensors, on any processor.
+"""The plan of each phase of a step against the lives of its tensors, on any processor.
 
 The same tensors live on a card, if the choices that are made there are made here: `like_a_card` makes them.
 """
@@ -12,12 +12,12 @@ from grpo_lab.bench.peak import Lives, peak_of_lives
 from grpo_lab.memory import parts
 from grpo_lab.models import shapes
 from grpo_lab.precision import PRECISIONS
-from grpo_lab.rollout import attention, score, static
+from grpo_lab.rollout import score, static
 from grpo_lab.rollout.dynamic import Sampling
 from grpo_lab.rollout.static import Decoder
 from grpo_lab.trainer import PolicyOptimizer
 from tests.support.allocations import peak_on_cpu
-from tests.support.fake_card import fake_card, fake_qwen2
+from tests.support.fake_device import fake_card, fake_qwen2
 from tests.support.steps import UNTIED, during, make_config, planned, rollout_of, update_and_scoring
 
 
@@ -27,10 +27,9 @@ def untied(monkeypatch):
 
 
 def like_a_card(monkeypatch):
-    """Large chunks of logits, and a mask for whatever torch's flash kernel does not take there."""
+    """Large chunks of logits."""
     chunk = score.head_chunk
     monkeypatch.setattr(score, "head_chunk", lambda vocabulary, width, device_type: chunk(vocabulary, width, "cuda"))
-    monkeypatch.setattr(attention, "has_flash", lambda device, dtype: dtype.itemsize == 2)
 
 
 def mostly_slow(cases, quick):
@@ -64,9 +63,9 @@ def test_decoding_on_a_card_that_is_not_there(mode, monkeypatch):
         model = fake_qwen2(PRECISIONS[mode].weights)
         with Lives() as lives:
             decoder = Decoder(model, 64, 768, Sampling((151643, 151645), 151643))
-            decoder.load(model, *(torch.zeros(8, 200, dtype=kind) for kind in (torch.long, torch.bool)), None, 8)
-            decoder.step(model)
-    made = planned("qwen2-0.5b", mode, config, L=200, device_type="cuda", card_memory=0).stations["rollout"]
+            decoder.load(*(torch.zeros(8, 200, dtype=kind) for kind in (torch.long, torch.bool)), None, 8)
+            decoder.step()
+    made = planned("qwen2-0.5b", mode, config, L=200, device_type="cuda").phases["rollout"]
     of_graph = parts.drawing_bytes(64, 151_936, parts.DRAWING["captured step"] - parts.DRAWING["step"])
     assert made["KV cache"] + made["drawing"] - of_graph == pytest.approx(lives.peak, rel=0.1)
 
@@ -139,7 +138,7 @@ def check(device, shape, mode, config, L, monkeypatch):
     if device == "cuda":
         like_a_card(monkeypatch)
     update, scoring = update_and_scoring(shape, mode, config, L)
-    made = planned(shape, mode, config, L, device, card_memory=0)
+    made = planned(shape, mode, config, L, device)
     assert during(made, "update") == pytest.approx(peak_of_lives(update), rel=0.1)
     assert during(made, "scoring") == pytest.approx(peak_of_lives(scoring), rel=0.1)
 
@@ -172,5 +171,5 @@ def test_a_fused_step_needs_nothing_but_the_gradients():
 
     step()
     adamw.zero_grad()
-    made = planned("small", "fp32", make_config(), device_type="cuda", card_memory=0)
+    made = planned("small", "fp32", make_config(), device_type="cuda")
     assert during(made, "optimizer") == pytest.approx(peak_of_lives(step), rel=0.02)

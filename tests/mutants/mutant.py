@@ -17,9 +17,9 @@ TELLING = {
     "trainer/rewarding": ("trainer/test_loop.py",),
     "trainer/run": ("trainer/test_loop.py", "trainer/test_resume.py"),
     "rollout/dynamic": ("rollout/test_sample.py", "rollout/test_settings.py"),
-    "rollout/cache": ("rollout/test_static.py",),
-    "rollout/admission": ("rollout/test_settings.py",),
-    "rollout/ways": ("rollout/test_static.py", "models/test_selfcheck.py"),
+    "rollout/cache": ("rollout/test_attention.py", "rollout/test_static.py"),
+    "rollout/prompt_checks": ("rollout/test_settings.py",),
+    "rollout/fast_paths": ("rollout/test_static.py", "models/test_selfcheck.py"),
 }
 
 

@@ -1,4 +1,4 @@
-"""The mask against a literal one, against transformers' own, and what the layers keep of it."""
+"""The mask against a literal one, against transformers' own, and what the layers keep of it; one query against sums."""
 
 import math
 
@@ -8,23 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_lab.models.shapes import random_policy
-from grpo_lab.rollout import attention as attention_module
-from grpo_lab.rollout.attention import additive_mask, attention_mask, has_flash
+from grpo_lab.rollout.cache import additive_mask, attend
 from grpo_lab.rollout.prompts import positions
-from grpo_lab.rollout.score import _hidden_plain, _hidden_shared
-from tests.support.fake_card import fake_card, fake_qwen2
+from grpo_lab.rollout.score import _hidden_shared, _hidden_whole
 
 L, T = 7, 13
 
 
-def batch(padded=True):
+def batch():
     """3 rows of 2 prompts, padded on the left, and completions, padded on the right."""
     generator = torch.Generator().manual_seed(0)
     prompt_ids = torch.randint(4096, (2, L), generator=generator)
     completion_ids = torch.randint(4096, (3, T), generator=generator)
     prompt_mask, mask = torch.ones(2, L, dtype=torch.bool), torch.ones(3, T, dtype=torch.bool)
-    if padded:
-        prompt_mask[1, :3], mask[0, 5:], mask[2, 1:] = False, False, False
+    prompt_mask[1, :3], mask[0, 5:], mask[2, 1:] = False, False, False
     return prompt_ids, prompt_mask, completion_ids, mask, torch.tensor([0, 1, 1])
 
 
@@ -45,15 +42,13 @@ def test_a_row_of_the_mask_starts_where_a_kernel_takes_it_without_a_copy():
         assert all(stride % 8 == 0 for stride in mask.stride()[:-1]) and mask.stride(-1) == 1
 
 
-@pytest.mark.parametrize("hidden_states", [_hidden_plain, _hidden_shared])
+@pytest.mark.parametrize("hidden_states", [_hidden_whole, _hidden_shared])
 def test_hidden_states_and_gradients_are_those_of_transformers_own_mask(hidden_states, monkeypatch):
     model, (*inputs, mask, rows) = random_policy("small").double(), batch()
     outcomes = []
     for ours in (True, False):
         if not ours:
-            monkeypatch.setattr(
-                "grpo_lab.rollout.score.attention_mask", lambda model, is_token, queries: is_token.long()
-            )
+            monkeypatch.setattr("grpo_lab.rollout.score.additive_mask", lambda is_token, *_: is_token.long())
         hidden = hidden_states(model, *inputs, mask, rows)
         assert hidden.isfinite().all()
         loss = (hidden * mask[..., None]).square().sum()
@@ -61,15 +56,6 @@ def test_hidden_states_and_gradients_are_those_of_transformers_own_mask(hidden_s
     torch.testing.assert_close(outcomes[0][0], outcomes[1][0], rtol=0, atol=1e-6)  # Qwen2's norms are float32
     for one, other in zip(outcomes[0][1], outcomes[1][1], strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("flash", [True, False])
-def test_a_kernel_that_needs_the_mask_gets_it_even_where_nothing_is_padded(flash, monkeypatch):
-    model, (*inputs, mask, rows) = random_policy("small"), batch(padded=False)
-    with_flash = _hidden_plain(model, *inputs, mask, rows)
-    monkeypatch.setattr(attention_module, "has_flash", lambda model, dtype: flash)
-    assert attention_mask(model, torch.ones(3, L + T, dtype=torch.bool), L + T).ndim == (2 if flash else 4)
-    torch.testing.assert_close(_hidden_plain(model, *inputs, mask, rows), with_flash, rtol=0, atol=1e-5)
 
 
 def test_all_layers_keep_one_mask_in_the_precision_they_compute_in():
@@ -84,31 +70,27 @@ def test_all_layers_keep_one_mask_in_the_precision_they_compute_in():
 
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
             with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-                _hidden_plain(model, *inputs)
+                _hidden_whole(model, *inputs)
         assert len(kept) == 4 and len({where for where, *_ in kept}) == 1
         assert kept[0][1] == (torch.bfloat16 if autocast else dtype)
 
 
-@pytest.mark.parametrize(("heads", "groups"), [(14, 2), (14, 14), (14, None)])
-@pytest.mark.parametrize("answer", [True, False])
-def test_torch_is_asked_about_the_heads_of_the_model_and_about_no_mask(heads, groups, answer, monkeypatch):
-    asked = []
-    monkeypatch.setattr(attention_module, "can_use_flash_attention", lambda about: asked.append(about) or answer)
-    with fake_card():
-        model = fake_qwen2(torch.bfloat16, layers=1)
-        model.config.num_key_value_heads = groups
-        assert has_flash(model, torch.float16) is answer
-    (about,) = asked
-    assert about.query.shape[1::2] == (heads, 64) and about.key.shape[1::2] == (groups or heads, 64)
-    assert about.query.dtype == torch.float16 and about.query.device.type == "cuda"
-    assert about.attn_mask is None and about.is_causal and about.dropout == 0.0
-    assert about.enable_gqa == (groups == 2)
-
-
-def test_off_a_card_nothing_is_asked(monkeypatch):
-    monkeypatch.setattr(attention_module, "can_use_flash_attention", lambda about: pytest.fail("asked"))
-    assert has_flash(random_policy("small"), torch.float32)
-
-
 def test_positions_count_tokens():
     assert positions(torch.tensor([[False, True, True, False]])).tolist() == [[0, 0, 1, 1]]
+
+
+def test_attention_of_one_query_against_literal_sums():
+    torch.manual_seed(0)
+    B, H, K, S, D = 2, 6, 3, 8, 5
+    query, keys, values = torch.randn(B, H, 1, D), torch.randn(B, K, S, D), torch.randn(B, K, S, D)
+    visible = torch.rand(B, S) < 0.6
+    visible[:, 2] = True
+    mask = torch.zeros(B, 1, H // K, S).masked_fill_(~visible[:, None, None], -torch.inf)
+    got, _ = attend(None, query, keys, values, mask, scaling=0.3)
+    assert got.shape == (B, 1, H, D)
+    for b in range(B):
+        for h in range(H):
+            k = h // (H // K)
+            weight = [float(visible[b, s]) * (0.3 * query[b, h, 0] @ keys[b, k, s]).exp() for s in range(S)]
+            want = sum(weight[s] * values[b, k, s] for s in range(S)) / sum(weight)
+            torch.testing.assert_close(got[b, 0, h], want)

@@ -4,9 +4,9 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
-from grpo_lab.rollout import admission, encode_prompts, end_token_ids, pad_token_id, sample_completions
-from grpo_lab.rollout.admission import check_prompts
-from tests.support.sampling import PROMPTS, G, next_logits, sample, score, tokens_of
+from grpo_lab.rollout import encode_prompts, end_token_ids, pad_token_id, prompt_checks, sample_completions
+from grpo_lab.rollout.prompt_checks import check_prompts
+from tests.support.sampling import next_logits, sample, score, tokens_of
 from tests.support.worlds import make_tokenizer, make_world
 
 SAID = {"role": "user", "content": "a"}
@@ -16,15 +16,16 @@ SAID = {"role": "user", "content": "a"}
 PLANTED = {"do_sample": True, "temperature": 0.7, "top_k": 50, "top_p": 0.8, "repetition_penalty": 1.1}
 
 
-def test_the_settings_of_the_checkpoint_have_no_effect_and_are_put_back():
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_the_settings_of_the_checkpoint_have_no_effect_and_are_put_back(cache):
     model, tokenizer = make_world()
-    neutral = sample(model, tokenizer)
+    neutral = sample(model, tokenizer, cache_implementation=cache)
     planted = GenerationConfig(
         **PLANTED, eos_token_id=end_token_ids(model, tokenizer), max_new_tokens=2, min_new_tokens=2, typical_p=0.5
     )
     model.generation_config = planted
     before = planted.to_dict()
-    rollout = sample(model, tokenizer)
+    rollout = sample(model, tokenizer, cache_implementation=cache)
     assert torch.equal(rollout.completion_ids, neutral.completion_ids) and torch.equal(rollout.logp, neutral.logp)
     assert model.generation_config is planted and planted.to_dict() == before
 
@@ -40,7 +41,7 @@ def test_the_settings_are_put_back_when_sampling_fails(monkeypatch):
 
     monkeypatch.setattr(model, "generate", broken)
     with pytest.raises(RuntimeError, match="no luck"):
-        sample(model, tokenizer)
+        sample(model, tokenizer, cache_implementation="dynamic")
     assert model.generation_config is planted and model.training
 
 
@@ -124,14 +125,6 @@ def test_messages_go_through_the_chat_template_and_strings_do_not():
     assert mask[1].tolist() == [False] * (ids.shape[1] - len(bare)) + [True] * len(bare)
 
 
-def test_rows_of_a_prompt_stand_together():
-    model, tokenizer = make_world()
-    rollout = sample(model, tokenizer)
-    assert rollout.prompt_of_row.tolist() == [prompt for prompt in range(len(PROMPTS)) for _ in range(G)]
-    assert rollout.num_generations == G and len(rollout.texts) == len(PROMPTS) * G
-    assert rollout.prompt_ids.shape[0] == len(PROMPTS)
-
-
 def test_padding_with_the_end_token_when_there_is_no_other():
     model, tokenizer = make_world()
     tokenizer.pad_token = None
@@ -141,51 +134,38 @@ def test_padding_with_the_end_token_when_there_is_no_other():
     assert (logp - rollout.logp)[rollout.mask].abs().max() < 1e-4
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("num_generations", 0),
-        ("max_completion_length", 0),
-        ("temperature", 0.0),
-        ("temperature", float("nan")),
-        ("top_k", -1),
-        ("top_p", 0.0),
-        ("top_p", 1.5),
-        ("repetition_penalty", 0.0),
-    ],
-)
-def test_a_wrong_setting_is_named(name, value):
-    model, tokenizer = make_world()
-    arguments = {"num_generations": 2, "max_completion_length": 3} | {name: value}
-    with pytest.raises(ValueError, match=f"{name} is {value}; it must be"):
-        sample_completions(model, tokenizer, ["a"], **arguments)
+def test_a_wrong_setting_is_named():
+    wrong = [("num_generations", 0), ("max_completion_length", 0), ("top_k", -1), ("repetition_penalty", 0.0)]
+    wrong += [("temperature", 0.0), ("temperature", float("nan")), ("top_p", 0.0), ("top_p", 1.5)]
+    world = make_world()
+    for name, value in wrong:
+        arguments = {"num_generations": 2, "max_completion_length": 3} | {name: value}
+        with pytest.raises(ValueError, match=f"{name} is {value}; it must be"):
+            sample_completions(*world, ["a"], **arguments)
 
 
-@pytest.mark.parametrize(
-    ("prompts", "message"),
-    [
-        ([], "prompts is empty"),
-        (["a", ""], r"prompts\[1\] is '', which has no token"),
-        ([[]], r"prompts\[0\] is \[\]; expected a string or a non-empty list of messages"),
-        ([5], r"prompts\[0\] is 5; expected a string"),
-        ([["a"]], r"prompts\[0\] is \['a'\]; expected a string or a non-empty list of messages"),
-        (["a", [{"content": "b"}]], r"prompts\[1\]\[0\]\['role'\] is missing; expected a text"),
-        ([[{"role": "user"}]], r"prompts\[0\]\[0\]\['content'\] is missing; expected a text"),
-        ([[{"role": "user", "content": 5}]], r"prompts\[0\]\[0\]\['content'\] is 5; expected a text"),
-        ([[SAID, {"role": "user", "content": None}]], r"prompts\[0\]\[1\]\['content'\] is None; expected a text"),
-        ([[{"role": "user", "content": [{"type": "text"}]}]], r"\['content'\] is \[\{'type': 'text'\}\]; expected a"),
-        (
-            ["a", "b" * 122],
-            r"prompts\[1\] has 122 tokens and max_completion_length is 7; together they must be at most 128",
-        ),
-        (["b" * 128], r"prompts\[0\] has 128 tokens; the model's context is 128, the completion included"),
-    ],
-)
-def test_a_wrong_prompt_is_named(prompts, message, monkeypatch):
+WRONG_PROMPTS = [
+    ([], "prompts is empty"),
+    (["a", ""], r"prompts\[1\] is '', which has no token"),
+    ([[]], r"prompts\[0\] is \[\]; expected a string or a non-empty list of messages"),
+    ([5], r"prompts\[0\] is 5; expected a string"),
+    ([["a"]], r"prompts\[0\] is \['a'\]; expected a string or a non-empty list of messages"),
+    (["a", [{"content": "b"}]], r"prompts\[1\]\[0\]\['role'\] is missing; expected a text"),
+    ([[{"role": "user"}]], r"prompts\[0\]\[0\]\['content'\] is missing; expected a text"),
+    ([[{"role": "user", "content": 5}]], r"prompts\[0\]\[0\]\['content'\] is 5; expected a text"),
+    ([[SAID, {"role": "user", "content": None}]], r"prompts\[0\]\[1\]\['content'\] is None; expected a text"),
+    ([[{"role": "user", "content": [{"type": "text"}]}]], r"\['content'\] is \[\{'type': 'text'\}\]; expected a"),
+    (["a", "b" * 122], r"prompts\[1\] has 122 tokens and max_completion_length is 7; together .* be at most 128"),
+    (["b" * 128], r"prompts\[0\] has 128 tokens; the model's context is 128, the completion included"),
+]
+
+
+def test_a_wrong_prompt_is_named(monkeypatch):
     model, tokenizer = make_world()
     monkeypatch.setattr(model, "forward", None)  # nothing is computed before
-    with pytest.raises(ValueError, match=message):
-        sample(model, tokenizer, prompts, length=7)
+    for prompts, message in WRONG_PROMPTS:
+        with pytest.raises(ValueError, match=message):
+            sample(model, tokenizer, prompts, length=7)
 
 
 def test_a_prompt_may_fill_the_context_to_the_last_token():
@@ -214,7 +194,9 @@ def test_a_tokenizer_without_an_end_token_is_refused():
 def test_all_prompts_of_a_run_are_checked_and_the_clearly_short_ones_not_encoded(monkeypatch):
     model, tokenizer = make_world(max_position_embeddings=5000)
     encoded = []
-    monkeypatch.setattr(admission, "encode_prompt", lambda tokenizer, prompt, name: encoded.append(name) or [0] * 4000)
+    monkeypatch.setattr(
+        prompt_checks, "encode_prompt", lambda tokenizer, prompt, name: encoded.append(name) or [0] * 4000
+    )
     check_prompts(model, tokenizer, ["a" * 100, [SAID], "b" * 4000], 1000)
     assert encoded == ["prompts[2]"]
     with pytest.raises(ValueError, match="row 0 has 4000 tokens and max_completion_length is 1001"):

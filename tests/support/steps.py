@@ -4,7 +4,7 @@ import torch
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.memory import MemoryPlan, plan
-from grpo_lab.memory.stations import WORKSPACE, resident
+from grpo_lab.memory.phases import resident
 from grpo_lab.models import shapes
 from grpo_lab.models.shapes import shape_config
 from grpo_lab.precision import PRECISIONS
@@ -34,24 +34,9 @@ def planned(shape, mode, config, L=16, device_type="cpu", **others) -> MemoryPla
     return plan(shape_config(shape), config, prompt_length=L, precision=mode, device_type=device_type, **others)
 
 
-def tensors_of(made: MemoryPlan, station: str) -> int:
-    """Planned bytes of tensors, without what a processor may add."""
-    return made.totals[station] - made.stations[station].get(WORKSPACE, 0)
-
-
-def peak_of_tensors(made: MemoryPlan) -> int:
-    """Planned bytes where they are most."""
-    return max(tensors_of(made, station) for station in made.stations)
-
-
-def during(made: MemoryPlan, station: str) -> int:
-    """Those beyond what is there before the step."""
-    return tensors_of(made, station) - sum(resident(made.setting).values())
-
-
-def at_most(made: MemoryPlan, station: str) -> int:
-    """The same with what a processor may add."""
-    return made.totals[station] - sum(resident(made.setting).values())
+def during(made: MemoryPlan, phase: str) -> int:
+    """Planned bytes beyond those that are there before the step."""
+    return made.totals[phase] - sum(resident(made.setting).values())
 
 
 def policy(shape, mode, config):
@@ -78,7 +63,7 @@ def full_experience(model, config, L):
 
 
 def update_and_scoring(shape, mode, config, L):
-    """A call for each of the two stations."""
+    """A call for each of the two phases."""
     model = policy(shape, mode, config)
     experience, optimizer = full_experience(model, config, L), PolicyOptimizer(model, config)  # never stepped
 

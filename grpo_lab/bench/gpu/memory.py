@@ -27,12 +27,12 @@ def measure(spec: dict) -> dict:
         torch.cuda.set_per_process_memory_fraction(min(spec["cap"] / total, 1.0), device)
     done = {}
     peak = peak_bytes(lambda: done.update(train_steps(spec, device)), device)
-    plan = plan_for(spec, total)
+    plan = plan_for(spec)
     return done | {
         "peak": peak,
         "reserved": torch.cuda.max_memory_reserved(device) if total else None,
         "planned": plan.peak,
-        "planned_station": plan.peak_station,
+        "planned_phase": plan.peak_phase,
     }
 
 
@@ -78,8 +78,8 @@ def watch_gradients(model) -> set[str]:
     return reached
 
 
-def plan_for(spec: dict, card_memory: int) -> planning.MemoryPlan:
-    machine = {"precision": spec["mode"], "device_type": spec["device"], "card_memory": card_memory}
+def plan_for(spec: dict) -> planning.MemoryPlan:
+    machine = {"precision": spec["mode"], "device_type": spec["device"]}
     return planning.plan(shape_config(spec["shape"]), make_config(spec), prompt_length=spec["prompt"], **machine)
 
 

@@ -1,8 +1,8 @@
-"""Whether prompts can be put to a model: in a form that its tokenizer takes, and within its context."""
+"""Whether prompts can be given to a model: in a form that its tokenizer takes, and within its context."""
 
 from collections.abc import Iterable
 
-from grpo_lab.rollout.ways import context_length
+from grpo_lab.rollout.fast_paths import context_length
 
 
 def check_prompt(tokenizer, prompt, name: str = "prompt") -> None:
@@ -23,18 +23,28 @@ def check_prompt(tokenizer, prompt, name: str = "prompt") -> None:
         )
 
 
-def encode_prompt(tokenizer, prompt, name: str = "prompt") -> list[int]:
-    """The token ids of a prompt, which goes through the chat template if it is a list of messages."""
+def prompt_text(tokenizer, prompt, name: str = "prompt") -> str:
+    """The prompt as the tokenizer reads it: a list of messages goes through the chat template."""
     check_prompt(tokenizer, prompt, name)
-    if not isinstance(prompt, str):
-        return _through_template(tokenizer, prompt, name)
-    if ids := tokenizer(prompt)["input_ids"]:
+    if isinstance(prompt, str):
+        return prompt
+    try:
+        return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False)
+    except Exception as error:  # templates raise what they like, such as that roles must alternate
+        said = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{name} is refused by the tokenizer's chat template ({said})") from error
+
+
+def encode_prompt(tokenizer, prompt, name: str = "prompt") -> list[int]:
+    """The token ids of a prompt. A chat template writes the special tokens itself; none is added to its text."""
+    text = prompt_text(tokenizer, prompt, name)
+    if ids := tokenizer(text, add_special_tokens=isinstance(prompt, str))["input_ids"]:
         return ids
     raise ValueError(f"{name} is {prompt!r}, which has no token; expected at least one to follow")
 
 
 def check_room(model, tokens: int, max_completion_length: int, name: str = "prompt") -> None:
-    """Raise ValueError unless prompt and completion together find room in the model's context."""
+    """Raise ValueError unless prompt and completion together fit into the model's context."""
     limit = context_length(model.config)
     if limit is None or tokens + max_completion_length <= limit:
         return
@@ -48,39 +58,13 @@ def check_room(model, tokens: int, max_completion_length: int, name: str = "prom
 
 def check_prompts(model, tokenizer, prompts: Iterable, max_completion_length: int, name: str = "prompts[{}]") -> None:
     """All prompts of a run before its first step; those that are clearly short enough are not encoded for it."""
-    limit, frames = context_length(model.config), {}
+    limit = context_length(model.config)
     for index, prompt in enumerate(prompts):
-        check_prompt(tokenizer, prompt, name.format(index))
-        if not prompt or (limit is not None and _bytes(tokenizer, prompt, frames) + max_completion_length > limit):
+        text = prompt_text(tokenizer, prompt, name.format(index))
+        most = len(text.encode()) + 1  # no token stands for less than a byte, but for one that may open the sequence
+        if not text or (limit is not None and most + max_completion_length > limit):
             ids = encode_prompt(tokenizer, prompt, name.format(index))
             check_room(model, len(ids), max_completion_length, name.format(index))
-
-
-def _through_template(tokenizer, messages: list[dict], name: str) -> list[int]:
-    try:
-        return tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
-    except Exception as error:  # templates raise what they like, such as that roles must alternate
-        said = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{name} is refused by the tokenizer's chat template ({said})") from error
-
-
-def _bytes(tokenizer, prompt: str | list[dict], frames: dict) -> int | float:
-    """At least as many as tokens: none stands for less than a byte, but for one that may open the sequence."""
-    if isinstance(prompt, str):
-        return len(prompt.encode()) + 1
-    roles = tuple(message["role"] for message in prompt)
-    if roles not in frames:
-        frames[roles] = _frame(tokenizer, roles)
-    return sum(len(message["content"].encode()) for message in prompt) + frames[roles]
-
-
-def _frame(tokenizer, roles: tuple[str, ...]) -> int | float:
-    """Bytes that the chat template writes around messages of these roles; infinity if it refuses empty ones."""
-    empty = [{"role": role, "content": ""} for role in roles]
-    try:
-        return len(tokenizer.apply_chat_template(empty, add_generation_prompt=True, tokenize=False).encode()) + 1
-    except Exception:  # as in `_through_template`; the prompts themselves are tried then
-        return float("inf")
 
 
 def _short(value) -> str:

@@ -1,0 +1,223 @@
+"""What is alive in the four phases of a step: rollout, scoring, update, optimizer step. Part name to bytes, each.
+
+Where it matters at which moment of a phase one looks, each moment is a candidate, and the largest counts.
+"""
+
+from dataclasses import dataclass
+
+from grpo_lab.config import GRPOConfig
+from grpo_lab.memory import parts
+from grpo_lab.models.shapes import ModelShape
+from grpo_lab.precision import Precision
+
+Parts = dict[str, int]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A run, a model's shape and a device, and the sizes that follow from them at once."""
+
+    shape: ModelShape
+    config: GRPOConfig
+    mode: Precision
+    prompt_length: int
+    device_type: str
+
+    @property
+    def weight(self) -> int:
+        """Bytes of a weight, and of a number of the residual stream."""
+        return self.mode.weights.itemsize
+
+    @property
+    def product(self) -> int:
+        """Bytes of a number in the products of forward and backward."""
+        return (self.mode.autocast or self.mode.weights).itemsize
+
+    @property
+    def length(self) -> int:
+        return self.prompt_length + self.config.max_completion_length
+
+    @property
+    def on_card(self) -> bool:
+        return self.device_type == "cuda"
+
+    @property
+    def tokens(self) -> int:
+        """Of a micro-batch, that pass the layers."""
+        c = self.config
+        rows = c.per_device_train_batch_size
+        prompts = rows if c.gradient_checkpointing else min(c.prompts_per_step, rows)
+        return parts.micro_batch_tokens(rows, prompts, self.prompt_length, c.max_completion_length)
+
+    @property
+    def scored(self) -> int:
+        """Tokens of a micro-batch that are scored."""
+        return self.config.per_device_train_batch_size * self.config.max_completion_length
+
+    @property
+    def chunk(self) -> int | None:
+        return parts.chunk_tokens(self.shape, self.scored, self.device_type)
+
+    @property
+    def gradients(self) -> int:
+        return parts.weight_bytes(self.shape.parameters, self.weight)
+
+    @property
+    def embedding(self) -> int:
+        """Bytes of the output embedding, and of its gradient."""
+        return parts.weight_bytes(self.shape.vocabulary * self.shape.width, self.weight)
+
+    @property
+    def head_gradient(self) -> int:
+        """Of an output embedding that is the input's, too: it waits for the gradient from there."""
+        return self.embedding if self.shape.tied else 0
+
+    @property
+    def head_copy(self) -> int:
+        return parts.weight_bytes(self.shape.vocabulary * self.shape.width, self.product) if self.mode.autocast else 0
+
+    @property
+    def layer_copies(self) -> int:
+        """What autocast copies to half precision: the linear maps of the layers; the head is apart."""
+        return parts.weight_bytes(self.shape.linear, self.product) if self.mode.autocast else 0
+
+
+def resident(s: Setting) -> Parts:
+    """What stays for the whole run."""
+    shape, config = s.shape, s.config
+    weights = parts.weight_bytes(shape.parameters, s.weight)
+    on_card = config.ref_model_device is None or config.ref_model_device.split(":")[0] == s.device_type
+    if s.mode.optimizer == "adamw8bit":
+        moments = sum(parts.adam_8bit_bytes(size) for size in shape.sizes)
+    else:
+        moments = parts.adam_bytes(shape.parameters, s.weight)
+    reference = weights if config.needs_reference and on_card else 0
+    return {"weights": weights, "Adam's moments": moments, "reference": reference}
+
+
+def rollout(s: Setting) -> Parts:
+    """The prompts; then a token step for all rows, at its worst moment."""
+    rows, dynamic = s.config.generation_batch_size, s.config.cache_implementation == "dynamic"
+    # `generate` computes the prompt of every row for itself, and its attention every key for all of its query heads.
+    prompt_tokens = rows * s.prompt_length if dynamic else s.config.prompts_per_step * (s.prompt_length - 1)
+    prefix = {"KV cache": _growing(s, prompt_tokens), "half copies": s.layer_copies}
+    prompts = prefix | {"activations": _forward(s, prompt_tokens)}
+    if not dynamic:
+        # Until the rollout ends, autocast keeps the copies that it made for the prompts.
+        step = {name: size + prefix.get(name, 0) for name, size in _decoder(s).items()}
+        return _largest(prompts, step)
+    columns = s.length - 1
+    step = {"KV cache": _growing(s, rows * columns), "half copies": s.layer_copies + s.head_copy}
+    repeated = parts.repeated_bytes(s.shape, rows, columns, s.product) if s.config.prompts_per_step > 1 else 0
+    one_layer = 3 * repeated if s.mode.autocast else 3 * repeated // 2  # in float32 first, then rounded
+    appended = _growing(s, rows * columns) // (2 * s.shape.layers)
+    drawing = parts.drawing_bytes(rows, s.shape.vocabulary, parts.DRAWING["generate"])
+    return _largest(prompts, step | {"activations": one_layer + appended}, step | {"drawing": drawing})
+
+
+def _decoder(s: Setting) -> Parts:
+    """A cache that does not move, and what a step needs, captured on a card."""
+    rows, shape = s.config.generation_batch_size, s.shape
+    columns = parts.fixed_columns(s.prompt_length, s.config.max_completion_length) if s.on_card else s.length
+    tensors = parts.DRAWING["captured step" if s.on_card else "step"]
+    return {
+        "KV cache": parts.cache_bytes(shape, rows * columns, s.product),
+        "drawing": parts.drawing_bytes(rows, shape.vocabulary, tensors),
+        "half copies": s.layer_copies + s.head_copy,
+    }
+
+
+def _growing(s: Setting, tokens: int) -> int:
+    """A cache as transformers keeps it: where autocast is on, float32 like the keys that come out of their rotation."""
+    return parts.cache_bytes(s.shape, tokens, 4 if s.mode.autocast else s.product)
+
+
+def score(s: Setting) -> Parts:
+    """Log-probabilities without gradient: of the reference, or of the policy before several updates or for a KL."""
+    config, shape = s.config, s.shape
+    several = config.updates_per_step > 1 or (config.log_kl and config.beta == 0)
+    if not several and not resident(s)["reference"]:
+        return {}
+    copies = s.layer_copies if several else 0
+    whole_rows = s.tokens == config.per_device_train_batch_size * s.length
+    cache = 0 if whole_rows else _growing(s, config.per_device_train_batch_size * s.length)
+    layers = {"activations": _forward(s, s.tokens) + cache, "half copies": copies}
+    hidden = parts.weight_bytes((s.tokens + s.scored) * shape.width, s.weight)
+    logits = parts.head_score_bytes(shape, s.scored, s.chunk, s.product)
+    return _largest(layers, {"head": logits, "activations": hidden, "half copies": copies + s.head_copy})
+
+
+def _forward(s: Setting, tokens: int) -> int:
+    return parts.forward_bytes(s.shape, tokens, s.product, s.weight)
+
+
+def update(s: Setting) -> Parts:
+    """Forward and backward of one micro-batch, at the worst of five moments; those before it leave their gradients."""
+    before = s.gradients if s.config.update_batch_size > s.config.per_device_train_batch_size else 0
+    early = [{"gradients": before} | moment for moment in (*_around_the_head(s), _top_layer(s))]
+    return _largest(*early, *_after_the_layers(s, before))
+
+
+def _around_the_head(s: Setting) -> tuple[Parts, Parts]:
+    """The last moment of the forward pass, and the first of the backward pass."""
+    kept, copies = _activations(s), s.layer_copies + s.head_copy
+    in_graph = s.head_copy if s.config.gradient_checkpointing else copies
+    forward = parts.head_score_bytes(s.shape, s.scored, s.chunk, s.product)
+    backward = parts.head_update_bytes(s.shape, s.scored, s.chunk, s.weight)
+    last_of_forward = {"activations": kept, "half copies": copies, "head": forward}
+    return last_of_forward, {"activations": kept, "half copies": in_graph, "head": backward}
+
+
+def _top_layer(s: Setting) -> Parts:
+    """The backward pass of the last layer, whose activations are computed again if layers are checkpointed."""
+    checkpointing = s.config.gradient_checkpointing
+    inner = _activations(s) - _last(s) + _layer_at_work(s) - (0 if checkpointing else _one_layer(s))
+    return {"activations": inner, "half copies": 0 if checkpointing else s.layer_copies, "head": s.head_gradient}
+
+
+def _after_the_layers(s: Setting, before: int) -> tuple[Parts, Parts]:
+    """The backward pass of the first layer, and the end.
+
+    There the embedding's gradient comes from its other end, too, and is added to the head's in place. If gradients of
+    micro-batches before it are there, it stands beside them, and, if no chunks made the head's own, beside a sum.
+    """
+    of_layers = s.gradients if before else s.gradients - s.embedding
+    first = {"gradients": of_layers, "activations": _layer_at_work(s), "head": s.head_gradient}
+    sums = (s.shape.tied and s.chunk is None) + 1 if before else 0
+    return first, {"gradients": s.gradients, "head": s.head_gradient + sums * s.embedding}
+
+
+def _layer_at_work(s: Setting) -> int:
+    return _one_layer(s) + parts.backward_bytes(s.shape, s.tokens, s.product)
+
+
+def step(s: Setting) -> Parts:
+    eight_bit = s.mode.optimizer == "adamw8bit"
+    at_work = parts.step_bytes(max(s.shape.sizes), s.weight, eight_bit, fused=s.on_card)
+    return {"gradients": s.gradients, "Adam at work": at_work}
+
+
+PHASES = {"rollout": rollout, "scoring": score, "update": update, "optimizer": step}
+
+
+def _one_layer(s: Setting) -> int:
+    kept = s.tokens * parts.layer_token_bytes(s.shape, s.product, s.weight, copies=3 if s.mode.autocast else 0)
+    return kept + parts.repeated_bytes(s.shape, s.config.per_device_train_batch_size, s.length, s.product)
+
+
+def _activations(s: Setting) -> int:
+    """What the forward pass keeps: all of each layer or only its input; the last norm, the mask, the scored states."""
+    rows, shape = s.config.per_device_train_batch_size, s.shape
+    per_layer = s.tokens * s.weight * shape.width if s.config.gradient_checkpointing else _one_layer(s)
+    queries = s.length if s.tokens == rows * s.length else s.config.max_completion_length - 1
+    mask = parts.mask_bytes(rows, queries, s.length, s.product)
+    return shape.layers * per_layer + mask + _last(s)
+
+
+def _last(s: Setting) -> int:
+    """What the last norm and the head keep."""
+    return s.tokens * ((4 + s.weight) * s.shape.width + 4) + s.scored * s.weight * s.shape.width
+
+
+def _largest(*moments: Parts) -> Parts:
+    return max(moments, key=lambda moment: sum(moment.values()))

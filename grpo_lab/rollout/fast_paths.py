@@ -1,0 +1,56 @@
+"""Which models take the fast paths, and what their configurations say that the sampler and the scorer need.
+
+Fast: a prompt is computed once for all of its completions, all layers share one attention mask, and tokens are decoded
+in fixed memory (static.py). That is right for Llama, Qwen2 and Qwen3 where every layer attends to every token before.
+Every other model goes the plain way: transformers' `generate` samples, and the model's own forward pass over whole rows
+scores. Before a model is trained, `models/selfcheck.py` holds its sampler and its scorer against the model itself.
+"""
+
+FAST_FAMILIES = ("llama", "qwen2", "qwen3")  # as `model_type` in a configuration
+FIXED_ROPE = ("default", "linear", "llama3", "yarn")  # rotary embeddings that do not depend on the sequence length
+
+
+def why_plain(model) -> str | None:
+    """What keeps a model from the fast paths; None if nothing does."""
+    config = model.config
+    if config.model_type not in FAST_FAMILIES:
+        return f"its model_type is {config.model_type}"
+    layers = sorted(set(getattr(config, "layer_types", None) or ["full_attention"]))
+    if layers != ["full_attention"]:
+        return f"its layer_types is {', '.join(layers)}"
+    if (rope := _adapting_rope(config)) is not None:
+        return f"its rope_type is {rope['rope_type']}"
+    if (attention := config._attn_implementation) not in ("sdpa", "eager"):
+        return f"its attention is computed by {attention}"
+    return None
+
+
+def check_static(model) -> None:
+    """Raise ValueError if the static cache would be wrong for this model."""
+    if why := why_plain(model):
+        raise ValueError(f"cache_implementation is 'static'; expected 'dynamic' or None for this model: {why}")
+
+
+def head_width(model_config) -> int:
+    """Numbers in a query or key of one head, D_h; older configurations do not name it."""
+    return getattr(model_config, "head_dim", None) or model_config.hidden_size // model_config.num_attention_heads
+
+
+def context_length(model_config) -> int | None:
+    """How many tokens prompt and completion may have together; None if the configuration names no limit.
+
+    Where the rotary embedding adapts to the length, it is the length up to which it does not: keys that were computed
+    before it changes stay in the cache as they are, and the sampler would be another policy than the one scored.
+    """
+    text = model_config.get_text_config()
+    names = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length")
+    found = (value for name in names if isinstance(value := getattr(text, name, None), int))
+    longest = next((value for value in found if value > 0), None)
+    return (_adapting_rope(text) or {}).get("original_max_position_embeddings") or longest
+
+
+def _adapting_rope(model_config) -> dict | None:
+    """The settings of a rotary embedding that depends on the length of the sequence, if there is one."""
+    given = getattr(model_config.get_text_config(), "rope_parameters", None) or {}
+    each = [settings for settings in given.values() if isinstance(settings, dict)] or [given]  # one for each layer type
+    return next((settings for settings in each if settings.get("rope_type", "default") not in FIXED_ROPE), None)

@@ -1,0 +1,80 @@
+"""Gradient checkpointing in training mode drops the cache: what samples repairs that state, the scorer refuses it."""
+
+import contextlib
+import random
+
+import pytest
+import torch
+
+from grpo_lab.rollout import evaluating
+from grpo_lab.rollout.prompts import drops_cache, run_prompts
+from tests.support.architectures import make_architecture
+from tests.support.sampling import sample, score
+
+LENGTH = 12
+# Which modules are in training mode, and how many layers from one checkpointed layer to the next.
+DROPPING = {
+    "all modules": (lambda model: model.train(), 1),
+    "every second layer is checkpointed": (lambda model: model.train(), 2),
+    "one layer alone": (lambda model: model.base_model.layers[1].train(), 1),
+}
+
+
+@pytest.fixture(params=DROPPING)
+def dropping(request):
+    """(model, tokenizer), evaluated as it is made, and what puts the model into a state that drops the cache."""
+    model, tokenizer = make_architecture("llama", num_hidden_layers=3)
+    set_modes, every = DROPPING[request.param]
+
+    def drop():
+        model.gradient_checkpointing_enable(every_n_layers=every)
+        set_modes(model.eval())
+        assert drops_cache(model)
+
+    return model, tokenizer, drop
+
+
+def modes(model) -> list[tuple[bool, bool | None]]:
+    return [(module.training, getattr(module, "gradient_checkpointing", None)) for module in model.modules()]
+
+
+def same(one, other) -> bool:
+    names = ("completion_ids", "mask", "logp", "entropy", "truncated")
+    return all(torch.equal(getattr(one, name), getattr(other, name)) for name in names) and one.texts == other.texts
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_samples_are_those_of_evaluation_mode_bit_for_bit(cache, dropping):
+    model, tokenizer, drop = dropping
+    expected = sample(model, tokenizer, length=LENGTH, cache_implementation=cache)
+    assert len(set(expected.texts)) > 3
+    drop()
+    before = modes(model)
+    assert same(sample(model, tokenizer, length=LENGTH, cache_implementation=cache), expected)
+    assert modes(model) == before and drops_cache(model), "the state was repaired for a while only"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_every_module_returns_to_its_own_mode(fails):
+    model, _ = make_architecture("llama")
+    for seed in range(5):
+        rng = random.Random(seed)
+        for module in model.modules():
+            module.training = rng.random() < 0.5
+        before = modes(model)
+        with contextlib.suppress(KeyError), evaluating(model):
+            assert not any(module.training for module in model.modules())
+            if fails:
+                raise KeyError
+        assert modes(model) == before
+
+
+def test_keys_and_values_that_would_be_dropped_are_refused(dropping):
+    model, tokenizer, drop = dropping
+    rollout = sample(model, tokenizer)
+    expected = score(model, rollout, share_prompts=False)[0]
+    drop()
+    for call in (lambda: run_prompts(model, rollout.prompt_ids, rollout.prompt_mask), lambda: score(model, rollout)):
+        with pytest.raises(ValueError, match="model is in training mode with gradient checkpointing on.*share_prompts"):
+            call()
+    assert (score(model, rollout, share_prompts=False)[0] - expected)[rollout.mask].abs().max() < 1e-5
