@@ -79,9 +79,6 @@ def rloo_advantages(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     Args:
         rewards: r, finite floating-point numbers, G at least 2.
 
-    Returns:
-        Exactly zero in a group of equal rewards, as from `group_advantages`.
-
     Raises:
         ValueError: for other rewards.
 

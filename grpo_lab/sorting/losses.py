@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from grpo_lab.advantages import best_of_group, group_advantages
-from grpo_lab.checks import check_at_least, check_choice
+from grpo_lab.checks import check_at_least, check_choice, check_shapes
 from grpo_lab.kl import kl_estimate
 from grpo_lab.objective import aggregate, importance_ratio, policy_loss
 from grpo_lab.policy_gradient import reinforce_loss, sequence_logprob
@@ -18,7 +18,7 @@ def update_weights(rewards: Float[Tensor, "P G"], mode: str = "normalised") -> F
     """What each response is weighted with in the update: one of four answers to "compared with what?".
 
     Args:
-        rewards: r, shape (P, G).
+        rewards: r.
         mode: "raw": the reward itself; "centred": minus the mean of its group; "normalised": also divided by the
             standard deviation of the group, as in GRPO; "best": the reward of the best of the group, the others zero.
     """
@@ -48,16 +48,20 @@ def surrogate_loss(
     over numbers are the same here.
 
     Args:
-        logp: log-probabilities under the policy that is being trained, shape (B, T).
+        logp: log-probabilities under the policy that is being trained.
         old_logp: the same under the policy that sampled, stored then; no gradient flows into them.
-        advantages: A, the update weights, shape (B,).
+        advantages: A, the update weights.
         loss: "naive", "unclipped" or "clipped".
         epsilon: clip range of "clipped", from 0 to 1.
 
+    Returns:
+        One number; the ratios are formed from differences of log-probabilities, so that e^-800 over e^-801 is no 0 / 0.
+
     Raises:
-        ValueError: for another loss.
+        ValueError: for another loss, or shapes that do not fit together.
     """
     check_choice("loss", loss, LOSSES)
+    check_shapes(logp=(logp, "B T"), old_logp=(old_logp, "B T"), advantages=(advantages, "B"))
     mask = torch.ones_like(logp, dtype=torch.bool)
     if loss == "naive":
         return reinforce_loss(sequence_logprob(logp, mask) / logp.shape[1], advantages)  # scalar (3.16)
@@ -71,16 +75,18 @@ def kl_penalty(logp: Float[Tensor, "B T"], ref_logp: Float[Tensor, "B T"], beta:
 
     K = \frac{\beta}{B T} \sum_{b,t} k_3(\log \pi_{b,t},\; \log \pi^{\mathrm{ref}}_{b,t}) \tag{3.19}
 
-    k3 = (e^d - 1) - d, with d = \log \pi^{\mathrm{ref}} - \log \pi, is the estimator of low variance, Eq. (4.4).
+    k3 = (e^d - 1) - d, with d = \log \pi^{\mathrm{ref}} - \log \pi, is the estimator of low variance, Eq. (4.4). It is
+    not clamped, however far apart the two are.
 
     Args:
-        logp: log-probabilities under the policy that is being trained, shape (B, T).
+        logp: log-probabilities under the policy that is being trained.
         ref_logp: under the reference; no gradient flows into them.
         beta: weight of the penalty, at least 0.
 
     Raises:
-        ValueError: for a negative beta.
+        ValueError: for a negative beta, or shapes that differ.
     """
     check_at_least("beta", beta, 0)
+    check_shapes(logp=(logp, "B T"), ref_logp=(ref_logp, "B T"))
     penalty = beta * kl_estimate(logp, ref_logp, "k3").mean()  # scalar (3.19)
     return penalty

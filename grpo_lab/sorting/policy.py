@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
-from grpo_lab.checks import check_at_least
+from grpo_lab.checks import check_at_least, check_shapes
 
 
 class SortingPolicy(NamedTuple):
@@ -48,13 +48,13 @@ def position_logprobs(
     The axis S of seeds is left out of the equations: the same happens in each.
 
     Args:
-        prompts: x, shape (S, P, T), numbers from 0 to V - 1.
-        embedding: E, shape (S, V, D); it reads the prompt and, transposed, writes the response (tied embeddings).
+        prompts: x, numbers from 0 to V - 1.
+        embedding: E; it reads the prompt and, transposed, writes the response (tied embeddings).
         encode: W, one matrix for each position of the prompt.
         decode: U, one matrix for each position of the response.
 
     Returns:
-        Shape (S, P, T, V). Given the prompt, the positions are independent of each other.
+        Given the prompt, the positions are independent of each other.
     """
     lowest, highest = prompts.aminmax()
     if lowest < 0 or highest >= embedding.shape[1]:
@@ -75,8 +75,8 @@ def sample_responses(logp: Float[Tensor, "S P T V"], uniform: Float[Tensor, "S P
     y_{p,i,t} = \sum_{v=0}^{V-2} \mathbb{1}\big[\, F_{p,t,v} \le u_{p,i,t} \big] \tag{3.14}
 
     Args:
-        logp: log-probabilities, shape (S, P, T, V).
-        uniform: u, draws from [0, 1), shape (S, P, G, T); each seed brings its own.
+        logp: log-probabilities of all numbers.
+        uniform: u, draws from [0, 1); each seed brings its own.
     """
     cumulated = rearrange(logp.exp().cumsum(-1), "S P T V -> S P 1 T V")  # S P 1 T V (3.13)
     responses = (cumulated[..., :-1] <= uniform[..., None]).sum(-1)  # S P G T (3.14)
@@ -89,9 +89,13 @@ def response_logprobs(logp: Float[Tensor, "S P T V"], responses: Int[Tensor, "S 
     \log \pi_{p,i,t} = \log \pi_{p,t,\, y_{p,i,t}} \tag{3.15}
 
     Args:
-        logp: log-probabilities of all numbers, shape (S, P, T, V); -inf is allowed.
-        responses: y, shape (S, P, G, T).
+        logp: log-probabilities of all numbers; -inf is allowed, and returned where that number was drawn.
+        responses: y.
+
+    Raises:
+        ValueError: for shapes that do not fit together.
     """
+    check_shapes(logp=(logp, "S P T V"), responses=(responses, "S P G T"))
     numbers = rearrange(responses, "S P G T -> S P T G")
     taken = rearrange(logp.gather(-1, numbers), "S P T G -> S P G T")  # S P G T (3.15)
     return taken

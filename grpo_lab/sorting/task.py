@@ -56,10 +56,7 @@ def ascending_pairs(responses: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
     O_b = \sum_{t<T} \mathbb{1}\big[\, y_{b,t} \le y_{b,t+1} \big] \tag{3.1}
 
     Args:
-        responses: y, shape (B, T).
-
-    Returns:
-        Shape (B,), from 0 to T - 1.
+        responses: y.
     """
     pairs = (responses[:, :-1] <= responses[:, 1:]).sum(-1)  # B (3.1)
     return pairs
@@ -74,11 +71,8 @@ def sorting_reward(prompts: Int[Tensor, "B T"], responses: Int[Tensor, "B T"]) -
     The maximum is 2T - 1. It can be gamed: where a number stands twice in the prompt, once in the response is enough.
 
     Args:
-        prompts: x, shape (B, T).
-        responses: y, shape (B, T).
-
-    Returns:
-        Shape (B,).
+        prompts: x.
+        responses: y.
     """
     check_shapes(prompts=(prompts, "B T"), responses=(responses, "B T"))
     present = (rearrange(prompts, "B t -> B t 1") == rearrange(responses, "B u -> B 1 u")).any(-1).sum(-1)  # B (3.2)
@@ -96,11 +90,11 @@ def repaired_reward(prompts: Int[Tensor, "B T"], responses: Int[Tensor, "B T"]) 
     O counts the neighbours in order, y_t <= y_{t+1}, Eq. (3.1). Only the sorted prompt scores the maximum, 2T - 1.
 
     Args:
-        prompts: x, whole numbers from 0, shape (B, T).
+        prompts: x, whole numbers from 0 to any size.
         responses: y, the same.
 
     Returns:
-        Shape (B,), float32.
+        float32.
 
     Raises:
         ValueError: for shapes that differ or are not (B, T).

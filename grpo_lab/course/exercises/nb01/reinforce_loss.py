@@ -52,8 +52,8 @@ EXERCISE = Exercise(
             "probability-not-log",
             changed(reinforce_loss, ("* seq_logp", "* seq_logp.exp()")),
             "You weight the probability, not its logarithm. The samples are *drawn* from the policy, so each counts "
-            "with its probability already. Yours count with its square, and long responses with nothing at all. "
-            "Which factor does the log-derivative trick leave?",
+            "with its probability already; yours count with its square. Which factor does the log-derivative trick "
+            "leave?",
             "1.8",
         ),
         Misconception(

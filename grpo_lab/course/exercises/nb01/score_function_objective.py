@@ -51,12 +51,6 @@ EXERCISE = Exercise(
             "1.10",
         ),
         Misconception(
-            "mean-not-sum",
-            changed(score_function_objective, (".sum()", ".mean()")),
-            "You divide by the number of responses. The probabilities add up to 1, so they already make it an average.",
-            "1.10",
-        ),
-        Misconception(
             "wrong-factor-stopped",
             changed(score_function_objective, (".detach()", ""), ("* seq_logp", "* seq_logp.detach()")),
             "You stopped the gradient of the logarithm and left that of the probability. Which of the two is "

@@ -10,11 +10,6 @@ from grpo_lab.logprobs import token_logprobs
 INF = float("inf")
 
 
-def one_hot(logits, token_ids, temperature=1.0):
-    chosen = torch.nn.functional.one_hot(token_ids, logits.shape[-1])
-    return ((logits / temperature).log_softmax(-1) * chosen).sum(-1)
-
-
 EXERCISE = Exercise(
     function=token_logprobs,
     notebook="01",
@@ -104,13 +99,6 @@ EXERCISE = Exercise(
             changed(token_logprobs, ("z.logsumexp(-1)", "z.exp().sum(-1).log()")),
             "Right on paper, but the exponential of a logit of 1000 is infinite in floating point, and so is your "
             "normaliser. What can be subtracted from all logits of a position beforehand without changing the policy?",
-            "1.2",
-        ),
-        Misconception(
-            "one-hot-times-infinity",
-            one_hot,
-            "You pick the token by multiplying with zeros and a one, and add up. A word that is ruled out has a "
-            "log-probability of minus infinity. What is zero times that?",
             "1.2",
         ),
     ),

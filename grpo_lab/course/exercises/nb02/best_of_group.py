@@ -86,12 +86,5 @@ EXERCISE = Exercise(
             "answers to one prompt?",
             "2.6",
         ),
-        Misconception(
-            "best-centred",
-            changed(best_of_group, ("rewards, 0)", "rewards - rewards.mean(-1, keepdim=True), 0)")),
-            "You subtract the mean of the group. A baseline is a good idea, but this weight is the plain reward of the "
-            "best, so that notebook 03 can compare the two ideas.",
-            "2.6",
-        ),
     ),
 )

@@ -22,11 +22,6 @@ def each_alone(step_rewards, step_mask, eps=1e-4):
     return process_advantages(*alone, eps).view_as(step_rewards)
 
 
-def over_batch(step_rewards, step_mask, eps=1e-4):
-    together = (table.flatten(0, 1)[None] for table in (step_rewards, step_mask))
-    return process_advantages(*together, eps).view_as(step_rewards)
-
-
 def summed_first(step_rewards, step_mask, eps=1e-4):
     returns = torch.where(step_mask, step_rewards, 0).flip(-1).cumsum(-1).flip(-1)
     return not_accumulated(returns, torch.ones_like(step_mask), eps)
@@ -119,13 +114,6 @@ EXERCISE = Exercise(
             each_alone,
             "Each completion is normalised by itself. One with only good steps then looks like one with only bad "
             "steps. With whom is a step to be compared?",
-            "2.8",
-        ),
-        Misconception(
-            "std-over-batch",
-            over_batch,
-            "Steps of all prompts are normalised together, so hard prompts are blamed for being hard. Which axis "
-            "should your sums leave alone?",
             "2.8",
         ),
         Misconception(

@@ -55,24 +55,24 @@ EXERCISE = Exercise(
         Misconception(
             "k1-as-loss",
             changed(kl_penalty, ("'k3'", "'k1'")),
-            "This is k1, the plain difference of the two log-probabilities. As a *value* it estimates the KL without "
-            "bias. But a loss is there to be differentiated, and the gradient of k1 is the score: zero on average, "
-            "noise every time. Does your penalty know where the reference is, once it is differentiated?",
+            "This is k1, the difference of the two log-probabilities: without bias as a *value*. But a loss is there "
+            "to be differentiated, and the gradient of k1 is the score: zero on average, noise every time. Does your "
+            "penalty know where the reference is, once it is differentiated?",
             "3.19",
         ),
         Misconception(
             "k2-for-k3",
             changed(kl_penalty, ("'k3'", "'k2'")),
-            "This is k2, half the squared difference. Close by it looks like k3 and its gradient is a good one, but "
-            "Eq. (3.19) asks for another. Notebook 04 tells them apart.",
+            "This is k2, half the squared difference. Near the reference it looks like k3, and its gradient is a good "
+            "one, but Eq. (3.19) asks for k3. Notebook 04 tells them apart.",
             "3.19",
         ),
         Misconception(
             "kl-reversed",
             changed(kl_penalty, ("logp, ref_logp, 'k3'", "-logp, -ref_logp, 'k3'")),
             "Your d has the other sign. The result is never negative and zero where the two agree, so it looks right, "
-            "but it estimates another quantity, and far from the reference it explodes just where samples are plenty. "
-            "In which order do the two stand in Eq. (4.1)?",
+            "but it estimates another quantity, and explodes just where samples are plenty. In which order do the two "
+            "stand in Eq. (4.1)?",
             "3.19",
         ),
         Misconception(
@@ -92,8 +92,8 @@ EXERCISE = Exercise(
         Misconception(
             "estimate-of-the-mean",
             of_the_mean,
-            "You average the differences first and apply k3 to that one number. A token that moved up and one that "
-            "moved down then cancel, and drift costs nothing. In which order do mean and k3 stand?",
+            "You average the differences first and apply k3 to that one number. A number that became likelier and one "
+            "that became less likely then cancel, and moving away costs nothing. In which order do mean and k3 stand?",
             "3.19",
         ),
         Misconception(

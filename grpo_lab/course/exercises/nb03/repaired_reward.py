@@ -56,13 +56,6 @@ EXERCISE = Exercise(
             "3.5",
         ),
         Misconception(
-            "every-match-counted",
-            changed(repaired_reward, ("torch.minimum(*copies)", "copies.prod(0)")),
-            "Two copies in the prompt and two in the response make four pairs that match, and you pay for all four. "
-            "How many of them are found again?",
-            "3.5",
-        ),
-        Misconception(
             "place-by-place",
             changed(repaired_reward, ("torch.minimum(*copies)", "(prompts == responses)")),
             "You compare prompt and response place by place. The best answer to (3, 1) would then be (3, 1), unsorted. "

@@ -83,12 +83,6 @@ EXERCISE = Exercise(
             "3.15",
         ),
         Misconception(
-            "first-prompt-for-all",
-            changed(response_logprobs, ("logp.gather", "logp[:, :1].expand_as(logp).gather")),
-            "Every prompt is scored with the table of the first. Each has one of its own.",
-            "3.15",
-        ),
-        Misconception(
             "frozen",
             changed(response_logprobs, ("return taken", "return taken.detach()")),
             "The values are right, but no gradient reaches the policy. That is what you store as `old_logp`; for the "

@@ -35,6 +35,8 @@ def _turns(d, B, T, spread=0.5):
     return d.logp_near(old, spread), old, d.normal(B)
 
 
+CLIPPED = "policy_loss(logp, advantages, mask, old_logp, epsilon=epsilon)[0]"
+RATIO = "(logp - old_logp.detach()).exp()"
 LOSSES = ("naive", "unclipped", "clipped")
 HALF = f64([[0.5]]).log()
 UP, DOWN = f64([[0.75]]).log(), f64([[0.25]]).log()  # ratios 3/2 and 1/2
@@ -99,8 +101,7 @@ EXERCISE = Exercise(
             "advantage-broadcast",
             broadcast,
             "The advantages meet the wrong axis: advantage j is multiplied with position j of *every* response. With "
-            "as many responses as positions, or with one position, that runs without complaint; otherwise it crashes, "
-            "and you are lucky. "
+            "as many responses as positions that runs without complaint; otherwise it crashes, and you are lucky. "
             "Which shape says 'one per row'?",
             "3.18",
         ),
@@ -113,7 +114,6 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "clip-inverted",
-            # The larger of two is minus the smaller of their negatives.
             changed(surrogate_loss, ("policy_loss(logp, advantages,", "-policy_loss(logp, -advantages,")),
             "You take the better of the two offers. Then the clip acts where the policy has moved the wrong way, and "
             "lets it run where it has gone far enough. Which of the two is the cautious one?",
@@ -121,13 +121,7 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "clip-one-sided",
-            changed(
-                surrogate_loss,
-                (
-                    "policy_loss(logp, advantages, mask, old_logp, epsilon=epsilon)[0]",
-                    "-((logp - old_logp.detach()).exp().clamp(max=1 + epsilon) * advantages[:, None]).mean()",
-                ),
-            ),
+            changed(surrogate_loss, (CLIPPED, f"-({RATIO}.clamp(max=1 + epsilon) * advantages[:, None]).mean()")),
             "You compare the ratios before the advantage is multiplied in. For a negative advantage, smaller and "
             "larger change places. Try ratio 1/2 with advantage -1: should that number still be pushed down?",
             "3.18",
@@ -135,11 +129,7 @@ EXERCISE = Exercise(
         Misconception(
             "clipped-offer-only",
             changed(
-                surrogate_loss,
-                (
-                    "policy_loss(logp, advantages, mask, old_logp, epsilon=epsilon)[0]",
-                    "-((logp - old_logp.detach()).exp().clamp(1 - epsilon, 1 + epsilon) * advantages[:, None]).mean()",
-                ),
+                surrogate_loss, (CLIPPED, f"-({RATIO}.clamp(1 - epsilon, 1 + epsilon) * advantages[:, None]).mean()")
             ),
             "You use the clipped ratio alone. A number that has moved the wrong way, beyond the range, then has no "
             "gradient left to bring it back. What is the other offer in the minimum for?",

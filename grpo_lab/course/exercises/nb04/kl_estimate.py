@@ -52,9 +52,9 @@ EXERCISE = Exercise(
         Misconception(
             "kl-reversed-in-k3",
             changed(kl_estimate, ("d.expm1() - d", "(-d).expm1() + d")),
-            "Your k1 is right, and in k3 the sign of the exponent is turned round. The result is never negative and "
-            "zero where the policies agree, so it passes for k3. Its average is a chi-square divergence less the KL. "
-            "Which quotient of probabilities averages to 1 under the policy?",
+            "Your k1 is right, and in k3 the exponent has the other sign. The result is never negative, and zero where "
+            "the policies agree, but its average is a chi-square divergence less the KL. Which quotient of "
+            "probabilities averages to 1 under the policy?",
             "4.4",
         ),
         Misconception(

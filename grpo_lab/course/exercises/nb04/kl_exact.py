@@ -72,9 +72,9 @@ EXERCISE = Exercise(
         Misconception(
             "k1-as-loss",
             changed(kl_exact, ("logp.exp()", "logp.exp().detach()")),
-            "The value is right, and its gradient is zero: the probabilities in front carry none. This is k1, "
-            "averaged, as a loss. What is left to differentiate is the score, and its average vanishes. "
-            "Where does the policy appear in Eq. (4.7)?",
+            "The value is right, and its gradient is zero: the probabilities in front carry none, and the average of "
+            "the score, which is left, vanishes. This is k1, averaged, as a loss. Where does the policy stand in "
+            "Eq. (4.7)?",
             "4.7",
         ),
         Misconception(
@@ -94,19 +94,6 @@ EXERCISE = Exercise(
             "You add a small number to the probabilities, so that no logarithm is infinite. A rare word then stands at "
             "that number, however rare it is, and a reference that never says it costs too little. Which logarithm "
             "can you have without the probability first?",
-            "4.6",
-        ),
-        Misconception(
-            "overflowing-sum",
-            changed(
-                kl_exact,
-                (
-                    "(logits.log_softmax(-1), ref_logits.log_softmax(-1))",
-                    "(z - z.exp().sum(-1, keepdim=True).log() for z in (logits, ref_logits))",
-                ),
-            ),
-            "Right on paper, but the exponential of a logit of 800 is infinite in floating point, and so is your "
-            "normaliser. What can be subtracted from all logits of a position beforehand without changing the policy?",
             "4.6",
         ),
     ),

@@ -103,18 +103,10 @@ EXERCISE = Exercise(
             "4.8",
         ),
         Misconception(
-            "mean-over-padding",
-            changed(kl_in_reward, ("sum(-1)", "mean(-1)")),
-            "You divide by the width of the tensor, padding included: the charge of an answer depends on how long its "
-            "neighbours are. By what does Eq. (4.8) divide?",
-            "4.8",
-        ),
-        Misconception(
             "k3-in-reward",
             changed(kl_in_reward, ("'k1'", "'k3'")),
-            "You charge k3. In the reward it is the *value* that is differentiated through the policy gradient, and "
-            "the extra terms of k3, harmless on average, are then multiplied with the score. Near the reference they "
-            "cancel the pull. Which estimator stands in Eq. (4.8)?",
+            "You charge k3. In the reward its *value* is multiplied with the score, and there the extra terms of k3, "
+            "harmless on average, cancel the pull near the reference. Which estimator stands in Eq. (4.8)?",
             "4.8",
         ),
         Misconception(
