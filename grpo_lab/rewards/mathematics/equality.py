@@ -3,14 +3,27 @@ r"""Mathematical equality: 0.5 is 1/2 is \frac{1}{2}, judged as a teacher would 
 Numbers are compared here, exactly. Expressions, sets and inequalities go to Math-Verify, in processes of their own.
 """
 
-import importlib.util
+import re
 import warnings
 from typing import Any
 
-from grpo_lab.rewards.mathematics.forms import Judged, judge_form
-from grpo_lab.rewards.mathematics.tidy import boxed, given_answer
-from grpo_lab.rewards.mathematics.workers import POOL, UNREACHED
-from grpo_lab.rewards.text import completion_text, expected_texts
+from grpo_lab.rewards.mathematics.quantities import LONGEST, PLACES, Quantity, quantity_in, same_quantity
+from grpo_lab.rewards.mathematics.tidy import boxed, given_answer, tidy
+from grpo_lab.rewards.mathematics.units import unit_of
+from grpo_lab.rewards.mathematics.worker import UNREACHED, WORKER, Question
+from grpo_lab.rewards.text import completion_text, expected_texts, loose_text
+
+# x, x_1, AB, \angle A, P(A), 总价: no number in front, and nothing is computed.
+_NAME = re.compile(r"(?:\\(?!ne|pm|mp)[a-zA-Z]+|[A-Za-z\u4e00-\u9fff'|∠△(){} ]|_[A-Za-z0-9]|_\{[\w \\]+\}){1,30}+")
+_DENIED = re.compile(r"\b(?:not|nor|or|if|unless|never|no)\b|[不非若]")
+_CALCULATION = re.compile(r"(?:[0-9.+\-*/()^!{}\[\] ]|\\(?:times|cdot|div|frac|sqrt|binom))+")
+# A power, root, factorial, logarithm or binomial; `Question.finished` has Math-Verify look for sums and products.
+_VALUE = re.compile(r"(?:[0-9.+\-/()^!{}\[\]_e ]|\\(?:frac|sqrt|binom|log|ln|pi)(?![a-z]))+")
+# Math-Verify would add or multiply what stands side by side here.
+_SIDE_BY_SIDE = re.compile(r"(?<![_0-9])[0-9]+ *(?: [0-9]|\(|\\frac)|\) *[(0-9]")
+# Math-Verify would read a word as a product of letters, "lube" as equal to "blue", and 8:00 as divided by zero.
+_WORDS = re.compile(r"[A-Za-z]{4,}(?: [A-Za-z]+)*|[\u4e00-\u9fff]+|[0-9]{1,2}(?::[0-9]{2}){1,2}")
+_UNIT = re.compile(r"(.*(?:[0-9})]|\\pi)) *([a-z]{2,}(?:[ /][a-z]+)*| [mgshL]|[\u4e00-\u9fff]+|°)((?:\^\{?[23]\}?)?)")
 
 
 def math_reward(
@@ -23,11 +36,12 @@ def math_reward(
     The answer is what the last answer block holds, all of it; without a block, the last `\boxed{}` after the thinking.
 
     What counts. A number: whole, decimal, fraction (reduced or not), mixed (3 1/2), with powers of ten (1.5e3), in
-    Chinese words (三分之一). It is compared exactly; a decimal to six places and a thousandth of its size: 0.333333 is
-    1/3, 0.33333 is not. Per cent is a hundredth: 25% is 1/4 and not 25. A unit may be left out, but not contradicted,
-    and is not converted: 5 cm is 5, and not 5 m. Of an equation the right-hand side counts, if the left is a name (x =
-    4) or equal to it (2+2 = 4). A power, root, factorial or logarithm stands for its value. Order counts in tuples, not
-    in sets and bare lists, and a set is no tuple; x > 3 is (3, \infty). Words are compared as texts, in any case.
+    Chinese words (三分之一). It is compared exactly, but a decimal of six places or more may be rounded: 0.333333 is
+    1/3, while 0.33333 is not, nor is 2.0000001 equal to 2. Per cent is a hundredth: 25% is 1/4 and not 25. A unit may
+    be left out, but not contradicted, and is not converted: 5 cm is 5, and not 5 m. Of an equation the right-hand side
+    counts, if the left is a name (x = 4) or equal to it (2+2 = 4). A power, root, factorial or logarithm stands for its
+    value. Order counts in tuples, not in sets and bare lists, and a set is no tuple; x > 3 is (3, \infty). Words are
+    compared as texts, in any case.
 
     What does not. A calculation (17+58 for 75), a restated equation (2x = 8 for 4), a second answer ("4 or 5"), a doubt
     ("about 5"), a sentence ("the answer is 4"), a number in English words.
@@ -44,13 +58,11 @@ def math_reward(
         kwargs: other columns, unused.
 
     Raises:
-        ImportError: if Math-Verify is not installed.
+        ImportError: if Math-Verify is needed and not installed; plain numbers and words do without.
     """
     for name, limit in (("time_limit", time_limit), ("batch_time_limit", batch_time_limit)):
         if not 0 < limit <= 3600:
             raise ValueError(f"math_reward: {name} is {limit}; it must be positive, and at most 3600 seconds")
-    if importlib.util.find_spec("math_verify") is None:
-        raise ImportError("math_reward needs Math-Verify; install it with: pip install math-verify")
     expected = [None if a is None else _expected(a) for a in expected_texts("math_reward", completions, answer)]
     pairs = [(a, given_answer(completion_text(y))) for a, y in zip(expected, completions, strict=True)]
     verdicts = _verdicts(pairs, time_limit, batch_time_limit)
@@ -70,15 +82,16 @@ def _expected(text: str) -> str:
 def _verdicts(pairs: list, time_limit: float, batch_time_limit: float) -> dict[tuple, str]:
     """The verdict on each distinct pair: a group often repeats an answer, and Math-Verify is asked once."""
     judged = {pair: judge_form(*pair) for pair in dict.fromkeys(pairs) if pair[0] is not None}
-    questions = list(dict.fromkeys(question for form in judged.values() for question in form.pairs))
-    replies = dict(zip(questions, POOL.compare(questions, time_limit, batch_time_limit), strict=True))
+    questions = [question for form in judged.values() if isinstance(form, list) for question in form]
+    replies = WORKER.compare(questions, time_limit, batch_time_limit)
     return {pair: _verdict(form, replies) for pair, form in judged.items()}
 
 
-def _verdict(form: Judged, replies: dict) -> str:
-    answers = [replies[question] for question in form.pairs]
-    telling = ("unreadable", "different", "timeout", UNREACHED)
-    return form.verdict or next((verdict for verdict in telling if verdict in answers), "equal")
+def _verdict(form: bool | list[Question], replies: dict[Question, str]) -> str:
+    if isinstance(form, bool):
+        return "equal" if form else "different"
+    answers = [replies[question] for question in form]
+    return next((v for v in ("unreadable", "different", "timeout", UNREACHED) if v in answers), "equal")
 
 
 def _warn(pairs: list, verdicts: dict, time_limit: float, batch_time_limit: float) -> None:
@@ -92,3 +105,68 @@ def _warn(pairs: list, verdicts: dict, time_limit: float, batch_time_limit: floa
         if rows:
             first = f"first: row {rows[0]}, {pairs[rows[0]][which][:80]!r}"
             warnings.warn(f"math_reward: {len(rows)} of {len(pairs)} {problem}; {first}", RuntimeWarning, stacklevel=3)
+
+
+def judge_form(expected: str, given: str) -> bool | list[Question]:
+    """Whether an answer is right, if that can be said without computing; else questions whose answer has to be yes."""
+    gold, answer = tidy(expected), tidy(given) if len(given) <= max(LONGEST, 2 * len(expected)) else ""
+    name, *steps, result = _sides(gold)
+    number = quantity_in(result) if all(map(_CALCULATION.fullmatch, steps)) else None
+    if number:
+        its_name, *sides = _sides(answer)
+        wrong_name = name and its_name and name != its_name
+        about = "\\approx" in answer and not number.places  # only a rounded number is given as about so much
+        return not (wrong_name or about) and _against_number(number, sides)
+    if _WORDS.fullmatch(gold):
+        return loose_text(gold) == loose_text(answer)
+    return _against_expression(gold, answer)
+
+
+def _against_number(number: Quantity, sides: list[str]) -> bool | list[Question]:
+    """All sides have to be this number, and the last has to be written as one, not as a calculation."""
+    *steps, result = sides
+    read = {side: quantity_in(side) for side in sides}
+    readable = all(read[step] or _CALCULATION.fullmatch(step) for step in steps) and (read[result] or _is_value(result))
+    if not readable or not all(same_quantity(quantity, number) for quantity in read.values() if quantity):
+        return False
+    has_no_end = number.places >= PLACES and "\\" in result  # 6.283185 may be given as 2\pi
+    asked = [side for side, quantity in read.items() if quantity is None]
+    return [Question(str(number), side, finished=side == result and not has_no_end) for side in asked] or True
+
+
+def _is_value(text: str) -> bool:
+    """Whether a text may be one power, root or the like; the sums and products among them are for Math-Verify to find.
+
+    A tower of powers or factorials is none: it could take for ever.
+    """
+    is_tower = text.count("^") + text.count("!") > 1
+    return bool(_VALUE.fullmatch(text)) and not is_tower and not _SIDE_BY_SIDE.search(text)
+
+
+def _against_expression(gold: str, answer: str) -> list[Question]:
+    """Whether an expected expression can be read at all is for Math-Verify to say, so it is asked in any case."""
+    (expected, unit), (given, its_unit) = _without_unit(gold), _without_unit(answer)
+    if number := quantity_in(answer):
+        given, its_unit = str(number), number.unit
+    set_for_tuple = {expected.lstrip("\\")[:1], given.lstrip("\\")[:1]} == {"(", "{"}
+    contradicts = unit and its_unit and unit != its_unit
+    return [Question(expected, "" if contradicts or set_for_tuple else given, finished=False)]
+
+
+def _sides(text: str) -> list[str]:
+    """The name (or "") and the other sides of a chain of equations, the result last: "x", "2+2", "4"."""
+    sides = [side.strip() for side in re.split(r"(?<![\\<>!:])=|\\approx", re.sub(r"^(?:=|\\approx)", "", text))]
+    if len(sides) == 2 and _is_name(sides[1]) and not _is_name(sides[0]):
+        sides.reverse()  # 4 = x
+    return [re.sub(r"[\s{}]", "", sides[0]), *sides[1:]] if len(sides) > 1 and _is_name(sides[0]) else ["", *sides]
+
+
+def _is_name(text: str) -> bool:
+    return bool(_NAME.fullmatch(text)) and not _DENIED.search(text) and quantity_in(text) is None
+
+
+def _without_unit(text: str) -> tuple[str, str]:
+    r"""An expression and the unit behind it: "2\pi cm", "5\sqrt{3}厘米"."""
+    found = _UNIT.fullmatch(text)
+    unit = unit_of(found[2] + found[3]) if found else None
+    return (found[1], unit) if unit or (unit == "" and not found[2].isascii()) else (text, "")

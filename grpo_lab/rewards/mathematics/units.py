@@ -1,4 +1,4 @@
-"""Units and counted things behind a number: which are the same, and which words are none.
+"""Units and counted things behind a number: a table of units that are the same, and words that are no noun.
 
 A unit may be left out, so the table serves two ends: to see that a unit is one, and that two of them contradict each
 other. What is counted (5 apples, 6个苹果) is not looked up: any noun will do, as long as it neither hedges nor offers
@@ -6,8 +6,6 @@ another answer.
 """
 
 import re
-
-from grpo_lab.rewards.mathematics.numerals import NUMERALS
 
 _SAME = """
 mm 毫米 millimetre millimeter|cm 厘米 公分 centimetre centimeter|dm 分米 decimetre decimeter|m 米 公尺 metre meter
@@ -21,25 +19,21 @@ J 焦 焦耳 joule|kJ 千焦|Hz 赫兹 hertz|Pa 帕|K kelvin
 """
 _GROUPS = [group.split() for line in _SAME.strip().splitlines() for group in line.split("|")]
 _UNITS = {name: names[0] for names in _GROUPS for name in names}
-CURRENCIES = ("US$", "RMB", "$", "¥", "€", "£", "₹", "₽")
 
-# Words behind a number that make something else of it: another answer, a doubt, a multiple.
+# Words behind a number that make something else of it: another answer, a doubt, a multiple, a part.
 _NO_NOUNS = """
-or and to than else not no none maybe perhaps possibly if but plus minus times divided over until through versus vs
-about approximately roughly almost nearly around so is are was equals equal wrong false incorrect both either
-neither remainder hundred thousand million billion trillion dozen zero one two three four five six seven eight nine
-ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty
-seventy eighty ninety per percent pi squared cubed sqrt log sin cos tan mod
+or and to than else not no none maybe perhaps possibly if but plus minus times divided over until through versus
+about approximately roughly almost nearly around are was equals equal wrong false incorrect both either neither
+remainder hundred thousand million billion trillion dozen zero one two three four five six seven eight nine ten eleven
+twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty
+ninety per percent squared cubed sqrt log sin cos tan mod half halves third quarter fourth fifth sixth seventh eighth
+ninth tenth hundredth thousandth millionth
 """
-_PART = "half|halves|third|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth|hundredth|thousandth|millionth"
-_PARTS = [part + plural for part in _PART.split("|") for plural in ("", "s")]
-_NOT_NOUNS = frozenset([*_NO_NOUNS.split(), *_PARTS])
-_NOT_COUNTED = re.compile(r"[或和与及到至约非否另还加减乘除余比点折成半多几等于]|左右|以上|以下|不是|不对|上下|分之|又")
+_NO_CHINESE_NOUN = re.compile(
+    r"[零〇一二两三四五六七八九十百千万亿半或和与及到至约非否不另还加减乘除余比点折成多几等于又]|左右|以[上下]|上下|分之"
+)
 _SHAPE = re.compile(r"[三四五六七八][角边]形")
-_WORD = re.compile(r"(?=.*[aeiouyAEIOUY])[A-Za-z][A-Za-z'-]{2,}")  # xy is a product
-_COUNTED = re.compile(r"[\u4e00-\u9fff]{1,12}")
-_POWERS = ((r"(?:square|sq\.?) ?|平方", "2"), (r"(?:cubic|cu\.?) ?|立方", "3"))
-_LONGEST = 60  # characters
+_NOUN = re.compile(r"(?=.*[aeiouy])[a-z][a-z'-]{2,}")  # xy is a product
 
 
 def unit_of(text: str) -> str | None:
@@ -49,43 +43,34 @@ def unit_of(text: str) -> str | None:
     "平方厘米", "square centimetres" and "cm^2" are one unit, "km/h" and "千米/时" another; "apples" is "".
     """
     text = text.strip()
-    if not text:
-        return ""
-    if len(text) > _LONGEST:
+    if len(text) > 60:
         return None
-    known = _rate(text)
-    return known if known is not None else "" if _counted(text) else None
-
-
-def _rate(text: str) -> str | None:
-    over = re.sub(r"\s+per\s+|每", "/", text)
-    parts = [_power(part.strip()) for part in over.split("/")]
-    return None if None in parts or len(parts) > 2 else "/".join(parts)
+    parts = [_power(part.strip()) for part in re.sub(r"\s+per\s+|每", "/", text).split("/")] if text else [""]
+    if None not in parts and len(parts) <= 2:
+        return "/".join(parts)
+    return "" if _is_counted(text) else None
 
 
 def _power(text: str) -> str | None:
-    for words, power in _POWERS:
+    for words, power in ((r"(?:square|sq\.?) ?|平方", "^2"), (r"(?:cubic|cu\.?) ?|立方", "^3")):
         if (named := re.match(words, text)) and (unit := _single(text[named.end() :])):
-            return f"{unit}^{power}"
-    base, raised, power = re.sub(r"(?<=[a-z])([23])$", r"^\1", text).partition("^")  # m2, and ㎡ once it is folded
-    unit = _single(base.strip())
-    power = power.strip("{}")
-    if unit is None or (raised and power not in ("2", "3")):
-        return None
-    return f"{unit}^{power}" if raised else unit
+            return unit + power
+    found = re.fullmatch(r"(.*?)(?: ?\^ ?\{?([23])\}?|(?<=[a-z])([23]))?", text)  # m2, and ㎡ once it is folded
+    unit, power = _single(found[1].strip()), found[2] or found[3]
+    return f"{unit}^{power}" if unit and power else unit
 
 
 def _single(text: str) -> str | None:
     """Symbols as they are written, words in any case and number: "Metres" is m, "M" is not."""
     word = "-".join(text.split())
-    lower = word.lower() if len(word) > 2 else word
+    lower = word.lower()
     plural = (lower, lower.removesuffix("s"), lower.removesuffix("es"), lower.replace("years-", "year-"))
     return next((_UNITS[name] for name in (word, *(plural if len(lower) > 2 else ())) if name in _UNITS), None)
 
 
-def _counted(text: str) -> bool:
-    if _COUNTED.fullmatch(text):
-        # 4元五角 is not 4; 6个三角形 is 6.
-        return not set(_SHAPE.sub("", text)) & set(NUMERALS) and not _NOT_COUNTED.search(text)
-    words = text.replace(",", " ").split() if "," not in text else []
-    return 0 < len(words) <= 4 and all(_WORD.fullmatch(w) and w.lower() not in _NOT_NOUNS for w in words)
+def _is_counted(text: str) -> bool:
+    if re.fullmatch(r"[\u4e00-\u9fff]{1,12}", text):
+        return not _NO_CHINESE_NOUN.search(_SHAPE.sub("", text))  # 4元五角 is not 4; 6个三角形 is 6
+    words = text.lower().split()
+    no_nouns = {word for name in _NO_NOUNS.split() for word in (name, name + "s")}
+    return 0 < len(words) <= 4 and all(_NOUN.fullmatch(word) and word not in no_nouns for word in words)

@@ -1,7 +1,7 @@
 r"""Answers as a good teacher would mark them: by rule, (expected, given, right).
 
-`python -m tests.rewards.mathematics.teacher` marks them with `math_reward`, with Math-Verify alone and with TRL's
-`accuracy_reward`, and prints where each departs. The other two get both sides in a box, the form that they ask for.
+`python -m tests.rewards.mathematics.teacher` marks them with `math_reward` and with Math-Verify alone, and prints where
+each departs.
 """
 
 import logging
@@ -35,6 +35,7 @@ PAIRS = {
         ("3.14", "22/7", False),
         ("3.14", r"\approx 3.14", True),
         ("0.0000001", "0", False),
+        ("2", "2.0000001", False),
         ("1.414214", r"\sqrt{2}", True),
     ],
     "thousands": [
@@ -72,7 +73,6 @@ PAIRS = {
         ("1500", r"1.5 \times 10^3", True),
         ("1500", "1.5×10³", True),
         ("0.0015", r"1.5 \cdot 10^{-3}", True),
-        ("100000", r"10^2 \times 10^3", True),
         ("1500", r"1.5 \times 10^2", False),
         ("5000000", "5 million", True),
     ],
@@ -257,6 +257,7 @@ DEPARTURES = [
     ("5000米", "5公里", True),
     ("45°", r"\frac{\pi}{4}", True),
     ("2", r"\frac{\sqrt{16}}{2}", True),
+    ("100000", r"10^2 \times 10^3", True),
     ("3", "6/2", False),
 ]
 
@@ -273,18 +274,11 @@ def by_math_verify(expected: str, given: str) -> bool:
     return verify(parse(rf"\boxed{{{expected}}}"), parse(rf"\boxed{{{given}}}"))
 
 
-def by_trl(expected: str, given: str) -> bool:
-    from trl.rewards import accuracy_reward
-
-    completion = [{"role": "assistant", "content": rf"\boxed{{{given}}}"}]
-    return accuracy_reward([completion], [rf"\boxed{{{expected}}}"]) == [1.0]
-
-
 def main() -> None:
     logging.disable(logging.CRITICAL)
     every = [(rule, *pair) for rule, pairs in PAIRS.items() for pair in pairs]
     every += [("departures, documented", *pair) for pair in DEPARTURES]
-    for name, mark in (("math_reward", by_math_reward), ("Math-Verify", by_math_verify), ("TRL", by_trl)):
+    for name, mark in (("math_reward", by_math_reward), ("Math-Verify", by_math_verify)):
         wrong = [(rule, e, g, right) for rule, e, g, right in every if mark(e, g) != right]
         print(f"{name}: {len(every) - len(wrong)} of {len(every)} as a teacher would")
         for rule, expected, given, right in wrong:

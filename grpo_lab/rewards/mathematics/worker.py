@@ -1,0 +1,212 @@
+"""Comparing expressions with Math-Verify, in one process of its own that can be ended from outside.
+
+Math-Verify limits its own time by SIGALRM, which Windows does not have and which works on the main thread alone. A
+process works everywhere: in a notebook, in a thread, in a script without a `__main__` guard. This file is both ends of
+it. The child runs it as a script, so it imports nothing of the package (no torch: it starts at once).
+
+The time limit of a comparison is kept by faulthandler's watchdog, a thread of the C library that needs neither a signal
+nor Python's lock: it ends even a computation inside one huge integer power, by ending the child. The parent sees the
+pipe close. A child whose parent has died ends likewise, at the end of its input or of its time.
+"""
+
+import atexit
+import contextlib
+import faulthandler
+import functools
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import NamedTuple
+
+MEMORY = 4 * 2**30  # bytes of addresses that the child may have
+UNREACHED = "unreached"
+
+
+class Question(NamedTuple):
+    """Two expressions; `finished`: sums and products still to be worked out are refused in the given one."""
+
+    expected: str
+    given: str
+    finished: bool
+
+
+class Worker:
+    """The child process: started when first asked, replaced when it ran out of time or died; one batch at a time."""
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen | None = None
+        self._lock = threading.Lock()
+
+    def compare(self, questions: list[Question], time_limit: float, batch_time_limit: float) -> dict[Question, str]:
+        """For each question "equal", "different", "unreadable" (the expected one), "timeout" or "unreached".
+
+        The clock of the batch starts when the process is ready and no other batch is running.
+        """
+        verdicts = dict.fromkeys(questions, UNREACHED)
+        if not verdicts:
+            return {}
+        with self._lock:
+            self._start()
+            deadline = time.monotonic() + batch_time_limit
+            # Those that look costly come last, so that they keep nobody waiting.
+            for question in sorted(verdicts, key=lambda q: (q.given.count("^") + q.given.count("!"), len(q.given))):
+                left = deadline - time.monotonic()
+                verdict = self._ask(question, min(time_limit, left)) if left > 0 else UNREACHED
+                verdicts[question] = UNREACHED if verdict == "timeout" and left < time_limit else verdict
+        return verdicts
+
+    def _ask(self, question: Question, time_limit: float) -> str:
+        self._start()
+        reply = self._exchange(json.dumps([*question, time_limit]) + "\n")
+        if not reply:
+            self.end()
+        return json.loads(reply) if reply else "timeout"
+
+    def _exchange(self, line: str) -> str:
+        """What the child says to this line; nothing if it has ended."""
+        try:
+            self.process.stdin.write(line)
+            self.process.stdin.flush()
+            return self.process.stdout.readline()
+        except OSError:
+            return ""
+        except BaseException:
+            # Interrupted between question and reply: the reply would be taken for that to the next question.
+            self.end()
+            raise
+
+    def _start(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            return
+        self.end()
+        # -P: the file's folder holds modules of ours whose names must not hide other people's.
+        # In a session of its own: Ctrl-C in the terminal is for the run, which finishes its step with this worker.
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+            start_new_session=True,
+        )
+        line = self._exchange("")
+        status = json.loads(line) if line else f"exit status {self.process.wait()}"
+        if status != "ready":
+            self.end()
+            remedy = "install it with: pip install math-verify"
+            raise ImportError(f"math_reward needs Math-Verify, which did not start ({status}); {remedy}")
+
+    def end(self) -> None:
+        """End the process, if there is one; the next batch starts another."""
+        process, self.process = self.process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+            # The pipe may have broken with a question still in its buffer, which closing tries to write.
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+
+    def forget(self) -> None:
+        """In a forked copy the process is the parent's, and the lock may be held by a thread that is not there."""
+        self._of_parent, self.process, self._lock = self.process, None, threading.Lock()
+
+
+WORKER = Worker()
+atexit.register(WORKER.end)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=WORKER.forget)
+
+
+# What follows runs in the child.
+
+
+@functools.lru_cache(maxsize=1024)  # the expected answer comes back with every completion of its group
+def read(text: str) -> list:
+    """The whole of a text as one expression: in a box, so that no number is picked out of it. Empty if it is none."""
+    from latex2sympy2_extended import NormalizationConfig
+    from math_verify import LatexExtractionConfig, parse
+
+    # Units are looked after before; Math-Verify's would drop the d of "x + 2 d".
+    as_written = NormalizationConfig(units=False, malformed_operators=True, nits=True)
+    # Without an anchor Math-Verify takes the last number that it finds in a sentence, whatever the sentence says.
+    reading = LatexExtractionConfig(
+        boxed_match_priority=0, try_extract_without_anchor=False, normalization_config=as_written
+    )
+    found = parse(rf"\boxed{{{text}}}", [reading], fallback_mode="no_fallback", parsing_timeout=None)
+    return [_as_set(expression) for expression in found]
+
+
+def _as_set(expression):
+    """Inequalities joined by "or" are the union of their sets: "x < 2 or x > 3" is read as a list of two."""
+    from sympy import FiniteSet, Union
+    from sympy.core.relational import _Inequality
+
+    if isinstance(expression, FiniteSet) and all(isinstance(part, _Inequality) for part in expression.args):
+        with contextlib.suppress(Exception):  # what SymPy cannot write as a set stays a list
+            return Union(*(part.as_set() for part in expression.args))
+    return expression
+
+
+def _is_finished(expression) -> bool:
+    """Whether a number is given as one power, root, factorial or logarithm, and not as a sum or a product."""
+    from sympy import Mul, Number, NumberSymbol, Pow, factorial, log, preorder_traversal
+
+    values = (Number, NumberSymbol, Pow, factorial, log)
+    nodes = preorder_traversal(expression)
+    return all(isinstance(node, values) or (isinstance(node, Mul) and node.args[0] == -1) for node in nodes)
+
+
+def compare(expected: str, given: str, finished: bool) -> str:
+    """One of "equal", "different", and "unreadable" where the expected text is not mathematics."""
+    from math_verify import verify
+
+    gold, answer = read(expected), read(given)
+    if not gold:
+        return "unreadable"
+    if finished and not all(map(_is_finished, answer)):
+        return "different"
+    # x > 3 is the interval from 3 on, whichever of the two is expected; 2x > 6 leaves it to be worked out.
+    same = verify(gold, answer, timeout_seconds=None, allow_set_relation_comp=True)
+    return "equal" if same else "different"
+
+
+def _limit_memory() -> None:
+    # Windows has no such limit, and some systems refuse to set it.
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+
+def main() -> None:
+    """Answer questions, one JSON line in, one JSON line out."""
+    # Whatever a library prints must not end up among the replies.
+    replies, sys.stdout = sys.stdout, sys.stderr
+    # Ctrl-C in a terminal reaches the whole process group; only the parent has to act on it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.disable(logging.CRITICAL)
+    _limit_memory()
+    try:
+        # The first comparison loads the grammar: done here, it does not count against anyone's time.
+        works = compare("0.5", r"\frac{1}{2}", finished=False) == "equal"
+        status = "ready" if works else "it does not find 0.5 equal to 1/2"
+    except Exception as error:
+        status = f"{type(error).__name__}: {error}"
+    print(json.dumps(status), file=replies, flush=True)
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        for line in sys.stdin:
+            *question, time_limit = json.loads(line)
+            faulthandler.dump_traceback_later(time_limit, exit=True, file=nowhere)
+            verdict = compare(*question)
+            faulthandler.cancel_dump_traceback_later()
+            print(json.dumps(verdict), file=replies, flush=True)
+
+
+if __name__ == "__main__":
+    main()

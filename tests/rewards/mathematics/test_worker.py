@@ -1,0 +1,186 @@
+"""The process behind `math_reward`: bounded in time, replaced when it is gone, and nothing left behind."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import pytest
+
+from grpo_lab.rewards import math_reward
+from grpo_lab.rewards.mathematics.worker import WORKER
+
+# Math-Verify reads it at once and would compare it for ever, inside one integer power.
+ENDLESS = r"\sqrt{9^{9^{9^{9}}}}"
+
+
+def rewarded(expected, *given, **limits):
+    texts = [f"<answer>{text}</answer>" for text in given]
+    return math_reward(texts, answer=[expected] * len(texts), **({"time_limit": 60.0} | limits))
+
+
+def test_what_is_not_compared_in_time_scores_nothing_and_is_said():
+    assert rewarded("x+1", "1+x") == [1.0]  # a process is ready
+    with pytest.warns(RuntimeWarning, match=r"2 of 3 completions were not evaluated within 0.3 s .* row 1"):
+        assert rewarded("x+1", "1+x", "x+" + ENDLESS, "x+" + ENDLESS, time_limit=0.3) == [1.0, 0.0, 0.0], (
+            "compared once, so one wait"
+        )
+    with pytest.warns(RuntimeWarning, match=r"2 of 3 completions were left when the 0.3 s of the batch were over"):
+        assert rewarded("x+1", "x+" + ENDLESS, "-x+" + ENDLESS, "1+x", batch_time_limit=0.3) == [0.0, 0.0, 1.0]
+    assert rewarded("x+1", "1+x") == [1.0]
+
+
+def test_a_process_that_is_killed_or_interrupted_is_replaced(monkeypatch):
+    rewarded("x", "x")
+    WORKER.process.kill()
+    WORKER.process.wait()
+    assert rewarded("x", "x") == [1.0]
+    interrupted = WORKER.process
+
+    class Interrupted:
+        close = interrupted.stdout.close
+
+        def readline(self):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(interrupted, "stdout", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        rewarded("x", "x")
+    assert interrupted.poll() is not None
+    assert rewarded("y", "x") == [0.0], "no reply to an earlier question"
+
+
+NOISY = """
+import sys
+from types import SimpleNamespace
+sys.modules["latex2sympy2_extended"] = SimpleNamespace(NormalizationConfig=dict)
+LatexExtractionConfig = dict
+def parse(text, *args, **kwargs):
+    print("noise")
+    return [text]
+def verify(expected, given, **kwargs):
+    print("more noise")
+    return True
+"""
+
+
+def test_a_library_that_is_missing_or_noisy(monkeypatch, tmp_path):
+    def use(source):
+        (tmp_path / "math_verify.py").write_text(source, encoding="utf-8")
+        WORKER.end()
+
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    use("raise ImportError('no Math-Verify here')")
+    with pytest.raises(ImportError, match=r"\(ImportError: no Math-Verify here\).*pip install math-verify"):
+        rewarded("x", "x")
+    assert rewarded("4", "4", "5") == [1.0, 0.0], "plain numbers do without"
+    use("raise SystemExit(3)")
+    with pytest.raises(ImportError, match=r"did not start \(exit status 3\)"):
+        rewarded("x", "x")
+    use(NOISY)
+    assert rewarded("x", "x", "y") == [1.0, 1.0]
+    WORKER.end()
+
+
+@pytest.mark.slow
+def test_the_time_is_up_only_for_a_comparison():
+    rewarded("x", "x", time_limit=1.0)
+    process = WORKER.process
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1.5)
+    assert rewarded("y", "y") == [1.0] and WORKER.process is process
+
+
+@pytest.mark.slow
+def test_sixty_four_bombs_end_within_the_bound_and_cost_no_right_answer_its_reward():
+    towers = [rf"\sqrt{{{n}^{{9^{{9^{{9}}}}}}}}" for n in range(2, 26)]
+    factorials = [f"{10**9 + n}!" for n in range(20)] + [f"(({n}!)!)!" for n in range(7, 17)]
+    nested = [r"\sqrt{" * n + "2" + "}" * n + r"^{10^{10^{10}}}" for n in range(1, 11)]
+    bombs, right = [*towers, *factorials, *nested], [f"{n}+\\sqrt{{2}}-{n}" for n in range(16)]
+    begin = time.monotonic()
+    with pytest.warns(RuntimeWarning) as said:
+        rewards = rewarded(r"\sqrt{2}", *bombs, *right, time_limit=2.0, batch_time_limit=12.0)
+    assert "of the batch were over" in str(said[-1].message) and time.monotonic() - begin < 12.0 + 10.0
+    assert rewards == [0.0] * 64 + [1.0] * 16
+    assert rewarded("x", "x") == [1.0]
+
+
+@pytest.mark.slow
+def test_it_works_in_threads():
+    rewards = {}
+
+    def work(number, time_limit):
+        given = [f"{number}+x", f"{number}.5x", "x+" + ENDLESS][: 2 + (number == 0)]
+        rewards[number] = rewarded(f"x+{number}", *given, time_limit=time_limit)
+
+    # One of them waits for its time to run out while the others have questions too.
+    threads = [threading.Thread(target=work, args=(n, 60.0 if n else 1.0)) for n in range(4)]
+    with pytest.warns(RuntimeWarning, match=r"1 of 3 completions were not evaluated"):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert rewards == {0: [1.0, 0.0, 0.0], 1: [1.0, 0.0], 2: [1.0, 0.0], 3: [1.0, 0.0]}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="this system sends no signal to a thread")
+def test_an_interrupt_in_the_middle_ends_the_process_and_the_next_batch_works():
+    rewarded("x", "x")
+    process = WORKER.process
+    threading.Timer(0.5, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        rewarded("x+1", "x+" + ENDLESS)
+    assert process.wait(10) is not None and WORKER.process is None
+    assert rewarded("x", "x", "y") == [1.0, 0.0]
+
+
+SCRIPT = r"""
+import os, threading, warnings
+warnings.simplefilter("ignore")
+from grpo_lab.rewards import math_reward
+from grpo_lab.rewards.mathematics.worker import WORKER
+def reward(given, **limits):
+    return math_reward([f"<answer>{given}</answer>"], answer=["x+1"], **{"time_limit": 60, **limits})
+print("main runs once", reward("1+x"))
+thread = threading.Thread(target=reward, args=(r"x+\sqrt{9^{9^{9^{9}}}}",), kwargs={"time_limit": 2.0})
+thread.start()  # it holds the worker while the copy is made
+if hasattr(os, "fork"):
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if reward("1+x") == [1.0] and reward("x") == [0.0] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+thread.join()
+print(reward("1+x"))
+print(WORKER.process.pid)
+"""
+
+
+@pytest.mark.slow
+def test_a_script_runs_once_may_fork_and_leaves_no_process(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONWARNINGS": "default"}
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", env=environment, timeout=120)
+    assert done.returncode == 0, done.stderr
+    *lines, pid = done.stdout.splitlines()
+    assert lines == ["main runs once [1.0]", "[1.0]"]
+    if os.name == "posix":
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
+
+
+@pytest.mark.slow
+def test_ending_leaves_nothing_open():
+    rewarded("x", "x")
+    process = WORKER.process
+    WORKER.end()
+    assert process.poll() is not None and process.stdin.closed and process.stdout.closed
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gc.collect()
