@@ -66,12 +66,6 @@ EXERCISE = Exercise(
             "5.8",
         ),
         Misconception(
-            "no-bound",
-            changed(cispo_surrogate, (".clamp(max=bound)", "")),
-            "Nothing holds the weight: a token whose ratio is 1000 outweighs the whole batch. What is `bound` for?",
-            "5.8",
-        ),
-        Misconception(
             "token-dropped",
             changed(cispo_surrogate, ("ratio.clamp(max=bound)", "torch.where(ratio > bound, 0, ratio)")),
             "A token whose ratio exceeds the bound gets weight 0. That is masking: its gradient is gone, which CISPO "

@@ -10,7 +10,8 @@ from grpo_lab.rewards import normalise_text, same_number
 
 SAME = (
     ("0", "-0"), ("0/5", "0"), ("007", "7"), ("-3/6", "-0.50"), ("6/3", "2"), ("-1,000", "-1000"),
-    ("1,234.5", "2469/2"), ("１，０００，０００", "1000000"), ("1,000/2,000", "0.5"), ("-5", "-5.0"), ("0.000001", "1/1000000"),
+    ("1,234.5", "2469/2"), ("１，０００，０００", "1000000"), ("1,000/2,000", "0.5"), ("-5", "-5.0"),
+    ("0.000001", "1/1000000"),
 )  # fmt: skip
 OTHERS = (("-1/2", "1/2"), ("1/2", "2/1"), ("1.5", "15"), ("2.5", "2"), ("0.1", "0.10000001"), ("1000", "1"))
 # Texts that are no numbers, and the number that each could be taken for.
@@ -146,12 +147,6 @@ EXERCISE = Exercise(
             fraction_alone,
             "Whatever `Fraction` reads is a number for you, '1e3' and '1_000' too. A policy that writes '1e999999999' "
             "then stops your run for hours. What could you ask of a text before Fraction sees it?",
-        ),
-        Misconception(
-            "divided-by-zero",
-            changed(same_number, ("_number_in(given)", "Fraction(given) if '/' in given else _number_in(given)")),
-            "'1/0' raises an error. The policy writes that text sooner or later, and your run ends there. What is it, "
-            "if not a number?",
         ),
         Misconception(
             "floating-point",

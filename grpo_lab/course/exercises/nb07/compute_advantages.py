@@ -28,14 +28,6 @@ def nan_spreads(rewards, config):
     return (centred / spread[config.scale_rewards]).flatten()
 
 
-def uncentred(rewards, config):
-    return rewards.nan_to_num(0.0)
-
-
-def table_kept(rewards, config):
-    return compute_advantages(rewards, config).view(-1, config.num_generations)
-
-
 def settings(rows: int, num_generations: int, scale: str) -> GRPOConfig:
     return GRPOConfig(generation_batch_size=rows, num_generations=num_generations, scale_rewards=scale)
 
@@ -140,13 +132,8 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "no-centre",
-            uncentred,
+            lambda rewards, config: rewards.nan_to_num(0.0),
             "You return the rewards as they are. Where all answers are right, all are pushed up: nothing is compared.",
-        ),
-        Misconception(
-            "table-returned",
-            table_kept,
-            "The numbers are right, in a table of (P, G). The rows of the batch are one after the other: shape (B,).",
         ),
     ),
 )

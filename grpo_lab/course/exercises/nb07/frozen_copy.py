@@ -124,11 +124,5 @@ EXERCISE = Exercise(
             "The copy is still in training mode: its dropout makes every log-probability a matter of chance, so the KL "
             "is noise even before the first update. Which mode should a reference be in?",
         ),
-        Misconception(
-            "state-dict",
-            lambda model: {name: tensor.detach() for name, tensor in model.state_dict().items()},
-            "You return a dictionary. That is no model: it computes nothing. (And what `state_dict()` gives are the "
-            "policy's own tensors, which move along with it.)",
-        ),
     ),
 )

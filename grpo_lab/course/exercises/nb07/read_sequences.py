@@ -143,10 +143,5 @@ EXERCISE = Exercise(
             "You call a row truncated if it is full. It may have ended on its very last token: that response is "
             "complete.",
         ),
-        Misconception(
-            "text-behind-the-end",
-            changed(read_sequences, ("row[keep]", "row")),
-            "You decode the whole row. Whatever stands behind the end of the completion reaches the rewards.",
-        ),
     ),
 )

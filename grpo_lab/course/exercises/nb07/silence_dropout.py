@@ -18,7 +18,7 @@ OTHERS = {"jitter_noise_decay": 0.3, "eps": 1e-5, "rate": 0.3, "use_dropout": Tr
 class Layer(nn.Module):
     """A layer with a Dropout, which keeps other probabilities as numbers, as transformers' layers do."""
 
-    def __init__(self, p: float = 0.0, **numbers: float):
+    def __init__(self, p: float = 0.0, **numbers: int | float):
         super().__init__()
         self.linear, self.dropout = nn.Linear(3, 3), nn.Dropout(p)
         self.scaling = 0.5

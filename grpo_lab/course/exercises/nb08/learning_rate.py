@@ -99,11 +99,6 @@ EXERCISE = Exercise(
             "Your cosine goes down and up again: the run ends at its peak. Which part of the wave goes only down?",
         ),
         Misconception(
-            "twice-the-peak",
-            changed(learning_rate, ("(1 + math.cos(math.pi * share)) / 2", "1 + math.cos(math.pi * share)")),
-            "1 + cos begins at 2, so your rate begins at twice the peak.",
-        ),
-        Misconception(
             "divides-by-zero",
             changed(learning_rate, ("step < warmup_steps", "(step + 1) / warmup_steps <= 1")),
             "Without warm-up you divide by zero. `warmup_steps = 0` is allowed.",

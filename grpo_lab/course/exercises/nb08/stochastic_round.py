@@ -8,6 +8,8 @@ from grpo_lab.course.exercises._inputs import Dice, at_scale, extreme
 from grpo_lab.precision import stochastic_round
 
 INF, NAN = float("inf"), float("nan")
+# With bits in the lower half alone; rounded like a number it becomes infinity, and the other one -0.
+NANS = torch.tensor([0x7F800001, -1], dtype=torch.int32).view(torch.float32)
 
 
 def _given(label, x, noise):
@@ -79,6 +81,7 @@ EXERCISE = Exercise(
         extreme(
             "beyond the largest number of bf16", torch.tensor([3.4e38, -3.4e38, 3.4e38]), torch.tensor([0.0, 0.5, 0.99])
         ),
+        extreme("NaN in other bits", NANS, torch.tensor([0.5, 0.5])),
         at_scale("5000 numbers of every size", _every_size),
         at_scale("noise beside the place", _beside_the_place),
     ),
@@ -132,12 +135,6 @@ EXERCISE = Exercise(
             "Beyond the largest number of bf16, about 3.39e38, one step further is infinity, and you take it. A weight "
             "that is infinite never comes back. What does the docstring say of such a number?",
             "8.2",
-        ),
-        Misconception(
-            "kept-in-float32",
-            changed(stochastic_round, (".bfloat16()", "")),
-            "The numbers are right, but they are still stored in float32: no memory is saved.",
-            "8.4",
         ),
     ),
 )
