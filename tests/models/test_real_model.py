@@ -26,7 +26,7 @@ from grpo_lab.chat import reply
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy, smollm2
 from grpo_lab.models.folders import find_folder
-from grpo_lab.rewards.last import last_number_reward
+from grpo_lab.rewards import last_number_reward
 from grpo_lab.rollout import encode_prompts
 from grpo_lab.tasks.short import short_sums
 from grpo_lab.trainer import train
