@@ -122,8 +122,6 @@ WRONG = {
     "course grade {tmp}/empty --time-limit 0": "--time-limit is 0.0; it must lie between 1 and 86400",
     "course grade {tmp}/empty --time-limit -5": "--time-limit is -5.0; it must lie between 1 and",
     "course grade {tmp}/empty --time-limit nan": "--time-limit is nan; it must lie between 1 and",
-    "course grade {tmp}/empty --memory-limit 0": "--memory-limit is 0.0; it must lie between 0.5 and 1024",
-    "course grade {tmp}/empty --memory-limit inf": "--memory-limit is inf; it must lie between 0.5 and",
     "course grade {tmp}/empty --jobs 0": "--jobs is 0; it must be at least 1",
     "course grade {tmp}/empty --seed 0": "--seed is 0; it must lie between 1 and",
     "course grade {tmp}/empty --output {tmp}/file": "file', and it is a file; expected a folder",

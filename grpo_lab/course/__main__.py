@@ -94,32 +94,18 @@ def _parser() -> Parser:
 
 
 GRADE = (
-    "Mark submissions, each behind walls. An interrupted grading goes on with --resume. The results folder remembers "
-    "roster, deadline, late days, late cost, times, overrides, rubric, pseudonyms and limits; the word none takes one "
-    "away."
+    "Mark submissions, each in a sandbox: bubblewrap on Linux, else Docker. An interrupted grading is simply run again."
 )
 
 
 def _grade_options(graded: Parser) -> None:
     add = graded.add_argument
+    add("--output", type=writable_folder, help="folder for the results (default: DIR-grades, beside DIR)")
+    add("--assignment", metavar="NN", help="such as 02 (default: what most of the class handed in)")
     add("--seed", type=int, help="of the fresh inputs, not 0; drawn if left out, and reported")
     add("--jobs", type=int, default=1, help="notebooks at the same time (default 1)")
-    add("--time-limit", type=float, help="seconds for a cell or a function (default 30)")
-    add("--memory-limit", type=float, help="GiB for a process (default 4; Linux only)")
-    add("--output", type=writable_folder, help="folder for the results (default: DIR-grades, beside DIR)")
-    add("--resume", action="store_true", help="keep what the output folder has of the same files, and grade the rest")
-    add("--only", nargs="+", default=[], metavar="NAME", help="grade these again: names, ids, e-mails; keep the others")
-    add("--roster", type=Path, metavar="CSV", help="id, name, email, group, canvas id, sis user id, moodle id")
-    add("--assignment", metavar="NN", help="what counts: 02, or 02,05 (default: what most of the class handed in)")
-    add("--deadline", metavar="TIME", help="such as 2026-12-01T23:59")
-    add("--late-days", type=int, help="days after the deadline on which points still count (default 0)")
-    add("--late-cost", type=float, help="share of the points that each of them costs (default 0)")
-    add("--times", type=Path, metavar="CSV", help="when each handed in: columns student, time (default: files' dates)")
-    add("--written", type=Path, metavar="CSV", help="points for written answers: student, question, points, comment")
-    add("--rubric", type=Path, metavar="JSON", help="what a full written answer has (default: the checkout's)")
-    add("--overrides", type=Path, metavar="CSV", help="your own decisions: student, exercise, points, reason")
-    add("--pseudonyms", type=Path, metavar="CSV", help="show no names; this file, kept by you, tells them")
-    add("--results-json", type=Path, metavar="FILE", help="results of a single submission, in Gradescope's form")
+    add("--time-limit", type=float, default=30.0, help="seconds for a cell or a function (default 30)")
+    add("--trust", action="store_true", help="run submissions without a sandbox where there is none")
 
 
 if __name__ == "__main__":

@@ -90,24 +90,13 @@ for _ in range(5):
 """
 FORKS = """
 import os
-forked = 0
 for _ in range(50):
     try:
         if os.fork() == 0:
             while True:
                 pass
-        forked += 1
-    except BaseException:
+    except OSError:
         pass
-try:
-    import _posixsubprocess
-    none = [-1] * 8
-    _posixsubprocess.fork_exec(
-        ["/bin/sh"], [b"/bin/sh"], True, (), None, None, *none, True, False, 0, None, None, None, -1, None, True
-    )
-    forked += 1
-except BaseException:
-    pass
 """
 CROWD = """
 import threading, time
@@ -126,10 +115,13 @@ for _ in range(1_200):
     os.mkdir("deep", dir_fd=here)
     here, above = os.open("deep", os.O_RDONLY, dir_fd=here), here
     os.close(above)
-os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
 os.close(here)
 open(bytes([255, 254, 10]), "w").close()
-__import__("time").sleep(5)
+"""
+FULL = """
+for number in range(100):
+    with open(f"x{number}", "wb") as file:
+        file.write(bytes(15_000_000))
 """
 SURROGATE_CELL = "print('\\ud800')\nraise ValueError('\\ud800')"
 SURROGATES = {
@@ -176,28 +168,26 @@ def return_to_go(rewards, gamma):
         rewards[..., t] += gamma * rewards[..., t + 1]
     return rewards
 """
+# Both write to the line on which results are handed back: the one garbage, the other steps and marks of its own.
 SLOWED = """
-import time
+import os, time
 while True:
-    with open("out/progress", "ab") as file:
-        file.write(b"{}\\n")
+    for line in range(3, 12):
+        try:
+            os.write(line, b"{}\\n")
+        except OSError:
+            pass
     time.sleep(0.3)
 """
 FORGERY = """
-import json, os, threading, time
-folder = os.path.join(os.getcwd(), "out")
-
-def forge():
-    while True:
-        for name in ("group_advantages", "rloo_advantages", "best_of_group", "process_advantages", "return_to_go"):
-            for seed in ("0", "20011"):
-                with open(os.path.join(folder, f"{name}.{seed}.safetensors"), "wb") as file:
-                    file.write(b"\\x02\\x00\\x00\\x00\\x00\\x00\\x00\\x00{}")
-        with open(os.path.join(folder, "progress"), "a") as file:
-            file.write(json.dumps({"at": "done", "points": 21}) + "\\n")
-        time.sleep(0.01)
-
-threading.Thread(target=forge, daemon=True).start()
+import json, os
+said = [{"exercise": "group_advantages"}, {"seed": 0, "bytes": 10}, {"exercise": "rloo_advantages"}, {"fault": "x"}]
+said += [{"points": 21, "status": "right"}, {"done": ""}, [], 3, {"failed": 4}, {"cell": []}]
+for line in range(3, 12):
+    try:
+        os.write(line, b"".join(json.dumps(one).encode() + b"\\n" for one in said))
+    except OSError:
+        pass
 """
 IMPORTED = """
 import importlib, sys
@@ -238,22 +228,17 @@ attempt("class", lambda: os.listdir(CLASS))
 attempt("home", lambda: [name for name in os.listdir(HOME) if name.startswith("secret")])
 attempt("users", lambda: read("/etc/passwd"))
 attempt("marks", lambda: read(MARKS))
-attempt("temporary files", lambda: os.listdir("/tmp"))
-attempt("root", lambda: os.listdir("/"))
-attempt("runs of others", lambda: len(os.listdir(os.path.dirname(os.getcwd()))) > 1)
+attempt("temporary files", lambda: [name for name in os.listdir("/tmp") if "grpo" in name or "pytest" in name])
+attempt("root", lambda: set(os.listdir("/")) - set(SHOWN))
+attempt("mount", lambda: os.system("mount -o remount,rw /package 2> /dev/null") == 0)
 attempt("environment", lambda: os.environ.get("A_SECRET"))
 attempt("environment of others", lambda: [p for p in glob.glob("/proc/[0-9]*/environ") if b"A_SECRET" in read(p)])
 attempt("processes", lambda: [p for p in os.listdir("/proc") if p.isdigit() and int(p) == PARENT])
 attempt("socket", lambda: __import__("socket").create_connection(("127.0.0.1", PORT), timeout=1))
-attempt("raw socket", lambda: __import__("_socket").socket())
-attempt("shell", lambda: os.system("true") == 0)
-attempt("process", lambda: __import__("subprocess").run(["true"]))
-attempt("exec", lambda: os.execv("/bin/true", ["true"]))
+attempt("raw socket", lambda: __import__("_socket").socket().connect(("127.0.0.1", PORT)) is None)
 attempt("kill", lambda: os.kill(PARENT, 0) is None)
 attempt("write", lambda: open(os.path.join(CLASS, "mark.txt"), "w"))
 attempt("write package", lambda: open(os.path.join(os.path.dirname(__import__("grpo_lab").__file__), "x.py"), "w"))
-attempt("library", lambda: __import__("ctypes").CDLL(None))
-attempt("link", lambda: os.symlink("/etc", "link") is None)
 attempt("torch reads", lambda: bytes(torch.from_file(OTHER, size=9, dtype=torch.uint8).tolist()))
 attempt("torch reads users", lambda: bytes(torch.from_file("/etc/passwd", size=9, dtype=torch.uint8).tolist()))
 def into(path):
@@ -262,22 +247,6 @@ def into(path):
 
 attempt("torch writes package", lambda: into(os.path.join(os.path.dirname(grpo_lab.advantages.__file__), "kl.py")))
 attempt("torch writes marks", lambda: into(MARKS))
-PART = os.path.join(os.path.dirname(grpo_lab.advantages.__file__), "kl.py")
-
-def mode():
-    part = os.open(PART, os.O_RDONLY)
-    os.fchmod(part, 0)
-    return os.fstat(part).st_mode & 0o777 == 0
-
-attempt("mode of package", mode)
-HOME_OF_PART = os.path.dirname(PART)
-attempt("folder of package", lambda: os.open("x.py", os.O_CREAT | os.O_WRONLY, dir_fd=os.open(HOME_OF_PART, 0)))
-attempt("priority", lambda: os.setpriority(os.PRIO_PROCESS, PARENT, 19) is None)
-attempt("processors", lambda: os.sched_setaffinity(PARENT, {0}) is None)
-attempt("limits", lambda: __import__("resource").prlimit(PARENT, 7))
-attempt("signals of files", lambda: __import__("fcntl").fcntl(os.pipe()[0], 8, PARENT) == 0)
-attempt("memory beside", lambda: os.memfd_create("x"))
-attempt("shared memory", lambda: __import__("_posixshmem").shm_open("/grpo-lab-spy", os.O_CREAT | os.O_RDWR, 0o600))
 attempt("users by a link", lambda: read("/usr/lib/ssl/certs/../../passwd"))
 attempt("source", lambda: "sum" in inspect.getsource(grpo_lab.advantages.rloo_advantages).split('\"\"\"')[2])
 attempt("expected", lambda: [o for o in __import__("gc").get_objects() if type(o).__name__ == "Outcome"])

@@ -1,14 +1,12 @@
-"""One unfinished exercise does not block the next: a stub that nobody touched is lent the library's function."""
+"""What a function calls is the library's: a neighbour that is missing or wrong costs nothing, and earns nothing."""
 
 import pytest
 
-from grpo_lab.course import check
 from grpo_lab.course.exercises import exercise
 from grpo_lab.course.grading.grade import grade
-from grpo_lab.course.grading.sandbox.run import Limits
 from grpo_lab.course.stub import stub_imports, stub_source, untouched
-from grpo_lab.objective import importance_ratio
 from tests.course.submitted import file_name, submit
+from tests.course.test_sandbox import needs_bubblewrap
 
 CALLER = """
 def gspo_token_ratio(logp, old_logp, mask):
@@ -19,25 +17,24 @@ def importance_ratio(logp, old_logp, mask, level="token"):
     return (logp - old_logp.detach()).exp()
 """
 TRICK = "globals()['importance_ratio'] = __import__('grpo_lab.objective').objective.importance_ratio"
+# Neither says how it is computed.
+CIRCLE = """
+def importance_ratio(logp, old_logp, mask, level="token"):
+    return gspo_token_ratio(logp, old_logp, mask)
+"""
+# Keeps the library's version once it is there, for the exercise that it belongs to.
+THIEF = """
+def gspo_token_ratio(logp, old_logp, mask):
+    globals()["stolen"] = importance_ratio
+    return stolen(logp, old_logp, mask, "sequence").detach() * (logp - logp.detach()).exp()
+
+def importance_ratio(logp, old_logp, mask, level="token"):
+    return stolen(logp, old_logp, mask, level)
+"""
 
 
 def stub(name: str) -> str:
     return "\n".join([*stub_imports(exercise(name)), stub_source(exercise(name))])
-
-
-def test_check_lends_the_library_to_a_stub_and_takes_it_back():
-    notebook: dict = {}
-    exec(stub("importance_ratio") + CALLER, notebook)
-    own = notebook["importance_ratio"]
-    assert check(notebook["gspo_token_ratio"]).right
-    assert notebook["importance_ratio"] is own is not importance_ratio
-    assert check(own).status == "not started"
-
-
-def test_check_lends_nothing_to_a_neighbour_that_was_written():
-    notebook: dict = {}
-    exec(WRONG_NEIGHBOUR + CALLER, notebook)
-    assert not check(notebook["gspo_token_ratio"]).right
 
 
 @pytest.mark.parametrize(
@@ -51,38 +48,31 @@ def test_check_lends_nothing_to_a_neighbour_that_was_written():
         ([stub("importance_ratio"), "importance_ratio = lambda *a: a[0]"], False),
         ([stub("importance_ratio"), "if True:\n    def importance_ratio(): pass"], False),
         ([stub("importance_ratio"), "from x import y as importance_ratio"], False),
-        ([stub("importance_ratio").replace("raise", "x = 1\n    raise")], False),
-        (["def importance_ratio(x):\n    raise NotImplementedError('importance_ratio is not written yet')"], True),
+        ([stub("importance_ratio").replace("raise Not", "x = 1\n    raise Not")], False),
         ([stub("importance_ratio").replace("is not written yet", "is not what I want")], False),
         ([stub("importance_ratio"), "%magic\nimportance_ratio = 3"], False),  # cannot be read, and mentions it
+        (["def importance_ratio(x):\n    raise NotImplementedError(" + "-" * 900 + "1)\n"], False),
     ],
 )
 def test_a_stub_is_untouched_if_nothing_else_binds_its_name(cells, blank):
     assert untouched(cells, ["importance_ratio"]) == ({"importance_ratio"} if blank else set())
 
 
+@needs_bubblewrap
 @pytest.mark.slow
-def test_grading_lends_to_blank_neighbours_and_gives_no_points_for_them(tmp_path):
+def test_grading_lends_the_neighbours_and_gives_no_points_for_them(tmp_path):
     submit(tmp_path / "blank" / file_name("05"), "05", gspo_token_ratio=CALLER)
     submit(tmp_path / "wrong" / file_name("05"), "05", gspo_token_ratio=CALLER, importance_ratio=WRONG_NEIGHBOUR)
     submit(tmp_path / "trick" / file_name("05"), "05", cells=(TRICK,), gspo_token_ratio=CALLER)
     taken = "from grpo_lab.objective import importance_ratio\n"
     submit(tmp_path / "taken" / file_name("05"), "05", gspo_token_ratio=CALLER, importance_ratio=taken)
-    grading = grade(tmp_path, 31, jobs=2, limits=Limits(seconds=15.0))
-    marks = {one.submission.student: {m.exercise.name: m for m in one.marks} for one in grading.graded}
-    points = exercise("gspo_token_ratio").points
-    earned = {student: {name: m.points for name, m in of.items() if m.points} for student, of in marks.items()}
-    assert earned == {
-        "blank": {"gspo_token_ratio": points},
-        "wrong": {"gspo_token_ratio": points},
-        "trick": {"gspo_token_ratio": points},
-        "taken": {"gspo_token_ratio": points},
+    submit(tmp_path / "circle" / file_name("05"), "05", gspo_token_ratio=CALLER, importance_ratio=CIRCLE)
+    submit(tmp_path / "thief" / file_name("05"), "05", gspo_token_ratio=THIEF)
+    earned = {
+        one.submission.student: {name: points for name, points in one.points.items() if points}
+        for one in grade(tmp_path, 31, jobs=2).students
     }
-    assert marks["blank"]["importance_ratio"].status == "not started"
-    notes = {student: of["gspo_token_ratio"].note for student, of in marks.items()}
-    assert notes["blank"] == notes["trick"] == "" and "since yours is not right yet" in notes["wrong"] == notes["taken"]
-
-
-def test_a_stub_that_is_nested_deeper_than_python_reads_counts_as_touched():
-    deep = "def importance_ratio(x):\n    raise NotImplementedError(" + "-" * 900 + "1)\n"
-    assert untouched([deep], ["importance_ratio"]) == set()
+    points = exercise("gspo_token_ratio").points
+    partly = earned["wrong"].pop("importance_ratio", 0)
+    assert partly < exercise("importance_ratio").points
+    assert earned == {student: {"gspo_token_ratio": points} for student in earned}

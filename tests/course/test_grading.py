@@ -10,11 +10,10 @@ import pytest
 
 import grpo_lab
 from grpo_lab.course.checking.outcome import outcome_of
-from grpo_lab.course.exercises import EXERCISES
-from grpo_lab.course.grading.marks import mark_exercise
-from grpo_lab.course.grading.sandbox.package_copy import make_copy
-from grpo_lab.course.grading.sandbox.returned import Result
-from grpo_lab.course.grading.submissions import find_submissions
+from grpo_lab.course.exercises import EXERCISES, earlier
+from grpo_lab.course.grading.collect import find_submissions
+from grpo_lab.course.grading.grade import mark
+from grpo_lab.course.grading.package_copy import library_source, make_copy
 from grpo_lab.course.release import assignments
 from tests.course.submitted import assert_each_is_named, file_name, hand_in_what_is_no_notebook, submit
 from tests.course.toys import MEAN, not_masked, scaled_mean
@@ -23,27 +22,23 @@ PACKAGE = Path(grpo_lab.__file__).parent
 
 
 def test_the_copy_that_a_submission_imports_has_no_answers(tmp_path):
-    package = make_copy(tmp_path, EXERCISES.values()) / "grpo_lab"
+    package = make_copy(tmp_path / "copy", EXERCISES.values()) / "grpo_lab"
     for exercise in EXERCISES.values():
-        source = Path(inspect.getsourcefile(inspect.unwrap(exercise.function))).relative_to(
-            Path(grpo_lab.__file__).parent
-        )
-        body = functions(package / source)[exercise.name].body
+        body = functions(package / file_of(exercise.function))[exercise.name].body
         statements = body[1:] if isinstance(body[0], ast.Expr) else body
         assert len(statements) == 1 and isinstance(statements[0], ast.Raise), exercise.name
         for mistake in exercise.misconceptions:
             wrong = functions(package / file_of(mistake.wrong)).get(mistake.wrong.__name__)
             assert wrong is None or isinstance(wrong.body[-1], ast.Raise), f"{exercise.name}: {mistake.name}"
-    assert not (package / "course" / "proof").exists()  # what it says of equivalent lines quotes them
 
 
 @pytest.mark.slow
 def test_every_input_can_be_built_in_that_copy(tmp_path):
     """What `build` calls is still there: neither the function of an exercise nor a helper that only mistakes use."""
-    make_copy(tmp_path, EXERCISES.values())
+    make_copy(tmp_path / "copy", EXERCISES.values())
     code = f"""if True:
         import sys
-        sys.path.insert(0, {str(tmp_path)!r})
+        sys.path.insert(0, {str(tmp_path / "copy")!r})
         from grpo_lab.course import exercises
         assert exercises.__file__.startswith({str(tmp_path)!r}), exercises.__file__
         for exercise in exercises.EXERCISES.values():
@@ -62,10 +57,19 @@ def functions(path: Path) -> dict[str, ast.FunctionDef]:
     return {n.name: n for n in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(n, ast.FunctionDef)}
 
 
+@pytest.mark.parametrize("name", EXERCISES)
+def test_an_exercise_calls_only_those_before_it(name):
+    """They are lent to it in grading, once they have been judged themselves."""
+    source = library_source(EXERCISES[name])
+    called = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)} - {name}
+    own = next(names for names in assignments().values() if name in names)
+    assert called & set(own) <= set(earlier(name))
+
+
 def test_what_is_no_notebook_gets_a_clear_entry(tmp_path):
     honest = submit(tmp_path / "honest" / file_name("02"))
     hand_in_what_is_no_notebook(tmp_path, honest)
-    found = {one.student: one.problem for one in find_submissions(tmp_path, assignments())}
+    found = {one.student: one.problem for one in find_submissions(tmp_path, assignments())[1]}
     assert found.pop("honest") == ""
     assert_each_is_named(found)
 
@@ -83,13 +87,17 @@ def outcomes(function, seed):
         (not_masked, not_masked, 0, False),
     ],
 )
-def test_points_need_the_visible_inputs_and_the_fresh_ones(visible, fresh, points, hidden):
-    mark = mark_exercise(MEAN, Result({0: outcomes(visible, 0), 7: outcomes(fresh, 7)}), 7)
-    assert (mark.points, mark.hidden) == (points, hidden)
-    assert ("Right on the inputs that you see" in mark.message) == hidden
+def test_points_need_the_visible_inputs_and_the_fresh_ones(visible, fresh, points, hidden, monkeypatch):
+    monkeypatch.setattr("grpo_lab.course.checking.judging.find_exercise", lambda name: MEAN)
+    earned, verdict = mark(MEAN, {0: outcomes(visible, 0), 7: outcomes(fresh, 7)}, 7)
+    assert earned == points
+    assert ("Right on the inputs that you see" in verdict.message) == hidden
+    assert not hidden or all(part.kind == "say" for part in verdict.parts), "nothing of the fresh inputs is shown"
 
 
 def test_what_cannot_be_judged_earns_nothing_and_ends_nothing():
-    assert mark_exercise(MEAN, Result(fault=("endless", "")), 7).status == "endless"
-    mark = mark_exercise(MEAN, Result({0: outcomes(scaled_mean, 0)[:1], 7: []}), 7)
-    assert (mark.points, mark.status) == (0, "unreadable")
+    points, verdict = mark(MEAN, "It took longer than the time limit.", 7)
+    assert points == 0 and verdict.fault == "stopped" and "time limit" in repr(verdict)
+    points, verdict = mark(MEAN, {0: outcomes(scaled_mean, 0)[:1], 7: []}, 7)
+    assert points == 0 and "could not be judged" in verdict.message
+    assert mark(MEAN, None, 7)[1].status == "not started"

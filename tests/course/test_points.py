@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from grpo_lab.course.grading.submissions import find_submissions
 
 from grpo_lab.course import check
 from grpo_lab.course.checking.judging import judge
@@ -14,7 +15,6 @@ from grpo_lab.course.checking.verdict import most_different
 from grpo_lab.course.exercise import Case
 from grpo_lab.course.exercises import exercise
 from grpo_lab.course.exercises._inputs import f64
-from grpo_lab.course.grading.submissions import find_submissions
 from grpo_lab.course.release.notebooks import assignments, notebook_text
 from tests.course.toys import MEAN, WORDS, count_words, scaled_mean
 

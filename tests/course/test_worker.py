@@ -1,18 +1,16 @@
 """What the cells of a submission leave behind, before any function of theirs is called."""
 
-from grpo_lab.course.grading.sandbox.worker import Report, run_cells
+from grpo_lab.course.grading.worker import Channel, run_cells
 
 
-class NoReport(Report):
+class NoChannel(Channel):
     def __init__(self): ...
 
-    def say(self, what): ...
-
-    def write(self, name, what): ...
+    def say(self, message, content=b""): ...
 
 
 def names_of(*sources):
-    return run_cells([{"number": n, "source": source} for n, source in enumerate(sources)], NoReport())
+    return run_cells([{"number": n, "source": source} for n, source in enumerate(sources)], NoChannel())
 
 
 def test_importing_what_one_has_written_takes_nothing_back():

@@ -10,8 +10,7 @@ import stat
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -25,16 +24,10 @@ UNSEEN = ("__pycache__", "__macosx", "thumbs.db", "desktop.ini")  # what systems
 
 @dataclass(frozen=True)
 class File:
-    """One file. `parts` are the names on the way to it, its own last; `path` is where it or its archive lies.
-
-    packed: the date of the archive around it. Who packs an archive writes the dates within it.
-    """
+    """One file. `parts` are the names on the way to it, its own last."""
 
     parts: tuple[str, ...]
-    path: Path
     read: Callable[[], bytes]
-    modified: float | None = None  # seconds since 1970
-    packed: float | None = None
 
     @property
     def name(self) -> str:
@@ -50,21 +43,21 @@ def walk(entry: Path) -> Iterator[File]:
             continue
         found += 1
         if found > MAX_FILES:
-            yield File(parts, path, refusing(f"there are more than {MAX_FILES:,} files; the rest was not looked at"))
+            yield File(parts, refusing(f"there are more than {MAX_FILES:,} files; the rest was not looked at"))
             return
         try:
             status = path.lstat()
             if stat.S_ISDIR(status.st_mode) and len(parts) > MAX_DEPTH:
-                yield File(parts, path, refusing(f"folders more than {MAX_DEPTH} deep are not looked into"))
+                yield File(parts, refusing(f"folders more than {MAX_DEPTH} deep are not looked into"))
             elif stat.S_ISDIR(status.st_mode):
                 below = sorted((path / name for name in os.listdir(path)), key=lambda p: p.name, reverse=True)
                 waiting += [(one, (*parts, one.name)) for one in below]
             elif stat.S_ISREG(status.st_mode) and path.suffix.lower() == ".zip":
-                yield from (replace(file, packed=status.st_mtime) for file in archived(path, parts))
+                yield from archived(path, parts)
             else:
-                yield File(parts, path, _reader(path, status), status.st_mtime)
+                yield File(parts, _reader(path, status))
         except OSError as error:
-            yield File(parts, path, refusing(f"it cannot be looked into ({error.strerror})"))
+            yield File(parts, refusing(f"it cannot be looked into ({error.strerror})"))
 
 
 def archived(path: Path, parts: tuple[str, ...]) -> Iterator[File]:
@@ -73,12 +66,10 @@ def archived(path: Path, parts: tuple[str, ...]) -> Iterator[File]:
         with zipfile.ZipFile(path) as archive:
             yield from _members(archive, path, (*parts[:-1], stem(parts[-1])))
     except Exception as error:  # the format has many ways to be broken
-        yield File(parts, path, refusing(f"it cannot be read as a zip archive ({type(error).__name__})"))
+        yield File(parts, refusing(f"it cannot be read as a zip archive ({type(error).__name__})"))
 
 
-def _members(
-    archive: zipfile.ZipFile, path: Path, parts: tuple[str, ...], outer: zipfile.ZipInfo | None = None
-) -> Iterator[File]:
+def _members(archive: zipfile.ZipFile, path: Path, parts: tuple[str, ...], outer=None) -> Iterator[File]:
     """outer: where this archive lies in another one. A folder with too many files costs no other folder its own."""
     counts: Counter[tuple[str, ...]] = Counter()
     for member in archive.infolist():
@@ -88,13 +79,13 @@ def _members(
         counts[below[:-1][:2]] += 1
         if (count := counts[below[:-1][:2]]) > MAX_FILES:
             if count == MAX_FILES + 1:
-                yield File((*parts, *below), path, refusing(f"there are more than {MAX_FILES:,} files beside it"))
+                yield File((*parts, *below), refusing(f"there are more than {MAX_FILES:,} files beside it"))
         elif below[-1].lower().endswith(".zip"):
             yield from _within(archive, member, path, (*parts, *below), outer)
         elif is_notebook(below[-1]) or below[-1] == GRADESCOPE_LIST:
-            yield File((*parts, *below), path, partial(_again, path, outer, member), _time(outer or member))
+            yield File((*parts, *below), partial(_again, path, outer, member))
         else:
-            yield File((*parts, *below), path, refusing("no notebook"), _time(outer or member))
+            yield File((*parts, *below), refusing("no notebook"))
 
 
 def _within(archive, member, path: Path, parts: tuple[str, ...], outer: zipfile.ZipInfo | None) -> Iterator[File]:
@@ -106,7 +97,7 @@ def _within(archive, member, path: Path, parts: tuple[str, ...], outer: zipfile.
             yield from _members(inner, path, (*parts[:-1], stem(parts[-1])), member)
     except Exception as error:
         said = str(error) if type(error) is ValueError else "it cannot be read as a zip archive"
-        yield File(parts, path, refusing(said))
+        yield File(parts, refusing(said))
 
 
 def _again(path: Path, outer: zipfile.ZipInfo | None, member: zipfile.ZipInfo) -> bytes:
@@ -131,22 +122,11 @@ def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo, most: int) -> by
     try:
         with archive.open(member) as file:
             content = file.read(most + 1)
-    except (RuntimeError, NotImplementedError, zipfile.BadZipFile, OSError, EOFError, ValueError) as error:
-        # zlib's own error is no OSError, and a password is a RuntimeError
-        raise ValueError(f"it cannot be read out of its archive ({type(error).__name__})") from None
-    except Exception as error:
+    except Exception as error:  # zlib has errors of its own, and a password is a RuntimeError
         raise ValueError(f"it cannot be read out of its archive ({type(error).__name__})") from None
     if len(content) > most:
         raise ValueError(_too_large(len(content), most))
     return content
-
-
-def _time(member: zipfile.ZipInfo) -> float | None:
-    """An archive keeps the time that the clock showed, without a zone: it is taken for local time, as a deadline is."""
-    try:
-        return datetime(*member.date_time).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 def _reader(path: Path, status: os.stat_result) -> Callable[[], bytes]:

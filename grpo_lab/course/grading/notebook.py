@@ -5,7 +5,12 @@ import json
 import re
 from dataclasses import dataclass
 
-MAX_CELL, MAX_CELLS = 200_000, 2_000  # characters, cells
+from grpo_lab.course.release.notebooks import notebook_text
+from grpo_lab.course.release.written import WRITTEN, Question
+
+MAX_CELL, MAX_CELLS, MAX_ANSWER = 200_000, 2_000, 20_000  # characters, cells, characters
+_PLACEHOLDER = re.compile(r"\*?Your answer here\.( A few sentences are enough\.)?\*?")
+_HEADING = re.compile(r"^#+ In your own words.*$", re.MULTILINE)
 SKIPPED_ROLES = {"check", "hint", "demo", "progress", "written"}
 
 
@@ -83,8 +88,6 @@ def marks_of(assignment: str, cells: list[dict]) -> list[dict]:
     marks = [mark(cell) for cell in cells]
     if any(marks):
         return marks
-    from grpo_lab.course.release.notebooks import notebook_text
-
     own = json.loads(notebook_text(assignment[:2]))["cells"]
     by_text = {source_of(cell).strip(): mark(cell) for cell in own}
     return [by_text.get(source_of(cell).strip(), {}) for cell in cells]
@@ -115,6 +118,42 @@ def _helps(role: str, source: str) -> bool:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return any(not isinstance(statement, ast.Expr) for statement in body)
+
+
+def written_answers(assignment: str, cells: list[dict], marks: list[dict]) -> dict[str, str]:
+    """By question, all that was typed between it and the next cell of the assignment, in whichever cell.
+
+    Args:
+        assignment: its file stem, such as "02_baselines_and_advantages".
+        cells, marks: each cell of the notebook, and what the assignment wrote into its metadata ({} for a new one).
+    """
+    asked = {question.name: question for question in WRITTEN[assignment[:2]]}
+    found: dict[str, list[str]] = {}
+    at = ""  # the question to which the cell belongs
+    for cell, its in zip(cells, marks, strict=True):
+        source = source_of(cell)
+        at = _question_of(source, its, asked) or (at if not its else "")
+        if at and (text := _typed(source, asked[at])):
+            found.setdefault(at, []).append(text)
+    return {name: "\n\n".join(texts)[:MAX_ANSWER] for name, texts in found.items()}
+
+
+def _question_of(source: str, its: dict, asked: dict[str, Question]) -> str:
+    """The question that a cell asks, or that it is there to answer; by its mark, or, without one, by its text."""
+    if its.get("role") in ("question", "written") and its.get("question") in asked:
+        return its["question"]
+    return next((name for name, question in asked.items() if not its and _text(question).search(source)), "")
+
+
+def _text(question: Question) -> re.Pattern:
+    return re.compile(r"\s+".join(map(re.escape, question.text.split())))
+
+
+def _typed(source: str, question: Question) -> str:
+    """What is left without the assignment's own words."""
+    for own in (_text(question), _HEADING, _PLACEHOLDER):
+        source = own.sub("", source)
+    return source.strip() if re.search(r"\w", source) else ""
 
 
 def source_of(cell: dict) -> str:

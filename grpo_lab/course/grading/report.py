@@ -1,221 +1,85 @@
-"""The results on paper: grades.csv, grades.json, and a page of HTML for each student, in one folder.
+"""A page of HTML for each student. What a student wrote is quoted on it, so everything is escaped."""
 
-What a student wrote is quoted on these pages, so everything is escaped; and a spreadsheet takes a cell that begins with
-`=` for a formula, so such a name gets a quotation mark in front.
-"""
-
-import json
-import re
-from pathlib import Path
+import html
 
 from grpo_lab import __version__
-from grpo_lab.course.checking.verdict import Part, count, prose
-from grpo_lab.course.grading.grade import Grading
-from grpo_lab.course.grading.marks import Graded, Mark
-from grpo_lab.course.grading.pages import document, safe
-from grpo_lab.course.grading.records import write_whole
-from grpo_lab.course.grading.results import Extras, Result, out_of, questions, results
-from grpo_lab.course.grading.tables import to_text
-from grpo_lab.course.release.written import Question
+from grpo_lab.course.checking.verdict import Part, Verdict, prose
+from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.grading.grade import Graded, Grading
+from grpo_lab.course.release.written import WRITTEN, Question
 
-WORDS = {
-    "wrong": "not right", "form": "not right", "endless": "stopped: no end", "exit": "ended its process",
-    "broken": "could not be run", "unreadable": "could not be read", "lost": "no result", "unreached": "out of time",
-    "start": "not graded",
-}  # fmt: skip
-EXPECTED = "What is expected:"
-
-
-def write_report(
-    grading: Grading, folder: Path, extras: Extras | None = None, found: list[Result] | None = None
-) -> Path:
-    """Write everything; each file whole or not at all. Pages of an earlier grading go. Returns the folder.
-
-    found: the results, where they have been put together already.
-    """
-    extras = extras or Extras()
-    found = results(grading, extras) if found is None else found
-    (folder / "students").mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "grades.csv", to_csv(grading, found))
-    write_whole(folder / "grades.json", json.dumps(to_json(grading, found), indent=1, ensure_ascii=False) + "\n")
-    names = page_names([one.student for one in found])
-    remove_others(folder / "students", names)
-    for one, name in zip(found, names, strict=True):
-        write_whole(folder / "students" / name, page(one, grading, extras))
-    return folder
+STYLE = """
+:root { color-scheme: light dark; --line: #d0d0d0; --right: #00724f; --wrong: #b24a00; --none: #666; --quiet: #f4f4f4; }
+@media (prefers-color-scheme: dark) {
+  :root { --line: #555; --right: #4cc9a0; --wrong: #ff9d5c; --none: #aaa; --quiet: #2a2a2a; } }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; }
+table { border-collapse: collapse; width: 100%; }
+th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid var(--line); }
+td.n, th.n { text-align: right; } td.n { white-space: nowrap; }
+section { border-top: 1px solid var(--line); margin-top: 1.5rem; padding-top: .5rem; }
+.right { color: var(--right); } .wrong, .partly { color: var(--wrong); } .none { color: var(--none); }
+pre { background: var(--quiet); padding: .7rem; overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; }
+.quiet { color: var(--none); font-size: .9rem; }
+td.bar { width: 34%; white-space: nowrap; } td.bar i { display: inline-block; height: .8em; }
+i.right { background: #009e73; } i.partly { background: #e69f00; } i.wrong { background: #d55e00; }
+i.none { background: #999; } td.count { width: 60%; }
+td.count i { background: #0072b2; height: .8em; display: inline-block; }
+"""
+STATES = {"right": "✓ right", "partly": "◐ partly right", "wrong": "✗ not right", "none": "· not begun"}
+EXPECTED = "What is expected:"  # the part of a verdict that a student's page leaves out
 
 
-def remove_others(folder: Path, names: list[str]) -> None:
-    """The pages of a former grading: they would tell names behind pseudonyms, and marks that hold no longer."""
-    for path in folder.glob("*.html"):
-        if path.name not in names:
-            path.unlink()
+def safe(text) -> str:
+    """What a stranger wrote, as text of a page."""
+    return html.escape(str(text))
 
 
-def page_names(students: list[str]) -> list[str]:
-    """A file name for each student, short, without anything that means something in a path, and no two alike."""
-    names: list[str] = []
-    for student in students:
-        plain = re.sub(r"[^\w.-]", "_", student).lstrip(".")[:60]
-        plain = plain.encode()[:150].decode(errors="ignore") or "student"  # a file system counts bytes
-        taken = {name.lower() for name in names}
-        options = [f"{plain}.html", *(f"{plain}-{n}.html" for n in range(2, 10_000))]
-        names.append(next(option for option in options if option.lower() not in taken))
-    return names
-
-
-def to_csv(grading: Grading, found: list[Result]) -> str:
-    """One row a student: points for each function and question, the sum, what could be earned, and what went wrong.
-
-    An empty cell is a written answer that nobody has marked yet, or what an interrupted grading has not come to.
-    """
-    columns = [e.name for e in grading.exercises] + [question.name for question in questions(grading)]
-    rows: list[list] = [["student", "id", "email", "group", *columns, "days late", "points", "out of", "remarks"]]
-    for one in found:
-        own = [one.person.id, one.person.email, one.person.group] if one.person else ["", "", ""]
-        points = ["" if one.points[name] is None else plain(one.points[name]) for name in columns]
-        total = "" if one.ungraded else plain(one.total)
-        rows.append([one.student, *own, *points, one.late, total, out_of(grading), "; ".join(one.said)])
-    return to_text(rows, for_people=True)
-
-
-def plain(points: int | float) -> int | float:
-    """6 rather than 6.0."""
-    return int(points) if points == int(points) else points
-
-
-def to_json(grading: Grading, found: list[Result]) -> dict:
-    return {
-        "seed": grading.seed,
-        "grpo_lab": __version__,
-        "finished": grading.finished,
-        "walls": {name: why or "up" for name, why in grading.walls.items()},
-        "out_of": out_of(grading),
-        "doubts": grading.doubts,
-        "students": {
-            one.student: {
-                "id": one.person.id if one.person else "",
-                "points": None if one.ungraded else plain(one.total),
-                "before lateness": plain(one.earned),
-                "days late": one.late,
-                "not marked yet": one.unmarked,
-                "set by the teacher": {
-                    name: {"points": given.points, "reason": given.reason} for name, given in one.overridden.items()
-                },
-                "remarks": one.remarks,
-                "notebooks": [_notebook_json(graded) for graded in one.graded],
-            }
-            for one in found
-        },
-    }
-
-
-def _notebook_json(one: Graded) -> dict:
-    return {
-        "file": one.submission.name,
-        "assignment": one.submission.assignment,
-        "problem": one.submission.problem,
-        "notes": one.submission.notes,
-        "cells that failed": one.cells,
-        "exercises": {mark.exercise.name: _mark_json(mark) for mark in one.marks},
-        "written answers": one.submission.written,
-    }
-
-
-def _mark_json(mark: Mark) -> dict:
-    return {
-        "points": mark.points,
-        "out of": mark.exercise.points,
-        "status": mark.status,
-        "misconceptions": list(mark.verdict.misconceptions) if mark.verdict else [],
-        "message": mark.message,
-        "note": mark.note,
-    }
-
-
-def page(one: Result, grading: Grading, extras: Extras) -> str:
-    """A student's page."""
-    marks = [mark for graded in one.graded for mark in graded.marks]
-    total = "No points yet" if one.ungraded else f"{plain(one.total)} of {out_of(grading)} points"
-    body = [
-        f"<h1>{safe(one.student)}</h1>",
-        f"<p><strong>{total}.</strong></p>",
-    ]
-    if one.late and extras.deadline:
-        body.append(
-            f"<p>{count(one.earned, 'point')}, {count(one.late, 'day')} late. {safe(extras.deadline.rule())}</p>"
-        )
-    body += [f"<p>{safe(remark)}.</p>" for remark in one.remarks]
-    body += [_table(marks, one, grading)] if marks or one.overridden or any(one.points.values()) else []
-    body += [_section(mark) for mark in marks if mark.kind == "wrong"]
-    body += [_written(one, question) for question in questions(grading) if one.graded or question.name in one.written]
-    body += [_cells(graded) for graded in one.graded if graded.cells]
-    body.append(
-        f'<p class="quiet">Each function ran on the inputs that you see in your notebook, and on fresh ones (seed '
-        f"{grading.seed}, grpo_lab {safe(__version__)}). Written answers are marked by hand.</p>"
+def document(title: str, body: str) -> str:
+    """One look for all pages: self-contained, readable without a network, light or dark."""
+    return (
+        '<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{safe(title)}</title><style>{STYLE}</style></head>\n<body>\n{body}\n</body>\n</html>\n"
     )
-    return document(one.student, "\n".join(body))
 
 
-SET = '<div class="quiet">points set by your teacher</div>'
+def student_page(one: Graded, grading: Grading) -> str:
+    """What is right and what is not, on which input, and which known mistake it is; and the written answers."""
+    exercises = grading.exercises
+    body = [f"<h1>{safe(one.submission.student)}</h1>"]
+    body.append(f"<p><strong>{one.total:g} of {grading.out_of} points.</strong></p>")
+    body += [f"<p>{safe(remark)}.</p>" for remark in one.remarks]
+    if not one.submission.problem:
+        rows = [_row(one, exercise) for exercise in exercises.values()]
+        head = '<tr><th>function</th><th>result</th><th class="n">points</th></tr>'
+        body.append("\n".join(["<table>", head, *rows, "</table>"]))
+        body += [
+            _section(one.verdicts[name]) for name in exercises if one.state(exercises[name]) in ("partly", "wrong")
+        ]
+        body += [_written(one, question) for question in WRITTEN[grading.assignment[:2]]]
+    if one.cells:
+        failed = "".join(f"<li>cell {safe(number)}: {safe(why)}</li>" for number, why in one.cells.items())
+        body.append(f"<section><h2>Cells that failed</h2><ul>{failed}</ul></section>")
+    body.append(
+        '<p class="quiet">Each function ran on the inputs that you see in your notebook, and on fresh ones (seed '
+        f"{grading.seed}, grpo_lab {safe(__version__)}). The points are for functions; your teacher reads the rest.</p>"
+    )
+    return document(one.submission.student, "\n".join(body))
 
 
-def _table(marks: list[Mark], one: Result, grading: Grading) -> str:
-    rows = [
-        f'<tr><td>{_link(m)}</td><td><span class="{m.kind}">{_symbol(m)} {safe(WORDS.get(m.status, m.status))}</span>'
-        f"{_note(m)}{SET if m.exercise.name in one.overridden else ''}</td>"
-        f'<td class="n">{plain(one.points[m.exercise.name])} of {m.exercise.points}</td></tr>'
-        for m in marks
-    ]
-    marked = {mark.exercise.name for mark in marks}
-    rows += [
-        f"<tr><td><code>{safe(e.name)}</code></td><td>{SET}</td>"
-        f'<td class="n">{plain(one.points[e.name])} of {e.points}</td></tr>'
-        for e in grading.exercises
-        if e.name in one.overridden and e.name not in marked
-    ]
-    for question in questions(grading):
-        points = one.points[question.name]
-        said = "not marked yet" if points is None else f"{plain(points)} of {question.points}"
-        link = f'<a href="#{safe(question.name)}">{safe(question.name)}</a>'
-        rows.append(f'<tr><td>{link}</td><td>written answer</td><td class="n">{said}</td></tr>')
-    head = '<table><tr><th>function</th><th>result</th><th class="n">points</th></tr>'
-    told = [
-        f'<p class="quiet">Set by your teacher: <code>{safe(name)}</code> to {given.points:g}. {safe(given.reason)}</p>'
-        for name, given in one.overridden.items()
-    ]
-    return "\n".join([head, *rows, "</table>", *told])
+def _row(one: Graded, exercise: Exercise) -> str:
+    state, name = one.state(exercise), f"<code>{safe(exercise.name)}</code>"
+    link = f'<a href="#{safe(exercise.name)}">{name}</a>' if state in ("partly", "wrong") else name
+    points = f'<td class="n">{one.points[exercise.name]:g} of {exercise.points}</td>'
+    return f'<tr><td>{link}</td><td><span class="{state}">{STATES[state]}</span></td>{points}</tr>'
 
 
-def _written(one: Result, question: Question) -> str:
-    """A question, what the student wrote, and what the teacher says about it."""
-    texts = [graded.submission.written.get(question.name, "") for graded in one.graded]
-    answer, given = next((text for text in texts if text), ""), one.written.get(question.name)
-    parts = [f'<section id="{safe(question.name)}"><h2>{safe(question.name)}</h2><p>{prose(question.text)}</p>']
-    parts.append(f"<p>You wrote:</p><pre>{safe(answer)}</pre>" if answer else "<p>No written answer was found.</p>")
-    if given and given.reason:
-        parts.append(f"<p><strong>Your teacher:</strong> {safe(given.reason)}</p>")
-    return "\n".join([*parts, "</section>"])
-
-
-def _link(mark: Mark) -> str:
-    name = f"<code>{safe(mark.exercise.name)}</code>"
-    return name if mark.kind != "wrong" else f'<a href="#{safe(mark.exercise.name)}">{name}</a>'
-
-
-def _note(mark: Mark) -> str:
-    return f'<div class="quiet">{prose(mark.note)}</div>' if mark.note else ""
-
-
-def _section(mark: Mark) -> str:
-    """What went wrong. Neither what is expected nor anything of the fresh inputs stands here."""
-    parts = [f'<section id="{safe(mark.exercise.name)}"><h2><code>{safe(mark.exercise.name)}</code></h2>']
-    if mark.verdict is None or mark.hidden:
-        parts += [f"<p>{prose(line)}</p>" for line in mark.message.splitlines() if line.strip()]
-    else:
-        parts += [_part(part) for part in mark.verdict.parts if part.title != EXPECTED]
-    if mark.verdict is not None and mark.verdict.misconceptions:
-        parts.append(f'<p class="quiet">Known as: {safe(", ".join(mark.verdict.misconceptions))}.</p>')
+def _section(verdict: Verdict) -> str:
+    """What went wrong. What is expected does not stand here."""
+    parts = [f'<section id="{safe(verdict.exercise)}"><h2><code>{safe(verdict.exercise)}</code></h2>']
+    parts += [_part(part) for part in verdict.parts if part.title != EXPECTED]
+    if verdict.misconceptions:
+        parts.append(f'<p class="quiet">Known as: {safe(", ".join(verdict.misconceptions))}.</p>')
     return "\n".join([*parts, "</section>"])
 
 
@@ -227,10 +91,10 @@ def _part(part: Part) -> str:
     return f"<p>{prose(part.text)}</p>"
 
 
-def _cells(one: Graded) -> str:
-    rows = "".join(f"<li>cell {safe(n)}: {safe(why)}</li>" for n, why in one.cells.items())
-    return f"<section><h2>Cells that failed in {safe(one.submission.name)}</h2><ul>{rows}</ul></section>"
-
-
-def _symbol(mark: Mark) -> str:
-    return {"right": "✓", "none": "·", "wrong": "✗"}[mark.kind]
+def _written(one: Graded, question: Question) -> str:
+    """A question, and what the student wrote."""
+    answer = one.submission.written.get(question.name)
+    said = f"<p>You wrote:</p><pre>{safe(answer)}</pre>" if answer else "<p>No written answer was found.</p>"
+    return (
+        f'<section id="{safe(question.name)}"><h2>In your own words</h2><p>{prose(question.text)}</p>{said}</section>'
+    )

@@ -1,66 +1,84 @@
 """Answers that are alike, as a hint and no more: most right answers to a short exercise are alike by themselves.
 
 Two functions are compared by their syntax trees, with names of variables, docstrings, annotations, comments and layout
-taken out. What is rare counts: an answer that many students share, or that equals the reference, says nothing.
+taken out, and with the lines that the stub gives. Each pair of students is compared; who is alike by pairs is a group.
 """
 
 import ast
-from dataclasses import dataclass
+from collections import Counter
+from itertools import combinations
+from math import log2
 
+from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import Grading
-from grpo_lab.course.stub import solution_body
+from grpo_lab.course.stub import body_of, given_checks, is_check, solution_body, stub_source
 
 FEWEST_NODES = 25  # below, equality is no surprise
-COMMON = 0.1  # of the class: an answer that more than this share has is the usual one (and more than two students)
+SMALLEST_CLASS = 10  # as if there were so many: with three students, nothing is rare
+LONG = 40  # nodes after which a common answer says twice as much
+ENOUGH, AT_LEAST = 10.0, 2.0  # bits for any pair; and for one that agrees in nearly all that both have written
+NEARLY_ALL = 0.8
 
 
-@dataclass(frozen=True)
-class Alike:
-    """Students whose answers to these exercises have the same shape."""
-
-    students: tuple[str, ...]
-    exercises: tuple[str, ...]
-
-
-def similar(grading: Grading) -> list[Alike]:
-    """Groups of students with the same rare shape of answer in at least one exercise, most exercises first."""
-    shapes: dict[tuple[str, str], set[str]] = {}
-    for student, graded in grading.students.items():
-        for one in graded:
-            wanted = {mark.exercise.name for mark in one.marks if mark.status != "not started"}
-            for cell in one.submission.cells:
-                for name, shape in shapes_of(cell.source, wanted).items():
-                    shapes.setdefault((name, shape), set()).add(student)
-    own = {(e.name, shape) for e in grading.exercises for shape in [_reference(e)] if shape}
-    most = max(2, COMMON * len(grading.students))
-    found: dict[tuple[str, ...], set[str]] = {}
-    for (name, shape), students in shapes.items():
-        if 2 <= len(students) <= most and (name, shape) not in own:
-            found.setdefault(tuple(sorted(students)), set()).add(name)
-    alike = [Alike(students, tuple(sorted(names))) for students, names in found.items()]
-    return sorted(alike, key=lambda one: (-len(one.exercises), one.students))
+def similar(grading: Grading) -> list[tuple[list[str], list[str]]]:
+    """Groups of students with rare answers in common, and the exercises in which any two of them agree."""
+    shapes = {one.submission.student: _of_student(one.submission.cells, grading.exercises) for one in grading.handed_in}
+    often = Counter((name, shape) for own in shapes.values() for name, shape in own.items())
+    group = {student: {student} for student in shapes}
+    agreed: dict[str, set[str]] = {student: set() for student in shapes}
+    for one, other in combinations(shapes, 2):
+        both = shapes[one].keys() & shapes[other].keys()
+        equal = {name for name in both if shapes[one][name] == shapes[other][name]}
+        bits = sum(_surprise(shapes[one][name], often[name, shapes[one][name]], len(shapes)) for name in equal)
+        if bits >= ENOUGH or (bits >= AT_LEAST and len(equal) >= NEARLY_ALL * len(both)):
+            agreed[one] |= equal
+            agreed[other] |= equal
+            if group[one] is not group[other]:
+                group[one] |= group[other]
+                group |= dict.fromkeys(group[other], group[one])
+    groups = {id(members): members for members in group.values() if len(members) > 1}.values()
+    found = [(sorted(members), sorted(set().union(*(agreed[student] for student in members)))) for members in groups]
+    return sorted(found, key=lambda one: (-len(one[1]), one[0]))
 
 
-def shapes_of(source: str, names: set[str]) -> dict[str, str]:
-    """Exercise -> what is left of its function when names and words are gone; small functions are left out."""
+def _surprise(shape: str, often: int, students: int) -> float:
+    """How much a common answer says, in bits: more the rarer it is, and the longer."""
+    return log2(max(students, SMALLEST_CLASS) / often) * max(1.0, shape.count(" ") / LONG)
+
+
+def _of_student(cells, exercises: dict[str, Exercise]) -> dict[str, str]:
+    """Exercise -> the shape of the answer, where it is long enough to say something, and not the library's own."""
+    found: dict[str, str] = {}
+    for cell in cells:
+        found |= shapes_of(cell.source, exercises)
+    return {name: shape for name, shape in found.items() if shape and shape != _of_library(exercises[name])}
+
+
+def shapes_of(source: str, exercises: dict[str, Exercise]) -> dict[str, str]:
+    """Exercise -> what is left of its function when names, words and given lines are gone; "" for small ones."""
     try:
-        body = ast.parse(source).body
+        functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+        own = [node for node in functions if node.name in exercises]
+        return {node.name: _shape(node, _given(exercises[node.name])) for node in own}
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
-    functions = [node for node in body if isinstance(node, ast.FunctionDef) and node.name in names]
-    found = {node.name: _shape(node) for node in functions}
-    return {name: shape for name, shape in found.items() if shape}
 
 
-def _reference(exercise) -> str:
-    return shapes_of(f"def {exercise.name}():\n{solution_body(exercise)}", {exercise.name}).get(exercise.name, "")
+def _given(exercise: Exercise) -> set[str]:
+    stub = next(node for node in ast.parse(stub_source(exercise)).body if isinstance(node, ast.FunctionDef))
+    return {ast.dump(statement) for statement in given_checks(stub)}
 
 
-def _shape(function: ast.FunctionDef) -> str:
-    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+def _of_library(exercise: Exercise) -> str:
+    return shapes_of(f"def {exercise.name}():\n{solution_body(exercise)}", {exercise.name: exercise})[exercise.name]
+
+
+def _shape(function: ast.FunctionDef, given: set[str]) -> str:
     kinds: dict[str, int] = {}
     parts = []
-    for statement in body:
+    for statement in body_of(function):
+        if is_check(statement) and ast.dump(statement) in given:
+            continue
         for node in ast.walk(statement):
             if isinstance(node, ast.Name):
                 parts.append(f"name{kinds.setdefault(node.id, len(kinds))}")

@@ -1,76 +1,112 @@
-"""CSV as teachers have it: from a spreadsheet or a platform, with commas or semicolons, with or without BOM."""
+"""The marks as tables: one for every spreadsheet, one for scripts, and what Moodle, Canvas and Gradescope import."""
 
 import csv
 import io
-from pathlib import Path
+import json
+
+from grpo_lab import __version__
+from grpo_lab.course.grading.grade import Graded, Grading
+from grpo_lab.course.grading.report import EXPECTED
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would compute
 MARK = "\ufeff"  # at the beginning of a file: without it, Excel reads names with accents as something else
 
 
-def read_table(path: Path, name: str, needed: tuple[str, ...], known: tuple[str, ...]) -> list[dict[str, str]]:
-    """The rows, each a dict of the known columns and "line"; names of columns in any case.
-
-    Args:
-        path: of the file.
-        name: of the argument, for messages.
-        needed: columns that have to be there. known: all that are read, "" where they are missing; other columns are
-            in the rows too.
-
-    Raises:
-        ValueError: naming the argument, the file and the line.
-    """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise ValueError(f"{name} is {path}, which is not there; expected a CSV file") from None
-    except (OSError, UnicodeError) as error:
-        raise ValueError(f"{name} is {path}; expected a CSV file in UTF-8 ({type(error).__name__})") from None
-    first = text.partition("\n")[0]
-    rows = list(csv.reader(io.StringIO(text), delimiter=";" if first.count(";") > first.count(",") else ","))
-    head = [column.strip().lower().replace("e-mail", "email") for column in rows[0]] if rows else []
-    if missing := [column for column in needed if column not in head]:
-        raise ValueError(f"{name} is {path}, which has no column {missing[0]!r}; expected {', '.join(known)}")
-    found = []
-    for number, row in enumerate(rows[1:], 2):
-        if not any(cell.strip() for cell in row):
-            continue
-        if len(row) > len(head):
-            raise ValueError(f"{name} is {path}, line {number} has {len(row)} cells; expected {len(head)}")
-        cells = {column: _typed(cell.strip()) for column, cell in zip(head, row, strict=False) if column}
-        found.append(dict.fromkeys(known, "") | cells | {"line": str(number)})
-    return found
+def grades(grading: Grading) -> str:
+    """grades.csv: a row a student, with points for each function, the sum, what could be earned, and remarks."""
+    names = list(grading.exercises)
+    rows: list[list] = [["student", "id", "email", *names, "points", "out of", "remarks"]]
+    for one in grading.students:
+        points = [f"{one.points[name]:g}" for name in names]
+        said = "; ".join(one.remarks)
+        rows.append([*_who(one), *points, f"{one.total:g}", grading.out_of, said])
+    return MARK + to_text(rows)
 
 
-def unread_columns(rows: list[dict[str, str]], known: tuple[str, ...]) -> list[str]:
-    """The columns of a table that nobody reads."""
-    return [column for column in (rows[0] if rows else {}) if column not in (*known, "line")]
-
-
-def to_text(rows: list[list], *, for_people: bool = False) -> str:
-    """CSV of the rows. A spreadsheet takes a cell that begins with `=` for a formula: it gets a quotation mark.
-
-    for_people: rather than for a platform; it will be opened in a spreadsheet.
-    """
-    paper = io.StringIO(MARK if for_people else "")
-    paper.seek(0, io.SEEK_END)
-    writer = csv.writer(paper, lineterminator="\n")
-    writer.writerows([[_for_spreadsheet(cell) for cell in row] for row in rows])
+def to_text(rows: list[list]) -> str:
+    """CSV of the rows. A spreadsheet takes a cell that begins with `=` for a formula: it gets a quotation mark."""
+    paper = io.StringIO()
+    safe = [[f"'{cell}" if isinstance(cell, str) and cell[:1] in FORMULA else cell for cell in row] for row in rows]
+    csv.writer(paper, lineterminator="\n").writerows(safe)
     return paper.getvalue()
 
 
-def _for_spreadsheet(cell):
-    return f"'{cell}" if isinstance(cell, str) and cell[:1] in FORMULA else cell
+def _who(one: Graded) -> list[str]:
+    return [one.submission.student, one.submission.number, one.submission.email]
 
 
-def _typed(cell: str) -> str:
-    """Without that quotation mark; 't Hooft keeps his."""
-    return cell[1:] if cell[:1] == "'" and cell[1:2] in FORMULA else cell
+def as_json(grading: Grading) -> str:
+    """grades.json: everything, for scripts."""
+    whole = {
+        "assignment": grading.assignment,
+        "seed": grading.seed,
+        "grpo_lab": __version__,
+        "sandbox": grading.wall,
+        "out_of": grading.out_of,
+        "students": {one.submission.student: _student(one, grading) for one in grading.students},
+    }
+    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
 
 
-def number(text: str, name: str, path: Path, line: str) -> float:
-    """A number from a cell, with a point or a comma."""
-    try:
-        return float(text.replace(",", "."))
-    except ValueError:
-        raise ValueError(f"{name} is {path}, line {line} has {text!r}; expected a number") from None
+def _student(one: Graded, grading: Grading) -> dict:
+    submission = one.submission
+    return {
+        "file": submission.file, "id": submission.number, "email": submission.email, "points": one.total,
+        "problem": submission.problem, "notes": submission.notes, "cells that failed": one.cells,
+        "exercises": {
+            name: {
+                "points": one.points[name], "out of": exercise.points, "state": one.state(exercise),
+                "misconceptions": list(one.verdicts[name].misconceptions), "message": one.verdicts[name].message,
+            }
+            for name, exercise in grading.exercises.items() if name in one.verdicts
+        },
+        "written answers": submission.written,
+    }  # fmt: skip
+
+
+def moodle(grading: Grading) -> str:
+    """Moodle's grading worksheet. Its identifier is the number in the names of a download."""
+    rows: list[list] = [["Identifier", "Full name", "Email address", "Grade", "Maximum Grade"]]
+    for one in grading.students:
+        student, number, email = _who(one)
+        rows.append([f"Participant {number}" if number else "", student, email, f"{one.total:g}", grading.out_of])
+    return to_text(rows)
+
+
+def canvas(grading: Grading) -> str:
+    """Canvas's gradebook: the first columns as it exports them, one column of points, the row of possible points."""
+    rows: list[list] = [["Student", "ID", "SIS User ID", "SIS Login ID", "Section", grading.assignment]]
+    rows.append(["    Points Possible", "", "", "", "", grading.out_of])
+    for one in grading.students:
+        student, number, email = _who(one)
+        rows.append([student, number, "", email, "", f"{one.total:g}"])
+    return to_text(rows)
+
+
+def gradescope(grading: Grading) -> str:
+    """The table that Gradescope takes for points given elsewhere: who, by e-mail and id, and how many."""
+    rows: list[list] = [["Student ID", "Email", "Name", "Total Score", "Max Points"]]
+    for one in grading.students:
+        student, number, email = _who(one)
+        rows.append([number, email, student, f"{one.total:g}", grading.out_of])
+    return to_text(rows)
+
+
+PLATFORMS = {"moodle": moodle, "canvas": canvas, "gradescope": gradescope}
+
+
+def gradescope_results(grading: Grading, one: Graded) -> str:
+    """`results.json` of one submission, as an autograder leaves it for Gradescope."""
+    tests = []
+    for name, verdict in one.verdicts.items():
+        told = [f"{part.title}\n{part.text}".strip() for part in verdict.parts if part.title != EXPECTED]
+        state = one.state(grading.exercises[name])
+        tests.append(
+            {
+                "name": name, "score": one.points[name], "max_score": grading.exercises[name].points,
+                "status": "passed" if state == "right" else "failed", "output": "\n\n".join(told),
+                "output_format": "text",
+            }
+        )  # fmt: skip
+    content = {"score": one.total, "output": "\n".join(one.remarks), "tests": tests, "visibility": "visible"}
+    return json.dumps(content, indent=1) + "\n"

@@ -3,8 +3,8 @@
     python -m grpo_lab.course export-gradescope DIR     writes DIR and DIR.zip
 
 `setup.sh` installs the package, which lies in the folder, with the versions of `requirements.lock`; `run_autograder`
-grades one submission as the command `grade` does, behind the walls that stand in Gradescope's container, and leaves
-`results.json`. No other tool is needed.
+grades one submission as the command `grade` does, in bubblewrap where Gradescope's container allows it, else as another
+user, and leaves `results.json`. No other tool is needed.
 """
 
 import shutil
@@ -14,7 +14,7 @@ import grpo_lab
 from grpo_lab.course.release.notebooks import of_notebook, refuse_unless_new
 
 CHECKOUT = Path(grpo_lab.__file__).resolve().parents[1]
-PARTS = ("pyproject.toml", "requirements.lock", "README.md", "LICENSE", "grpo_lab")
+PARTS = ("pyproject.toml", "setup.py", "requirements.lock", "README.md", "LICENSE", "grpo_lab")
 
 SETUP = """\
 #!/usr/bin/env bash
@@ -33,6 +33,7 @@ find_python() {
 
 apt-get update
 apt-get install -y python3 python3-venv
+apt-get install -y bubblewrap || true  # a wall within the container, where the container allows one
 if ! find_python; then
     for version in 3.13 3.12 3.11; do
         apt-get install -y "python$version" "python$version-venv" && break
@@ -49,6 +50,8 @@ python="$root/venv/bin/python"
 "$python" -m uv pip install --python "$python" --torch-backend=cpu -c "$package/requirements.lock" torch ||
     echo "setup.sh: no build of torch for CPUs is to be had; the ordinary one is installed"
 "$python" -m pip install -c "$package/requirements.lock" "$package"
+# Where there is no wall within, submissions run as another user, who reads neither this folder nor the answers.
+chmod -R go-rwx "$root/source" "$("$python" -c 'import grpo_lab; print(grpo_lab.__path__[0])')"
 "$python" -c 'import sys, torch; print("installed: Python", sys.version.split()[0], "torch", torch.__version__)'
 """
 
@@ -62,8 +65,8 @@ mkdir -p "$root/class" "$root/results"
 rm -rf "$root/class/student" "$root/grades"
 cp -r "$root/submission" "$root/class/student"
 cd "$root"
-"$python" -m grpo_lab.course grade "$root/class" --seed {seed}{assignment} --output "$root/grades" \\
-    --results-json "$root/results/results.json"
+"$python" -m grpo_lab.course grade "$root/class" --seed {seed}{assignment} --trust --output "$root/grades"
+cp "$root/grades/results.json" "$root/results/results.json"
 """
 
 

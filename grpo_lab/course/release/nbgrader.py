@@ -111,7 +111,7 @@ def solution(exercise: Exercise) -> str:
 def _written(question: Question) -> list[dict]:
     return [
         _plain("markdown", f"{question.name}-question", f"## In your own words\n\n{question.text}"),
-        _cell("markdown", question.name, "*Your answer here.*", solution=True, points=question.points),
+        _cell("markdown", question.name, "*Your answer here.*", solution=True),
     ]
 
 

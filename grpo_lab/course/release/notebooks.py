@@ -14,7 +14,7 @@ from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.release.demonstrations import DEMONSTRATIONS
 from grpo_lab.course.release.written import WRITTEN
-from grpo_lab.course.stub import stub_imports, stub_source
+from grpo_lab.course.stub import solution_imports, stub_imports, stub_source
 from grpo_lab.formulas.source import read_equations
 
 TITLES = {
@@ -33,14 +33,15 @@ DIFFICULTY = {1: "easy", 2: "medium", 3: "hard"}
 HOW_IT_WORKS = """\
 **How it works**
 
-1. Each exercise has a cell with a function whose body is missing. Write it, and run the cell.
+1. Each exercise has a cell with a function whose last lines are missing. The checks of arguments are given; write the
+   lines below them, and run the cell.
 2. The next cell checks it at once. If something is not right yet, it says what, on the smallest input that shows it.
-   The points go by what is right: values first, then gradients, then large and extreme inputs. The checks of the
-   arguments are given: your lines stand below them.
+   The points go by what is right: values first, then gradients, then large and extreme inputs.
 3. `hint("name")` gives a hint, and called again a stronger one. Nothing is counted; check as often as you like.
 4. Do the exercises in any order, and leave any out. Keep the names of the functions. Hand in this file.
-5. Where one function needs another of this assignment, call your own by its name, and do not import it from `grpo_lab`:
-   when your work is marked, the library does not have it."""
+5. A function may call those of the exercises before it. They are the library's when your work is checked and marked, so
+   a mistake is paid for once.
+6. The points are for the functions. The questions in words are for you and your teacher."""
 
 README = """\
 # Your assignments
@@ -52,13 +53,12 @@ One notebook for each lecture notebook: functions to write, each checked at once
 3. Write a function, run its cell, run the check below it. It says what is not right yet, on the smallest input that
    shows it. `hint("name")` helps, and helps more each time. Neither is counted.
 4. Stuck? Go on: every exercise stands by itself. What you have not begun is reported as not started.
-5. Type a written answer into the cell below its question; a cell of your own right behind it is read, too.
-6. Hand in the notebooks under their names. Only the functions and your written answers are marked. A
-   notebook that you hand in again replaces the one before it, so hand in the whole of it, under the same name.
+5. Type a written answer into the cell below its question. Your teacher reads it; the points are for the functions.
+6. Hand in the notebook under its name. A notebook that you hand in again replaces the one before it, so hand in the
+   whole of it.
 
-What is marked: each function runs on the inputs that the check shows you, and on fresh ones of the same kind. A
-function that is right for the right reason passes both. The points go by what is right, as the check says: values
-first, then gradients, then large and extreme inputs. The checks of the arguments are given. Keep the names and the
+What is marked: each function runs on the inputs that the check shows you, and on fresh ones of the same kind. The
+points go by what is right: values first, then gradients, then large and extreme inputs. Keep the names and the
 arguments of the functions; beyond that write them as you like. Cells that you add are run too, in order, so keep long
 experiments in another notebook.
 
@@ -161,20 +161,16 @@ def cells_of(number: str) -> Iterator[tuple[str, str, dict]]:
     yield "markdown", f"## See your functions at work\n\n{demonstration.text}", {"role": "demo-text"}
     yield "code", demonstration.code, {"role": "demo"}
     for question in WRITTEN[number]:
-        text = f"## In your own words · {count(question.points, 'point')}\n\n{question.text}"
-        yield "markdown", text, {"role": "question", "question": question.name}
-        yield (
-            "markdown",
-            "*Your answer here. A few sentences are enough.*",
-            {"role": "written", "question": question.name},
-        )
+        of = {"question": question.name}
+        yield "markdown", f"## In your own words\n\n{question.text}", {"role": "question"} | of
+        yield "markdown", "*Your answer here. A few sentences are enough.*", {"role": "written"} | of
     yield "markdown", "## How far are you?", {"role": "progress-text"}
     yield "code", "progress()", {"role": "progress"}
 
 
 def head(number: str, exercises: dict[str, Exercise]) -> str:
     stem, title = TITLES[number]
-    points = sum(e.points for e in exercises.values()) + sum(q.points for q in WRITTEN[number])
+    points = sum(e.points for e in exercises.values())
     hours = _duration(sum(e.minutes for e in exercises.values()))
     return (
         f"# Assignment {number} · {title}\n\n"
@@ -202,9 +198,21 @@ def setup_source(needed: Iterable[str]) -> str:
 def exercise_cells(position: int, exercise: Exercise) -> Iterator[tuple[str, str, dict]]:
     name, mark = exercise.name, {"exercise": exercise.name}
     yield "markdown", "\n\n".join(task_text(position, exercise)), mark | {"role": "task"}
-    yield "code", stub_source(exercise).strip(), mark
+    yield "code", _stub_with_imports(exercise), mark
     yield "code", f"check({name})", mark | {"role": "check"}
     yield "code", f'hint("{name}")', mark | {"role": "hint"}
+
+
+def _stub_with_imports(exercise: Exercise) -> str:
+    """The stub, and in front of it what its lines need of the library, which nobody could guess.
+
+    Without functions that the student writes in this notebook, and without what the library keeps to itself.
+    """
+    known, own = stub_imports(exercise), of_notebook(exercise.notebook)
+    needed = [line for line in solution_imports(exercise) if line.startswith("from grpo_lab") and line not in known]
+    names = {line: line.split()[-1] for line in needed}
+    lines = [line for line, name in names.items() if name not in own and not name.startswith("_")]
+    return "\n".join([*lines, *["", ""] * bool(lines), stub_source(exercise).strip()])
 
 
 def task_text(position: int, exercise: Exercise) -> list[str]:

@@ -1,0 +1,215 @@
+"""Find what students handed in, one notebook a student, and read it without believing any of it.
+
+A notebook is JSON that a stranger wrote. Whatever is wrong with it becomes a sentence in the report; nothing here
+raises for it, and nothing of it is run. What was handed in is graded or listed with a reason, never left out.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from grpo_lab.course.grading.downloads import (
+    Owner,
+    as_listed,
+    class_of,
+    listed_by_gradescope,
+    owner_of,
+    without_the_archive,
+)
+from grpo_lab.course.grading.files import (
+    GRADESCOPE_LIST,
+    MAX_NOTEBOOKS,
+    File,
+    archived,
+    is_notebook,
+    stem,
+    unseen,
+    walk,
+)
+from grpo_lab.course.grading.notebook import (
+    Cell,
+    assignment_of,
+    by_name,
+    cells_of,
+    load,
+    marks_of,
+    to_run,
+    written_answers,
+)
+
+MAX_NOTES = 20  # files that are said to be left out
+_AGAIN = re.compile(r"(?P<base>.*?)(?: ?\((?P<browser>\d{1,3})\)|-(?P<canvas>\d{1,2}))?", re.DOTALL)
+Assignments = dict[str, tuple[str, ...]]  # stem -> names of its exercises
+
+
+@dataclass
+class Submission:
+    """What one student handed in. `problem` says why it cannot be graded; empty if it can be.
+
+    student: the name that its folder or file has, or that a learning platform gave it, in one line, and no two alike.
+    platform: "moodle", "canvas", "gradescope", or ""; number, email: the platform's own. written: by question.
+    """
+
+    student: str
+    file: str = ""
+    assignment: str = ""
+    cells: list[Cell] = field(default_factory=list)
+    written: dict[str, str] = field(default_factory=dict)
+    problem: str = ""
+    notes: list[str] = field(default_factory=list)
+    platform: str = ""
+    number: str = ""
+    email: str = ""
+    upload: int = 0
+
+
+def find_submissions(folder: Path, assignments: Assignments, wanted: str | None = None) -> tuple[str, list[Submission]]:
+    """The assignment that is graded, and what each student of a class handed in for it.
+
+    An entry of the folder is `alice/02_….ipynb`, `alice.ipynb`, `alice.zip`, or has a name that Moodle, Canvas or
+    Gradescope made. Of two notebooks for the assignment, that with the assignment's own file name counts; of those that
+    differ in what a browser or Canvas put behind their name, ` (1)` or `-1`, the last; of others the first by name.
+
+    Args:
+        folder: where the submissions lie, or a zip archive of that, or a platform's download in a folder.
+        assignments: all that there are.
+        wanted: such as "02"; None means the one that most students handed in.
+
+    Raises:
+        ValueError: if the folder is none and no zip archive, if it is empty, and for an assignment that there is not.
+    """
+    files = class_of(list(_files(folder)))
+    lists = [file for file in files if file.parts == (GRADESCOPE_LIST,)]
+    listed = listed_by_gradescope(lists)
+    by_student: dict[tuple[str, str], list[tuple[Owner, File]]] = {}
+    for file in files:
+        if file not in lists:
+            owner = as_listed(owner_of(file.parts), listed)
+            by_student.setdefault((owner.student, owner.number), []).append((owner, file))
+    if not by_student:
+        raise ValueError(f"folder is {folder}; expected one folder or notebook a student, and found none")
+    read = [_read_all(own, assignments) for _, own in sorted(by_student.items(), key=lambda item: item[0])]
+    counted = _stem_of(wanted, assignments) if wanted else _most_handed_in([notebooks for notebooks, _ in read])
+    found = [_one_of(notebooks, other, counted) for notebooks, other in read]
+    _name_apart(found)
+    return counted, sorted(found, key=lambda one: one.student.casefold())
+
+
+def _files(folder: Path) -> Iterable[File]:
+    if folder.is_file() and folder.suffix.lower() == ".zip":
+        yield from without_the_archive(list(archived(folder, (folder.name,))))
+        return
+    if not folder.is_dir():
+        raise ValueError(f"folder is {folder}; expected a folder of submissions, or a zip archive of one")
+    for entry in sorted(folder.iterdir(), key=lambda p: p.name):
+        if not unseen(entry.name):
+            files = list(walk(entry))
+            yield from files or [File((entry.name, ""), bytes)]  # an empty folder is somebody's, too
+
+
+def _stem_of(wanted: str, assignments: Assignments) -> str:
+    for name in assignments:
+        if wanted in (name, name[:2]):
+            return name
+    numbers = ", ".join(name[:2] for name in assignments)
+    raise ValueError(f"assignment is {wanted!r}; expected one of {numbers}")
+
+
+def _most_handed_in(read: list[list[Submission]]) -> str:
+    often = Counter(name for notebooks in read for name in {one.assignment for one in notebooks} - {""})
+    if not often:
+        raise ValueError("folder holds no notebook of an assignment; say with --assignment which one is graded")
+    return min(often, key=lambda name: (-often[name], name))
+
+
+def _read_all(files: list[tuple[Owner, File]], assignments: Assignments) -> tuple[list[Submission], list[str]]:
+    """The notebooks of one student, and what is said of the other files. Without a notebook, one that says so."""
+    read, other = [], []
+    for owner, file in files:
+        if not is_notebook(file.name):
+            other += [why] if (why := _why_not(file)) else []
+        elif len(read) >= MAX_NOTEBOOKS:
+            other.append(f"{file.name}: more than {MAX_NOTEBOOKS} notebooks are not read")
+        else:
+            read.append(_read(owner, file, assignments))
+    if read:
+        return read, other
+    why = "no notebook (.ipynb)" + (f" ({'; '.join(other[:5])})" if other else "")
+    return [_of_whom(files[0][0], problem=why)], []
+
+
+def _why_not(file: File) -> str:
+    """What is said of a file that is no notebook; "" for the mark of an empty folder."""
+    try:
+        content = file.read() if file.name else None
+    except ValueError as error:
+        return f"{file.name}: {error}" if str(error) != "no notebook" else f"{file.name} is no notebook"
+    return "" if content is None else f"{file.name} is no notebook"
+
+
+def _one_of(notebooks: list[Submission], other: list[str], counted: str) -> Submission:
+    """The notebook of a student that counts, by the rule of `find_submissions`; the others are named in its notes."""
+    own = sorted((one for one in notebooks if one.assignment in ("", counted)), key=_comes_first)
+    strays = [one for one in notebooks if one.assignment not in ("", counted)]
+    said = [f"{one.file} is for the same assignment" + ", cannot be read" * bool(one.problem) for one in own[1:]]
+    said += [f"{one.file} is for {one.assignment}, which is not graded here" for one in strays]
+    if not own:
+        own = [_emptied(strays[0])]
+        said = said[1:]
+    said = [f"{one}, and was left out" for one in [*said, *other]]
+    own[0].notes += said if len(said) <= MAX_NOTES else [*said[: MAX_NOTES - 1], said[-1]]
+    return own[0]
+
+
+def _emptied(one: Submission) -> Submission:
+    one.problem = f"it is for {one.assignment}, which is not graded here"
+    one.assignment, one.cells, one.written, one.notes = "", [], {}, []
+    return one
+
+
+def _comes_first(one: Submission) -> tuple:
+    """Readable ones, the assignment's own name, the last version of it, Canvas's last upload, the first by name."""
+    match = _AGAIN.fullmatch(stem(one.file))
+    again = int(match["browser"] or match["canvas"] or 0)
+    return bool(one.problem), match["base"] != one.assignment, -again, -one.upload, one.file
+
+
+def _name_apart(found: list[Submission]) -> None:
+    """Those whose names would be alike get the platform's numbers behind them, or a 2."""
+    often, taken = Counter(one.student for one in found), set()
+    for one in sorted(found, key=lambda one: (one.student, one.number)):
+        label = " ".join(one.student.split()) + (f" ({one.number})" if often[one.student] > 1 and one.number else "")
+        names = (label if n == 1 else f"{label} {n}" for n in count(1))
+        one.student = next(name for name in names if name.casefold() not in taken)
+        taken.add(one.student.casefold())
+
+
+def _of_whom(owner: Owner, **more) -> Submission:
+    return Submission(
+        owner.student, platform=owner.platform, number=owner.number, email=owner.email, upload=owner.upload, **more
+    )
+
+
+def _read(owner: Owner, file: File, assignments: Assignments) -> Submission:
+    """The code cells that grading runs, and the written answers."""
+    named = by_name(stem(owner.name_of_file), assignments)
+    one = _of_whom(owner, file=owner.name_of_file, assignment=named)
+    try:
+        document = load(file.read())
+        cells = cells_of(document)
+        one.assignment = assignment_of(stem(owner.name_of_file), document, cells, assignments)
+        if not one.assignment:
+            raise ValueError("it belongs to no assignment: neither its file name nor its cells say to which")
+    except ValueError as error:
+        one.problem = str(error)
+        return one
+    if named and named != one.assignment:
+        one.notes.append(f"it is named like {named}, and graded as {one.assignment}, as its cells are")
+    marks = marks_of(one.assignment, cells)
+    one.cells, said = to_run(cells, marks)
+    one.written = written_answers(one.assignment, cells, marks)
+    one.notes += said
+    return one

@@ -1,0 +1,142 @@
+"""What a command trains or measures: a task, its rewards, and what the system says; as options, and as rows."""
+
+from argparse import ArgumentParser
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from grpo_lab.checks import check_choice
+from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, right_by, short_name
+from grpo_lab.tasks import SPLITS, TASKS, Row, Task, find_task, with_system
+
+SUMS = "sums"  # the task where none is named
+BY_REWARDS = "by the task and its rewards"
+OWN = "FILE.jsonl"
+
+
+def add_task_option(group: ArgumentParser) -> None:
+    """--task, as train, evaluate and memory take it."""
+    about = "; ".join(f"{task.name} ({task.about})" for task in TASKS.values())
+    group.add_argument(
+        "--task", default=SUMS, metavar="TASK",
+        help=f'{about}; or {OWN}, with a {{"prompt": ..., "answer": ...}} a line (default {SUMS})',
+    )  # fmt: skip
+
+
+def add_reward_options(group: ArgumentParser) -> None:
+    """--reward_funcs and --system_prompt."""
+    own = "module:function, one of your own, looked for in the current folder first"
+    group.add_argument(
+        "--reward_funcs", nargs="+", default=None, metavar="REWARD",
+        help=f"one or several of {', '.join(NAMED)}; or {own}; the first says what is right (default: the task's)",
+    )  # fmt: skip
+    group.add_argument(
+        "--system_prompt", default=BY_REWARDS, metavar="TEXT",
+        help=f'what the system says before each problem, "none" for nothing (default: {BY_REWARDS})',
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A task for a model of one size, with the rewards and the system prompt that were asked for or go with it.
+
+    small: whether the model is as small as the tiny one.
+    """
+
+    task: Task
+    names: tuple[str, ...]
+    weights: list[float] | None
+    system_prompt: str | None
+    replaces: bool  # whether the system prompt takes the place of those that rows bring
+    small: bool
+
+    @property
+    def functions(self) -> list[Callable]:
+        return find_rewards(self.names)
+
+    @property
+    def right(self) -> Callable:
+        """By which a completion counts as right."""
+        return right_by(self.names[0])
+
+    def rows(self, split: str, n: int | None, seed: int) -> list[Row]:
+        """Problems of a split, checked for what the rewards need, with the system prompt in front."""
+        check_choice("split", split, SPLITS)
+        rows, own = self.task.rows(split, n, seed), self.task.own
+        if own is None:
+            check_columns(list(self.names), rows)
+        for part in SPLITS if own else ():  # all of the file: who trains learns of the fault, not who measures after it
+            if own.rows(part):
+                check_columns(list(self.names), own.rows(part), own.places(part))
+        return with_system(rows, self.system_prompt, self.replaces)
+
+    def described(self, rows: list[Row]) -> list[str]:
+        """What is rewarded, what the system says before these rows, and what is to be known of a file of one's own."""
+        weights = self.weights or [1.0] * len(self.names)
+        rewards = " + ".join(f"{weight:g} {name}" for name, weight in zip(self.names, weights, strict=True))
+        own = self.task.own
+        count = len(own.rows("train")) if own else 0
+        notes = (
+            [f"{count:,} problem{'s' * (count != 1)} to train on, {len(own.rows('test')):,} held out"] if own else []
+        )
+        notes += own.notes if own else []
+        first = rows[0]["prompt"][0]
+        said = repr(first["content"]) if first["role"] == "system" else "none"
+        return [f"task {self.task.name}: reward = {rewards}; system prompt: {said}", *notes]
+
+
+def choose(
+    task: str = SUMS,
+    reward_funcs: list[str] | None = None,
+    system_prompt: str = BY_REWARDS,
+    reward_weights: list[float] | None = None,
+    *,
+    small: bool,
+) -> Choice:
+    """Look up what the options name.
+
+    Raises:
+        ValueError, TypeError, ImportError, FileNotFoundError: of `find_task` and `find_rewards`; ValueError for weights
+            that are not one for each reward.
+    """
+    found = find_task(task)
+    names = tuple(short_name(name) for name in reward_funcs or found.reward_funcs)
+    find_rewards(names)
+    own_weights = found.reward_weights if reward_funcs is None else None
+    weights = reward_weights if reward_weights is not None else own_weights and list(own_weights)
+    if weights is not None and len(weights) != len(names):
+        number = "one number, for" if len(names) == 1 else f"{len(names)} numbers, one for each of"
+        raise ValueError(f"reward_weights is {weights}; expected {number} {', '.join(names)}")
+    said = _system_prompt(system_prompt, found, names, small)
+    return Choice(found, names, weights, said, system_prompt != BY_REWARDS, small)
+
+
+def _system_prompt(asked: str, task: Task, names: tuple[str, ...], small: bool) -> str | None:
+    if asked == BY_REWARDS:
+        return task.prompts_for(small, reads_tags=read_tags(names))
+    if not asked.strip():
+        raise ValueError(f"system_prompt is {asked!r}; expected a text, or none for nothing")
+    return None if asked.lower() == "none" else asked
+
+
+def for_template(rows: list[Row], tokenizer) -> list[Row]:
+    """The rows as the tokenizer's chat template takes them: some refuse a system message, and then the user says it."""
+    first = rows[0]["prompt"]
+    if first[0]["role"] != "system" or tokenizer.chat_template is None or _takes(tokenizer, first):
+        return rows
+    print("this model's chat template takes no system message: what the system would say begins the user's words")
+    return [row | {"prompt": _said_by_user(row["prompt"])} for row in rows]
+
+
+def _takes(tokenizer, messages: list[dict[str, str]]) -> bool:
+    try:
+        tokenizer.apply_chat_template(messages, tokenize=False)
+    except Exception:  # templates raise what they like
+        return False
+    return True
+
+
+def _said_by_user(messages: list[dict[str, str]]) -> list[dict[str, str]]:
+    if messages[0]["role"] != "system" or len(messages) < 2:
+        return messages
+    system, asked, *rest = messages
+    return [asked | {"content": f"{system['content']}\n\n{asked['content']}"}, *rest]

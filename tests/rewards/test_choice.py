@@ -1,0 +1,137 @@
+"""A task with its rewards: whose they are, their weights, and what the system says before each problem."""
+
+import json
+
+import pytest
+
+from grpo_lab.rewards.choice import choose, for_template
+from grpo_lab.rewards.named import find_rewards
+from grpo_lab.tasks import TASKS, THINK_SYSTEM_PROMPT, THINK_SYSTEM_PROMPT_ZH
+from grpo_lab.tasks.chats import ANSWER_ONLY
+from tests.support.worlds import make_tokenizer
+
+
+def said(choice, split="train"):
+    """What the system says in the first row."""
+    first = choice.rows(split, 1, 0)[0]["prompt"][0]
+    return first["content"] if first["role"] == "system" else None
+
+
+@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("small", [True, False])
+def test_a_task_brings_rewards_that_exist_with_a_weight_each(name, small):
+    choice, task = choose(name, small=small), TASKS[name]
+    assert [function.__name__ for function in choice.functions] == [f.__name__ for f in find_rewards(choice.names)]
+    assert choice.weights is None or len(choice.weights) == len(choice.names)
+    assert choice.task is task and 0 < task.completion_length(small) <= task.max_completion_length
+    rows = [{"prompt": [{"role": "user", "content": "a"}]}]
+    assert choice.described(rows)[0].startswith(f"task {name}: reward = 1 {choice.names[0]}")
+
+
+@pytest.mark.parametrize(
+    ("task", "small", "rewards", "expected"),
+    [
+        ("sums", True, None, None),
+        ("sums", False, None, THINK_SYSTEM_PROMPT),
+        ("word-problems", True, None, THINK_SYSTEM_PROMPT),
+        ("word-problems-zh", False, None, THINK_SYSTEM_PROMPT_ZH),
+        ("chat", False, None, ANSWER_ONLY["en"]),
+        ("chat-zh", False, None, ANSWER_ONLY["zh"]),
+        ("chat-zh", True, None, None),
+        ("chat-zh", False, ["accuracy"], THINK_SYSTEM_PROMPT_ZH),
+        ("chat", True, None, None),
+        ("chat", True, ["accuracy"], None),
+    ],
+)
+def test_the_system_asks_for_what_the_reward_looks_for(task, small, rewards, expected):
+    assert said(choose(task, rewards, small=small)) == expected
+
+
+def test_a_system_prompt_of_ones_own_takes_the_place_of_the_tasks():
+    for task in ("sums", "word-problems"):
+        assert said(choose(task, None, "Be brief.", small=True)) == "Be brief."
+        assert said(choose(task, None, "none", small=False)) is None
+    rows = choose("word-problems", None, "Be brief.", small=False).rows("train", 3, 0)
+    assert all([message["role"] for message in row["prompt"]] == ["system", "user"] for row in rows)
+
+
+def test_weights_are_the_tasks_unless_the_rewards_are_ones_own():
+    assert choose("word-problems", small=True).weights == [1.0, 0.1]
+    assert choose("word-problems", ["math", "format"], small=True).weights is None, "as in TRL: 1 each"
+    assert choose("word-problems", None, reward_weights=[2.0, 0.5], small=True).weights == [2.0, 0.5]
+    both = choose("sums", ["accuracy", "format"], reward_weights=[1.0, 0.2], small=True)
+    bare, led = both.rows("train", 1, 0), choose("word-problems", small=True).rows("train", 1, 0)
+    assert both.described(bare) == ["task sums: reward = 1 accuracy + 0.2 format; system prompt: none"]
+    assert both.described(led)[0].endswith(f"; system prompt: {THINK_SYSTEM_PROMPT!r}")
+
+
+def test_right_is_what_the_first_reward_says():
+    assert choose("word-problems", ["format", "math"], small=True).right.__name__ == "format_reward"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"task": "summs"},
+            "task is 'summs'; expected sums, short-sums, word-problems, word-problems-zh, chat, chat-zh, gsm8k, or",
+        ),
+        ({"reward_weights": [1.0, 2.0, 3.0]}, r"reward_weights is \[1.0, 2.0, 3.0\]; expected 2 numbers, one for each"),
+        (
+            {"reward_funcs": ["math"], "reward_weights": [1.0, 2.0]},
+            r"reward_weights is \[1.0, 2.0\]; expected one number, for math",
+        ),
+        ({"system_prompt": " "}, "system_prompt is ' '; expected a text, or none for nothing"),
+        ({"reward_funcs": ["nothing"]}, "reward_funcs has 'nothing'"),
+    ],
+)
+def test_what_does_not_fit_is_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        choose(**arguments, small=True)
+
+
+def test_a_number_of_problems_and_a_split_are_checked():
+    choice = choose("chat", small=True)
+    assert len(choice.rows("test", None, 0)) == 4, "none is held out"
+    with pytest.raises(ValueError, match="n is 5; it must be at most 4, the problems of chat"):
+        choice.rows("test", 5, 0)
+    with pytest.raises(ValueError, match="n is 0; it must be at least 1"):
+        choice.rows("test", 0, 0)
+    with pytest.raises(ValueError, match="split is 'dev'; expected one of"):
+        choice.rows("dev", None, 0)
+
+
+def test_a_file_is_checked_as_a_whole_and_its_parts_are_said(tmp_path):
+    file = tmp_path / "mine.jsonl"
+    lines = [json.dumps({"prompt": f"{n} + 1 = ?", "answer": str(n + 1)}) for n in range(40)]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    choice = choose(str(file), small=True)
+    train, test = (choice.rows(split, None, 0) for split in ("train", "test"))
+    assert f"{len(train)} problems to train on, {len(test)} held out" in choice.described(train)
+    held_out = choice.task.own.places("test")[0]
+    row = int(held_out.rpartition(" ")[2]) - 1
+    lines[row] = lines[row].replace(f'"{row + 1}"', "1.5")
+    file.write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(ValueError, match=f"{held_out}: answer is 1.5; expected a text or a whole number"):
+        choose(str(file), small=True).rows("train", None, 0)
+
+
+REFUSES = (
+    "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}{{ m.content }}"
+)
+REFUSES += "{% endfor %}"
+
+
+def test_where_a_template_takes_no_system_message_the_user_says_it(capsys):
+    tokenizer, rows = make_tokenizer(), choose("word-problems", small=False).rows("train", 3, 0)
+    assert for_template(rows, tokenizer) is rows and not capsys.readouterr().out
+    tokenizer.chat_template = REFUSES
+    changed = for_template(rows, tokenizer)
+    assert "takes no system message" in capsys.readouterr().out
+    for before, after in zip(rows, changed, strict=True):
+        (system, asked), (said,) = before["prompt"], after["prompt"]
+        assert said == {"role": "user", "content": f"{system['content']}\n\n{asked['content']}"}
+        assert after["answer"] == before["answer"]
+    assert for_template(changed, tokenizer) is changed
+    tokenizer.chat_template = None
+    assert for_template(rows, tokenizer) is rows, "sampling says what is missing"
