@@ -27,7 +27,7 @@ Training: the loop, what plans it, and its commands.
     trainer           sample, reward, compare, score, step; save and resume
     memory            what a run takes of a device, known before it starts
     evaluate          how good a policy is on problems that it was not trained on
-    habits            how probable a habit is that nobody rewards, and whether it pays
+    prefix_probability  how probable a beginning of a completion is, and whether it pays
     train             a run from a shell: the training of notebook 07, or a task, rewards and a model of your own
     experiments       several small runs side by side
     chat              talk to a policy

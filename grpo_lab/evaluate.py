@@ -15,7 +15,7 @@ from grpo_lab.config.ranges import LARGEST_SEED
 from grpo_lab.logprobs import token_logprobs
 from grpo_lab.precision import autocast_as_loaded
 from grpo_lab.rewards import accuracy_reward, format_reward
-from grpo_lab.rewards.choice import add_reward_options, add_task_option, choose, for_template
+from grpo_lab.rewards.task_spec import add_reward_options, add_task_option, choose, for_template
 from grpo_lab.rollout import evaluating, sample_completions, score_logprobs
 from grpo_lab.rollout.prompts import encode_prompts
 from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts

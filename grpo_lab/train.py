@@ -15,7 +15,15 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import settings_parser
 from grpo_lab.config.defaults import TINY, default_settings, described
 from grpo_lab.precision import precision_asked
-from grpo_lab.rewards.choice import BY_REWARDS, SUMS, Choice, add_reward_options, add_task_option, choose, for_template
+from grpo_lab.rewards.task_spec import (
+    BY_REWARDS,
+    SUMS,
+    TaskSpec,
+    add_reward_options,
+    add_task_option,
+    choose,
+    for_template,
+)
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.tasks import TASKS
 from grpo_lab.tasks.table import TRAINING_SUMS
@@ -57,7 +65,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"measure it on {'held-out' * choice.task.held_out or 'the same'} problems: {_evaluation(given, config)}")
 
 
-def plan_run(given: dict, parameters: int, device_type: str) -> tuple[Choice, GRPOConfig, dict]:
+def plan_run(given: dict, parameters: int, device_type: str) -> tuple[TaskSpec, GRPOConfig, dict]:
     """What the options ask for, completed for a model of so many parameters.
 
     Returns:
@@ -71,7 +79,7 @@ def plan_run(given: dict, parameters: int, device_type: str) -> tuple[Choice, GR
     return choice, config, chosen
 
 
-def _held_out(choice: Choice, config: GRPOConfig) -> dict:
+def _held_out(choice: TaskSpec, config: GRPOConfig) -> dict:
     """The held-out problems, if the run is to evaluate itself."""
     if config.eval_steps is None:
         return {}
@@ -82,7 +90,7 @@ def _held_out(choice: Choice, config: GRPOConfig) -> dict:
 
 
 @contextlib.contextmanager
-def _rows_by_their_lines(choice: Choice) -> Iterator[None]:
+def _rows_by_their_lines(choice: TaskSpec) -> Iterator[None]:
     """Of a file of one's own, "mine.jsonl, line 21" for "dataset row 16": what can be looked up."""
     try:
         yield

@@ -132,3 +132,13 @@ def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", local_only)
     return tmp_path
+
+
+@pytest.fixture
+def no_checker():
+    """Calls as a reader makes them: the run-time checker of the tests, which would speak first, is off."""
+    import jaxtyping
+
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

@@ -1,5 +1,6 @@
 """Advantages: against literal loops, and the properties that make them advantages."""
 
+import itertools
 import math
 
 import pytest
@@ -11,6 +12,7 @@ from grpo_lab.advantages import (
     best_of_group,
     group_advantages,
     process_advantages,
+    return_to_go,
     return_to_go_advantages,
     rloo_advantages,
 )
@@ -81,22 +83,15 @@ def test_by_hand():
     assert best_of_group(-rewards).tolist() == [[0.0] * 4, [0.0] * 4]
 
 
-def test_two_completions_say_only_which_was_better():
-    rewards = torch.tensor([[0.0, 1.0], [5.0, 2.0]], dtype=torch.float64)
-    signs = torch.tensor([[-1.0, 1.0], [1.0, -1.0]], dtype=torch.float64)
-    assert_near(group_advantages(rewards, eps=1e-12), signs / math.sqrt(2), 1e-10)
-    assert_near(group_advantages(rewards, ddof=0, eps=1e-12), signs, 1e-10)
-
-
 # --- equal rewards --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", OF_GROUPS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("G", [2, 3, 7, 8, 64])
-def test_equal_rewards_give_exactly_zero(name, dtype, G):
-    for value in nasty:
+@pytest.mark.parametrize("name", OF_GROUPS)
+def test_equal_rewards_give_exactly_zero(name, dtype):
+    for value, G in itertools.product(nasty, (2, 3, 5, 7, 8, 64)):
         rewards = torch.full((2, G), value, dtype=dtype)
+        assert (OF_GROUPS[name](rewards) == 0).all(), f"{value} repeated {2 * G} times"
         rewards[1, 0] = value + abs(value) + 1  # a neighbour with spread changes nothing
         advantages = OF_GROUPS[name](rewards)
         assert advantages.dtype is dtype
@@ -105,16 +100,13 @@ def test_equal_rewards_give_exactly_zero(name, dtype, G):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("value", nasty)
-def test_equal_rewards_everywhere_give_exactly_zero(value, dtype):
-    rewards = torch.full((3, 5), value, dtype=dtype)
-    for name, function in OF_GROUPS.items():
-        assert (function(rewards) == 0).all(), name
-    steps = torch.full((2, 3, 7), value, dtype=dtype)
-    mask = torch.rand(steps.shape, generator=torch.Generator().manual_seed(0)) < 0.5
-    assert (process_advantages(steps, mask) == 0).all()
-    last = torch.where(torch.arange(7) == 6, steps, 0)
-    assert (return_to_go_advantages(last, 0.9) == 0).all()
+def test_equal_step_rewards_give_exactly_zero(dtype):
+    for value in nasty:
+        steps = torch.full((2, 3, 7), value, dtype=dtype)
+        mask = torch.rand(steps.shape, generator=torch.Generator().manual_seed(0)) < 0.5
+        assert (process_advantages(steps, mask) == 0).all()
+        last = torch.where(torch.arange(7) == 6, steps, 0)
+        assert (return_to_go_advantages(last, 0.9) == 0).all()
 
 
 # --- properties -----------------------------------------------------------------------------------------------
@@ -163,31 +155,79 @@ def test_the_order_of_a_group_does_not_matter(shape, seed, name):
     assert_near(OF_GROUPS[name](rewards[:, order]), OF_GROUPS[name](rewards)[:, order])
 
 
-@pytest.mark.parametrize("name", [name for name in OF_GROUPS if name != "batch"])
-def test_prompts_do_not_see_each_other(name):
+def test_prompts_do_not_see_each_other():
     rewards = draw(3, 4, seed=0)
-    changed = rewards.clone()
-    changed[1:] = 100 * draw(2, 4, seed=1)
-    assert torch.equal(OF_GROUPS[name](rewards)[0], OF_GROUPS[name](changed)[0])
-    assert_near(OF_GROUPS[name](rewards), torch.cat([OF_GROUPS[name](row[None]) for row in rewards]))
+    changed = torch.cat([rewards[:1], 100 * draw(2, 4, seed=1)])
+    for name in set(OF_GROUPS) - {"batch"}:
+        assert torch.equal(OF_GROUPS[name](rewards)[0], OF_GROUPS[name](changed)[0]), name
+        assert_near(OF_GROUPS[name](rewards), torch.cat([OF_GROUPS[name](row[None]) for row in rewards]))
 
 
-def test_batch_scale_sees_all_prompts_through_one_divisor():
-    rewards = draw(3, 4, seed=0) * torch.tensor([[0.1], [1.0], [10.0]])
-    quotient = group_advantages(rewards, "none") / group_advantages(rewards, "batch")
-    assert_near(quotient, torch.full_like(quotient, rewards.std().item() + 1e-4), 1e-10)
+# --- of steps -------------------------------------------------------------------------------------------------
+
+worlds = st.tuples(st.integers(1, 2), st.integers(2, 3), st.integers(1, 4))
+
+
+@many
+@given(worlds, seeds, st.sampled_from([1e-4, 0.3]), st.sampled_from([0.2, 0.6, 1.0]))
+def test_process_advantages_are_the_loops(shape, seed, eps, share):
+    rewards = draw(*shape, seed=seed)
+    mask = torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < share
+    assert_near(process_advantages(rewards, mask, eps), oracles.process_advantages(rewards, mask, eps))
+
+
+@few
+@given(worlds, seeds, st.sampled_from([0.0, 0.5, 0.9, 1.0]))
+def test_returns_are_the_loops(shape, seed, gamma):
+    rewards = draw(*shape, seed=seed)
+    assert_agree(lambda r: return_to_go(r, gamma), lambda r: oracles.return_to_go(r, gamma), rewards)
+    assert_near(return_to_go_advantages(rewards, gamma), oracles.return_to_go_advantages(rewards, gamma))
+
+
+def test_process_by_hand():
+    rewards = torch.tensor([[[0.0, 1.0, 0.0, 3.0], [0.0, 2.0, 7.0, 7.0]]], dtype=torch.float64)
+    mask = torch.tensor([[[False, True, False, True], [False, True, False, False]]])
+    one = 1 / (1 + 1e-4)  # the three steps 1, 3, 2 have mean 2 and sample std 1
+    want = torch.tensor([[[0.0, 0.0, one, one], [0.0, 0.0, 0.0, 0.0]]], dtype=torch.float64)
+    assert_near(process_advantages(rewards, mask), want)
+
+
+@few
+@given(worlds, seeds)
+def test_one_step_is_outcome_supervision(shape, seed):
+    P, G, T = shape
+    outcome = draw(P, G, seed=seed)
+    last = torch.randint(0, T, (P, G, 1), generator=torch.Generator().manual_seed(seed))
+    mask = torch.arange(T) == last
+    advantages = process_advantages(outcome[..., None].expand(P, G, T), mask)
+    want = torch.where(torch.arange(T) <= last, group_advantages(outcome)[..., None], 0)
+    assert_near(advantages, want)
+
+
+def test_process_reads_only_where_a_step_ends():
+    rewards, mask = draw(2, 3, 5, seed=0), torch.rand(2, 3, 5, generator=torch.Generator().manual_seed(1)) < 0.5
+    garbage = torch.where(mask, rewards, torch.nan)
+    assert torch.equal(process_advantages(garbage, mask), process_advantages(rewards, mask))
+    assert (process_advantages(garbage, torch.zeros_like(mask)) == 0).all()
+
+
+def test_returns_by_hand():
+    rewards = torch.tensor([[[1.0, 0.0, 4.0], [0.0, 2.0, 0.0]]], dtype=torch.float64)
+    assert torch.equal(return_to_go(rewards, 0.0), rewards)
+    assert return_to_go(rewards, 1.0).tolist() == [[[5.0, 4.0, 4.0], [2.0, 2.0, 0.0]]]
+    assert return_to_go(rewards, 0.5).tolist() == [[[2.0, 2.0, 4.0], [1.0, 2.0, 0.0]]]
+    assert return_to_go(rewards[..., :0], 0.5).shape == (1, 2, 0)
+
+
+def test_step_rewards_that_carry_a_gradient_pass_it_on():
+    """A differentiable reward is rare, and nothing in the formulas forbids it."""
+    rewards, mask = draw(2, 3, 4, seed=0), draw(2, 3, 4, seed=1) > -0.5
+    assert_agree(
+        lambda r: process_advantages(r, mask), lambda r: oracles.process_advantages(r, mask), rewards, tolerance=1e-9
+    )
 
 
 # --- wrong input ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_rewards_that_are_not_finite(bad):
-    rewards = torch.tensor([[0.0, 1.0, bad], [0.0, 1.0, 2.0]])
-    for name, function in OF_GROUPS.items():
-        with pytest.raises(ValueError, match="rewards"):
-            function(rewards)
-            pytest.fail(name)
 
 
 @pytest.mark.parametrize(
@@ -210,3 +250,25 @@ def test_groups_too_small_for_the_question():
         with pytest.raises(ValueError, match=r"G = 1|1 element"):
             call()
     assert (group_advantages(single, ddof=0) == 0).all() and (group_advantages(single, "none") == 0).all()
+
+
+def test_rewards_that_are_no_finite_numbers(no_checker):
+    for bad in (math.nan, math.inf, -math.inf):
+        rewards = torch.tensor([[0.0, 1.0, bad], [0.0, 1.0, 2.0]])
+        for function in OF_GROUPS.values():
+            with pytest.raises(ValueError, match="rewards holds NaN or infinite values"):
+                function(rewards)
+    for function in (group_advantages, rloo_advantages, best_of_group):
+        with pytest.raises(ValueError, match=r"rewards is torch.int64; expected a floating-point dtype"):
+            function(torch.tensor([[1, 0], [0, 1]]))
+        with pytest.raises(ValueError, match=r"rewards is a list; expected a tensor of shape \(P, G\)"):
+            function([[1.0, 0.0]])
+
+
+def test_bad_settings_of_steps_are_named():
+    steps, mask = torch.zeros(1, 2, 3), torch.ones(1, 2, 3, dtype=torch.bool)
+    with pytest.raises(ValueError, match="eps"):
+        process_advantages(steps, mask, eps=0.0)
+    for gamma, function in itertools.product((-0.1, 1.1, math.nan), (return_to_go, return_to_go_advantages)):
+        with pytest.raises(ValueError, match="gamma"):
+            function(steps, gamma)

@@ -31,11 +31,11 @@ def test_by_hand():
     want = {"k1": -d, "k2": d * d / 2, "k3": 0.5 - 1 - d, "k3+": 0.5 - 1 - d}
     gradients = {"k1": 1.0, "k2": -d, "k3": 1 - 0.5, "k3+": -d}
     for name in ESTIMATORS:
-        leaf = logp.clone().requires_grad_()
+        leaf, ref_logp = logp.clone().requires_grad_(), ref_logp.detach().requires_grad_()
         value = kl_estimate(leaf, ref_logp, name)
         value.sum().backward()
         assert value.item() == pytest.approx(want[name], rel=1e-7)
-        assert leaf.grad.item() == pytest.approx(gradients[name], rel=1e-7)
+        assert leaf.grad.item() == pytest.approx(gradients[name], rel=1e-7) and ref_logp.grad is None
 
 
 @few
@@ -57,25 +57,12 @@ def test_k3_keeps_its_digits_when_the_policies_are_close():
     assert kl_estimate(-d, torch.zeros(1, 1), "k3").item() == pytest.approx(5e-9, rel=0.05)
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_the_reference_gets_no_gradient(estimator):
-    logp, ref_logp = draw(2, 3, seed=0).requires_grad_(), draw(2, 3, seed=1).requires_grad_()
-    kl_estimate(logp, ref_logp, estimator).sum().backward()
-    assert ref_logp.grad is None and logp.grad.abs().sum() > 0
-
-
 @many
 @given(st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(2, 5)), seeds, st.sampled_from([0.0, 1.0, 10.0]))
 def test_exact_kl_is_the_loops(shape, seed, scale):
     assert_agree(
         kl_exact, oracles.kl_exact, draw(*shape, seed=seed, scale=scale), draw(*shape, seed=seed + 1, scale=scale)
     )
-
-
-def test_exact_kl_by_hand():
-    logits = torch.tensor([[[math.log(0.5), math.log(0.25), math.log(0.25)]]]).double()
-    ref_logits = torch.tensor([[[math.log(0.25), math.log(0.5), math.log(0.25)]]]).double()
-    assert kl_exact(logits, ref_logits).item() == pytest.approx(0.25 * math.log(2), rel=1e-6)
 
 
 @few
@@ -101,15 +88,11 @@ def test_kl_in_the_reward_is_the_loop(shape, seed, beta):
     rewards, logp, ref_logp = draw(shape[0], seed=seed), draw(*shape, seed=seed + 1), draw(*shape, seed=seed + 2)
     mask = ragged_mask(*shape, seed)
     want = oracles.kl_in_reward(rewards, logp, ref_logp, mask, beta)
-    assert_near(kl_in_reward(rewards, logp, ref_logp, mask, beta), want)
+    charged = kl_in_reward(rewards, logp.requires_grad_(), ref_logp, mask, beta)
+    assert_near(charged, want)
+    assert not charged.requires_grad, "the charge is a number to the gradient"
     garbage = [torch.where(mask, x, torch.nan) for x in (logp, ref_logp)]
     assert_near(kl_in_reward(rewards, *garbage, mask, beta), want)
-
-
-def test_kl_in_the_reward_is_a_constant_to_the_gradient():
-    logp = draw(2, 3, seed=0).requires_grad_()
-    penalised = kl_in_reward(torch.zeros(2).double(), logp, draw(2, 3, seed=1), torch.ones(2, 3, dtype=torch.bool), 0.1)
-    assert not penalised.requires_grad
 
 
 def test_bad_input():

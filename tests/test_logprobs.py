@@ -81,23 +81,22 @@ def test_half_precision_is_lifted_before_the_softmax():
 @pytest.mark.parametrize("temperature", [0.0, -1.0, math.nan])
 def test_bad_temperature(temperature):
     logits, ids = torch.zeros(1, 1, 2), torch.zeros(1, 1, dtype=torch.long)
-    hidden, weight = torch.zeros(1, 1, 3), torch.zeros(2, 3)
     for call in (
         lambda: token_logprobs(logits, ids, temperature),
         lambda: token_entropy(logits, temperature),
-        lambda: chunked_token_logprobs(hidden, weight, ids, temperature),
+        lambda: chunked_token_logprobs(logits, torch.zeros(2, 2), ids, temperature),
     ):
         with pytest.raises(ValueError, match="temperature"):
             call()
 
 
-@pytest.mark.parametrize("token", [-100, -1, 4])
-def test_a_token_outside_the_vocabulary_is_an_error(token):
-    ids = torch.tensor([[0, token]])
-    with pytest.raises((RuntimeError, IndexError, ValueError)):
-        token_logprobs(torch.zeros(1, 2, 4), ids)
-    with pytest.raises((RuntimeError, IndexError, ValueError)):
-        chunked_token_logprobs(torch.zeros(1, 2, 3), torch.zeros(4, 3), ids)
+def test_a_token_outside_the_vocabulary_is_an_error():
+    for token in (-100, -1, 4):
+        ids = torch.tensor([[0, token]])
+        with pytest.raises((RuntimeError, IndexError)):
+            token_logprobs(torch.zeros(1, 2, 4), ids)
+        with pytest.raises((RuntimeError, IndexError)):
+            chunked_token_logprobs(torch.zeros(1, 2, 3), torch.zeros(4, 3), ids)
 
 
 # --- the completion mask --------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from grpo_lab.config.arguments import settings_said
 from grpo_lab.config.defaults import SETTINGS
 from grpo_lab.models import loading
 from grpo_lab.rewards import accuracy_reward
-from grpo_lab.rewards.choice import BY_REWARDS
+from grpo_lab.rewards.task_spec import BY_REWARDS
 from grpo_lab.rewards.named import think_rate
 from grpo_lab.tasks import TASKS, addition_problems, find_task, table
 from tests.support.refused import refused

@@ -31,6 +31,8 @@ SAME_IN_TRL = (
     *("temperature", "top_k", "top_p", "repetition_penalty", "cache_implementation"),
     *("reward_weights", "scale_rewards", "mask_truncated_completions"),
     *("loss_type", "importance_sampling_level", "epsilon", "epsilon_high", "delta", "beta", "use_bias_correction_kl"),
+    *("sapo_temperature_neg", "sapo_temperature_pos"),
+    *("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"),
     *("entropy_coef", "learning_rate", "warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "max_grad_norm"),
     *("num_iterations", "per_device_train_batch_size", "gradient_accumulation_steps", "gradient_checkpointing"),
     *("bf16", "fp16"),

@@ -16,7 +16,7 @@ from grpo_lab.models.folders import usable_folder, weight_bytes
 from grpo_lab.models.loading import SMALL
 from grpo_lab.models.shapes import SHAPES, shape_config
 from grpo_lab.precision import PRECISIONS
-from grpo_lab.rewards.choice import Choice, add_task_option, choose, for_template
+from grpo_lab.rewards.task_spec import TaskSpec, add_task_option, choose, for_template
 from grpo_lab.rollout import encode_prompts
 
 SETTINGS = (
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> None:
     print("", compare_modes(model_config, config, **about), "", *advice_lines(planned, budget), sep="\n")
 
 
-def longest_prompt(tokenizer, choice: Choice) -> int:
+def longest_prompt(tokenizer, choice: TaskSpec) -> int:
     """Tokens of the longest among the prompts that a run looks at before it begins."""
     rows = for_template(choice.rows("train", None, seed=0)[:PROMPTS], tokenizer)
     return encode_prompts(tokenizer, [row["prompt"] for row in rows])[0].shape[1]

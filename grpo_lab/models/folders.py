@@ -93,26 +93,18 @@ def modelscope_cache() -> Path:
 
 def in_modelscope(hub_id: str) -> Path | None:
     """Every layout ModelScope has used: with and without hub/ and models/, dots as ___, owner--name/snapshots/."""
-    owner, name = hub_id.split("/")
-    base = modelscope_cache()
-    for parents in (["models"], ["hub", "models"], ["hub"], []):
-        for spelling in (name.replace(".", "___"), name):
-            if folder := _walk(base, *parents, owner, spelling):
+    owner, name = hub_id.lower().split("/")
+    spellings = (f"{owner}/{name.replace('.', '___')}", f"{owner}/{name}", f"{owner}--{name}/snapshots")
+    for parents in ("models", "hub/models", "hub", ""):
+        base = modelscope_cache() / parents
+        # Case is ignored: the owner is "qwen" in older downloads and "Qwen" in newer ones.
+        found = {path.relative_to(base).as_posix().lower(): path for path in sorted(base.glob("*/*")) if path.is_dir()}
+        if folder := next((found[spelling] for spelling in spellings if spelling in found), None):
+            if folder.name != "snapshots":
                 return folder
-        if snapshots := _walk(base, *parents, f"{owner}--{name}", "snapshots"):
-            inside = sorted(path for path in snapshots.iterdir() if path.is_dir())
-            preferred = [path for path in inside if path.name in ("master", "main")]
-            return next(iter(preferred or inside), None)
+            inside = sorted(path for path in folder.iterdir() if path.is_dir())
+            return next((path for path in inside if path.name in ("master", "main")), next(iter(inside), None))
     return None
-
-
-def _walk(folder: Path, *names: str) -> Path | None:
-    # Case is ignored: the owner is "qwen" in older downloads and "Qwen" in newer ones.
-    for name in names:
-        if not folder.is_dir():
-            return None
-        folder = next((p for p in sorted(folder.iterdir()) if p.name.lower() == name.lower()), folder / name)
-    return folder if folder.is_dir() else None
 
 
 def huggingface_cache() -> Path:
@@ -163,7 +155,7 @@ def complaint(folder: Path) -> str | None:
             "has no tokenizer (no tokenizer.json): copy the tokenizer files of the model it came from into it, "
             "or save it again with `tokenizer.save_pretrained(folder)`"
         )
-    if missing := _missing_weights(folder):
+    if missing := ", ".join(sorted(part for part in _weight_files(folder) if not (folder / part).is_file())):
         if any(folder.glob("*.bin")) or any(folder.glob("*.pt")):
             return (
                 "has its weights only as pickled files, which can run code when opened. Take a version that has "
@@ -171,10 +163,6 @@ def complaint(folder: Path) -> str | None:
             )
         return f"lacks {missing}: the download was cut short, or the folder was copied in part. Download it again"
     return None
-
-
-def _missing_weights(folder: Path) -> str | None:
-    return ", ".join(sorted(part for part in _weight_files(folder) if not (folder / part).is_file())) or None
 
 
 def _weight_files(folder: Path) -> set[str]:
@@ -189,20 +177,20 @@ def count_parameters(name: str | os.PathLike, device_type: str = "cpu") -> int:
 
     name, device_type: as in `usable_folder`, whose errors it raises.
     """
+    from safetensors import SafetensorError, safe_open
+
     folder, _ = usable_folder(name, device_type)
-    return sum(_numbers_in(folder / part) for part in _weight_files(folder))
-
-
-def _numbers_in(file: Path) -> int:
-    """A safetensors file begins with 8 bytes, the length of a JSON object, and with that object: name -> shape."""
-    try:
-        with file.open("rb") as opened:
-            head = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
-        return sum(math.prod(tensor["shape"]) for name, tensor in head.items() if name != "__metadata__")
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, MemoryError) as error:
-        raise ValueError(
-            f"name: {readable(file)} is no safetensors file, or a damaged one: download it again"
-        ) from error
+    numbers = 0
+    for file in (folder / part for part in _weight_files(folder)):
+        try:
+            with safe_open(file, "np") as opened:
+                names = opened.keys()
+                numbers += sum(math.prod(opened.get_slice(name).get_shape()) for name in names)
+        except SafetensorError as error:
+            raise ValueError(
+                f"name: {readable(file)} is no safetensors file, or a damaged one: download it again"
+            ) from error
+    return numbers
 
 
 def weight_bytes(folder: Path) -> int:

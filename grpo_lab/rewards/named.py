@@ -1,15 +1,18 @@
-"""Reward functions by name, for the commands: those of this room, and one's own as module:function."""
+"""Reward functions by name, for the commands: those of this package, and your own as module:function."""
 
+import contextlib
+import importlib
 import inspect
-from collections.abc import Callable, Iterable
+import operator
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from grpo_lab.rewards.exact import number_reward
-from grpo_lab.rewards.final import final_answer_reward
-from grpo_lab.rewards.last import last_number_reward
+from grpo_lab.rewards.answers import final_answer_reward, last_number_reward, number_reward
 from grpo_lab.rewards.mathematics import math_reward
-from grpo_lab.rewards.own import own_reward
 from grpo_lab.rewards.rules import accuracy_reward, contains_reward, format_reward, graded_reward
 from grpo_lab.rewards.text import completion_text, expected_texts
 from grpo_lab.tasks import Row, has_thinking
@@ -32,6 +35,7 @@ NAMED = {
     "think": think_rate,
 }
 READ_TAGS = set(NAMED) - {"contains", "last"}
+NUMBERS = ("number", "final", "last")  # these compare with a number
 # A right answer earns less than 1 here, because its length is charged for; whether it is right has no price.
 RIGHT = {"contains": partial(contains_reward, penalty_per_character=0.0)}
 
@@ -46,12 +50,12 @@ def find_rewards(names: Iterable[str]) -> list[Callable]:
     """The reward functions of these names.
 
     A name is one of `NAMED` (or its function's own), or "module:function": the module is looked for in the current
-    folder first, then among those that are installed.
+    folder first, then among those that are installed. Importing it runs it.
 
     Raises:
         ValueError: for another name, and for one that occurs twice.
         ImportError: for a module that is not there, or fails; for a function that is not in it.
-        TypeError: for something that cannot be called.
+        TypeError: for what is no function.
     """
     shorts = [short_name(name) for name in names]
     if twice := next((name for name in shorts if shorts.count(name) > 1), None):
@@ -60,7 +64,41 @@ def find_rewards(names: Iterable[str]) -> list[Callable]:
         )
     if unknown := next((name for name in shorts if name not in NAMED and ":" not in name), None):
         raise ValueError(f"reward_funcs has {unknown!r}; expected {', '.join(NAMED)}, or module:function of your own")
-    return [NAMED[name] if name in NAMED else own_reward(name) for name in shorts]
+    return [NAMED[name] if name in NAMED else _own_reward(name) for name in shorts]
+
+
+def _own_reward(name: str) -> Callable:
+    module_name, _, attribute = name.rpartition(":")
+    is_file = module_name.endswith(".py")
+    if is_file or not all(part.isidentifier() for part in (*module_name.split("."), *attribute.split("."))):
+        meant = f", such as {Path(module_name).stem}:{attribute}" if is_file else ""
+        raise ValueError(f"reward_funcs has {name!r}; expected module:function{meant}, the module without folders")
+    try:
+        with _current_folder_first():
+            module = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:  # whatever the lines of somebody's file do
+        wanted = f"the module, from {os.getcwd()} or installed, cannot be imported"
+        raise ImportError(f"reward_funcs has {name!r}, but {wanted}: {type(error).__name__}: {error}") from error
+    try:
+        function = operator.attrgetter(attribute)(module)
+    except AttributeError as error:
+        place = getattr(module, "__file__", module_name)
+        raise ImportError(f"reward_funcs has {name!r}, but there is no {attribute!r} in {place}") from error
+    if inspect.isclass(function) or not callable(function):
+        what = "a class" if inspect.isclass(function) else f"of type {type(function).__name__}"
+        raise TypeError(f"reward_funcs has {name!r}, which is {what}; expected a function")
+    return function
+
+
+@contextlib.contextmanager
+def _current_folder_first() -> Iterator[None]:
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # the module may have taken it out
+            sys.path.remove(here)
 
 
 def right_by(name: str) -> Callable:
@@ -91,26 +129,27 @@ def check_columns(names: list[str], rows: list[Row], places: list[str] | None = 
     for name, columns in needs.items():
         if missing := sorted(columns - given):
             raise ValueError(f"reward_funcs has {name!r}, which needs the column {missing[0]!r}; {places[0]} lacks it")
-    empty = [place for place, row in zip(places, rows, strict=True) if row.get("answer", "") is None]
-    if empty and all("answer" in columns for columns in needs.values()):
-        raise ValueError(f"{empty[0]}: answer is null; expected a text, since no reward here applies without one")
-    blank = [place for place, row in zip(places, rows, strict=True) if str(row.get("answer", "-")).strip() == ""]
-    if blank and any(short_name(name) in NAMED and "answer" in columns for name, columns in needs.items()):
-        raise ValueError(f"{blank[0]}: answer is empty; expected a text, since nothing could be right")
-    for name in names:
-        if short_name(name) in NAMED and "answer" in needs[name]:
-            _check_answers(short_name(name), rows, places)
-
-
-def _check_answers(name: str, rows: list[Row], places: list[str]) -> None:
+    others_apply = any("answer" not in columns for columns in needs.values())
+    comparing = [short_name(name) for name in names if short_name(name) in NAMED and "answer" in needs[name]]
     for place, row in zip(places, rows, strict=True):
+        if "answer" in row:
+            _check_answer(row["answer"], place, comparing, others_apply)
+
+
+def _check_answer(answer: Any, place: str, names: list[str], others_apply: bool) -> None:
+    """An expected answer against the rewards of the package that will compare with it."""
+    if answer is None and not others_apply:
+        raise ValueError(f"{place}: answer is null; expected a text, since no reward here applies without one")
+    if names and str(answer).strip() == "":
+        raise ValueError(f"{place}: answer is empty; expected a text, since nothing could be right")
+    for name in names:
         try:
-            expected_texts(name, [""], [row["answer"]])
-            if name in ("number", "final"):
-                NAMED[name]([""], answer=[row["answer"]])
+            expected_texts(name, [""], [answer])
+            if name in NUMBERS:
+                NAMED[name]([""], answer=[answer])
         except (TypeError, ValueError) as error:
-            wanted = "a number" if name in ("number", "final") else "a text or a whole number"
-            raise ValueError(f"{place}: answer is {row['answer']!r:.60}; expected {wanted} for {name!r}") from error
+            wanted = "a number" if name in NUMBERS else "a text or a whole number"
+            raise ValueError(f"{place}: answer is {answer!r:.60}; expected {wanted} for {name!r}") from error
 
 
 def _needed(function: Callable) -> set[str]:

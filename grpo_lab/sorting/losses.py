@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from grpo_lab.advantages import best_of_group, group_advantages
-from grpo_lab.checks import check_at_least, check_choice, check_shapes
+from grpo_lab.checks import check_at_least, check_between, check_choice, check_shapes
 from grpo_lab.kl import kl_estimate
 from grpo_lab.objective import aggregate, importance_ratio, policy_loss
 from grpo_lab.policy_gradient import reinforce_loss, sequence_logprob
@@ -58,9 +58,10 @@ def surrogate_loss(
         One number; the ratios are formed from differences of log-probabilities, so that e^-800 over e^-801 is no 0 / 0.
 
     Raises:
-        ValueError: for another loss, or shapes that do not fit together.
+        ValueError: for another loss, an epsilon outside that range, or shapes that do not fit together.
     """
     check_choice("loss", loss, LOSSES)
+    check_between("epsilon", epsilon, 0, 1)
     check_shapes(logp=(logp, "B T"), old_logp=(old_logp, "B T"), advantages=(advantages, "B"))
     mask = torch.ones_like(logp, dtype=torch.bool)
     if loss == "naive":

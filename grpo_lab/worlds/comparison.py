@@ -23,7 +23,7 @@ def token_push(
 
     p_{b,t} = -\frac{\partial L}{\partial \log \pi_{b,t}} \tag{5.30}
 
-    Arguments as in `policy_loss`. Returns the push, shape (B, T), zero at masked positions; the loss; the metrics.
+    Arguments as in `policy_loss`. Returns the push, zero at masked positions; the loss; the metrics.
     """
     leaf = logp.detach().clone().requires_grad_()
     loss, metrics = policy_loss(leaf, advantages, mask, old_logp, **settings)
@@ -43,8 +43,8 @@ def token_gate(
     g_{b,t} = p_{b,t} \, / \, p_{b,t}\big\rvert_{\pi^{\mathrm{old}} = \pi} \tag{5.31}
 
     Normalisation and advantage cancel, so the gates of different losses can be set side by side. For use without a
-    KL term. Arguments as in `policy_loss`. Returns shape (B, T): 1 at ratio 1, and zero where there is no push to
-    compare with (masked, or an advantage of zero).
+    KL term. Arguments as in `policy_loss`. The gate is 1 at ratio 1, and zero where there is no push to compare with
+    (masked, or an advantage of zero).
     """
     push, _, _ = token_push(logp, advantages, mask, old_logp, **settings)
     on_policy, _, _ = token_push(logp, advantages, mask, None, **settings)
@@ -59,8 +59,7 @@ def dual_clip_surrogate(
 
     S^{\mathrm{dual}}_{b,t} = \max(S_{b,t},\; c A_{b,t}) \;\text{if}\; A_{b,t} < 0, \;\text{else}\; S_{b,t} \tag{5.32}
 
-    Ratio and A, shape (B, 1) or (B, T), as in `clipped_surrogate`, with its usual epsilon; c is greater than 1, verl's
-    `clip_ratio_c`.
+    Ratio and A as in `clipped_surrogate`, with its usual epsilon; c is greater than 1, verl's `clip_ratio_c`.
 
     Source: Ye et al. (2020), "Mastering complex control in MOBA games with deep reinforcement learning", equation 5.
     """
@@ -78,7 +77,7 @@ def token_weights(
 
     \omega_{b,t} = \frac{\partial L}{\partial v_{b,t}} \tag{5.33}
 
-    Arguments as in `aggregate`. Returns shape (B, T), zero at masked positions.
+    Arguments as in `aggregate`. Zero at masked positions.
     """
     values = torch.ones(mask.shape, requires_grad=True)
     loss = aggregate(values, mask, loss_type, max_completion_length)
@@ -106,7 +105,7 @@ def push_in_parts(
             divides by its own tokens, and the result depends on how the update was cut.
 
     Returns:
-        Shape (B, T), as from `token_push`.
+        As from `token_push`.
     """
     check_at_least("rows_at_once", rows_at_once, 1)
     leaf = logp.detach().clone().requires_grad_()

@@ -16,13 +16,13 @@ class SmallWorld:
     """All N = V**T sequences of T tokens out of V words, and a policy over them.
 
     Attributes:
-        sequences: every sequence, shape (N, T).
-        logits: the parameters, one row a prefix, shape (prefixes, V), float64.
+        sequences: every sequence, one a row.
+        logits: the parameters, one row of V a prefix, float64.
     """
 
     def __init__(self, vocabulary: int = 3, length: int = 3, seed: int = 0, spread: float = 1.0):
         self.sequences = enumerate_sequences(vocabulary, length)
-        self._prefix = self._prefix_rows(vocabulary, length)  # N T
+        self._prefix = self._prefix_rows(vocabulary, length)
         prefixes = sum(vocabulary**t for t in range(length))
         generator = torch.Generator().manual_seed(seed)
         start = torch.randn(prefixes, vocabulary, generator=generator, dtype=torch.float64)

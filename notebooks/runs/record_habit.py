@@ -16,8 +16,8 @@ import torch
 from grpo_lab.bench.__main__ import machine, write_json
 from grpo_lab.commands import Parser, command, writable_file
 from grpo_lab.config import GRPOConfig
-from grpo_lab.habits import habit_probability
 from grpo_lab.models import load_policy
+from grpo_lab.prefix_probability import prefix_probability
 from grpo_lab.rewards import last_number_reward
 from grpo_lab.tasks.short import short_sums
 from grpo_lab.trainer import train
@@ -40,7 +40,7 @@ def written_out(model, tokenizer, rows: list[dict]) -> list[list[float]]:
     found = []
     for row in rows:
         begins = row["prompt"][-1]["content"].removeprefix("What is ").partition("?")[0] + " = "
-        found.append([round(p, 6) for p in habit_probability(model, tokenizer, row, begins, row["answer"])])
+        found.append([round(p, 6) for p in prefix_probability(model, tokenizer, row, begins, row["answer"])])
     return found
 
 

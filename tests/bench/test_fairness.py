@@ -128,11 +128,6 @@ def test_a_larger_model_has_the_settings_of_its_size_and_no_problem_twice_in_its
     assert not held_out & train and len(train) >= config.max_steps * config.prompts_per_step
 
 
-def test_groups_in_which_all_earn_the_same_are_counted():
-    assert train_worker.share_alike(["a", "a", "b", "b", "c", "c", "d", "d"], [0, 1, 0, 0, 1, 1, 1, 0]) == 0.5
-    assert train_worker.share_alike([[{"content": "a"}], [{"content": "b"}]] * 2, [1.0, 0.0, 1.0, None]) == 0.5
-
-
 @pytest.fixture
 def trl_trainer(tiny):
     pytest.importorskip("trl")
@@ -219,24 +214,6 @@ def test_both_compute_in_the_same_precision_and_keep_float32_weights(precision, 
     against.check_same_problems(histories["ours"], histories["trl"])
     assert seen["ours"] == seen["trl"]
     assert {kinds[1:] for kinds in seen["ours"]} == {(dtype, dtype)} and len(seen["ours"]) == 3
-
-
-def test_trl_runs_every_row_through_the_model_once_an_update(tiny, monkeypatch):
-    """Sampled by the model as it is, log-probabilities of an older one need no forward pass of their own."""
-    pytest.importorskip("trl")
-    model, tokenizer = copy.deepcopy(tiny[0]), tiny[1]
-    config = train_worker.our_config(0, 2, **IN_PARTS)
-    watch = train_worker.Watch()
-    trainer = train_worker.trl_trainer(model, tokenizer, addition_problems("train", 50), config, watch)
-    scored, score = [], trainer._get_per_token_logps_and_entropies
-    monkeypatch.setattr(
-        trainer,
-        "_get_per_token_logps_and_entropies",
-        lambda m, ids, *a, **k: scored.append(len(ids)) or score(m, ids, *a, **k),
-    )
-    watch.start()
-    trainer.train()
-    assert scored == [4, 4, 4, 4] and watch.history["rows"] == [8, 8] and len(watch.history["seconds"]) == 2
 
 
 # --- the same work --------------------------------------------------------------------------------------------------

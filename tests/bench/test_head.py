@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from grpo_lab.bench import __main__ as command
-from grpo_lab.bench import head, head_worker, peak, process
+from grpo_lab.bench import head, peak, process
 from grpo_lab.rollout import score
 from tests.support.allocations import peak_on_cpu
 
@@ -21,12 +21,12 @@ SETUP = ("cpu", "fp32", 3, None)
 def test_the_heads_compute_the_same_gradients(method, monkeypatch):
     if method in head.PACKAGE:
         pytest.importorskip(head.PACKAGE[method])
-    monkeypatch.setattr(head_worker, "ROW", 8)
+    monkeypatch.setattr(head, "ROW", 8)
     monkeypatch.setattr(score, "LOGITS_AT_ONCE", 4 * 50 * 5)  # chunks of 5 tokens
-    inputs = head_worker.make_inputs(24, CPU, torch.float32, vocabulary=50, width=6)
+    inputs = head.make_inputs(24, CPU, torch.float32, vocabulary=50, width=6)
     assert inputs[0].shape == (3, 8, 6)
-    want = head_worker.gradients(head_worker.plain, inputs)
-    for got, wanted in zip(head_worker.gradients(getattr(head_worker, method), inputs), want, strict=True):
+    want = head.gradients(head.plain, inputs)
+    for got, wanted in zip(head.gradients(getattr(head, method), inputs), want, strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-6)
 
 
@@ -44,11 +44,11 @@ def test_the_peak_is_what_is_alive_at_one_time(measure):
 
 
 def test_plain_grows_with_the_tokens_and_chunked_does_not(monkeypatch):
-    monkeypatch.setattr(head_worker, "ROW", 64)
+    monkeypatch.setattr(head, "ROW", 64)
     monkeypatch.setattr(score, "LOGITS_AT_ONCE", 4 * 500 * 16)
     spec = {"device": "cpu", "dtype": "fp32", "repeats": 1, "vocabulary": 500, "width": 8}
     memory = {
-        (method, tokens): head_worker.measure(spec | {"method": method, "tokens": tokens})["memory"]
+        (method, tokens): head.measure(spec | {"method": method, "tokens": tokens})["memory"]
         for method in ("plain", "chunked")
         for tokens in (64, 256)
     }
@@ -82,14 +82,6 @@ def test_what_cannot_run_says_why(monkeypatch, capsys):
     assert "0.512 s (1.00) 5 MiB (1.00)" in table[2] and "0.512 s (1.00) 7 MiB (1.40)" in table[2]
     assert table[3].split()[0] == "1024" and "out of memory" in table[3] and "1.024 s 7 MiB" in table[3]
     assert {cell["method"] for cell in report["cells"] if "missing" not in cell} == {"plain", "chunked", "trl"}
-
-
-def test_a_fault_of_a_head_is_not_taken_for_a_full_memory():
-    def broken(module, spec):
-        raise RuntimeError("the worker ended with exit code 1:\nValueError: something else")
-
-    with pytest.raises(RuntimeError, match="something else"):
-        head.compare([512], *SETUP, run=broken)
 
 
 # --- processes ------------------------------------------------------------------------------------------------------
@@ -127,17 +119,6 @@ killed = pytest.param("os.kill(os.getpid(), 9)", marks=pytest.mark.skipif(os.nam
 def test_a_worker_that_wants_too_much_memory_is_told_apart(worker, end):
     with pytest.raises(MemoryError, match="small_worker ended with exit code"):
         process.run_worker(worker(end), {})
-
-
-@pytest.mark.slow
-def test_the_worker_of_the_heads_runs():
-    spec = {"method": "chunked", "tokens": 8, "device": "cpu", "dtype": "fp32", "repeats": 1, "threads": 1}
-    answer = process.run_worker(head.WORKER, spec | {"vocabulary": 50, "width": 8})
-    assert set(answer) == {"seconds", "memory"} and answer["seconds"] > 0
-
-
-def test_memory_of_this_process():
-    assert 2**20 < process.memory() <= process.peak_memory() + 2**20
 
 
 def test_head_prints_the_table_and_writes_all_of_it(monkeypatch, tmp_path, capsys):

@@ -5,9 +5,7 @@ import json
 
 import pytest
 
-from grpo_lab.bench import __main__ as command
-from grpo_lab.bench import levers, levers_worker
-from grpo_lab.models import folders
+from grpo_lab.bench import levers
 from grpo_lab.rollout import static
 
 SETUP = {"model": "smollm2", "task": "short-sums", "steps": 2}
@@ -45,17 +43,6 @@ def test_the_table_has_a_line_a_lever_and_ratios_to_the_first(capsys):
     assert "12.00 (12.00)" in lines[-1] and lines[-1].split()[-2:] == ["12", "(12.00)"]
 
 
-def test_the_command_measures_smollm2_unless_another_model_is_named(monkeypatch, capsys):
-    monkeypatch.setattr(folders, "usable_folder", lambda name: None)
-    monkeypatch.setattr(folders, "count_parameters", lambda name: 134_515_008)
-    seen = []
-    monkeypatch.setattr(levers, "compare", lambda setup, threads: seen.append((setup, threads)) or {})
-    monkeypatch.setattr(levers, "table", lambda report: "the table")
-    command.main(["--levers"])
-    command.main(["--levers", "--model", "elsewhere", "--steps", "1", "--threads", "1"])
-    assert seen == [(SETUP, None), (SETUP | {"model": "elsewhere", "steps": 1}, 1)]
-
-
 @pytest.fixture
 def measured(tiny, monkeypatch):
     """What the worker measures with the tiny model, in one step of 4 completions of each of 2 prompts."""
@@ -63,11 +50,11 @@ def measured(tiny, monkeypatch):
     def measure(decoder: str, precision: str = "fp32") -> dict:
         policy = copy.deepcopy(tiny[0])
         policy.loaded_for = precision
-        monkeypatch.setattr(levers_worker, "load_policy", lambda *_, **__: (policy, tiny[1]))
+        monkeypatch.setattr(levers, "load_policy", lambda *_, **__: (policy, tiny[1]))
         monkeypatch.setattr(static, "STILL_WRITING", STILL_WRITING)
         spec = {"model": "tiny", "task": "sums", "steps": 1, "precision": precision} | levers.DECODERS[decoder]
         settings = {"num_generations": 4, "generation_batch_size": 8, "max_completion_length": 24}
-        return levers_worker.measure(spec | {"settings": settings})
+        return levers.measure(spec | {"settings": settings})
 
     return measure
 
@@ -86,19 +73,3 @@ def test_dropping_rows_changes_nothing_that_is_drawn(measured, monkeypatch):
     for cell in (generate, to_the_end, leaving):
         assert set(cell) == {key for key, *_ in levers.COLUMNS} and all(value > 0 for value in cell.values())
         assert cell["rollout"] + cell["score"] + cell["update"] <= cell["step"]
-
-
-def test_half_precision_is_measured_in_half_precision(measured, monkeypatch):
-    from grpo_lab.trainer import loop
-
-    modes, autocast = [], loop.autocast
-    monkeypatch.setattr(loop, "autocast", lambda *arguments: modes.append(autocast(*arguments)) or modes[-1])
-    for precision in levers.PRECISIONS:
-        measured("generate", precision)
-    assert [mode._enabled for mode in modes] == [False, True]
-
-
-@pytest.mark.parametrize("group", [2, 8])
-def test_no_group_is_without_gradient(group):
-    rewards = levers_worker.every_other([""] * 64)
-    assert all(len(set(rewards[start : start + group])) == 2 for start in range(0, 64, group))

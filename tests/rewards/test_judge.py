@@ -4,30 +4,18 @@ import pytest
 
 from grpo_lab.rewards import JUDGE_TEMPLATE, judge_reward, read_verdict, reward_model_reward
 
+REPLIES = {
+    "yes": ["yes", " YES.\n", "Yes, there is no difference.", "The answer is: yes", "是", "是的，没错", "对。",
+            "正确", "**正确**", "回答是正确的。", "<think>yes or no? no, no</think> yes"],
+    "no": ["No", '"no"', "No: the expected answer would be yes.", "It is not the same, so no.", "否", "不是。", "错误",
+           "不正确", "这个回答不正确。", "不对，应该是 4"],
+    None: ["No doubt about it: yes", "yes/no", "yes and no", "maybe", "I know yesterday's news", "", "是否", "也许"],
+}  # fmt: skip
 
-@pytest.mark.parametrize(
-    ("reply", "verdict"),
-    [
-        ("yes", "yes"),
-        ("No", "no"),
-        (" YES.\n", "yes"),
-        ("**Yes**", "yes"),
-        ('"no"', "no"),
-        ("Yes, there is no difference.", "yes"),
-        ("No: the expected answer would be yes.", "no"),
-        ("The answer is: yes", "yes"),
-        ("It is not the same, so no.", "no"),
-        ("<think>yes or no? no, no</think> yes", "yes"),
-        ("No doubt about it: yes", None),
-        ("yes/no", None),
-        ("yes and no", None),
-        ("maybe", None),
-        ("I know yesterday's news", None),
-        ("", None),
-    ],
-)
-def test_a_judges_reply_is_read_or_left(reply, verdict):
-    assert read_verdict(reply) == verdict
+
+def test_a_judges_reply_is_read_or_left():
+    for verdict, replies in REPLIES.items():
+        assert {reply: read_verdict(reply) for reply in replies} == dict.fromkeys(replies, verdict)
 
 
 def test_judge_reward_asks_once_a_completion_and_gives_nothing_for_what_it_cannot_read():
@@ -47,20 +35,14 @@ def test_judge_reward_asks_once_a_completion_and_gives_nothing_for_what_it_canno
     assert reward.__name__ == "equal_by_judge"
 
 
-@pytest.mark.parametrize(
-    ("unclear", "words"),
-    [(0.0, "a reward of 0"), (-1.0, "a reward of -1"), (0.5, "a reward of 0.5"), (None, "no reward")],
-)
-def test_what_an_unclear_verdict_earns_is_a_choice(unclear, words):
-    reward = judge_reward(lambda question: question, template="{completion}", unclear=unclear)
-    with pytest.warns(RuntimeWarning, match=rf"judge_reward: 2 of 4 .* which gives {words}$"):
-        assert reward(["yes", "no", "well", "yes and no"]) == [1.0, 0.0, unclear, unclear]
-
-
-@pytest.mark.parametrize("unclear", [float("nan"), float("inf")])
-def test_what_an_unclear_verdict_earns_is_a_number_or_nothing(unclear):
-    with pytest.raises(ValueError, match=r"unclear is .*; expected a finite number, or None"):
-        judge_reward(str, unclear=unclear)
+def test_what_an_unclear_verdict_earns_is_a_choice():
+    for unclear, words in {-1.0: "a reward of -1", 0.5: "a reward of 0.5", None: "no reward"}.items():
+        reward = judge_reward(lambda question: question, template="{completion}", unclear=unclear)
+        with pytest.warns(RuntimeWarning, match=rf"judge_reward: 2 of 4 .* which gives {words}$"):
+            assert reward(["yes", "no", "well", "yes and no"]) == [1.0, 0.0, unclear, unclear]
+    for unclear in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=r"unclear is .*; expected a finite number, or None"):
+            judge_reward(str, unclear=unclear)
 
 
 def test_a_judge_without_ground_truth_needs_no_answer():

@@ -17,8 +17,8 @@ from grpo_lab.display import GIB
 PARTS = {"rollout": 180.0, "train": 110.0, "memory": 150.0, "trl": 90.0}  # seconds; what one leaves, the next may use
 ALONE = 230.0  # seconds that a part has at most
 CAP = 8 * 10**9  # bytes; a consumer card with 8 GiB keeps the rest for itself
-WORKERS = "grpo_lab.bench.gpu"  # the room of the modules that measure
-ENGINES = ("static", "dynamic", "generate")
+WORKERS = "grpo_lab.bench.gpu"  # the package of the modules that measure
+ENGINES = ("static", "generate")
 NO_TIME = "no time left"
 
 # Sizes on a card; on the CPU they only prove that everything works.

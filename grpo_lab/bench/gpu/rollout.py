@@ -1,4 +1,4 @@
-"""One rollout of one size: ours with a static or a growing cache, or transformers' `generate` as it comes."""
+"""One rollout of one size: ours with a static cache, or transformers' `generate` as it comes."""
 
 from functools import partial
 

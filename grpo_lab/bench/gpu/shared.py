@@ -9,17 +9,6 @@ from transformers import PreTrainedTokenizerFast
 
 from grpo_lab.precision import PRECISIONS, has_native_bf16
 
-# Dense bf16 operations a second by the maker's data sheet, for those who want that ratio too; longest name first.
-DATA_SHEET = {
-    "H100 PCIe": 756e12,
-    "H200": 989e12,
-    "H100": 989e12,
-    "A100": 312e12,
-    "L40S": 362e12,
-    "L4": 121e12,
-    "4090": 165e12,
-}
-
 
 def make_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
     """A word a token: "t0", "t1", ... Its end token has the id `vocab_size`, which no model of that size can sample.
@@ -86,9 +75,3 @@ def matmul_rate(device: torch.device, dtype: torch.dtype, width: int) -> float:
     """Operations a second of a product of two square matrices: the peak that a share is taken of."""
     left, right = (torch.randn(width, width, device=device, dtype=dtype) for _ in range(2))
     return 2 * width**3 / fastest(lambda: left @ right, device)
-
-
-def data_sheet_rate(device: torch.device) -> float | None:
-    """None for a card that is not in the list."""
-    card = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
-    return next((rate for name, rate in DATA_SHEET.items() if name in card), None)

@@ -62,7 +62,7 @@ def train_table(cells: list[dict]) -> str:
     for cell in cells:
         name = cell["mode"] + (", checkpointing" if cell["checkpointing"] else "")
         rows.append([name, *([cell["missing"]] if "missing" in cell else _train(cell))])
-    lines.append(text_table(["mode", "seconds", "tokens/s", "TFLOP/s", "of peak", "of data sheet"], rows))
+    lines.append(text_table(["mode", "seconds", "tokens/s", "TFLOP/s", "of peak"], rows))
     if cells := measured(cells):
         best = max(cells, key=lambda cell: cell["matmul_rate"])
         product = f"a {best['matmul_dtype']} product of {best['matmul_width']} squared"
@@ -74,8 +74,7 @@ def _train(cell: dict) -> list[str]:
     rate = cell["flops"] / cell["seconds"]
     again = (cell["flops"] + cell["recomputed_flops"]) / cell["seconds"]
     peak = f"{rate / cell['matmul_rate']:.0%} ({again / cell['matmul_rate']:.0%})"
-    sheet = "-" if cell["data_sheet_rate"] is None else f"{rate / cell['data_sheet_rate']:.0%}"
-    return [f"{cell['seconds']:.3f}", f"{speed_of(cell):.0f}", f"{rate / 1e12:.3g}", peak, sheet]
+    return [f"{cell['seconds']:.3f}", f"{speed_of(cell):.0f}", f"{rate / 1e12:.3g}", peak]
 
 
 def memory_table(cells: list[dict]) -> str:

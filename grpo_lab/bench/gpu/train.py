@@ -4,7 +4,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from grpo_lab.bench.gpu import counts
-from grpo_lab.bench.gpu.shared import data_sheet_rate, fastest_dtype, make_rows, make_tokenizer, matmul_rate, seconds
+from grpo_lab.bench.gpu.shared import fastest_dtype, make_rows, make_tokenizer, matmul_rate, seconds
 from grpo_lab.bench.process import worker_main
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models.shapes import random_policy, shape_of
@@ -40,7 +40,6 @@ def measure(spec: dict) -> dict:
         "tokens": len(experience) * (spec["prompt"] + spec["completion"]),
         "matmul_rate": rate,
         "matmul_dtype": str(fastest_dtype(device)).removeprefix("torch."),
-        "data_sheet_rate": data_sheet_rate(device),
         "grad_norm": metrics["grad_norm"],
         "nonfinite_steps": metrics["nonfinite_steps"],
     }  # fmt: skip

@@ -18,7 +18,9 @@ ml mL 毫升 millilitre milliliter|L l 升 litre liter|ha 公顷 hectare|亩|° 
 J 焦 焦耳 joule|kJ 千焦|Hz 赫兹 hertz|Pa 帕|K kelvin
 """
 _GROUPS = [group.split() for line in _SAME.strip().splitlines() for group in line.split("|")]
-_UNITS = {name: names[0] for names in _GROUPS for name in names}
+_UNITS = {name.replace("-", " "): names[0] for names in _GROUPS for name in names}
+_POWERS = {"平方": 2, "square ": 2, "sq ": 2, "立方": 3, "cubic ": 3}
+_UNITS |= {word + name: f"{unit}^{power}" for name, unit in _UNITS.items() for word, power in _POWERS.items()}
 
 # Words behind a number that make something else of it: another answer, a doubt, a multiple, a part.
 _NO_NOUNS = """
@@ -43,29 +45,20 @@ def unit_of(text: str) -> str | None:
     "平方厘米", "square centimetres" and "cm^2" are one unit, "km/h" and "千米/时" another; "apples" is "".
     """
     text = text.strip()
-    if len(text) > 60:
-        return None
-    parts = [_power(part.strip()) for part in re.sub(r"\s+per\s+|每", "/", text).split("/")] if text else [""]
-    if None not in parts and len(parts) <= 2:
-        return "/".join(parts)
+    if not text or len(text) > 60:
+        return None if text else ""
+    units = [_single(part.strip()) for part in re.sub(r"\s+per\s+|每", "/", text).split("/")]
+    if None not in units and len(units) <= 2:
+        return "/".join(units)
     return "" if _is_counted(text) else None
-
-
-def _power(text: str) -> str | None:
-    for words, power in ((r"(?:square|sq\.?) ?|平方", "^2"), (r"(?:cubic|cu\.?) ?|立方", "^3")):
-        if (named := re.match(words, text)) and (unit := _single(text[named.end() :])):
-            return unit + power
-    found = re.fullmatch(r"(.*?)(?: ?\^ ?\{?([23])\}?|(?<=[a-z])([23]))?", text)  # m2, and ㎡ once it is folded
-    unit, power = _single(found[1].strip()), found[2] or found[3]
-    return f"{unit}^{power}" if unit and power else unit
 
 
 def _single(text: str) -> str | None:
     """Symbols as they are written, words in any case and number: "Metres" is m, "M" is not."""
-    word = "-".join(text.split())
-    lower = word.lower()
-    plural = (lower, lower.removesuffix("s"), lower.removesuffix("es"), lower.replace("years-", "year-"))
-    return next((_UNITS[name] for name in (word, *(plural if len(lower) > 2 else ())) if name in _UNITS), None)
+    base, power = re.fullmatch(r"(.*?) ?(?:\^?\{?([23])\}?)?", text).groups()
+    lower = base.lower().removesuffix("s") if len(base) > 2 else base
+    unit = _UNITS.get(base) or _UNITS.get(lower) or _UNITS.get(lower.removesuffix("e"))
+    return f"{unit}^{power}" if unit and power else unit
 
 
 def _is_counted(text: str) -> bool:

@@ -1,12 +1,10 @@
 """Comparing expressions with Math-Verify, in one process of its own that can be ended from outside.
 
 Math-Verify limits its own time by SIGALRM, which Windows does not have and which works on the main thread alone. A
-process works everywhere: in a notebook, in a thread, in a script without a `__main__` guard. This file is both ends of
-it. The child runs it as a script, so it imports nothing of the package (no torch: it starts at once).
-
-The time limit of a comparison is kept by faulthandler's watchdog, a thread of the C library that needs neither a signal
-nor Python's lock: it ends even a computation inside one huge integer power, by ending the child. The parent sees the
-pipe close. A child whose parent has died ends likewise, at the end of its input or of its time.
+process works everywhere. This file is both ends of it: the child runs it as a script, so it imports nothing of the
+package (no torch: it starts at once). faulthandler's watchdog, a thread of the C library that needs neither a signal
+nor Python's lock, ends the child when the time of a comparison is over, even inside one huge integer power. The parent
+sees the pipe close. A child whose parent has died ends likewise, at the end of its input or of its time.
 """
 
 import atexit

@@ -14,7 +14,7 @@ _NUMBERS = "only the ratio is differentiated, advantages are numbers"
 _METRICS = "only the loss is checked, and not the metrics"
 _UNDER_THE_MASK = "nothing is promised about NaN under the mask; `aggregate` keeps what is finite out of the loss"
 _GROUP_ONLY = "in the exercise the advantage is 'group' throughout"
-_LENGTHS = "`expected_texts` refuses columns of unlike length before"
+_LENGTHS = "`check_expected` refuses columns of unlike length before"
 _LONGEST = "the limit is there to save time; the docstring names none"
 _SAME_LENGTH = "the two are of one length"
 
@@ -64,27 +64,27 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "tau = torch.where(advantages > 0, ratio.new_tensor(tau_pos), ratio.new_tensor(tau_neg)).detach()": _NUMBERS,
     },
     "policy_loss": {
-        "_masked_mean:": _METRICS,
-        "counted = {'ratio': ratio.detach()}": _METRICS,
-        "counted = kind.clip_metrics(batch)": _METRICS,
-        "counted = {'ratio': ratio} | kind.clip_metrics(batch)": _METRICS,
-        "metrics['kl'] = _masked_mean(kl, mask)": _METRICS,
-        "metrics['kl'] = -_masked_mean(kl.detach(), mask)": _METRICS,
-        "logp, old_logp, ref_logp = (x for x in (logp, old_logp, ref_logp))": _UNDER_THE_MASK,
-        "logp, old_logp, ref_logp = (x if x is None else x for x in (logp, old_logp, ref_logp))": _UNDER_THE_MASK,
-        "logp, old_logp, ref_logp = "
-        "(x if x is None else torch.where(mask, x, 1) for x in (logp, old_logp, ref_logp))": _UNDER_THE_MASK,
+        "_mean:": _METRICS,
+        "metrics = {'ratio': ratio.detach()}": _METRICS,
+        "metrics = LOSSES[loss_type].clip_metrics(inputs)": _METRICS,
+        "metrics = {'ratio': ratio} | LOSSES[loss_type].clip_metrics(inputs)": _METRICS,
+        "metrics['kl'] = kl": _METRICS,
+        "metrics['kl'] = -kl.detach()": _METRICS,
+        "logp, old_logp = (logp, torch.where(mask, old_logp, 0))": _UNDER_THE_MASK,
+        "logp, old_logp = (torch.where(mask, logp, 0), old_logp)": _UNDER_THE_MASK,
+        "logp, old_logp = (torch.where(mask, logp, 1), torch.where(mask, old_logp, 0))": _UNDER_THE_MASK,
+        "logp, old_logp = (torch.where(mask, logp, 0), torch.where(mask, old_logp, 1))": _UNDER_THE_MASK,
+        "kl = kl_estimate(logp, ref_logp, kl_estimator)": _UNDER_THE_MASK,
+        "kl = kl_estimate(logp, torch.where(mask, ref_logp, 1), kl_estimator)": _UNDER_THE_MASK,
         "old_logp = logp if old_logp is None else old_logp": "`importance_ratio` stops its gradient",
     },
     "accuracy_reward": {
-        "for completion, expected in zip(completions, _normalised(accuracy_reward, completions, answer)):": _LENGTHS,
-        "for completion, expected in zip(completions, _normalised(accuracy_reward, completions, answer), "
-        "strict=False):": _LENGTHS,
+        "for completion, expected in zip(completions, answer):": _LENGTHS,
+        "for completion, expected in zip(completions, answer, strict=False):": _LENGTHS,
     },
     "graded_reward": {
-        "for completion, expected in zip(completions, _normalised(graded_reward, completions, answer)):": _LENGTHS,
-        "for completion, expected in zip(completions, _normalised(graded_reward, completions, answer), "
-        "strict=False):": _LENGTHS,
+        "for completion, expected in zip(completions, answer):": _LENGTHS,
+        "for completion, expected in zip(completions, answer, strict=False):": _LENGTHS,
     },
     "same_number": {
         "a, b = (_number_in(expected), _number_in(given))": "equality is symmetric",

@@ -1,7 +1,7 @@
 """Right answers to the exercises of notebook 01, each written differently; the check has to accept them all."""
 
 import torch
-from einops import einsum, rearrange
+from einops import rearrange
 
 
 def logprobs_by_log_softmax(logits, token_ids, temperature=1.0):
@@ -15,24 +15,10 @@ def logprobs_by_hand(logits, token_ids, temperature=1.0):
     return chosen - torch.log(torch.exp(z).sum(-1))
 
 
-def logprobs_by_loops(logits, token_ids, temperature=1.0):
-    B, T = token_ids.shape
-    rows = []
-    for b in range(B):
-        scaled = [logits[b, t] / temperature for t in range(T)]
-        rows.append(torch.stack([z[token_ids[b, t]] - torch.logsumexp(z, 0) for t, z in enumerate(scaled)]))
-    return torch.stack(rows)
-
-
 def logprobs_by_cross_entropy(logits, token_ids, temperature=1.0):
     flat = rearrange(logits, "B T V -> (B T) V") / temperature
     loss = torch.nn.functional.cross_entropy(flat, token_ids.flatten(), reduction="none")
     return -loss.view(token_ids.shape)
-
-
-def entropy_by_einsum(logits, temperature=1.0):
-    z = logits / temperature
-    return -einsum(z.softmax(-1), z.log_softmax(-1), "B T V, B T V -> B T")
 
 
 def entropy_by_logsumexp(logits, temperature=1.0):
@@ -83,11 +69,6 @@ def sequence_by_loops(logp, mask):
     return torch.stack(sums)
 
 
-def sequence_by_scatter(logp, mask):
-    row, _ = mask.nonzero(as_tuple=True)
-    return logp.new_zeros(len(logp)).index_add(0, row, logp[mask])
-
-
 def reinforce_by_loop(seq_logp, weights):
     loss = 0
     for one, weight in zip(seq_logp, weights.tolist(), strict=True):
@@ -99,24 +80,12 @@ def reinforce_by_dot(seq_logp, weights):
     return -torch.dot(seq_logp, weights.detach()) / seq_logp.numel()
 
 
-def reinforce_by_no_grad(seq_logp, weights):
-    with torch.no_grad():
-        share = weights / weights.shape[0]
-    return (share * seq_logp).sum().neg()
-
-
 def score_by_dot(seq_logp, rewards):
     return (torch.exp(seq_logp).detach() * rewards) @ seq_logp
 
 
 def score_by_loop(seq_logp, rewards):
     return sum(one.exp().item() * reward * one for one, reward in zip(seq_logp, rewards, strict=True))
-
-
-def score_by_no_grad(seq_logp, rewards):
-    with torch.no_grad():
-        weights = rewards * seq_logp.exp()
-    return einsum(weights, seq_logp, "N, N ->")
 
 
 # --- as a newcomer writes it from the docstring, equation by equation -------------------------------------------
@@ -155,13 +124,12 @@ RIGHT = {
     "token_logprobs": (
         logprobs_by_log_softmax,
         logprobs_by_hand,
-        logprobs_by_loops,
         logprobs_by_cross_entropy,
         logprobs_from_equations,
     ),
-    "token_entropy": (entropy_by_einsum, entropy_by_logsumexp, entropy_by_categorical, entropy_from_equations),
+    "token_entropy": (entropy_by_logsumexp, entropy_by_categorical, entropy_from_equations),
     "completion_mask": (mask_by_loops, mask_by_first_position, mask_by_shifting, mask_from_equations),
-    "sequence_logprob": (sequence_by_masked_fill, sequence_by_loops, sequence_by_scatter, sequence_from_equation),
-    "reinforce_loss": (reinforce_by_loop, reinforce_by_dot, reinforce_by_no_grad, reinforce_from_equation),
-    "score_function_objective": (score_by_dot, score_by_loop, score_by_no_grad, score_from_equation),
+    "sequence_logprob": (sequence_by_masked_fill, sequence_by_loops, sequence_from_equation),
+    "reinforce_loss": (reinforce_by_loop, reinforce_by_dot, reinforce_from_equation),
+    "score_function_objective": (score_by_dot, score_by_loop, score_from_equation),
 }

@@ -52,18 +52,6 @@ def responses_by_indexing(logp, responses):
     return logp[s, p, torch.arange(T), responses]
 
 
-def responses_by_loops(logp, responses):
-    columns = [
-        torch.stack([logp[:, :, t].gather(-1, responses[:, :, i, t, None])[..., 0] for t in range(logp.shape[2])], -1)
-        for i in range(responses.shape[2])
-    ]
-    return torch.stack(columns, dim=2)
-
-
-def responses_by_permuting(logp, responses):
-    return torch.take_along_dim(logp, responses.permute(0, 1, 3, 2), dim=3).permute(0, 1, 3, 2)
-
-
 def surrogate_by_loops(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
     B, T = logp.shape
     total = 0
@@ -91,10 +79,6 @@ def surrogate_by_library(logp, old_logp, advantages, loss="clipped", epsilon=0.2
 def penalty_by_hand(logp, ref_logp, beta):
     d = ref_logp.detach() - logp
     return beta * (torch.exp(d) - d - 1).mean()
-
-
-def penalty_by_library(logp, ref_logp, beta):
-    return kl_estimate(logp, ref_logp).sum() * beta / logp.numel()
 
 
 def penalty_by_loops(logp, ref_logp, beta):
@@ -138,10 +122,8 @@ RIGHT = {
     "response_logprobs": (
         responses_by_repeating,
         responses_by_indexing,
-        responses_by_loops,
-        responses_by_permuting,
         responses_from_equation,
     ),
     "surrogate_loss": (surrogate_by_loops, surrogate_by_library, surrogate_from_equations),
-    "kl_penalty": (penalty_by_hand, penalty_by_library, penalty_by_loops, penalty_from_equation),
+    "kl_penalty": (penalty_by_hand, penalty_by_loops, penalty_from_equation),
 }

@@ -4,18 +4,6 @@ import torch
 from torch.nn.functional import kl_div
 
 
-def estimate_by_ratio(logp, ref_logp, estimator="k3"):
-    log_q = logp - ref_logp.detach()
-    if estimator == "k1":
-        return log_q
-    if estimator == "k2":
-        return 0.5 * log_q**2
-    k3 = torch.exp(-log_q) - 1 + log_q
-    if estimator == "k3":
-        return k3
-    return (0.5 * log_q**2) + (k3 - 0.5 * log_q**2).detach()
-
-
 def estimate_by_table(logp, ref_logp, estimator="k3"):
     with torch.no_grad():
         ref = ref_logp.clone()
@@ -51,17 +39,6 @@ def exact_by_logsumexp(logits, ref_logits):
     """The normalisers come out of the sum, since the probabilities add up to 1."""
     average_gap = torch.einsum("btv,btv->bt", logits.softmax(-1), logits - ref_logits)
     return average_gap - logits.logsumexp(-1) + ref_logits.logsumexp(-1)
-
-
-def exact_by_loops(logits, ref_logits):
-    B, T, _ = logits.shape
-    rows = []
-    for b in range(B):
-        for t in range(T):
-            logp = logits[b, t] - logits[b, t].logsumexp(0)
-            ref_logp = ref_logits[b, t] - ref_logits[b, t].logsumexp(0)
-            rows.append(sum(lp.exp() * (lp - rp) for lp, rp in zip(logp, ref_logp, strict=True)))
-    return torch.stack(rows).view(B, T)
 
 
 def charge_by_masked_fill(rewards, logp, ref_logp, mask, beta):
@@ -105,7 +82,7 @@ def charge_from_equation(rewards, logp, ref_logp, mask, beta):
 
 
 RIGHT = {
-    "kl_estimate": (estimate_by_ratio, estimate_by_table, estimate_by_surrogate, estimate_from_equations),
-    "kl_exact": (exact_by_kl_div, exact_by_logsumexp, exact_by_loops, exact_from_equations),
+    "kl_estimate": (estimate_by_table, estimate_by_surrogate, estimate_from_equations),
+    "kl_exact": (exact_by_kl_div, exact_by_logsumexp, exact_from_equations),
     "kl_in_reward": (charge_by_masked_fill, charge_by_loops, charge_by_sequences, charge_from_equation),
 }

@@ -6,7 +6,8 @@ import torch
 from einops import rearrange, reduce
 
 from grpo_lab import objective
-from grpo_lab.kl import ESTIMATORS, kl_estimate
+from grpo_lab.kl import kl_estimate
+from grpo_lab.objective.table import SurrogateInputs
 
 
 def ratio_by_docstring(logp, old_logp, mask, level="token"):
@@ -175,43 +176,48 @@ def aggregate_by_weights(values, mask, loss_type, max_completion_length=None, nu
     return weighted[mask].sum().to(values.dtype)
 
 
-def _surrogate(loss_type, ratio, logp, old_logp, mask, advantages, epsilon, epsilon_high, delta):
-    if loss_type == "cispo":
-        return objective.cispo_surrogate(ratio, logp, advantages, epsilon if epsilon_high is None else epsilon_high)
-    if loss_type == "sapo":
-        return objective.sapo_surrogate(ratio, advantages)
-    if loss_type == "vespo":
-        return objective.vespo_surrogate(logp, old_logp, mask, advantages)
-    return objective.clipped_surrogate(ratio, advantages, epsilon, epsilon_high, delta)
-
-
 def loss_plain(
     logp, advantages, mask, old_logp=None, ref_logp=None, *, loss_type="grpo", importance_sampling_level="token",
     epsilon=0.2, epsilon_high=None, delta=None, beta=0.0, kl_estimator="k3", kl_bias_correction=False,
-    max_completion_length=None, num_items=None,
+    max_completion_length=None, num_items=None, sapo_temperature_pos=1.0, sapo_temperature_neg=1.05, vespo_k_pos=2.0,
+    vespo_lambda_pos=3.0, vespo_k_neg=3.0, vespo_lambda_neg=2.0,
 ):  # fmt: skip
     if old_logp is None:
         old_logp = logp.detach()
     ratio = objective.importance_ratio(logp, old_logp, mask, importance_sampling_level)
-    loss = -_surrogate(loss_type, ratio, logp, old_logp, mask, advantages, epsilon, epsilon_high, delta)
+    values = -objective.clipped_surrogate(ratio, advantages, epsilon, epsilon_high, delta)
     if beta > 0:
         kl = kl_estimate(logp, ref_logp, kl_estimator)
         if kl_bias_correction:
-            kl = ratio * kl
-        loss = loss + beta * kl
-    return objective.aggregate(loss, mask, loss_type, max_completion_length, num_items), {}
+            kl = kl * ratio
+        values = values + beta * kl
+    return objective.aggregate(values, mask, loss_type, max_completion_length, num_items), {}
+
+
+def loss_by_the_table(
+    logp, advantages, mask, old_logp=None, ref_logp=None, *, loss_type="grpo", importance_sampling_level="token",
+    beta=0.0, kl_estimator="k3", kl_bias_correction=False, max_completion_length=None, num_items=None, **settings,
+):  # fmt: skip
+    """For all eight loss types, as the library does it."""
+    old_logp = logp.detach() if old_logp is None else old_logp
+    ratio = objective.importance_ratio(logp, old_logp, mask, importance_sampling_level)
+    inputs = SurrogateInputs(ratio, logp, old_logp, mask, _column(advantages), **settings)
+    values = -objective.LOSSES[loss_type].surrogate(inputs)
+    if beta > 0:
+        values = values + beta * kl_estimate(logp, ref_logp, kl_estimator) * (ratio if kl_bias_correction else 1)
+    return objective.aggregate(values, mask, loss_type, max_completion_length, num_items), {"beta": beta}
 
 
 def loss_of_two_sums(
     logp, advantages, mask, old_logp=None, ref_logp=None, *, loss_type="grpo", importance_sampling_level="token",
     epsilon=0.2, epsilon_high=None, delta=None, beta=0.0, kl_estimator="k3", kl_bias_correction=False,
-    max_completion_length=None, num_items=None,
+    max_completion_length=None, num_items=None, **others,
 ):  # fmt: skip
     """Aggregation is linear: surrogate and KL term may be aggregated apart."""
     denominator = {"max_completion_length": max_completion_length, "num_items": num_items}
     old_logp = logp.detach() if old_logp is None else old_logp.detach()
     ratio = objective.importance_ratio(logp, old_logp, mask, importance_sampling_level)
-    surrogate = _surrogate(loss_type, ratio, logp, old_logp, mask, advantages, epsilon, epsilon_high, delta)
+    surrogate = objective.clipped_surrogate(ratio, advantages, epsilon, epsilon_high, delta)
     loss = -objective.aggregate(surrogate, mask, loss_type, **denominator)
     if beta > 0:
         kl = kl_estimate(logp, ref_logp, kl_estimator)
@@ -223,76 +229,17 @@ def loss_of_two_sums(
 def loss_to_be_maximised(
     logp, advantages, mask, old_logp=None, ref_logp=None, *, loss_type="grpo", importance_sampling_level="token",
     epsilon=0.2, epsilon_high=None, delta=None, beta=0.0, kl_estimator="k3", kl_bias_correction=False,
-    max_completion_length=None, num_items=None,
+    max_completion_length=None, num_items=None, **others,
 ):  # fmt: skip
     """Everything as something to be maximised, with one minus sign at the end; every row's advantage laid out."""
     advantages = _column(advantages).expand_as(logp)
     old_logp = logp.clone().detach() if old_logp is None else old_logp
     ratio = objective.importance_ratio(logp, old_logp, mask, importance_sampling_level)
-    gain = _surrogate(loss_type, ratio, logp, old_logp, mask, advantages, epsilon, epsilon_high, delta)
+    gain = objective.clipped_surrogate(ratio, advantages, epsilon, epsilon_high, delta)
     if beta:
         gain = gain - beta * kl_estimate(logp, ref_logp, kl_estimator) * (ratio if kl_bias_correction else 1.0)
     return objective.aggregate(-gain, mask, loss_type, max_completion_length, num_items), {}
 
-
-def refuse(wrong, why):
-    if wrong:
-        raise ValueError(why)
-
-
-def refuse_level(logp, old_logp, mask, level="token"):
-    refuse(level not in ("token", "sequence"), "level")
-    refuse(not logp.shape == old_logp.shape == mask.shape, "shapes")
-
-
-def refuse_shapes(logp, old_logp, mask):
-    refuse(not logp.shape == old_logp.shape == mask.shape, "shapes")
-
-
-def refuse_ranges(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
-    high = epsilon if epsilon_high is None else epsilon_high
-    refuse(not 0 <= epsilon <= 1 or high < 0, "clip range")
-    refuse(delta is not None and not delta > 1 + high, "delta")
-    refuse_rows(ratio, advantages)
-
-
-def refuse_rows(ratio, advantages, *settings, **more):
-    refuse(len(ratio) != len(advantages), "as many rows of ratios as advantages")
-    if advantages.ndim == 2:
-        refuse(len({ratio.shape[1], advantages.shape[1]} - {1}) > 1, "as many tokens")
-
-
-def refuse_logp(ratio, logp, advantages, bound):
-    refuse(not len(ratio) == len(logp) == len(advantages), "as many rows of each")
-    refuse(not {*ratio.shape[1:], *advantages.shape[1:]} <= {1, logp.shape[1]}, "as many tokens")
-
-
-def refuse_denominators(values, mask, loss_type, max_completion_length=None, num_items=None):
-    refuse(loss_type not in objective.LOSS_TYPES, "loss_type")
-    refuse(loss_type == "dr_grpo" and (max_completion_length or 0) <= 0, "max_completion_length")
-    refuse(num_items is not None and num_items < 0, "num_items")
-    refuse(values.shape[0] != mask.shape[0] or values.shape[1] not in (1, mask.shape[1]), "shapes")
-
-
-def refuse_beta(logp, advantages, mask, old_logp=None, ref_logp=None, beta=0.0, kl_estimator="k3", **settings):
-    """What the functions that it calls do not refuse themselves."""
-    refuse(not beta >= 0 or (beta > 0 and ref_logp is None), "beta")
-    refuse(kl_estimator not in ESTIMATORS, "kl_estimator")
-    refuse(mask.dtype is not torch.bool, "mask")
-    refuse(any(x is not None and x.shape != mask.shape for x in (logp, old_logp, ref_logp)), "shapes")
-    refuse_rows(logp, advantages)
-
-
-# What each promises to refuse, by exercise: run before the answer.
-CHECKS = {
-    "importance_ratio": refuse_level,
-    "gspo_token_ratio": refuse_shapes,
-    "clipped_surrogate": refuse_ranges,
-    "cispo_surrogate": refuse_logp,
-    "sapo_surrogate": refuse_rows,
-    "aggregate": refuse_denominators,
-    "policy_loss": refuse_beta,
-}
 
 RIGHT = {
     "importance_ratio": (ratio_by_docstring, ratio_by_rows, ratio_by_einsum),
@@ -301,5 +248,5 @@ RIGHT = {
     "cispo_surrogate": (cispo_by_docstring, cispo_without_gradient_of_the_weight, cispo_by_where),
     "sapo_surrogate": (sapo_by_docstring, sapo_by_tanh, sapo_by_both),
     "aggregate": (aggregate_by_docstring, aggregate_by_loops, aggregate_by_weights),
-    "policy_loss": (loss_plain, loss_of_two_sums, loss_to_be_maximised),
+    "policy_loss": (loss_plain, loss_by_the_table, loss_of_two_sums, loss_to_be_maximised),
 }

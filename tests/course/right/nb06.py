@@ -174,14 +174,6 @@ def number_by_whole_numbers(given, expected):
     return a is not None and b is not None and a[0] * b[1] == b[0] * a[1]
 
 
-def refuse_columns(completions, answer, **kwargs):
-    if len(completions) != len(answer):
-        raise ValueError("an answer for each completion")
-
-
-# What each promises to refuse, by exercise: run before the answer.
-CHECKS = {"accuracy_reward": refuse_columns, "graded_reward": refuse_columns}
-
 RIGHT = {
     "format_fault": (fault_by_docstring, fault_by_tags_found, fault_by_splitting),
     "extract_answer": (extract_by_pattern, extract_by_partition, extract_by_walking),

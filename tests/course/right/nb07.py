@@ -225,14 +225,6 @@ def pass_by_counting(n, c, k):
     return sum(map(any, draws)) / len(draws)
 
 
-def refuse_numbers(n, c, k):
-    if c < 0 or c > n or k < 1 or k > n:
-        raise ValueError("c of n, and k of n")
-
-
-# What each promises to refuse, by exercise: run before the answer.
-CHECKS = {"pass_at_k": refuse_numbers}
-
 RIGHT = {
     "read_sequences": (read_with_completion_mask, read_row_by_row, read_by_lengths),
     "compute_advantages": (advantages_with_group_advantages, advantages_by_loops, advantages_by_nan_functions),

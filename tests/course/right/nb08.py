@@ -94,14 +94,6 @@ def cache_by_heads(shape, tokens, e):
     return tokens * shape.layers * key_heads * (head_width * e + head_width * e)
 
 
-def refuse_other_types(x, noise):
-    if x.dtype != torch.float32:
-        raise ValueError("x of float32")
-
-
-# What each promises to refuse, by exercise: run before the answer.
-CHECKS = {"stochastic_round": refuse_other_types}
-
 RIGHT = {
     "stochastic_round": (round_by_bits, round_by_exponent, round_by_lower_bits),
     "cache_bytes": (cache_by_docstring, cache_by_layers, cache_by_heads),

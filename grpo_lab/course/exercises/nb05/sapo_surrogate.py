@@ -3,7 +3,7 @@
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
-from grpo_lab.course.exercises.nb05.clipped_surrogate import _far, _ratio
+from grpo_lab.course.exercises.nb05.clipped_surrogate import _ratio
 from grpo_lab.objective import sapo_surrogate
 
 EXERCISE = Exercise(
@@ -32,9 +32,6 @@ EXERCISE = Exercise(
         drawn("an advantage for each token", lambda d: (_ratio(d, 3, 4), d.normal(3, 4)), tau_neg=2.0),
         extreme("a million times as likely", f64([[1e6, 1.0], [1e6, 0.0]]), f64([2.0, -1.0]), tau_pos=3.0),
         extreme("a word that has become impossible", f64([[0.0, 1.0], [0.0, 1.0]]), f64([1.0, -1.0])),
-        at_scale("300 tokens", lambda d: (_far(d, 3, 300), d.normal(3)), tau_pos=0.5, tau_neg=2.0),
-        at_scale("a steep gate", lambda d: (_ratio(d, 3, 20), d.normal(3)), tau_pos=40.0, tau_neg=60.0),
-        at_scale("one ratio a sequence, an advantage a token", lambda d: (_ratio(d, 5, 1), d.normal(5, 30))),
         at_scale("float32", lambda d: (_ratio(d, 4, 30).float(), d.normal(4).float()), tau_pos=2.0),
     ),
     gradient_of=("ratio",),

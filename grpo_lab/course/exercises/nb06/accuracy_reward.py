@@ -3,7 +3,7 @@
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, at_scale, extreme, given
-from grpo_lab.rewards import accuracy_reward, completion_text, extract_answer, normalise_text
+from grpo_lab.rewards import accuracy_reward
 
 
 def said(answer, thought="so"):
@@ -34,24 +34,6 @@ TALK = [
     {"role": "assistant", "content": "Yes."},
 ]
 MARKS = ("", ".", "'", '"', "$", "%", "!", "(", "-", "*")
-# An expected int, and texts of the same number.
-OTHER_TEXTS = ((4, "04"), (4, "4.0"), (4, "+4"), (4, "8/2"), (0, "-0"), (0, "0.0"), (0, "False"), (1, "True"))
-
-
-def by_value(completions, answer, **kwargs):
-    def value(text):
-        try:
-            return float(normalise_text(text))
-        except ValueError:
-            return None
-
-    given = [value(extract_answer(completion_text(completion)) or "") for completion in completions]
-    same = [g is not None and g == value(str(a)) for g, a in zip(given, answer, strict=True)]
-    return [1.0 if r == 0 and s else r for r, s in zip(accuracy_reward(completions, answer), same, strict=True)]
-
-
-def said_twice(first, then):
-    return [{"role": "assistant", "content": said(answer)} for answer in (first, then)]
 
 
 EXERCISE = Exercise(
@@ -81,34 +63,21 @@ EXERCISE = Exercise(
         given("a chat message", [CHAT], ["4"]),
         given("a conversation", [TALK], ["4"]),
         given("the same number or word, but another text", [said("4.0"), said("paris")], ["4", "Paris"]),
-        given("no think block", ["<answer>4</answer>"], ["4"]),
         given("right in a block before the last", [said("4") + said("5"), said("4") + said("")], ["4", "4"]),
         given("the expected number is 0", [said("0"), said("1"), said("")], [0, 0, 0]),
         given("white space expected", [said(""), said(" "), said("4")], [" ", " ", " "]),
-        *(given(f"{a} expected as a number, written otherwise", [said(b)], [a]) for a, b in OTHER_TEXTS),
         given("numbers in another form", [said("1,000"), said("-4"), said("１２")], [1000, -4, 12]),
         given("the same text around it", [said(f"{c}4{c}") for c in MARKS], ["4"] * len(MARKS)),
-        given("signs of a pattern", [said("1x5"), said("aab"), said("x"), said("1.5")], ["1.5", "a+b", ".", "1.5"]),
-        given("a beginning or an end of it", [said("12"), said("23"), said("1"), said("")], ["123"] * 4),
         given("None, 0 and an empty text", [said("None"), said("0"), said("")], [None, 0, ""]),
-        given("None answered, None expected as a text", [said("None"), said("None")], ["None", None]),
-        given("none of the answers is known", [said("4"), "4", said("")], [None, None, None]),
-        given("of two lines", [said("4\n5"), said("4 5"), said("4")], ["4 5", "4\n5", "4\n5"]),
         given(
             "other letters",
             [said("北京"), said("Straße"), said("e\u0301"), said("10²")],
             ["北京", "STRASSE", "é", "102"],
         ),
         given("each its own answer", [said(a) for a in (3, 1, 2, 3)], ["1", "3", "2", "3"]),
-        given("two messages of the assistant", [said_twice("4", "5"), said_twice("5", "4")], ["4", "4"]),
         given("other columns", [said("4")], ["4"], prompts=["4?"], completion_ids=[[4]], solution=["5"], level=[1]),
         Case(_group, "a group"),
         extreme("a long response", [said("4", thought="4 or 5\n" * 3000), said("4 " * 3000)], ["4", "4"]),
-        extreme(
-            "long answers",
-            [said("so " * 99 + "4"), said("so " * 99 + "5"), said("9" * 300)],
-            ["so " * 99 + "4"] * 2 + ["9" * 300],
-        ),
         at_scale("300 responses", _many),
     ),
     misconceptions=(

@@ -7,11 +7,7 @@ from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import extreme, given
 from grpo_lab.rewards import extract_answer
 
-AS_WRITTEN = (
-    "42.", "-4", "0", "None", "4!", "(4)", "[4]", "{4}", "'4'", '"4"', "$4$", "**4**", "`4`", "50%", "1,000", "１２",
-    "10²", "a  b", "Paris", "PARIS", "北京", "é", "x = 4", "4\n\n5", "\\boxed{4}", "a/b", "1 < 2 > 0", "&lt;", "...",
-    ",", "4;",
-)  # fmt: skip
+AS_WRITTEN = ("42.", "0", "None", "(4)", '"4"', "$4$", "1,000", "１２", "a  b", "北京", "4\n\n5", "&lt;", "...")
 
 
 def _two_blocks(seed: int) -> tuple[tuple, dict]:
@@ -59,21 +55,12 @@ EXERCISE = Exercise(
         given("within the thinking", "<think><answer>4</answer> or 5</think> It is 5."),
         given("nothing", ""),
         given("another tag in the answer", "<answer>if 3 < 4: <b>4</b></answer>"),
-        given("a tag of thinking in the answer", "<answer>4 <think>or</think> 5</answer>"),
         given("white space of other kinds", "<answer>\t\u3000 4 5\u00a0\r\n</answer>"),
         given("a block in other letters", "<answer>4</answer> or <Answer>5</Answer>"),
-        given("closed twice", "<answer>4</answer> or 5</answer>"),
         given("opened three times", "<answer>1<answer> 2 <answer>\n3</answer>"),
-        given("opened, then nothing, then closed", "<answer>4<answer> </answer>"),
-        given("closed, opened, closed", "3</answer><answer>4</answer>"),
-        given("an answer, then a block of white space", "<answer>4</answer> <answer>\n\t</answer>"),
-        given("an empty block, then an answer", "<answer></answer><answer>4</answer>"),
-        given("text after the block", "<answer>4</answer> That is 5.\n"),
-        given("the end of the tag missing", "<answer>4</answer"),
-        given("a blank in the tag", "<answer>4</answer ><answer >5</answer>"),
         *(given(f"an answer as it is written, {text}", f"<answer>{text}</answer>") for text in AS_WRITTEN),
         Case(_two_blocks, "a second thought"),
-        *(_tags_and_words(pieces) for pieces in (4, 5, 6, 7, 8, 9, 12, 40)),
+        *(_tags_and_words(pieces) for pieces in (5, 7, 9, 40)),
         extreme("a long response", "<think>" + "so\n" * 5000 + "</think><answer>" + "4\n" * 5000 + "</answer>"),
         extreme(
             "300 blocks, the last one never closed", "".join(f"<answer>{i}</answer>" for i in range(300)) + "<answer>1"

@@ -1,6 +1,5 @@
 """The exercise format_fault: wrong answers, as people write them, then what is said about each."""
 
-import itertools
 import random
 
 from grpo_lab.course.changed import changed
@@ -10,20 +9,12 @@ from grpo_lab.rewards import format_fault
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 NTH = ("first", "second", "third", "fourth")
-PIECES = ("<think>", "so", "</think>", "<answer>", "4", "</answer>")
-KEPT = "".join(PIECES)
-OUTSIDE = {"a full stop": ".", "a sign": "<", "a digit": "0", "a Chinese word": "答", "another tag": "<b>"}
+KEPT = "<think>so</think><answer>4</answer>"
 
 
 def _ordered(order: tuple[int, ...]) -> Case:
     a, b, c, d = (TAGS[n] for n in order)
     return given(f"the {', '.join(NTH[n] for n in order)} tag", f"{a}so{b}{c}4{d}")
-
-
-def _replaced(which: int, text: str) -> Case:
-    """The format, with this text in the place of one of its tags."""
-    what = "missing" if not text else "twice" if text == 2 * TAGS[which] else f"replaced by the {NTH[TAGS.index(text)]}"
-    return given(f"the {NTH[which]} tag {what}", KEPT.replace(TAGS[which], text))
 
 
 def opening_tags_only(text):
@@ -91,30 +82,17 @@ EXERCISE = Exercise(
         given("one tag twice, another missing", "<think><think>so</think><answer>4"),
         given("two ends of thinking", "<think>so</think></think><answer>4</answer>"),
         given("nothing", ""),
-        given("the format twice", 2 * "<think>so</think><answer>4</answer>"),
         given("blanks in the blocks", "<think> </think><answer>\n</answer>"),
         given("signs like those of tags", "<think>2 < 3, <b>so</b> 4 > 3</think><answer>a<b>4</answer>"),
-        given("names of tags without their signs", "<think>think answer /think</think><answer>/answer</answer>"),
         given("the beginning of a tag", "<think>so <thin</think><answer>4 </answe</answer>"),
-        given("tags of other names", "<thinking>so</thinking><answer>4</answer>"),
         given("tags in other letters", "<Think>so</Think><ANSWER>4</ANSWER>"),
-        given("a blank within a tag", "<think>so</think><answer >4</answer>"),
-        given("the end of a tag missing", "<think>so</think><answer>4</answer"),
-        given("a tag of its own end", "<think>so</think><answer>4<answer/>"),
-        given("lines before and after", "Well.\n<think>so</think>\n<answer>4</answer>\nDone."),
         given("white space of other kinds", "\t\u3000<think>so</think>\r\n\u00a0<answer>4</answer>\n\n"),
         given("a tab, and lines without a word", "\n\n<think>so</think>\t\n \n<answer>4</answer>\t"),
-        *(_ordered(order) for order in itertools.permutations(range(4)) if order != (0, 1, 2, 3)),
-        *(_replaced(which, "") for which in range(4)),
-        *(_replaced(which, 2 * TAGS[which]) for which in range(4)),
-        *(_replaced(which, TAGS[other]) for which, other in itertools.permutations(range(4), 2)),
-        *(given(f"the {NTH[n]} tag again at the end", KEPT + tag) for n, tag in enumerate(TAGS)),
-        *(given(f"the {NTH[n]} tag again at the beginning", tag + KEPT) for n, tag in enumerate(TAGS)),
-        *(
-            given(f"{what} {where}", "".join((*PIECES[:place], text, *PIECES[place:])))
-            for what, text in OUTSIDE.items()
-            for where, place in {"before the blocks": 0, "between the blocks": 3, "after the blocks": 6}.items()
-        ),
+        *(_ordered(order) for order in ((0, 1, 3, 2), (0, 2, 1, 3), (1, 0, 2, 3), (2, 3, 0, 1), (3, 2, 1, 0))),
+        *(given(f"the {NTH[n]} tag missing", KEPT.replace(tag, "")) for n, tag in enumerate(TAGS)),
+        *(given(f"the {NTH[n]} tag twice", KEPT.replace(tag, 2 * tag)) for n, tag in enumerate(TAGS)),
+        given("the second tag in the place of the first", KEPT.replace(TAGS[0], TAGS[1])),
+        given("the last tag again at the end", KEPT + TAGS[3]),
         Case(_shuffled, "tags in any order"),
         Case(_kept, "lines of thinking"),
         _nearly_kept("a word or a blank somewhere", "so", " ", "\n"),

@@ -1,35 +1,16 @@
 """The exercise graded_reward: wrong answers, as people write them, then what is said about each."""
 
-import re
-
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, extreme, given
-from grpo_lab.course.exercises.nb06.accuracy_reward import CHAT, MARKS, OTHER_TEXTS, TALK, _many, said, said_twice
-from grpo_lab.rewards import completion_text, graded_reward
-
-
-def any_block(completions, answer, **kwargs):
-    def best(text, expected):
-        blocks = re.findall(r"<answer>.*?</answer>", text, re.DOTALL) or [""]
-        return max(graded_reward(blocks, [expected] * len(blocks)))
-
-    pairs = zip(map(completion_text, completions), answer, strict=True)
-    return [None if expected is None else best(text, expected) for text, expected in pairs]
+from grpo_lab.course.exercises.nb06.accuracy_reward import MARKS, TALK, _many, said
+from grpo_lab.rewards import graded_reward
 
 
 def _group(seed: int) -> tuple[tuple, dict]:
     right = 100 + seed
     texts = [said(right), said(f"{right - 1} {right}"), said(f"3{right}"), said(seed + 1), said("", right)]
     return (texts, [right] * 5), {}
-
-
-# What is answered, and a text that is in it as a pattern or as it stands.
-PATTERNS = (
-    ("1x5 or 2", "1.5"), ("1.5 or 2", "1.5"), ("aab", "a+b"), ("so a+b", "a+b"), ("so (4)", "(4)"), ("so 4", "(4)"),
-    ("4 or 5", "[45]"), ("it is x*y", "x*y"), ("so $5", "$5"), ("a|b or c", "a|b"), ("a", "a|b"), ("so 4?", "4?"),
-    ("4", "."),
-)  # fmt: skip
 
 
 EXERCISE = Exercise(
@@ -59,37 +40,20 @@ EXERCISE = Exercise(
         given("no answer is known", [said("4"), said("4")], [None, 4]),
         given("given in another form", [said("１，０００"), said("a  b c")], ["1000", "a b"]),
         given("expected in another form", [said("1000"), said("a b c")], ["1,000", "a  b"]),
-        given("a chat message", [CHAT], ["4"]),
         given("a conversation", [TALK], ["4"]),
         given("the same word in other letters", [said("PARIS"), said("PARIS or Rome")], ["Paris", "Paris"]),
         given("right in a block before the last", [said("4") + said("5"), said("4") + said("")], ["4", "4"]),
         given("the expected number is 0", [said("0"), said("10"), said("1"), said("")], [0, 0, 0, 0]),
         given("white space expected", [said(""), said("a b"), said("4")], [" ", " ", " "]),
-        *(given(f"{a} expected as a number, written otherwise", [said(b)], [a]) for a, b in OTHER_TEXTS),
-        given(
-            "thousands in a list", [said("999 or 1,000"), said("１２ or 13"), said("1,000,000")], [1000, 12, "1,000"]
-        ),
         given("the same text around it", [said(f"{c}4{c}") for c in MARKS], ["4"] * len(MARKS)),
-        given("signs of a pattern", [said(a) for a, _ in PATTERNS], [b for _, b in PATTERNS]),
         given("at the beginning, within and at the end", [said(a) for a in ("123", "012", "0123", "13")], ["12"] * 4),
-        given("a part of it, or its letters elsewhere", [said(a) for a in ("1 2", "21", "2", "1")], ["12"] * 4),
         given("None, 0 and an empty text", [said("None"), said("10"), said("4")], [None, 0, ""]),
-        given("None answered, None expected as a text", [said("None"), said("or None")], ["None", "None"]),
-        given("none of the answers is known", [said("4"), "4", said("")], [None, None, None]),
-        given("of two lines", [said("4\n5"), said("3 4 5"), said("4"), said("3\n4")], ["4 5", "4\n5", "4\n5", "4"]),
         given(
             "other letters", [said("去北京"), said("Straße"), said("e\u0301a"), said("10²")], ["北京", "SS", "é", "102"]
         ),
-        given("each its own answer", [said(a) for a in (3, 1, 12, 3)], ["1", "3", "2", "3"]),
-        given("two messages of the assistant", [said_twice("4", "5"), said_twice("5", "4 5")], ["4", "4"]),
         given("other columns", [said("4 5")], ["4"], prompts=["4?"], completion_ids=[[4]], solution=["5"], level=[1]),
         Case(_group, "a group"),
         extreme("a long list", [said(" ".join(map(str, range(5000)))), said("4", thought="5\n" * 5000)], [4711, 5]),
-        extreme(
-            "long answers",
-            [said("so " * 99 + "4"), said("so " * 98 + "4"), said("9" * 300)],
-            ["so " * 99 + "4"] * 2 + ["9" * 299],
-        ),
         at_scale("300 responses", _many),
     ),
     misconceptions=(

@@ -9,27 +9,17 @@ from grpo_lab.course.exercises._inputs import Dice, extreme, given
 from grpo_lab.rewards import normalise_text, same_number
 
 SAME = (
-    ("0", "0.0"), ("0", "-0"), ("0/5", "0"), ("-0.0", "0/3"), ("007", "7"), ("0.50", "0.5"), ("-3/6", "-0.50"),
-    ("6/3", "2"), ("-1,000", "-1000"), ("1,234.5", "2469/2"), ("１，０００，０００", "1000000"), ("１２", "12"),
-    ("1,000/2,000", "0.5"), ("11/4", "2.75"), ("1/007", "2/14"), ("-5", "-5.0"), ("100", "100.000"), ("7/1", "7"),
-    ("0.125", "1/8"), ("0.000001", "1/1000000"), ("12345678", "12345678.0"),
+    ("0", "-0"), ("0/5", "0"), ("007", "7"), ("-3/6", "-0.50"), ("6/3", "2"), ("-1,000", "-1000"),
+    ("1,234.5", "2469/2"), ("１，０００，０００", "1000000"), ("1,000/2,000", "0.5"), ("-5", "-5.0"),
+    ("0.000001", "1/1000000"),
 )  # fmt: skip
-OTHERS = (
-    ("0", "1"), ("-0.5", "1/2"), ("-1/2", "1/2"), ("1/2", "2/1"), ("1/2", "12"), ("1.5", "15"), ("0.5", "5"),
-    ("1", "10"), ("1/3", "1/4"), ("2.5", "2"), ("2.5", "3"), ("0.1", "0.10000001"), ("1000", "1"), ("7", "-7"),
-    ("1/2", "1"),
-)  # fmt: skip
+OTHERS = (("-1/2", "1/2"), ("1/2", "2/1"), ("1.5", "15"), ("2.5", "2"), ("0.1", "0.10000001"), ("1000", "1"))
 # Texts that are no numbers, and the number that each could be taken for.
 NONE = (
-    ("1e3", "1000"), ("1E3", "1000"), ("1e0", "1"), ("2.5e-1", "1/4"), ("1_000", "1000"), ("50%", "1/2"),
-    ("50%", "50"), ("$5", "5"), ("5$", "5"), ("$5$", "5"), ("\\frac{1}{2}", "1/2"), ("1 2", "12"), ("1 / 2", "1/2"),
-    ("1/ 2", "1/2"), ("1 000", "1000"), ("- 5", "-5"), ("x = 5", "5"), ("x=5", "5"), ("=5", "5"), ("(5)", "5"),
-    ("5 cm", "5"), ("5cm", "5"), ("10,00", "1000"), ("1,5", "1.5"), ("1,2,3", "123"), ("1.2.3", "1.2"),
-    ("1/2/4", "1/8"), ("1.0/2", "1/2"), ("1/2.0", "1/2"), ("--5", "5"), ("5-", "-5"), ("5-3", "2"), ("2+3", "5"),
-    ("2*3", "6"), ("2^3", "8"), ("10²", "100"), ("10²", "102"), ("½", "1/2"), ("1:2", "1/2"), ("0x10", "16"),
-    ("10j", "10"), ("inf", "0"), ("nan", "0"), ("-", "0"), (".", "0"), ("/", "1"), ("1/", "1"), ("/2", "1/2"),
-    ("five", "5"), ("五", "5"), ("5!", "5"), ("#5", "5"), ("~5", "5"), ("5, 5", "5"), ("5 5", "5"), ("5\n6", "5"),
-    ("True", "1"), ("None", "0"), ("5/00", "0"), ("1/0.5", "2"), ("**5**", "5"),
+    ("1e3", "1000"), ("1e0", "1"), ("1_000", "1000"), ("50%", "1/2"), ("$5", "5"), ("1 2", "12"), ("1 / 2", "1/2"),
+    ("- 5", "-5"), ("x = 5", "5"), ("(5)", "5"), ("5 cm", "5"), ("10,00", "1000"), ("1.2.3", "1.2"), ("1/2/4", "1/8"),
+    ("1.0/2", "1/2"), ("--5", "5"), ("5-3", "2"), ("10²", "102"), ("½", "1/2"), ("inf", "0"), ("-", "0"), ("/2", "1/2"),
+    ("五", "5"), ("5/00", "0"),
 )  # fmt: skip
 
 
@@ -66,19 +56,10 @@ def _equal(seed: int) -> tuple[tuple, dict]:
     return (f"{top / 10**power:.{power}f}", f"{3 * top}/{3 * 10**power}"), {}
 
 
-def _turned(seed: int) -> tuple[tuple, dict]:
-    (decimal, fraction), _ = _equal(seed)
-    return (f"-{fraction}", f"-{decimal}"), {}
-
-
 def _neighbours(seed: int) -> tuple[tuple, dict]:
     """1/n and 1/(n + 1), which are apart by less than any tolerance."""
     n = 10**12 + seed
     return (f"{n}/{n + 1}", f"{n + 1}/{n + 2}"), {}
-
-
-def _apart(seed: int) -> tuple[tuple, dict]:
-    return (f"{seed + 1}.0000000001", f"{seed + 1}"), {}
 
 
 EXERCISE = Exercise(
@@ -118,34 +99,20 @@ EXERCISE = Exercise(
         given("a whole number, then a fraction", "1 1/2", "3/2"),
         given("a fraction of a decimal", "1.5/2", "3/4"),
         *(given(f"the same number, {a} and {b}", a, b) for a, b in SAME),
-        *(given(f"the same number, {b} and {a}", b, a) for a, b in SAME),
         *(given(f"not the same, {a} and {b}", a, b) for a, b in OTHERS),
-        *(given(f"not the same, {b} and {a}", b, a) for a, b in OTHERS),
         *(given(f"no number, {text}, though {number} may come to mind", text, number) for text, number in NONE),
-        *(given(f"no number expected, but {text}, where {number} is given", number, text) for text, number in NONE),
-        *(given(f"no number, {text}, twice", text, text) for text, _ in NONE),
+        *(given(f"no number, {text}, twice", text, text) for text in ("1e3", "1_000", "1 / 2", "1.0/2", "5 cm")),
+        given("no number expected, 1e3, where 1000 is given", "1000", "1e3"),
         given("divided by zero on either side", "0/0", "0/0"),
-        given("divided by zero, expected", "0", "0/0"),
         given("white space on either side", " 7\n", "\t7 "),
-        given("white space alone", " ", "\n"),
-        given("white space alone, where 0 is expected", " ", "0"),
         given("None written out", "None", "None"),
         Case(_equal, "a decimal and its fraction"),
-        Case(_turned, "a fraction below zero and its decimal"),
-        Case(_apart, "a tiny difference"),
         Case(_neighbours, "two fractions that are neighbours"),
         extreme("17 digits, the last one differs", "90071992547409921", "90071992547409923"),
         extreme("a third, to 20 digits", "0.33333333333333333333", "1/3"),
-        extreme("a third, to 28 digits", "0." + "3" * 28, "1/3"),
-        extreme("a third, to 50 digits", "1/3", "0." + "3" * 50),
-        extreme("two thirds, to 28 digits", "0." + "6" * 27 + "7", "2/3"),
         extreme("60 digits", "1" + "0" * 59, "1" + "0" * 59 + ".0"),
-        extreme("300 digits", "9" * 300, "9" * 300 + ".00"),
         extreme("300 digits, the last one differs", "9" * 299 + "8", "9" * 300),
-        extreme("300 decimals, the last one differs", "0." + "0" * 299 + "1", "0"),
         extreme("a fraction of numbers of 300 digits", "2" * 300 + "/" + "4" * 300, "0.5"),
-        extreme("300 zeros before it", "0" * 300 + "7", "7"),
-        extreme("400 digits and a letter", "9" * 400 + "e", "9" * 400 + "e"),
         extreme("a long sentence that ends in it", "so " * 3000 + "7", "7"),
     ),
     misconceptions=(
@@ -180,12 +147,6 @@ EXERCISE = Exercise(
             fraction_alone,
             "Whatever `Fraction` reads is a number for you, '1e3' and '1_000' too. A policy that writes '1e999999999' "
             "then stops your run for hours. What could you ask of a text before Fraction sees it?",
-        ),
-        Misconception(
-            "divided-by-zero",
-            changed(same_number, ("_number_in(given)", "Fraction(given) if '/' in given else _number_in(given)")),
-            "'1/0' raises an error. The policy writes that text sooner or later, and your run ends there. What is it, "
-            "if not a number?",
         ),
         Misconception(
             "floating-point",

@@ -28,14 +28,6 @@ def nan_spreads(rewards, config):
     return (centred / spread[config.scale_rewards]).flatten()
 
 
-def uncentred(rewards, config):
-    return rewards.nan_to_num(0.0)
-
-
-def table_kept(rewards, config):
-    return compute_advantages(rewards, config).view(-1, config.num_generations)
-
-
 def settings(rows: int, num_generations: int, scale: str) -> GRPOConfig:
     return GRPOConfig(generation_batch_size=rows, num_generations=num_generations, scale_rewards=scale)
 
@@ -90,23 +82,12 @@ EXERCISE = Exercise(
         _drawn("one spread for all", 3, 5, "batch"),
         _drawn("one spread for all, some NaN", 3, 5, "batch", missing=4),
         _drawn("centred only, some NaN", 2, 6, "none", missing=3),
-        _given("one prompt, one right of 256", [0.0] * 255 + [1.0], 256),
-        _given("rewards of thousands, centred only", [5000.0, -30000.0, 0.0, NAN, 20000.0, 70.0], 3, "none"),
-        _given("a prompt without rewards, first and last", [NAN, NAN, 1.0, 3.0, 5.0, 5.0, NAN, 2.0, NAN, NAN], 2),
         _stable(_given("rewards that differ by 1e-6", [0.0, 1e-6, 3e-6, 0.0, 0.0, 2e-6], 3)),
-        _stable(_given("rewards of 1e-7, centred only", [0.0, 1e-7, 3e-7, NAN, 0.0, 2e-7], 3, "none")),
-        _stable(_given("rewards of 1e-7, one spread for all", [0.0, 1e-7, 3e-7, 5e-7], 2, "batch")),
         _stable(_given("float32, rewards near 10000", NEAR, 4, dtype=torch.float32)),
-        _stable(_given("float32, rewards near 10000, one spread for all", NEAR, 4, "batch", dtype=torch.float32)),
-        _stable(_drawn("rewards near ten million", 3, 5, missing=4, offset=1e7)),
-        _stable(_drawn("rewards near ten million, one spread for all", 3, 5, "batch", offset=1e7)),
-        _stable(_given("rewards that differ by 1e-4", [0.0, 1e-4, 2e-4, NAN, 3e-4, 0.0], 3)),
         _stable(_given("equal rewards, and a prompt without any", [0.1, 0.1, 0.1, NAN, NAN, NAN, 7.0, NAN, 7.0], 3)),
         _stable(_given("one reward in all, one spread for all", [NAN, 2.0, NAN, NAN], 2, "batch")),
         _stable(_given("two rewards in all, one spread for all", [1.0, 0.0, NAN, NAN], 2, "batch")),
-        _stable(_drawn("15 prompts, many NaN", 15, 7, missing=40)),
         _stable(_drawn("15 prompts, one spread for all, many NaN", 15, 7, "batch", missing=40)),
-        _stable(_drawn("15 prompts, centred only, many NaN", 15, 7, "none", missing=40)),
         _stable(_drawn("float32, some NaN", 5, 8, missing=9, dtype=torch.float32)),
     ),
     misconceptions=(
@@ -151,13 +132,8 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "no-centre",
-            uncentred,
+            lambda rewards, config: rewards.nan_to_num(0.0),
             "You return the rewards as they are. Where all answers are right, all are pushed up: nothing is compared.",
-        ),
-        Misconception(
-            "table-returned",
-            table_kept,
-            "The numbers are right, in a table of (P, G). The rows of the batch are one after the other: shape (B,).",
         ),
     ),
 )

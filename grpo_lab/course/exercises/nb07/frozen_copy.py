@@ -1,4 +1,4 @@
-"""The exercise frozen_copy: wrong answers, as people write them, then what is said about each."""
+"""The exercise frozen_copy: inputs, and what is said about each wrong answer."""
 
 from collections.abc import Iterable
 
@@ -7,109 +7,64 @@ from torch import nn
 
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn
+from grpo_lab.course.exercises._inputs import Dice, at_scale, drawn
 from grpo_lab.models import frozen_copy
 
 INPUT = torch.tensor([[1.0, -2.0, 0.5]], dtype=torch.float64)
 
 
-def what_training_does(reference, args, kwargs):
-    """Train the model a little, and see what that does to the reference."""
+def after_an_update(reference, args, kwargs):
+    """Move every tensor of the model, and see what that does to the reference."""
     (model,) = args
     if not isinstance(reference, nn.Module):
-        return {"reference": {} if isinstance(reference, dict) else reference}
+        return {"kind of the result": "no model"}
     own = {tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers())}
     tensors = (*reference.named_parameters(), *reference.named_buffers())
-    shared = [name for name, tensor in tensors if tensor.data_ptr() in own]
-    taking = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-    pushed = [
-        name for name, parameter in model.named_parameters() if parameter.grad is not None and parameter.grad.any()
-    ]
-    loud = any(module.training for module in reference.modules())
     found = {
-        "reference": nn.Module(),
-        "list of the tensors that reference and model share": _listed(shared),
-        "list of the dtypes in the reference": _listed(sorted({str(t.dtype) for t in reference.state_dict().values()})),
-        "mode of the reference": "training, at least in part" if loud else "evaluation",
-        "treatment of the reference's parameters": (
-            "they take gradients" if any(p.requires_grad for p in reference.parameters()) else "they take no gradient"
-        ),
-        "mode of the model": _listed("training" if m.training else "evaluation" for m in model.modules()),
-        "list of the model's parameters that take gradients": _listed(taking),
-        "list of the model's parameters with a gradient": _listed(pushed),
-        "dropout of the model": _listed(str(m.p) for m in model.modules() if isinstance(m, nn.Dropout)),
+        "kind of the result": "a model",
+        "tensors that reference and model share": _listed(n for n, tensor in tensors if tensor.data_ptr() in own),
+        "modes in the reference": _modes(reference),
+        "parameters of the reference that take gradients": _taking_gradients(reference),
+        "modes in the model": _modes(model),
+        "parameters of the model that take gradients": _taking_gradients(model),
     }
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):
             tensor.add_(1)
-        outputs = {"reference after the model has moved": _output(reference), "model itself": _output(model)}
-    return found | outputs
+        found["output of the reference after the model has moved"] = reference.eval()(
+            INPUT.to(next(reference.parameters()).dtype)
+        )
+    return found
 
 
-def _output(model: nn.Module) -> torch.Tensor:
-    dtype = next((p.dtype for p in model.parameters()), INPUT.dtype)
-    return model.eval()(INPUT.to(dtype))
+def _modes(model: nn.Module) -> str:
+    return _listed(dict.fromkeys("training" if module.training else "evaluation" for module in model.modules()))
+
+
+def _taking_gradients(model: nn.Module) -> str:
+    return _listed(name for name, parameter in model.named_parameters() if parameter.requires_grad)
 
 
 def _listed(words: Iterable[str]) -> str:
     return ", ".join(words) or "none"
 
 
-def structure_only(model):
-    fresh = frozen_copy(model)
-    for parameter in fresh.parameters():
-        nn.init.zeros_(parameter)
-    return fresh
-
-
-def state(model):
-    return {name: tensor.detach() for name, tensor in model.state_dict().items()}
-
-
-class Normed(nn.Module):
+class Shifted(nn.Module):
     """With a buffer, which a copy of the parameters alone would share or lose."""
 
-    def __init__(self, persistent: bool = True):
+    def __init__(self):
         super().__init__()
         self.inner = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Tanh(), nn.Linear(4, 2))
-        self.register_buffer("shift", torch.ones(2), persistent=persistent)
+        self.register_buffer("shift", torch.ones(2))
 
     def forward(self, x):
         return self.inner(x) + self.shift
 
 
-def partly_frozen(model):
-    for parameter in list(model.parameters())[:2]:
-        parameter.requires_grad_(False)
-    return model
-
-
-def partly_silent(model):
-    model.inner.eval()
-    return model
-
-
-def partly_loud(model):
-    model.eval().inner[1].train()
-    return model
-
-
-def with_gradients(model):
-    for parameter in model.parameters():
-        parameter.grad = torch.ones_like(parameter)
-    return model
-
-
-class Tied(nn.Module):
-    """Two layers with one weight, and a norm whose averages are buffers."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.norm, self.last = nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3)
-        self.last.weight = self.first.weight
-
-    def forward(self, x):
-        return self.last(self.norm(self.first(x)).tanh())
+def _partly_frozen(dice: Dice) -> tuple:
+    model = dice.fill(Shifted())
+    model.inner[0].requires_grad_(False)
+    return (model,)
 
 
 EXERCISE = Exercise(
@@ -132,17 +87,12 @@ EXERCISE = Exercise(
             "two layers and dropout",
             lambda dice: (dice.fill(nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2))),),
         ),
-        drawn("a buffer", lambda dice: (dice.fill(Normed()),)),
-        drawn("a policy in evaluation mode", lambda dice: (dice.fill(Normed()).eval(),)),
-        drawn("a policy of which one part is frozen", lambda dice: (partly_frozen(dice.fill(Normed())),)),
-        drawn("gradients of the last step", lambda dice: (with_gradients(dice.fill(Normed())),)),
-        drawn("a buffer that no checkpoint holds", lambda dice: (dice.fill(Normed(persistent=False)),)),
-        at_scale("a policy in float32", lambda dice: (dice.fill(Normed()).float(),)),
-        at_scale("one part in evaluation mode", lambda dice: (partly_silent(dice.fill(Normed())),)),
-        at_scale("an evaluation mode with one part in training mode", lambda dice: (partly_loud(dice.fill(Normed())),)),
-        at_scale("shared weights, and the averages of a norm", lambda dice: (dice.fill(Tied()),)),
+        drawn("a buffer", lambda dice: (dice.fill(Shifted()),)),
+        drawn("a policy in evaluation mode", lambda dice: (dice.fill(Shifted()).eval(),)),
+        drawn("a policy of which one part is frozen", _partly_frozen),
+        at_scale("a policy in float32", lambda dice: (dice.fill(Shifted()).float(),)),
     ),
-    observe=what_training_does,
+    observe=after_an_update,
     misconceptions=(
         Misconception(
             "ref-not-frozen",
@@ -173,12 +123,6 @@ EXERCISE = Exercise(
             changed(frozen_copy, (".eval()", "")),
             "The copy is still in training mode: its dropout makes every log-probability a matter of chance, so the KL "
             "is noise even before the first update. Which mode should a reference be in?",
-        ),
-        Misconception(
-            "state-dict",
-            state,
-            "You return a dictionary. That is no model: it computes nothing. (And what `state_dict()` gives are the "
-            "policy's own tensors, which move along with it.)",
         ),
     ),
 )

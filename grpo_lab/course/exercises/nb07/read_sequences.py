@@ -46,8 +46,6 @@ def _large(dice: Dice) -> tuple:
     return rows, 37, [STOP, END], TinyTokenizer()
 
 
-MANY = {**WORDS, **{number: f"<{number}>" for number in range(400, 410)}}
-
 EXERCISE = Exercise(
     function=read_sequences,
     notebook="07",
@@ -79,33 +77,14 @@ EXERCISE = Exercise(
             "another token than the tokenizer's ends it", [[6, 3, END, 4, STOP], [6, END, PAD, 3, 4]], 1, ends=(STOP,)
         ),
         generated("a word ends the completion", [[6, 3, 4, PAD], [6, 4, END, 3], [6, 3, 3, 3]], 1, ends=(END, 4)),
-        generated(
-            "large ids, and words with spaces and capitals",
-            [[6, 151_700, 3, 151_645, 300], [6, 300, 301, 151_700, 3], [6, 301, 151_645, 151_645, 3]],
-            1,
-            ends=(151_645, END),
-            words={**WORDS, 300: " .", 301: "\n \u00c4b", 151_700: " B\n"},
-        ),
-        generated(
-            "ten kinds of end", [[6, 3, *range(400, 410)], [6, 409, 3, *[5] * 9]], 1, ends=range(400, 410), words=MANY
-        ),
         Case(_drawn, "many rows"),
-        replace(
-            generated("the end token is number 0", [[6, 3, 0, 0], [6, 4, 3, 3], [6, 0, 0, 0]], 1, ends=(0,)),
-            tests="stability",
-        ),
         replace(
             generated(
                 "number 0 is a word", [[6, 0, 3, END, END], [0, 4, 0, 5, 0]], 1, pad=END, words={**WORDS, 0: "!"}
             ),
             tests="stability",
         ),
-        replace(generated("one row of one token", [[END, END, 6, 5]], 3, pad=END), tests="stability"),
         at_scale("300 tokens", _large),
-        replace(
-            generated("300 end tokens behind the end", [[6, 3, *[END] * 300], [6, *[4] * 301]], 1, pad=END),
-            tests="stability",
-        ),
     ),
     misconceptions=(
         Misconception(
@@ -163,11 +142,6 @@ EXERCISE = Exercise(
             ),
             "You call a row truncated if it is full. It may have ended on its very last token: that response is "
             "complete.",
-        ),
-        Misconception(
-            "text-behind-the-end",
-            changed(read_sequences, ("row[keep]", "row")),
-            "You decode the whole row. Whatever stands behind the end of the completion reaches the rewards.",
         ),
     ),
 )

@@ -1,6 +1,5 @@
 """The exercise step_if_finite: wrong answers, as people write them, then what is said about each."""
 
-import math
 from dataclasses import replace
 
 import torch
@@ -9,7 +8,7 @@ from torch import nn
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice
-from grpo_lab.trainer.optim import clip_gradients, step_if_finite
+from grpo_lab.trainer.optim import step_if_finite
 
 NAN, INF = float("nan"), float("inf")
 MEMORY = {"exp_avg": "first moment", "exp_avg_sq": "second moment", "step": "number of steps"}
@@ -33,17 +32,6 @@ def after(result, args, kwargs):
     return found
 
 
-def zeros_for_nan(optimizer, parameters, loss, max_grad_norm):
-    norm = clip_gradients(parameters, max_grad_norm)
-    stepped = math.isfinite(norm) and math.isfinite(loss)
-    if not stepped:
-        for parameter in parameters:
-            parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()
-    optimizer.zero_grad()
-    return norm, stepped
-
-
 def _case(label, gradients, loss=0.5, max_grad_norm=1.0, kind="sgd", dtype=torch.float64):
     """Adam has made a step already, so that its moments would move the weights even without a gradient."""
 
@@ -61,16 +49,6 @@ def _case(label, gradients, loss=0.5, max_grad_norm=1.0, kind="sgd", dtype=torch
         return (optimizer, parameters, loss, max_grad_norm), {}
 
     return Case(build, label, fixed=not callable(gradients))
-
-
-def _twelve(dice: Dice, scale: float = 1.0) -> list[torch.Tensor]:
-    return [dice.normal(10, rows, scale=scale) for rows in range(1, 13)]
-
-
-def _infinity_at_the_end(dice: Dice) -> list[torch.Tensor]:
-    gradients = _twelve(dice)
-    gradients[-1][-1, -1] = INF
-    return gradients
 
 
 def _stable(case: Case) -> Case:
@@ -101,23 +79,13 @@ EXERCISE = Exercise(
         _case("a gradient that is NaN", [[NAN, NAN]]),
         _case("a loss that is NaN", [[0.3, -0.4]], loss=NAN),
         _case("a gradient that is infinite", [[INF, -0.4]]),
-        _case("a gradient that is minus infinity", [[0.3, -INF]]),
-        _case("a loss that is minus infinity", [[0.3, -0.4]], loss=-INF),
         _case("a loss that is infinite", [[0.3, -0.4]], loss=INF),
-        _case("neither loss nor gradient is a number", [[NAN, NAN]], loss=NAN),
         _case("an infinity among two parameters", [[0.3, -0.4], [INF]], kind="adam"),
         _case("a loss that is NaN, with Adam", [[0.3], [0.2]], loss=NAN, kind="adam"),
         _case("two parameters", lambda d: [d.normal(3), d.normal(2)], max_grad_norm=0.7),
         _case("two parameters, with Adam", lambda d: [d.normal(2, 3), d.normal(4)], max_grad_norm=0.3, kind="adam"),
-        _stable(_case("the second of two is minus infinity", [[0.3, -0.4], [-INF]])),
-        _stable(_case("an infinite loss, and infinities in the gradient", [[INF], [-INF]], loss=INF, kind="adam")),
         _stable(_case("float32, clipped to 2", [[3.0, 4.0], [12.0]], max_grad_norm=2.0, dtype=torch.float32)),
-        _stable(_case("a norm that is exactly the limit", [[3.0, 4.0], [12.0]], max_grad_norm=13.0)),
         _stable(_case("plus and minus infinity, with Adam", [[0.3], [INF, -INF], [0.1]], kind="adam")),
-        _stable(_case("an infinity at the end of the last of twelve", _infinity_at_the_end, kind="adam")),
-        _stable(_case("a loss of 0, and gradients of 0", [[0.0, 0.0], [0.0]], loss=0.0, kind="adam")),
-        _stable(_case("a large loss, and tiny gradients", [[1e-20, 0.0], [-1e-20]], loss=1e300)),
-        _stable(_case("large gradients, a small limit", lambda d: _twelve(d, 1e6), max_grad_norm=1e-3)),
     ),
     observe=after,
     misconceptions=(

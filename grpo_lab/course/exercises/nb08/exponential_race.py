@@ -7,7 +7,6 @@ from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, at_scale, drawn, extreme, f64, given
 from grpo_lab.rollout.static import exponential_race
 
-INF = float("inf")
 WINNERS = [[0.1, 1.0, 1.0], [1.0, 0.5, 1.0], [1.0, 1.0, 0.1]]
 
 
@@ -38,29 +37,19 @@ EXERCISE = Exercise(
     cases=(
         given("two tokens, equal noise", f64([[0.75, 0.25]]).log(), f64([[1.0, 1.0]])),
         given("the unlikely one is lucky", f64([[0.75, 0.25]]).log(), f64([[1.0, 0.1]])),
-        given("the likely one keeps its lead", f64([[0.75, 0.25]]).log(), f64([[0.5, 0.4]])),
-        given("small noise", f64([[0.75, 0.25]]).log(), f64([[0.01, 0.1]])),
         given("three tokens, large noise", f64([[0.5, 0.3, 0.2]]).log(), f64([[0.6, 0.7, 3.0]])),
         given("one token is forbidden", f64([[0.0, 0.5, 0.5]]).log(), f64([[0.01, 1.0, 2.0]])),
         given("two rows", f64([[0.5, 0.5], [0.9, 0.1]]).log(), f64([[2.0, 1.0], [1.0, 1.0]])),
         given("two tokens nearly alike", f64([[0.49999, 0.50001]]).log(), f64([[1.0, 1.0]])),
-        given("two clocks nearly alike", f64([[0.5, 0.5], [0.5, 0.5]]).log(), f64([[1.001, 1.0], [1.0, 1.001]])),
-        given("all are slow", f64([[0.5, 0.5], [0.5, 0.5]]).log(), f64([[30.0, 25.0], [25.0, 30.0]])),
         given("a single token", f64([[0.0]]), f64([[0.3]])),
-        given("one row of five", f64([[0.1, 0.2, 0.3, 0.2, 0.2]]).log(), f64([[0.5, 0.4, 2.0, 0.3, 0.9]])),
         given("the first, the middle and the last", f64([[0.2, 0.6, 0.2]] * 3).log(), f64(WINNERS)),
-        given("all but one are forbidden", f64([[-INF, 0.0], [0.0, -INF]]), f64([[1e-9, 5.0], [5.0, 1e-9]])),
         drawn("many rows", lambda d: _race(d, 12, 7)),
         drawn("as many rows as tokens", lambda d: _race(d, 6, 6)),
         drawn("three tokens forbidden", lambda d: _race(d, 10, 9, forbidden=3)),
         extreme("noise close to zero", f64([[0.75, 0.25]]).log(), f64([[1e-12, 2e-13]])),
-        extreme("the only token that can come is slow", f64([[-INF, 0.0, -INF]]), f64([[1e-9, 50.0, 1.0]])),
         extreme("a token 200 below the best", f64([[0.0, -200.0], [-200.0, 0.0]]), f64([[9.0, 1e-9], [1e-9, 9.0]])),
         at_scale("300 rows, 100 tokens, gaps of hundreds", lambda d: _race(d, 300, 100, scale=100.0)),
         at_scale("float32", _in_float32),
-        at_scale("8 rows, 1000 tokens", lambda d: _race(d, 8, 1000)),
-        at_scale("1000 rows, 2 tokens", lambda d: _race(d, 1000, 2)),
-        at_scale("a single row of 1000 tokens, most of them forbidden", lambda d: _race(d, 1, 1000, forbidden=900)),
     ),
     misconceptions=(
         Misconception(

@@ -8,9 +8,8 @@ from grpo_lab.course.exercises._inputs import Dice, at_scale, extreme
 from grpo_lab.precision import stochastic_round
 
 INF, NAN = float("inf"), float("nan")
-LARGEST, LARGEST_BF16 = torch.finfo(torch.float32).max, torch.finfo(torch.bfloat16).max
-# NaN as a card computes it, and with a single bit in the lower half. Rounded like numbers they become -0 and infinity.
-NANS = torch.tensor([0x7FFFFFFF, -1, 0x7F800001], dtype=torch.int32).view(torch.float32)
+# With bits in the lower half alone; rounded like a number it becomes infinity, and the other one -0.
+NANS = torch.tensor([0x7F800001, -1], dtype=torch.int32).view(torch.float32)
 
 
 def _given(label, x, noise):
@@ -74,7 +73,6 @@ EXERCISE = Exercise(
         _given("noise equal to the place", [1 + 1 / 512, 1 + 1 / 256], [0.25, 0.5]),
         _given("no finite number", [INF, -INF, NAN], [0.2, 0.5, 0.8]),
         _given("a single number, without an axis", 1 + 1 / 512, 0.125),
-        _given("one of a row up, one down", [1 + 1 / 512, 1 + 3 / 512, -1 - 1 / 512], [0.2, 0.8, 0.3]),
         _given("noise zero", [1 + 1 / 512, 1.0, -1 - 1 / 512, 0.0], [0.0, 0.0, 0.0, 0.0]),
         Case(_updates, "weights after a small update"),
         _drawn("many numbers", 1.0, 200),
@@ -83,18 +81,7 @@ EXERCISE = Exercise(
         extreme(
             "beyond the largest number of bf16", torch.tensor([3.4e38, -3.4e38, 3.4e38]), torch.tensor([0.0, 0.5, 0.99])
         ),
-        extreme(
-            "the largest numbers",
-            torch.tensor([LARGEST, LARGEST, LARGEST_BF16, -LARGEST_BF16, -LARGEST, 3.38e38]),
-            torch.tensor([0.0, 0.999, 0.0, 0.5, 0.3, 0.0]),
-        ),
-        extreme(
-            "up to a power of two",
-            torch.tensor([2 - 1 / 1024, 2 - 1 / 1024, 1 / 1024 - 2]),
-            torch.tensor([0.8, 0.9, 0.8]),
-        ),
-        extreme("NaN in other bits", NANS, torch.tensor([0.5, 0.5, 0.9])),
-        extreme("noise between two places", torch.full((2,), 1 + 3 * 2**-23), torch.tensor([2.6, 3.4]) / 2**16),
+        extreme("NaN in other bits", NANS, torch.tensor([0.5, 0.5])),
         at_scale("5000 numbers of every size", _every_size),
         at_scale("noise beside the place", _beside_the_place),
     ),
@@ -148,12 +135,6 @@ EXERCISE = Exercise(
             "Beyond the largest number of bf16, about 3.39e38, one step further is infinity, and you take it. A weight "
             "that is infinite never comes back. What does the docstring say of such a number?",
             "8.2",
-        ),
-        Misconception(
-            "kept-in-float32",
-            changed(stochastic_round, (".bfloat16()", "")),
-            "The numbers are right, but they are still stored in float32: no memory is saved.",
-            "8.4",
         ),
     ),
 )

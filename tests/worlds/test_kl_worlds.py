@@ -1,4 +1,4 @@
-"""Each way to charge the KL: value and gradient by hand, on average, and where it leads."""
+"""The worlds of notebook 04: moments against integrals, each way to charge the KL by hand, and where it leads."""
 
 import math
 
@@ -7,9 +7,61 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.kl import kl_exact
-from grpo_lab.worlds.kl_worlds import PENALTIES, descend, expected_penalty, penalty, sampled_penalty
-from tests.support.agreement import assert_near, draw, few, seeds
+from grpo_lab.kl import kl_estimate, kl_exact
+from grpo_lab.worlds.kl_worlds import (
+    PENALTIES,
+    best_policy,
+    best_policy_forward,
+    descend,
+    enumerated_moments,
+    expected_penalty,
+    gaussian_moments,
+    penalty,
+    sampled_penalty,
+    train_bandit,
+)
+from tests.support.agreement import assert_agree, assert_near, draw, few, seeds
+
+
+@pytest.mark.parametrize("mu", [0.1, 0.7, 1.0, 2.0])
+def test_gaussian_moments_are_the_integrals(mu):
+    x = torch.linspace(-14, 14, 200_001, dtype=torch.float64)
+    logp, ref_logp = -(x**2) / 2 - math.log(2 * math.pi) / 2, -((x - mu) ** 2) / 2 - math.log(2 * math.pi) / 2
+    for name, (mean, std) in gaussian_moments(torch.tensor(mu, dtype=torch.float64)).items():
+        k = kl_estimate(logp[None], ref_logp[None], name)[0]
+        want = torch.trapezoid(logp.exp() * k, x)
+        assert_near(mean, want, 1e-9)
+        assert_near(std, torch.trapezoid(logp.exp() * (k - want) ** 2, x).sqrt(), 1e-9)
+
+
+def test_gaussian_moments_can_be_differentiated():
+    def loops(mu):
+        spread = torch.stack([mu, (mu**4 / 2 + mu**6 / 4).sqrt(), (torch.exp(mu**2) - 1 - mu**2).sqrt()])
+        return torch.stack([torch.stack([mu**2 / 2, mu**2 / 2 + mu**4 / 8, mu**2 / 2]), spread])
+
+    ours = lambda mu: torch.stack([torch.stack(x) for x in zip(*gaussian_moments(mu).values(), strict=True)])  # noqa: E731
+    assert_agree(ours, loops, torch.tensor([0.5, 1.5]).double(), tolerance=1e-9)
+
+
+@few
+@given(st.integers(1, 3), st.integers(2, 5), seeds, st.sampled_from(("k1", "k2", "k3")))
+def test_enumerated_moments_are_the_loops(N, V, seed, name):
+    def loops(logits, ref_logits):
+        p, lp, lr = logits.softmax(-1), logits.log_softmax(-1), ref_logits.log_softmax(-1)
+        d = lr - lp
+        k = {"k1": -d, "k2": d * d / 2, "k3": d.exp() - 1 - d}[name]
+        mean = sum(p[n, v] * k[n, v] for n in range(N) for v in range(V)) / N
+        square = sum(p[n, v] * k[n, v] ** 2 for n in range(N) for v in range(V)) / N
+        return torch.stack([mean, square - mean**2])
+
+    ref_logits = draw(N, V, seed=seed)
+
+    def ours(logits):
+        mean, std = enumerated_moments(logits, ref_logits, name)
+        return torch.stack([mean, std**2])
+
+    assert_agree(ours, lambda x: loops(x, ref_logits), draw(N, V, seed=seed + 1), tolerance=1e-9)
+
 
 SAME_PULL = ("k2", "k3+", "r*k3", "k1 in reward")  # token by token; r*k1 only on average
 
@@ -86,12 +138,6 @@ def test_an_older_policy_that_samples_for_ever():
         descend(start, ref, "k2", steps=1, lr=0.1, num_samples=4, old_logits=old)
 
 
-def test_one_reference_serves_all_runs():
-    logits, ref_logits = draw(3, 4, seed=0), draw(1, 4, seed=1)
-    want = expected_penalty(logits, ref_logits.expand(3, 4), "k3")
-    assert_near(expected_penalty(logits, ref_logits, "k3"), want)
-
-
 @pytest.mark.parametrize("kind", PENALTIES)
 def test_sampled_penalty_is_the_mean_over_its_samples(kind):
     logits, ref_logits = draw(2, 4, seed=0).requires_grad_(), draw(1, 4, seed=1)
@@ -139,7 +185,68 @@ def test_descent_in_a_family():
     assert_near(means[0], means[1], 1e-6)
 
 
-def test_another_kind_is_named():
+@few
+@given(seeds, st.integers(2, 6), st.sampled_from([0.1, 1.0, 5.0]))
+def test_best_policies_cannot_be_improved(seed, V, beta):
+    rewards, ref_logits = draw(V, seed=seed).requires_grad_(), draw(V, seed=seed + 1)
+    best, forward = best_policy(rewards, ref_logits, beta), best_policy_forward(rewards, ref_logits, beta)
+    assert best.requires_grad and forward.requires_grad
+    for logp, direction in ((best, 1), (forward, -1)):
+        assert logp.exp().sum().item() == pytest.approx(1)
+        leaf = logp.detach().requires_grad_()
+        pair = (leaf[None, None], ref_logits[None, None])[::direction]
+        objective = (leaf.softmax(-1) * rewards.detach()).sum() - beta * kl_exact(*pair).sum()
+        assert_near(torch.autograd.grad(objective, leaf)[0], torch.zeros(V).double(), 1e-8)
+
+
+def test_best_policy_is_differentiable():
+    def want(rewards, ref_logits):
+        tilted = ref_logits.softmax(-1) * torch.exp(rewards / 2)
+        return torch.log(tilted / tilted.sum(-1, keepdim=True))
+
+    assert_agree(lambda r, ref: best_policy(r, ref, 2.0), want, draw(2, 4, seed=0), draw(2, 4, seed=1))
+
+
+def bandit(kind, beta, runs=3, **settings):
+    rewards, ref_logits = torch.tensor([0.0, 1.0, 0.3, 0.0]).double(), draw(4, seed=5)
+    sizes = {"steps": 300, "lr": 0.5, "num_generations": 16} | settings
+    return rewards, ref_logits, train_bandit(rewards, ref_logits, kind, beta, runs=runs, **sizes)
+
+
+def test_training_reaches_the_optimum_of_its_penalty():
+    for kind, best in [("k2", best_policy), ("k1 in reward", best_policy), ("k3", best_policy_forward)]:
+        rewards, ref_logits, history = bandit(kind, 0.5, steps=150, lr=0.4, num_generations=64)
+        assert history.shape == (3, 151, 4)
+        assert_near(history[:, 0], ref_logits.log_softmax(-1).expand(3, 4))
+        assert (history[:, -50:].exp().mean((0, 1)) - best(rewards, ref_logits, 0.5).exp()).abs().max() < 0.02
+
+
+def test_training_without_kl_and_with_k1_leaves_the_reference():
+    for kind, beta in [("k3", 0.0), ("k1", 0.5)]:
+        rewards, _, history = bandit(kind, beta, steps=100)
+        assert ((history[:, -1].exp() * rewards).sum(-1) > 0.95).all()
+
+
+def test_three_ways_to_charge_in_the_loss_are_one():
+    paths = [bandit(kind, 0.5, steps=30)[2] for kind in ("k2", "k3+", "r*k3")]
+    assert_near(paths[1], paths[0], 1e-9)
+    assert_near(paths[2], paths[0], 1e-9)
+
+
+def test_a_step_is_as_long_however_many_runs_go_side_by_side():
+    settings = {"steps": 1, "num_generations": 4000}
+    one, many = (bandit("k2", 0.5, runs=runs, **settings)[2].diff(dim=1)[:, 0] for runs in (1, 8))
+    assert_near(many.mean(0), one[0], 0.1)
+
+
+def test_wrong_input_is_named():
     x = torch.zeros(1, 2)
+    with pytest.raises(ValueError, match="kind is 'K2'; expected one of 'k1', 'k2', "):
+        train_bandit(x[0], x[0], "K2", 0.1, steps=1, lr=0.1, num_generations=2, runs=1)
     with pytest.raises(ValueError, match="kind is 'k4'; expected one of 'k1', 'k2', "):
         penalty(x, x, "k4")
+    for best in (best_policy, best_policy_forward):
+        with pytest.raises(ValueError, match="beta is 0"):
+            best(x[0], x[0], 0.0)
+    with pytest.raises(ValueError, match="beta is -1"):
+        train_bandit(x[0], x[0], "k2", -1.0, steps=1, lr=0.1, num_generations=2, runs=1)

@@ -36,7 +36,7 @@ def add_reward_options(group: ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Choice:
+class TaskSpec:
     """A task for a model of one size, with the rewards and the system prompt that were asked for or go with it.
 
     small: whether the model is as small as the tiny one.
@@ -73,15 +73,14 @@ class Choice:
         """What is rewarded, what the system says before these rows, and what is to be known of a file of one's own."""
         weights = self.weights or [1.0] * len(self.names)
         rewards = " + ".join(f"{weight:g} {name}" for name, weight in zip(self.names, weights, strict=True))
-        own = self.task.own
-        count = len(own.rows("train")) if own else 0
-        notes = (
-            [f"{count:,} problem{'s' * (count != 1)} to train on, {len(own.rows('test')):,} held out"] if own else []
-        )
-        notes += own.notes if own else []
         first = rows[0]["prompt"][0]
         said = repr(first["content"]) if first["role"] == "system" else "none"
-        return [f"task {self.task.name}: reward = {rewards}; system prompt: {said}", *notes]
+        lines = [f"task {self.task.name}: reward = {rewards}; system prompt: {said}"]
+        if own := self.task.own:
+            count = len(own.rows("train"))
+            lines.append(f"{count:,} problem{'s' * (count != 1)} to train on, {len(own.rows('test')):,} held out")
+            lines += own.notes
+        return lines
 
 
 def choose(
@@ -91,7 +90,7 @@ def choose(
     reward_weights: list[float] | None = None,
     *,
     small: bool,
-) -> Choice:
+) -> TaskSpec:
     """Look up what the options name.
 
     Raises:
@@ -107,7 +106,7 @@ def choose(
         number = "one number, for" if len(names) == 1 else f"{len(names)} numbers, one for each of"
         raise ValueError(f"reward_weights is {weights}; expected {number} {', '.join(names)}")
     said = _system_prompt(system_prompt, found, names, small)
-    return Choice(found, names, weights, said, system_prompt != BY_REWARDS, small)
+    return TaskSpec(found, names, weights, said, system_prompt != BY_REWARDS, small)
 
 
 def _system_prompt(asked: str, task: Task, names: tuple[str, ...], small: bool) -> str | None:

@@ -1,0 +1,128 @@
+"""Rewards that compare numbers: what a number is, and where it may stand in a completion."""
+
+import random
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_lab.rewards import final_answer_reward, last_number_reward, math_reward, number_reward, same_number
+from grpo_lab.rewards.answers import LONGEST, OTHERWISE
+from grpo_lab.tasks.gsm8k import EXAMPLE
+
+
+def answered(text):
+    return f"<think>so</think><answer>{text}</answer>"
+
+
+def test_what_is_a_number():
+    numbers = {"7": "7", "-0.5": "-1/2", "−0.5": "-1/2", "+.5": "1/2", "7.": "7", " 2/4 ": "1/2", "1,000": "1000",
+               "１２": "12", "5/10": "1/2", "1/007": "1/7"}  # fmt: skip
+    assert [text for text, number in numbers.items() if not same_number(text, number)] == []
+
+
+def test_what_is_no_number_is_equal_to_nothing():
+    texts = ["", " ", ".", "-", "1/0", "1/00", "0/0", "1/-2", "1.5/2", "1e3", "1_000", "10²", "1,00", "4 or 5", "x=4",
+             "五", "inf", "nan", "1\n2", "9" * (LONGEST + 1)]  # fmt: skip
+    for text in texts:
+        assert not same_number(text, text) and not same_number(text, "4") and not same_number("4", text), text
+
+
+fractions = st.fractions(max_denominator=1000)
+
+
+@given(fractions, fractions, st.integers(1, 50))
+def test_equal_exactly_if_the_fractions_are(a, b, factor):
+    written = f"{a.numerator * factor}/{a.denominator * factor}"
+    assert same_number(written, str(a))
+    assert same_number(written, str(b)) == same_number(str(b), written) == (a == b)
+
+
+@given(st.decimals(-10_000, 10_000, places=3))
+def test_decimals_are_read_exactly(number: Decimal):
+    assert same_number(f"{number:f}", str(Fraction(number)))
+    assert not same_number(f"{number:f}", str(Fraction(number) + Fraction(1, 10**30)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(-99, 99), st.sampled_from([1, 2, 4, 5, 8, 10, 20]), st.integers(-99, 99))
+def test_agrees_with_math_reward_where_both_can_read(top, bottom, other):
+    decimal, fraction = str(Decimal(top) / bottom), f"{top}/{bottom}"
+    completions, answer = [answered(decimal), answered(fraction)], [fraction, f"{other}/{bottom}"]
+    assert number_reward(completions, answer=answer) == math_reward(completions, answer, time_limit=60.0)
+
+
+def test_number_reward_looks_at_the_last_answer_block_alone():
+    texts = [answered("0.50"), "<answer>3</answer> <answer>1/2</answer>", "1/2", answered(""), answered("0.5 cm")]
+    assert number_reward(texts, answer=["1/2"] * 5) == [1.0, 1.0, 0.0, 0.0, 0.0]
+    assert number_reward([[{"role": "assistant", "content": answered("7.0")}], "7"], answer=[7, None]) == [1.0, None]
+
+
+@pytest.mark.parametrize("reward", [number_reward, last_number_reward, final_answer_reward])
+def test_an_expected_text_that_is_no_number_is_named(reward):
+    with pytest.raises(ValueError, match=rf"{reward.__name__}: answer\[1\] is 'many'; expected a number"):
+        reward(["1", "2"], answer=["1", "many"])
+
+
+# The last number
+
+
+def test_the_last_number_as_it_stands_there():
+    last = {"17": "17", "17 + 25 = 42.": "42", "It is 42, I think.": "42", "17+25=42!": "42", "first 42, then 7": "7",
+            "1,000": "1000", "1,2": "2", "about .5": ".5", "is it -3 or x-3?": "-3", "it is -3": "-3", "−3": "-3",
+            "20-3": "3", "20 - 3": "3", "(4) -3": "3", "x2": "2", "step 2) 42\n": "42", "is 042.0": "42"}  # fmt: skip
+    assert last_number_reward(list(last), answer=list(last.values())) == [1.0] * len(last)
+    wrong = {"none at all": "0", "": "0", "٣": "3", "20-3": "-3", " ".join(map(str, range(41))): "12"}
+    assert last_number_reward([*wrong, "42"], answer=[*wrong.values(), None]) == [0.0] * len(wrong) + [None]
+
+
+@given(st.text(alphabet="ab .,=+\n", max_size=20), st.integers(0, 10**6), st.text(alphabet="ab !?\n", max_size=20))
+def test_whatever_stands_around_it(before, number, after):
+    assert last_number_reward([f"{before} {number} {after}"], answer=[number]) == [1.0]
+
+
+# The final answer
+
+BETWEEN_TAGS = ["<answer>5</answer>", "<think>2 + 3</think>\n<answer> 5 </answer>", "<answer>5.0</answer> #### 6"]
+CLEAR = [
+    "#### 5", "2 + 3 = 5\n#### 5\n", "The answer is 5.", "the answer is: $5.", "Answer: **5**", "**Answer:** 5",
+    "The final answer is 5 apples.", "So the answer is 5. He has 3 left.", "The answer = 10/2", "答案是5。", "答案：５",
+    "答案等于 5", r"so we get \boxed{5}", "<answer>5 apples</answer>", "<answer>The answer is 5.</answer>",
+    "<think>The answer is 6.</think> The answer is 5.", "The answer is 5.\n#### 5", "#### 5.0",
+]  # fmt: skip
+UNCLEAR = [
+    "5", "I think it is 5", "answer 5", "The answer is 5 or 6", "The answer is 4 + 1 = 5", "#### 5\n#### 6",
+    "The answer is 6. The answer is 5.", "<answer>6</answer> #### 5", "<answer>5 6</answer>", "<answer>3 = 5</answer>",
+    "<answer>not 5</answer>", "<answer>it isn't 5</answer>", "答案不是5", "The answer is not 5", "The answer is 5%",
+    "The answer is 5 percent", "<answer>5%</answer>", "The answer is 15", "The answer is 5.5", "The answer is 5,000",
+    "The answer is -5", "<answer>about -5 degrees</answer>", "<think>The answer is 5.", "<answer>five</answer>", "",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("texts", "reward"), [(BETWEEN_TAGS, 1.0), (CLEAR, OTHERWISE), (UNCLEAR, 0.0)])
+def test_what_each_form_earns(texts, reward):
+    earned = final_answer_reward([*texts, *texts], answer=["5"] * len(texts) + [None] * len(texts))
+    assert dict(zip(texts, earned, strict=False)) == dict.fromkeys(texts, reward)
+    assert earned[len(texts) :] == [None] * len(texts)
+
+
+def test_claimed_numbers_are_compared_as_numbers_and_messages_are_read():
+    said = ["#### 1,234", "The answer is 0.5.", "The answer is 1/2", [{"role": "assistant", "content": "#### -3"}]]
+    assert final_answer_reward(said, answer=["1234", "1/2", "0.5", "-3"]) == [OTHERWISE] * 4
+    assert final_answer_reward([EXAMPLE[1]], answer=["15"]) == [1.0], "GSM8K's example shows the form asked for"
+
+
+@given(st.lists(st.integers(0, 9), min_size=2, max_size=5, unique=True), st.integers(0, 3), st.randoms())
+def test_a_list_of_guesses_earns_nothing(guesses, form, rng: random.Random):
+    """Whatever form the guesses have, and wherever the right one stands."""
+    forms = ("#### {}", "The answer is {}.", "\\boxed{{{}}}", "答案是{}。")
+    text = "\n".join(forms[(form + rng.randrange(4)) % 4].format(guess) for guess in guesses)
+    assert final_answer_reward([text], answer=[guesses[0]]) == [0.0]
+
+
+def test_long_texts_take_no_time():
+    texts = ["answer is " * 5000, "<answer>" + "a" * 50_000 + "</answer>", "#### " * 10_000, "\\boxed{" * 10_000]
+    assert final_answer_reward(texts, answer=["5"] * 4) == [0.0] * 4
+    assert last_number_reward(texts, answer=["5"] * 4) == [0.0] * 4
