@@ -1,13 +1,17 @@
-"""`python -m grpo_lab`: which commands there are."""
+"""The command `grpo-lab`: `grpo-lab train --help` is `python -m grpo_lab.train --help`; alone it lists the commands."""
 
 import argparse
 import difflib
+import importlib.util
+import shutil
 import sys
+from pathlib import Path
 
-from grpo_lab.commands import Parser, command, version_line
+from grpo_lab.commands import Parser, command, version_line, writable_folder
 
 COMMANDS = {
     "doctor": "what works on this machine, and which command mends the rest",
+    "lessons": "copy the notebooks into a folder of yours",
     "train": "train a model on a task of the course or of your own",
     "evaluate": "how good a model is on problems that it was not trained on",
     "chat": "talk to a model",
@@ -17,25 +21,57 @@ COMMANDS = {
     "formulas": "every equation of the course, with the line of code that computes it",
     "course": "for teachers: assignments, marking, and the proof that the marking is right",
 }
+PACKAGE = Path(__file__).parent
+LESSONS = ("*.ipynb", "assignments/*", "images/*", "runs/*.json")
 
 
-@command("grpo_lab")
-def main(arguments: list[str] | None = None) -> None:
-    parser = Parser(
-        prog="python -m grpo_lab", description="Which commands there are; each explains itself with --help."
-    )
+def main(arguments: list[str] | None = None) -> int:
+    """Hand the words after a command's name to that command."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if words and words[0] in COMMANDS:
+        return find_main(words[0])(words[1:])
+    return list_commands(words)
+
+
+def find_main(name: str):
+    """The `main` of a command."""
+    if name == "lessons":
+        return copy_lessons
+    module = f"grpo_lab.{name}"
+    package = importlib.util.find_spec(module).submodule_search_locations is not None
+    return importlib.import_module(f"{module}.__main__" if package else module).main
+
+
+@command("grpo-lab")
+def list_commands(arguments: list[str]) -> None:
+    parser = Parser(prog="grpo-lab", description="Which commands there are; each explains itself with --help.")
     parser.add_argument("name", nargs="?", help=argparse.SUPPRESS)
     if name := parser.parse_args(arguments).name:
-        parser.error(f"{name!r} is not an option; expected none, or the command itself: {_meant(name)}")
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        meant = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(COMMANDS)}"
+        parser.error(f"{name!r} is not a command; {meant}")
     print(version_line(), "", sep="\n")
     for name, does in COMMANDS.items():
-        print(f"python -m grpo_lab.{name:10} {does}")
-    print("\nEach says more with --help. The course begins with notebooks/00_start_here.ipynb: `make lab` opens it.")
+        print(f"grpo-lab {name:10} {does}")
+    print("\nEach says more with --help, and is also `python -m grpo_lab.train` and so on, but for lessons.")
 
 
-def _meant(name: str) -> str:
-    near = difflib.get_close_matches(name, COMMANDS, n=1)
-    return " or ".join(f"python -m grpo_lab.{command}" for command in near or COMMANDS)
+@command("grpo-lab lessons")
+def copy_lessons(arguments: list[str]) -> None:
+    """Copy the notebooks, which a wheel has in the package and a checkout beside it; nothing is overwritten."""
+    parser = Parser(prog="grpo-lab lessons", description="Copy the notebooks into a folder of yours.")
+    parser.add_argument("folder", type=writable_folder, metavar="DIR", help="nothing in it is overwritten")
+    folder = parser.parse_args(arguments).folder
+    source = PACKAGE / "lessons" if (PACKAGE / "lessons").is_dir() else PACKAGE.parent / "notebooks"
+    names = [path.relative_to(source) for one in LESSONS for path in sorted(source.glob(one)) if path.is_file()]
+    if not names:
+        raise FileNotFoundError(f"folder {str(source)!r} has no notebooks; install grpo-lab anew, or clone it")
+    if there := next((name for name in names if (folder / name).exists()), None):
+        raise FileExistsError(f"folder is {str(folder)!r}, which has {there} already; expected one without notebooks")
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / name, folder / name)
+    print(f"{len(names)} files copied; begin with {folder / '00_start_here.ipynb'}")
 
 
 if __name__ == "__main__":

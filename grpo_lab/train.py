@@ -27,8 +27,6 @@ from grpo_lab.rewards.task_spec import (
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.tasks import TASKS
 from grpo_lab.tasks.table import TRAINING_SUMS
-from grpo_lab.trainer import train
-from grpo_lab.trainer.folder.run_folder import open_journal
 
 TRAINING_PROBLEMS = TRAINING_SUMS
 REWARDS = find_rewards(TASKS[SUMS].reward_funcs)
@@ -38,11 +36,14 @@ HELD_OUT = 100  # problems of an evaluation during the run
 
 @command("grpo_lab.train")
 def main(arguments: list[str] | None = None) -> None:
+    given = vars(_parser().parse_args(arguments))
+    # Only now, since transformers takes seconds to import: --help and a wrong option are answered at once.
     from grpo_lab.memory import announce
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
+    from grpo_lab.trainer import train
+    from grpo_lab.trainer.folder.run_folder import open_journal
 
-    given = vars(_parser().parse_args(arguments))
     name = given.pop("model")
     device_type = pick_device().type
     parameters = count_parameters(name, device_type)
@@ -128,19 +129,12 @@ def _parser() -> Parser:
         help='"tiny", "smollm2", "auto", a folder or a hub id (default tiny)',
     )  # fmt: skip
     parser.add_argument(
-        "--output_dir",
-        required=True,
-        type=_folder,
-        metavar="DIR",
+        "--output_dir", required=True, type=lambda text: str(writable_folder(text)), metavar="DIR",
         help="folder for checkpoints, metrics.jsonl and the trained model",
-    )
+    )  # fmt: skip
     add_task_option(parser)
     add_reward_options(parser)
     return parser
-
-
-def _folder(text: str) -> str:
-    return str(writable_folder(text))
 
 
 if __name__ == "__main__":

@@ -1,29 +1,47 @@
-"""Greedy replies are the most likely tokens, and a chat box shows them as text."""
+"""Greedy replies are the most likely tokens; a conversation is remembered as far as the context reaches."""
+
+import io
+import sys
 
 import pytest
 import torch
 
+import grpo_lab.models
+from grpo_lab import chat
 from grpo_lab.chat import ChatBox, Conversation, reply
 from grpo_lab.rollout import encode_prompts
+from tests.support.refused import refused
 
 
-def greedy_by_hand(model, tokenizer, question: str, limit: int) -> str:
-    """The definition: append the most likely token until an end token or the limit."""
+def by_hand(model, tokenizer, question: str, limit: int, temperature: float) -> str:
+    """The definition: append the most likely token, or one drawn from the softmax of logits / temperature."""
     ids, _ = encode_prompts(tokenizer, [[{"role": "user", "content": question}]])
-    drawn = []
-    while len(drawn) < limit:
+    drawn: list[int] = []
+    while len(drawn) < limit and not {tokenizer.eos_token_id, tokenizer.pad_token_id} & set(drawn):
         with torch.no_grad():
-            token = int(model(torch.cat([ids, torch.tensor([drawn], dtype=torch.long)], dim=1)).logits[0, -1].argmax())
-        if token in (tokenizer.eos_token_id, tokenizer.pad_token_id):
-            break
-        drawn.append(token)
+            logits = model(torch.cat([ids, torch.tensor([drawn], dtype=torch.long)], dim=1)).logits[0, -1]
+        if temperature:
+            drawn.append(int(torch.multinomial((logits / temperature).softmax(-1)[None], 1)))
+        else:
+            drawn.append(int(logits.argmax()))
     return tokenizer.decode(drawn, skip_special_tokens=True)
 
 
-@pytest.mark.parametrize("question", ["10+20+30=?", "2+2", "czq是谁"])
-def test_a_reply_is_the_most_likely_token_at_every_step(tiny, question):
-    model, tokenizer = tiny
-    assert reply(model, tokenizer, question, 24) == greedy_by_hand(model, tokenizer, question, 24)
+def test_a_reply_is_the_most_likely_token_at_every_step(tiny):
+    for question in ("10+20+30=?", "2+2", "czq是谁"):
+        assert reply(*tiny, question, 24) == by_hand(*tiny, question, 24, 0)
+    assert reply(*tiny, [{"role": "user", "content": "2+2"}], 24) == reply(*tiny, "2+2", 24)
+
+
+def test_with_a_temperature_tokens_are_drawn_from_all_of_the_policy(tiny):
+    seen = set()
+    for seed in range(4):
+        torch.manual_seed(seed)
+        want = by_hand(*tiny, "10+20+30=?", 12, 1.5)
+        torch.manual_seed(seed)
+        assert reply(*tiny, "10+20+30=?", 12, 1.5) == want
+        seen.add(want)
+    assert len(seen) > 1
 
 
 def test_a_reply_ignores_and_restores_the_checkpoints_settings_and_the_mode(tiny):
@@ -36,7 +54,6 @@ def test_a_reply_ignores_and_restores_the_checkpoints_settings_and_the_mode(tiny
         assert model.training and model.generation_config.repetition_penalty == 5.0
     finally:
         model.generation_config.repetition_penalty = None
-        model.eval()
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
@@ -61,75 +78,218 @@ def test_a_reply_in_training_mode_with_gradient_checkpointing_is_that_of_evaluat
     assert tokenizer.decode(plain, skip_special_tokens=True) != reply(model, tokenizer, "10+20+30=?", 24)
 
 
-def test_a_message_list_is_taken_as_it_is(tiny):
-    model, tokenizer = tiny
-    messages = [{"role": "user", "content": "10+20+30=?"}]
-    assert reply(model, tokenizer, messages, 24) == reply(model, tokenizer, "10+20+30=?", 24)
-
-
-def test_the_limit_has_to_be_positive(tiny):
+def test_wrong_settings_are_named(tiny):
     with pytest.raises(ValueError, match="max_new_tokens is 0"):
         reply(*tiny, "2+2", 0)
+    for temperature in (-0.1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="temperature is"):
+            reply(*tiny, "2+2", 4, temperature)
 
 
-@pytest.mark.parametrize("temperature", [-0.1, float("nan"), float("inf")])
-def test_a_temperature_is_a_number_from_0(tiny, temperature):
-    with pytest.raises(ValueError, match="temperature is"):
-        reply(*tiny, "2+2", 4, temperature)
-
-
-@pytest.mark.parametrize("temperature", [0.0, 2.0])
-@pytest.mark.parametrize("question", ["10+20+30=?", "czq是谁", "你好"])
-def test_the_pieces_are_the_reply_and_never_half_a_letter(tiny, question, temperature):
-    pieces = []
-    torch.manual_seed(1)
-    whole = reply(*tiny, question, 48, temperature, write=pieces.append)
-    assert "".join(pieces) == whole and len(pieces) > 1
-    assert not any(piece.endswith("\N{REPLACEMENT CHARACTER}") for piece in pieces[:-1])
-
-
-def drawn_by_hand(model, tokenizer, question: str, limit: int, temperature: float) -> str:
-    """The definition: append a token drawn from the softmax of all logits over the temperature."""
-    ids, _ = encode_prompts(tokenizer, [[{"role": "user", "content": question}]])
-    drawn = []
-    while len(drawn) < limit and (tokenizer.eos_token_id not in drawn):
-        with torch.no_grad():
-            logits = model(torch.cat([ids, torch.tensor([drawn], dtype=torch.long)], dim=1)).logits[0, -1]
-        drawn.append(int(torch.multinomial((logits / temperature).softmax(-1)[None], 1)))
-    return tokenizer.decode(drawn, skip_special_tokens=True)
-
-
-def test_with_a_temperature_tokens_are_drawn_from_all_of_the_policy(tiny):
-    seen = set()
-    for seed in range(4):
-        torch.manual_seed(seed)
-        want = drawn_by_hand(*tiny, "10+20+30=?", 12, 1.5)
-        torch.manual_seed(seed)
-        assert reply(*tiny, "10+20+30=?", 12, 1.5) == want
-        seen.add(want)
-    assert len(seen) > 1
+def test_the_pieces_are_the_reply_and_never_half_a_letter(tiny):
+    counts = []
+    for question in ("10+20+30=?", "czq是谁", "你好"):
+        for temperature in (0.0, 2.0):
+            pieces: list[str] = []
+            torch.manual_seed(1)
+            whole = reply(*tiny, question, 48, temperature, write=pieces.append)
+            assert "".join(pieces) == whole
+            counts.append(len([piece for piece in pieces if piece]))  # a piece is a word, or a letter of Chinese
+            if "\N{REPLACEMENT CHARACTER}" not in whole:
+                assert not any("\N{REPLACEMENT CHARACTER}" in piece for piece in pieces)
+    assert max(counts) > 3
 
 
 def test_the_box_asks_every_policy_and_escapes_what_they_say(tiny, monkeypatch):
     pytest.importorskip("ipywidgets")
     model, tokenizer = tiny
     box = ChatBox({"before": model, "after": model}, tokenizer, 24)
-    box._line.value = "  10+20+30=?  "
-    box._button.click()
+    for line in ("   ", "  10+20+30=?  "):
+        box._line.value = line
+        box._button.click()
     ((question, replies),) = box.turns
     assert question == "10+20+30=?" and box._line.value == "" and not box._button.disabled
     assert replies == dict.fromkeys(("before", "after"), reply(model, tokenizer, "10+20+30=?", 24))
-    monkeypatch.setattr("grpo_lab.chat.box.reply", lambda *_: "<script>alert(1)</script>")
+    monkeypatch.setattr(chat, "reply", lambda *_: "<script>alert(1)</script>")
     box.ask("<b>")
     assert "<script>" not in box.html() and "&lt;b&gt;" in box.html() and "&lt;script&gt;" in box.html()
     assert box._shown.value == box.html()
-
-
-def test_a_blank_line_asks_nothing_and_no_policy_is_an_error(tiny):
-    pytest.importorskip("ipywidgets")
-    box = ChatBox({"before": tiny[0]}, tiny[1])
-    box._line.value = "   "
-    box.send()
-    assert box.turns == []
     with pytest.raises(ValueError, match="policies is empty"):
-        ChatBox({}, tiny[1])
+        ChatBox({}, tokenizer)
+
+
+# ---- a conversation
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def assistant(text):
+    return {"role": "assistant", "content": text}
+
+
+@pytest.fixture
+def heard(monkeypatch):
+    """Instead of a reply, how many messages were given; the fixture is a list of them all."""
+    given = []
+
+    def echo(model, tokenizer, messages, max_new_tokens, temperature, write):
+        given.append(messages)
+        if write:
+            write(f"{len(messages)} heard")
+        return f"{len(messages)} heard"
+
+    monkeypatch.setattr(chat, "reply", echo)
+    return given
+
+
+def test_what_was_said_is_what_the_next_reply_sees(tiny, heard):
+    talk = Conversation(*tiny, system="Be brief.")
+    assert [talk.ask("a"), talk.ask("b")] == ["2 heard", "4 heard"]
+    told = {"role": "system", "content": "Be brief."}
+    assert heard[1] == [told, user("a"), assistant("2 heard"), user("b")]
+
+
+def test_the_oldest_turns_make_room_and_the_system_prompt_stays(tiny, heard):
+    talk = Conversation(*tiny, system="S", max_new_tokens=10)
+    for question in ("first", "second", "third"):
+        talk.ask(question)
+    both = [{"role": "system", "content": "S"}, user("third"), assistant("6 heard"), user("fourth")]
+    talk.context = encode_prompts(tiny[1], [both])[0].shape[1] + 10
+    talk.ask("fourth")
+    assert heard[-1] == both
+    talk.context -= 1
+    talk.ask("fourth")  # as long as before, with one token less
+    assert heard[-1] == [both[0], user("fourth")]
+
+
+def test_what_is_refused_or_interrupted_was_never_said(tiny, heard, monkeypatch):
+    talk = Conversation(*tiny, max_new_tokens=10)
+    talk.ask("first")
+    before, talk.context = talk.messages, 30
+    with pytest.raises(ValueError, match=r"the question is \d+ tokens long; expected at most 20: .* room for 30"):
+        talk.ask("word " * 50)
+
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(chat, "reply", interrupted)
+    talk.context = 2048
+    with pytest.raises(KeyboardInterrupt):
+        talk.ask("a")
+    assert talk.messages == before
+
+
+def test_a_model_that_cannot_chat_is_refused(tiny):
+    model, tokenizer = tiny
+    with pytest.raises(ValueError, match="max_new_tokens is 2048; expected less than the model's 2048"):
+        Conversation(model, tokenizer, max_new_tokens=2048)
+    template = tokenizer.chat_template
+    try:
+        tokenizer.chat_template = "{{ raise_exception('no system, please') }}"
+        with pytest.raises(ValueError, match="chat template.*no system, please"):
+            Conversation(model, tokenizer, "S").ask("a")
+        tokenizer.chat_template = None
+        with pytest.raises(ValueError, match="no chat template"):
+            Conversation(model, tokenizer)
+    finally:
+        tokenizer.chat_template = template
+
+
+# ---- in a shell
+
+
+@pytest.fixture
+def loaded(tiny, monkeypatch):
+    """`load_policy` gives the tiny model, without loading it again."""
+    monkeypatch.setattr(grpo_lab.models, "load_policy", lambda name, device, precision: tiny)
+    monkeypatch.setattr(grpo_lab.models, "one_thread_if_small", lambda model: None)
+
+
+def piped(monkeypatch, text: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text), encoding="ascii"))
+
+
+def typed(monkeypatch, *lines) -> None:
+    """A reader at a terminal; an exception is what they press."""
+    left = iter(lines)
+
+    def read(prompt):
+        line = next(left, EOFError)
+        if isinstance(line, type):
+            raise line
+        return line
+
+    monkeypatch.setattr("builtins.input", read)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+
+
+def test_one_question_one_reply_and_a_seed_repeats_what_is_drawn(loaded, tiny, capsys):
+    assert chat.main(["--model", "tiny", "--prompt", "10+20+30=?", "--max_new_tokens", "24"]) == 0
+    assert capsys.readouterr().out == reply(*tiny, "10+20+30=?", 24) + "\n"
+    said = []
+    for seed in ("3", "3", "4"):
+        chat.main(["--model", "tiny", "--prompt", "2", "--max_new_tokens", "12", "--temperature", "2", "--seed", seed])
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] != said[2]
+
+
+def test_from_a_pipe_comes_one_question_a_line_in_utf8(loaded, heard, monkeypatch, capsys):
+    piped(monkeypatch, "\ufeffczq是谁\r\n\n你好 \n/new\n/etc/hosts\n/quit\nnever".encode())
+    assert chat.main(["--model", "tiny"]) == 0
+    assert capsys.readouterr().out == "1 heard\n3 heard\n1 heard\n"
+    assert [messages[-1]["content"] for messages in heard] == ["czq是谁", "你好", "/etc/hosts"]
+
+
+def test_a_pipe_that_cannot_be_answered_is_an_error(loaded, monkeypatch):
+    for text, want in [
+        (b"\xff\xfe", "the input is not utf-8; expected one question a line, in UTF-8"),
+        (b"\n\n" + b"word " * 2000, "line 3: the question is 8019 tokens long"),
+    ]:
+        piped(monkeypatch, text)
+        assert want in refused(chat.main, "--model", "tiny")
+    monkeypatch.setattr(sys, "stdin", None)
+    assert "--prompt is None; expected a question" in refused(chat.main, "--model", "tiny")
+
+
+def test_a_reader_asks_begins_anew_and_leaves(loaded, heard, monkeypatch, capsys):
+    typed(monkeypatch, "a", " ", "b", "/new", "c", "/help", "/quit", "never")
+    assert chat.main(["--model", "tiny"]) == 0
+    printed = capsys.readouterr().out
+    assert [line for line in printed.splitlines() if line.endswith("heard")] == ["1 heard", "3 heard", "1 heard"]
+    assert printed.count(chat.HELP) == 2
+    typed(monkeypatch, "a")  # and then the end of the input
+    assert chat.main(["--model", "tiny"]) == 0
+    typed(monkeypatch, "a", KeyboardInterrupt)
+    assert chat.main(["--model", "tiny"]) == 130
+
+
+def test_ctrl_c_stops_a_reply_and_a_question_that_is_too_long_ends_nothing(loaded, monkeypatch, capsys):
+    acts = iter([KeyboardInterrupt(), ValueError("the question is 9 tokens long"), "fine"])
+
+    def ask(self, question, write):
+        if isinstance(act := next(acts), BaseException):
+            raise act
+        self.messages += [question, act]
+        write(act)
+
+    monkeypatch.setattr(Conversation, "ask", ask)
+    typed(monkeypatch, "a", "b", "c")
+    assert chat.main(["--model", "tiny"]) == 0
+    printed = capsys.readouterr().out
+    assert "(stopped, and forgotten)" in printed and "(the question is 9 tokens long)" in printed and "fine" in printed
+
+
+def test_what_had_to_be_forgotten_is_said(tiny, heard, capsys):
+    talk = Conversation(*tiny, max_new_tokens=10)
+    for question in ("a", "b", "c"):
+        talk.ask(question)
+    talk.context = 40
+    chat._answer(talk, "d")
+    assert "turns were left out: the model has room for 40 tokens)" in capsys.readouterr().err
+
+
+def test_a_terminal_obeys_nothing_that_a_policy_says():
+    assert chat.printable("\x1b[2Ja\tb\n谁\x07\x9b") == "�[2Ja\tb\n谁��"

@@ -1,6 +1,5 @@
 """What is typed wrong gets one line, with the option, its value and what is expected; nothing is printed or written."""
 
-import importlib
 import os
 import shutil
 import subprocess
@@ -9,19 +8,24 @@ from pathlib import Path
 
 import pytest
 
+from grpo_lab.__main__ import COMMANDS
+from grpo_lab.__main__ import main as grpo_lab_command
 from grpo_lab.models.folders import tiny_folder
 from tests.support.refused import refused
 from tests.support.scripts import load_script
 
 ROOT = Path(__file__).parents[1]
 HUGE = "9223372036854775808"  # 2**63
-PLACES = {"doctor": "doctor.checks", "formulas": "formulas.catalogue", "train": "train", "evaluate": "evaluate"}
 
 # Command and options -> what the line says. {tmp} has a file, an empty folder, a full one, and a model without weights.
 WRONG = {
-    # a list of commands
-    "grpo_lab trian": "'trian' is not an option; expected none, or the command itself: python -m grpo_lab.train",
-    "grpo_lab --help-me": "--help-me is not known here; did you mean --help?",
+    # the list of commands
+    "trian": "'trian' is not a command; did you mean train?",
+    "zzz": "'zzz' is not a command; expected one of doctor, lessons, train",
+    "--help-me": "--help-me is not known here; did you mean --help?",
+    # lessons
+    "lessons": "DIR is missing; expected a value",
+    "lessons {tmp}/file": "file', and it is a file; expected a folder",
     # doctor, formulas
     "doctor --fix": "--fix is not known here; --help lists what there is",
     "doctor now": "now is not known here; --help lists what there is",
@@ -53,8 +57,8 @@ WRONG = {
     "train --output_dir {tmp}/run --learning_rate inf": "--learning_rate is inf; expected a finite number",
     "train --output_dir {tmp}/run --learning_rate nan": "--learning_rate is nan; expected a finite number",
     "train --output_dir {tmp}/run --learning_rate -1e-4": "--learning_rate is -0.0001; it must be at least 0",
-    f"train --output_dir {{tmp}}/run --seed {HUGE}": f"--seed is {HUGE}; it must lie between 0 and 4294967295",
-    "train --output_dir {tmp}/run --seed -1": "--seed is -1; it must lie between 0 and",
+    f"train --output_dir {{tmp}}/run --seed {HUGE}": f"--seed is {HUGE}; it must be at least 0 and at most 4294967295",
+    "train --output_dir {tmp}/run --seed -1": "--seed is -1; it must be at least 0 and",
     "train --output_dir {tmp}/run --reward_weights 1 2 3": "--reward_weights is [1.0, 2.0, 3.0]; expected",
     "train --output_dir {tmp}/run --reward_weights one": "--reward_weights is 'one'; expected a number",
     "train --output_dir {tmp}/run --reward_funcs truth": "--reward_funcs has 'truth'; expected accuracy, math, ",
@@ -141,13 +145,6 @@ WRONG = {
 }
 
 
-def main_of(name: str):
-    if name.endswith(".py"):
-        return load_script(name).main
-    place = "" if name == "grpo_lab" else f".{PLACES.get(name, f'{name}.__main__')}"
-    return importlib.import_module(f"grpo_lab{place or '.__main__'}").main
-
-
 @pytest.fixture
 def places(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # what is written in vain would be seen
@@ -162,31 +159,33 @@ def everything(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
 
 
-@pytest.mark.parametrize("typed", WRONG)
-def test_what_is_typed_wrong_is_one_line_that_says_what_is_expected(typed, places):
-    name, *arguments = (word.format(tmp=places.as_posix()) for word in typed.split())
+def refusal(words: list[str]) -> str:
+    """The one line, of a command or of a script; it begins with the name of what was called."""
+    if words and words[0].endswith(".py"):
+        line, name = refused(load_script(words[0]).main, *words[1:]), f"python {words[0]}"
+    else:
+        line, name = refused(grpo_lab_command, *words), "python -m grpo_lab." if words[0] in COMMANDS else "grpo-lab"
+    assert line.startswith(name) or line.startswith("grpo-lab lessons"), line
+    return line
+
+
+def test_what_is_typed_wrong_is_one_line_that_says_what_is_expected(places):
     before = everything(places)
-    line = refused(main_of(name), *arguments)
-    assert WRONG[typed] in line and line.startswith(f"python {'' if name.endswith('.py') else '-m '}{_called(name)}")
-    assert len(line) < 1000 and everything(places) == before
+    for typed, want in WRONG.items():
+        line = refusal([word.format(tmp=places.as_posix()) for word in typed.split()])
+        assert want in line and len(line) < 1000, typed
+        assert everything(places) == before, typed
 
 
-def _called(name: str) -> str:
-    return name if name.endswith(".py") or name == "grpo_lab" else f"grpo_lab.{name}"
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments", "want"),
-    [
-        ("train", ["--output_dir", ""], "--output_dir is ''; expected a folder"),
-        ("bench", ["--head", "--json", ""], "--json is ''; expected the name of a file"),
-        ("chat", ["--model", "tiny", "--prompt", " "], "--prompt is ' '; expected a question"),
-        ("chat", ["--model", ""], "--model is '', and there is no such folder; expected"),
-        ("evaluate", ["--model", ""], "--model is '', and there is no such folder; expected"),
-    ],
-)
-def test_what_is_empty_is_nothing(name, arguments, want, places):
-    assert want in refused(main_of(name), *arguments)
+def test_what_is_empty_is_nothing(places):
+    for words, want in [
+        (["train", "--output_dir", ""], "--output_dir is ''; expected a folder"),
+        (["bench", "--head", "--json", ""], "--json is ''; expected the name of a file"),
+        (["chat", "--model", "tiny", "--prompt", " "], "--prompt is ' '; expected a question"),
+        (["chat", "--model", ""], "--model is '', and there is no such folder; expected"),
+        (["evaluate", "--model", ""], "--model is '', and there is no such folder; expected"),
+    ]:
+        assert want in refusal(words)
 
 
 EVALUATE = "evaluate --n 1 --model"
@@ -198,8 +197,6 @@ EVALUATE = "evaluate --n 1 --model"
         (EVALUATE, "config.json", "{", "not a valid JSON file"),
         (EVALUATE, "config.json", '{"model_type": "qwen99"}', "qwen99"),
         (EVALUATE, "tokenizer.json", "{}", "--model: the tokenizer in "),
-        (EVALUATE, "model.safetensors", "cut short", "download"),
-        ("chat --prompt 2+2 --model", "tokenizer.json", "{}", "--model: the tokenizer in "),
         ("chat --prompt 2+2 --model", "model.safetensors", "cut short", "download"),
         ("train --output_dir run --model", "model.safetensors", "cut short", "download"),
     ],
@@ -207,18 +204,14 @@ EVALUATE = "evaluate --n 1 --model"
 def test_a_model_that_is_damaged_is_said_to_be(typed, file, content, want, places, capfd):
     folder = shutil.copytree(tiny_folder(), places / "damaged")
     (folder / file).write_text(content, encoding="utf-8")
-    name, *arguments = typed.split()
-    assert main_of(name)([*arguments, str(folder)]) == 2
+    assert grpo_lab_command([*typed.split(), str(folder)]) == 2
     *_, line = capfd.readouterr().err.splitlines()  # after what was said before the model was loaded
-    assert line.startswith(f"python -m grpo_lab.{name}: error: ") and want in line and "damaged" in line
+    assert line.startswith(f"python -m grpo_lab.{typed.split()[0]}: error: ") and want in line and "damaged" in line
     assert not (places / "run").exists()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("typed", ["train --epsilon -0.2 --output_dir run", "doctor --fix"])
-def test_the_same_in_a_process_of_its_own(typed, places):
-    name, *arguments = typed.split()
-    command = [sys.executable, "-m", f"grpo_lab.{name}", *arguments]
+def test_the_same_in_a_process_of_its_own(places):
+    command = [sys.executable, "-m", "grpo_lab.train", "--epsilon", "wide", "--output_dir", "run"]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert done.returncode == 2 and not done.stdout and len(done.stderr.splitlines()) == 1
     assert not (places / "run").exists()

@@ -1,4 +1,4 @@
-"""argparse's parser with the errors of this package, `--version`, and no abbreviations."""
+"""argparse with errors in one form, `--version` and no abbreviations; and the types of options that name an output."""
 
 import argparse
 import difflib
@@ -7,18 +7,17 @@ import re
 import shlex
 import subprocess
 import sys
-from contextvars import ContextVar
+import tempfile
 from importlib import metadata
+from pathlib import Path
 
-# Options of the parsers that have read a command line: name of the setting -> how it is written there.
-options: ContextVar[dict[str, str]] = ContextVar("options")
+options: dict[str, str] = {}  # argument -> how the running command writes it, such as max_steps -> --max_steps
 
 # What argparse says -> how this package says it.
 SAYINGS = (
     (r"argument (\S+): invalid choice: (.*?) \(choose from (.*)\)", r"\1 is \2; expected one of \3"),
-    (r"argument (\S+): invalid int( or none)? value: (.*)", r"\1 is \3; expected a whole number\2"),
-    (r"argument (\S+): invalid float( or none)? value: (.*)", r"\1 is \3; expected a number\2"),
-    (r"argument (\S+): invalid (.*) value: (.*)", r"\1 is \3; expected \2"),
+    (r"argument (\S+): invalid int(.*) value: (.*)", r"\1 is \3; expected a whole number\2"),
+    (r"argument (\S+): invalid float(.*) value: (.*)", r"\1 is \3; expected a number\2"),
     (r"argument (\S+): expected (.*) arguments?", r"\1 has no value; expected \2"),
     (r"argument (\S+): ignored explicit argument (.*)", r"\1 is \2; expected no value"),
     (r"argument (\S+): not allowed with argument (\S+)", r"\1 is given together with \2; expected one of them"),
@@ -30,39 +29,37 @@ LONGEST = 200  # letters of a value that a message repeats
 
 
 class Parser(argparse.ArgumentParser):
-    """One line for an error, and exit code 2; `--help` has the options, which are many.
-
-    What it reads it also tells to `command`, so that an error of the package names the option and not the argument.
-    """
+    """One line for an error, with exit code 2; what it reads it also adds to `options`, for errors that come later."""
 
     def __init__(self, **settings):
         super().__init__(**({"allow_abbrev": False} | settings))
+        self.prog = self.prog.replace("python -m grpo_lab.", command_name(""))
         self.add_argument("--version", action="version", version=version_line(), help="show versions, and stop")
         # argparse takes -0.2 for a number, and -1e-3 and -inf for options that it does not know.
         self._negative_number_matcher = re.compile(r"-(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$|-(inf|nan)$", re.IGNORECASE)
 
     def parse_known_args(self, args=None, namespace=None):
-        written = {action.dest: _written(action) for action in self._actions}
-        options.set(options.get({}) | written)
+        options.update({action.dest: _as_typed(action) for action in self._actions})
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str):
-        self.exit(2, f"{self.prog}: error: {self._said(message)}\n")
-
-    def _said(self, message: str) -> str:
         if found := re.fullmatch("unrecognized arguments: (.*)", message, re.DOTALL):
-            return self._unknown(found[1])
+            message = self._unknown(found[1])
         for pattern, saying in SAYINGS:
             if found := re.fullmatch(pattern, message, re.DOTALL):
                 message = found.expand(saying)
                 break
-        return one_line(message)
+        self.exit(2, f"{self.prog}: error: {one_line(message)}\n")
 
     def _unknown(self, text: str) -> str:
         unknown = next((word for word in text.split() if word.startswith("-")), text.split()[0]).split("=")[0]
         near = difflib.get_close_matches(unknown, self._option_string_actions, n=1)
-        meant = f"did you mean {near[0]}?" if near else "--help lists what there is"
-        return f"{one_line(unknown)} is not known here; {meant}"
+        return f"{unknown} is not known here; {f'did you mean {near[0]}?' if near else '--help lists what there is'}"
+
+
+def command_name(module: str) -> str:
+    """How the reader called "train": as `grpo-lab train`, or as `python -m grpo_lab.train`."""
+    return ("grpo-lab " if Path(sys.argv[0]).stem == "grpo-lab" else "python -m grpo_lab.") + module
 
 
 def version_line() -> str:
@@ -79,12 +76,44 @@ def shell_line(words: list[str]) -> str:
 
 
 def one_line(text: str) -> str:
-    """Without line breaks, and with the middle of what is very long left out."""
+    """Without line breaks, and with the middle of a very long word left out."""
     text = " ".join(text.split())
     return re.sub(rf"\S{{{LONGEST},}}", lambda long: f"{long[0][:20]}...{long[0][-20:]}", text)
 
 
-def _written(action: argparse.Action) -> str:
+def writable_file(text: str) -> Path:
+    """The type of an option such as --json: a file that can be written. One that is there already is left as it is."""
+    file = Path(text)
+    if not text or file.is_dir():
+        raise argparse.ArgumentTypeError(f"is {text!r}{', a folder' * bool(text)}; expected the name of a file")
+    if not file.parent.is_dir():
+        said = f"expected a file in a folder that exists, and {file.parent} does not"
+        raise argparse.ArgumentTypeError(f"is {text!r}; {said}")
+    _try_to_write(text, file.parent, "file")
+    return file
+
+
+def writable_folder(text: str) -> Path:
+    """The type of an option such as --output: a folder that can be written to or made; nothing is made yet."""
+    folder = Path(text)
+    there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), folder)
+    if not text or not there.is_dir():
+        found = f", and {'it' if there == folder else there} is a file" if text else ""
+        raise argparse.ArgumentTypeError(f"is {text!r}{found}; expected a folder")
+    _try_to_write(text, there, "folder")
+    return folder
+
+
+def _try_to_write(text: str, folder: Path, kind: str) -> None:
+    try:  # not os.access, which knows nothing of a full disk or of the rules of a share
+        with tempfile.TemporaryFile(dir=folder) as trial:
+            trial.write(b"{}")
+    except OSError as error:
+        said = f"expected a {kind} that can be written, but: {error.strerror or error}"
+        raise argparse.ArgumentTypeError(f"is {text!r}; {said}") from None
+
+
+def _as_typed(action: argparse.Action) -> str:
     if action.option_strings:
         return action.option_strings[-1]
     return action.metavar if isinstance(action.metavar, str) else action.dest

@@ -1,22 +1,33 @@
-"""A `main` as a command: which exceptions are the user's to mend, what is said of them, and which exit code follows."""
+"""A `main` as a command: which exceptions the user can mend, the one line about them, and the exit code."""
 
 import contextlib
 import errno
 import functools
 import inspect
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
-from grpo_lab.commands.errors import FAULT_OF_OURS, in_words_of_the_shell, line_for
-from grpo_lab.commands.parser import options
+from grpo_lab.commands.parser import command_name, one_line, options
 
 FAILED, INTERRUPTED, NO_READER = 2, 130, 141
+PACKAGE = str(Path(__file__).parents[1])
+BUG = (
+    "This is a bug of grpo_lab. Please report it: with these lines, the command, and what "
+    "`python -m grpo_lab.doctor` prints."
+)
+WHERE = "(GRPO_LAB_TRACEBACK=1 shows where this comes from)"
+# The words of torch and CUDA, on cards, Linux, macOS and Windows.
+OUT_OF_MEMORY = re.compile(r"out of memory|DefaultCPUAllocator|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE)
+LONGEST = 1200  # letters of a line
+RENAMED = {"name": "model", "source": "task"}  # arguments of functions that the commands call under another name
 
 
 class Stopped(KeyboardInterrupt):
-    """A run was asked to stop, by Ctrl-C or by SIGTERM, and has done what there was to do; the message says what.
+    """A run was asked to stop, by Ctrl-C or by SIGTERM, and has saved its state; the message says what it did.
 
     exit_code: what a shell expects of a process that this signal ended: 130 or 143.
     """
@@ -33,63 +44,92 @@ def command(module: str) -> Callable:
 
     Raises:
         SystemExit: from argparse, for --help, --version and a command line that cannot be read.
-        Exception: what is a fault of grpo_lab, with a note that asks to report it.
+        Exception: a bug of grpo_lab, with a note that asks to report it.
     """
-    name = f"python {module}" if module.endswith(".py") else f"python -m {module}"
 
     def decorate(main: Callable) -> Callable[..., int]:
         script = inspect.unwrap(main).__code__.co_filename
 
         @functools.wraps(main)
         def run(arguments: list[str] | None = None) -> int:
-            options.set({})
+            options.clear()
             _print_every_letter()
             try:
                 return _flushed(main, arguments)
             except KeyboardInterrupt as stop:
-                print(f"\n{in_words_of_the_shell(str(stop)) or 'stopped'}", file=sys.stderr)
+                print(f"\n{str(stop) or 'stopped'}", file=sys.stderr)
                 return getattr(stop, "exit_code", INTERRUPTED)
             except Exception as error:
-                return NO_READER if _reader_has_gone(error) else _failed(name, error, script)
+                return NO_READER if _reader_has_gone(error) else _failed(module, error, script)
 
         return run
 
     return decorate
 
 
-def _failed(name: str, error: Exception, script: str) -> int:
+def line_for(error: Exception, script: str = PACKAGE) -> str | None:
+    """What the user of a command is told; None for a bug, about which a user can do nothing.
+
+    A ValueError, a file or a package that is not as it should be is theirs, and so is whatever a `raise` of the package
+    (or of `script`, the file of the command) says. Any other error, such as a KeyError, is a bug.
+    """
+    if isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(f"{type(error).__name__} {error}")
+    ):
+        said = one_line(str(error).split(". ")[0]) or "MemoryError"
+        return f"out of memory ({said}); `python -m grpo_lab.memory` plans what a run takes, and what to turn down"
+    ours = _raised_by_us(error, (PACKAGE, script))
+    if not isinstance(error, (ValueError, OSError, ImportError)) and not (
+        ours and isinstance(error, (TypeError, RuntimeError))
+    ):
+        return None
+    text = str(error) or type(error).__name__
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        text, ours = f"{str(error.filename)!r}: {error.strerror}", True
+    text = _with_option(one_line(text)) if ours else one_line(text)
+    if len(text) > LONGEST:  # such as the whole output of a worker, in which the reason comes last
+        text, ours = f"{text[: LONGEST // 3]} ... {text[-LONGEST // 2 :]}", False
+    return text if ours and not (isinstance(error, RuntimeError) and error.__cause__) else f"{text} {WHERE}"
+
+
+def _with_option(text: str) -> str:
+    """ "epsilon is -0.2; ..." as "--epsilon is -0.2; ...", if the command has this option."""
+    name = re.match(r"\w*", text)[0]
+    option = options.get(name) or options.get(RENAMED.get(name, ""))
+    return option + text[len(name) :] if option else text
+
+
+def _raised_by_us(error: BaseException, ours: tuple[str, ...]) -> bool:
+    """Whether it comes from a `raise` of ours; not from another package, nor from a line that merely went wrong."""
+    trace = traceback.extract_tb(error.__traceback__)
+    return bool(trace) and trace[-1].filename.startswith(ours) and (trace[-1].line or "").startswith("raise")
+
+
+def _failed(module: str, error: Exception, script: str) -> int:
     if (line := line_for(error, script)) is None:
-        error.add_note(FAULT_OF_OURS)
+        error.add_note(BUG)
         raise error
     if os.environ.get("GRPO_LAB_TRACEBACK") == "1":
         traceback.print_exception(error)
-    print(f"{name}: error: {line}", file=sys.stderr)
+    if module.startswith("grpo_lab."):
+        module = command_name(module.removeprefix("grpo_lab."))
+    print(f"{f'python {module}' if module.endswith('.py') else module}: error: {line}", file=sys.stderr)
     return FAILED
 
 
 def _flushed(main: Callable, arguments: list[str] | None) -> int:
     """What is still to be written meets a closed pipe here, and not when Python ends."""
     try:
-        code = main(arguments) or 0
-    except SystemExit:
-        _flush()
-        raise
-    _flush()
-    return code
-
-
-def _flush() -> None:
-    if sys.stdout is not None:
-        sys.stdout.flush()
+        return main(arguments) or 0
+    finally:
+        if sys.stdout is not None and not isinstance(sys.exception(), Exception):
+            sys.stdout.flush()
 
 
 def _reader_has_gone(error: Exception) -> bool:
-    """Whether nobody reads the output any more. A pipe to a process of our own may break, too: that is an error."""
+    """Whether nobody reads the output any more. A pipe to a worker may break, too: that is an error."""
     # Windows says "invalid argument", as it does for the name of a file; but then there is a name.
-    broken = isinstance(error, BrokenPipeError) or (
-        os.name == "nt" and isinstance(error, OSError) and error.errno == errno.EINVAL and error.filename is None
-    )
-    if not broken:
+    if not isinstance(error, OSError) or error.errno not in (errno.EPIPE, errno.EINVAL) or error.filename is not None:
         return False
     try:
         print(flush=True)

@@ -2,7 +2,20 @@
 
 from dataclasses import dataclass
 
-from grpo_lab.config.ranges import check_sizes, check_types, check_values, check_what_goes_together
+from grpo_lab.config.ranges import (
+    ADVANTAGES,
+    LARGEST_SEED,
+    SCHEDULES,
+    check_each,
+    check_sizes,
+    check_together,
+    check_types,
+    setting,
+)
+from grpo_lab.kl import ESTIMATORS
+from grpo_lab.objective import LEVELS, LOSS_TYPES
+from grpo_lab.objective.table import SMALLEST_LAMBDA
+from grpo_lab.precision import PRECISIONS
 
 
 @dataclass
@@ -17,92 +30,87 @@ class GRPOConfig:
         TypeError: for one of another type.
     """
 
-    # the run
-    output_dir: str | None = None  # where checkpoints and metrics.jsonl go; None keeps nothing
-    seed: int = 0
-    max_steps: int = 100
-    save_steps: int = 50  # a checkpoint every so many steps; 0 saves only the end
-    save_total_limit: int | None = 2  # how many checkpoints stay, the best among them; None: all
-    resume_from_checkpoint: bool = False
+    output_dir: str | None = setting(
+        None, about="for checkpoints and metrics.jsonl; none keeps nothing", group="the run"
+    )
+    seed: int = setting(0, f"[0, {LARGEST_SEED}]")
+    max_steps: int = setting(100, "[0, inf)")
+    save_steps: int = setting(50, "[0, inf)", "a checkpoint every so many steps; 0 saves only the end")
+    save_total_limit: int | None = setting(2, "[1, inf)", "how many checkpoints stay, with the best (none: all)")
+    resume_from_checkpoint: bool = setting(False)
 
-    # what it shows; the metrics of every step go to metrics.jsonl, whatever is chosen here
-    disable_tqdm: bool = False
-    report_to: str = "none"  # "none", "tensorboard" or "wandb"
-    run_name: str | None = None  # on Weights & Biases; None: the name of the folder
-    logging_steps: int = 10  # with log_completions: every so many steps
-    log_completions: bool = False  # print the best and the worst, and put all of that step into completions.jsonl
-    num_completions_to_print: int | None = 4  # None: all of the step
-    log_kl: bool = False  # with beta = 0: measure the KL to the model at the start, which is then kept in memory
+    disable_tqdm: bool = setting(False, group="what it shows")
+    report_to: str = setting("none", ("none", "tensorboard", "wandb"), "where metrics go beside metrics.jsonl")
+    run_name: str | None = setting(None, about="on Weights & Biases (none: the name of the folder)")
+    logging_steps: int = setting(10, "[1, inf)", "with log_completions: every so many steps")
+    log_completions: bool = setting(False, about="print the best and worst, write all of the step to completions.jsonl")
+    num_completions_to_print: int | None = setting(4, "[0, inf)", "half of them the best, half the worst (none: all)")
+    log_kl: bool = setting(False, about="with beta = 0: measure the KL to the first model, which stays in memory")
 
-    # evaluation, if `train` is given an eval_dataset
-    eval_steps: int | None = None  # every so many steps, and after the last one
-    num_generations_eval: int | None = None  # completions a prompt; None: num_generations
-    per_device_eval_batch_size: int | None = None  # completions sampled at a time; None: as many as in training
-    metric_for_best_model: str | None = None  # one of the metrics "eval/..."; None: "eval/reward"
-    greater_is_better: bool | None = None  # None: unless the name of that metric ends in "loss"
-    load_best_model_at_end: bool = False  # a checkpoint at each new best; the last of them is the result
-    early_stopping_patience: int | None = None  # stop after so many evaluations without a better one
-    early_stopping_threshold: float = 0.0  # by how much a new best has to be better
+    eval_steps: int | None = setting(None, "[1, inf)", "every so many steps, and after the last", group="evaluation")
+    num_generations_eval: int | None = setting(None, "[1, inf)", "completions a prompt (none: num_generations)")
+    per_device_eval_batch_size: int | None = setting(None, "[1, inf)", "completions at a time (none: as in training)")
+    metric_for_best_model: str | None = setting(None, about='one of the metrics "eval/..." (none: "eval/reward")')
+    greater_is_better: bool | None = setting(None, about='none: unless the name of that metric ends in "loss"')
+    load_best_model_at_end: bool = setting(False, about="a checkpoint at each new best; the last of them is the result")
+    early_stopping_patience: int | None = setting(None, "[1, inf)", "stop after so many evaluations without a new best")
+    early_stopping_threshold: float = setting(0.0, "[0, inf)", "by how much a new best has to be better")
 
-    # sampling
-    num_generations: int = 16  # G, completions a prompt
-    generation_batch_size: int = 256  # B = P*G, completions a step
-    max_completion_length: int = 64
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    repetition_penalty: float = 1.0
-    cache_implementation: str | None = None  # "static", "dynamic"; None: static on a card, dynamic elsewhere
+    num_generations: int = setting(16, "[1, inf)", "G, completions a prompt", group="sampling")
+    generation_batch_size: int = setting(256, "[1, inf)", "B = P*G, completions a step")
+    max_completion_length: int = setting(64, "[1, inf)")
+    temperature: float = setting(1.0, "(0, inf)")
+    top_k: int = setting(0, "[0, inf)")
+    top_p: float = setting(1.0, "(0, 1]")
+    repetition_penalty: float = setting(1.0, "(0, inf)")
+    cache_implementation: str | None = setting(None, ("dynamic", "static"), "none: static on a card, dynamic elsewhere")
 
-    # rewards and advantages
-    reward_weights: list[float] | None = None
-    advantage: str = "group"  # what a reward is compared with; "none" uses it raw
-    scale_rewards: str = "group"  # "group", "batch" or "none"
-    mask_truncated_completions: bool = False
+    reward_weights: list[float] | None = setting(None, group="rewards and advantages")
+    advantage: str = setting("group", ADVANTAGES, 'what a reward is compared with; "none" uses it raw')
+    scale_rewards: str = setting("group", ("group", "batch", "none"), "by whose deviation")
+    mask_truncated_completions: bool = setting(False)
 
-    # objective
-    loss_type: str = "dapo"
-    importance_sampling_level: str = "token"
-    epsilon: float = 0.2
-    epsilon_high: float | None = None
-    delta: float | None = None
-    sapo_temperature_pos: float = 1.0
-    sapo_temperature_neg: float = 1.05
-    vespo_k_pos: float = 2.0
-    vespo_lambda_pos: float = 3.0
-    vespo_k_neg: float = 3.0
-    vespo_lambda_neg: float = 2.0
-    beta: float = 0.0
-    kl_estimator: str = "k3"
-    use_bias_correction_kl: bool = False
-    entropy_coef: float = 0.0
-    ref_model_sync_steps: int | None = None  # refresh the reference every so many steps; None keeps it frozen
-    ref_model_device: str | None = None  # None: where the policy is; "cpu" saves the card's memory
+    loss_type: str = setting("dapo", LOSS_TYPES, group="objective")
+    importance_sampling_level: str = setting("token", LEVELS)
+    epsilon: float = setting(0.2, "[0, 1]")
+    epsilon_high: float | None = setting(None, "[0, inf)")
+    delta: float | None = setting(None, "(1, inf)")
+    sapo_temperature_pos: float = setting(1.0, "(0, inf)")
+    sapo_temperature_neg: float = setting(1.05, "(0, inf)")
+    vespo_k_pos: float = setting(2.0, "[0, inf)")
+    vespo_lambda_pos: float = setting(3.0, f"[{SMALLEST_LAMBDA}, inf)")
+    vespo_k_neg: float = setting(3.0, "[0, inf)")
+    vespo_lambda_neg: float = setting(2.0, f"[{SMALLEST_LAMBDA}, inf)")
+    beta: float = setting(0.0, "[0, inf)")
+    kl_estimator: str = setting("k3", ESTIMATORS)
+    use_bias_correction_kl: bool = setting(False)
+    entropy_coef: float = setting(0.0, "(-inf, inf)")
+    ref_model_sync_steps: int | None = setting(None, "[1, inf)", "refresh the reference so often (none: never)")
+    ref_model_device: str | None = setting(None, about='none: where the policy is; "cpu" saves memory of the card')
 
-    # optimisation
-    learning_rate: float = 2e-4
-    lr_scheduler_type: str = "constant_with_warmup"  # or "linear", "cosine"; "constant" has no warm-up at all
-    warmup_steps: int = 5
-    weight_decay: float = 0.0
-    adam_beta1: float = 0.9
-    adam_beta2: float = 0.999
-    max_grad_norm: float = 1.0  # inf: gradients are not clipped
-    num_iterations: int = 1  # mu, passes over each batch of rollouts
-    per_device_train_batch_size: int | None = None  # rows that are on the device at once; None: the whole update
-    gradient_accumulation_steps: int = 1
-    gradient_checkpointing: bool = False
-    precision: str | None = None  # None: by the flags below, else the mode that the model was loaded for
-    bf16: bool = False  # TRL's name for precision="fp32-master"
-    fp16: bool = False  # and for precision="fp16"
-    max_nonfinite_steps: int = 3  # updates in a row that may be skipped for a loss or gradient that is not finite
+    learning_rate: float = setting(2e-4, "[0, inf)", group="optimisation")
+    lr_scheduler_type: str = setting("constant_with_warmup", SCHEDULES, '"constant" has no warm-up at all')
+    warmup_steps: int = setting(5, "[0, inf)")
+    weight_decay: float = setting(0.0, "[0, inf)")
+    adam_beta1: float = setting(0.9, "[0, 1)")
+    adam_beta2: float = setting(0.999, "[0, 1)")
+    max_grad_norm: float = setting(1.0, "(0, inf]", "inf: gradients are not clipped")
+    num_iterations: int = setting(1, "[1, inf)", "mu, passes over each batch of rollouts")
+    per_device_train_batch_size: int | None = setting(None, "[1, inf)", "rows at once (none: the whole update)")
+    gradient_accumulation_steps: int = setting(1, "[1, inf)")
+    gradient_checkpointing: bool = setting(False)
+    precision: str | None = setting(None, tuple(PRECISIONS), "none: by the flags below, else as the model was loaded")
+    bf16: bool = setting(False, about='the name in TRL of precision "fp32-master"')
+    fp16: bool = setting(False, about='the name in TRL of precision "fp16"')
+    max_nonfinite_steps: int = setting(3, "[1, inf)", "updates in a row that may be skipped, as where a loss is NaN")
 
     def __post_init__(self):
         check_types(self)
-        check_values(self)
+        check_each(self)
         if self.per_device_train_batch_size is None:
             self.per_device_train_batch_size = max(1, self.generation_batch_size // self.gradient_accumulation_steps)
         check_sizes(self)
-        check_what_goes_together(self)
+        check_together(self)
 
     @property
     def update_batch_size(self) -> int:

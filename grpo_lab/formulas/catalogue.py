@@ -1,4 +1,4 @@
-"""All equations of the package, with the lines that compute them; `python -m grpo_lab.formulas` prints the list."""
+"""All equations of the package, with the lines that compute them."""
 
 import importlib
 import inspect
@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
-from grpo_lab.commands import Parser, command
 from grpo_lab.formulas.source import Equation, read_equations
 
 
@@ -52,7 +51,7 @@ def _functions(module: ModuleType) -> Iterator[Callable]:
 
 
 def _package_modules() -> list[ModuleType]:
-    """Modules of grpo_lab with equations; not the course, whose exercises may repeat them, nor this room's examples."""
+    """Modules of grpo_lab with equations; not the course, whose exercises may repeat them, nor our own examples."""
     root = Path(__file__).parents[1]
     paths = [path.relative_to(root) for path in sorted(root.rglob("*.py"))]
     named = [
@@ -66,15 +65,3 @@ def _package_modules() -> list[ModuleType]:
 
 def _tag_lines(source: str) -> list[str]:
     return re.findall(r"^.*\\tag\{\d+\.\d+\}\s*$", source, re.MULTILINE)
-
-
-@command("grpo_lab.formulas")
-def main(arguments: list[str] | None = None) -> None:
-    """Print every equation with the function and line that compute it, and their number."""
-    description = "Every equation of the package, with the line of code that computes it."
-    Parser(prog="python -m grpo_lab.formulas", description=description).parse_args(arguments)
-    found = formula_map()
-    for tag, equation in found.items():
-        print(f"({tag})".ljust(8) + f"{equation.function}, line {equation.lineno}: {equation.code.splitlines()[0]}")
-    functions = {equation.function for equation in found.values()}
-    print(f"{len(found)} equations mapped one to one to lines of code, in {len(functions)} functions")

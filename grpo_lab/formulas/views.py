@@ -1,11 +1,22 @@
-"""Show a function as its equations: beside the code that computes them, or beside the values of a call."""
+r"""Show a function as its equations: beside the code that computes them, or beside the values of a call.
 
+In a notebook that is a pipe table of Markdown, which JupyterLab, VS Code, nbconvert and the viewers on the web typeset
+without scripts or styles. (In text/html, VS Code leaves formulas as they are, and GitHub strips styles.) Inside a cell
+`|` would end the cell, so formulas say \vert, and code says &#124;.
+"""
+
+import html
+import inspect
+import re
 from collections.abc import Callable
 
-from grpo_lab.display import View, display
-from grpo_lab.formulas.layout import source_view, values_view
+from torch import Tensor
+
+from grpo_lab.display import View, display, markdown_table, tensor_lines
 from grpo_lab.formulas.recording import recording
 from grpo_lab.formulas.source import Equation, read_equations
+
+NBSP = "\u00a0"  # plain spaces would collapse
 
 
 def show(*functions: Callable) -> None:
@@ -42,3 +53,78 @@ def _some_equations(function: Callable) -> list[Equation]:
         name = getattr(function, "__name__", function)
         raise ValueError(rf"function is {name}; expected one with lines of its docstring that end in \tag{{n.m}}")
     return found
+
+
+def source_view(function: Callable, equations: list[Equation]) -> View:
+    """Equation | line of code | shape."""
+    rows = [
+        (f"({e.tag})", _math(e.latex), _code_cell(e.code), _code_cell(e.shape.replace(" ", NBSP))) for e in equations
+    ]
+    text = [f"{_label(e)}{e.latex}\n{_indent(f'{e.code}    # {e.shape}')}" for e in equations]
+    return _view(function, ("", "equation", "code", "shape"), rows, text)
+
+
+def values_view(function: Callable, equations: list[Equation], values: dict[str, list]) -> View:
+    """Equation | the value it got; the last one where the line ran several times."""
+    rows, text = [], []
+    for e in equations:
+        lines = value_lines(e, values.get(e.tag, []))
+        cell = f"*{lines[0]}*" if e.tag not in values else "<br>".join(map(_code_cell, lines))
+        rows.append((f"({e.tag})", _math(e.latex), cell))
+        text.append(f"{_label(e)}{e.latex}\n{_indent(e.code)}\n{_indent(chr(10).join(lines), '    = ')}")
+    return _view(function, ("", "equation", "value"), rows, text)
+
+
+def value_lines(equation: Equation, values: list) -> list[str]:
+    """What to say about the values that the line of an equation got: the last one, its name and shape first."""
+    if not values:
+        return ["not reached in this call"]
+    names = equation.names or ("returned",)
+    parts = values[-1] if len(names) > 1 else [values[-1]]
+    lines = [line for name, part in zip(names, parts, strict=True) for line in _describe(name, part)]
+    return lines if len(values) == 1 else [f"the last of {len(values)} passes", *lines]
+
+
+def _describe(name: str, value) -> list[str]:
+    if not isinstance(value, Tensor):
+        return [f"{name} = {value!r}"]
+    if value.ndim == 0:
+        return [f"{name} = {tensor_lines(value)[0]}"]
+    return [f"{name}, shape {tuple(value.shape)}", *tensor_lines(value)]
+
+
+def _view(function: Callable, head: tuple[str, ...], rows: list[tuple[str, ...]], text: list[str]) -> View:
+    function = inspect.unwrap(function)
+    summary = (inspect.getdoc(function) or "").partition("\n")[0]
+    place = "" if function.__module__ == "__main__" else f"{function.__module__.replace('.', '/')}.py"
+    title = f"**`{function.__name__}`**" + (f" in `{place}`" if place else "")
+    markdown = f"{title}: {summary}\n\n{markdown_table(head, rows)}"
+    return View(markdown, "\n\n".join([f"{function.__name__}{f' in {place}' if place else ''}: {summary}", *text]))
+
+
+def _math(latex: str) -> str:
+    without_bars = latex.replace(r"\|", r"\Vert ").replace("|", r"\vert ")
+    return rf"$\displaystyle {without_bars}$"
+
+
+def _code_cell(code: str) -> str:
+    return "<br>".join(map(_code_line, code.split("\n")))
+
+
+def _code_line(line: str) -> str:
+    if not line.strip():
+        return NBSP if line else ""
+    line = NBSP * (len(line) - len(line.lstrip())) + re.sub("  +", lambda run: NBSP * len(run[0]), line.lstrip())
+    if "|" not in line and "`" not in line:
+        return f"`{line}`"
+    special = {ord(c): f"&#{ord(c)};" for c in r"|`\*_[]~$@"}
+    return f"<code>{html.escape(line, quote=False).translate(special)}</code>"
+
+
+def _label(equation: Equation) -> str:
+    return f"({equation.tag})".ljust(8)
+
+
+def _indent(code: str, first: str = "") -> str:
+    start = " " * 8
+    return "\n".join(start + (first if n == 0 else " " * len(first)) + line for n, line in enumerate(code.split("\n")))

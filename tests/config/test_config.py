@@ -9,9 +9,9 @@ import pytest
 from transformers import EarlyStoppingCallback
 from trl import GRPOConfig as TRLConfig
 
-from grpo_lab.config import GRPOConfig, options
+from grpo_lab.config import GRPOConfig
 from grpo_lab.config.ranges import check_types
-from grpo_lab.objective import LOSS_TYPES, policy_loss
+from grpo_lab.objective import policy_loss
 from grpo_lab.precision import PRECISIONS
 
 OURS_ALONE = {"advantage", "precision", "ref_model_device", "max_nonfinite_steps", "kl_estimator", "log_kl"}
@@ -51,9 +51,8 @@ def test_settings_survive_a_file():
     assert GRPOConfig(**json.loads(json.dumps(asdict(config)))) == config
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "allowed"),
-    [
+def test_a_wrong_type_is_named_with_what_is_allowed():
+    for name, value, allowed in [
         ("max_steps", "150", "int"),
         ("max_steps", 1.5, "int"),
         ("max_steps", True, "int"),
@@ -64,45 +63,25 @@ def test_settings_survive_a_file():
         ("output_dir", 3, "str or None"),
         ("reward_weights", 1.0, "list or None"),
         ("epsilon_high", "0.28", "float or None"),
-    ],
-)
-def test_a_wrong_type_is_named_with_what_is_allowed(name, value, allowed):
-    config = GRPOConfig()
-    setattr(config, name, value)  # past the run-time checks of the test suite, which users do not have
-    with pytest.raises(TypeError) as caught:
-        check_types(config)
-    assert str(caught.value) == f"{name} is {value!r}; expected {allowed}"
+    ]:
+        config = GRPOConfig()
+        setattr(config, name, value)  # past the run-time checks of the test suite, which users do not have
+        with pytest.raises(TypeError) as caught:
+            check_types(config)
+        assert str(caught.value) == f"{name} is {value!r}; expected {allowed}"
 
 
 def test_numbers_of_kindred_types_are_taken():
     assert GRPOConfig(delta=np.float64(1.5)).delta == 1.5
 
 
-def test_two_half_precisions_exclude_each_other():
+def test_precision_and_flags_may_agree_but_not_contradict_each_other():
     with pytest.raises(ValueError, match="bf16 and fp16 are both True"):
         GRPOConfig(bf16=True, fp16=True)
-
-
-@pytest.mark.parametrize(
-    ("flag", "names"), [("bf16", ["fp32-master", "bf16", "bf16-naive"]), ("fp16", ["fp16"])], ids=str
-)
-def test_precision_and_flags_may_agree_but_not_contradict_each_other(flag, names):
-    for name in PRECISIONS:
-        if name in names:
-            assert GRPOConfig(precision=name, **{flag: True}).precision == name
-        else:
-            with pytest.raises(ValueError, match=f"{flag} is True; expected False with precision = '{name}'"):
-                GRPOConfig(precision=name, **{flag: True})
-
-
-def test_one_completion_a_prompt_is_enough_without_comparison():
-    assert GRPOConfig(advantage="none", num_generations=1).num_generations == 1
-
-
-@pytest.mark.parametrize("loss_type", LOSS_TYPES)
-def test_every_loss_type_is_allowed(loss_type):
-    assert GRPOConfig(loss_type=loss_type).loss_arguments()["loss_type"] == loss_type
-
-
-def test_options_of_an_annotation():
-    assert options(int) == (int,) and options(int | None) == (int, type(None))
+    for flag, names in (("bf16", ["fp32-master", "bf16", "bf16-naive"]), ("fp16", ["fp16"])):
+        for name in PRECISIONS:
+            if name in names:
+                assert GRPOConfig(precision=name, **{flag: True}).precision == name
+            else:
+                with pytest.raises(ValueError, match=f"{flag} is True; expected False with precision = '{name}'"):
+                    GRPOConfig(precision=name, **{flag: True})

@@ -9,6 +9,7 @@ import pytest
 
 import grpo_lab
 from grpo_lab.formulas import catalogue, formula_map
+from grpo_lab.formulas.__main__ import main
 from tests.support import formula_sample as sample
 from tests.support.formula_sample import load
 
@@ -16,7 +17,7 @@ PACKAGE = Path(grpo_lab.__file__).parent
 
 
 def sources(*left_out: str) -> list[tuple[Path, str]]:
-    """All files of the package, but for some of its rooms."""
+    """All files of the package, but for some of its parts."""
     paths = [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] not in left_out]
     return [(path, path.read_text(encoding="utf-8")) for path in paths]
 
@@ -44,7 +45,7 @@ def test_every_equation_of_the_package_has_its_line(known, capsys):
     lines = [line for _, text in sources("course", "formulas") for line in text.splitlines()]
     anchors = [match["tag"] for line in lines if (match := anchor.search(line))]
     assert sorted(anchors, key=catalogue.tag_key) == list(known)
-    assert catalogue.main([]) == 0
+    assert main([]) == 0
     out = capsys.readouterr().out
     assert f"{len(known)} equations mapped" in out and len(out.splitlines()) == len(known) + 1
 

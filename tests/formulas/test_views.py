@@ -10,8 +10,8 @@ import torch
 
 from grpo_lab import advantages, objective
 from grpo_lab.formulas import Equation, show, trace
-from grpo_lab.formulas.layout import _math, source_view, value_lines
 from grpo_lab.formulas.source import read_equations
+from grpo_lab.formulas.views import _math, source_view, value_lines
 from tests.support import formula_sample as sample
 
 # --- the display ----------------------------------------------------------------------------------------------

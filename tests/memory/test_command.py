@@ -144,7 +144,7 @@ def trained_on_a_card(monkeypatch, options: list[str], tmp_path):
     monkeypatch.setattr("grpo_lab.memory.planning.plan", stop)
     monkeypatch.setattr("grpo_lab.models.one_thread_if_small", lambda model: None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (8 * GIB, 8 * GIB))
-    monkeypatch.setattr(train, "train", lambda *given, **more: [])
+    monkeypatch.setattr("grpo_lab.trainer.train", lambda *given, **more: [])
     assert train.main(["--output_dir", str(tmp_path / "out"), *options]) == 0
     ((_, config), about), = calls  # fmt: skip
     return config, about

@@ -1,0 +1,280 @@
+"""Talk to a policy: one reply, a chat box for a notebook, and `python -m grpo_lab.chat --model DIR` in a shell.
+
+Replies are greedy unless a temperature is given: before and after training you want to see what the policy thinks best,
+and not what it happened to draw. What needs transformers is imported when it is used, so that --help is quick.
+"""
+
+import contextlib
+import html
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+
+import torch
+
+from grpo_lab.checks import check_at_least, check_between, check_finite
+from grpo_lab.commands import Parser, command
+from grpo_lab.config.ranges import LARGEST_SEED
+from grpo_lab.precision import PRECISIONS
+
+HELP = "Ask something. /new forgets all that was said, /quit leaves, Ctrl-C stops a reply."
+
+
+@torch.no_grad()
+def reply(
+    model,
+    tokenizer,
+    prompt: str | list[dict],
+    max_new_tokens: int = 64,
+    temperature: float = 0.0,
+    write: Callable[[str], object] | None = None,
+) -> str:
+    """The policy's reply, without special tokens.
+
+    prompt: what the user says, or a list of chat messages.
+    max_new_tokens: the reply is cut off there, at least 1.
+    temperature: 0 takes the most likely token at every step; above, tokens are drawn, as they are in training.
+    write: is given each piece of the reply as soon as it is there; together they are the reply.
+    """
+    from transformers import GenerationConfig
+
+    from grpo_lab.rollout import encode_prompts, end_token_ids, evaluating, pad_token_id
+    from grpo_lab.rollout.prompts import set_aside_generation_config
+
+    _check_settings(max_new_tokens, temperature)
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    ids, mask = (x.to(model.device) for x in encode_prompts(tokenizer, [messages]))
+    settings = GenerationConfig(
+        **({"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}),
+        max_new_tokens=max_new_tokens,
+        eos_token_id=end_token_ids(model, tokenizer),
+        pad_token_id=pad_token_id(tokenizer),
+    )
+    streamer = None if write is None else _streamer(tokenizer, write)
+    with evaluating(model), set_aside_generation_config(model):  # its penalties would change the reply
+        sequence = model.generate(ids, attention_mask=mask.long(), generation_config=settings, streamer=streamer)[0]
+    return tokenizer.decode(sequence[ids.shape[1] :], skip_special_tokens=True)
+
+
+def _streamer(tokenizer, write: Callable[[str], object]):
+    from transformers import TextStreamer
+
+    streamer = TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
+    streamer.on_finalized_text = lambda text, stream_end=False: write(text)
+    return streamer
+
+
+class Conversation:
+    """Remembers what was said; the oldest turns are left out where the model's context has no room for them.
+
+    system: what the model is told first; never left out. "" leaves it to the chat template.
+    messages: what was said and is still remembered, questions and replies in turn.
+    """
+
+    def __init__(self, model, tokenizer, system: str = "", max_new_tokens: int = 256, temperature: float = 0.0):
+        from grpo_lab.rollout.fast_paths import context_length
+
+        if not tokenizer.chat_template:
+            raise ValueError("model has no chat template; expected one that was trained to chat")
+        self.context = context_length(model.config) or sys.maxsize
+        if max_new_tokens >= self.context:
+            raise ValueError(f"max_new_tokens is {max_new_tokens}; expected less than the model's {self.context}")
+        _check_settings(max_new_tokens, temperature)
+        self.model, self.tokenizer, self.max_new_tokens, self.temperature = (
+            model,
+            tokenizer,
+            max_new_tokens,
+            temperature,
+        )
+        self.told = [{"role": "system", "content": system}] if system else []
+        self.messages: list[dict] = []
+
+    def ask(self, question: str, write: Callable[[str], object] | None = None) -> str:
+        """Put a question; the reply. What is interrupted or refused was never said.
+
+        write: as in `reply`.
+
+        Raises:
+            ValueError: if the question alone is longer than the context, less the room for a reply; or if the chat
+                template takes no such messages.
+        """
+        from grpo_lab.rollout import encode_prompts
+
+        kept, asked = self.messages, {"role": "user", "content": question}
+        room = self.context - self.max_new_tokens
+        while (tokens := encode_prompts(self.tokenizer, [[*self.told, *kept, asked]])[0].shape[1]) > room:
+            if not kept:
+                raise ValueError(
+                    f"the question is {tokens} tokens long; expected at most {room}: the model has room for "
+                    f"{self.context}, of which max_new_tokens = {self.max_new_tokens} are kept for the reply"
+                )
+            kept = kept[2:]
+        messages = [*self.told, *kept, asked]
+        text = reply(self.model, self.tokenizer, messages, self.max_new_tokens, self.temperature, write)
+        self.messages = [*kept, asked, {"role": "assistant", "content": text}]
+        return text
+
+
+class ChatBox:
+    """An input line and the conversation above it, as an ipywidgets box. Each question stands alone: no memory.
+
+    Several policies answer side by side, so that you can compare a model before and after training.
+
+    policies: name -> model; all of them share the tokenizer.
+    """
+
+    def __init__(self, policies: dict, tokenizer, max_new_tokens: int = 64):
+        import ipywidgets
+
+        if not policies:
+            raise ValueError("policies is empty; expected at least one, such as {'trained': model}")
+        self.policies, self.tokenizer, self.max_new_tokens = policies, tokenizer, max_new_tokens
+        self.turns: list[tuple[str, dict[str, str]]] = []
+        self._shown = ipywidgets.HTML()
+        self._line = ipywidgets.Text(placeholder="Ask something, then press Send", continuous_update=False)
+        self._button = ipywidgets.Button(description="Send", button_style="primary")
+        self._button.on_click(lambda _: self.send())
+        self.box = ipywidgets.VBox([self._shown, ipywidgets.HBox([self._line, self._button])])
+
+    def send(self) -> None:
+        """Ask what stands in the input line."""
+        question = self._line.value.strip()
+        if question:
+            self._line.value = ""
+            self.ask(question)
+
+    def ask(self, question: str) -> dict[str, str]:
+        """Put a question to every policy; the replies, by name."""
+        self._button.disabled = True
+        try:
+            replies = {
+                name: reply(model, self.tokenizer, question, self.max_new_tokens)
+                for name, model in self.policies.items()
+            }
+        finally:
+            self._button.disabled = False
+        self.turns.append((question, replies))
+        self._shown.value = self.html()
+        return replies
+
+    def html(self) -> str:
+        """The conversation so far. What a policy says is escaped: it is text, never markup."""
+        parts = []
+        for question, replies in self.turns:
+            parts.append(f"<p><b>you</b>: {html.escape(question)}</p>")
+            parts += [
+                f'<p style="margin-left:2em"><b>{html.escape(name)}</b>: '
+                f'<span style="white-space:pre-wrap">{html.escape(text) or "<i>(nothing)</i>"}</span></p>'
+                for name, text in replies.items()
+            ]
+        return "".join(parts)
+
+    def _repr_mimebundle_(self, **kwargs):
+        return self.box._repr_mimebundle_(**kwargs)
+
+
+@command("grpo_lab.chat")
+def main(arguments: list[str] | None = None) -> None:
+    args = _parser().parse_args(arguments)
+    _check_settings(args.max_new_tokens, args.temperature)
+    check_between("seed", args.seed or 0, 0, LARGEST_SEED)
+    if (sys.stdin if args.prompt is None else args.prompt.strip()) in (None, ""):
+        raise ValueError(f"prompt is {args.prompt!r}; expected a question, or one a line as input")
+    from grpo_lab.models import load_policy, one_thread_if_small
+
+    with contextlib.redirect_stdout(sys.stderr):  # stdout has the replies alone
+        model, tokenizer = load_policy(args.model, args.device, args.precision)
+        one_thread_if_small(model)
+    if args.seed is not None:
+        torch.manual_seed(args.seed)
+    talk = Conversation(model, tokenizer, args.system, args.max_new_tokens, args.temperature)
+    if args.prompt is not None:
+        _answer(talk, args.prompt)
+    else:
+        converse(talk)
+
+
+def converse(talk: Conversation) -> None:
+    """Answer a reader at a terminal, or every line of a pipe, until the end or /quit.
+
+    At a terminal Ctrl-C ends a reply, and a question that is too long is refused; in a pipe both end the command.
+    """
+    live = sys.stdin.isatty()
+    for number, line in enumerate(_typed() if live else _piped(), 1):
+        try:
+            if line == "/quit":
+                return
+            if line == "/new":
+                talk.messages = []
+            elif re.fullmatch(r"/\w+", line):
+                print(f"{line} is not known here. {HELP}", file=None if live else sys.stderr)
+            elif line:
+                _answer(talk, line)
+        except KeyboardInterrupt:
+            if not live:
+                raise
+            print("\n(stopped, and forgotten)")
+        except ValueError as error:
+            if not live:
+                raise ValueError(f"line {number}: {error}") from error
+            print(f"({error})")
+
+
+def _answer(talk: Conversation, question: str) -> None:
+    """Print the reply piece by piece, without what a terminal would obey: a policy may say anything."""
+    before = len(talk.messages)
+    talk.ask(question, lambda text: print(printable(text), end="", flush=True))
+    print(flush=True)
+    if len(talk.messages) < before + 2:
+        print(f"(the oldest turns were left out: the model has room for {talk.context} tokens)", file=sys.stderr)
+
+
+def printable(text: str) -> str:
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\N{REPLACEMENT CHARACTER}", text)
+
+
+def _typed() -> Iterator[str]:
+    with contextlib.suppress(ImportError):  # Windows has none, and needs none: its console edits lines by itself
+        import readline  # noqa: F401
+    print(HELP)
+    with contextlib.suppress(EOFError):
+        while True:
+            yield input("\nyou: ").strip()
+
+
+def _piped() -> Iterator[str]:
+    """Lines as UTF-8 on every system, unless PYTHONIOENCODING says otherwise."""
+    if "PYTHONIOENCODING" not in os.environ and hasattr(sys.stdin, "reconfigure"):
+        sys.stdin.reconfigure(encoding="utf-8-sig", errors="strict")
+    try:
+        yield from map(str.strip, sys.stdin)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the input is not {error.encoding}; expected one question a line, in UTF-8") from error
+
+
+def _check_settings(max_new_tokens: int, temperature: float) -> None:
+    check_at_least("max_new_tokens", max_new_tokens, 1)
+    check_at_least("temperature", temperature, 0)
+    check_finite("temperature", temperature)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python -m grpo_lab.chat",
+        description="Talk to a model. Questions come from you, from --prompt, or one a line from a pipe.",
+    )
+    add: Callable = parser.add_argument
+    add("--model", required=True, help='a folder, a hub id, "tiny", "smollm2" or "auto"')
+    add("--prompt", help="one question; its reply is printed, and that is all")
+    add("--system", default="", help="what the model is told first (default: what its chat template says)")
+    add("--max_new_tokens", type=int, default=256, help="a reply ends there (default 256)")
+    add("--temperature", type=float, default=0.0, help="0 is greedy, 1 is how training samples (default 0)")
+    add("--seed", type=int, help="of what is drawn with a temperature (default: another one each time)")
+    add("--precision", choices=list(PRECISIONS), help="(default: what fits the device)")
+    add("--device", help="cpu, cuda, cuda:1 or mps (default: the card, if there is one)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

