@@ -184,14 +184,6 @@ def test_returns_are_the_loops(shape, seed, gamma):
     assert_near(return_to_go_advantages(rewards, gamma), oracles.return_to_go_advantages(rewards, gamma))
 
 
-def test_process_by_hand():
-    rewards = torch.tensor([[[0.0, 1.0, 0.0, 3.0], [0.0, 2.0, 7.0, 7.0]]], dtype=torch.float64)
-    mask = torch.tensor([[[False, True, False, True], [False, True, False, False]]])
-    one = 1 / (1 + 1e-4)  # the three steps 1, 3, 2 have mean 2 and sample std 1
-    want = torch.tensor([[[0.0, 0.0, one, one], [0.0, 0.0, 0.0, 0.0]]], dtype=torch.float64)
-    assert_near(process_advantages(rewards, mask), want)
-
-
 @few
 @given(worlds, seeds)
 def test_one_step_is_outcome_supervision(shape, seed):

@@ -90,11 +90,11 @@ def repaired_reward(prompts: Int[Tensor, "B T"], responses: Int[Tensor, "B T"]) 
     O counts the neighbours in order, y_t <= y_{t+1}, Eq. (3.1). Only the sorted prompt scores the maximum, 2T - 1.
 
     Args:
-        prompts: x, whole numbers from 0 to any size.
+        prompts: x, whole numbers, 0 or more, of any size.
         responses: y, the same.
 
     Returns:
-        float32.
+        As float32.
 
     Raises:
         ValueError: for shapes that differ or are not (B, T).

@@ -128,16 +128,6 @@ def test_expected_gradients_where_an_older_policy_samples(seed, V):
             assert min((got - want).abs().max() for want in (reverse, grad(kl(ref, logits)))) > 1e-9, kind
 
 
-def test_an_older_policy_that_samples_for_ever():
-    start, ref, old = draw(1, 5, seed=0), draw(1, 5, seed=1), draw(1, 5, seed=2)
-    ends = {kind: descend(start, ref, kind, steps=400, lr=0.5, old_logits=old)[:, -1] for kind in PENALTIES}
-    kl = {kind: kl_exact(end[None], ref[None]).item() for kind, end in ends.items()}
-    assert all(kl[kind] < 0.05 for kind in ("k2", "k3", "k3+", "r*k1", "r*k3"))
-    assert ends["k1"].softmax(-1).max() > 0.9
-    with pytest.raises(ValueError, match="num_samples is 4; expected None"):
-        descend(start, ref, "k2", steps=1, lr=0.1, num_samples=4, old_logits=old)
-
-
 @pytest.mark.parametrize("kind", PENALTIES)
 def test_sampled_penalty_is_the_mean_over_its_samples(kind):
     logits, ref_logits = draw(2, 4, seed=0).requires_grad_(), draw(1, 4, seed=1)
@@ -233,12 +223,6 @@ def test_three_ways_to_charge_in_the_loss_are_one():
     assert_near(paths[2], paths[0], 1e-9)
 
 
-def test_a_step_is_as_long_however_many_runs_go_side_by_side():
-    settings = {"steps": 1, "num_generations": 4000}
-    one, many = (bandit("k2", 0.5, runs=runs, **settings)[2].diff(dim=1)[:, 0] for runs in (1, 8))
-    assert_near(many.mean(0), one[0], 0.1)
-
-
 def test_wrong_input_is_named():
     x = torch.zeros(1, 2)
     with pytest.raises(ValueError, match="kind is 'K2'; expected one of 'k1', 'k2', "):
@@ -248,5 +232,7 @@ def test_wrong_input_is_named():
     for best in (best_policy, best_policy_forward):
         with pytest.raises(ValueError, match="beta is 0"):
             best(x[0], x[0], 0.0)
+    with pytest.raises(ValueError, match="num_samples is 4; expected None"):
+        descend(x, x, "k2", steps=1, lr=0.1, num_samples=4, old_logits=x)
     with pytest.raises(ValueError, match="beta is -1"):
         train_bandit(x[0], x[0], "k2", -1.0, steps=1, lr=0.1, num_generations=2, runs=1)
