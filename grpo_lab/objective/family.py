@@ -10,9 +10,11 @@ VERSIONS = {"TRL": "1.16.0", "verl": "0.10.0.dev, August 2026", "OpenRLHF": "0.1
 
 GROUP = {"scale_rewards": "group"}
 NO_KL = {"beta": 0.0}
+SEQUENCE = {"importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4}
 TRL_DEFAULTS = GROUP | NO_KL | {"loss_type": "dapo", "epsilon": 0.2, "max_completion_length": 512}
 TRL_DEFAULTS |= {"sapo_temperature_pos": 1.0, "sapo_temperature_neg": 1.05}
 VERL_GRPO = {"algorithm.adv_estimator": "grpo", "rollout.n": 8, "actor.use_kl_loss": False}
+VERL_VANILLA = VERL_GRPO | {"actor.policy_loss.loss_mode": "vanilla"}
 RLHF_GROUP = {"rollout.n_samples_per_prompt": 8, "algo.advantage.estimator": "group_norm", "algo.kl.init_coef": 0}
 
 
@@ -35,117 +37,64 @@ class Member(NamedTuple):
 
 FAMILY = {
     "GRPO": Member(
-        "token",
-        "hard clip",
-        "length, then answers",
+        "token", "hard clip", "length, then answers",
         GROUP | {"loss_type": "grpo", "epsilon": 0.2, "beta": 0.04, "use_bias_correction_kl": False},
-        VERL_GRPO
-        | {
-            "actor.policy_loss.loss_mode": "vanilla",
-            "actor.loss_agg_mode": "seq-mean-token-mean",
-            "actor.use_kl_loss": True,
-            "actor.kl_loss_coef": 0.04,
-            "actor.kl_loss_type": "low_var_kl",
-        },
-        None,
-        "arXiv 2402.03300",
+        VERL_VANILLA | {"actor.loss_agg_mode": "seq-mean-token-mean", "actor.use_kl_loss": True,
+                        "actor.kl_loss_coef": 0.04, "actor.kl_loss_type": "low_var_kl"},
+        None, "arXiv 2402.03300",
     ),
     "Dr. GRPO": Member(
-        "token",
-        "hard clip",
-        "a constant",
+        "token", "hard clip", "a constant",
         NO_KL | {"loss_type": "dr_grpo", "scale_rewards": "none", "epsilon": 0.2, "max_completion_length": 512},
-        VERL_GRPO
-        | {
-            "algorithm.norm_adv_by_std_in_grpo": False,
-            "actor.policy_loss.loss_mode": "vanilla",
-            "actor.loss_agg_mode": "seq-mean-token-sum-norm",
-            "actor.loss_scale_factor": 512,
-        },
-        None,
-        "arXiv 2503.20783",
+        VERL_VANILLA | {"algorithm.norm_adv_by_std_in_grpo": False,
+                        "actor.loss_agg_mode": "seq-mean-token-sum-norm", "actor.loss_scale_factor": 512},
+        None, "arXiv 2503.20783",
     ),
     "DAPO": Member(
-        "token",
-        "hard clip, higher ceiling",
-        "tokens of the update",
+        "token", "hard clip, higher ceiling", "tokens of the update",
         GROUP | NO_KL | {"loss_type": "dapo", "epsilon": 0.2, "epsilon_high": 0.28, "mask_truncated_completions": True},
-        VERL_GRPO
-        | {
-            "actor.policy_loss.loss_mode": "vanilla",
-            "actor.loss_agg_mode": "token-mean",
-            "actor.clip_ratio_low": 0.2,
-            "actor.clip_ratio_high": 0.28,
-        },
+        VERL_VANILLA | {"actor.loss_agg_mode": "token-mean", "actor.clip_ratio_low": 0.2,
+                        "actor.clip_ratio_high": 0.28},
         RLHF_GROUP | {"actor.policy_loss_type": "ppo", "actor.eps_clip_low_high": "0.2 0.28"},
         "arXiv 2503.14476",
     ),
     "BNPO": Member(
-        "token",
-        "hard clip",
-        "tokens of the micro-batch",
+        "token", "hard clip", "tokens of the micro-batch",
         GROUP | NO_KL | {"loss_type": "bnpo", "epsilon": 0.2},
-        None,
-        None,
-        "TRL's name",
+        None, None, "TRL's name",
     ),
     "GSPO": Member(
-        "sequence",
-        "hard clip",
-        "length, then answers",
-        GROUP
-        | NO_KL
-        | {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4},
+        "sequence", "hard clip", "length, then answers",
+        GROUP | NO_KL | {"loss_type": "grpo"} | SEQUENCE,
         VERL_GRPO
         | {"actor.policy_loss.loss_mode": "gspo", "actor.clip_ratio_low": 3e-4, "actor.clip_ratio_high": 4e-4},
         RLHF_GROUP | {"actor.policy_loss_type": "gspo", "actor.eps_clip_low_high": "0.0003 0.0004"},
         "arXiv 2507.18071",
     ),
     "LUSPO": Member(
-        "sequence",
-        "hard clip",
-        "answers",
-        GROUP
-        | NO_KL
-        | {"loss_type": "luspo", "importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4},
-        None,
-        None,
-        "arXiv 2602.05261",
+        "sequence", "hard clip", "answers",
+        GROUP | NO_KL | {"loss_type": "luspo"} | SEQUENCE,
+        None, None, "arXiv 2602.05261",
     ),
     "CISPO": Member(
-        "token",
-        "weight bounded, gradient never lost",
-        "tokens of the update",
+        "token", "weight bounded, gradient never lost", "tokens of the update",
         GROUP | NO_KL | {"loss_type": "cispo", "epsilon_high": 5.0},
-        VERL_GRPO
-        | {
-            "actor.policy_loss.loss_mode": "cispo",
-            "actor.loss_agg_mode": "token-mean",
-            "actor.clip_ratio_low": 1.0,
-            "actor.clip_ratio_high": 4.0,
-        },
-        None,
-        "arXiv 2506.13585",
+        VERL_GRPO | {"actor.policy_loss.loss_mode": "cispo", "actor.loss_agg_mode": "token-mean",
+                     "actor.clip_ratio_low": 1.0, "actor.clip_ratio_high": 4.0},
+        None, "arXiv 2506.13585",
     ),
     "SAPO": Member(
-        "token",
-        "soft gate",
-        "length, then answers",
+        "token", "soft gate", "length, then answers",
         GROUP | NO_KL | {"loss_type": "sapo", "sapo_temperature_pos": 1.0, "sapo_temperature_neg": 1.05},
         VERL_GRPO | {"actor.policy_loss.loss_mode": "sapo", "actor.tau_pos": 1.0, "actor.tau_neg": 1.05},
-        None,
-        "arXiv 2511.20347",
+        None, "arXiv 2511.20347",
     ),
     "VESPO": Member(
-        "product over the answer",
-        "smooth weight",
-        "tokens of the update",
+        "product over the answer", "smooth weight", "tokens of the update",
         GROUP | NO_KL | {"loss_type": "vespo"},
-        None,
-        None,
-        "arXiv 2602.10693",
+        None, None, "arXiv 2602.10693",
     ),
-}
+}  # fmt: skip
 
 
 def own_settings(member: Member) -> dict:

@@ -49,6 +49,7 @@ def clipped(x: SurrogateInputs) -> Tensor:
 
 
 def cispo(x: SurrogateInputs) -> Tensor:
+    check_at_least("epsilon_high", x.high, 0)
     return cispo_surrogate(x.ratio, x.logp, x.advantages, x.high)
 
 

@@ -60,18 +60,6 @@ def test_what_stands_under_the_mask_never_leaks(loss_type, level, garbage):
         assert all(math.isfinite(x) for x in metrics.values()), metrics
 
 
-@few
-@given(shapes, seeds, loss_types, levels)
-def test_the_order_of_rows_does_not_matter(shape, seed, loss_type, level):
-    rows = batch(*shape, seed)
-    order = torch.randperm(shape[0], generator=torch.Generator().manual_seed(seed))
-
-    def loss(logp, old, ref, advantages, mask):
-        return policy_loss(logp, advantages, mask, old, ref, **settings(loss_type, level))[0]
-
-    assert_near(loss(*[x[order] for x in rows]), loss(*rows))
-
-
 @pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
 def test_the_parts_of_an_update_add_up_to_the_whole(loss_type, level):

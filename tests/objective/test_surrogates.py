@@ -50,14 +50,6 @@ def test_first_step_has_ratio_exactly_one_and_a_gradient(level, dtype):
     assert logp.grad.abs().sum() > 0, "the old policy's gradient is stopped, the current one's is not"
 
 
-def test_sequence_ratio_by_hand():
-    logp = torch.tensor([[0.3, 0.1, 9.0], [0.2, 5.0, 5.0]]).double()
-    mask = torch.tensor([[True, True, False], [False, False, False]])
-    ratio = importance_ratio(logp, torch.zeros(2, 3).double(), mask, "sequence")
-    assert ratio.shape == (2, 1)
-    assert ratio[:, 0].tolist() == pytest.approx([math.exp(0.2), 1.0], rel=1e-7)
-
-
 # --- the clipped surrogate ------------------------------------------------------------------------------------
 
 

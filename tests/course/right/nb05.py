@@ -55,10 +55,6 @@ def gspo_by_sum(logp, old_logp, mask):
     return s + s * (logp - logp.detach())
 
 
-def gspo_in_logarithms(logp, old_logp, mask):
-    return (_sequence_ratio(logp, old_logp, mask).log() + logp - logp.detach()).exp()
-
-
 def _settled(ratio, advantages, epsilon, epsilon_high, delta):
     high = epsilon if epsilon_high is None else epsilon_high
     advantages = rearrange(advantages, "B -> B 1") if advantages.ndim == 1 else advantages
@@ -208,12 +204,20 @@ def loss_by_the_table(
     return objective.aggregate(values, mask, loss_type, max_completion_length, num_items), {"beta": beta}
 
 
-def loss_of_two_sums(
-    logp, advantages, mask, old_logp=None, ref_logp=None, *, loss_type="grpo", importance_sampling_level="token",
-    epsilon=0.2, epsilon_high=None, delta=None, beta=0.0, kl_estimator="k3", kl_bias_correction=False,
-    max_completion_length=None, num_items=None, **others,
-):  # fmt: skip
+def loss_of_two_sums(logp, advantages, mask, old_logp=None, ref_logp=None, *, loss_type="grpo", beta=0.0, **settings):
     """Aggregation is linear: surrogate and KL term may be aggregated apart."""
+    clip = {name: settings[name] for name in ("epsilon", "epsilon_high", "delta") if name in settings}
+    denominator = {name: settings[name] for name in ("max_completion_length", "num_items") if name in settings}
+    old_logp = logp.detach() if old_logp is None else old_logp.detach()
+    ratio = objective.importance_ratio(logp, old_logp, mask, settings.get("importance_sampling_level", "token"))
+    surrogate = objective.clipped_surrogate(ratio, advantages, **clip)
+    loss = -objective.aggregate(surrogate, mask, loss_type, **denominator)
+    if beta > 0:
+        kl = kl_estimate(logp, ref_logp, settings.get("kl_estimator", "k3"))
+        kl = kl * ratio if settings.get("kl_bias_correction") else kl
+        loss = loss + beta * objective.aggregate(kl, mask, loss_type, **denominator)
+    return loss, {"loss": loss.item()}
+
     denominator = {"max_completion_length": max_completion_length, "num_items": num_items}
     old_logp = logp.detach() if old_logp is None else old_logp.detach()
     ratio = objective.importance_ratio(logp, old_logp, mask, importance_sampling_level)
@@ -226,27 +230,12 @@ def loss_of_two_sums(
     return loss, {"loss": loss.item()}
 
 
-def loss_to_be_maximised(
-    logp, advantages, mask, old_logp=None, ref_logp=None, *, loss_type="grpo", importance_sampling_level="token",
-    epsilon=0.2, epsilon_high=None, delta=None, beta=0.0, kl_estimator="k3", kl_bias_correction=False,
-    max_completion_length=None, num_items=None, **others,
-):  # fmt: skip
-    """Everything as something to be maximised, with one minus sign at the end; every row's advantage laid out."""
-    advantages = _column(advantages).expand_as(logp)
-    old_logp = logp.clone().detach() if old_logp is None else old_logp
-    ratio = objective.importance_ratio(logp, old_logp, mask, importance_sampling_level)
-    gain = objective.clipped_surrogate(ratio, advantages, epsilon, epsilon_high, delta)
-    if beta:
-        gain = gain - beta * kl_estimate(logp, ref_logp, kl_estimator) * (ratio if kl_bias_correction else 1.0)
-    return objective.aggregate(-gain, mask, loss_type, max_completion_length, num_items), {}
-
-
 RIGHT = {
     "importance_ratio": (ratio_by_docstring, ratio_by_rows, ratio_by_einsum),
-    "gspo_token_ratio": (gspo_by_docstring, gspo_by_quotient, gspo_by_sum, gspo_in_logarithms),
+    "gspo_token_ratio": (gspo_by_docstring, gspo_by_quotient, gspo_by_sum),
     "clipped_surrogate": (clipped_by_docstring, clipped_by_sign, clipped_by_loops),
     "cispo_surrogate": (cispo_by_docstring, cispo_without_gradient_of_the_weight, cispo_by_where),
     "sapo_surrogate": (sapo_by_docstring, sapo_by_tanh, sapo_by_both),
     "aggregate": (aggregate_by_docstring, aggregate_by_loops, aggregate_by_weights),
-    "policy_loss": (loss_plain, loss_by_the_table, loss_of_two_sums, loss_to_be_maximised),
+    "policy_loss": (loss_plain, loss_by_the_table, loss_of_two_sums),
 }

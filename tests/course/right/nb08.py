@@ -76,10 +76,6 @@ def race_by_time(log_pi, noise):
     return (noise * torch.exp(-log_pi)).min(dim=-1).indices
 
 
-def race_by_sorting(log_pi, noise):
-    return (torch.log(noise) - log_pi).argsort(dim=-1)[:, 0]
-
-
 def cache_by_docstring(shape, tokens, e):
     return 2 * shape.layers * shape.keys * e * tokens
 
@@ -97,6 +93,6 @@ def cache_by_heads(shape, tokens, e):
 RIGHT = {
     "stochastic_round": (round_by_bits, round_by_exponent, round_by_lower_bits),
     "cache_bytes": (cache_by_docstring, cache_by_layers, cache_by_heads),
-    "exponential_race": (race_by_docstring, race_by_gumbel, race_by_time, race_by_sorting),
+    "exponential_race": (race_by_docstring, race_by_gumbel, race_by_time),
     "learning_rate": (rate_by_docstring, rate_by_sine, rate_as_minimum),
 }

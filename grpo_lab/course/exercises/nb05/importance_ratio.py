@@ -138,8 +138,8 @@ EXERCISE = Exercise(
                 (".clamp(min=1)).exp()", ".clamp(min=1))"),
             ),
             "At the sequence level you average the ratios. Take two tokens, one twice and one half as likely: together "
-            "the completion is exactly as likely as before. Is your mean 1? Where does the mean belong, before the "
-            "exponential or after it?",
+            "the completion is exactly as likely as before, and your mean is not 1. Where does the mean belong, before "
+            "the exponential or after it?",
             "5.3",
         ),
         Misconception(
@@ -152,8 +152,8 @@ EXERCISE = Exercise(
         Misconception(
             "empty-row-nan",
             changed(importance_ratio, (".clamp(min=1)", "")),
-            "A row in which no token counts gives 0 / 0. That happens: truncated completions may be masked whole. One "
-            "NaN makes the loss NaN. What is the smallest count that keeps the quotient finite?",
+            "A row in which no token counts gives 0 / 0, and one NaN makes the loss NaN. Such rows exist: truncated "
+            "completions may be masked whole. What is the smallest count that keeps the quotient finite?",
             "5.3",
         ),
         Misconception(

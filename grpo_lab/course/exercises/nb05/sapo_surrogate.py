@@ -66,7 +66,7 @@ EXERCISE = Exercise(
             "tau-divides",
             changed(sapo_surrogate, ("tau * (ratio - 1)", "(ratio - 1) / tau")),
             "You divide by tau inside the sigmoid. The name suggests a temperature, but here a larger tau makes the "
-            "gate *steeper*. See Eq. (5.10).",
+            "gate *steeper*.",
             "5.10",
         ),
         Misconception(

@@ -90,9 +90,9 @@ EXERCISE = Exercise(
         Misconception(
             "retokenised",
             retokenised,
-            "You decode the completion and encode the text again. The policy sampled 'a', then 'b'; the text 'ab' is "
-            "one token. So you score a token that was never sampled, and lose the end token on the way. Which ids are "
-            "the ones that were sampled?",
+            "You decode the completion and encode the text again. Where the policy sampled 'a', then 'b', the text "
+            "'ab' is one token: you score a token that was never sampled, and lose the end token. Which ids are the "
+            "ones that were sampled?",
         ),
         Misconception(
             "eos-trimmed",
