@@ -114,9 +114,9 @@ def microbatch_loss(
     w_k = 1 \;\text{if the loss divides by } N, \;\text{else}\; R_k / R \tag{5.24}
     L_k = w_k \, L(k; N) \tag{5.25}
 
-    L is `policy_loss`. Losses that divide by tokens are given those of the whole update, and need no weight. The others
-    are means over rows, so a micro-batch counts by its share of the rows. ("bnpo", as in TRL, takes the mean over the
-    tokens of each micro-batch; for it alone the cut matters.)
+    L is `policy_loss`. Losses that divide by tokens (`LOSSES_BY_TOKENS`) are given those of the whole update, and need
+    no weight. The others are means over rows, so a micro-batch counts by its share of the rows. ("bnpo", as in TRL,
+    takes the mean over the tokens of each micro-batch; for it alone the cut matters.)
 
     Args:
         logp, advantages, mask: of the R_k rows of this micro-batch, shapes (R_k, T), (R_k,) or (R_k, T), and (R_k, T).

@@ -10,6 +10,7 @@ from grpo_lab.course.exercises.nb05.importance_ratio import (
     _ragged,
     _with_empty_row,
     _with_holes,
+    log,
     under_the_mask,
 )
 from grpo_lab.objective import gspo_token_ratio
@@ -35,9 +36,9 @@ EXERCISE = Exercise(
         "`importance_ratio` gives you the sequence ratio, of shape (B, 1). Should a gradient flow through it?",
     ),
     cases=(
-        given("two tokens, twice and half as likely", f64([[0.4, 0.1]]).log(), f64([[0.2, 0.2]]).log(), TWO),
+        given("two tokens, twice and half as likely", log(0.4, 0.1), log(0.2, 0.2), TWO),
         given("nothing has moved", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]]), TWO),
-        given("two tokens, both likelier", f64([[0.4, 0.3]]).log(), f64([[0.2, 0.1]]).log(), TWO),
+        given("two tokens, both likelier", log(0.4, 0.3), log(0.2, 0.1), TWO),
         drawn("rows of different lengths", lambda d: _ragged(d, 3, 5)),
         drawn("one row empty", lambda d: _with_empty_row(d, 2, 3)),
         extreme("probabilities of e^-800", f64([[-800.0, -801.0]]), f64([[-801.0, -800.5]]), TWO),

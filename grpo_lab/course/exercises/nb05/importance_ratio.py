@@ -9,10 +9,14 @@ from grpo_lab.objective import importance_ratio
 
 
 def under_the_mask(result, args, kwargs):
-    """What stands at masked positions is nobody's business: the loss leaves it out."""
+    """What stands at masked positions is not compared: the loss leaves it out."""
     mask = args[2]
     same_shape = isinstance(result, torch.Tensor) and result.shape == mask.shape
     return {"ratio (1 where the mask is False)": torch.where(mask, result, 1.0) if same_shape else result}
+
+
+def log(*probabilities: float):
+    return f64([list(probabilities)]).log()
 
 
 ONE = torch.ones(1, 1, dtype=torch.bool)
@@ -67,20 +71,18 @@ EXERCISE = Exercise(
         "there? And `keepdim=True` keeps the shape (B, 1).",
     ),
     cases=(
-        given("one token, from probability 0.2 to 0.3", f64([[0.3]]).log(), f64([[0.2]]).log(), ONE),
+        given("one token, from probability 0.2 to 0.3", log(0.3), log(0.2), ONE),
         given("nothing has moved", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]]), TWO),
-        given("two tokens, each twice as likely", f64([[0.4, 0.2]]).log(), f64([[0.2, 0.1]]).log(), TWO, "sequence"),
-        given(
-            "two tokens, twice and half as likely", f64([[0.4, 0.1]]).log(), f64([[0.2, 0.2]]).log(), TWO, "sequence"
-        ),
+        given("two tokens, each twice as likely", log(0.4, 0.2), log(0.2, 0.1), TWO, "sequence"),
+        given("two tokens, twice and half as likely", log(0.4, 0.1), log(0.2, 0.2), TWO, "sequence"),
         given(
             "padding after one token",
-            f64([[0.4, 0.9]]).log(),
-            f64([[0.2, 0.1]]).log(),
+            log(0.4, 0.9),
+            log(0.2, 0.1),
             torch.tensor([[True, False]]),
             "sequence",
         ),
-        given("no token counts", f64([[0.4, 0.9]]).log(), f64([[0.2, 0.1]]).log(), ~TWO, "sequence"),
+        given("no token counts", log(0.4, 0.9), log(0.2, 0.1), ~TWO, "sequence"),
         drawn("tokens of rows of different lengths", lambda d: _ragged(d, 3, 5)),
         drawn("sequences of different lengths, one empty", lambda d: _with_empty_row(d, 3, 5), level="sequence"),
         extreme(

@@ -1,7 +1,5 @@
 """The exercise read_sequences: wrong answers, as people write them, then what is said about each."""
 
-from dataclasses import replace
-
 import torch
 
 from grpo_lab.course.changed import changed
@@ -77,13 +75,8 @@ EXERCISE = Exercise(
             "another token than the tokenizer's ends it", [[6, 3, END, 4, STOP], [6, END, PAD, 3, 4]], 1, ends=(STOP,)
         ),
         generated("a word ends the completion", [[6, 3, 4, PAD], [6, 4, END, 3], [6, 3, 3, 3]], 1, ends=(END, 4)),
+        generated("number 0 is a word", [[6, 0, 3, END, END], [0, 4, 0, 5, 0]], 1, pad=END, words={**WORDS, 0: "!"}),
         Case(_drawn, "many rows"),
-        replace(
-            generated(
-                "number 0 is a word", [[6, 0, 3, END, END], [0, 4, 0, 5, 0]], 1, pad=END, words={**WORDS, 0: "!"}
-            ),
-            tests="stability",
-        ),
         at_scale("300 tokens", _large),
     ),
     misconceptions=(

@@ -11,7 +11,6 @@ from grpo_lab.course.exercises._inputs import Dice
 from grpo_lab.trainer.optim import step_if_finite
 
 NAN, INF = float("nan"), float("inf")
-MEMORY = {"exp_avg": "first moment", "exp_avg_sq": "second moment", "step": "number of steps"}
 
 
 def after(result, args, kwargs):
@@ -24,11 +23,8 @@ def after(result, args, kwargs):
         "the second result (was the update made?)": stepped,
         "what is left of the gradients": "something" if left else "nothing",
     }
-    for number, parameter in enumerate(parameters):
-        state = optimizer.state[parameter]
-        for name, words in MEMORY.items():
-            nothing = torch.zeros(()) if name == "step" else torch.zeros_like(parameter)
-            found[f"the {words} of parameter {number}"] = state.get(name, nothing)
+    for number, memory in optimizer.state_dict()["state"].items():
+        found |= {f"{name} of parameter {number}": x for name, x in memory.items() if isinstance(x, torch.Tensor)}
     return found
 
 
