@@ -15,6 +15,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import settings_parser
 from grpo_lab.config.defaults import TINY, default_settings, described
 from grpo_lab.precision import precision_asked
+from grpo_lab.rewards.named import find_rewards
 from grpo_lab.rewards.task_spec import (
     BY_REWARDS,
     SUMS,
@@ -24,7 +25,6 @@ from grpo_lab.rewards.task_spec import (
     choose,
     for_template,
 )
-from grpo_lab.rewards.named import find_rewards
 from grpo_lab.tasks import TASKS
 from grpo_lab.tasks.table import TRAINING_SUMS
 

@@ -14,8 +14,8 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import SETTINGS
 from grpo_lab.models import loading
 from grpo_lab.rewards import accuracy_reward
-from grpo_lab.rewards.task_spec import BY_REWARDS
 from grpo_lab.rewards.named import think_rate
+from grpo_lab.rewards.task_spec import BY_REWARDS
 from grpo_lab.tasks import TASKS, addition_problems, find_task, table
 from tests.support.refused import refused
 from tests.support.worlds import make_world, same_weights, save_world, weights
