@@ -120,7 +120,7 @@ WRONG = [  # what is wrong with a setting alone is in tests/test_wrong_commands.
     (["--epsilon_high", "high"], "--epsilon_high is 'high'; expected a number or none"),
     (["--num_generations", "0"], "--num_generations is 0; it must be at least 1"),
     (["--reward_weights", "1", "inf"], "--reward_weights is inf; expected a finite number"),
-    (["--reward_funcs", "nowhere:f"], "--reward_funcs has 'nowhere:f', but the module 'nowhere' is neither in"),
+    (["--reward_funcs", "nowhere:f"], "--reward_funcs has 'nowhere:f', but the module, from"),
     (["--reward_funcs", "my_rewards:needs_price"], "which needs the column 'price'; row 0 lacks it"),
     (["--reward_funcs"], "--reward_funcs has no value; expected at least one"),
     (["--task", "summs"], "--task is 'summs'; expected sums, short-sums, word-problems"),

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_lab.checks import check_at_least, check_choice
-from grpo_lab.tasks.lines import json_lines
-from grpo_lab.tasks.rows import SPLITS, THINK_SYSTEM_PROMPT, Row, asking
+from grpo_lab.tasks.rows import SPLITS, THINK_SYSTEM_PROMPT, Row, asking, json_lines
 
 HUB_ID = "openai/gsm8k"
 CONFIG = "main"

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_lab.tasks.lines import json_lines
-from grpo_lab.tasks.rows import SPLITS, Row, asking, split_of
+from grpo_lab.tasks.rows import SPLITS, Row, asking, json_lines, split_of
 
 SUFFIX = ".jsonl"
 TAKEN = ("prompts", "completion", "completions", "completion_ids")  # what reward functions get under these names
 ROLES = ("system", "user", "assistant", "tool")
+EXAMPLE = '{"prompt": "6 * 7 = ?", "answer": "42"}'
 
 
 @dataclass(frozen=True)
@@ -77,22 +77,25 @@ def _read(file: Path, first: Problem | None = None) -> list[Problem]:
         problem = Problem(_row(value, place := f"{file.name}, line {number}"), place)
         first = first or problem
         if problem.row.keys() != first.row.keys():
-            raise ValueError(
-                f"{place} has the columns {_names(problem.row)}; expected those of {first.place}: {_names(first.row)}"
-            )
+            names, those = (", ".join(sorted(one.row)) for one in (problem, first))
+            raise ValueError(f"{place} has the columns {names}; expected those of {first.place}: {those}")
         problems.append(problem)
     if not problems:
-        raise ValueError(f"{file.name} has no row; expected one a line, such as {_EXAMPLE}")
+        raise ValueError(f"{file.name} has no row; expected one a line, such as {EXAMPLE}")
     return problems
 
 
 def _distinct(problems: list[Problem], notes: list[str]) -> dict[str, Problem]:
-    """Each problem once, under what identifies it. What repeats is noted, and what contradicts itself refused."""
+    """Each problem once, under all that is said in it but for the system's words; white space does not count.
+
+    What repeats is noted, and what contradicts itself refused.
+    """
     kept: dict[str, Problem] = {}
     repeats = []
     for problem in problems:
-        before = kept.setdefault(_problem_of(problem.row), problem)
-        if _apart_from_prompt(before.row) != _apart_from_prompt(problem.row):
+        said = (f"{m['role']}: {m['content']}" for m in problem.row["prompt"] if m["role"] != "system")
+        before = kept.setdefault(" ".join("\n".join(said).split()), problem)
+        if before.row | {"prompt": None} != problem.row | {"prompt": None}:
             raise ValueError(
                 f"{problem.place} has the problem of {before.place} with another answer; expected one of them"
             )
@@ -104,49 +107,20 @@ def _distinct(problems: list[Problem], notes: list[str]) -> dict[str, Problem]:
     return kept
 
 
-_EXAMPLE = '{"prompt": "6 * 7 = ?", "answer": "42"}'
-
-
 def _row(value: Any, place: str) -> Row:
     if not isinstance(value, dict) or "prompt" not in value:
-        raise ValueError(f"{place} is {_short(value)}; expected an object with a prompt, such as {_EXAMPLE}")
+        raise ValueError(f"{place} is {value!r:.80}; expected an object with a prompt, such as {EXAMPLE}")
     if taken := [name for name in TAKEN if name in value]:
         raise ValueError(f"{place} has the column {taken[0]!r}; expected another name, since this one is the trainer's")
-    return value | {"prompt": _messages(value["prompt"], place)}
-
-
-def _messages(prompt: Any, place: str) -> list[dict[str, str]]:
-    if isinstance(prompt, str) and prompt.strip():
-        return asking(prompt)
-    good = isinstance(prompt, list) and prompt and all(map(_is_message, prompt))
-    if not good or prompt[-1]["role"] == "assistant":
-        wanted = (
-            "expected a text, or chat messages {'role': ..., 'content': ...} of which the assistant's is not the last"
-        )
-        raise ValueError(f"{place}: prompt is {_short(prompt)}; {wanted}")
-    return prompt
+    prompt = value["prompt"]
+    messages = asking(prompt) if isinstance(prompt, str) else prompt
+    good = isinstance(messages, list) and messages and all(map(_is_message, messages))
+    if not good or messages[-1]["role"] == "assistant":
+        wanted = "a text, or chat messages {'role': ..., 'content': ...} of which the assistant's is not the last"
+        raise ValueError(f"{place}: prompt is {prompt!r:.80}; expected {wanted}")
+    return value | {"prompt": messages}
 
 
 def _is_message(message: Any) -> bool:
-    if not isinstance(message, dict) or message.get("role") not in ROLES:
-        return False
-    return isinstance(message.get("content"), str) and bool(message["content"].strip())
-
-
-def _problem_of(row: Row) -> str:
-    """What identifies a problem: all that is said, but for the system's words; white space does not count."""
-    said = (f"{m['role']}: {m['content']}" for m in row["prompt"] if m["role"] != "system")
-    return " ".join("\n".join(said).split())
-
-
-def _apart_from_prompt(row: Row) -> Row:
-    return {name: value for name, value in row.items() if name != "prompt"}
-
-
-def _names(row: Row) -> str:
-    return ", ".join(sorted(row))
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    known = isinstance(message, dict) and message.get("role") in ROLES
+    return known and isinstance(message.get("content"), str) and bool(message["content"].strip())

@@ -1,4 +1,4 @@
-"""What the rows of every task share: their form, their split, and the prompt that asks for thinking.
+"""What the rows of every task share: their form, their split, the prompt that asks for thinking, and files of them.
 
 A row is a plain dict: `prompt` is a list of chat messages, `answer` is the expected text, and every further key is a
 column that reward functions receive by keyword. `datasets.Dataset.from_list(rows)` accepts them as they are.
@@ -8,9 +8,11 @@ and no number of problems can bring one into both.
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 from grpo_lab.checks import check_choice
 
@@ -27,6 +29,7 @@ class Rows(Protocol):
 
 
 SPLITS = ("train", "test")
+LANGUAGES = ("en", "zh")
 TEST_SHARE = 0.1
 THINK_SYSTEM_PROMPT = (
     "Solve the problem. First reason step by step between <think> and </think>, "
@@ -38,8 +41,6 @@ THINK_SYSTEM_PROMPT_ZH = (
     "请解答下面的问题。先在<think>和</think>之间一步一步地思考，"
     "再在<answer>和</answer>之间给出最后的答案，请只输出数字，不带单位；除不尽时写成分数，例如2/3。"
 )
-LANGUAGES = ("en", "zh")
-
 _THINK = re.compile(r"<think>(.*?)</think>", re.DOTALL)
 
 
@@ -66,15 +67,13 @@ def with_system(rows: Iterable[Row], system: str | None, replace: bool = False) 
 
     A prompt has to be a list of chat messages. None adds nothing, and with `replace` takes away what there is.
     """
-    return [row | {"prompt": _led_by(row["prompt"], system, replace)} for row in rows]
+    new = [] if system is None else [{"role": "system", "content": system}]
 
+    def led(messages: list[dict[str, str]]) -> list[dict[str, str]]:
+        has_one = messages[0]["role"] == "system"
+        return messages if has_one and not replace else new + messages[has_one:]
 
-def _led_by(messages: list[dict[str, str]], system: str | None, replace: bool) -> list[dict[str, str]]:
-    has_one = messages[0]["role"] == "system"
-    if has_one and not replace:
-        return messages
-    front = [] if system is None else [{"role": "system", "content": system}]
-    return front + messages[has_one:]
+    return [row | {"prompt": led(row["prompt"])} for row in rows]
 
 
 def in_parts(rows: Rows, size: int) -> Iterator[list[Row]]:
@@ -94,3 +93,33 @@ def check_number(n: int, split: str, most: dict[str, int]) -> None:
     check_choice("split", split, SPLITS)
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= most[split]:
         raise ValueError(f"n is {n!r}; it must be a whole number from 1 to {most[split]} for the split {split!r}")
+
+
+def json_lines(file: Path) -> Iterator[tuple[int, Any]]:
+    """The value of each line of a file with the line's number, from 1; empty lines are passed over.
+
+    Raises:
+        ValueError: for a line that is not UTF-8 or not JSON; the message has the file and the line.
+    """
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            place = f"{file.name}, line {number}"
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+                value = json.loads(text, object_pairs_hook=_each_once) if text else None
+                # NaN is no JSON, and half a letter, such as "\\ud83d", has no bytes.
+                json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
+            except UnicodeDecodeError as error:
+                wrong = f"byte {error.start + 1} is 0x{line[error.start]:02x}; save the file as text in UTF-8"
+                raise ValueError(f"{place} is not UTF-8: {wrong}") from error
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"{place} is no JSON: {getattr(error, 'msg', error)}, {text!r:.60}") from error
+            if text:
+                yield number, value
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"{twice!r} stands twice in one object")
+    return dict(pairs)

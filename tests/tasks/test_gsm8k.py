@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from grpo_lab.rewards import format_reward, math_reward
+from grpo_lab.rewards import format_reward
 from grpo_lab.tasks import TASKS, THINK_SYSTEM_PROMPT, find_task, gsm8k_problems
 from grpo_lab.tasks.gsm8k import EXAMPLE, HUB_ID
 
@@ -66,111 +66,73 @@ def test_the_task_of_the_command_shows_an_example_and_reads_a_folder(folder):
     assert task.name == f"gsm8k:{folder}" and task.reward_funcs == TASKS["gsm8k"].reward_funcs == ("final", "format")
 
 
-def test_the_first_n(folder):
+def test_the_first_n_and_wrong_arguments(folder):
     assert gsm8k_problems("train", 2, folder) == gsm8k_problems("train", source=folder)[:2]
     with pytest.raises(ValueError, match="n is 5; .* has 4 problems in the split 'train'"):
         gsm8k_problems("train", 5, folder)
+    with pytest.raises(ValueError, match="n is 0; it must be at least 1"):
+        gsm8k_problems("train", 0, folder)
+    with pytest.raises(ValueError, match="split is 'validation'; expected one of 'train', 'test'"):
+        gsm8k_problems("validation", source=folder)
 
 
-def test_the_reward_takes_the_answers(folder):
-    answers = [row["answer"] for row in gsm8k_problems("train", source=folder)]
-    said = ["72", "1,234,567", "-5.0", "1050.25"]
-    completions = [f"<think>so</think><answer>{text}</answer>" for text in said]
-    assert math_reward(completions, answer=answers, time_limit=60.0) == [1.0] * 4
-
-
-@pytest.mark.parametrize("inside", ["", "main/"])
-def test_rows_of_parquet_files_in_order(tmp_path, inside):
-    write_parquet(tmp_path / f"{inside}train-00001-of-00002.parquet", RECORDS["train"][2:])
-    write_parquet(tmp_path / f"{inside}train-00000-of-00002.parquet", RECORDS["train"][:2])
-    write_parquet(tmp_path / f"{inside}trainer.parquet", RECORDS["test"])  # of another name, so not of this split
-    assert [row["answer"] for row in gsm8k_problems("train", source=tmp_path)] == ANSWERS
-
-
-def test_a_file_is_taken_for_the_split_asked_for(folder):
+def test_rows_of_parquet_files_in_order_and_of_a_file_for_the_split_asked_for(tmp_path, folder):
+    for inside in ("", "main/"):
+        place = tmp_path / f"parquet{len(inside)}"
+        write_parquet(place / f"{inside}train-00001-of-00002.parquet", RECORDS["train"][2:])
+        write_parquet(place / f"{inside}train-00000-of-00002.parquet", RECORDS["train"][:2])
+        write_parquet(place / f"{inside}trainer.parquet", RECORDS["test"])  # of another name, so not of this split
+        assert [row["answer"] for row in gsm8k_problems("train", source=place)] == ANSWERS
     (folder / "train.jsonl").rename(folder / "mine.jsonl")
     assert [row["answer"] for row in gsm8k_problems("test", source=folder / "mine.jsonl")] == ANSWERS
 
 
-def test_from_the_hub(monkeypatch):
+def test_the_hub_whether_it_answers_or_not(monkeypatch):
     asked = []
-    fake = types.SimpleNamespace(load_dataset=lambda *names, split: asked.append((*names, split)) or RECORDS[split])
-    monkeypatch.setitem(sys.modules, "datasets", fake)
-    assert [row["answer"] for row in gsm8k_problems("train")] == ANSWERS
-    assert asked == [(HUB_ID, "main", "train")]
 
+    def load_dataset(*names, split):
+        if split == "test":
+            raise ConnectionError("no route")
+        return asked.append((*names, split)) or RECORDS[split]
 
-def test_a_hub_that_does_not_answer(monkeypatch):
-    def offline(*names, split):
-        raise ConnectionError("no route")
-
-    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=offline))
-    with pytest.raises(
-        FileNotFoundError, match="ConnectionError: no route.*put test.jsonl.*give that folder as source"
-    ):
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
+    assert [row["answer"] for row in gsm8k_problems("train")] == ANSWERS and asked == [(HUB_ID, "main", "train")]
+    with pytest.raises(FileNotFoundError, match="ConnectionError: no route.*put test.jsonl.*give that folder as sourc"):
         gsm8k_problems("test", 3)
 
 
-@pytest.mark.parametrize(("package", "kind"), [("datasets", None), ("pyarrow.parquet", ".parquet")])
-def test_a_missing_package_is_named(monkeypatch, tmp_path, package, kind):
+@pytest.mark.parametrize(("package", "source"), [("datasets", HUB_ID), ("pyarrow.parquet", "train.parquet")])
+def test_a_missing_package_is_named(monkeypatch, tmp_path, package, source):
     monkeypatch.setitem(sys.modules, package, None)
-    source = HUB_ID if kind is None else tmp_path / "train.parquet"
-    if kind is not None:
-        source.touch()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.parquet").touch()
     with pytest.raises(ImportError, match=f"pip install {package.split('.')[0]}"):
         gsm8k_problems("train", source=source)
 
 
-@pytest.mark.parametrize("source", ["./gsm8k", "/no/such/folder", "data/gsm8k.jsonl", "a/b/c"])
-def test_a_place_that_is_not_there(source):
-    with pytest.raises(FileNotFoundError, match="which is not there.*; put train.jsonl"):
-        gsm8k_problems("train", source=source)
-
-
-def test_a_folder_without_the_split(folder):
-    (folder / "test.jsonl").unlink()
+def test_a_place_that_is_not_there_or_holds_something_else(folder):
+    for source in ("./gsm8k", "/no/such/folder", "data/gsm8k.jsonl", "a/b/c"):
+        with pytest.raises(FileNotFoundError, match="which is not there.*; put train.jsonl"):
+            gsm8k_problems("train", source=source)
+    (folder / "test.jsonl").rename(folder / "train.csv")
     with pytest.raises(FileNotFoundError, match="', which holds no file of the split 'test'; put test.jsonl"):
         gsm8k_problems("test", source=folder)
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        (
-            '{"question": "q", "answer": "42"}',
-            "the answer of train.jsonl, row 2 ends in '42'; expected '#### <number>'",
-        ),
-        ('{"question": "q", "answer": "#### many"}', "ends in '#### many'"),
-        (
-            '{"question": "q", "answer": 42}',
-            r"row 2 is .'question': 'q', 'answer': 42.; expected an object with the texts",
-        ),
-        ('{"frage": "q"}', r"train.jsonl, row 2 is .'frage': 'q'."),
-        ("[1, 2]", r"train.jsonl, row 2 is \[1, 2\]; expected an object"),
-        ("{", "train.jsonl, line 2 is no JSON: Expecting property name"),
-    ],
-)
-def test_a_row_that_is_none_of_gsm8k(tmp_path, line, message):
-    good = json.dumps(RECORDS["test"][0])
-    (tmp_path / "train.jsonl").write_text(f"{good}\n{line}\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=message):
-        gsm8k_problems("train", source=tmp_path)
-    assert len(gsm8k_problems("train", 1, tmp_path)) == 1  # what is not asked for is not read
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"split": "validation"}, "split is 'validation'; expected one of 'train', 'test'"),
-        ({"n": 0}, "n is 0; it must be at least 1"),
-    ],
-)
-def test_wrong_arguments(folder, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        gsm8k_problems(**({"source": folder} | arguments))
-
-
-def test_a_file_of_another_kind(tmp_path):
-    (tmp_path / "train.csv").touch()
     with pytest.raises(ValueError, match=r"train.csv'; expected a file that ends in .jsonl or .parquet"):
-        gsm8k_problems("train", source=tmp_path / "train.csv")
+        gsm8k_problems("train", source=folder / "train.csv")
+
+
+WRONG = {
+    '{"question": "q", "answer": "42"}': "the answer of train.jsonl, row 2 ends in '42'; expected '#### <number>'",
+    '{"question": "q", "answer": "#### many"}': "ends in '#### many'",
+    '{"question": "q", "answer": 42}': r"row 2 is .*'answer': 42.; expected an object with the texts",
+    "[1, 2]": r"train.jsonl, row 2 is \[1, 2\]; expected an object",
+    "{": "train.jsonl, line 2 is no JSON: Expecting property name",
+}
+
+
+def test_a_row_that_is_none_of_gsm8k(tmp_path):
+    for line, message in WRONG.items():
+        (tmp_path / "train.jsonl").write_text(f"{json.dumps(RECORDS['test'][0])}\n{line}\n", encoding="utf-8")
+        with pytest.raises(ValueError, match=message):
+            gsm8k_problems("train", source=tmp_path)
+        assert len(gsm8k_problems("train", 1, tmp_path)) == 1  # what is not asked for is not read

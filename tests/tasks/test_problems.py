@@ -7,21 +7,17 @@ import re
 from collections import Counter
 from fractions import Fraction
 from functools import partial
+from itertools import permutations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from grpo_lab import tasks
-from grpo_lab.tasks.chats import PAIRS
+from grpo_lab.tasks.general import PARAGRAPHS, QUESTIONS, remembers
 from grpo_lab.tasks.rows import asking, check_number
+from grpo_lab.tasks.short import MAX_SHORT_SUMS, short_sum_row, short_sum_split, short_sums
 
-operands = st.lists(st.integers(10, 99), min_size=3, max_size=3)
 chinese_problems = partial(tasks.word_problems, language="zh")
 makers = pytest.mark.parametrize("make", [tasks.addition_problems, tasks.word_problems, chinese_problems])
-
-FIRST_TRAIN = ["13+53+56=?", "75+98+99=?"]
-FIRST_TEST = ["71+63+50=?", "66+31+95=?"]
 
 
 def question_of(row):
@@ -37,57 +33,6 @@ def test_sums_are_three_two_digit_numbers_with_the_right_answer():
         assert row["answer"] == str(a + b + c)
 
 
-@given(operands, st.randoms(use_true_random=False))
-def test_the_split_of_a_sum_ignores_the_order_of_its_operands(numbers, rng):
-    shuffled = list(numbers)
-    rng.shuffle(shuffled)
-    assert tasks.addition_split(shuffled) == tasks.addition_split(numbers) in tasks.SPLITS
-
-
-def test_every_sum_has_one_split_and_every_row_is_of_the_split_asked_for():
-    # The split depends on the sorted operands alone, so rows of two splits can share no problem, reordered or not.
-    found = {}
-    for split in tasks.SPLITS:
-        rows = [row for seed in range(3) for row in tasks.addition_problems(split, 2000, seed)]
-        assert {tasks.addition_split(row["operands"]) for row in rows} == {split}
-        found[split] = {tuple(sorted(row["operands"])) for row in rows}
-    assert not found["train"] & found["test"]
-
-
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_word_problems_of_the_two_splits_are_disjoint(language):
-    found = {
-        split: {question_of(row) for seed in range(3) for row in tasks.word_problems(split, 300, seed, language)}
-        for split in tasks.SPLITS
-    }
-    assert not found["train"] & found["test"]
-
-
-def test_a_tenth_of_all_sums_is_held_out():
-    triples = [(a, b, c) for a in range(10, 100) for b in range(a, 100) for c in range(b, 100)]
-    share = Counter(map(tasks.addition_split, triples))["test"] / len(triples)
-    assert share == pytest.approx(tasks.TEST_SHARE, abs=0.005)
-
-
-@makers
-def test_same_arguments_same_rows_other_seed_other_rows_longer_starts_with_shorter(make):
-    assert make("train", 50, 1) == make("train", 50, 1)
-    assert make("train", 50, 1) != make("train", 50, 2)
-    assert make("train", 80, 1)[:50] == make("train", 50, 1)
-
-
-@makers
-@pytest.mark.parametrize("split", tasks.SPLITS)
-def test_the_rows_of_one_call_are_all_different(make, split):
-    rows = make(split, 300, 0)
-    assert len(rows) == len({question_of(row) for row in rows}) == 300
-
-
-def test_rows_do_not_change_between_versions_and_machines():
-    assert [question_of(row) for row in tasks.addition_problems("train", 2, 0)] == FIRST_TRAIN
-    assert [question_of(row) for row in tasks.addition_problems("test", 2, 1)] == FIRST_TEST
-
-
 # What recorded runs and the tiny model's own training were made with: the first characters of a SHA-256 of the rows.
 RECORDED = {
     "sums, train": (tasks.addition_problems, ("train", 20_000, 0), "de57eb0001f03a97"),
@@ -96,19 +41,6 @@ RECORDED = {
     "word problems, test": (tasks.word_problems, ("test", 360, 3), "53cde6afb1d49965"),
     "chat in Chinese": (tasks.chat_tasks, (), "2430a22e7785a82f"),
 }
-
-
-@pytest.mark.parametrize("name", RECORDED)
-def test_the_rows_of_recorded_runs_are_the_same_to_the_last_character(name):
-    make, arguments, expected = RECORDED[name]
-    text = json.dumps(make(*arguments), ensure_ascii=False, sort_keys=True)
-    assert hashlib.sha256(text.encode("utf-8")).hexdigest()[:16] == expected
-
-
-@pytest.mark.parametrize("split", tasks.SPLITS)
-def test_as_many_word_problems_as_promised(split):
-    limit = tasks.MAX_WORD_PROBLEMS[split]
-    assert len(tasks.word_problems(split, limit)) == limit
 
 
 def test_word_problems_by_hand():
@@ -182,35 +114,6 @@ def test_the_same_problems_are_told_in_both_languages():
     assert all(problem.chinese.count("{}") == problem.story.count("{}") for problem in tasks.WORD_PROBLEMS)
 
 
-def test_the_chinese_instruction_names_the_same_tags():
-    system = chinese_problems("train", 1)[0]["prompt"][0]
-    tags = ("<think>", "</think>", "<answer>", "</answer>")
-    assert system["role"] == "system" and all(system["content"].count(tag) == 1 for tag in tags)
-    assert "请只输出数字" in system["content"]
-
-
-def test_chat_tasks_in_english():
-    rows = tasks.chat_tasks("en")
-    assert [row["answer"] for row in rows] == ["czq is a legend!", "4", "I like machine learning", "Tongyi Qianwen"]
-    assert all([message["role"] for message in row["prompt"]] == ["user"] for row in rows)
-    assert all(len(pairs) == 4 for pairs in PAIRS.values())
-
-
-@pytest.mark.parametrize("make", [tasks.chat_tasks, partial(tasks.word_problems, "train", 1, 0)])
-def test_another_language_is_refused(make):
-    with pytest.raises(ValueError, match="language is 'fr'; expected one of 'en', 'zh'"):
-        make("fr")
-
-
-def test_a_worked_example_stands_before_the_question():
-    assert asking("q", "s", ("a", "b")) == [
-        {"role": "system", "content": "s"},
-        {"role": "user", "content": "a"},
-        {"role": "assistant", "content": "b"},
-        {"role": "user", "content": "q"},
-    ]
-
-
 def test_a_system_message_is_put_in_front_or_in_place_and_rows_are_not_touched():
     bare, led = {"prompt": asking("q"), "answer": "1"}, {"prompt": asking("q", "own"), "answer": "1"}
     new = {"prompt": asking("q", "new"), "answer": "1"}
@@ -221,35 +124,36 @@ def test_a_system_message_is_put_in_front_or_in_place_and_rows_are_not_touched()
     assert len(bare["prompt"]) == 1 and led["prompt"][0]["content"] == "own"
 
 
-def test_chat_tasks():
-    rows = tasks.chat_tasks()
-    assert [row["answer"] for row in rows] == ["czq是神！", "4", "I like machine learning", "通义千问"]
-    assert all(row["prompt"][0]["role"] == "user" for row in rows)
-    rows[0]["answer"] = "changed"
-    assert tasks.chat_tasks()[0]["answer"] == "czq是神！"
+# What every task keeps
+
+
+def test_the_rows_of_recorded_runs_are_the_same_to_the_last_character():
+    for name, (make, arguments, expected) in RECORDED.items():
+        text = json.dumps(make(*arguments), ensure_ascii=False, sort_keys=True)
+        assert hashlib.sha256(text.encode("utf-8")).hexdigest()[:16] == expected, name
+
+
+def test_every_sum_has_one_split_whatever_the_order_and_a_tenth_is_held_out():
+    triples = [(a, b, c) for a in range(10, 100, 2) for b in range(a, 100, 3) for c in range(b, 100)]
+    share = Counter(map(tasks.addition_split, triples))["test"] / len(triples)
+    assert share == pytest.approx(tasks.TEST_SHARE, abs=0.01)
+    found = {}
+    for split in tasks.SPLITS:
+        operands = [row["operands"] for row in tasks.addition_problems(split, 500)]
+        assert {tasks.addition_split(order) for numbers in operands for order in permutations(numbers)} == {split}
+        found[split] = {tuple(sorted(numbers)) for numbers in operands}
+    assert not found["train"] & found["test"]
 
 
 @makers
-def test_rows_are_plain_data(make):
-    rows = make("test", 20)
-    assert json.loads(json.dumps(rows)) == rows
-    assert {tuple(row) for row in rows} == {tuple(rows[0])}
-
-
-@pytest.mark.parametrize(
-    ("text", "thinks"),
-    [
-        ("<think>1+1=2</think><answer>2</answer>", True),
-        ("<think>1+1=2\n2+3=5</think>", True),
-        ("<answer>2</answer>", False),
-        ("<think> \n</think><answer>2</answer>", False),
-        ("<think>1+1=2", False),
-        ("1+1=2</think>", False),
-        ("", False),
-    ],
-)
-def test_has_thinking(text, thinks):
-    assert tasks.has_thinking(text) is thinks
+def test_rows_are_plain_data_of_one_split_different_and_the_same_for_the_same_arguments(make):
+    found = {split: make(split, 300, 1) for split in tasks.SPLITS}
+    train, test = ({question_of(row) for row in found[split]} for split in tasks.SPLITS)
+    assert len(train) == len(test) == 300 and not train & test
+    assert make("train", 50, 1) == found["train"][:50] != make("train", 50, 2)
+    assert json.loads(json.dumps(found["test"])) == found["test"]
+    assert {tuple(row) for row in found["test"]} == {tuple(found["test"][0])}
+    assert len(tasks.word_problems("test", limit := tasks.MAX_WORD_PROBLEMS["test"])) == limit
 
 
 @makers
@@ -259,10 +163,62 @@ def test_wrong_arguments_are_named(make):
     for n in (0, -1, 10**9):
         with pytest.raises(ValueError, match=rf"n is {n}; it must be a whole number from 1 to \d+ for the split"):
             make("test", n)
-
-
-@pytest.mark.parametrize("n", [1.5, "3", True, None])
-def test_a_number_of_rows_is_a_whole_number(n):
     check = inspect.unwrap(check_number)  # without the run-time type check of the tests, which would answer first
-    with pytest.raises(ValueError, match=f"n is {n!r}; it must be a whole number from 1 to 9 for the split 'train'"):
-        check(n, "train", {"train": 9})
+    for n in (1.5, "3", True, None):
+        with pytest.raises(ValueError, match=f"n is {n!r}; it must be a whole number from 1 to 9 for the split 'trai"):
+            check(n, "train", {"train": 9})
+
+
+def test_chat_tasks():
+    said = {"zh": ["czq是神！", "4", "I like machine learning", "通义千问"],
+            "en": ["czq is a legend!", "4", "I like machine learning", "Tongyi Qianwen"]}  # fmt: skip
+    for language, answers in said.items():
+        rows = tasks.chat_tasks(language)
+        assert [row["answer"] for row in rows] == answers and tasks.chat_tasks() == tasks.chat_tasks("zh")
+        assert all([message["role"] for message in row["prompt"]] == ["user"] for row in rows)
+    for make in (tasks.chat_tasks, partial(tasks.word_problems, "train", 1, 0)):
+        with pytest.raises(ValueError, match="language is 'fr'; expected one of 'en', 'zh'"):
+            make("fr")
+
+
+def test_has_thinking():
+    thinks = ["<think>1+1=2</think><answer>2</answer>", "<think>1+1=2\n2+3=5</think>"]
+    does_not = ["<answer>2</answer>", "<think> \n</think><answer>2</answer>", "<think>1+1=2", "1+1=2</think>", ""]
+    assert all(map(tasks.has_thinking, thinks)) and not any(map(tasks.has_thinking, does_not))
+
+
+# Sums up to 20
+
+
+def test_every_short_sum_is_in_one_split_with_its_mirror_image_and_a_quarter_is_held_out():
+    train, test = ([question_of(row) for row in short_sums(split)] for split in ("train", "test"))
+    assert len({*train, *test}) == len(train) + len(test) == 400
+    assert {"train": len(train), "test": len(test)} == MAX_SHORT_SUMS and 0.2 < len(test) / 400 < 0.3
+    pairs = [(a, b) for a in range(1, 21) for b in range(1, 21)]
+    assert all(short_sum_split(a, b) == short_sum_split(b, a) for a, b in pairs)
+
+
+def test_short_sums_by_hand_and_by_seed():
+    message = {"role": "user", "content": "What is 3 + 14? Answer with the number only."}
+    assert short_sum_row(3, 14) == {"prompt": [message], "answer": "17"}
+    assert short_sums("train", 50, seed=1) == short_sums("train", seed=1)[:50] != short_sums("train", 50, seed=0)
+    with pytest.raises(ValueError, match="n is 301; it must be a whole number from 1 to"):
+        short_sums("train", 301)
+    task = tasks.TASKS["short-sums"]
+    assert task.reward_funcs == ("last",) and task.rows("test", 3) == short_sums("test", 3)
+
+
+# The questions of what a policy could do before
+
+
+def test_an_answer_is_found_in_any_case_and_in_no_other_answer_and_no_task_asks_them():
+    for index, (question, words) in enumerate(QUESTIONS):
+        assert all(remembers(index, f"I think it is {word.upper()}.") for word in words)
+        assert not any(word.casefold() in question.casefold() for word in words), "the question does not give it away"
+        assert not remembers(index, "17") and not remembers(index, "")
+    names = {"sums": 100, "short-sums": 100, "word-problems": 100, "chat": None}
+    asked = {
+        m["content"] for name, n in names.items() for row in tasks.TASKS[name].rows("train", n) for m in row["prompt"]
+    }
+    assert not asked & {question for question, _ in QUESTIONS}
+    assert len(set(PARAGRAPHS)) == len(PARAGRAPHS) >= 5 and all(len(text.split()) >= 50 for text in PARAGRAPHS)
