@@ -7,7 +7,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from grpo_lab.bench import against, gpu, head, levers
+from grpo_lab.bench import against, gpu, head, levers, process
 from grpo_lab.checks import check_at_least, check_between
 from grpo_lab.commands import Parser, command, writable_file
 from grpo_lab.config.ranges import LARGEST_SEED
@@ -88,7 +88,7 @@ def _version(name: str) -> str:
     try:
         return version(name)
     except PackageNotFoundError:
-        return head.NOT_INSTALLED
+        return process.NOT_INSTALLED
 
 
 def _parser() -> Parser:
@@ -139,7 +139,7 @@ def _check(args: argparse.Namespace, parser: Parser) -> None:
     for tokens in args.tokens:
         if not 1 <= tokens <= head.ROW and (tokens < 1 or tokens % head.ROW):
             raise ValueError(f"tokens is {tokens}; it must be 1 to {head.ROW}, or a multiple of {head.ROW}")
-    if args.against and not head.is_installed(args.against):
+    if args.against and not process.is_installed(args.against):
         raise ImportError(f"against is {args.against!r}; {args.against} is not installed; pip install trl==1.16.0")
     if args.against or args.levers:
         args.model = _usable_model(args.model or ("smollm2" if args.levers else "tiny"))

@@ -5,7 +5,6 @@ states and the output embedding. The first three compute the entropy as well, wi
 reports it; Liger's loss does not offer it. As a program of its own this file measures one way at one size.
 """
 
-import importlib.util
 import sys
 import time
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from grpo_lab.bench.gpu.shared import seconds
 from grpo_lab.bench.peak import peak_bytes
-from grpo_lab.bench.process import run_worker, worker_main
+from grpo_lab.bench.process import NOT_INSTALLED, OUT_OF_MEMORY, is_installed, run_worker, worker_main
 from grpo_lab.display import text_table
 from grpo_lab.logprobs import chunked_logprobs_and_entropy, token_entropy, token_logprobs
 from grpo_lab.objective import policy_loss
@@ -25,12 +24,7 @@ from grpo_lab.rollout import head_chunk
 WORKER = "grpo_lab.bench.head"
 METHODS = ("plain", "chunked", "trl", "liger")
 PACKAGE = {"trl": "trl", "liger": "liger_kernel"}  # what a method needs and may not be there
-NOT_INSTALLED, OUT_OF_MEMORY = "not installed", "out of memory"
 ROW = 512  # tokens of a completion; fewer if there are fewer in all
-
-
-def is_installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
 
 
 def compare(

@@ -1,5 +1,6 @@
 """One measurement, one fresh process: nothing that ran before is in its memory, its caches or its compiled code."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -8,7 +9,12 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+NOT_INSTALLED, OUT_OF_MEMORY = "not installed", "out of memory"  # why there is no figure
 MEMORY_WAS_FULL = ("out of memory", "not enough memory")  # torch's words
+
+
+def is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
 
 
 def run_worker(module: str, spec: dict, timeout: float | None = None) -> dict:

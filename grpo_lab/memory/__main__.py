@@ -37,7 +37,9 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = default_settings(parameters, choice.task, device_type, given)
     config = GRPOConfig(**(given | chosen))
     if prompt_length is None:
-        prompt_length = choice.task.prompt_length if folder is None else longest_prompt(_tokenizer(folder), choice)
+        prompt_length = (
+            choice.task.prompt_length if folder is None else longest_prompt(_open(AutoTokenizer, folder), choice)
+        )
     size = 2 * parameters if folder is None else weight_bytes(folder)  # bytes; such shapes are kept in bf16
     precision = precision or ("bf16" if device_type == "cuda" and size >= SMALL else "fp32")  # as `load_policy` does
     about, budget = {"prompt_length": prompt_length, "device_type": device_type}, int(budget * GIB)
@@ -46,8 +48,9 @@ def main(arguments: list[str] | None = None) -> None:
     print("", compare_modes(model_config, config, **about), "", *advice_lines(planned, budget), sep="\n")
 
 
-def longest_prompt(tokenizer, choice: TaskSpec) -> int:
+def longest_prompt(folder, choice: TaskSpec) -> int:
     """Tokens of the longest among the prompts that a run looks at before it begins."""
+    tokenizer = _open(AutoTokenizer, folder)
     rows = for_template(choice.rows("train", None, seed=0)[:PROMPTS], tokenizer)
     return encode_prompts(tokenizer, [row["prompt"] for row in rows])[0].shape[1]
 
@@ -55,46 +58,30 @@ def longest_prompt(tokenizer, choice: TaskSpec) -> int:
 def _sizes(shape: str, model: str | None, folder):
     """The configuration of the shape, or of the model if there is one, and how many parameters it has."""
     try:
-        model_config = shape_config(shape) if folder is None else _model_config(folder)
+        model_config = shape_config(shape) if folder is None else _open(AutoConfig, folder)
         return model_config, known_shape(model_config).parameters
     except (OSError, ValueError) as error:  # transformers says nearly a page of some
         raise ValueError(f"model is {model!r}, whose memory cannot be planned: {error!s:.300}") from error
 
 
-def _model_config(folder):
-    return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-
-
-def _tokenizer(folder):
-    return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+def _open(kind, folder):
+    return kind.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = settings_parser("grpo_lab.memory", SETTINGS)
     parser.description = "What a run will take of a card's memory, and what to turn down where it does not fit."
     which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "--shape", default="qwen2-0.5b", choices=SHAPES, help="sizes of a known model (default %(default)s)"
-    )
-    which.add_argument(
-        "--model",
-        default=None,
-        help='"tiny", "smollm2", a folder or a hub id that is on this machine, instead of a shape',
-    )
+    which.add_argument("--shape", default="qwen2-0.5b", choices=SHAPES, help="a known model (default %(default)s)")
+    models = '"tiny", "smollm2", a folder or a hub id on this machine, instead of a shape'
+    which.add_argument("--model", default=None, help=models)
     add_task_option(parser)
-    parser.add_argument(
-        "--precision", default=None, choices=PRECISIONS, help="(default: bf16 on a card, fp32 on a CPU and if small)"
-    )
-    parser.add_argument(
-        "--prompt_length",
-        type=int,
-        default=None,
-        metavar="N",
-        help="tokens of the longest prompt (default: the task's)",
-    )
-    parser.add_argument(
-        "--budget", type=_gib, default=8.0, metavar="GIB", help="memory of the card (default %(default)s)"
-    )
+    small = "(default: bf16 on a card, fp32 on a CPU and if small)"
+    parser.add_argument("--precision", default=None, choices=PRECISIONS, help=small)
+    longest = "tokens of the longest prompt (default: the task's)"
+    parser.add_argument("--prompt_length", type=int, default=None, metavar="N", help=longest)
+    memory = "memory of the card (default %(default)s)"
+    parser.add_argument("--budget", type=_gib, default=8.0, metavar="GIB", help=memory)
     parser.add_argument("--device_type", default="cuda", choices=("cuda", "cpu"), help="(default %(default)s)")
     return parser
 

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from grpo_lab.models.paths import cache_folder, readable
@@ -117,7 +116,7 @@ def convert(gguf: Path, into: Path) -> None:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
-    with _bars_on_a_terminal():
+    with contextlib.redirect_stderr(io.StringIO()):  # progress bars: in a log they are one long line
         loaded = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
         config = AutoConfig.for_model(**_plain(loaded.config.to_dict()))
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
@@ -160,13 +159,6 @@ def _plain(config: dict) -> dict:
     """A configuration without what it says of the file it came from."""
     dropped = ("quantization_config", "_name_or_path", "transformers_version", "dtype")
     return {name: value for name, value in config.items() if name not in dropped}
-
-
-@contextlib.contextmanager
-def _bars_on_a_terminal() -> Iterator[None]:
-    """Elsewhere, such as in a log file, a progress bar is one long line that nobody can read."""
-    with contextlib.nullcontext() if sys.stderr.isatty() else contextlib.redirect_stderr(io.StringIO()):
-        yield
 
 
 def _download(into: Path) -> Path:

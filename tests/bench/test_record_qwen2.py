@@ -116,21 +116,3 @@ def test_the_skill_phase_ends_when_the_skill_is_there(monkeypatch, tokenizer):
     assert {phase: len(losses) for phase, losses in record["loss"].items()} == {"skill": 40, "habit": 3}
     # Rises in 4 steps, stays, then falls from three tenths to nothing.
     assert steps.rates == pytest.approx([0.25, 0.5, 0.75] + [1.0] * 37 + [0.3, 0.2, 0.1])
-
-
-def test_the_skill_phase_ends_when_the_time_is_over_or_the_steps(monkeypatch, tokenizer):
-    clock = iter([0.0, 5.0, 15.0, 20.0])
-    Steps(monkeypatch)
-    record = warm_up.warm_up(torch.nn.Linear(1, 1), tokenizer, settings(), seconds=15.0, clock=lambda: next(clock))
-    assert len(record["skill_accuracy"]) == 2 and record["seconds"] == 20.0  # 15 s are more than two thirds of 15 s
-    Steps(monkeypatch)
-    record = warm_up.warm_up(torch.nn.Linear(1, 1), tokenizer, settings(skill_steps=20))
-    assert len(record["loss"]["skill"]) == 20
-
-
-def test_steps_learn(tokenizer):
-    """A handful of steps on few words: the loss falls by what the frame of a conversation costs."""
-    model = random_policy("small")
-    record = warm_up.warm_up(model, tokenizer, settings(batch_size=4, skill_steps=8, habit_steps=0, check_every=99))
-    losses = record["loss"]["skill"]
-    assert losses[-1] < losses[0] - 0.5

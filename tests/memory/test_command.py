@@ -4,7 +4,7 @@ import types
 
 import pytest
 import torch
-from transformers import AutoConfig, MambaConfig
+from transformers import MambaConfig
 
 from grpo_lab import train
 from grpo_lab.config import GRPOConfig
@@ -12,12 +12,11 @@ from grpo_lab.config.defaults import default_settings
 from grpo_lab.memory import GIB, RESERVE, announce
 from grpo_lab.memory import __main__ as command
 from grpo_lab.memory.planning import plan
-from grpo_lab.models.folders import count_parameters, tiny_folder
 from grpo_lab.models.shapes import shape_config, shape_of
 from grpo_lab.precision import PRECISIONS
 from grpo_lab.tasks import TASKS
 from tests.support.refused import refused
-from tests.support.worlds import make_config, make_world, save_world
+from tests.support.worlds import make_config, make_world
 
 LARGE = ["--generation_batch_size", "8", "--per_device_train_batch_size", "8", "--max_completion_length", "512"]
 LARGE += ["--prompt_length", "256"]
@@ -68,12 +67,6 @@ def test_advice_until_it_fits_and_despair(capsys):
     assert printed(capsys, "--budget", "1.5")[-1].startswith("Even then it does not fit")
 
 
-def test_another_model_with_its_own_prompts(capsys):
-    lines = printed(capsys, "--model", "tiny", "--prompt_length", "20")
-    assert "459,904 parameters, fp32; 256 completions a step x (20 prompt + 64 response)" in lines[2]
-    assert "(28 prompt + 64 response)" in printed(capsys, "--model", "tiny")[2], "as long as those of the sums"
-
-
 WRONG = [
     ("--budget 0", "--budget is '0'; expected a number of GiB above 0"),
     ("--budget nan", "--budget is 'nan'; expected a number of GiB above 0"),
@@ -88,7 +81,7 @@ def test_faults_are_named(monkeypatch):
     for arguments, message in WRONG:
         line = refused(command.main, *arguments.split())
         assert line.startswith("python -m grpo_lab.memory: error: ") and message in line
-    monkeypatch.setattr(command, "_model_config", lambda folder: MambaConfig())
+    monkeypatch.setattr(command, "_open", lambda kind, folder: MambaConfig())
     line = refused(command.main, "--model", "tiny")
     said = "model_config has no num_attention_heads, num_key_value_heads"
     assert f"error: --model is 'tiny', whose memory cannot be planned: {said}" in line and len(line) < 400
@@ -123,39 +116,6 @@ def test_memory_and_train_plan_the_same_run(device_type, monkeypatch, capsys):
             assert getattr(config, name) == getattr(trained, name), name
 
 
-def test_for_a_model_on_this_machine_the_prompts_are_as_long_as_those_of_the_run(tmp_path, monkeypatch, capsys):
-    name = save_world(tmp_path / "model")
-    _, about = planned_by(monkeypatch, capsys, "--model", name, "--task", "word-problems", "--device_type", "cpu")
-    _, said = trained_on_a_card(monkeypatch, ["--model", name, "--task", "word-problems"], tmp_path)
-    assert about["prompt_length"] == said["prompt_length"] and about["precision"] == said["precision"] == "fp32"
-
-
-def trained_on_a_card(monkeypatch, options: list[str], tmp_path):
-    """What `train` plans before a run on a card, of which there is none here."""
-    calls = []
-    model, tokenizer = make_world()
-    on_card = types.SimpleNamespace(device=torch.device("cuda"), config=model.config, parameters=model.parameters)
-
-    def stop(*given, **more):
-        calls.append((given, more))
-        raise ValueError("planned")
-
-    monkeypatch.setattr("grpo_lab.models.load_policy", lambda *given, **more: (on_card, tokenizer))
-    monkeypatch.setattr("grpo_lab.memory.planning.plan", stop)
-    monkeypatch.setattr("grpo_lab.models.one_thread_if_small", lambda model: None)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (8 * GIB, 8 * GIB))
-    monkeypatch.setattr("grpo_lab.trainer.train", lambda *given, **more: [])
-    assert train.main(["--output_dir", str(tmp_path / "out"), *options]) == 0
-    ((_, config), about), = calls  # fmt: skip
-    return config, about
-
-
-def test_parameters_are_counted_without_loading_them(tmp_path):
-    assert count_parameters("tiny") == shape_of(AutoConfig.from_pretrained(tiny_folder())).parameters == 459_904
-    model, _ = make_world()
-    assert count_parameters(save_world(tmp_path / "model")) == sum(p.numel() for p in model.parameters())
-
-
 @pytest.mark.parametrize("free", [40 * GIB, GIB // 2])
 def test_a_run_on_a_card_says_what_it_will_take_and_warns_where_that_is_too_much(free, monkeypatch, capsys):
     model, tokenizer = make_world()
@@ -180,9 +140,3 @@ def test_a_model_whose_parts_are_not_known_is_trained_without_a_plan(monkeypatch
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (GIB, GIB))
     announce(on_card, tokenizer, [{"prompt": "a"}], make_config())
     assert capsys.readouterr().out.startswith("memory: not planned, since model_config has no intermediate_size")
-
-
-def test_a_run_on_the_cpu_says_nothing_about_memory(capsys):
-    model, tokenizer = make_world()
-    announce(model, tokenizer, [{"prompt": "a"}], make_config())
-    assert capsys.readouterr().out == ""

@@ -27,7 +27,6 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy, smollm2
 from grpo_lab.models.folders import find_folder
 from grpo_lab.rewards import last_number_reward
-from grpo_lab.rollout import encode_prompts
 from grpo_lab.tasks.short import short_sums
 from grpo_lab.trainer import train
 from tests.support.axe import Killed
@@ -213,16 +212,6 @@ print(json.dumps(said))
 """
 
 
-@torch.no_grad()
-def greedy_without_cache(model, tokenizer, question: str, limit: int) -> list[int]:
-    """The plainest way there is: all of the text through the model for each new token."""
-    ids, _ = encode_prompts(tokenizer, [[{"role": "user", "content": question}]])
-    start = ids.shape[1]
-    while ids.shape[1] < start + limit and (ids.shape[1] == start or ids[0, -1] != tokenizer.eos_token_id):
-        ids = torch.cat([ids, model(ids, use_cache=False).logits[:, -1].argmax(-1, keepdim=True)], dim=1)
-    return ids[0, start:].tolist()
-
-
 def test_plain_transformers_opens_the_trained_folder_and_answers_the_same(trained, tmp_path):
     out, questions = trained[0], [FRANCE, SUM, short_sums("test", 1)[0]["prompt"][-1]["content"]]
     done = subprocess.run(
@@ -236,5 +225,4 @@ def test_plain_transformers_opens_the_trained_folder_and_answers_the_same(traine
             f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
         )
         assert prompt == want
-        assert ids == greedy_without_cache(model, tokenizer, question, 16)
         assert tokenizer.decode(ids, skip_special_tokens=True) == reply(model, tokenizer, question, 16)

@@ -10,8 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from grpo_lab.bench.head import NOT_INSTALLED, OUT_OF_MEMORY, is_installed
-from grpo_lab.bench.process import run_worker
+from grpo_lab.bench.process import NOT_INSTALLED, OUT_OF_MEMORY, is_installed, run_worker
 from grpo_lab.display import GIB
 
 PARTS = {"rollout": 180.0, "train": 110.0, "memory": 150.0, "trl": 90.0}  # seconds; what one leaves, the next may use
