@@ -10,11 +10,11 @@ from tests.support.sampling import G, next_logits, sample, score, tokens_of
 from tests.support.worlds import END, PAD, make_exact, make_world
 
 
-@pytest.mark.parametrize("pad_is_end", [False, True])
+@pytest.mark.parametrize(("cache", "pad_is_end"), [("static", False), ("static", True), ("dynamic", True)])
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 1.5])
-def test_recorded_logprobs_are_the_recomputed_ones(temperature, pad_is_end):
+def test_recorded_logprobs_are_the_recomputed_ones(temperature, cache, pad_is_end):
     model, tokenizer = make_world(pad_is_end=pad_is_end)
-    rollout = sample(model, tokenizer, temperature=temperature, generations=40)
+    rollout = sample(model, tokenizer, temperature=temperature, generations=40, cache_implementation=cache)
     lengths = rollout.mask.sum(-1)
     assert (lengths == 1).any() and rollout.truncated.any() and ((lengths > 1) & ~rollout.truncated).any()
     assert len(set(rollout.prompt_mask.sum(-1).tolist())) > 2, "the prompts should be ragged"
@@ -154,9 +154,10 @@ def test_ids_are_never_encoded_again(monkeypatch):
     assert differ > 0, "in this world, encoding the text again gives other tokens than were sampled"
 
 
-def test_sampling_reaches_every_token_of_the_vocabulary(tiny):
+@pytest.mark.parametrize("cache", ["static", "dynamic"])
+def test_sampling_reaches_every_token_of_the_vocabulary(cache, tiny):
     """Left to its defaults, `generate` draws from the 50 likeliest tokens only."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        rollout = sample_completions(*tiny, ["1+2="], 400, 1, temperature=1e3)
+        rollout = sample_completions(*tiny, ["1+2="], 400, 1, temperature=1e3, cache_implementation=cache)
     assert len(rollout.completion_ids.unique()) > 100
