@@ -16,10 +16,10 @@ from grpo_lab.logprobs import token_logprobs
 from grpo_lab.precision import autocast_as_loaded
 from grpo_lab.rewards import accuracy_reward, format_reward
 from grpo_lab.rewards.task_spec import add_reward_options, add_task_option, choose, for_template
-from grpo_lab.rollout import evaluating, sample_completions, score_logprobs
+from grpo_lab.rollout import evaluating, score_logprobs
 from grpo_lab.rollout.prompts import encode_prompts
 from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts
-from grpo_lab.trainer.rewarding import reward_rollout
+from grpo_lab.trainer.evaluation import sample_and_reward
 
 
 def evaluate(
@@ -57,22 +57,14 @@ def evaluate(
     if len(rows) == 0:
         raise ValueError("rows is empty; expected at least one problem")
     check_at_least("num_generations", num_generations, 1)
-    settings = {"temperature": temperature, "cache_implementation": cache_implementation}
-    earned, thinks, forms, lengths = [], [], [], []
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(seed)
-        for part in in_parts(rows, max(1, batch_size // num_generations)):
-            prompts = [row["prompt"] for row in part]
-            with autocast_as_loaded(model):
-                rollout = sample_completions(
-                    model, tokenizer, prompts, num_generations, max_completion_length, **settings
-                )
-            rewards, _, _ = reward_rollout(rollout, part, correct)
-            earned += [None if math.isnan(reward) else reward for reward in rewards.tolist()]
-            forms += format_reward(rollout.texts)
-            thinks += [has_thinking(text) for text in rollout.texts]
-            lengths += rollout.mask.sum(-1).tolist()
-    shares = {"mean_length": _mean(lengths), "format_rate": _mean(forms), "think_rate": _mean(thinks)}
+    found = sample_and_reward(
+        model, tokenizer, rows, correct, num_generations=num_generations, max_completion_length=max_completion_length,
+        temperature=temperature, cache_implementation=cache_implementation, batch_size=batch_size, seed=seed,
+        arithmetic=autocast_as_loaded(model),
+    )  # fmt: skip
+    earned = [None if math.isnan(reward) else reward for reward in found.rewards.tolist()]
+    shares = {"mean_length": _mean(found.lengths.tolist()), "format_rate": _mean(format_reward(found.texts))}
+    shares["think_rate"] = _mean([has_thinking(text) for text in found.texts])
     counts = _successes([reward is not None and reward >= 1 for reward in earned], num_generations)
     counts["frac_reward_zero_std"] = _without_spread(earned, num_generations)
     return counts | shares | {"n": len(rows), "num_generations": num_generations}

@@ -42,13 +42,13 @@ def main(arguments: list[str] | None = None) -> None:
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
     from grpo_lab.trainer import train
-    from grpo_lab.trainer.folder.run_folder import open_journal
+    from grpo_lab.trainer.folder import check_folder
 
     name = given.pop("model")
     device_type = pick_device().type
     parameters = count_parameters(name, device_type)
     choice, config, chosen = plan_run(given, parameters, device_type)
-    open_journal(config)  # whether the folder will do is looked at again when the run begins; no model is loaded yet
+    check_folder(config)  # before a model is loaded; the run checks it again
     rows = choice.rows("train", None, config.seed)
     held_out = _held_out(choice, config)
     print(*choice.described(rows), described(chosen, parameters), sep="\n")

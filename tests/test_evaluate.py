@@ -14,6 +14,7 @@ from grpo_lab.models import load_policy, loading
 from grpo_lab.rewards import accuracy_reward, reward_names
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import addition_problems, addition_split, find_task, table
+from grpo_lab.trainer import evaluation
 from tests.support.refused import refused
 from tests.support.worlds import ROWS, make_world, save_world
 
@@ -82,7 +83,7 @@ def plant(monkeypatch, texts=TEXTS):
         said = [text for prompt in prompts for text in texts[prompt][:num_generations]]
         return dataclasses.replace(rollout, texts=said)
 
-    monkeypatch.setattr(evaluate_module, "sample_completions", planted)
+    monkeypatch.setattr(evaluation, "sample_completions", planted)
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 8, 512])

@@ -1,8 +1,10 @@
-"""The loop: sample, reward, compare, score, step."""
+"""The training loop: sample, reward, compare, compute log-probabilities, step."""
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.objective import microbatch_loss
-from grpo_lab.trainer.loop import accumulate_gradient, collect, train, update
+from grpo_lab.trainer.experience import collect
+from grpo_lab.trainer.logprobs import all_logprobs
+from grpo_lab.trainer.loop import accumulate_gradient, train, update
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.run import Run
-from grpo_lab.trainer.scoring import score_all
+
+score_all = all_logprobs  # its former name

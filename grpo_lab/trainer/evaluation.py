@@ -5,18 +5,58 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.checks import check_choice
 from grpo_lab.config import GRPOConfig
+from grpo_lab.precision import autocast, precision_of
 from grpo_lab.rewards import reward_names
 from grpo_lab.rewards.named import priced
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import Rows, in_parts
+from grpo_lab.trainer.experience import reward_rollout
 from grpo_lab.trainer.metrics import mean_and_std
-from grpo_lab.trainer.rewarding import reward_rollout
-from grpo_lab.trainer.scoring import autocast
+
+
+class Rewarded(NamedTuple):
+    """B completions of held-out problems, those of a problem together, and what they earned. On the CPU."""
+
+    texts: list[str]
+    names: list[str]  # of the reward functions
+    lengths: Int[Tensor, " B"]
+    truncated: Bool[Tensor, " B"]
+    rewards: Float[Tensor, " B"]  # NaN where no reward function applied
+    per_func: Float[Tensor, "B F"]
+    right: Bool[Tensor, " B"]  # to which the first function gives at least 1, before any price on length
+
+
+def sample_and_reward(
+    model, tokenizer, rows: Rows, reward_funcs, *, num_generations: int, batch_size: int, seed: int, arithmetic,
+    config: GRPOConfig | None = None, **sampling,
+) -> Rewarded:  # fmt: skip
+    """Sample completions of every row and reward them, with a random stream of their own.
+
+    Args:
+        batch_size: completions sampled at a time.
+        arithmetic: the autocast to sample under.
+        config: for the weights of the rewards; without it each is 1.
+        sampling: further arguments of `sample_completions`.
+    """
+    priced_by = priced(listed(reward_funcs)[0])
+    texts, names, parts = [], [], []
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        for some in in_parts(rows, max(1, batch_size // num_generations)):
+            with arithmetic:
+                prompts = [row["prompt"] for row in some]
+                rollout = sample_completions(model, tokenizer, prompts, num_generations, **sampling)
+            rewards, per_func, names = reward_rollout(rollout, some, reward_funcs, config)
+            right = per_func[:, 0] if priced_by is None else reward_rollout(rollout, some, priced_by)[0]
+            texts += rollout.texts
+            parts.append((rollout.mask.sum(-1).cpu(), rollout.truncated.cpu(), rewards, per_func, right >= 1))
+    return Rewarded(texts, names, *map(torch.cat, zip(*parts, strict=True)))
 
 
 def evaluate_policy(
@@ -31,24 +71,20 @@ def evaluate_policy(
         completions/mean_length, completions/clipped_ratio. And eval/accuracy, the share of completions to which the
         first reward function gives at least 1; of `contains_reward` that is before the price of its length.
     """
-    says = priced(listed(reward_funcs)[0])
-    group = config.num_generations_eval or config.num_generations
-    at_once = max(1, (config.per_device_eval_batch_size or config.generation_batch_size) // group)
-    found: list[tuple[Tensor, ...]] = []
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(-1 - config.seed)  # the steps of the training have the numbers from 0 on
-        for part in in_parts(rows, at_once):
-            prompts, sampling = [row["prompt"] for row in part], config.sampling_arguments()
-            with autocast(model, config):
-                rollout = sample_completions(model, tokenizer, prompts, group, config.max_completion_length, **sampling)
-            rewards, per_func, names = reward_rollout(rollout, part, reward_funcs, config)
-            right = per_func[:, 0] if says is None else reward_rollout(rollout, part, says)[0]
-            found.append((rewards, per_func, right >= 1, rollout.mask.sum(-1).cpu(), rollout.truncated.cpu()))
-    rewards, per_func, right, lengths, cut = (torch.cat(values).double() for values in zip(*found, strict=True))
-    mean, std = mean_and_std(rewards)
-    metrics = {"reward": mean, "reward_std": std, "accuracy": right.mean().item()}
-    metrics |= {f"rewards/{name}/mean": mean_and_std(per_func[:, i])[0] for i, name in enumerate(names)}
-    metrics |= {"completions/mean_length": lengths.mean().item(), "completions/clipped_ratio": cut.mean().item()}
+    found = sample_and_reward(
+        model, tokenizer, rows, reward_funcs,
+        num_generations=config.num_generations_eval or config.num_generations,
+        batch_size=config.per_device_eval_batch_size or config.generation_batch_size,
+        seed=-1 - config.seed,  # the steps of the training have the numbers from 0 on
+        arithmetic=autocast(model.device, precision_of(model, config)),
+        config=config, max_completion_length=config.max_completion_length, **config.sampling_arguments(),
+    )  # fmt: skip
+    mean, std = mean_and_std(found.rewards.double())
+    metrics = {"reward": mean, "reward_std": std, "accuracy": found.right.double().mean().item()}
+    for name, values in zip(found.names, found.per_func.double().unbind(1), strict=True):
+        metrics[f"rewards/{name}/mean"] = mean_and_std(values)[0]
+    metrics["completions/mean_length"] = found.lengths.double().mean().item()
+    metrics["completions/clipped_ratio"] = found.truncated.double().mean().item()
     return {f"eval/{name}": value for name, value in metrics.items()}
 
 

@@ -1,6 +1,6 @@
-"""What one rollout leaves behind for the updates: a record that can be cut into rows, and how its rewards compare."""
+"""How experience is gathered, in the order in which it happens: sample, reward, compare, and count what is reported."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 
 import torch
@@ -9,7 +9,10 @@ from torch import Tensor
 
 from grpo_lab.advantages import best_of_group, group_advantages, rloo_advantages
 from grpo_lab.config import GRPOConfig
-from grpo_lab.rollout import Rollout
+from grpo_lab.precision import autocast, precision_of
+from grpo_lab.rewards import score_completions
+from grpo_lab.rollout import Rollout, sample_completions
+from grpo_lab.trainer.metrics import Clock, mean_and_std
 
 EPS = 1e-4  # keeps the division by the standard deviation finite; TRL's
 
@@ -37,6 +40,55 @@ class Experience:
     def split(self, size: int) -> "Iterator[Experience]":
         """Cut into parts of `size` rows, in their order; the last one may be smaller."""
         return (self[start : start + size] for start in range(0, len(self), size))
+
+
+def collect(
+    model,
+    tokenizer,
+    rows: list[dict],
+    reward_funcs: Callable | list[Callable],
+    config: GRPOConfig,
+    clock: Clock | None = None,
+) -> tuple[Experience, dict]:
+    """Sample G completions for each row, reward them, and compare each with the others of its group.
+
+    The clock is that of this step alone; `train` puts its seconds beside the metrics.
+    """
+    clock = clock or Clock(model.device)
+    with clock("time/rollout"), autocast(model.device, precision_of(model, config)):
+        rollout = sample_completions(
+            model,
+            tokenizer,
+            [row["prompt"] for row in rows],
+            config.num_generations,
+            config.max_completion_length,
+            **config.sampling_arguments(),
+        )
+    with clock("time/reward"):
+        rewards, per_func, names = reward_rollout(rollout, rows, reward_funcs, config)
+    experience = make_experience(rollout, rewards, config, per_func)
+    metrics = rollout_metrics(rollout, clock.seconds["time/rollout"])
+    return experience, metrics | reward_metrics(experience, per_func, names)
+
+
+def reward_rollout(
+    rollout: Rollout, rows: list[dict], reward_funcs: Callable | list[Callable], config: GRPOConfig | None = None
+) -> tuple[Float[Tensor, " B"], Float[Tensor, "B F"], list[str]]:
+    """Reward the completions of these rows, with what `score_completions` returns. Without a config each weighs 1."""
+    what = _as_reward_functions_see_it(rollout, rows)
+    return score_completions(reward_funcs, *what, None if config is None else config.reward_weights)
+
+
+def _as_reward_functions_see_it(rollout: Rollout, rows: list[dict]) -> tuple[list, list, list, dict]:
+    """Prompts, completions, their token ids and the other columns. A completion comes in the form of its prompt."""
+    rows = [rows[prompt] for prompt in rollout.prompt_of_row.tolist()]
+    completions = [
+        text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
+        for row, text in zip(rows, rollout.texts, strict=True)
+    ]
+    kept = zip(rollout.completion_ids.cpu(), rollout.mask.cpu(), strict=True)
+    columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
+    return [row["prompt"] for row in rows], completions, [ids[mask].tolist() for ids, mask in kept], columns
 
 
 def make_experience(
@@ -82,3 +134,36 @@ def _compare_scored(by_group: Float[Tensor, "P G"], config: GRPOConfig) -> Float
         if scored.sum() > 1 or (scored.any() and config.advantage == "none"):
             answer[scored] = _compare(group[scored][None], config)[0]
     return advantages
+
+
+def rollout_metrics(rollout: Rollout, seconds: float) -> dict:
+    """Lengths, entropy and speed of a rollout that took so many seconds."""
+    lengths = rollout.mask.sum(-1).float()
+    ended = lengths[~rollout.truncated]
+    prompt_tokens = rollout.prompt_mask.sum(-1)[rollout.prompt_of_row].sum()
+    return {
+        "entropy": (rollout.entropy.sum() / rollout.mask.sum()).item(),
+        "completions/mean_length": lengths.mean().item(),
+        "completions/min_length": lengths.min().item(),
+        "completions/max_length": lengths.max().item(),
+        "completions/clipped_ratio": rollout.truncated.float().mean().item(),
+        "completions/mean_terminated_length": ended.mean().item() if len(ended) else 0.0,
+        "num_tokens": int(lengths.sum() + prompt_tokens),
+        "tokens_per_second": lengths.sum().item() / seconds,
+    }
+
+
+def reward_metrics(experience: Experience, per_func: Float[Tensor, "B F"], names: list[str]) -> dict:
+    """The rewards together and of each function, and how many groups and rows have nothing to say."""
+    groups = experience.rewards.view(len(experience.rollout.prompt_ids), -1)
+    highest, lowest = groups.nan_to_num(nan=-torch.inf).amax(-1), groups.nan_to_num(nan=torch.inf).amin(-1)
+    mean, std = mean_and_std(experience.rewards)
+    metrics = {
+        "reward": mean,
+        "reward_std": std,
+        "frac_reward_zero_std": (highest <= lowest).float().mean().item(),
+        "rows_without_gradient": (~experience.active).float().mean().item(),
+    }
+    for name, values in zip(names, per_func.unbind(1), strict=True):
+        metrics[f"rewards/{name}/mean"], metrics[f"rewards/{name}/std"] = mean_and_std(values)
+    return metrics

@@ -1,4 +1,4 @@
-"""The loop: sample, reward, compare, score, step. Read `train` first; each line of it is a station of notebook 07.
+"""The loop: sample, reward, compare, score, step. Read `train` first; each line of it is a phase in notebook 07.
 
 A row whose advantage is zero carries no gradient when there is neither a KL term nor an entropy bonus, so it is not
 computed (its place in every denominator stays). Each step draws from a random stream of its own, seeded by the run's
@@ -14,15 +14,12 @@ from torch import Tensor
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import microbatch_loss, token_mean
-from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer.clock import Clock
-from grpo_lab.trainer.experience import Experience, make_experience
-from grpo_lab.trainer.metrics import UpdateMetrics, mean_of_updates, reward_metrics, rollout_metrics
+from grpo_lab.trainer.experience import Experience, collect
+from grpo_lab.trainer.logprobs import all_logprobs, by_length, completion_logprobs
+from grpo_lab.trainer.metrics import Clock, UpdateMetrics, mean_of_updates
 from grpo_lab.trainer.optim import PolicyOptimizer
-from grpo_lab.trainer.rewarding import reward_rollout
 from grpo_lab.trainer.run import Run
-from grpo_lab.trainer.scoring import autocast, by_length, score, score_all
 
 
 def train(
@@ -64,41 +61,13 @@ def train(
             experience, metrics = collect(model, tokenizer, run.rows_of_step(step), reward_funcs, config, clock)
             if config.beta > 0:
                 with clock("time/score"):
-                    experience = replace(experience, ref_logp=score_all(run.reference_model(step), experience, config))
+                    ref_logp = all_logprobs(run.reference_model(step), experience, config)
+                experience = replace(experience, ref_logp=ref_logp)
             metrics |= run.observe(step, experience, clock)
             metrics |= update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
-            run.agreement.watch(step + 1, metrics)
+            run.mismatch.watch(step + 1, metrics)
             run.record(step, metrics | clock.seconds, callback)
     return run.history
-
-
-def collect(
-    model,
-    tokenizer,
-    rows: list[dict],
-    reward_funcs: Callable | list[Callable],
-    config: GRPOConfig,
-    clock: Clock | None = None,
-) -> tuple[Experience, dict]:
-    """Sample G completions for each row, reward them, and compare each with the others of its group.
-
-    The clock is that of this step alone; `train` puts its seconds beside the metrics.
-    """
-    clock = clock or Clock(model.device)
-    with clock("time/rollout"), autocast(model, config):
-        rollout = sample_completions(
-            model,
-            tokenizer,
-            [row["prompt"] for row in rows],
-            config.num_generations,
-            config.max_completion_length,
-            **config.sampling_arguments(),
-        )
-    with clock("time/reward"):
-        rewards, per_func, names = reward_rollout(rollout, rows, reward_funcs, config)
-    experience = make_experience(rollout, rewards, config, per_func)
-    metrics = rollout_metrics(rollout, clock.seconds["time/rollout"])
-    return experience, metrics | reward_metrics(experience, per_func, names)
 
 
 def update(
@@ -110,7 +79,7 @@ def update(
     with clock("time/update"):
         if config.updates_per_step > 1:
             with clock("time/score"):
-                experience = replace(experience, old_logp=score_all(model, experience, config))
+                experience = replace(experience, old_logp=all_logprobs(model, experience, config))
         for rows in _rows_of_updates(len(experience), config):
             # Before the first update the policy is the one that sampled: its ratio is 1, not 1 up to rounding.
             batch = (experience if updates else unmoved)[rows]
@@ -133,7 +102,7 @@ def accumulate_gradient(
         experience = experience[by_length(experience)]
     for part in experience.split(config.per_device_train_batch_size):
         with clock("time/score"):
-            logp, entropy = score(model, part, config)
+            logp, entropy = completion_logprobs(model, part, config)
         old_and_ref = {"old_logp": part.old_logp, "ref_logp": part.ref_logp}
         settings = old_and_ref | config.loss_arguments()
         loss, means = microbatch_loss(logp, part.advantages, part.mask, len(experience), num_items, **settings)

@@ -1,56 +1,62 @@
-"""The numbers that a step reports, under TRL's names where it has them: of rollout, rewards, updates."""
+"""How a step is measured: the clock, the metrics of its updates, and a warning when sampler and trainer disagree."""
+
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from grpo_lab.rollout import Rollout
-from grpo_lab.trainer.experience import Experience
+from grpo_lab.config import GRPOConfig
+from grpo_lab.precision import Precision, short_name
 
 WORST = "sampling/logp_difference_max"  # over all tokens; every other metric of an update is a sum or a mean
+# Nats at the worst token of a step. Rules: 1e-4 on a CPU in float32. A card's kernels differ by a few times that; half
+# precision rounds a logit of 16 to 1/16 (bf16) or 1/128 (fp16), and thousands of tokens have a worst one.
+FLOAT32 = 1e-3
+RANGE = {torch.bfloat16: 0.5, torch.float16: 0.1}
 
 
-def rollout_metrics(rollout: Rollout, seconds: float) -> dict:
-    """Lengths, entropy and speed of a rollout that took so many seconds."""
-    lengths = rollout.mask.sum(-1).float()
-    ended = lengths[~rollout.truncated]
-    prompt_tokens = rollout.prompt_mask.sum(-1)[rollout.prompt_of_row].sum()
-    return {
-        "entropy": (rollout.entropy.sum() / rollout.mask.sum()).item(),
-        "completions/mean_length": lengths.mean().item(),
-        "completions/min_length": lengths.min().item(),
-        "completions/max_length": lengths.max().item(),
-        "completions/clipped_ratio": rollout.truncated.float().mean().item(),
-        "completions/mean_terminated_length": ended.mean().item() if len(ended) else 0.0,
-        "num_tokens": int(lengths.sum() + prompt_tokens),
-        "tokens_per_second": lengths.sum().item() / seconds,
-    }
+def now(device: torch.device) -> float:
+    """Seconds on the wall clock, once the device has finished what it was given: a GPU works asynchronously."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
-def reward_metrics(experience: Experience, per_func: Float[Tensor, "B F"], names: list[str]) -> dict:
-    """The rewards together and of each function, and how many groups and rows have nothing to say."""
-    groups = experience.rewards.view(len(experience.rollout.prompt_ids), -1)
-    highest, lowest = groups.nan_to_num(nan=-torch.inf).amax(-1), groups.nan_to_num(nan=torch.inf).amin(-1)
-    mean, std = mean_and_std(experience.rewards)
-    metrics = {
-        "reward": mean,
-        "reward_std": std,
-        "frac_reward_zero_std": (highest <= lowest).float().mean().item(),
-        "rows_without_gradient": (~experience.active).float().mean().item(),
-    }
-    for name, values in zip(names, per_func.unbind(1), strict=True):
-        metrics[f"rewards/{name}/mean"], metrics[f"rewards/{name}/std"] = mean_and_std(values)
-    return metrics
+class Clock:
+    """`with clock("time/score"):` adds the seconds that pass inside to those of that name.
+
+    Phases may be nested; the time of an inner one is its own and not the outer's.
+    """
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self.seconds: dict[str, float] = {}
+        self._inner = 0.0  # seconds of the phases that ran inside the present one
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        outer, self._inner = self._inner, 0.0
+        started = now(self.device)
+        try:
+            yield
+        finally:
+            passed = now(self.device) - started
+            self.seconds[name] = self.seconds.get(name, 0.0) + passed - self._inner
+            self._inner = outer + passed
 
 
 class UpdateMetrics:
-    """Adds up what the parts of one update report. Means over tokens count by the part's share of them."""
+    """Adds up what the micro-batches of one update report. Means over tokens count by a part's share of them."""
 
     def __init__(self, num_items: Int[Tensor, ""]):
         self.num_items = num_items.clamp(min=1)
         self.total: dict[str, float] = {"loss": 0.0, WORST: 0.0}
 
-    def add(self, part: Experience, logp: Float[Tensor, "R T"], loss: Float[Tensor, ""], means: dict) -> None:
+    def add(self, part, logp: Float[Tensor, "R T"], loss: Float[Tensor, ""], means: dict) -> None:
         share = (part.mask.sum() / self.num_items).item()
         for name, value in means.items():
             self.total[name] = self.total.get(name, 0.0) + value * share
@@ -61,7 +67,7 @@ class UpdateMetrics:
 
 
 def mean_of_updates(updates: list[dict]) -> dict:
-    """The mean of each metric. Sampler and scorer are compared in the first update: after it, the policy has moved."""
+    """The mean of each metric. The mismatch is that of the first update: after it, the policy has moved."""
     mean = {name: sum(metrics[name] for metrics in updates) / len(updates) for name in updates[0]}
     return mean | {WORST: updates[0][WORST]}
 
@@ -70,3 +76,30 @@ def mean_and_std(values: Tensor) -> tuple[float | None, float]:
     """Of the values that are not NaN; a mean of None says that there are none."""
     given = values[~values.isnan()]
     return given.mean().item() if len(given) else None, given.std().item() if len(given) > 1 else 0.0
+
+
+class MismatchMonitor:
+    """Warns when sampler and trainer no longer compute the same log-probabilities: another policy would be trained.
+
+    It warns when their difference leaves its range, and again whenever it has grown tenfold.
+    """
+
+    def __init__(self, precision: Precision, config: GRPOConfig):
+        self.dtype = precision.autocast or precision.weights
+        self.range = self.limit = RANGE.get(self.dtype, FLOAT32)
+        asked = (config.top_k, config.top_p, config.repetition_penalty)
+        self.comparable = asked == (0, 1, 1)  # else the sampler is another policy because it was asked to be
+
+    def watch(self, step: int, metrics: dict) -> None:
+        """Look at the metrics of one step."""
+        worst = metrics[WORST]
+        if not self.comparable or worst <= self.limit:
+            return
+        self.limit = 10 * worst
+        warnings.warn(
+            f"step {step}: log-probabilities while sampling and while training differ by {worst:.2g} nats at one token "
+            f"({WORST}), where rounding in {short_name(self.dtype)} explains {self.range:g}; the gradient is that of "
+            "another policy than the one that sampled",
+            RuntimeWarning,
+            stacklevel=3,
+        )

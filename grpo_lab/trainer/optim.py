@@ -4,6 +4,7 @@ import math
 
 import torch
 
+from grpo_lab.checks import check_choice
 from grpo_lab.config import GRPOConfig
 from grpo_lab.precision import precision_of
 from grpo_lab.trainer.optim_8bit import EightBitAdamW
@@ -131,7 +132,11 @@ def learning_rate(step: int, peak: float, warmup_steps: int, max_steps: int, sch
     `max_steps`; "constant" is the peak from the first step on, with no warm-up. Steps count from 0, and the first one
     already learns, at peak / warmup_steps. (The names are those of transformers, where the warm-up comes one step
     later: the first update has a rate of 0.)
+
+    Raises:
+        ValueError: for another scheduler type.
     """
+    check_choice("scheduler_type", scheduler_type, ("constant", "constant_with_warmup", "linear", "cosine"))
     if step < warmup_steps and scheduler_type != "constant":
         return peak * (step + 1) / warmup_steps
     share = (step - warmup_steps) / max(max_steps - warmup_steps, 1)
@@ -139,15 +144,14 @@ def learning_rate(step: int, peak: float, warmup_steps: int, max_steps: int, sch
     return peak * falls.get(scheduler_type, 1.0)
 
 
-@torch.no_grad()
 def clip_gradients(parameters: list[torch.nn.Parameter], max_norm: float) -> float:
-    """Scale all gradients together so that their common norm is at most `max_norm`; returns the norm before that."""
+    """Scale all gradients together so that their common norm is at most `max_norm`; returns the norm before that.
+
+    It is torch's `clip_grad_norm_`, with the norm of half-precision gradients computed in float32.
+    """
     wide = torch.float64 if parameters[0].dtype == torch.float64 else torch.float32
     norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(p.grad, dtype=wide) for p in parameters]))
-    factor = (max_norm / (norm + 1e-6)).item()
-    if factor < 1:
-        for parameter in parameters:
-            parameter.grad.mul_(factor)
+    torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
     return norm.item()
 
 

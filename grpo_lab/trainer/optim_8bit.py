@@ -5,15 +5,12 @@ Qwen2's embedding that would be gigabytes at the peak of memory, so it gets piec
 departs from it, on purpose: moments too few to be quantised are float32. In bf16, torchao's choice for them, a second
 moment could not follow changes of 0.1% a step.
 
-torchao compiles the update when it is first made. That needs an NVIDIA card, triton and a C compiler; without them, or
-where compiling fails, the same update runs uncompiled, with the same result up to rounding and other noise.
+torchao compiles the update when it is first made. That needs an NVIDIA card, triton and a C compiler; where it fails,
+the same update runs uncompiled, with the same result up to rounding and other noise.
 """
 
 import contextlib
 import functools
-import importlib.util
-import os
-import shutil
 import warnings
 
 import torch
@@ -40,7 +37,7 @@ class EightBitAdamW:
             for piece in pieces:
                 moments = {"exp_avg": _zeros(piece, kind, True), "exp_avg_sq": _zeros(piece, kind, False)}
                 self.adamw.state[piece] = {"step": torch.tensor(0.0)} | moments
-        self.compiles = _can_compile(parameters[0].device)
+        self.compiles = _on_card(parameters[0].device) and _update_compiles(parameters[0].device, adamw)
 
     def set_lr(self, lr: float) -> None:
         for group in self.adamw.param_groups:
@@ -51,45 +48,10 @@ class EightBitAdamW:
         for parameter, pieces in zip(self.parameters, self.pieces, strict=True):
             for piece, weights, gradient in zip(pieces, _cut(parameter.detach()), _cut(parameter.grad), strict=True):
                 piece.data, piece.grad = weights, gradient
-        if self.compiles:
-            self._compiled()
-        else:
-            self._uncompiled()
+        _update(self.adamw, self.compiles)
         for pieces in self.pieces:
             for piece in pieces:
                 piece.grad = None  # a view would keep the whole gradient in memory
-
-    def _uncompiled(self) -> None:
-        with torch.compiler.set_stance("force_eager"):
-            self.adamw.step()
-
-    def _compiled(self) -> None:
-        """torchao compiles at the first update of each kind of piece. Where that fails, the rest is done uncompiled."""
-        before = self._updates()
-        try:
-            with _quiet():
-                self.adamw.step()
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:  # of torch, of triton, of a compiler; what else it may be is raised again below
-            self.compiles = False
-            _say(
-                f"optimizer: its update can't be compiled ({_cause(error)}); it goes on uncompiled, a step takes longer"
-            )
-            self._take_back(before)
-            self._uncompiled()
-
-    def _updates(self) -> dict[torch.Tensor, float]:
-        """How many updates each piece has had, in the order in which torchao takes the pieces."""
-        return {piece: self.adamw.state[piece]["step"].item() for pieces in self.pieces for piece in pieces}
-
-    def _take_back(self, before: dict[torch.Tensor, float]) -> None:
-        """The last piece that was begun is counted and not updated, as compiling comes first; those before are done."""
-        begun = [piece for piece, count in self._updates().items() if count > before[piece]]
-        for piece in begun[:-1]:
-            piece.grad = None  # torchao passes over it
-        for piece in begun[-1:]:
-            self.adamw.state[piece]["step"].fill_(before[piece])
 
     def zero_grad(self) -> None:
         for parameter in self.parameters:
@@ -142,32 +104,36 @@ def _torchao():
     return AdamW8bit, OptimState8bit
 
 
-def _can_compile(device: torch.device) -> bool:
-    """Whether to compile the update. On the CPU that would take longer than it saves; on a card, what lacks is said."""
-    if device.type != "cuda":
-        return False
-    lacking = [] if importlib.util.find_spec("triton") else ["triton"]
-    compilers = (os.environ.get("CC", ""), "cc", "gcc", "clang")
-    if os.name != "nt" and not any(name and shutil.which(name) for name in compilers):
-        lacking.append("a C compiler (gcc)")
-    if lacking:
-        _say(f"optimizer: not compiled, because {' and '.join(lacking)} can't be found; a step takes longer")
-    return not lacking
-
-
-def _cause(error: Exception) -> str:
-    """One line of what torch says in many, and about what lies behind it."""
-    inner = getattr(error, "inner_exception", None) or error
-    lines = [line.strip() for line in str(inner).splitlines() if line.strip()]
-    return f"{type(inner).__name__}: {lines[0] if lines else ''}"[:LONGEST].rstrip(": ")
-
-
-@contextlib.contextmanager
-def _quiet():
-    with warnings.catch_warnings():
+def _update(adamw, compiled: bool) -> None:
+    with contextlib.ExitStack() as stack:
+        if not compiled:
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(warnings.catch_warnings())
         # torch's advice to torchao's authors, about a cache of compiled programs.
         warnings.filterwarnings("ignore", message="OptimState8bit does not implement _stable_hash_for_caching")
-        yield
+        adamw.step()
+
+
+def _on_card(device: torch.device) -> bool:
+    """Elsewhere, compiling would take longer than it saves."""
+    return device.type == "cuda"
+
+
+def _update_compiles(device: torch.device, adamw: type) -> bool:
+    """Whether the compiled update works, tried on a parameter of its own, so that no real update fails half-way."""
+    trial = torch.nn.Parameter(torch.zeros(FEWEST, dtype=torch.bfloat16, device=device))
+    trial.grad = torch.zeros_like(trial)
+    try:
+        _update(adamw([trial]), compiled=True)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # of torch, of triton, of a compiler
+        inner = getattr(error, "inner_exception", None) or error
+        said = next(iter(str(inner).strip().splitlines()), "")
+        cause = f"{type(inner).__name__}: {said}"[:LONGEST].rstrip(": ")
+        _say(f"optimizer: its update can't be compiled ({cause}); it runs uncompiled, and a step takes longer")
+        return False
+    return True
 
 
 _say = functools.cache(print)  # what was said once is not said again

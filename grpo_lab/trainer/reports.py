@@ -1,6 +1,8 @@
-"""What a run shows of itself while it goes: a bar of progress, and the curves of TensorBoard or Weights & Biases."""
+"""What a run shows while it goes: a progress bar, curves on TensorBoard or Weights & Biases, completions to read."""
 
+import math
 import os
+import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -9,6 +11,11 @@ from pathlib import Path
 from tqdm import tqdm
 
 from grpo_lab.config import GRPOConfig
+from grpo_lab.rewards import prompt_text
+from grpo_lab.trainer.experience import Experience
+
+_NOT_INSTALLED = "report_to is '{0}', which is not installed: python -m pip install {0}"
+WIDTH = 100  # characters of a prompt with its completion, in the table of completions
 
 
 class Reports:
@@ -55,7 +62,7 @@ def _tensorboard(folder: Path, first_step: int):
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise ImportError("report_to is 'tensorboard', which is not installed: pip install tensorboard") from error
+        raise ImportError(_NOT_INSTALLED.format("tensorboard")) from error
     # What a killed run showed of steps that are now made again is struck out.
     return SummaryWriter(str(folder / "tensorboard"), purge_step=first_step + 1)
 
@@ -71,7 +78,7 @@ def _wandb(config: GRPOConfig):
     try:
         import wandb
     except ImportError as error:
-        raise ImportError("report_to is 'wandb', which is not installed: pip install wandb") from error
+        raise ImportError(_NOT_INSTALLED.format("wandb")) from error
     folder = Path(config.output_dir)
     run = wandb.init(
         project=os.environ.get("WANDB_PROJECT", "grpo_lab"),
@@ -89,3 +96,49 @@ def _wandb(config: GRPOConfig):
         run.finish(exit_code=1)
         raise
     run.finish(exit_code=0)
+
+
+def completion_records(step: int, rows: list[dict], experience: Experience, names: list[str]) -> list[dict]:
+    """One record for each completion: step, prompt, completion, rewards by function, reward and advantage.
+
+    A reward is None where it does not apply.
+    """
+    known = [[None if math.isnan(x) else x for x in row] for row in experience.rewards_per_func.tolist()]
+    totals = [None if math.isnan(x) else x for x in experience.rewards.tolist()]
+    rollout, advantages = experience.rollout, experience.advantages.tolist()
+    return [
+        {
+            "step": step,
+            "prompt": rows[prompt]["prompt"],
+            "completion": rollout.texts[row],
+            "rewards": dict(zip(names, known[row], strict=True)),
+            "reward": totals[row],
+            "advantage": advantages[row],
+        }
+        for row, prompt in enumerate(rollout.prompt_of_row.tolist())
+    ]
+
+
+def best_and_worst(records: list[dict], count: int | None) -> str:
+    """A table of so many records (None: all), half of them with the highest rewards and half with the lowest.
+
+    What the policy wrote is quoted, so that no character of it moves the cursor or ends a line; characters that the
+    terminal does not have are spelt out.
+    """
+    ranked = sorted((r for r in records if r["reward"] is not None), key=lambda r: -r["reward"])
+    high, low = (len(ranked), 0) if count is None or count >= len(ranked) else ((count + 1) // 2, count // 2)
+    which = "the best and the worst" if low else "the best"
+    lines = [f"step {records[0]['step']}: {which} of {len(records)} completions"]
+    lines.append("  reward  advantage  prompt, completion")
+    for record in ranked[:high] + ranked[len(ranked) - low :]:
+        asked = record["prompt"] if isinstance(record["prompt"], str) else record["prompt"][-1:]
+        prompt = _quoted(prompt_text(asked), WIDTH // 3)
+        said = f"{prompt} {_quoted(record['completion'], WIDTH - len(prompt))}"
+        lines.append(f"{record['reward']:8.3f}  {record['advantage']:9.3f}  {said}")
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return "\n".join(lines).encode(encoding, "backslashreplace").decode(encoding)
+
+
+def _quoted(text: str, width: int) -> str:
+    quoted = repr(text)
+    return quoted if len(quoted) <= width else f"{quoted[: width - 4]}...{quoted[-1]}"

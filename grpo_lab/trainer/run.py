@@ -17,17 +17,13 @@ from grpo_lab.rewards import reward_names
 from grpo_lab.rewards.scoring import check_signatures
 from grpo_lab.rollout.prompt_checks import check_prompts
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer.agreement import Agreement
-from grpo_lab.trainer.clock import Clock
-from grpo_lab.trainer.completions import best_and_worst, completion_records
 from grpo_lab.trainer.evaluation import check_evaluation, evaluate_policy, metric_for_best_model, standing
 from grpo_lab.trainer.experience import Experience
-from grpo_lab.trainer.folder import RunFolder
-from grpo_lab.trainer.folder.claims import COMPLETIONS
-from grpo_lab.trainer.folder.fingerprint import fingerprints
+from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder, fingerprints
+from grpo_lab.trainer.logprobs import kl_to_reference
+from grpo_lab.trainer.metrics import Clock, MismatchMonitor
 from grpo_lab.trainer.optim import PolicyOptimizer, learning_rate
-from grpo_lab.trainer.reports import Reports
-from grpo_lab.trainer.scoring import kl_to_reference
+from grpo_lab.trainer.reports import Reports, best_and_worst, completion_records
 from grpo_lab.trainer.stopping import Stopping
 
 
@@ -51,7 +47,7 @@ class Run:
         self.reward_funcs, self.eval_dataset = reward_funcs, eval_dataset
         silence_dropout(model)
         self.optimizer = PolicyOptimizer(model, config)
-        self.agreement = Agreement(self.optimizer.precision, config)
+        self.mismatch = MismatchMonitor(self.optimizer.precision, config)
         self.reference = None
         if config.needs_reference:
             self.reference = frozen_copy(model).to(_reference_device(config) or model.device)
@@ -65,8 +61,7 @@ class Run:
         with ExitStack() as stack:  # what was opened is closed again, should the next not open
             if self.folder is not None:
                 stack.enter_context(self.folder)
-                began_with = (self.model, self.tokenizer, self.dataset, self.reward_funcs, self.eval_dataset)
-                prints = fingerprints(*began_with)
+                prints = fingerprints(self.model, self.tokenizer, self.dataset, self.reward_funcs, self.eval_dataset)
                 self.first_step, self.history = self.folder.open(self.model, self.optimizer, self.reference, prints)
             self._stopping = stack.enter_context(Stopping(self.folder and self.folder.saved))
             stack.push(self._finish)
@@ -91,7 +86,8 @@ class Run:
 
     def _take_best(self) -> None:
         best, name = standing(self.history, self.config).best, metric_for_best_model(self.config)
-        if self.folder.best == best and self.folder.load_best(self.model):
+        if best is not None and self.folder.best == best:
+            self.folder.load_best(self.model)
             print(f"The result is the model after step {best}, the best in {name}")
         elif best is not None:  # its checkpoint was broken when the run went on, and not made again
             print(
@@ -157,7 +153,7 @@ class Run:
         self.history.append(metrics)
         self._reports.show(metrics)
         if self.folder is not None:
-            self.folder.record(metrics)
+            self.folder.append(METRICS, [metrics])
             every = self.config.save_steps
             best = self.config.load_best_model_at_end and standing(self.history, self.config).best == done
             if best or done == self.config.max_steps or (every and done % every == 0) or self._waits_in_vain():

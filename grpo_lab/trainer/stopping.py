@@ -8,12 +8,10 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
-from grpo_lab.commands import Stopped, shell_line
+from grpo_lab.commands import Stopped
 
 SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
-COMMAND = "grpo_lab.train"
 
 
 class Stopping:
@@ -46,7 +44,7 @@ class Stopping:
         if self.saved is None:
             after = "Nothing is saved (output_dir is None); the model has the weights of this moment."
         else:
-            after = f"{self.saved()} Go on with {how_to_go_on()}."
+            after = f"{self.saved()} Go on with resume_from_checkpoint=True and everything else as it was."
         raise Stopped(f"Stopped {where} by {SIGNALS[self.number]}. {after}", 128 + self.number)
 
     def _note(self, number: int, frame) -> None:
@@ -56,29 +54,3 @@ class Stopping:
         self.number = signal.Signals(number)
         with contextlib.suppress(RuntimeError):  # the signal came while something was being printed
             print(f"\n{SIGNALS[number]}: finishing this step; once more, and it stops at once", file=sys.stderr)
-
-
-def how_to_go_on() -> str:
-    """The command that resumes, where a command runs; else the setting."""
-    spec = getattr(sys.modules["__main__"], "__spec__", None)
-    if spec is None or spec.name.removesuffix(".__main__") != COMMAND:
-        return "resume_from_checkpoint=True"
-    words = _without_option(sys.argv[1:], "--resume_from_checkpoint")
-    words = ["python", "-m", COMMAND, *words, "--resume_from_checkpoint", "true"]
-    return f"`{shell_line(words)}`"
-
-
-def _without_option(words: list[str], option: str) -> list[str]:
-    kept, skip = [], False
-    for word in words:
-        if skip or word.startswith(f"{option}="):
-            skip = False
-        elif word == option:
-            skip = True
-        else:
-            kept.append(word)
-    return kept
-
-
-def what_is_saved(folder: Path, newest: str | None) -> str:
-    return "No checkpoint is saved yet." if newest is None else f"{(folder / newest).as_posix()!r} is saved."

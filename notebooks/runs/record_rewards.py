@@ -33,7 +33,8 @@ from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward, completion_text, contains_reward, format_reward
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import addition_problems, addition_row, addition_split
-from grpo_lab.trainer import loop, train
+from grpo_lab.trainer import experience as gathering
+from grpo_lab.trainer import train
 
 HERE = Path(__file__).parent
 STEP = re.compile(r"(\d+)\+(\d+)=(\d+)")
@@ -227,7 +228,7 @@ def silence(model, tokenizer, settings: Settings) -> None:
 @contextlib.contextmanager
 def first_token_alone():
     """Within it, the trainer's loss sees the first token of each answer and no other."""
-    made = loop.make_experience
+    made = gathering.make_experience
 
     def first(*arguments, **keywords):
         experience = made(*arguments, **keywords)
@@ -235,11 +236,11 @@ def first_token_alone():
         mask[:, 1:] = False
         return replace(experience, mask=mask)
 
-    loop.make_experience = first
+    gathering.make_experience = first
     try:
         yield
     finally:
-        loop.make_experience = made
+        gathering.make_experience = made
 
 
 def configured(settings: Settings, steps: int, seed: int) -> GRPOConfig:

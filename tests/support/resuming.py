@@ -30,7 +30,7 @@ def real_run(folder, resume=False, world=0, dtype=None, callback=None, world_set
     return Path(folder), model, train(model, tokenizer, ROWS, letter_reward, config, callback)
 
 
-def cheap_run(folder: Path, resume: bool | None = None, callback=None, **settings):
+def cheap_run(folder: Path, resume: bool | None = None, callback=None, reward=letter_reward, **settings):
     """All of a run but the algorithm: the steps follow a gradient drawn at random and the distance to the reference.
 
     resume: None goes on if there is a run to go on with.
@@ -38,7 +38,7 @@ def cheap_run(folder: Path, resume: bool | None = None, callback=None, **setting
     model, tokenizer = make_world(num_hidden_layers=1)
     resume = (Path(folder) / MANIFEST).is_file() if resume is None else resume
     config = make_config(output_dir=str(folder), resume_from_checkpoint=resume, **(CHEAP | settings))
-    with Run(model, tokenizer, ROWS, config, letter_reward) as run:
+    with Run(model, tokenizer, ROWS, config, reward) as run:
         for step in run.steps():
             reference = run.reference_model(step).parameters()
             loss = sum(
@@ -70,7 +70,7 @@ def cheap_run_under(folder: Path, at: int | None, fault: int | None = None, **se
     return axe.changes, end
 
 
-def run_until_killed(folder, call, owner=run_folder, name="append_lines", afterwards=False, **settings):
+def run_until_killed(folder, call, owner=run_folder.RunFolder, name="append", afterwards=False, **settings):
     """A run that dies before, or right after, the given call of a function."""
     calls, function = iter(range(10**6)), getattr(owner, name)
 

@@ -7,6 +7,7 @@ import copy
 
 import torch
 
+from grpo_lab.trainer import experience as gathering
 from grpo_lab.trainer import loop as trainer
 from tests.support import oracles
 
@@ -16,7 +17,7 @@ class Recording:
 
     def __init__(self, monkeypatch):
         self.experiences, self.batches = [], []
-        make_experience, rows_of_updates = trainer.make_experience, trainer._rows_of_updates
+        make_experience, rows_of_updates = gathering.make_experience, trainer._rows_of_updates
 
         def note_experience(*arguments):
             self.experiences.append(make_experience(*arguments))
@@ -28,7 +29,7 @@ class Recording:
                 self.batches[-1].append(rows.tolist())
                 yield rows
 
-        monkeypatch.setattr(trainer, "make_experience", note_experience)
+        monkeypatch.setattr(gathering, "make_experience", note_experience)
         monkeypatch.setattr(trainer, "_rows_of_updates", note_rows)
 
 

@@ -7,11 +7,10 @@ from grpo_lab.memory import MemoryPlan, plan
 from grpo_lab.memory.phases import resident
 from grpo_lab.models import shapes
 from grpo_lab.models.shapes import shape_config
-from grpo_lab.precision import PRECISIONS
+from grpo_lab.precision import PRECISIONS, autocast, precision_of
 from grpo_lab.rollout import Rollout, encode_prompts, sample_completions
-from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, score_all
+from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, all_logprobs
 from grpo_lab.trainer.experience import Experience
-from grpo_lab.trainer.scoring import autocast
 from tests.support.worlds import make_tokenizer
 
 # Another family of proportions: own embeddings for input and output, and a narrower MLP.
@@ -71,7 +70,7 @@ def update_and_scoring(shape, mode, config, L):
         accumulate_gradient(model, optimizer, experience, config)
         model.zero_grad()
 
-    return update, lambda: score_all(model, experience, config)
+    return update, lambda: all_logprobs(model, experience, config)
 
 
 def rollout_of(mode, kind, T, B):
@@ -82,7 +81,7 @@ def rollout_of(mode, kind, T, B):
     config = make_config(T=T, G=8, B=B, b=B, cache_implementation=kind)
 
     def rollout():
-        with autocast(model, config):
+        with autocast(model.device, precision_of(model, config)):
             return sample_completions(model, tokenizer, prompts, 8, T, cache_implementation=kind)
 
     return rollout, config, encode_prompts(tokenizer, prompts)[0].shape[1]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from grpo_lab.trainer import collect
-from grpo_lab.trainer.completions import best_and_worst, completion_records
+from grpo_lab.trainer.reports import best_and_worst, completion_records
 from tests.support.axe import Killed
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, none_for_some, run
 

@@ -16,7 +16,7 @@ from grpo_lab.rollout import sample_completions
 from grpo_lab.trainer import collect, evaluation, train
 from grpo_lab.trainer.evaluation import evaluate_policy, standing
 from grpo_lab.trainer.folder import RunFolder
-from grpo_lab.trainer.scoring import kl_to_reference
+from grpo_lab.trainer.logprobs import kl_to_reference
 from tests.support.agreement import few
 from tests.support.axe import Killed
 from tests.support.worlds import (
@@ -137,9 +137,9 @@ def test_the_numbers_are_those_of_what_was_sampled():
 def test_every_row_is_sampled_once_as_many_at_a_time_as_asked(settings, prompts, group, monkeypatch):
     calls, real = [], sample_completions
 
-    def spy(model, tokenizer, asked, *arguments, **sampling):
-        calls.append((asked, *arguments, sampling["temperature"]))
-        return real(model, tokenizer, asked, *arguments, **sampling)
+    def spy(model, tokenizer, asked, group, **sampling):
+        calls.append((asked, group, sampling["max_completion_length"], sampling["temperature"]))
+        return real(model, tokenizer, asked, group, **sampling)
 
     monkeypatch.setattr(evaluation, "sample_completions", spy)
     config = make_config(eval_steps=1, temperature=0.7, **settings)
@@ -335,7 +335,7 @@ def test_killed_and_resumed_it_ends_the_same(last, tmp_path, capsys):
 def test_a_run_does_not_go_on_with_other_held_out_rows(tmp_path):
     settings = {"output_dir": str(tmp_path), "eval_steps": 2, "max_steps": 2}
     run(**settings)
-    with pytest.raises(ValueError, match="eval_dataset differs from that of the run in .* had 5 rows, this one has 4"):
+    with pytest.raises(ValueError, match="eval_dataset differs from that of the run in .* .5 rows then, 4 rows now"):
         run(held_out=HELD_OUT[1:], resume_from_checkpoint=True, **settings)
 
 

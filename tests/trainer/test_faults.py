@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from grpo_lab.precision import PRECISIONS
+from grpo_lab.trainer import logprobs as computing
 from grpo_lab.trainer import loop as trainer
-from grpo_lab.trainer import scoring, train
+from grpo_lab.trainer import train
 from grpo_lab.trainer.experience import compute_advantages
 from grpo_lab.trainer.run import check_kinds
 from tests.support.slow_trainer import Recording
@@ -132,13 +133,13 @@ def test_a_missing_tensorboard_is_named_and_costs_nothing(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize(("name", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
 def test_under_autocast_sampler_scorer_and_reference_all_compute_alike(name, dtype, monkeypatch):
-    seen, score = [], scoring.score_logprobs
+    seen, score = [], computing.score_logprobs
 
     def spy(*arguments, **keywords):
         seen.append(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None)
         return score(*arguments, **keywords)
 
-    monkeypatch.setattr(scoring, "score_logprobs", spy)
+    monkeypatch.setattr(computing, "score_logprobs", spy)
     few = {"num_iterations": 2, "beta": 0.1, "learning_rate": 1e-6}
     after, history = run(**{name: True}, **few)
     plain, _ = run(**few)

@@ -14,14 +14,14 @@ from tests.support.worlds import ROWS, letter_reward, make_config, make_world, r
 
 def watch_reference(monkeypatch, policy):
     """The weights that each scoring by a model other than the policy was made with."""
-    seen, score_all = [], trainer.score_all
+    seen, score_all = [], trainer.all_logprobs
 
     def spy(model, experience, config):
         if model is not policy:
             seen.append((weights(model), model))
         return score_all(model, experience, config)
 
-    monkeypatch.setattr(trainer, "score_all", spy)
+    monkeypatch.setattr(trainer, "all_logprobs", spy)
     return seen
 
 
@@ -209,6 +209,6 @@ def test_dropout_is_silenced_wherever_it_sits():
 
 
 def test_a_reward_that_cannot_take_the_columns_is_refused_before_the_first_rollout(monkeypatch):
-    monkeypatch.setattr(trainer, "sample_completions", lambda *arguments, **keywords: 1 / 0)
+    monkeypatch.setattr("grpo_lab.trainer.experience.sample_completions", lambda *arguments, **keywords: 1 / 0)
     with pytest.raises(TypeError, match="reward function 'lambda' does not fit the batch: .*'prompts'"):
         run(reward=lambda completions: [1.0] * len(completions))

@@ -8,9 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.trainer import PolicyOptimizer, rewarding, scoring
-from grpo_lab.trainer import clock as clock_module
+from grpo_lab.trainer import PolicyOptimizer
+from grpo_lab.trainer import experience as gathering
+from grpo_lab.trainer import logprobs as computing
 from grpo_lab.trainer import loop as trainer
+from grpo_lab.trainer import metrics as clock_module
 from tests.support.slow_trainer import Recording
 from tests.support.worlds import letter_reward, none_for_some, run
 
@@ -154,11 +156,11 @@ def test_the_time_of_each_station_is_the_time_spent_in_it(monkeypatch):
         monkeypatch.setattr(owner, name, slow)
 
     monkeypatch.setattr(clock_module, "now", lambda device: clock[0])
-    takes(trainer, "sample_completions", 3.0)
-    takes(rewarding, "score_completions", 5.0)
-    takes(scoring, "score_logprobs", 1.0)
+    takes(gathering, "sample_completions", 3.0)
+    takes(gathering, "score_completions", 5.0)
+    takes(computing, "score_logprobs", 1.0)
     takes(PolicyOptimizer, "step", 7.0)
-    monkeypatch.setattr(scoring, "similar_lengths", lambda rows, lengths: [rows])
+    monkeypatch.setattr(computing, "similar_lengths", lambda rows, lengths: [rows])
     # Scored: once by the reference, once before two passes of one update each, and once in each of those.
     _, history = run(beta=0.1, num_iterations=2, max_steps=2)
     for metrics in history:

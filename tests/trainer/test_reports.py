@@ -101,7 +101,7 @@ def test_a_run_that_was_cut_off_is_the_same_run_when_it_goes_on(wandb, tmp_path,
 def test_what_is_not_installed_is_named_with_its_remedy(report_to, module, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(
-        ImportError, match=f"report_to is '{report_to}', which is not installed: pip install {report_to}"
+        ImportError, match=f"report_to is '{report_to}', which is not installed: python -m pip install {report_to}"
     ):
         run(output_dir=str(tmp_path / "out"), report_to=report_to)
 

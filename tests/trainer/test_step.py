@@ -8,7 +8,8 @@ import torch
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import LOSS_TYPES
-from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, collect, scoring, train
+from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, collect, train
+from grpo_lab.trainer import logprobs as computing
 from grpo_lab.trainer import loop as trainer
 from tests.support import oracles
 from tests.support.slow_trainer import Recording, SlowTrainer
@@ -150,13 +151,13 @@ def reward_of_half(completions, completion_ids, prompts, **kwargs):
 
 
 def scored_rows(monkeypatch):
-    rows, score = [], scoring.score_logprobs
+    rows, score = [], computing.score_logprobs
 
     def spy(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords):
         rows.append(len(completion_ids))
         return score(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords)
 
-    monkeypatch.setattr(scoring, "score_logprobs", spy)
+    monkeypatch.setattr(computing, "score_logprobs", spy)
     return rows
 
 

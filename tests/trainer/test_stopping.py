@@ -2,25 +2,23 @@
 
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from grpo_lab import train as command
 from grpo_lab.commands import Stopped
-from grpo_lab.trainer import stopping, train
-from grpo_lab.trainer.stopping import Stopping, how_to_go_on
+from grpo_lab.trainer import train
+from grpo_lab.trainer.folder import RunFolder
+from grpo_lab.trainer.stopping import Stopping
 from tests.support.resuming import assert_same_end, cheap_run, newest
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, save_world, weights
 
-EVERY = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
@@ -36,14 +34,7 @@ def send(number, last, times=1):
 
 @pytest.mark.parametrize(
     ("number", "last"),
-    [
-        (signal.SIGINT, 3),
-        (signal.SIGTERM, 1),
-        pytest.param(signal.SIGINT, 1, marks=pytest.mark.slow),
-        pytest.param(signal.SIGINT, 2, marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, 2, marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, 3, marks=pytest.mark.slow),
-    ],
+    [(signal.SIGINT, 3), *(pytest.param(signal.SIGTERM, last, marks=pytest.mark.slow) for last in (1, 2))],
 )
 def test_a_signal_saves_the_step_at_hand_and_says_how_to_go_on(number, last, undisturbed, tmp_path, capsys):
     folder, before = tmp_path / "out", {name: signal.getsignal(name) for name in NAMES}
@@ -53,7 +44,7 @@ def test_a_signal_saves_the_step_at_hand_and_says_how_to_go_on(number, last, und
     saved = (folder / f"checkpoint-{last}").as_posix()
     assert str(stopped.value) == (
         f"Stopped after step {last} of 4 by {NAMES[number]}. '{saved}' is saved. "
-        "Go on with resume_from_checkpoint=True."
+        "Go on with resume_from_checkpoint=True and everything else as it was."
     )
     assert f"{NAMES[number]}: finishing this step; once more, and it stops at once" in capsys.readouterr().err
     assert before == {name: signal.getsignal(name) for name in NAMES}, "handlers are put back"
@@ -73,10 +64,9 @@ def test_a_signal_in_the_last_step_lets_the_run_end(undisturbed, tmp_path):
     assert_same_end(cheap_run(tmp_path / "out"), undisturbed)
 
 
-@EVERY
-def test_a_second_signal_stops_at_once_with_nothing_lost(number, undisturbed, tmp_path):
+def test_a_second_signal_stops_at_once_with_nothing_lost(undisturbed, tmp_path):
     with pytest.raises(Stopped, match=r"^Stopped at once, in the midst of a step, by .*checkpoint-2' is saved. Go on"):
-        cheap_run(tmp_path / "out", callback=send(number, 3, times=2))
+        cheap_run(tmp_path / "out", callback=send(signal.SIGTERM, 3, times=2))
     assert newest(tmp_path / "out") == "checkpoint-2"
     assert_same_end(cheap_run(tmp_path / "out"), undisturbed)
 
@@ -86,16 +76,15 @@ def test_before_the_first_checkpoint_a_second_signal_says_that_nothing_is_saved(
         cheap_run(tmp_path / "out", callback=send(signal.SIGINT, 1, times=2))
 
 
-def test_a_signal_while_a_checkpoint_is_written_waits_for_it(undisturbed, tmp_path, monkeypatch):
-    from grpo_lab.trainer.folder import run_folder
+def test_a_signal_while_files_are_written_waits_for_them(undisturbed, tmp_path, monkeypatch):
+    append = RunFolder.append
 
-    sync = run_folder.sync_lines
+    def append_and_signal(self, name, records):
+        if records[0]["step"] == 2:
+            signal.raise_signal(signal.SIGINT)
+        append(self, name, records)
 
-    def sync_and_signal(*arguments):
-        signal.raise_signal(signal.SIGINT)
-        return sync(*arguments)
-
-    monkeypatch.setattr(run_folder, "sync_lines", sync_and_signal)
+    monkeypatch.setattr(RunFolder, "append", append_and_signal)
     with pytest.raises(Stopped, match="^Stopped after step 2 of 4"):
         cheap_run(tmp_path / "out")
     monkeypatch.undo()
@@ -154,31 +143,6 @@ def test_outside_the_main_thread_signals_are_left_alone(tmp_path):
     assert found == [(4, signal.default_int_handler)]
 
 
-@pytest.mark.parametrize(
-    ("module", "arguments", "want"),
-    [
-        (None, ["x"], "resume_from_checkpoint=True"),
-        ("ipykernel_launcher", ["-f", "kernel.json"], "resume_from_checkpoint=True"),
-        (
-            "grpo_lab.train",
-            ["--output_dir", "my runs/out", "--resume_from_checkpoint", "false", "--model", "tiny"],
-            "`python -m grpo_lab.train --output_dir 'my runs/out' --model tiny --resume_from_checkpoint true`",
-        ),
-        (
-            "grpo_lab.train.__main__",
-            ["--output_dir=out", "--resume_from_checkpoint=true"],
-            "`python -m grpo_lab.train --output_dir=out --resume_from_checkpoint true`",
-        ),
-    ],
-)
-def test_how_to_go_on_is_said_in_the_words_of_whoever_asked(module, arguments, want, monkeypatch):
-    spec = None if module is None else SimpleNamespace(name=module)
-    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__spec__=spec))
-    monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
-    monkeypatch.setattr(stopping.sys, "platform", "linux")
-    assert how_to_go_on() == want
-
-
 def start(words):
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     out, root = subprocess.PIPE, Path(__file__).parents[2]
@@ -198,19 +162,19 @@ def test_the_command_stops_without_a_traceback_and_goes_on_by_what_it_says(tmp_p
     """SIGTERM, then SIGINT, then to the end: each time with the very words that it printed."""
     out, base = tmp_path / "out", save_world(tmp_path / "base")
     small = "--num_generations 4 --generation_batch_size 8 --max_completion_length 4 --disable_tqdm true --max_steps 60"
-    words = ["-m", "grpo_lab.train", "--model", base, "--output_dir", str(out), *small.split()]
+    words, resume = ["--model", base, *small.split()], []
     for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
-        before, process = lines_in(out), start(words)
+        before, process = lines_in(out), start(["-m", "grpo_lab.train", *words, "--output_dir", str(out), *resume])
         while process.poll() is None and lines_in(out) < before + 3:
             time.sleep(0.002)
         process.send_signal(number)
         _, error = process.communicate(timeout=300)
         assert process.returncode == code, error
         assert "Traceback" not in error
-        said = re.search(r"Stopped after step (\d+) of 60 by .* is saved\. Go on with `python (.*)`\.", error)
-        words = shlex.split(said[2])
+        said = re.search(r"Stopped after step \d+ of 60 by .* is saved\. Go on with (.*) and everything else as", error)
+        resume = said[1].split()
     whole = tmp_path / "whole"
-    for rest in (words[2:], ["--model", base, "--output_dir", str(whole), *small.split()]):
-        assert not command.main(rest)
+    for folder, rest in ((out, resume), (whole, [])):
+        assert not command.main([*words, "--output_dir", str(folder), *rest])
     for name in ("model.safetensors", "checkpoint-60/optimizer.safetensors"):
         assert (out / name).read_bytes() == (whole / name).read_bytes()

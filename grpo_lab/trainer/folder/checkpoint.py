@@ -9,7 +9,7 @@ from pathlib import Path
 from safetensors.torch import load_file, save_file
 
 from grpo_lab.models.loading import without_bars
-from grpo_lab.trainer.folder.files import describe, sync_tree
+from grpo_lab.trainer.folder.files import flush_and_describe
 
 _OPTIMIZER, _STATE, _REFERENCE = "optimizer.safetensors", "trainer_state.json", "reference"
 
@@ -26,45 +26,36 @@ def check_savable(model) -> None:
             ) from error
 
 
-def write(folder: Path, model, tokenizer, optimizer_tensors: dict, state: dict, reference=None) -> dict[str, list]:
-    """Write a checkpoint into a folder that does not exist yet, down to the disk.
+def write(folder: Path, model, tokenizer, optimizer_tensors=None, state=None, reference=None) -> dict[str, list]:
+    """Write a checkpoint, or the model alone, into a folder that does not exist yet, and flush it to the disk.
 
-    Returns size and checksum of each of its files.
+    Returns:
+        Size and checksum of each of its files.
     """
     folder.mkdir(parents=True)
-    _save_pretrained(folder, model, tokenizer)
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in optimizer_tensors.items()}
-    save_file(tensors, folder / _OPTIMIZER)
-    if reference is not None:
-        with without_bars():
+    with without_bars():  # they would break up the progress bar of the run
+        model.save_pretrained(folder)
+        if reference is not None:
             reference.save_pretrained(folder / _REFERENCE)
-    (folder / _STATE).write_text(json.dumps(state), encoding="utf-8")
-    sync_tree(folder)
-    return describe(folder)
-
-
-def write_model(folder: Path, model, tokenizer) -> dict[str, list]:
-    """Write the model alone, in the same way."""
-    folder.mkdir(parents=True)
-    _save_pretrained(folder, model, tokenizer)
-    sync_tree(folder)
-    return describe(folder)
+    tokenizer.save_pretrained(folder)
+    if state is not None:
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in optimizer_tensors.items()}
+        save_file(tensors, folder / _OPTIMIZER)
+        (folder / _STATE).write_text(json.dumps(state), encoding="utf-8")
+    return flush_and_describe(folder)
 
 
 def load(folder: Path, files: dict[str, list], model, reference=None) -> tuple[dict, dict]:
     """Put the saved weights into the model (and into the reference, if saved); returns state and optimizer tensors.
 
-    files: as `write` returned them. No other file of the folder is looked at.
+    Args:
+        files: as `write` returned them. No other file of the folder is looked at.
     """
     load_weights(folder, files, model)
-    if reference is not None and any(name.startswith(f"{_REFERENCE}/") for name in files):
-        below = {name.removeprefix(f"{_REFERENCE}/") for name in files if name.startswith(f"{_REFERENCE}/")}
+    below = [name.removeprefix(f"{_REFERENCE}/") for name in files if name.startswith(f"{_REFERENCE}/")]
+    if reference is not None and below:
         load_weights(folder / _REFERENCE, below, reference)
-    return read_state(folder), load_file(folder / _OPTIMIZER)
-
-
-def read_state(folder: Path) -> dict:
-    return json.loads((folder / _STATE).read_text(encoding="utf-8"))
+    return json.loads((folder / _STATE).read_text(encoding="utf-8")), load_file(folder / _OPTIMIZER)
 
 
 def load_weights(folder: Path, files, model) -> None:
@@ -78,9 +69,3 @@ def load_weights(folder: Path, files, model) -> None:
             f"model has {model.dtype} weights; expected {loaded.dtype}, as in the checkpoint and when the run began"
         )
     model.load_state_dict(loaded.state_dict())
-
-
-def _save_pretrained(folder: Path, model, tokenizer) -> None:
-    with without_bars():  # they would break up the bar of the run
-        model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)

@@ -1,7 +1,4 @@
-"""Files that outlive a power cut: written under another name, on the disk, and only then put in their place.
-
-What is unfinished lies in one folder of the run's own, `grpo_run.unfinished`; nothing else has such a name.
-"""
+"""Files that survive a crash: written under another name, flushed to the disk, and only then moved into place."""
 
 import contextlib
 import errno
@@ -11,72 +8,61 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-UNFINISHED = "grpo_run.unfinished"
-_FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
-_CLOSED = {errno.EROFS, errno.EACCES, errno.EPERM}
-_NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}  # file systems that cannot sync a folder
+UNFINISHED = "grpo_run.unfinished"  # the run's own folder for what is not finished
+_REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)), "make room on the disk"),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "make it readable and writable for you"),
+    errno.ENOTDIR: "move the file away that has the name of a folder",
+}
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file of the run: a reader, and whoever comes after a power cut, finds the old text or the new one."""
+    """Write a file of the run: after a crash it has either the old text or the new one."""
     unfinished = path.parent / UNFINISHED / path.name
     unfinished.parent.mkdir(exist_ok=True)
-    with open(unfinished, "w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    unfinished.write_text(text, encoding="utf-8", newline="\n")
+    flush(unfinished)
     publish(unfinished, path)
 
 
 def publish(unfinished: Path, final: Path) -> None:
-    """Put a file or folder, itself on the disk already, in its place, for good."""
+    """Move a file or folder, itself flushed already, into its place."""
     os.replace(unfinished, final)
-    sync_folder(final.parent)
+    flush(final.parent)
 
 
-def sync_file(path: Path) -> None:
-    """Wait until the file is on the disk. (Windows wants it open for writing.)"""
-    with open(path, "r+b") as file:
-        os.fsync(file.fileno())
-
-
-def sync_folder(path: Path) -> None:
-    """Wait until the names in the folder are on the disk. Windows has no such thing, and needs none."""
-    if os.name == "nt":
+def flush(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    is_folder = path.is_dir()
+    if is_folder and os.name == "nt":  # has no such thing, and needs none
         return
-    number = os.open(path, os.O_RDONLY)
+    number = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
     try:
         os.fsync(number)
-    except OSError as error:
-        if error.errno not in _NO_SYNC:
+    except OSError:
+        if not is_folder:  # some network file systems cannot flush a folder
             raise
     finally:
         os.close(number)
 
 
-def sync_tree(folder: Path) -> None:
-    """Wait until everything in the folder is on the disk."""
-    for path in sorted(folder.rglob("*")):
-        sync_folder(path) if path.is_dir() else sync_file(path)
-    sync_folder(folder)
+def flush_and_describe(folder: Path) -> dict[str, list]:
+    """Flush a folder; returns size in bytes and SHA-256 of every file in it, by its path below it, with slashes."""
+    below = sorted(folder.rglob("*"))
+    for path in (*below, folder):
+        flush(path)
+    files = [path for path in below if path.is_file()]
+    return {path.relative_to(folder).as_posix(): [path.stat().st_size, digest(path)] for path in files}
 
 
 def digest(path: Path) -> str:
+    """The SHA-256 of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def describe(folder: Path) -> dict[str, list]:
-    """Size in bytes and SHA-256 of every file in the folder, by its path below it, with slashes."""
-    found = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): [path.stat().st_size, digest(path)] for path in found}
-
-
 def fault(folder: Path, files: dict[str, list]) -> str | None:
-    """What distinguishes the files in a folder from those described, in words; None if nothing does.
-
-    Files that are not described are somebody else's, and no fault.
-    """
+    """How the files in a folder differ from their description, in words; None if they don't. Others may be there."""
     for name, (size, checksum) in files.items():
         path = folder / name
         if not path.is_file():
@@ -89,7 +75,7 @@ def fault(folder: Path, files: dict[str, list]) -> str | None:
 
 
 def remove(folder: Path, names: Iterable[str]) -> None:
-    """Remove these files of a folder, then the folders that this leaves empty. Whatever else is there stays."""
+    """Remove these files of a folder, then the folders that this leaves empty. All other files stay."""
     paths = [folder / name for name in names]
     for path in paths:
         if path.is_file() or path.is_symlink():
@@ -100,52 +86,25 @@ def remove(folder: Path, names: Iterable[str]) -> None:
             path.rmdir()
 
 
-def remove_all(folder: Path) -> None:
-    """Remove a folder in which everything is the run's own."""
-    remove(folder, [path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()])
-    for path in sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True):
-        path.rmdir()
-    if folder.is_dir():
-        folder.rmdir()
-
-
 @contextlib.contextmanager
 def explained(path: Path, remedy: str, done: str = "written") -> Iterator[None]:
-    """Make one sentence of whatever the file system says below: which file, what is wrong, what to do.
+    """Turn an error of the file system into one sentence: which file, what is wrong, what to do.
 
-    remedy: what is to be done once the cause is gone.
-    done: "written" or "read".
+    Args:
+        remedy: what to do once the cause is gone.
+        done: "written" or "read".
     """
     try:
         yield
-    except Exception as error:  # the writers of safetensors and tokenizers raise errors of their own
-        number = _number(error)
-        if number is None or _is_explained(error):
+    except Exception as error:
+        number = getattr(error, "errno", None)
+        if found := re.search(r"\(os error (\d+)\)", str(error)):  # safetensors and tokenizers write in Rust
+            number = int(found[1])
+        if number is None:
             raise
-        where = os.fspath(getattr(error, "filename", None) or path)
         kind = type(error) if isinstance(error, OSError) else OSError
-        said = kind(f"{where!r} could not be {done} ({os.strerror(number)}): {_cause(number)}, then {remedy}")
+        where = os.fspath(getattr(error, "filename", None) or path)
+        cause = _REMEDIES.get(number, "look after the disk")
+        said = kind(f"{where!r} could not be {done} ({os.strerror(number)}): {cause}, then {remedy}")
         said.errno = number
         raise said from error
-
-
-def _number(error: Exception) -> int | None:
-    if isinstance(error, OSError):
-        return error.errno or (0 if _is_explained(error) else errno.EIO)
-    found = re.search(r"\(os error (\d+)\)", str(error))
-    return int(found[1]) if found else None
-
-
-def _is_explained(error: Exception) -> bool:
-    """Whether it is a sentence of ours already, rather than what the system said."""
-    return isinstance(error, OSError) and not error.strerror and bool(error.args)
-
-
-def _cause(number: int) -> str:
-    if number in _FULL:
-        return "make room on the disk"
-    if number in _CLOSED:
-        return "make it readable and writable for you"
-    if number == errno.ENOTDIR:
-        return "move the file away that has the name of a folder"
-    return "look after the disk"

@@ -1,18 +1,24 @@
-"""`grpo_run.json`: what a run owns in its folder, and what it began with. Nothing that it does not name is touched.
-
-It is the run's journal, too. A checkpoint counts from the moment it stands there: what comes after (the folder's
-rename, the removal of older ones) is made up for when the run goes on.
-"""
+"""`grpo_run.json`: what a run owns in its folder, and what it began with. Nothing that it does not name is touched."""
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field, fields
+import re
+from collections.abc import Container, Iterable
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
+from grpo_lab.config import GRPOConfig
 from grpo_lab.trainer.folder.files import write_whole
 
-MANIFEST = "grpo_run.json"
-FORMAT = 1
+MANIFEST, FORMAT = "grpo_run.json", 2
+METRICS, SETTINGS, COMPLETIONS = "metrics.jsonl", "grpo_config.json", "completions.jsonl"
+CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+# What transformers calls the files of a model and of its tokenizer.
+MODEL = re.compile(
+    r"(generation_|tokenizer_|processor_|preprocessor_)?config\.json|model(-\d+-of-\d+)?\.safetensors(\.index\.json)?|"
+    r"tokenizer\.(json|model)|special_tokens_map\.json|added_tokens\.json|vocab\.(json|txt)|merges\.txt|"
+    r"chat_template\.(jinja|json)|spiece\.model|additional_chat_templates"
+)
 
 
 @dataclass(frozen=True)
@@ -22,34 +28,38 @@ class Manifest:
     settings: with which the run began; `max_steps` is that of its last part.
     fingerprints: of model, data set, rewards and tokenizer at its beginning.
     owned: files and folders of the run that change all the time, such as metrics.jsonl.
-    checkpoints: by name: "step", "files", "weights" (their fingerprint), "lines" (bytes in each file of lines then).
+    checkpoints: by name: "step", "files", "model" (its fingerprint), "lines" (bytes in each .jsonl file then).
     model: the files of the trained model, beside the metrics.
-    doomed: checkpoints that are being removed, with the names of their files.
     best: the step whose checkpoint is the best; None if none is marked.
     """
 
     settings: dict
     fingerprints: dict
-    owned: list[str] = field(default_factory=list)
+    owned: list[str]
     checkpoints: dict[str, dict] = field(default_factory=dict)
     model: dict[str, list] = field(default_factory=dict)
-    doomed: dict[str, list[str]] = field(default_factory=dict)
     best: int | None = None
     format: int = FORMAT
 
-    def write(self, folder: Path) -> None:
-        content = asdict(self)
+    def written(self, folder: Path, **changes) -> "Manifest":
+        """Write it with some of its fields changed, and return what was written."""
+        changed = replace(self, **changes)
+        content = asdict(changed)
         write_whole(folder / MANIFEST, json.dumps({"checksum": _checksum(content)} | content, indent=1) + "\n")
-
-    def names(self) -> set[str]:
-        """Whatever stands right in the folder by the run's doing."""
-        return {*self.owned, *self.checkpoints, *self.doomed, *(name.split("/")[0] for name in self.model)}
+        return changed
 
     def newest_first(self) -> list[str]:
         return sorted(self.checkpoints, key=lambda name: -self.checkpoints[name]["step"])
 
+    def surplus(self, limit: int | None) -> list[str]:
+        """The oldest checkpoints, for which a limit has no room; the newest and the best always stay."""
+        names = self.newest_first()
+        staying = {*names[:1], f"checkpoint-{self.best}"} & set(names)
+        count = len(names) - max(limit or len(names), len(staying))
+        return [name for name in reversed(names) if name not in staying][: max(count, 0)]
 
-def read(folder: Path) -> Manifest | None:
+
+def read_manifest(folder: Path) -> Manifest | None:
     """The manifest in the folder; None if there is none.
 
     Raises:
@@ -60,8 +70,7 @@ def read(folder: Path) -> Manifest | None:
         return None
     try:
         content = json.loads(path.read_bytes().decode("utf-8"))
-        checksum, version = content.pop("checksum"), content.get("format")
-        sound = checksum == _checksum(content)
+        sound = content.pop("checksum") == _checksum(content)
     except (ValueError, KeyError, AttributeError, TypeError):
         sound = False
     if not sound:
@@ -70,11 +79,61 @@ def read(folder: Path) -> Manifest | None:
             "folder is safe to touch. Restore it from a copy; or start a new run in another folder, with one of this "
             "folder's checkpoints as its model"
         )
-    if version != FORMAT or content.keys() != {one.name for one in fields(Manifest)}:
-        raise ValueError(
-            f"{str(path)!r} has format {version}; expected {FORMAT}: resume with the grpo_lab that wrote it"
-        )
+    if content.get("format") != FORMAT or content.keys() != {one.name for one in fields(Manifest)}:
+        version = f"has format {content.get('format')}; expected {FORMAT}"
+        raise ValueError(f"{str(path)!r} {version}: resume with the version of grpo_lab that wrote it")
     return Manifest(**content)
+
+
+def check_folder(config: GRPOConfig) -> Manifest | None:
+    """The manifest in the output folder, if the folder is fit for this run. Nothing is changed.
+
+    Raises:
+        FileExistsError: if the run would write over another run, a model or a file of somebody else's.
+        FileNotFoundError: if there is no run to resume.
+        ValueError: if the manifest is damaged.
+    """
+    folder = Path(config.output_dir)
+    manifest, metrics = read_manifest(folder), folder / METRICS
+    if config.resume_from_checkpoint and manifest is None:
+        which = f"holds no {MANIFEST}" if folder.exists() else "does not exist"
+        raise FileNotFoundError(
+            f"resume_from_checkpoint is True; expected a run in {str(folder)!r}, which {which}; leave it out to start "
+            "one, in a new folder"
+        )
+    begun = manifest is not None and (manifest.checkpoints or (metrics.is_file() and metrics.stat().st_size > 0))
+    if begun and not config.resume_from_checkpoint:  # a run that has not made a single step is no obstacle
+        raise FileExistsError(
+            f"output_dir {str(folder)!r} holds a run already; choose another folder, or continue it with "
+            "resume_from_checkpoint=True"
+        )
+    _check_nothing_in_the_way(folder, manifest or Manifest({}, {}, []), config)
+    return manifest
+
+
+def changing(config: GRPOConfig) -> list[str]:
+    """The files and folders that the run keeps changing."""
+    boards = [config.report_to] if config.report_to in ("tensorboard", "wandb") else []
+    return [METRICS, SETTINGS] + [COMPLETIONS] * config.log_completions + boards
+
+
+def check_free(folder: Path, names: Iterable[str], ours: Container[str]) -> None:
+    """Raise FileExistsError if files or folders with these names are there and are not the run's."""
+    if found := [name for name in names if name not in ours and (folder / name).exists()]:
+        raise FileExistsError(
+            f"output_dir {str(folder)!r} holds {', '.join(found)}, not written by this run, which needs the name; move "
+            "it away, or choose another folder"
+        )
+
+
+def _check_nothing_in_the_way(folder: Path, manifest: Manifest, config: GRPOConfig) -> None:
+    ours = {*manifest.owned, *manifest.checkpoints, *(name.split("/")[0] for name in manifest.model)}
+    # Where the run has gone past a step, it makes no checkpoint of it any more.
+    past = min((entry["step"] for entry in manifest.checkpoints.values()), default=0)
+    present = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    wanted = {name for name in present if MODEL.fullmatch(name)} | set(changing(config))
+    wanted |= {name for name in present if (found := CHECKPOINT.fullmatch(name)) and int(found[1]) > past}
+    check_free(folder, sorted(wanted), ours)
 
 
 def _checksum(content: dict) -> str:

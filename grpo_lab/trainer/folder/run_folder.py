@@ -1,206 +1,246 @@
-"""The folder of a run: who may use it, what is written into it, and where the run goes on from."""
+"""The folder of a run: one run at a time, what is written into it, and where the run goes on from."""
 
 import contextlib
 import json
-from collections.abc import Iterable
+import os
+import shutil
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.trainer.folder import checkpoint
-from grpo_lab.trainer.folder.claims import METRICS, SETTINGS, check_free, check_new, check_resumable, needed
-from grpo_lab.trainer.folder.files import UNFINISHED, explained, fault, publish, remove_all, write_whole
-from grpo_lab.trainer.folder.fingerprint import of_weights
-from grpo_lab.trainer.folder.journal import Journal, append_lines, as_line, cut_lines, restore_text, sync_lines
-from grpo_lab.trainer.folder.lock import LOCK, Lock
-from grpo_lab.trainer.folder.manifest import MANIFEST, Manifest
-from grpo_lab.trainer.folder.same_run import check_length, check_same_run
-from grpo_lab.trainer.stopping import how_to_go_on
+from grpo_lab.trainer.folder.files import UNFINISHED, explained, fault, flush, publish, remove, write_whole
+from grpo_lab.trainer.folder.manifest import METRICS, SETTINGS, Manifest, changing, check_folder, check_free
+from grpo_lab.trainer.folder.same_run import check_length, check_same_run, of_model
 
-
-def open_journal(config: GRPOConfig) -> Journal:
-    """What stands in the output folder; an error if it is not for this run. Nothing is touched."""
-    folder = Path(config.output_dir)
-    journal = Journal(folder)
-    check = check_resumable if config.resume_from_checkpoint else check_new
-    check(folder, journal.manifest, config)
-    return journal
+LOCK = "grpo_run.lock"
+RESUME = "resume_from_checkpoint=True"
 
 
 class RunFolder:
-    """A context that holds the output folder of a run against all others: what it writes there, and reads again.
+    """A context that locks the output folder of a run against all others, writes to it and reads it again.
 
     settings: of the run, as they are saved: with everything that its outcome depends on.
     """
 
     def __init__(self, config: GRPOConfig, settings: dict):
         self.config, self.settings, self.path = config, settings, Path(config.output_dir)
+        self.manifest: Manifest | None = None
+        self._lock = FileLock(self.path / LOCK, blocking=False)
 
     def __enter__(self):
-        if not (self.path / LOCK).exists():
-            # Before anything is created; where a run may be at work, that is said first.
-            self.journal = open_journal(self.config)
+        if not (self.path / LOCK).exists():  # else a run may be at work, which is the first thing to be said
+            self.manifest = check_folder(self.config)
         with explained(self.path, "start again, or choose another folder"):
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = Lock(self.path).__enter__()
+            try:
+                self._lock.acquire()
+            except Timeout as error:
+                raise BlockingIOError(
+                    f"output_dir is {str(self.path)!r}, where another run is at work; wait for its end, stop it, or "
+                    "choose another folder"
+                ) from error
         return self
 
     def __exit__(self, *details):
-        try:
-            with contextlib.suppress(OSError):  # not empty: the run tidies up when it goes on
-                (self.path / UNFINISHED).rmdir()
-        finally:
-            self._lock.__exit__(*details)
+        with contextlib.suppress(OSError):  # not empty: the run tidies up when it goes on
+            (self.path / UNFINISHED).rmdir()
+        with contextlib.suppress(OSError):  # before its release, for after it another run may hold it
+            (self.path / LOCK).unlink()
+        self._lock.release()
 
     def open(self, model, optimizer, reference, prints: dict) -> tuple[int, list[dict]]:
         """Begin a new run, or load its newest good checkpoint; returns the steps that are done, and their metrics.
 
-        prints: as `fingerprints` returns them.
+        Args:
+            prints: as `fingerprints` returns them.
         """
         checkpoint.check_savable(model)
-        # Under the lock once more: another run may have been at work until a moment ago.
-        self.journal = open_journal(self.config)
+        self.manifest = check_folder(self.config)  # under the lock: another run may have been at work until now
         if not self.config.resume_from_checkpoint:
             return self._begin(prints)
-        check_same_run(self.path, self.journal.manifest, self.settings, prints)
-        with self.journal.writing(self.path):
-            self.journal.finish_renames()
-        with explained(self.path, f"go on with {how_to_go_on()}", "read"):
-            found, broken = self.journal.newest_good()
+        check_same_run(self.path, self.manifest, self.settings, prints)
+        with self._writing(self.path):
+            self._finish_renames()
+        with explained(self.path, f"go on with {RESUME}", "read"):
+            found, broken = self._newest_good()
         if found is None:
             print(f"No checkpoint in {str(self.path)!r} yet: the run begins at the beginning")
             return self._begin(prints)
         return self._go_on(found, broken, model, optimizer, reference)
 
-    def record(self, metrics: dict) -> None:
-        """Append the metrics of a step."""
-        self.append(METRICS, [metrics])
-
     def append(self, name: str, records: Iterable[dict]) -> None:
-        """Append lines of JSON to a file of the run, such as completions.jsonl.
+        """Append lines of JSON to a file of the run, such as metrics.jsonl.
 
         Where the run goes on from a checkpoint, what was appended after it is taken away again.
         """
-        with self.journal.writing(self.path / name):
-            append_lines(self.path / name, records)
+        with self._writing(self.path / name), open(self.path / name, "a", encoding="utf-8", newline="\n") as file:
+            file.write(_as_lines(records))
 
     def save(self, step: int, history: list[dict], model, tokenizer, optimizer, reference, best: bool = False) -> None:
         """Write the checkpoint of a step, then remove those for which `save_total_limit` has no room.
 
-        best: mark it as the best one.
+        Args:
+            best: mark it as the best one.
         """
         name = f"checkpoint-{step}"
-        unfinished, now = self.path / UNFINISHED / name, self.journal.manifest
-        check_free(self.path, [name], now.checkpoints)
-        state = {"step": step, "num_steps_in_metrics": len(history), "log_history": history} | optimizer.state()
-        with self.journal.writing(self.path / name):
-            with self._room(unfinished):
+        check_free(self.path, [name], self.manifest.checkpoints)
+        state = {"step": step, "log_history": history} | optimizer.state()
+        with self._writing(self.path / name):
+            with self._unfinished(name) as unfinished:
                 files = checkpoint.write(unfinished, model, tokenizer, optimizer.tensors(), state, reference)
-            lines = sync_lines(self.path, now.owned)
-            entry = {"step": step, "files": files, "weights": of_weights(model), "lines": lines}
-            self.journal.add(name, entry, best=step if best else now.best)
-            self.journal.discard(self.journal.surplus(self.config.save_total_limit))
+            entry = {"step": step, "files": files, "model": of_model(model), "lines": self._flush_lines()}
+            # The checkpoint counts from here on: the rest is made up for when the run goes on.
+            self._commit(checkpoints=self.manifest.checkpoints | {name: entry}, best=step if best else self.best)
+            self._finish_renames()
+            self._discard(self.manifest.surplus(self.config.save_total_limit))
+
+    def finish(self, model, tokenizer) -> None:
+        """Put the trained model beside the metrics, as a normal transformers checkpoint; each file is whole."""
+        with self._writing(self.path / "model.safetensors"):
+            with self._unfinished("model") as unfinished:
+                files = checkpoint.write(unfinished, model, tokenizer)
+            check_free(self.path, files, self.manifest.model)
+            self._commit(model=files)
+            for name in files:
+                (self.path / name).parent.mkdir(exist_ok=True)
+                publish(unfinished / name, self.path / name)
+            shutil.rmtree(unfinished)
 
     def saved(self) -> str:
-        """What is on the disk, and how the run goes on from there, in a sentence or two."""
-        return self.journal.saved()
+        """What is on the disk."""
+        names = self.manifest.newest_first() if self.manifest else []
+        return f"{(self.path / names[0]).as_posix()!r} is saved." if names else "No checkpoint is saved yet."
 
     def has(self, step: int) -> bool:
         """Whether the step has a checkpoint."""
-        return f"checkpoint-{step}" in self.journal.manifest.checkpoints
+        return f"checkpoint-{step}" in self.manifest.checkpoints
 
     @property
     def best(self) -> int | None:
         """The step whose checkpoint is marked as the best."""
-        return self.journal.manifest.best
+        return self.manifest.best
 
-    def mark_best(self, step: int) -> None:
-        """Mark the checkpoint of a step as the best one: it is not removed as long as it is."""
-        if not self.has(step):
-            names = ", ".join(self.journal.manifest.newest_first()) or "none yet"
-            raise ValueError(f"step is {step}; expected one that has a checkpoint ({names})")
-        with self.journal.writing(self.path / MANIFEST):
-            self.journal.commit(best=step)
-
-    def load_best(self, model) -> int | None:
-        """Put the weights of the best checkpoint into the model; returns its step, or None if none is marked."""
-        if self.best is None:
-            return None
+    def load_best(self, model) -> None:
+        """Put the weights of the best checkpoint into the model."""
         path = self.path / f"checkpoint-{self.best}"
-        files = self.journal.manifest.checkpoints[path.name]["files"]
+        files = self.manifest.checkpoints[path.name]["files"]
         if what := fault(path, files):
-            newest = self.journal.manifest.newest_first()[0]
+            newest = self.manifest.newest_first()[0]
             raise ValueError(
                 f"{str(path)!r}, the best checkpoint, is broken ({what}); restore it from a copy and resume, or take "
                 f"{newest}, which is the newest"
             )
         checkpoint.load_weights(path, files, model)
-        return self.best
-
-    def finish(self, model, tokenizer) -> None:
-        """Put the trained model beside the metrics, as a normal transformers checkpoint; each file is whole."""
-        unfinished = self.path / UNFINISHED / "model"
-        with self.journal.writing(self.path / "model.safetensors"):
-            with self._room(unfinished):
-                files = checkpoint.write_model(unfinished, model, tokenizer)
-            check_free(self.path, files, self.journal.manifest.model)
-            self.journal.commit(model=files)
-            for name in files:
-                (self.path / name).parent.mkdir(exist_ok=True)
-                publish(unfinished / name, self.path / name)
-            remove_all(unfinished)
-
-    @contextlib.contextmanager
-    def _room(self, unfinished: Path):
-        """Nothing is there before, and after an error nothing is left, so that the disk has its room back."""
-        remove_all(unfinished)
-        try:
-            yield
-        except Exception:
-            with contextlib.suppress(OSError):
-                remove_all(unfinished)
-            raise
 
     def _begin(self, prints: dict) -> tuple[int, list[dict]]:
-        before = self.journal.manifest
-        owned = {*needed(self.config), *(before.owned if before else ())}
-        with self.journal.writing(self.path):
-            self.journal.manifest = Manifest(self.settings, prints, sorted(owned))
-            self.journal.commit()
-            write_whole(self.path / SETTINGS, _as_text(self.settings))
-            write_whole(self.path / METRICS, "")
-            self._cut_lines({})
+        owned = {*changing(self.config), *(self.manifest.owned if self.manifest else ())}
+        with self._writing(self.path):
+            self.manifest = Manifest(self.settings, prints, sorted(owned)).written(self.path)
+            self._write_lines([], {})
         return 0, []
 
     def _go_on(self, found: str, broken: list[str], model, optimizer, reference) -> tuple[int, list[dict]]:
         """Load first, then tidy."""
-        before, path = self.journal.manifest, self.path / found
-        entry = before.checkpoints[found]
+        before, entry = self.manifest, self.manifest.checkpoints[found]
         check_length(self.path, entry["step"], before.settings, self.settings)
-        state, tensors = checkpoint.load(path, entry["files"], model, reference)
+        state, tensors = checkpoint.load(self.path / found, entry["files"], model, reference)
         optimizer.load(state, tensors)
-        with self.journal.writing(self.path):
-            self.journal.discard(broken)
-            check_resumable(self.path, self.journal.manifest, self.config)
-            remove_all(self.path / UNFINISHED)
-            restore_text(self.path / SETTINGS, _as_text(before.settings), MANIFEST)
+        with self._writing(self.path):
+            self._discard(broken)
+            self._discard(self.manifest.surplus(self.config.save_total_limit))
+            check_folder(self.config)  # a broken checkpoint may stay for what others put into it, and be in the way
+            shutil.rmtree(self.path / UNFINISHED, ignore_errors=True)
             settings = before.settings | {"max_steps": self.config.max_steps}
-            self.journal.commit(settings=settings, owned=sorted({*before.owned, *needed(self.config)}))
-            write_whole(self.path / SETTINGS, _as_text(settings))
-            self._restore_lines(state["log_history"], entry["lines"], found)
-        print(f"Resumed at step {state['step']} of {self.config.max_steps} from {path.as_posix()!r}")
+            self._commit(settings=settings, owned=sorted({*before.owned, *changing(self.config)}))
+            text, metrics = _as_lines(state["log_history"]), self.path / METRICS
+            if not (metrics.is_file() and metrics.read_bytes().startswith(text.encode())):
+                print(f"{str(metrics)!r} is not as the run wrote it (lost, edited, cut or damaged): it is written anew")
+            self._write_lines(state["log_history"], entry["lines"])
+        print(f"Resumed at step {state['step']} of {self.config.max_steps} from {(self.path / found).as_posix()!r}")
         return state["step"], state["log_history"]
 
-    def _restore_lines(self, history: list[dict], sizes: dict[str, int], found: str) -> None:
-        text = "".join(map(as_line, history))
-        restore_text(self.path / METRICS, text, found, tail=True)
-        self._cut_lines(sizes)
+    def _newest_good(self) -> tuple[str | None, list[str]]:
+        """The newest checkpoint that is as it was written, and those after it, which are not: each is reported.
 
-    def _cut_lines(self, sizes: dict[str, int]) -> None:
-        """The other files of lines; one that is not among the sizes had not been begun."""
-        for name in self.journal.manifest.owned:
-            if name.endswith(".jsonl") and name != METRICS:
-                cut_lines(self.path / name, sizes.get(name, 0))
+        Raises:
+            ValueError: if there are checkpoints, and none is good.
+        """
+        broken = {}
+        for name in self.manifest.newest_first():
+            what = fault(self.path / name, self.manifest.checkpoints[name]["files"])
+            if what is None:
+                for other, why in broken.items():
+                    print(f"{str(self.path / other)!r} is broken ({why}); {name}, which is older, is taken")
+                return name, list(broken)
+            broken[name] = what
+        if broken:
+            listed = "; ".join(f"{name}: {what}" for name, what in broken.items())
+            raise ValueError(
+                f"no checkpoint in {str(self.path)!r} is whole ({listed}); restore one from a copy, or start a new run "
+                "in another folder. Nothing has been removed"
+            )
+        return None, []
+
+    def _commit(self, **changes) -> None:
+        self.manifest = self.manifest.written(self.path, **changes)
+
+    def _finish_renames(self) -> None:
+        """Move checkpoints into place: one that the manifest names was whole and flushed before that."""
+        for name in self.manifest.checkpoints:
+            unfinished, final = self.path / UNFINISHED / name, self.path / name
+            if unfinished.is_dir() and not final.exists():
+                publish(unfinished, final)
+
+    def _discard(self, names: list[str]) -> None:
+        """Remove checkpoints, then forget them: a removal that was cut short is repeated. Files of others stay."""
+        if not names:
+            return
+        for name in names:
+            remove(self.path / name, self.manifest.checkpoints[name]["files"])
+            if (self.path / name).exists():
+                print(f"{str(self.path / name)!r} stays: it holds files that are not the run's")
+        kept = {name: entry for name, entry in self.manifest.checkpoints.items() if name not in names}
+        self._commit(checkpoints=kept, best=self.best if f"checkpoint-{self.best}" in kept else None)
+
+    def _flush_lines(self) -> dict[str, int]:
+        """Wait until the .jsonl files of the run are on the disk; their sizes in bytes."""
+        found = [self.path / name for name in self.manifest.owned if name.endswith(".jsonl")]
+        for path in (present := [path for path in found if path.is_file()]):
+            flush(path)
+        return {path.name: path.stat().st_size for path in present}
+
+    def _write_lines(self, history: list[dict], sizes: dict[str, int]) -> None:
+        """Write settings and metrics, and cut the other .jsonl files to their sizes; without one, it had not begun."""
+        write_whole(self.path / SETTINGS, json.dumps(self.manifest.settings, indent=2) + "\n")
+        write_whole(self.path / METRICS, _as_lines(history))
+        for path in (self.path / name for name in self.manifest.owned if name.endswith(".jsonl") and name != METRICS):
+            now, size = path.stat().st_size if path.is_file() else 0, sizes.get(path.name, 0)
+            if now < size:
+                print(f"{str(path)!r} has {now:,} bytes; it had {size:,} at the checkpoint: some of its lines are lost")
+            elif now > size:
+                os.truncate(path, size)
+
+    @contextlib.contextmanager
+    def _unfinished(self, name: str) -> Iterator[Path]:
+        """Where to write something new. After an error nothing of it is left, so that the disk has its room back."""
+        path = self.path / UNFINISHED / name
+        shutil.rmtree(path, ignore_errors=True)
+        try:
+            yield path
+        except Exception:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+
+    @contextlib.contextmanager
+    def _writing(self, path: Path) -> Iterator[None]:
+        """Explain what goes wrong below in one sentence, with what is saved and how to go on."""
+        with explained(path, f"go on with {RESUME}. {self.saved()}"):
+            yield
 
 
-def _as_text(settings: dict) -> str:
-    return json.dumps(settings, indent=2) + "\n"
+def _as_lines(records: Iterable[dict]) -> str:
+    """JSON with the letters themselves, for people to read."""
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)

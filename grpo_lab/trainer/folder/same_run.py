@@ -1,8 +1,25 @@
-"""Whether a run that is resumed is still the run that began: its settings, and what it was begun with."""
+"""Whether a resumed run is the run that began: with other settings or ingredients it would get other numbers.
 
+Model, data and tokenizer are compared by content, wherever they lie. A reward function is compared by the file that
+defines it, which changes with its helpers and constants, too; in a script or a notebook, which one edits in order to
+resume, by its own source; the rewards of this package by name.
+"""
+
+import dis
+import functools
+import hashlib
+import inspect
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import torch
+
+from grpo_lab.rewards.scoring import listed
+from grpo_lab.tasks import Rows
+from grpo_lab.trainer.folder.files import digest
 from grpo_lab.trainer.folder.manifest import Manifest
 
 # Settings that may change between a run and its continuation, because no number depends on them.
@@ -11,104 +28,147 @@ FREE_SETTINGS = (
     *("run_name", "logging_steps", "log_completions", "num_completions_to_print"),
     *("early_stopping_patience", "early_stopping_threshold"),
 )
+# What to do about each ingredient that is another one.
+_ADVICE = {
+    "model": "load the one it began with, or one of its checkpoints",
+    "dataset": "pass the same rows in the same order",
+    "eval_dataset": "pass the same rows in the same order",
+    "tokenizer": "load the one it began with",
+}
+
+
+def fingerprints(model, tokenizer, dataset: Rows, reward_funcs, eval_dataset: Rows | None = None) -> dict:
+    """What a run begins with, ready for JSON: each ingredient in words, and its checksum."""
+    return {
+        "model": of_model(model),
+        "dataset": _of_rows(dataset),
+        "eval_dataset": None if eval_dataset is None else _of_rows(eval_dataset),
+        "tokenizer": _of_tokenizer(tokenizer),
+        "reward_funcs": None if reward_funcs is None else [of_function(function) for function in listed(reward_funcs)],
+    }
+
+
+def of_model(model) -> list[str]:
+    """Of all weights, bit for bit, with their names, shapes and types, and of which of them are trained."""
+    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    total = hashlib.sha256("\n".join(trained).encode())
+    for name, tensor in model.state_dict().items():
+        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        total.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return [f"{len(trained)} parameters that require a gradient", total.hexdigest()]
+
+
+def of_function(function: Callable) -> dict:
+    """Its name, what is bound to it (by `functools.partial` or a closure), where it is defined, and its checksum."""
+    bound = []
+    while isinstance(function, functools.partial):
+        bound += [_in_words(one) for one in (*function.args, *sorted(function.keywords.items()))]
+        function = function.func
+    function = inspect.unwrap(function)
+    named = function if hasattr(function, "__qualname__") else type(function)
+    name = f"{named.__module__}.{named.__qualname__}"
+    place, checksum = _definition(named)
+    return {"name": name, "bound": bound + _captured(function), "place": place, "sha256": checksum}
 
 
 def check_same_run(folder: Path, before: Manifest, settings: dict, prints: dict) -> None:
     """Raise ValueError for the first thing that would lead to other numbers than the run would have had."""
     check_settings(folder, before.settings, settings)
-    if fault := _difference(before, prints):
-        raise ValueError(fault.format(folder=str(folder)))
+    run, was = f"the run in {str(folder)!r}", before.fingerprints
+    checkpoints = [entry["model"] for entry in before.checkpoints.values()]  # whose weights are about to be loaded
+    for name, advice in _ADVICE.items():
+        if prints[name] not in [was[name], *(checkpoints if name == "model" else [])]:
+            then, now = (one[name][0] if one[name] else "none" for one in (was, prints))
+            raise ValueError(
+                f"{name} differs from that of {run} ({then} then, {now} now); {advice}, or start a new run in another "
+                "folder"
+            )
+    if was["reward_funcs"] is not None and prints["reward_funcs"] is not None:
+        _check_rewards(run, was["reward_funcs"], prints["reward_funcs"])
 
 
 def check_settings(folder: Path, before: dict, settings: dict) -> None:
-    """Every setting that counts is what it was; only `max_steps` may grow."""
+    """Raise ValueError unless every setting that matters is what it was; only `max_steps` may change."""
     now = json.loads(json.dumps(settings))
-    changed = {k: (before.get(k), v) for k, v in now.items() if k not in FREE_SETTINGS and before.get(k) != v}
-    changed.pop("max_steps", None)
+    free = {*FREE_SETTINGS, "max_steps"}
+    changed = {k: (before.get(k), v) for k, v in now.items() if k not in free and before.get(k) != v}
     if changed:
         listed = ", ".join(f"{name}: was {old!r}, is {new!r}" for name, (old, new) in changed.items())
         raise ValueError(f"config differs from that of the run in {str(folder)!r} ({listed}); resume it unchanged")
 
 
 def check_length(folder: Path, done: int, before: dict, settings: dict) -> None:
-    """`max_steps` covers what is done already; where it changes what the steps to come learn at, that is said aloud."""
+    """Raise ValueError if `max_steps` is less than what is done already; print what another length changes."""
     was, now = before["max_steps"], settings["max_steps"]
     if now < done:
-        raise ValueError(f"max_steps is {now}; it must be at least {done}, the steps that the run in {str(folder)!r} "
-                         "has made")  # fmt: skip
+        made = f"the steps that the run in {str(folder)!r} has made"
+        raise ValueError(f"max_steps is {now}; it must be at least {done}, {made}")
     schedule = settings["lr_scheduler_type"]
     if now != was and not schedule.startswith("constant"):
         print(f"max_steps was {was}, is {now}: from here on the {schedule} schedule is that of a run of {now} steps")
 
 
-def _difference(before: Manifest, now: dict) -> str | None:
-    """What is another one than when the run began; None if nothing is."""
-    was = before.fingerprints
-    if fault := _other_model(before, now) or _other_rows(was, now):
-        return fault
-    if now["tokenizer"] != was["tokenizer"]:
-        return "tokenizer differs from that of the run in {folder!r}; load the one with which it began"
-    return _other_rewards(was["reward_funcs"], now["reward_funcs"])
-
-
-def _other_model(before: Manifest, now: dict) -> str | None:
-    """The model may be that of the start, or of any checkpoint: its weights are about to be loaded anyway."""
-    was = before.fingerprints
-    if now["model"] not in {was["model"], *(entry["weights"] for entry in before.checkpoints.values())}:
-        return (
-            "model differs from the one that the run in {folder!r} began with, and from all of its checkpoints; load "
-            "the one it began with, or one of them"
-        )
-    if now["trained_parameters"] != was["trained_parameters"]:
-        counts = [prints["trained_parameters"][0] for prints in (was, now)]
-        return (
-            f"model has {counts[1]} parameters that require a gradient; expected the {counts[0]} with which the run in "
-            "{folder!r} began"
-        )
-    return None
-
-
-def _other_rows(was: dict, now: dict) -> str | None:
-    for name in ("dataset", "eval_dataset"):
-        if now[name] != was[name]:
-            then, this = ((prints[name] or [0])[0] for prints in (was, now))
-            sizes = f" (it had {then:,} rows, this one has {this:,})" if then != this else ""
-            return (
-                f"{name} differs from that of the run in {{folder!r}}{sizes}; "
-                "pass the same rows in the same order, or start a new run in another folder"
-            )
-    return None
-
-
-def _other_rewards(was: list[dict] | None, now: list[dict] | None) -> str | None:
-    """A function whose source could not be had on either side is taken by its name."""
-    if was is None or now is None:
-        return None
-    names = [[function["name"] for function in functions] for functions in (was, now)]
-    if names[0] != names[1]:
-        return (
-            f"reward_funcs is {_listed(names[1])}; expected {_listed(names[0])}, as in the run in {{folder!r}} so far"
-        )
+def _check_rewards(run: str, was: list[dict], now: list[dict]) -> None:
+    then, here = (", ".join(function["name"] for function in functions) for functions in (was, now))
+    if then != here:
+        raise ValueError(f"reward_funcs is {here}; expected {then}, as in {run} so far")
     for old, new in zip(was, now, strict=True):
         if old["bound"] != new["bound"]:
-            what = f"was bound to {_listed(old['bound'])}, is bound to {_listed(new['bound'])}"
-        elif _comparable(old, new) and old["does"] != new["does"]:
-            what = "has been changed"
+            then, here = (", ".join(one["bound"]) or "nothing" for one in (old, new))
+            what = f"was bound to {then}, is bound to {here} since {run} began; go on with what it was bound to"
+        elif old["sha256"] != new["sha256"]:
+            place = new["place"] or old["place"]
+            what = f"is defined in {place}, which has changed since {run} began; go on with {place} as it was"
         else:
             continue
-        what = what.replace("{", "{{").replace("}", "}}")
-        return (
-            f"reward_funcs: {new['name']} {what} since the run in {{folder!r}} began; go on with the function as it "
-            "was, or start a new run in another folder"
-        )
-    return None
+        raise ValueError(f"reward_funcs: {new['name']} {what}, or start a new run in another folder")
 
 
-def _comparable(one: dict, other: dict) -> bool:
-    """Both have a source, or bytecode of the same Python."""
-    kinds = [function["does"] and function["does"].rsplit(" ", 1)[0] for function in (one, other)]
-    return kinds[0] == kinds[1] is not None
+def _definition(named: Any) -> tuple[str | None, str | None]:
+    """Where a function or class is defined, and the checksum of that; None where neither can be had or matters."""
+    if (named.__module__ or "").split(".")[0] == "grpo_lab":
+        return None, None
+    try:
+        file = inspect.getsourcefile(named)
+        if named.__module__ != "__main__" and file is not None and Path(file).is_file():
+            return file, digest(Path(file))
+        return named.__module__, _hash(inspect.getsource(named))
+    except (OSError, TypeError):  # written in C, or typed into a console
+        return None, None
 
 
-def _listed(names: list[str]) -> str:
-    return ", ".join(names) or "nothing"
+def _captured(function: Any) -> list[str]:
+    """The plain values that a closure was made with; not those that it changes itself, such as a counter."""
+    if not inspect.isfunction(function):
+        return []
+    changed = {one.argval for one in dis.get_instructions(function) if one.opname == "STORE_DEREF"}
+    plain = (int, float, str, bytes, type(None))
+    values = inspect.getclosurevars(function).nonlocals.items()
+    return [f"{name}={_in_words(v)}" for name, v in values if name not in changed and isinstance(v, plain)]
+
+
+def _of_rows(dataset: Rows) -> list[str]:
+    total = hashlib.sha256()
+    for index in range(len(dataset)):
+        total.update(json.dumps(dataset[index], sort_keys=True, default=_in_words).encode() + b"\n")
+    return [f"{len(dataset):,} rows", total.hexdigest()]
+
+
+def _of_tokenizer(tokenizer) -> list[str]:
+    """Of its vocabulary, merges, template and end: what decides which tokens a prompt becomes, and where one ends."""
+    core = getattr(tokenizer, "backend_tokenizer", None)
+    merges = json.loads(core.to_str())["model"].get("merges") if core is not None else None
+    ends = (tokenizer.eos_token_id, tokenizer.pad_token_id)
+    parts = [sorted(tokenizer.get_vocab().items()), merges, tokenizer.chat_template, ends]
+    return [f"{len(tokenizer):,} tokens", _hash(parts)]
+
+
+def _in_words(value: Any) -> str:
+    """As it prints, without what differs from one process to the next: addresses, and the order of sets."""
+    if isinstance(value, set | frozenset):
+        return f"{{{', '.join(sorted(map(_in_words, value)))}}}"
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, default=_in_words).encode()).hexdigest()

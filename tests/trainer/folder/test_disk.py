@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from grpo_lab.trainer.folder import run_folder
 from grpo_lab.trainer.folder.files import explained
+from grpo_lab.trainer.folder.run_folder import RunFolder
+from tests.support.axe import Killed
 from tests.support.resuming import (
     assert_same_end,
     cheap_run,
@@ -72,23 +73,23 @@ def test_a_checkpoint_that_finds_no_room_gives_back_what_it_took(tmp_path, undis
         raise OSError(FULL, os.strerror(FULL), "optimizer.safetensors")
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="optimizer.safetensors"):
-        patch.setattr("grpo_lab.trainer.folder.checkpoint.sync_tree", full)
+        patch.setattr("grpo_lab.trainer.folder.checkpoint.flush_and_describe", full)
         cheap_run(tmp_path / "out")
     assert not (tmp_path / "out/grpo_run.unfinished").exists() and newest(tmp_path / "out") is None
     assert_same_end(cheap_run(tmp_path / "out"), undisturbed[1])
 
 
 def test_half_a_line_of_metrics_does_no_harm(tmp_path, undisturbed):
-    write = run_folder.append_lines
+    append = RunFolder.append
 
-    def half(path, records):
-        write(path, records)
+    def half(self, name, records):
+        append(self, name, records)
         if records[0]["step"] == 3:
-            os.truncate(path, path.stat().st_size - 20)
-            raise OSError(FULL, os.strerror(FULL), str(path))
+            os.truncate(self.path / name, (self.path / name).stat().st_size - 20)
+            raise Killed
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="metrics.jsonl' could not be written"):
-        patch.setattr(run_folder, "append_lines", half)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(RunFolder, "append", half)
         cheap_run(tmp_path / "out")
     assert not (tmp_path / "out/metrics.jsonl").read_bytes().endswith(b"\n")
     assert_same_end(cheap_run(tmp_path / "out"), undisturbed[1])

@@ -1,4 +1,4 @@
-"""What a run's folder refuses, and what is left in it at the end."""
+"""What a run's folder refuses, which checkpoints stay in it, and what is left at the end."""
 
 import json
 
@@ -8,6 +8,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.trainer import train
+from grpo_lab.trainer.folder.manifest import Manifest
 from tests.support.resuming import (
     assert_same_end,
     cheap_run,
@@ -19,7 +20,7 @@ from tests.support.resuming import (
     real_run,
     run_until_killed,
 )
-from tests.support.worlds import ROWS, letter_reward, make_config, make_exact, make_world, same_weights, weights
+from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, weights
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def whole_run(tmp_path_factory):
     return real_run(tmp_path_factory.mktemp("whole") / "out")
 
 
-@pytest.mark.parametrize("last", [1, 3, 4])
+@pytest.mark.parametrize("last", [1, 4])
 def test_a_folder_with_a_run_is_refused_without_resume(last, tmp_path):
     cheap_run_until(tmp_path / "out", last)
     before = contents(tmp_path / "out")
@@ -40,7 +41,7 @@ def test_a_folder_with_a_model_is_refused(tmp_path):
     """Or training `--model x --output_dir x` would write over the model it started from."""
     make_world()[0].save_pretrained(tmp_path)
     before = contents(tmp_path)
-    with pytest.raises(FileExistsError, match="holds a model already"):
+    with pytest.raises(FileExistsError, match="holds config.json, .*model.safetensors, not written by this run"):
         real_run(tmp_path)
     assert contents(tmp_path) == before
 
@@ -64,18 +65,13 @@ def test_resuming_where_no_run_is_says_so_and_creates_nothing(name, message, tmp
     assert files(tmp_path) == ["empty"]
 
 
-def test_a_run_without_a_checkpoint_begins_at_the_beginning_and_says_so(tmp_path, capsys):
+def test_where_a_run_goes_on_is_always_said(undisturbed, tmp_path, capsys):
     cheap_run_until(tmp_path / "out", 1)
-    assert_same_end(cheap_run(tmp_path / "out"), cheap_run(tmp_path / "whole"))
-    assert (
-        capsys.readouterr().out == f"No checkpoint in {str(tmp_path / 'out')!r} yet: the run begins at the beginning\n"
-    )
-
-
-def test_where_a_run_goes_on_is_always_said(tmp_path, capsys):
     cheap_run_until(tmp_path / "out", 3)
-    cheap_run(tmp_path / "out")
-    assert capsys.readouterr().out == f"Resumed at step 2 of 4 from '{(tmp_path / 'out/checkpoint-2').as_posix()}'\n"
+    assert_same_end(cheap_run(tmp_path / "out"), undisturbed)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == f"No checkpoint in {str(tmp_path / 'out')!r} yet: the run begins at the beginning"
+    assert second == f"Resumed at step 2 of 4 from '{(tmp_path / 'out/checkpoint-2').as_posix()}'"
 
 
 def test_resuming_what_is_complete_changes_nothing(whole_run):
@@ -86,19 +82,13 @@ def test_resuming_what_is_complete_changes_nothing(whole_run):
     assert contents(folder) == before
 
 
-@pytest.mark.parametrize("name", ["", "  "])
-def test_a_folder_without_a_name_is_refused(name):
-    with pytest.raises(ValueError, match=f"^output_dir is {name!r}; expected the name of a folder, or None"):
-        GRPOConfig(output_dir=name)
-
-
-def test_a_file_is_no_folder(tmp_path):
+def test_a_folder_without_a_name_or_that_is_a_file_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="^output_dir is '  '; expected the name of a folder, or None"):
+        GRPOConfig(output_dir="  ")
     (tmp_path / "out").write_text("a novel", encoding="utf-8")
     with pytest.raises(ValueError, match="^output_dir is .*out', which is a file; expected the name of a folder"):
         GRPOConfig(output_dir=str(tmp_path / "out"))
-    with pytest.raises(
-        OSError, match="below' could not be written .*: move the file away that has the name of a folder"
-    ):
+    with pytest.raises(OSError, match="below' could not be written .*: move the file away that has the name of a fol"):
         cheap_run(tmp_path / "out" / "below")
     assert (tmp_path / "out").read_text(encoding="utf-8") == "a novel"
 
@@ -118,15 +108,12 @@ def test_the_folder_and_its_checkpoint_are_normal_transformers_checkpoints(whole
 def test_without_save_steps_only_the_end_is_saved(tmp_path):
     cheap_run_until(tmp_path / "out", 3, save_steps=0)
     assert newest(tmp_path / "out") is None
-    folder, *_ = cheap_run(tmp_path / "out", save_steps=0)
-    assert [path.name for path in folder.glob("checkpoint-*")] == ["checkpoint-4"]
+    assert kept(cheap_run(tmp_path / "out", save_steps=0)[0]) == [4]
 
 
 def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    model, tokenizer = make_world()
-    make_exact(model)
-    train(model, tokenizer, ROWS, letter_reward, make_config(output_dir=None))
+    train(*make_world(), ROWS, letter_reward, make_config(output_dir=None))
     assert files(tmp_path) == []
 
 
@@ -141,7 +128,6 @@ def test_a_model_that_could_not_be_saved_is_refused_at_the_start(tmp_path):
     model.generation_config.update(do_sample=False, temperature=0.6)
     with pytest.raises(ValueError, match=r"^model.generation_config cannot be saved with a checkpoint .*temperature"):
         train(model, tokenizer, ROWS, letter_reward, make_config(output_dir=str(tmp_path / "out")))
-    train(model, tokenizer, ROWS, letter_reward, make_config())
 
 
 def test_a_tokenizer_with_several_templates_is_saved_whole(tmp_path):
@@ -169,4 +155,37 @@ def test_the_manifest_names_every_file_of_the_run_but_itself(whole_run):
     run = json.loads((folder / "grpo_run.json").read_text(encoding="utf-8"))
     named = {f"{name}/{file}" for name, entry in run["checkpoints"].items() for file in entry["files"]}
     assert named | {*run["owned"], *run["model"], "grpo_run.json"} == contents(folder).keys()
-    assert (run["doomed"], run["best"]) == ({}, None) and len(metrics_in(folder)) == 5
+    assert run["best"] is None and len(metrics_in(folder)) == 5
+
+
+# --- which checkpoints stay -----------------------------------------------------------------------------------------
+
+
+def kept(folder):
+    return sorted(int(path.name.split("-")[1]) for path in folder.glob("checkpoint-*"))
+
+
+ALL = list(range(1, 13))
+
+
+def test_the_newest_stay_and_the_best_which_counts_as_one():
+    """As in transformers: a limit of 5 keeps the best and the four newest; the newest stays whatever the limit."""
+    cases = {
+        **{(limit, None): ALL[-limit:] for limit in (1, 2, 3, 99)},
+        **{(None, best): ALL for best in (None, 2)},
+        **{(1, 2): [2, 12], (2, 2): [2, 12], (3, 2): [2, 11, 12]},
+        **{(1, 12): [12], (2, 12): [11, 12], (2, 11): [11, 12]},
+    }
+    checkpoints = {f"checkpoint-{step}": {"step": step} for step in ALL}
+    for (limit, best), want in cases.items():
+        surplus = Manifest({}, {}, [], checkpoints, best=best).surplus(limit)
+        assert sorted({*checkpoints} - {*surplus}) == sorted(f"checkpoint-{step}" for step in want), (limit, best)
+
+
+def test_the_limit_may_change_when_a_run_goes_on(tmp_path):
+    every_step = {"save_steps": 1, "max_steps": 6}
+    cheap_run_until(tmp_path, 4, save_total_limit=None, **every_step)
+    assert kept(tmp_path) == [1, 2, 3, 4]
+    cheap_run_until(tmp_path, 5, save_total_limit=3, **every_step)
+    assert kept(tmp_path) == [3, 4, 5]
+    assert kept(cheap_run(tmp_path, save_total_limit=1, **every_step)[0]) == [6]

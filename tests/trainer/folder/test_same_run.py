@@ -1,7 +1,10 @@
 """What may change on resuming, and what is refused by name: settings, model, data, rewards, tokenizer, length."""
 
 import functools
+import importlib
 import json
+import linecache
+import sys
 from dataclasses import asdict, fields
 
 import pytest
@@ -9,11 +12,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.models.frozen import frozen_copy
+from grpo_lab.rewards import accuracy_reward
 from grpo_lab.tasks import addition_problems
 from grpo_lab.trainer import Run
-from grpo_lab.trainer.folder.fingerprint import fingerprints, of_function, of_rows, of_tokenizer, of_weights
-from grpo_lab.trainer.folder.same_run import FREE_SETTINGS, check_settings
+from grpo_lab.trainer.folder.same_run import FREE_SETTINGS, check_settings, fingerprints, of_function, of_model
 from tests.support.resuming import (
     CHEAP,
     assert_same_end,
@@ -53,15 +55,15 @@ def test_the_settings_that_may_change():
     assert set(FREE_SETTINGS) == FREE
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(GRPOConfig)])
-def test_every_setting_but_those_that_change_no_number_is_compared(name, tmp_path):
+def test_every_setting_but_those_that_change_no_number_is_compared(tmp_path):
     settings = asdict(GRPOConfig())
-    before = settings | {name: "another"}
-    if name in FREE | {"max_steps"}:  # whose own check is below
-        check_settings(tmp_path, before, settings)
-    else:
-        with pytest.raises(ValueError, match=f"config differs from that of the run in .* .{name}: was .*; resume it"):
+    for name in (field.name for field in fields(GRPOConfig)):
+        before = settings | {name: "another"}
+        if name in FREE | {"max_steps"}:  # whose own check is below
             check_settings(tmp_path, before, settings)
+        else:
+            with pytest.raises(ValueError, match=f"config differs from that of the run in .* .{name}: was .*; resume"):
+                check_settings(tmp_path, before, settings)
 
 
 def test_changed_settings_are_refused_by_name_and_nothing_is_lost(cut_off):
@@ -145,12 +147,21 @@ def other_template():
 
 
 OTHERS = {
-    "weights": ({"model": changed_weights}, "^model differs from the one that the run in .* began with, and from all"),
-    "parameters": ({"model": with_frozen_part}, "^model has 14 parameters that require a gradient; expected the 15"),
-    "rows": ({"rows": ROWS[:3]}, "^dataset differs .* .it had 4 rows, this one has 3.; pass the same rows"),
-    "order": ({"rows": ROWS[::-1]}, "^dataset differs .* began|^dataset differs from that of the run in '[^']*'; pass"),
+    "weights": (
+        {"model": changed_weights},
+        "^model differs from that of the run in .*; load the one it began",
+    ),
+    "parameters": (
+        {"model": with_frozen_part},
+        "^model differs .*15 parameters that require a gradient then, 14 ",
+    ),
+    "rows": ({"rows": ROWS[:3]}, "^dataset differs .* .4 rows then, 3 rows now.; pass the same rows in the same order"),
+    "order": (
+        {"rows": ROWS[::-1]},
+        "^dataset differs from that of the run in .*; pass the same rows in the same order",
+    ),
     "answer": ({"rows": [ROWS[0] | {"answer": "3"}, *ROWS[1:]]}, "^dataset differs"),
-    "tokenizer": ({"tokenizer": make_tokenizer(pad_is_end=True)}, "^tokenizer differs .*; load the one"),
+    "tokenizer": ({"tokenizer": make_tokenizer(pad_is_end=True)}, "^tokenizer differs .*; load the one it began with"),
     "template": ({"tokenizer": other_template()}, "^tokenizer differs"),
     "reward": ({"rewards": none_for_some}, "^reward_funcs is .*none_for_some; expected .*letter_reward, as in the run"),
     "rewards": ({"rewards": [letter_reward, none_for_some]}, "^reward_funcs is .*none_for_some; expected .*letter_rew"),
@@ -172,16 +183,95 @@ def test_another_ingredient_is_refused_by_name(name, cut_off):
     assert contents(cut_off) == before
 
 
-def test_a_reward_function_that_was_edited_is_refused(cut_off, tmp_path):
-    edited = {}
-    exec("def letter_reward(completions, **kwargs):\n    return [1.0] * len(completions)", edited)
-    edited["letter_reward"].__module__ = letter_reward.__module__
-    folder = copy_of(cut_off, tmp_path / "out")
-    opened(folder, rewards=edited["letter_reward"])  # no source is to be had: taken by its name
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("inspect.getsource", lambda named: "def letter_reward(completions):\n    return 0")
-        with pytest.raises(ValueError, match=r"^reward_funcs: .*letter_reward has been changed since the run in"):
-            opened(folder)
+REWARDS = """
+SCALE = 1.0
+
+def scaled(lengths):
+    return [SCALE * length for length in lengths]
+
+def my_reward(completions, **kwargs):
+    return scaled(map(len, completions))
+
+class Judge:
+    def __call__(self, completions, **kwargs):
+        return scaled(map(len, completions))
+"""
+
+
+@pytest.fixture
+def imported(tmp_path, monkeypatch):
+    """Imports a text as a module of somebody's own, anew each time."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def load(text):
+        (tmp_path / "my_rewards.py").write_text(text, encoding="utf-8")
+        sys.modules.pop("my_rewards", None)
+        importlib.invalidate_caches()
+        return importlib.import_module("my_rewards")
+
+    yield load
+    sys.modules.pop("my_rewards", None)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("SCALE = 1.0", "SCALE = 2.0"), ("in lengths]", "in lengths][::-1]"), ("map(len", "map(hash")]
+)
+def test_a_reward_whose_file_has_changed_is_refused_with_its_name(old, new, cut_off, imported, tmp_path):
+    """A constant, a helper, the function itself."""
+    folder = tmp_path / "out"
+    cheap_run_until(folder, 3, reward=imported(REWARDS).my_reward)
+    opened(folder, rewards=imported(REWARDS).my_reward)
+    with pytest.raises(
+        ValueError, match=r"^reward_funcs: my_rewards.my_reward is defined in .*my_rewards.py, which has changed since"
+    ):
+        opened(folder, rewards=imported(REWARDS.replace(old, new)).my_reward)
+
+
+def test_an_object_is_known_by_the_file_of_its_class_and_what_it_gathers_counts_for_nothing(imported):
+    module = imported(REWARDS)
+    judge = module.Judge()
+    before = of_function(judge)
+    judge.asked = 1
+    assert of_function(judge) == before and before["place"].endswith("my_rewards.py") and before["sha256"]
+    assert of_function(module.Judge().__call__)["sha256"] == before["sha256"]
+
+
+def test_a_function_of_a_script_is_known_by_its_own_source_which_one_edits_in_order_to_resume():
+    def of_script(text):
+        scope = {"__name__": "__main__"}
+        exec(compile(text, "<cell 7>", "exec"), scope)
+        linecache.cache["<cell 7>"] = (len(text), None, text.splitlines(keepends=True), "<cell 7>")
+        return of_function(scope["reward"])
+
+    text = "resume = False\ndef reward(completions):\n    return [len(c) for c in completions]\n"
+    before = of_script(text)
+    assert before["sha256"] and before == of_script(text.replace("False", "True"))
+    assert before != of_script(text.replace("len(c)", "-len(c)"))
+
+
+def test_what_has_no_source_or_is_our_own_is_known_by_its_name():
+    for function, name in ((len, "builtins.len"), (accuracy_reward, "grpo_lab.rewards.rules.accuracy_reward")):
+        assert of_function(function) == {"name": name, "bound": [], "place": None, "sha256": None}
+    assert of_function("abc".count)["name"].endswith("count")
+
+
+def reward_with_notes(limit):
+    seen, count = [], 0
+
+    def reward(completions, **kwargs):
+        nonlocal count
+        count += 1
+        seen.extend(completions)
+        return [float(len(text) < limit) for text in completions]
+
+    return reward
+
+
+def test_what_a_function_was_made_with_counts_and_what_it_gathers_does_not():
+    function = reward_with_notes(3)
+    before = of_function(function)
+    function(["a", "b"])
+    assert of_function(function) == before != of_function(reward_with_notes(4))
 
 
 @pytest.mark.parametrize("start", ["the start", "checkpoint-2"])
@@ -199,79 +289,21 @@ def test_a_run_without_known_rewards_goes_on_with_any(cut_off, tmp_path):
     opened(copy_of(cut_off, tmp_path / "out"), rewards=None)
 
 
-class Judge:
-    def __init__(self):
-        self.asked = 0
-
-    def __call__(self, completions, **kwargs):
-        self.asked += 1
-        return [1.0] * len(completions)
-
-
-def reward_with_notes(limit):
-    seen, count = [], 0
-
-    def reward(completions, **kwargs):
-        nonlocal count
-        count += 1
-        seen.extend(completions)
-        return [float(len(text) < limit) for text in completions]
-
-    return reward
-
-
-def test_what_a_function_gathers_while_it_is_called_counts_for_nothing():
-    for function in (Judge(), reward_with_notes(3)):
-        before = of_function(function)
-        function(["a", "b"])
-        assert of_function(function) == before
-    assert of_function(reward_with_notes(4)) != of_function(reward_with_notes(3)), "what it was made with counts"
-
-
-def test_a_function_is_known_by_what_it_does():
-    def layout(text):
-        scope = {}
-        exec(compile(text, "none", "exec"), scope)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("inspect.getsource", lambda named: text)
-            return of_function(scope["reward"])["does"]
-
-    plain = layout("def reward(completions):\n    return [len(c) for c in completions]\n")
-    dressed = '    def reward(completions):\n        """Longer is better."""\n        # really\n'
-    assert plain == layout(
-        dressed.replace("    def", "def") + "        return [len(c)\n            for c in completions]\n"
-    )
-    assert plain != layout("def reward(completions):\n    return [-len(c) for c in completions]\n")
-
-
-def test_lambdas_are_known_by_their_bytecode():
-    one, other = (lambda completions: [1 for _ in completions]), (lambda completions: [2 for _ in completions])
-    assert of_function(one)["does"].startswith("bytecode") and of_function(one) != of_function(other)
-    assert of_function(one) == of_function(lambda completions: [1 for _ in completions])
-
-
-def test_builtin_functions_and_methods_have_a_name_at_least():
-    assert of_function(len) == {"name": "builtins.len", "bound": [], "does": None}
-    assert of_function("abc".count)["name"].endswith("count")
-
-
 def test_a_model_is_the_same_on_any_way_through_the_disk(tmp_path):
     model, tokenizer = make_world(tie_word_embeddings=True)
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    assert (
-        of_weights(AutoModelForCausalLM.from_pretrained(tmp_path))
-        == of_weights(model)
-        == of_weights(frozen_copy(model))
-    )
-    assert of_weights(model.bfloat16()) != of_weights(make_world(tie_word_embeddings=True)[0])
-    before = of_tokenizer(tokenizer)
+    assert of_model(AutoModelForCausalLM.from_pretrained(tmp_path)) == of_model(model)
+    assert of_model(model.bfloat16()) != of_model(make_world(tie_word_embeddings=True)[0])
+    before = fingerprints(model, tokenizer, ROWS, None)["tokenizer"]
     tokenizer(["a", "abcd"], padding=True)
-    assert of_tokenizer(tokenizer) == before == of_tokenizer(AutoTokenizer.from_pretrained(tmp_path))
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert before == fingerprints(model, tokenizer, ROWS, None)["tokenizer"]
+    assert before == fingerprints(model, loaded, ROWS, None)["tokenizer"]
 
 
 def test_the_tiny_model_and_its_problems_have_one_fingerprint(tiny):
     rows = addition_problems("train", 50, 0)
     prints = fingerprints(*tiny, rows, [letter_reward])
     assert prints == json.loads(json.dumps(prints)) == fingerprints(*tiny, list(rows), letter_reward)
-    assert of_rows(rows) != of_rows(addition_problems("train", 50, 1))
+    assert prints["dataset"] != fingerprints(*tiny, addition_problems("train", 50, 1), None)["dataset"]

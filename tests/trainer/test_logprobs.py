@@ -1,4 +1,4 @@
-"""Scoring with little padding: rows in groups of like length, longest first, prompts cut and shared: same values."""
+"""Log-probabilities with little padding: rows by length, prompts cut and shared; the values are the same."""
 
 import copy
 
@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from grpo_lab.models.frozen import silence_dropout
 from grpo_lab.models.shapes import random_policy
-from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, score_all, scoring
+from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, all_logprobs
+from grpo_lab.trainer import logprobs as computing
 from grpo_lab.trainer import loop as trainer
-from grpo_lab.trainer.scoring import by_length, score, similar_lengths
+from grpo_lab.trainer.logprobs import by_length, completion_logprobs, similar_lengths
 from tests.support.worlds import make_config, make_exact, make_world, ragged_experience
 
 T, ALTERNATING, MOSTLY_SHORT = 24, (3, 24, 5, 23, 2, 22, 4, 24), (1, 1, 2, 3, 16, 2, 1, 9)
@@ -19,13 +20,13 @@ T, ALTERNATING, MOSTLY_SHORT = 24, (3, 24, 5, 23, 2, 22, 4, 24), (1, 1, 2, 3, 16
 
 def spy_on_shapes(monkeypatch):
     """Of each pass: columns of prompts, rows, columns of completions, and whether prompts are shared."""
-    shapes, score_logprobs = [], scoring.score_logprobs
+    shapes, score_logprobs = [], computing.score_logprobs
 
     def spy(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords):
         shapes.append((prompt_ids.shape[1], *completion_ids.shape, keywords["share_prompts"]))
         return score_logprobs(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords)
 
-    monkeypatch.setattr(scoring, "score_logprobs", spy)
+    monkeypatch.setattr(computing, "score_logprobs", spy)
     return shapes
 
 
@@ -52,7 +53,8 @@ def test_no_row_no_group():
 
 def outcome(experience, config):
     model = make_exact(make_world()[0])
-    values = [torch.where(experience.mask, x, 0) for x in score(model, experience, config) if x is not None]
+    found = completion_logprobs(model, experience, config)
+    values = [torch.where(experience.mask, x, 0) for x in found if x is not None]
     total = sum((x.square() * experience.advantages[:, None]).sum() for x in values)
     return values, torch.autograd.grad(total, list(model.parameters()))
 
@@ -65,7 +67,7 @@ def test_values_and_gradients_are_those_of_all_rows_together(settings, inactive,
     shapes = spy_on_shapes(monkeypatch)
     apart = outcome(experience, config)
     in_groups, shapes[:] = list(shapes), []
-    monkeypatch.setattr(scoring, "similar_lengths", lambda rows, lengths: [rows])
+    monkeypatch.setattr(computing, "similar_lengths", lambda rows, lengths: [rows])
     together = outcome(experience, config)
     (_, rows, length, _), = shapes  # fmt: skip
     assert len(in_groups) > 1 and sum(r for _, r, _, _ in in_groups) == rows
@@ -116,11 +118,11 @@ def test_padding_that_all_prompts_share_is_left_out_and_prompts_are_shared_only_
     experience = ragged_experience(ALTERNATING)
     model = make_exact(make_world()[0])
     for rows, want in [([0, 2], (4, 2, 5, True)), ([5], (9, 1, 22, False)), ([1, 7], (9, 2, 24, False))]:
-        logp, _ = score(model, experience[torch.tensor(rows)], make_config())
+        logp, _ = completion_logprobs(model, experience[torch.tensor(rows)], make_config())
         assert shapes.pop() == want
         for row, got in zip(rows, logp, strict=True):
             assert got.dtype == torch.float64 and got.sum() != 0
-            alone = score(model, experience[row : row + 1], make_config())[0][0]
+            alone = completion_logprobs(model, experience[row : row + 1], make_config())[0][0]
             inside = experience.mask[row]
             torch.testing.assert_close(got[inside], alone[inside], rtol=0, atol=1e-12)
         shapes.clear()
@@ -129,11 +131,11 @@ def test_padding_that_all_prompts_share_is_left_out_and_prompts_are_shared_only_
 def test_scores_of_all_rows_come_back_in_their_own_order():
     model, experience = make_exact(make_world()[0]), ragged_experience(ALTERNATING, inactive=(2,))
     config = make_config(per_device_train_batch_size=2, gradient_accumulation_steps=4)
-    whole, in_parts = score_all(model, experience, make_config()), score_all(model, experience, config)
+    whole, in_parts = all_logprobs(model, experience, make_config()), all_logprobs(model, experience, config)
     assert not in_parts.requires_grad
     for row, inside in enumerate(experience.mask):
         torch.testing.assert_close(whole[row, inside], in_parts[row, inside], rtol=0, atol=1e-12)
-        alone = score(model, experience[row : row + 1], config)[0][0]
+        alone = completion_logprobs(model, experience[row : row + 1], config)[0][0]
         torch.testing.assert_close(in_parts[row, inside], alone[inside].double(), rtol=0, atol=1e-12)
 
 
@@ -150,7 +152,7 @@ def test_checkpointed_layers_give_the_same_values_and_gradients(dtype):
     checkpointed.train()
     experience, outcomes = ragged_experience(ALTERNATING, vocabulary=4096), []
     for model in (plain, checkpointed):
-        logp, _ = score(model, experience, make_config(gradient_checkpointing=True))
+        logp, _ = completion_logprobs(model, experience, make_config(gradient_checkpointing=True))
         (logp * experience.mask * experience.advantages[:, None]).sum().backward()
         outcomes.append((logp[experience.mask], [p.grad for p in model.parameters()]))
     assert torch.equal(outcomes[0][0], outcomes[1][0])

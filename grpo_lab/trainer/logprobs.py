@@ -6,14 +6,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from grpo_lab import precision
 from grpo_lab.config import GRPOConfig
 from grpo_lab.kl import kl_estimate
+from grpo_lab.precision import autocast, precision_of
 from grpo_lab.rollout import Rollout, score_logprobs
 from grpo_lab.trainer.experience import Experience
 
 
-def score(
+def completion_logprobs(
     model, experience: Experience, config: GRPOConfig
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
     """Log-probability and entropy under the model; rows that carry no gradient are left at 0, uncomputed.
@@ -25,7 +25,7 @@ def score(
     entropy = torch.zeros_like(logp) if config.entropy_coef != 0 else None
     active = experience.active.nonzero()[:, 0]
     for rows in similar_lengths(active, experience.rollout.mask[active].sum(-1)):
-        part_logp, part_entropy = _score_together(model, experience.rollout[rows], config)
+        part_logp, part_entropy = _logprobs_together(model, experience.rollout[rows], config)
         logp = _put(logp, rows, part_logp)
         if entropy is not None:
             entropy = _put(entropy, rows, part_entropy)
@@ -33,26 +33,26 @@ def score(
 
 
 @torch.no_grad()
-def score_all(model, experience: Experience, config: GRPOConfig) -> Float[Tensor, "B T"]:
+def all_logprobs(model, experience: Experience, config: GRPOConfig) -> Float[Tensor, "B T"]:
     """Log-probabilities of the whole experience without gradient, as many rows at once as an update takes."""
     order = by_length(experience)
     parts = experience[order].split(config.per_device_train_batch_size)
-    return torch.cat([score(model, part, config)[0] for part in parts])[order.argsort()]
+    return torch.cat([completion_logprobs(model, part, config)[0] for part in parts])[order.argsort()]
 
 
 def kl_to_reference(model, reference, experience: Experience, config: GRPOConfig) -> float:
     """KL(policy || reference) a token, from the sampled tokens: what the loss would report if beta were not 0.
 
-    Both are scored in the same way and on every row, those without gradient too.
+    Both compute in the same way and on every row, those without gradient too.
     """
     every_row = replace(experience, active=experience.mask.any(-1))
-    logp, ref_logp = (score_all(one, every_row, config) for one in (model, reference))
+    logp, ref_logp = (all_logprobs(one, every_row, config) for one in (model, reference))
     kl = torch.where(experience.mask, kl_estimate(logp, ref_logp, config.kl_estimator), 0)
     return (kl.sum() / experience.mask.sum().clamp(min=1)).item()
 
 
 def by_length(experience: Experience) -> Int[Tensor, " B"]:
-    """Order the rows longest completion first, those without gradient last: cut so, alike rows share a micro-batch.
+    """Order the rows longest completion first, those without gradient last, so that micro-batches hold similar lengths.
 
     That saves padding. And what does not fit into memory shows at once, not after an hour.
     """
@@ -70,12 +70,7 @@ def similar_lengths(rows: Int[Tensor, " R"], lengths: Int[Tensor, " R"]) -> list
     return [rows[doublings == number] for number in doublings.unique()]
 
 
-def autocast(model, config: GRPOConfig) -> torch.autocast:
-    """Half-precision arithmetic on float32 weights, if that is the mode."""
-    return precision.autocast(model.device, precision.precision_of(model, config))
-
-
-def _score_together(model, rollout: Rollout, config: GRPOConfig):
+def _logprobs_together(model, rollout: Rollout, config: GRPOConfig):
     length = int(rollout.mask.sum(-1).max())
     begin = int(rollout.prompt_mask[rollout.prompt_of_row].any(0).int().argmax())  # before it, all rows have padding
     inputs = (
@@ -86,7 +81,7 @@ def _score_together(model, rollout: Rollout, config: GRPOConfig):
         rollout.prompt_of_row,
     )
     shared = len(rollout.prompt_of_row.unique()) < len(rollout.prompt_of_row)
-    with autocast(model, config):
+    with autocast(model.device, precision_of(model, config)):
         return score_logprobs(
             model,
             *(tensor.to(model.device) for tensor in inputs),
