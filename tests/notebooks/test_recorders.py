@@ -112,8 +112,8 @@ def test_what_the_rewards_of_06_pay(reward, expected):
 
 
 def test_the_first_token_alone_enters_the_loss_within_and_only_within():
-    loop = recorders.rewards.loop
-    made, ids = loop.make_experience, torch.tensor([[5, 6, 7], [5, 6, 0]])
+    gathering = recorders.rewards.gathering
+    made, ids = gathering.make_experience, torch.tensor([[5, 6, 7], [5, 6, 0]])
     rollout = Rollout(
         prompt_ids=ids[:1], prompt_mask=ids[:1] > 0, prompt_of_row=torch.tensor([0, 0]),
         completion_ids=ids, mask=ids > 0, truncated=ids[:, 0] < 0,
@@ -121,8 +121,8 @@ def test_the_first_token_alone_enters_the_loss_within_and_only_within():
     )  # fmt: skip
     arguments = rollout, torch.tensor([1.0, 0.0]), GRPOConfig(num_generations=2, generation_batch_size=2)
     with recorders.rewards.first_token_alone():
-        inside = loop.make_experience(*arguments)
-    assert loop.make_experience is made
+        inside = gathering.make_experience(*arguments)
+    assert gathering.make_experience is made
     assert inside.mask.tolist() == [[True, False, False]] * 2 and made(*arguments).mask.sum() == 5
 
 
