@@ -40,69 +40,42 @@ def answered(text):
 # Texts
 
 
-@pytest.mark.parametrize(
-    "form", [lambda t: t, lambda t: [{"role": "assistant", "content": t}], lambda t: [{"content": t}]]
-)
-def test_strings_and_messages_are_the_same_completion(form):
-    assert completion_text(form(GOOD)) == GOOD
-    assert format_reward([form(GOOD)]) == [1.0]
-    assert accuracy_reward([form(GOOD)], answer=["117"]) == [1.0]
-
-
-def test_of_several_messages_the_speakers_own_count():
+def test_strings_and_messages_are_the_same_completion():
+    for completion in (GOOD, [{"role": "assistant", "content": GOOD}], [{"content": GOOD}]):
+        assert completion_text(completion) == GOOD
+        assert format_reward([completion]) == accuracy_reward([completion], answer=["117"]) == [1.0]
     said = [("system", "s"), ("user", "q1"), ("assistant", "a1"), ("tool", "t"), ("user", "q2"), ("assistant", "a2")]
     turns = [{"role": role, "content": content} for role, content in said]
-    assert completion_text(turns) == "a1\na2"
-    assert prompt_text(turns) == "q1\nq2"
+    assert completion_text(turns) == "a1\na2" and prompt_text(turns) == "q1\nq2"
+    for wrong in (None, 7, [], ["text"], [{"role": "assistant", "content": None}], {"content": "x"}):
+        with pytest.raises(TypeError, match="completion is .*; expected a string, or a non-empty list of chat mess"):
+            completion_text(wrong)
 
 
-@pytest.mark.parametrize("wrong", [None, 7, [], ["text"], [{"role": "assistant", "content": None}], {"content": "x"}])
-def test_other_completions_are_refused(wrong):
-    with pytest.raises(TypeError, match=r"completion is .*; expected a string, or a non-empty list of chat messages"):
-        completion_text(wrong)
+def test_extract_answer_takes_the_last_closed_block():
+    answers = {
+        GOOD: "117", "<answer>\n 4 \n</answer>": "4", "<answer>1\n2</answer>": "1\n2",
+        "<answer>1</answer> no: <answer>2</answer>": "2", "<answer>1</answer><answer> </answer>": None,
+        "<answer></answer>": None, "<answer>1": None, "1</answer>": None, "</answer>1<answer>": None, "": None,
+        "<answer>1<answer>2</answer>": "2", "<answer>1</answer> and <answer>2": "1",
+    }  # fmt: skip
+    assert {text: extract_answer(text) for text in answers} == answers
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        (GOOD, "117"),
-        ("<answer>\n 4 \n</answer>", "4"),
-        ("<answer>1\n2</answer>", "1\n2"),
-        ("<answer>1</answer> no: <answer>2</answer>", "2"),
-        ("<answer>1</answer><answer> </answer>", None),
-        ("<answer></answer>", None),
-        ("<answer>1", None),
-        ("1</answer>", None),
-        ("</answer>1<answer>", None),
-        ("<answer>1<answer>2</answer>", "2"),
-        ("<answer>1</answer> and <answer>2", "1"),
-        ("", None),
-    ],
-)
-def test_extract_answer_takes_the_last_closed_block(text, answer):
-    assert extract_answer(text) == answer
-
-
-@pytest.mark.parametrize(
-    ("text", "normal"),
-    [
-        ("  a\n\tb\u3000c ", "a b c"),
-        ("czq是神！", "czq是神!"),
-        ("１２３", "123"),
-        ("1,234", "1234"),
-        ("-1,234,567.5 and 12,000, too", "-1234567.5 and 12000, too"),
-        ("1,2", "1,2"),
-        ("1,2345", "1,2345"),
-        ("1234,567", "1234,567"),
-        ("1,234,5", "1,234,5"),
-        ("10²", "10²"),
-        ("2½", "2½"),
-        ("e\u0301", "\u00e9"),
-        ("X", "X"),
-    ],
-)
-def test_normalise_text(text, normal):
-    assert normalise_text(text) == normal
+def test_normalised_and_loose_texts():
+    normal = {
+        "  a\n\tb\u3000c ": "a b c", "czq是神！": "czq是神!", "１２３": "123", "1,234": "1234", "1,2": "1,2",
+        "-1,234,567.5 and 12,000, too": "-1234567.5 and 12000, too", "1,2345": "1,2345", "1234,567": "1234,567",
+        "1,234,5": "1,234,5", "2½": "2½", "10²": "10²", "e\u0301": "\u00e9", "X": "X",
+    }  # fmt: skip
+    assert {text: normalise_text(text) for text in normal} == normal
+    loose = {
+        "I like machine learning.": "i like machine learning", "czq是神！": "czq是神", "czq 是 神 !": "czq是神",
+        "“通义千问”。": "通义千问", "1.5, 2:30; 1,234.": "1.5 2:30 1234", "-5%": "-5%", "?!": "", "don't": "don t",
+        "STRASSE Straße": "strasse strasse",
+    }  # fmt: skip
+    assert {text: loose_text(text) for text in loose} == loose
+    assert all(loose_text(text) == text for text in loose.values())
 
 
 @many
@@ -117,33 +90,23 @@ def test_normalising_ends_in_one_step_and_is_nfkc_elsewhere(text):
 # Format
 
 
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        (GOOD, None),
-        ("\n <think>\n\na\n\nb</think>\n\n<answer>4\n</answer> \n", None),
-        ("<think></think><answer></answer>", None),
-        ("117", "missing tag"),
-        ("", "missing tag"),
-        ("<answer>117</answer>", "missing tag"),
-        ("<think>a</think>117", "missing tag"),
-        ("<think>a<answer>117</answer>", "missing tag"),
-        ("<think>a</think><answer>117", "missing tag"),
-        ("<think>a</think><think>b</think><answer>117</answer>", "repeated tag"),
-        ("<think>a</think><answer>1</answer><answer>2</answer>", "repeated tag"),
-        ("<think><think>a</think><answer>1</answer>", "repeated tag"),
-        ("<answer>117</answer><think>a</think>", "wrong order"),
-        ("<think>a<answer>117</answer></think>", "wrong order"),
-        ("</think>a<think><answer>117</answer>", "wrong order"),
-        (GOOD + "!", "text outside"),
-        ("Well. " + GOOD, "text outside"),
-        ("<think>a</think> so <answer>117</answer>", "text outside"),
-    ],
-)
-def test_the_four_ways_to_break_the_format(text, fault):
-    assert format_fault(text) == fault
-    assert fault is None or fault in FORMAT_FAULTS
-    assert format_reward([text]) == [float(fault is None)]
+FAULTS = {
+    None: [GOOD, "\n <think>\n\na\n\nb</think>\n\n<answer>4\n</answer> \n", "<think></think><answer></answer>"],
+    "missing tag": ["117", "", "<answer>117</answer>", "<think>a</think>117", "<think>a<answer>117</answer>",
+                    "<think>a</think><answer>117"],
+    "repeated tag": ["<think>a</think><think>b</think><answer>7</answer>", "<think><think>a</think><answer>1</answer>",
+                     "<think>a</think><answer>1</answer><answer>2</answer>"],
+    "wrong order": ["<answer>117</answer><think>a</think>", "<think>a<answer>117</answer></think>",
+                    "</think>a<think><answer>117</answer>"],
+    "text outside": [GOOD + "!", "Well. " + GOOD, "<think>a</think> so <answer>117</answer>"],
+}  # fmt: skip
+
+
+def test_the_four_ways_to_break_the_format():
+    assert tuple(FAULTS)[1:] == FORMAT_FAULTS
+    for fault, texts in FAULTS.items():
+        assert {text: format_fault(text) for text in texts} == dict.fromkeys(texts, fault)
+        assert format_reward(texts) == [float(fault is None)] * len(texts)
 
 
 @many
@@ -177,28 +140,13 @@ def test_whatever_is_inside_the_blocks_the_format_holds(reasoning, answer, space
 # Accuracy, containment, grades
 
 
-@pytest.mark.parametrize(
-    ("given_answer", "expected", "reward"),
-    [
-        ("117", "117", 1.0),
-        (" 117\n", "117", 1.0),
-        ("１１７", "117", 1.0),
-        ("1,234", "1234", 1.0),
-        ("1234", "1,234", 1.0),
-        ("117", 117, 1.0),
-        ("118", "117", 0.0),
-        ("0.5", "1/2", 0.0),
-        ("", "", 0.0),
-        ("", "117", 0.0),
-        (" ", " ", 0.0),
-        ("117", "", 0.0),
-        ("1,17", "117", 0.0),
-        ("10²", "102", 0.0),
-        ("117", None, None),
-    ],
-)
-def test_accuracy(given_answer, expected, reward):
-    assert accuracy_reward([answered(given_answer)], answer=[expected]) == [reward]
+def test_accuracy():
+    right = [("117", "117"), (" 117\n", "117"), ("１１７", "117"), ("1,234", "1234"), ("1234", "1,234"), ("117", 117)]
+    wrong = [("118", "117"), ("0.5", "1/2"), ("", ""), ("", "117"), (" ", " "), ("117", ""), ("1,17", "117"),
+             ("10²", "102")]  # fmt: skip
+    given_answers, expected = zip(*right, *wrong, ("117", None), strict=True)
+    rewards = accuracy_reward([answered(text) for text in given_answers], answer=list(expected))
+    assert rewards == [1.0] * len(right) + [0.0] * len(wrong) + [None]
 
 
 def test_accuracy_looks_at_the_last_answer_block_alone():
@@ -225,44 +173,15 @@ def test_contains_pays_for_the_text_and_charges_for_characters():
     assert free(texts, answer=[texts[0], None, "5", 9]) == [1.0, None, -1.0, -1.0]
 
 
-@pytest.mark.parametrize(
-    ("text", "loose"),
-    [
-        ("I like machine learning.", "i like machine learning"),
-        ("czq是神！", "czq是神"),
-        ("czq 是 神 !", "czq是神"),
-        ("“通义千问”。", "通义千问"),
-        ("1.5, 2:30; 1,234.", "1.5 2:30 1234"),
-        ("-5%", "-5%"),
-        ("STRASSE Straße", "strasse strasse"),
-        ("?!", ""),
-        ("don't", "don t"),
-    ],
-)
-def test_loose_text(text, loose):
-    assert loose_text(text) == loose == loose_text(loose)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected", "contained"),
-    [
-        ("i like machine learning", "I like machine learning", True),
-        ("I LIKE MACHINE LEARNING!", "I like machine learning.", True),
-        ("I like  machine\nlearning", "I like machine learning", True),
-        ("czq是神!", "czq是神！", True),
-        ("czq 是神", "czq是神！", True),
-        ("“通义千问”", "通义千问", True),
-        ("It is 1.5.", "1.5", True),
-        ("It is 15", "1.5", False),
-        ("It is 5", "-5", False),
-        ("Ilikemachinelearning", "I like machine learning", False),
-        ("!", "!", False),
-        ("anything", "", False),
-    ],
-)
-def test_contains_passes_over_case_and_marks(text, expected, contained):
-    free = functools.partial(contains_reward, penalty_per_character=0.0)
-    assert free([text], answer=[expected]) == [1.0 if contained else -1.0]
+def test_contains_passes_over_case_and_marks():
+    sentence = "I like machine learning"
+    contained = [(sentence.lower(), sentence), (sentence.upper() + "!", sentence + "."), ("“通义千问”", "通义千问"),
+                 ("I like  machine\nlearning", sentence), ("czq是神!", "czq是神！"), ("czq 是神", "czq是神！"),
+                 ("It is 1.5.", "1.5")]  # fmt: skip
+    other = [("It is 15", "1.5"), ("It is 5", "-5"), ("Ilikemachinelearning", sentence), ("!", "!"), ("anything", "")]
+    texts, expected = zip(*contained, *other, strict=True)
+    rewards = contains_reward(texts, answer=expected, penalty_per_character=0.0)
+    assert rewards == [1.0] * len(contained) + [-1.0] * len(other)
 
 
 @many
@@ -297,23 +216,23 @@ def test_graded_is_one_of_three_and_agrees_with_accuracy(text, expected):
     assert (graded == 1.0) == (accurate == 1.0)
 
 
+WRONG = [
+    (["1"], ValueError, r"answer has 1 entries; expected one entry for each of 2 completions"),
+    ("12", ValueError, r"answer is str '12'; expected one entry for each of 2 completions"),
+    (None, ValueError, r"answer is NoneType None; expected one entry"),
+    (["1", 0.5], TypeError, r"answer\[1\] is float 0.5; expected a str, an int or None"),
+    (["1", True], TypeError, r"answer\[1\]"),
+]
+
+
 @pytest.mark.parametrize("reward", [accuracy_reward, contains_reward, graded_reward, math_reward, number_reward])
-@pytest.mark.parametrize(
-    ("answer", "error", "words"),
-    [
-        (["1"], ValueError, r"answer has 1 entries; expected one entry for each of 2 completions"),
-        ("12", ValueError, r"answer is str '12'; expected one entry for each of 2 completions"),
-        (None, ValueError, r"answer is NoneType None; expected one entry"),
-        (["1", 0.5], TypeError, r"answer\[1\] is float 0.5; expected a str, an int or None"),
-        (["1", True], TypeError, r"answer\[1\]"),
-    ],
-)
-def test_a_wrong_answer_column_is_named(reward, answer, error, words):
-    with pytest.raises(error, match=rf"{reward.__name__}: {words}"):
-        reward(["1", "2"], answer=answer)
+def test_a_wrong_answer_column_is_named(reward):
+    for answer, error, words in WRONG:
+        with pytest.raises(error, match=rf"{reward.__name__}: {words}"):
+            reward(["1", "2"], answer=answer)
 
 
-@pytest.mark.parametrize("price", [-0.1, float("nan"), float("inf")])
-def test_a_wrong_price_is_named(price):
-    with pytest.raises(ValueError, match=r"penalty_per_character is .*; it must be finite"):
-        contains_reward(["1"], answer=["1"], penalty_per_character=price)
+def test_a_wrong_price_is_named():
+    for price in (-0.1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=r"penalty_per_character is .*; it must be finite"):
+            contains_reward(["1"], answer=["1"], penalty_per_character=price)

@@ -18,33 +18,29 @@ def said(choice, split="train"):
 
 
 @pytest.mark.parametrize("name", TASKS)
-@pytest.mark.parametrize("small", [True, False])
-def test_a_task_brings_rewards_that_exist_with_a_weight_each(name, small):
-    choice, task = choose(name, small=small), TASKS[name]
+def test_a_task_brings_rewards_that_exist_with_a_weight_each(name):
+    choice, task = choose(name, small=False), TASKS[name]
     assert [function.__name__ for function in choice.functions] == [f.__name__ for f in find_rewards(choice.names)]
     assert choice.weights is None or len(choice.weights) == len(choice.names)
-    assert choice.task is task and 0 < task.completion_length(small) <= task.max_completion_length
+    assert choice.task is task and 0 < task.completion_length(small=True) <= task.max_completion_length
     rows = [{"prompt": [{"role": "user", "content": "a"}]}]
     assert choice.described(rows)[0].startswith(f"task {name}: reward = 1 {choice.names[0]}")
 
 
-@pytest.mark.parametrize(
-    ("task", "small", "rewards", "expected"),
-    [
-        ("sums", True, None, None),
-        ("sums", False, None, THINK_SYSTEM_PROMPT),
-        ("word-problems", True, None, THINK_SYSTEM_PROMPT),
-        ("word-problems-zh", False, None, THINK_SYSTEM_PROMPT_ZH),
-        ("chat", False, None, ANSWER_ONLY["en"]),
-        ("chat-zh", False, None, ANSWER_ONLY["zh"]),
-        ("chat-zh", True, None, None),
-        ("chat-zh", False, ["accuracy"], THINK_SYSTEM_PROMPT_ZH),
-        ("chat", True, None, None),
-        ("chat", True, ["accuracy"], None),
-    ],
-)
-def test_the_system_asks_for_what_the_reward_looks_for(task, small, rewards, expected):
-    assert said(choose(task, rewards, small=small)) == expected
+def test_the_system_asks_for_what_the_reward_looks_for():
+    expected = {
+        ("sums", True, None): None,
+        ("sums", False, None): THINK_SYSTEM_PROMPT,
+        ("word-problems", True, None): THINK_SYSTEM_PROMPT,
+        ("word-problems-zh", False, None): THINK_SYSTEM_PROMPT_ZH,
+        ("chat", False, None): ANSWER_ONLY["en"],
+        ("chat-zh", False, None): ANSWER_ONLY["zh"],
+        ("chat-zh", True, None): None,
+        ("chat-zh", False, ("accuracy",)): THINK_SYSTEM_PROMPT_ZH,
+        ("chat", True, ("accuracy",)): None,
+    }
+    for (task, small, rewards), system in expected.items():
+        assert said(choose(task, rewards and list(rewards), small=small)) == system, (task, small, rewards)
 
 
 def test_a_system_prompt_of_ones_own_takes_the_place_of_the_tasks():
@@ -69,25 +65,22 @@ def test_right_is_what_the_first_reward_says():
     assert choose("word-problems", ["format", "math"], small=True).right.__name__ == "format_reward"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            {"task": "summs"},
-            "task is 'summs'; expected sums, short-sums, word-problems, word-problems-zh, chat, chat-zh, gsm8k, or",
-        ),
-        ({"reward_weights": [1.0, 2.0, 3.0]}, r"reward_weights is \[1.0, 2.0, 3.0\]; expected 2 numbers, one for each"),
-        (
-            {"reward_funcs": ["math"], "reward_weights": [1.0, 2.0]},
-            r"reward_weights is \[1.0, 2.0\]; expected one number, for math",
-        ),
-        ({"system_prompt": " "}, "system_prompt is ' '; expected a text, or none for nothing"),
-        ({"reward_funcs": ["nothing"]}, "reward_funcs has 'nothing'"),
-    ],
-)
-def test_what_does_not_fit_is_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        choose(**arguments, small=True)
+WRONG = [
+    (
+        {"task": "summs"},
+        "task is 'summs'; expected sums, short-sums, word-problems, word-problems-zh, chat",
+    ),
+    ({"reward_weights": [1.0, 2.0, 3.0]}, r"reward_weights is \[1.0, 2.0, 3.0\]; expected 2 numbers, one for each"),
+    ({"reward_funcs": ["math"], "reward_weights": [1.0, 2.0]}, r"expected one number, for math"),
+    ({"system_prompt": " "}, "system_prompt is ' '; expected a text, or none for nothing"),
+    ({"reward_funcs": ["nothing"]}, "reward_funcs has 'nothing'"),
+]
+
+
+def test_what_does_not_fit_is_named():
+    for arguments, message in WRONG:
+        with pytest.raises(ValueError, match=message):
+            choose(**arguments, small=True)
 
 
 def test_a_number_of_problems_and_a_split_are_checked():
