@@ -119,13 +119,6 @@ EXERCISE = Exercise(
             "5.1",
         ),
         Misconception(
-            "upside-down",
-            changed(importance_ratio, ("logp - old_logp.detach()", "old_logp.detach() - logp")),
-            "Your ratio is the other way up: a token that has become likelier gets less than 1. Say it in words: "
-            "likelier under which policy, compared with which?",
-            "5.1",
-        ),
-        Misconception(
             "product-of-ratios",
             changed(importance_ratio, (" / mask.sum(-1, keepdim=True).clamp(min=1)", "")),
             "At the sequence level you multiply the ratios of all tokens. A thousand tokens that each moved by 1% give "

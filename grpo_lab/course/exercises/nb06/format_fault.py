@@ -35,10 +35,6 @@ def _shuffled(seed: int) -> tuple[tuple, dict]:
     return ("".join(parts),), {}
 
 
-def _kept(seed: int) -> tuple[tuple, dict]:
-    return (f"<think>\n{seed} and 1\n\nmake {seed + 1}</think>\n<answer>{seed + 1}</answer>\n",), {}
-
-
 def _nearly_kept(label: str, *inserted: str) -> Case:
     """The format, with one of these somewhere between its tags, drawn from the seed."""
 
@@ -94,7 +90,6 @@ EXERCISE = Exercise(
         given("the second tag in the place of the first", KEPT.replace(TAGS[0], TAGS[1])),
         given("the last tag again at the end", KEPT + TAGS[3]),
         Case(_shuffled, "tags in any order"),
-        Case(_kept, "lines of thinking"),
         _nearly_kept("a word or a blank somewhere", "so", " ", "\n"),
         _nearly_kept("one tag more", *TAGS),
         extreme("a long response", "<think>" + "so\n" * 5000 + "</think><answer>4</answer>" + "\n" * 5000),
@@ -124,18 +119,6 @@ EXERCISE = Exercise(
             ),
             "Your pattern accepts a response with two answers: its dots take in the tags between. A policy would write "
             "every candidate it can think of. What says how often a tag occurs?",
-        ),
-        Misconception(
-            "white-space-refused",
-            changed(
-                format_fault,
-                (
-                    "FORMAT_PATTERN.fullmatch(text)",
-                    "re.fullmatch('<think>.*</think><answer>.*</answer>', text, re.DOTALL)",
-                ),
-            ),
-            "White space around the blocks is allowed, and most models put a line break between them. You call it "
-            "text.",
         ),
         Misconception(
             "repeated-before-missing",

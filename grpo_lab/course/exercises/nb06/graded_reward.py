@@ -99,13 +99,6 @@ EXERCISE = Exercise(
             "6.4",
         ),
         Misconception(
-            "whole-words",
-            changed(graded_reward, ("wanted in given", "wanted in given.split()")),
-            "You look for the expected text as a word of its own, so '312' earns nothing for 12. That is stricter than "
-            "Eq. (6.4), whose weakness is meant to be seen: a substring is enough.",
-            "6.4",
-        ),
-        Misconception(
             "none-graded",
             changed(graded_reward, ("None if expected is None else reward", "reward")),
             "Where no answer is known you give 0.01. That says *wrong*; None says that this reward does not apply.",

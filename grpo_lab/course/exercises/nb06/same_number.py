@@ -149,12 +149,6 @@ EXERCISE = Exercise(
             "then stops your run for hours. What could you ask of a text before Fraction sees it?",
         ),
         Misconception(
-            "floating-point",
-            changed(same_number, ("a is not None and a == b", "None not in (a, b) and float(a) == float(b)")),
-            "You compare floating-point numbers. They hold about 16 digits: a third to twenty digits is 1/3, and "
-            "numbers of 17 digits that differ in the last one are equal. What keeps every digit?",
-        ),
-        Misconception(
             "no-fractions",
             no_fractions,
             "You read decimals but not '1/2': `float` does not know the stroke. And 2/4 should be 3/6.",

@@ -16,18 +16,14 @@ class TinyTokenizer:
         self.pad_token_id, self.words = pad_token_id, words
         self.all_special_ids = [i for i in (PAD, END, STOP) if i not in words]
 
-    def decode(
-        self, token_ids, skip_special_tokens: bool = False, clean_up_tokenization_spaces: bool = False, **ignored
-    ) -> str:
-        special = {PAD: "<pad>", END: "<end>", STOP: "<stop>"}
+    def decode(self, token_ids, skip_special_tokens: bool = False, **ignored) -> str:
         ids = torch.as_tensor(token_ids).flatten().tolist()
-        text = "".join(self.words.get(i) or ("" if skip_special_tokens else special.get(i, f"<{i}>")) for i in ids)
-        return text.replace(" .", ".") if clean_up_tokenization_spaces else text
+        return "".join(self.words.get(i) or ("" if skip_special_tokens else f"<{i}>") for i in ids)
 
-    def batch_decode(self, sequences, skip_special_tokens: bool = False, **settings) -> list[str]:
-        return [self.decode(row, skip_special_tokens=skip_special_tokens, **settings) for row in sequences]
+    def batch_decode(self, sequences, **settings) -> list[str]:
+        return [self.decode(row, **settings) for row in sequences]
 
-    def encode(self, text: str, add_special_tokens: bool = True, **ignored) -> list[int]:
+    def encode(self, text: str, **ignored) -> list[int]:
         ids, pieces = [], sorted(self.words.items(), key=lambda item: -len(item[1]))
         while text:
             found = next(((i, word) for i, word in pieces if text.startswith(word)), None)
@@ -35,6 +31,3 @@ class TinyTokenizer:
                 ids.append(found[0])
             text = text[len(found[1]) :] if found else text[1:]
         return ids
-
-    def __call__(self, text, add_special_tokens: bool = True, **ignored) -> dict[str, list]:
-        return {"input_ids": self.encode(text) if isinstance(text, str) else [self.encode(t) for t in text]}

@@ -12,7 +12,7 @@ PROBABILITIES = (
     "attention_dropout", "layerdrop", "resid_pdrop", "dropout_rate", "hidden_dropout_prob", "drop_path_rate", "drop",
     "jitter_noise", "input_jitter_noise",
 )  # fmt: skip
-OTHERS = {"jitter_noise_decay": 0.3, "eps": 1e-5, "rate": 0.3, "use_dropout": True, "num_dropped": 2}
+OTHERS = {"jitter_noise_decay": 0.3, "eps": 1e-5, "p": 0.3, "use_dropout": True, "num_dropped": 2}
 
 
 class Layer(nn.Module):

@@ -92,12 +92,5 @@ EXERCISE = Exercise(
             "You count numbers. How many bytes has each?",
             "8.14",
         ),
-        Misconception(
-            "tokens-squared",
-            changed(cache_bytes, ("e * tokens", "e * tokens ** 2")),
-            "Your memory grows with the square of the tokens. That is the table of attention weights, which nobody "
-            "keeps; keys and values are one of each a token.",
-            "8.14",
-        ),
     ),
 )

@@ -98,10 +98,5 @@ EXERCISE = Exercise(
             changed(learning_rate, ("math.pi * share", "2 * math.pi * share")),
             "Your cosine goes down and up again: the run ends at its peak. Which part of the wave goes only down?",
         ),
-        Misconception(
-            "divides-by-zero",
-            changed(learning_rate, ("step < warmup_steps", "(step + 1) / warmup_steps <= 1")),
-            "Without warm-up you divide by zero. `warmup_steps = 0` is allowed.",
-        ),
     ),
 )

@@ -39,14 +39,6 @@ def _every_size(dice: Dice) -> tuple:
     return (sign * 10**size).float(), torch.rand(5000, generator=dice.generator)
 
 
-def _beside_the_place(dice: Dice) -> tuple:
-    """Noise that is larger or smaller than p by 1/1024."""
-    x = torch.randn(500, generator=dice.generator)
-    place = (x.view(torch.int32) & (2**16 - 1)) / 2**16
-    beside = place + (2 * dice.integers(2, 500) - 1) / 1024
-    return x, beside.clamp(0, 1 - 2**-16)
-
-
 EXERCISE = Exercise(
     function=stochastic_round,
     notebook="08",
@@ -83,7 +75,6 @@ EXERCISE = Exercise(
         ),
         extreme("NaN in other bits", NANS, torch.tensor([0.5, 0.5])),
         at_scale("5000 numbers of every size", _every_size),
-        at_scale("noise beside the place", _beside_the_place),
     ),
     tolerance=0.0,
     misconceptions=(
