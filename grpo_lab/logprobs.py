@@ -199,7 +199,7 @@ def _chunk_log_pi(h: Tensor, weight: Tensor, temperature: float) -> Tensor:
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
     """total += a @ b. On the CPU with no second tensor of total's size, and no rounding to half precision on the way.
 
-    A card multiplies half precision many times faster than float32, so there the product of one chunk is rounded once.
+    A GPU multiplies half precision many times faster than float32, so there the product of one chunk is rounded once.
     """
     if total.dtype == a.dtype:
         total.addmm_(a, b)

@@ -38,7 +38,7 @@ class Experience(NamedTuple):
 
 @dataclass
 class SortingRun:
-    """What training left. `history["reward"]` and the others have shape (S, points), a column for each of `epochs`.
+    """The result of training. `history["reward"]` and the others have shape (S, points), a column for each of `epochs`.
 
     All of them are measured on the held-out prompts, four responses each: "reward", the one that is trained on;
     "exact", the share of responses that are the sorted prompt; "gamed", the share that are not, and yet get the
@@ -103,7 +103,7 @@ def train_sorting(
     for name, count in counts.items():
         check_at_least(name, count, 1)
     check_positive("learning_rate", learning_rate)
-    dice, eval_dice = _dice(seeds), _dice(seeds)  # apart, so that looking more often changes nothing
+    dice, eval_dice = _dice(seeds), _dice(seeds)  # separate, so that evaluating more often changes nothing
     policy = init_policy(prompts.numbers, prompts.train.shape[1], width, dice)
     optimizer = torch.optim.Adam(policy, lr=learning_rate)
     points, batches, losses = {}, [], []
@@ -112,7 +112,7 @@ def train_sorting(
             reference = policy.copy()
         asked = _choose(prompts.train, num_prompts, dice)
         batch = collect(policy, reference, asked, reward, weights, num_generations, dice)
-        batches.append(_about(batch))
+        batches.append(_training_metrics(batch))
         if look := epoch % eval_every == 0:
             points[epoch] = evaluate_sorting(policy, prompts.held_out, reward, eval_dice)
         for _ in range(num_iterations):
@@ -218,8 +218,8 @@ def _rows(values: Tensor) -> Tensor:
     return rearrange(values, "S P G T -> (S P G) T")
 
 
-def _about(batch: Experience) -> dict[str, Tensor]:
-    """For each seed, of what it is trained on: the share that is right, and the share of groups of equal rewards."""
+def _training_metrics(batch: Experience) -> dict[str, Tensor]:
+    """For each seed, on its own batch: the share of right responses, and the share of groups of equal rewards."""
     return {
         "exact": _score(exact_reward, batch.prompts, batch.responses).mean((1, 2)),
         "frac_reward_zero_std": (batch.rewards.amax(-1) == batch.rewards.amin(-1)).float().mean(1),

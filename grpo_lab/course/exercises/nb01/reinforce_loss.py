@@ -30,8 +30,8 @@ EXERCISE = Exercise(
         Misconception(
             "ascends",
             changed(reinforce_loss, ("-(weights", "(weights")),
-            "Right but for its sign. An optimiser makes the loss smaller: as you wrote it, a rewarded response becomes "
-            "less likely with every step.",
+            "Right except for its sign. An optimiser makes the loss smaller: as you wrote it, a rewarded response "
+            "becomes less likely with every step.",
             "1.8",
         ),
         Misconception(

@@ -39,8 +39,8 @@ EXERCISE = Exercise(
         Misconception(
             "ascends",
             changed(score_function_objective, ("(seq_logp.detach()", "-(seq_logp.detach()")),
-            "Right but for its sign: you wrote a loss, as in Eq. (1.8), which an optimiser makes smaller. This is what "
-            "the policy is to climb. Which sign does Eq. (1.10) have?",
+            "Right except for its sign: you wrote a loss, as in Eq. (1.8), which an optimiser makes smaller. This is "
+            "what the policy is to climb. Which sign does Eq. (1.10) have?",
             "1.10",
         ),
         Misconception(

@@ -38,7 +38,7 @@ EXERCISE = Exercise(
         drawn("two rows", lambda d: (d.normal(2, 3, 5),)),
         drawn("as many rows as positions as words", lambda d: (d.normal(3, 3, 3, scale=2.0),)),
         drawn("a high temperature", lambda d: (d.normal(2, 1, 4),), temperature=1.7),
-        extreme("a policy that is sure", f64([[[2000.0, 0.0, -5.0]]])),
+        extreme("a policy that is certain", f64([[[2000.0, 0.0, -5.0]]])),
         extreme("a million from zero", f64([[[1e6, 1e6 + 0.3, 1e6 - 1.2]]])),
         at_scale("gaps of hundreds", lambda d: (d.normal(3, 5, 11, scale=200.0),), temperature=0.3),
     ),
@@ -68,8 +68,8 @@ EXERCISE = Exercise(
         Misconception(
             "log-of-zero",
             log_of_zero,
-            "NaN for a policy that is sure: a probability so small that it is 0 in floating point has a logarithm of "
-            "minus infinity, and zero times that is not a number. Could you have the logarithm without ever forming "
+            "NaN for a policy that is certain: a probability so small that it is 0 in floating point has a logarithm "
+            "of minus infinity, and zero times that is not a number. Could you have the logarithm without ever forming "
             "the probability first?",
             "1.4",
         ),

@@ -99,7 +99,7 @@ EXERCISE = Exercise(
         Misconception(
             "k3-held",
             held,
-            "You hold k3 at 10, as verl does. Nothing overflows, but a number that far away has no gradient any more, "
+            "You cap k3 at 10, as verl does. Nothing overflows, but a number that far away has no gradient any more, "
             "just where the policy has run furthest from the reference. Which bound stands in Eq. (3.19)?",
             "3.19",
         ),

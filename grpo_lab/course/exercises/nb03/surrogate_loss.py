@@ -53,10 +53,10 @@ EXERCISE = Exercise(
     hints=(
         "One advantage belongs to a whole response. Which axis has to be added to it, so that it meets all numbers of "
         "that response, and of no other?",
-        "The ratio compares probabilities, and you have their logarithms. Differences of logarithms are cheap; what "
-        "brings them back? And which of the two is a stored number?",
-        "For 'clipped', compute both offers for every number, each already multiplied by the advantage. Then take the "
-        "worse of the two, number by number.",
+        "The ratio compares probabilities, and you have their logarithms. What turns a difference of logarithms into a "
+        "ratio? And which of the two is a stored number?",
+        "For 'clipped', compute both terms of the minimum for every number, each already multiplied by the advantage. "
+        "Then take the smaller, number by number.",
     ),
     cases=(
         given("likelier by half, better", UP, HALF, BETTER),
@@ -115,7 +115,7 @@ EXERCISE = Exercise(
         Misconception(
             "clip-inverted",
             changed(surrogate_loss, ("policy_loss(logp, advantages,", "-policy_loss(logp, -advantages,")),
-            "You take the better of the two offers. Then the clip acts where the policy has moved the wrong way, and "
+            "You take the larger of the two terms. Then the clip acts where the policy has moved the wrong way, and "
             "lets it run where it has gone far enough. Which of the two is the cautious one?",
             "3.18",
         ),
@@ -132,7 +132,7 @@ EXERCISE = Exercise(
                 surrogate_loss, (CLIPPED, f"-({RATIO}.clamp(1 - epsilon, 1 + epsilon) * advantages[:, None]).mean()")
             ),
             "You use the clipped ratio alone. A number that has moved the wrong way, beyond the range, then has no "
-            "gradient left to bring it back. What is the other offer in the minimum for?",
+            "gradient left to bring it back. What is the other term of the minimum for?",
             "3.18",
         ),
     ),

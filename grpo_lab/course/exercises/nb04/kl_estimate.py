@@ -95,7 +95,7 @@ EXERCISE = Exercise(
         Misconception(
             "k3-held",
             changed(kl_estimate, ("d.expm1() - d", "(d.clamp(-20, 20).expm1() - d.clamp(-20, 20)).clamp(max=10)")),
-            "You hold k3 at 10, as verl does. Nothing overflows, but a token that far away has no gradient any more, "
+            "You cap k3 at 10, as verl does. Nothing overflows, but a token that far away has no gradient any more, "
             "just where the policy has run furthest from the reference. Eq. (4.4) knows no bound.",
             "4.4",
         ),

@@ -26,8 +26,8 @@ EXERCISE = Exercise(
         given("two positions", f64([[[0.9, 0.1], [0.5, 0.5]]]).log(), f64([[[0.5, 0.5], [0.9, 0.1]]]).log()),
         drawn("two rows", lambda d: (d.normal(2, 3, 5), d.normal(2, 3, 5))),
         drawn("as many of everything", lambda d: (d.normal(3, 3, 3, scale=2.0), d.normal(3, 3, 3, scale=2.0))),
-        extreme("a policy that is sure", f64([[[800.0, 0.0]]]), f64([[[0.0, 0.0]]])),
-        extreme("a reference that is sure", f64([[[0.0, 0.0]]]), f64([[[800.0, 0.0]]])),
+        extreme("a policy that is certain", f64([[[800.0, 0.0]]]), f64([[[0.0, 0.0]]])),
+        extreme("a reference that is certain", f64([[[0.0, 0.0]]]), f64([[[800.0, 0.0]]])),
         extreme("a word that the reference never says", f64([[[0.0, 0.0, 1.0]]]), f64([[[0.0, -1e5, 1.0]]])),
         at_scale("100 words, gaps of tens", lambda d: (d.normal(3, 5, 100, scale=20.0), d.normal(3, 5, 100))),
     ),
@@ -80,7 +80,7 @@ EXERCISE = Exercise(
         Misconception(
             "log-of-zero",
             changed(kl_exact, ("logp - ref_logp", "logp.exp().log() - ref_logp.exp().log()")),
-            "NaN for a policy that is sure: a probability that is 0 in floating point has a logarithm of minus "
+            "NaN for a policy that is certain: a probability that is 0 in floating point has a logarithm of minus "
             "infinity, and zero times that is not a number. Could you have the logarithm without the probability "
             "first?",
             "4.6",
