@@ -9,10 +9,8 @@ from grpo_lab.rewards.text import extract_answer, fold
 _SIGNS = str.maketrans(
     dict.fromkeys("−–—‐‑﹣⁃", "-") | dict.fromkeys("！。", ".")  # "!" is a factorial, "！" ends a sentence
     | {c: " " + unicodedata.normalize("NFKC", c).replace("⁄", "/") for c in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}
-    | {"×": r"\times ", "⋅": r"\cdot ", "·": r"\cdot ", "÷": r"\div ", "∕": "/", "⁄": "/", "≤": r"\le ", "≥": r"\ge ",
-       "≠": r"\ne ", "≈": r"\approx ", "±": r"\pm ", "∞": r"\infty ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ",
-       "∅": r"\emptyset ", "π": r"\pi ", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ", "或": " or ", "、": ",",
-       "`": "", "∶": ":", "º": "°", "℃": "°C"}
+    | {"×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "∕": "/", "⁄": "/", "≈": r"\approx ", "π": r"\pi ",
+       "∞": r"\infty ", "∩": r"\cap ", "∈": r"\in ", "或": " or ", "、": ",", "`": "", "∶": ":", "º": "°", "℃": "°C"}
 )  # fmt: skip
 _RAISED = re.compile(r"[⁺⁻]?[⁰¹²³⁴-⁹]+")
 _REWRITES = tuple(
