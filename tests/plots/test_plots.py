@@ -15,7 +15,6 @@ import torch
 
 from grpo_lab import plots
 from grpo_lab.plots import live as live_plots
-from grpo_lab.plots import style
 from grpo_lab.plots import tokens as heat
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -56,19 +55,10 @@ def shown(monkeypatch) -> list[list]:
 # intervals ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("df", "level", "expected"),  # from the printed tables of Student's distribution
-    [
-        (1, 0.95, 12.7062),
-        (2, 0.95, 4.3027),
-        (4, 0.95, 2.7764),
-        (9, 0.95, 2.2622),
-        (29, 0.95, 2.0452),
-        (4, 0.99, 4.6041),
-    ],
-)
-def test_t_quantile_is_the_tabled_one(df, level, expected):
-    assert plots.t_quantile(df, level) == pytest.approx(expected, abs=1e-4)
+def test_t_quantile_is_the_tabled_one():
+    """From the printed tables of Student's distribution."""
+    for df, level, expected in [(1, 0.95, 12.7062), (4, 0.95, 2.7764), (29, 0.95, 2.0452), (4, 0.99, 4.6041)]:
+        assert plots.t_quantile(df, level) == pytest.approx(expected, abs=1e-4)
 
 
 def test_mean_interval_is_the_textbook_formula():
@@ -87,10 +77,10 @@ def test_the_interval_holds_the_mean_in_95_of_100_draws():
     assert np.mean(np.abs(mean - 3.0) <= half) == pytest.approx(0.95, abs=0.005)
 
 
-@pytest.mark.parametrize("runs", [[1.0, 2.0], [[1.0, 2.0]], [[1.0], [float("nan")]]])
-def test_mean_interval_refuses(runs):
-    with pytest.raises(ValueError, match="runs "):
-        plots.mean_interval(runs)
+def test_mean_interval_refuses():
+    for runs in ([1.0, 2.0], [[1.0, 2.0]], [[1.0], [float("nan")]]):
+        with pytest.raises(ValueError, match="runs "):
+            plots.mean_interval(runs)
 
 
 def test_band_draws_mean_and_interval_of_tensors():
@@ -155,25 +145,12 @@ def test_finish_stores_alt_text_and_shows_the_caption(shown):
     assert not plt.fignum_exists(fig.number)  # or the notebook shows it twice
 
 
-def test_seven_lines_with_bands_keep_their_colours():
-    fig, axes = plt.subplots(1, 2, figsize=(9.5, 3.6))
-    generator = np.random.default_rng(0)
-    for ax in axes:
-        for k in range(7):
-            plots.band(ax, range(30), generator.normal(size=(3, 30)).cumsum(1) / 10 + np.arange(30) / 10, label=str(k))
-    pixels = np.asarray(picture(style.picture(fig, "seven lines")[0]).convert("RGB")).reshape(-1, 3).astype(int)
-    shown = np.unique(pixels, axis=0)
-    for colour in plots.OKABE_ITO.values():
-        wanted = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)])
-        assert np.abs(shown - wanted).max(1).min() <= 3, colour
-
-
-@pytest.mark.parametrize(("caption", "alt", "name"), [("", "x", "caption"), ("x", " ", "alt")])
-def test_finish_refuses_a_figure_without_words(caption, alt, name, shown):
+def test_finish_refuses_a_figure_without_words(shown):
     fig, _ = plt.subplots()
     for finish in (lambda **words: plots.finish(fig, **words), plots.LivePlot("reward").finish):
-        with pytest.raises(ValueError, match=f"{name} is .*; expected a sentence"):
-            finish(caption=caption, alt=alt)
+        for name, words in (("caption", {"caption": "", "alt": "x"}), ("alt", {"caption": "x", "alt": " "})):
+            with pytest.raises(ValueError, match=f"{name} is .*; expected a sentence"):
+                finish(**words)
     assert shown == []
 
 
@@ -224,10 +201,10 @@ def test_live_plot_draws_raw_values_and_the_mean_around_each_step(monkeypatch):
     assert list(smooth.get_ydata()) == [0, 3, 3, 0] and smooth.get_label() == "mean of up to 3 steps"
 
 
-@pytest.mark.parametrize("count", [1, 2, 5, 30])
-def test_a_smoothed_line_begins_and_ends_on_its_data_and_follows_a_trend(count):
-    trend = [2.0 * step + 1 for step in range(count)]
-    assert live_plots.smoothed(trend) == pytest.approx(trend)
+def test_a_smoothed_line_begins_and_ends_on_its_data_and_follows_a_trend():
+    for count in (1, 2, 5, 30):
+        trend = [2.0 * step + 1 for step in range(count)]
+        assert live_plots.smoothed(trend) == pytest.approx(trend)
 
 
 def test_live_plot_puts_two_panels_in_a_row_and_its_legend_beside_them():
@@ -257,14 +234,11 @@ def test_live_plot_draws_evaluations_where_there_were_any():
         plots.LivePlot("eval/acuracy")(3, {"reward": 1.0, "eval/accuracy": 0.5})
 
 
-def test_live_plot_is_silent_in_a_shell(capsys):
+def test_live_plot_is_silent_in_a_shell_and_names_what_it_does_not_get(capsys):
     live = plots.LivePlot("reward")
     live(0, {"reward": 1.0})
     live.finish(caption="See.", alt="Seen.")
     assert capsys.readouterr().out == "" and plt.get_fignums() == []
-
-
-def test_live_plot_refuses_unknown_metrics():
     with pytest.raises(ValueError, match="metrics is empty"):
         plots.LivePlot()
     with pytest.raises(ValueError, match="metrics has no 'rewards'; it has kl, reward"):
@@ -321,18 +295,14 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-@pytest.mark.parametrize("share", np.linspace(-1.2, 1.2, 25))
-def test_black_text_is_readable_on_every_shade(share):
-    contrast = (luminance(heat.shade(share)) + 0.05) / 0.05
-    assert contrast >= 7  # WCAG AAA
-
-
-def test_shades_run_from_white_to_okabe_ito():
+def test_shades_run_from_white_to_okabe_ito_and_black_text_is_readable_on_all():
     assert heat.shade(0.0) == "#FFFFFF"
     assert (heat.shade(1.0), heat.shade(-1.0)) == (plots.OKABE_ITO["sky"], plots.OKABE_ITO["orange"])
+    for share in np.linspace(-1.2, 1.2, 25):
+        assert (luminance(heat.shade(share)) + 0.05) / 0.05 >= 7  # WCAG AAA
 
 
-@pytest.mark.parametrize("values", [[1.0], [[1.0, 2.0]], [1.0, float("nan")]])
-def test_token_heat_refuses(values):
-    with pytest.raises(ValueError, match="values h"):
-        plots.token_heat(["a", "b"], values)
+def test_token_heat_refuses():
+    for values in ([1.0], [[1.0, 2.0]], [1.0, float("nan")]):
+        with pytest.raises(ValueError, match="values h"):
+            plots.token_heat(["a", "b"], values)

@@ -1,6 +1,7 @@
 """The clip as a picture: where a token may still be pushed, and which way, for each ratio and sign of the advantage."""
 
 from grpo_lab.checks import check_between
+from grpo_lab.plots.diagrams.shapes import arrow, box
 from grpo_lab.plots.style import OKABE_ITO
 
 WIDEST = 2.0  # ratio at the right end
@@ -43,25 +44,12 @@ def _region(ax, start: float, end: float, bottom: float, words: str, sign: int) 
     """One box: its colour says whether the gradient is alive, its arrow which way the token is pushed."""
     alive = "stop" not in words
     style = {"facecolor": ALIVE} if alive else {"facecolor": STOPPED, "hatch": "///"}
-    ax.add_patch(_box(start, bottom, end - start, 0.9, edgecolor="white", linewidth=1.5, **style))
+    box(ax, start, bottom, end - start, 0.9, edgecolor="white", linewidth=1.5, **style)
     middle = (start + end) / 2
     narrow = end - start < 0.6
     backing = {"bbox": {"facecolor": ALIVE if alive else "white", "edgecolor": "none", "pad": 1.5}, "zorder": 4}
-    ax.text(
-        middle, bottom + 0.62, words.replace(" ", "\n", 1) if narrow else words, ha="center", va="center", fontsize=9.5,
-        **backing,
-    )  # fmt: skip
+    words = words.replace(" ", "\n", 1) if narrow else words
+    ax.text(middle, bottom + 0.62, words, ha="center", va="center", fontsize=9.5, **backing)
     if alive:
-        reach = 0.11 * sign
-        ax.annotate(
-            "",
-            (middle + reach, bottom + 0.2),
-            (middle - reach, bottom + 0.2),
-            arrowprops={"arrowstyle": "-|>", "linewidth": 2, "color": OKABE_ITO["blue" if sign > 0 else "vermillion"]},
-        )
-
-
-def _box(x: float, y: float, width: float, height: float, **style):
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((x, y), width, height, **style)
+        reach, colour = 0.11 * sign, OKABE_ITO["blue" if sign > 0 else "vermillion"]
+        arrow(ax, (middle - reach, bottom + 0.2), (middle + reach, bottom + 0.2), colour, linewidth=2)

@@ -1,12 +1,14 @@
-"""The loop of GRPO as one picture: seven stations, and which policy has its hand in which."""
+"""The loop of GRPO as one picture: seven stages, and which policy serves each of them."""
 
+import textwrap
 from collections.abc import Iterable
 
 from grpo_lab.checks import check_choice
+from grpo_lab.plots.diagrams.shapes import GREY, arrow
 from grpo_lab.plots.style import OKABE_ITO, finish
 
 # name: what is done there, in the words of the series
-STATIONS = {
+STAGES = {
     "prompts": "P questions",
     "group": "G answers to each",
     "reward": "right or wrong?",
@@ -15,27 +17,25 @@ STATIONS = {
     "objective": "ratio, clip, KL",
     "step": "gradient, optimiser",
 }
-GREY, PALE = "#9A9A9A", "#F0F0F0"
-NARROW = 1.36  # width of a box, where the stations stand 1.6 apart
+PALE = "#F0F0F0"
+NARROW = 1.36  # width of a box, where the stages stand 1.6 apart
 
 
 def loop_diagram(here: str | Iterable[str] = (), *, caption: str | None = None) -> None:
-    """Draw the loop: large with what each station does and which policies serve it, or small with "you are here".
+    """Draw the loop: large with what each stage does and which policies serve it, or small with "you are here".
 
     Args:
-        here: one or several of the stations, which are coloured; none of them means the large picture.
+        here: one or several of the stages, which are coloured; none of them means the large picture.
         caption: in place of the usual sentence.
 
     Raises:
-        ValueError: for a station that there is not.
+        ValueError: for a stage that there is not.
     """
     here = (here,) if isinstance(here, str) else tuple(here)
-    for station in here:
-        check_choice("here", station, STATIONS)
+    for stage in here:
+        check_choice("here", stage, STAGES)
     fig = _small(here) if here else _large()
-    alt = (
-        f"The loop of GRPO, a row of seven boxes: {', '.join(STATIONS)}; an arrow leads from the last back to the first"
-    )
+    alt = f"The loop of GRPO, a row of seven boxes: {', '.join(STAGES)}; an arrow leads from the last back to the first"
     usual = "The loop of GRPO. The policy that a step leaves behind writes the next answers."
     if here:
         alt += f"; coloured: {', '.join(here)}"
@@ -52,10 +52,12 @@ def _small(here: tuple[str, ...]):
 
 def _large():
     fig, ax = _canvas(height=3.1, top=2.1, bottom=-2.3)
-    _row(ax, tuple(STATIONS), tall=0.46)
-    for index, said in enumerate(STATIONS.values()):
-        ax.text(1.6 * index, -0.66, _broken(said), ha="center", va="top", fontsize=8, color="#333333")
-    # Three policies above, each over the stations that ask it.
+    _row(ax, tuple(STAGES), tall=0.46)
+    for index, said in enumerate(STAGES.values()):
+        ax.text(
+            1.6 * index, -0.66, "\n".join(textwrap.wrap(said, 12)), ha="center", va="top", fontsize=8, color="#333333"
+        )
+    # Three policies above, each over the stages that ask it.
     _policy(ax, (1,), r"old policy $\pi^{\mathrm{old}}$", "wrote the answers", OKABE_ITO["vermillion"])
     _policy(ax, (4, 6), r"policy $\pi_\theta$", "is scored, and is moved", OKABE_ITO["blue"], centre=5.6)
     _policy(ax, (4,), r"reference $\pi^{\mathrm{ref}}$", "stays where it was", OKABE_ITO["green"], centre=3.4)
@@ -72,7 +74,7 @@ def _canvas(height: float, top: float, bottom: float):
     import matplotlib.pyplot as plt
 
     fig, ax = plt.subplots(figsize=(7.2, height), layout="constrained")  # as wide before the style is set
-    ax.set(xlim=(-0.85, 1.6 * (len(STATIONS) - 1) + 0.85), ylim=(bottom, top))
+    ax.set(xlim=(-0.85, 1.6 * (len(STAGES) - 1) + 0.85), ylim=(bottom, top))
     ax.axis("off")
     return fig, ax
 
@@ -81,8 +83,8 @@ def _row(ax, coloured: tuple[str, ...], tall: float) -> None:
     """The boxes and the arrows between them."""
     from matplotlib.patches import FancyBboxPatch
 
-    for index, station in enumerate(STATIONS):
-        on, x = station in coloured, 1.6 * index
+    for index, stage in enumerate(STAGES):
+        on, x = stage in coloured, 1.6 * index
         box = FancyBboxPatch(
             (x - NARROW / 2, -tall),
             NARROW,
@@ -93,38 +95,25 @@ def _row(ax, coloured: tuple[str, ...], tall: float) -> None:
             linewidth=1.6 if on else 0.8,
         )
         ax.add_patch(box)
-        ax.text(x, 0, station, ha="center", va="center", fontsize=9, weight="bold" if on else "normal")
+        ax.text(x, 0, stage, ha="center", va="center", fontsize=9, weight="bold" if on else "normal")
         if index:
-            _arrow(ax, (x - 1.6 + NARROW / 2, 0.0), (x - NARROW / 2, 0.0))
+            arrow(ax, (x - 1.6 + NARROW / 2, 0.0), (x - NARROW / 2, 0.0))
 
 
-def _policy(ax, stations: tuple[int, ...], name: str, does: str, colour: str, centre: float | None = None) -> None:
-    """One of the policies, with an arrow down to each station that it serves."""
-    x = 1.6 * stations[0] if centre is None else 1.6 * centre - 0.8
+def _policy(ax, stages: tuple[int, ...], name: str, does: str, colour: str, centre: float | None = None) -> None:
+    """One of the policies, with an arrow down to each stage that it serves."""
+    x = 1.6 * stages[0] if centre is None else 1.6 * centre - 0.8
     ax.text(x, 1.82, name, ha="center", va="center", fontsize=9.5, color=colour, weight="bold")
     ax.text(x, 1.46, does, ha="center", va="center", fontsize=8, color="#333333")
-    for station in stations:
-        shift = 0.0 if len(stations) == 1 and centre is None else 0.25 * (1 if x > 1.6 * station else -1)
-        _arrow(ax, (x, 1.26), (1.6 * station + shift, 0.48), colour)
+    for stage in stages:
+        shift = 0.0 if len(stages) == 1 and centre is None else 0.25 * (1 if x > 1.6 * stage else -1)
+        arrow(ax, (x, 1.26), (1.6 * stage + shift, 0.48), colour)
 
 
 def _back(ax, floor: float, text: str | None, half: float) -> None:
     """From the step back to the next prompts: down, along the floor, up."""
-    first, last = 0.0, 1.6 * (len(STATIONS) - 1)
+    first, last = 0.0, 1.6 * (len(STAGES) - 1)
     ax.plot([last, last, first], [-half, floor, floor], color=GREY, linewidth=1.2, linestyle="-")
-    _arrow(ax, (first, floor), (first, -half))
+    arrow(ax, (first, floor), (first, -half))
     if text:
         ax.text((first + last) / 2, floor - 0.1, text, ha="center", va="top", fontsize=8, color="#333333")
-
-
-def _arrow(ax, start: tuple[float, float], end: tuple[float, float], colour: str = GREY) -> None:
-    ax.annotate(
-        "", end, start, arrowprops={"arrowstyle": "-|>", "color": colour, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
-    )
-
-
-def _broken(text: str) -> str:
-    """In two or three lines, at the spaces."""
-    import textwrap
-
-    return "\n".join(textwrap.wrap(text, 12))

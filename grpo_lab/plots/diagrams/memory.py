@@ -44,8 +44,7 @@ def memory_bars(rows: Mapping[str, Mapping[str, int | float]], card: int | float
     totals = {name: sum(pieces.values()) for name, pieces in rows.items()}
     end = 1.13 * max([*totals.values(), card or 0.0])
     used = [piece for piece in LOOKS if any(pieces.get(piece) for pieces in rows.values())]
-    used += [p for pieces in rows.values() for p, size in pieces.items() if size and p not in used]
-    used = list(dict.fromkeys(used))
+    used = list(dict.fromkeys([*used, *(p for pieces in rows.values() for p, size in pieces.items() if size)]))
     fig, ax = plt.subplots(figsize=(7.2, 1.3 + 0.5 * len(rows)))
     patches, on_it = {}, set()
     for place, (name, pieces) in enumerate(rows.items()):
@@ -71,19 +70,9 @@ def memory_bars(rows: Mapping[str, Mapping[str, int | float]], card: int | float
 
 def _piece(ax, place: int, left: float, size: float, piece: str):
     colour, hatch = LOOKS.get(piece, OTHER)
-    alpha = 0.25 if colour == "black" else FAINT
-    from matplotlib.colors import to_rgba
-
-    (patch,) = ax.barh(
-        place,
-        size,
-        left=left,
-        height=0.62,
-        color=to_rgba(OKABE_ITO[colour], alpha),
-        hatch=hatch,
-        edgecolor="white",
-        linewidth=0.8,
-    )
+    fill = (OKABE_ITO[colour], 0.25 if colour == "black" else FAINT)
+    edge = {"edgecolor": "white", "linewidth": 0.8}
+    (patch,) = ax.barh(place, size, left=left, height=0.62, color=[fill], hatch=hatch, **edge)
     return patch
 
 

@@ -1,0 +1,226 @@
+"""Pictures of a policy: its tree of completions, one push, its answers to a sorting task, its versions in a run."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from grpo_lab.checks import check_at_least, check_between
+from grpo_lab.plots.diagrams.shapes import arrow, box
+from grpo_lab.plots.intervals import finite
+from grpo_lab.plots.style import OKABE_ITO
+
+THIN, THICK = 0.4, 5.0  # widths of an edge of probability 0 and 1, in points
+MOST_LEAVES = 32  # that have room for a label each
+
+
+def prefix_tree(
+    sequences,
+    token_probabilities,
+    leaf_labels: Sequence[str] | None = None,
+    mark: Mapping[int, str] | None = None,
+):
+    """Draw the tree of all completions, from the empty prefix on the left to the whole completions on the right.
+
+    An edge is one token. The more likely it is after its prefix, the thicker the edge.
+
+    Args:
+        sequences: all completions, shape (N, T), in lexicographic order, at most 32.
+        token_probabilities: of each token after those before it, shape (N, T).
+        leaf_labels: N texts to the right of the tree; None writes the tokens.
+        mark: row of `sequences` -> name of a colour in `OKABE_ITO`; the token and its probability are written on each
+            edge of such a path.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        ValueError: for shapes that do not fit together, or more completions than there is room for.
+    """
+    import matplotlib.pyplot as plt
+
+    sequences, chances = np.asarray(sequences), finite("token_probabilities", token_probabilities)
+    if sequences.ndim != 2 or sequences.shape != chances.shape or len(sequences) > MOST_LEAVES:
+        raise ValueError(
+            f"sequences, token_probabilities have shapes {sequences.shape}, {chances.shape}; "
+            f"expected the same (N, T) twice, N at most {MOST_LEAVES}"
+        )
+    labels = [" ".join(map(str, row)) for row in sequences] if leaf_labels is None else list(leaf_labels)
+    if len(labels) != len(sequences):
+        raise ValueError(
+            f"leaf_labels has {len(labels)} texts; expected one for each of the {len(sequences)} completions"
+        )
+    N, T = sequences.shape
+    height = _heights(sequences)
+    fig, ax = plt.subplots(figsize=(7.2, max(2.4, 0.155 * N + 0.5)))
+    marked = dict(mark or {})
+    order = [row for row in range(N) if row not in marked] + list(marked)  # marked paths on top
+    for row in order:
+        colour = OKABE_ITO[marked[row]] if row in marked else "#B0B0B0"
+        for t in range(T):
+            ys = height[tuple(sequences[row, :t])], height[tuple(sequences[row, : t + 1])]
+            width = THIN + (THICK - THIN) * chances[row, t]
+            ax.plot([t, t + 1], ys, color=colour, linewidth=width, linestyle="-", solid_capstyle="round", zorder=2)
+            if row in marked:
+                words = {
+                    "ha": "center",
+                    "va": "center",
+                    "fontsize": 8.5,
+                    "color": colour,
+                    "weight": "bold",
+                    "zorder": 4,
+                }
+                words["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 1.2, "alpha": 0.9}
+                ax.text(t + 0.5, sum(ys) / 2, f"{sequences[row, t]}: {chances[row, t]:.2f}", **words)
+        colour, weight = (colour, "bold") if row in marked else ("black", "normal")
+        words = {"va": "center", "fontsize": 7.5, "color": colour, "weight": weight}
+        ax.text(T + 0.06, height[tuple(sequences[row])], labels[row], **words)
+    for prefix, y in height.items():
+        if len(prefix) < T:
+            ax.plot(len(prefix), y, "o", color="black", markersize=4, zorder=3)
+    ax.set(xlim=(-0.25, T + 1.15), ylim=(-0.8, N - 0.2), yticks=[])
+    ax.set_xticks(
+        range(T + 1), ["nothing\nwritten"] + [f"{t} token{'s' if t > 1 else ''}" for t in range(1, T)] + ["all"]
+    )
+    ax.grid(visible=False)
+    ax.spines[["left", "bottom"]].set_visible(False)
+    return fig
+
+
+def _heights(sequences: np.ndarray) -> dict[tuple[int, ...], float]:
+    """Where each prefix stands: the middle of the completions that begin with it, the first of them on top."""
+    N, T = sequences.shape
+    places: dict[tuple[int, ...], list[int]] = {}
+    for row, sequence in enumerate(sequences):
+        for t in range(T + 1):
+            places.setdefault(tuple(sequence[:t]), []).append(N - 1 - row)
+    return {prefix: sum(found) / len(found) for prefix, found in places.items()}
+
+
+def push_bars(before, after, words: Sequence[str], pushed: int, ax=None):
+    """Draw the probability of each word before (an empty bar) and after (a filled one), with the change above it.
+
+    Args:
+        before, after: probabilities, one for each word.
+        words: names, written below the bars.
+        pushed: index of the word whose log-probability was pushed; its bar is blue, the others are orange.
+        ax: matplotlib axes to draw into; None makes a figure.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        ValueError: for numbers that are not one probability a word, or a `pushed` that is no word's index.
+    """
+    before, after = finite("before", before), finite("after", after)
+    if not before.shape == after.shape == (len(words),):
+        shapes = f"{before.shape}, {after.shape}"
+        raise ValueError(f"before, after have shapes {shapes}; expected one number for each of the {len(words)} words")
+    check_between("pushed", pushed, 0, len(words) - 1)
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        _, ax = plt.subplots(figsize=(4.2, 2.9))
+    colours = [OKABE_ITO["blue"] if i == pushed else OKABE_ITO["orange"] for i in range(len(words))]
+    places = range(len(words))
+    ax.bar(places, after, width=0.62, color=colours, alpha=0.85)
+    ax.bar(places, before, width=0.76, facecolor="none", edgecolor="#6E6E6E", linewidth=1.2, linestyle="--")
+    for place, old, new in zip(places, before, after, strict=True):
+        ax.text(
+            place, max(old, new) + 0.03, f"{round(new - old, 3) + 0.0:+.3f}", ha="center", va="bottom", fontsize=8.5
+        )
+    ax.set_xticks(list(places), list(words))
+    ax.set(ylim=(0, 1.12), yticks=[0, 0.25, 0.5, 0.75, 1])
+    ax.grid(axis="x", visible=False)
+    return ax.figure
+
+
+def position_map(panels: Mapping[str, Sequence], right: Sequence[int]):
+    """Draw probabilities as heat maps side by side, positions against numbers, with the right ones framed.
+
+    Args:
+        panels: title -> probabilities, shape (T, V); each row sums to 1.
+        right: the number that belongs at each of the T positions.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        ValueError: naming the panel whose shape does not fit.
+    """
+    import matplotlib.pyplot as plt
+
+    maps = {title: finite(title, values) for title, values in panels.items()}
+    for title, values in maps.items():
+        if values.ndim != 2 or len(values) != len(right):
+            raise ValueError(f"panels[{title!r}] has shape {values.shape}; expected ({len(right)}, numbers)")
+    fig, axes = plt.subplots(1, len(maps), figsize=(7.2, 2.4), sharey=True, squeeze=False)
+    for ax, (title, values) in zip(axes[0], maps.items(), strict=True):
+        drawn = ax.imshow(values, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        for t, number in enumerate(right):
+            frame = {"fill": False, "edgecolor": OKABE_ITO["vermillion"], "linewidth": 1.8}
+            box(ax, number - 0.47, t - 0.46, 0.94, 0.92, **frame)
+        for t, v in zip(*(values >= 0.145).nonzero(), strict=True):
+            said = f"{values[t, v]:.1f}".lstrip("0") if values[t, v] < 0.95 else "1"
+            ax.text(v, t, said, ha="center", va="center", fontsize=8, color="white" if values[t, v] > 0.6 else "black")
+        ax.set(title=title, xlabel="number", xticks=range(values.shape[1]), yticks=range(len(right)))
+        ax.set_yticklabels([str(t + 1) for t in range(len(right))])
+        ax.grid(False)
+    axes[0, 0].set_ylabel("position in the response")
+    fig.colorbar(drawn, ax=axes[0].tolist(), label="probability", fraction=0.03, pad=0.02)
+    return fig
+
+
+def weights_timeline(epochs: int = 6, inner: int = 4, renewed_every: int | None = 3, reference: bool = True):
+    """Draw which version of the weights stands behind each log-probability, at every inner step; return the figure.
+
+    The version of the policy counts its steps. The old log-probabilities are those of the version that sampled; of that
+    version nothing else is kept, which is why its lane is dashed. The reference is a copy of the weights.
+
+    Args:
+        epochs: batches that are sampled, at least 1.
+        inner: steps on each batch, at least 1.
+        renewed_every: epochs after which the reference becomes a copy of the policy; None if that never happens.
+        reference: whether there is one; without a KL penalty there is not.
+    """
+    for name, value in {"epochs": epochs, "inner": inner, "renewed_every": renewed_every or 1}.items():
+        check_at_least(name, value, 1)
+    import matplotlib.pyplot as plt
+
+    steps, span = epochs * inner, inner * (renewed_every or epochs)
+    lanes = ["policy", "old policy", "reference"][: 3 if reference else 2]
+    fig, ax = plt.subplots(figsize=(7.2, 0.75 * len(lanes) + 0.65))
+    for step in range(steps):
+        _bar(ax, 0, step, 1, step, "sky", small=steps > 26)
+    for start in range(0, steps, inner):
+        _bar(ax, 1, start, inner, start, "orange", dashed=True)
+        _copied(ax, start, 1)
+    for start in range(0, steps, span) if reference else ():
+        _bar(ax, 2, start, min(span, steps - start), start, "green")
+        _copied(ax, start, 2)
+    kept = ["weights: change at every step", "numbers only: one per token,\nstored when it was sampled"]
+    kept.append("weights: a frozen copy" + (",\nrenewed now and then" if renewed_every else ""))
+    for lane, name in enumerate(lanes):
+        ax.text(-0.3, -lane + 0.02, name, ha="right", va="bottom", fontsize=10, fontweight="bold")
+        ax.text(-0.3, -lane - 0.02, kept[lane], ha="right", va="top", fontsize=8, color="#444444", linespacing=1.1)
+    ax.set(xlim=(-0.32 * steps, steps + 0.2), ylim=(0.42 - len(lanes), 0.5), yticks=[])
+    ax.set_xticks(list(range(0, steps + 1, inner)))
+    ax.set_xlabel("inner steps taken; a mark where a new batch is sampled", x=0.62)
+    ax.grid(False)
+    ax.spines["left"].set_visible(False)
+    ax.spines["bottom"].set_bounds(0, steps)
+    return fig
+
+
+def _bar(ax, lane: int, start: int, length: int, version: int, colour: str, dashed=False, small=False) -> None:
+    """One version of the weights, in its lane, for as long as it is used."""
+    edge = {"edgecolor": "#555555", "linestyle": "--" if dashed else "-", "linewidth": 0.9}
+    face = "white" if dashed else OKABE_ITO[colour] + "55"
+    box(ax, start + 0.04, -lane - 0.25, length - 0.08, 0.5, facecolor=face, **edge)
+    if not small:
+        ax.text(start + length / 2, -lane, version, ha="center", va="center", fontsize=8.5)
+
+
+def _copied(ax, step: int, lane: int) -> None:
+    """An arrow from the policy, at the step at which its version is taken over."""
+    x = step + (0.28 if lane == 1 else 0.72)
+    arrow(ax, (x, -0.27), (x, -lane + 0.27), "black", linewidth=1, mutation_scale=8)

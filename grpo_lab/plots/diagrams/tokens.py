@@ -1,0 +1,195 @@
+"""Pictures of tokens: a batch with its advantages and weights, what a new token sees, what a reward reads of a text."""
+
+from collections.abc import Sequence
+
+from grpo_lab.plots.diagrams.shapes import GREY, box
+from grpo_lab.plots.intervals import finite
+from grpo_lab.plots.style import OKABE_ITO
+from grpo_lab.plots.tokens import shade, visible
+
+PADDING = "#E4E4E4"
+LONGEST = 7  # characters that fit into a box
+WIDE, ROW, GAP = 9.0, 0.27, 2  # of a marked text: inches, inches, characters between columns
+
+
+def batch_figure(answers: Sequence[Sequence[str]], advantages: Sequence[float], width: int | None = None):
+    """Draw one row of boxes for each answer: its tokens in the colour of its advantage, padding in grey after them.
+
+    Args:
+        answers: the tokens of each answer, up to and with the end token.
+        advantages: one number for each answer; it is written in front of the row.
+        width: boxes in a row, the padding among them; None for the longest answer.
+
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        ValueError: if there are not as many advantages as answers, or an answer is longer than the width.
+    """
+    import matplotlib.pyplot as plt
+
+    values = finite("advantages", advantages)
+    if len(values) != len(answers) or not answers:
+        raise ValueError(f"advantages has {len(values)} numbers; expected one for each of the {len(answers)} answers")
+    longest = max(len(tokens) for tokens in answers)
+    width = longest if width is None else width
+    if longest > width:
+        raise ValueError(f"width is {width}; expected at least {longest}, the longest answer")
+    limit = abs(values).max() or 1.0
+    fig, ax = plt.subplots(figsize=(7.2, 0.4 + 0.42 * len(answers)))
+    for row, (tokens, advantage) in enumerate(zip(answers, values, strict=True)):
+        ax.text(-0.4, row, f"{advantage:+.2f}" if advantage else "0", ha="right", va="center", fontsize=8)
+        for place in range(width):
+            inside = place < len(tokens)
+            colour = shade(advantage / limit) if inside else PADDING
+            box(ax, place, row - 0.42, 0.94, 0.84, facecolor=colour, edgecolor=GREY, linewidth=0.5)
+            if inside:
+                word = short(tokens[place])
+                turn = 90 if len(word) > 2 else 0  # a word fits into a narrow box upright
+                ax.text(place + 0.48, row, word, ha="center", va="center", fontsize=7 - 1.2 * (turn > 0), rotation=turn)
+    ax.text(-0.4, -0.85, "advantage", ha="right", va="center", fontsize=8, color="#444444")
+    ax.text(0, -0.85, "tokens of the answer, then padding (grey)", va="center", fontsize=8, color="#444444")
+    ax.set(xlim=(-3.4, width + 0.1), ylim=(len(answers) - 0.4, -1.3))
+    ax.axis("off")
+    return fig
+
+
+def short(token: str) -> str:
+    """A token as it fits into a box: without the brackets of a tag, white space made visible."""
+    text = visible(token).strip()
+    text = text[1:-1] if len(text) > 2 and text[0] == "<" and text[-1] == ">" else text
+    text = "end" if text.startswith("|") else text
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def ragged_batch(weights: dict, mask, labels: list[str] | None = None):
+    """One panel a loss, one row an answer, one box a token: the darker, the more the token weighs; crosses are padding.
+
+    Args:
+        weights: name of a loss -> the weight of every token, shape (B, T). The weight is written at the end of a row.
+        mask: shape (B, T), true where there is a token.
+        labels: of the rows.
+
+    Returns:
+        The matplotlib figure, for `finish`.
+
+    Raises:
+        ValueError: where the shapes differ, or there is no loss.
+    """
+    import matplotlib.pyplot as plt
+
+    mask = finite("mask", mask).astype(bool)
+    values = {name: finite(name, value) for name, value in weights.items()}
+    if not values or any(value.shape != mask.shape for value in values.values()):
+        shapes = {name: value.shape for name, value in values.items()}
+        raise ValueError(f"weights has shapes {shapes}; expected at least one loss, each with {mask.shape}")
+    fig, axes = plt.subplots(1, len(values), figsize=(7.2, 0.7 + 0.34 * len(mask)), sharey=True, squeeze=False)
+    for ax, (name, value) in zip(axes[0], values.items(), strict=True):
+        _panel(ax, mask, value, largest=value[mask].max())
+        ax.set_title(name, fontsize=10)
+        ax.set_xlabel("token", fontsize=9)
+    axes[0, 0].set_yticks(range(len(mask)), labels or [f"answer {row + 1}" for row in range(len(mask))], fontsize=9)
+    return fig
+
+
+def _panel(ax, mask, value, largest: float) -> None:
+    import matplotlib.pyplot as plt
+
+    colours = plt.get_cmap("Blues")
+    for row, tokens in enumerate(mask):
+        for place, there in enumerate(tokens):
+            if there:
+                colour = colours(0.12 + 0.78 * value[row, place] / largest)
+                box(ax, place - 0.45, row - 0.4, 0.9, 0.8, facecolor=colour, edgecolor="none", snap=False)
+            else:
+                ax.plot(place, row, "x", markersize=min(3.5, 55 / mask.shape[1]), color="#BBBBBB")
+        first = value[row, tokens.argmax()]
+        ax.text(mask.shape[1] - 0.1, row, f"{first:.3f}", va="center", fontsize=8.5)
+    ax.set(xlim=(-0.7, mask.shape[1] + 2.4), ylim=(len(mask) - 0.4, -0.6), xticks=[])
+    ax.grid(False)
+    for side in ("left", "bottom"):
+        ax.spines[side].set_visible(False)
+    ax.tick_params(length=0)
+
+
+def cache_figure(prompt: Sequence[str], healthy: Sequence[str], broken: Sequence[str]):
+    """Draw for each drawn token, a row, which tokens before it are seen: left with the cache, right without it.
+
+    Args:
+        prompt: the tokens of the prompt, or a few words that stand for them.
+        healthy: the tokens drawn with the cache.
+        broken: as many tokens, drawn where each sees only the one before it.
+
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        ValueError: if nothing is drawn, or not the same number of tokens on both sides.
+    """
+    import matplotlib.pyplot as plt
+
+    if not prompt or not healthy or len(healthy) != len(broken):
+        raise ValueError(
+            f"prompt, healthy, broken hold {len(prompt)}, {len(healthy)}, {len(broken)} tokens; expected at least one "
+            "of each, and as many healthy as broken ones"
+        )
+    fig, axes = plt.subplots(1, 2, figsize=(7.2, 1.15 + 0.34 * len(healthy)), sharey=True)
+    sides = {"with the cache": healthy, "cache taken away, input cut": broken}
+    for ax, (title, drawn), colour in zip(axes, sides.items(), ("blue", "vermillion"), strict=True):
+        tokens = [*prompt, *drawn[:-1]]
+        for row, token in enumerate(drawn):
+            before = len(prompt) + row
+            for place in range(len(tokens)):
+                seen = place < before if drawn is healthy or row == 0 else place == before - 1
+                face = OKABE_ITO[colour] if seen else "#FFFFFF"
+                line = {"linewidth": 0.6, "linestyle": "-" if place < before else ":"}
+                alpha = 0.75 if seen else 1.0
+                box(ax, place, row - 0.38, 0.9, 0.76, facecolor=face, edgecolor=GREY, alpha=alpha, **line)
+            ax.text(len(tokens) + 0.15, row, f"→ {token}", va="center", fontsize=8.5, color=OKABE_ITO[colour])
+        for place, token in enumerate(tokens):
+            ax.text(place + 0.45, -0.65, token, rotation=60, ha="left", va="bottom", fontsize=7.5)
+        ax.set(xlim=(-0.1, len(tokens) + 2.6), ylim=(len(healthy) - 0.4, -2.6))
+        ax.set_title(title, fontsize=10, color=OKABE_ITO[colour])
+        ax.axis("off")
+    return fig
+
+
+def marked_texts(rows: Sequence[tuple[str, str, Sequence[tuple[int, int]], str]]):
+    """Draw a line for each text, with a coloured, underlined mark on each of its spans, and words on both sides.
+
+    Args:
+        rows: for each line a name (left out where the row above has it too), a text, the spans to mark, each a first
+            index and the index after the last one, and what to say at its end. A line end is drawn as ⏎.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        ValueError: without rows, or for a span that is not in its text.
+    """
+    import matplotlib.pyplot as plt
+
+    if not rows:
+        raise ValueError("rows is empty; expected at least one (name, text, spans, words)")
+    for name, text, spans, _ in rows:
+        if outside := [span for span in spans if not 0 <= span[0] <= span[1] <= len(text)]:
+            raise ValueError(f"{name}: no span {outside[0]} in a text of {len(text)} characters")
+    begin = max(len(name) for name, *_ in rows) + GAP
+    end = begin + max(len(text) for _, text, *_ in rows) + GAP
+    whole = end + max(len(words) for *_, words in rows)
+    fig, ax = plt.subplots(figsize=(WIDE, ROW * len(rows) + 0.2))
+    blue, size = OKABE_ITO["blue"], min(10.0, 72 * WIDE / whole * 1.45)  # a monospaced character is 0.6 of its size
+    for row, (name, text, spans, words) in enumerate(rows):
+        y, line = -row, {"fontsize": size, "family": "monospace", "va": "center"}
+        for first, last in spans:
+            style = {"facecolor": OKABE_ITO["sky"], "alpha": 0.55, "linewidth": 0}
+            box(ax, begin + first, y - 0.36, last - first, 0.72, **style)
+            ax.plot([begin + first, begin + last], [y - 0.36] * 2, color=blue, linestyle="-", linewidth=1.4)
+        if row == 0 or rows[row - 1][0] != name:
+            ax.text(0, y, name, fontsize=size, fontweight="bold", va="center")
+        for place, letter in enumerate(text.replace("\n", "⏎")):
+            ax.text(begin + place + 0.5, y, letter, ha="center", **line)
+        ax.text(end, y, words, fontsize=size, va="center")
+    ax.set(xlim=(0, whole), ylim=(-len(rows) + 0.4, 0.6))
+    ax.axis("off")
+    return fig

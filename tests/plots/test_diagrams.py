@@ -1,0 +1,211 @@
+"""The diagrams: what is coloured and written is what was given or is computed, and what cannot be drawn is named."""
+
+import itertools
+
+import pytest
+import torch
+
+from grpo_lab import plots
+from grpo_lab.objective import clipped_surrogate
+from grpo_lab.plots.diagrams import loop
+from grpo_lab.plots.diagrams.clipping import ALIVE
+from grpo_lab.plots.diagrams.policies import _heights
+from grpo_lab.plots.diagrams.tokens import PADDING, short
+from grpo_lab.plots.tokens import shade
+from grpo_lab.worlds import SmallWorld
+from grpo_lab.worlds.comparison import token_weights
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+plt = pytest.importorskip("matplotlib.pyplot")
+
+
+@pytest.fixture(autouse=True)
+def styled():
+    with matplotlib.rc_context():
+        plots.use_style()
+        yield
+    plt.close("all")
+
+
+def texts(ax) -> list[str]:
+    return [text.get_text() for text in ax.texts]
+
+
+def test_the_loop_colours_where_you_are(capsys):
+    for here in ((), ("reward", "advantage")):
+        fig = loop._small(here) if here else loop._large()
+        boxes = [box for box in fig.axes[0].patches if isinstance(box, matplotlib.patches.FancyBboxPatch)]
+        coloured = [box.get_linewidth() > 1 for box in boxes]
+        assert coloured == [name in here or not here for name in loop.STAGES]
+    plots.loop_diagram("reward")
+    assert capsys.readouterr().out == "Figure. You are here: reward.\n"
+    with pytest.raises(ValueError, match="here is 'rewards'; expected one of 'prompts'"):
+        plots.loop_diagram("rewards")
+
+
+def test_no_two_words_of_the_loop_overlap_and_each_stage_stands_within_its_box():
+    for style in (plots.use_style, matplotlib.rcdefaults):  # a notebook may draw it before it sets the style
+        for draw in (loop._large, lambda: loop._small(("group",)), lambda: loop._small(("advantage",))):
+            style()
+            fig = draw()
+            fig.canvas.draw()
+            ax = fig.axes[0]
+            extents = {text: text.get_window_extent() for text in ax.texts if text.get_text()}
+            for one, other in itertools.combinations(extents, 2):
+                assert not extents[one].overlaps(extents[other]), (one.get_text(), other.get_text())
+            for stage, box in zip(loop.STAGES, ax.patches, strict=False):
+                (text,) = [text for text in extents if text.get_text() == stage]
+                assert box.get_window_extent().x0 <= extents[text].x0 < extents[text].x1 <= box.get_window_extent().x1
+
+
+def test_a_row_of_a_batch_has_the_colour_of_its_advantage_and_grey_padding():
+    (ax,) = plots.batch_figure([["<think>", "7", "<|im_end|>"], ["4"]], [1.5, -0.75]).axes
+    colours = [matplotlib.colors.to_hex(box.get_facecolor()).upper() for box in ax.patches]
+    assert colours == [shade(1.0)] * 3 + [shade(-0.5)] + [PADDING] * 2
+    assert {"think", "7", "end", "4", "+1.50", "-0.75"} <= set(texts(ax))
+    assert [short(token) for token in ("</answer>", "\n", "extraordinary")] == ["/answer", "⏎", "extrao…"]
+
+
+def test_with_the_cache_a_token_sees_all_before_it_and_without_it_the_last_one():
+    figure = plots.cache_figure(["a", "b", "c"], ["d", "e", "f"], ["d", "-", "-"])
+    seen = []
+    for ax in figure.axes:
+        filled = [box.get_alpha() == 0.75 for box in ax.patches]
+        seen.append([[place for place in range(5) if filled[5 * row + place]] for row in range(3)])
+    assert seen == [[[0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4]], [[0, 1, 2], [3], [4]]]
+
+
+def test_the_weight_of_each_row_is_written_and_padding_is_crossed_out():
+    mask = torch.arange(4) < torch.tensor([[2], [4]])
+    weights = {name: token_weights(mask, name, 4) for name in ("grpo", "dr_grpo")}
+    fig = plots.ragged_batch(weights, mask, ["short", "long"])
+    for ax, (name, weight) in zip(fig.axes, weights.items(), strict=True):
+        assert ax.get_title() == name and texts(ax) == [f"{value:.3f}" for value in weight[:, 0].tolist()]
+        assert len(ax.patches) == 6 and len(ax.lines) == 2
+    assert [label.get_text() for label in fig.axes[0].get_yticklabels()] == ["short", "long"]
+
+
+def test_spans_are_marked_where_their_characters_stand():
+    rows = [("one", "12=\n3", [(0, 2), (4, 5)], "right"), ("one", "4", [], "wrong"), ("two", "", [(0, 0)], "empty")]
+    (ax,) = plots.marked_texts(rows).axes
+    letters = {text.get_text(): text.get_position()[0] for text in ax.texts}
+    first, second, nothing = ax.patches
+    assert first.get_x() < letters["1"] < letters["2"] < first.get_x() + first.get_width() == first.get_x() + 2
+    assert second.get_x() < letters["3"] < second.get_x() + 1 and second.get_width() == 1 and nothing.get_width() == 0
+    assert len(ax.lines) == len(ax.patches), "a line below each mark: it needs no eye for colour"
+    assert texts(ax).count("one") == texts(ax).count("⏎") == 1 and {"right", "wrong", "empty"} <= set(texts(ax))
+
+
+def test_a_region_of_the_clip_is_coloured_where_the_surrogate_has_a_slope():
+    for ranges in ((0.2, None), (0.2, 0.28), (0.5, 0.9)):
+        patches = plots.clip_regions(*ranges).axes[0].patches
+        assert len(patches) == 6
+        for index, patch in enumerate(patches):
+            advantage = torch.tensor([1.0 if index < 3 else -1.0])
+            middle = torch.tensor([[patch.get_x() + patch.get_width() / 2]], requires_grad=True)
+            (slope,) = torch.autograd.grad(clipped_surrogate(middle, advantage, *ranges).sum(), middle)
+            coloured = matplotlib.colors.to_hex(patch.get_facecolor()) == ALIVE.lower()
+            assert coloured == (slope.item() != 0)
+
+
+def test_an_edge_of_the_tree_is_as_thick_as_its_token_is_likely():
+    world = SmallWorld(vocabulary=2, length=2)
+    chances = world.logp().exp().detach()
+    (ax,) = plots.prefix_tree(world.sequences, chances, mark={1: "blue"}).axes
+    assert texts(ax)[:4] == ["0 0", "1 0", "1 1", f"0: {chances[1, 0]:.2f}"] and texts(ax)[-1] == "0 1"
+    widths = [line.get_linewidth() for line in ax.lines if len(line.get_xdata()) == 2]
+    drawn = [0, 2, 3, 1]  # the marked path comes last
+    assert widths == pytest.approx((0.4 + 4.6 * chances[drawn].flatten()).tolist())
+    height = _heights(world.sequences.numpy())
+    assert height == {(): 1.5, (0,): 2.5, (1,): 0.5, (0, 0): 3, (0, 1): 2, (1, 0): 1, (1, 1): 0}
+
+
+def test_a_push_shows_both_distributions_and_the_change():
+    fig, ax = plt.subplots()
+    assert plots.push_bars(torch.tensor([0.5, 0.3, 0.2]).double(), [0.2, 0.3, 0.5], "abc", pushed=2, ax=ax) is fig
+    assert texts(ax) == ["-0.300", "+0.000", "+0.300"]
+    assert [bar.get_height() for bar in ax.patches] == pytest.approx([0.2, 0.3, 0.5, 0.5, 0.3, 0.2])
+    blue = matplotlib.colors.to_rgb(plots.OKABE_ITO["blue"])
+    assert [bar.get_facecolor()[:3] == blue for bar in ax.patches[:3]] == [False, False, True]
+
+
+def versions(fig) -> dict[int, list[int]]:
+    """The numbers in each lane, from left to right."""
+    lanes: dict[int, list] = {}
+    for text in fig.axes[0].texts:
+        if text.get_text().isdigit():
+            x, y = text.get_position()
+            lanes.setdefault(round(-y), []).append((x, int(text.get_text())))
+    return {lane: [version for _, version in sorted(found)] for lane, found in sorted(lanes.items())}
+
+
+def test_each_lane_holds_the_versions_of_its_policy():
+    shown = versions(plots.weights_timeline(epochs=4, inner=3, renewed_every=2))
+    assert shown == {0: list(range(12)), 1: [0, 3, 6, 9], 2: [0, 6]}
+    stays = plots.weights_timeline(epochs=3, inner=1, renewed_every=None)
+    assert versions(stays) == {0: [0, 1, 2], 1: [0, 1, 2], 2: [0]}
+    assert list(versions(plots.weights_timeline(epochs=3, inner=1, reference=False))) == [0, 1]
+    bars = plots.weights_timeline(epochs=4, inner=2, renewed_every=3).axes[0].patches
+    ends = [bar.get_x() + bar.get_width() for bar in bars if bar.get_y() < -2]
+    assert ends == pytest.approx([5.96, 7.96]), "the last reference ends with the run"
+
+
+def test_a_map_shows_the_probabilities_and_frames_what_is_right():
+    before, after = torch.full((2, 4), 0.25), torch.eye(4)[[1, 3]]
+    fig = plots.position_map({"before": before.tolist(), "after": after.tolist()}, right=[1, 3])
+    first, second = fig.axes[:2]
+    assert [ax.get_title() for ax in (first, second)] == ["before", "after"]
+    assert torch.equal(torch.tensor(second.images[0].get_array()).float(), after)
+    assert [(round(p.get_x()), round(p.get_y())) for p in first.patches] == [(1, 0), (3, 1)]
+    assert texts(second) == ["1", "1"]
+
+
+BARS = {"rollout": {"weights": 1.0, "KV cache": 0.5}, "update": {"weights": 1.0, "activations": 6.0, "head": 0.02}}
+
+
+def test_pieces_of_memory_are_as_long_as_they_are_large_and_stand_end_to_end():
+    ends: dict[float, float] = {}
+    for bar in plots.memory_bars(BARS).axes[0].patches:
+        assert bar.get_x() == pytest.approx(ends.get(bar.get_y(), 0.0))
+        ends[bar.get_y()] = bar.get_x() + bar.get_width()
+    assert sorted(ends.values()) == pytest.approx([1.5, 7.02])
+
+
+def test_every_piece_of_memory_is_named_on_it_or_below_but_never_on_the_line_of_the_card():
+    for card, on_its_bar in ((4, False), (8, True), (None, True)):
+        fig = plots.memory_bars(BARS, card=card)
+        on_it = [text.replace("\n", " ") for text in texts(fig.axes[0])]
+        below = [text.get_text() for legend in fig.legends for text in legend.get_texts()]
+        assert {"weights", "KV cache", "activations", "head"} <= {*on_it, *below}
+        assert ("activations" in on_it) == on_its_bar == ("activations" not in below) and "7.0" in on_it
+        assert (f"a card of {card} GiB" in on_it) == (card is not None)
+    assert "else" in texts(plots.memory_bars({"optimizer": {"else": 2.0}}).axes[0]), "a name of its own has a look too"
+
+
+def test_what_cannot_be_drawn_is_named():
+    square = torch.eye(4).tolist()
+    for draw, says in [
+        (lambda: plots.batch_figure([["a"]], [1.0, 2.0]), "advantages has 2 numbers; expected one for each of the 1"),
+        (lambda: plots.batch_figure([["a", "b"]], [1.0], 1), "width is 1; expected at least 2"),
+        (lambda: plots.batch_figure([["a"]], [float("nan")]), "advantages holds NaN"),
+        (lambda: plots.cache_figure([], ["a"], ["b"]), "prompt, healthy, broken hold 0, 1, 1 tokens"),
+        (lambda: plots.cache_figure(["a"], ["b"], []), "prompt, healthy, broken hold"),
+        (lambda: plots.ragged_batch({}, torch.ones(2, 3)), "weights has shapes"),
+        (lambda: plots.ragged_batch({"grpo": torch.ones(3, 2)}, torch.ones(2, 3)), "weights has shapes"),
+        (lambda: plots.marked_texts([]), "rows is empty"),
+        (lambda: plots.marked_texts([("a", "12", [(1, 3)], "")]), r"\(1, 3\) in a text of 2"),
+        (lambda: plots.clip_regions(1.5), "epsilon"),
+        (lambda: plots.clip_regions(0.2, 3.0), "epsilon_high"),
+        (lambda: plots.push_bars([0.5, 0.5], [0.5], "ab", 0), "each of the 2 words"),
+        (lambda: plots.push_bars([0.5, 0.5], [0.5, 0.5], "ab", 2), "pushed"),
+        (lambda: plots.prefix_tree([[0], [1]], [[0.5, 0.5]]), r"the same \(N, T\) twice"),
+        (lambda: plots.prefix_tree([[0]] * 33, torch.ones(33, 1)), "at most 32"),
+        (lambda: plots.prefix_tree([[0], [1]], [[0.5], [0.5]], ["one"]), "1 texts"),
+        (lambda: plots.weights_timeline(inner=0), "inner is 0"),
+        (lambda: plots.position_map({"before": square}, right=[1, 3]), "before.*has shape"),
+        (lambda: plots.memory_bars({}), "rows is .*expected"),
+        (lambda: plots.memory_bars({"update": {"weights": -1.0}}), "rows is .*expected"),
+    ]:
+        with pytest.raises(ValueError, match=says):
+            draw()
