@@ -1,10 +1,14 @@
-"""How good is a policy on problems it was not trained on? `python -m grpo_lab.evaluate --model DIR` prints JSON."""
+"""How good is a policy on problems it was not trained on? `python -m grpo_lab.evaluate --model DIR` prints JSON.
+
+What needs transformers is imported when it is used, so that --help and a wrong option are answered at once.
+"""
 
 import contextlib
 import json
 import math
 import sys
 from collections.abc import Callable
+from statistics import fmean as mean
 
 import torch
 
@@ -16,10 +20,7 @@ from grpo_lab.logprobs import token_logprobs
 from grpo_lab.precision import autocast_as_loaded
 from grpo_lab.rewards import accuracy_reward, format_reward
 from grpo_lab.rewards.task_spec import add_reward_options, add_task_option, choose, for_template
-from grpo_lab.rollout import evaluating, score_logprobs
-from grpo_lab.rollout.prompts import encode_prompts
 from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts
-from grpo_lab.trainer.evaluation import sample_and_reward
 
 
 def evaluate(
@@ -57,17 +58,31 @@ def evaluate(
     if len(rows) == 0:
         raise ValueError("rows is empty; expected at least one problem")
     check_at_least("num_generations", num_generations, 1)
+    from grpo_lab.trainer.evaluation import sample_and_reward
+
     found = sample_and_reward(
         model, tokenizer, rows, correct, num_generations=num_generations, max_completion_length=max_completion_length,
         temperature=temperature, cache_implementation=cache_implementation, batch_size=batch_size, seed=seed,
         arithmetic=autocast_as_loaded(model),
     )  # fmt: skip
-    earned = [None if math.isnan(reward) else reward for reward in found.rewards.tolist()]
-    shares = {"mean_length": _mean(found.lengths.tolist()), "format_rate": _mean(format_reward(found.texts))}
-    shares["think_rate"] = _mean([has_thinking(text) for text in found.texts])
-    counts = _successes([reward is not None and reward >= 1 for reward in earned], num_generations)
-    counts["frac_reward_zero_std"] = _without_spread(earned, num_generations)
-    return counts | shares | {"n": len(rows), "num_generations": num_generations}
+    G = num_generations
+    rewards = found.rewards.double().nan_to_num(-torch.inf).reshape(len(rows), G)  # -inf: the reward did not apply
+    right = rewards >= 1
+    accuracy = right.double().mean().item()
+    of_problem = right.sum(1).tolist()
+    ks = [2**i for i in range(G.bit_length()) if 2**i <= G]
+    without_spread = (rewards == rewards[:, :1]).all(1).double().mean().item()
+    return {
+        "accuracy": accuracy,
+        "accuracy_ci95": wilson_interval(accuracy, len(rows)),
+        "pass_at_k": {str(k): mean(pass_at_k(G, c, k) for c in of_problem) for k in ks},
+        "frac_reward_zero_std": None if G == 1 else without_spread,
+        "mean_length": found.lengths.double().mean().item(),
+        "format_rate": mean(format_reward(found.texts)),
+        "think_rate": mean(map(has_thinking, found.texts)),
+        "n": len(rows),
+        "num_generations": G,
+    }
 
 
 @torch.no_grad()
@@ -79,6 +94,8 @@ def nats_per_token(model, tokenizer, texts: list[str]) -> list[float]:
     Raises:
         ValueError: for a text of fewer than two tokens.
     """
+    from grpo_lab.rollout import evaluating
+
     surprises = []
     for index, text in enumerate(texts):
         ids = tokenizer(text, return_tensors="pt", add_special_tokens=False).input_ids.to(model.device)
@@ -105,6 +122,8 @@ def thinking_probability(model, tokenizer, rows: Rows, *, token: str = "<think>"
     Raises:
         ValueError: if rows is empty, or the tokenizer writes `token` as several tokens.
     """
+    from grpo_lab.rollout import encode_prompts, evaluating, score_logprobs
+
     if len(rows) == 0:
         raise ValueError("rows is empty; expected at least one problem")
     ids = tokenizer(token, add_special_tokens=False).input_ids
@@ -120,28 +139,6 @@ def thinking_probability(model, tokenizer, rows: Rows, *, token: str = "<think>"
             logp, _ = score_logprobs(model, *prompts, first, torch.ones_like(first).bool(), of_row, with_entropy=False)
         total += logp.double().exp().sum().item()
     return total / len(rows)
-
-
-def _successes(right: list[bool], G: int) -> dict:
-    """Accuracy, its interval and pass@k, from G completions of each problem that stand together."""
-    of_problem = [sum(right[start : start + G]) for start in range(0, len(right), G)]
-    ks = [2**i for i in range(G.bit_length()) if 2**i <= G]
-    return {
-        "accuracy": _mean(right),
-        "accuracy_ci95": wilson_interval(_mean(right), len(of_problem)),
-        "pass_at_k": {str(k): _mean([pass_at_k(G, c, k) for c in of_problem]) for k in ks},
-    }
-
-
-def _without_spread(earned: list[float | None], G: int) -> float | None:
-    """The share of groups in which all completions earn the same."""
-    if G == 1:
-        return None
-    return _mean([len(set(earned[start : start + G])) == 1 for start in range(0, len(earned), G)])
-
-
-def _mean(values: list) -> float:
-    return sum(values) / len(values)
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
@@ -182,11 +179,11 @@ def wilson_interval(share: float, n: int, z: float = 1.959964) -> list[float]:
 
 @command("grpo_lab.evaluate")
 def main(arguments: list[str] | None = None) -> None:
+    settings = vars(_parser().parse_args(arguments))
+    _check(settings)
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
 
-    settings = vars(_parser().parse_args(arguments))
-    _check(settings)
     name, split, problems = (settings.pop(option) for option in ("model", "split", "n"))
     with contextlib.redirect_stdout(sys.stderr):  # stdout carries the JSON object alone
         small = count_parameters(name, pick_device().type) < TINY

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from grpo_lab import evaluate as evaluate_module
 from grpo_lab.config import GRPOConfig
 from grpo_lab.precision import PRECISIONS, autocast, precision_asked, precision_of, realised_share, stochastic_round
+from grpo_lab.trainer import evaluation
 from tests.support.worlds import make_world
 
 STEPS = 2**16
@@ -73,13 +74,13 @@ def test_evaluation_computes_as_the_model_was_loaded(name, monkeypatch):
     model.loaded_for = name
     if name:
         model.to(PRECISIONS[name].weights)
-    seen, sample = [], evaluate_module.sample_completions
+    seen, sample = [], evaluation.sample_completions
 
     def spy(*arguments, **keywords):
         seen.append(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None)
         return sample(*arguments, **keywords)
 
-    monkeypatch.setattr(evaluate_module, "sample_completions", spy)
+    monkeypatch.setattr(evaluation, "sample_completions", spy)
     rows = [{"prompt": "abc"}]
     evaluate_module.evaluate(model, tokenizer, rows, max_completion_length=2, correct=always)
     assert seen == [PRECISIONS[name].autocast if name else None]
