@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).resolve().parents[2]
 # Where the behaviour of a module shows first, if not in the test with its name: patterns below tests/.
 TELLING = {
-    "chat/answer": ("test_chat.py",),
+    "chat": ("test_chat.py",),
     "models/frozen": ("trainer/test_loop.py",),
     "trainer/experience": ("trainer/test_step.py", "trainer/test_loop.py"),
     "trainer/logprobs": ("trainer/test_logprobs.py", "trainer/test_step.py"),
