@@ -9,7 +9,6 @@ import importlib
 import inspect
 import re
 import textwrap
-import types
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
@@ -49,6 +48,12 @@ def stub_imports(exercise: Exercise) -> tuple[str, ...]:
 def solution_imports(exercise: Exercise) -> tuple[str, ...]:
     """The import lines that the whole reference needs; helpers of its own module are imported from there."""
     return _imports(exercise, [_source(exercise)[1]])
+
+
+def given_source(exercise: Exercise) -> str:
+    """The checks that stub and reference share, as text."""
+    lines, node, first = _parts(exercise)
+    return "".join(lines[_docstring_end(node) : first])
 
 
 def given_checks(function: ast.FunctionDef) -> list[ast.stmt]:
@@ -140,11 +145,6 @@ def _room(module: str, name: str) -> str:
 def _import_order(line: str) -> tuple[bool, str, str]:
     words = line.split()
     return words[1].startswith("grpo_lab"), words[1].lower(), line
-
-
-def is_stub(name: str, value: object) -> bool:
-    """Whether this is a function that came from an untouched cell."""
-    return type(value) is types.FunctionType and missing_text(name) in value.__code__.co_consts
 
 
 def untouched(sources: Iterable[str], names: Iterable[str]) -> set[str]:

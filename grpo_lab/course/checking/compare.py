@@ -1,37 +1,39 @@
-"""When do two outcomes count as equal?"""
+"""When do two results, and two outcomes, count as equal?"""
 
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from grpo_lab.course.checking.outcome import Outcome
-from grpo_lab.course.checking.plain_data import same
+from grpo_lab.course.checking.plain_data import Record
 from grpo_lab.course.exercise import Exercise
 
+if TYPE_CHECKING:
+    from grpo_lab.course.checking.outcome import Outcome
 
-def equal(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
+ROUNDING = 1e-4  # of a sum in float32
+NOISE = 1e-11  # of a difference of two nearly equal numbers in float64
+
+
+def equal(got: "Outcome", expected: "Outcome", exercise: Exercise) -> bool:
     """Same value, gradients, changes in place and observations; or an exception of the same type."""
     if not equal_values(got, expected, exercise):
         return False
     return bool(expected.error) or equal_gradients(got, expected, exercise)
 
 
-def equal_values(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
+def equal_values(got: "Outcome", expected: "Outcome", exercise: Exercise) -> bool:
     """As `equal`, whatever the gradients are."""
     if got.fault or expected.fault:
         return False
     if got.error or expected.error:
         return got.error == expected.error
-    return (
-        same(got.value, expected.value, exercise.tolerance)
-        and same(got.changed, expected.changed, exercise.tolerance)
-        and same(got.observed, expected.observed, exercise.tolerance)
-    )
+    pairs = ((got.value, expected.value), (got.changed, expected.changed), (got.observed, expected.observed))
+    return all(same(a, b, exercise.tolerance) for a, b in pairs)
 
 
-def equal_gradients(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
-    """No gradient at all and a gradient of zeros are the same."""
+def equal_gradients(got: "Outcome", expected: "Outcome", exercise: Exercise) -> bool:
     return all(
         same_gradient(got.gradients.get(name), expected.gradients.get(name), exercise.tolerance)
         for name in exercise.gradient_of
@@ -39,21 +41,71 @@ def equal_gradients(got: Outcome, expected: Outcome, exercise: Exercise) -> bool
 
 
 def same_gradient(got: Any, expected: Any, tolerance: float) -> bool:
+    """No gradient at all and a gradient of zeros are the same."""
     if isinstance(got, list) or isinstance(expected, list):
         a, b = ([x] if not isinstance(x, list) else x for x in (got, expected))
         a, b = (x * len(y) if len(x) == 1 and x[0] is None else x for x, y in ((a, b), (b, a)))
         return len(a) == len(b) and all(same_gradient(x, y, tolerance) for x, y in zip(a, b, strict=True))
-    if got is None and expected is None:
-        return True
-    got, expected = _zeros_for_none(got, expected), _zeros_for_none(expected, got)
+    if got is None or expected is None:
+        return no_gradient(got) and no_gradient(expected)
     return same(got, expected, tolerance)
-
-
-def _zeros_for_none(gradient: Any, other: Any) -> Any:
-    return torch.zeros_like(other) if gradient is None and isinstance(other, Tensor) else gradient
 
 
 def no_gradient(gradient: Any) -> bool:
     """None, or zero everywhere."""
     parts = gradient if isinstance(gradient, list) else [gradient]
     return all(part is None or (isinstance(part, Tensor) and not part.any()) for part in parts)
+
+
+def same(a: Any, b: Any, tolerance: float) -> bool:
+    """Equal plain data: same structure, shapes and dtypes, numbers within the tolerance, NaN where NaN is."""
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.shape == b.shape and a.dtype == b.dtype and bool(close(a, b, tolerance).all())
+    if isinstance(a, Record) and isinstance(b, Record):
+        return same(a.fields, b.fields, tolerance)
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key], tolerance) for key in a)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(same(x, y, tolerance) for x, y in zip(a, b, strict=True))
+    if is_number(a) and is_number(b):
+        return _same_numbers(a, b, tolerance)
+    return type(a) is type(b) and a == b
+
+
+def close(a: Tensor, b: Tensor, tolerance: float) -> Tensor:
+    """Where two tensors of one shape agree; `tolerance` is relative to each number of `b`, or to the largest of them if
+    that is below 1. Integers agree exactly.
+
+    In float32 sums in another order differ by more than in float64, so the tolerance is larger there, and absolute,
+    unless it is 0.
+    """
+    if not a.is_floating_point():
+        return a == b
+    if tolerance and a.dtype == torch.float32:
+        tolerance = absolute = max(tolerance, ROUNDING)
+    else:
+        finite = b.double().abs()[b.isfinite()]
+        absolute = _absolute(tolerance, float(finite.max()) if finite.numel() else 1.0)
+    return torch.isclose(a.double(), b.double(), rtol=tolerance, atol=absolute, equal_nan=True)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _same_numbers(a: int | float, b: int | float, tolerance: float) -> bool:
+    """Whole numbers agree exactly, floats as in `close`."""
+    if a == b or (a != a and b != b):
+        return True
+    if isinstance(a, int) and isinstance(b, int):
+        return False
+    try:
+        size = abs(float(b))
+        return abs(float(a) - float(b)) <= _absolute(tolerance, size) + tolerance * size < math.inf
+    except OverflowError:
+        return False
+
+
+def _absolute(tolerance: float, size: float) -> float:
+    """How far off a number may be that stands beside one of this size."""
+    return min(tolerance, max(tolerance * size, NOISE))

@@ -1,79 +1,62 @@
-"""Check a function: run it, compare it with the reference, and say what is not right yet, and why.
+"""Judge what a function did: compare it with the reference, and say what is not right yet, and why.
 
-What is expected is computed before the student's function runs, and no verdict contains source of the reference.
+No verdict contains source of the reference.
 """
 
+import textwrap
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import cache, reduce
 
-from torch import Tensor
+import torch
 
 from grpo_lab.course.checking.compare import equal, equal_values
 from grpo_lab.course.checking.difference import Difference, difference
 from grpo_lab.course.checking.mistakes import likely, matching
-from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs, outcome_of
-from grpo_lab.course.checking.plain_data import Other, plain
-from grpo_lab.course.checking.properties import earned, in_both, in_words, properties
-from grpo_lab.course.checking.verdict import FAULTS, Part, Verdict, count, lines, most_different, summary
+from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs
+from grpo_lab.course.checking.plain_data import Other
+from grpo_lab.course.checking.points import in_words, properties
+from grpo_lab.course.checking.relations import relation
+from grpo_lab.course.checking.shown import arguments_shown, brief, brief_arguments, brief_pair, count, lines
+from grpo_lab.course.checking.verdict import WIDTH, Part, Verdict, summary
 from grpo_lab.course.exercise import TESTS, Exercise, Misconception
-from grpo_lab.course.exercises import exercise as find_exercise
 from grpo_lab.course.stub import LIBRARY_GONE
 from grpo_lab.formulas import Equation, recording
 from grpo_lab.formulas.source import read_equations
 
-BEFORE = {
-    "values": "",
-    "stability": "The simple inputs come out right; this one is harder. ",
-}  # said before what the first failing case shows
-_KEPT = 64  # exercises and seeds whose expected outcomes are kept
+# What is said about code that cannot be judged by its numbers.
+FAULTS = {
+    "signature": "Your function has other arguments than the stub: {message}. Copy the first lines of the stub, and "
+    "leave them as they are.",
+    "endless": "Your function did not come to an end and was stopped. Is there a loop whose condition never changes?",
+    "hang": "Your function did not come to an end, and could not be stopped: it waits inside a call such as sleep, or "
+    "works on something huge. Restart the kernel before you go on.",
+    "flood": "Your function printed without end and was stopped. Take the print out, or print a shape instead.",
+    "exit": "Your function ends the program (exit, quit, sys.exit or an interrupt of its own). Return a value instead.",
+    "input": "Your function waits for somebody to type something (input). All that it needs is in its arguments.",
+    "library": "This is the library's own function, or calls it. It is for you to write: where your work is marked, "
+    "the library does not have it.",
+}
+HARDER = "Right on ordinary inputs; this one is large or extreme. "
 
 
-def judge(
-    exercise: Exercise,
-    outcomes: Sequence[Outcome],
-    seed: int = 0,
-    expected: Sequence[Outcome] | None = None,
-    wrong: dict[str, Sequence[Outcome]] | None = None,
-) -> Verdict:
-    """The verdict on outcomes of `run_student`, from this process or from another one."""
-    if expected is None or wrong is None:
-        expected, wrong = expectations(exercise, seed)
-    if stopped := next((o for o in outcomes if o.fault or o.patched), None):
-        return _with_share(_stopped(exercise, outcomes, stopped), exercise, properties(exercise, outcomes, expected))
+def judge(exercise: Exercise, outcomes: Sequence[Outcome], seed: int = 0) -> Verdict:
+    """The verdict on outcomes of `run_student`, from this process or from another one.
+
+    Raises:
+        ValueError: if there is not one outcome for each case, and none of them was stopped.
+    """
+    expected = expected_outcomes(exercise, seed)
+    held = properties(exercise, outcomes[: len(expected)], expected)
+    if stopped := next((outcome for outcome in outcomes if outcome.fault), None):
+        return _stopped(exercise, outcomes, stopped, held)
     if len(outcomes) != len(expected):
         raise ValueError(f"outcomes has {len(outcomes)} entries; expected {len(expected)}, one a case")
-    if any(_calls_the_library(o) for o in outcomes):
-        text = FAULTS["library"].format(message=f"`{exercise.name}`")
-        return _verdict(exercise, "form", [Part("say", text)], fault="library")
-    if all(o.error == "NotImplementedError" for o in outcomes):
+    if any(o.error == "NotImplementedError" and o.message == LIBRARY_GONE for o in outcomes):
+        return of_fault(exercise, "library")
+    if all(outcome.error == "NotImplementedError" for outcome in outcomes):
         return not_started(exercise)
-    failing = tuple(i for i, (o, e) in enumerate(zip(outcomes, expected, strict=True)) if not equal(o, e, exercise))
-    if not failing:
-        verdict = _right(exercise, outcomes, expected, seed)
-    else:
-        verdict = _wrong(exercise, outcomes, expected, wrong, failing, seed)
-    return _with_share(verdict, exercise, properties(exercise, outcomes, expected))
-
-
-def _with_share(verdict: Verdict, exercise: Exercise, fulfilled: dict[str, bool]) -> Verdict:
-    """What is fulfilled, and what that is worth, where it is not everything and not nothing."""
-    points, parts = earned(exercise.points, fulfilled), verdict.parts
-    if 0 < points < exercise.points:
-        text = f"So far: {in_words(fulfilled)}; worth {points:g} of {count(exercise.points, 'point')}."
-        parts = (*parts, Part("say", text))
-    return replace(verdict, parts=parts, message=summary(parts), properties=fulfilled)
-
-
-def _calls_the_library(outcome: Outcome) -> bool:
-    return outcome.error == "NotImplementedError" and outcome.message == LIBRARY_GONE
-
-
-def worth(*verdicts: Verdict) -> int | float:
-    """The points for what is fulfilled in all of these verdicts on one exercise."""
-    fulfilled = reduce(in_both, (verdict.properties for verdict in verdicts))
-    return earned(find_exercise(verdicts[0].exercise).points, fulfilled)
+    failing = [i for i, (o, e) in enumerate(zip(outcomes, expected, strict=True)) if not equal(o, e, exercise)]
+    return _wrong(exercise, outcomes, failing, seed, held) if failing else _right(exercise, outcomes, held)
 
 
 def not_started(exercise: Exercise) -> Verdict:
@@ -82,174 +65,129 @@ def not_started(exercise: Exercise) -> Verdict:
     return _verdict(exercise, "not started", [Part("say", text)])
 
 
-@cache
-def _expectations(exercise: Exercise, seed: int) -> tuple[tuple[Outcome, ...], dict[str, tuple[Outcome, ...]]]:
-    from grpo_lab.course.checking import card
-
-    expected = tuple(
-        replace(outcome, device="unknown")
-        if outcome.error
-        else card.trial(exercise.function, exercise, index, seed).told(outcome)
-        for index, outcome in enumerate(expected_outcomes(exercise, seed))
-    )
-    cases = range(len(exercise.cases))
-    return expected, {
-        m.name: tuple(outcome_of(m.wrong, exercise, i, seed) for i in cases) for m in exercise.misconceptions
-    }
+def of_fault(exercise: Exercise, fault: str, message: str = "", **more) -> Verdict:
+    """The verdict on code that is not judged by its numbers."""
+    return _verdict(exercise, "form", [Part("say", FAULTS[fault].format(message=message))], fault=fault, **more)
 
 
-def expectations(exercise: Exercise, seed: int = 0) -> tuple[tuple[Outcome, ...], dict[str, tuple[Outcome, ...]]]:
-    """What the reference does on every case, and what each misconception does; computed once for each seed."""
-    if _expectations.cache_info().currsize > _KEPT:
-        _expectations.cache_clear()
-    return _expectations(exercise, seed)
+def _stopped(exercise: Exercise, outcomes: Sequence[Outcome], stopped: Outcome, held: dict[str, bool]) -> Verdict:
+    case = None if stopped.fault == "signature" else exercise.cases[len(outcomes) - 1]
+    more = tuple(_printed(stopped))
+    return of_fault(exercise, stopped.fault, stopped.message, more=more, case=case, properties=held)
 
 
-def _stopped(exercise: Exercise, outcomes: Sequence[Outcome], stopped: Outcome) -> Verdict:
-    fault = stopped.fault or "patched"
-    text = FAULTS[fault].format(message=stopped.message, patched=", ".join(stopped.patched))
-    parts = [Part("say", text), *_printed(stopped)]
-    case = None if fault == "signature" else exercise.cases[len(outcomes) - 1]
-    return _verdict(exercise, "form", parts, fault=fault, case=case)
-
-
-def _right(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome], seed: int) -> Verdict:
-    for index, (outcome, right) in enumerate(zip(outcomes, expected, strict=True)):
-        if not right.device and outcome.device and not outcome.device.startswith("unknown"):
-            text = FAULTS["device"].format(message=_about_device(outcome.device))
-            parts = [Part("say", text), _given(exercise, index, seed)]
-            return _verdict(exercise, "form", parts, fault="device", case=exercise.cases[index])
+def _right(exercise: Exercise, outcomes: Sequence[Outcome], held: dict[str, bool]) -> Verdict:
     gradients = [f"`{name}`" for name in exercise.gradient_of]
     checked = f"Checked: {'what it does' if exercise.observe else 'values'} on {count(len(outcomes), 'case')}"
-    checked += f", gradients of {' and '.join(gradients)}" if gradients else ""
-    checked += ", input left as it was" if not any(e.changed for e in expected) else ""
-    checked += ", nothing tied to one device." if not all(e.device for e in expected) else "."
-    return _verdict(exercise, "right", [Part("say", f"Well done. {checked}"), *_printed(outcomes[0])])
+    checked += f", gradients of {' and '.join(gradients)}." if gradients else "."
+    more = tuple(_printed(outcomes[0]))
+    return _verdict(exercise, "right", [Part("say", f"Well done. {checked}")], more=more, properties=held)
 
 
-def _about_device(device: str) -> str:
-    if device == "left behind":
-        return "the result stays on the CPU"
-    return device.removeprefix("mixed: ")
-
-
-def _wrong(exercise: Exercise, outcomes, expected, wrong: dict, failing: tuple[int, ...], seed: int) -> Verdict:
-    failing = _telling_first(exercise, outcomes, expected, failing)
-    index, common, named = failing[0], "", _named(exercise, matching(outcomes, expected, wrong, exercise))
+def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], seed: int, held: dict) -> Verdict:
+    expected = expected_outcomes(exercise, seed)
+    failing = _simplest_first(exercise, outcomes, expected, failing)
     changing = frozenset(name for outcome in expected for name in outcome.changed)
+    index, named = failing[0], matching(exercise, outcomes, seed)
     found = difference(outcomes[index], expected[index], exercise, index, seed, changing)
-    if not named and found.fault == "shape":
-        index = _telling_shape(outcomes, expected, failing)
+    together = {} if named or found.fault else likely(exercise, outcomes, seed)
+    if together:
+        index = next(iter(together.values()))[0]  # a case that shows what is said first
         found = difference(outcomes[index], expected[index], exercise, index, seed, changing)
-    if not named and (common := _in_common(exercise, outcomes, expected, failing, found, seed)):
-        found = replace(found, finding=common)
-    elif not named and len(failing) > 1 and found.relations:
-        found = replace(
-            found, finding=f"{found.finding} So it is with the input below; with others it looks different."
-        )
-    several = {} if named or found.fault or common else likely(outcomes, expected, wrong, exercise)
-    if several:
-        index = next(iter(several.values()))[0]  # a case that shows what is said first
-        found = difference(outcomes[index], expected[index], exercise, index, seed, changing)
-    blamed = named or [m for name in several for m in exercise.misconceptions if m.name == name]
-    says = _says_several(blamed, found) if several else _says(named, found, exercise.cases[index].tests)
+    blamed = named or list(together)
+    finding = found.finding or _in_all_cases(outcomes, expected)
+    said = _of_mistakes(blamed, bool(named), found) or [_of_numbers(exercise.cases[index].tests, found, finding)]
     equation = _equation(exercise, blamed[0].equation if blamed else "", index, seed)
-    parts = [*says, *_failing(exercise, outcomes, found, failing, index, seed), *equation, *_printed(outcomes[index])]
     status = "form" if found.fault and found.fault != "error" and not blamed else "wrong"
+    parts = [said[0], _in_short(exercise, outcomes[index], found, index, seed)]
+    more = [*said[1:], *_in_full(exercise, outcomes[index], found, index, seed), *equation]
+    more.append(_score(outcomes, failing, held))
     return _verdict(
-        exercise, status, parts, fault=found.fault if status == "form" else "", failing=tuple(sorted(failing)),
-        misconceptions=tuple(m.name for m in blamed), case=exercise.cases[index],
-        got="\n".join(lines(found.what, found.got)), expected="\n".join(lines(found.what, found.expected)),
-        equation=equation[0].title if equation else "",
+        exercise, "partly" if held["values"] else status, parts, more=tuple(more), failing=tuple(sorted(failing)),
+        fault=found.fault if status == "form" else "", misconceptions=tuple(m.name for m in blamed),
+        case=exercise.cases[index], got="\n".join(lines(found.what, found.got)),
+        expected="\n".join(lines(found.what, found.expected)), equation=equation[0].title if equation else "",
+        properties=held,
     )  # fmt: skip
 
 
-def _telling_first(exercise: Exercise, outcomes, expected, failing: tuple[int, ...]) -> tuple[int, ...]:
+def _simplest_first(exercise: Exercise, outcomes, expected, failing: list[int]) -> list[int]:
     """Wrong values before wrong gradients, in each kind of case, and the small cases before the others."""
 
     def turn(index: int) -> tuple[int, bool]:
         only_gradient = equal_values(outcomes[index], expected[index], exercise)
         return TESTS.index(exercise.cases[index].tests), only_gradient
 
-    return tuple(sorted(failing, key=turn))
+    return sorted(failing, key=turn)
 
 
-def _telling_shape(outcomes, expected, failing: tuple[int, ...]) -> int:
-    """The first case of a wrong shape in which no axis has size 1: there a missing axis is no matter of keepdim."""
-    for index in failing:
-        shapes = [getattr(outcome.value, "shape", None) for outcome in (outcomes[index], expected[index])]
-        if None not in shapes and shapes[0] != shapes[1] and not any(1 in shape for shape in shapes):
-            return index
-    return failing[0]
+def _in_all_cases(outcomes: Sequence[Outcome], expected: Sequence[Outcome]) -> str:
+    """How single numbers relate: that one is off by a factor says nothing, that all are by the same says much."""
+    pairs = [(outcome.value, right.value) for outcome, right in zip(outcomes, expected, strict=True)]
+    with suppress(TypeError, ValueError, RuntimeError):  # not all of them are single numbers
+        got, right = (torch.tensor([float(value) for value in column]).double() for column in zip(*pairs, strict=True))
+        found = relation(got, right, {}, 1e-6)
+        return found if "entries" not in found else ""
+    return ""
 
 
-def _in_common(exercise: Exercise, outcomes, expected, failing: tuple[int, ...], first: Difference, seed: int) -> str:
-    """What connects the numbers wherever the same part of the outcome is wrong: more than what one case suggests."""
-    others = [difference(outcomes[i], expected[i], exercise, i, seed) for i in failing[1:]]
-    alike = [o for o in others if o.what == first.what and Other not in (type(o.got), type(o.expected))]
-    holds = [r for r in first.in_common if alike and all(r in other.in_common for other in alike)]
-    return holds[0] if holds else ""
-
-
-def _says(named: list[Misconception], found: Difference, tests: str) -> list[Part]:
-    if not named:
-        before = BEFORE[tests] if not found.fault or found.fault == "error" else ""
-        return [Part("say", before + (found.finding or _no_rule(found)))]
-    pairs = [f"Or, which here comes to the same: {m.says}" for m in named[1:]]
-    return [Part("say", text) for text in (named[0].says, *pairs)]
-
-
-def _no_rule(found: Difference) -> str:
-    if isinstance(found.got, Tensor | int | float) and not isinstance(found.got, bool):
-        return "The numbers differ, and no simple rule connects yours with the right ones."
-    return f"{found.what[:1].upper()}{found.what[1:]} is not what is expected."
-
-
-def _says_several(blamed: list[Misconception], found: Difference) -> list[Part]:
-    """Said with care: these explain some of the cases, and what a student did may be something else."""
+def _of_mistakes(blamed: list[Misconception], certain: bool, found: Difference) -> list[Part]:
+    """What is said of the mistakes: with care, where they explain only some of the cases."""
+    first, *others = [mistake.says for mistake in blamed] or [""]
+    if certain:
+        return [Part("say", text) for text in (first, *(f"Or, the same here: {says}" for says in others))]
     if found.what.startswith("the gradient of"):
-        head = f"The value is right here, but {found.what} is as if you had made this mistake:"
-        return [Part("say", text) for text in (head, *(m.says for m in blamed))]
-    if len(blamed) == 1:
-        before = "On some of the inputs, yours comes out as with this mistake:"
-        after = "It may not be all. Mend this first, and check again."
-        return [Part("say", before), Part("say", blamed[0].says), Part("say", after)]
-    first, *more = blamed
-    head = f"More than one thing is not right yet. First, as it seems: {first.says}"
-    return [Part("say", text) for text in (head, *(f"And then: {m.says}" for m in more))]
+        first = f"The value is right here, but {found.what} is as with this mistake: {first}"
+    elif others:
+        first = f"There seems to be more than one mistake. First: {first}"
+    else:
+        first = f"On some inputs the result is as with this mistake: {first}"
+    return [Part("say", text) for text in (first, *(f"And then: {says}" for says in others))] if blamed else []
 
 
-def _named(exercise: Exercise, names: tuple[str, ...]) -> list[Misconception]:
-    """The first that explains everything, and its declared pair if that does too."""
-    found = [m for m in exercise.misconceptions if m.name in names]
-    return found[:1] + [m for m in found[1:] if m.name == found[0].pair]
+def _of_numbers(tests: str, found: Difference, finding: str) -> Part:
+    before = HARDER if tests == "stability" and found.fault in ("", "error") else ""
+    return Part("say", before + (finding or f"{found.what[:1].upper()}{found.what[1:]} is not what is expected."))
 
 
-def _failing(exercise: Exercise, outcomes, found: Difference, failing, index: int, seed: int) -> list[Part]:
-    parts = [_given(exercise, index, seed)]
-    if trace := outcomes[index].trace:
-        parts.append(Part("values", trace, "Where it happens, in your code:"))
-    if found.got is not None or found.expected is not None:
-        title = f"The {found.what[4:]}" if found.what.startswith("the ") else found.what
-        parts.append(Part("values", "\n".join(lines("yours", found.got)), f"{title}:"))
-        parts.append(Part("values", "\n".join(lines("expected", found.expected)), "What is expected:"))
-        if where := most_different(found.got, found.expected):
-            parts.append(Part("say", where))
+def _in_short(exercise: Exercise, outcome: Outcome, found: Difference, index: int, seed: int) -> Part:
+    """The smallest input that shows it, and both results, in a line each."""
+    width, label = WIDTH - 14, exercise.cases[index].label
+    text = brief_arguments(_arguments(exercise, index, seed), 2 * width - 20)
+    text = f"{text}  ({label})" if label and len(text) + len(label) < width else text
+    first, *others = textwrap.wrap(text, width) or [""]
+    rows = [("input", first), *(("", line) for line in others)]
+    if outcome.trace:
+        rows.append(("where", brief(Other(outcome.trace.splitlines()[-1]), width)))
+    if found.fault != "error":
+        what = "" if found.what == "the result" else f"{found.what.removeprefix('the ')}: "
+        pair = brief_pair(found.got, found.expected, width - len(what))
+        rows += [(name, f"{what}{text}") for name, text in zip(("yours", "expected"), pair, strict=True)]
+    return Part("values", "\n".join(f"{name:8}  {text}" for name, text in rows))
+
+
+def _in_full(exercise: Exercise, outcome: Outcome, found: Difference, index: int, seed: int) -> list[Part]:
+    arguments = _arguments(exercise, index, seed)
+    text = "\n".join(line for name, value in arguments.items() for line in lines(name, value))
+    label = exercise.cases[index].label
+    parts = [Part("values", text, f"Input ({label}):" if label else "Input:")]
+    if outcome.trace:
+        parts.append(Part("values", outcome.trace, "Where it happens, in your code:"))
+    title = f"{found.what[:1].upper()}{found.what[1:]}"
+    parts.append(Part("values", "\n".join(lines("yours", found.got)), f"{title}:"))
+    parts.append(Part("values", "\n".join(lines("expected", found.expected)), "What is expected:"))
     if found.what.startswith("the gradient of"):
         parts.append(Part("say", "A gradient is that of the result, weighted with random numbers that stay the same."))
-    right, which = len(exercise.cases) - len(failing), "the first" if index == min(failing) else "one"
-    return [
-        *parts,
-        Part("say", f"{right} of {count(len(exercise.cases), 'case')} right; this is {which} that is not."),
-    ]
+    return parts + _printed(outcome)
 
 
-def _given(exercise: Exercise, index: int, seed: int) -> Part:
-    bound, _ = inputs(exercise, index, seed)
-    bound.apply_defaults()
-    label = exercise.cases[index].label
-    text = "\n".join(line for name, value in plain(dict(bound.arguments)).items() for line in lines(name, value))
-    return Part("values", text, f"Input{f' ({label})' if label else ''}:")
+def _score(outcomes: Sequence[Outcome], failing: list[int], held: dict[str, bool]) -> Part:
+    right = len(outcomes) - len(failing)
+    return Part("say", f"{right} of {count(len(outcomes), 'case')} right: {in_words(held)}.")
+
+
+def _arguments(exercise: Exercise, index: int, seed: int) -> dict:
+    return arguments_shown(inputs(exercise, index, seed)[0])
 
 
 def _equation(exercise: Exercise, tag: str, index: int, seed: int) -> list[Part]:
@@ -275,4 +213,4 @@ def _printed(outcome: Outcome) -> list[Part]:
 
 
 def _verdict(exercise: Exercise, status: str, parts: list[Part], **more) -> Verdict:
-    return Verdict(exercise.name, status, summary(parts), tuple(parts), **more)
+    return Verdict(exercise.name, status, summary(parts), tuple(parts), full=exercise.points, **more)

@@ -1,83 +1,98 @@
 """Name the mistake that explains every case; or mistakes that come together, since many wrong answers make two.
 
 Values are looked at before gradients: where a value is wrong, its gradient says nothing new. And a mistake is named
-only if nothing speaks against it: wherever it would show, the answer is wrong, and mostly in the same way.
+only if nothing speaks against it: wherever it would show, the answer is wrong, and mostly in the same way. What a
+misconception computes is asked for case by case, and no longer than it may still be the one.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 
-from grpo_lab.course.checking.compare import equal, no_gradient, same_gradient
-from grpo_lab.course.checking.outcome import Outcome
-from grpo_lab.course.checking.plain_data import same
-from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.checking.compare import equal, equal_values, no_gradient, same_gradient
+from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, outcome_of
+from grpo_lab.course.exercise import Exercise, Misconception
 
 _MOST = 3
 _Agree = Callable[[Outcome, Outcome], bool]
 
 
-def matching(
-    got: Sequence[Outcome], expected: Sequence[Outcome], wrong: dict[str, Sequence[Outcome]], exercise: Exercise
-) -> tuple[str, ...]:
-    """The misconceptions, in the order of the exercise, that explain every case.
+@lru_cache(maxsize=2000)
+def wrong_outcome(exercise: Exercise, mistake: Misconception, index: int, seed: int) -> Outcome:
+    """What a misconception does with case `index`; computed once."""
+    return outcome_of(mistake.wrong, exercise, index, seed)
+
+
+def matching(exercise: Exercise, got: Sequence[Outcome], seed: int) -> list[Misconception]:
+    """The first misconception that explains every case, and its pair if that does, too.
 
     One explains a case if it differs from the reference there and the outcome equals its own, or if it does not
     differ and the outcome equals the reference's. One that differs nowhere explains nothing.
     """
-    return tuple(name for name in wrong if _explains(got, expected, wrong[name], exercise))
+    found = next((m for m in exercise.misconceptions if _explains(exercise, m, got, seed)), None)
+    if found is None:
+        return []
+    pair = [m for m in exercise.misconceptions if m.name == found.pair and _explains(exercise, m, got, seed)]
+    return [found, *pair]
 
 
-def _explains(got: Sequence[Outcome], expected: Sequence[Outcome], wrong: Sequence[Outcome], exercise) -> bool:
-    differs = [not equal(w, e, exercise) for w, e in zip(wrong, expected, strict=True)]
-    rows = zip(got, expected, wrong, differs, strict=True)
-    return any(differs) and all(equal(g, w if differ else e, exercise) for g, e, w, differ in rows)
+def _explains(exercise: Exercise, mistake: Misconception, got: Sequence[Outcome], seed: int) -> bool:
+    shows, expected = False, expected_outcomes(exercise, seed)
+    for index, right in enumerate(expected):
+        wrong = wrong_outcome(exercise, mistake, index, seed)
+        differs = not equal(wrong, right, exercise)
+        if not equal(got[index], wrong if differs else right, exercise):
+            return False
+        shows = shows or differs
+    return shows
 
 
-def likely(
-    got: Sequence[Outcome], expected: Sequence[Outcome], wrong: dict[str, Sequence[Outcome]], exercise: Exercise
-) -> dict[str, tuple[int, ...]]:
+def likely(exercise: Exercise, got: Sequence[Outcome], seed: int) -> dict[Misconception, tuple[int, ...]]:
     """The misconceptions that together explain at least half of what is wrong, and the cases that each explains.
 
-    For an answer that `matching` finds no single name for. The one that explains most comes first. Arguments as
-    there; `got` may end early, after a fault.
+    For an answer that `matching` finds no single name for. The one that explains most comes first.
     """
-    values = partial(_same_values, tolerance=exercise.tolerance)
-    if any(not values(g, e) for g, e in zip(got, expected, strict=False)):
-        return _cover(got, expected, wrong, values)
-    found: dict[str, tuple[int, ...]] = {}
+    expected = expected_outcomes(exercise, seed)
+    values = partial(equal_values, exercise=exercise)
+    if any(not values(g, e) for g, e in zip(got, expected, strict=True)):
+        return _cover(exercise, got, seed, values)
+    found: dict[Misconception, tuple[int, ...]] = {}
     for argument in exercise.gradient_of:
         if all(no_gradient(outcome.gradients.get(argument)) for outcome in got):
             continue  # which is said as such: many a mistake has no gradient with some inputs
         gradient = partial(_same_gradient, argument=argument, tolerance=exercise.tolerance)
-        found = _cover(got, expected, wrong, gradient) | found
+        found = _cover(exercise, got, seed, gradient) | found
     return dict(sorted(found.items(), key=lambda item: -len(item[1]))[:_MOST])
-
-
-def _same_values(a: Outcome, b: Outcome, tolerance: float) -> bool:
-    if a.fault or b.fault:
-        return False
-    pairs = ((a.error, b.error), (a.value, b.value), (a.changed, b.changed), (a.observed, b.observed))
-    return all(same(x, y, tolerance) for x, y in pairs)
 
 
 def _same_gradient(a: Outcome, b: Outcome, argument: str, tolerance: float) -> bool:
     return same_gradient(a.gradients.get(argument), b.gradients.get(argument), tolerance)
 
 
-def _cover(got, expected, wrong: dict[str, Sequence[Outcome]], agree: _Agree) -> dict[str, tuple[int, ...]]:
+def _cover(exercise: Exercise, got: Sequence[Outcome], seed: int, agree: _Agree) -> dict[Misconception, tuple]:
     """Choose the mistake that explains most, then the one that explains most of the rest, and so on."""
-    failing = {i for i in range(len(got)) if not agree(got[i], expected[i])}
-    explains = {}
-    for name, outcomes in wrong.items():
-        shows = {i for i in range(len(got)) if not agree(outcomes[i], expected[i])}
-        same_there = {i for i in shows if agree(got[i], outcomes[i])}
-        if shows <= failing and 2 * len(same_there) >= len(shows):
-            explains[name] = same_there
+    expected = expected_outcomes(exercise, seed)
+    failing = {index for index, right in enumerate(expected) if not agree(got[index], right)}
+    explains = {m: _explained(exercise, m, got, failing, seed, agree) for m in exercise.misconceptions}
     chosen, left = {}, set(failing)
     while left and len(chosen) < _MOST:
-        best = max(explains, key=lambda name: len(left & explains[name]), default=None)
-        if best is None or not left & explains[best]:
+        best = max(explains, key=lambda mistake: len(left & explains[mistake]))
+        if not left & explains[best]:
             break
         chosen[best] = tuple(sorted(left & explains[best]))
         left -= explains.pop(best)
     return chosen if 2 * len(left) <= len(failing) else {}
+
+
+def _explained(exercise: Exercise, mistake: Misconception, got, failing: set[int], seed: int, agree: _Agree) -> set:
+    """The cases on which the answer does what the mistake does; none if the mistake is not the answer's."""
+    expected, shows, same_there = expected_outcomes(exercise, seed), 0, set()
+    for index in sorted(range(len(expected)), key=lambda index: index in failing):
+        wrong = wrong_outcome(exercise, mistake, index, seed)
+        if agree(wrong, expected[index]):
+            continue
+        if index not in failing:
+            return set()
+        shows += 1
+        if agree(got[index], wrong):
+            same_there.add(index)
+    return same_there if 2 * len(same_there) >= shows else set()

@@ -5,21 +5,16 @@ import traceback
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from inspect import BoundArguments, signature
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from grpo_lab.course.checking.plain_data import identical, plain, tensors
+from grpo_lab.course.checking.compare import same
+from grpo_lab.course.checking.plain_data import plain, tensors
 from grpo_lab.course.exercise import Exercise
-
-# Taken before any student's code runs: what it may put in their place later has no effect here.
-_grad = torch.autograd.grad
-_get_state, _set_state = torch.get_rng_state, torch.set_rng_state
-_seed = torch.default_generator.manual_seed  # of the CPU, as the two above: torch.manual_seed looks for cards, too
-_randn, _Generator, _enable_grad = torch.randn, torch.Generator, torch.enable_grad
-
 
 CUT_OFF = "cut off from its gradient"  # an argument, by detach_ or requires_grad_
 AFTERWARDS = "the check could not use its result: "  # begins the message of an error that came after the return
@@ -33,7 +28,7 @@ class Outcome:
     that were changed in place, with what they are now; observed: what `Exercise.observe` returned.
     error, message, trace: the exception's type, its text, and the student's own frames; all "" without one.
     fault: what the guard had to stop: "endless", "hang", "flood", "exit", "input", "signature", or "".
-    device: what goes wrong with inputs on another device ("" for nothing). patched: what was replaced outside.
+    printed: what it printed, in bounds.
     """
 
     value: Any = None
@@ -45,44 +40,33 @@ class Outcome:
     message: str = ""
     trace: str = ""
     fault: str = ""
-    device: str = ""
-    patched: tuple[str, ...] = ()
     printed: str = ""
 
 
-def outcome_of(
-    function: Callable,
-    exercise: Exercise,
-    index: int,
-    seed: int = 0,
-    after: Callable[[], Any] = lambda: None,
-    before: Callable[[], Any] = lambda: None,
-) -> Outcome:
-    """Run `function` on case `index`; `before()` is called just before it starts, `after()` when it returns or raises.
+def outcome_of(function: Callable, exercise: Exercise, index: int, seed: int = 0) -> Outcome:
+    """Run `function` on case `index`.
 
     Exceptions of the function become part of the outcome; those that stop a thread or the interpreter pass.
     """
     bound, leaves = inputs(exercise, index, seed, track=True)
     given = plain(dict(bound.arguments))
-    with _same_dice(seed + index), _enable_grad():
-        before()
+    with _random_numbers_from(seed + index), torch.enable_grad():
         try:
             result = function(*bound.args, **bound.kwargs)
         except Exception as error:
             return Outcome(error=type(error).__name__, message=_short(error), trace=own_frames(error, function))
-        finally:
-            after()
         return _collect(result, exercise, bound, given, leaves, 1_000_003 * seed + index)
 
 
-def expected_outcomes(exercise: Exercise, seed: int = 0) -> list[Outcome]:
-    """What the reference does with every case."""
-    return [outcome_of(exercise.function, exercise, index, seed) for index in range(len(exercise.cases))]
+@lru_cache(maxsize=64)
+def expected_outcomes(exercise: Exercise, seed: int = 0) -> tuple[Outcome, ...]:
+    """What the reference does with every case; computed once for each seed."""
+    return tuple(outcome_of(exercise.function, exercise, index, seed) for index in range(len(exercise.cases)))
 
 
 def _collect(result: Any, exercise: Exercise, bound: BoundArguments, before: dict, leaves: dict, seed: int) -> Outcome:
     try:
-        changed = {name: now for name, now in plain(dict(bound.arguments)).items() if not identical(before[name], now)}
+        changed = {name: now for name, now in plain(dict(bound.arguments)).items() if not same(before[name], now, 0.0)}
         changed |= {name: CUT_OFF for name in leaves if any(_cut_off(t) for t in tensors(bound.arguments[name]))}
         seen = exercise.observe(result, bound.args, bound.kwargs) if exercise.observe else result
         floats = [leaf for leaf in tensors(seen) if leaf.is_floating_point() and leaf.requires_grad]
@@ -125,22 +109,24 @@ def _gradients(results: list[Tensor], leaves: dict[str, list[Tensor]], seed: int
     flat = [leaf for group in leaves.values() for leaf in group]
     if not flat or not results:
         return dict.fromkeys(leaves)
-    dice = _Generator().manual_seed(seed)
-    weights = [_randn(r.shape, generator=dice, dtype=torch.float64).to(r.dtype) for r in results]
-    found = iter(_grad(results, flat, weights, allow_unused=True))
+    dice = torch.Generator().manual_seed(seed)
+    weights = [torch.randn(r.shape, generator=dice, dtype=torch.float64).to(r.dtype) for r in results]
+    found = iter(torch.autograd.grad(results, flat, weights, allow_unused=True))
     grouped = {name: [next(found) for _ in group] for name, group in leaves.items()}
     return {name: plain(group[0] if len(group) == 1 else group) for name, group in grouped.items()}
 
 
 @contextmanager
-def _same_dice(seed: int):
+def _random_numbers_from(seed: int):
     """Torch's and Python's own random numbers start alike for everybody, and go on afterwards as if nothing were."""
-    torch_state, python_state = _get_state(), random.getstate()
-    _seed(seed), random.seed(seed)
+    torch_state, python_state = torch.get_rng_state(), random.getstate()
+    torch.default_generator.manual_seed(seed)  # of the CPU; torch.manual_seed looks for GPUs, too
+    random.seed(seed)
     try:
         yield
     finally:
-        _set_state(torch_state), random.setstate(python_state)
+        torch.set_rng_state(torch_state)
+        random.setstate(python_state)
 
 
 def own_frames(error: BaseException, function: Callable) -> str:

@@ -1,11 +1,10 @@
-"""Results as plain data, and when two of them are equal.
+"""Results as plain data.
 
 Only plain things leave a student's code: numbers, text, and tensors without history. An object of a class of its own,
 which could claim to equal anything, becomes the name of its class.
 """
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +13,6 @@ from torch import Tensor
 
 MAX_DEPTH, MAX_NODES, MAX_BYTES, MAX_TEXT, MAX_KEY = 20, 10_000, 64 * 2**20, 20_000, 200
 MAX_TEXTS = 2**20  # characters of all texts of one result
-# Taken before any student's code runs: what it may put in their place later has no effect here.
-_isclose, _detach, _clone, _cpu = torch.isclose, torch.Tensor.detach, torch.Tensor.clone, torch.Tensor.cpu
 
 
 class TooLarge(ValueError):
@@ -52,68 +49,6 @@ def plain(tree: Any) -> Any:
     return _plain(tree, budget, 0)
 
 
-def identical(a: Any, b: Any) -> bool:
-    return same(a, b, 0.0)
-
-
-def same(a: Any, b: Any, tolerance: float) -> bool:
-    """Equal plain data: same structure, shapes and dtypes, numbers within the tolerance, NaN where NaN is."""
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return a.shape == b.shape and a.dtype == b.dtype and bool(close(a, b, tolerance).all())
-    if isinstance(a, Record) and isinstance(b, Record):
-        return same(a.fields, b.fields, tolerance)
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key], tolerance) for key in a)
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(same(x, y, tolerance) for x, y in zip(a, b, strict=True))
-    if is_number(a) and is_number(b):
-        return _same_numbers(a, b, tolerance)
-    return type(a) is type(b) and a == b
-
-
-def _same_numbers(a: int | float, b: int | float, tolerance: float) -> bool:
-    """Whole numbers agree exactly, floats as in `close`."""
-    if a == b or (a != a and b != b):
-        return True
-    if isinstance(a, int) and isinstance(b, int):
-        return False
-    try:
-        size = abs(float(b))
-        return abs(float(a) - float(b)) <= _absolute(tolerance, size) + tolerance * size < math.inf
-    except OverflowError:
-        return False
-
-
-ROUNDING = 1e-4  # of a sum in float32
-NOISE = 1e-11  # of a difference of two nearly equal numbers in float64
-
-
-def close(a: Tensor, b: Tensor, tolerance: float) -> Tensor:
-    """Where two tensors of one shape agree; `tolerance` is relative to each number of `b`, or to the largest of them if
-    that is below 1. Integers agree exactly.
-
-    In float32 sums in another order differ by more than in float64, so the tolerance is larger there, and absolute,
-    unless it is 0.
-    """
-    if not a.is_floating_point():
-        return a == b
-    if tolerance and a.dtype == torch.float32:
-        tolerance = absolute = max(tolerance, ROUNDING)
-    else:
-        finite = b.double().abs()[b.isfinite()]
-        absolute = _absolute(tolerance, float(finite.max()) if finite.numel() else 1.0)
-    return _isclose(a.double(), b.double(), rtol=tolerance, atol=absolute, equal_nan=True)
-
-
-def _absolute(tolerance: float, size: float) -> float:
-    """How far off a number may be that stands beside one of this size."""
-    return min(tolerance, max(tolerance * size, NOISE))
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _plain(tree: Any, budget: dict[str, int], depth: int) -> Any:
     budget["nodes"] -= 1
     if depth > MAX_DEPTH or budget["nodes"] < 0:
@@ -122,8 +57,6 @@ def _plain(tree: Any, budget: dict[str, int], depth: int) -> Any:
         return _plain_tensor(tree, budget)
     if tree is None or type(tree) is bool:
         return tree
-    if type(tree).__module__ == "numpy":
-        return Other(f"numpy.{type(tree).__name__}")
     for kind in (int, float, str):
         if isinstance(tree, kind):
             return _counted(_plain_scalar(tree, kind), budget)
@@ -148,14 +81,12 @@ def _counted(value: int | float | str, budget: dict[str, int]) -> int | float | 
 def _plain_tensor(tensor: Tensor, budget: dict[str, int]) -> Tensor | Other:
     if type(tensor) not in (Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
         return Other(f"{type(tensor).__name__} ({tensor.layout})")
-    if tensor.is_complex():
-        return Other("a tensor of complex numbers")
-    if tensor.device.type == "meta":
-        return Other("tensor on the device 'meta', which holds no values")
+    if tensor.is_complex() or tensor.device.type == "meta":
+        return Other(f"tensor of {tensor.dtype} on the device {str(tensor.device)!r}")
     budget["bytes"] -= tensor.numel() * tensor.element_size()
     if budget["bytes"] < 0:
         raise TooLarge(f"the tensors of the result have more than {MAX_BYTES} bytes")
-    return _clone(_cpu(_detach(tensor))).contiguous()
+    return tensor.detach().cpu().clone().contiguous()
 
 
 def _plain_scalar(value: int | float | str, kind: type) -> int | float | str:

@@ -1,11 +1,18 @@
-"""What happened in this session: the last verdict of each exercise, how often it was tried, which hints were read."""
+"""A student's session: check, hint and progress; the last verdict of each exercise, and how often it was tried."""
 
 import html
+import inspect
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from grpo_lab.course import exercises as registry
-from grpo_lab.course.checking.verdict import SIGNS, TITLES, Verdict, prose
+from grpo_lab.course.checking import fake_device
+from grpo_lab.course.checking.judging import judge, of_fault
+from grpo_lab.course.checking.outcome import expected_outcomes
+from grpo_lab.course.checking.run_case import run_student
+from grpo_lab.course.checking.stand_ins import neighbours, suspended
+from grpo_lab.course.checking.verdict import SIGNS, TITLES, Part, Verdict, prose
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import exercise as find_exercise
 
@@ -23,7 +30,40 @@ ENTRIES: dict[str, Entry] = {}
 _hints_shown: dict[str, int] = {}
 
 
-def add(verdict: Verdict, exercise: Exercise, function: Callable) -> None:
+def check(function: Callable, exercise: Exercise | str | None = None, seed: int = 0) -> Verdict:
+    """Run `function` on every case of its exercise and say what is right or wrong about it.
+
+    Other exercises that it calls are always the library's functions: nobody pays for a mistake made elsewhere.
+
+    Args:
+        function: what the student wrote.
+        exercise: None looks it up by the function's name.
+        seed: of the inputs.
+
+    Raises:
+        KeyError: if there is no exercise of that name.
+    """
+    if not isinstance(exercise, Exercise):
+        exercise = find_exercise(function if exercise is None else exercise)
+    start = time.perf_counter()
+    with suspended(), neighbours(function, exercise):
+        verdict = _judged(function, exercise, seed)
+    verdict = replace(verdict, seconds=time.perf_counter() - start)
+    _note(verdict, exercise, function)
+    return verdict
+
+
+def _judged(function: Callable, exercise: Exercise, seed: int) -> Verdict:
+    if callable(function) and inspect.unwrap(function) is inspect.unwrap(exercise.function):
+        return of_fault(exercise, "library")
+    expected_outcomes(exercise, seed)  # before anything of the student's runs
+    verdict = judge(exercise, run_student(function, exercise, seed), seed)
+    if verdict.right and (remark := fake_device.remark(function, exercise, seed)):
+        return replace(verdict, parts=(*verdict.parts, Part("say", remark)))
+    return verdict
+
+
+def _note(verdict: Verdict, exercise: Exercise, function: Callable) -> None:
     """A check of a function that is not written yet is no attempt."""
     tried = verdict.status != "not started"
     entry = ENTRIES.setdefault(exercise.name, Entry(exercise, verdict, function))
@@ -32,12 +72,22 @@ def add(verdict: Verdict, exercise: Exercise, function: Callable) -> None:
 
 
 def clear() -> None:
-    ENTRIES.clear(), _hints_shown.clear()
+    ENTRIES.clear()
+    _hints_shown.clear()
 
 
 def finished() -> dict[str, Callable]:
-    """The functions whose last check in this session said right, by name: `with using(**finished()): ...`."""
-    return {name: entry.function for name, entry in ENTRIES.items() if entry.verdict.right}
+    """The functions with right values, and gradients where they are asked for, by name.
+
+    `with using(**finished()): ...` trains with them: a formula that is right gets its run, even if it overflows on an
+    extreme input.
+    """
+    return {name: entry.function for name, entry in ENTRIES.items() if _formula_is_right(entry.verdict)}
+
+
+def _formula_is_right(verdict: Verdict) -> bool:
+    held = verdict.properties
+    return held.get("values", False) and held.get("gradients", True)
 
 
 class Progress:
@@ -47,21 +97,42 @@ class Progress:
         self.rows, self.summary = rows, summary
 
     def __repr__(self) -> str:
-        widths = [max(len(row[i]) for row in self.rows) for i in range(len(self.rows[0]))]
+        widths = [max(map(len, column)) for column in zip(*self.rows, strict=True)]
         table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in self.rows]
         return "\n".join([*(line.rstrip() for line in table), "", self.summary])
 
     def _repr_html_(self) -> str:
         style = 'style="text-align:left;padding:0.2em 0.8em"'
-        head, *rows = [
-            "".join(f"<{tag} {style}>{html.escape(cell)}</{tag}>" for cell in row) for row, tag in self._tagged()
+        tags = ["th", *["td"] * (len(self.rows) - 1)]
+        rows = [
+            "".join(f"<{tag} {style}>{html.escape(cell)}</{tag}>" for cell in row)
+            for row, tag in zip(self.rows, tags, strict=True)
         ]
-        body = "".join(f"<tr>{row}</tr>" for row in rows)
-        table = f'<table style="color:inherit"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+        table = f'<table style="color:inherit">{"".join(f"<tr>{row}</tr>" for row in rows)}</table>'
         return f"{table}<p>{html.escape(self.summary)}</p>"
 
-    def _tagged(self) -> list[tuple[tuple[str, ...], str]]:
-        return [(row, "th" if number == 0 else "td") for number, row in enumerate(self.rows)]
+
+def progress(notebook: str | None = None) -> Progress:
+    """The exercises of a notebook ("04"), with points, status and attempts; None means those of what was checked."""
+    notebooks = {notebook} if notebook else {entry.exercise.notebook for entry in ENTRIES.values()}
+    exercises = {e.name: e for e in registry.EXERCISES.values() if e.notebook in notebooks} if notebooks else {}
+    exercises |= {name: entry.exercise for name, entry in ENTRIES.items() if name not in exercises}
+    head = ("exercise", "points", "status", "attempts")
+    if not exercises:
+        return Progress([head], "Nothing has been checked yet.")
+    reached = round(sum(ENTRIES[name].verdict.points for name in exercises if name in ENTRIES), 1)
+    points = sum(exercise.points for exercise in exercises.values())
+    return Progress([head, *map(_row, exercises.values())], f"{reached:g} of {points} points.")
+
+
+def _row(exercise: Exercise) -> tuple[str, ...]:
+    if exercise.name not in ENTRIES:
+        return exercise.name, f"0 of {exercise.points}", f"{SIGNS['not started']} {TITLES['not started']}", "0"
+    entry = ENTRIES[exercise.name]
+    status = entry.verdict.status
+    again = " (was right before)" if entry.solved and not entry.verdict.right else ""
+    points = f"{entry.verdict.points:g} of {exercise.points}"
+    return exercise.name, points, f"{SIGNS[status]} {TITLES[status]}{again}", str(entry.attempts)
 
 
 class Hints:
@@ -73,11 +144,9 @@ class Hints:
     @property
     def rest(self) -> str:
         left = len(self.exercise.hints) - self.shown
-        return (
-            f"Ask again for the next one; there {'is 1' if left == 1 else f'are {left}'} more."
-            if left
-            else "That was the last."
-        )
+        if not left:
+            return "That was the last."
+        return f"Ask again for the next one; there {'is 1' if left == 1 else f'are {left}'} more."
 
     def __repr__(self) -> str:
         given = enumerate(self.exercise.hints[: self.shown], 1)
@@ -100,29 +169,3 @@ def hint(name_or_function: str | Callable) -> Hints:
     exercise = find_exercise(name_or_function)
     shown = _hints_shown[exercise.name] = min(_hints_shown.get(exercise.name, 0) + 1, len(exercise.hints))
     return Hints(exercise, shown)
-
-
-def progress(notebook: str | None = None) -> Progress:
-    """The exercises of a notebook ("04"), with points, status and attempts; None means those of what was checked."""
-    notebooks = {notebook} if notebook else {entry.exercise.notebook for entry in ENTRIES.values()}
-    entries = ENTRIES
-    exercises = [e for e in registry.EXERCISES.values() if e.notebook in notebooks] if notebooks else []
-    exercises += [entry.exercise for name, entry in entries.items() if name not in {e.name for e in exercises}]
-    if not exercises:
-        return Progress([("exercise", "points", "status", "attempts")], "Nothing has been checked yet.")
-    points = sum(e.points for e in exercises)
-    reached = sum(e.points for e in exercises if e.name in entries and entries[e.name].verdict.right)
-    rows = [("exercise", "points", "status", "attempts"), *map(_row, exercises)]
-    return Progress(rows, f"{reached} of {points} points.")
-
-
-def _row(exercise: Exercise) -> tuple[str, ...]:
-    entry = ENTRIES.get(exercise.name)
-    status = entry.verdict.status if entry else "not started"
-    again = " (was right before)" if entry and entry.solved and not entry.verdict.right else ""
-    return (
-        exercise.name,
-        str(exercise.points),
-        f"{SIGNS[status]} {TITLES[status]}{again}",
-        str(entry.attempts if entry else 0),
-    )

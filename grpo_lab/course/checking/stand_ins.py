@@ -8,15 +8,16 @@ and gives it back as the others do.
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
-from types import CodeType, FunctionType, ModuleType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FunctionType, ModuleType
 from typing import Any
 
 from grpo_lab.course.checking.signature import signature_fault
 from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.exercises import earlier
 from grpo_lab.course.exercises import exercise as find_exercise
-from grpo_lab.course.stub import is_stub
+from grpo_lab.course.stub import LIBRARY_GONE
 
 _active: list["Using"] = []
 
@@ -96,45 +97,27 @@ def suspended() -> Iterator[None]:
 
 
 @contextmanager
-def lent(function: Callable, also: Collection[str] = ()) -> Iterator[None]:
-    """Within the block, the stubs among the names that `function` sees are the library's functions.
+def neighbours(function: Callable, exercise: Exercise) -> Iterator[None]:
+    """Within the block, earlier exercises that the function may call are the library's functions.
 
-    A function may call its neighbours: `policy_loss` wants a ratio and a surrogate. While a neighbour is still a stub,
-    the library's own function stands in for it, in `check` and in `grade`, so that one unfinished exercise does not
-    block the next. A neighbour that has been written stands for itself, right or wrong, unless `also` names it.
+    So a function is judged for itself: `policy_loss` wants a ratio and a surrogate, and theirs may be a stub, or wrong.
+    The library's version of the exercise itself raises, as it does where work is marked.
     """
-    names = getattr(function, "__globals__", None)
-    seen = names if isinstance(names, dict) else {}
-    blank = {
-        name: value for name, value in seen.items() if (name in also or is_stub(name, value)) and value is not function
-    }
-    seen.update({name: find_exercise(name).function for name in blank})
+    seen = getattr(function, "__globals__", None)
+    seen = seen if isinstance(seen, dict) else {}
+    own = inspect.unwrap(exercise.function)
+    before = {name: seen[name] for name in earlier(exercise.name) if name in seen}
+    library = {name: value for name, value in seen.items() if isinstance(value, FunctionType)}
+    gone = {name: value for name, value in library.items() if value is not function and inspect.unwrap(value) is own}
+    seen.update({name: find_exercise(name).function for name in before} | dict.fromkeys(gone, _gone))
     try:
         yield
     finally:
-        seen.update(blank)
+        seen.update(before | gone)
 
 
-def called(function: Callable, names: Collection[str]) -> set[str]:
-    """Those of the names that a function reads, itself or through other functions of its own notebook."""
-    found: set[str] = set()
-    seen: set[int] = set()
-    waiting: list[Any] = [function]
-    while waiting:
-        one = waiting.pop()
-        if type(one) is not FunctionType or id(one) in seen or one.__globals__ is not function.__globals__:
-            continue
-        seen.add(id(one))
-        read = _names_read(one.__code__)
-        found |= read & set(names)
-        waiting += [one.__globals__[name] for name in read if name in one.__globals__]
-        with suppress(ValueError):  # a closure that is not filled yet
-            waiting += [cell.cell_contents for cell in one.__closure__ or ()]
-    return found
-
-
-def _names_read(code: CodeType) -> set[str]:
-    return set(code.co_names).union(*(_names_read(part) for part in code.co_consts if isinstance(part, CodeType)))
+def _gone(*args, **kwargs):
+    raise NotImplementedError(LIBRARY_GONE)
 
 
 def _exercise(name: str, function: Callable) -> Exercise:

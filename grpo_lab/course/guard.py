@@ -23,15 +23,7 @@ _raise_in_thread = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
 
 class Stop(BaseException):
-    """Raised in a thread whose time is up."""
-
-
-class Flood(BaseException):
-    """Raised by `print` when too much was printed."""
-
-
-class Asked(BaseException):
-    """Raised by `input`, which nobody would answer."""
+    """Raised in a thread whose time is up, by `print` when too much was printed, and by `input`."""
 
 
 @dataclass
@@ -48,16 +40,17 @@ def guarded(call: Callable[[], Any], seconds: float) -> Ran:
 
     An ordinary exception that it does not catch is raised here.
     """
-    state = {"result": None, "error": None}
+    result, error = None, None
 
     def work() -> None:
+        nonlocal result, error
         try:
-            state["result"] = call()
-        except BaseException as error:
-            state["error"] = error
+            result = call()
+        except BaseException as raised:
+            error = raised
 
     thread = threading.Thread(target=work, daemon=True, name="exercise")
-    with _outside_world(thread) as paper:
+    with _outside_world(thread) as output:
         try:
             _start(thread)
             _wait(thread, seconds)
@@ -66,23 +59,14 @@ def guarded(call: Callable[[], Any], seconds: float) -> Ran:
         except BaseException:  # the notebook was interrupted: the function has to stop too
             _stop(thread)
             raise
-    if fault := _fault(state["error"], endless, hangs, paper.flooded):
-        return Ran(None, fault, paper.text())
-    if state["error"] is not None:
-        raise state["error"]
-    return Ran(state["result"], "", paper.text())
-
-
-def _fault(error: BaseException | None, endless: bool, hangs: bool, flooded: bool) -> str:
-    if hangs:
-        return "hang"
-    if flooded or isinstance(error, Flood):
-        return "flood"
-    if endless or isinstance(error, Stop):
-        return "endless"
-    if isinstance(error, Asked):
-        return "input"
-    return "exit" if isinstance(error, SystemExit | KeyboardInterrupt | GeneratorExit) else ""
+    fault = "hang" if hangs else output.fault or ("endless" if endless or isinstance(error, Stop) else "")
+    if not fault and isinstance(error, SystemExit | KeyboardInterrupt | GeneratorExit):
+        fault = "exit"
+    if fault:
+        return Ran(None, fault, output.text())
+    if error is not None:
+        raise error
+    return Ran(result, "", output.text())
 
 
 def _start(thread: threading.Thread) -> None:
@@ -116,11 +100,11 @@ def _stop(thread: threading.Thread) -> bool:
     return not thread.is_alive()
 
 
-class _Paper(io.TextIOBase):
+class _Output(io.TextIOBase):
     """Takes what one thread prints, up to a limit; what other threads print goes where it would have gone."""
 
     def __init__(self, thread: threading.Thread, original):
-        self.thread, self.original, self.kept, self.length, self.flooded = thread, original, [], 0, False
+        self.thread, self.original, self.kept, self.length, self.fault = thread, original, [], 0, ""
 
     def write(self, text: str) -> int:
         if threading.current_thread() is not self.thread:
@@ -129,13 +113,17 @@ class _Paper(io.TextIOBase):
             self.kept.append(text[: SHOWN - self.length])
         self.length += len(text)
         if self.length > FLOOD:
-            self.flooded = True
-            raise Flood
+            self.fault = "flood"
+            raise Stop
         return len(text)
 
     def flush(self) -> None:
         if threading.current_thread() is not self.thread:
             self.original.flush()
+
+    def refuse_input(self, *args, **kwargs):
+        self.fault = "input"
+        raise Stop
 
     def text(self) -> str:
         more = f"\n… and {self.length - SHOWN} more characters" if self.length > SHOWN else ""
@@ -145,14 +133,14 @@ class _Paper(io.TextIOBase):
 @contextmanager
 def _outside_world(thread: threading.Thread):
     """Catch what is printed; `input` and the `exit()` of a notebook raise, instead of waiting or ending the kernel."""
-    paper = _Paper(thread, sys.stdout)
+    output = _Output(thread, sys.stdout)
     out, err, ask, shell = sys.stdout, sys.stderr, builtins.input, _shell()
-    sys.stdout = sys.stderr = paper
-    builtins.input = _refuse_input
+    sys.stdout = sys.stderr = output
+    builtins.input = output.refuse_input
     if shell is not None:
-        shell.ask_exit = _refuse_exit
+        shell.ask_exit = _exit_of_a_notebook
     try:
-        yield paper
+        yield output
     finally:
         sys.stdout, sys.stderr, builtins.input = out, err, ask
         if shell is not None:
@@ -164,9 +152,5 @@ def _shell():
     return ipython.get_ipython() if ipython is not None else None
 
 
-def _refuse_input(*args, **kwargs):
-    raise Asked
-
-
-def _refuse_exit(*args, **kwargs):
+def _exit_of_a_notebook(*args, **kwargs):
     raise SystemExit

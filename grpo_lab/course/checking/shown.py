@@ -1,0 +1,119 @@
+"""Values as text: in one line, as a verdict shows them at once, and in full, as its details do."""
+
+import dataclasses
+from inspect import BoundArguments
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grpo_lab.course.checking.compare import same
+from grpo_lab.course.checking.plain_data import Other, Record, plain
+from grpo_lab.display import MAX_COLUMNS, tensor_lines
+
+MAX_LINES = 100
+_COLUMNS = 2 * MAX_COLUMNS
+
+
+def lines(name: str, value: Any) -> list[str]:
+    """A value in full, under its name: small tensors in full, large ones summarised; of many parts the first."""
+    found = _lines(name, value)
+    return found if len(found) <= MAX_LINES else [*found[:MAX_LINES], f"… and {len(found) - MAX_LINES} lines more"]
+
+
+def brief(value: Any, width: int, digits: int = 4) -> str:
+    """One line of at most that width: the value if it fits, or else its kind and size."""
+    text = _text(value, digits)
+    if len(text) > width and isinstance(value, Tensor):
+        text = f"{tuple(value.shape)} {_dtype(value)}"
+    if len(text) > width and isinstance(value, list | dict):
+        text = f"{len(value)} entries: {text}"
+    return _cut(text, width)
+
+
+def brief_arguments(arguments: dict[str, Any], width: int) -> str:
+    """All arguments in that width; where they do not fit, large ones are told by kind and size, longest first."""
+    texts = {name: f"{name} = {brief(value, width)}" for name, value in arguments.items()}
+    large = [name for name, value in arguments.items() if not isinstance(value, int | float | bool)]
+    for name in sorted(large, key=lambda name: -len(texts[name])):
+        if len(", ".join(texts.values())) > width:
+            texts[name] = f"{name} = {brief(arguments[name], 24)}"
+    return _cut(", ".join(texts.values()), width)
+
+
+def brief_pair(got: Any, expected: Any, width: int) -> tuple[str, str]:
+    """Yours and the expected one in a line each; of tensors that do not fit, the number that differs most."""
+    texts = brief(got, width), brief(expected, width)
+    numbers = isinstance(got, Tensor) and isinstance(expected, Tensor) and got.shape == expected.shape and got.numel()
+    whole = (_text(got, 4), _text(expected, 4)) if numbers else texts
+    if not numbers or got.dtype != expected.dtype or (texts == whole and texts[0] != texts[1]):
+        return texts if texts[0] != texts[1] else (brief(got, width, 9), brief(expected, width, 9))
+    apart = (got.double() - expected.double()).abs()  # NaN where one of them is, and that comes first
+    apart = torch.where(got.isnan() & expected.isnan() | (got == expected), 0, apart)
+    place = tuple(int(i) for i in torch.unravel_index(apart.argmax(), got.shape))
+    at = f"{list(place)}: " if place else ""
+    return f"{at}{got[place]:.9g}", f"{at}{expected[place]:.9g}"
+
+
+def arguments_shown(bound: BoundArguments) -> dict[str, Any]:
+    """As plain data, without what equals its default; of a configuration only the settings that differ from theirs."""
+    defaults = {name: parameter.default for name, parameter in bound.signature.parameters.items()}
+    shown = plain({name: _settings(value) for name, value in bound.arguments.items()})
+    return {name: value for name, value in shown.items() if not same(value, defaults[name], 0.0)}
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 2]} …"
+
+
+def count(number: int | float, word: str) -> str:
+    """Such as "1 case", "2 cases", "2.5 points"."""
+    return f"{number:g} {word}" if number == 1 else f"{number:g} {word}s"
+
+
+def _settings(value: Any) -> Any:
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    chosen = {}
+    for field in dataclasses.fields(value):
+        now = getattr(value, field.name)
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        if default is dataclasses.MISSING or not same(plain(now), plain(default), 0.0):
+            chosen[field.name] = now
+    return dataclasses.make_dataclass(type(value).__name__, chosen)(**chosen)
+
+
+def _lines(name: str, value: Any) -> list[str]:
+    if isinstance(value, Tensor):
+        if not value.ndim:
+            return [f"{name} = {tensor_lines(value)[0]}"]
+        numbers = tensor_lines(value, most_columns=_COLUMNS)
+        return [f"{name}, shape {tuple(value.shape)}, {_dtype(value)}", *(f"    {line}" for line in numbers)]
+    if isinstance(value, Record):
+        value = value.fields
+    if isinstance(value, dict) and any(isinstance(part, Tensor | list | dict) for part in value.values()):
+        return [line for key, part in value.items() for line in _lines(f"{name}[{key!r}]", part)]
+    if isinstance(value, list) and any(isinstance(part, Tensor) for part in value):
+        return [line for key, part in enumerate(value) for line in _lines(f"{name}[{key}]", part)]
+    return [f"{name} = {brief(value, 300, 6)}"]
+
+
+def _text(value: Any, digits: int) -> str:
+    """As Python writes it, with fewer digits; booleans of a tensor as 1 and 0."""
+    if isinstance(value, Tensor):
+        if value.numel() > 60:
+            return "." * 1000  # longer than any line
+        return _text((value.int() if value.dtype == torch.bool and value.ndim else value).tolist(), digits)
+    if isinstance(value, float):
+        return f"{value + 0.0:.{digits}g}"
+    if isinstance(value, list):
+        return f"[{', '.join(_text(part, digits) for part in value[:100])}]"
+    if isinstance(value, Record):
+        return f"({', '.join(f'{name}={_text(part, digits)}' for name, part in value.fields.items())})"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key!r}: {_text(part, digits)}' for key, part in list(value.items())[:100])}}}"
+    return value.kind if isinstance(value, Other) else repr(value)
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
