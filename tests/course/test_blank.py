@@ -2,9 +2,11 @@
 
 import pytest
 
-from grpo_lab.course.exercises import exercise
+from grpo_lab.course import check
+from grpo_lab.course.exercises import earlier, exercise
 from grpo_lab.course.grading.grade import grade
 from grpo_lab.course.stub import stub_imports, stub_source, untouched
+from grpo_lab.objective import importance_ratio
 from tests.course.submitted import file_name, submit
 from tests.course.test_sandbox import needs_bubblewrap
 
@@ -35,6 +37,27 @@ def importance_ratio(logp, old_logp, mask, level="token"):
 
 def stub(name: str) -> str:
     return "\n".join([*stub_imports(exercise(name)), stub_source(exercise(name))])
+
+
+@pytest.mark.parametrize("neighbour", [stub("importance_ratio"), WRONG_NEIGHBOUR, "importance_ratio = None"])
+def test_an_earlier_exercise_that_is_called_is_the_library_s_whatever_the_notebook_has(neighbour):
+    notebook: dict = {}
+    exec(f"{neighbour}\n{CALLER}", notebook)
+    own = notebook["importance_ratio"]
+    assert check(notebook["gspo_token_ratio"]).right
+    assert notebook["importance_ratio"] is own is not importance_ratio
+    if callable(own):
+        assert not check(own).right
+
+
+def test_a_later_exercise_stays_the_notebook_s_own():
+    """Two that are each computed from the other would both be right otherwise."""
+    notebook: dict = {}
+    circle = "def importance_ratio(logp, old_logp, mask, level='token'):\n"
+    exec(f"{circle}    return gspo_token_ratio(logp, old_logp, mask)\n{CALLER}", notebook)
+    assert check(notebook["importance_ratio"]).points == 0
+    assert check(notebook["gspo_token_ratio"]).right
+    assert earlier("importance_ratio") == earlier("no such exercise") == []
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,12 @@ import re
 from dataclasses import replace
 
 import pytest
+import torch
 
 from grpo_lab.course import check, finished, hint, progress
 from grpo_lab.course import exercises as registry
 from grpo_lab.course.checking import session
+from grpo_lab.course.exercise import Case
 from tests.course.test_check import stub, written_differently
 from tests.course.toys import MEAN, not_masked
 
@@ -24,17 +26,34 @@ def _a_new_session():
     del registry._loaded["scaled_mean"]
 
 
-def test_attempts_are_counted_and_points_are_those_of_what_is_right():
+def without_gradient(values, mask, scale=1.0):
+    return written_differently(values, mask, scale).detach()
+
+
+def test_attempts_are_counted_and_points_are_those_that_check_says():
     assert "Nothing has been checked yet" in repr(progress())
     check(stub, ALONE)
-    assert row("scaled_mean") == ["scaled_mean", "2", "○ not written yet", "0"]
+    assert row("scaled_mean") == ["scaled_mean", "0 of 2", "○ not written yet", "0"]
     check(not_masked, ALONE)
-    assert row("scaled_mean") == ["scaled_mean", "2", "✗ not right yet", "1"] and finished() == {}
+    assert row("scaled_mean") == ["scaled_mean", "0 of 2", "✗ not right yet", "1"] and finished() == {}
+    assert check(without_gradient, ALONE).points == 1.2
+    assert row("scaled_mean")[1:3] == ["1.2 of 2", "◐ partly right"] and "1.2 of 2 points." in repr(progress())
+    assert finished() == {}, "a loss without a gradient trains nothing"
     check(written_differently, ALONE)
-    assert row("scaled_mean") == ["scaled_mean", "2", "✓ right", "2"]
+    assert row("scaled_mean") == ["scaled_mean", "2 of 2", "✓ right", "3"]
     assert finished() == {"scaled_mean": written_differently} and "2 of 2 points." in repr(progress())
     check(not_masked, ALONE)
-    assert row("scaled_mean")[2:] == ["✗ not right yet (was right before)", "3"] and finished() == {}
+    assert row("scaled_mean")[2:] == ["✗ not right yet (was right before)", "4"] and finished() == {}
+
+
+def test_a_right_formula_is_finished_even_if_an_extreme_input_fails():
+    extreme = Case(lambda seed: ((torch.tensor([[float("nan"), 1.0]]), torch.tensor([[False, True]])), {}), "NaN")
+    one = replace(ALONE, cases=(*ALONE.cases, replace(extreme, tests="stability")))
+
+    def mine(values, mask, scale=1.0):
+        return scale * (values * mask).sum(-1) / mask.sum(-1).clamp(min=1)
+
+    assert not check(mine, one).right and finished() == {"scaled_mean": mine}
 
 
 def row(name: str) -> list[str]:

@@ -1,10 +1,16 @@
 """The promise of the check, exercise by exercise: right answers accepted, wrong ones rejected and called by name."""
 
+import ast
+import inspect
+
 import pytest
 
+from grpo_lab.course.changed import built_anew, tree_of
+from grpo_lab.course.checking import judge
 from grpo_lab.course.checking.compare import equal
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.exercises import EXERCISES
+from grpo_lab.course.stub import given_checks
 from tests.course.proof import trials
 from tests.course.proof.faults_of_form import faults_of_form
 from tests.mutants.errata import IDS
@@ -21,7 +27,7 @@ def test_right_accepted_wrong_rejected_and_named(name):
     answers, faults = trials.right_answers(exercise), faults_of_form(exercise)
     assert len(answers) >= 4 and len(faults) >= 6
     gaps = [trials.accepts(exercise, answer, SEEN) for answer in answers]
-    gaps += [trials.rejects(exercise, m.name, {m.name, m.pair} - {""}, SEEN) for m in exercise.misconceptions]
+    gaps += [trials.rejects(exercise, mistake, SEEN) for mistake in exercise.misconceptions]
     gaps += [trials.rejects_form(exercise, answer, fault) for fault, answer in faults.items()]
     assert [gap for found in gaps for gap in found] + trials.kills_mutants(exercise, SEEN) == []
 
@@ -31,8 +37,29 @@ def test_right_accepted_wrong_rejected_and_named(name):
 def test_the_same_holds_on_hidden_inputs(name):
     exercise = EXERCISES[name]
     gaps = [trials.accepts(exercise, answer, FRESH) for answer in trials.right_answers(exercise)]
-    gaps += [trials.rejects(exercise, m.name, {m.name, m.pair} - {""}, FRESH) for m in exercise.misconceptions]
+    gaps += [trials.rejects(exercise, mistake, FRESH) for mistake in exercise.misconceptions]
     assert [gap for found in gaps for gap in found] == []
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_the_formula_alone_gets_all_points_with_and_without_the_given_checks(name):
+    """The lines of the reference behind the checks, and nothing else."""
+    exercise = EXERCISES[name]
+    function = inspect.unwrap(exercise.function)
+    with_checks, bare = tree_of(function), tree_of(function)
+    bare.body = bare.body[len(given_checks(bare)) :]
+    for tree in (bare, with_checks):
+        tree.decorator_list = []
+        verdict = judge(exercise, trials.outcomes(exercise, built_anew(function, ast.unparse(tree)), SEEN))
+        assert verdict.right and verdict.points == exercise.points, verdict.details
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_a_verdict_on_a_known_mistake_has_at_most_eight_lines(name):
+    exercise = EXERCISES[name]
+    for mistake in exercise.misconceptions:
+        shown = repr(judge(exercise, trials.outcomes(exercise, mistake.wrong, SEEN)))
+        assert len(shown.splitlines()) <= 8 and max(map(len, shown.splitlines())) <= 120, shown
 
 
 @pytest.mark.parametrize("name", EXERCISES)

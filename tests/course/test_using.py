@@ -11,10 +11,10 @@ import grpo_lab.kl
 import grpo_lab.objective
 from grpo_lab.course import check, using
 from grpo_lab.course.checking.stand_ins import NotWritten
-from grpo_lab.course.checking.withheld import copy_of
 from grpo_lab.kl import kl_estimate as reference
 from grpo_lab.objective import policy_loss
 from grpo_lab.sorting import make_prompts, repaired_reward, train_sorting, update_weights
+from tests.course.toys import copy_of
 
 
 def kl_estimate(logp, ref_logp, estimator="k3"):

@@ -15,7 +15,7 @@ from grpo_lab.course.checking.mistakes import likely, matching
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs
 from grpo_lab.course.checking.plain_data import Other
 from grpo_lab.course.checking.points import in_words, properties
-from grpo_lab.course.checking.relations import relation
+from grpo_lab.course.checking.relations import everywhere
 from grpo_lab.course.checking.shown import arguments_shown, brief, brief_arguments, brief_pair, count, lines
 from grpo_lab.course.checking.verdict import WIDTH, Part, Verdict, summary
 from grpo_lab.course.exercise import TESTS, Exercise, Misconception
@@ -90,13 +90,15 @@ def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], 
     changing = frozenset(name for outcome in expected for name in outcome.changed)
     index, named = failing[0], matching(exercise, outcomes, seed)
     found = difference(outcomes[index], expected[index], exercise, index, seed, changing)
-    together = {} if named or found.fault else likely(exercise, outcomes, seed)
+    numbers = found.what == "the result" and not (found.fault or named)
+    relation = _in_all_cases(exercise, outcomes, expected) if numbers else ""
+    together = {} if named or found.fault or relation else likely(exercise, outcomes, seed)
     if together:
         index = next(iter(together.values()))[0]  # a case that shows what is said first
         found = difference(outcomes[index], expected[index], exercise, index, seed, changing)
     blamed = named or list(together)
-    finding = found.finding or _in_all_cases(outcomes, expected)
-    said = _of_mistakes(blamed, bool(named), found) or [_of_numbers(exercise.cases[index].tests, found, finding)]
+    finding = _of_numbers(exercise.cases[index].tests, found, relation or found.finding)
+    said = _of_mistakes(blamed, bool(named), found) or [finding]
     equation = _equation(exercise, blamed[0].equation if blamed else "", index, seed)
     status = "form" if found.fault and found.fault != "error" and not blamed else "wrong"
     parts = [said[0], _in_short(exercise, outcomes[index], found, index, seed)]
@@ -121,13 +123,13 @@ def _simplest_first(exercise: Exercise, outcomes, expected, failing: list[int]) 
     return sorted(failing, key=turn)
 
 
-def _in_all_cases(outcomes: Sequence[Outcome], expected: Sequence[Outcome]) -> str:
-    """How single numbers relate: that one is off by a factor says nothing, that all are by the same says much."""
-    pairs = [(outcome.value, right.value) for outcome, right in zip(outcomes, expected, strict=True)]
-    with suppress(TypeError, ValueError, RuntimeError):  # not all of them are single numbers
-        got, right = (torch.tensor([float(value) for value in column]).double() for column in zip(*pairs, strict=True))
-        found = relation(got, right, {}, 1e-6)
-        return found if "entries" not in found else ""
+def _in_all_cases(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome]) -> str:
+    """How all numbers relate: that a single one is off by a factor says nothing, that all of them are says much."""
+    rows = zip(exercise.cases, outcomes, expected, strict=True)
+    pairs = [(outcome.value, right.value) for case, outcome, right in rows if case.tests == "values"]
+    with suppress(TypeError, ValueError, RuntimeError):  # not all of them are numbers
+        got, right = (torch.cat([torch.as_tensor(v).double().flatten() for v in c]) for c in zip(*pairs, strict=True))
+        return everywhere(got, right)
     return ""
 
 

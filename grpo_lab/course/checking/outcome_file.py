@@ -28,7 +28,7 @@ from grpo_lab.course.checking.plain_data import (
 )
 
 MAX_FILE, MAX_HEADER, MAX_OUTCOMES = 4 * MAX_BYTES, 32 * 2**20, 200
-_TEXTS = ("error", "message", "trace", "fault", "device", "printed")
+_TEXTS = ("error", "message", "trace", "fault", "printed")
 
 
 def save_outcomes(path: str | Path, outcomes: Sequence[Outcome]) -> None:
@@ -95,8 +95,7 @@ def _outcome(row: Any, file) -> Outcome:
     for name in ("gradients", "changed"):
         _check(isinstance(read[name], dict), f"a dictionary in {name}")
     _check(read["observed"] is None or isinstance(read["observed"], dict), "a dictionary in observed")
-    _check(isinstance(read["patched"], list) and all(type(p) is str for p in read["patched"]), "texts in patched")
-    return Outcome(**{**read, "patched": tuple(read["patched"])})
+    return Outcome(**read)
 
 
 def _decode(node: Any, file, budget: dict[str, int], depth: int) -> Any:

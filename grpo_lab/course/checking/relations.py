@@ -21,8 +21,13 @@ def relation(got: Tensor, expected: Tensor, masks: dict[str, Tensor], tolerance:
         return _of_bools(got, expected)
     wrong = ~close(got, expected, tolerance)
     got, expected = got.double(), expected.double()
-    found = [_not_finite(got, expected), *_everywhere(got, expected), *_masked(wrong, masks), _where(wrong)]
+    found = [_not_finite(got, expected), everywhere(got, expected), *_masked(wrong, masks), _where(wrong)]
     return next(filter(None, found), "")
+
+
+def everywhere(got: Tensor, expected: Tensor) -> str:
+    """One simple operation that takes all of the one to all of the other; "" if there is none."""
+    return next(_operations(got, expected), "") if (got.isfinite() & expected.isfinite()).all() else ""
 
 
 def _of_bools(got: Tensor, expected: Tensor) -> str:
@@ -47,10 +52,8 @@ def _not_finite(got: Tensor, expected: Tensor) -> str:
     return ""
 
 
-def _everywhere(got: Tensor, expected: Tensor) -> Iterator[str]:
-    """One simple operation takes all of the one to all of the other. Of one number, a factor always does: not said."""
-    if not (got.isfinite() & expected.isfinite()).all():
-        return
+def _operations(got: Tensor, expected: Tensor) -> Iterator[str]:
+    """Of a single number, that it is off by a factor or a constant says nothing: it always is."""
     if (got - expected).abs().max() <= _LOOSE * expected.abs().max():
         yield SLIGHTLY
     if not got.any():

@@ -9,21 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_lab.course.checking import expectations
 from grpo_lab.course.checking.difference import may_be_none
-from grpo_lab.course.checking.outcome import inputs
+from grpo_lab.course.checking.outcome import expected_outcomes, inputs
 from grpo_lab.course.checking.plain_data import tensors
-from grpo_lab.course.checking.withheld import copy_of
 from grpo_lab.course.exercise import Exercise
+from tests.course.toys import copy_of
 
-STOPPED = ("endless", "flood", "exit", "input", "patched", "signature")  # those that the guard has to see
+STOPPED = ("endless", "flood", "exit", "input", "signature")  # those that the guard has to see
 
 
 def faults_of_form(exercise: Exercise) -> dict[str, Callable]:
     """Name of the fault (as in `Verdict.fault`) -> an answer that has it; those that the exercise can show."""
     right, made = copy_of(exercise.function), {}
     arguments = [tensors(list(inputs(exercise, i, 0)[0].arguments.values())) for i in range(len(exercise.cases))]
-    expected, _ = expectations(exercise, 0)
+    expected = expected_outcomes(exercise, 0)
     plain = exercise.observe is None and isinstance(expected[0].value, Tensor)
     if plain:
         made["shape"] = _after(right, lambda result: result[None])
@@ -36,12 +35,9 @@ def faults_of_form(exercise: Exercise) -> dict[str, Callable]:
     changes = any(o.changed for o in expected)  # where the reference does so, too, it is no fault of form
     if not changes and any(t.is_floating_point() and t.numel() for found in arguments for t in found):
         made["inplace"] = _changing_its_input(right)
-    # A tensor of one number may lie on the CPU beside others on a card, so that a scalar result cannot show this one.
-    if plain and any(o.device == "" and not o.error and o.value.ndim for o in expected):
-        made["device"] = _after(right, lambda result: result + torch.zeros(result.shape, dtype=result.dtype))
     return made | {
         "endless": _before(right, _endless), "flood": _before(right, _flood), "exit": _before(right, _exit),
-        "input": _before(right, _ask), "patched": _before(right, _patch), "signature": lambda *anything: None,
+        "input": _before(right, _ask), "signature": lambda *anything: None,
     }  # fmt: skip
 
 
@@ -97,7 +93,3 @@ def _ask() -> None:
 
 def _exit() -> None:
     sys.exit(0)
-
-
-def _patch() -> None:
-    torch.exp = torch.abs

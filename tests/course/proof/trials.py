@@ -7,9 +7,11 @@ the wrong shape, a detached gradient, a loop without end and so on.
 import importlib
 from collections.abc import Callable
 
-from grpo_lab.course.checking import Outcome, card, expectations, judge, outcome_of
+from grpo_lab.course.checking import judge
+from grpo_lab.course.checking.mistakes import wrong_outcome
+from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, outcome_of
 from grpo_lab.course.checking.run_case import run_student
-from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.exercise import Exercise, Misconception
 from tests.course.proof import equivalent
 from tests.course.proof.faults_of_form import STOPPED
 from tests.course.proof.mutants import mutants, survives
@@ -25,27 +27,28 @@ def right_answers(exercise: Exercise) -> list[Callable]:
 
 def accepts(exercise: Exercise, answer: Callable, seed: int) -> list[str]:
     """Where a right answer is not taken for right."""
-    verdict = judge(exercise, _tried(exercise, answer, seed), seed)
+    verdict = judge(exercise, outcomes(exercise, answer, seed), seed)
     return [] if verdict.right else [f"right answer {answer.__name__} rejected: {verdict.message.splitlines()[0]}"]
 
 
-def rejects(exercise: Exercise, name: str, names: set[str], seed: int) -> list[str]:
+def rejects(exercise: Exercise, mistake: Misconception, seed: int) -> list[str]:
     """Where a misconception is taken for right, or is not named as itself or its pair."""
-    verdict = judge(exercise, expectations(exercise, seed)[1][name], seed)
+    outcomes = [wrong_outcome(exercise, mistake, index, seed) for index in range(len(exercise.cases))]
+    verdict = judge(exercise, outcomes, seed)
     if verdict.right:
-        return [f"{name} accepted"]
-    if names & set(verdict.misconceptions):
+        return [f"{mistake.name} accepted"]
+    if {mistake.name, mistake.pair} & set(verdict.misconceptions):
         return []
-    return [f"{name} rejected, but named {', '.join(verdict.misconceptions) or verdict.fault or 'nothing'}"]
+    return [f"{mistake.name} rejected, but named {', '.join(verdict.misconceptions) or verdict.fault or 'nothing'}"]
 
 
 def rejects_form(exercise: Exercise, answer: Callable, fault: str) -> list[str]:
     """Where a fault of form is accepted, or called neither by its name nor by a misconception's."""
     if fault in STOPPED:
-        outcomes = run_student(answer, exercise, SEEDS[0], 0.1 if fault == "endless" else 60.0)
+        tried = run_student(answer, exercise, SEEDS[0], 0.1 if fault == "endless" else 60.0)
     else:
-        outcomes = _tried(exercise, answer, SEEDS[0], on_card=fault == "device")
-    verdict = judge(exercise, outcomes, SEEDS[0])
+        tried = outcomes(exercise, answer, SEEDS[0])
+    verdict = judge(exercise, tried, SEEDS[0])
     if verdict.right:
         return [f"fault of form '{fault}' accepted"]
     if verdict.fault != fault and not verdict.misconceptions:
@@ -55,7 +58,7 @@ def rejects_form(exercise: Exercise, answer: Callable, fault: str) -> list[str]:
 
 def kills_mutants(exercise: Exercise, seed: int) -> list[str]:
     """Mutants of the reference that no case tells from it; those that `equivalent` lists are right answers."""
-    expected, unused = expectations(exercise, seed)[0], set(equivalent.of(exercise))
+    expected, unused = expected_outcomes(exercise, seed), set(equivalent.of(exercise))
     made, gaps = 0, []
     for mutant in mutants(exercise):
         made += 1
@@ -67,11 +70,6 @@ def kills_mutants(exercise: Exercise, seed: int) -> list[str]:
     return gaps + [f"mutant listed as equivalent, but not accepted: {entry}" for entry in sorted(unused)]
 
 
-def _tried(exercise: Exercise, answer: Callable, seed: int, on_card: bool = True) -> list[Outcome]:
+def outcomes(exercise: Exercise, answer: Callable, seed: int) -> list[Outcome]:
     """As `run_student`, for answers that are known to come to an end: without its guard it is much faster."""
-    outcomes = []
-    for index in range(len(exercise.cases)):
-        outcome = outcome_of(answer, exercise, index, seed)
-        tried = on_card and not outcome.error
-        outcomes.append(card.trial(answer, exercise, index, seed).told(outcome) if tried else outcome)
-    return outcomes
+    return [outcome_of(answer, exercise, index, seed) for index in range(len(exercise.cases))]
