@@ -59,14 +59,12 @@ def guarded(call: Callable[[], Any], seconds: float) -> Ran:
         except BaseException:  # the notebook was interrupted: the function has to stop too
             _stop(thread)
             raise
-    fault = "hang" if hangs else output.fault or ("endless" if endless or isinstance(error, Stop) else "")
+    fault = "hang" if hangs else output.fault or ("endless" if endless else "")
     if not fault and isinstance(error, SystemExit | KeyboardInterrupt | GeneratorExit):
         fault = "exit"
-    if fault:
-        return Ran(None, fault, output.text())
-    if error is not None:
+    if error is not None and not fault:
         raise error
-    return Ran(result, "", output.text())
+    return Ran(None if fault else result, fault, output.text())
 
 
 def _start(thread: threading.Thread) -> None:

@@ -198,7 +198,6 @@ MASK = torch.tensor([[True, True, False], [True, False, False], [True, True, Tru
         (torch.where(MASK, A, torch.nan), A, "NaN stands in 3 of 9 entries, first at [0, 2]"),
         (A, torch.where(MASK, A, torch.inf), "A number stands in 3 of 9 entries, first at [0, 2], where infinity"),
         (~MASK, MASK, "exchanged everywhere"),
-        (torch.ones_like(MASK), MASK, "3 too many"),
         (-A / 3, A, "-1/3 times"),
         (A * torch.pi, A, "3.142 times"),
         (torch.tensor([1, 2, 4]), torch.tensor([1, 2, 3]), "2 of 3 entries"),

@@ -2,7 +2,7 @@
 
 import inspect
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,8 +49,7 @@ def difference(
     return next(d for d in [*formal, *changes, *found, *_of_gradients(got, expected, exercise, view)] if d)
 
 
-@dataclass(frozen=True)
-class _View:
+class _View(NamedTuple):
     """How results are compared. none: whether the function may return None, or a list with None in it."""
 
     masks: dict[str, Tensor]
@@ -124,18 +123,12 @@ def _of_tensors(what: str, got: Tensor, expected: Tensor, view: _View) -> Differ
 
 
 def _about_shapes(got: Tensor, expected: Tensor) -> str:
-    small, large = sorted((got.shape, expected.shape), key=len)
-    if sorted(small) == sorted(large):
+    if sorted(got.shape) == sorted(expected.shape):
         return " The axes stand in another order."
-    if tuple(s for s in small if s != 1) == tuple(s for s in large if s != 1):
+    if [size for size in got.shape if size != 1] == [size for size in expected.shape if size != 1]:
         word = "too many" if got.ndim > expected.ndim else "missing"
         return f" An axis of size 1 is {word}: think of keepdim, or of unsqueeze."
-    if not small:
-        return " A single number is expected." if not expected.ndim else " You reduced all axes to one number."
-    for axis in range(len(large)):
-        if large[:axis] + large[axis + 1 :] == small:
-            return f" Axis {axis} is {'still there' if got.ndim > expected.ndim else 'gone'}."
-    return ""
+    return " A single number is expected." if not expected.ndim else ""
 
 
 def _of_changes(got: Outcome, expected: Outcome, view: _View, changing: frozenset[str]) -> list[Difference | None]:
@@ -172,20 +165,16 @@ def _of_gradients(got: Outcome, expected: Outcome, exercise: Exercise, view: _Vi
 
 def _about_gradient(name: str, got: Any, expected: Any, view: _View) -> str:
     start = "The value is right, but the gradient is not."
-    if no_gradient(expected) and not _not_a_number(got):
+    if any(isinstance(part, Tensor) and part.isnan().any() for part in (got if isinstance(got, list) else [got])):
+        return f"{start} NaN arrives at {name}."
+    if no_gradient(expected):
         return f"{start} One arrives at {name}, where {'it should be stopped' if expected is None else 'it is zero'}."
     if no_gradient(got):
         return f"{start} None arrives at {name}: it is zero everywhere."
     if isinstance(got, Tensor) and isinstance(expected, Tensor) and got.shape == expected.shape:
-        return f"{start} That of {name}: {relation(got, expected, view.masks, view.tolerance)}".removesuffix(
-            f" That of {name}: "
-        )
-    return f"{start} NaN arrives at {name}." if _not_a_number(got) else start
-
-
-def _not_a_number(gradient: Any) -> bool:
-    parts = gradient if isinstance(gradient, list) else [gradient]
-    return any(isinstance(part, Tensor) and bool(part.isnan().any()) for part in parts)
+        found = relation(got, expected, view.masks, view.tolerance)
+        return f"{start} That of {name}: {found}" if found else start
+    return start
 
 
 def _masks(exercise: Exercise, index: int, seed: int) -> dict[str, Tensor]:

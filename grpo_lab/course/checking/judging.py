@@ -20,7 +20,6 @@ from grpo_lab.course.checking.shown import arguments_shown, brief, brief_argumen
 from grpo_lab.course.checking.verdict import WIDTH, Part, Verdict, summary
 from grpo_lab.course.exercise import TESTS, Exercise, Misconception
 from grpo_lab.course.stub import LIBRARY_GONE
-from grpo_lab.formulas import Equation, recording
 from grpo_lab.formulas.source import read_equations
 
 # What is said about code that cannot be judged by its numbers.
@@ -99,7 +98,7 @@ def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], 
     blamed = named or list(together)
     finding = _of_numbers(exercise.cases[index].tests, found, relation or found.finding)
     said = _of_mistakes(blamed, bool(named), found) or [finding]
-    equation = _equation(exercise, blamed[0].equation if blamed else "", index, seed)
+    equation = _equation(exercise, blamed[0].equation if blamed else "")
     status = "form" if found.fault and found.fault != "error" and not blamed else "wrong"
     parts = [said[0], _in_short(exercise, outcomes[index], found, index, seed)]
     more = [*said[1:], *_in_full(exercise, outcomes[index], found, index, seed), *equation]
@@ -114,13 +113,9 @@ def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], 
 
 
 def _simplest_first(exercise: Exercise, outcomes, expected, failing: list[int]) -> list[int]:
-    """Wrong values before wrong gradients, in each kind of case, and the small cases before the others."""
-
-    def turn(index: int) -> tuple[int, bool]:
-        only_gradient = equal_values(outcomes[index], expected[index], exercise)
-        return TESTS.index(exercise.cases[index].tests), only_gradient
-
-    return sorted(failing, key=turn)
+    """Ordinary cases before extreme ones; in each, wrong values before wrong gradients, and small cases first."""
+    only_gradient = {index: equal_values(outcomes[index], expected[index], exercise) for index in failing}
+    return sorted(failing, key=lambda index: (TESTS.index(exercise.cases[index].tests), only_gradient[index]))
 
 
 def _in_all_cases(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome]) -> str:
@@ -135,16 +130,16 @@ def _in_all_cases(exercise: Exercise, outcomes: Sequence[Outcome], expected: Seq
 
 def _of_mistakes(blamed: list[Misconception], certain: bool, found: Difference) -> list[Part]:
     """What is said of the mistakes: with care, where they explain only some of the cases."""
-    first, *others = [mistake.says for mistake in blamed] or [""]
+    if not blamed:
+        return []
+    before, then = "On some inputs the result is as with this mistake: ", "And then: "
     if certain:
-        return [Part("say", text) for text in (first, *(f"Or, the same here: {says}" for says in others))]
-    if found.what.startswith("the gradient of"):
-        first = f"The value is right here, but {found.what} is as with this mistake: {first}"
-    elif others:
-        first = f"There seems to be more than one mistake. First: {first}"
-    else:
-        first = f"On some inputs the result is as with this mistake: {first}"
-    return [Part("say", text) for text in (first, *(f"And then: {says}" for says in others))] if blamed else []
+        before, then = "", "Or, the same here: "
+    elif found.what.startswith("the gradient of"):
+        before = f"The value is right here, but {found.what} is as with this mistake: "
+    elif len(blamed) > 1:
+        before = "There seems to be more than one mistake. First: "
+    return [Part("say", f"{then if index else before}{mistake.says}") for index, mistake in enumerate(blamed)]
 
 
 def _of_numbers(tests: str, found: Difference, finding: str) -> Part:
@@ -192,22 +187,9 @@ def _arguments(exercise: Exercise, index: int, seed: int) -> dict:
     return arguments_shown(inputs(exercise, index, seed)[0])
 
 
-def _equation(exercise: Exercise, tag: str, index: int, seed: int) -> list[Part]:
-    """The equation of that tag; without a tag, the last one that the reference reaches with this input."""
-    with suppress(ValueError, OSError):
-        equations = {e.tag: e for e in read_equations(exercise.function)}
-        tag = tag or _last_reached(exercise, list(equations.values()), index, seed)
-        if tag in equations:
-            return [Part("equation", equations[tag].latex, tag)]
-    return [Part("equation", "", tag)] if tag else []
-
-
-def _last_reached(exercise: Exercise, equations: list[Equation], index: int, seed: int) -> str:
-    bound, _ = inputs(exercise, index, seed)
-    with suppress(Exception), recording(exercise.function, equations) as values:
-        exercise.function(*bound.args, **bound.kwargs)
-        return list(values)[-1]
-    return ""
+def _equation(exercise: Exercise, tag: str) -> list[Part]:
+    """The equation of that tag, as the docstring has it."""
+    return [Part("equation", e.latex, tag) for e in read_equations(exercise.function) if e.tag == tag] if tag else []
 
 
 def _printed(outcome: Outcome) -> list[Part]:

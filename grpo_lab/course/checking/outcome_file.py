@@ -16,16 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from grpo_lab.course.checking.outcome import Outcome
-from grpo_lab.course.checking.plain_data import (
-    MAX_BYTES,
-    MAX_DEPTH,
-    MAX_KEY,
-    MAX_NODES,
-    MAX_TEXT,
-    MAX_TEXTS,
-    Other,
-    Record,
-)
+from grpo_lab.course.checking.plain_data import MAX_BYTES, MAX_DEPTH, Other, Record, plain
 
 MAX_FILE, MAX_HEADER, MAX_OUTCOMES = 4 * MAX_BYTES, 32 * 2**20, 200
 _TEXTS = ("error", "message", "trace", "fault", "printed")
@@ -87,47 +78,29 @@ def _encode(tree: Any, tensors: dict[str, Tensor]) -> Any:
 
 def _outcome(row: Any, file) -> Outcome:
     _check(isinstance(row, dict) and row.keys() == {f.name for f in fields(Outcome)}, "the fields of an outcome")
-    budget = {"nodes": MAX_NODES, "bytes": 4 * MAX_BYTES, "texts": 4 * MAX_TEXTS}
-    read = {name: _decode(value, file, budget, 0) for name, value in row.items()}
-    for name in _TEXTS:
-        _check(type(read[name]) is str, f"text in {name}")
+    read = {name: plain(_decode(value, file, 0)) for name, value in row.items()}  # which holds it to the limits, too
+    _check(all(type(read[name]) is str for name in _TEXTS), f"text in {', '.join(_TEXTS)}")
     _check(type(read["attached"]) is bool, "true or false in attached")
-    for name in ("gradients", "changed"):
-        _check(isinstance(read[name], dict), f"a dictionary in {name}")
+    _check(isinstance(read["gradients"], dict) and isinstance(read["changed"], dict), "dictionaries by argument")
     _check(read["observed"] is None or isinstance(read["observed"], dict), "a dictionary in observed")
     return Outcome(**read)
 
 
-def _decode(node: Any, file, budget: dict[str, int], depth: int) -> Any:
-    budget["nodes"] -= 1
-    _check(depth <= MAX_DEPTH + 2 and budget["nodes"] >= 0, f"at most {MAX_NODES} parts, {MAX_DEPTH} deep")
-    if node is None or isinstance(node, bool):
-        return node
-    if isinstance(node, str):
-        _check(len(node) <= MAX_TEXT, f"texts of at most {MAX_TEXT} characters")
-        budget["texts"] -= len(node)
-        _check(budget["texts"] >= 0, f"texts of at most {4 * MAX_TEXTS} characters in all")
+def _decode(node: Any, file, depth: int) -> Any:
+    _check(depth <= MAX_DEPTH + 2, f"at most {MAX_DEPTH} levels")
+    if node is None or isinstance(node, bool | str):
         return node
     _check(isinstance(node, dict) and len(node) == 1, "a value in the form of save_outcomes")
     ((kind, content),) = node.items()
-    if kind == "tensor":
-        return _tensor(content, file, budget)
     if kind == "list":
-        return [_decode(part, file, budget, depth + 1) for part in content]
+        return [_decode(part, file, depth + 1) for part in content]
     if kind in ("dict", "record"):
-        pairs = {key: _decode(part, file, budget, depth + 1) for key, part in content}
-        _check(all(type(key) is str and len(key) <= MAX_KEY for key in pairs), "short texts as keys")
+        pairs = {key: _decode(part, file, depth + 1) for key, part in content}
+        _check(all(type(key) is str for key in pairs), "texts as keys")
         return pairs if kind == "dict" else Record(pairs)
-    _check(kind in ("int", "float", "other") and type(content) is str and len(content) < 2000, "a known kind of value")
-    return {"int": lambda text: int(text, 16), "float": float.fromhex, "other": Other}[kind](content)
-
-
-def _tensor(name: Any, file, budget: dict[str, int]) -> Tensor:
-    _check(type(name) is str, "the name of a tensor")
-    tensor = file.get_tensor(name)
-    budget["bytes"] -= tensor.numel() * tensor.element_size()
-    _check(budget["bytes"] >= 0, f"tensors of at most {4 * MAX_BYTES} bytes an outcome")
-    return tensor
+    _check(type(content) is str and len(content) < 2000, "a short text")
+    readers = {"tensor": file.get_tensor, "int": lambda text: int(text, 16), "float": float.fromhex, "other": Other}
+    return readers[kind](content)
 
 
 def _check(holds: bool, needed: str) -> None:

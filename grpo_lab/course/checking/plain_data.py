@@ -55,11 +55,15 @@ def _plain(tree: Any, budget: dict[str, int], depth: int) -> Any:
         raise TooLarge(f"the result is nested deeper than {MAX_DEPTH} or has more than {MAX_NODES} parts")
     if isinstance(tree, Tensor):
         return _plain_tensor(tree, budget)
-    if tree is None or type(tree) is bool:
+    if tree is None or type(tree) is bool or isinstance(tree, Other):
         return tree
-    for kind in (int, float, str):
-        if isinstance(tree, kind):
-            return _counted(_plain_scalar(tree, kind), budget)
+    if isinstance(tree, Record):
+        return Record(_plain(tree.fields, budget, depth))
+    if isinstance(tree, str):
+        return _counted(str.__str__(tree)[:MAX_TEXT], budget)
+    for kind in (int, float):
+        if isinstance(tree, kind):  # of a subclass only the number inside counts, and not what its methods claim
+            return kind.__add__(tree, kind())
     if fields := _fields(tree):
         return Record({name: _plain(value, budget, depth + 1) for name, value in fields.items()})
     if isinstance(tree, dict):
@@ -71,11 +75,11 @@ def _plain(tree: Any, budget: dict[str, int], depth: int) -> Any:
     return Other(type(tree).__name__)
 
 
-def _counted(value: int | float | str, budget: dict[str, int]) -> int | float | str:
-    budget["texts"] -= len(value) if isinstance(value, str) else 0
+def _counted(text: str, budget: dict[str, int]) -> str:
+    budget["texts"] -= len(text)
     if budget["texts"] < 0:
         raise TooLarge(f"the texts of the result have more than {MAX_TEXTS} characters")
-    return value
+    return text
 
 
 def _plain_tensor(tensor: Tensor, budget: dict[str, int]) -> Tensor | Other:
@@ -87,13 +91,6 @@ def _plain_tensor(tensor: Tensor, budget: dict[str, int]) -> Tensor | Other:
     if budget["bytes"] < 0:
         raise TooLarge(f"the tensors of the result have more than {MAX_BYTES} bytes")
     return tensor.detach().cpu().clone().contiguous()
-
-
-def _plain_scalar(value: int | float | str, kind: type) -> int | float | str:
-    if kind is str:
-        return str.__str__(value)[:MAX_TEXT]
-    # Of a subclass only the number inside counts, and not what its methods claim.
-    return kind.__add__(value, kind())
 
 
 def _fields(tree: Any) -> dict[str, Any] | None:

@@ -17,27 +17,18 @@ SLIGHTLY = (
 
 def relation(got: Tensor, expected: Tensor, masks: dict[str, Tensor], tolerance: float) -> str:
     """A sentence about two tensors of one shape and dtype that differ; "" if nothing simple connects them."""
-    if got.dtype == torch.bool:
-        return _of_bools(got, expected)
-    wrong = ~close(got, expected, tolerance)
+    if got.dtype == torch.bool and got.numel() > 1 and torch.equal(got, ~expected):
+        return "True and False are exchanged everywhere."
+    wrong, not_bool = ~close(got, expected, tolerance), got.dtype != torch.bool
     got, expected = got.double(), expected.double()
-    found = [_not_finite(got, expected), everywhere(got, expected), *_masked(wrong, masks), _where(wrong)]
+    whole = everywhere(got, expected) if not_bool else ""
+    found = [_not_finite(got, expected), whole, *_masked(wrong, masks), _where(wrong)]
     return next(filter(None, found), "")
 
 
 def everywhere(got: Tensor, expected: Tensor) -> str:
     """One simple operation that takes all of the one to all of the other; "" if there is none."""
     return next(_operations(got, expected), "") if (got.isfinite() & expected.isfinite()).all() else ""
-
-
-def _of_bools(got: Tensor, expected: Tensor) -> str:
-    if got.numel() == 1:
-        return f"It is {bool(got)}; {bool(expected)} is expected."
-    if torch.equal(got, ~expected):
-        return "True and False are exchanged everywhere."
-    extra, missing = int((got & ~expected).sum()), int((~got & expected).sum())
-    parts = [f"{count} {word}" for count, word in ((extra, "too many"), (missing, "missing")) if count]
-    return f"Of the entries that are True, {' and '.join(parts)}."
 
 
 def _not_finite(got: Tensor, expected: Tensor) -> str:

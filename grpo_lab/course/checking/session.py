@@ -1,6 +1,5 @@
 """A student's session: check, hint and progress; the last verdict of each exercise, and how often it was tried."""
 
-import html
 import inspect
 import time
 from collections.abc import Callable
@@ -12,9 +11,10 @@ from grpo_lab.course.checking.judging import judge, of_fault
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.checking.stand_ins import neighbours, suspended
-from grpo_lab.course.checking.verdict import SIGNS, TITLES, Part, Verdict, prose
+from grpo_lab.course.checking.verdict import SIGNS, TITLES, Part, Verdict
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import exercise as find_exercise
+from grpo_lab.display import View, markdown_table
 
 
 @dataclass
@@ -90,39 +90,17 @@ def _formula_is_right(verdict: Verdict) -> bool:
     return held.get("values", False) and held.get("gradients", True)
 
 
-class Progress:
-    """A table of exercises; made by `progress`."""
-
-    def __init__(self, rows: list[tuple[str, ...]], summary: str):
-        self.rows, self.summary = rows, summary
-
-    def __repr__(self) -> str:
-        widths = [max(map(len, column)) for column in zip(*self.rows, strict=True)]
-        table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in self.rows]
-        return "\n".join([*(line.rstrip() for line in table), "", self.summary])
-
-    def _repr_html_(self) -> str:
-        style = 'style="text-align:left;padding:0.2em 0.8em"'
-        tags = ["th", *["td"] * (len(self.rows) - 1)]
-        rows = [
-            "".join(f"<{tag} {style}>{html.escape(cell)}</{tag}>" for cell in row)
-            for row, tag in zip(self.rows, tags, strict=True)
-        ]
-        table = f'<table style="color:inherit">{"".join(f"<tr>{row}</tr>" for row in rows)}</table>'
-        return f"{table}<p>{html.escape(self.summary)}</p>"
-
-
-def progress(notebook: str | None = None) -> Progress:
+def progress(notebook: str | None = None) -> View:
     """The exercises of a notebook ("04"), with points, status and attempts; None means those of what was checked."""
     notebooks = {notebook} if notebook else {entry.exercise.notebook for entry in ENTRIES.values()}
     exercises = {e.name: e for e in registry.EXERCISES.values() if e.notebook in notebooks} if notebooks else {}
     exercises |= {name: entry.exercise for name, entry in ENTRIES.items() if name not in exercises}
-    head = ("exercise", "points", "status", "attempts")
     if not exercises:
-        return Progress([head], "Nothing has been checked yet.")
+        return View(text := "Nothing has been checked yet.", text)
     reached = round(sum(ENTRIES[name].verdict.points for name in exercises if name in ENTRIES), 1)
     points = sum(exercise.points for exercise in exercises.values())
-    return Progress([head, *map(_row, exercises.values())], f"{reached:g} of {points} points.")
+    table = markdown_table(("exercise", "points", "status", "attempts"), map(_row, exercises.values()))
+    return View(text := f"{table}\n\n{reached:g} of {points} points.", text)
 
 
 def _row(exercise: Exercise) -> tuple[str, ...]:
@@ -135,37 +113,13 @@ def _row(exercise: Exercise) -> tuple[str, ...]:
     return exercise.name, points, f"{SIGNS[status]} {TITLES[status]}{again}", str(entry.attempts)
 
 
-class Hints:
-    """The hints that have been asked for; made by `hint`."""
-
-    def __init__(self, exercise: Exercise, shown: int):
-        self.exercise, self.shown = exercise, shown
-
-    @property
-    def rest(self) -> str:
-        left = len(self.exercise.hints) - self.shown
-        if not left:
-            return "That was the last."
-        return f"Ask again for the next one; there {'is 1' if left == 1 else f'are {left}'} more."
-
-    def __repr__(self) -> str:
-        given = enumerate(self.exercise.hints[: self.shown], 1)
-        return "\n".join([*(f"{self._title(number)}: {text}" for number, text in given), self.rest])
-
-    def _repr_html_(self) -> str:
-        folds = [
-            f"<details{' open' if number == self.shown else ''}><summary>{self._title(number)}</summary>"
-            f'<div style="padding:0.2em 1.2em">{prose(text)}</div></details>'
-            for number, text in enumerate(self.exercise.hints[: self.shown], 1)
-        ]
-        return f'<div style="color:inherit;max-width:60em">{"".join(folds)}<p>{html.escape(self.rest)}</p></div>'
-
-    def _title(self, number: int) -> str:
-        return f"Hint {number} of {len(self.exercise.hints)}"
-
-
-def hint(name_or_function: str | Callable) -> Hints:
+def hint(name_or_function: str | Callable) -> View:
     """The first hint to an exercise; called again, also the next one."""
     exercise = find_exercise(name_or_function)
-    shown = _hints_shown[exercise.name] = min(_hints_shown.get(exercise.name, 0) + 1, len(exercise.hints))
-    return Hints(exercise, shown)
+    of = len(exercise.hints)
+    shown = _hints_shown[exercise.name] = min(_hints_shown.get(exercise.name, 0) + 1, of)
+    rest = f"Ask again for the next one; {of - shown} more." if shown < of else "That was the last."
+    given = [(f"Hint {number} of {of}", text) for number, text in enumerate(exercise.hints[:shown], 1)]
+    folds = [f"<details><summary>{title}</summary>\n\n{text}\n\n</details>" for title, text in given]
+    folds[-1] = folds[-1].replace("<details>", "<details open>", 1)
+    return View("\n".join([*folds, "", rest]), "\n".join([*(f"{title}: {text}" for title, text in given), rest]))

@@ -10,16 +10,17 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 
-from grpo_lab.course.checking.signature import signature_fault
+from grpo_lab.course.checking.run_case import signature_fault
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import earlier
 from grpo_lab.course.exercises import exercise as find_exercise
 from grpo_lab.course.stub import LIBRARY_GONE
 
-_active: list["Using"] = []
+_blocks: list["using"] = []  # that are active, the inner ones last
+_installed: dict[Callable, Callable] = {}  # reference -> what stands in its place now
 
 
 class NotWritten(NotImplementedError):
@@ -42,33 +43,23 @@ class using:
 
     def __init__(self, **functions: Callable):
         self.calls = dict.fromkeys(functions, 0)
-        self._functions = {_exercise(name, function): function for name, function in functions.items()}
+        self.stand_ins = {_reference(name, mine): self._counted(name, mine) for name, mine in functions.items()}
 
     def __enter__(self) -> "using":
-        self._stand_ins = {e.name: (_reference(e), self._counted(e, f)) for e, f in self._functions.items()}
-        _active.append(self)
-        self._put()
+        _blocks.append(self)
+        _install(_blocks)
         return self
 
     def __exit__(self, *error) -> None:
-        _active.remove(self)
-        self._take_back()
+        _blocks.remove(self)
+        _install(_blocks)
 
     def __repr__(self) -> str:
         if not self.calls:
             return "no function of yours was used"
         return "\n".join(f"your {name} was called {_times(count)}" for name, count in self.calls.items())
 
-    def _put(self) -> None:
-        new = {id(reference): stand_in for reference, stand_in in self._stand_ins.values()}
-        _exchange(new)
-
-    def _take_back(self) -> None:
-        _exchange({id(stand_in): reference for reference, stand_in in self._stand_ins.values()})
-
-    def _counted(self, exercise: Exercise, function: Callable) -> Callable:
-        name = exercise.name
-
+    def _counted(self, name: str, function: Callable) -> Callable:
         @functools.wraps(function)
         def stand_in(*args, **kwargs):
             self.calls[name] += 1
@@ -86,14 +77,11 @@ class using:
 @contextmanager
 def suspended() -> Iterator[None]:
     """Within the block the references are in place, as if no `using` were active."""
-    blocks = list(_active)
-    for block in reversed(blocks):
-        block._take_back()
+    _install([])
     try:
         yield
     finally:
-        for block in blocks:
-            block._put()
+        _install(_blocks)
 
 
 @contextmanager
@@ -120,48 +108,46 @@ def _gone(*args, **kwargs):
     raise NotImplementedError(LIBRARY_GONE)
 
 
-def _exercise(name: str, function: Callable) -> Exercise:
+def _reference(name: str, function: Callable) -> Callable:
+    """The function of that exercise, if this one can stand in for it."""
     try:
         exercise = find_exercise(name)
     except KeyError as error:
         raise ValueError(f"using({name}=...): {error.args[0]}") from None
     if fault := signature_fault(function, exercise):
         raise ValueError(f"using({name}=...): {fault}")
-    return exercise
-
-
-def _reference(exercise: Exercise) -> Callable:
-    """What stands in the place of the reference now: itself, or what an outer block has put there."""
-    for block in reversed(_active):
-        if exercise.name in block._stand_ins:
-            return block._stand_ins[exercise.name][1]
     return exercise.function
 
 
+def _install(blocks: list[using]) -> None:
+    """Put back all references, then the functions of these blocks in their places."""
+    _exchange({id(stand_in): reference for reference, stand_in in _installed.items()})
+    _installed.clear()
+    for block in blocks:
+        _installed.update(block.stand_ins)
+    _exchange({id(reference): stand_in for reference, stand_in in _installed.items()})
+
+
 def _exchange(new: dict[int, Callable]) -> None:
-    for place in _places():
+    for place in _places() if new else ():
         for name, value in list(place.items()):
             if id(value) in new:
                 place[name] = new[id(value)]
 
 
 def _places() -> Iterator[dict[str, Any]]:
-    """Where functions are kept: names of modules, tables in them, and defaults of keyword arguments."""
-    for module in _our_modules():
-        yield vars(module)
-        for value in list(vars(module).values()):
-            if isinstance(value, dict):
-                yield value
-            elif isinstance(value, FunctionType) and (defaults := inspect.unwrap(value).__kwdefaults__):
-                yield defaults
+    """Where functions of grpo_lab are kept: names of modules, tables in them, and defaults of keyword arguments.
 
-
-def _our_modules() -> list[ModuleType]:
-    """Those whose functions call each other; the course keeps its references."""
-    names = [
-        name for name in sys.modules if name.split(".")[0] == "grpo_lab" and not name.startswith("grpo_lab.course")
-    ]
-    return [sys.modules[name] for name in names if isinstance(sys.modules.get(name), ModuleType)]
+    The course is left out: it keeps its references.
+    """
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] == "grpo_lab" and not name.startswith("grpo_lab.course") and module is not None:
+            yield vars(module)
+            for value in list(vars(module).values()):
+                if isinstance(value, dict):
+                    yield value
+                elif isinstance(value, FunctionType) and (defaults := inspect.unwrap(value).__kwdefaults__):
+                    yield defaults
 
 
 def _times(count: int) -> str:

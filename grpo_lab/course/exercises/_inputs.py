@@ -81,16 +81,6 @@ def at_scale(label: str, draw: Callable[[Dice], tuple], **kwargs: object) -> Cas
     return replace(drawn(label, draw, **kwargs), tests="stability")
 
 
-def refused(label: str, *args: object, **kwargs: object) -> Case:
-    """As `given`, for an input that the docstring promises to refuse."""
-    return replace(given(label, *args, **kwargs), tests="contract")
-
-
-def allowed(label: str, *args: object, **kwargs: object) -> Case:
-    """As `refused`, for an input just inside of what the docstring allows."""
-    return refused(label, *args, **kwargs)
-
-
 def padded(values: Tensor, mask: Tensor, filling: float = float("nan")) -> Tensor:
     """The values, with something else where the mask is False."""
     return values.masked_fill(~mask, filling)
