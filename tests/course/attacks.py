@@ -147,10 +147,8 @@ for exercise in list(EXERCISES.values()):
     object.__setattr__(exercise, "tolerance", 1e9)
 """
 EXCUSES = """
-import torch
-from grpo_lab.course.checking import card, outcome
-card.trial = lambda *args, **kwargs: card.Trial("")
-outcome.identical = lambda a, b: True
+from grpo_lab.course.checking import outcome
+outcome.same = lambda a, b, tolerance: True
 """
 ON_THE_CPU = """
 def rloo_advantages(rewards):

@@ -4,10 +4,10 @@ import inspect
 
 import pytest
 import torch
-from grpo_lab.course.grading.sandbox.package_copy import without_changes
 
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercises import EXERCISES
+from grpo_lab.course.grading.package_copy import without_changes
 from grpo_lab.logprobs import token_entropy
 
 

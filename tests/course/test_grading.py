@@ -87,8 +87,7 @@ def outcomes(function, seed):
         (not_masked, not_masked, 0, False),
     ],
 )
-def test_points_need_the_visible_inputs_and_the_fresh_ones(visible, fresh, points, hidden, monkeypatch):
-    monkeypatch.setattr("grpo_lab.course.checking.judging.find_exercise", lambda name: MEAN)
+def test_points_need_the_visible_inputs_and_the_fresh_ones(visible, fresh, points, hidden):
     earned, verdict = mark(MEAN, {0: outcomes(visible, 0), 7: outcomes(fresh, 7)}, 7)
     assert earned == points
     assert ("Right on the inputs that you see" in verdict.message) == hidden

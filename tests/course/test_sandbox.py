@@ -184,7 +184,7 @@ def what_a_cell_replaces_excuses_no_answer(found, folder):
 def findings(grading: Grading) -> list[str]:
     (spy,) = [one for one in grading.students if one.submission.student == "spy"]
     message = spy.verdicts["rloo_advantages"].message
-    said = message + str(spy.verdicts["rloo_advantages"])
+    said = f"{message}\n" + str(spy.verdicts["rloo_advantages"])
     assert "found " in said, said
     return [part for part in said.split("found ")[1].splitlines()[0].split(";") if part.strip(" .'\"")]
 

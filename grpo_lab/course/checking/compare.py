@@ -1,29 +1,26 @@
 """When do two results, and two outcomes, count as equal?"""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from grpo_lab.course.checking.plain_data import Record
+from grpo_lab.course.checking.plain_data import Outcome, Record
 from grpo_lab.course.exercise import Exercise
-
-if TYPE_CHECKING:
-    from grpo_lab.course.checking.outcome import Outcome
 
 ROUNDING = 1e-4  # of a sum in float32
 NOISE = 1e-11  # of a difference of two nearly equal numbers in float64
 
 
-def equal(got: "Outcome", expected: "Outcome", exercise: Exercise) -> bool:
+def equal(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
     """Same value, gradients, changes in place and observations; or an exception of the same type."""
     if not equal_values(got, expected, exercise):
         return False
     return bool(expected.error) or equal_gradients(got, expected, exercise)
 
 
-def equal_values(got: "Outcome", expected: "Outcome", exercise: Exercise) -> bool:
+def equal_values(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
     """As `equal`, whatever the gradients are."""
     if got.fault or expected.fault:
         return False
@@ -33,7 +30,7 @@ def equal_values(got: "Outcome", expected: "Outcome", exercise: Exercise) -> boo
     return all(same(a, b, exercise.tolerance) for a, b in pairs)
 
 
-def equal_gradients(got: "Outcome", expected: "Outcome", exercise: Exercise) -> bool:
+def equal_gradients(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
     return all(
         same_gradient(got.gradients.get(name), expected.gradients.get(name), exercise.tolerance)
         for name in exercise.gradient_of

@@ -100,7 +100,7 @@ def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], 
     said = _of_mistakes(blamed, bool(named), found) or [finding]
     equation = _equation(exercise, blamed[0].equation if blamed else "")
     status = "form" if found.fault and found.fault != "error" and not blamed else "wrong"
-    parts = [said[0], _in_short(exercise, outcomes[index], found, index, seed)]
+    parts = [said[0], *_in_short(exercise, outcomes[index], found, index, seed)]
     more = [*said[1:], *_in_full(exercise, outcomes[index], found, index, seed), *equation]
     more.append(_score(outcomes, failing, held))
     return _verdict(
@@ -147,20 +147,21 @@ def _of_numbers(tests: str, found: Difference, finding: str) -> Part:
     return Part("say", before + (finding or f"{found.what[:1].upper()}{found.what[1:]} is not what is expected."))
 
 
-def _in_short(exercise: Exercise, outcome: Outcome, found: Difference, index: int, seed: int) -> Part:
+def _in_short(exercise: Exercise, outcome: Outcome, found: Difference, index: int, seed: int) -> list[Part]:
     """The smallest input that shows it, and both results, in a line each."""
     width, label = WIDTH - 14, exercise.cases[index].label
     text = brief_arguments(_arguments(exercise, index, seed), 2 * width - 20)
     text = f"{text}  ({label})" if label and len(text) + len(label) < width else text
     first, *others = textwrap.wrap(text, width) or [""]
-    rows = [("input", first), *(("", line) for line in others)]
+    rows = [f"input     {first}", *(f"          {line}" for line in others)]
     if outcome.trace:
-        rows.append(("where", brief(Other(outcome.trace.splitlines()[-1]), width)))
-    if found.fault != "error":
-        what = "" if found.what == "the result" else f"{found.what.removeprefix('the ')}: "
-        pair = brief_pair(found.got, found.expected, width - len(what))
-        rows += [(name, f"{what}{text}") for name, text in zip(("yours", "expected"), pair, strict=True)]
-    return Part("values", "\n".join(f"{name:8}  {text}" for name, text in rows))
+        rows.append(f"where     {brief(Other(outcome.trace.splitlines()[-1]), width)}")
+    if found.fault == "error":
+        return [Part("values", "\n".join(rows))]
+    what = "" if found.what == "the result" else f"{found.what.removeprefix('the ')}: "
+    yours, expected = brief_pair(found.got, found.expected, width - len(what))
+    rows.append(f"yours     {what}{yours}")
+    return [Part("values", "\n".join(rows)), Part("expected", f"expected  {what}{expected}")]
 
 
 def _in_full(exercise: Exercise, outcome: Outcome, found: Difference, index: int, seed: int) -> list[Part]:
@@ -172,7 +173,7 @@ def _in_full(exercise: Exercise, outcome: Outcome, found: Difference, index: int
         parts.append(Part("values", outcome.trace, "Where it happens, in your code:"))
     title = f"{found.what[:1].upper()}{found.what[1:]}"
     parts.append(Part("values", "\n".join(lines("yours", found.got)), f"{title}:"))
-    parts.append(Part("values", "\n".join(lines("expected", found.expected)), "What is expected:"))
+    parts.append(Part("expected", "\n".join(lines("expected", found.expected)), "What is expected:"))
     if found.what.startswith("the gradient of"):
         parts.append(Part("say", "A gradient is that of the result, weighted with random numbers that stay the same."))
     return parts + _printed(outcome)

@@ -4,7 +4,6 @@ import random
 import traceback
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import lru_cache
 from inspect import BoundArguments, signature
 from typing import Any
@@ -13,34 +12,11 @@ import torch
 from torch import Tensor
 
 from grpo_lab.course.checking.compare import same
-from grpo_lab.course.checking.plain_data import plain, tensors
+from grpo_lab.course.checking.plain_data import Outcome, plain, tensors
 from grpo_lab.course.exercise import Exercise
 
 CUT_OFF = "cut off from its gradient"  # an argument, by detach_ or requires_grad_
 AFTERWARDS = "the check could not use its result: "  # begins the message of an error that came after the return
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One run on one case.
-
-    value: the result; gradients: by argument; attached: whether the result carries a gradient; changed: the arguments
-    that were changed in place, with what they are now; observed: what `Exercise.observe` returned.
-    error, message, trace: the exception's type, its text, and the student's own frames; all "" without one.
-    fault: what the guard had to stop: "endless", "hang", "flood", "exit", "input", "signature", or "".
-    printed: what it printed, in bounds.
-    """
-
-    value: Any = None
-    gradients: dict[str, Any] = field(default_factory=dict)
-    attached: bool = False
-    changed: dict[str, Any] = field(default_factory=dict)
-    observed: dict[str, Any] | None = None
-    error: str = ""
-    message: str = ""
-    trace: str = ""
-    fault: str = ""
-    printed: str = ""
 
 
 def outcome_of(function: Callable, exercise: Exercise, index: int, seed: int = 0) -> Outcome:

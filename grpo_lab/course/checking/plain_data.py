@@ -1,11 +1,11 @@
-"""Results as plain data.
+"""What a function did with an input, as plain data.
 
 Only plain things leave a student's code: numbers, text, and tensors without history. An object of a class of its own,
 which could claim to equal anything, becomes the name of its class.
 """
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -31,6 +31,29 @@ class Other:
     """Stands for an object that is not compared: the name of its type."""
 
     kind: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run on one case.
+
+    value: the result; gradients: by argument; attached: whether the result carries a gradient; changed: the arguments
+    that were changed in place, with what they are now; observed: what `Exercise.observe` returned.
+    error, message, trace: the exception's type, its text, and the student's own frames; all "" without one.
+    fault: what the guard had to stop: "endless", "hang", "flood", "exit", "input", "signature", or "".
+    printed: what it printed, in bounds.
+    """
+
+    value: Any = None
+    gradients: dict[str, Any] = field(default_factory=dict)
+    attached: bool = False
+    changed: dict[str, Any] = field(default_factory=dict)
+    observed: dict[str, Any] | None = None
+    error: str = ""
+    message: str = ""
+    trace: str = ""
+    fault: str = ""
+    printed: str = ""
 
 
 def tensors(tree: Any) -> list[Tensor]:

@@ -28,7 +28,8 @@ COLOURS = {"right": "#009E73", "partly": "#0072B2", "wrong": "#D55E00", "form": 
 
 @dataclass(frozen=True)
 class Part:
-    """kind: "say" (sentences), "values" (lines in fixed width under a title) or "equation" (its tag is the title)."""
+    """kind: "say" (sentences), "values" (lines in fixed width under a title), "expected" (the same, of what a page of
+    marks leaves out) or "equation" (its tag is the title)."""
 
     kind: str
     text: str
@@ -110,7 +111,7 @@ def prose(text: str) -> str:
 
 
 def part_html(part: Part) -> str:
-    if part.kind == "values":
+    if part.kind in ("values", "expected"):
         block = "margin:0.2em 0 0.8em;overflow-x:auto;background:transparent;color:inherit"
         title = f"<div>{prose(part.title)}</div>" if part.title else ""
         return f'{title}<pre style="{block}">{html.escape(part.text)}</pre>'
@@ -128,7 +129,7 @@ def folded_html(parts: Sequence[Part]) -> str:
 
 
 def _text(part: Part) -> str:
-    if part.kind == "values":
+    if part.kind in ("values", "expected"):
         return "\n".join([part.title, *(f"    {line}" for line in part.text.split("\n"))]).lstrip("\n")
     if part.kind == "equation":
         return f"Eq. ({part.title})" + (f"  {part.text}" if part.text else "")

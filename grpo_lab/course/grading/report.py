@@ -26,7 +26,6 @@ i.none { background: #999; } td.count { width: 60%; }
 td.count i { background: #0072b2; height: .8em; display: inline-block; }
 """
 STATES = {"right": "✓ right", "partly": "◐ partly right", "wrong": "✗ not right", "none": "· not begun"}
-EXPECTED = "What is expected:"  # the part of a verdict that a student's page leaves out
 
 
 def safe(text) -> str:
@@ -77,7 +76,8 @@ def _row(one: Graded, exercise: Exercise) -> str:
 def _section(verdict: Verdict) -> str:
     """What went wrong. What is expected does not stand here."""
     parts = [f'<section id="{safe(verdict.exercise)}"><h2><code>{safe(verdict.exercise)}</code></h2>']
-    parts += [_part(part) for part in verdict.parts if part.title != EXPECTED]
+    parts += [_part(part) for part in verdict.parts if part.kind != "expected"]
+    parts += [_part(part) for part in verdict.more if part.kind == "equation"]
     if verdict.misconceptions:
         parts.append(f'<p class="quiet">Known as: {safe(", ".join(verdict.misconceptions))}.</p>')
     return "\n".join([*parts, "</section>"])
@@ -85,7 +85,7 @@ def _section(verdict: Verdict) -> str:
 
 def _part(part: Part) -> str:
     if part.kind == "values":
-        return f"<p>{prose(part.title)}</p><pre>{safe(part.text)}</pre>"
+        return f"<pre>{safe(part.text)}</pre>"
     if part.kind == "equation":
         return f"<p>Look at Eq. ({safe(part.title)}).</p>"
     return f"<p>{prose(part.text)}</p>"

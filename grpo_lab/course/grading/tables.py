@@ -6,7 +6,6 @@ import json
 
 from grpo_lab import __version__
 from grpo_lab.course.grading.grade import Graded, Grading
-from grpo_lab.course.grading.report import EXPECTED
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would compute
 MARK = "\ufeff"  # at the beginning of a file: without it, Excel reads names with accents as something else
@@ -99,7 +98,7 @@ def gradescope_results(grading: Grading, one: Graded) -> str:
     """`results.json` of one submission, as an autograder leaves it for Gradescope."""
     tests = []
     for name, verdict in one.verdicts.items():
-        told = [f"{part.title}\n{part.text}".strip() for part in verdict.parts if part.title != EXPECTED]
+        told = [part.text for part in verdict.parts if part.kind != "expected"]
         state = one.state(grading.exercises[name])
         tests.append(
             {

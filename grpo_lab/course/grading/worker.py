@@ -17,7 +17,6 @@ import signal
 import sys
 import tempfile
 import types
-from contextlib import suppress
 from pathlib import Path
 
 from grpo_lab.course.exercise import Exercise
@@ -130,10 +129,6 @@ def lend(sources: dict[str, str], exercises: dict[str, Exercise], namespace: dic
         exec(source, function.__globals__, made)
         function.__code__ = made[name].__code__
         namespace[name] = exercises[name].function
-    with suppress(ImportError):
-        from grpo_lab.course.guard import forget
-
-        forget()
 
 
 def try_exercise(exercise: Exercise, function, request: dict, channel: Channel) -> None:

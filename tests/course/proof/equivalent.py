@@ -1,11 +1,14 @@
 """Mutants that are no mistakes: nothing that an exercise asks for depends on the change. Each with the reason."""
 
+import re
+
 from grpo_lab.course.exercise import Exercise
 from tests.course.proof.mutants import Mutant
 
 _HALF = "the docstring promises nothing about half precision"
 _EITHER_WAY = "the order does not matter"
 _SIGN_OF_A_COUNT = "only whether the count is 0 is asked, so its sign does not matter"
+_ONE_DEVICE = "that an answer would run on a GPU, too, is a remark"
 _NO_GRADIENT = "nothing in this exercise is differentiated"
 _SPREAD = "a standard deviation is the same from wherever it is measured"
 _CANCELS = "what is added to all rewards of a group cancels where their mean is subtracted"
@@ -129,4 +132,6 @@ def entry(exercise: Exercise, mutant: Mutant) -> str:
     found = next((text for text in of(exercise) if text in (mutant.name, mutant.change, f"{mutant.function}:")), "")
     if not found and not exercise.gradient_of and mutant.after.endswith(".detach()"):
         return _NO_GRADIENT
+    if not found and re.sub(r", device=[\w.]+|\.cpu\(\)", "", mutant.before) == re.sub(r"\.cpu\(\)", "", mutant.after):
+        return _ONE_DEVICE
     return found
