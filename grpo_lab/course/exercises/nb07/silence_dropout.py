@@ -18,9 +18,9 @@ OTHERS = {"jitter_noise_decay": 0.3, "eps": 1e-5, "p": 0.3, "use_dropout": True,
 class Layer(nn.Module):
     """A layer with a Dropout, which keeps other probabilities as numbers, as transformers' layers do."""
 
-    def __init__(self, p: float = 0.0, **numbers: int | float):
+    def __init__(self, probability: float = 0.0, **numbers: int | float):
         super().__init__()
-        self.linear, self.dropout = nn.Linear(3, 3), nn.Dropout(p)
+        self.linear, self.dropout = nn.Linear(3, 3), nn.Dropout(probability)
         self.scaling = 0.5
         vars(self).update(numbers)
 
