@@ -13,7 +13,7 @@ from tests.course.submitted import file_name, submit
 def sandbox(monkeypatch) -> InProcess:
     made = InProcess()
     monkeypatch.setattr(grade_module, "Sandbox", made)
-    monkeypatch.setattr(grade_module, "chosen_wall", lambda trust: "bubblewrap")
+    monkeypatch.setattr(grade_module, "strongest_wall", lambda trust: "bubblewrap")
     return made
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.grading import grade as grade_module
-from grpo_lab.course.grading import sandbox as walls
+from grpo_lab.course.grading import walls
 from grpo_lab.course.grading.collect import Submission
 from grpo_lab.course.grading.command import page_names
 from grpo_lab.course.grading.grade import Graded, Grading
@@ -185,9 +185,9 @@ def test_what_an_option_allows_is_said(options, message, folder, sandbox):
 
 
 def test_without_a_sandbox_it_wants_to_be_trusted(folder, sandbox, monkeypatch, capsys):
-    monkeypatch.setattr(walls, "walls", lambda: ("none", "bubblewrap: not there"))
-    monkeypatch.setattr(grade_module, "chosen_wall", walls.chosen_wall)
-    with pytest.raises(ValueError, match=r"no sandbox on this machine \(bubblewrap: not there\).*give --trust"):
+    monkeypatch.setattr(walls, "_fails", lambda command, **settings: "not there")
+    monkeypatch.setattr(grade_module, "strongest_wall", walls.strongest_wall)
+    with pytest.raises(ValueError, match=r"no sandbox .*docker: not there.*give --trust"):
         run(folder)
     assert run(folder, trust=True) == 0
     assert "note: without a sandbox" in capsys.readouterr().out and saved(folder)["sandbox"] == "none"

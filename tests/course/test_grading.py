@@ -22,7 +22,8 @@ PACKAGE = Path(grpo_lab.__file__).parent
 
 
 def test_the_copy_that_a_submission_imports_has_no_answers(tmp_path):
-    package = make_copy(tmp_path / "copy", EXERCISES.values()) / "grpo_lab"
+    make_copy(tmp_path / "copy", EXERCISES.values())
+    package = tmp_path / "copy" / "grpo_lab"
     for exercise in EXERCISES.values():
         body = functions(package / file_of(exercise.function))[exercise.name].body
         statements = body[1:] if isinstance(body[0], ast.Expr) else body

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from grpo_lab.course.grading import sandbox as module
+from grpo_lab.course.grading import walls
 from grpo_lab.course.grading.grade import Grading, grade
 from grpo_lab.course.grading.notebook import Cell
-from grpo_lab.course.grading.sandbox import CROWD, ENDLESS, Sandbox, walls
+from grpo_lab.course.grading.sandbox import CROWD, ENDLESS, Sandbox
+from grpo_lab.course.grading.walls import AS_NOBODY, strongest_wall
 from grpo_lab.course.release.notebooks import of_notebook
 from tests.course import attacks
 from tests.course.classroom import POINTS
@@ -23,7 +25,7 @@ from tests.course.submitted import assert_each_is_named, file_name, hand_in_what
 SEED, ROOT = 20_011, Path(__file__).parents[2]
 RLOO = {"rloo_advantages": attacks.RIGHT_RLOO}
 needs_bubblewrap = pytest.mark.skipif(
-    walls()[0] != "bubblewrap", reason=f"the walls that are tested here are bubblewrap's: {walls()[1]}"
+    strongest_wall(trust=True) != "bubblewrap", reason="bubblewrap is not installed, or may not be used here"
 )
 
 
@@ -77,7 +79,7 @@ def hand_in_a_spy(folder: Path, listener: socket.socket) -> None:
     places["MARKS"].write_text("last week's", encoding="utf-8")
     (home / "secret").write_text("x", encoding="utf-8")
     known = [f"{name} = {str(path)!r}" for name, path in places.items()]
-    shown = {Path(place).parts[1] for place in [*module._SYSTEM, *(source for source, _ in module._places())]}
+    shown = {Path(place).parts[1] for place in [*walls._SYSTEM, *(source for source, _ in walls._places())]}
     known += [
         f"SHOWN = {sorted(shown | {'proc', 'dev', 'tmp', 'package'})}",
         f"PARENT = {os.getpid()}",
@@ -162,7 +164,7 @@ def wild_cells_cost_only_themselves(found, folder):
 
 
 def what_is_too_much_is_stopped_and_costs_only_its_author(found, folder):
-    for student in ("crowd", "noise", "slowed", "interrupt", "nested", "surrogate", "full"):
+    for student in ("crowd", "noise", "slowed", "interrupt", "nested", "surrogate"):
         assert points(found[student]) == {"rloo_advantages": POINTS["rloo_advantages"]}, student
     assert found["crowd"].cells == {"3": CROWD} and found["slowed"].cells == {"3": ENDLESS}
     assert "File too large" in found["noise"].cells["3"] and "No space left" in found["full"].cells["3"]
@@ -236,24 +238,32 @@ PARTS = (
 def test_whom_the_teacher_trusts_runs_without_a_wall(tmp_path, monkeypatch):
     """As on macOS and Windows: still a process of its own, with limits, a clean environment and no answers."""
     submit(tmp_path / "honest" / file_name("02"), cells=(attacks.USUAL,), **RLOO, return_to_go=attacks.EXIT)
-    monkeypatch.setattr(module, "walls", lambda: ("none", "switched off"))
+    monkeypatch.setattr(walls, "_fails", lambda command, **settings: "switched off")
     (one,) = grade(tmp_path, SEED, trust=True, seconds=60.0).students
     assert points(one) == {"rloo_advantages": POINTS["rloo_advantages"]} and one.cells == {}
 
 
-def test_the_walls_are_those_that_can_be_put_up(monkeypatch):
+def test_the_strongest_wall_that_can_be_put_up_is_taken(monkeypatch):
     working = {"bwrap", "docker"}
-    monkeypatch.setattr(module, "_fails", lambda command, **settings: "" if command[0] in working else "not there")
-    assert walls() == ("bubblewrap", "")
+    monkeypatch.setattr(walls, "_fails", lambda command, **settings: "" if command[0] in working else "not there")
+    assert strongest_wall(trust=False) == "bubblewrap"
     working.remove("bwrap")
-    assert walls() == ("docker", "")
+    assert strongest_wall(trust=False) == "docker"
     working.remove("docker")
-    assert walls() == ("none", "bubblewrap: not there; docker: not there")
+    assert strongest_wall(trust=True) == "none"
+    with pytest.raises(ValueError, match="bubblewrap: not there; docker: not there.*--trust"):
+        strongest_wall(trust=False)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root starts others' processes")
+def test_in_a_container_where_the_teacher_is_root_it_belongs_to_nobody(tmp_path):
+    _, settings = walls.behind("another user", "name", Path("package"), tmp_path, [])
+    assert AS_NOBODY.items() <= settings.items() and tmp_path.stat().st_uid == walls.NOBODY
 
 
 def test_a_container_has_no_network_and_only_the_package():
     """Not run here: no engine."""
-    command = module._docker("name", Path("package"))
+    command = walls._docker("name", Path("package"))
     assert command[:3] == ["docker", "run", "--rm"] and command[-1] == "grpo-lab-grade"
     for option in ("--network none", "--read-only", "--cap-drop ALL", "--pids-limit 100", "--user 65534:65534"):
         assert option in " ".join(command)
@@ -264,7 +274,7 @@ def test_a_container_has_no_network_and_only_the_package():
 def process(tmp_path):
     """A run of two cells and two exercises, without a process: what it is told is what a stranger says."""
     sandbox = Sandbox.__new__(Sandbox)
-    sandbox.exercises, sandbox._folder, sandbox._stopped = of_notebook("02"), tmp_path, module.threading.Event()
+    sandbox.exercises, sandbox.folder, sandbox.stopped = of_notebook("02"), tmp_path, module.threading.Event()
     made = module._Run(sandbox, [Cell(3, ""), Cell(5, "")], ["group_advantages", "rloo_advantages"], [0, 7], {}, {})
     made.told = []
     made._tell = lambda worker, request: made.told.append(request)

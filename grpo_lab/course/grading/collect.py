@@ -100,7 +100,7 @@ def find_submissions(folder: Path, assignments: Assignments, wanted: str | None 
 
 def _files(folder: Path) -> Iterable[File]:
     if folder.is_file() and folder.suffix.lower() == ".zip":
-        yield from without_the_archive(list(archived(folder, (folder.name,))))
+        yield from without_the_archive(list(archived((folder,), (folder.name,))))
         return
     if not folder.is_dir():
         raise ValueError(f"folder is {folder}; expected a folder of submissions, or a zip archive of one")

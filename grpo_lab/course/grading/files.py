@@ -8,7 +8,6 @@ import io
 import os
 import stat
 import zipfile
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -16,7 +15,7 @@ from pathlib import Path
 
 MAX_NOTEBOOK = 32_000_000  # bytes of one file that is read
 MAX_ARCHIVE = 256_000_000  # bytes of an archive within an archive
-MAX_DEPTH, MAX_FILES = 12, 20_000  # folders within folders, and files below one entry of the class
+MAX_DEPTH, MAX_FILES, MAX_MEMBERS = 12, 20_000, 200_000  # folders within folders; files of an entry, and of an archive
 MAX_NOTEBOOKS = 50  # of one student
 GRADESCOPE_LIST = "submission_metadata.yml"  # who handed in what, beside the submissions of a download
 UNSEEN = ("__pycache__", "__macosx", "thumbs.db", "desktop.ini")  # what systems leave behind, and names with a dot
@@ -53,74 +52,58 @@ def walk(entry: Path) -> Iterator[File]:
                 below = sorted((path / name for name in os.listdir(path)), key=lambda p: p.name, reverse=True)
                 waiting += [(one, (*parts, one.name)) for one in below]
             elif stat.S_ISREG(status.st_mode) and path.suffix.lower() == ".zip":
-                yield from archived(path, parts)
+                yield from archived((path,), parts)
             else:
                 yield File(parts, _reader(path, status))
         except OSError as error:
             yield File(parts, refusing(f"it cannot be looked into ({error.strerror})"))
 
 
-def archived(path: Path, parts: tuple[str, ...]) -> Iterator[File]:
-    """The files of a zip archive; its own name, without the ending, stands for a folder."""
+def archived(place: tuple, parts: tuple[str, ...]) -> Iterator[File]:
+    """The files of a zip archive; its own name, without the ending, stands for a folder.
+
+    place: the path of the archive, and for one that lies in another, as a platform hands out a class, its entry there.
+    """
     try:
-        with zipfile.ZipFile(path) as archive:
-            yield from _members(archive, path, (*parts[:-1], stem(parts[-1])))
+        if len(place) > 2:
+            raise ValueError("an archive in an archive in an archive is not looked into")
+        with zipfile.ZipFile(_opened(place)) as archive:
+            members = archive.infolist()
     except Exception as error:  # the format has many ways to be broken
-        yield File(parts, refusing(f"it cannot be read as a zip archive ({type(error).__name__})"))
-
-
-def _members(archive: zipfile.ZipFile, path: Path, parts: tuple[str, ...], outer=None) -> Iterator[File]:
-    """outer: where this archive lies in another one. A folder with too many files costs no other folder its own."""
-    counts: Counter[tuple[str, ...]] = Counter()
-    for member in archive.infolist():
+        said = str(error) if type(error) is ValueError else "it cannot be read as a zip archive"
+        yield File(parts, refusing(said))
+        return
+    parts = (*parts[:-1], stem(parts[-1]))
+    for member in members[:MAX_MEMBERS]:
         below = tuple(name for name in member.filename.replace("\\", "/").split("/") if name not in ("", ".", ".."))
         if not below or member.is_dir() or any(unseen(name) for name in below):
             continue
-        counts[below[:-1][:2]] += 1
-        if (count := counts[below[:-1][:2]]) > MAX_FILES:
-            if count == MAX_FILES + 1:
-                yield File((*parts, *below), refusing(f"there are more than {MAX_FILES:,} files beside it"))
-        elif below[-1].lower().endswith(".zip"):
-            yield from _within(archive, member, path, (*parts, *below), outer)
+        if below[-1].lower().endswith(".zip"):
+            yield from archived((*place, member), (*parts, *below))
         elif is_notebook(below[-1]) or below[-1] == GRADESCOPE_LIST:
-            yield File((*parts, *below), partial(_again, path, outer, member))
+            yield File((*parts, *below), partial(_content, place, member, MAX_NOTEBOOK))
         else:
             yield File((*parts, *below), refusing("no notebook"))
+    if len(members) > MAX_MEMBERS:
+        yield File((*parts, "…"), refusing(f"there are more than {MAX_MEMBERS:,} files; the rest was not looked at"))
 
 
-def _within(archive, member, path: Path, parts: tuple[str, ...], outer: zipfile.ZipInfo | None) -> Iterator[File]:
-    """An archive in an archive, as a learning platform hands out a class; no deeper."""
-    try:
-        if outer:
-            raise ValueError("an archive in an archive in an archive is not looked into")
-        with zipfile.ZipFile(io.BytesIO(_content(archive, member, MAX_ARCHIVE))) as inner:
-            yield from _members(inner, path, (*parts[:-1], stem(parts[-1])), member)
-    except Exception as error:
-        said = str(error) if type(error) is ValueError else "it cannot be read as a zip archive"
-        yield File(parts, refusing(said))
-
-
-def _again(path: Path, outer: zipfile.ZipInfo | None, member: zipfile.ZipInfo) -> bytes:
-    """A file of an archive, read when somebody asks: the archives of a class may hold more than a memory does."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(_inner(path, outer)) if outer else path) as archive:
-            return _content(archive, member, MAX_NOTEBOOK)
-    except OSError as error:
-        raise ValueError(f"its archive cannot be read ({error.strerror})") from None
+def _opened(place: tuple) -> Path | io.BytesIO:
+    return io.BytesIO(_inner(*place)) if len(place) == 2 else place[0]
 
 
 @lru_cache(maxsize=1)
-def _inner(path: Path, outer: zipfile.ZipInfo) -> bytes:
+def _inner(path: Path, member: zipfile.ZipInfo) -> bytes:
     """An archive within an archive; of several files in it, one after the other is asked for."""
-    with zipfile.ZipFile(path) as archive:
-        return _content(archive, outer, MAX_ARCHIVE)
+    return _content((path,), member, MAX_ARCHIVE)
 
 
-def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo, most: int) -> bytes:
+def _content(place: tuple, member: zipfile.ZipInfo, most: int) -> bytes:
+    """A file of an archive, read when somebody asks: the archives of a class may hold more than a memory does."""
     if member.file_size > most:
         raise ValueError(_too_large(member.file_size, most))
     try:
-        with archive.open(member) as file:
+        with zipfile.ZipFile(_opened(place)) as archive, archive.open(member) as file:
             content = file.read(most + 1)
     except Exception as error:  # zlib has errors of its own, and a password is a RuntimeError
         raise ValueError(f"it cannot be read out of its archive ({type(error).__name__})") from None

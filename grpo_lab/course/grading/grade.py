@@ -15,7 +15,8 @@ from grpo_lab.course.checking.verdict import Part
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.grading.collect import Submission, find_submissions
-from grpo_lab.course.grading.sandbox import Answers, Failures, Sandbox, chosen_wall, private_places
+from grpo_lab.course.grading.sandbox import Answers, Failures, Sandbox
+from grpo_lab.course.grading.walls import private_places, strongest_wall
 from grpo_lab.course.grading.worker import MISSING
 from grpo_lab.course.release import assignments
 from grpo_lab.course.seeds import checked_seed
@@ -113,7 +114,7 @@ def grade(
     checked_seed(seed)
     stem, found = find_submissions(folder, assignments(), assignment)
     done: dict[int, Graded] = {}
-    with Sandbox(exercises_of(stem), chosen_wall(trust), seconds, [folder, *hidden, *private_places()]) as sandbox:
+    with Sandbox(exercises_of(stem), strongest_wall(trust), seconds, [folder, *hidden, *private_places()]) as sandbox:
         with ThreadPoolExecutor(jobs) as pool:
             running = {pool.submit(_run, one, sandbox, seed): index for index, one in enumerate(found)}
             try:

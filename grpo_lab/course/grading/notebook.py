@@ -11,7 +11,7 @@ from grpo_lab.course.release.written import WRITTEN, Question
 MAX_CELL, MAX_CELLS, MAX_ANSWER = 200_000, 2_000, 20_000  # characters, cells, characters
 _PLACEHOLDER = re.compile(r"\*?Your answer here\.( A few sentences are enough\.)?\*?")
 _HEADING = re.compile(r"^#+ In your own words.*$", re.MULTILINE)
-SKIPPED_ROLES = {"check", "hint", "demo", "progress", "written"}
+SKIPPED_ROLES = {"demo", "written"}  # a check, a hint and the progress say nothing in the sandbox
 
 
 @dataclass(frozen=True)
@@ -98,26 +98,13 @@ def to_run(cells: list[dict], marks: list[dict]) -> tuple[list[Cell], list[str]]
     found, said = [], []
     for number, (cell, its) in enumerate(zip(cells, marks, strict=True), 1):
         source, role = source_of(cell), str(its.get("role"))
-        if cell.get("cell_type") != "code" or not source.strip():
-            continue
-        if role in SKIPPED_ROLES and not _helps(role, source):
+        if cell.get("cell_type") != "code" or not source.strip() or role in SKIPPED_ROLES:
             continue
         if len(source) > MAX_CELL:
             said.append(f"cell {number} has {len(source):,} characters and was left out")
         else:
             found.append(Cell(number, source))
     return found, said
-
-
-def _helps(role: str, source: str) -> bool:
-    """Whether a student wrote something into the cell of a check or a hint that a function may need."""
-    if role not in ("check", "hint", "progress"):
-        return False
-    try:
-        body = ast.parse(source).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return any(not isinstance(statement, ast.Expr) for statement in body)
 
 
 def written_answers(assignment: str, cells: list[dict], marks: list[dict]) -> dict[str, str]:

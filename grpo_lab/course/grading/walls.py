@@ -1,0 +1,145 @@
+"""The walls around a submission: the commands that start Python behind them, and which of them this machine has.
+
+bubblewrap on Linux, or a container of Docker. Without either, `grade` wants `--trust`: then a submission is an ordinary
+process with a clean environment and limits, and where the teacher is root, it belongs to nobody.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import einops
+import safetensors
+import torch
+
+import grpo_lab
+
+MEMORY, FILES, MAX_TASKS = 4 * 2**30, 256_000_000, 100  # bytes of memory beyond what is loaded, and of files; threads
+IMAGE = "grpo-lab-grade"  # of the Dockerfile at the root of the repository
+NOBODY = 65534
+AS_NOBODY = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+STRONG = ("bubblewrap", "docker")
+NO_WALL = (
+    "there is no sandbox on this machine ({why}). Install bubblewrap (Linux) or build the image of the Dockerfile; or, "
+    "if you trust those who handed in, give --trust: their code then runs as an ordinary process"
+)
+_SYSTEM = (
+    "/usr", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store", "/etc/ld.so.cache", "/etc/localtime",
+)  # fmt: skip
+_KEPT = ("SYSTEMROOT", "WINDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
+
+
+def strongest_wall(trust: bool) -> str:
+    """ "bubblewrap" or "docker"; where there is neither, and only with `trust`, "another user" or "none".
+
+    Raises:
+        ValueError: if there is no strong wall, and no trust.
+    """
+    why = []
+    for name, probe in (
+        ("bubblewrap", [*_bubblewrap([], "/"), "true"]),
+        ("docker", ["docker", "image", "inspect", IMAGE]),
+    ):
+        if not (fault := _fails(probe)):
+            return name
+        why.append(f"{name}: {fault}")
+    if not trust:
+        raise ValueError(NO_WALL.format(why="; ".join(why)))
+    root = hasattr(os, "geteuid") and os.geteuid() == 0
+    as_nobody = [os.path.realpath(sys.executable), "-I", "-c", "import torch"]
+    return "another user" if root and not _fails(as_nobody, **AS_NOBODY) else "none"
+
+
+def _fails(command: list[str], **settings) -> str:
+    """Why a command cannot be run; "" if it ends well."""
+    try:
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=60, **settings)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"cannot be started ({type(error).__name__})"
+    return "" if done.returncode == 0 else f"exit code {done.returncode} {done.stderr.strip()[-200:]}".strip()
+
+
+def behind(wall: str, name: str, package: Path, folder: Path, hidden: Iterable[Path]) -> tuple[list[str], dict]:
+    """The command that starts a worker behind this wall, and settings for `Popen`.
+
+    Args:
+        wall: as `strongest_wall` names it.
+        name: of the container.
+        package: the stripped copy.
+        folder: the worker's own, where the wall gives it none.
+        hidden: paths that are covered where they lie in a place that is shown.
+    """
+    if wall == "bubblewrap":
+        return _bubblewrap([*_places(), (package, "/package")], "/tmp", hidden) + _python("/package"), {}
+    if wall == "docker":
+        return _docker(name, package) + _python("/package", "python", []), {}
+    settings = {"env": _environment(str(folder)), "cwd": folder}
+    if wall == "another user":
+        os.chown(folder, NOBODY, NOBODY)
+        settings |= AS_NOBODY
+    return _python(str(package)), settings
+
+
+def _bubblewrap(places: list, own: str, hidden: Iterable[Path] = ()) -> list[str]:
+    """A root with nothing in it but these places, read-only, and an empty folder; no network, no other process."""
+    command = ["bwrap", "--unshare-all", "--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
+    command += ["--disable-userns", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
+    for place in _SYSTEM:
+        command += ["--ro-bind-try", place, place]
+    for source, target in places:
+        command += ["--ro-bind", str(source), str(target)]
+    shown = [Path(place) for place in _SYSTEM] + [Path(source) for source, _ in places]
+    for path in hidden:
+        if path.is_dir() and any(path.is_relative_to(place) for place in shown):
+            command += ["--tmpfs", str(path)]
+    command += ["--proc", "/proc", "--dev", "/dev", "--size", str(FILES), "--tmpfs", "/tmp", "--chdir", own]
+    for name, value in _environment("/tmp").items():
+        command += ["--setenv", name, value]
+    return [*command, "--"]
+
+
+def _docker(name: str, package: Path) -> list[str]:
+    command = ["docker", "run", "--rm", "-i", "--name", name, "--network", "none", "--read-only", "--cap-drop", "ALL"]
+    command += ["--security-opt", "no-new-privileges", "--user", f"{NOBODY}:{NOBODY}", "--pids-limit", str(MAX_TASKS)]
+    command += ["--memory", str(2 * MEMORY), "--tmpfs", f"/tmp:size={FILES},mode=1777", "--workdir", "/tmp"]
+    command += ["--volume", f"{package}:/package:ro"]
+    for key, value in _environment("/tmp", kept=()).items():
+        command += ["--env", f"{key}={value}"]
+    return [*command, IMAGE]
+
+
+def _python(
+    package: str, python: str = os.path.realpath(sys.executable), libraries: list[str] | None = None
+) -> list[str]:
+    """The command of a worker, with the stripped package on its path."""
+    libraries = _libraries() if libraries is None else libraries
+    code = f"import sys; sys.path[:0] = [{package!r}]; sys.path += {libraries!r}; "
+    return [python, "-I", "-B", "-X", "utf8", "-c", f"{code}from grpo_lab.course.grading.worker import main; main()"]
+
+
+def _libraries() -> list[str]:
+    """Where torch and the others lie: not always below Python's own folder."""
+    return sorted({str(Path(module.__file__).resolve().parents[1]) for module in (torch, einops, safetensors)})
+
+
+def _places() -> list[tuple[str, str]]:
+    """Python and its libraries, under their own names. The real package may lie among them: it is hidden."""
+    found = {os.path.realpath(sys.base_prefix), *_libraries()}
+    found |= {folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if os.path.isdir(folder)}
+    return [(place, place) for place in sorted(found) if not Path(place).is_relative_to("/usr")]
+
+
+def private_places() -> list[Path]:
+    """The real package and the home folder: hidden even where they lie in a place that is shown."""
+    return [Path(grpo_lab.__file__).resolve().parent, Path.home().resolve()]
+
+
+def _environment(folder: str, kept: Iterable[str] = _KEPT) -> dict[str, str]:
+    """Nothing of the teacher's environment but what Python needs to start."""
+    system = {name: os.environ[name] for name in kept if name in os.environ}
+    own = dict.fromkeys(("HOME", "USERPROFILE", "TMPDIR", "TEMP", "TMP", "MPLCONFIGDIR", "HF_HOME"), folder)
+    one = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    rest = {"PATH": os.defpath, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    return system | own | one | rest | {"MPLBACKEND": "Agg", "GRPO_LAB_PROFILE": "fast", "LOGNAME": "student"}
