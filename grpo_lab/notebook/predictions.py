@@ -5,6 +5,7 @@ choices. A page that is only read, and a test that runs a notebook, show the que
 """
 
 from collections.abc import Sequence
+from math import comb
 
 from grpo_lab.checks import check_choice
 from grpo_lab.display import in_ipython, prose, say
@@ -91,22 +92,14 @@ class Range(Prediction):
         from ipywidgets import FloatRangeSlider, Layout
 
         form = ".0f" if self.step >= 1 else ".2f" if self.step >= 0.01 else ".3g"
-        return FloatRangeSlider(
-            value=(self.low, self.high),
-            min=self.low,
-            max=self.high,
-            step=self.step,
-            readout_format=form,
-            description="from, to",
-            continuous_update=False,
-            layout=Layout(width="480px"),
-        )
+        ends = {"min": self.low, "max": self.high, "value": (self.low, self.high), "step": self.step}
+        look = {"readout_format": form, "description": "from, to", "layout": Layout(width="480px")}
+        return FloatRangeSlider(**ends, **look, continuous_update=False)
 
     def guess(self) -> tuple[float, float] | None:
         """The range; None where the slider was not touched, since everything between its ends is no guess."""
-        if self.widget is None or self.widget.value == (self.low, self.high):
-            return None
-        return self.widget.value
+        value = None if self.widget is None else self.widget.value
+        return None if value == (self.low, self.high) else value
 
     def checked(self, value) -> float:
         value = float(value)
@@ -122,9 +115,7 @@ class Range(Prediction):
         return low - self.step / 2 <= self.answer <= high + self.step / 2
 
     def verdict(self, guess: tuple[float, float]) -> str:
-        if self.held():
-            return "that holds it"
-        return "the truth is lower" if self.answer < guess[0] else "the truth is higher"
+        return "that holds it" if self.held() else f"the truth is {'lower' if self.answer < guess[0] else 'higher'}"
 
     def draw(self, ax, orient: str = "y") -> None:
         """Mark the guess on the axes as a strip, and the truth, once it is known, as a line; nothing without a guess.
@@ -206,14 +197,13 @@ def how_well_did_you_predict() -> None:
 
 
 def _of_ranges(held: int, n: int) -> str:
-    from math import comb
-
     said = f"Of {_counted(n, 'range')}, {held} held the truth; {SURE:.0%} of {n} is {SURE * n:.1f}."
     if n < FEWEST:
         return said
-    if sum(comb(n, k) * SURE**k * (1 - SURE) ** (n - k) for k in range(held + 1)) < 0.1:
-        return said + " Your ranges were too narrow: you were surer than you had reason to be."
-    return said + " That agrees with being well calibrated."
+    as_few = sum(comb(n, k) * SURE**k * (1 - SURE) ** (n - k) for k in range(held + 1))  # the chance of so few or fewer
+    if as_few < 0.1:
+        return f"{said} Your ranges were too narrow: you were surer than you had reason to be."
+    return f"{said} That agrees with being well calibrated."
 
 
 def _counted(n: int, word: str) -> str:

@@ -13,21 +13,21 @@ from grpo_lab.notebook import beginning, fast_or_full, profile
 SAYS = "import os\nfrom grpo_lab.notebook import profile\nassert profile() == {want!r}, (profile(), sorted(os.environ))"
 
 
-@pytest.mark.parametrize(
-    ("variable", "by_pytest", "want"),
-    [(None, False, "full"), (None, True, "fast"), ("full", True, "full"), ("fast", False, "fast")],
-)
-def test_a_variable_chooses_and_without_it_pytest_is_fast(variable, by_pytest, want, monkeypatch):
-    monkeypatch.delenv("GRPO_LAB_PROFILE")
-    monkeypatch.delenv("PYTEST_CURRENT_TEST")
-    if variable:
-        monkeypatch.setenv("GRPO_LAB_PROFILE", variable)
-    if by_pytest:
-        monkeypatch.setenv("PYTEST_CURRENT_TEST", "notebooks/08_grpo_on_qwen2.ipynb:: (call)")
-    assert profile() == want and fast_or_full("fast", "full") == want
-
-
-def test_another_word_is_refused(monkeypatch):
+def test_a_variable_chooses_and_without_it_pytest_is_fast(monkeypatch):
+    for variable, by_pytest, want in [
+        (None, False, "full"),
+        (None, True, "fast"),
+        ("full", True, "full"),
+        ("fast", False, "fast"),
+    ]:
+        for name, value in (
+            ("GRPO_LAB_PROFILE", variable),
+            ("PYTEST_CURRENT_TEST", "notebooks/08_grpo_on_qwen2.ipynb:: (call)" if by_pytest else None),
+        ):
+            monkeypatch.delenv(name, raising=False)
+            if value:
+                monkeypatch.setenv(name, value)
+        assert profile() == want and fast_or_full("fast", "full") == want
     monkeypatch.setenv("GRPO_LAB_PROFILE", "quick")
     with pytest.raises(ValueError, match="GRPO_LAB_PROFILE is 'quick'; expected one of 'fast', 'full'"):
         profile()
@@ -45,13 +45,12 @@ def test_nbmake_runs_notebooks_fast_whatever_else_is_set(tmp_path):
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
 
 
-@pytest.mark.parametrize(("tags", "said"), [(["hide-output"], ["The result:"]), (["hide-input"], []), (None, [])])
-def test_a_folded_result_begins_with_a_neutral_line_where_the_front_end_sends_tags(tags, said, monkeypatch):
+def test_a_folded_result_begins_with_a_neutral_line_where_the_front_end_sends_tags(monkeypatch):
     ipython = pytest.importorskip("IPython")
-    metadata = {} if tags is None else {"tags": tags}
-    kernel = SimpleNamespace(get_parent=lambda: {"metadata": metadata})
-    monkeypatch.setattr(ipython, "get_ipython", lambda: SimpleNamespace(kernel=kernel))
-    shown = []
-    monkeypatch.setattr(beginning, "say", shown.append)
-    beginning._say_result(None)
-    assert shown == said
+    for metadata, said in [({"tags": ["hide-output"]}, ["The result:"]), ({"tags": ["hide-input"]}, []), ({}, [])]:
+        kernel = SimpleNamespace(get_parent=lambda metadata=metadata: {"metadata": metadata})
+        monkeypatch.setattr(ipython, "get_ipython", lambda kernel=kernel: SimpleNamespace(kernel=kernel))
+        shown: list[str] = []
+        monkeypatch.setattr(beginning, "say", shown.append)
+        beginning._say_result(None)
+        assert shown == said
