@@ -1,8 +1,8 @@
 """grpo_lab: GRPO in small, tested pieces, written to be read beside the equations that they compute.
 
-The rooms in reading order. Each imports from those above it and from none below; three small ones serve them all:
-`display` (tables and sizes in one form), `checks` (arguments, with errors in one form) and `commands` (how a command
-reads its options, what it says of an error, and how it ends).
+The modules and packages in reading order. Each imports from those above it and from none below; three small ones serve
+them all: `display` (tables and sizes in one form), `checks` (arguments, with errors in one form) and `commands` (how a
+command reads its options, what it says of an error, and how it ends).
 
 Mathematics: plain tensors in, plain tensors out.
     policy_gradient   the gradient of an expected reward: by sampling, and exactly
@@ -20,7 +20,7 @@ Language models: what a step of training works with.
     rewards           what a completion earns: by rule, by mathematics, by a judge, and their weighted sum
     precision         five modes of full-parameter training, one name each
     rollout           sample completions, and score them again
-    models            load a policy onto a device, every choice said aloud; see whether rollouts of it are right
+    models            load a policy onto a device, saying what was chosen; check that rollouts of it are right
 
 Training: the loop, what plans it, and its commands.
     config            the settings of a run, under TRL's names
@@ -29,7 +29,7 @@ Training: the loop, what plans it, and its commands.
     evaluate          how good a policy is on problems that it was not trained on
     prefix_probability  how probable a beginning of a completion is, and whether it pays
     train             a run from a shell: the training of notebook 07, or a task, rewards and a model of your own
-    experiments       several small runs side by side
+    experiments       what recorders of several small runs share
     chat              talk to a policy
 
 Instruments: what shows, checks and measures.
@@ -43,8 +43,7 @@ Around them.
     assets            the tiny model, and how it was made
     course            exercises with checks, and what a teacher needs: assignments and marking
 
-In a shell: `python -m grpo_lab.train`, `.evaluate`, `.chat`, `.models`, `.memory`, `.formulas`, `.doctor`, `.bench` and
-`.course`; `python -m grpo_lab` says what each is for.
+In a shell: `grpo-lab` lists the commands and says what each is for; `grpo-lab train` is `python -m grpo_lab.train`.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""The package is laid out by purpose: each room may import from those before it, and from none after it."""
+"""The package is laid out by purpose: each module or package may import from those before it, and from none after it."""
 
 import ast
 import re
@@ -10,19 +10,19 @@ import pytest
 import grpo_lab
 
 PACKAGE = Path(grpo_lab.__file__).parent
-# In reading order. Those that serve all rooms stand first, and know nothing.
+# In reading order. Those that serve all parts stand first, and know nothing.
 MATHEMATICS = ("policy_gradient", "advantages", "logprobs", "kl", "objective")
 LANGUAGE_MODELS = ("tasks", "rewards", "precision", "rollout", "models")
 TRAINING = ("config", "trainer", "memory", "evaluate", "prefix_probability", "train", "experiments", "chat")
 INSTRUMENTS = ("formulas", "plots", "notebook", "doctor", "bench")
 SERVING = ("display", "checks", "commands")
-ROOMS = (*SERVING, *MATHEMATICS, "sorting", "worlds", *LANGUAGE_MODELS, *TRAINING, *INSTRUMENTS, "assets", "course")
+PARTS = (*SERVING, *MATHEMATICS, "sorting", "worlds", *LANGUAGE_MODELS, *TRAINING, *INSTRUMENTS, "assets", "course")
 OLD_PATHS = {"habits"}  # of modules that have another name now
 THIN = 80  # lines of an __init__ that re-exports
 
 
-def modules(room: str) -> list[Path]:
-    return sorted((PACKAGE / room).rglob("*.py")) if (PACKAGE / room).is_dir() else [PACKAGE / f"{room}.py"]
+def modules(part: str) -> list[Path]:
+    return sorted((PACKAGE / part).rglob("*.py")) if (PACKAGE / part).is_dir() else [PACKAGE / f"{part}.py"]
 
 
 def imported(path: Path) -> set[str]:
@@ -37,44 +37,44 @@ def imported(path: Path) -> set[str]:
     return found
 
 
-def rooms_of(path: Path) -> set[str]:
+def parts_of(path: Path) -> set[str]:
     parts = [name.split(".") for name in imported(path)]
     return {part[1] for part in parts if part[0] == "grpo_lab" and len(part) > 1 and part[1] != "__version__"}
 
 
-def test_every_module_is_in_a_room_and_none_is_private_at_the_top():
+def test_every_module_is_in_a_part_and_none_is_private_at_the_top():
     top = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
-    assert top - {"__init__", "__main__"} - OLD_PATHS == set(ROOMS)
+    assert top - {"__init__", "__main__"} - OLD_PATHS == set(PARTS)
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_imports_go_one_way(room):
-    before = set(ROOMS[: ROOMS.index(room) + 1])
-    for path in modules(room):
-        assert not rooms_of(path) - before, path.relative_to(PACKAGE)
+@pytest.mark.parametrize("part", PARTS)
+def test_imports_go_one_way(part):
+    before = set(PARTS[: PARTS.index(part) + 1])
+    for path in modules(part):
+        assert not parts_of(path) - before, path.relative_to(PACKAGE)
 
 
 def test_the_mathematics_needs_torch_and_einops_alone():
     allowed = {"torch", "einops", "jaxtyping", "grpo_lab", *sys.stdlib_module_names}
-    for path in [file for room in MATHEMATICS for file in modules(room)]:
+    for path in [file for part in MATHEMATICS for file in modules(part)]:
         assert {name.split(".")[0] for name in imported(path)} <= allowed, path.relative_to(PACKAGE)
 
 
 def test_the_settings_need_no_language_model():
     """Importing transformers takes seconds."""
     for path in modules("config"):
-        assert not rooms_of(path) & (set(LANGUAGE_MODELS) - {"precision"}), path.relative_to(PACKAGE)
+        assert not parts_of(path) & (set(LANGUAGE_MODELS) - {"precision"}), path.relative_to(PACKAGE)
 
 
 def test_nothing_but_what_draws_knows_the_plots():
-    for room in set(ROOMS) - {"plots", "notebook", "bench", "course"}:
-        assert not any("plots" in rooms_of(path) for path in modules(room)), room
+    for part in set(PARTS) - {"plots", "notebook", "bench", "course"}:
+        assert not any("plots" in parts_of(path) for path in modules(part)), part
 
 
-@pytest.mark.parametrize("room", [room for room in ROOMS if (PACKAGE / room).is_dir()])
-def test_the_files_of_a_room_form_no_circle(room):
-    """An __init__ gathers what its files offer, so it is left out: files import each other, never their own door."""
-    own = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in modules(room)}
+@pytest.mark.parametrize("part", [part for part in PARTS if (PACKAGE / part).is_dir()])
+def test_the_files_of_a_part_form_no_circle(part):
+    """An __init__ gathers what its files offer, so it is left out: files import each other, never their own __init__."""
+    own = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in modules(part)}
     arrows = {name: imported(path) & set(own) for name, path in own.items() if path.stem != "__init__"}
     while free := [name for name, to in arrows.items() if not to & set(arrows) - {name}]:
         for name in free:
@@ -82,12 +82,12 @@ def test_the_files_of_a_room_form_no_circle(room):
     assert not arrows, f"a circle through {sorted(arrows)}"
 
 
-@pytest.mark.parametrize("room", [room for room in ROOMS if (PACKAGE / room).is_dir()])
-def test_the_door_of_a_room_is_thin(room):
-    lines = (PACKAGE / room / "__init__.py").read_text(encoding="utf-8").splitlines()
+@pytest.mark.parametrize("part", [part for part in PARTS if (PACKAGE / part).is_dir()])
+def test_the_init_of_a_part_is_thin(part):
+    lines = (PACKAGE / part / "__init__.py").read_text(encoding="utf-8").splitlines()
     assert len(lines) <= THIN
 
 
 def test_the_docstring_of_the_package_is_its_map():
     named = re.findall(r"^    (\w+)  ", grpo_lab.__doc__, re.MULTILINE)
-    assert named == [room for room in ROOMS if room not in SERVING]
+    assert named == [part for part in PARTS if part not in SERVING]
