@@ -7,7 +7,6 @@ import torch
 
 from grpo_lab.course.changed import changed
 from grpo_lab.course.exercises import EXERCISES
-from grpo_lab.course.grading.package_copy import without_changes
 from grpo_lab.logprobs import token_entropy
 
 
@@ -24,17 +23,6 @@ def test_the_difference_and_nothing_else():
 def test_what_does_not_stand_there_once_is_refused(before, times):
     with pytest.raises(ValueError, match=f"{times} times; expected it once"):
         changed(token_entropy, (before, "0"))(torch.zeros(1, 1, 2))
-
-
-def test_no_difference_reaches_those_who_are_graded():
-    source = (
-        "ONE = Misconception(\n    'sign', changed(f, ('-(x)', '(x)')), 'says', '1.4'\n)\n"
-        "TWO = (changed(g, ('a',\n    'b'), ('c', 'd')), 3)\nTHREE = changed(h)\n"
-    )
-    expected = (
-        "ONE = Misconception(\n    'sign', changed(f), 'says', '1.4'\n)\nTWO = (changed(g), 3)\nTHREE = changed(h)\n"
-    )
-    assert without_changes(source) == expected
 
 
 def test_every_difference_still_fits_its_reference():

@@ -31,6 +31,9 @@ def test_the_copy_that_a_submission_imports_has_no_answers(tmp_path):
         for mistake in exercise.misconceptions:
             wrong = functions(package / file_of(mistake.wrong)).get(mistake.wrong.__name__)
             assert wrong is None or isinstance(wrong.body[-1], ast.Raise), f"{exercise.name}: {mistake.name}"
+    for path in (package / "course" / "exercises").glob("*/*.py"):
+        calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+        assert not [c for c in calls if getattr(c.func, "id", "") == "changed" and len(c.args) > 1], path.name
 
 
 @pytest.mark.slow
