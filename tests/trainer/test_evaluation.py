@@ -56,40 +56,19 @@ def of_training(history):
 # --- the training does not notice -----------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def plain():
-    return run(num_iterations=2)
-
-
-ALONE = [
-    {"eval_steps": 1},
-    {"eval_steps": 2, "num_generations_eval": 1, "per_device_eval_batch_size": 2},
-    {"log_completions": True, "logging_steps": 2},
-    {"log_kl": True},
-]
-ALONE_AND_TOGETHER = [*(pytest.param(settings, marks=pytest.mark.slow) for settings in ALONE), BESIDE]
-
-
-@pytest.mark.parametrize("settings", ALONE_AND_TOGETHER, ids=lambda settings: "+".join(settings))
-def test_the_training_is_the_same_bit_for_bit(settings, plain, capsys):
-    _, steps, history = run(num_iterations=2, **settings)
-    assert all(same_weights(one, other) for one, other in zip(steps, plain[1], strict=True))
-    assert of_training(history) == without_times(plain[2])
-
-
-@pytest.mark.slow
-def test_so_it_is_where_layers_are_checkpointed_and_steps_draw_their_rows(capsys):
-    cut = {"gradient_checkpointing": True, "per_device_train_batch_size": 2, "max_steps": 3, "entropy_coef": 0.01}
-    assert same_weights(run(**cut)[1][-1], run(**cut, **BESIDE)[1][-1])
+def test_the_training_is_the_same_bit_for_bit(capsys):
+    _, steps, history = run(num_iterations=2, **BESIDE)
+    _, plain_steps, plain = run(num_iterations=2)
+    assert all(same_weights(one, other) for one, other in zip(steps, plain_steps, strict=True))
+    assert of_training(history) == without_times(plain)
 
 
 # --- what is measured -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("every", "want"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (5, [5]), (9, [5])])
-def test_it_is_evaluated_every_so_many_steps_and_at_the_end(every, want):
-    _, _, history = run(eval_steps=every)
-    assert [metrics["step"] for metrics in history if "eval/reward" in metrics] == want
+def test_it_is_evaluated_every_so_many_steps_and_at_the_end():
+    _, _, history = run(eval_steps=2)
+    assert [metrics["step"] for metrics in history if "eval/reward" in metrics] == [2, 4, 5]
     assert all(("time/eval" in metrics) == ("eval/reward" in metrics) for metrics in history)
 
 
@@ -124,17 +103,7 @@ def test_the_numbers_are_those_of_what_was_sampled():
         assert evaluation.evaluation_metrics(["letter_reward", "none_for_some"]) == [f"eval/{name}" for name in want]
 
 
-@pytest.mark.parametrize(
-    ("settings", "prompts", "group"),
-    [
-        ({}, [2, 2, 1], 4),
-        ({"num_generations_eval": 2}, [4, 1], 2),
-        ({"num_generations_eval": 1, "per_device_eval_batch_size": 3}, [3, 2], 1),
-        ({"num_generations_eval": 9}, [1, 1, 1, 1, 1], 9),
-    ],
-    ids=str,
-)
-def test_every_row_is_sampled_once_as_many_at_a_time_as_asked(settings, prompts, group, monkeypatch):
+def test_every_row_is_sampled_once_as_many_at_a_time_as_asked(monkeypatch):
     calls, real = [], sample_completions
 
     def spy(model, tokenizer, asked, group, **sampling):
@@ -142,11 +111,17 @@ def test_every_row_is_sampled_once_as_many_at_a_time_as_asked(settings, prompts,
         return real(model, tokenizer, asked, group, **sampling)
 
     monkeypatch.setattr(evaluation, "sample_completions", spy)
-    config = make_config(eval_steps=1, temperature=0.7, **settings)
-    evaluate_policy(*make_world(), HELD_OUT, letter_reward, config)
-    assert [len(asked) for asked, *_ in calls] == prompts
-    assert [prompt for asked, *_ in calls for prompt in asked] == [row["prompt"] for row in HELD_OUT]
-    assert {call[1:] for call in calls} == {(group, 5, 0.7)}
+    for settings, prompts, group in [
+        ({}, [2, 2, 1], 4),
+        ({"num_generations_eval": 1, "per_device_eval_batch_size": 3}, [3, 2], 1),
+        ({"num_generations_eval": 9}, [1, 1, 1, 1, 1], 9),
+    ]:
+        calls.clear()
+        config = make_config(eval_steps=1, temperature=0.7, **settings)
+        evaluate_policy(*make_world(), HELD_OUT, letter_reward, config)
+        assert [len(asked) for asked, *_ in calls] == prompts
+        assert [prompt for asked, *_ in calls for prompt in asked] == [row["prompt"] for row in HELD_OUT]
+        assert {call[1:] for call in calls} == {(group, 5, 0.7)}
 
 
 def test_two_evaluations_of_the_same_policy_are_the_same_and_another_seed_gives_others():
@@ -178,21 +153,6 @@ def test_what_contains_the_answer_is_right_whatever_its_length_costs():
     free = evaluate_policy(*world, rows, partial(contains_reward, penalty_per_character=0.0), config)
     assert priced["eval/accuracy"] == free["eval/accuracy"] > 0
     assert priced["eval/reward"] < free["eval/reward"] == pytest.approx(2 * free["eval/accuracy"] - 1)
-
-
-def test_the_callers_random_numbers_are_as_they_were():
-    before = torch.get_rng_state()
-    evaluate_policy(*make_world(), HELD_OUT, letter_reward, make_config(eval_steps=1))
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_a_datasets_dataset_is_evaluated_alike():
-    datasets = pytest.importorskip("datasets")
-    config = make_config(eval_steps=1, per_device_eval_batch_size=8)
-    rows = datasets.Dataset.from_list(HELD_OUT)
-    assert evaluate_policy(*make_world(), rows, letter_reward, config) == evaluate_policy(
-        *make_world(), HELD_OUT, letter_reward, config
-    )
 
 
 @pytest.mark.parametrize(
@@ -300,11 +260,6 @@ def test_the_best_model_is_kept_and_is_the_result(tmp_path, capsys):
     )
 
 
-def test_unless_it_is_asked_for_the_best_makes_no_checkpoint(tmp_path):
-    run(output_dir=str(tmp_path), save_steps=0, max_steps=3, eval_steps=1)
-    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-3"]
-
-
 def test_a_best_model_that_is_lost_is_said_to_be(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(RunFolder, "best", None)  # as after its checkpoint was found broken
     settings = {"max_steps": 2, "learning_rate": 0.0, "load_best_model_at_end": True, "eval_steps": 1}
@@ -313,10 +268,9 @@ def test_a_best_model_that_is_lost_is_said_to_be(tmp_path, capsys, monkeypatch):
     assert same_weights(weights(model), steps[-1])
 
 
-@pytest.mark.parametrize("last", [4, *(pytest.param(last, marks=pytest.mark.slow) for last in (1, 6))])
-def test_killed_and_resumed_it_ends_the_same(last, tmp_path, capsys):
+def test_killed_and_resumed_it_ends_the_same(tmp_path, capsys):
     def kill(step, metrics):
-        if step == last:
+        if step == 4:
             raise Killed
 
     settings = {"max_steps": 7, "save_steps": 3, "learning_rate": 0.05, "load_best_model_at_end": True}
@@ -362,11 +316,6 @@ def test_a_run_that_gets_no_better_is_stopped_and_says_so_and_can_be_continued(t
     assert len(longer) == 5 and longer[:3] == history
 
 
-def test_a_run_that_is_stopped_at_its_last_step_just_ends(capsys):
-    _, _, history = run(reward=constant, max_steps=3, eval_steps=1, early_stopping_patience=2)
-    assert len(history) == 3 and "Stopped early" not in capsys.readouterr().out
-
-
 # --- the KL to the start --------------------------------------------------------------------------------------------
 
 
@@ -375,20 +324,10 @@ def test_the_kl_to_the_start_is_zero_and_grows():
     assert kl[0] == 0.0 and all(value > 1e-5 for value in kl[1:])
 
 
-def test_it_is_what_the_loss_reports_where_it_has_a_kl_term():
-    """With next to no weight on it, the policies are the same up to rounding."""
-    pairs = zip(run(log_kl=True)[2], run(beta=1e-12)[2], strict=True)
-    for measured, reported in pairs:
-        assert measured["kl"] == pytest.approx(reported["kl"], rel=1e-3, abs=1e-8)
-    with_both = run(beta=0.1, log_kl=True, max_steps=3)[2]
-    assert without_times(with_both) == without_times(run(beta=0.1, max_steps=3)[2]), "it is measured already"
-
-
-@pytest.mark.parametrize("estimator", ["k1", "k3"])
-def test_rows_without_gradient_are_measured_too(estimator):
+def test_rows_without_gradient_are_measured_too():
     model, tokenizer = make_world()
     other, _ = make_world(seed=1)
-    config = make_config(kl_estimator=estimator, generation_batch_size=16)
+    config = make_config(generation_batch_size=16)
     experience, _ = collect(model, tokenizer, ROWS, constant, config)
     assert not experience.active.any()
     rollout, found = experience.rollout, []
@@ -401,10 +340,6 @@ def test_rows_without_gradient_are_measured_too(estimator):
         ]
         for t, token in enumerate(said):
             d = (logits[1][t, token] - logits[0][t, token]).item()
-            found.append(-d if estimator == "k1" else math.exp(d) - 1 - d)
+            found.append(math.exp(d) - 1 - d)
     want = sum(found) / len(found)
     assert kl_to_reference(model, other, experience, config) == pytest.approx(want, rel=1e-4)
-
-
-def test_the_reference_stays_where_it_is_asked_to_stay():
-    assert run(log_kl=True, ref_model_device="cpu", max_steps=2)[2][1]["kl"] > 0

@@ -2,7 +2,6 @@
 
 from dataclasses import fields, replace
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,15 +42,6 @@ def test_chosen_rows_keep_what_belongs_to_them(lengths, data):
     assert_rows(whole[chosen], whole, sorted(set(rows)))
 
 
-@given(LENGTHS, st.data())
-def test_rows_of_rows_are_rows_of_the_whole(lengths, data):
-    whole = numbered(lengths)
-    first = data.draw(st.permutations(range(len(lengths))))
-    second = data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=12))
-    twice = whole[torch.tensor(first)][torch.tensor(second)]
-    assert_rows(twice, whole, [first[row] for row in second])
-
-
 @given(LENGTHS, st.integers(1, 13))
 def test_cut_and_put_together_again_it_is_the_whole(lengths, size):
     whole = numbered(lengths)
@@ -62,13 +52,3 @@ def test_cut_and_put_together_again_it_is_the_whole(lengths, size):
         assert_rows(part, whole, list(range(start, min(start + size, len(lengths)))))
     for name in ("rewards", "advantages", "mask", "active", "old_logp", "ref_logp"):
         assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(whole, name))
-
-
-def test_what_is_not_known_yet_stays_unknown():
-    part = ragged_experience((3, 5))[torch.tensor([1])]
-    assert part.old_logp is None and part.ref_logp is None
-
-
-def test_a_record_is_not_changed_in_place():
-    with pytest.raises(AttributeError):
-        ragged_experience((3, 5)).old_logp = torch.zeros(2, 24)

@@ -1,6 +1,5 @@
 """What goes wrong, and what the trainer does about it: skip, count, leave out, stop. And half precision."""
 
-import sys
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +12,6 @@ from grpo_lab.trainer import logprobs as computing
 from grpo_lab.trainer import loop as trainer
 from grpo_lab.trainer import train
 from grpo_lab.trainer.experience import compute_advantages
-from grpo_lab.trainer.run import check_kinds
 from tests.support.slow_trainer import Recording
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, none_for_some, run, same_weights, weights
 
@@ -29,9 +27,8 @@ def spoil(monkeypatch, calls, value=float("nan")):
     monkeypatch.setattr(trainer, "microbatch_loss", spoilt)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_loss_that_is_not_finite_is_skipped_counted_and_forgotten(value, monkeypatch):
-    spoil(monkeypatch, {1, 2, 4}, value)
+def test_a_loss_that_is_not_finite_is_skipped_counted_and_forgotten(monkeypatch):
+    spoil(monkeypatch, {1, 2, 4}, float("inf"))
     after = []
     model, tokenizer = make_world()
     history = train(
@@ -41,15 +38,6 @@ def test_a_loss_that_is_not_finite_is_skipped_counted_and_forgotten(value, monke
     assert moved == [False, False, True, False, True]
     assert [metrics["nonfinite_steps"] for metrics in history] == [0, 1, 2, 2, 3, 3]
     assert all(value.isfinite().all() for value in after[-1].values())
-
-
-def test_a_gradient_that_is_not_finite_is_skipped_although_the_loss_is_finite():
-    model, tokenizer = make_world()
-    before = weights(model)
-    parameter = next(model.parameters())
-    parameter.register_hook(lambda gradient: gradient / 0)
-    history = train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=2))
-    assert same_weights(weights(model), before) and history[-1]["nonfinite_steps"] == 2
 
 
 def test_repeated_non_finite_losses_stop_the_run_with_the_weights_intact(monkeypatch):
@@ -64,15 +52,6 @@ def test_repeated_non_finite_losses_stop_the_run_with_the_weights_intact(monkeyp
     assert len(after) == 3, "two good steps and a skipped one"
     assert same_weights(weights(model), after[1])
     assert all(value.isfinite().all() for value in after[1].values())
-
-
-def broken_reward(completions, **kwargs):
-    return [float("nan")] * len(completions)
-
-
-def test_a_reward_that_is_not_a_number_is_an_error_that_names_the_function():
-    with pytest.raises(ValueError, match="reward function 'broken_reward' returned float nan for row 0"):
-        run(reward=[letter_reward, broken_reward])
 
 
 def test_completions_without_any_reward_are_left_out(monkeypatch):
@@ -118,17 +97,6 @@ def test_nothing_scored_at_all_is_a_step_without_movement():
         after, history = run(reward=lambda completions, **kwargs: [None] * len(completions), disable_tqdm=False)
     assert same_weights(after, weights(make_world()[0]))
     assert history[0]["reward"] is None and history[0]["frac_reward_zero_std"] == 1.0
-
-
-def test_a_missing_tensorboard_is_named_and_costs_nothing(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    model, tokenizer = make_world()
-    config = make_config(output_dir=str(tmp_path), report_to="tensorboard")
-    with pytest.raises(ImportError, match="pip install tensorboard"):
-        train(model, tokenizer, ROWS, letter_reward, config)
-    monkeypatch.undo()
-    config = make_config(output_dir=str(tmp_path))
-    assert len(train(model, tokenizer, ROWS, letter_reward, config)) == 2, "the folder is still free"
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
@@ -185,11 +153,6 @@ def test_an_argument_of_another_kind_is_named(given, message):
     usual = {"model": model, "tokenizer": tokenizer, "dataset": ROWS, "config": make_config()}
     with pytest.raises(TypeError, match=message):
         train(reward_funcs=letter_reward, **(usual | given))
-
-
-def test_a_configuration_of_another_kind_is_named():
-    with pytest.raises(TypeError, match="config is of type dict; expected a GRPOConfig"):
-        check_kinds(*make_world(), {"max_steps": 2})
 
 
 def test_weights_that_have_grown_beyond_all_bounds_are_said_to_have():

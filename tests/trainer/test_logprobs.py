@@ -47,10 +47,6 @@ def test_groups_hold_every_row_once_and_little_padding(lengths):
     assert padded <= 2 * lengths.sum()
 
 
-def test_no_row_no_group():
-    assert similar_lengths(torch.arange(0), torch.arange(0)) == []
-
-
 def outcome(experience, config):
     model = make_exact(make_world()[0])
     found = completion_logprobs(model, experience, config)

@@ -8,7 +8,6 @@ import torch
 
 from grpo_lab.trainer import Run, reports, train
 from grpo_lab.trainer import loop as trainer
-from grpo_lab.trainer import run as run_module
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, run, same_weights, weights, without_times
 
 
@@ -25,8 +24,7 @@ def watch_reference(monkeypatch, policy):
     return seen
 
 
-@pytest.mark.parametrize("every", [None, 1, 2, 3])
-@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize(("every", "device"), [(None, None), (1, "cpu"), (2, None)])
 def test_the_reference_is_frozen_or_refreshed_at_the_right_steps(every, device, monkeypatch):
     model, tokenizer = make_world()
     seen, policy = watch_reference(monkeypatch, model), [weights(model)]
@@ -41,12 +39,6 @@ def test_the_reference_is_frozen_or_refreshed_at_the_right_steps(every, device, 
     addresses = {p.data_ptr() for p in model.parameters()}
     assert not any(p.requires_grad or p.data_ptr() in addresses for p in reference.parameters())
     assert not any(same_weights(one, other) for one, other in pairwise(policy))
-
-
-def test_the_first_kl_is_zero_and_a_refresh_brings_it_back_to_zero():
-    _, history = run(beta=0.1, max_steps=4, ref_model_sync_steps=2)
-    kl = [metrics["kl"] for metrics in history]
-    assert kl[0] < 1e-9 and kl[2] < 1e-9 and kl[1] > 1e-5 and kl[3] > 1e-5
 
 
 def test_the_same_seed_gives_the_same_numbers_and_another_one_others():
@@ -127,16 +119,12 @@ def test_a_datasets_dataset_gives_the_same_run_as_a_list(prompts):
         (
             [{"question": "a"}],
             ValueError,
-            "dataset row 0 has the columns \\['question'\\]; expected 'prompt' among them",
+            r"dataset row 0 has the columns \['question'\]; expected 'prompt' among them",
         ),
-        (
-            [{"prompt": "a"}, {"prompt": "b", "answer": 1}],
-            ValueError,
-            "dataset row 1 has the columns .*; expected those of row 0",
-        ),
+        ([{"prompt": "a"}, {"prompt": "b", "answer": 1}], ValueError, "dataset row 1 .*; expected those of row 0"),
         (["a"], TypeError, "dataset row 0 is 'a'; expected a dict with a 'prompt'"),
-        ([{"prompt": ""}], ValueError, "prompt is ''"),
         ([{"prompt": "a", "completions": "b"}], ValueError, "completions"),
+        (iter(ROWS), TypeError, "dataset"),
     ],
 )
 def test_a_wrong_dataset_is_named(rows, error, message):
@@ -148,14 +136,9 @@ def test_a_wrong_dataset_is_named(rows, error, message):
     ("reward", "weights", "message"),
     [
         (
-            letter_reward,
-            [1.0, 2.0],
-            "reward_weights is .1.0, 2.0.; expected one number for each of the 1 reward functions",
-        ),
-        (
-            [letter_reward, letter_reward],
+            [letter_reward] * 2,
             [1.0],
-            r"for each of the 2 reward functions \(letter_reward, letter_reward_2\)",
+            r"reward_weights is .1.0.*for each of the 2 reward functions \(letter_reward, let",
         ),
         ("org/model", None, "reward_funcs is .*org/model"),
         ([], None, "reward_funcs is ..; expected at least one reward function"),
@@ -165,17 +148,6 @@ def test_rewards_that_cannot_be_added_up_are_named_before_anything_is_sampled(re
     model, tokenizer = make_world()
     with pytest.raises(ValueError, match=message):
         Run(model, tokenizer, ROWS, make_config(reward_weights=weights), reward)
-
-
-def test_a_generator_is_refused():
-    """Two answers are possible: the trainer's own, and that of the run-time checks of the test suite."""
-    with pytest.raises(TypeError, match="dataset"):
-        run(rows=iter(ROWS))
-
-
-def test_no_steps_no_history():
-    after, history = run(max_steps=0)
-    assert history == [] and same_weights(after, weights(make_world()[0]))
 
 
 @pytest.mark.parametrize("fails", ["reports.tqdm", "run.Run.record"])
@@ -193,19 +165,6 @@ def test_an_error_leaves_nothing_open(fails, tmp_path, monkeypatch):
         train(model, tokenizer, ROWS, letter_reward, config)
     assert closed == [writer] and model.training and torch.equal(torch.get_rng_state(), before)
     assert not (tmp_path / "out" / "model.safetensors").exists()
-
-
-def test_the_progress_bar_shows_reward_and_length(capsys):
-    _, history = run(disable_tqdm=False)
-    shown = capsys.readouterr().err
-    assert f"reward={history[-1]['reward']:.3f}" in shown and "2/2" in shown and "length=" in shown
-
-
-def test_dropout_is_silenced_wherever_it_sits():
-    model, _ = make_world(attention_dropout=0.5)
-    model.extra = torch.nn.Dropout(0.3)
-    run_module.silence_dropout(model)
-    assert model.extra.p == 0 and all(layer.self_attn.attention_dropout == 0 for layer in model.base_model.layers)
 
 
 def test_a_reward_that_cannot_take_the_columns_is_refused_before_the_first_rollout(monkeypatch):

@@ -1,20 +1,22 @@
 """Every metric under its promised name, its value computed a second time from what was sampled."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from grpo_lab.trainer import PolicyOptimizer
+from grpo_lab.precision import PRECISIONS
+from grpo_lab.rollout import score as rollout_scoring
+from grpo_lab.trainer import PolicyOptimizer, train
 from grpo_lab.trainer import experience as gathering
 from grpo_lab.trainer import logprobs as computing
 from grpo_lab.trainer import loop as trainer
 from grpo_lab.trainer import metrics as clock_module
+from grpo_lab.trainer.metrics import WORST, MismatchMonitor
 from tests.support.slow_trainer import Recording
-from tests.support.worlds import letter_reward, none_for_some, run
+from tests.support.worlds import ROWS, letter_reward, make_config, make_world, none_for_some, run
 
 PROMISED = {"reward", "reward_std", "frac_reward_zero_std", "kl", "entropy", "clip_ratio/region_mean"}
 PROMISED |= {"completions/mean_length", "completions/clipped_ratio", "rewards/letter_reward/mean", "step_time"}
@@ -112,28 +114,7 @@ def test_metrics_reach_file_callback_and_tensorboard_alike(tmp_path):
         assert events[0].value == pytest.approx(value, rel=1e-6)
 
 
-@given(st.recursive(st.just([]), lambda inner: st.lists(st.tuples(st.sampled_from("abc"), inner), max_size=3)))
-def test_nested_stations_share_the_time_among_them(tree):
-    """A second passes before and one after whatever a station holds; each is counted once, for the innermost."""
-    time, want = [0.0], dict.fromkeys("abc", 0.0)
-
-    def visit(clock, stations):
-        for name, inner in stations:
-            with clock(name):
-                time[0] += 1
-                visit(clock, inner)
-                time[0] += 1
-            want[name] += 2
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clock_module, "now", lambda device: time[0])
-        clock = clock_module.Clock(torch.device("cpu"))
-        visit(clock, tree)
-    assert clock.seconds == {name: seconds for name, seconds in want.items() if seconds}
-    assert sum(clock.seconds.values()) == time[0]
-
-
-def test_a_station_that_fails_has_taken_its_time(monkeypatch):
+def test_nested_phases_share_the_time_and_one_that_fails_has_taken_its_own(monkeypatch):
     time = iter([0.0, 1.0, 3.0, 6.0])
     monkeypatch.setattr(clock_module, "now", lambda device: next(time))
     clock = clock_module.Clock(torch.device("cpu"))
@@ -142,8 +123,8 @@ def test_a_station_that_fails_has_taken_its_time(monkeypatch):
     assert clock.seconds == {"inner": 2.0, "outer": 4.0}
 
 
-def test_the_time_of_each_station_is_the_time_spent_in_it(monkeypatch):
-    """A clock that only moves inside a station: 3 to sample, 5 to reward, 1 a scoring, 7 an update of the weights."""
+def test_the_time_of_each_phase_is_the_time_spent_in_it(monkeypatch):
+    """A clock that only moves inside a phase: 3 to sample, 5 to reward, 1 a scoring, 7 an update of the weights."""
     clock = [0.0]
 
     def takes(owner, name, seconds):
@@ -166,3 +147,54 @@ def test_the_time_of_each_station_is_the_time_spent_in_it(monkeypatch):
     for metrics in history:
         times = {name: value for name, value in metrics.items() if name.startswith("time/")}
         assert times == {"time/rollout": 3.0, "time/reward": 5.0, "time/score": 4.0, "time/update": 14.0}
+
+
+def warned(agreement, differences):
+    """The steps at which there was a warning."""
+    steps = []
+    for step, worst in enumerate(differences, 1):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            agreement.watch(step, {WORST: worst})
+        steps += [step] * len(seen)
+    return steps
+
+
+@pytest.mark.parametrize(("mode", "limit"), [("fp32", 1e-3), ("bf16", 0.5), ("fp16", 0.1)])
+def test_a_warning_stands_once_and_again_when_it_has_grown_tenfold(mode, limit):
+    monitor = MismatchMonitor(PRECISIONS[mode], make_config())
+    course = [0.0, limit, 1.1 * limit, 5 * limit, 10.9 * limit, 12 * limit, limit / 2, 100 * limit, 130 * limit]
+    assert warned(monitor, course) == [3, 6, 9]
+
+
+@pytest.mark.parametrize("asked", [{"top_k": 5}, {"top_p": 0.9}, {"repetition_penalty": 1.1}], ids=str)
+def test_a_difference_that_was_asked_for_is_none(asked):
+    assert warned(MismatchMonitor(PRECISIONS["fp32"], make_config(**asked)), [3.0]) == []
+
+
+def test_a_run_warns_of_a_scorer_that_goes_astray_after_its_check(monkeypatch):
+    hidden, calls = rollout_scoring._hidden_shared, []
+
+    def astray(*arguments):
+        calls.append(1)
+        return hidden(*arguments) * (0.9 if len(calls) > 2 else 1)
+
+    model, tokenizer = make_world()
+    train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=1))
+    monkeypatch.setattr(rollout_scoring, "_hidden_shared", astray)
+    with pytest.warns(RuntimeWarning) as seen:
+        train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=4, learning_rate=0.0))
+    (message,) = [str(warning.message) for warning in seen]
+    assert message.startswith("step 3: log-probabilities while sampling and while training differ by 0.")
+
+
+def test_prompts_that_cannot_be_sampled_are_found_before_the_first_step(monkeypatch):
+    model, tokenizer = make_world()
+    monkeypatch.setattr("grpo_lab.trainer.experience.sample_completions", None)
+    with pytest.raises(ValueError, match="dataset row 1: prompt is '', which has no token"):
+        train(model, tokenizer, [{"prompt": "a"}, {"prompt": ""}], letter_reward, make_config())
+    tokenizer.chat_template = None
+    with pytest.raises(
+        ValueError, match="dataset row 0: prompt is a list of messages, and the tokenizer has no chat_t"
+    ):
+        train(model, tokenizer, ROWS, letter_reward, make_config())

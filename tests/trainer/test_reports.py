@@ -1,14 +1,18 @@
-"""What a run shows while it goes: the bar, TensorBoard, and Weights & Biases, which is played by a module of ours."""
+"""What a run shows: the bar, Weights & Biases (played by a module of ours), and completions for people to read."""
 
+import io
+import json
 import sys
 from types import ModuleType
 
 import pytest
+import torch
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.trainer import train
+from grpo_lab.trainer import collect, train
+from grpo_lab.trainer.reports import best_and_worst, completion_records
 from tests.support.axe import Killed
-from tests.support.worlds import ROWS, letter_reward, make_config, make_world, run, same_weights
+from tests.support.worlds import ROWS, letter_reward, make_config, make_world, none_for_some, run, same_weights
 
 
 class WandB(ModuleType):
@@ -62,12 +66,6 @@ def test_every_step_is_logged_with_its_number_and_the_settings(wandb, tmp_path):
     assert GRPOConfig(**logged.settings["config"]) == make_config(output_dir=folder, report_to="wandb", max_steps=3)
 
 
-def test_the_project_and_the_name_can_be_chosen(wandb, tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_PROJECT", "sums")
-    run(output_dir=str(tmp_path / "out"), report_to="wandb", run_name="a try")
-    assert (wandb.runs[0].settings["project"], wandb.runs[0].settings["name"]) == ("sums", "a try")
-
-
 def test_what_is_none_is_not_logged_and_what_is_evaluated_is(wandb, tmp_path):
     def nothing(completions, **kwargs):
         return [None] * len(completions)
@@ -118,13 +116,105 @@ def test_the_progress_bar_keeps_what_was_last_evaluated(capsys):
         assert held_out in frame if held_out else "held-out" not in frame
 
 
-def test_tensorboard_shows_evaluations_at_their_steps(tmp_path):
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+# --- completions ---------------------------------------------------------------------------------------------------
+
+
+def record(reward, completion="b", prompt="a", advantage=0.0):
+    return {"step": 7, "prompt": prompt, "completion": completion, "reward": reward, "advantage": advantage}
+
+
+def test_a_record_says_everything_about_a_completion():
     model, tokenizer = make_world()
-    config = make_config(output_dir=str(tmp_path), report_to="tensorboard", max_steps=5, eval_steps=2, log_kl=True)
-    history = train(model, tokenizer, ROWS, letter_reward, config, eval_dataset=ROWS)
-    board = accumulator.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    for name, steps in (("eval/accuracy", [2, 4, 5]), ("kl", [1, 2, 3, 4, 5])):
-        events = board.Scalars(name)
-        assert [event.step for event in events] == steps
-        assert [event.value for event in events] == pytest.approx([history[step - 1][name] for step in steps])
+    config = make_config(reward_weights=[1.0, 0.5])
+    torch.manual_seed(0)
+    functions = [letter_reward, none_for_some]
+    experience, _ = collect(model, tokenizer, ROWS[:2], functions, config)
+    records = completion_records(3, ROWS[:2], experience, ["letter_reward", "none_for_some"])
+    assert len(records) == 8 and json.loads(json.dumps(records)) == records, "nothing in it that JSON does not have"
+    short = 0
+    for row, found in enumerate(records):
+        ids = experience.rollout.completion_ids[row][experience.rollout.mask[row]].tolist()
+        letters, length = letter_reward(None, [ids])[0], None if len(ids) == 1 else float(len(ids))
+        short += length is None
+        assert found["rewards"] == {"letter_reward": letters, "none_for_some": length}
+        assert found == {
+            "step": 3,
+            "prompt": ROWS[row // 4]["prompt"],
+            "completion": experience.rollout.texts[row],
+            "rewards": found["rewards"],
+            "reward": pytest.approx(letters + 0.5 * (length or 0)),
+            "advantage": pytest.approx(experience.advantages[row].item()),
+        }
+    assert short, "drawn so that one function does not apply to a row"
+
+
+def test_a_completion_to_which_nothing_applies_is_recorded_and_not_ranked():
+    model, tokenizer = make_world()
+    with pytest.warns(RuntimeWarning, match="their reward is NaN"):
+        experience, _ = collect(model, tokenizer, ROWS[:2], lambda completions, **_: [None, *[1.0] * 7], make_config())
+    records = completion_records(1, ROWS[:2], experience, ["lambda"])
+    assert (records[0]["reward"], records[0]["rewards"], records[0]["advantage"]) == (None, {"lambda": None}, 0.0)
+    assert len(best_and_worst(records, None).splitlines()) == 2 + 7
+
+
+def test_half_of_the_table_is_the_best_and_half_the_worst():
+    both, best = "the best and the worst", "the best"
+    for count, want, which in [
+        (2, [4, 0], both), (3, [4, 3, 0], both), (1, [4], best), (0, [], best),
+        (5, [4, 3, 2, 1, 0], best), (None, [4, 3, 2, 1, 0], best),
+    ]:  # fmt: skip
+        table = best_and_worst([record(float(reward)) for reward in (3, 0, 4, 1, 2)], count)
+        first, _, *rows = table.splitlines()
+        assert first == f"step 7: {which} of 5 completions"
+        assert [float(row.split()[0]) for row in rows] == want
+
+
+def test_a_row_is_one_line_whatever_was_said():
+    said = 'one\ntwo\x1b[2J\r"\u202e' + "x" * 500
+    (row,) = best_and_worst([record(1.0, said, [{"role": "user", "content": "1+1=?\n"}], -0.5)], 1).splitlines()[2:]
+    assert row.startswith("   1.000     -0.500  '1+1=?\\n' 'one\\ntwo\\x1b[2J\\r\"\\u202exxx") and row.endswith("x...'")
+    assert len(row) < 130
+
+
+def test_letters_that_the_terminal_lacks_are_spelt_out(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    assert best_and_worst([record(1.0, "答案 é")], 1).endswith("'\\u7b54\\u6848 \\xe9'")
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert best_and_worst([record(1.0, "答案 é")], 1).endswith("'答案 é'")
+
+
+def lines(folder):
+    return [json.loads(line) for line in (folder / "completions.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_every_so_many_steps_a_table_is_printed_and_all_go_into_the_file(tmp_path, capsys):
+    settings = {"log_completions": True, "logging_steps": 2, "num_completions_to_print": 2, "disable_tqdm": False}
+    _, history = run(output_dir=str(tmp_path), max_steps=5, **settings)
+    found, shown = lines(tmp_path), capsys.readouterr()
+    assert [record["step"] for record in found] == [2] * 8 + [4] * 8
+    for step in (2, 4):
+        rewards = [record["reward"] for record in found if record["step"] == step]
+        assert sum(rewards) / 8 == pytest.approx(history[step - 1]["reward"], rel=1e-5)
+        table = shown.out[shown.out.index(f"step {step}: the best and the worst of 8 completions") :].splitlines()[2:4]
+        assert [row.split()[0] for row in table] == [f"{max(rewards):.3f}", f"{min(rewards):.3f}"]
+    assert "5/5" in shown.err and "advantage" not in shown.err
+
+
+@pytest.mark.parametrize(
+    ("save_steps", "logging_steps"),
+    [(2, 1), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in ((2, 3), (4, 2)))],
+)
+def test_what_was_noted_after_the_last_checkpoint_is_struck_out_on_resuming(save_steps, logging_steps, tmp_path):
+    """The file begins before or after the checkpoint of step 2, or there is none."""
+
+    def kill(step, metrics):
+        if step == 3:
+            raise Killed
+
+    settings = {"log_completions": True, "logging_steps": logging_steps, "max_steps": 5, "save_steps": save_steps}
+    run(output_dir=str(tmp_path / "whole"), **settings)
+    with pytest.raises(Killed):
+        run(output_dir=str(tmp_path / "out"), callback=kill, **settings)
+    run(output_dir=str(tmp_path / "out"), resume_from_checkpoint=True, **settings)
+    assert lines(tmp_path / "out") == lines(tmp_path / "whole")
+    assert len(lines(tmp_path / "out")) == 5 // logging_steps * 8

@@ -71,11 +71,6 @@ def test_a_second_signal_stops_at_once_with_nothing_lost(undisturbed, tmp_path):
     assert_same_end(cheap_run(tmp_path / "out"), undisturbed)
 
 
-def test_before_the_first_checkpoint_a_second_signal_says_that_nothing_is_saved(tmp_path):
-    with pytest.raises(Stopped, match=r"No checkpoint is saved yet. Go on with resume_from_checkpoint=True"):
-        cheap_run(tmp_path / "out", callback=send(signal.SIGINT, 1, times=2))
-
-
 def test_a_signal_while_files_are_written_waits_for_them(undisturbed, tmp_path, monkeypatch):
     append = RunFolder.append
 
@@ -100,27 +95,6 @@ def test_without_a_folder_the_model_has_the_weights_of_the_finished_step():
     ):
         train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=5), send(signal.SIGINT, 2))
     assert same_weights(weights(model), weights(want))
-
-
-def test_a_signal_in_the_reward_function_lets_the_step_end(tmp_path):
-    """In a real run: it comes while completions are rewarded."""
-    calls = iter(range(100))
-
-    def reward(completions, completion_ids, **columns):
-        if next(calls) == 2:
-            signal.raise_signal(signal.SIGINT)
-        return letter_reward(completions, completion_ids, **columns)
-
-    def run(folder, resume):
-        model, tokenizer = make_world()
-        config = make_config(output_dir=str(folder), max_steps=4, save_steps=0, resume_from_checkpoint=resume)
-        return folder, model, train(model, tokenizer, ROWS, reward, config)
-
-    with pytest.raises(Stopped, match="^Stopped after step 3 of 4"):
-        run(tmp_path / "out", False)
-    _, model, history = run(tmp_path / "out", True)
-    _, want, want_history = run(tmp_path / "whole", False)
-    assert same_weights(weights(model), weights(want)) and len(history) == len(want_history) == 4
 
 
 def test_signals_that_somebody_ignores_stay_ignored():

@@ -162,17 +162,6 @@ def test_without_a_good_checkpoint_each_is_named_and_nothing_is_removed(whole, t
     assert_same_end(cheap_run(folder), whole)
 
 
-@pytest.mark.parametrize("name", ["adapter_config.json", pytest.param("pytorch_model.bin", marks=pytest.mark.slow)])
-def test_a_file_put_into_a_checkpoint_changes_nothing(name, whole, tmp_path, capsys):
-    """Although transformers would read it."""
-    folder = copy_of(whole[0], tmp_path / "out")
-    (folder / "checkpoint-4" / name).write_text('{"weight_map": {"x": "y.safetensors"}}', encoding="utf-8")
-    _, model, history = cheap_run(folder)
-    (folder / "checkpoint-4" / name).unlink()
-    assert "broken" not in capsys.readouterr().out
-    assert_same_end((folder, model, history), whole)
-
-
 @pytest.mark.parametrize("name", ["checkpoint-4", "checkpoint-4/model.safetensors"])
 def test_something_else_in_the_place_of_a_checkpoint_is_not_removed(name, whole, tmp_path):
     folder = copy_of(whole[0], tmp_path / "out")

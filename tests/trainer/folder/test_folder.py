@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_lab.config import GRPOConfig
@@ -86,7 +85,7 @@ def test_a_folder_without_a_name_or_that_is_a_file_is_refused(tmp_path):
     with pytest.raises(ValueError, match="^output_dir is '  '; expected the name of a folder, or None"):
         GRPOConfig(output_dir="  ")
     (tmp_path / "out").write_text("a novel", encoding="utf-8")
-    with pytest.raises(ValueError, match="^output_dir is .*out', which is a file; expected the name of a folder"):
+    with pytest.raises(ValueError, match="^output_dir is .*out'; expected the name of a folder"):
         GRPOConfig(output_dir=str(tmp_path / "out"))
     with pytest.raises(OSError, match="below' could not be written .*: move the file away that has the name of a fol"):
         cheap_run(tmp_path / "out" / "below")
@@ -115,11 +114,6 @@ def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     train(*make_world(), ROWS, letter_reward, make_config(output_dir=None))
     assert files(tmp_path) == []
-
-
-def test_weights_of_another_precision_are_refused(whole_run):
-    with pytest.raises(ValueError, match=r"precision: was 'fp32', is 'bf16'"):
-        real_run(whole_run[0], resume=True, dtype=torch.bfloat16)
 
 
 def test_a_model_that_could_not_be_saved_is_refused_at_the_start(tmp_path):

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from grpo_lab.trainer.folder import check_folder
 from tests.support.resuming import assert_same_end, cheap_run, cheap_run_until, contents, copy_of
-from tests.support.worlds import make_world
+from tests.support.worlds import make_config, make_world
 
 BESIDE = {
     "checkpoint-best/model.safetensors": "theirs", "checkpoint-/x": "theirs", "checkpoint-2-old/x": "theirs",
@@ -41,35 +42,27 @@ def test_what_lies_beside_a_run_stays_whatever_the_run_does(undisturbed, tmp_pat
 
 
 NEEDED = [
-    "checkpoint-500/trainer_state.json", "checkpoint-2/notes.txt", "tokenizer.json", "tokenizer_config.json",
-    "model.safetensors", "model-00001-of-00002.safetensors", "generation_config.json", "chat_template.jinja",
-    "vocab.json",
+    "checkpoint-500/trainer_state.json", "checkpoint-2/notes.txt", "tokenizer.json", "model.safetensors",
+    "model-00001-of-00002.safetensors", "generation_config.json", "chat_template.jinja", "vocab.json",
 ]  # fmt: skip
-CASES = [(name, resume) for name in NEEDED for resume in (False, True)]
+AT_FIRST = [
+    ("metrics.jsonl", {}),
+    ("tensorboard/x", {"report_to": "tensorboard"}),
+    ("completions.jsonl", {"log_completions": True}),
+]
 
 
-@pytest.mark.parametrize(("name", "resume"), [*CASES, ("metrics.jsonl", False), ("grpo_config.json", False)])
-def test_a_name_that_the_run_needs_is_refused_at_the_start(name, resume, started, tmp_path):
-    folder = tmp_path / "out"
-    if resume:
-        copy_of(started, folder)
-    put(folder, {name: "{}"})
-    before = contents(folder)
-    with pytest.raises(
-        FileExistsError, match=r"^output_dir .*out' holds .*; (move it away, or )?choose another folder"
-    ):
-        cheap_run(folder, callback=lambda *_: pytest.fail("it computes"))
-    assert contents(folder) == before
-
-
-@pytest.mark.parametrize(
-    ("setting", "name"),
-    [({"report_to": "tensorboard"}, "tensorboard/events"), ({"log_completions": True}, "completions.jsonl")],
-)
-def test_a_name_that_only_a_setting_needs_is_refused_with_it(setting, name, tmp_path):
-    put(tmp_path, {name: "theirs"})
-    with pytest.raises(FileExistsError, match=f"holds {name.split('/')[0]}, not written by this run"):
-        cheap_run(tmp_path, **setting)
+def test_a_name_that_the_run_needs_is_refused_at_the_start(started, tmp_path):
+    cases = [(name, {}, resume) for name in NEEDED for resume in (False, True)]
+    for number, (name, settings, resume) in enumerate([*cases, *((*pair, False) for pair in AT_FIRST)]):
+        folder = tmp_path / str(number) / "out"
+        if resume:
+            copy_of(started, folder)
+        put(folder, {name: "{}"})
+        before = contents(folder)
+        with pytest.raises(FileExistsError, match=f"holds {name.split('/')[0]}, not written by this run"):
+            check_folder(make_config(output_dir=str(folder), resume_from_checkpoint=resume, **settings))
+        assert contents(folder) == before
 
 
 def test_a_name_that_is_taken_during_the_run_stops_it_with_nothing_lost(undisturbed, tmp_path):
@@ -130,16 +123,7 @@ def make_real_trl_folder(folder: Path) -> None:
     assert (folder / "checkpoint-2" / "trainer_state.json").is_file()
 
 
-def make_folder_without_manifest(folder: Path) -> None:
-    """As earlier versions of this package left one behind."""
-    make_world()[0].save_pretrained(folder / "checkpoint-2")
-    state = json.dumps({"step": 2, "num_steps_in_metrics": 2})
-    put(folder, {"checkpoint-2/trainer_state.json": state, "grpo_config.json": "{}", "metrics.jsonl": "{}\n{}\n"})
-
-
-@pytest.mark.parametrize(
-    "make", [make_trl_folder, pytest.param(make_real_trl_folder, marks=pytest.mark.slow), make_folder_without_manifest]
-)
+@pytest.mark.parametrize("make", [make_trl_folder, pytest.param(make_real_trl_folder, marks=pytest.mark.slow)])
 def test_a_run_that_is_not_ours_is_refused_and_left_alone(make, tmp_path):
     make(tmp_path)
     before = contents(tmp_path)
@@ -148,11 +132,3 @@ def test_a_run_that_is_not_ours_is_refused_and_left_alone(make, tmp_path):
     with pytest.raises(FileExistsError, match="holds .*checkpoint-.*, not written by this run"):
         cheap_run(tmp_path, resume=False)
     assert contents(tmp_path) == before
-
-
-def test_a_copy_of_the_folder_goes_on_by_itself(undisturbed, tmp_path):
-    started = cheap_run_until(tmp_path / "out", 3)
-    copied = copy_of(started, tmp_path / "elsewhere" / "copy")
-    before = contents(started)
-    assert_same_end(cheap_run(copied), undisturbed)
-    assert contents(started) == before
