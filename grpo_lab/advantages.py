@@ -14,7 +14,7 @@ from einops import rearrange, reduce
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from grpo_lab.checks import check_all_finite, check_between, check_choice, check_positive, check_shapes
+from grpo_lab.checks import check_all_finite, check_between, check_choice, check_dtype, check_positive, check_shapes
 
 SCALES = ("group", "batch", "none")
 
@@ -109,6 +109,8 @@ def best_of_group(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     """
     check_shapes(rewards=(rewards, "P G"))
     check_all_finite("rewards", rewards)
+    if rewards.shape[1] == 0:
+        raise ValueError("rewards has G = 0 completions of a prompt; it must be at least 1")
     best, worst = reduce(rewards, "P G -> P 1", "max"), reduce(rewards, "P G -> P 1", "min")
     weights = torch.where((rewards == best) & (best > worst), rewards, 0)  # P G (2.6)
     return weights
@@ -141,13 +143,16 @@ def process_advantages(
 
     Raises:
         ValueError: for an eps that is not positive (NaN is not), step rewards that are not finite where the mask is
-            True, or shapes that do not fit.
+            True, a mask of another dtype than bool, or shapes that do not fit.
 
     Source: Shao et al. (2024), "DeepSeekMath", section 4.1.3.
     """
     check_positive("eps", eps)
     check_shapes(step_rewards=(step_rewards, "P G T"), step_mask=(step_mask, "P G T"))
+    check_dtype("step_mask", step_mask, "bool")
     check_all_finite("step_rewards", step_rewards[step_mask])
+    if 0 in step_rewards.shape[1:]:
+        raise ValueError(f"step_rewards has shape {tuple(step_rewards.shape)}; G and T must be at least 1")
     least = torch.where(step_mask, step_rewards, torch.inf).amin((1, 2), keepdim=True)
     from_least = torch.where(step_mask, step_rewards - least, 0)  # P G T (2.7)
     count = step_mask.sum((1, 2), keepdim=True)

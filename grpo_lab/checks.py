@@ -17,10 +17,19 @@ def check_finite(name: str, value: Any) -> None:
         raise ValueError(f"{name} is {value}; expected a finite number")
 
 
+def check_dtype(name: str, values: Any, kind: str) -> None:
+    """Raise ValueError unless a tensor holds numbers of that kind: "float", "int" or "bool"."""
+    if kind not in str(values.dtype):
+        expected = {
+            "float": "a floating-point dtype, such as torch.float32",
+            "int": "an integer dtype, such as torch.int64",
+        }
+        raise ValueError(f"{name} is {values.dtype}; expected {expected.get(kind, f'torch.{kind}')}")
+
+
 def check_all_finite(name: str, values: Any) -> None:
     """Raise ValueError unless a tensor holds floating-point numbers, all of them finite."""
-    if not values.is_floating_point():
-        raise ValueError(f"{name} is {values.dtype}; expected a floating-point dtype, such as torch.float32")
+    check_dtype(name, values, "float")
     if not values.isfinite().all():
         raise ValueError(f"{name} holds NaN or infinite values; all of them must be finite")
 

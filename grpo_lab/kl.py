@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from grpo_lab.checks import check_at_least, check_choice, check_shapes
+from grpo_lab.checks import check_at_least, check_choice, check_dtype, check_shapes
 
 ESTIMATORS = ("k1", "k2", "k3", "k3+")
 
@@ -98,11 +98,12 @@ def kl_in_reward(
         beta: weight of the penalty, at least 0.
 
     Raises:
-        ValueError: for a negative beta, or shapes that do not fit together.
+        ValueError: for a negative beta, a mask of another dtype than bool, or shapes that do not fit together.
 
     Source: Ziegler et al. (2019), "Fine-tuning language models from human preferences", equation 2.
     """
     check_at_least("beta", beta, 0)
     check_shapes(logp=(logp, "B T"), ref_logp=(ref_logp, "B T"), mask=(mask, "B T"), rewards=(rewards, "B"))
+    check_dtype("mask", mask, "bool")
     penalised = rewards - beta * torch.where(mask, kl_estimate(logp, ref_logp, "k1"), 0).sum(-1).detach()  # B (4.8)
     return penalised

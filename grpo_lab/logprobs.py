@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_lab.checks import check_at_least, check_positive, check_shapes
+from grpo_lab.checks import check_at_least, check_dtype, check_positive, check_shapes
 
 
 def token_logprobs(
@@ -30,12 +30,14 @@ def token_logprobs(
         In nats, at most 0; minus infinity for a token that was ruled out.
 
     Raises:
-        ValueError: if the temperature is not positive (NaN is not), or the shapes do not fit together.
+        ValueError: if the temperature is not positive (NaN is not), token_ids are no integers, or the shapes do not fit
+            together.
 
     Source: softmax with temperature; Sutton and Barto, "Reinforcement Learning", section 13.1.
     """
     check_positive("temperature", temperature)
     check_shapes(logits=(logits, "B T V"), token_ids=(token_ids, "B T"))
+    check_dtype("token_ids", token_ids, "int")
     z = _at_least_float32(logits) / temperature  # B T V (1.1)
     logp = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1) - z.logsumexp(-1)  # B T (1.2)
     return logp
@@ -83,9 +85,12 @@ def completion_mask(completion_ids: Int[Tensor, "B T"], eos_token_id: int | list
         True up to and with the first end token; all True in a row that was cut off before its end.
 
     Raises:
-        ValueError: if completion_ids has another shape.
+        ValueError: if completion_ids has another shape, or holds no integers, or eos_token_id is None.
     """
     check_shapes(completion_ids=(completion_ids, "B T"))
+    check_dtype("completion_ids", completion_ids, "int")
+    if eos_token_id is None:
+        raise ValueError("eos_token_id is None; expected an end token, or a list of them")
     ends = torch.tensor(eos_token_id, device=completion_ids.device).reshape(-1)
     is_end = torch.isin(completion_ids, ends).long()
     ends_before = is_end.cumsum(-1) - is_end  # B T (1.5)
@@ -131,6 +136,7 @@ def chunked_logprobs_and_entropy(
     check_positive("temperature", temperature)
     check_at_least("chunk_size", chunk_size, 1)
     check_shapes(hidden=(hidden, "B T D"), lm_head_weight=(lm_head_weight, "V D"), token_ids=(token_ids, "B T"))
+    check_dtype("token_ids", token_ids, "int")
     rows = hidden.reshape(-1, hidden.shape[-1])
     kind = rows.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else lm_head_weight.dtype

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_lab.checks import check_at_least, check_shapes
+from grpo_lab.checks import check_at_least, check_dtype, check_shapes
 
 
 def sequence_logprob(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, " B"]:
@@ -26,11 +26,12 @@ def sequence_logprob(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> F
         In nats; zero for a response without tokens.
 
     Raises:
-        ValueError: for shapes that do not fit together.
+        ValueError: for a mask of another dtype than bool, or shapes that do not fit together.
 
     Source: the product rule of probability; a language model is autoregressive.
     """
     check_shapes(logp=(logp, "B T"), mask=(mask, "B T"))
+    check_dtype("mask", mask, "bool")
     seq_logp = torch.where(mask, logp, 0).sum(-1)  # B (1.7)
     return seq_logp
 

@@ -27,6 +27,8 @@ from grpo_lab.objective import (
     sapo_surrogate,
     vespo_surrogate,
 )
+from grpo_lab.policy_gradient import reinforce_loss, sequence_logprob
+from grpo_lab.sorting import kl_penalty, repaired_reward, response_logprobs, surrogate_loss
 
 
 @pytest.mark.parametrize(
@@ -120,6 +122,23 @@ SHAPES = [
         for name, old_and_ref in [("old_logp", (f(*shape),)), ("ref_logp", (None, f(*shape)))]
     ],
     (policy_loss, (f(2, 3), f(2), f(2, 3)), "mask is torch.float32; expected torch.bool"),
+    (sequence_logprob, (f(2, 3), n(2, 3)), "mask is torch.int64; expected torch.bool"),
+    (kl_in_reward, (f(2), f(2, 3), f(2, 3), f(2, 3), 0.1), "mask is torch.float32; expected torch.bool"),
+    (process_advantages, (f(1, 2, 3), n(1, 2, 3)), "step_mask is torch.int64; expected torch.bool"),
+    (process_advantages, (f(1, 2, 0), b(1, 2, 0)), "step_rewards has shape (1, 2, 0); G and T must be at least 1"),
+    (best_of_group, (f(2, 0),), "rewards has G = 0 completions of a prompt; it must be at least 1"),
+    (token_logprobs, (f(1, 2, 3), f(1, 2)), "token_ids is torch.float32; expected an integer dtype, such as torch"),
+    (completion_mask, (n(1, 2), None), "eos_token_id is None; expected an end token, or a list of them"),
+    (completion_mask, (f(1, 2), 1), "completion_ids is torch.float32; expected an integer dtype, such as torch.int64"),
+    (repaired_reward, (f(1, 2), n(1, 2)), "prompts is torch.float32; expected an integer dtype, such as torch.int64"),
+    (reinforce_loss, (f(3), f(3, 1)), "weights has shape (3, 1); expected (B,), where B = 3"),
+    (
+        response_logprobs,
+        (f(1, 2, 3, 4), n(1, 2, 5, 4)),
+        "responses has shape (1, 2, 5, 4); expected (S, P, G, T), where ",
+    ),
+    (kl_penalty, (f(2, 3), f(1, 3), 0.1), f"ref_logp has shape (1, 3); expected {BT}"),
+    (surrogate_loss, (f(2, 3), f(2, 3), f(3)), "advantages has shape (3,); expected (B,), where B = 2"),
 ]
 
 

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Real
 from torch import Tensor
 
-from grpo_lab.checks import check_at_least, check_choice, check_shapes
+from grpo_lab.checks import check_at_least, check_choice, check_dtype, check_shapes
 from grpo_lab.kl import ESTIMATORS, kl_estimate
 from grpo_lab.objective.aggregation import aggregate, token_mean
 from grpo_lab.objective.surrogates import importance_ratio, per_token
@@ -75,8 +75,7 @@ def policy_loss(
     check_choice("loss_type", loss_type, LOSS_TYPES)
     check_choice("kl_estimator", kl_estimator, ESTIMATORS)
     check_at_least("beta", beta, 0)
-    if mask.dtype != torch.bool:
-        raise ValueError(f"mask is {mask.dtype}; expected torch.bool")
+    check_dtype("mask", mask, "bool")
     if beta > 0 and ref_logp is None:
         raise ValueError(f"ref_logp is None; expected the reference's log-probabilities, since beta is {beta}")
     old_logp = logp.detach() if old_logp is None else old_logp

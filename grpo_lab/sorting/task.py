@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from grpo_lab.checks import check_at_least, check_choice, check_shapes
+from grpo_lab.checks import check_at_least, check_choice, check_dtype, check_shapes
 from grpo_lab.policy_gradient import enumerate_sequences
 
 DUPLICATES = ("none", "any", "only")
@@ -97,9 +97,11 @@ def repaired_reward(prompts: Int[Tensor, "B T"], responses: Int[Tensor, "B T"]) 
         As float32.
 
     Raises:
-        ValueError: for shapes that differ or are not (B, T).
+        ValueError: for numbers that are no integers, or shapes that differ or are not (B, T).
     """
     check_shapes(prompts=(prompts, "B T"), responses=(responses, "B T"))
+    check_dtype("prompts", prompts, "int")
+    check_dtype("responses", responses, "int")
     copies = one_hot(torch.stack([prompts, responses])).sum(2)  # 2 B V (3.4)
     included = torch.minimum(*copies).sum(-1)  # B (3.5)
     rewards = (included + ascending_pairs(responses)).float()  # B (3.6)
