@@ -2,8 +2,7 @@
 
 import json
 import math
-from dataclasses import FrozenInstanceError, replace
-from typing import NamedTuple
+from dataclasses import FrozenInstanceError, dataclass, replace
 
 import pytest
 import torch
@@ -16,7 +15,7 @@ from grpo_lab.course.checking.compare import equal, same, same_gradient
 from grpo_lab.course.checking.mistakes import matching
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, outcome_of
 from grpo_lab.course.checking.outcome_file import load_outcomes, save_outcomes
-from grpo_lab.course.checking.plain_data import Other, Record, TooLarge, plain
+from grpo_lab.course.checking.plain_data import Other, TooLarge, plain
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from tests.course.toys import (
     DECAY,
@@ -86,7 +85,8 @@ def test_observe_is_compared_in_place_of_the_result():
     assert outcome_of(lambda values, mask, scale: None, exercise, 1).error == "AttributeError"
 
 
-class Pair(NamedTuple):
+@dataclass
+class Pair:
     a: torch.Tensor
     b: float
 
@@ -104,7 +104,6 @@ trees = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(st.text(max_size=4), inner, max_size=3)
-        | st.dictionaries(st.text(max_size=4), inner, max_size=3).map(Record)
         | st.tuples(inner, inner)
         | st.just(Other("a thing"))
     ),
@@ -116,7 +115,7 @@ trees = st.recursive(
 @settings(max_examples=60)
 def test_a_file_brings_back_exactly_what_was_put_into_it(tmp_path_factory, tree):
     path = tmp_path_factory.getbasetemp() / "o.safetensors"
-    content = tree if isinstance(tree, Record | Other) else plain(tree)
+    content = plain(tree)
     before = Outcome(content, {"x": content, "y": None}, True, {"w": content}, {"seen": content}, *"EmtFp")
     save_outcomes(path, [before, Outcome()])
     after, empty = load_outcomes(path)
@@ -222,7 +221,7 @@ def test_objects_that_claim_to_equal_everything_are_only_their_names():
     assert plain(Liar()) == Other("Liar") and not same(plain(Liar()), 1.0, 1.0)
     assert plain(Number(3.0)) == 3.0 and type(plain(Number(3.0))) is float
     assert isinstance(plain(torch.ones(2).as_subclass(Sly)), Other)
-    assert plain(Pair(torch.ones(1), 2.0)).fields.keys() == {"a", "b"}
+    assert plain(Pair(torch.ones(1), 2.0)) == {"a": torch.ones(1), "b": 2.0}
 
 
 @pytest.mark.parametrize(
@@ -254,7 +253,6 @@ def test_no_gradient_is_a_gradient_of_zero():
     zero, one = torch.zeros(2).double(), torch.ones(2).double()
     assert same_gradient(None, zero, 1e-6) and same_gradient(zero, None, 1e-6) and same_gradient(None, None, 1e-6)
     assert not same_gradient(None, one, 1e-6) and not same_gradient(one, None, 1e-6)
-    assert same_gradient(None, [zero, zero], 1e-6) and not same_gradient([zero], [zero, one], 1e-6)
 
 
 def test_a_mistake_matches_where_it_differs_and_only_if_the_rest_is_right():

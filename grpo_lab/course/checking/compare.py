@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_lab.course.checking.plain_data import Outcome, Record
+from grpo_lab.course.checking.plain_data import Outcome
 from grpo_lab.course.exercise import Exercise
 
 ROUNDING = 1e-4  # of a sum in float32
@@ -39,10 +39,6 @@ def equal_gradients(got: Outcome, expected: Outcome, exercise: Exercise) -> bool
 
 def same_gradient(got: Any, expected: Any, tolerance: float) -> bool:
     """No gradient at all and a gradient of zeros are the same."""
-    if isinstance(got, list) or isinstance(expected, list):
-        a, b = ([x] if not isinstance(x, list) else x for x in (got, expected))
-        a, b = (x * len(y) if len(x) == 1 and x[0] is None else x for x, y in ((a, b), (b, a)))
-        return len(a) == len(b) and all(same_gradient(x, y, tolerance) for x, y in zip(a, b, strict=True))
     if got is None or expected is None:
         return no_gradient(got) and no_gradient(expected)
     return same(got, expected, tolerance)
@@ -50,16 +46,13 @@ def same_gradient(got: Any, expected: Any, tolerance: float) -> bool:
 
 def no_gradient(gradient: Any) -> bool:
     """None, or zero everywhere."""
-    parts = gradient if isinstance(gradient, list) else [gradient]
-    return all(part is None or (isinstance(part, Tensor) and not part.any()) for part in parts)
+    return gradient is None or (isinstance(gradient, Tensor) and not gradient.any())
 
 
 def same(a: Any, b: Any, tolerance: float) -> bool:
     """Equal plain data: same structure, shapes and dtypes, numbers within the tolerance, NaN where NaN is."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.shape == b.shape and a.dtype == b.dtype and bool(close(a, b, tolerance).all())
-    if isinstance(a, Record) and isinstance(b, Record):
-        return same(a.fields, b.fields, tolerance)
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(same(a[key], b[key], tolerance) for key in a)
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from grpo_lab.course.checking.compare import is_number, no_gradient, same, same_gradient
-from grpo_lab.course.checking.outcome import AFTERWARDS, Outcome, inputs
-from grpo_lab.course.checking.plain_data import Other, Record, plain
+from grpo_lab.course.checking.outcome import AFTERWARDS, inputs
+from grpo_lab.course.checking.plain_data import Other, Outcome, plain
 from grpo_lab.course.checking.relations import relation
 from grpo_lab.course.exercise import Exercise
 
@@ -165,7 +165,7 @@ def _of_gradients(got: Outcome, expected: Outcome, exercise: Exercise, view: _Vi
 
 def _about_gradient(name: str, got: Any, expected: Any, view: _View) -> str:
     start = "The value is right, but the gradient is not."
-    if any(isinstance(part, Tensor) and part.isnan().any() for part in (got if isinstance(got, list) else [got])):
+    if isinstance(got, Tensor) and got.isnan().any():
         return f"{start} NaN arrives at {name}."
     if no_gradient(expected):
         return f"{start} One arrives at {name}, where {'it should be stopped' if expected is None else 'it is zero'}."
@@ -184,16 +184,12 @@ def _masks(exercise: Exercise, index: int, seed: int) -> dict[str, Tensor]:
 
 
 def _parts(value: Any) -> dict | None:
-    if isinstance(value, Record):
-        return value.fields
     if isinstance(value, list):
         return dict(enumerate(value))
     return value if isinstance(value, dict) else None
 
 
 def _name(value: Any) -> str:
-    if isinstance(value, Record):
-        return f"a record of {', '.join(value.fields)}"
     if isinstance(value, Other):
         return value.kind
     words = {bool: "True or False", int: "a number", float: "a number", str: "a text", list: "a list or tuple"}

@@ -6,7 +6,6 @@ would fail on a GPU. Whatever else goes wrong with them, as a branch on a value 
 
 import logging
 from collections.abc import Callable
-from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -16,6 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from grpo_lab.course.checking.outcome import inputs
 from grpo_lab.course.exercise import Exercise
 
+_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 REMARK = (
     "One remark, which costs nothing: on a GPU this would fail, as tensors of two devices meet. Make new tensors on "
     "the device of the arguments, as x.new_zeros(...), torch.zeros_like(x) or device=x.device do."
@@ -37,25 +37,18 @@ def _mixes_devices(function: Callable, exercise: Exercise, index: int, seed: int
     bound, _ = inputs(exercise, index, seed)
     if not any(isinstance(leaf, Tensor) for leaf in tree_leaves(dict(bound.arguments))):
         return False
-    with FakeTensorMode(), _silent(logging.getLogger("torch._subclasses.fake_tensor")):
-        bound.arguments.update(tree_map_only(Tensor, _on_gpu, dict(bound.arguments)))
-        try:
+    _LOG.disabled = True  # torch logs what it cannot compute without numbers, and here that is no error
+    try:
+        with FakeTensorMode():
+            bound.arguments.update(tree_map_only(Tensor, _on_gpu, dict(bound.arguments)))
             result = function(*bound.args, **bound.kwargs)
-        except Exception as error:
-            return "same device" in str(error) or "two different devices" in str(error)
+    except Exception as error:
+        return "same device" in str(error) or "two different devices" in str(error)
+    finally:
+        _LOG.disabled = False
     left = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor) and leaf.device.type == "cpu"]
     return any(leaf.dim() for leaf in left)
 
 
 def _on_gpu(tensor: Tensor) -> Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, device="cuda")
-
-
-@contextmanager
-def _silent(logger: logging.Logger):
-    """Torch logs what it cannot compute without numbers, and here that is no error."""
-    before, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = before

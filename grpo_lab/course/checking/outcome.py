@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from functools import lru_cache
 from inspect import BoundArguments, signature
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -43,7 +44,7 @@ def expected_outcomes(exercise: Exercise, seed: int = 0) -> tuple[Outcome, ...]:
 def _collect(result: Any, exercise: Exercise, bound: BoundArguments, before: dict, leaves: dict, seed: int) -> Outcome:
     try:
         changed = {name: now for name, now in plain(dict(bound.arguments)).items() if not same(before[name], now, 0.0)}
-        changed |= {name: CUT_OFF for name in leaves if any(_cut_off(t) for t in tensors(bound.arguments[name]))}
+        changed |= {name: CUT_OFF for name in leaves if not bound.arguments[name].requires_grad}  # by detach_
         seen = exercise.observe(result, bound.args, bound.kwargs) if exercise.observe else result
         floats = [leaf for leaf in tensors(seen) if leaf.is_floating_point() and leaf.requires_grad]
         value, observed = (None, plain(seen)) if exercise.observe else (plain(seen), None)
@@ -52,44 +53,25 @@ def _collect(result: Any, exercise: Exercise, bound: BoundArguments, before: dic
         return Outcome(error=type(error).__name__, message=f"{AFTERWARDS}{type(error).__name__}: {_short(error)}")
 
 
-def _cut_off(tensor: Tensor) -> bool:
-    """`detach_` on an argument takes the gradient away from the caller's own tensor."""
-    return tensor.is_floating_point() and not tensor.requires_grad
-
-
-def inputs(exercise: Exercise, index: int, seed: int, track: bool = False) -> tuple[BoundArguments, dict[str, list]]:
+def inputs(exercise: Exercise, index: int, seed: int, track: bool = False) -> tuple[BoundArguments, dict[str, Tensor]]:
     """The input of a case by argument; with `track`, also the leaves behind the arguments in `gradient_of`."""
     args, kwargs = exercise.cases[index].build(seed)
     bound, leaves = signature(exercise.function).bind(*args, **kwargs), {}
     for name in exercise.gradient_of if track else ():
-        if name in bound.arguments:
-            given = tensors(bound.arguments[name])
-            leaves[name] = [t.detach().clone().requires_grad_() for t in given if t.is_floating_point()]
-            copies = iter([leaf.clone() for leaf in leaves[name]])  # not leaves: changing them in place is possible
-            bound.arguments[name] = _replace(bound.arguments[name], copies)
+        if bound.arguments.get(name) is not None:
+            leaves[name] = bound.arguments[name].detach().clone().requires_grad_()
+            bound.arguments[name] = leaves[name].clone()  # no leaf: changing it in place is possible
     return bound, leaves
 
 
-def _replace(tree: Any, floats) -> Any:
-    if isinstance(tree, Tensor):
-        return next(floats) if tree.is_floating_point() else tree
-    if isinstance(tree, dict):
-        return {key: _replace(value, floats) for key, value in tree.items()}
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(_replace(value, floats) for value in tree))
-    return type(tree)(_replace(value, floats) for value in tree) if isinstance(tree, list | tuple) else tree
-
-
-def _gradients(results: list[Tensor], leaves: dict[str, list[Tensor]], seed: int) -> dict[str, Any]:
+def _gradients(results: list[Tensor], leaves: dict[str, Tensor], seed: int) -> dict[str, Any]:
     """The gradient of one fixed random weighting of all results, by argument; None where nothing arrives."""
-    flat = [leaf for group in leaves.values() for leaf in group]
-    if not flat or not results:
+    if not leaves or not results:
         return dict.fromkeys(leaves)
     dice = torch.Generator().manual_seed(seed)
     weights = [torch.randn(r.shape, generator=dice, dtype=torch.float64).to(r.dtype) for r in results]
-    found = iter(torch.autograd.grad(results, flat, weights, allow_unused=True))
-    grouped = {name: [next(found) for _ in group] for name, group in leaves.items()}
-    return {name: plain(group[0] if len(group) == 1 else group) for name, group in grouped.items()}
+    found = torch.autograd.grad(results, list(leaves.values()), weights, allow_unused=True)
+    return {name: plain(gradient) for name, gradient in zip(leaves, found, strict=True)}
 
 
 @contextmanager
@@ -107,12 +89,12 @@ def _random_numbers_from(seed: int):
 
 def own_frames(error: BaseException, function: Callable) -> str:
     """The lines of the student's file on the way to the exception; nothing of any other file."""
-    code = getattr(function, "__code__", None)
-    if code is None or (getattr(function, "__module__", None) or "").startswith("grpo_lab."):
+    if not isinstance(function, FunctionType) or str(function.__module__).startswith("grpo_lab."):
         return ""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == code.co_filename]
+    own = function.__code__.co_filename
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == own]
     shown = frames if len(frames) <= 4 else [*frames[:2], *frames[-2:]]
-    return "\n".join(f"line {f.lineno}, in {f.name}: {f.line}" for f in shown)
+    return "\n".join(f"line {frame.lineno}, in {frame.name}: {frame.line}" for frame in shown)
 
 
 def _short(error: BaseException) -> str:

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from grpo_lab.course.checking.outcome import Outcome
-from grpo_lab.course.checking.plain_data import MAX_BYTES, MAX_DEPTH, Other, Record, plain
+from grpo_lab.course.checking.plain_data import MAX_BYTES, MAX_DEPTH, Other, plain
 
 MAX_FILE, MAX_HEADER, MAX_OUTCOMES = 4 * MAX_BYTES, 32 * 2**20, 200
 _TEXTS = ("error", "message", "trace", "fault", "printed")
@@ -61,8 +61,6 @@ def _encode(tree: Any, tensors: dict[str, Tensor]) -> Any:
         name = f"t{len(tensors)}"
         tensors[name] = tree.contiguous().clone()  # the format refuses tensors that share memory
         return {"tensor": name}
-    if isinstance(tree, Record):
-        return {"record": [[key, _encode(value, tensors)] for key, value in tree.fields.items()]}
     if isinstance(tree, dict):
         return {"dict": [[key, _encode(value, tensors)] for key, value in tree.items()]}
     if isinstance(tree, list | tuple):
@@ -94,10 +92,10 @@ def _decode(node: Any, file, depth: int) -> Any:
     ((kind, content),) = node.items()
     if kind == "list":
         return [_decode(part, file, depth + 1) for part in content]
-    if kind in ("dict", "record"):
+    if kind == "dict":
         pairs = {key: _decode(part, file, depth + 1) for key, part in content}
         _check(all(type(key) is str for key in pairs), "texts as keys")
-        return pairs if kind == "dict" else Record(pairs)
+        return pairs
     _check(type(content) is str and len(content) < 2000, "a short text")
     readers = {"tensor": file.get_tensor, "int": lambda text: int(text, 16), "float": float.fromhex, "other": Other}
     return readers[kind](content)

@@ -1,7 +1,7 @@
 """What a function did with an input, as plain data.
 
-Only plain things leave a student's code: numbers, text, and tensors without history. An object of a class of its own,
-which could claim to equal anything, becomes the name of its class.
+Only plain things leave a student's code: numbers, text, and tensors without history; a dataclass is its fields. An
+object of another class, which could claim to equal anything, becomes the name of its class.
 """
 
 import dataclasses
@@ -17,13 +17,6 @@ MAX_TEXTS = 2**20  # characters of all texts of one result
 
 class TooLarge(ValueError):
     """A result that is too deep, has too many parts or too many bytes to be compared."""
-
-
-@dataclass(frozen=True)
-class Record:
-    """The fields of a named tuple or a dataclass."""
-
-    fields: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -60,8 +53,6 @@ def tensors(tree: Any) -> list[Tensor]:
     """The tensors in nested lists, tuples and dictionaries, in order."""
     if isinstance(tree, Tensor):
         return [tree]
-    if fields := _fields(tree):
-        tree = fields
     parts = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list | tuple) else ()
     return [leaf for part in parts for leaf in tensors(part)]
 
@@ -80,15 +71,13 @@ def _plain(tree: Any, budget: dict[str, int], depth: int) -> Any:
         return _plain_tensor(tree, budget)
     if tree is None or type(tree) is bool or isinstance(tree, Other):
         return tree
-    if isinstance(tree, Record):
-        return Record(_plain(tree.fields, budget, depth))
     if isinstance(tree, str):
         return _counted(str.__str__(tree)[:MAX_TEXT], budget)
     for kind in (int, float):
         if isinstance(tree, kind):  # of a subclass only the number inside counts, and not what its methods claim
             return kind.__add__(tree, kind())
-    if fields := _fields(tree):
-        return Record({name: _plain(value, budget, depth + 1) for name, value in fields.items()})
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        tree = {field.name: getattr(tree, field.name) for field in dataclasses.fields(tree)}
     if isinstance(tree, dict):
         return {_counted(str(k)[:MAX_KEY], budget): _plain(v, budget, depth + 1) for k, v in list(tree.items())}
     if isinstance(tree, list | tuple):
@@ -114,11 +103,3 @@ def _plain_tensor(tensor: Tensor, budget: dict[str, int]) -> Tensor | Other:
     if budget["bytes"] < 0:
         raise TooLarge(f"the tensors of the result have more than {MAX_BYTES} bytes")
     return tensor.detach().cpu().clone().contiguous()
-
-
-def _fields(tree: Any) -> dict[str, Any] | None:
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return dict(zip(tree._fields, tree, strict=True))
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        return {f.name: getattr(tree, f.name) for f in dataclasses.fields(tree)}
-    return None

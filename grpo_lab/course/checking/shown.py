@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from grpo_lab.course.checking.compare import same
-from grpo_lab.course.checking.plain_data import Other, Record, plain
+from grpo_lab.course.checking.plain_data import Other, plain
 from grpo_lab.display import MAX_COLUMNS, tensor_lines
 
 MAX_LINES = 100
@@ -80,7 +80,7 @@ def _settings(value: Any) -> Any:
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         if default is dataclasses.MISSING or not same(plain(now), plain(default), 0.0):
             chosen[field.name] = now
-    return dataclasses.make_dataclass(type(value).__name__, chosen)(**chosen)
+    return chosen
 
 
 def _lines(name: str, value: Any) -> list[str]:
@@ -89,8 +89,6 @@ def _lines(name: str, value: Any) -> list[str]:
             return [f"{name} = {tensor_lines(value)[0]}"]
         numbers = tensor_lines(value, most_columns=_COLUMNS)
         return [f"{name}, shape {tuple(value.shape)}, {_dtype(value)}", *(f"    {line}" for line in numbers)]
-    if isinstance(value, Record):
-        value = value.fields
     if isinstance(value, dict) and any(isinstance(part, Tensor | list | dict) for part in value.values()):
         return [line for key, part in value.items() for line in _lines(f"{name}[{key!r}]", part)]
     if isinstance(value, list) and any(isinstance(part, Tensor) for part in value):
@@ -108,8 +106,6 @@ def _text(value: Any, digits: int) -> str:
         return f"{value + 0.0:.{digits}g}"
     if isinstance(value, list):
         return f"[{', '.join(_text(part, digits) for part in value[:100])}]"
-    if isinstance(value, Record):
-        return f"({', '.join(f'{name}={_text(part, digits)}' for name, part in value.fields.items())})"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{key!r}: {_text(part, digits)}' for key, part in list(value.items())[:100])}}}"
     return value.kind if isinstance(value, Other) else repr(value)

@@ -96,7 +96,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "return Fraction(plain) if len(plain) < LONGEST and _NUMBER.fullmatch(plain) else None": _LONGEST,
     },
     "stochastic_round": {
-        "return rounded.bfloat16()": "infinities, and NaN as arithmetic makes it, come out of the four lines as they are",
+        "return rounded.bfloat16()": "infinities, and NaN as arithmetic makes it, come out of these lines as they are",
     },
     "read_sequences": {
         "rows = zip(completion_ids.cpu(), mask.cpu())": _SAME_LENGTH,
