@@ -122,6 +122,7 @@ class ChatBox:
     Several policies answer side by side, so that you can compare a model before and after training.
 
     policies: name -> model; all of them share the tokenizer.
+    turns: what was asked and replied, as (question, {name: reply}).
     """
 
     def __init__(self, policies: dict, tokenizer, max_new_tokens: int = 64):
@@ -134,24 +135,17 @@ class ChatBox:
         self._shown = ipywidgets.HTML()
         self._line = ipywidgets.Text(placeholder="Ask something, then press Send", continuous_update=False)
         self._button = ipywidgets.Button(description="Send", button_style="primary")
-        self._button.on_click(lambda _: self.send())
+        self._button.on_click(lambda _: self.ask(self._line.value))
         self.box = ipywidgets.VBox([self._shown, ipywidgets.HBox([self._line, self._button])])
 
-    def send(self) -> None:
-        """Ask what stands in the input line."""
-        question = self._line.value.strip()
-        if question:
-            self._line.value = ""
-            self.ask(question)
-
     def ask(self, question: str) -> dict[str, str]:
-        """Put a question to every policy; the replies, by name."""
-        self._button.disabled = True
+        """Put a question to every policy; the replies, by name. A blank line asks nothing."""
+        if not (question := question.strip()):
+            return {}
+        self._line.value, self._button.disabled = "", True
+        asked = self.tokenizer, question, self.max_new_tokens
         try:
-            replies = {
-                name: reply(model, self.tokenizer, question, self.max_new_tokens)
-                for name, model in self.policies.items()
-            }
+            replies = {name: reply(model, *asked) for name, model in self.policies.items()}
         finally:
             self._button.disabled = False
         self.turns.append((question, replies))
@@ -160,14 +154,12 @@ class ChatBox:
 
     def html(self) -> str:
         """The conversation so far. What a policy says is escaped: it is text, never markup."""
+        said = '<p style="margin-left:2em"><b>{}</b>: <span style="white-space:pre-wrap">{}</span></p>'
         parts = []
         for question, replies in self.turns:
             parts.append(f"<p><b>you</b>: {html.escape(question)}</p>")
-            parts += [
-                f'<p style="margin-left:2em"><b>{html.escape(name)}</b>: '
-                f'<span style="white-space:pre-wrap">{html.escape(text) or "<i>(nothing)</i>"}</span></p>'
-                for name, text in replies.items()
-            ]
+            for name, text in replies.items():
+                parts.append(said.format(html.escape(name), html.escape(text) or "<i>(nothing)</i>"))
         return "".join(parts)
 
     def _repr_mimebundle_(self, **kwargs):
