@@ -8,7 +8,7 @@ import pytest
 import grpo_lab.course
 
 COURSE = Path(grpo_lab.course.__file__).parent
-ROOMS = ("seeds", "changed", "exercise", "stub", "exercises", "guard", "checking", "release", "grading")
+ROOMS = ("seeds", "wrong_answers", "exercise", "stub", "exercises", "guard", "checking", "release", "grading")
 
 
 def arrows(room: str) -> set[str]:

@@ -5,12 +5,12 @@ import inspect
 
 import pytest
 
-from grpo_lab.course.changed import built_anew, tree_of
 from grpo_lab.course.checking import judge
 from grpo_lab.course.checking.compare import equal
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.stub import given_checks
+from grpo_lab.course.wrong_answers import built_anew, tree_of
 from tests.course.proof import trials
 from tests.course.proof.faults_of_form import faults_of_form
 from tests.mutants.errata import IDS

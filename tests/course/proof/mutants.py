@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 
-from grpo_lab.course.changed import built_anew, tree_of
 from grpo_lab.course.checking.compare import equal
 from grpo_lab.course.checking.outcome import Outcome, outcome_of
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.guard import guarded
 from grpo_lab.course.stub import is_check
+from grpo_lab.course.wrong_answers import built_anew, tree_of
 from tests.course.proof.operators import mutate_statement, variants
 
 SECONDS = 2.0  # for one case; a mutant may be without end

@@ -3,9 +3,9 @@
 import torch
 
 from grpo_lab.advantages import return_to_go
-from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
+from grpo_lab.course.wrong_answers import changed
 
 
 def discounted_by_position(rewards, gamma):

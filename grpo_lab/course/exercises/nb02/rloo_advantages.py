@@ -1,9 +1,9 @@
 """The exercise rloo_advantages: wrong answers, as people write them, then what is said about each."""
 
 from grpo_lab.advantages import rloo_advantages
-from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given
+from grpo_lab.course.wrong_answers import changed
 
 
 def mixed(rewards):

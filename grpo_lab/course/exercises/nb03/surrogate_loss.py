@@ -2,9 +2,9 @@
 
 import torch
 
-from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
+from grpo_lab.course.wrong_answers import changed
 from grpo_lab.sorting import surrogate_loss
 
 

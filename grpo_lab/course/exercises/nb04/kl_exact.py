@@ -1,8 +1,8 @@
 """The exercise kl_exact: wrong answers, as people write them, then what is said about each."""
 
-from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
+from grpo_lab.course.wrong_answers import changed
 from grpo_lab.kl import kl_exact
 
 EXERCISE = Exercise(

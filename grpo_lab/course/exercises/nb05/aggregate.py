@@ -2,9 +2,9 @@
 
 import torch
 
-from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given, padded
+from grpo_lab.course.wrong_answers import changed
 from grpo_lab.objective import aggregate
 
 # One token with loss 6, three with loss 2: the mean of means is 4, the mean over tokens 3.

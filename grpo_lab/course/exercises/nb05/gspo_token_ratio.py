@@ -1,6 +1,5 @@
 """The exercise gspo_token_ratio: wrong answers, as people write them, then what is said about each."""
 
-from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, padded
 from grpo_lab.course.exercises.nb05.importance_ratio import (
@@ -13,6 +12,7 @@ from grpo_lab.course.exercises.nb05.importance_ratio import (
     log,
     under_the_mask,
 )
+from grpo_lab.course.wrong_answers import changed
 from grpo_lab.objective import gspo_token_ratio
 
 

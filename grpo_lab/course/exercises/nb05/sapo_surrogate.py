@@ -1,9 +1,9 @@
 """The exercise sapo_surrogate: wrong answers, as people write them, then what is said about each."""
 
-from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
 from grpo_lab.course.exercises.nb05.clipped_surrogate import _ratio
+from grpo_lab.course.wrong_answers import changed
 from grpo_lab.objective import sapo_surrogate
 
 EXERCISE = Exercise(

@@ -2,9 +2,9 @@
 
 import random
 
-from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import extreme, given
+from grpo_lab.course.wrong_answers import changed
 from grpo_lab.rewards import extract_answer
 
 AS_WRITTEN = ("42.", "0", "None", "(4)", '"4"', "$4$", "1,000", "１２", "a  b", "北京", "4\n\n5", "&lt;", "...")

@@ -2,9 +2,9 @@
 
 import random
 
-from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import extreme, given
+from grpo_lab.course.wrong_answers import changed
 from grpo_lab.rewards import format_fault
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")

@@ -1,9 +1,9 @@
 """The exercise graded_reward: wrong answers, as people write them, then what is said about each."""
 
-from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, extreme, given
 from grpo_lab.course.exercises.nb06.accuracy_reward import MARKS, TALK, _many, said
+from grpo_lab.course.wrong_answers import changed
 from grpo_lab.rewards import graded_reward
 
 

@@ -3,9 +3,9 @@
 import re
 from fractions import Fraction
 
-from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, extreme, given
+from grpo_lab.course.wrong_answers import changed
 from grpo_lab.rewards import normalise_text, same_number
 
 SAME = (

@@ -5,9 +5,9 @@ from dataclasses import replace
 import torch
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, f64
+from grpo_lab.course.wrong_answers import changed
 from grpo_lab.trainer.experience import compute_advantages
 
 EPS = 1e-4

@@ -2,10 +2,10 @@
 
 import torch
 
-from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, at_scale
 from grpo_lab.course.exercises.nb07._tiny_tokenizer import END, PAD, STOP, WORDS, TinyTokenizer
+from grpo_lab.course.wrong_answers import changed
 from grpo_lab.rollout import read_sequences
 
 

@@ -3,9 +3,9 @@
 import torch
 from torch import nn
 
-from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, at_scale, drawn
+from grpo_lab.course.wrong_answers import changed
 from grpo_lab.models import silence_dropout
 
 PROBABILITIES = (

@@ -2,9 +2,9 @@
 
 import torch
 
-from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, at_scale, drawn, extreme, f64, given
+from grpo_lab.course.wrong_answers import changed
 from grpo_lab.rollout.static import exponential_race
 
 WINNERS = [[0.1, 1.0, 1.0], [1.0, 0.5, 1.0], [1.0, 1.0, 0.1]]

@@ -1,8 +1,8 @@
 """The exercise learning_rate: wrong answers, as people write them, then what is said about each."""
 
-from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, at_scale, given
+from grpo_lab.course.wrong_answers import changed
 from grpo_lab.trainer.optim import learning_rate
 
 NAMES = ("constant", "constant_with_warmup", "linear", "cosine")

@@ -2,9 +2,9 @@
 
 import torch
 
-from grpo_lab.course.changed import changed
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, at_scale, extreme
+from grpo_lab.course.wrong_answers import changed
 from grpo_lab.precision import stochastic_round
 
 INF, NAN = float("inf"), float("nan")

@@ -1,4 +1,4 @@
-"""A wrong answer that is the right one, but for an expression or two: written as that difference.
+"""Wrong answers that are the right one but for an expression: written as that difference.
 
     changed(token_entropy, ("-(logp.exp() * logp)", "(logp.exp() * logp)"))
 

@@ -5,8 +5,8 @@ import inspect
 import pytest
 import torch
 
-from grpo_lab.course.changed import changed
 from grpo_lab.course.exercises import EXERCISES
+from grpo_lab.course.wrong_answers import changed
 from grpo_lab.logprobs import token_entropy
 
 
