@@ -84,61 +84,56 @@ def test_each_function_gets_the_batch_by_keyword_and_lists_of_its_own():
     assert seen["completion_ids"] == [[1], [2, 3]] and seen["level"] == [1, 2] and seen["kwargs"] == {}
 
 
-def test_one_function_needs_no_list():
+def test_numbers_in_any_container_and_of_one_function_without_a_list():
+    thirds = [1.0, 0.0, 0.5]
+    mixed = [np.float32(1), np.bool_(False), torch.tensor(0.5)], [True, 0, Fraction(1, 2)]
+    for returned in (thirds, tuple(thirds), torch.tensor(thirds, requires_grad=True), np.array(thirds), *mixed):
+        assert score([returns(returned)])[0].tolist() == thirds
     rewards, per_func, names = score(format_reward)
     assert rewards.tolist() == [1.0, 0.0, 1.0] and per_func.shape == (3, 1) and names == ["format_reward"]
+    free = functools.partial(contains_reward, penalty_per_character=0.0)
+    assert score(free)[0].tolist() == [1.0, 1.0, 1.0], "a partial is called with its setting"
 
 
-@pytest.mark.parametrize(
-    "returned",
-    [
-        [1.0, 0.0, 0.5],
-        (1.0, 0.0, 0.5),
-        torch.tensor([1.0, 0.0, 0.5], requires_grad=True),
-        np.array([1.0, 0.0, 0.5]),
-        [np.float32(1), np.bool_(False), torch.tensor(0.5)],
-        [True, 0, Fraction(1, 2)],
-    ],
-    ids=lambda returned: type(returned).__name__,
-)
-def test_numbers_in_any_container(returned):
-    assert score(returns(returned))[0].tolist() == [1.0, 0.0, 0.5]
+WRONG = [
+    ([1.0, 2.0], "returned 2 rewards; expected a list of 3"),
+    ([1.0] * 4, "returned 4 rewards; expected a list of 3"),
+    (torch.zeros(2), "returned 2 rewards; expected a list of 3"),
+    ([0.0, math.nan, math.nan], "returned float nan for row 1; .*None where the reward does not apply"),
+    ([0.0, 0.0, math.inf], "returned float inf for row 2"),
+    (torch.tensor([0.0, -math.inf, 0.0]), "returned float -inf for row 1"),
+    ([0.0, 10**400, 0.0], "returned int 1000.* for row 1"),
+    ([0.0, 1e39, 0.0], "returned float 1e.39 for row 1"),
+    ([0.0, "1", 0.0], "returned str '1' for row 1; expected a number that is finite in float32"),
+    ([1j, 0.0, 0.0], "returned complex 1j for row 0"),
+    ([[1.0], [2.0], [3.0]], "returned list .* for row 0"),
+    (torch.zeros(3, 1), "returned list .* for row 0"),
+    (torch.tensor(1.0), "returned Tensor; expected a list of 3 rewards"),
+    (1.0, "returned float; expected a list of 3 rewards"),
+    (None, "returned NoneType; expected a list of 3 rewards"),
+    ("abc", "returned str; expected a list of 3 rewards"),
+    ({0: 1.0}, "returned dict; expected a list of 3 rewards"),
+]
 
 
-@pytest.mark.parametrize(
-    ("returned", "words"),
-    [
-        ([1.0, 2.0], "returned 2 rewards; expected a list of 3"),
-        ([1.0] * 4, "returned 4 rewards; expected a list of 3"),
-        (torch.zeros(2), "returned 2 rewards; expected a list of 3"),
-        ([0.0, math.nan, math.nan], "returned float nan for row 1; .*None where the reward does not apply"),
-        ([0.0, 0.0, math.inf], "returned float inf for row 2"),
-        (torch.tensor([0.0, -math.inf, 0.0]), "returned float -inf for row 1"),
-        ([0.0, 10**400, 0.0], "returned int 1000.* for row 1"),
-        ([0.0, 1e39, 0.0], "returned float 1e.39 for row 1"),
-        ([0.0, "1", 0.0], "returned str '1' for row 1; expected a number that is finite in float32"),
-        ([1j, 0.0, 0.0], "returned complex 1j for row 0"),
-        ([[1.0], [2.0], [3.0]], "returned list .* for row 0"),
-        (torch.zeros(3, 1), "returned list .* for row 0"),
-        (torch.tensor(1.0), "returned Tensor; expected a list of 3 rewards"),
-        (1.0, "returned float; expected a list of 3 rewards"),
-        (None, "returned NoneType; expected a list of 3 rewards"),
-        ("abc", "returned str; expected a list of 3 rewards"),
-        ({0: 1.0}, "returned dict; expected a list of 3 rewards"),
-    ],
-)
-def test_what_a_function_returns_wrongly_is_named(returned, words):
-    with pytest.raises(ValueError, match=f"reward function 'culprit' {words}"):
-        score([format_reward, returns(returned, "culprit")])
+def test_what_a_function_returns_wrongly_is_named():
+    for returned, words in WRONG:
+        with pytest.raises(ValueError, match=f"reward function 'culprit' {words}"):
+            score([format_reward, returns(returned, "culprit")])
 
 
-def test_an_exception_inside_a_function_carries_its_name():
+def test_an_exception_inside_a_function_or_its_exit_carries_its_name():
     def culprit(completions, **kwargs):
         return [kwargs["nothing"] for _ in completions]
+
+    def leaves(completions, **kwargs):
+        raise SystemExit(3)
 
     with pytest.raises(RuntimeError, match=r"reward function 'culprit' failed: KeyError: 'nothing'") as caught:
         score(culprit)
     assert isinstance(caught.value.__cause__, KeyError)
+    with pytest.raises(RuntimeError, match="reward function 'leaves' failed: SystemExit: 3"):
+        score(leaves)
 
 
 def test_a_signature_that_does_not_fit_is_explained():
@@ -169,33 +164,22 @@ def test_names():
     cheap = functools.partial(functools.partial(contains_reward, penalty_per_character=0.5), penalty_per_character=0.0)
     functions = [cheap, contains_reward, lambda completions, **kwargs: [], ByClass(), contains_reward]
     functions += [returns([], "contains_reward_2"), judge_reward(str, name="equal")]
-    assert reward_names(functions) == [
-        "contains_reward",
-        "contains_reward_2",
-        "lambda",
-        "ByClass",
-        "contains_reward_3",
-        "contains_reward_2_2",
-        "equal",
-    ]
+    numbered = ["contains_reward", "contains_reward_2", "lambda", "ByClass", "contains_reward_3", "contains_reward_2_2"]
+    assert reward_names(functions) == [*numbered, "equal"]
     with pytest.raises(ValueError, match=r"reward_funcs is \[\]; expected at least one reward function"):
         reward_names([])
-    with pytest.raises(ValueError, match=r"reward_funcs is \[5\]; expected .* and nothing else$"):
-        reward_names([5])
-    for single in (5, None):
-        with pytest.raises(ValueError, match=rf"reward_funcs is \[{single}\]; expected .* and nothing else$"):
+    for single in (5, None, [5]):
+        with pytest.raises(ValueError, match=r"reward_funcs is \[(5|None)\]; expected .* and nothing else$"):
             reward_names(single)
     with pytest.raises(ValueError, match=r"names are for the commands; .*find_rewards\(\['math'\]\) gives what"):
         reward_names("math")
 
 
-@pytest.mark.parametrize("named", ["org/model", ["org/model"], [accuracy_reward, "org/model"]])
-def test_a_reward_model_by_its_name_gets_told_what_it_would_need(named):
+def test_a_reward_model_by_its_name_gets_told_what_it_would_need():
     remedy = r"to use the reward model 'org/model', load it yourself and hand over reward_model_reward\(score\)"
-    with pytest.raises(ValueError, match=r"reward_funcs is \[.*'org/model'\]; expected .* nothing else; " + remedy):
-        score(named)
-    with pytest.raises(ValueError, match=remedy):
-        reward_names(named)
+    for named in ("org/model", ["org/model"], [accuracy_reward, "org/model"]):
+        with pytest.raises(ValueError, match=r"reward_funcs is \[.*'org/model'\]; expected .* nothing else; " + remedy):
+            score(named)
 
 
 def test_what_a_function_changes_in_place_reaches_nobody_else():
@@ -249,28 +233,13 @@ def test_a_folder_that_is_gone_is_no_reason_to_fail(tmp_path, monkeypatch):
     assert score(format_reward)[0].tolist() == [1.0, 0.0, 1.0]
 
 
-def test_a_partial_is_called_with_its_setting():
-    free = functools.partial(contains_reward, penalty_per_character=0.0)
-    assert score([free])[0].tolist() == [1.0, 1.0, 1.0]
-
-
-@pytest.mark.parametrize("weights", [[1.0], [1.0, 2.0, 3.0], torch.ones(3)])
-def test_a_weight_for_each_function(weights):
-    with pytest.raises(
-        ValueError, match=r"reward_weights is .*; expected one finite number for each of the 2 reward functions"
-    ):
-        score([format_reward, accuracy_reward], reward_weights=weights)
-
-
-@pytest.mark.parametrize("weight", [math.nan, math.inf, "1", None])
-def test_weights_are_finite_numbers(weight):
-    with pytest.raises(ValueError, match=r"reward_weights is .* finite"):
-        score([format_reward, accuracy_reward], reward_weights=[1.0, weight])
-
-
-def test_weights_in_a_tensor():
-    rewards, _, _ = score([format_reward, accuracy_reward], reward_weights=torch.tensor([0.25, 2.0]))
-    assert rewards.tolist() == [2.25, 0.0, 2.25]
+def test_weights_are_a_finite_number_for_each_function():
+    functions = [format_reward, accuracy_reward]
+    assert score(functions, reward_weights=torch.tensor([0.25, 2.0]))[0].tolist() == [2.25, 0.0, 2.25]
+    wrong = [[1.0], [1.0, 2.0, 3.0], torch.ones(3), *([1.0, weight] for weight in (math.nan, math.inf, "1", None))]
+    for weights in wrong:
+        with pytest.raises(ValueError, match=r"reward_weights is .*; expected one finite number for each of the 2 rew"):
+            score(functions, reward_weights=weights)
 
 
 def test_columns_that_do_not_fit_are_named():
@@ -333,11 +302,3 @@ def test_rewards_of_trl_and_ours_side_by_side():
     assert per_func[:, 1].tolist() == [1.0, 1.0, 0.0] and per_func[:, 3].tolist() == [0.0] * 3
     assert per_func[:, 4].tolist() == [0.0, 0.0, -1.0]
     assert names[:4] == ["accuracy_reward", "think_format_reward", "math_reward", "format_reward"]
-
-
-def test_a_reward_that_ends_the_process_is_an_error_with_its_name():
-    def leaves(completions, **kwargs):
-        raise SystemExit(3)
-
-    with pytest.raises(RuntimeError, match="reward function 'leaves' failed: SystemExit: 3"):
-        score_completions(leaves, ["a"], ["b"], [[1]], {})
