@@ -72,13 +72,13 @@ def test_no_problem_is_both_trained_and_held_out_whatever_else_is_in_the_file(tm
 
 
 def test_a_tenth_is_held_out_or_what_a_file_beside_it_holds(file):
-    own = own_problems(written(file, lines_of(*map(problem, range(2000)))))
+    own = own_problems(written(file, lines_of(*map(problem, range(1000)))))
     train, test = own.rows("train"), own.rows("test")
-    assert sorted(questions(train + test)) == sorted(f"{n} + 1 = ?" for n in range(2000)) and own.notes == []
-    assert 0.08 < len(test) / 2000 < 0.12 and len(own.places("test")) == len(test)
-    beside = written(file.with_name("mine.test.jsonl"), lines_of(*map(problem, range(2000, 2003))))
+    assert sorted(questions(train + test)) == sorted(f"{n} + 1 = ?" for n in range(1000)) and own.notes == []
+    assert 0.08 < len(test) / 1000 < 0.12 and len(own.places("test")) == len(test)
+    beside = written(file.with_name("mine.test.jsonl"), lines_of(*map(problem, range(1000, 1003))))
     own = own_problems(file)
-    assert len(own.rows("train")) == 2000 and questions(own.rows("test")) == [f"{n} + 1 = ?" for n in range(2000, 2003)]
+    assert len(own.rows("train")) == 1000 and questions(own.rows("test")) == [f"{n} + 1 = ?" for n in range(1000, 1003)]
     assert own.places("test")[0] == "mine.test.jsonl, line 1"
     written(beside, lines_of(problem(3000), problem(1)))
     with pytest.raises(ValueError, match="mine.jsonl, line 2 has the problem of mine.test.jsonl, line 2; expected oth"):

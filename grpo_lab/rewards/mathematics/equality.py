@@ -137,9 +137,9 @@ def _against_number(number: Quantity, sides: list[str]) -> bool | list[Question]
 def _is_value(text: str) -> bool:
     """Whether a text may be one power, root or the like; the sums and products among them are for Math-Verify to find.
 
-    A tower of powers or factorials is none: it could take for ever.
+    A bare tower of powers and factorials is none: it could take for ever.
     """
-    is_tower = text.count("^") + text.count("!") > 1
+    is_tower = re.fullmatch(r"-?[0-9{}()^! ]+", text) and text.count("^") + text.count("!") > 1
     return bool(_VALUE.fullmatch(text)) and not is_tower and not _SIDE_BY_SIDE.search(text)
 
 

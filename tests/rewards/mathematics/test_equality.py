@@ -80,6 +80,7 @@ def test_nothing_and_nonsense_are_not_the_right_answer():
     assert math_reward([answered("4"), answered("1234"), ""], [None, 1234, "0"]) == [None, 1.0, 0.0]
 
 
+@pytest.mark.slow
 def test_agrees_with_trl_on_boxes():
     accuracy_reward = pytest.importorskip("trl.rewards").accuracy_reward
     boxes = [r"\frac{1}{3}", r"\frac{1}{2}", "0.5", "x+1", "12", r"\sqrt{2}", r"\{1,2\}", "1,000", "3 = x"]

@@ -25,12 +25,12 @@ def rewarded(expected, *given, **limits):
 
 def test_what_is_not_compared_in_time_scores_nothing_and_is_said():
     assert rewarded("x+1", "1+x") == [1.0]  # a process is ready
-    with pytest.warns(RuntimeWarning, match=r"2 of 3 completions were not evaluated within 0.3 s .* row 1"):
-        assert rewarded("x+1", "1+x", "x+" + ENDLESS, "x+" + ENDLESS, time_limit=0.3) == [1.0, 0.0, 0.0], (
+    with pytest.warns(RuntimeWarning, match=r"2 of 3 completions were not evaluated within 0.5 s .* row 1"):
+        assert rewarded("4", r"\sqrt{16}", ENDLESS, ENDLESS, time_limit=0.5) == [1.0, 0.0, 0.0], (
             "compared once, so one wait"
         )
-    with pytest.warns(RuntimeWarning, match=r"2 of 3 completions were left when the 0.3 s of the batch were over"):
-        assert rewarded("x+1", "x+" + ENDLESS, "-x+" + ENDLESS, "1+x", batch_time_limit=0.3) == [0.0, 0.0, 1.0]
+    with pytest.warns(RuntimeWarning, match=r"2 of 3 completions were left when the 0.5 s of the batch were over"):
+        assert rewarded("x+1", "x+" + ENDLESS, "-x+" + ENDLESS, "1+x", batch_time_limit=0.5) == [0.0, 0.0, 1.0]
     assert rewarded("x+1", "1+x") == [1.0]
 
 
@@ -68,6 +68,7 @@ def verify(expected, given, **kwargs):
 """
 
 
+@pytest.mark.slow
 def test_a_library_that_is_missing_or_noisy(monkeypatch, tmp_path):
     def use(source):
         (tmp_path / "math_verify.py").write_text(source, encoding="utf-8")
