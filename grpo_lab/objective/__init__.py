@@ -15,6 +15,6 @@ from grpo_lab.objective.surrogates import (
     sapo_surrogate,
     vespo_surrogate,
 )
-from grpo_lab.objective.table import LOSS_TYPES, LOSSES, LOSSES_BY_TOKENS
+from grpo_lab.objective.table import LOSS_TYPES, LOSSES, LOSSES_BY_TOKENS, SurrogateInputs
 
 part_loss = microbatch_loss  # its name until version 0.2

@@ -7,7 +7,7 @@ from torch import Tensor
 from grpo_lab.checks import check_at_least, check_choice, check_dtype, check_shapes
 from grpo_lab.kl import ESTIMATORS, kl_estimate
 from grpo_lab.objective.aggregation import aggregate, token_mean
-from grpo_lab.objective.surrogates import importance_ratio, per_token
+from grpo_lab.objective.surrogates import importance_ratio
 from grpo_lab.objective.table import LOSS_TYPES, LOSSES, LOSSES_BY_TOKENS, SurrogateInputs
 
 
@@ -58,7 +58,7 @@ def policy_loss(
         sapo_temperature_pos, ...: tau of `sapo_surrogate`. vespo_k_pos, ...: k and lambda of `vespo_surrogate`.
 
     S is the surrogate of the loss type: `clipped_surrogate` for five of the eight, and for "cispo", "sapo" and "vespo"
-    one of their own; `LOSSES[loss_type].surrogate` chooses.
+    one of their own: `LOSSES[loss_type].surrogate`, a function of `SurrogateInputs`.
 
     Returns:
         The loss, and metrics under TRL's names as floats: "kl" (if beta > 0), "ratio", "clip_ratio/low_mean",
@@ -83,7 +83,7 @@ def policy_loss(
     logp, old_logp = torch.where(mask, logp, 0), torch.where(mask, old_logp, 0)
     ratio = importance_ratio(logp, old_logp, mask, importance_sampling_level)
     inputs = SurrogateInputs(
-        ratio, logp, old_logp, mask, per_token(advantages), epsilon, epsilon_high, delta,
+        ratio, logp, old_logp, mask, advantages, epsilon, epsilon_high, delta,
         sapo_temperature_pos, sapo_temperature_neg, vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg,
     )  # fmt: skip
     surrogate = LOSSES[loss_type].surrogate(inputs)

@@ -9,13 +9,19 @@ from typing import NamedTuple
 from torch import Tensor
 
 from grpo_lab.checks import check_at_least, check_positive
-from grpo_lab.objective.surrogates import cispo_surrogate, clipped_surrogate, sapo_surrogate, vespo_surrogate
+from grpo_lab.objective.surrogates import (
+    cispo_surrogate,
+    clipped_surrogate,
+    per_token,
+    sapo_surrogate,
+    vespo_surrogate,
+)
 
 SMALLEST_LAMBDA = 1e-4  # of VESPO; TRL raises a smaller one to it without a word
 
 
 class SurrogateInputs(NamedTuple):
-    """What a surrogate may need; the settings have the names of `policy_loss`, and the advantages an axis of tokens."""
+    """What a surrogate may need, under the names of `policy_loss`."""
 
     ratio: Tensor
     logp: Tensor
@@ -69,14 +75,14 @@ def vespo(x: SurrogateInputs) -> Tensor:
 
 def clip_metrics(x: SurrogateInputs) -> dict[str, Tensor]:
     """Where the gradient is zero: outside of the clip range, and moved as the advantage asks."""
-    low = (x.ratio < 1 - x.epsilon) & (x.advantages < 0)
-    high = (x.ratio > 1 + x.high) & (x.advantages > 0)
+    low = (x.ratio < 1 - x.epsilon) & (per_token(x.advantages) < 0)
+    high = (x.ratio > 1 + x.high) & (per_token(x.advantages) > 0)
     return {"clip_ratio/low_mean": low, "clip_ratio/high_mean": high, "clip_ratio/region_mean": low | high}
 
 
 def cispo_clip_metrics(x: SurrogateInputs) -> dict[str, Tensor]:
     """Where the weight of a token with a positive advantage is bounded."""
-    return {"cispo_clip_ratio": (x.ratio > x.high) & (x.advantages > 0)}
+    return {"cispo_clip_ratio": (x.ratio > x.high) & (per_token(x.advantages) > 0)}
 
 
 LOSSES = {

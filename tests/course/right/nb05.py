@@ -7,7 +7,6 @@ from einops import rearrange, reduce
 
 from grpo_lab import objective
 from grpo_lab.kl import kl_estimate
-from grpo_lab.objective.table import SurrogateInputs
 
 
 def ratio_by_docstring(logp, old_logp, mask, level="token"):
@@ -197,7 +196,7 @@ def loss_by_the_table(
     """For all eight loss types, as the library does it."""
     old_logp = logp.detach() if old_logp is None else old_logp
     ratio = objective.importance_ratio(logp, old_logp, mask, importance_sampling_level)
-    inputs = SurrogateInputs(ratio, logp, old_logp, mask, _column(advantages), **settings)
+    inputs = objective.SurrogateInputs(ratio, logp, old_logp, mask, advantages, **settings)
     values = -objective.LOSSES[loss_type].surrogate(inputs)
     if beta > 0:
         values = values + beta * kl_estimate(logp, ref_logp, kl_estimator) * (ratio if kl_bias_correction else 1)
