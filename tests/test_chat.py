@@ -44,18 +44,6 @@ def test_with_a_temperature_tokens_are_drawn_from_all_of_the_policy(tiny):
     assert len(seen) > 1
 
 
-def test_a_reply_ignores_and_restores_the_checkpoints_settings_and_the_mode(tiny):
-    model, tokenizer = tiny
-    plain = reply(model, tokenizer, "10+20+30=?", 24)
-    model.generation_config.repetition_penalty = 5.0
-    model.train()
-    try:
-        assert reply(model, tokenizer, "10+20+30=?", 24) == plain
-        assert model.training and model.generation_config.repetition_penalty == 5.0
-    finally:
-        model.generation_config.repetition_penalty = None
-
-
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
 def test_a_reply_in_training_mode_with_gradient_checkpointing_is_that_of_evaluation_mode(tiny, temperature):
     """The state in which S0 chats. There plain `generate` answers otherwise: see tests/rollout/test_prompts.py."""
@@ -70,8 +58,10 @@ def test_a_reply_in_training_mode_with_gradient_checkpointing_is_that_of_evaluat
     expected = replies()
     model.gradient_checkpointing_enable()
     model.train()
+    model.generation_config.repetition_penalty = 5.0  # as a checkpoint's own, which a reply sets aside
     assert replies() == expected
-    assert model.training and model.is_gradient_checkpointing
+    assert model.training and model.is_gradient_checkpointing and model.generation_config.repetition_penalty == 5.0
+    model.generation_config.repetition_penalty = None
     ids, mask = encode_prompts(tokenizer, [[{"role": "user", "content": "10+20+30=?"}]])
     plain = model.generate(ids, attention_mask=mask.long(), do_sample=False, max_new_tokens=24)[0, ids.shape[1] :]
     model.eval()

@@ -1,4 +1,4 @@
-"""The package is laid out by purpose: each module or package may import from those before it, and from none after it."""
+"""The package is laid out by purpose: each part may import from those before it, and from none after it."""
 
 import ast
 import re
@@ -73,7 +73,7 @@ def test_nothing_but_what_draws_knows_the_plots():
 
 @pytest.mark.parametrize("part", [part for part in PARTS if (PACKAGE / part).is_dir()])
 def test_the_files_of_a_part_form_no_circle(part):
-    """An __init__ gathers what its files offer, so it is left out: files import each other, never their own __init__."""
+    """An __init__ gathers what its files offer, so it is left out: files import each other, never it."""
     own = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in modules(part)}
     arrows = {name: imported(path) & set(own) for name, path in own.items() if path.stem != "__init__"}
     while free := [name for name, to in arrows.items() if not to & set(arrows) - {name}]:

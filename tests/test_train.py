@@ -213,7 +213,7 @@ def test_a_task_brings_rows_rewards_and_lengths(base, here, monkeypatch):
         assert config.max_completion_length == length
 
 
-def test_held_out_rows_go_to_the_training_where_it_evaluates_itself(base, here, monkeypatch):
+def test_held_out_rows_go_to_the_training_where_it_evaluates_itself(base, here, monkeypatch, capsys):
     given = ["--model", base, "--output_dir", "out", "--eval_steps", "5"]
     rows, _, _, more = given_to_train(monkeypatch, *given)
     held_out = more["eval_dataset"]
@@ -221,10 +221,7 @@ def test_held_out_rows_go_to_the_training_where_it_evaluates_itself(base, here, 
     rows, _, _, more = given_to_train(monkeypatch, *given, "--task", "mine.jsonl")
     assert {row["answer"] for row in rows} & {row["answer"] for row in more["eval_dataset"]} == set()
     assert len(rows) + len(more["eval_dataset"]) == 60
-
-
-def test_where_none_is_held_out_the_run_says_what_its_evaluations_see(base, here, monkeypatch, capsys):
-    given_to_train(monkeypatch, "--model", base, "--output_dir", "out", "--eval_steps", "5", "--task", "chat")
+    given_to_train(monkeypatch, *given, "--task", "chat")
     assert "task chat: no problem is held out; the evaluations see those of the training" in capsys.readouterr().out
 
 
@@ -242,31 +239,13 @@ def test_a_row_of_a_file_is_named_by_its_line_and_what_cannot_be_measured_is_not
     assert capsys.readouterr().out.splitlines()[-1] == "saved to out"
 
 
-def test_what_was_chosen_is_said_before_the_run(base, here, monkeypatch, capsys):
-    given_to_train(
-        monkeypatch, "--model", base, "--output_dir", "out", "--task", "word-problems", "--num_generations", "8"
-    )
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("task word-problems: reward = 1 math + 0.1 format; system prompt: 'Solve the problem.")
-    assert lines[1] == (
-        "chosen for 0.0 million parameters: learning_rate 0.0002, generation_batch_size 256, "
-        "gradient_checkpointing false, max_completion_length 256"
-    )
-    given_to_train(monkeypatch, "--model", base, "--output_dir", "out", "--task", "mine.jsonl")
-
-
-def test_a_half_billion_model_never_starts_at_the_tiny_ones_rate():
-    config = plan_of("--task", "word-problems", parameters=494_032_768, device_type="cuda")
-    assert (config.learning_rate, config.num_generations, config.generation_batch_size) == (2e-6, 8, 64)
-    assert config.updates_per_step == 1 and config.gradient_checkpointing and config.per_device_train_batch_size == 8
-    assert plan_of("--learning_rate", "1e-5", parameters=494_032_768).learning_rate == 1e-5
-
-
 def test_the_command_trains_and_leaves_a_normal_checkpoint(base, here, capsys):
     out = here / "out dir"
     rewards = ["--reward_funcs", "think", "my_rewards:length", "--reward_weights", "0", "1"]
     assert command.main(["--model", base, "--output_dir", str(out), "--seed", "4", *rewards, *SMALL]) == 0
     shown = capsys.readouterr().out
+    assert shown.startswith("task sums: reward = 0 think + 1 my_rewards:length; system prompt: ")
+    assert "\nchosen for 0.0 million parameters: learning_rate 0.0002, gradient_checkpointing false\n" in shown
     assert "step 2: reward" in shown and "(think_rate 0.00, length " in shown
     quoted = f'"{out}"' if sys.platform == "win32" else f"'{out}'"
     assert f"python -m grpo_lab.evaluate --model {quoted} --reward_funcs think my_rewards:length" in shown

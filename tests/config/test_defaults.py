@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.defaults import SETTINGS, SIZES, TINY, default_settings, described, table
+from grpo_lab.config.defaults import SETTINGS, TINY, default_settings, described
 from grpo_lab.models.loading import FEW_PARAMETERS
 from grpo_lab.tasks import TASKS
 
@@ -40,12 +40,6 @@ def test_the_tiny_model_begins_with_the_defaults_of_the_configuration():
     assert TINY == FEW_PARAMETERS
 
 
-def test_larger_models_never_learn_faster():
-    rates = [size.learning_rate for size in SIZES]
-    assert rates == sorted(rates, reverse=True) and [size.below for size in SIZES] == sorted(s.below for s in SIZES)
-    assert config(TINY - 1).learning_rate > config(TINY).learning_rate
-
-
 def test_lengths_are_the_tasks():
     assert default_settings(HALF_A_BILLION, SUMS, "cuda")["max_completion_length"] == 128
     assert default_settings(1000, SUMS, "cuda")["max_completion_length"] == 64
@@ -77,16 +71,3 @@ def test_nothing_that_is_given_is_chosen():
     everything = {name: getattr(config(HALF_A_BILLION), name) for name in SETTINGS}
     assert default_settings(HALF_A_BILLION, WORDS, "cuda", everything) == {}
     assert described({}, HALF_A_BILLION) == "chosen for 494.0 million parameters: nothing; all of it is given"
-
-
-def test_what_was_chosen_is_said_as_it_would_be_typed():
-    said = described({"learning_rate": 2e-6, "gradient_checkpointing": True, "num_generations": 8}, HALF_A_BILLION)
-    assert said == (
-        "chosen for 494.0 million parameters: learning_rate 2e-06, gradient_checkpointing true, num_generations 8"
-    )
-
-
-def test_the_table_of_the_help_has_every_size():
-    lines = table().splitlines()
-    assert all(size.about in lines[0] for size in SIZES)
-    assert lines[1].split() == ["learning_rate", "0.0002", "1e-05", "2e-06", "1e-06"]

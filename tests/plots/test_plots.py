@@ -178,17 +178,6 @@ def test_live_plot_redraws_one_output_and_ends_complete(shown, monkeypatch):
     assert plt.get_fignums() == []
 
 
-def test_live_plot_waits_between_drawings_and_still_ends_complete(shown, monkeypatch):
-    monkeypatch.setattr(live_plots, "SECONDS", 1e9)
-    live = plots.LivePlot("reward")
-    drawn = []
-    monkeypatch.setattr(live, "figure", lambda: drawn.append(list(live.steps)) or plt.figure())
-    for step in range(9):
-        live(step, {"reward": 1.0})
-    live.finish(caption="See.", alt="Seen.")
-    assert drawn == [[0], list(range(9))]
-
-
 def test_live_plot_draws_raw_values_and_the_mean_around_each_step(monkeypatch):
     monkeypatch.setattr(live_plots, "AROUND", 1)
     live = plots.LivePlot("reward")
@@ -205,20 +194,6 @@ def test_a_smoothed_line_begins_and_ends_on_its_data_and_follows_a_trend():
     for count in (1, 2, 5, 30):
         trend = [2.0 * step + 1 for step in range(count)]
         assert live_plots.smoothed(trend) == pytest.approx(trend)
-
-
-def test_live_plot_puts_two_panels_in_a_row_and_its_legend_beside_them():
-    live = plots.LivePlot("a", "b", "c")
-    for step in range(4):
-        live(step, dict.fromkeys("abc", float(step)))
-    figure = live.figure()
-    figure.canvas.draw()
-    assert [ax.get_ylabel() for ax in figure.axes] == ["a", "b", "c"] and figure.get_figwidth() == 7.2
-    first, second, third = (ax.get_position() for ax in figure.axes)
-    assert first.y0 == pytest.approx(second.y0) and third.y1 < first.y0
-    (legend,) = figure.legends
-    box = legend.get_window_extent().transformed(figure.transFigure.inverted())
-    assert box.y0 >= max(ax.get_position().y1 for ax in figure.axes)
 
 
 def test_live_plot_draws_evaluations_where_there_were_any():
@@ -273,13 +248,6 @@ def test_token_heat_tells_the_sign_without_colour():
     drawn = plots.token_heat(["a", "b", "c"], [0.5, -0.25, 0.0])
     assert words(drawn.html)[:6] == ["a", "+0.50", "b", "-0.25", "c", "0"]
     assert drawn._repr_mimebundle_()["text/plain"] == repr(drawn) == "a[+0.50] b[-0.25] c[0]"
-
-
-def test_token_heat_has_a_legend_up_to_its_limit():
-    legend = plots.token_heat(["a", "b"], [0.5, -0.25]).html.partition("value: ")[2]
-    assert words(legend) == ["-0.50", "-0.25", "0", "+0.25", "+0.50"]
-    assert heat.shade(1.0) in plots.token_heat(["a"], [2.0], limit=1.0).html.partition("value: ")[0]
-    assert "+1.00" in plots.token_heat(["a"], [0.0]).html  # all zero: the scale is 1, and nothing divides by 0
 
 
 def test_token_heat_without_signs_is_for_what_cannot_be_negative():
