@@ -12,8 +12,8 @@ import pytest
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.grading import grade as grade_module
 from grpo_lab.course.grading import walls
-from grpo_lab.course.grading.collect import Submission
 from grpo_lab.course.grading.command import page_names
+from grpo_lab.course.grading.downloads import Submission
 from grpo_lab.course.grading.grade import Graded, Grading
 from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.similar import shapes_of, similar
@@ -67,7 +67,7 @@ def test_the_page_of_the_class(folder, sandbox, capsys):
     text = page(folder, "class.html")
     first = text.index("For the next lecture")
     assert "6 students" in text and "<code>rloo_advantages</code>" in text[first:]
-    assert "(3 students, 9 points)" in text[first:]
+    assert '<td class="n">3</td><td class="n">9</td>' in text[first:]
     numbers = "".join(f'<td class="n">{n}</td>' for n in (1, 0, 3, 1))
     assert numbers in text, "rloo: right, partly right, not right, not begun"
     told = capsys.readouterr().out

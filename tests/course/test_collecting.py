@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from grpo_lab.course.grading import files
-from grpo_lab.course.grading.collect import Submission, find_submissions
-from grpo_lab.course.grading.downloads import owner_of
+from grpo_lab.course.grading.collect import find_submissions
+from grpo_lab.course.grading.downloads import Submission, owner_of
 from grpo_lab.course.grading.files import MAX_DEPTH
 from grpo_lab.course.release import assignments
 from grpo_lab.course.release.notebooks import notebook_text

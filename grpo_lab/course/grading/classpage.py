@@ -60,23 +60,13 @@ def class_page(grading: Grading) -> str:
     body = [
         f"<h1>{safe(grading.assignment)}: {count(len(grading.students), 'student')}</h1>",
         f"<p>{averaged(grading)}. Seed {grading.seed}.</p>",
-        _discuss(to_discuss(mistakes(grading))),
-        _exercises(grading),
         _mistakes(mistakes(grading)),
+        _exercises(grading),
         _distribution([one.total for one in grading.handed_in], grading.out_of),
         _alike(similar(grading)),
         _problems(to_look_at(grading)),
     ]
     return document("The class", "\n".join(part for part in body if part))
-
-
-def _discuss(lost: list[Lost]) -> str:
-    rows = []
-    for exercise, name, students, points in lost:
-        says = next(m.says for m in exercise.misconceptions if m.name == name)
-        cost = f"{count(students, 'student')}, {count(points, 'point')}"
-        rows.append(f"<li><code>{safe(exercise.name)}</code>, <b>{safe(name)}</b> ({cost}): {prose(says)}</li>")
-    return f"<section><h2>For the next lecture</h2><ol>{''.join(rows)}</ol></section>" if rows else ""
 
 
 def _exercises(grading: Grading) -> str:
@@ -94,13 +84,15 @@ def _exercises(grading: Grading) -> str:
 
 
 def _mistakes(lost: list[Lost]) -> str:
-    rows = [
-        f'<tr><td><code>{safe(exercise.name)}</code></td><td>{safe(name)}</td><td class="n">{students}</td>'
-        f'<td class="n">{points:g}</td></tr>'
-        for exercise, name, students, points in lost
-    ]
+    """Those that are proposed for the next lecture stand out."""
+    rows = []
+    for exercise, name, students, points in lost:
+        says = prose(next(m.says for m in exercise.misconceptions if m.name == name))
+        told = f"<b>{safe(name)}</b>: {says}" if (exercise, name, students, points) in to_discuss(lost) else safe(name)
+        cells = f'<td><code>{safe(exercise.name)}</code></td><td>{told}</td><td class="n">{students}</td>'
+        rows.append(f'<tr>{cells}<td class="n">{points:g}</td></tr>')
     head = "<th>function</th><th>known mistake</th><th class='n'>students</th><th class='n'>points lost</th>"
-    return _table("Mistakes that were recognised", head, rows) if rows else ""
+    return _table("For the next lecture: mistakes that were recognised", head, rows) if rows else ""
 
 
 def _distribution(totals: list[int | float], most: int) -> str:

@@ -7,12 +7,12 @@ raises for it, and nothing of it is run. What was handed in is graded or listed 
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 from grpo_lab.course.grading.downloads import (
-    Owner,
+    Submission,
     as_listed,
     class_of,
     listed_by_gradescope,
@@ -29,41 +29,11 @@ from grpo_lab.course.grading.files import (
     unseen,
     walk,
 )
-from grpo_lab.course.grading.notebook import (
-    Cell,
-    assignment_of,
-    by_name,
-    cells_of,
-    load,
-    marks_of,
-    to_run,
-    written_answers,
-)
+from grpo_lab.course.grading.notebook import assignment_of, by_name, cells_of, marks_of, to_run, written_answers
 
 MAX_NOTES = 20  # files that are said to be left out
 _AGAIN = re.compile(r"(?P<base>.*?)(?: ?\((?P<browser>\d{1,3})\)|-(?P<canvas>\d{1,2}))?", re.DOTALL)
 Assignments = dict[str, tuple[str, ...]]  # stem -> names of its exercises
-
-
-@dataclass
-class Submission:
-    """What one student handed in. `problem` says why it cannot be graded; empty if it can be.
-
-    student: the name that its folder or file has, or that a learning platform gave it, in one line, and no two alike.
-    platform: "moodle", "canvas", "gradescope", or ""; number, email: the platform's own. written: by question.
-    """
-
-    student: str
-    file: str = ""
-    assignment: str = ""
-    cells: list[Cell] = field(default_factory=list)
-    written: dict[str, str] = field(default_factory=dict)
-    problem: str = ""
-    notes: list[str] = field(default_factory=list)
-    platform: str = ""
-    number: str = ""
-    email: str = ""
-    upload: int = 0
 
 
 def find_submissions(folder: Path, assignments: Assignments, wanted: str | None = None) -> tuple[str, list[Submission]]:
@@ -84,11 +54,11 @@ def find_submissions(folder: Path, assignments: Assignments, wanted: str | None 
     files = class_of(list(_files(folder)))
     lists = [file for file in files if file.parts == (GRADESCOPE_LIST,)]
     listed = listed_by_gradescope(lists)
-    by_student: dict[tuple[str, str], list[tuple[Owner, File]]] = {}
+    by_student: dict[tuple[str, str], list[tuple[Submission, File]]] = {}
     for file in files:
         if file not in lists:
-            owner = as_listed(owner_of(file.parts), listed)
-            by_student.setdefault((owner.student, owner.number), []).append((owner, file))
+            one = as_listed(owner_of(file.parts), listed)
+            by_student.setdefault((one.student, one.number), []).append((one, file))
     if not by_student:
         raise ValueError(f"folder is {folder}; expected one folder or notebook a student, and found none")
     read = [_read_all(own, assignments) for _, own in sorted(by_student.items(), key=lambda item: item[0])]
@@ -125,20 +95,20 @@ def _most_handed_in(read: list[list[Submission]]) -> str:
     return min(often, key=lambda name: (-often[name], name))
 
 
-def _read_all(files: list[tuple[Owner, File]], assignments: Assignments) -> tuple[list[Submission], list[str]]:
+def _read_all(files: list[tuple[Submission, File]], assignments: Assignments) -> tuple[list[Submission], list[str]]:
     """The notebooks of one student, and what is said of the other files. Without a notebook, one that says so."""
     read, other = [], []
-    for owner, file in files:
+    for one, file in files:
         if not is_notebook(file.name):
             other += [why] if (why := _why_not(file)) else []
         elif len(read) >= MAX_NOTEBOOKS:
             other.append(f"{file.name}: more than {MAX_NOTEBOOKS} notebooks are not read")
         else:
-            read.append(_read(owner, file, assignments))
+            read.append(_read(one, file, assignments))
     if read:
         return read, other
     why = "no notebook (.ipynb)" + (f" ({'; '.join(other[:5])})" if other else "")
-    return [_of_whom(files[0][0], problem=why)], []
+    return [replace(files[0][0], file="", problem=why)], []
 
 
 def _why_not(file: File) -> str:
@@ -187,20 +157,12 @@ def _name_apart(found: list[Submission]) -> None:
         taken.add(one.student.casefold())
 
 
-def _of_whom(owner: Owner, **more) -> Submission:
-    return Submission(
-        owner.student, platform=owner.platform, number=owner.number, email=owner.email, upload=owner.upload, **more
-    )
-
-
-def _read(owner: Owner, file: File, assignments: Assignments) -> Submission:
-    """The code cells that grading runs, and the written answers."""
-    named = by_name(stem(owner.name_of_file), assignments)
-    one = _of_whom(owner, file=owner.name_of_file, assignment=named)
+def _read(one: Submission, file: File, assignments: Assignments) -> Submission:
+    """The submission with the code cells that grading runs, and the written answers."""
+    one.assignment = named = by_name(stem(one.file), assignments)
     try:
-        document = load(file.read())
-        cells = cells_of(document)
-        one.assignment = assignment_of(stem(owner.name_of_file), document, cells, assignments)
+        cells = cells_of(file.read())
+        one.assignment = assignment_of(named, cells, assignments)
         if not one.assignment:
             raise ValueError("it belongs to no assignment: neither its file name nor its cells say to which")
     except ValueError as error:

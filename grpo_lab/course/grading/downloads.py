@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import yaml
 
 from grpo_lab.course.grading.files import GRADESCOPE_LIST, File, is_notebook, refusing, stem
+from grpo_lab.course.grading.notebook import Cell
 
 MAX_AROUND = 4  # folders and archives around a class
 AMONG_OTHERS = "it looks like the download of a class, beside other submissions: give it a folder of its own"
@@ -18,35 +19,42 @@ _CANVAS = re.compile(r"(?P<name>[^_]+)(?:_LATE)?_(?P<id>\d+)_(?P<file>\d{3,})_(?
 _GRADESCOPE = re.compile(r"submission_(?P<id>\d+)")
 
 
-@dataclass(frozen=True)
-class Owner:
-    """Whose a file is, by the names on its way. `name_of_file` is what the student called it.
+@dataclass
+class Submission:
+    """What one student handed in. `problem` says why it cannot be graded; empty if it can be.
 
-    number: the platform's, of the student. upload: Canvas's number of the file. email: as Gradescope's list says.
+    student: the name that its folder or file has, or that a learning platform gave it. file: what the student called
+    it. platform: "moodle", "canvas", "gradescope", or ""; number, email: the platform's own, of the student; upload:
+    Canvas's number of the file. written: answers by question.
     """
 
     student: str
-    number: str
-    name_of_file: str
+    file: str = ""
     platform: str = ""
-    upload: int = 0
+    number: str = ""
     email: str = ""
+    upload: int = 0
+    assignment: str = ""
+    cells: list[Cell] = field(default_factory=list)
+    written: dict[str, str] = field(default_factory=dict)
+    problem: str = ""
+    notes: list[str] = field(default_factory=list)
 
 
-def owner_of(parts: tuple[str, ...]) -> Owner:
+def owner_of(parts: tuple[str, ...]) -> Submission:
     """Whose a file is: by a name that a learning platform made, or else by its outermost folder, or its own name."""
     first, file = parts[0], parts[-1]
     own = stem(first) if len(parts) == 1 or first == file else first
     # Canvas first: a name of Moodle's is none of Canvas's, and what a student called a file may look like Moodle's.
     if match := _CANVAS.fullmatch(first):
-        name_of_file = match["rest"] if len(parts) == 1 else file
-        return Owner(match["name"], match["id"], name_of_file, "canvas", int(match["file"][:18]))
+        file = match["rest"] if len(parts) == 1 else file
+        return Submission(match["name"], file, "canvas", match["id"], upload=int(match["file"][:18]))
     if match := _MOODLE.fullmatch(first) or _MOODLE.fullmatch(own + "_"):
-        name_of_file = match["rest"] if len(parts) == 1 else file
-        return Owner(match["name"].strip(), match["id"], name_of_file or file, "moodle")
+        file = match["rest"] or file if len(parts) == 1 else file
+        return Submission(match["name"].strip(), file, "moodle", match["id"])
     if match := _GRADESCOPE.fullmatch(own):
-        return Owner(own, match["id"], file, "gradescope")
-    return Owner(own, "", file)
+        return Submission(own, file, "gradescope", match["id"])
+    return Submission(own, file)
 
 
 def class_of(files: list[File], depth: int = 0) -> list[File]:
@@ -106,11 +114,11 @@ def listed_by_gradescope(files: Iterable[File]) -> dict[str, list[dict[str, str]
     return found
 
 
-def as_listed(owner: Owner, listed: dict[str, list[dict[str, str]]]) -> Owner:
-    """The owner with what Gradescope's list says; who handed in alone has a number and an address of their own."""
-    people = listed.get(owner.student, [])
+def as_listed(one: Submission, listed: dict[str, list[dict[str, str]]]) -> Submission:
+    """With what Gradescope's list says; who handed in alone has a number and an address of their own."""
+    people = listed.get(one.student, [])
     names = " and ".join(person["name"] for person in people if person.get("name"))
-    owner = replace(owner, student=names or owner.student)
+    one = replace(one, student=names or one.student)
     if len(people) == 1:
-        owner = replace(owner, number=people[0].get("sid") or owner.number, email=people[0].get("email", ""))
-    return owner
+        one.number, one.email = people[0].get("sid") or one.number, people[0].get("email", "")
+    return one

@@ -14,7 +14,8 @@ from grpo_lab.course.checking import Verdict, judge, not_started, worth
 from grpo_lab.course.checking.verdict import Part
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import EXERCISES
-from grpo_lab.course.grading.collect import Submission, find_submissions
+from grpo_lab.course.grading.collect import find_submissions
+from grpo_lab.course.grading.downloads import Submission
 from grpo_lab.course.grading.sandbox import Answers, Failures, Sandbox
 from grpo_lab.course.grading.walls import private_places, strongest_wall
 from grpo_lab.course.grading.worker import MISSING
@@ -40,7 +41,7 @@ class Graded:
 
     @property
     def total(self) -> int | float:
-        return sum(self.points.values())
+        return round(sum(self.points.values()), 2)
 
     @property
     def remarks(self) -> list[str]:

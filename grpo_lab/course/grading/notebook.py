@@ -22,7 +22,7 @@ class Cell:
     source: str
 
 
-def load(content: bytes) -> dict:
+def cells_of(content: bytes) -> list[dict]:
     """
     Raises:
         ValueError: with a sentence for the report, if it is no notebook.
@@ -33,33 +33,21 @@ def load(content: bytes) -> dict:
         document = json.loads(content)  # UTF-8, with a byte order mark or without, and UTF-16
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it cannot be read as a notebook ({type(error).__name__})") from None
-    if not isinstance(document, dict) or not isinstance(document.get("cells"), list):
+    cells = document.get("cells") if isinstance(document, dict) else None
+    if not isinstance(cells, list):
         raise ValueError("it is JSON, and no notebook: it has no list of cells")
-    return document
-
-
-def cells_of(document: dict) -> list[dict]:
-    """
-    Raises:
-        ValueError: if there are too many.
-    """
-    cells = document["cells"]
     if len(cells) > MAX_CELLS:
         raise ValueError(f"it has {len(cells)} cells; at most {MAX_CELLS} are read")
     return [cell if isinstance(cell, dict) else {} for cell in cells]
 
 
-def assignment_of(name: str, document: dict, cells: list[dict], assignments: dict[str, tuple[str, ...]]) -> str:
-    """By the exercises in its cells; or else by what the assignment wrote into it; or else by its name."""
-    named = by_name(name, assignments)
-    exercises = {str(mark(cell).get("exercise")) for cell in cells}
+def assignment_of(named: str, cells: list[dict], assignments: dict[str, tuple[str, ...]]) -> str:
+    """By the exercises in its cells, marked or defined there; or else by its name."""
+    exercises = {mark(cell).get("exercise") for cell in cells}
     if not any(exercises & set(own) for own in assignments.values()):
         exercises = {name for cell in cells for name in _defined(source_of(cell))}
-    most = max(assignments, key=lambda one: (len(exercises & set(assignments[one])), one == named), default="")
-    if most and exercises & set(assignments[most]):
-        return most
-    written = _of(_of(document, "metadata"), "grpo_lab").get("assignment")
-    return written if isinstance(written, str) and written in assignments else named
+    most = max(assignments, key=lambda one: (len(exercises & set(assignments[one])), one == named))
+    return most if exercises & set(assignments[most]) else named
 
 
 def by_name(name: str, assignments: dict[str, tuple[str, ...]]) -> str:

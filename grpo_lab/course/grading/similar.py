@@ -6,6 +6,7 @@ taken out, and with the lines that the stub gives. Each pair of students is comp
 
 import ast
 from collections import Counter
+from functools import cache
 from itertools import combinations
 from math import log2
 
@@ -64,11 +65,13 @@ def shapes_of(source: str, exercises: dict[str, Exercise]) -> dict[str, str]:
         return {}
 
 
+@cache
 def _given(exercise: Exercise) -> set[str]:
     stub = next(node for node in ast.parse(stub_source(exercise)).body if isinstance(node, ast.FunctionDef))
     return {ast.dump(statement) for statement in given_checks(stub)}
 
 
+@cache
 def _of_library(exercise: Exercise) -> str:
     return shapes_of(f"def {exercise.name}():\n{solution_body(exercise)}", {exercise.name: exercise})[exercise.name]
 
