@@ -133,19 +133,19 @@ def read(text: str) -> list:
     # Units are looked after before; Math-Verify's would drop the d of "x + 2 d".
     as_written = NormalizationConfig(units=False, malformed_operators=True, nits=True)
     # Without an anchor Math-Verify takes the last number that it finds in a sentence, whatever the sentence says.
-    reading = LatexExtractionConfig(
+    whole = LatexExtractionConfig(
         boxed_match_priority=0, try_extract_without_anchor=False, normalization_config=as_written
     )
-    found = parse(rf"\boxed{{{text}}}", [reading], fallback_mode="no_fallback", parsing_timeout=None)
+    found = parse(rf"\boxed{{{text}}}", [whole], fallback_mode="no_fallback", parsing_timeout=None)
     return [_as_set(expression) for expression in found]
 
 
 def _as_set(expression):
     """Inequalities joined by "or" are the union of their sets: "x < 2 or x > 3" is read as a list of two."""
     from sympy import FiniteSet, Union
-    from sympy.core.relational import _Inequality
 
-    if isinstance(expression, FiniteSet) and all(isinstance(part, _Inequality) for part in expression.args):
+    parts = expression.args if isinstance(expression, FiniteSet) else ()
+    if parts and all(getattr(part, "rel_op", "==") not in ("==", "!=") for part in parts):
         with contextlib.suppress(Exception):  # what SymPy cannot write as a set stays a list
             return Union(*(part.as_set() for part in expression.args))
     return expression
