@@ -71,18 +71,10 @@ def clipped_by_sign(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=Non
     return torch.where(a > 0, ratio.clamp(max=high), ratio.clamp(low, delta)) * a
 
 
-def clipped_by_loops(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
+def clipped_as_the_least_of_two(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
     a, low, high, delta = _settled(ratio, advantages, epsilon, epsilon_high, delta)
-    r, a = torch.broadcast_tensors(ratio, a)
-    rows = []
-    for row, weights in zip(r, a, strict=True):
-        tokens = []
-        for x, weight in zip(row, weights, strict=True):
-            first = (x if x <= delta else x.new_tensor(delta)) * weight
-            second = (x if low <= x <= high else x.new_tensor(low if x < low else high)) * weight
-            tokens.append(first if first <= second else second)
-        rows.append(torch.stack(tokens))
-    return torch.stack(rows)
+    offers = torch.stack([ratio.clamp(max=delta) * a, ratio.clamp(low, high) * a])
+    return offers.min(dim=0).values
 
 
 def _column(advantages):
@@ -155,20 +147,16 @@ def aggregate_by_loops(values, mask, loss_type, max_completion_length=None, num_
     return total / max(given, 1)
 
 
-def aggregate_by_weights(values, mask, loss_type, max_completion_length=None, num_items=None):
-    """All five are one weighted sum, with another weight a token."""
-    B, n = len(mask), mask.sum(-1, keepdim=True).double()
-    if loss_type in ("dapo", "cispo", "vespo") and num_items is not None:
-        tokens = torch.as_tensor(num_items).double()
-    else:
-        tokens = n.sum()
-    weight = {
-        "grpo": 1 / (B * n.clamp(min=1)),
-        "luspo": torch.tensor(1 / B).double(),
-        "dr_grpo": torch.tensor(1 / (B * (max_completion_length or 1))).double(),
-    }.get("grpo" if loss_type == "sapo" else loss_type, 1 / tokens.clamp(min=1))
-    weighted = weight * values * torch.ones_like(mask)
-    return weighted[mask].sum().to(values.dtype)
+def aggregate_by_table(values, mask, loss_type, max_completion_length=None, num_items=None):
+    B, n, u = len(mask), mask.sum(-1), values.expand(mask.shape).where(mask, 0).sum(-1)
+    N = n.sum() if num_items is None else float(num_items)
+    averages = {
+        "grpo": lambda: (u / n.clamp(min=1)).sum() / B,
+        "luspo": lambda: u.sum() / B,
+        "dr_grpo": lambda: u.sum() / B / max_completion_length,
+        "bnpo": lambda: u.sum() / max(n.sum(), 1),
+    }
+    return averages.get("grpo" if loss_type == "sapo" else loss_type, lambda: u.sum() / max(N, 1))()
 
 
 def loss_plain(
@@ -232,9 +220,9 @@ def loss_of_two_sums(logp, advantages, mask, old_logp=None, ref_logp=None, *, lo
 RIGHT = {
     "importance_ratio": (ratio_by_docstring, ratio_by_rows, ratio_by_einsum),
     "gspo_token_ratio": (gspo_by_docstring, gspo_by_quotient, gspo_by_sum),
-    "clipped_surrogate": (clipped_by_docstring, clipped_by_sign, clipped_by_loops),
+    "clipped_surrogate": (clipped_by_docstring, clipped_by_sign, clipped_as_the_least_of_two),
     "cispo_surrogate": (cispo_by_docstring, cispo_without_gradient_of_the_weight, cispo_by_where),
     "sapo_surrogate": (sapo_by_docstring, sapo_by_tanh, sapo_by_both),
-    "aggregate": (aggregate_by_docstring, aggregate_by_loops, aggregate_by_weights),
+    "aggregate": (aggregate_by_docstring, aggregate_by_loops, aggregate_by_table),
     "policy_loss": (loss_plain, loss_by_the_table, loss_of_two_sums),
 }

@@ -145,31 +145,22 @@ def silence_by_names(model):
         vars(module).update(dict.fromkeys(names, 0.0))
 
 
-def part_by_docstring(logp, advantages, mask, rows, num_items, *, loss_type="grpo", **settings):
+def microbatch_by_docstring(logp, advantages, mask, rows, num_items, *, loss_type="grpo", **settings):
     loss, metrics = policy_loss(logp, advantages, mask, loss_type=loss_type, num_items=num_items, **settings)
     return loss if loss_type in LOSSES_BY_TOKENS else loss * len(logp) / rows, metrics
 
 
-def part_by_advantages(logp, advantages, mask, rows, num_items, *, loss_type="grpo", **settings):
+def microbatch_by_advantages(logp, advantages, mask, rows, num_items, *, loss_type="grpo", **settings):
     """Surrogate and KL term are linear in advantage and beta, so the share may be put there."""
     share = 1.0 if loss_type in ("dapo", "cispo", "vespo") else logp.shape[0] / rows
     settings["beta"] = settings.get("beta", 0.0) * share
     return policy_loss(logp, advantages * share, mask, loss_type=loss_type, num_items=num_items, **settings)[0], {}
 
 
-def part_by_empty_rows(logp, advantages, mask, rows, num_items, *, loss_type="grpo", **settings):
-    """Fill up to the size of the whole update with rows in which no token counts."""
-    if loss_type == "bnpo":
-        loss, metrics = policy_loss(logp, advantages, mask, loss_type=loss_type, **settings)
-        return loss * (len(mask) / rows), metrics
-    missing = rows - len(mask)
-
-    def fill(x):
-        return torch.cat([x, x.new_zeros(missing, *x.shape[1:])]) if isinstance(x, torch.Tensor) else x
-
-    filled = {name: fill(value) if name in ("old_logp", "ref_logp") else value for name, value in settings.items()}
-    whole = (fill(logp), fill(advantages), fill(mask))
-    return policy_loss(*whole, loss_type=loss_type, num_items=num_items, **filled)[0], {}
+def microbatch_by_table(logp, advantages, mask, rows, num_items, *, loss_type="grpo", **settings):
+    weights = dict.fromkeys(LOSSES_BY_TOKENS, 1)
+    loss, metrics = policy_loss(logp, advantages, mask, loss_type=loss_type, num_items=num_items, **settings)
+    return weights.get(loss_type, len(mask) / rows) * loss, metrics
 
 
 def step_by_docstring(optimizer, parameters, loss, max_grad_norm):
@@ -230,7 +221,7 @@ RIGHT = {
     "compute_advantages": (advantages_with_group_advantages, advantages_by_loops, advantages_by_nan_functions),
     "silence_dropout": (silence_by_docstring, silence_recursively, silence_by_names),
     "frozen_copy": (frozen_by_deepcopy, frozen_by_parameters, frozen_by_state),
-    "microbatch_loss": (part_by_docstring, part_by_advantages, part_by_empty_rows),
+    "microbatch_loss": (microbatch_by_docstring, microbatch_by_advantages, microbatch_by_table),
     "step_if_finite": (step_by_docstring, step_by_torch, step_early_out),
     "pass_at_k": (pass_by_docstring, pass_by_product, pass_by_counting),
 }

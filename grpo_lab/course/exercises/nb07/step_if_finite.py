@@ -1,7 +1,5 @@
 """The exercise step_if_finite: wrong answers, as people write them, then what is said about each."""
 
-from dataclasses import replace
-
 import torch
 from torch import nn
 
@@ -47,10 +45,6 @@ def _case(label, gradients, loss=0.5, max_grad_norm=1.0, kind="sgd", dtype=torch
     return Case(build, label, fixed=not callable(gradients))
 
 
-def _stable(case: Case) -> Case:
-    return replace(case, tests="stability")
-
-
 EXERCISE = Exercise(
     function=step_if_finite,
     notebook="07",
@@ -80,8 +74,13 @@ EXERCISE = Exercise(
         _case("a loss that is NaN, with Adam", [[0.3], [0.2]], loss=NAN, kind="adam"),
         _case("two parameters", lambda d: [d.normal(3), d.normal(2)], max_grad_norm=0.7),
         _case("two parameters, with Adam", lambda d: [d.normal(2, 3), d.normal(4)], max_grad_norm=0.3, kind="adam"),
-        _stable(_case("float32, clipped to 2", [[3.0, 4.0], [12.0]], max_grad_norm=2.0, dtype=torch.float32)),
-        _stable(_case("plus and minus infinity, with Adam", [[0.3], [INF, -INF], [0.1]], kind="adam")),
+        replace(
+            _case("float32, clipped to 2", [[3.0, 4.0], [12.0]], max_grad_norm=2.0, dtype=torch.float32),
+            tests="stability",
+        ),
+        replace(
+            _case("plus and minus infinity, with Adam", [[0.3], [INF, -INF], [0.1]], kind="adam"), tests="stability"
+        ),
     ),
     observe=after,
     misconceptions=(
