@@ -74,13 +74,8 @@ EXERCISE = Exercise(
         _case("a loss that is NaN, with Adam", [[0.3], [0.2]], loss=NAN, kind="adam"),
         _case("two parameters", lambda d: [d.normal(3), d.normal(2)], max_grad_norm=0.7),
         _case("two parameters, with Adam", lambda d: [d.normal(2, 3), d.normal(4)], max_grad_norm=0.3, kind="adam"),
-        replace(
-            _case("float32, clipped to 2", [[3.0, 4.0], [12.0]], max_grad_norm=2.0, dtype=torch.float32),
-            tests="stability",
-        ),
-        replace(
-            _case("plus and minus infinity, with Adam", [[0.3], [INF, -INF], [0.1]], kind="adam"), tests="stability"
-        ),
+        _case("plus and minus infinity, with Adam", [[0.3], [INF, -INF], [0.1]], kind="adam"),
+        _case("float32, clipped to 2", [[3.0, 4.0], [12.0]], max_grad_norm=2.0, dtype=torch.float32),
     ),
     observe=after,
     misconceptions=(
