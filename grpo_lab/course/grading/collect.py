@@ -29,7 +29,7 @@ from grpo_lab.course.grading.files import (
     unseen,
     walk,
 )
-from grpo_lab.course.grading.notebook import assignment_of, by_name, cells_of, marks_of, to_run, written_answers
+from grpo_lab.course.grading.notebook import assignment_of, by_name, cells_of, marks_of, to_run, written_answer
 
 MAX_NOTES = 20  # files that are said to be left out
 _AGAIN = re.compile(r"(?P<base>.*?)(?: ?\((?P<browser>\d{1,3})\)|-(?P<canvas>\d{1,2}))?", re.DOTALL)
@@ -136,7 +136,7 @@ def _one_of(notebooks: list[Submission], other: list[str], counted: str) -> Subm
 
 def _emptied(one: Submission) -> Submission:
     one.problem = f"it is for {one.assignment}, which is not graded here"
-    one.assignment, one.cells, one.written, one.notes = "", [], {}, []
+    one.assignment, one.cells, one.written, one.notes = "", [], "", []
     return one
 
 
@@ -172,6 +172,6 @@ def _read(one: Submission, file: File, assignments: Assignments) -> Submission:
         one.notes.append(f"it is named like {named}, and graded as {one.assignment}, as its cells are")
     marks = marks_of(one.assignment, cells)
     one.cells, said = to_run(cells, marks)
-    one.written = written_answers(one.assignment, cells, marks)
+    one.written = written_answer(one.assignment, cells, marks)
     one.notes += said
     return one

@@ -25,7 +25,7 @@ class Submission:
 
     student: the name that its folder or file has, or that a learning platform gave it. file: what the student called
     it. platform: "moodle", "canvas", "gradescope", or ""; number, email: the platform's own, of the student; upload:
-    Canvas's number of the file. written: answers by question.
+    Canvas's number of the file. written: the answer in words.
     """
 
     student: str
@@ -36,7 +36,7 @@ class Submission:
     upload: int = 0
     assignment: str = ""
     cells: list[Cell] = field(default_factory=list)
-    written: dict[str, str] = field(default_factory=dict)
+    written: str = ""
     problem: str = ""
     notes: list[str] = field(default_factory=list)
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from grpo_lab.course.release.notebooks import notebook_text
-from grpo_lab.course.release.written import WRITTEN, Question
+from grpo_lab.course.release.written import WRITTEN
 
 MAX_CELL, MAX_CELLS, MAX_ANSWER = 200_000, 2_000, 20_000  # characters, cells, characters
 _PLACEHOLDER = re.compile(r"\*?Your answer here\.( A few sentences are enough\.)?\*?")
@@ -95,40 +95,23 @@ def to_run(cells: list[dict], marks: list[dict]) -> tuple[list[Cell], list[str]]
     return found, said
 
 
-def written_answers(assignment: str, cells: list[dict], marks: list[dict]) -> dict[str, str]:
-    """By question, all that was typed between it and the next cell of the assignment, in whichever cell.
+def written_answer(assignment: str, cells: list[dict], marks: list[dict]) -> str:
+    """All that was typed between the written question and the next cell of the assignment, in whichever cell.
 
     Args:
         assignment: its file stem, such as "02_baselines_and_advantages".
         cells, marks: each cell of the notebook, and what the assignment wrote into its metadata ({} for a new one).
     """
-    asked = {question.name: question for question in WRITTEN[assignment[:2]]}
-    found: dict[str, list[str]] = {}
-    at = ""  # the question to which the cell belongs
+    question = re.compile(r"\s+".join(map(re.escape, WRITTEN[assignment[:2]].text.split())))
+    found, here = [], False
     for cell, its in zip(cells, marks, strict=True):
         source = source_of(cell)
-        at = _question_of(source, its, asked) or (at if not its else "")
-        if at and (text := _typed(source, asked[at])):
-            found.setdefault(at, []).append(text)
-    return {name: "\n\n".join(texts)[:MAX_ANSWER] for name, texts in found.items()}
-
-
-def _question_of(source: str, its: dict, asked: dict[str, Question]) -> str:
-    """The question that a cell asks, or that it is there to answer; by its mark, or, without one, by its text."""
-    if its.get("role") in ("question", "written") and its.get("question") in asked:
-        return its["question"]
-    return next((name for name, question in asked.items() if not its and _text(question).search(source)), "")
-
-
-def _text(question: Question) -> re.Pattern:
-    return re.compile(r"\s+".join(map(re.escape, question.text.split())))
-
-
-def _typed(source: str, question: Question) -> str:
-    """What is left without the assignment's own words."""
-    for own in (_text(question), _HEADING, _PLACEHOLDER):
-        source = own.sub("", source)
-    return source.strip() if re.search(r"\w", source) else ""
+        asked = its.get("role") in ("question", "written")
+        here = asked or (not its and (here or question.search(source) is not None))
+        for own in (question, _HEADING, _PLACEHOLDER):
+            source = own.sub("", source)
+        found += [source.strip()] if here and re.search(r"\w", source) else []
+    return "\n\n".join(found)[:MAX_ANSWER]
 
 
 def source_of(cell: dict) -> str:

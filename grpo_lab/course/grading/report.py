@@ -55,7 +55,7 @@ def student_page(one: Graded, grading: Grading) -> str:
         body += [
             _section(one.verdicts[name]) for name in exercises if one.state(exercises[name]) in ("partly", "wrong")
         ]
-        body += [_written(one, question) for question in WRITTEN[grading.assignment[:2]]]
+        body.append(_written(one, WRITTEN[grading.assignment[:2]]))
     if one.cells:
         failed = "".join(f"<li>cell {safe(number)}: {safe(why)}</li>" for number, why in one.cells.items())
         body.append(f"<section><h2>Cells that failed</h2><ul>{failed}</ul></section>")
@@ -92,9 +92,7 @@ def _part(part: Part) -> str:
 
 
 def _written(one: Graded, question: Question) -> str:
-    """A question, and what the student wrote."""
-    answer = one.submission.written.get(question.name)
+    """The question, and what the student wrote."""
+    answer = one.submission.written
     said = f"<p>You wrote:</p><pre>{safe(answer)}</pre>" if answer else "<p>No written answer was found.</p>"
-    return (
-        f'<section id="{safe(question.name)}"><h2>In your own words</h2><p>{prose(question.text)}</p>{said}</section>'
-    )
+    return f"<section><h2>In your own words</h2><p>{prose(question.text)}</p>{said}</section>"

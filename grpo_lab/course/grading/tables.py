@@ -59,7 +59,7 @@ def _student(one: Graded, grading: Grading) -> dict:
             }
             for name, exercise in grading.exercises.items() if name in one.verdicts
         },
-        "written answers": submission.written,
+        "written answer": submission.written,
     }  # fmt: skip
 
 

@@ -1,7 +1,5 @@
 """The cell of each assignment that puts the student's right functions into a real run. Half a minute on a laptop."""
 
-from dataclasses import dataclass
-
 MINE = """\
 mine = finished()
 print("right so far:", ", ".join(mine) or "none yet, so the library's functions do all of it")
@@ -116,24 +114,17 @@ finish(
 )"""
 
 
-@dataclass(frozen=True)
-class Demonstration:
-    """text: what happens, for the student; code: the cell."""
-
-    text: str
-    code: str
+def _sorting(text: str, variants: str, caption: str, alt: str) -> tuple[str, str]:
+    return text, SORTING.format(mine=MINE, variants=variants, caption=caption, alt=alt)
 
 
-def _sorting(text: str, variants: str, caption: str, alt: str) -> Demonstration:
-    return Demonstration(text, SORTING.format(mine=MINE, variants=variants, caption=caption, alt=alt))
+def _tiny(text: str, caption: str, metric: str, label: str, settings: str = "") -> tuple[str, str]:
+    return text, TINY.format(mine=MINE, caption=caption, metric=metric, label=label, settings=settings)
 
 
-def _tiny(text: str, caption: str, metric: str, label: str, settings: str = "") -> Demonstration:
-    return Demonstration(text, TINY.format(mine=MINE, caption=caption, metric=metric, label=label, settings=settings))
-
-
+# Of each assignment: what happens, for the student, and the code of the cell.
 DEMONSTRATIONS = {
-    "01": Demonstration(
+    "01": (
         "Whatever you have got right by now takes the place of the library's function in this run: a policy over 27 "
         "sentences of three words, trained with REINFORCE. `using(...)` puts your functions in, and takes them out.",
         SMALL_WORLD.format(mine=MINE),
@@ -151,7 +142,7 @@ DEMONSTRATIONS = {
         "The same samples, used for four clipped steps and not for one, take the policy further.",
         "Reward over 80 epochs, two curves with bands: with four inner steps it rises faster than with one.",
     ),
-    "04": Demonstration(
+    "04": (
         "Each estimator alone is the loss here, and nothing else: which of them brings a policy back to its reference? "
         "The functions that you have got right by now are the ones at work.",
         KL_WORLD.format(mine=MINE),

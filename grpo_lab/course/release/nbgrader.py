@@ -9,20 +9,22 @@ the students' code in a kernel with all your rights and without walls: `python -
 The cell with the training run is left out, since it would run again for every student.
 """
 
-import json
 from pathlib import Path
 
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.release.notebooks import (
-    KERNEL,
+    ANSWER_HERE,
     TITLES,
+    cell,
+    document,
     head,
     of_notebook,
     refuse_unless_new,
     setup_source,
     task_text,
+    written_text,
 )
-from grpo_lab.course.release.written import WRITTEN, Question
+from grpo_lab.course.release.written import WRITTEN
 from grpo_lab.course.stub import solution_body, solution_imports, stub_source
 
 CONFIG = """\
@@ -60,45 +62,30 @@ def export(folder: Path, seed: int) -> list[Path]:
     (folder / "nbgrader_config.py").write_text(CONFIG, encoding="utf-8")
     written = []
     for number, (stem, _) in TITLES.items():
-        if of_notebook(number):
-            path = folder / "source" / f"assignment_{number}" / f"{stem}.ipynb"
-            path.parent.mkdir(parents=True)
-            path.write_text(source_notebook(number, seed), encoding="utf-8", newline="\n")
-            written.append(path)
+        path = folder / "source" / f"assignment_{number}" / f"{stem}.ipynb"
+        path.parent.mkdir(parents=True)
+        path.write_text(source_notebook(number, seed), encoding="utf-8", newline="\n")
+        written.append(path)
     return written
 
 
 def source_notebook(number: str, seed: int) -> str:
-    """The teacher's notebook: solutions between their marks, tests, hidden tests, written questions."""
-    exercises = of_notebook(number)
+    """The teacher's notebook: solutions between their marks, tests, hidden tests, the written question."""
+    exercises, question = of_notebook(number), WRITTEN[number]
     needed = [line for e in exercises.values() for line in solution_imports(e)]
     imports = setup_source([*needed, "from grpo_lab.course.checking import worth"])
-    cells = [
-        _plain("markdown", f"n{number}-head", head(number, exercises)),
-        _plain("code", f"n{number}-setup", imports),
-    ]
+    cells = [cell("markdown", f"n{number}-head", head(number, exercises)), cell("code", f"n{number}-setup", imports)]
     for position, exercise in enumerate(exercises.values(), 1):
-        cells += _exercise(number, position, exercise, seed)
-    for question in WRITTEN[number]:
-        cells += _written(question)
-    document = {
-        "cells": cells,
-        "metadata": {"kernelspec": KERNEL, "language_info": {"name": "python"}},
-        "nbformat": 4,
-        "nbformat_minor": 5,
-    }
-    return json.dumps(document, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
-
-
-def _exercise(number: str, position: int, exercise: Exercise, seed: int) -> list[dict]:
-    name = exercise.name
-    test = TEST.format(name=name, seed=seed)
-    return [
-        _plain("markdown", f"n{number}-{name}-task", "\n\n".join(task_text(position, exercise))),
-        _cell("code", name, solution(exercise), solution=True),
-        _plain("code", f"n{number}-{name}-hint", f'hint("{name}")'),
-        _cell("code", f"test-{name}", test, points=exercise.points, locked=True),
-    ]
+        name, test = exercise.name, TEST.format(name=exercise.name, seed=seed)
+        cells += [
+            cell("markdown", f"n{number}-{name}-task", "\n\n".join(task_text(position, exercise))),
+            cell("code", name, solution(exercise), _mark(name, solution=True)),
+            cell("code", f"n{number}-{name}-hint", f'hint("{name}")'),
+            cell("code", f"test-{name}", test, _mark(f"test-{name}", locked=True, points=exercise.points)),
+        ]
+    cells.append(cell("markdown", f"{question.name}-question", written_text(number)))
+    cells.append(cell("markdown", question.name, ANSWER_HERE, _mark(question.name, solution=True)))
+    return document(cells)
 
 
 def solution(exercise: Exercise) -> str:
@@ -108,26 +95,7 @@ def solution(exercise: Exercise) -> str:
     return f"{head}\n    ### BEGIN SOLUTION\n{body}\n    ### END SOLUTION"
 
 
-def _written(question: Question) -> list[dict]:
-    return [
-        _plain("markdown", f"{question.name}-question", f"## In your own words\n\n{question.text}"),
-        _cell("markdown", question.name, "*Your answer here.*", solution=True),
-    ]
-
-
-def _plain(kind: str, identity: str, source: str) -> dict:
-    cell = {"cell_type": kind, "id": identity[:64], "metadata": {}, "source": source.splitlines(keepends=True)}
-    return cell | ({"execution_count": None, "outputs": []} if kind == "code" else {})
-
-
-def _cell(
-    kind: str, identity: str, source: str, *, solution: bool = False, points: int | None = None, locked: bool = False
-) -> dict:
-    """A cell that nbgrader knows: an answer, a test, or an answer that is marked by hand."""
-    mark = {
-        "schema_version": 3, "grade_id": identity, "grade": points is not None, "solution": solution, "locked": locked,
-        "task": False,
-    }  # fmt: skip
-    if points is not None:
-        mark["points"] = points
-    return _plain(kind, identity, source) | {"metadata": {"nbgrader": mark}}
+def _mark(identity: str, *, solution: bool = False, locked: bool = False, points: int | None = None) -> dict:
+    """What nbgrader writes into a cell that it knows: an answer, or a test with its points."""
+    mark = {"schema_version": 3, "grade_id": identity, "solution": solution, "locked": locked, "task": False}
+    return {"nbgrader": mark | {"grade": points is not None} | ({} if points is None else {"points": points})}

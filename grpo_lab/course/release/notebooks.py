@@ -66,22 +66,14 @@ Your functions can train a model: in "See your functions at work", those that yo
 library's.
 """
 
+ANSWER_HERE = "*Your answer here. A few sentences are enough.*"
 IMPORTS = (
-    "import matplotlib.pyplot as plt",
-    "import torch",
-    "from einops import rearrange",
-    "from einops import reduce",
-    "from einops import repeat",
-    "from grpo_lab.course import check",
-    "from grpo_lab.course import finished",
-    "from grpo_lab.course import hint",
-    "from grpo_lab.course import progress",
-    "from grpo_lab.course import using",
-    "from grpo_lab.notebook import begin",
-    "from grpo_lab.notebook import fast_or_full",
-    "from grpo_lab.plots import band",
-    "from grpo_lab.plots import finish",
-)
+    "import matplotlib.pyplot as plt", "import torch",
+    *(f"from einops import {name}" for name in ("rearrange", "reduce", "repeat")),
+    *(f"from grpo_lab.course import {name}" for name in ("check", "finished", "hint", "progress", "using")),
+    *(f"from grpo_lab.notebook import {name}" for name in ("begin", "fast_or_full")),
+    *(f"from grpo_lab.plots import {name}" for name in ("band", "finish")),
+)  # fmt: skip
 
 
 def of_notebook(notebook: str) -> dict[str, Exercise]:
@@ -90,9 +82,8 @@ def of_notebook(notebook: str) -> dict[str, Exercise]:
 
 
 def assignments() -> dict[str, tuple[str, ...]]:
-    """File stem -> names of its exercises, for each notebook that has any."""
-    named = {stem: tuple(of_notebook(number)) for number, (stem, _) in TITLES.items()}
-    return {stem: names for stem, names in named.items() if names}
+    """File stem -> names of its exercises."""
+    return {stem: tuple(of_notebook(number)) for number, (stem, _) in TITLES.items()}
 
 
 def build(folder: Path) -> list[Path]:
@@ -100,8 +91,6 @@ def build(folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for number, (stem, _) in TITLES.items():
-        if not of_notebook(number):
-            continue
         path, text = folder / f"{stem}.ipynb", notebook_text(number)
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             unfinished = path.with_name(path.name + ".unfinished")
@@ -129,25 +118,24 @@ def refuse_unless_new(folder: Path) -> None:
 
 
 def notebook_text(number: str) -> str:
-    stem, _ = TITLES[number]
-    document = {
-        "cells": [_finished_cell(f"a{number}", i, *cell) for i, cell in enumerate(cells_of(number))],
-        "metadata": {"grpo_lab": {"assignment": stem}, "kernelspec": KERNEL, "language_info": {"name": "python"}},
-        "nbformat": 4,
-        "nbformat_minor": 5,
-    }
-    return json.dumps(document, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    cells = []
+    for index, (kind, source, mark) in enumerate(cells_of(number)):
+        name = mark.get("question") or mark.get("exercise") or f"{index:02d}"
+        cells.append(cell(kind, f"a{number}-{name}-{mark.get('role', 'stub')}", source, {"grpo_lab": mark}))
+    return document(cells, {"grpo_lab": {"assignment": TITLES[number][0]}})
 
 
-def _finished_cell(prefix: str, index: int, kind: str, source: str, mark: dict) -> dict:
-    name = mark.get("question") or mark.get("exercise") or f"{index:02d}"
-    role = mark.get("role", "stub" if "exercise" in mark else "text")
-    cell = {"cell_type": kind, "id": f"{prefix}-{name}-{role}"[:64].replace(".", "-"), "metadata": {}}
-    if mark:
-        cell["metadata"]["grpo_lab"] = mark
-    if kind == "code":
-        cell |= {"execution_count": None, "outputs": []}
-    return cell | {"source": source.splitlines(keepends=True)}
+def cell(kind: str, identity: str, source: str, metadata: dict | None = None) -> dict:
+    """A cell of a notebook file; kind: "code" or "markdown"."""
+    made = {"cell_type": kind, "id": identity[:64], "metadata": metadata or {}, "source": source.splitlines(True)}
+    return made | ({"execution_count": None, "outputs": []} if kind == "code" else {})
+
+
+def document(cells: list[dict], metadata: dict | None = None) -> str:
+    """The text of a notebook file."""
+    about = {"kernelspec": KERNEL, "language_info": {"name": "python"}} | (metadata or {})
+    whole = {"cells": cells, "metadata": about, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(whole, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def cells_of(number: str) -> Iterator[tuple[str, str, dict]]:
@@ -157,15 +145,18 @@ def cells_of(number: str) -> Iterator[tuple[str, str, dict]]:
     yield "code", setup_source(line for e in exercises.values() for line in stub_imports(e)), {"role": "setup"}
     for position, exercise in enumerate(exercises.values(), 1):
         yield from exercise_cells(position, exercise)
-    demonstration = DEMONSTRATIONS[number]
-    yield "markdown", f"## See your functions at work\n\n{demonstration.text}", {"role": "demo-text"}
-    yield "code", demonstration.code, {"role": "demo"}
-    for question in WRITTEN[number]:
-        of = {"question": question.name}
-        yield "markdown", f"## In your own words\n\n{question.text}", {"role": "question"} | of
-        yield "markdown", "*Your answer here. A few sentences are enough.*", {"role": "written"} | of
+    text, code = DEMONSTRATIONS[number]
+    yield "markdown", f"## See your functions at work\n\n{text}", {"role": "demo-text"}
+    yield "code", code, {"role": "demo"}
+    question = WRITTEN[number]
+    yield "markdown", written_text(number), {"role": "question", "question": question.name}
+    yield "markdown", ANSWER_HERE, {"role": "written", "question": question.name}
     yield "markdown", "## How far are you?", {"role": "progress-text"}
     yield "code", "progress()", {"role": "progress"}
+
+
+def written_text(number: str) -> str:
+    return f"## In your own words\n\n{WRITTEN[number].text}"
 
 
 def head(number: str, exercises: dict[str, Exercise]) -> str:

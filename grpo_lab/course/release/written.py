@@ -1,10 +1,9 @@
-"""The written questions: what no test can mark."""
+"""The written question of each assignment: for the reader and the teacher. No test can mark the answer."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """name: unique; text: what the student reads.
 
     What a full answer has is for the teacher alone, and so not in the package: notebooks/assignments/rubric.json.
@@ -14,62 +13,46 @@ class Question:
     text: str
 
 
-WRITTEN: dict[str, tuple[Question, ...]] = {
-    "01": (
-        Question(
-            "01-loss-value",
-            "Your `reinforce_loss` falls from 0.3 to −2.1 during a run in which the mean reward does not change. "
-            "Has the policy become better? Say what the value of this loss tells you, and what to plot instead.",
-        ),
+WRITTEN = {
+    "01": Question(
+        "01-loss-value",
+        "Your `reinforce_loss` falls from 0.3 to −2.1 during a run in which the mean reward does not change. "
+        "Has the policy become better? Say what the value of this loss tells you, and what to plot instead.",
     ),
-    "02": (
-        Question(
-            "02-equal-group",
-            "In one batch, 60 of 64 prompts have groups in which all rewards are equal. What do these groups bring "
-            "to the gradient, with and without a KL term? Name two ways to get more out of the same number of samples.",
-        ),
+    "02": Question(
+        "02-equal-group",
+        "In one batch, 60 of 64 prompts have groups in which all rewards are equal. What do these groups bring "
+        "to the gradient, with and without a KL term? Name two ways to get more out of the same number of samples.",
     ),
-    "03": (
-        Question(
-            "03-gamed",
-            "The reward of notebook 03 can be gamed. Describe a policy that earns much and sorts nothing, and change "
-            "the reward so that it no longer pays. What might your change make worse?",
-        ),
+    "03": Question(
+        "03-gamed",
+        "The reward of notebook 03 can be gamed. Describe a policy that earns much and sorts nothing, and change "
+        "the reward so that it no longer pays. What might your change make worse?",
     ),
-    "04": (
-        Question(
-            "04-which-kl",
-            "Somebody reports: k3 has less variance than k1, so it is our KL term in the loss. What is right about "
-            "this, what is missing, and which term would you choose if you want the gradient of the reverse KL?",
-        ),
+    "04": Question(
+        "04-which-kl",
+        "Somebody reports: k3 has less variance than k1, so it is our KL term in the loss. What is right about "
+        "this, what is missing, and which term would you choose if you want the gradient of the reverse KL?",
     ),
-    "05": (
-        Question(
-            "05-length",
-            "Two responses to one prompt are wrong, one with 10 tokens, one with 1,000. Compare how hard a single "
-            "token of each is pushed down under `grpo`, `dr_grpo` and `dapo`. What does that do to lengths over time?",
-        ),
+    "05": Question(
+        "05-length",
+        "Two responses to one prompt are wrong, one with 10 tokens, one with 1,000. Compare how hard a single "
+        "token of each is pushed down under `grpo`, `dr_grpo` and `dapo`. What does that do to lengths over time?",
     ),
-    "06": (
-        Question(
-            "06-verifier",
-            "Give one right answer that your verifier scores 0 and one wrong answer that it scores 1. Which of the two "
-            "faults harms training more, and why?",
-        ),
+    "06": Question(
+        "06-verifier",
+        "Give one right answer that your verifier scores 0 and one wrong answer that it scores 1. Which of the two "
+        "faults harms training more, and why?",
     ),
-    "07": (
-        Question(
-            "07-clip-ratio",
-            "Your run shows `clip_ratio/region_mean` = 0 at every step. Is it broken? Say under which settings this "
-            "must be so, and what would have to change for it to be above zero.",
-        ),
+    "07": Question(
+        "07-clip-ratio",
+        "Your run shows `clip_ratio/region_mean` = 0 at every step. Is it broken? Say under which settings this "
+        "must be so, and what would have to change for it to be above zero.",
     ),
-    "08": (
-        Question(
-            "08-memory",
-            "You have one card of 16 GB and want to train all of Qwen2-0.5B with 8 completions of 512 tokens. Draw up "
-            "the memory: weights, gradients, moments, the largest activation. What do you change first if it does not "
-            "fit, and what does that cost?",
-        ),
+    "08": Question(
+        "08-memory",
+        "You have one card of 16 GB and want to train all of Qwen2-0.5B with 8 completions of 512 tokens. Draw up "
+        "the memory: weights, gradients, moments, the largest activation. What do you change first if it does not "
+        "fit, and what does that cost?",
     ),
 }  # fmt: skip
