@@ -21,11 +21,7 @@ for name, run in runs.items():
     band(ax, run.epochs, run.history["reward"], name)
 ax.set(xlabel="epoch", ylabel="reward on held-out prompts, at most 7")
 ax.legend(loc="lower right")
-finish(
-    fig,
-    caption="{caption}",
-    alt="{alt}",
-)"""
+finish(fig, caption="{caption}", alt="{alt}")"""
 
 TINY = """\
 from grpo_lab.models import load_policy
