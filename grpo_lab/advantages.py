@@ -182,7 +182,8 @@ def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor,
     check_between("gamma", gamma, 0, 1)
     check_shapes(rewards=(rewards, "P G T"))
     check_all_finite("rewards", rewards)
-    returns, all_returns = 0.0, torch.zeros_like(rewards)
+    returns: Tensor | float = 0.0
+    all_returns = torch.zeros_like(rewards)
     for t in reversed(range(rewards.shape[-1])):
         returns = rewards[..., t] + gamma * returns  # P G (2.13)
         all_returns[..., t] = returns

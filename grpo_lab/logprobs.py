@@ -172,9 +172,9 @@ class _ChunkedHead(torch.autograd.Function):
             h = rows[part].to(ctx.dtype)
             given = (entropy[part, None], grad_logp[part, None], grad_entropy[part, None])
             grad_z = _chunk_gradient(h, w, ids[part, None], ctx.temperature, *given)
-            if need_rows:
+            if grad_rows is not None:
                 grad_rows[part] = grad_z @ w
-            if need_weight:
+            if grad_weight is not None:
                 _add_product(grad_weight, grad_z.T, h)
             del grad_z  # or it would stand beside all that the next chunk makes
         return grad_rows, None if grad_weight is None else grad_weight.to(weight.dtype), None, None, None, None

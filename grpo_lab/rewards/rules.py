@@ -50,7 +50,7 @@ def format_fault(text: str) -> str | None:
     return None if FORMAT_PATTERN.fullmatch(text) else "text outside"
 
 
-def format_reward(completions: Any, **kwargs: Any) -> list[float | None]:
+def format_reward(completions: Any, **kwargs: Any) -> list[float]:
     r"""1.0 for a completion that keeps the format, whatever it says, else 0.0.
 
     r_{\mathrm{format}}(y) = \mathbb{1}[\mathrm{fault}(y) = \varnothing] \tag{6.1}

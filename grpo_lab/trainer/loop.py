@@ -75,7 +75,8 @@ def update(
 ) -> dict:
     """Make all updates of one step: `num_iterations` passes over the experience, `update_batch_size` rows at a time."""
     clock = clock or Clock(model.device)
-    unmoved, updates = experience, []
+    updates: list[dict] = []
+    unmoved = experience
     with clock("time/update"):
         if config.updates_per_step > 1:
             with clock("time/score"):
