@@ -50,12 +50,6 @@ def solution_imports(exercise: Exercise) -> tuple[str, ...]:
     return _imports(exercise, [_source(exercise)[1]])
 
 
-def given_source(exercise: Exercise) -> str:
-    """The checks that stub and reference share, as text."""
-    lines, node, first = _parts(exercise)
-    return "".join(lines[_docstring_end(node) : first])
-
-
 def given_checks(function: ast.FunctionDef) -> list[ast.stmt]:
     """The checks of arguments that lead the body: a stub keeps them, since writing them is no part of an exercise."""
     return list(takewhile(_is_given, body_of(function)))
@@ -115,7 +109,7 @@ def _names_of_import(statement: ast.stmt) -> list[tuple[str, str]]:
     """(name, import line) for what an import at the top of a module brings."""
     found = []
     for alias in statement.names if isinstance(statement, ast.Import | ast.ImportFrom) else ():
-        start = f"from {_room(statement.module, alias.name)} " if isinstance(statement, ast.ImportFrom) else ""
+        start = f"from {_public_module(statement.module, alias.name)} " if isinstance(statement, ast.ImportFrom) else ""
         line = f"{start}import {alias.name}" + (f" as {alias.asname}" if alias.asname else "")
         found.append((alias.asname or alias.name.split(".")[0], line))
     return found
@@ -130,16 +124,15 @@ def _names_of_definition(statement: ast.stmt, module: str) -> list[tuple[str, st
         names = [n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)]
     else:
         names = []
-    return [(name, f"from {_room(module, name)} import {name}") for name in names]
+    return [(name, f"from {_public_module(module, name)} import {name}") for name in names]
 
 
-def _room(module: str, name: str) -> str:
+def _public_module(module: str, name: str) -> str:
     """Where a user imports the name from: the outermost package of grpo_lab that exports it, or else the module."""
-    parts = module.split(".")
-    rooms = [".".join(parts[:depth]) for depth in range(2, len(parts))] if parts[0] == "grpo_lab" else []
-    missing = object()
-    value = getattr(importlib.import_module(module), name, missing) if rooms else missing
-    return next((room for room in rooms if getattr(importlib.import_module(room), name, None) is value), module)
+    parts, value = module.split("."), getattr(importlib.import_module(module), name, None)
+    packages = [".".join(parts[:depth]) for depth in range(2, len(parts))] if parts[0] == "grpo_lab" else []
+    exporting = (package for package in packages if vars(importlib.import_module(package)).get(name) is value)
+    return next(exporting, module)
 
 
 def _import_order(line: str) -> tuple[bool, str, str]:

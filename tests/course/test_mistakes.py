@@ -1,11 +1,14 @@
 """Two mistakes in one answer: each is named, and nothing is that the answer speaks against."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from grpo_lab.course.checking.mistakes import likely, matching
-from grpo_lab.course.checking.outcome import outcome_of
+from grpo_lab.course.checking.outcome import expected_outcomes, outcome_of
 from grpo_lab.course.exercises import exercise
+from tests.course.toys import MEAN, as_sum, as_sum_too, not_masked, over_padding
 
 
 def cold_entropy(logits, temperature=1.0):
@@ -48,8 +51,12 @@ TOGETHER = [
 ]
 
 
+def outcomes(function, one):
+    return [outcome_of(function, one, index, 0) for index in range(len(one.cases))]
+
+
 def names(function, one):
-    got = [outcome_of(function, one, index, 0) for index in range(len(one.cases))]
+    got = outcomes(function, one)
     return tuple(m.name for m in matching(one, got, 0)), tuple(m.name for m in likely(one, got, 0))
 
 
@@ -70,3 +77,17 @@ def test_a_single_mistake_is_the_first_of_the_likely_ones():
     for mistake in one.misconceptions:
         alone, together = names(mistake.wrong, one)
         assert alone == together[:1] == (mistake.name,)
+
+
+def test_a_mistake_matches_where_it_differs_and_only_if_the_rest_is_right():
+    def named(got):
+        return [mistake.name for mistake in matching(MEAN, got, 0)]
+
+    expected = expected_outcomes(MEAN)
+    assert named(outcomes(not_masked, MEAN)) == ["not-masked"]
+    assert named(outcomes(over_padding, MEAN)) == ["mean-over-padding"]
+    assert named(outcomes(as_sum_too, MEAN)) == ["as-sum", "as-sum-too"]
+    assert named(expected) == []
+    mixed = [outcomes(not_masked, MEAN)[0], outcomes(as_sum, MEAN)[1]]  # like one mistake, then like another
+    assert named(mixed) == []
+    assert named([replace(o, gradients={"values": None}) for o in expected]) == []

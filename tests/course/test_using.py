@@ -1,6 +1,5 @@
 """`using` puts functions in everywhere, takes them out again, and a real run shows it."""
 
-import importlib
 import sys
 import types
 
@@ -50,12 +49,6 @@ def test_every_module_gets_the_function_and_the_reference_back():
     assert repr(report) == "your kl_estimate was called twice"
 
 
-def test_a_right_function_changes_nothing():
-    right = loss()
-    with using(kl_estimate=kl_estimate):
-        assert torch.equal(loss(), right)
-
-
 def test_references_come_back_after_an_error_and_after_nested_blocks():
     right = loss()
     with pytest.raises(ZeroDivisionError), using(kl_estimate=turned):
@@ -78,7 +71,6 @@ def test_a_module_imported_within_the_block_gets_the_function_and_gives_it_back(
         exec("from grpo_lab.kl import kl_estimate as estimate", vars(module))
         assert module.estimate is grpo_lab.kl.kl_estimate is not reference
     assert module.estimate is reference
-    importlib.invalidate_caches()
 
 
 def test_defaults_of_arguments_are_exchanged_too():
@@ -126,12 +118,6 @@ def test_a_check_within_the_block_compares_with_the_references():
         assert check(copy_of(in_reward.function), in_reward).right
         assert all(place is not reference for place in places())
     assert all(place is reference for place in places())
-
-
-def test_nothing_used_says_so():
-    with using() as report:
-        loss()
-    assert repr(report) == "no function of yours was used"
 
 
 def run(**settings):
