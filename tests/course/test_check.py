@@ -172,6 +172,15 @@ def test_without_a_known_mistake_the_numbers_tell(change, words):
     assert not verdict.right and not verdict.misconceptions and words in verdict.message
 
 
+def test_what_is_said_of_an_extreme_input_is_of_that_input():
+    def kl_exact(logits, ref_logits):
+        p, q = logits.softmax(-1), ref_logits.softmax(-1)
+        return (p * (p / q).log()).sum(-1)
+
+    verdict = check(kl_exact)
+    assert verdict.status == "partly" and "NaN for a policy that is certain" in verdict.message
+
+
 def test_one_number_is_never_off_by_a_factor_unless_all_are():
     def said(change):
         def reinforce_loss(seq_logp, weights):

@@ -5,11 +5,12 @@ No verdict contains source of the reference.
 
 import textwrap
 from collections.abc import Sequence
-from contextlib import suppress
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from grpo_lab.course.checking.compare import equal, equal_values
+from grpo_lab.course.checking.compare import equal, equal_values, is_number
 from grpo_lab.course.checking.difference import Difference, difference
 from grpo_lab.course.checking.mistakes import likely, matching
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs
@@ -89,7 +90,7 @@ def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], 
     changing = frozenset(name for outcome in expected for name in outcome.changed)
     index, named = failing[0], matching(exercise, outcomes, seed)
     found = difference(outcomes[index], expected[index], exercise, index, seed, changing)
-    numbers = found.what == "the result" and not (found.fault or named)
+    numbers = found.what == "the result" and not (found.fault or named or held["values"])
     relation = _in_all_cases(exercise, outcomes, expected) if numbers else ""
     together = {} if named or found.fault or relation else likely(exercise, outcomes, seed)
     if together:
@@ -122,10 +123,16 @@ def _in_all_cases(exercise: Exercise, outcomes: Sequence[Outcome], expected: Seq
     """How all numbers relate: that a single one is off by a factor says nothing, that all of them are says much."""
     rows = zip(exercise.cases, outcomes, expected, strict=True)
     pairs = [(outcome.value, right.value) for case, outcome, right in rows if case.tests == "values"]
-    with suppress(TypeError, ValueError, RuntimeError):  # not all of them are numbers
-        got, right = (torch.cat([torch.as_tensor(v).double().flatten() for v in c]) for c in zip(*pairs, strict=True))
-        return everywhere(got, right)
-    return ""
+    if not all(_are_numbers(*pair) for pair in pairs):
+        return ""
+    got, right = (torch.cat([torch.as_tensor(v).double().flatten() for v in c]) for c in zip(*pairs, strict=True))
+    return everywhere(got, right)
+
+
+def _are_numbers(got: Any, expected: Any) -> bool:
+    if isinstance(got, Tensor) and isinstance(expected, Tensor):
+        return got.shape == expected.shape and got.is_floating_point()
+    return is_number(got) and is_number(expected)
 
 
 def _of_mistakes(blamed: list[Misconception], certain: bool, found: Difference) -> list[Part]:

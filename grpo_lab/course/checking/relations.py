@@ -19,10 +19,13 @@ def relation(got: Tensor, expected: Tensor, masks: dict[str, Tensor], tolerance:
     """A sentence about two tensors of one shape and dtype that differ; "" if nothing simple connects them."""
     if got.dtype == torch.bool and got.numel() > 1 and torch.equal(got, ~expected):
         return "True and False are exchanged everywhere."
-    wrong, not_bool = ~close(got, expected, tolerance), got.dtype != torch.bool
+    wrong, whole = ~close(got, expected, tolerance), not got.is_floating_point()
     got, expected = got.double(), expected.double()
-    whole = everywhere(got, expected) if not_bool else ""
-    found = [_not_finite(got, expected), whole, *_masked(wrong, masks), _where(wrong)]
+    if found := _not_finite(got, expected):
+        return found
+    if not whole and (got - expected).abs().max() <= _LOOSE * expected.abs().max():
+        return SLIGHTLY
+    found = ["" if whole else everywhere(got, expected), *_masked(wrong, masks), _where(wrong)]
     return next(filter(None, found), "")
 
 
@@ -45,17 +48,15 @@ def _not_finite(got: Tensor, expected: Tensor) -> str:
 
 def _operations(got: Tensor, expected: Tensor) -> Iterator[str]:
     """Of a single number, that it is off by a factor or a constant says nothing: it always is."""
-    if (got - expected).abs().max() <= _LOOSE * expected.abs().max():
-        yield SLIGHTLY
     if not got.any():
         yield "It is zero." if got.numel() == 1 else "Everything is zero."
     if _close(got, -expected):
         yield "The sign is flipped."
     if got.numel() > 1:
         factor, offset = _constant(got, expected), (got - expected).flatten()
-        if factor is not None:
+        if factor is not None and abs(factor - 1) > 1e-3 and factor != -1:
             yield f"It is off by a constant factor: {_say_factor(factor)}."
-        if _close(offset, offset[:1].expand_as(offset)):
+        if abs(offset[0]) > _LOOSE and _close(offset, offset[:1].expand_as(offset)):
             yield f"It is off by a constant: {offset[0]:+.4g} everywhere."
         if got.ndim > 1 and got.shape[-1] == got.shape[-2] and _close(got, expected.transpose(-1, -2)):
             yield "It is transposed: rows and columns are exchanged."
