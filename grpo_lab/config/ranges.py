@@ -105,7 +105,8 @@ def _check_interval(name: str, value: int | float, interval: str) -> None:
     if not (above and below):
         least = f"at least {low}" if interval[0] == "[" else "positive" if low == "0" else f"greater than {low}"
         most = "" if high == "inf" else f" and {'at most' if interval[-1] == ']' else 'less than'} {high}"
-        raise ValueError(f"{name} is {value}; it must be {least}{most}")
+        said = f"lie between {low} and {high}" if interval[0] + interval[-1] == "[]" else f"be {least}{most}"
+        raise ValueError(f"{name} is {value}; it must {said}")
 
 
 def _check_precision(config) -> None:
