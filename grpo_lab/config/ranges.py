@@ -45,35 +45,23 @@ def check_each(config) -> None:
         elif allowed and value is not None:
             _check_interval(each.name, value, allowed)
     folder = config.output_dir
-    if folder is not None and (not folder.strip() or Path(folder).is_file()):
-        raise ValueError(f"output_dir is {folder!r}; expected the name of a folder, or None")
+    fits = folder is None or (folder.strip() and not Path(folder).is_file())
+    _check(fits, "output_dir", repr(folder), "expected the name of a folder, or None")
     _check_weights(config.reward_weights)
     _check_device(config.ref_model_device)
 
 
 def check_sizes(config) -> None:
     """Raise ValueError for a batch that cannot be cut as the settings say."""
+    G, whole, update = config.num_generations, config.generation_batch_size, config.update_batch_size
     least = 1 if config.advantage == "none" else 2
-    whole, update = config.generation_batch_size, config.update_batch_size
-    if config.num_generations < least:
-        raise ValueError(
-            f"num_generations is {config.num_generations}; it must be at least {least} with "
-            f"advantage {config.advantage!r}"
-        )
-    if whole % config.num_generations:
-        raise ValueError(
-            f"generation_batch_size is {whole}; it must be a multiple of num_generations = {config.num_generations}"
-        )
-    if whole % update:
-        raise ValueError(
-            f"per_device_train_batch_size * gradient_accumulation_steps is {update}; "
-            f"it must divide generation_batch_size = {whole}"
-        )
-    rows, group = config.per_device_eval_batch_size, config.num_generations_eval or config.num_generations
-    if rows is not None and rows % group:
-        raise ValueError(
-            f"per_device_eval_batch_size is {rows}; it must be a multiple of the {group} completions of a prompt"
-        )
+    _check(least <= G, "num_generations", G, f"it must be at least {least} with advantage {config.advantage!r}")
+    _check(whole % G == 0, "generation_batch_size", whole, f"it must be a multiple of num_generations = {G}")
+    product = "per_device_train_batch_size * gradient_accumulation_steps"
+    _check(whole % update == 0, product, update, f"it must divide generation_batch_size = {whole}")
+    rows, group = config.per_device_eval_batch_size, config.num_generations_eval or G
+    fits = rows is None or rows % group == 0
+    _check(fits, "per_device_eval_batch_size", rows, f"it must be a multiple of the {group} completions of a prompt")
 
 
 def check_together(config) -> None:
@@ -85,10 +73,11 @@ def check_together(config) -> None:
         "eval_steps": {"load_best_model_at_end": False, "early_stopping_patience": None},
     }.items():
         for name, off in dependent.items():
-            if getattr(config, needed) is None and getattr(config, name) != off:
-                raise ValueError(f"{needed} is None; expected a value with {name} = {getattr(config, name)!r}")
-    if config.ref_model_sync_steps is not None and config.beta == 0:
-        raise ValueError(f"ref_model_sync_steps is {config.ref_model_sync_steps}; expected None with beta = 0")
+            value = getattr(config, name)
+            fits = getattr(config, needed) is not None or value == off
+            _check(fits, needed, None, f"expected a value with {name} = {value!r}")
+    sync = config.ref_model_sync_steps
+    _check(sync is None or config.beta != 0, "ref_model_sync_steps", sync, "expected None with beta = 0")
 
 
 def options(annotation) -> tuple:
@@ -109,6 +98,11 @@ def _check_interval(name: str, value: int | float, interval: str) -> None:
         raise ValueError(f"{name} is {value}; it must {said}")
 
 
+def _check(fits, name: str, value, said: str) -> None:
+    if not fits:
+        raise ValueError(f"{name} is {value}; {said}")
+
+
 def _check_precision(config) -> None:
     if config.bf16 and config.fp16:
         raise ValueError("bf16 and fp16 are both True; expected at most one of them")
@@ -116,21 +110,20 @@ def _check_precision(config) -> None:
         mode = PRECISIONS[config.precision]
         half = short_name(mode.autocast or mode.weights)
         for flag in ("bf16", "fp16"):
-            if getattr(config, flag) and flag != half:
-                raise ValueError(f"{flag} is True; expected False with precision = {config.precision!r}")
+            fits = not getattr(config, flag) or flag == half
+            _check(fits, flag, True, f"expected False with precision = {config.precision!r}")
 
 
 def _check_delta(config) -> None:
     """As `clipped_surrogate` would after the first rollout; the losses that do not read it take any above 1."""
     high = config.epsilon if config.epsilon_high is None else config.epsilon_high
     high = high if LOSSES[config.loss_type].surrogate is clipped else 0.0
-    if config.delta is not None and not config.delta > 1 + high:
-        raise ValueError(f"delta is {config.delta}; it must be greater than 1 + epsilon_high = {1 + high}")
+    fits = config.delta is None or config.delta > 1 + high
+    _check(fits, "delta", config.delta, f"it must be greater than 1 + epsilon_high = {1 + high}")
 
 
 def _check_weights(weights) -> None:
-    if weights == []:
-        raise ValueError("reward_weights is []; expected a number for each reward function, or None")
+    _check(weights != [], "reward_weights", weights, "expected a number for each reward function, or None")
     for weight in weights or []:
         if isinstance(weight, bool) or not isinstance(weight, int | float):
             raise TypeError(f"reward_weights is {weights}; expected numbers, and not {weight!r}")
@@ -142,5 +135,4 @@ def _check_device(name) -> None:
         usable = name is None or torch.device(name).type != "meta"
     except RuntimeError:
         usable = False
-    if not usable:
-        raise ValueError(f"ref_model_device is {name!r}; expected a device of torch, such as 'cpu' or 'cuda:1'")
+    _check(usable, "ref_model_device", repr(name), "expected a device of torch, such as 'cpu' or 'cuda:1'")
