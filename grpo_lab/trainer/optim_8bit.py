@@ -12,6 +12,7 @@ the same update runs uncompiled, with the same result up to rounding and other n
 import contextlib
 import functools
 import warnings
+from collections.abc import Callable
 
 import torch
 
@@ -31,13 +32,14 @@ class EightBitAdamW:
         self.parameters = parameters
         self.pieces = [_cut(p.detach()) for p in parameters]
         flat = [piece for pieces in self.pieces for piece in pieces]
-        self.adamw = adamw(flat, **settings, bf16_stochastic_round=stochastic_rounding)
+        make = functools.partial(adamw, **settings, bf16_stochastic_round=stochastic_rounding)
+        self.adamw = make(flat)
         for parameter, pieces in zip(parameters, self.pieces, strict=True):
             kind = quantised if parameter.numel() >= FEWEST and parameter.numel() % BLOCK == 0 else None
             for piece in pieces:
                 moments = {"exp_avg": _zeros(piece, kind, True), "exp_avg_sq": _zeros(piece, kind, False)}
                 self.adamw.state[piece] = {"step": torch.tensor(0.0)} | moments
-        self.compiles = _on_card(parameters[0].device) and _update_compiles(parameters[0].device, adamw)
+        self.compiles = _on_card(parameters[0].device) and _update_compiles(parameters[0].device, make)
 
     def set_lr(self, lr: float) -> None:
         for group in self.adamw.param_groups:
@@ -119,12 +121,12 @@ def _on_card(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-def _update_compiles(device: torch.device, adamw: type) -> bool:
+def _update_compiles(device: torch.device, make: Callable) -> bool:
     """Whether the compiled update works, tried on a parameter of its own, so that no real update fails half-way."""
     trial = torch.nn.Parameter(torch.zeros(FEWEST, dtype=torch.bfloat16, device=device))
     trial.grad = torch.zeros_like(trial)
     try:
-        _update(adamw([trial]), compiled=True)
+        _update(make([trial]), compiled=True)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # of torch, of triton, of a compiler

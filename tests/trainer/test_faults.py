@@ -11,9 +11,17 @@ from grpo_lab.precision import PRECISIONS
 from grpo_lab.trainer import logprobs as computing
 from grpo_lab.trainer import loop as trainer
 from grpo_lab.trainer import train
-from grpo_lab.trainer.experience import compute_advantages
-from tests.support.slow_trainer import Recording
-from tests.support.worlds import ROWS, letter_reward, make_config, make_world, none_for_some, run, same_weights, weights
+from grpo_lab.trainer.experience import compute_advantages, make_experience
+from tests.support.worlds import (
+    ROWS,
+    letter_reward,
+    make_config,
+    make_world,
+    ragged_experience,
+    run,
+    same_weights,
+    weights,
+)
 
 
 def spoil(monkeypatch, calls, value=float("nan")):
@@ -54,42 +62,24 @@ def test_repeated_non_finite_losses_stop_the_run_with_the_weights_intact(monkeyp
     assert all(value.isfinite().all() for value in after[1].values())
 
 
-def test_completions_without_any_reward_are_left_out(monkeypatch):
-    """None from every function: no push, and no part in what the others of the group are compared with."""
-    recording = Recording(monkeypatch)
-    with pytest.warns(RuntimeWarning, match="every reward function .* returned None"):
-        _, history = run(reward=none_for_some, world=1, max_steps=3)
-    left_out = 0
-    for experience, metrics in zip(recording.experiences, history, strict=True):
-        for group, advantages, active in zip(
-            experience.rewards.view(-1, 4),
-            experience.advantages.view(-1, 4),
-            experience.active.view(-1, 4),
-            strict=True,
-        ):
-            scored = [x for x in group.tolist() if x == x]
-            std = np.std(scored, ddof=1) if len(scored) > 1 else 0.0
-            want = [(x - np.mean(scored)) / (std + 1e-4) if x == x and std else 0.0 for x in group.tolist()]
-            assert advantages.tolist() == pytest.approx(want, abs=1e-5)
-            assert active.tolist() == [x != 0 for x in want]
-            left_out += 4 - len(scored)
-        assert metrics["reward"] == pytest.approx(np.nanmean(experience.rewards.numpy()))
-    assert left_out > 0
-
-
-@pytest.mark.parametrize("settings", [{"scale_rewards": "batch"}, {"scale_rewards": "none"}, {"advantage": "rloo"},
-                                      {"advantage": "none"}, {"advantage": "best_of_group"}], ids=str)  # fmt: skip
-def test_leaving_out_holds_for_every_comparison(settings):
-    nan = float("nan")
+def test_completions_without_any_reward_are_left_out_of_every_comparison():
+    """In training: they have no gradient. Two groups of four; of the second, one completion is left."""
+    nan, centred = float("nan"), [x - 8 / 3 for x in (1, 3, 4)]
     rewards = torch.tensor([1.0, nan, 3.0, 4.0, nan, nan, 2.0, nan])
-    advantages = compute_advantages(rewards, make_config(**settings)).tolist()
-    alone = 2.0 if settings.get("advantage") == "none" else 0.0
-    first = {
-        "batch": [(x - 8 / 3) / (np.std([1, 3, 4, 2], ddof=1) + 1e-4) for x in (1, 3, 4)],
-        "none": [x - 8 / 3 for x in (1, 3, 4)],
-    }.get(settings.get("scale_rewards"))
-    first = first or {"rloo": [-2.5, 0.5, 2.0], "none": [1, 3, 4], "best_of_group": [0, 0, 4]}[settings["advantage"]]
-    assert advantages == pytest.approx([first[0], 0, first[1], first[2], 0, 0, alone, 0], abs=1e-5)
+    of_group, of_batch = (np.std(scores, ddof=1) + 1e-4 for scores in ([1, 3, 4], [1, 3, 4, 2]))
+    for settings, first, alone in [
+        ({}, [x / of_group for x in centred], 0.0),
+        ({"scale_rewards": "batch"}, [x / of_batch for x in centred], 0.0),
+        ({"scale_rewards": "none"}, centred, 0.0),
+        ({"advantage": "rloo"}, [-2.5, 0.5, 2.0], 0.0),
+        ({"advantage": "none"}, [1, 3, 4], 2.0),
+        ({"advantage": "best_of_group"}, [0, 0, 4], 0.0),
+    ]:
+        experience = make_experience(ragged_experience([2] * 8).rollout, rewards, make_config(**settings))
+        want = [first[0], 0, first[1], first[2], 0, 0, alone, 0]
+        assert experience.advantages.tolist() == pytest.approx(want, abs=1e-5), settings
+        assert experience.active.tolist() == [x != 0 for x in want]
+        assert torch.equal(experience.advantages, compute_advantages(rewards, make_config(**settings)))
 
 
 def test_nothing_scored_at_all_is_a_step_without_movement():

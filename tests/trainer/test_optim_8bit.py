@@ -94,6 +94,7 @@ def test_what_arrives_of_200_updates_in_one_direction(name, share):
     assert moved == pytest.approx(share, abs=0.03 if share < 1 else 0.05)
 
 
+@pytest.mark.slow
 def test_second_moments_too_few_to_be_quantised_follow_the_gradients():
     """In bf16, torchao's choice for them, they stop short at a third, and never come down again."""
     ours, theirs = (torch.nn.Parameter(torch.ones(64, dtype=torch.bfloat16)) for _ in range(2))

@@ -39,7 +39,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+QUICK = ("dapo", "gspo", "frozen reference", "truncated masked")  # the others are for the long tests
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in CASES]
+)
 def test_two_steps_equal_those_of_the_slow_trainer(name, monkeypatch):
     config = make_config(**CASES[name])
     model, tokenizer = make_world(seed=1)

@@ -45,11 +45,12 @@ class RunFolder:
         return self
 
     def __exit__(self, *details):
-        with contextlib.suppress(OSError):  # not empty: the run tidies up when it goes on
-            (self.path / UNFINISHED).rmdir()
-        with contextlib.suppress(OSError):  # before its release, for after it another run may hold it
-            (self.path / LOCK).unlink()
-        self._lock.release()
+        try:
+            for left in ((self.path / UNFINISHED).rmdir, (self.path / LOCK).unlink):
+                with contextlib.suppress(OSError):  # not empty: the run tidies up when it goes on
+                    left()
+        finally:
+            self._lock.release()  # last, for after it another run may hold the folder
 
     def open(self, model, optimizer, reference, prints: dict) -> tuple[int, list[dict]]:
         """Begin a new run, or load its newest good checkpoint; returns the steps that are done, and their metrics.

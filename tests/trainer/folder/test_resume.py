@@ -150,9 +150,9 @@ def test_a_run_in_8_bits_resumes_bit_for_bit(tmp_path, monkeypatch):
 
 def test_the_reference_comes_from_the_checkpoint_not_from_the_model_handed_in(tmp_path):
     """Whoever resumes with the output folder's model would otherwise hold it to itself."""
-    frozen = {"ref_model_sync_steps": None}
+    frozen = {"ref_model_sync_steps": None, "max_steps": 3, "save_steps": 1}
     want = real_run(tmp_path / "whole", **frozen)
-    run_until_killed(tmp_path / "out", 3, **frozen)
+    run_until_killed(tmp_path / "out", 2, **frozen)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.support.resuming.make_world", lambda seed: (saved, make_world()[1]))
         saved = AutoModelForCausalLM.from_pretrained(tmp_path / "out" / "checkpoint-2", local_files_only=True)
