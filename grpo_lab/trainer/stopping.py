@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from grpo_lab.commands import Stopped
 
+RESUME = "resume_from_checkpoint=True (in a command: --resume_from_checkpoint true)"
 SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
@@ -44,7 +45,7 @@ class Stopping:
         if self.saved is None:
             after = "Nothing is saved (output_dir is None); the model has the weights of this moment."
         else:
-            after = f"{self.saved()} Go on with resume_from_checkpoint=True and everything else as it was."
+            after = f"{self.saved()} Go on with {RESUME} and everything else as it was."
         raise Stopped(f"Stopped {where} by {SIGNALS[self.number]}. {after}", 128 + self.number)
 
     def _note(self, number: int, frame) -> None:

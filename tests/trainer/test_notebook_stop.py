@@ -39,7 +39,7 @@ def test_the_button_saves_the_step_at_hand_and_the_next_cell_goes_on(tmp_path):
         reply = client.get_shell_msg(timeout=120)["content"]
         assert (reply["status"], reply["ename"]) == ("error", "Stopped")
         assert reply["evalue"].startswith("Stopped after step 3 of 4 by Ctrl-C.")
-        assert reply["evalue"].endswith("resume_from_checkpoint=True and everything else as it was.")
+        assert reply["evalue"].endswith("and everything else as it was.")
         client.execute(code)
         assert client.get_shell_msg(timeout=120)["content"]["status"] == "ok"
     finally:

@@ -15,7 +15,7 @@ from grpo_lab import train as command
 from grpo_lab.commands import Stopped
 from grpo_lab.trainer import train
 from grpo_lab.trainer.folder import RunFolder
-from grpo_lab.trainer.stopping import Stopping
+from grpo_lab.trainer.stopping import RESUME, Stopping
 from tests.support.resuming import assert_same_end, cheap_run, newest
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, save_world, weights
 
@@ -44,7 +44,7 @@ def test_a_signal_saves_the_step_at_hand_and_says_how_to_go_on(number, last, und
     saved = (folder / f"checkpoint-{last}").as_posix()
     assert str(stopped.value) == (
         f"Stopped after step {last} of 4 by {NAMES[number]}. '{saved}' is saved. "
-        "Go on with resume_from_checkpoint=True and everything else as it was."
+        f"Go on with {RESUME} and everything else as it was."
     )
     assert f"{NAMES[number]}: finishing this step; once more, and it stops at once" in capsys.readouterr().err
     assert before == {name: signal.getsignal(name) for name in NAMES}, "handlers are put back"
@@ -145,7 +145,7 @@ def test_the_command_stops_without_a_traceback_and_goes_on_by_what_it_says(tmp_p
         _, error = process.communicate(timeout=300)
         assert process.returncode == code, error
         assert "Traceback" not in error
-        said = re.search(r"Stopped after step \d+ of 60 by .* is saved\. Go on with (.*) and everything else as", error)
+        said = re.search(r"Stopped after step \d+ of 60 by .* is saved\. Go on with .* \(in a command: (.*)\)", error)
         resume = said[1].split()
     whole = tmp_path / "whole"
     for folder, rest in ((out, resume), (whole, [])):

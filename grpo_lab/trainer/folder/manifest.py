@@ -9,6 +9,7 @@ from pathlib import Path
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.trainer.folder.files import write_whole
+from grpo_lab.trainer.stopping import RESUME
 
 MANIFEST, FORMAT = "grpo_run.json", 2
 METRICS, SETTINGS, COMPLETIONS = "metrics.jsonl", "grpo_config.json", "completions.jsonl"
@@ -104,8 +105,7 @@ def check_folder(config: GRPOConfig) -> Manifest | None:
     begun = manifest is not None and (manifest.checkpoints or (metrics.is_file() and metrics.stat().st_size > 0))
     if begun and not config.resume_from_checkpoint:  # a run that has not made a single step is no obstacle
         raise FileExistsError(
-            f"output_dir {str(folder)!r} holds a run already; choose another folder, or continue it with "
-            "resume_from_checkpoint=True"
+            f"output_dir {str(folder)!r} holds a run already; choose another folder, or continue it with {RESUME}"
         )
     _check_nothing_in_the_way(folder, manifest or Manifest({}, {}, []), config)
     return manifest

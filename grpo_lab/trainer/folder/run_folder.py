@@ -14,9 +14,9 @@ from grpo_lab.trainer.folder import checkpoint
 from grpo_lab.trainer.folder.files import UNFINISHED, explained, fault, flush, publish, remove, write_whole
 from grpo_lab.trainer.folder.manifest import METRICS, SETTINGS, Manifest, changing, check_folder, check_free
 from grpo_lab.trainer.folder.same_run import check_length, check_same_run, of_model
+from grpo_lab.trainer.stopping import RESUME
 
 LOCK = "grpo_run.lock"
-RESUME = "resume_from_checkpoint=True"
 
 
 class RunFolder:

@@ -59,8 +59,8 @@ def test_from_any_change_on_nothing_can_be_written(fault, every, undisturbed, tm
             "out' could not be written .*: make it readable and writable for you, then start again, or choose",
         ),
         (1, "grpo_run.lock' could not be written .*, then start again, or choose another folder$"),
-        (8, "then go on with resume_from_checkpoint=True. No checkpoint is saved yet.$"),
-        (60, "then go on with resume_from_checkpoint=True. '.*out/checkpoint-2' is saved.$"),
+        (8, "then go on with resume_from_checkpoint=True .* true.. No checkpoint is saved yet.$"),
+        (60, "then go on with resume_from_checkpoint=True .* true.. '.*out/checkpoint-2' is saved.$"),
     ],
 )
 def test_what_is_saved_and_how_to_go_on_is_said(at, want, tmp_path):
