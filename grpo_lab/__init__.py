@@ -47,6 +47,7 @@ In a shell: `grpo-lab` lists the commands and says what each is for; `grpo-lab t
 """
 
 import logging
+import os
 import sys
 
 __version__ = "0.3.0"
@@ -66,9 +67,9 @@ def _leave_out_torchao_notices() -> None:
 def _stop_quietly_while_importing() -> None:
     """Ctrl-C in the seconds in which a command still imports torch ends it without a traceback.
 
-    Only for `python -m grpo_lab...`: while Python looks for that module, sys.argv begins with "-m".
+    Only for `grpo-lab`, and for `python -m grpo_lab...`: while Python looks for that module, sys.argv begins with "-m".
     """
-    if sys.argv[:1] != ["-m"]:
+    if not sys.argv or os.path.basename(sys.argv[0]) not in ("-m", "grpo-lab", "grpo-lab.exe"):
         return
     usual = sys.excepthook
 

@@ -225,9 +225,10 @@ def test_lessons_are_copied_and_nothing_is_overwritten(tmp_path, capsys):
 
 
 def test_ctrl_c_while_a_command_still_imports_shows_no_traceback():
-    code = "import sys; sys.argv = ['-m']; import grpo_lab; raise KeyboardInterrupt"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8")
-    assert run.returncode and run.stderr == "\nstopped\n"
+    for called, said in (("-m", "\nstopped\n"), ("bin/grpo-lab", "\nstopped\n"), ("mine.py", "Traceback")):
+        code = f"import sys; sys.argv = [{called!r}]; import grpo_lab; raise KeyboardInterrupt"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8")
+        assert done.returncode and done.stderr.startswith(said)
 
 
 def test_help_and_a_wrong_option_wait_for_no_transformers():
