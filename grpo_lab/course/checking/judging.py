@@ -5,7 +5,7 @@ No verdict contains source of the reference.
 
 import textwrap
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -85,32 +85,55 @@ def _right(exercise: Exercise, outcomes: Sequence[Outcome], held: dict[str, bool
 
 
 def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], seed: int, held: dict) -> Verdict:
-    expected = expected_outcomes(exercise, seed)
-    failing = _simplest_first(exercise, outcomes, expected, failing)
-    changing = frozenset(name for outcome in expected for name in outcome.changed)
-    index, named = failing[0], matching(exercise, outcomes, seed)
-    found = difference(outcomes[index], expected[index], exercise, index, seed, changing)
-    numbers = found.what == "the result" and not (found.fault or named or held["values"])
-    relation = _in_all_cases(exercise, outcomes, expected) if numbers else ""
-    together = {} if named or found.fault or relation else likely(exercise, outcomes, seed)
-    if together:
-        index = next(iter(together.values()))[0]  # a case that shows what is said first
-        found = difference(outcomes[index], expected[index], exercise, index, seed, changing)
-    blamed = named or list(together)
-    finding = _of_numbers(exercise.cases[index].tests, found, relation or found.finding)
-    said = _of_mistakes(blamed, bool(named), found) or [finding]
+    index, found, blamed, said = _explained(exercise, outcomes, failing, seed, held)
     equation = _equation(exercise, blamed[0].equation if blamed else "")
-    status = "form" if found.fault and found.fault != "error" and not blamed else "wrong"
-    parts = [said[0], *_in_short(exercise, outcomes[index], found, index, seed)]
+    of_form = found.fault and found.fault != "error" and not blamed
     more = [*said[1:], *_in_full(exercise, outcomes[index], found, index, seed), *equation]
-    more.append(_score(outcomes, failing, held))
     return _verdict(
-        exercise, "partly" if held["values"] else status, parts, more=tuple(more), failing=tuple(sorted(failing)),
-        fault=found.fault if status == "form" else "", misconceptions=tuple(m.name for m in blamed),
-        case=exercise.cases[index], got="\n".join(lines(found.what, found.got)),
-        expected="\n".join(lines(found.what, found.expected)), equation=equation[0].title if equation else "",
+        exercise,
+        "partly" if held["values"] else "form" if of_form else "wrong",
+        [said[0], *_in_short(exercise, outcomes[index], found, index, seed)],
+        more=(*more, _score(outcomes, failing, held)),
+        fault=found.fault if of_form else "",
+        misconceptions=tuple(mistake.name for mistake in blamed),
+        case=exercise.cases[index],
+        got="\n".join(lines(found.what, found.got)),
+        expected="\n".join(lines(found.what, found.expected)),
+        equation=equation[0].title if equation else "",
+        failing=tuple(failing),
         properties=held,
-    )  # fmt: skip
+    )
+
+
+class _Explained(NamedTuple):
+    """The case that is shown, what differs there, the mistakes that explain it, and what is said, the first at once."""
+
+    index: int
+    found: Difference
+    blamed: list[Misconception]
+    said: list[Part]
+
+
+def _explained(exercise: Exercise, outcomes, failing: list[int], seed: int, held: dict) -> _Explained:
+    """By one mistake that explains every case, else by how all numbers relate, else by several mistakes together."""
+    expected = expected_outcomes(exercise, seed)
+    changing = frozenset(name for outcome in expected for name in outcome.changed)
+
+    def differing(index: int) -> Difference:
+        return difference(outcomes[index], expected[index], exercise, index, seed, changing)
+
+    index = _simplest_first(exercise, outcomes, expected, failing)[0]
+    found, named = differing(index), matching(exercise, outcomes, seed)
+    if named:
+        return _Explained(index, found, named, _of_mistakes(named, True, found))
+    relation = ""
+    if found.what == "the result" and not (found.fault or held["values"]):
+        relation = _in_all_cases(exercise, outcomes, expected)
+    if not (relation or found.fault) and (together := likely(exercise, outcomes, seed)):
+        index = next(iter(together.values()))[0]  # a case that shows what is said first
+        found = differing(index)
+        return _Explained(index, found, list(together), _of_mistakes(list(together), False, found))
+    return _Explained(index, found, [], [_of_numbers(exercise.cases[index].tests, found, relation or found.finding)])
 
 
 def _simplest_first(exercise: Exercise, outcomes, expected, failing: list[int]) -> list[int]:
@@ -137,8 +160,6 @@ def _are_numbers(got: Any, expected: Any) -> bool:
 
 def _of_mistakes(blamed: list[Misconception], certain: bool, found: Difference) -> list[Part]:
     """What is said of the mistakes: with care, where they explain only some of the cases."""
-    if not blamed:
-        return []
     before, then = "On some inputs the result is as with this mistake: ", "And then: "
     if certain:
         before, then = "", "Or, the same here: "

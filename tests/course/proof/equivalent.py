@@ -56,6 +56,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "process_advantages": {
         "mean = from_least.sum((1, 2), keepdim=True) / count.clamp(min=2)": "measured from itself, a single step is 0",
     },
+    "return_to_go": {"all_returns = -torch.zeros_like(rewards)": "minus 0 is 0"},
     "response_logprobs": {"numbers = rearrange(responses, 'S P G T -> S P T G').detach()": _WHOLE},
     "surrogate_loss": {"mask = torch.ones_like(logp, dtype=torch.bool).detach()": _WHOLE},
     "clipped_surrogate": {"advantages = per_token(advantages).detach()": _NUMBERS},
