@@ -1,4 +1,4 @@
-r"""From a number a token to one number: the averages, which differ in how much a long completion counts."""
+r"""From one number per token to a single number: the averages, which differ in how much a long completion counts."""
 
 import torch
 from jaxtyping import Bool, Float, Real

@@ -35,8 +35,8 @@ EXERCISE = Exercise(
     points=6,
     minutes=25,
     difficulty=2,
-    task="Turn a number a token into one number. Five denominators, five algorithms: each decides how much a token of "
-    "a long completion counts.",
+    task="Turn one number per token into a single number. Five denominators, five algorithms: each decides how much a "
+    "token of a long completion counts.",
     hints=(
         "Two rows, one with 1 token and one with 3. Work out on paper what each loss type divides by.",
         "All of them start from the same two things: the sum of each row under the mask, and its number of tokens.",
@@ -103,9 +103,9 @@ EXERCISE = Exercise(
         Misconception(
             "microbatch-mean",
             changed(aggregate, ("lengths.sum() if num_items is None else torch.as_tensor(num_items)", "lengths.sum()")),
-            "For 'dapo' and its kin you divide by the tokens of *this* batch and ignore `num_items`. Cut an update "
-            "into micro-batches and each becomes a mean of its own: the result depends on how you cut. Whose tokens "
-            "should be counted?",
+            "For 'dapo', 'cispo' and 'vespo' you divide by the tokens of *this* batch and ignore `num_items`. Cut an "
+            "update into micro-batches and each becomes a mean of its own: the result depends on how you cut. Whose "
+            "tokens should be counted?",
             "5.20",
         ),
         Misconception(

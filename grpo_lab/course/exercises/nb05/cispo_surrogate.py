@@ -13,7 +13,7 @@ EXERCISE = Exercise(
     minutes=10,
     difficulty=2,
     task="Write CISPO's contribution of a token: its weight is bounded, but its gradient is never dropped. So rare "
-    "words that turn a thought around go on learning.",
+    "tokens that change the course of a thought go on learning.",
     hints=(
         "This is REINFORCE with a weight in front. Where does the gradient come from, then: from the ratio, or from "
         "the log-probability?",

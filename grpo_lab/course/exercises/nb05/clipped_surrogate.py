@@ -28,7 +28,7 @@ EXERCISE = Exercise(
         "There are two offers: the ratio times the advantage, and the clipped ratio times the advantage. The "
         "objective is a pessimist.",
         "Multiply first, choose afterwards. With a negative advantage the smaller ratio makes the larger product.",
-        "One advantage a completion has shape (B,), the ratio (B, T). Try B = T = 2 on paper before you multiply.",
+        "One advantage per completion has shape (B,), the ratio (B, T). Try B = T = 2 on paper before you multiply.",
     ),
     cases=(
         given("a good token, already 1.5 times as likely", f64([[1.5]]), f64([1.0])),

@@ -91,8 +91,8 @@ EXERCISE = Exercise(
         Misconception(
             "always-weighted",
             changed(microbatch_loss, ("1.0 if loss_type in LOSSES_BY_TOKENS else ", "")),
-            "You weight every loss by the share of the rows. 'dapo' and its kin divide by the tokens of the whole "
-            "update already: their parts add up as they are, and yours add up to too little.",
+            "You weight every loss by the share of the rows. 'dapo', 'cispo' and 'vespo' divide by the tokens "
+            "of the whole update already: their parts add up as they are, and yours add up to too little.",
             "5.24",
         ),
         Misconception(

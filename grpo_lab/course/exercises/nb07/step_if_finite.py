@@ -94,7 +94,7 @@ EXERCISE = Exercise(
             "gradient-only",
             changed(step_if_finite, (" and math.isfinite(loss)", "")),
             "You only ask about the gradient. Where the loss is not finite something is wrong with the batch, even if "
-            "the gradient happens to look well.",
+            "the gradient happens to look fine.",
         ),
         Misconception(
             "infinity-passes",

@@ -27,8 +27,8 @@ EXERCISE = Exercise(
     points=3,
     minutes=15,
     difficulty=2,
-    task="Draw a token from its distribution with noise that is already there. A card can do this without asking the "
-    "host, so a whole step of decoding can be captured and repeated.",
+    task="Draw a token from its distribution with noise that is already there. A GPU can do this without waiting for "
+    "the CPU, so a whole step of decoding can be captured and repeated.",
     hints=(
         "Every token has a clock that rings after E / pi. Which one rings first?",
         "You hold log-probabilities, and the noise is no logarithm. Bring both to one side.",

@@ -85,7 +85,7 @@ EXERCISE = Exercise(
             "constant-warms-up",
             changed(learning_rate, (" and scheduler_type != 'constant'", "")),
             'Your "constant" warms up. In transformers and TRL it does not: that is "constant_with_warmup". Whoever '
-            "moves a setting there would train with another rate, without a word.",
+            "moves a setting there would train with another rate and not notice.",
         ),
         Misconception(
             "falls-from-the-start",

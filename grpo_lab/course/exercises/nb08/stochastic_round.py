@@ -113,8 +113,8 @@ EXERCISE = Exercise(
             "own-noise",
             changed(stochastic_round, ("noise < p", "torch.rand_like(x) < p")),
             "You draw noise of your own, and the argument `noise` has no effect. Your chances are right, and so is "
-            "your mean. But the caller holds the dice: with the same noise the same numbers should come out, so that "
-            "a run can be repeated.",
+            "your mean. But the noise belongs to the caller: with the same noise the same numbers should come out, so "
+            "that a run can be repeated.",
             "8.4",
         ),
         Misconception(
