@@ -1,5 +1,6 @@
 """What is typed wrong gets one line, with the option, its value and what is expected; nothing is printed or written."""
 
+import functools
 import os
 import shutil
 import subprocess
@@ -159,10 +160,13 @@ def everything(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
 
 
+script = functools.cache(load_script)
+
+
 def refusal(words: list[str]) -> str:
     """The one line, of a command or of a script; it begins with the name of what was called."""
     if words and words[0].endswith(".py"):
-        line, name = refused(load_script(words[0]).main, *words[1:]), f"python {words[0]}"
+        line, name = refused(script(words[0]).main, *words[1:]), f"python {words[0]}"
     else:
         line, name = refused(grpo_lab_command, *words), "python -m grpo_lab." if words[0] in COMMANDS else "grpo-lab"
     assert line.startswith(name) or line.startswith("grpo-lab lessons"), line
