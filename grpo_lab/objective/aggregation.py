@@ -15,7 +15,7 @@ def aggregate(
     max_completion_length: int | None = None,
     num_items: Real[Tensor, ""] | float | int | None = None,
 ) -> Float[Tensor, ""]:
-    r"""Turn a number a token into one number, and so decide how much a long completion counts.
+    r"""Turn one number per token into a single number, and so decide how much a long completion counts.
 
     n_b = \sum_t m_{b,t}, \quad u_b = \sum_t m_{b,t} \, v_{b,t} \tag{5.15}
     L_{\text{grpo, sapo}} = \frac{1}{B} \sum_b \frac{u_b}{\max(n_b, 1)} \tag{5.16}
