@@ -132,7 +132,8 @@ class _Output(io.TextIOBase):
 def _outside_world(thread: threading.Thread):
     """Catch what is printed; `input` and the `exit()` of a notebook raise, instead of waiting or ending the kernel."""
     output = _Output(thread, sys.stdout)
-    out, err, ask, shell = sys.stdout, sys.stderr, builtins.input, _shell()
+    ipython = sys.modules.get("IPython")
+    out, err, ask, shell = sys.stdout, sys.stderr, builtins.input, ipython.get_ipython() if ipython else None
     sys.stdout = sys.stderr = output
     builtins.input = output.refuse_input
     if shell is not None:
@@ -143,11 +144,6 @@ def _outside_world(thread: threading.Thread):
         sys.stdout, sys.stderr, builtins.input = out, err, ask
         if shell is not None:
             del shell.ask_exit
-
-
-def _shell():
-    ipython = sys.modules.get("IPython")
-    return ipython.get_ipython() if ipython is not None else None
 
 
 def _exit_of_a_notebook(*args, **kwargs):

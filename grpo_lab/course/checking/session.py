@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from grpo_lab.checks import check_choice
 from grpo_lab.course import exercises as registry
 from grpo_lab.course.checking import fake_device
 from grpo_lab.course.checking.judging import judge, of_fault
@@ -91,9 +92,16 @@ def _formula_is_right(verdict: Verdict) -> bool:
 
 
 def progress(notebook: str | None = None) -> View:
-    """The exercises of a notebook ("04"), with points, status and attempts; None means those of what was checked."""
-    notebooks = {notebook} if notebook else {entry.exercise.notebook for entry in ENTRIES.values()}
-    exercises = {e.name: e for e in registry.EXERCISES.values() if e.notebook in notebooks} if notebooks else {}
+    """The exercises of a notebook ("04"), with points, status and attempts; None means those of what was checked.
+
+    Raises:
+        ValueError: if no notebook of that number has exercises.
+    """
+    notebooks = {notebook} if notebook is not None else {entry.exercise.notebook for entry in ENTRIES.values()}
+    known = registry.EXERCISES if notebooks else {}
+    if notebook is not None:
+        check_choice("notebook", notebook, sorted({exercise.notebook for exercise in known.values()}))
+    exercises = {name: exercise for name, exercise in known.items() if exercise.notebook in notebooks}
     exercises |= {name: entry.exercise for name, entry in ENTRIES.items() if name not in exercises}
     if not exercises:
         return View(text := "Nothing has been checked yet.", text)
