@@ -11,21 +11,6 @@ from pathlib import Path
 from grpo_lab.course.release.notebooks import TITLES, notebook_text
 
 LINUX = sys.platform == "linux"
-CHECKED = """
-import functools
-
-
-def checked(answer, check):
-    @functools.wraps(answer)
-    def checked_answer(*args, **kwargs):
-        check(*args, **kwargs)
-        return answer(*args, **kwargs)
-
-    return checked_answer
-
-
-{name} = checked({name}, {checks})
-"""
 
 
 def submit(path: Path, number: str = "02", cells: tuple[str, ...] = (), **written: Callable | str) -> Path:
@@ -49,13 +34,11 @@ def file_name(number: str) -> str:
 
 
 def source_of(name: str, function: Callable | str) -> str:
-    """The text of the cell; of a function, its whole module, so that its imports, helpers and checks are there too."""
+    """The text of the cell; of a function, its whole module, so that its imports and helpers are there too."""
     if isinstance(function, str):
         return textwrap.dedent(function)
     module, answer = inspect.getmodule(function), function.__name__
-    source = f'{inspect.getsource(module)}\n\n{name} = {answer}\n{name}.__name__ = "{name}"\n'
-    checks = getattr(module, "CHECKS", {}).get(name)
-    return source + CHECKED.format(name=name, checks=checks.__name__) if checks else source
+    return f'{inspect.getsource(module)}\n\n{name} = {answer}\n{name}.__name__ = "{name}"\n'
 
 
 def hand_in_what_is_no_notebook(folder: Path, honest: Path) -> None:

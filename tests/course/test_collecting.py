@@ -242,15 +242,6 @@ def test_archives_are_read_one_file_at_a_time(tmp_path, monkeypatch):
     assert any("more than 50 notebooks are not read" in note for note in one.notes)
 
 
-@pytest.mark.parametrize("value", [[], {}, 3, None, True])
-def test_a_mark_that_is_no_text_is_none(value, tmp_path):
-    document = json.loads(notebook())
-    for cell in document["cells"]:
-        cell["metadata"] = {"grpo_lab": dict.fromkeys(("role", "exercise", "question"), value)}
-    (tmp_path / "02.ipynb").write_text(json.dumps(document))
-    assert len(found(tmp_path)) == 1
-
-
 def test_names_that_would_look_alike_are_told_apart(tmp_path):
     names = ["Bob_77_assignsubmission_file_", "Bob_78_assignsubmission_file_", "Bob (77)", "zoe", "zoe ", "a\nb", "a b"]
     for name in names:
