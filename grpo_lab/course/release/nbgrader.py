@@ -84,7 +84,7 @@ def source_notebook(number: str, seed: int) -> str:
             cell("code", f"test-{name}", test, _mark(f"test-{name}", locked=True, points=exercise.points)),
         ]
     cells.append(cell("markdown", f"{question.name}-question", written_text(number)))
-    cells.append(cell("markdown", question.name, ANSWER_HERE, _mark(question.name, solution=True)))
+    cells.append(cell("markdown", question.name, ANSWER_HERE, _mark(question.name, solution=True, points=0)))
     return document(cells)
 
 
