@@ -55,11 +55,6 @@ def read_equations(function: Callable) -> list[Equation]:
     return [_equation(tag, tags[tag], *anchors[tag], source.splitlines(), first - 1, name) for tag in tags]
 
 
-def check(function: Callable) -> None:
-    """Raise ValueError unless tags and anchors of the function correspond one to one, in order, in a raw docstring."""
-    read_equations(function)
-
-
 def _tags(node: ast.FunctionDef, source: str) -> dict[str, str]:
     """The docstring's equations: {tag: latex}, in order."""
     if ast.get_docstring(node) is None:

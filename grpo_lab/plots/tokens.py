@@ -40,13 +40,13 @@ def token_heat(tokens: Sequence[str], values, limit: float | None = None, signs:
     if not signs and (values < 0).any():
         raise ValueError(f"values has {values.min():.3g} in it; without signs, expected none below zero")
     limit = float(limit or np.abs(values).max(initial=0) or 1)
-    write = signed if signs else unsigned
-    parts = [_token(token, write(value), value / limit) for token, value in zip(tokens, values, strict=True)]
+    said = [written(value, "+" if signs else "") for value in values]
+    parts = [_token(token, text, value / limit) for token, text, value in zip(tokens, said, values, strict=True)]
     shares = (-1.0, -0.5, 0.0, 0.5, 1.0) if signs else (0.0, 0.5, 1.0)
-    legend = " ".join(_patch(write(share * limit), share) for share in shares)
+    legend = " ".join(_patch(written(share * limit, "+" if signs else ""), share) for share in shares)
     box = f"background-color:{BACKGROUND};color:#000000;padding:8px 12px;border:1px solid #CCCCCC;line-height:2.1"
     markup = f'<div style="{box}">{"".join(parts)}<br>value: {legend}</div>'
-    return TokenHeat(markup, " ".join(f"{visible(t)}[{write(v)}]" for t, v in zip(tokens, values, strict=True)))
+    return TokenHeat(markup, " ".join(f"{visible(token)}[{text}]" for token, text in zip(tokens, said, strict=True)))
 
 
 def _token(token: str, written: str, share: float) -> str:
@@ -72,9 +72,5 @@ def visible(token: str) -> str:
     return token.replace(" ", "·").replace("\n", "⏎").replace("\t", "⇥") or "∅"
 
 
-def signed(value: float) -> str:
-    return f"{value:+.2f}" if round(value, 2) else "0"
-
-
-def unsigned(value: float) -> str:
-    return f"{value:.2f}" if round(value, 2) else "0"
+def written(value: float, sign: str) -> str:
+    return f"{value:{sign}.2f}" if round(value, 2) else "0"

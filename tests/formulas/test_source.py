@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from grpo_lab.formulas.source import check, read_equations
+from grpo_lab.formulas.source import read_equations
 from tests.support import formula_sample as sample
 from tests.support.formula_sample import load
 
@@ -50,15 +50,15 @@ def function_of(equations: list[str], code: list[str], raw: str = "r") -> str:
 @pytest.mark.parametrize("message", FAULTS)
 def test_check_refuses(message: str, tmp_path: Path):
     with pytest.raises(ValueError, match=f"f: .*{re.escape(message)}"):
-        check(load(tmp_path, function_of(*FAULTS[message])).f)
+        read_equations(load(tmp_path, function_of(*FAULTS[message])).f)
 
 
 def test_check_refuses_a_docstring_that_is_not_raw(tmp_path: Path):
     with pytest.raises(ValueError, match="f: the docstring is not raw"):
-        check(load(tmp_path, function_of([Y], ["y = x  # N (1.1)"], raw="")).f)
+        read_equations(load(tmp_path, function_of([Y], ["y = x  # N (1.1)"], raw="")).f)
 
 
 def test_check_refuses_what_is_no_function():
     for wrong in (torch.exp, torch.nn.ReLU):
         with pytest.raises(ValueError, match="expected a function or method written in Python"):
-            check(wrong)
+            read_equations(wrong)
