@@ -14,8 +14,8 @@ def formula_map(modules: Iterable[ModuleType] | None = None) -> dict[str, Equati
     """Every equation of the modules (default: all of grpo_lab that carry some) by its tag, in the order of the tags.
 
     Raises:
-        ValueError: where `read_equations` raises for one of the functions, if a tag stands in two of them, or if an equation
-            stands outside of every function's docstring, where nothing would check it.
+        ValueError: where `read_equations` raises for one of the functions, if a tag stands in two of them, or if an
+            equation stands outside of every function's docstring, where nothing would check it.
     """
     found: dict[str, Equation] = {}
     for module in _package_modules() if modules is None else modules:
