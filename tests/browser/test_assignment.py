@@ -68,7 +68,8 @@ def hand_in(page, tmp_path):
     folder, results = tmp_path / "handed in" / "ada", tmp_path / "results"
     folder.mkdir(parents=True)
     (folder / f"{NAME}.ipynb").write_text(json.dumps(json.loads(saved)), encoding="utf-8")
-    command = [sys.executable, "-m", "grpo_lab.course", "grade", str(folder.parent), "--output", str(results)]
+    command = [sys.executable, "-m", "grpo_lab.course", "grade", str(folder.parent), "--trust"]
+    command += ["--output", str(results)]
     subprocess.run(command, check=True, timeout=600)
     with open(results / "grades.csv", encoding="utf-8-sig", newline="") as file:
         (marks,) = csv.DictReader(file)

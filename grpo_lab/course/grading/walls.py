@@ -38,17 +38,16 @@ def strongest_wall(trust: bool) -> str:
         ValueError: if there is no strong wall, and no trust.
     """
     why = []
-    for name, probe in (
-        ("bubblewrap", [*_bubblewrap([], "/"), "true"]),
-        ("docker", ["docker", "image", "inspect", IMAGE]),
-    ):
+    probes = {"bubblewrap": [*_bubblewrap([], "/"), "true"], "docker": ["docker", "image", "inspect", IMAGE]}
+    for name, probe in probes.items():
         if not (fault := _fails(probe)):
             return name
         why.append(f"{name}: {fault}")
     if not trust:
         raise ValueError(NO_WALL.format(why="; ".join(why)))
     root = hasattr(os, "geteuid") and os.geteuid() == 0
-    as_nobody = [os.path.realpath(sys.executable), "-I", "-c", "import torch"]
+    import_torch = f"import sys; sys.path += {_libraries()!r}; import torch"
+    as_nobody = [os.path.realpath(sys.executable), "-I", "-c", import_torch]
     return "another user" if root and not _fails(as_nobody, **AS_NOBODY) else "none"
 
 
