@@ -16,7 +16,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import microbatch_loss, token_mean
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.experience import Experience, collect
-from grpo_lab.trainer.logprobs import all_logprobs, by_length, completion_logprobs
+from grpo_lab.trainer.logprobs import all_logprobs, cheapest_order, completion_logprobs
 from grpo_lab.trainer.metrics import Clock, UpdateMetrics, mean_of_updates
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.run import Run
@@ -100,7 +100,7 @@ def accumulate_gradient(
     num_items = experience.mask.sum()
     metrics = UpdateMetrics(num_items)
     if config.loss_type != "bnpo":  # whose mean depends on the rows that share a micro-batch
-        experience = experience[by_length(experience)]
+        experience = experience[cheapest_order(experience, config)]
     for part in experience.split(config.per_device_train_batch_size):
         with clock("time/score"):
             logp, entropy = completion_logprobs(model, part, config)

@@ -12,7 +12,14 @@ from grpo_lab.models.shapes import random_policy
 from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, all_logprobs
 from grpo_lab.trainer import logprobs as computing
 from grpo_lab.trainer import loop as trainer
-from grpo_lab.trainer.logprobs import by_length, completion_logprobs, similar_lengths
+from grpo_lab.trainer.logprobs import (
+    _layer_tokens,
+    by_length,
+    by_prompt,
+    cheapest_order,
+    completion_logprobs,
+    similar_lengths,
+)
 from tests.support.worlds import make_config, make_exact, make_world, ragged_experience
 
 T, ALTERNATING, MOSTLY_SHORT = 24, (3, 24, 5, 23, 2, 22, 4, 24), (1, 1, 2, 3, 16, 2, 1, 9)
@@ -83,6 +90,22 @@ def test_longest_first_rows_without_gradient_last(rows):
     assert got == sorted(range(len(rows)), key=lambda b: (-rows[b][0] * rows[b][1], b))
 
 
+@given(st.lists(st.tuples(st.integers(1, T), st.booleans()), min_size=8, max_size=8), st.sampled_from([1, 2, 4]))
+def test_the_order_is_the_cheaper_of_two_and_each_has_every_row_once(rows, size):
+    inactive = [b for b, (_, active) in enumerate(rows) if not active]
+    experience = ragged_experience([n for n, _ in rows], inactive=inactive)
+    config = make_config(per_device_train_batch_size=size, gradient_accumulation_steps=8 // size)
+    lengths, prompts = by_length(experience), by_prompt(experience, by_length(experience))
+    active = 8 - len(inactive)
+    assert sorted(prompts.tolist()) == list(range(8)) and torch.equal(prompts[active:], lengths[active:])
+    kept = experience.rollout.prompt_of_row[prompts[:active]].unique_consecutive()
+    assert len(kept) == len(kept.unique()), "the rows of a prompt stand together"
+    cost = {order: _layer_tokens(experience[order], size) for order in (lengths, prompts)}
+    assert cost[lengths] >= _layer_tokens(experience[cheapest_order(experience, config)], size) == min(cost.values())
+    checkpointed = make_config(gradient_checkpointing=True)
+    assert torch.equal(cheapest_order(experience, checkpointed), lengths)
+
+
 def gradient(experience, config):
     model = make_exact(make_world()[0])
     metrics = accumulate_gradient(model, PolicyOptimizer(model, config), experience, config)
@@ -97,7 +120,7 @@ def test_the_order_of_rows_saves_padding_and_changes_no_gradient(loss_type, inac
     shapes = spy_on_shapes(monkeypatch)
     in_order, metrics = gradient(experience, config)
     sorted_shapes, shapes[:] = list(shapes), []
-    monkeypatch.setattr(trainer, "by_length", lambda experience: torch.arange(len(experience)))
+    monkeypatch.setattr(trainer, "cheapest_order", lambda experience, config: torch.arange(len(experience)))
     as_they_came, other = gradient(experience, config)
     torch.testing.assert_close(in_order, as_they_came, rtol=0, atol=1e-10)
     assert metrics == pytest.approx(other, abs=1e-6)
