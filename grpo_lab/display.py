@@ -13,11 +13,8 @@ class View:
     def __init__(self, markdown: str, text: str):
         self.markdown, self.text = markdown, text
 
-    def bundle(self) -> dict[str, str]:
-        return {"text/markdown": self.markdown, "text/plain": self.text}
-
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        return self.bundle()
+        return {"text/markdown": self.markdown, "text/plain": self.text}
 
     def __repr__(self) -> str:
         return self.text
@@ -30,11 +27,8 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def text_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The same for a shell: the first column to the left, the others to the right, each as wide as its widest cell.
-
-    A row may be shorter than the head, as where one cell says why there are no numbers.
-    """
-    lines = [list(line) + [""] * (len(head) - len(line)) for line in (head, *rows)]
+    """The same for a shell: the first column to the left, the others to the right; a row may end before the head does."""
+    lines = [[*line, *[""] * (len(head) - len(line))] for line in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     form = "  ".join(f"{{:{'>' if column else '<'}{width}}}" for column, width in enumerate(widths))
     return "\n".join(form.format(*line).rstrip() for line in lines)

@@ -22,7 +22,7 @@ NBSP = "\u00a0"  # plain spaces would collapse
 def show(*functions: Callable) -> None:
     """Display equation | line of code | shape of each function: a table in a notebook, printed text in a shell."""
     for function in functions:
-        display(source_view(function, _some_equations(function)).bundle())
+        display(source_view(function, _some_equations(function))._repr_mimebundle_())
 
 
 def trace(function: Callable, *args, **kwargs) -> "Trace":
