@@ -9,7 +9,7 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-LESSONS = ("*.ipynb", "assignments/*", "images/*", "runs/*.json")
+LESSONS = ("*.ipynb", "assignments/*.ipynb", "images/*", "runs/*.json")
 
 
 class BuildWithLessons(build_py):

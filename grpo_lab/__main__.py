@@ -22,7 +22,7 @@ COMMANDS = {
     "course": "for teachers: assignments, marking, and the proof that the marking is right",
 }
 PACKAGE = Path(__file__).parent
-LESSONS = ("*.ipynb", "assignments/*", "images/*", "runs/*.json")
+LESSONS = ("*.ipynb", "assignments/*.ipynb", "images/*", "runs/*.json")
 
 
 def main(arguments: list[str] | None = None) -> int:
