@@ -48,22 +48,16 @@ README = """\
 
 One notebook for each lecture notebook: functions to write, each checked at once, and a question to answer in words.
 
-1. Install the package, as its README says (`make lab`, or the steps without make). You need no GPU.
-2. Open a notebook of this folder in JupyterLab, with the kernel of that installation.
-3. Write a function, run its cell, run the check below it. It says what is not right yet, on the smallest input that
+1. Install the package, as its README says; you need no GPU. Open a notebook of this folder in JupyterLab.
+2. Write a function, run its cell, run the check below it. It says what is not right yet, on the smallest input that
    shows it. `hint("name")` helps, and helps more each time. Neither is counted.
-4. Stuck? Go on: every exercise stands by itself. What you have not begun is reported as not started.
-5. Type a written answer into the cell below its question. Your teacher reads it; the points are for the functions.
-6. Hand in the notebook under its name. A notebook that you hand in again replaces the one before it, so hand in the
-   whole of it.
+3. Stuck? Go on: every exercise stands by itself. In "See your functions at work", those that you have got right take
+   the place of the library's in a training run.
+4. Hand in the notebook under its name. One that you hand in again replaces the one before it.
 
-What is marked: each function runs on the inputs that the check shows you, and on fresh ones of the same kind. The
-points go by what is right: values first, then gradients, then large and extreme inputs. Keep the names and the
-arguments of the functions; beyond that write them as you like. Cells that you add are run too, in order, so keep long
-experiments in another notebook.
-
-Your functions can train a model: in "See your functions at work", those that you have got right take the place of the
-library's.
+What is marked: each function runs on the inputs that the check shows you, and on fresh ones of the same kind. Keep the
+names and the arguments of the functions; beyond that write them as you like. Cells that you add are run too, in order,
+so keep long experiments in another notebook. Your teacher reads the answer in words; the points are for the functions.
 """
 
 ANSWER_HERE = "*Your answer here. A few sentences are enough.*"
