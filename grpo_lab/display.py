@@ -27,7 +27,7 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def text_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The same for a shell: the first column to the left, the others to the right; a row may end before the head does."""
+    """The same for a shell: the first column to the left, the others to the right; a row may be short of cells."""
     lines = [[*line, *[""] * (len(head) - len(line))] for line in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     form = "  ".join(f"{{:{'>' if column else '<'}{width}}}" for column, width in enumerate(widths))
