@@ -74,22 +74,21 @@ def precision_of(model, config) -> Precision:
         ValueError: if the weights are not of the dtype that the mode needs, or of several, or of one that cannot train.
     """
     weights, name = _weights_dtype(model), precision_asked(config)
-    if name is not None:
-        if config.precision is None and config.bf16 and weights == torch.bfloat16:
-            name = "bf16"
-        mode = PRECISIONS[name]
-        if weights != mode.weights:
-            said = f"precision is {name!r}" if config.precision else f"{'bf16' if config.bf16 else 'fp16'} is True"
-            raise ValueError(
-                f"{said}, which trains {mode.weights} weights, but the model's are {weights}; "
-                f"load it with load_policy(..., precision={name!r})"
-            )
-        return mode
-    if loaded := _loaded_for(model, weights):
-        return loaded
-    if weights == torch.float64:
-        return replace(PRECISIONS["fp32"], weights=weights)
-    return PRECISIONS["bf16" if weights == torch.bfloat16 else "fp32"]
+    if name is None:
+        if loaded := _loaded_for(model, weights):
+            return loaded
+        if weights == torch.float64:
+            return replace(PRECISIONS["fp32"], weights=weights)
+        return PRECISIONS["bf16" if weights == torch.bfloat16 else "fp32"]
+    if config.precision is None and config.bf16 and weights == torch.bfloat16:
+        return PRECISIONS["bf16"]
+    if weights != PRECISIONS[name].weights:
+        said = f"precision is {name!r}" if config.precision else f"{'bf16' if config.bf16 else 'fp16'} is True"
+        raise ValueError(
+            f"{said}, which trains {PRECISIONS[name].weights} weights, but the model's are {weights}; "
+            f"load it with load_policy(..., precision={name!r})"
+        )
+    return PRECISIONS[name]
 
 
 def autocast(device: str | torch.device, precision: Precision) -> torch.autocast:

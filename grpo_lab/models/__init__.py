@@ -1,4 +1,4 @@
-"""Loading a policy: which folder, which device, which precision; every choice is said aloud."""
+"""Loading a policy: which folder, which device, which precision; every choice is printed."""
 
 from grpo_lab.models.folders import QWEN2
 from grpo_lab.models.frozen import frozen_copy, silence_dropout
