@@ -28,15 +28,15 @@ def mean_interval(runs) -> tuple[np.ndarray, np.ndarray]:
     return runs.mean(0), t_quantile(len(runs) - 1) * runs.std(0, ddof=1) / np.sqrt(len(runs))
 
 
-def t_quantile(df: int, level: float = 0.95) -> float:
-    """The t that encloses `level` of Student's distribution, between -t and t.
+def t_quantile(df: int) -> float:
+    """The t that encloses 95 % of Student's distribution, between -t and t.
 
     With t = sqrt(df) tan(angle) the density becomes a power of the cosine, and the tails end at a finite angle.
     """
     angle = np.linspace(0, np.pi / 2, 100_001)
     density = np.cos(angle) ** (df - 1)
     mass = np.concatenate([[0], np.cumsum(density[1:] + density[:-1])])
-    return float(np.sqrt(df) * np.tan(np.interp(level * mass[-1], mass, angle)))
+    return float(np.sqrt(df) * np.tan(np.interp(0.95 * mass[-1], mass, angle)))
 
 
 def band(ax, x, runs, label: str, *, clip: tuple | None = None, **line):

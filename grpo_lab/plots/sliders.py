@@ -18,8 +18,6 @@ def explore(
     caption: str,
     alt: str,
     ylabel: str | None = None,
-    height: float = 2.7,
-    sharey: bool = True,
 ) -> None:
     """Show a strip of frames side by side and, in a live notebook, a slider below it that draws one frame at a time.
 
@@ -30,8 +28,6 @@ def explore(
         frames: those of them that stand in the strip, at most 4; None for all.
         caption, alt: as in `finish`, for the strip.
         ylabel: of the leftmost frame.
-        height: of the strip, in inches.
-        sharey: one scale for all frames of the strip.
 
     Raises:
         ValueError: for no or too many frames, or a frame that the slider does not offer.
@@ -39,15 +35,15 @@ def explore(
     values, frames = list(values), list(values if frames is None else frames)
     if not 1 <= len(frames) <= MOST_FRAMES or not all(frame in values for frame in frames):
         raise ValueError(f"frames is {frames}; expected 1 to {MOST_FRAMES} of values, which is {values}")
-    finish(_strip(draw, name, frames, ylabel, height, sharey), caption=caption, alt=alt)
+    finish(_strip(draw, name, frames, ylabel, 2.7), caption=caption, alt=alt)
     if in_ipython():
         _slider(draw, name, values, frames[len(frames) // 2], ylabel, alt)
 
 
-def _strip(draw: Callable, name: str, frames: list, ylabel: str | None, height: float, sharey: bool):
+def _strip(draw: Callable, name: str, frames: list, ylabel: str | None, height: float):
     import matplotlib.pyplot as plt
 
-    fig, axes = plt.subplots(1, len(frames), figsize=(WIDTH, height), sharey=sharey, squeeze=False)
+    fig, axes = plt.subplots(1, len(frames), figsize=(WIDTH, height), sharey=True, squeeze=False)
     for ax, value in zip(axes[0], frames, strict=True):
         draw(ax, value)
         ax.set_title(_titled(name, value), fontsize=10)
@@ -66,7 +62,7 @@ def _slider(draw: Callable, name: str, values: list, start, ylabel: str | None, 
     )
 
     def show(value) -> None:
-        bundle, metadata = picture(_strip(draw, name, [value], ylabel, 3.2, False), f"{alt} ({_titled(name, value)})")
+        bundle, metadata = picture(_strip(draw, name, [value], ylabel, 3.2), f"{alt} ({_titled(name, value)})")
         display(bundle, metadata)
 
     frame = ipywidgets.interactive_output(show, {"value": handle})

@@ -57,8 +57,8 @@ def shown(monkeypatch) -> list[list]:
 
 def test_t_quantile_is_the_tabled_one():
     """From the printed tables of Student's distribution."""
-    for df, level, expected in [(1, 0.95, 12.7062), (4, 0.95, 2.7764), (29, 0.95, 2.0452), (4, 0.99, 4.6041)]:
-        assert plots.t_quantile(df, level) == pytest.approx(expected, abs=1e-4)
+    for df, expected in [(1, 12.7062), (2, 4.3027), (4, 2.7764), (29, 2.0452)]:
+        assert plots.t_quantile(df) == pytest.approx(expected, abs=1e-4)
 
 
 def test_mean_interval_is_the_textbook_formula():

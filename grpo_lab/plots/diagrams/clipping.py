@@ -8,21 +8,15 @@ WIDEST = 2.0  # ratio at the right end
 ALIVE, STOPPED = "#CBE6F6", "#E4E4E4"
 
 
-def clip_regions(epsilon: float = 0.2, epsilon_high: float | None = None):
+def clip_regions(epsilon: float = 0.2):
     """Two strips over the ratio, one for each sign of the advantage; coloured where the gradient is alive.
 
-    Args:
-        epsilon, epsilon_high: as in `clipped_surrogate`, with 1 + epsilon_high below 2.
-
-    Returns:
-        The matplotlib figure, for `finish`.
+    epsilon: as in `clipped_surrogate`.
     """
     import matplotlib.pyplot as plt
 
-    high = epsilon if epsilon_high is None else epsilon_high
     check_between("epsilon", epsilon, 0, 1)
-    check_between("epsilon_high", high, 0, WIDEST - 1)
-    edges = (0.0, 1 - epsilon, 1 + high, WIDEST)
+    edges = (0.0, 1 - epsilon, 1 + epsilon, WIDEST)
     fig, ax = plt.subplots(figsize=(7.2, 2.9))
     rows = (
         (1.15, "A > 0\nmake it likelier", 1, ("fell: push up", "push up", "rose enough: stop")),
@@ -34,7 +28,7 @@ def clip_regions(epsilon: float = 0.2, epsilon_high: float | None = None):
         ax.text(-0.04, bottom + 0.45, title, ha="right", va="center", fontsize=10)
     ax.axvline(1, color="black", linewidth=0.8, linestyle=":", zorder=3)
     ax.set(xlim=(0, WIDEST), ylim=(-0.1, 2.15), yticks=[], xlabel="ratio r: new probability of the token over old")
-    ax.set_xticks(edges, ["0", f"1 − ε\n{1 - epsilon:.4g}", f"1 + ε high\n{1 + high:.4g}", f"{WIDEST:g}"])
+    ax.set_xticks(edges, ["0", f"1 − ε\n{1 - epsilon:.4g}", f"1 + ε high\n{1 + epsilon:.4g}", f"{WIDEST:g}"])
     ax.grid(False)
     ax.spines["left"].set_visible(False)
     return fig

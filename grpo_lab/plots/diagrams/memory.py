@@ -20,16 +20,15 @@ FAINT = 0.55  # opacity: text on a piece stays readable
 ROOM = 0.0112  # of the axis, for one letter of a label
 
 
-def memory_bars(rows: Mapping[str, Mapping[str, int | float]], card: int | float | None = None, unit: str = "GiB"):
+def memory_bars(rows: Mapping[str, Mapping[str, int | float]], card: int | float | None = None):
     """Draw one bar for each row, made of the pieces that are alive together; the total stands at its end.
 
     A piece that is wide enough carries its name, unless the line of the card runs there; what is named on no bar is
     named below them.
 
     Args:
-        rows: name of a bar -> piece -> size. The first row stands on top.
+        rows: name of a bar -> piece -> size in GiB. The first row stands on top.
         card: the size of a card, drawn as a line; None draws none.
-        unit: of all sizes.
 
     Returns:
         A matplotlib figure.
@@ -58,9 +57,9 @@ def memory_bars(rows: Mapping[str, Mapping[str, int | float]], card: int | float
         ax.text(left + 0.01 * end, place, f"{totals[name]:.1f}", va="center", fontsize=9, weight="bold")
     if card is not None:
         ax.axvline(card, color=OKABE_ITO["black"], linestyle=":")
-        ax.annotate(f"a card of {card:g} {unit}", (card, 1), xycoords=("data", "axes fraction"), fontsize=8.5,
+        ax.annotate(f"a card of {card:g} GiB", (card, 1), xycoords=("data", "axes fraction"), fontsize=8.5,
                     xytext=(4, -2), textcoords="offset points", va="bottom")  # fmt: skip
-    ax.set(yticks=range(len(rows)), yticklabels=rows, xlim=(0, end), xlabel=f"{unit} alive at the same time")
+    ax.set(yticks=range(len(rows)), yticklabels=rows, xlim=(0, end), xlabel="GiB alive at the same time")
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
     if below := {piece: patch for piece, patch in patches.items() if piece not in on_it}:

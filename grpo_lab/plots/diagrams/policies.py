@@ -11,14 +11,14 @@ from grpo_lab.plots.style import OKABE_ITO
 
 THIN, THICK = 0.4, 5.0  # widths of an edge of probability 0 and 1, in points
 MOST_LEAVES = 32  # that have room for a label each
+LANES = {
+    "policy": "weights: change at every step",
+    "old policy": "numbers only: one per token,\nstored when it was sampled",
+    "reference": "weights: a frozen copy,\nrenewed now and then",
+}
 
 
-def prefix_tree(
-    sequences,
-    token_probabilities,
-    leaf_labels: Sequence[str] | None = None,
-    mark: Mapping[int, str] | None = None,
-):
+def prefix_tree(sequences, token_probabilities, leaf_labels: Sequence[str], mark: Mapping[int, str]):
     """Draw the tree of all completions, from the empty prefix on the left to the whole completions on the right.
 
     An edge is one token. The more likely it is after its prefix, the thicker the edge.
@@ -26,7 +26,7 @@ def prefix_tree(
     Args:
         sequences: all completions, shape (N, T), in lexicographic order, at most 32.
         token_probabilities: of each token after those before it, shape (N, T).
-        leaf_labels: N texts to the right of the tree; None writes the tokens.
+        leaf_labels: N texts to the right of the tree.
         mark: row of `sequences` -> name of a colour in `OKABE_ITO`; the token and its probability are written on each
             edge of such a path.
 
@@ -44,23 +44,19 @@ def prefix_tree(
             f"sequences, token_probabilities have shapes {sequences.shape}, {chances.shape}; "
             f"expected the same (N, T) twice, N at most {MOST_LEAVES}"
         )
-    labels = [" ".join(map(str, row)) for row in sequences] if leaf_labels is None else list(leaf_labels)
-    if len(labels) != len(sequences):
-        raise ValueError(
-            f"leaf_labels has {len(labels)} texts; expected one for each of the {len(sequences)} completions"
-        )
     N, T = sequences.shape
+    if len(leaf_labels) != N:
+        raise ValueError(f"leaf_labels has {len(leaf_labels)} texts; expected one for each of the {N} completions")
     height = _heights(sequences)
     fig, ax = plt.subplots(figsize=(7.2, max(2.4, 0.155 * N + 0.5)))
-    marked = dict(mark or {})
-    order = [row for row in range(N) if row not in marked] + list(marked)  # marked paths on top
+    order = [row for row in range(N) if row not in mark] + list(mark)  # marked paths on top
     for row in order:
-        colour = OKABE_ITO[marked[row]] if row in marked else "#B0B0B0"
+        colour = OKABE_ITO[mark[row]] if row in mark else "#B0B0B0"
         for t in range(T):
             ys = height[tuple(sequences[row, :t])], height[tuple(sequences[row, : t + 1])]
             width = THIN + (THICK - THIN) * chances[row, t]
             ax.plot([t, t + 1], ys, color=colour, linewidth=width, linestyle="-", solid_capstyle="round", zorder=2)
-            if row in marked:
+            if row in mark:
                 words = {
                     "ha": "center",
                     "va": "center",
@@ -71,9 +67,9 @@ def prefix_tree(
                 }
                 words["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 1.2, "alpha": 0.9}
                 ax.text(t + 0.5, sum(ys) / 2, f"{sequences[row, t]}: {chances[row, t]:.2f}", **words)
-        colour, weight = (colour, "bold") if row in marked else ("black", "normal")
+        colour, weight = (colour, "bold") if row in mark else ("black", "normal")
         words = {"va": "center", "fontsize": 7.5, "color": colour, "weight": weight}
-        ax.text(T + 0.06, height[tuple(sequences[row])], labels[row], **words)
+        ax.text(T + 0.06, height[tuple(sequences[row])], leaf_labels[row], **words)
     for prefix, y in height.items():
         if len(prefix) < T:
             ax.plot(len(prefix), y, "o", color="black", markersize=4, zorder=3)
@@ -96,17 +92,14 @@ def _heights(sequences: np.ndarray) -> dict[tuple[int, ...], float]:
     return {prefix: sum(found) / len(found) for prefix, found in places.items()}
 
 
-def push_bars(before, after, words: Sequence[str], pushed: int, ax=None):
+def push_bars(before, after, words: Sequence[str], pushed: int, ax):
     """Draw the probability of each word before (an empty bar) and after (a filled one), with the change above it.
 
     Args:
         before, after: probabilities, one for each word.
         words: names, written below the bars.
         pushed: index of the word whose log-probability was pushed; its bar is blue, the others are orange.
-        ax: matplotlib axes to draw into; None makes a figure.
-
-    Returns:
-        The matplotlib figure.
+        ax: matplotlib axes to draw into.
 
     Raises:
         ValueError: for numbers that are not one probability a word, or a `pushed` that is no word's index.
@@ -116,10 +109,6 @@ def push_bars(before, after, words: Sequence[str], pushed: int, ax=None):
         shapes = f"{before.shape}, {after.shape}"
         raise ValueError(f"before, after have shapes {shapes}; expected one number for each of the {len(words)} words")
     check_between("pushed", pushed, 0, len(words) - 1)
-    if ax is None:
-        import matplotlib.pyplot as plt
-
-        _, ax = plt.subplots(figsize=(4.2, 2.9))
     colours = [OKABE_ITO["blue"] if i == pushed else OKABE_ITO["orange"] for i in range(len(words))]
     places = range(len(words))
     ax.bar(places, after, width=0.62, color=colours, alpha=0.85)
@@ -131,7 +120,6 @@ def push_bars(before, after, words: Sequence[str], pushed: int, ax=None):
     ax.set_xticks(list(places), list(words))
     ax.set(ylim=(0, 1.12), yticks=[0, 0.25, 0.5, 0.75, 1])
     ax.grid(axis="x", visible=False)
-    return ax.figure
 
 
 def position_map(panels: Mapping[str, Sequence], right: Sequence[int]):
@@ -170,39 +158,34 @@ def position_map(panels: Mapping[str, Sequence], right: Sequence[int]):
     return fig
 
 
-def weights_timeline(epochs: int = 6, inner: int = 4, renewed_every: int | None = 3, reference: bool = True):
+def weights_timeline(epochs: int = 6, inner: int = 4, renewed_every: int = 3):
     """Draw which version of the weights stands behind each log-probability, at every inner step; return the figure.
 
     The version of the policy counts its steps. The old log-probabilities are those of the version that sampled; of that
     version nothing else is kept, which is why its lane is dashed. The reference is a copy of the weights.
 
     Args:
-        epochs: batches that are sampled, at least 1.
-        inner: steps on each batch, at least 1.
-        renewed_every: epochs after which the reference becomes a copy of the policy; None if that never happens.
-        reference: whether there is one; without a KL penalty there is not.
+        epochs: batches that are sampled.
+        inner: steps on each batch.
+        renewed_every: epochs after which the reference becomes a copy of the policy.
     """
-    for name, value in {"epochs": epochs, "inner": inner, "renewed_every": renewed_every or 1}.items():
+    for name, value in {"epochs": epochs, "inner": inner, "renewed_every": renewed_every}.items():
         check_at_least(name, value, 1)
     import matplotlib.pyplot as plt
 
-    steps, span = epochs * inner, inner * (renewed_every or epochs)
-    lanes = ["policy", "old policy", "reference"][: 3 if reference else 2]
-    fig, ax = plt.subplots(figsize=(7.2, 0.75 * len(lanes) + 0.65))
+    steps, span = epochs * inner, inner * renewed_every
+    fig, ax = plt.subplots(figsize=(7.2, 2.9))
     for step in range(steps):
-        _bar(ax, 0, step, 1, step, "sky", small=steps > 26)
-    for start in range(0, steps, inner):
-        _bar(ax, 1, start, inner, start, "orange", dashed=True)
-        _copied(ax, start, 1)
-    for start in range(0, steps, span) if reference else ():
-        _bar(ax, 2, start, min(span, steps - start), start, "green")
-        _copied(ax, start, 2)
-    kept = ["weights: change at every step", "numbers only: one per token,\nstored when it was sampled"]
-    kept.append("weights: a frozen copy" + (",\nrenewed now and then" if renewed_every else ""))
-    for lane, name in enumerate(lanes):
+        _bar(ax, 0, step, 1, step, "sky")
+    for lane, length in ((1, inner), (2, span)):
+        for start in range(0, steps, length):
+            _bar(ax, lane, start, min(length, steps - start), start, "green", dashed=lane == 1)
+            x = start + (0.28 if lane == 1 else 0.72)  # taken over from the policy
+            arrow(ax, (x, -0.27), (x, -lane + 0.27), "black", linewidth=1, mutation_scale=8)
+    for lane, (name, kept) in enumerate(LANES.items()):
         ax.text(-0.3, -lane + 0.02, name, ha="right", va="bottom", fontsize=10, fontweight="bold")
-        ax.text(-0.3, -lane - 0.02, kept[lane], ha="right", va="top", fontsize=8, color="#444444", linespacing=1.1)
-    ax.set(xlim=(-0.32 * steps, steps + 0.2), ylim=(0.42 - len(lanes), 0.5), yticks=[])
+        ax.text(-0.3, -lane - 0.02, kept, ha="right", va="top", fontsize=8, color="#444444", linespacing=1.1)
+    ax.set(xlim=(-0.32 * steps, steps + 0.2), ylim=(0.42 - len(LANES), 0.5), yticks=[])
     ax.set_xticks(list(range(0, steps + 1, inner)))
     ax.set_xlabel("inner steps taken; a mark where a new batch is sampled", x=0.62)
     ax.grid(False)
@@ -211,16 +194,9 @@ def weights_timeline(epochs: int = 6, inner: int = 4, renewed_every: int | None 
     return fig
 
 
-def _bar(ax, lane: int, start: int, length: int, version: int, colour: str, dashed=False, small=False) -> None:
+def _bar(ax, lane: int, start: int, length: int, version: int, colour: str, dashed=False) -> None:
     """One version of the weights, in its lane, for as long as it is used."""
     edge = {"edgecolor": "#555555", "linestyle": "--" if dashed else "-", "linewidth": 0.9}
     face = "white" if dashed else OKABE_ITO[colour] + "55"
     box(ax, start + 0.04, -lane - 0.25, length - 0.08, 0.5, facecolor=face, **edge)
-    if not small:
-        ax.text(start + length / 2, -lane, version, ha="center", va="center", fontsize=8.5)
-
-
-def _copied(ax, step: int, lane: int) -> None:
-    """An arrow from the policy, at the step at which its version is taken over."""
-    x = step + (0.28 if lane == 1 else 0.72)
-    arrow(ax, (x, -0.27), (x, -lane + 0.27), "black", linewidth=1, mutation_scale=8)
+    ax.text(start + length / 2, -lane, version, ha="center", va="center", fontsize=8.5)

@@ -12,29 +12,25 @@ LONGEST = 7  # characters that fit into a box
 WIDE, ROW, GAP = 9.0, 0.27, 2  # of a marked text: inches, inches, characters between columns
 
 
-def batch_figure(answers: Sequence[Sequence[str]], advantages: Sequence[float], width: int | None = None):
+def batch_figure(answers: Sequence[Sequence[str]], advantages: Sequence[float]):
     """Draw one row of boxes for each answer: its tokens in the colour of its advantage, padding in grey after them.
 
     Args:
         answers: the tokens of each answer, up to and with the end token.
         advantages: one number for each answer; it is written in front of the row.
-        width: boxes in a row, the padding among them; None for the longest answer.
 
     Returns:
         A matplotlib figure.
 
     Raises:
-        ValueError: if there are not as many advantages as answers, or an answer is longer than the width.
+        ValueError: if there are not as many advantages as answers.
     """
     import matplotlib.pyplot as plt
 
     values = finite("advantages", advantages)
     if len(values) != len(answers) or not answers:
         raise ValueError(f"advantages has {len(values)} numbers; expected one for each of the {len(answers)} answers")
-    longest = max(len(tokens) for tokens in answers)
-    width = longest if width is None else width
-    if longest > width:
-        raise ValueError(f"width is {width}; expected at least {longest}, the longest answer")
+    width = max(map(len, answers))
     limit = abs(values).max() or 1.0
     fig, ax = plt.subplots(figsize=(7.2, 0.4 + 0.42 * len(answers)))
     for row, (tokens, advantage) in enumerate(zip(answers, values, strict=True)):
