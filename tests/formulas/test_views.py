@@ -49,17 +49,6 @@ def test_the_table_has_one_row_an_equation_and_keeps_its_cells():
     assert "&#124;" in rows[4][2] and "<code>" in rows[4][2]
 
 
-def test_show_uses_the_notebook_when_there_is_one(monkeypatch, capsys):
-    ipython = pytest.importorskip("IPython")
-    shown = []
-    monkeypatch.setattr(ipython, "get_ipython", lambda: object())
-    monkeypatch.setattr(ipython.display, "display", lambda bundle, **settings: shown.append((set(bundle), settings)))
-    show(sample.centre)
-    ((kinds, settings),) = shown
-    assert kinds == {"text/markdown", "text/plain"} and settings["raw"] is True
-    assert capsys.readouterr().out == ""
-
-
 def test_nbconvert_keeps_formulas_and_code_whole(known):
     filters = pytest.importorskip("nbconvert.filters")
     for name in {equation.function for equation in known.values()}:
