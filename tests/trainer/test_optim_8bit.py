@@ -187,12 +187,12 @@ def test_a_full_memory_is_no_fault_of_the_compiler(as_on_a_card, monkeypatch):
 
 
 @pytest.mark.slow
-def test_without_a_compiler_torch_says_so_and_the_update_is_made(as_on_a_card, monkeypatch, capsys):
+def test_without_a_compiler_torch_says_so_and_the_update_is_made(as_on_a_card, capsys):
     """Nothing stands in for anything: torch looks for a compiler that is not there."""
     from torch._inductor import config  # takes a second
 
-    monkeypatch.setattr(config.cpp, "cxx", ("no-such-compiler",))
-    got, _ = trained([random(8192)])
+    with config.patch({"cpp.cxx": ("no-such-compiler",)}):
+        got, _ = trained([random(8192)])
     assert not got.compiles and "No working C++ compiler found" in capsys.readouterr().out
 
 
