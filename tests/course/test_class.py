@@ -123,7 +123,7 @@ def test_text_that_no_file_can_hold(folder, sandbox):
             ["Participant 77", "Ada Lovelace", "", "0", "21"],
         ),
         ("canvas", "lovelaceada_4711_815000_02.ipynb", ["lovelaceada", "4711", "", "", "", "0"]),
-        ("gradescope", "submission_5/02.ipynb", ["5", "", "submission_5", "0", "21"]),
+        ("gradescope", "submission_5/02.ipynb", ["submission_5", "5", "", "0", "21"]),
     ],
 )
 def test_a_platform_gets_the_table_that_it_imports(platform, name, row, tmp_path, sandbox):

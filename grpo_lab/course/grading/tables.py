@@ -74,20 +74,16 @@ def moodle(grading: Grading) -> str:
 
 def canvas(grading: Grading) -> str:
     """Canvas's gradebook: the first columns as it exports them, one column of points, the row of possible points."""
-    rows: list[list] = [["Student", "ID", "SIS User ID", "SIS Login ID", "Section", grading.assignment]]
-    rows.append(["    Points Possible", "", "", "", "", grading.out_of])
-    for one in grading.students:
-        student, number, email = _who(one)
-        rows.append([student, number, "", email, "", f"{one.total:g}"])
+    head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
+    rows: list[list] = [[*head, grading.assignment], ["    Points Possible", "", "", "", "", grading.out_of]]
+    rows += [[*_who(one)[:2], "", "", "", f"{one.total:g}"] for one in grading.students]
     return to_text(rows)
 
 
 def gradescope(grading: Grading) -> str:
-    """The table that Gradescope takes for points given elsewhere: who, by e-mail and id, and how many."""
-    rows: list[list] = [["Student ID", "Email", "Name", "Total Score", "Max Points"]]
-    for one in grading.students:
-        student, number, email = _who(one)
-        rows.append([number, email, student, f"{one.total:g}", grading.out_of])
+    """The table that Gradescope takes for points given elsewhere: who, by id and e-mail, and how many."""
+    rows: list[list] = [["Name", "Student ID", "Email", "Total Score", "Max Points"]]
+    rows += [[*_who(one), f"{one.total:g}", grading.out_of] for one in grading.students]
     return to_text(rows)
 
 

@@ -85,8 +85,8 @@ def _tiny(text: str, caption: str, metric: str, label: str, settings: str = "") 
 # Of each assignment: what happens, for the student, and the code of the cell.
 DEMONSTRATIONS = {
     "01": _sorting(
-        "Whatever you have got right by now takes the place of the library's function in this run: a small policy learns "
-        "to sort with REINFORCE. `using(...)` puts your functions in, and takes them out.",
+        "Whatever you have got right by now takes the place of the library's function in this run: a small policy "
+        "learns to sort with REINFORCE. `using(...)` puts your functions in, and takes them out.",
         '{"raw rewards": {"weights": "raw", "loss": "naive", "num_iterations": 1}, '
         '"minus their mean": {"weights": "centred", "loss": "naive", "num_iterations": 1}}',
         "REINFORCE learns to sort from samples and rewards alone, and sooner when a mean is taken off the rewards.",
