@@ -62,9 +62,10 @@ def may_be_none(exercise: Exercise) -> bool:
 
 
 def _of_error(got: Outcome, expected: Outcome) -> Difference:
-    text = f"It raises {got.error}: {got.message}" if got.message else f"It raises {got.error}."
+    message = next(iter(got.message.splitlines()), "")  # the rest is told in the details
+    text = f"It raises {got.error}: {message[:300]}" if message else f"It raises {got.error}."
     if got.message.startswith(AFTERWARDS):
-        text = f"It returns, but {got.message}"
+        text = f"It returns, but {message[:300]}"
         if "inplace operation" in got.message:
             text += " Something that the gradient needs was changed in place."
     if got.error == "NotImplementedError":

@@ -92,7 +92,7 @@ def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], 
     return _verdict(
         exercise,
         "partly" if held["values"] else "form" if of_form else "wrong",
-        [said[0], *_in_short(exercise, outcomes[index], found, index, seed)],
+        [said[0], *_in_short(exercise, outcomes[index], found, index, seed, said[0].text)],
         more=(*more, _score(outcomes, failing, held)),
         fault=found.fault if of_form else "",
         misconceptions=tuple(mistake.name for mistake in blamed),
@@ -175,10 +175,11 @@ def _of_numbers(tests: str, found: Difference, finding: str) -> Part:
     return Part("say", before + (finding or f"{found.what[:1].upper()}{found.what[1:]} is not what is expected."))
 
 
-def _in_short(exercise: Exercise, outcome: Outcome, found: Difference, index: int, seed: int) -> list[Part]:
-    """The smallest input that shows it, and both results, in a line each."""
+def _in_short(exercise: Exercise, outcome: Outcome, found: Difference, index: int, seed: int, said: str) -> list[Part]:
+    """The smallest input that shows it, and both results, in a line each; the input in two if the sentence is short."""
     width, label = WIDTH - 14, exercise.cases[index].label
-    text = brief_arguments(_arguments(exercise, index, seed), 2 * width - 20)
+    room = 2 * width - 20 if len(textwrap.wrap(said, WIDTH)) <= 3 else width
+    text = brief_arguments(_arguments(exercise, index, seed), room)
     text = f"{text}  ({label})" if label and len(text) + len(label) < width else text
     first, *others = textwrap.wrap(text, width) or [""]
     rows = [f"input     {first}", *(f"          {line}" for line in others)]
@@ -199,6 +200,8 @@ def _in_full(exercise: Exercise, outcome: Outcome, found: Difference, index: int
     parts = [Part("values", text, f"Input ({label}):" if label else "Input:")]
     if outcome.trace:
         parts.append(Part("values", outcome.trace, "Where it happens, in your code:"))
+    if "\n" in outcome.message:
+        parts.append(Part("values", outcome.message, f"{outcome.error}:"))
     title = f"{found.what[:1].upper()}{found.what[1:]}"
     parts.append(Part("values", "\n".join(lines("yours", found.got)), f"{title}:"))
     parts.append(Part("expected", "\n".join(lines("expected", found.expected)), "What is expected:"))
