@@ -69,20 +69,6 @@ def test_rloo_and_best_are_the_loops(shape, seed):
         assert_near(best_of_group(rewards), oracles.best_of_group(rewards))
 
 
-def test_by_hand():
-    rewards = torch.tensor([[1.0, 0.0, 0.0, 1.0], [4.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
-    third, batch_std = math.sqrt(1 / 3), oracles.std_of([1, 0, 0, 1, 4, 0, 0, 0], 1).item()
-    eps = 1e-4
-    centred = torch.tensor([[0.5, -0.5, -0.5, 0.5], [3.0, -1.0, -1.0, -1.0]], dtype=torch.float64)
-    assert_near(group_advantages(rewards, "none"), centred)
-    assert_near(group_advantages(rewards), centred / torch.tensor([[third + eps], [2.0 + eps]], dtype=torch.float64))
-    assert_near(group_advantages(rewards, ddof=0)[0], torch.tensor([1.0, -1.0, -1.0, 1.0]).double() * 0.5 / (0.5 + eps))
-    assert_near(group_advantages(rewards, "batch"), centred / (batch_std + eps))
-    assert_near(rloo_advantages(rewards), centred * 4 / 3)
-    assert best_of_group(rewards).tolist() == [[1.0, 0.0, 0.0, 1.0], [4.0, 0.0, 0.0, 0.0]]
-    assert best_of_group(-rewards).tolist() == [[0.0] * 4, [0.0] * 4]
-
-
 # --- equal rewards --------------------------------------------------------------------------------------------
 
 
@@ -122,19 +108,6 @@ def test_a_constant_added_to_a_prompt_changes_nothing(shape, seed, scale, shift)
     if scale != "batch":
         assert torch.equal(group_advantages(rewards, scale), group_advantages(moved, scale))
     assert torch.equal(group_advantages(rewards, scale), group_advantages(rewards + shift, scale))
-
-
-@few
-@given(groups, seeds, st.sampled_from([0.01, 3.0, 1e4]))
-def test_a_factor_cancels_where_a_spread_divides(shape, seed, factor):
-    rewards, eps = draw(*shape, seed=seed), 1e-4
-    for scale in ("group", "batch"):
-        assert_near(
-            group_advantages(rewards * factor, scale, eps=eps * factor), group_advantages(rewards, scale, eps=eps)
-        )
-        assert_near(group_advantages(-rewards, scale), -group_advantages(rewards, scale))
-    assert_near(group_advantages(rewards * factor, "none"), factor * group_advantages(rewards, "none"))
-    assert_near(rloo_advantages(rewards * factor), factor * rloo_advantages(rewards))
 
 
 @few
@@ -203,14 +176,6 @@ def test_process_reads_only_where_a_step_ends():
     assert (process_advantages(garbage, torch.zeros_like(mask)) == 0).all()
 
 
-def test_returns_by_hand():
-    rewards = torch.tensor([[[1.0, 0.0, 4.0], [0.0, 2.0, 0.0]]], dtype=torch.float64)
-    assert torch.equal(return_to_go(rewards, 0.0), rewards)
-    assert return_to_go(rewards, 1.0).tolist() == [[[5.0, 4.0, 4.0], [2.0, 2.0, 0.0]]]
-    assert return_to_go(rewards, 0.5).tolist() == [[[2.0, 2.0, 4.0], [1.0, 2.0, 0.0]]]
-    assert return_to_go(rewards[..., :0], 0.5).shape == (1, 2, 0)
-
-
 def test_step_rewards_that_carry_a_gradient_pass_it_on():
     """A differentiable reward is rare, and nothing in the formulas forbids it."""
     rewards, mask = draw(2, 3, 4, seed=0), draw(2, 3, 4, seed=1) > -0.5
@@ -222,45 +187,28 @@ def test_step_rewards_that_carry_a_gradient_pass_it_on():
 # --- wrong input ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "values"), [("scale", ["sequence", True]), ("ddof", [2, -1]), ("eps", [0.0, -1e-4, math.nan])]
-)
-def test_bad_settings_are_named(name, values):
-    for value in values:
-        with pytest.raises((ValueError, TypeError), match=name):
-            group_advantages(torch.zeros(2, 3), **{name: value})
-
-
-def test_groups_too_small_for_the_question():
-    single = torch.tensor([[1.0], [2.0]])
-    for call in (
-        lambda: group_advantages(single),
-        lambda: rloo_advantages(single),
-        lambda: group_advantages(single[:1], "batch"),
-        lambda: return_to_go_advantages(single[..., None], 1.0),
-    ):
-        with pytest.raises(ValueError, match=r"G = 1|1 element"):
-            call()
-    assert (group_advantages(single, ddof=0) == 0).all() and (group_advantages(single, "none") == 0).all()
-
-
-def test_rewards_that_are_no_finite_numbers(no_checker):
-    for bad in (math.nan, math.inf, -math.inf):
-        rewards = torch.tensor([[0.0, 1.0, bad], [0.0, 1.0, 2.0]])
-        for function in OF_GROUPS.values():
-            with pytest.raises(ValueError, match="rewards holds NaN or infinite values"):
-                function(rewards)
-    for function in (group_advantages, rloo_advantages, best_of_group):
-        with pytest.raises(ValueError, match=r"rewards is torch.int64; expected a floating-point dtype"):
-            function(torch.tensor([[1, 0], [0, 1]]))
-        with pytest.raises(ValueError, match=r"rewards is a list; expected a tensor of shape \(P, G\)"):
-            function([[1.0, 0.0]])
-
-
-def test_bad_settings_of_steps_are_named():
-    steps, mask = torch.zeros(1, 2, 3), torch.ones(1, 2, 3, dtype=torch.bool)
+def test_wrong_arguments_are_named(no_checker):
+    rewards, single = torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([[1.0], [2.0]])
+    steps, mask = rewards[..., None], torch.ones(1, 3, 1, dtype=torch.bool)
+    for wrong in ({"scale": "sequence"}, {"ddof": 2}, {"ddof": -1}, {"eps": 0.0}, {"eps": math.nan}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            group_advantages(rewards, **wrong)
     with pytest.raises(ValueError, match="eps"):
         process_advantages(steps, mask, eps=0.0)
     for gamma, function in itertools.product((-0.1, 1.1, math.nan), (return_to_go, return_to_go_advantages)):
         with pytest.raises(ValueError, match="gamma"):
             function(steps, gamma)
+    for function in OF_GROUPS.values():
+        for bad in (math.nan, math.inf, -math.inf):
+            with pytest.raises(ValueError, match="rewards holds NaN or infinite values"):
+                function(torch.tensor([[0.0, 1.0, bad], [0.0, 1.0, 2.0]]))
+    for function in (group_advantages, rloo_advantages, best_of_group):
+        for bad in (rewards.long(), [[1.0, 0.0]]):
+            with pytest.raises(ValueError, match="rewards is"):
+                function(bad)
+    for name in ("group", "rloo", "return to go"):
+        with pytest.raises(ValueError, match="G = 1"):
+            OF_GROUPS[name](single)
+    with pytest.raises(ValueError, match="1 element"):
+        group_advantages(single[:1], "batch")
+    assert (group_advantages(single, ddof=0) == 0).all() and (group_advantages(single, "none") == 0).all()

@@ -65,15 +65,6 @@ def test_exact_kl_is_the_loops(shape, seed, scale):
     )
 
 
-@few
-@given(st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(2, 5)), seeds)
-def test_exact_kl_is_never_negative_and_zero_for_itself(shape, seed):
-    logits, ref_logits = draw(*shape, seed=seed, scale=4.0), draw(*shape, seed=seed + 1, scale=4.0)
-    assert (kl_exact(logits, ref_logits) >= -1e-15).all()
-    assert (kl_exact(logits, logits) == 0).all()
-    assert_near(kl_exact(logits + 3, ref_logits - 5), kl_exact(logits, ref_logits), 1e-11)
-
-
 def test_exact_kl_of_extreme_logits():
     logits = torch.tensor([[[1e4, -1e4, 0.0], [-1e4, 1e4, 1e4]]], dtype=torch.float64)
     ref_logits = torch.tensor([[[1e4, 0.0, -1e4], [1e4, 1e4, -1e4]]], dtype=torch.float64)

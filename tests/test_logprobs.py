@@ -49,12 +49,6 @@ def test_extreme_logits(dtype):
     torch.testing.assert_close(token_logprobs(logits, ids), want, rtol=1e-7, atol=tolerance)
 
 
-def test_a_uniform_policy_by_hand():
-    logits = torch.full((1, 2, 4), 7.0, dtype=torch.float64)
-    assert_near(token_logprobs(logits, torch.tensor([[0, 3]])), torch.full((1, 2), -math.log(4), dtype=torch.float64))
-    assert_near(token_entropy(logits), torch.full((1, 2), math.log(4), dtype=torch.float64))
-
-
 @few
 @given(shapes, seeds)
 def test_ranges_and_invariances(shape, seed):
@@ -76,27 +70,6 @@ def test_half_precision_is_lifted_before_the_softmax():
     ]:
         assert ours.dtype is torch.float32
         assert torch.equal(ours, lifted)
-
-
-@pytest.mark.parametrize("temperature", [0.0, -1.0, math.nan])
-def test_bad_temperature(temperature):
-    logits, ids = torch.zeros(1, 1, 2), torch.zeros(1, 1, dtype=torch.long)
-    for call in (
-        lambda: token_logprobs(logits, ids, temperature),
-        lambda: token_entropy(logits, temperature),
-        lambda: chunked_token_logprobs(logits, torch.zeros(2, 2), ids, temperature),
-    ):
-        with pytest.raises(ValueError, match="temperature"):
-            call()
-
-
-def test_a_token_outside_the_vocabulary_is_an_error():
-    for token in (-100, -1, 4):
-        ids = torch.tensor([[0, token]])
-        with pytest.raises((RuntimeError, IndexError)):
-            token_logprobs(torch.zeros(1, 2, 4), ids)
-        with pytest.raises((RuntimeError, IndexError)):
-            chunked_token_logprobs(torch.zeros(1, 2, 3), torch.zeros(4, 3), ids)
 
 
 # --- the completion mask --------------------------------------------------------------------------------------
@@ -124,3 +97,22 @@ def test_completion_mask_by_hand():
     assert completion_mask(ids, eos).sum(1).tolist() == [3, 1, 5, 2]
     assert completion_mask(ids, [9, 2]).sum(1).tolist() == [2, 1, 2, 2]
     assert completion_mask(ids[:, :0], eos).shape == (4, 0)
+
+
+def test_wrong_arguments_are_named():
+    logits, ids = torch.zeros(1, 2, 4), torch.zeros(1, 2, dtype=torch.long)
+    hidden, weight = torch.zeros(1, 2, 3), torch.zeros(4, 3)
+    for temperature in (0.0, -1.0, math.nan):
+        for call in (
+            lambda t: token_logprobs(logits, ids, t),
+            lambda t: token_entropy(logits, t),
+            lambda t: chunked_token_logprobs(hidden, weight, ids, t),
+        ):
+            with pytest.raises(ValueError, match="temperature"):
+                call(temperature)
+    for token in (-100, -1, 4):  # outside the vocabulary
+        wrong = torch.tensor([[0, token]])
+        with pytest.raises((RuntimeError, IndexError)):
+            token_logprobs(logits, wrong)
+        with pytest.raises((RuntimeError, IndexError)):
+            chunked_token_logprobs(hidden, weight, wrong)

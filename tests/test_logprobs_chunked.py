@@ -2,14 +2,10 @@
 
 import pytest
 import torch
-from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.logprobs import chunked_logprobs_and_entropy, chunked_token_logprobs, token_entropy, token_logprobs
 from tests.support.agreement import assert_agree, draw, numbers_of
-
-shapes = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(2, 5))
-temperatures = st.sampled_from([0.3, 1.0, 2.5])
 
 
 def inputs(B, T, V, D):

@@ -6,6 +6,7 @@ infinity that a reward function itself returns is an error, for it would reach t
 """
 
 import contextlib
+import copy
 import functools
 import inspect
 import math
@@ -15,7 +16,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -86,10 +86,10 @@ def reward_names(reward_funcs: Any) -> list[str]:
     """
     reward_funcs = listed(reward_funcs)
     if not reward_funcs or not all(map(callable, reward_funcs)):
-        named = next((f for f in reward_funcs if isinstance(f, str)), None)
-        hint = f"; {_instead_of(named)}" if named else ""
         wanted = "expected at least one reward function, and nothing else"
-        raise ValueError(f"reward_funcs is {reward_funcs}; {wanted}{hint}")
+        hint = "; find_rewards (grpo_lab.rewards.named) looks up names, reward_model_reward takes a reward model"
+        named = any(isinstance(function, str) for function in reward_funcs)
+        raise ValueError(f"reward_funcs is {reward_funcs}; {wanted}{hint if named else ''}")
     names: list[str] = []
     for function in reward_funcs:
         while isinstance(function, functools.partial):
@@ -98,13 +98,6 @@ def reward_names(reward_funcs: Any) -> list[str]:
         numbered = (f"{name}_{number}" for number in range(2, len(reward_funcs) + 2))
         names.append(next(n for n in (name, *numbered) if n not in names))
     return names
-
-
-def _instead_of(name: str) -> str:
-    if "/" not in name:
-        return f"names are for the commands; grpo_lab.rewards.named.find_rewards([{name!r}]) gives what they stand for"
-    remedy = "load it yourself and hand over reward_model_reward(score), where score(prompt, completion) asks it"
-    return f"to use the reward model {name!r}, {remedy}"
 
 
 def listed(reward_funcs: Any) -> list:
@@ -146,44 +139,21 @@ def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float
     try:
         # Copies, for changing a message in place must not change what the next function sees.
         with _undone():
-            returned = function(**{keyword: _own(values) for keyword, values in keywords.items()})
+            returned = function(**{keyword: copy.deepcopy(list(values)) for keyword, values in keywords.items()})
     except (Exception, SystemExit) as error:  # a library that exits would end the run without a word
         raise RuntimeError(f"reward function {name!r} failed: {type(error).__name__}: {error}") from error
     return _checked(returned, name, len(keywords["completions"]))
 
 
-def _own(values: Any) -> list:
-    return [_copied(value) for value in values]
-
-
-def _copied(value: Any) -> Any:
-    """A copy down to what cannot be changed; an object of any other kind stays the same one."""
-    if isinstance(value, dict):
-        return {key: _copied(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple, set)) and type(value) in (list, tuple, set):
-        return type(value)(map(_copied, value))
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    return value.copy() if isinstance(value, np.ndarray) else value
-
-
 @contextlib.contextmanager
 def _undone() -> Iterator[None]:
     """What a function may switch for the whole process, and the run goes on to use, is put back."""
-    gradients, dtype, folder = torch.is_grad_enabled(), torch.get_default_dtype(), _folder()
-    try:
-        yield
-    finally:
-        torch.set_grad_enabled(gradients)
-        torch.set_default_dtype(dtype)
-        if folder is not None and _folder() != folder:
-            os.chdir(folder)
-
-
-def _folder() -> str | None:
-    """The working directory; None if it was removed under our feet."""
-    with contextlib.suppress(FileNotFoundError):
-        return os.getcwd()
+    dtype = torch.get_default_dtype()
+    with contextlib.chdir(os.curdir), torch.set_grad_enabled(torch.is_grad_enabled()):
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(dtype)
 
 
 def _check_signature(function: Callable, name: str, keywords: dict[str, Any]) -> None:

@@ -11,9 +11,9 @@ import pytest
 from grpo_lab.formulas import formula_map
 from tests.course.proof.operators import mutate_statement
 from tests.mutants.equivalent import check, reason
-from tests.mutants.errata import IDS, StaleError, _planted, errata_mutants
+from tests.mutants.errata import IDS, _planted, errata_mutants
 from tests.mutants.lines import anchored_modules, anchors, line_mutants
-from tests.mutants.mutant import ROOT, Mutant, files_of_tests, make_mutant, read
+from tests.mutants.mutant import ROOT, Mutant, make_mutant, read
 from tests.mutants.pool import judge
 from tests.mutants.swap import swapped
 
@@ -59,14 +59,6 @@ def test_every_list_fits_the_source(of_lines):
         ast.parse(mutant.mutated)
         assert any((ROOT / test).exists() for test in mutant.tests), f"no test file for {mutant.path}"
         assert mutant.diff().count("\n+") >= 1
-
-
-def test_a_list_that_no_longer_fits_is_an_error(of_lines):
-    for before in ("no such line", "return"):
-        with pytest.raises(StaleError, match="expected once"):
-            _planted("kl-reversed", KL, before, "pass")
-    with pytest.raises(ValueError, match="fit no mutant"):
-        check(of_lines[:3])
 
 
 CHANGES = {
@@ -143,9 +135,3 @@ def test_what_hangs_or_ends_the_process_is_killed_and_holds_up_nothing(monkeypat
     monkeypatch.setattr("tests.mutants.pool.MUTANT_SECONDS", 2)
     mutants = planted(hangs="[__import__('time').sleep(600), d][1]", ends="__import__('os')._exit(3)")
     assert [v.killer for v in judge(mutants, workers=1)] == ["(the process)", "(the process)"]
-
-
-def test_the_tests_of_a_module_go_by_its_name():
-    assert files_of_tests("grpo_lab/kl.py")[0] == "tests/test_kl.py"
-    assert files_of_tests("grpo_lab/rewards/scoring.py")[0] == "tests/rewards/test_scoring.py"
-    assert files_of_tests("grpo_lab/nothing.py") == ()

@@ -66,25 +66,6 @@ def test_surrogate_is_the_loops(shape, seed, distance, clip, bounded):
     )
 
 
-@pytest.mark.parametrize(
-    ("ratio", "advantage", "value", "slope"),
-    [
-        (1.5, 1.0, 1.2, 0.0),  # already above the upper bound: nothing more to gain
-        (0.5, 1.0, 0.5, 1.0),  # moved the wrong way: the gradient stays
-        (0.5, -1.0, -0.8, 0.0),  # already below the lower bound
-        (1.5, -1.0, -1.5, -1.0),  # moved the wrong way
-        (1.1, 1.0, 1.1, 1.0),  # inside
-        (0.9, -2.0, -1.8, -2.0),
-        (9.0, -1.0, -9.0, -1.0),  # unbounded without delta
-    ],
-)
-def test_the_regions_of_the_clip(ratio, advantage, value, slope):
-    leaf = torch.tensor([[ratio]], dtype=torch.float64, requires_grad=True)
-    surrogate = clipped_surrogate(leaf, torch.tensor([advantage], dtype=torch.float64))
-    surrogate.sum().backward()
-    assert surrogate.item() == pytest.approx(value) and leaf.grad.item() == pytest.approx(slope)
-
-
 def test_delta_bounds_only_the_unclipped_branch():
     leaf = torch.tensor([[9.0, 2.0, 9.0]], dtype=torch.float64, requires_grad=True)
     advantages = torch.tensor([[-1.0, -1.0, 1.0]], dtype=torch.float64)

@@ -8,7 +8,7 @@ import torch
 from grpo_lab.advantages import group_advantages
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import policy_loss
-from grpo_lab.objective.family import FAMILY, TRL_DEFAULTS, VERSIONS, own_settings, settings_table
+from grpo_lab.objective.family import FAMILY, VERSIONS, own_settings
 from tests.parity.engines import VERSIONS as INSTALLED
 from tests.parity.engines import engine, trl_loss
 from tests.support.agreement import assert_agree, batch, draw
@@ -61,32 +61,6 @@ def test_every_setting_is_one_of_trls_and_of_ours(name):
     known = {field.name for field in fields(trl.GRPOConfig)}
     ours = {field.name for field in fields(GRPOConfig)}
     assert FAMILY[name].trl.keys() <= known and own_settings(FAMILY[name]).keys() <= ours
-
-
-def test_what_is_bold_differs_from_trls_default():
-    usual = {field.name: field.default for field in fields(trl.GRPOConfig)}
-    for name, member in FAMILY.items():
-        (row,) = [line for line in settings_table("trl").splitlines() if line.startswith(f"| {name} |")]
-        for key, value in member.trl.items():
-            assert (f"**`{key}={value!r}`**" in row) == (usual[key] != value)
-    assert all(usual[key] == value for key, value in TRL_DEFAULTS.items())
-
-
-def test_every_row_samples_groups():
-    """The defaults of verl and OpenRLHF are one answer to a prompt, where no advantage is left."""
-    for member in FAMILY.values():
-        assert trl.GRPOConfig.num_generations > 1
-        for settings in (member.verl, member.openrlhf):
-            sizes = [value for key, value in (settings or {}).items() if key.startswith("rollout.n")]
-            assert settings is None or (len(sizes) == 1 and sizes[0] > 1)
-
-
-@pytest.mark.parametrize("engine", ["trl", "verl", "openrlhf"])
-def test_the_table_names_each_loss_once(engine):
-    table, _, missing = settings_table(engine).partition("Not in its source: ")
-    for name, member in FAMILY.items():
-        there = getattr(member, engine) is not None
-        assert (f"| {name} |" in table) == there and (name in missing.rstrip(".").split(", ")) != there
 
 
 def test_a_name_alone_is_another_algorithm(tmp_path):

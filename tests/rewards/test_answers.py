@@ -2,7 +2,6 @@
 
 import random
 from decimal import Decimal
-from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
@@ -40,12 +39,6 @@ def test_equal_exactly_if_the_fractions_are(a, b, factor):
     assert same_number(written, str(b)) == same_number(str(b), written) == (a == b)
 
 
-@given(st.decimals(-10_000, 10_000, places=3))
-def test_decimals_are_read_exactly(number: Decimal):
-    assert same_number(f"{number:f}", str(Fraction(number)))
-    assert not same_number(f"{number:f}", str(Fraction(number) + Fraction(1, 10**30)))
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.integers(-99, 99), st.sampled_from([1, 2, 4, 5, 8, 10, 20]), st.integers(-99, 99))
 def test_agrees_with_math_reward_where_both_can_read(top, bottom, other):
@@ -76,11 +69,6 @@ def test_the_last_number_as_it_stands_there():
     assert last_number_reward(list(last), answer=list(last.values())) == [1.0] * len(last)
     wrong = {"none at all": "0", "": "0", "٣": "3", "20-3": "-3", " ".join(map(str, range(41))): "12"}
     assert last_number_reward([*wrong, "42"], answer=[*wrong.values(), None]) == [0.0] * len(wrong) + [None]
-
-
-@given(st.text(alphabet="ab .,=+\n", max_size=20), st.integers(0, 10**6), st.text(alphabet="ab !?\n", max_size=20))
-def test_whatever_stands_around_it(before, number, after):
-    assert last_number_reward([f"{before} {number} {after}"], answer=[number]) == [1.0]
 
 
 # The final answer

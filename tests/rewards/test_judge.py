@@ -33,6 +33,8 @@ def test_judge_reward_asks_once_a_completion_and_gives_nothing_for_what_it_canno
     assert asked[1] == JUDGE_TEMPLATE.format(prompt="q1 {x}", answer="2", completion="b")
     assert len(asked) == 3 and "hidden" not in asked[0]
     assert reward.__name__ == "equal_by_judge"
+    polite = judge_reward(lambda question: "yes" if "please" in question else "no", template="Polite? {completion}")
+    assert polite(["please", "now"]) == [1.0, 0.0], "without the answer in the template none is needed"
 
 
 def test_what_an_unclear_verdict_earns_is_a_choice():
@@ -43,11 +45,6 @@ def test_what_an_unclear_verdict_earns_is_a_choice():
     for unclear in (float("nan"), float("inf")):
         with pytest.raises(ValueError, match=r"unclear is .*; expected a finite number, or None"):
             judge_reward(str, unclear=unclear)
-
-
-def test_a_judge_without_ground_truth_needs_no_answer():
-    polite = judge_reward(lambda question: "yes" if "please" in question else "no", template="Polite? {completion}")
-    assert polite(["please", "now"]) == [1.0, 0.0]
 
 
 def test_a_judges_mistakes_are_named():

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from grpo_lab import rewards
-from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, right_by, short_name, think_rate
+from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, right_by, short_name
 
 FILES = {
     "mine": """
@@ -24,7 +24,6 @@ LIMIT = 3
     "helper_of_mine": "ONE = 1.0",
     "broken": "1 / 0",
     "leaves": "raise SystemExit(3)",
-    "needy": "import a_module_that_nobody_has",
     "package/inner": "def half(completions, **k): return [0.5]",
     "colorsys": "def mine(completions): return [2.0]",
 }
@@ -67,12 +66,9 @@ def test_several_of_ones_own_beside_those_of_the_package(here):
     ("name", "kind", "message"),
     [
         ("acuracy", ValueError, "reward_funcs has 'acuracy'; expected accuracy, math, number, final, last, format"),
-        ("org/model", ValueError, "or module:function of your own"),
         ("mine.py:short", ValueError, "expected module:function, such as mine:short, the module without folders"),
-        ("folder/mine:short", ValueError, "expected module:function, the module without folders"),
         ("mine:", ValueError, "expected module:function"),
         ("nowhere:short", ImportError, "from .* or installed, cannot be imported: ModuleNotFoundError: .*'nowhere'"),
-        ("needy:f", ImportError, "'needy:f', .* cannot be imported: ModuleNotFoundError: .*'a_module_that_nobody_has'"),
         ("broken:f", ImportError, "cannot be imported: ZeroDivisionError: division by zero"),
         ("leaves:f", ImportError, "cannot be imported: SystemExit: 3"),
         ("mine:shrt", ImportError, "there is no 'shrt' in .*mine.py"),
@@ -93,12 +89,6 @@ def test_right_has_no_price_and_who_looks_for_tags(here):
     assert right_by("accuracy") is rewards.accuracy_reward and right_by("mine:short")([""]) == [1.0]
     assert all(read_tags([name]) for name in NAMED if name not in ("contains", "last"))
     assert not read_tags(["contains", "last", "mine:short"]) and read_tags(["mine:short", "format_reward"])
-
-
-def test_thinking_is_measured_in_either_form():
-    text = "<think>1+1=2</think><answer>2</answer>"
-    said = [{"role": "assistant", "content": text}]
-    assert think_rate([text, "<answer>2</answer>", said]) == [1.0, 0.0, 1.0]
 
 
 ROWS = [{"prompt": "a", "answer": "1"}, {"prompt": "b", "answer": "2"}]
@@ -125,7 +115,6 @@ def test_rows_that_the_rewards_can_be_given(here):
         (["accuracy", "math"], with_answer(None), "f, line 7: answer is null; expected a text"),
         (["contains", "format"], with_answer(" "), "f, line 7: answer is empty; expected a text, since nothing could"),
         (["accuracy"], with_answer(1.5), "f, line 7: answer is 1.5; expected a text or a whole number for 'accuracy'"),
-        (["contains"], with_answer(True), "f, line 7: answer is True; expected a text or a whole number"),
         (["format", "final"], with_answer("two"), "f, line 7: answer is 'two'; expected a number for 'final'"),
     ],
 )

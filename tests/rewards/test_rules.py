@@ -1,7 +1,6 @@
 """Rewards by rule: every way to earn them, and every way that should not."""
 
 import functools
-import re
 import unicodedata
 
 import pytest
@@ -30,7 +29,6 @@ GOOD = "<think>17+58=75\n75+42=117</think>\n<answer>117</answer>"
 pieces = st.lists(
     st.sampled_from(["<think>", "</think>", "<answer>", "</answer>", "12", "1,2", " ", "\n", "x", "12345"]), max_size=9
 ).map("".join)
-words = st.text(alphabet="ab1 2,\n", max_size=12)
 
 
 def answered(text):
@@ -109,14 +107,6 @@ def test_the_four_ways_to_break_the_format():
         assert format_reward(texts) == [float(fault is None)] * len(texts)
 
 
-@many
-@given(pieces)
-def test_the_format_is_one_pattern_with_each_tag_once(text):
-    no_tag = r"(?:(?!</?(?:think|answer)>)[\s\S])*"
-    pattern = rf"\s*<think>{no_tag}</think>\s*<answer>{no_tag}</answer>\s*"
-    assert (format_fault(text) is None) == bool(re.fullmatch(pattern, text)) == bool(FORMAT_PATTERN.fullmatch(text))
-
-
 tags_in_order = st.lists(st.sampled_from(["<think>", "</think>", "<answer>", "</answer>"]), max_size=3)
 fillings = st.lists(st.sampled_from(["", "", "a\nb", " \n", "<", "</", "<think", "x>", "ö"]), min_size=8, max_size=8)
 
@@ -130,13 +120,6 @@ def test_pattern_and_faults_agree_near_the_format(extra, place, between):
     assert (format_fault(text) is None) == bool(FORMAT_PATTERN.fullmatch(text))
 
 
-@many
-@given(words, words, st.text(" \n\t", max_size=3))
-def test_whatever_is_inside_the_blocks_the_format_holds(reasoning, answer, space):
-    text = f"{space}<think>{reasoning}</think>{space}<answer>{answer}</answer>{space}"
-    assert format_reward([text]) == [1.0]
-
-
 # Accuracy, containment, grades
 
 
@@ -147,13 +130,8 @@ def test_accuracy():
     given_answers, expected = zip(*right, *wrong, ("117", None), strict=True)
     rewards = accuracy_reward([answered(text) for text in given_answers], answer=list(expected))
     assert rewards == [1.0] * len(right) + [0.0] * len(wrong) + [None]
-
-
-def test_accuracy_looks_at_the_last_answer_block_alone():
-    texts = ["117", "<think>117</think>", "<answer>117", answered("117") + answered("1")]
-    assert accuracy_reward(texts, answer=["117"] * 4) == [0.0] * 4
-    right_last, wrong_derivation = answered("1") + answered("117"), "<think>no</think><answer>117</answer>"
-    assert accuracy_reward([right_last, wrong_derivation], answer=["117"] * 2) == [1.0, 1.0]
+    texts = ["117", "<think>117</think>", "<answer>117", answered("117") + answered("1"), answered("1") + GOOD]
+    assert accuracy_reward(texts, answer=["117"] * 5) == [0.0] * 4 + [1.0]
 
 
 @many
@@ -182,19 +160,6 @@ def test_contains_passes_over_case_and_marks():
     texts, expected = zip(*contained, *other, strict=True)
     rewards = contains_reward(texts, answer=expected, penalty_per_character=0.0)
     assert rewards == [1.0] * len(contained) + [-1.0] * len(other)
-
-
-@many
-@given(words, words.filter(str.strip), words)
-def test_contains_falls_with_length_and_jumps_by_two_when_the_text_appears(before, expected, padding):
-    shorter, longer = contains_reward([before, f"{before} {padding}"], answer=["zz"] * 2)
-    assert shorter - longer == pytest.approx(0.002 * (len(padding) + 1))
-    without, within = contains_reward(
-        [f"{before} " + "z" * len(expected), f"{before} {expected}"], answer=["q", expected]
-    )
-    # A comma between thousands may belong to the text before: then the numbers are others.
-    assume(loose_text(expected) and loose_text(expected) in loose_text(f"{before} {expected}"))
-    assert within - without == pytest.approx(2.0)
 
 
 def test_graded_and_how_it_is_gamed():

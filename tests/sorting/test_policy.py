@@ -8,7 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.sorting import SortingPolicy, hand_built_policy, position_logprobs, response_logprobs, sample_responses
+from grpo_lab.sorting import (
+    SortingPolicy,
+    greedy_responses,
+    hand_built_policy,
+    position_logprobs,
+    response_logprobs,
+    sample_responses,
+)
 from tests.support import oracles
 from tests.support.agreement import assert_agree, assert_near, draw, few, numbers_of, seeds
 
@@ -99,19 +106,12 @@ def test_response_logprobs_are_the_loop_in_value_and_gradient(shape, seed):
     )
 
 
-@pytest.mark.parametrize(("numbers", "length"), [(2, 2), (4, 3), (10, 4)])
-def test_the_hand_built_policy_sorts_everything(numbers, length):
+@pytest.mark.parametrize(("numbers", "length", "width"), [(2, 2, None), (4, 3, 6), (10, 4, None)])
+def test_the_hand_built_policy_sorts_everything(numbers, length, width):
     everything = torch.cartesian_prod(*[torch.arange(numbers)] * length)
-    logp = position_logprobs(everything[None], *hand_built_policy(numbers, length))
-    assert torch.equal(logp.argmax(-1)[0], everything.sort(-1).values)
-    assert logp.amax(-1).exp().min() > 0.99
-
-
-def test_a_wider_hand_built_policy_answers_the_same():
-    prompts = torch.cartesian_prod(*[torch.arange(4)] * 3)[None]
-    wide = hand_built_policy(4, 3, width=6)
-    assert [tuple(weight.shape) for weight in wide] == [(1, 4, 6), (1, 3, 6, 6), (1, 3, 6, 6)]
-    assert torch.equal(position_logprobs(prompts, *wide), position_logprobs(prompts, *hand_built_policy(4, 3)))
+    policy = hand_built_policy(numbers, length, width)
+    assert torch.equal(greedy_responses(policy, everything)[0], everything.sort(-1).values)
+    assert position_logprobs(everything[None], *policy).amax(-1).exp().min() > 0.99
 
 
 def test_a_copy_is_frozen_and_stands_alone():

@@ -49,6 +49,10 @@ def test_rows_of_a_folder(folder):
         for record in RECORDS["train"]
     ]
     assert [row["answer"] for row in gsm8k_problems("test", source=str(folder))] == ["18"]
+    assert gsm8k_problems("train", 2, folder) == rows[:2]
+    for wrong, arguments in {"n is 5": ("train", 5), "n is 0": ("train", 0), "split is 'dev'": ("dev", 1)}.items():
+        with pytest.raises(ValueError, match=wrong):
+            gsm8k_problems(*arguments, folder)
 
 
 def test_a_worked_example_is_a_turn_before_the_question(folder):
@@ -64,16 +68,6 @@ def test_the_task_of_the_command_shows_an_example_and_reads_a_folder(folder):
     assert [row["answer"] for row in task.rows("train")] == ANSWERS and len(task.rows("train", 2)) == 2
     assert task.rows("test")[0]["prompt"][2]["content"] == EXAMPLE[1]
     assert task.name == f"gsm8k:{folder}" and task.reward_funcs == TASKS["gsm8k"].reward_funcs == ("final", "format")
-
-
-def test_the_first_n_and_wrong_arguments(folder):
-    assert gsm8k_problems("train", 2, folder) == gsm8k_problems("train", source=folder)[:2]
-    with pytest.raises(ValueError, match="n is 5; .* has 4 problems in the split 'train'"):
-        gsm8k_problems("train", 5, folder)
-    with pytest.raises(ValueError, match="n is 0; it must be at least 1"):
-        gsm8k_problems("train", 0, folder)
-    with pytest.raises(ValueError, match="split is 'validation'; expected one of 'train', 'test'"):
-        gsm8k_problems("validation", source=folder)
 
 
 def test_rows_of_parquet_files_in_order_and_of_a_file_for_the_split_asked_for(tmp_path, folder):

@@ -106,21 +106,14 @@ def test_too_few_to_hold_any_out_is_said_and_refused_where_they_are_asked_for(fi
 
 WRONG = {
     "line 2 is no JSON: Expecting property name": lines_of(problem(1)) + b"{prompt: 1}",
-    "line 1 is no JSON: Unterminated string": b'{"prompt": "1+\n',
     "line 1 is no JSON: 'prompt' stands twice in one object": b'{"prompt": "a", "prompt": "b"}',
-    "line 1 is no JSON: Extra data": b'{"prompt": "a"} {"prompt": "b"}',
     "line 1 is no JSON: .*surrogates not allowed": b'{"prompt": "\\ud83d"}',
     "line 1 is no JSON: Out of range": b'{"prompt": "a", "answer": NaN}',
     "line 1 is no JSON: maximum recursion": b'{"prompt": "a", "x": ' + b"[" * 100_000,
     "line 1 is not UTF-8: byte 16 is 0xe9; save the file": '{"prompt": "caf\u00e9"}'.encode("latin-1"),
-    "line 1 is not UTF-8: byte 1 is 0xff": '{"prompt": "a"}'.encode("utf-16"),
-    "line 1 is not UTF-8: byte 2 is 0x8b": b"\x1f\x8b\x08\x00",
     r"line 1 is \['a'\]; expected an object with a prompt, such as": b'["a"]',
-    "line 1 is {'question': 'a'}; expected an object with a prompt": b'{"question": "a"}',
     "line 1: prompt is ' '; expected a text, or chat messages": b'{"prompt": " "}',
-    "line 1: prompt is 5; expected a text": b'{"prompt": 5}',
     "line 1: prompt is .*'content': 'a'}.*; expected a text, or chat": b'{"prompt": [{"content": "a"}]}',
-    "line 1: prompt is .*'me'": b'{"prompt": [{"role": "me", "content": "a"}]}',
     "of which the assistant's is not the last": b'{"prompt": [{"role": "assistant", "content": "b"}]}',
     "line 1 has the column 'completions'; expected another": b'{"prompt": "a", "completions": 1}',
     "line 2 has the columns prompt; expected those of mine.jsonl, line 1: answer, prompt":

@@ -1,10 +1,4 @@
-r"""Answers as a good teacher would mark them: by rule, (expected, given, right).
-
-`python -m tests.rewards.mathematics.teacher` marks them with `math_reward` and with Math-Verify alone, and prints where
-each departs.
-"""
-
-import logging
+"""Answers as a good teacher would mark them: by rule, (expected, given, right)."""
 
 PAIRS = {
     "a number may be written in many ways": [
@@ -116,30 +110,3 @@ DEPARTURES = [
     ("100000", r"10^2 \times 10^3", True),
     ("3", "6/2", False),
 ]
-
-
-def by_math_reward(expected: str, given: str) -> bool:
-    from grpo_lab.rewards import math_reward
-
-    return math_reward([f"<answer>{given}</answer>"], answer=[expected], time_limit=60.0) == [1.0]
-
-
-def by_math_verify(expected: str, given: str) -> bool:
-    from math_verify import parse, verify
-
-    return verify(parse(rf"\boxed{{{expected}}}"), parse(rf"\boxed{{{given}}}"))
-
-
-def main() -> None:
-    logging.disable(logging.CRITICAL)
-    every = [(rule, *pair) for rule, pairs in PAIRS.items() for pair in pairs]
-    every += [("departures, documented", *pair) for pair in DEPARTURES]
-    for name, mark in (("math_reward", by_math_reward), ("Math-Verify", by_math_verify)):
-        wrong = [(rule, e, g, right) for rule, e, g, right in every if mark(e, g) != right]
-        print(f"{name}: {len(every) - len(wrong)} of {len(every)} as a teacher would")
-        for rule, expected, given, right in wrong:
-            print(f"    {expected[:24]!r:>26} <- {given[:30]!r:<32} {'right' if right else 'wrong'}: {rule}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,6 @@
 """Mathematical equality: as a good teacher marks it, whatever a policy may write in its place."""
 
 import functools
-import logging
 from fractions import Fraction
 
 import pytest
@@ -13,7 +12,7 @@ from grpo_lab.rewards.mathematics.equality import judge_form
 from grpo_lab.rewards.mathematics.quantities import chinese_number, quantity_in
 from grpo_lab.rewards.mathematics.tidy import boxed, given_answer, tidy
 from grpo_lab.rewards.mathematics.units import unit_of
-from tests.rewards.mathematics.teacher import DEPARTURES, PAIRS, by_math_verify
+from tests.rewards.mathematics.teacher import DEPARTURES, PAIRS
 from tests.support.agreement import many
 
 # A comparison takes a millisecond; on a busy machine that may last.
@@ -48,15 +47,6 @@ def test_a_box_is_marked_like_a_block_and_an_expected_answer_is_equal_to_itself(
     assert marked(golds) == golds
 
 
-@pytest.mark.slow
-def test_math_verify_alone_marks_fewer_so():
-    logging.disable(logging.CRITICAL)
-    try:
-        assert sum(by_math_verify(e, g) == right for e, g, right in EVERY) < 150
-    finally:
-        logging.disable(logging.NOTSET)
-
-
 def test_what_the_answer_of_a_completion_is():
     texts = [
         r"So it is \boxed{\frac{1}{2}}.",
@@ -69,8 +59,9 @@ def test_what_the_answer_of_a_completion_is():
         r"\boxed{0.5} <answer>3</answer>",
         r"\boxed{0.5} </answer>",
         r"\boxed{0.5} or \boxed{3}",
+        r"\boxed{0.5",
     ]
-    assert math_reward(texts, answer=[r"1/3 + 1/6 = \boxed{\frac{1}{2}}"] * 10) == [1.0] * 4 + [0.0] * 6
+    assert math_reward(texts, answer=[r"1/3 + 1/6 = \boxed{\frac{1}{2}}"] * 11) == [1.0] * 4 + [0.0] * 7
 
 
 def test_nothing_and_nonsense_are_not_the_right_answer():
@@ -200,10 +191,3 @@ def test_towers_and_huge_answers_are_refused_at_once():
     huge = [piece * 10**5 for piece in ("9", "{", r"\boxed{", "半", "-", "1,", "x=", "$", "**")]
     assert all(judge_form("4", text) is judge_form("x=4", text) is False for text in [*towers, *huge])
     assert all(judge_form("x+1", text)[0].given == boxed(text) == "" for text in huge)
-
-
-def test_the_last_box_counts():
-    contents = {r"\boxed{3} no, \boxed{4}": "4", r"$\boxed{1}$ and $\boxed{2}$": "1, 2", r"\boxed{1}, \boxed{1}": "1",
-                r"\boxed{\frac{1}{\sqrt{2}}}": r"\frac{1}{\sqrt{2}}", r"\fbox {x}": "x", r"\boxed{\{1\}}": r"\{1\}",
-                r"\boxed{4": "", r"\boxed 4": "", "4": ""}  # fmt: skip
-    assert {text: boxed(text) for text in contents} == contents
