@@ -13,7 +13,7 @@ from tests.course.proof.operators import mutate_statement
 from tests.mutants.equivalent import check, reason
 from tests.mutants.errata import IDS, _planted, errata_mutants
 from tests.mutants.lines import anchored_modules, anchors, line_mutants
-from tests.mutants.mutant import ROOT, Mutant, make_mutant, read
+from tests.mutants.mutant import ROOT, Mutant, read
 from tests.mutants.pool import judge
 from tests.mutants.swap import swapped
 
@@ -70,16 +70,11 @@ CHANGES = {
         "s = torch.where(m, y, 0).mean(-1)", "s = torch.where(m, y, 1).sum(-1)",
     ],
     "m = x / n.clamp(min=1)": ["m = x / n", "m = x / n.clamp(min=0)", "m = x / n.clamp(min=2)", "m = x"],
-    "m = a.sum(1, keepdim=True)": ["m = a.sum(2, keepdim=True)", "m = a.sum(1, keepdim=False)", "m = a"],
     "b = x if d is None else y": ["b = x if d is not None else y", "b = x", "b = y"],
     "k = (n > 0) & m": ["k = (n >= 0) & m", "k = (n < 0) & m", "k = (n > 0) | m", "k = m", "k = n > 0"],
-    "k = a == b and a != ''": ["k = a != b and a != ''", "k = a == b", "k = a == b or a != ''"],
-    "x, y = f(a), g(b)": ["x, y = (g(b), f(a))", "x, y = (a, g(b))"],
     "c = reduce(r, 'P G -> P 1', 'min')": ["c = reduce(r, 'P G -> 1 G', 'min')", "c = reduce(r, 'P G -> P 1', 'max')"],
     "e = table[i, j]": ["e = table[j, i]", "e = -table[i, j]"],
     "x += a * b": ["x -= a * b", "x += a"],
-    "u = f(*x).sum(-1)": ["u = x.sum(-1)", "u = f(*x)"],
-    "y = f(a, b)": ["y = f(b, a)", "y = -f(a, b)"],
 }  # fmt: skip
 
 
@@ -103,16 +98,6 @@ def test_a_swap_reaches_whoever_imported_the_function_and_is_undone():
         assert kl_estimate(one, zero, "k1").item() == 1 and format_fault(text) is None
         with swapped(reversed_k1), swapped(no_dotall):
             assert kl_estimate(one, zero, "k1").item() == -1 and format_fault(text) == "text outside"
-
-
-@pytest.mark.parametrize(
-    ("before", "after"), [("ESTIMATORS", "extra = 1\nESTIMATORS"), ('estimator: str = "k3"', 'estimator: str = "k1"')]
-)  # fmt: skip
-def test_a_swap_refuses_what_it_cannot_do(before, after):
-    source = read(KL)
-    with pytest.raises(ValueError):
-        with swapped(make_mutant("x", KL, 1, source, source.replace(before, after, 1))):
-            pass
 
 
 def planted(**changes: str) -> list[Mutant]:

@@ -12,14 +12,12 @@ from grpo_lab.objective import LOSS_TYPES, aggregate, clipped_surrogate, gspo_to
 from tests.support import oracles
 from tests.support.agreement import (
     assert_agree,
-    assert_near,
     batch,
     draw,
     few,
     many,
     ragged_mask,
     seeds,
-    value_and_gradients,
 )
 
 shapes = st.tuples(st.integers(1, 4), st.integers(1, 4))
@@ -115,27 +113,6 @@ def test_clip_metrics_by_hand():
 
 
 @few
-@given(shapes, seeds, loss_types, levels)
-def test_at_the_first_step_every_loss_is_the_policy_gradient(shape, seed, loss_type, level):
-    """At ratio 1 each gradient is that of -A log pi, aggregated."""
-    logp, _, _, advantages, mask = batch(*shape, seed)
-    keywords = {"loss_type": loss_type, "max_completion_length": 5}
-    _, gradients = value_and_gradients(
-        lambda x: policy_loss(
-            x, advantages, mask, importance_sampling_level=level, epsilon_high=5.0, **keywords
-        )[0],
-        [logp],
-    )  # fmt: skip
-    weights = torch.where(mask, advantages[:, None], 0)
-    _, want = value_and_gradients(lambda x: aggregate(-weights * x, mask, **keywords), [logp])
-    if level == "sequence" and loss_type not in ("cispo", "vespo"):
-        # Each token gets 1/n of its row's term, which the row's sum takes n times.
-        assert_near(gradients[0].sum(1), want[0].sum(1))
-    else:
-        assert_near(gradients[0], want[0])
-
-
-@few
 @given(shapes, seeds, distances)
 def test_gspo_and_gspo_token_have_one_loss_and_gradient(shape, seed, distance):
     logp, old, _, advantages, mask = batch(*shape, seed, distance)
@@ -174,19 +151,14 @@ def test_an_empty_mask_is_a_finite_zero(loss_type):
     [
         ({"loss_type": "ppo"}, "loss_type is 'ppo'; expected one of 'grpo', "),
         ({"loss_type": "dr_grpo"}, "max_completion_length is None; 'dr_grpo' needs one of at least 1"),
-        ({"loss_type": "dr_grpo", "max_completion_length": 0}, "max_completion_length"),
         ({"importance_sampling_level": "batch"}, "level is 'batch'; expected one of 'token', 'sequence'"),
         ({"epsilon": -0.1}, "epsilon"),
-        ({"epsilon": 1.5}, "epsilon"),
         ({"epsilon": math.nan}, "epsilon"),
         ({"epsilon_high": -0.1}, "epsilon_high"),
         ({"delta": 1.1}, "delta"),
-        ({"delta": -2.0}, "delta"),
-        ({"beta": -0.1}, "beta"),
         ({"beta": math.nan}, "beta"),
         ({"kl_estimator": "k4"}, "kl_estimator is 'k4'; expected one of 'k1', 'k2', 'k3', 'k3+'"),
         ({"beta": 0.1, "ref_logp": None}, "ref_logp"),
-        ({"loss_type": "dapo", "num_items": -3}, "num_items"),
         ({"loss_type": "dapo", "num_items": math.nan}, "num_items"),
         ({"loss_type": "cispo", "epsilon_high": math.nan}, "epsilon_high"),
         ({"loss_type": "sapo", "sapo_temperature_pos": 0.0}, "sapo_temperature_pos is 0.0; it must be positive"),

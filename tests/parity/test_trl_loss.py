@@ -5,7 +5,7 @@ import torch
 
 from grpo_lab.objective import LOSS_TYPES, policy_loss
 from tests.parity.engines import engine, trl_loss
-from tests.support.agreement import assert_agree, assert_near, batch, draw, value_and_gradients
+from tests.support.agreement import assert_agree, assert_near, batch, draw
 
 trl = engine("trl")
 
@@ -80,16 +80,6 @@ def test_advantages_of_single_tokens_and_the_first_step(loss_type, level):
             lambda x, r=rows, b=beta: trl_loss(x, *r, beta=b, **keywords)[0],
             logp,
         )
-
-
-@pytest.mark.parametrize("loss_type", LOSS_TYPES)
-def test_an_empty_mask(loss_type):
-    logp, old, ref, advantages, mask = batch(3, 4, 5)
-    keywords = {"loss_type": loss_type, "beta": 0.1, "max_completion_length": 6}
-    rows = (advantages, torch.zeros_like(mask), old, ref)
-    for function in (policy_loss, trl_loss):
-        value, [gradient] = value_and_gradients(lambda x, f=function: f(x, *rows, **keywords)[0], [logp])
-        assert value == 0 and (gradient == 0).all()
 
 
 @pytest.mark.parametrize("per_token", [False, True])

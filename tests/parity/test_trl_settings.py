@@ -103,11 +103,3 @@ def test_a_rollout_is_worth_as_many_updates_as_in_trl(settings, tmp_path):
     theirs = trl.GRPOConfig(output_dir=str(tmp_path), use_cpu=True, **same)
     micro_batches = theirs.steps_per_generation * theirs.num_iterations
     assert ours.updates_per_step == micro_batches / theirs.gradient_accumulation_steps
-
-
-@pytest.mark.parametrize("settings", BATCHES[1:3], ids=str)
-def test_what_trl_refuses_of_the_sizes_we_refuse(settings, tmp_path):
-    for wrong in ({"num_generations": 7}, {"num_generations": 1}, {"per_device_train_batch_size": 5}):
-        for config, more in ((GRPOConfig, {}), (trl.GRPOConfig, {"use_cpu": True})):
-            with pytest.raises(ValueError):
-                config(output_dir=str(tmp_path), **(settings | wrong | more))
