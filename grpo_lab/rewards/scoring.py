@@ -64,6 +64,7 @@ def score_completions(
     names = reward_names(functions)
     weights = _weights(reward_weights, names)
     keywords = _keywords(prompts, completions, completion_ids, columns)
+    check_signatures(functions, columns)
     returned = [_call(function, name, keywords) for function, name in zip(functions, names, strict=True)]
     per_func = torch.tensor(returned, dtype=torch.float32).T
     rewards = (weights * per_func).nansum(dim=1)  # B (6.7)
@@ -107,11 +108,20 @@ def listed(reward_funcs: Any) -> list:
 
 
 def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
-    """Raise TypeError for a function that cannot take what it will be called with, before there is a batch."""
-    keywords = dict.fromkeys(["prompts", "completions", "completion_ids", *columns])
-    kept = {name: None for name in keywords if name not in _REPLACED or name == "completion_ids"}
+    """Raise TypeError for a function that cannot take what it will be called with, before there is a batch.
+
+    Python's own message names neither the batch nor the remedy. A function without `**kwargs` is refused, not called
+    with fewer keywords: TRL would refuse it too.
+    """
+    names = ["prompts", "completions", "completion_ids", *(name for name in columns if name not in _REPLACED)]
     for function, name in zip(listed(reward_funcs), reward_names(reward_funcs), strict=True):
-        _check_signature(function, name, kept)
+        try:
+            inspect.signature(function).bind(**dict.fromkeys(names))
+        except ValueError:
+            continue  # some builtins have no signature to look at
+        except TypeError as error:
+            wanted = f"expected parameters for {', '.join(names)}, or some of them and **kwargs"
+            raise TypeError(f"reward function {name!r} does not fit the batch: {error}; {wanted}") from error
 
 
 def _weights(reward_weights: Any, names: list[str]) -> Float[Tensor, " F"]:
@@ -135,7 +145,6 @@ def _keywords(prompts: Any, completions: Any, completion_ids: Any, columns: dict
 
 
 def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float]:
-    _check_signature(function, name, keywords)
     try:
         # Copies, for changing a message in place must not change what the next function sees.
         with _undone():
@@ -154,20 +163,6 @@ def _undone() -> Iterator[None]:
             yield
         finally:
             torch.set_default_dtype(dtype)
-
-
-def _check_signature(function: Callable, name: str, keywords: dict[str, Any]) -> None:
-    """Say what is wrong with a signature before Python's own message, which names neither the batch nor the remedy.
-
-    A function without `**kwargs` is refused, not called with fewer keywords: TRL would refuse it too.
-    """
-    try:
-        inspect.signature(function).bind(**keywords)
-    except ValueError:
-        return  # some builtins have no signature to look at
-    except TypeError as error:
-        wanted = f"expected parameters for {', '.join(keywords)}, or some of them and **kwargs"
-        raise TypeError(f"reward function {name!r} does not fit the batch: {error}; {wanted}") from error
 
 
 def _checked(returned: Any, name: str, B: int) -> list[float]:

@@ -28,15 +28,6 @@ def token_entropy(logits, temperature=1.0) -> torch.Tensor:
     return table([[total(-torch.exp(x) * x for x in log_p) for log_p in row] for row in rows])
 
 
-def head_logits(hidden, weight) -> torch.Tensor:
-    B, T, D = hidden.shape
-    V = weight.shape[0]
-    return table(
-        [
-            [[total(hidden[b, t, d] * weight[v, d] for d in range(D)) for v in range(V)] for t in range(T)]
-            for b in range(B)
-        ]
-    )
 
 
 def completion_mask(token_ids, eos_token_id) -> torch.Tensor:
