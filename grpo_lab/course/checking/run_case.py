@@ -40,6 +40,9 @@ def signature_fault(function: Callable, exercise: Exercise) -> str:
         given = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return f"the arguments of {function!r} cannot be read"
+    if _takes_the_rest(given) and not _takes_the_rest(needed):  # its **settings are the keywords that it does not name
+        given = {name: parameter for name, parameter in given.items() if parameter.kind != parameter.VAR_KEYWORD}
+        needed = {name: p for name, p in needed.items() if name in given or p.kind != p.KEYWORD_ONLY}
     if _names(given) != _names(needed):
         return f"it takes ({', '.join(given)}), and ({', '.join(needed)}) are needed"
     for name, parameter in needed.items():
@@ -53,6 +56,10 @@ def signature_fault(function: Callable, exercise: Exercise) -> str:
 
 
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def _takes_the_rest(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    return any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
 def _names(parameters: Mapping[str, inspect.Parameter]) -> list:
