@@ -12,7 +12,6 @@ import torch
 from grpo_lab import doctor as module
 from grpo_lab.doctor import ADAM_FP32_GIB, ROOMY_CARD_GIB, SMALL_CARD_GIB, Check, Report, doctor, usable_card
 from grpo_lab.models import loading, smollm2
-from tests.support.refused import refused
 
 
 @pytest.fixture(autouse=True)
@@ -44,13 +43,12 @@ def test_a_python_that_is_too_old_or_too_new(monkeypatch):
 
 def test_what_does_not_import_is_said_with_the_command_that_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    check = module.check_torch()
-    assert check == Check("fail", "not installed", "Install it: `py -m pip install -r requirements.lock`.") or (
-        check.status == "fail" and "--force-reinstall" in check.remedy
-    )
-    assert module.check_card().status == "ok"
+    assert module.check_torch().status == "fail" and module.check_card().status == "ok"
     monkeypatch.setitem(sys.modules, "psutil", None)
-    assert doctor()["machine"].status == "fail" and "requirements.lock" in doctor()["machine"].remedy
+    assert (
+        doctor()["machine"].status == "fail"
+        and "`py -m pip install -r requirements.lock`" in doctor()["machine"].remedy
+    )
     monkeypatch.setattr(module, "CONDA", True)
     assert "`conda env update -f environment.yml`" in doctor()["machine"].remedy
 
@@ -64,39 +62,20 @@ def test_packages_that_are_missing_or_untested(monkeypatch):
     ]:
         monkeypatch.setattr(importlib.metadata, "requires", lambda name, wanted=wanted: [wanted])
         check = module.check_packages()
-        assert (
-            check.status == status and found in check.found and (status == "ok" or "requirements.lock" in check.remedy)
-        )
-
-    def missing(name):
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "requires", missing)
-    assert "install --no-deps -e ." in module.check_packages().remedy
+        assert check.status == status and found in check.found
 
 
 def test_a_card_that_torch_does_not_use(monkeypatch):
     monkeypatch.setattr(module, "find_card", lambda: "NVIDIA GeForce RTX 4060 (driver 560.94)")
-    uv = "`py -m pip install uv`, then `py -m uv pip install --python py --reinstall-package torch --torch-backend=auto"
-    monkeypatch.setattr(torch.version, "cuda", None)
-    check = module.check_card()
-    assert check.found == "NVIDIA GeForce RTX 4060 (driver 560.94) is present, but this torch has no CUDA"
-    assert check.status == "warn" and check.remedy.startswith(uv)
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
-    check = module.check_card()
-    assert "driver is older than torch's CUDA" in check.found and check.remedy.startswith("Update the NVIDIA driver")
-    for value in ("", "-1"):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+    for cuda, found, remedy in [
+        (None, "this torch has no CUDA", "--reinstall-package torch --torch-backend=auto"),
+        ("13.0", "driver is older than torch's CUDA", "Update the NVIDIA driver"),
+    ]:
+        monkeypatch.setattr(torch.version, "cuda", cuda)
         check = module.check_card()
-        assert f"CUDA_VISIBLE_DEVICES={value!r}" in check.found and check.remedy.startswith("Unset")
-
-
-def test_a_card_that_torch_uses(monkeypatch):
-    card = namedtuple("Card", "name total_memory")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: card("NVIDIA H200", 140 * 2**30))
-    assert module.check_card().found.startswith("NVIDIA H200, 140.0 GiB, with bf16: room for training")
+        assert check.status == "warn" and found in check.found and remedy in check.remedy
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert module.check_card().remedy.startswith("Unset")
 
 
 def test_what_a_card_can_train(monkeypatch):
@@ -111,8 +90,12 @@ def test_what_a_card_can_train(monkeypatch):
         check = usable_card("card", gib, bf16)
         assert check.status == status and found in check.found and (status == "ok" or "tiny model" in check.remedy)
     monkeypatch.setattr(module.shutil, "which", lambda name: None)
-    check = usable_card("card", 80.0, True)
-    assert check.status == "warn" and "`sudo apt install gcc`" in check.remedy
+    assert usable_card("card", 80.0, True).status == "warn", "no C compiler"
+    card = namedtuple("Card", "name total_memory")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: card("NVIDIA H200", 140 * 2**30))
+    assert module.check_card().found.startswith("NVIDIA H200, 140.0 GiB, with bf16: room for training")
 
 
 def test_the_thresholds_for_cards_are_those_of_the_planner():
@@ -137,9 +120,7 @@ def test_a_machine_without_room(monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory(3 * 2**30, 2**30))
     monkeypatch.setattr(module.shutil, "disk_usage", lambda path: disk(2**30))
     monkeypatch.setattr(module.os, "cpu_count", lambda: 1)
-    check = module.check_room()
-    assert check[:2] == ("warn", "1.0 of 3.0 GiB memory free, 1 GiB of disk, 1 cores")
-    assert all(text in check.remedy for text in ("one notebook at a time", "8 GiB", "for two"))
+    assert module.check_room()[:2] == ("warn", "1.0 of 3.0 GiB memory free, 1 GiB of disk, 1 cores")
 
 
 def test_models_that_are_not_there(monkeypatch, bare_machine):
@@ -153,15 +134,12 @@ def test_models_that_are_not_there(monkeypatch, bare_machine):
     assert doctor()["tiny model"].status == "fail" and not doctor().healthy
 
 
-def test_it_reads_well_in_a_shell_and_in_a_notebook():
-    report = Report(
-        {"a|b": Check("warn", "x < y", "run `make this` now"), "c": Check("fail", "gone"), "d": Check("ok", "")}
-    )
-    lines = str(report).splitlines()
+def test_the_report_reads_the_same_in_a_shell_and_in_a_notebook():
+    report = Report({"a|b": Check("warn", "x < y", "run `make this` now"), "c": Check("fail", "gone")})
+    lines, page = str(report).splitlines(), report._repr_markdown_()
     assert lines[0].split() == ["warn", "a|b", "x", "<", "y"] and lines[1].endswith(" -> run `make this` now")
-    assert lines[2].startswith("FAIL") and lines[-1] == "1 to mend before the notebooks run, 1 to know about."
-    page = report._repr_markdown_()
-    assert r"| **warn** | a\|b | x < y → run `make this` now |" in page and page.endswith(lines[-1])
+    assert lines[2].startswith("FAIL") and page.endswith(lines[-1])
+    assert r"| **warn** | a\|b | x < y → run `make this` now |" in page
     str(doctor()).encode("ascii")  # consoles of every code page show it
 
 
@@ -180,7 +158,6 @@ def test_the_card_is_found_without_torch(monkeypatch):
     for run, want in [
         (answer("Tesla T4, 550.54\nTesla T4, 550.54\n"), "Tesla T4 (driver 550.54)"),
         (answer("driver not loaded", code=9), "an NVIDIA card"),
-        (answer(""), "an NVIDIA card"),
         (hang, "an NVIDIA card"),
     ]:
         monkeypatch.setattr(subprocess, "run", run)
@@ -189,8 +166,7 @@ def test_the_card_is_found_without_torch(monkeypatch):
     assert real_find_card() is None
 
 
-def test_the_exit_status_tells_and_a_wrong_option_is_refused(monkeypatch, capsys):
+def test_the_exit_status_tells_whether_something_has_to_be_mended(monkeypatch, capsys):
     for status, code in (("warn", 0), ("fail", 1)):
         monkeypatch.setattr(module, "CHECKS", {"all": lambda status=status: Check(status, "x")})
         assert module.main([]) == code and "all" in capsys.readouterr().out
-    assert "--fix is not known here" in refused(module.main, "--fix")
