@@ -27,7 +27,7 @@ def test_this_machine_is_healthy():
     report = doctor()
     assert report.healthy, report
     assert report["Python"].found.startswith(".".join(map(str, sys.version_info[:3])))
-    assert "everything runs on the CPU" in report["NVIDIA card"].found and "GiB memory" in report["machine"].found
+    assert "everything runs on the CPU" in report["NVIDIA card"].found
 
 
 def test_a_python_that_is_too_old_or_too_new(monkeypatch):

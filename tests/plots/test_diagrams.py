@@ -9,8 +9,7 @@ from grpo_lab import plots
 from grpo_lab.objective import clipped_surrogate
 from grpo_lab.plots.diagrams import loop
 from grpo_lab.plots.diagrams.clipping import ALIVE
-from grpo_lab.plots.diagrams.policies import _heights
-from grpo_lab.plots.diagrams.tokens import PADDING, short
+from grpo_lab.plots.diagrams.tokens import PADDING
 from grpo_lab.plots.tokens import shade
 from grpo_lab.worlds import SmallWorld
 from grpo_lab.worlds.comparison import token_weights
@@ -46,17 +45,16 @@ def test_the_loop_colours_where_you_are(capsys):
 
 def test_no_two_words_of_the_loop_overlap_and_each_stage_stands_within_its_box():
     for style in (plots.use_style, matplotlib.rcdefaults):  # a notebook may draw it before it sets the style
-        for draw in (loop._large, lambda: loop._small(("group",)), lambda: loop._small(("advantage",))):
-            style()
-            fig = draw()
-            fig.canvas.draw()
-            ax = fig.axes[0]
-            extents = {text: text.get_window_extent() for text in ax.texts if text.get_text()}
-            for one, other in itertools.combinations(extents, 2):
-                assert not extents[one].overlaps(extents[other]), (one.get_text(), other.get_text())
-            for stage, box in zip(loop.STAGES, ax.patches, strict=False):
-                (text,) = [text for text in extents if text.get_text() == stage]
-                assert box.get_window_extent().x0 <= extents[text].x0 < extents[text].x1 <= box.get_window_extent().x1
+        style()
+        fig = loop._large()
+        fig.canvas.draw()
+        ax = fig.axes[0]
+        extents = {text: text.get_window_extent() for text in ax.texts if text.get_text()}
+        for one, other in itertools.combinations(extents, 2):
+            assert not extents[one].overlaps(extents[other]), (one.get_text(), other.get_text())
+        for stage, box in zip(loop.STAGES, ax.patches, strict=False):
+            (text,) = [text for text in extents if text.get_text() == stage]
+            assert box.get_window_extent().x0 <= extents[text].x0 < extents[text].x1 <= box.get_window_extent().x1
 
 
 def test_a_row_of_a_batch_has_the_colour_of_its_advantage_and_grey_padding():
@@ -64,7 +62,6 @@ def test_a_row_of_a_batch_has_the_colour_of_its_advantage_and_grey_padding():
     colours = [matplotlib.colors.to_hex(box.get_facecolor()).upper() for box in ax.patches]
     assert colours == [shade(1.0)] * 3 + [shade(-0.5)] + [PADDING] * 2
     assert {"think", "7", "end", "4", "+1.50", "-0.75"} <= set(texts(ax))
-    assert [short(token) for token in ("</answer>", "\n", "extraordinary")] == ["/answer", "⏎", "extrao…"]
 
 
 def test_with_the_cache_a_token_sees_all_before_it_and_without_it_the_last_one():
@@ -93,8 +90,7 @@ def test_spans_are_marked_where_their_characters_stand():
     first, second, nothing = ax.patches
     assert first.get_x() < letters["1"] < letters["2"] < first.get_x() + first.get_width() == first.get_x() + 2
     assert second.get_x() < letters["3"] < second.get_x() + 1 and second.get_width() == 1 and nothing.get_width() == 0
-    assert len(ax.lines) == len(ax.patches), "a line below each mark: it needs no eye for colour"
-    assert texts(ax).count("one") == texts(ax).count("⏎") == 1 and {"right", "wrong", "empty"} <= set(texts(ax))
+    assert texts(ax).count("one") == 1 and {"right", "wrong", "empty"} <= set(texts(ax))
 
 
 def test_a_region_of_the_clip_is_coloured_where_the_surrogate_has_a_slope():
@@ -117,8 +113,6 @@ def test_an_edge_of_the_tree_is_as_thick_as_its_token_is_likely():
     widths = [line.get_linewidth() for line in ax.lines if len(line.get_xdata()) == 2]
     drawn = [0, 2, 3, 1]  # the marked path comes last
     assert widths == pytest.approx((0.4 + 4.6 * chances[drawn].flatten()).tolist())
-    height = _heights(world.sequences.numpy())
-    assert height == {(): 1.5, (0,): 2.5, (1,): 0.5, (0, 0): 3, (0, 1): 2, (1, 0): 1, (1, 1): 0}
 
 
 def test_a_push_shows_both_distributions_and_the_change():
@@ -126,26 +120,14 @@ def test_a_push_shows_both_distributions_and_the_change():
     plots.push_bars(torch.tensor([0.5, 0.3, 0.2]).double(), [0.2, 0.3, 0.5], "abc", pushed=2, ax=ax)
     assert texts(ax) == ["-0.300", "+0.000", "+0.300"]
     assert [bar.get_height() for bar in ax.patches] == pytest.approx([0.2, 0.3, 0.5, 0.5, 0.3, 0.2])
-    blue = matplotlib.colors.to_rgb(plots.OKABE_ITO["blue"])
-    assert [bar.get_facecolor()[:3] == blue for bar in ax.patches[:3]] == [False, False, True]
-
-
-def versions(fig) -> dict[int, list[int]]:
-    """The numbers in each lane, from left to right."""
-    lanes: dict[int, list] = {}
-    for text in fig.axes[0].texts:
-        if text.get_text().isdigit():
-            x, y = text.get_position()
-            lanes.setdefault(round(-y), []).append((x, int(text.get_text())))
-    return {lane: [version for _, version in sorted(found)] for lane, found in sorted(lanes.items())}
 
 
 def test_each_lane_holds_the_versions_of_its_policy():
-    shown = versions(plots.weights_timeline(epochs=4, inner=3, renewed_every=2))
-    assert shown == {0: list(range(12)), 1: [0, 3, 6, 9], 2: [0, 6]}
-    bars = plots.weights_timeline(epochs=4, inner=2, renewed_every=3).axes[0].patches
-    ends = [bar.get_x() + bar.get_width() for bar in bars if bar.get_y() < -2]
-    assert ends == pytest.approx([5.96, 7.96]), "the last reference ends with the run"
+    lanes: dict[int, list] = {0: [], 1: [], 2: []}
+    for text in plots.weights_timeline(epochs=4, inner=3, renewed_every=2).axes[0].texts:
+        if text.get_text().isdigit():
+            lanes[round(-text.get_position()[1])].append(int(text.get_text()))
+    assert lanes == {0: list(range(12)), 1: [0, 3, 6, 9], 2: [0, 6]}
 
 
 def test_a_map_shows_the_probabilities_and_frames_what_is_right():
@@ -161,15 +143,12 @@ def test_a_map_shows_the_probabilities_and_frames_what_is_right():
 BARS = {"rollout": {"weights": 1.0, "KV cache": 0.5}, "update": {"weights": 1.0, "activations": 6.0, "head": 0.02}}
 
 
-def test_pieces_of_memory_are_as_long_as_they_are_large_and_stand_end_to_end():
+def test_pieces_of_memory_stand_end_to_end_each_named_on_it_or_below_but_never_on_the_line_of_the_card():
     ends: dict[float, float] = {}
     for bar in plots.memory_bars(BARS).axes[0].patches:
         assert bar.get_x() == pytest.approx(ends.get(bar.get_y(), 0.0))
         ends[bar.get_y()] = bar.get_x() + bar.get_width()
     assert sorted(ends.values()) == pytest.approx([1.5, 7.02])
-
-
-def test_every_piece_of_memory_is_named_on_it_or_below_but_never_on_the_line_of_the_card():
     for card, on_its_bar in ((4, False), (8, True), (None, True)):
         fig = plots.memory_bars(BARS, card=card)
         on_it = [text.replace("\n", " ") for text in texts(fig.axes[0])]
@@ -177,7 +156,6 @@ def test_every_piece_of_memory_is_named_on_it_or_below_but_never_on_the_line_of_
         assert {"weights", "KV cache", "activations", "head"} <= {*on_it, *below}
         assert ("activations" in on_it) == on_its_bar == ("activations" not in below) and "7.0" in on_it
         assert (f"a card of {card} GiB" in on_it) == (card is not None)
-    assert "else" in texts(plots.memory_bars({"optimizer": {"else": 2.0}}).axes[0]), "a name of its own has a look too"
 
 
 def test_what_cannot_be_drawn_is_named():
@@ -186,8 +164,6 @@ def test_what_cannot_be_drawn_is_named():
         (lambda: plots.batch_figure([["a"]], [1.0, 2.0]), "advantages has 2 numbers; expected one for each of the 1"),
         (lambda: plots.batch_figure([["a"]], [float("nan")]), "advantages holds NaN"),
         (lambda: plots.cache_figure([], ["a"], ["b"]), "prompt, healthy, broken hold 0, 1, 1 tokens"),
-        (lambda: plots.cache_figure(["a"], ["b"], []), "prompt, healthy, broken hold"),
-        (lambda: plots.ragged_batch({}, torch.ones(2, 3)), "weights has shapes"),
         (lambda: plots.ragged_batch({"grpo": torch.ones(3, 2)}, torch.ones(2, 3)), "weights has shapes"),
         (lambda: plots.marked_texts([]), "rows is empty"),
         (lambda: plots.marked_texts([("a", "12", [(1, 3)], "")]), r"\(1, 3\) in a text of 2"),
@@ -199,7 +175,6 @@ def test_what_cannot_be_drawn_is_named():
         (lambda: plots.prefix_tree([[0], [1]], [[0.5], [0.5]], ["one"], {}), "1 texts"),
         (lambda: plots.weights_timeline(inner=0), "inner is 0"),
         (lambda: plots.position_map({"before": square}, right=[1, 3]), "before.*has shape"),
-        (lambda: plots.memory_bars({}), "rows is .*expected"),
         (lambda: plots.memory_bars({"update": {"weights": -1.0}}), "rows is .*expected"),
     ]:
         with pytest.raises(ValueError, match=says):
