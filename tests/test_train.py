@@ -91,39 +91,26 @@ def metrics_of(out):
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def test_every_setting_is_in_the_table_above():
+def test_every_setting_is_an_option():
+    """Every setting is an option of its type, and all of them together make the configuration."""
     assert VALUES.keys() == {field.name for field in fields(GRPOConfig)} - {"output_dir"}
-
-
-def test_every_setting_is_an_option_of_its_type():
     parser = command._parser()
     for name, value in VALUES.items():
         parsed = vars(parser.parse_args(["--output_dir", "out", *as_arguments(name, value)]))
         assert parsed == OWN | {name: value} and type(parsed[name]) is type(value)
         assert getattr(GRPOConfig(), name) != value, "the test needs a value that is not the default"
-
-
-def test_all_of_them_together_make_the_configuration():
+    for name in ("epsilon_high", "delta", "ref_model_sync_steps", "ref_model_device"):
+        assert parse(f"--{name}", "None")[name] is None
     chosen = {name: value for name, value in VALUES.items() if name not in ("bf16", "fp16")}
     arguments = [word for name, value in chosen.items() for word in as_arguments(name, value)]
     assert plan_of("--model", "auto", *arguments) == GRPOConfig(output_dir="out", **chosen)
 
 
-def test_none_and_booleans_are_said_in_words():
-    for name in ("epsilon_high", "delta", "ref_model_sync_steps", "ref_model_device"):
-        assert parse(f"--{name}", "None")[name] is None
-    for text in ("true", "False", "TRUE"):
-        assert parse("--bf16", text)["bf16"] is (text.lower() == "true")
-
-
 WRONG = [  # what is wrong with a setting alone is in tests/test_wrong_commands.py
     (["--epsilon_high", "high"], "--epsilon_high is 'high'; expected a number or none"),
-    (["--num_generations", "0"], "--num_generations is 0; it must be at least 1"),
-    (["--reward_weights", "1", "inf"], "--reward_weights is inf; expected a finite number"),
     (["--reward_funcs", "nowhere:f"], "--reward_funcs has 'nowhere:f', but the module, from"),
     (["--reward_funcs", "my_rewards:needs_price"], "which needs the column 'price'; row 0 lacks it"),
     (["--reward_funcs"], "--reward_funcs has no value; expected at least one"),
-    (["--task", "summs"], "--task is 'summs'; expected sums, short-sums, word-problems"),
     (
         ["--task", "mine.jsonl", "--reward_funcs", "my_rewards:needs_price"],
         "needs the column 'price'; mine.jsonl, line",
@@ -148,13 +135,8 @@ def test_help_lists_every_setting_with_its_default_own_options_first(capsys):
     assert stopped.value.code == 0 and all(f"--{name}" in shown for name in VALUES)
     assert "--num_generations N   G, completions a prompt (default:" in shown
     assert shown.index("--task TASK") < shown.index("the run:") < shown.index("--seed N") < shown.index("sampling:")
-    assert "usage: python -m grpo_lab.train --output_dir DIR [--model MODEL] [--task TASK] [options]" in shown
     assert all(name in "".join(shown.split()) for name in TASKS), "every task, however the lines are broken"
-    assert (
-        shown.count("see below)") == len(SETTINGS) - 1
-        and "below 10 million" in shown
-        and "(default: the task's)" in shown
-    )
+    assert shown.count("see below)") == len(SETTINGS) - 1 and "below 10 million" in shown
 
 
 def test_the_precision_asked_for_loads_and_trains(base, tmp_path, capsys):
@@ -198,8 +180,6 @@ def given_to_train(monkeypatch, *arguments) -> tuple:
 def test_a_task_brings_rows_rewards_and_lengths(base, here, monkeypatch):
     for arguments, names, weighted, roles, length in [
         (["--task", "word-problems"], ["math_reward", "format_reward"], [1.0, 0.1], ["system", "user"], 256),
-        (["--task", "word-problems-zh"], ["math_reward", "format_reward"], [1.0, 0.1], ["system", "user"], 256),
-        (["--task", "chat-zh"], ["contains_reward"], None, ["user"], 48),
         (["--task", "chat"], ["contains_reward"], None, ["user"], 48),
         (["--task", "mine.jsonl"], ["accuracy_reward"], None, ["user"], 256),
         (["--task", "mine.jsonl", "--reward_funcs", "my_rewards:length"], ["length"], None, ["user"], 256),
@@ -259,7 +239,6 @@ def test_the_command_trains_and_leaves_a_normal_checkpoint(base, here, capsys):
     prompt = find_task("sums").rows("train", 1)[0]["prompt"]
     inputs = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_tensors="pt")
     assert model.generate(**inputs, max_new_tokens=2, do_sample=False).shape[0] == 1
-    assert {type(value) for value in model.state_dict().values()} == {torch.Tensor}
 
 
 def test_the_command_resumes_and_refuses_to_overwrite(base, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """The range of every setting, said a second time here: what lies in it is taken, what does not is refused by name."""
 
 import math
+import re
 import sys
 from dataclasses import fields
 
@@ -73,41 +74,26 @@ def is_taken_or_refused(name, value):
     if inside(value, ALL[name]):
         assert name in BOUND_TO_OTHERS or getattr(GRPOConfig(**settings), name) == value
         return
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=rf"{name} is {re.escape(str(value))}; (it must |.*finite)"):
         GRPOConfig(**settings)
-    message = str(caught.value)
-    assert message.startswith(f"{name} is {value}; ") and ("; it must " in message or "finite" in message)
 
 
 REFUSED = [
     ("output_dir", ""),
-    ("report_to", "mlflow"),
-    ("cache_implementation", "paged"),
-    ("precision", "float32"),
-    ("advantage", "gae"),
-    ("scale_rewards", "prompt"),
-    ("loss_type", "ppo"),
-    ("importance_sampling_level", "word"),
-    ("kl_estimator", "k4"),
-    ("lr_scheduler_type", "step"),
+    *[(field.name, "other") for field in fields(GRPOConfig) if isinstance(field.metadata["allowed"], tuple)],
     ("ref_model_device", "gpu"),
-    ("ref_model_device", "cuda:one"),
     ("ref_model_device", "meta"),
     ("ref_model_device", ""),
     ("reward_weights", [1.0, math.nan]),
-    ("reward_weights", [INF]),
     ("reward_weights", []),
-    ("num_generations", 0),
     ("generation_batch_size", 250),
     ("per_device_train_batch_size", 96),
     ("per_device_eval_batch_size", 24),
-    ("gradient_accumulation_steps", 5),
     ("gradient_accumulation_steps", 512),
 ]
 TOGETHER = [
     ("output_dir", {"resume_from_checkpoint": True}),
     ("output_dir", {"report_to": "tensorboard"}),
-    ("output_dir", {"report_to": "wandb"}),
     ("output_dir", {"load_best_model_at_end": True, "eval_steps": 2}),
     ("eval_steps", {"load_best_model_at_end": True, "output_dir": "x"}),
     ("eval_steps", {"early_stopping_patience": 2}),
