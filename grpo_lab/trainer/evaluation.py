@@ -138,6 +138,11 @@ def standing(history: list[dict], config: GRPOConfig) -> Standing:
     return Standing(best, top, in_vain)
 
 
+def best_step(history: list[dict], config: GRPOConfig) -> int | None:
+    """The step whose checkpoint is to be kept as the best; None where none is asked for."""
+    return standing(history, config).best if config.load_best_model_at_end else None
+
+
 def _gain(value: float | None, top: float | None, greater: bool) -> float:
     if value is None:  # no reward function applied to anything
         return -math.inf

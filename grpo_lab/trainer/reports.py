@@ -3,6 +3,7 @@
 import math
 import os
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -18,29 +19,25 @@ _NOT_INSTALLED = "report_to is '{0}', which is not installed: python -m pip inst
 WIDTH = 100  # characters of a prompt with its completion, in the table of completions
 
 
+@contextmanager
+def reporting(config: GRPOConfig, first_step: int) -> Iterator["Reports"]:
+    """What shows the metrics of each step wherever the configuration wants them."""
+    with ExitStack() as stack:
+        log = None
+        if config.report_to == "tensorboard":
+            log = partial(_add_scalars, stack.enter_context(_tensorboard(Path(config.output_dir), first_step)))
+        elif config.report_to == "wandb":
+            log = stack.enter_context(_wandb(config)).log
+        bar = tqdm(total=config.max_steps, initial=first_step, disable=config.disable_tqdm, desc="GRPO", unit="step")
+        yield Reports(stack.enter_context(bar), log)
+
+
 class Reports:
-    """A context that shows the metrics of each step wherever the configuration wants them."""
+    """A progress bar, and a board on which curves grow, if there is one."""
 
-    def __init__(self, config: GRPOConfig, first_step: int):
-        self.config, self.first_step = config, first_step
+    def __init__(self, bar: tqdm, log: Callable[[dict], None] | None):
+        self._bar, self._log = bar, log
         self._shown: dict[str, str] = {}
-
-    def __enter__(self):
-        with ExitStack() as stack:  # what was opened is closed again, should the next not open
-            self._board = None
-            if self.config.report_to == "tensorboard":
-                writer = stack.enter_context(_tensorboard(Path(self.config.output_dir), self.first_step))
-                self._board = partial(_add_scalars, writer)
-            elif self.config.report_to == "wandb":
-                self._board = stack.enter_context(_wandb(self.config)).log
-            total, hidden = self.config.max_steps, self.config.disable_tqdm
-            bar = tqdm(total=total, initial=self.first_step, disable=hidden, desc="GRPO", unit="step")
-            self._bar = stack.enter_context(bar)
-            self._opened = stack.pop_all()
-        return self
-
-    def __exit__(self, kind, error, trace):
-        self._opened.__exit__(kind, error, trace)
 
     def show(self, metrics: dict) -> None:
         """The metrics of the step that has just been made. What was last evaluated stays in the bar."""
@@ -50,8 +47,8 @@ class Reports:
             self._shown["held-out accuracy"] = f"{metrics['eval/accuracy']:.3f}"
         self._bar.update()
         self._bar.set_postfix(self._shown)
-        if self._board is not None:
-            self._board({name: value for name, value in metrics.items() if value is not None})
+        if self._log is not None:
+            self._log({name: value for name, value in metrics.items() if value is not None})
 
     def say(self, text: str) -> None:
         """Print above the bar, which goes on below."""

@@ -17,13 +17,13 @@ from grpo_lab.rewards import reward_names
 from grpo_lab.rewards.scoring import check_signatures
 from grpo_lab.rollout.prompt_checks import check_prompts
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer.evaluation import check_evaluation, evaluate_policy, metric_for_best_model, standing
+from grpo_lab.trainer.evaluation import best_step, check_evaluation, evaluate_policy, metric_for_best_model, standing
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder, fingerprints
 from grpo_lab.trainer.logprobs import kl_to_reference
 from grpo_lab.trainer.metrics import Clock, MismatchMonitor
 from grpo_lab.trainer.optim import PolicyOptimizer, learning_rate
-from grpo_lab.trainer.reports import Reports, best_and_worst, completion_records
+from grpo_lab.trainer.reports import best_and_worst, completion_records, reporting
 from grpo_lab.trainer.stopping import Stopping
 
 
@@ -65,7 +65,7 @@ class Run:
                 self.first_step, self.history = self.folder.open(self.model, self.optimizer, self.reference, prints)
             self._stopping = stack.enter_context(Stopping(self.folder and self.folder.saved))
             stack.push(self._finish)
-            self._reports = stack.enter_context(Reports(self.config, self.first_step))
+            self._reports = stack.enter_context(reporting(self.config, self.first_step))
             stack.enter_context(torch.random.fork_rng(devices=range(torch.cuda.device_count())))
             stack.callback(self.model.train, self.model.training)
             self.model.train(self.config.gradient_checkpointing)
@@ -77,31 +77,22 @@ class Run:
 
     def _finish(self, kind, error, trace) -> None:
         """The end, while the folder is still held and a signal still waits; not if anything failed."""
-        if kind is None and self.config.load_best_model_at_end:
-            self._take_best()
+        if kind is None and (best := best_step(self.history, self.config)) is not None:
+            self.folder.load_best(self.model, best)
+            print(f"The result is the model after step {best}, the best in {metric_for_best_model(self.config)}")
         if kind is None and self.folder is not None:
             self.folder.finish(self.model, self.tokenizer)
         if kind is None and self._stopping.asked:
             self._stopping.stop("after its last step")
 
-    def _take_best(self) -> None:
-        best, name = standing(self.history, self.config).best, metric_for_best_model(self.config)
-        if best is not None and self.folder.best == best:
-            self.folder.load_best(self.model)
-            print(f"The result is the model after step {best}, the best in {name}")
-        elif best is not None:  # its checkpoint was broken when the run went on, and not made again
-            print(
-                f"The model after step {best} was the best in {name}, but is lost: the result is that of the last step"
-            )
-
     def steps(self) -> Iterator[int]:
         """Count the steps that are still to be made; each starts a random stream of its own."""
         for step in range(self.first_step, self.config.max_steps):
             if self._waits_in_vain():
-                at = standing(self.history, self.config)
+                at, name = standing(self.history, self.config), metric_for_best_model(self.config)
                 self._reports.say(
-                    f"Stopped early after step {step} of {self.config.max_steps}: {metric_for_best_model(self.config)} "
-                    f"was best after step {at.best}, and {_evaluations(at.in_vain)} since brought nothing better"
+                    f"Stopped early after step {step} of {self.config.max_steps}: {name} was best after step "
+                    f"{at.best}, evaluations since without a better one: {at.in_vain}"
                 )
                 break
             torch.manual_seed(self.config.seed * 1_000_003 + step)
@@ -155,9 +146,9 @@ class Run:
         if self.folder is not None:
             self.folder.append(METRICS, [metrics])
             every = self.config.save_steps
-            best = self.config.load_best_model_at_end and standing(self.history, self.config).best == done
+            best = best_step(self.history, self.config) == done
             if best or done == self.config.max_steps or (every and done % every == 0) or self._waits_in_vain():
-                self._save(done, best)
+                self._save(done)
         if callback is not None:
             callback(done, metrics)
 
@@ -169,9 +160,9 @@ class Run:
             metrics = evaluate_policy(self.model, self.tokenizer, self.eval_dataset, self.reward_funcs, c)
         return metrics | clock.seconds
 
-    def _save(self, done: int, best: bool = False) -> None:
+    def _save(self, done: int) -> None:
         if self.folder is not None and not self.folder.has(done):
-            self.folder.save(done, self.history, self.model, self.tokenizer, self.optimizer, self.reference, best)
+            self.folder.save(done, self.history, self.model, self.tokenizer, self.optimizer, self.reference)
 
     def _waits_in_vain(self) -> bool:
         """Whether the last evaluations brought so little that the run is to end here."""
@@ -186,17 +177,15 @@ class Run:
 
 def check_kinds(model, tokenizer, config) -> None:
     """Raise TypeError for what is no model, no tokenizer or no configuration, such as two that changed places."""
-    if not isinstance(config, GRPOConfig):
-        raise TypeError(f"config is of type {type(config).__name__}; expected a GRPOConfig")
-    head = getattr(model, "get_output_embeddings", lambda: None)
-    if isinstance(model, str) or head() is None:
-        raise TypeError(
-            f"model is of type {type(model).__name__}; expected a causal language model, as load_policy returns it"
-        )
-    if not callable(tokenizer) or not hasattr(tokenizer, "eos_token_id"):
-        raise TypeError(
-            f"tokenizer is of type {type(tokenizer).__name__}; expected the model's, as load_policy returns it"
-        )
+    has_head = getattr(model, "get_output_embeddings", lambda: None)() is not None
+    is_tokenizer = callable(tokenizer) and hasattr(tokenizer, "eos_token_id")
+    for name, value, fits, expected in (
+        ("config", config, isinstance(config, GRPOConfig), "a GRPOConfig"),
+        ("model", model, has_head, "a causal language model, as load_policy returns it"),
+        ("tokenizer", tokenizer, is_tokenizer, "the model's, as load_policy returns it"),
+    ):
+        if not fits:
+            raise TypeError(f"{name} is of type {type(value).__name__}; expected {expected}")
 
 
 def check_dataset(dataset: Rows, name: str = "dataset") -> None:
@@ -240,10 +229,6 @@ def _reference_device(config: GRPOConfig) -> torch.device | None:
         return None if config.ref_model_device is None else pick_device(config.ref_model_device)
     except ValueError as error:  # "device is 'cuda'; torch sees no NVIDIA card"
         raise ValueError(f"ref_model_{error}") from error
-
-
-def _evaluations(count: int) -> str:
-    return f"{count} evaluation{'s' * (count > 1)}"
 
 
 @functools.lru_cache(maxsize=2)

@@ -3,7 +3,6 @@
 from itertools import pairwise
 
 import numpy as np
-import pandas
 import pytest
 import torch
 
@@ -126,31 +125,6 @@ def test_every_mode_trains(name):
     assert history[-1]["nonfinite_steps"] == 0 and all(m["sampling/logp_difference_max"] < bound for m in history)
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"model": "tiny"}, "model is of type str; expected a causal language model"),
-        ({"model": torch.nn.Linear(2, 2)}, "model is of type Linear; expected a causal language model"),
-        ({"model": make_world()[0].model}, "model is of type Qwen2Model; expected a causal language model"),
-        ({"model": make_world()[1], "tokenizer": make_world()[0]}, "model is of type .*Tokenizer.*; expected a causal"),
-        ({"tokenizer": None}, "tokenizer is of type NoneType; expected the model's"),
-        ({"dataset": ROWS[0]}, "dataset is a dict; expected a list of dicts or a datasets.Dataset .of one split"),
-        ({"dataset": pandas.DataFrame(ROWS)}, "dataset is a DataFrame; expected a list of dicts"),
-    ],
-)
-def test_an_argument_of_another_kind_is_named(given, message):
-    model, tokenizer = make_world()
-    usual = {"model": model, "tokenizer": tokenizer, "dataset": ROWS, "config": make_config()}
-    with pytest.raises(TypeError, match=message):
-        train(reward_funcs=letter_reward, **(usual | given))
-
-
 def test_weights_that_have_grown_beyond_all_bounds_are_said_to_have():
     with pytest.raises(RuntimeError, match=r"logits are not finite, so nothing can be sampled.*look at learning_rate"):
         run(learning_rate=1e30, max_steps=4)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="is about a machine without a card")
-def test_a_reference_on_a_card_that_is_not_there_is_named():
-    with pytest.raises(ValueError, match="^ref_model_device is 'cuda'; torch sees no NVIDIA card"):
-        run(beta=0.1, ref_model_device="cuda")

@@ -3,12 +3,23 @@
 from itertools import pairwise
 
 import numpy as np
+import pandas
 import pytest
 import torch
 
 from grpo_lab.trainer import Run, reports, train
 from grpo_lab.trainer import loop as trainer
-from tests.support.worlds import ROWS, letter_reward, make_config, make_world, run, same_weights, weights, without_times
+from tests.support.worlds import (
+    ROWS,
+    letter_reward,
+    make_config,
+    make_tokenizer,
+    make_world,
+    run,
+    same_weights,
+    weights,
+    without_times,
+)
 
 
 def watch_reference(monkeypatch, policy):
@@ -112,42 +123,54 @@ def test_a_datasets_dataset_gives_the_same_run_as_a_list(prompts):
     assert same_weights(after, after_dataset) and without_times(history) == without_times(history_dataset)
 
 
-@pytest.mark.parametrize(
-    ("rows", "error", "message"),
-    [
-        ([], ValueError, "dataset is empty"),
-        (
-            [{"question": "a"}],
-            ValueError,
-            r"dataset row 0 has the columns \['question'\]; expected 'prompt' among them",
-        ),
-        ([{"prompt": "a"}, {"prompt": "b", "answer": 1}], ValueError, "dataset row 1 .*; expected those of row 0"),
-        (["a"], TypeError, "dataset row 0 is 'a'; expected a dict with a 'prompt'"),
-        ([{"prompt": "a", "completions": "b"}], ValueError, "completions"),
-        (iter(ROWS), TypeError, "dataset"),
-    ],
-)
-def test_a_wrong_dataset_is_named(rows, error, message):
+MODEL, TOKENIZER = make_world()
+NO_TEMPLATE = make_tokenizer()
+NO_TEMPLATE.chat_template = None
+WRONG = [
+    ({"dataset": []}, ValueError, "^dataset is empty; expected at least one row"),
+    ({"dataset": [{"question": "a"}]}, ValueError, r"^dataset row 0 has the columns \['question'\]; expected 'prompt'"),
+    ({"dataset": [{"prompt": "a"}, {"prompt": "b", "x": 1}]}, ValueError, "^dataset row 1 .*; expected those of row 0"),
+    ({"dataset": ["a"]}, TypeError, "^dataset row 0 is 'a'; expected a dict with a 'prompt'"),
+    ({"dataset": iter(ROWS)}, TypeError, "dataset"),
+    ({"dataset": ROWS[0]}, TypeError, "^dataset is a dict; expected a list of dicts or a datasets.Dataset .of one"),
+    ({"dataset": pandas.DataFrame(ROWS)}, TypeError, "^dataset is a DataFrame; expected a list of dicts"),
+    ({"dataset": [{"prompt": "a"}, {"prompt": ""}]}, ValueError, "^dataset row 1: prompt is '', which has no token"),
+    ({"tokenizer": NO_TEMPLATE}, ValueError, "^dataset row 0: prompt is a list of messages, .* has no chat_template"),
+    ({"tokenizer": None}, TypeError, "^tokenizer is of type NoneType; expected the model's"),
+    ({"model": "tiny"}, TypeError, "^model is of type str; expected a causal language model"),
+    ({"model": torch.nn.Linear(2, 2)}, TypeError, "^model is of type Linear; expected a causal language model"),
+    ({"model": MODEL.model}, TypeError, "^model is of type Qwen2Model; expected a causal language model"),
+    ({"model": TOKENIZER, "tokenizer": MODEL}, TypeError, "^model is of type .*Tokenizer.*; expected a causal"),
+    ({"config": {"beta": 0.1}}, TypeError, "config"),
+    ({"reward_funcs": "org/model"}, ValueError, "^reward_funcs is .*org/model"),
+    ({"reward_funcs": []}, ValueError, "^reward_funcs is ..; expected at least one reward function"),
+    (
+        {"reward_funcs": [letter_reward] * 2, "config": make_config(reward_weights=[1.0])},
+        *(ValueError, r"^reward_weights is .1.0.*for each of the 2 reward functions \(letter_reward, let"),
+    ),
+    (
+        {"reward_funcs": lambda completions: [1.0] * len(completions)},
+        *(TypeError, "reward function 'lambda' does not fit the batch: .*'prompts'"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "error", "message"), WRONG)
+def test_a_wrong_argument_is_named_before_anything_is_sampled(given, error, message):
+    usual = {"model": MODEL, "tokenizer": TOKENIZER, "dataset": ROWS, "config": make_config()}
     with pytest.raises(error, match=message):
-        run(rows=rows)
+        Run(**({"reward_funcs": letter_reward} | usual | given))
 
 
-@pytest.mark.parametrize(
-    ("reward", "weights", "message"),
-    [
-        (
-            [letter_reward] * 2,
-            [1.0],
-            r"reward_weights is .1.0.*for each of the 2 reward functions \(letter_reward, let",
-        ),
-        ("org/model", None, "reward_funcs is .*org/model"),
-        ([], None, "reward_funcs is ..; expected at least one reward function"),
-    ],
-)
-def test_rewards_that_cannot_be_added_up_are_named_before_anything_is_sampled(reward, weights, message):
-    model, tokenizer = make_world()
-    with pytest.raises(ValueError, match=message):
-        Run(model, tokenizer, ROWS, make_config(reward_weights=weights), reward)
+def test_a_column_with_the_name_of_what_the_trainer_passes_is_refused():
+    with pytest.raises(ValueError, match="^columns has 'completions', which is the trainer's own keyword"):
+        run(rows=[{"prompt": "a", "completions": "b"}])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="is about a machine without a card")
+def test_a_reference_on_a_card_that_is_not_there_is_named():
+    with pytest.raises(ValueError, match="^ref_model_device is 'cuda'; torch sees no NVIDIA card"):
+        run(beta=0.1, ref_model_device="cuda")
 
 
 @pytest.mark.parametrize("fails", ["reports.tqdm", "run.Run.record"])
@@ -165,9 +188,3 @@ def test_an_error_leaves_nothing_open(fails, tmp_path, monkeypatch):
         train(model, tokenizer, ROWS, letter_reward, config)
     assert closed == [writer] and model.training and torch.equal(torch.get_rng_state(), before)
     assert not (tmp_path / "out" / "model.safetensors").exists()
-
-
-def test_a_reward_that_cannot_take_the_columns_is_refused_before_the_first_rollout(monkeypatch):
-    monkeypatch.setattr("grpo_lab.trainer.experience.sample_completions", lambda *arguments, **keywords: 1 / 0)
-    with pytest.raises(TypeError, match="reward function 'lambda' does not fit the batch: .*'prompts'"):
-        run(reward=lambda completions: [1.0] * len(completions))

@@ -31,7 +31,6 @@ class Manifest:
     owned: files and folders of the run that change all the time, such as metrics.jsonl.
     checkpoints: by name: "step", "files", "model" (its fingerprint), "lines" (bytes in each .jsonl file then).
     model: the files of the trained model, beside the metrics.
-    best: the step whose checkpoint is the best; None if none is marked.
     """
 
     settings: dict
@@ -39,7 +38,6 @@ class Manifest:
     owned: list[str]
     checkpoints: dict[str, dict] = field(default_factory=dict)
     model: dict[str, list] = field(default_factory=dict)
-    best: int | None = None
     format: int = FORMAT
 
     def written(self, folder: Path, **changes) -> "Manifest":
@@ -52,10 +50,10 @@ class Manifest:
     def newest_first(self) -> list[str]:
         return sorted(self.checkpoints, key=lambda name: -self.checkpoints[name]["step"])
 
-    def surplus(self, limit: int | None) -> list[str]:
-        """The oldest checkpoints, for which a limit has no room; the newest and the best always stay."""
+    def surplus(self, limit: int | None, best: int | None) -> list[str]:
+        """The oldest checkpoints, for which a limit has no room; the newest and that of the best step always stay."""
         names = self.newest_first()
-        staying = {*names[:1], f"checkpoint-{self.best}"} & set(names)
+        staying = {*names[:1], f"checkpoint-{best}"} & set(names)
         count = len(names) - max(limit or len(names), len(staying))
         return [name for name in reversed(names) if name not in staying][: max(count, 0)]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from grpo_lab.config import GRPOConfig
+from grpo_lab.trainer.evaluation import best_step
 from grpo_lab.trainer.folder import checkpoint
 from grpo_lab.trainer.folder.files import UNFINISHED, explained, fault, flush, publish, remove, write_whole
 from grpo_lab.trainer.folder.manifest import METRICS, SETTINGS, Manifest, changing, check_folder, check_free
@@ -80,12 +81,8 @@ class RunFolder:
         with self._writing(self.path / name), open(self.path / name, "a", encoding="utf-8", newline="\n") as file:
             file.write(_as_lines(records))
 
-    def save(self, step: int, history: list[dict], model, tokenizer, optimizer, reference, best: bool = False) -> None:
-        """Write the checkpoint of a step, then remove those for which `save_total_limit` has no room.
-
-        Args:
-            best: mark it as the best one.
-        """
+    def save(self, step: int, history: list[dict], model, tokenizer, optimizer, reference) -> None:
+        """Write the checkpoint of a step, then remove those for which `save_total_limit` has no room."""
         name = f"checkpoint-{step}"
         check_free(self.path, [name], self.manifest.checkpoints)
         state = {"step": step, "log_history": history} | optimizer.state()
@@ -94,9 +91,9 @@ class RunFolder:
                 files = checkpoint.write(unfinished, model, tokenizer, optimizer.tensors(), state, reference)
             entry = {"step": step, "files": files, "model": of_model(model), "lines": self._flush_lines()}
             # The checkpoint counts from here on: the rest is made up for when the run goes on.
-            self._commit(checkpoints=self.manifest.checkpoints | {name: entry}, best=step if best else self.best)
+            self._commit(checkpoints=self.manifest.checkpoints | {name: entry})
             self._finish_renames()
-            self._discard(self.manifest.surplus(self.config.save_total_limit))
+            self._discard_surplus(history)
 
     def finish(self, model, tokenizer) -> None:
         """Put the trained model beside the metrics, as a normal transformers checkpoint; each file is whole."""
@@ -119,14 +116,9 @@ class RunFolder:
         """Whether the step has a checkpoint."""
         return f"checkpoint-{step}" in self.manifest.checkpoints
 
-    @property
-    def best(self) -> int | None:
-        """The step whose checkpoint is marked as the best."""
-        return self.manifest.best
-
-    def load_best(self, model) -> None:
-        """Put the weights of the best checkpoint into the model."""
-        path = self.path / f"checkpoint-{self.best}"
+    def load_best(self, model, step: int) -> None:
+        """Put the weights of the best checkpoint, that of this step, into the model."""
+        path = self.path / f"checkpoint-{step}"
         files = self.manifest.checkpoints[path.name]["files"]
         if what := fault(path, files):
             newest = self.manifest.newest_first()[0]
@@ -151,7 +143,7 @@ class RunFolder:
         optimizer.load(state, tensors)
         with self._writing(self.path):
             self._discard(broken)
-            self._discard(self.manifest.surplus(self.config.save_total_limit))
+            self._discard_surplus(state["log_history"])
             check_folder(self.config)  # a broken checkpoint may stay for what others put into it, and be in the way
             shutil.rmtree(self.path / UNFINISHED, ignore_errors=True)
             settings = before.settings | {"max_steps": self.config.max_steps}
@@ -204,7 +196,10 @@ class RunFolder:
             if (self.path / name).exists():
                 print(f"{str(self.path / name)!r} stays: it holds files that are not the run's")
         kept = {name: entry for name, entry in self.manifest.checkpoints.items() if name not in names}
-        self._commit(checkpoints=kept, best=self.best if f"checkpoint-{self.best}" in kept else None)
+        self._commit(checkpoints=kept)
+
+    def _discard_surplus(self, history: list[dict]) -> None:
+        self._discard(self.manifest.surplus(self.config.save_total_limit, best_step(history, self.config)))
 
     def _flush_lines(self) -> dict[str, int]:
         """Wait until the .jsonl files of the run are on the disk; their sizes in bytes."""

@@ -17,7 +17,6 @@ from tests.support.resuming import (
     metrics_in,
     newest,
     real_run,
-    run_until_killed,
 )
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, weights
 
@@ -110,12 +109,6 @@ def test_without_save_steps_only_the_end_is_saved(tmp_path):
     assert kept(cheap_run(tmp_path / "out", save_steps=0)[0]) == [4]
 
 
-def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    train(*make_world(), ROWS, letter_reward, make_config(output_dir=None))
-    assert files(tmp_path) == []
-
-
 def test_a_model_that_could_not_be_saved_is_refused_at_the_start(tmp_path):
     """transformers loads such a one with a warning, and refuses to save it."""
     model, tokenizer = make_world()
@@ -134,22 +127,12 @@ def test_a_tokenizer_with_several_templates_is_saved_whole(tmp_path):
     assert loaded.chat_template == tokenizer.chat_template
 
 
-@pytest.mark.slow
-def test_tensorboard_shows_every_step_once(tmp_path):
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    run_until_killed(tmp_path / "out", 3, report_to="tensorboard")
-    _, _, history = real_run(tmp_path / "out", resume=True, report_to="tensorboard")
-    board = accumulator.EventAccumulator(str(tmp_path / "out" / "tensorboard")).Reload()
-    assert [event.step for event in board.Scalars("reward")] == [1, 2, 3, 4, 5]
-    assert [event.value for event in board.Scalars("loss")] == pytest.approx([m["loss"] for m in history])
-
-
 def test_the_manifest_names_every_file_of_the_run_but_itself(whole_run):
     folder = whole_run[0]
     run = json.loads((folder / "grpo_run.json").read_text(encoding="utf-8"))
     named = {f"{name}/{file}" for name, entry in run["checkpoints"].items() for file in entry["files"]}
     assert named | {*run["owned"], *run["model"], "grpo_run.json"} == contents(folder).keys()
-    assert run["best"] is None and len(metrics_in(folder)) == 5
+    assert len(metrics_in(folder)) == 5
 
 
 # --- which checkpoints stay -----------------------------------------------------------------------------------------
@@ -172,7 +155,7 @@ def test_the_newest_stay_and_the_best_which_counts_as_one():
     }
     checkpoints = {f"checkpoint-{step}": {"step": step} for step in ALL}
     for (limit, best), want in cases.items():
-        surplus = Manifest({}, {}, [], checkpoints, best=best).surplus(limit)
+        surplus = Manifest({}, {}, [], checkpoints).surplus(limit, best)
         assert sorted({*checkpoints} - {*surplus}) == sorted(f"checkpoint-{step}" for step in want), (limit, best)
 
 
