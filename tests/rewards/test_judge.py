@@ -48,16 +48,14 @@ def test_what_an_unclear_verdict_earns_is_a_choice():
 
 
 def test_a_judges_mistakes_are_named():
-    with pytest.raises(ValueError, match=r"template has the fields \['reply'\]"):
-        judge_reward(str, template="{reply}")
-    with pytest.raises(ValueError, match=r"template has the fields .'answer'.; expected completion"):
-        judge_reward(str, template="{answer}")
+    for template in ("{completion} {reply}", "{answer}"):
+        with pytest.raises(ValueError, match=r"template has the fields .*; expected completion"):
+            judge_reward(str, template=template)
     with pytest.raises(TypeError, match=r"judge_reward: the judge's reply is float 1.0; expected a str"):
         judge_reward(lambda question: 1.0)(["a"], prompts=["q"], answer=["1"])
-    with pytest.raises(ValueError, match=r"judge_reward: answer is NoneType None; expected one entry"):
-        judge_reward(str)(["a"], prompts=["q"])
-    with pytest.raises(ValueError, match=r"judge_reward: prompts is NoneType None; expected one entry for each of 1"):
-        judge_reward(str)(["a"], answer=["1"])
+    for missing, others in {"answer": {"prompts": ["q"]}, "prompts": {"answer": ["1"]}}.items():
+        with pytest.raises(ValueError, match=rf"judge_reward: {missing} is NoneType None; expected one entry"):
+            judge_reward(str)(["a"], **others)
 
 
 def test_reward_model_reward():

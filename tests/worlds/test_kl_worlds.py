@@ -181,6 +181,7 @@ def test_best_policies_cannot_be_improved(seed, V, beta):
     rewards, ref_logits = draw(V, seed=seed).requires_grad_(), draw(V, seed=seed + 1)
     best, forward = best_policy(rewards, ref_logits, beta), best_policy_forward(rewards, ref_logits, beta)
     assert best.requires_grad and forward.requires_grad
+    assert_near(best_policy(torch.stack([rewards, -rewards]), ref_logits.expand(2, V), beta)[0], best)
     for logp, direction in ((best, 1), (forward, -1)):
         assert logp.exp().sum().item() == pytest.approx(1)
         leaf = logp.detach().requires_grad_()
