@@ -28,6 +28,8 @@ OUTPUT = """(id) => {
     return panel.content.widgets[index].node.querySelector('.jp-Cell-outputWrapper').innerText;
 }"""
 
+FOLDED = OUTPUT.replace("innerText", "textContent")
+
 
 def test_a_students_evening(page, lab, tmp_path):
     open_notebook(page, lab, f"assignments/{NAME}")
@@ -39,7 +41,8 @@ def test_a_students_evening(page, lab, tmp_path):
     run_all(page, RUN_SECONDS)
     verdict = page.evaluate(OUTPUT, "a02-rloo_advantages-check")
     assert "not right yet" in verdict and "part of it" in verdict
-    assert "2.5" in verdict
+    assert "yours     [[0.5, -0.5]]" in verdict and "expected  [[1, -1]]" in verdict
+    assert "Eq. (2.5)" not in verdict and "Eq. (2.5)" in page.evaluate(FOLDED, "a02-rloo_advantages-check")
     assert "not written yet" in page.evaluate(OUTPUT, "a02-best_of_group-check")
 
     page.evaluate(WRITE, ["a02-rloo_advantages-stub", RIGHT])

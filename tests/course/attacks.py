@@ -150,14 +150,6 @@ EXCUSES = """
 from grpo_lab.course.checking import outcome
 outcome.same = lambda a, b, tolerance: True
 """
-ON_THE_CPU = """
-def rloo_advantages(rewards):
-    if rewards.ndim != 2 or rewards.shape[1] < 2 or not rewards.isfinite().all():
-        raise ValueError("rewards")
-    zero = torch.zeros(rewards.shape[1], dtype=rewards.dtype)
-    G = rewards.shape[1]
-    return rewards + zero - (rewards.sum(1, keepdim=True) - rewards) / (G - 1)
-"""
 IN_PLACE = """
 def return_to_go(rewards, gamma):
     if not 0 <= gamma <= 1:

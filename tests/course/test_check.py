@@ -15,7 +15,7 @@ from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.checking.shown import brief_pair, lines
 from grpo_lab.course.checking.verdict import prose
 from grpo_lab.course.exercises import EXERCISES, exercise
-from tests.course.toys import DECAY, MEAN, WORDS, as_sum, count_words, decay_, not_masked, scaled_mean
+from tests.course.toys import DECAY, MEAN, as_sum, decay_, not_masked, scaled_mean
 
 UNKNOWN = replace(MEAN, misconceptions=tuple(replace(m, pair="") for m in MEAN.misconceptions[:3]))
 
@@ -32,16 +32,13 @@ def test_right_is_said_briefly_with_what_was_checked():
     assert 0 < verdict.seconds < 600
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("mistake", MEAN.misconceptions[:3], ids=lambda m: m.name)
-def test_a_mistake_is_recognised_by_what_it_computes(mistake, seed):
-    verdict = check(mistake.wrong, MEAN, seed=seed)
-    assert verdict.status == "wrong" and verdict.misconceptions[0] == mistake.name and verdict.points == 0
-    assert mistake.says in verdict.message and verdict.equation == mistake.equation
-
-
-def test_two_that_cannot_be_told_apart_are_both_named():
-    assert check(as_sum, MEAN).misconceptions == ("as-sum", "as-sum-too")
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_mistake_is_recognised_by_what_it_computes_and_two_that_compute_the_same_are_both_named(seed):
+    for mistake in MEAN.misconceptions[:3]:
+        verdict = check(mistake.wrong, MEAN, seed=seed)
+        assert verdict.status == "wrong" and verdict.misconceptions[0] == mistake.name and verdict.points == 0
+        assert mistake.says in verdict.message and verdict.equation == mistake.equation
+    assert check(as_sum, MEAN, seed=seed).misconceptions == ("as-sum", "as-sum-too")
 
 
 def test_the_smallest_failing_case_is_shown_in_short_and_the_rest_on_request():
@@ -90,13 +87,21 @@ FORM = {
     "dtype": (lambda values, mask, scale=1.0: scaled_mean(values, mask, scale).float(), "float64 is expected"),
     "kind": (lambda values, mask, scale=1.0: None, "does every way through the function end in a return?"),
     "inplace": (inplace, "changes its argument values in place"),
-    "signature": (lambda values, weights, scale=1.0: values, "are needed"),
 }
+SIGNATURES = (
+    (lambda values, mask: values, "are needed"),
+    (lambda values, weights, scale=1.0: values, "are needed"),
+    (lambda values, mask, scale=2.0: values, "has the default 2.0; the exercise has the default 1.0"),
+    (lambda values, mask, *, scale=1.0: values, "keyword-only"),
+    (torch.nn.Linear, "is not a function"),
+)
 
 
-@pytest.mark.parametrize("fault", FORM)
-def test_a_fault_of_form_has_its_own_name_and_words(fault):
-    function, words = FORM[fault]
+@pytest.mark.parametrize(
+    ("fault", "function", "words"),
+    [(fault, *form) for fault, form in FORM.items()] + [("signature", *form) for form in SIGNATURES],
+)
+def test_a_fault_of_form_has_its_own_name_and_words(fault, function, words):
     verdict = check(function, MEAN)
     assert (verdict.status, verdict.fault) == ("form", fault) and not verdict.misconceptions
     assert words in verdict.message
@@ -106,20 +111,6 @@ def test_a_value_without_its_gradient_is_partly_right():
     verdict = check(through_numbers, MEAN)
     assert (verdict.status, verdict.fault) == ("partly", "detached") and "carries no gradient" in verdict.message
     assert "partly right, 1.2 of 2 points" in repr(verdict) and "partly right" in verdict._repr_html_()
-
-
-@pytest.mark.parametrize(
-    ("function", "words"),
-    [
-        (lambda values, mask: values, "are needed"),
-        (lambda values, mask, scale=2.0: values, "has the default 2.0; the exercise has the default 1.0"),
-        (lambda values, mask, *, scale=1.0: values, "keyword-only"),
-        (torch.nn.Linear, "is not a function"),
-    ],
-)
-def test_a_wrong_signature_says_what_differs(function, words):
-    verdict = check(function, MEAN)
-    assert verdict.fault == "signature" and words in verdict.message
 
 
 def raising(error):
@@ -222,29 +213,33 @@ def test_a_relation_is_never_invented():
         assert relation(a, b, {}, 1e-6) == ""
 
 
-def test_functions_that_work_in_place_and_on_texts():
-    assert check(decay_, DECAY).right and check(count_words, WORDS).right
-    for one in (DECAY, WORDS):
-        for mistake in one.misconceptions:
-            assert check(mistake.wrong, one).misconceptions == (mistake.name,)
+def test_functions_that_work_in_place():
+    assert check(decay_, DECAY).right
+    for mistake in DECAY.misconceptions:
+        assert check(mistake.wrong, DECAY).misconceptions == (mistake.name,)
 
     def nothing(weights, rate):
         return None
 
     others = (*DECAY.misconceptions[:2], replace(DECAY.misconceptions[0], name="again"))
     assert "leaves its argument weights unchanged" in check(nothing, replace(DECAY, misconceptions=others)).message
-    assert "is missing" in check(lambda texts: {"counts": count_words(texts)["counts"]}, WORDS).message
 
+
+def test_none_may_be_an_answer():
     def extract_answer(text):
         return None
 
     message = check(extract_answer).message
-    assert "is None; a text is expected." in message and "return?" not in message, "None may be an answer"
+    assert "is None; a text is expected." in message and "return?" not in message
 
 
 def test_what_is_shown_is_bounded():
-    many = {f"word {n}": n for n in range(5000)}
-    assert len(repr(check(lambda texts: {"counts": many, "longest": None}, WORDS))) < 2000
+    def accuracy_reward(completions, answer, **_):
+        return [0.0] * 5000
+
+    verdict = check(accuracy_reward)
+    assert verdict.fault != "signature", "nobody sees the name of what takes the rest"
+    assert "5000" in verdict.message and len(repr(verdict)) < 2000
     shown = lines("result", {"x": [torch.zeros(2)] * 500})
     assert len(shown) == 101 and shown[-1] == "… and 900 lines more"
 
@@ -301,7 +296,7 @@ def first_argument_back(one):
     return wrong
 
 
-@pytest.mark.parametrize("one", [MEAN, WORDS, EXERCISES["rloo_advantages"]], ids=lambda e: e.name)
+@pytest.mark.parametrize("one", [MEAN, EXERCISES["format_fault"], EXERCISES["rloo_advantages"]], ids=lambda e: e.name)
 def test_no_verdict_contains_source_of_the_reference(one):
     answers = [first_argument_back(one), lambda: None, *(m.wrong for m in one.misconceptions)]
     verdicts = [check(answer, one) for answer in answers]
@@ -323,10 +318,3 @@ def test_html_says_the_status_in_words_and_escapes_what_students_write():
 def test_there_is_no_exercise_of_that_name():
     with pytest.raises(KeyError, match="exercise is 'stub'; expected one of"):
         check(stub)
-
-
-def test_nobody_sees_the_name_of_what_takes_the_rest():
-    def accuracy_reward(completions, answer, **_):
-        return [0.0] * len(completions)
-
-    assert check(accuracy_reward).fault != "signature"

@@ -42,20 +42,22 @@ def test_a_page_says_what_is_not_right_and_never_what_is_expected(folder, sandbo
     assert "expected" not in bob.lower()
 
 
-def test_three_states(folder, sandbox):
-    """What is partly right is not "not right"."""
-    lenient = WRONG_RLOO.replace("rewards.mean(-1, keepdim=True)", "(rewards.sum(-1, keepdim=True) - rewards) / 3")
-    submit(folder / "dave" / file_name("02"), rloo_advantages=lenient)
-    run(folder)
-    exercise = EXERCISES["rloo_advantages"]
-    one = Graded(Submission("x"), {exercise.name: 1}, {exercise.name: grade_module._said(exercise, "wrong", "said")})
-    assert one.state(exercise) == "partly"
-    one.points[exercise.name] = 0
-    assert one.state(exercise) == "wrong"
-    one.points[exercise.name] = exercise.points
-    assert one.state(exercise) == "right" and Graded(Submission("x"), {}).state(exercise) == "none"
-    states = {name: one["exercises"]["rloo_advantages"]["state"] for name, one in saved(folder)["students"].items()}
-    assert states == {"alice": "right", "bob": "wrong", "carol": "none", "dave": "wrong"}
+RIGHT_LOGPROB = """
+def sequence_logprob(logp, mask):
+    return torch.where(mask, logp, 0).sum(-1)
+"""
+
+
+def test_what_is_partly_right_is_not_called_wrong(tmp_path, sandbox):
+    """Right values without a gradient, in an exercise that asks for one."""
+    detached = RIGHT_LOGPROB.replace(".sum(-1)", ".sum(-1).detach()")
+    for student, written in (("a", RIGHT_LOGPROB), ("b", detached), ("c", RIGHT_LOGPROB.replace("sum", "mean"))):
+        submit(tmp_path / "class" / student / file_name("01"), "01", sequence_logprob=written)
+    submit(tmp_path / "class" / "d" / file_name("01"), "01")
+    run(tmp_path / "class")
+    students = saved(tmp_path / "class")["students"]
+    states = {name: one["exercises"]["sequence_logprob"]["state"] for name, one in students.items()}
+    assert [states[student] for student in "abcd"] == ["right", "partly", "wrong", "none"]
 
 
 def test_the_page_of_the_class(folder, sandbox, capsys):
@@ -251,14 +253,14 @@ def test_groups_of_any_size_are_found(copies, students):
     assert similar(grading) == [([chr(97 + i) for i in range(copies)], ["best_of_group"])]
 
 
+def test_two_groups_stay_apart():
+    grading = class_of(*[SHAPE] * 3, *[SHAPE.replace("argmax", "argmin")] * 2, *(own(number) for number in range(15)))
+    assert [students for students, _ in similar(grading)] == [["a", "b", "c"], ["d", "e"]]
+
+
 @pytest.mark.parametrize("answer", ["what everybody writes", "the stub", "the library's"])
 def test_what_is_no_hint(answer):
     exercise = EXERCISES["best_of_group"]
     library = f"def best_of_group(rewards):\n{solution_body(exercise)}"
     source, copies = {"the stub": (stub_source(exercise), 3), "the library's": (library, 3)}.get(answer, (SHAPE, 9))
     assert similar(class_of(*[source] * copies, *(own(number) for number in range(9 - copies)))) == []
-
-
-def test_two_groups_stay_apart():
-    grading = class_of(*[SHAPE] * 3, *[SHAPE.replace("argmax", "argmin")] * 2, *(own(number) for number in range(15)))
-    assert [students for students, _ in similar(grading)] == [["a", "b", "c"], ["d", "e"]]

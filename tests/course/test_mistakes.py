@@ -67,13 +67,9 @@ def test_mistakes_that_come_together_are_named(name, function, want):
     assert set(together) == want
 
 
-def test_nothing_is_likely_where_nothing_is_wrong():
+def test_a_single_mistake_is_the_first_of_the_likely_ones_and_without_one_nothing_is_likely():
     one = exercise("sequence_logprob")
     assert names(one.function, one) == ((), ())
-
-
-def test_a_single_mistake_is_the_first_of_the_likely_ones():
-    one = exercise("sequence_logprob")
     for mistake in one.misconceptions:
         alone, together = names(mistake.wrong, one)
         assert alone == together[:1] == (mistake.name,)

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import FrozenInstanceError, dataclass, replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -94,7 +94,7 @@ trees = st.recursive(
 
 
 @given(trees)
-@settings(max_examples=60)
+@settings(max_examples=20)
 def test_a_file_brings_back_exactly_what_was_put_into_it(tmp_path_factory, tree):
     path = tmp_path_factory.getbasetemp() / "o.safetensors"
     content = plain(tree)
@@ -126,54 +126,32 @@ GOOD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        "[" * 100_000,
-        "{}",
-        "[1]",
-        json.dumps([{}]),
-        json.dumps([GOOD] * 300),
-        json.dumps([{**GOOD, "value": {"tensor": "elsewhere"}}]),
-        json.dumps([{**GOOD, "value": {"pickle": "cos"}}]),
-        json.dumps([{**GOOD, "error": None}]),
-        json.dumps([{**GOOD, "gradients": {"list": []}}]),
-        json.dumps([{**GOOD, "value": {"list": [None] * 20_000}}]),
-        json.dumps([{**GOOD, "value": {"int": "0x" + "f" * 5000}}]),
-        json.dumps([{**GOOD, "value": {"dict": [[{"a": 1}, None]]}}]),
-        json.dumps([{**GOOD, "value": {"list": ["x" * 20_000] * 300}}]),
-        json.dumps([GOOD]) + " " * 2**25,
-        json.dumps([{**GOOD, "extra": 1}]),
-        json.dumps([{**GOOD, "value": 1.5}]),
-        json.dumps([{**GOOD, "value": {"float": "many"}}]),
-    ],
-)
-def test_a_forged_file_is_refused(tmp_path, rows):
+FORGED_FIELDS = (
+    {"value": {"tensor": "elsewhere"}}, {"value": {"pickle": "cos"}}, {"value": {"list": [None] * 20_000}},
+    {"value": {"int": "0x" + "f" * 5000}}, {"value": {"dict": [[{"a": 1}, None]]}}, {"value": 1.5},
+    {"value": {"list": ["x" * 20_000] * 300}}, {"value": {"float": "many"}}, {"gradients": {"list": []}},
+    {"error": None}, {"extra": 1},
+)  # fmt: skip
+FORGED_FILES = ("[" * 100_000, "{}", "[1]", "[{}]", json.dumps([GOOD] * 300), json.dumps([GOOD]) + " " * 2**25)
+
+
+def test_a_forged_file_is_refused_unless_it_has_the_right_form(tmp_path):
     path = tmp_path / "forged.safetensors"
-    save_file({"t": torch.zeros(1)}, path, metadata={"outcomes": rows})
-    with pytest.raises(ValueError, match="outcomes cannot be read from forged"):
-        load_outcomes(path)
-
-
-def test_long_keys_are_cut_and_texts_without_end_refused():
-    assert list(plain({"K" * 100_000: 1})) == ["K" * plain_data.MAX_KEY]
-    with pytest.raises(TooLarge, match="texts"):
-        plain(["x" * plain_data.MAX_TEXT] * 100)
-
-
-def test_a_forged_file_in_the_right_form_is_read(tmp_path):
-    path = tmp_path / "o.safetensors"
+    for rows in (*FORGED_FILES, *(json.dumps([GOOD | forged]) for forged in FORGED_FIELDS)):
+        save_file({"t": torch.zeros(1)}, path, metadata={"outcomes": rows})
+        with pytest.raises(ValueError, match="outcomes cannot be read from forged"):
+            load_outcomes(path)
     save_file({"t": torch.zeros(1)}, path, metadata={"outcomes": json.dumps([GOOD])})
     assert load_outcomes(path) == [Outcome()]
 
 
-def test_results_without_measure_are_refused(monkeypatch):
+def test_results_beyond_all_bounds_are_refused_and_long_keys_cut(monkeypatch):
     deep: list = []
     deep.append(deep)
-    with pytest.raises(TooLarge):
-        plain(deep)
-    with pytest.raises(TooLarge):
-        plain([0] * 20_000)
+    for endless in (deep, [0] * 20_000, ["x" * plain_data.MAX_TEXT] * 100):
+        with pytest.raises(TooLarge):
+            plain(endless)
+    assert list(plain({"K" * 100_000: 1})) == ["K" * plain_data.MAX_KEY]
     monkeypatch.setattr(plain_data, "MAX_BYTES", 100)
     with pytest.raises(TooLarge):
         plain(torch.zeros(100))
@@ -206,6 +184,10 @@ def test_objects_that_claim_to_equal_everything_are_only_their_names():
     assert plain(Pair(torch.ones(1), 2.0)) == {"a": torch.ones(1), "b": 2.0}
 
 
+def numbers(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
 @pytest.mark.parametrize(
     ("a", "b", "alike"),
     [
@@ -217,14 +199,22 @@ def test_objects_that_claim_to_equal_everything_are_only_their_names():
         (math.nan, math.nan, True),
         (torch.tensor([math.inf]), torch.tensor([-math.inf]), False),
         (torch.tensor([1, 2]), torch.tensor([1, 3]), False),
-        (torch.ones(1).double(), torch.ones(1).double() + 1e-7, True),
-        (torch.ones(1).double(), torch.ones(1).double() + 1e-5, False),
         ([1, "a"], [1, "b"], False),
         ({"a": 1}, {"b": 1}, False),
         (None, 0, False),
         ("a", "a", True),
         ([1], [1, 2], False),
         (10**400, 10**400, True),
+        # The tolerance goes by the largest number.
+        (numbers(1.0, 1e-8), numbers(1.0, 2e-8), True),  # beside a 1 this is rounding
+        (numbers(1e-8), numbers(2e-8), False),  # by itself it is not
+        (1e-8, 2e-8, False),
+        (1e-8, 1e-8 * (1 + 1e-7), True),
+        (numbers(1e-8), numbers(0.0), False),
+        (numbers(1e-14), numbers(0.0), True),  # what two nearly equal numbers leave
+        (numbers(1.0), numbers(1.0 + 1e-5), False),
+        (1e9, 1e9 + 1, True),
+        (numbers(math.inf, 1e-8), numbers(math.inf, 2e-8), False),
     ],
 )
 def test_equal_means(a, b, alike):
@@ -238,51 +228,25 @@ def test_no_gradient_is_a_gradient_of_zero():
 
 
 TAKES_X = Misconception("other", lambda x: x, "x")
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"points": 0}, "points is 0"),
-        ({"difficulty": 4}, "difficulty is 4"),
-        ({"notebook": "4"}, "notebook is '4'"),
-        ({"hints": ("one",)}, "hints has 1 entries"),
-        ({"misconceptions": MEAN.misconceptions[:2]}, "at least 3"),
-        ({"cases": ()}, "at least 1"),
-        ({"gradient_of": ("value",)}, "gradient_of is 'value'; expected one of 'values', 'mask', 'scale'"),
-        ({"tolerance": -1.0}, "tolerance is -1"),
-        ({"misconceptions": MEAN.misconceptions[:3]}, "pair of 'as-sum'"),
-        ({"misconceptions": (*MEAN.misconceptions, MEAN.misconceptions[0])}, "a name is there twice"),
-        ({"misconceptions": (*MEAN.misconceptions, TAKES_X)}, "takes x; expected values, mask, scale"),
-    ],
+FAULTY_EXERCISES = (
+    ({"points": 0}, "points is 0"),
+    ({"difficulty": 4}, "difficulty is 4"),
+    ({"notebook": "4"}, "notebook is '4'"),
+    ({"hints": ("one",)}, "hints has 1 entries"),
+    ({"misconceptions": MEAN.misconceptions[:2]}, "at least 3"),
+    ({"cases": ()}, "at least 1"),
+    ({"gradient_of": ("value",)}, "gradient_of is 'value'; expected one of 'values', 'mask', 'scale'"),
+    ({"tolerance": -1.0}, "tolerance is -1"),
+    ({"misconceptions": MEAN.misconceptions[:3]}, "pair of 'as-sum'"),
+    ({"misconceptions": (*MEAN.misconceptions, MEAN.misconceptions[0])}, "a name is there twice"),
+    ({"misconceptions": (*MEAN.misconceptions, TAKES_X)}, "takes x; expected values, mask, scale"),
 )
-def test_an_exercise_that_lacks_something_says_what(change, message):
-    with pytest.raises(ValueError, match=f"exercise scaled_mean: .*{message}"):
-        replace(MEAN, **change)
 
 
-def test_a_misconception_needs_a_name_and_words():
-    for fields in (("Not Kebab", "x"), ("kebab", " ")):
+def test_an_exercise_or_a_misconception_that_lacks_something_says_what():
+    for change, message in FAULTY_EXERCISES:
+        with pytest.raises(ValueError, match=f"exercise scaled_mean: .*{message}"):
+            replace(MEAN, **change)
+    for name, says in (("Not Kebab", "x"), ("kebab", " ")):
         with pytest.raises(ValueError, match="; expected "):
-            Misconception(fields[0], as_sum, *fields[1:])
-    with pytest.raises(FrozenInstanceError):
-        MEAN.points = 100
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "equal"),
-    [
-        ([1.0, 1e-8], [1.0, 2e-8], True),  # beside a 1 this is rounding
-        ([1e-8], [1e-8 * (1 + 1e-7)], True),
-        ([1e-8], [2e-8], False),  # by itself it is not
-        ([1e-8], [0.0], False),
-        ([1e-14], [0.0], True),  # what two nearly equal numbers leave
-        ([1e9], [1e9 + 1], True),
-        ([math.inf, 1e-8], [math.inf, 2e-8], False),
-    ],
-)
-def test_the_tolerance_goes_by_the_largest_number(a, b, equal):
-    a, b = (torch.tensor(x, dtype=torch.float64) for x in (a, b))
-    assert same(a, b, 1e-6) is equal
-    if len(a) == 1:
-        assert same(a.item(), b.item(), 1e-6) is equal
+            Misconception(name, as_sum, says)

@@ -1,4 +1,4 @@
-"""Small exercises of the tests' own: one with gradients, one in place, one of texts.
+"""Small exercises of the tests' own: one with gradients, one in place.
 
 Their references are copies, so that an answer of the tests may call the function itself.
 """
@@ -108,35 +108,4 @@ DECAY = Exercise(
         Misconception("returns-a-copy", returns_a_copy, "The weights stay as they were."),
     ),
     ("Look for a method whose name ends in _.", "Multiply."),
-)  # fmt: skip
-
-
-def count_words(texts: list[str]) -> dict:
-    """How often each word occurs, and the longest text."""
-    words = [word for text in texts for word in text.split()]
-    return {"counts": {word: words.count(word) for word in words}, "longest": max(texts, key=len, default=None)}
-
-
-def letters(texts):
-    joined = "".join(texts)
-    return {**count_words(texts), "counts": {letter: joined.count(letter) for letter in joined}}
-
-
-def last(texts):
-    return {**count_words(texts), "longest": texts[-1] if texts else None}
-
-
-def not_for_none(texts):
-    return {**count_words(texts), "longest": max(texts, key=len)}
-
-
-WORDS = Exercise(
-    copy_of(count_words), "06", 1, 5, 1,
-    (Case(lambda seed: ((["a b", "a"],), {})), Case(lambda seed: (([],), {}), "no text")),
-    (
-        Misconception("letters", letters, "You count letters."),
-        Misconception("last", last, "Not the longest."),
-        Misconception("not-for-none", not_for_none, "An empty list raises."),
-    ),
-    ("split", "count"),
 )  # fmt: skip

@@ -1,8 +1,9 @@
-"""Faults of form, made out of a right answer: the numbers are right, and something else is not."""
+"""Faults of form, made out of a right answer: the numbers are right, and something else is not.
 
-import builtins
+What the guard stops, whatever the exercise, is in test_guard.py; a wrong signature in test_check.py.
+"""
+
 import functools
-import sys
 from collections.abc import Callable
 
 import torch
@@ -13,8 +14,6 @@ from grpo_lab.course.checking.outcome import expected_outcomes, inputs
 from grpo_lab.course.checking.plain_data import tensors
 from grpo_lab.course.exercise import Exercise
 from tests.course.toys import copy_of
-
-STOPPED = ("endless", "flood", "exit", "input", "signature")  # those that the guard has to see
 
 
 def faults_of_form(exercise: Exercise) -> dict[str, Callable]:
@@ -33,15 +32,7 @@ def faults_of_form(exercise: Exercise) -> dict[str, Callable]:
     has_floats = any(tensor.is_floating_point() and tensor.numel() for given in found for tensor in given)
     if has_floats and not any(outcome.changed for outcome in expected):
         changes["inplace"] = _changed_in_place
-    made = {fault: _answer(exercise, change) for fault, change in changes.items()}
-    for fault, act in {
-        "endless": _endless,
-        "flood": _flood,
-        "exit": sys.exit,
-        "input": lambda: builtins.input(),
-    }.items():
-        made[fault] = _answer(exercise, lambda result, given, act=act: act())
-    return made | {"signature": lambda *anything: None}
+    return {fault: _answer(exercise, change) for fault, change in changes.items()}
 
 
 def _answer(exercise: Exercise, change: Callable) -> Callable:
@@ -61,13 +52,3 @@ def _changed_in_place(result, given):
                 tensor.data = tensor.data + 1.0
                 tensor.data.add_(1.0)
     return result
-
-
-def _endless():
-    while True:
-        pass
-
-
-def _flood():
-    while True:
-        builtins.print("all work and no play")
