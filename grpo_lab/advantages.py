@@ -31,13 +31,15 @@ def group_advantages(
 
     Args:
         rewards: r, finite floating-point numbers; a row holds the rewards of one prompt.
-        scale: "group" divides by \sigma_p; "batch" puts the standard deviation of all P*G rewards in its place, with
-            the same ddof (easy and hard prompts then keep their relative size); "none" returns c, as in Dr. GRPO.
+        scale: "group" divides by \sigma_p; "batch" puts the standard deviation of all P*G rewards r around their common
+            mean in its place, with the same ddof (easy and hard prompts then keep their relative size); "none" returns
+            c, as in Dr. GRPO.
         ddof: 1 for the sample, 0 for the population standard deviation.
         eps: \varepsilon > 0, keeps the quotient finite.
 
     Returns:
-        Exactly zero in a group of equal rewards, whatever `scale`: also in float32, and a million from zero.
+        Exactly zero in a group of equal rewards, whatever `scale`: also in float32, and a million from zero. This is
+            what Eq. (2.1) is for: a mean of equal numbers may round to another number.
 
     Raises:
         ValueError: for another scale or ddof, an eps that is not positive (NaN is not), rewards that are not finite or
@@ -99,7 +101,7 @@ def best_of_group(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     A_{p,i} = r_{p,i} \, \mathbb{1}\big[\, r_{p,i} = \max_j r_{p,j} > \min_j r_{p,j} \big] \tag{2.6}
 
     Ties at the top all keep their reward. A group of equal rewards has no best, so all its weights are zero. However
-    little the best is better by, it is the best.
+    small its lead, the best is the best.
 
     Args:
         rewards: r, finite floating-point numbers.
@@ -133,7 +135,9 @@ def process_advantages(
     token gets `group_advantages` of that reward.
 
     Args:
-        step_rewards: r, finite floating-point numbers where the mask is True. Elsewhere anything may stand, even NaN.
+        step_rewards: r, finite floating-point numbers where the mask is True. Elsewhere anything may stand, even NaN,
+            and in a group of no step the minimum is infinite. So choose with torch.where(step_mask, x, 0) rather than
+            multiply: 0 times NaN or infinity is NaN.
         step_mask: s, True at the last token of each step.
         eps: \varepsilon > 0.
 
@@ -168,6 +172,8 @@ def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor,
     r"""Credit every token with the discounted rewards from it onwards.
 
     g_{p,i,t} = r_{p,i,t} + \gamma \, g_{p,i,t+1} \tag{2.13}
+
+    Behind the last token g is zero.
 
     Args:
         rewards: r, a finite floating-point number for each token; zero where there is no reward.

@@ -146,6 +146,9 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
     \mathrm{pass@}k = 1 - \binom{n - c}{k} \Big/ \binom{n}{k} \tag{7.1}
 
+    The binomials may have thousands of digits: `math.comb` of the standard library is exact, and Python divides whole
+    numbers of any size.
+
     Raises:
         ValueError: unless 0 <= c <= n and 1 <= k <= n.
 

@@ -32,7 +32,8 @@ def kl_estimate(
         estimator: "k1", "k2", "k3" or "k3+" (the value of k3 with the gradient of k2).
 
     Returns:
-        In nats, and never clamped. k1 may be negative, the others not, but for rounding.
+        In nats, and never clamped. k1 may be negative, the others not, but for rounding. (torch.expm1 rounds less than
+            exp(d) - 1 near d = 0; either is right.)
 
     Raises:
         ValueError: for another estimator, or shapes that differ.
@@ -65,8 +66,9 @@ def kl_exact(logits: Float[Tensor, "B T V"], ref_logits: Float[Tensor, "B T V"])
     It needs the logits of both models for every word, V numbers a token where the estimators need one.
 
     Args:
-        logits, ref_logits: finite, of any size; the gradient flows into both. A word whose probability is zero in
-            floating point makes neither NaN nor infinity.
+        logits, ref_logits: finite, of any size, so take log_softmax for Eq. (4.6), of both alike: e^1000 is infinite in
+            floating point. A word whose probability is zero there, under either policy, makes neither NaN nor infinity.
+            The gradient flows into both.
 
     Returns:
         In nats, at least 0 up to rounding.
@@ -92,9 +94,10 @@ def kl_in_reward(
     R'_b = R_b - \beta \sum_t m_{b,t} \, \mathrm{sg}[\log \pi_{b,t} - \log \pi^{\mathrm{ref}}_{b,t}] \tag{4.8}
 
     Args:
-        rewards: R, numbers from outside without a gradient.
+        rewards: R, plain numbers, without a gradient.
         logp, ref_logp: of the policy that sampled, and of the reference; no gradient flows into either.
-        mask: m; what stands where it is False is not charged, infinities and NaN included.
+        mask: m. What stands where it is False is not charged, infinities and NaN included, so choose with
+            torch.where(mask, x, 0) rather than multiply: 0 times NaN is NaN.
         beta: weight of the penalty, at least 0.
 
     Raises:

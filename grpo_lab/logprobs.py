@@ -21,8 +21,9 @@ def token_logprobs(
     \log \pi_{b,t} = z_{b,t,y_{b,t}} - \log \sum_v e^{z_{b,t,v}} \tag{1.2}
 
     Args:
-        logits: \ell, of any size; minus infinity for a word that is ruled out. The logits at position t already predict
-            token t: shift them before you call.
+        logits: \ell, of any size, so take torch.logsumexp or log_softmax in Eq. (1.2): e^1000 is infinite in floating
+            point. Minus infinity for a word that is ruled out. The logits at position t already predict token t: shift
+            them before you call.
         token_ids: y, the sampled tokens.
         temperature: \tau > 0, the temperature that the tokens were sampled with.
 
@@ -50,7 +51,8 @@ def token_entropy(logits: Float[Tensor, "B T V"], temperature: float = 1.0) -> F
     H_{b,t} = -\sum_v \pi_{b,t,v} \log \pi_{b,t,v} \tag{1.4}
 
     Args:
-        logits: \ell, finite, of any size. A word whose probability is zero in floating point adds zero.
+        logits: \ell, finite, of any size, so take torch.logsumexp or log_softmax in Eq. (1.3): e^1000 is infinite in
+            floating point. A word whose probability is zero there adds zero to the entropy and to its gradient.
         temperature: \tau > 0.
 
     Returns:

@@ -18,8 +18,8 @@ def sequence_logprob(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> F
     \log \pi(y_b) = \sum_t m_{b,t} \log \pi_{b,t} \tag{1.7}
 
     Args:
-        logp: log-probabilities of the sampled tokens, read only where the mask is True: elsewhere anything may stand,
-            even an infinity or NaN.
+        logp: log-probabilities of the sampled tokens. Where the mask is False anything may stand, even an infinity or
+            NaN, so choose with torch.where(mask, x, 0) rather than multiply: 0 times NaN is NaN.
         mask: m, True where a token belongs to the response.
 
     Returns:
@@ -82,11 +82,12 @@ def score_function_objective(seq_logp: Float[Tensor, " N"], rewards: Float[Tenso
 
     \bar J = \sum_y \mathrm{sg}[\pi(y)] \, R(y) \log \pi(y) \tag{1.10}
 
-    Its gradient is E[R grad log pi]. The log-derivative trick says that this equals the gradient of Eq. (1.9).
+    Its gradient is E[R grad log pi]. The log-derivative trick says that this equals the gradient of the expected
+    reward, Eq. (1.9). It is to be maximised, so there is no minus sign.
 
     Args:
         seq_logp: log-probability of every sequence.
-        rewards: R, the reward of each, numbers from outside without a gradient.
+        rewards: R, the reward of each: plain numbers, without a gradient.
 
     Raises:
         ValueError: for shapes that do not fit together.

@@ -126,7 +126,8 @@ def stochastic_round(x: Float[Tensor, "*S"], noise: Float[Tensor, "*S"]) -> Floa
     \tilde x = x_1 \text{ if } u < p \text{ else } x_0                      \tag{8.4}
 
     A bf16 number is the upper half of a float32 number, so x_0 is x without its 16 lower bits, and x_1 is one step of
-    the upper half further. p is a multiple of 2^{-16} and computed exactly: E[x~] = x without any error.
+    the upper half further: x.view(torch.int32) shows the bits, as whole numbers to calculate with, and
+    .view(torch.float32) turns them back. p is a multiple of 2^{-16} and computed exactly: E[x~] = x without any error.
 
     Args:
         x: float32.

@@ -50,6 +50,12 @@ def solution_imports(exercise: Exercise) -> tuple[str, ...]:
     return _imports(exercise, [_source(exercise)[1]])
 
 
+def named_imports(exercise: Exercise) -> tuple[str, ...]:
+    """The import lines of what docstring and task name of the package, in backticks, such as `completion_mask`."""
+    named = set(re.findall(r"`(\w+)[`(]", f"{exercise.function.__doc__} {exercise.task}"))
+    return tuple(line for line in _import_lines(exercise, named) if line.startswith("from grpo_lab"))
+
+
 def given_checks(function: ast.FunctionDef) -> list[ast.stmt]:
     """The checks of arguments that lead the body: a stub keeps them, since writing them is no part of an exercise."""
     return list(takewhile(_is_given, body_of(function)))
@@ -97,12 +103,15 @@ def _source(exercise: Exercise) -> tuple[list[str], ast.FunctionDef]:
 
 def _imports(exercise: Exercise, nodes: Iterable[ast.AST]) -> tuple[str, ...]:
     """One line for each name of the nodes that the module of the reference imports or defines."""
-    used = {n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name)} - {exercise.name}
+    return _import_lines(exercise, {n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name)})
+
+
+def _import_lines(exercise: Exercise, names: set[str]) -> tuple[str, ...]:
     module = inspect.getmodule(inspect.unwrap(exercise.function))
     lines = {}
     for statement in ast.parse(inspect.getsource(module)).body:
         lines |= dict(_names_of_import(statement) or _names_of_definition(statement, module.__name__))
-    return tuple(sorted({lines[name] for name in used if name in lines}, key=_import_order))
+    return tuple(sorted({lines[name] for name in names - {exercise.name} if name in lines}, key=_import_order))
 
 
 def _names_of_import(statement: ast.stmt) -> list[tuple[str, str]]:

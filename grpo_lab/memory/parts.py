@@ -60,8 +60,8 @@ def cache_bytes(shape: ModelShape, tokens: int, e: int) -> int:
 
     M = 2 \cdot \text{layers} \cdot \text{key heads} \cdot D_h \cdot e \cdot N \tag{8.14}
 
-    `shape.keys` is the width of all key heads together. 12 KiB a token for Qwen2-0.5B in half precision. It is a whole
-    number, an int, and exact however large it is.
+    N is `tokens`, and e the bytes of one number; `shape.layers` counts the layers, and `shape.keys` is the width of all
+    key heads together. 12 KiB per token for Qwen2-0.5B in half precision. The result is an int, exact however large.
     """
     return 2 * shape.layers * shape.keys * e * tokens  # scalar (8.14)
 

@@ -25,15 +25,17 @@ def aggregate(
     L_{\text{dapo, cispo, vespo}} = \sum_b u_b \Big/ \max(N, 1) \tag{5.20}
 
     Args:
-        values: v, shape (B, T) or (B, 1); what stands at masked positions does not matter, NaN included.
+        values: v, shape (B, T), or (B, 1) for a value that all tokens of its row share. What stands where the mask is
+            False does not matter, NaN included, so choose with torch.where(mask, x, 0) rather than multiply: 0 times
+            NaN is NaN.
         mask: m, shape (B, T).
-        loss_type: one of `LOSS_TYPES`.
+        loss_type: "grpo", "sapo", "luspo", "dr_grpo", "bnpo", "dapo", "cispo" or "vespo".
         max_completion_length: T_max, needed by "dr_grpo": the length limit of the run, the same for every batch.
         num_items: N, tokens of the whole optimizer batch, for "dapo", "cispo" and "vespo". None means that this batch
             is the whole one.
 
     Returns:
-        A scalar; zero for an empty mask. A fully masked row stays in the denominator B, as in TRL; verl's
+        A scalar; zero where the mask is all False. A fully masked row stays in the denominator B, as in TRL; verl's
         `agg_loss` leaves it out where it is not told the size of the batch.
 
     Raises:

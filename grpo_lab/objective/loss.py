@@ -43,22 +43,24 @@ def policy_loss(
 
     Args:
         logp: log-probabilities under the policy that is being trained, shape (B, T).
-        advantages: A, shape (B,), one a completion, or (B, T), one a token.
+        advantages: A, shape (B,), one per completion, or (B, T), one per token.
         mask: m, shape (B, T), True where a token belongs to its completion. Numbers elsewhere whose ratios are finite
             change neither the loss nor its gradient.
         old_logp: under the policy that sampled, shape (B, T); None means the current policy, stopped (ratio exactly 1).
         ref_logp: under the reference policy, shape (B, T); needed if beta > 0.
         loss_type: one of `LOSS_TYPES`.
-        importance_sampling_level: "token", or "sequence" (GSPO; luspo is meant for it).
+        importance_sampling_level: "token" for r of Eq. (5.2), or "sequence" for s of Eq. (5.3), whatever the shape of
+            the advantages (GSPO; luspo is meant for it).
         epsilon, epsilon_high, delta: as in `clipped_surrogate`. For "cispo", epsilon_high is the absolute bound.
         beta: weight of the KL term, at least 0.
-        kl_estimator: as in `kl_estimate`.
-        kl_bias_correction: multiply the KL term by the ratio (DeepSeek-V3.2; TRL's use_bias_correction_kl).
+        kl_estimator: k is `kl_estimate(logp, ref_logp, kl_estimator)`, of notebook 04.
+        kl_bias_correction: multiply k by the ratio, and let the gradient flow through both (DeepSeek-V3.2; TRL's
+            use_bias_correction_kl).
         max_completion_length, num_items: as in `aggregate`.
         sapo_temperature_pos, ...: tau of `sapo_surrogate`. vespo_k_pos, ...: k and lambda of `vespo_surrogate`.
 
     S is the surrogate of the loss type: `clipped_surrogate` for five of the eight, and for "cispo", "sapo" and "vespo"
-    one of their own: `LOSSES[loss_type].surrogate`, a function of `SurrogateInputs`.
+    one of their own, `LOSSES[loss_type].surrogate`.
 
     Returns:
         The loss, and metrics under TRL's names as floats: "kl" (if beta > 0), "ratio", "clip_ratio/low_mean",
@@ -113,9 +115,10 @@ def microbatch_loss(
     w_k = 1 \;\text{if the loss divides by } N, \;\text{else}\; R_k / R \tag{5.24}
     L_k = w_k \, L(k; N) \tag{5.25}
 
-    L is `policy_loss`. Losses that divide by tokens (`LOSSES_BY_TOKENS`) are given those of the whole update, and need
-    no weight. The others are means over rows, so a micro-batch counts by its share of the rows. ("bnpo", as in TRL,
-    takes the mean over the tokens of each micro-batch; for it alone the cut matters.)
+    L is `policy_loss`, which returns loss and metrics and takes `num_items` for every loss type. Losses that divide by
+    tokens, `LOSSES_BY_TOKENS`, divide by those of the whole update and need no weight. The others are means over rows,
+    so a micro-batch counts by its share of the rows. ("bnpo" is one of these: as in TRL, it takes the mean over the
+    tokens of each micro-batch, and for it alone the cut matters.)
 
     Args:
         logp, advantages, mask: of the R_k rows of this micro-batch, shapes (R_k, T), (R_k,) or (R_k, T), and (R_k, T).
@@ -124,8 +127,8 @@ def microbatch_loss(
         loss_type, settings: as in `policy_loss`, its `old_logp` and `ref_logp` for these rows among them.
 
     Returns:
-        Its loss, and its metrics as in `policy_loss`. `backward()` works for one without tokens, too: its gradient is
-        zero.
+        Its loss, and its metrics as in `policy_loss`. `backward()` works for one without tokens, too, as it does for
+        `policy_loss`: the gradient is zero.
 
     Raises:
         ValueError: for fewer rows than this micro-batch has, and as `policy_loss` does.

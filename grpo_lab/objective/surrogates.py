@@ -28,7 +28,8 @@ def importance_ratio(
     Args:
         logp: log-probabilities under the policy that is being trained, shape (B, T).
         old_logp: the same under the policy that sampled, shape (B, T); its gradient is stopped here.
-        mask: m, shape (B, T); what stands where it is False does not change s, NaN included.
+        mask: m, shape (B, T). What stands where it is False does not change s, NaN included, so choose with
+            torch.where(mask, x, 0) rather than multiply: 0 times NaN is NaN.
         level: "token" for r, or "sequence" for s, the length-normalised ratio of GSPO.
 
     Returns:
@@ -57,8 +58,9 @@ def gspo_token_ratio(
 
     \hat s_{b,t} = \mathrm{sg}[s_b] \, \exp(\log \pi_{b,t} - \mathrm{sg}[\log \pi_{b,t}]) \tag{5.4}
 
-    With one advantage a sequence this gives the loss and gradient of GSPO; with an advantage a token it goes further.
-    Arguments as in `importance_ratio`; here, too, it does not matter what stands where the mask is False.
+    With one advantage per sequence this gives the loss and gradient of GSPO. With one per token, each advantage weights
+    the gradient of its own token, which s_b of Eq. (5.3) cannot do. Arguments as in `importance_ratio`, which checks
+    them; here, too, it does not matter what stands where the mask is False.
 
     Raises:
         ValueError: for shapes that differ.
@@ -66,7 +68,7 @@ def gspo_token_ratio(
     Source: Zheng et al. (2025), "Group Sequence Policy Optimization", section 4.3.
     """
     sequence = importance_ratio(logp, old_logp, mask, "sequence").detach()
-    ratio = sequence * (logp - logp.detach()).exp()  # B T (5.4)
+    ratio = sequence * torch.where(mask, logp - logp.detach(), 0).exp()  # B T (5.4)
     return ratio
 
 
@@ -88,7 +90,8 @@ def clipped_surrogate(
 
     Args:
         ratio: r, shape (B, T), or (B, 1) at the sequence level.
-        advantages: A, shape (B,), one a completion, or (B, T).
+        advantages: A, shape (B,), one per completion, or (B, T). With one per completion, make it a column first,
+            advantages[:, None]: torch would read (B,) as (1, T).
         epsilon: lower clip range, between 0 and 1.
         epsilon_high: upper clip range; None means epsilon. DAPO takes 0.28.
         delta: if given, bounds the unclipped ratio from above, which limits the loss where A < 0. Greater than 1 +
@@ -124,9 +127,12 @@ def cispo_surrogate(
 
     S_{b,t} = \mathrm{sg}[\min(r_{b,t}, \epsilon_{\mathrm{high}})] \, A_{b,t} \log \pi_{b,t} \tag{5.8}
 
-    The bound is TRL's: `epsilon_high` itself, an absolute ceiling for the ratio (5.0 is usual). verl reads the same
-    setting as clip(r, 1 - epsilon, 1 + epsilon_high). Translate it when you move: verl's upper bound 1 + x is x + 1
-    here.
+    Args:
+        ratio: r, shape (B, T), or (B, 1) at the sequence level.
+        logp: log-probabilities under the policy that is being trained, shape (B, T).
+        advantages: as in `clipped_surrogate`.
+        bound: \epsilon_high, as in TRL an absolute ceiling for the ratio (5.0 is usual). verl clips the ratio between
+            1 - epsilon and 1 + epsilon_high: its epsilon_high = x is bound = 1 + x here.
 
     Raises:
         ValueError: for shapes that do not fit together.
@@ -148,6 +154,14 @@ def sapo_surrogate(
 
     \tau_{b,t} = \tau_{+} \;\text{if}\; A_{b,t} > 0, \;\text{else}\; \tau_{-} \tag{5.9}
     S_{b,t} = \frac{4}{\tau_{b,t}} \, \mathrm{sigmoid}\big(\tau_{b,t} (r_{b,t} - 1)\big) \, A_{b,t} \tag{5.10}
+
+    Args:
+        ratio: r, shape (B, T), or (B, 1) at the sequence level.
+        advantages: as in `clipped_surrogate`.
+        tau_pos, tau_neg: \tau_{+} and \tau_{-}.
+
+    Returns:
+        Shape of the ratio, or (B, T) where the advantages have it.
 
     Raises:
         ValueError: for shapes that do not fit together.

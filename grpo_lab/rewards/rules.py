@@ -36,8 +36,8 @@ def format_fault(text: str) -> str | None:
     - "wrong order": all occur once, but not in the order above;
     - "text outside": there is text before, between or after the two blocks.
 
-    An empty block keeps the format: the format says nothing about what is inside. There is no fault exactly where
-    `FORMAT_PATTERN` matches the whole response.
+    An empty block keeps the format: the format says nothing about what is inside. `TAGS` holds the four tags in their
+    order. There is no fault if and only if the regular expression `FORMAT_PATTERN` matches the whole response.
     """
     counts = [text.count(tag) for tag in TAGS]
     if min(counts) == 0:
@@ -68,16 +68,18 @@ def accuracy_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float 
 
     r_{\mathrm{accuracy}}(y, a) = \mathbb{1}[\hat a(y) = a \wedge \hat a(y) \neq \varnothing] \tag{6.2}
 
-    Both sides are normalised first (`normalise_text`); then texts are compared, not values: "04" and "4.0" are wrong
+    Both sides are normalised first: `normalise_text(text)` returns a text with single spaces, ordinary characters for
+    full-width ones, and no commas between thousands. Then texts are compared, not values: "04" and "4.0" are wrong
     where 4 is expected. An empty answer is never right, not even where the empty text is expected.
 
     Args:
-        completions: y, strings or lists of chat messages, read by `completion_text`.
-        answer: a, the expected texts or ints, one a completion; None where the reward does not apply.
+        completions: y, strings or lists of chat messages; `completion_text(completion)` returns the string of either.
+        answer: a, the expected texts or ints, one per completion. Where it is None the reward does not apply, and None
+            is returned.
         kwargs: other columns, unused.
 
     Raises:
-        ValueError: if `answer` has not one entry for each completion.
+        ValueError: by `check_expected`, if `answer` has not one entry for each completion.
     """
     check_expected("accuracy_reward", completions, answer)
     rewards: list[float | None] = []
@@ -128,17 +130,18 @@ def graded_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | 
     r_{\mathrm{graded}}(y, a) = \begin{cases} 1 & \hat a(y) = a \\ 0.5 & a \subset \hat a(y) \\ 0.01 & \text{otherwise} \end{cases} \tag{6.4}
 
     It is gamed by an answer that lists every number: half marks without solving anything, and a policy that is right
-    less than half of the time earns more so. A substring is enough, "12" in "312" too. Both sides are normalised first
-    (`normalise_text`); an empty expected text is equal to nothing and in nothing.
+    less than half of the time earns more this way. A substring is enough, "12" in "312" too. Both sides are normalised
+    first (`normalise_text`, as in `accuracy_reward`); an empty expected text is equal to nothing and in nothing.
 
     Args:
-        completions: y, strings or lists of chat messages, read by `completion_text`. Without an answer block, or with
-            an empty one, 0.01.
-        answer: a, the expected texts or ints, one a completion; None where the reward does not apply.
+        completions: y, strings or lists of chat messages; `completion_text(completion)` returns the string of either.
+            Without an answer block, or with an empty one, 0.01.
+        answer: a, the expected texts or ints, one per completion. Where it is None the reward does not apply, and None
+            is returned.
         kwargs: other columns, unused.
 
     Raises:
-        ValueError: if `answer` has not one entry for each completion.
+        ValueError: by `check_expected`, if `answer` has not one entry for each completion.
     """  # noqa: E501
     check_expected("graded_reward", completions, answer)
     rewards: list[float | None] = []

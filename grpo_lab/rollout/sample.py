@@ -124,8 +124,10 @@ def read_sequences(
         tokenizer: decodes the tokens; special tokens do not show in the text.
 
     Returns:
-        completion_ids: shape (B, T). mask: shape (B, T), True up to and with the first end token. truncated: shape
-        (B,), True where no end token came before the length limit. texts: B strings of the tokens under the mask.
+        completion_ids: shape (B, T). mask: shape (B, T), True up to and with the first end token:
+        `completion_mask(completion_ids, eos_token_ids)` of notebook 01. truncated: shape (B,), True where no end token
+        came before the length limit. texts: B strings, `tokenizer.decode(ids, skip_special_tokens=True)` of the tokens
+        under the mask.
     """
     completion_ids = sequences[:, prompt_length:]
     mask = completion_mask(completion_ids, eos_token_ids)

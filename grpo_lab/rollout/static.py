@@ -49,7 +49,7 @@ def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) 
 
     Args:
         log_pi: log-probabilities, shape (B, V); minus infinity at tokens that cannot come.
-        noise: E, one exponential number for each of them, such as `torch.empty_like(log_pi).exponential_()`.
+        noise: E > 0, one exponential number for each of them, such as `torch.empty_like(log_pi).exponential_()`.
 
     Returns:
         Token ids, shape (B,).

@@ -43,9 +43,9 @@ def surrogate_loss(
     L_{\text{unclipped}} = -\frac{1}{B T} \sum_{b,t} r_{b,t} \, A_b \tag{3.17}
     L_{\text{clipped}} = -\frac{1}{B T} \sum_{b,t} \min\big( r_{b,t} \, A_b,\; \bar r_{b,t} \, A_b \big) \tag{3.18}
 
-    r = \pi / \mathrm{sg}[\pi^{\mathrm{old}}] is the importance ratio of Eq. (5.2); \bar r is r clipped to the range
-    from 1 - \epsilon to 1 + \epsilon, Eq. (5.5). Every response has T numbers, so the mean over responses and the mean
-    over numbers are the same here.
+    r = \pi / \mathrm{sg}[\pi^{\mathrm{old}}] is the importance ratio; \bar r is r clipped to the range from
+    1 - \epsilon to 1 + \epsilon. Notebook 05 has more on both. Every response has T numbers, so the mean over responses
+    and the mean over numbers are the same here.
 
     Args:
         logp: log-probabilities under the policy that is being trained.
@@ -55,7 +55,8 @@ def surrogate_loss(
         epsilon: clip range of "clipped", from 0 to 1.
 
     Returns:
-        One number; the ratios are formed from differences of log-probabilities, so that e^-800 over e^-801 is no 0 / 0.
+        One number. Form r from the difference of the log-probabilities, so that e^-800 over e^-801 does not become
+            0 / 0.
 
     Raises:
         ValueError: for another loss, an epsilon outside that range, or shapes that do not fit together.
@@ -76,8 +77,8 @@ def kl_penalty(logp: Float[Tensor, "B T"], ref_logp: Float[Tensor, "B T"], beta:
 
     K = \frac{\beta}{B T} \sum_{b,t} k_3(\log \pi_{b,t},\; \log \pi^{\mathrm{ref}}_{b,t}) \tag{3.19}
 
-    k3 = (e^d - 1) - d, with d = \log \pi^{\mathrm{ref}} - \log \pi, is the estimator of low variance, Eq. (4.4). It is
-    not clamped, however far apart the two are.
+    k3 = (e^d - 1) - d, with d = \log \pi^{\mathrm{ref}} - \log \pi, is the estimator of low variance, Eq. (4.4), and
+    `kl_estimate(logp, ref_logp)` computes it. It is not clamped, however far apart the two are.
 
     Args:
         logp: log-probabilities under the policy that is being trained.

@@ -89,8 +89,9 @@ def response_logprobs(logp: Float[Tensor, "S P T V"], responses: Int[Tensor, "S 
     \log \pi_{p,i,t} = \log \pi_{p,t,\, y_{p,i,t}} \tag{3.15}
 
     Args:
-        logp: log-probabilities of all numbers; -inf is allowed, and returned where that number was drawn.
-        responses: y.
+        logp: log-probabilities of all V numbers; -inf is allowed, and returned where that number was drawn. The axis S
+            counts seeds: independent policies, trained side by side.
+        responses: y, the numbers drawn: G responses of T numbers for each of P prompts.
 
     Raises:
         ValueError: for shapes that do not fit together.

@@ -81,16 +81,17 @@ def sorting_reward(prompts: Int[Tensor, "B T"], responses: Int[Tensor, "B T"]) -
 
 
 def repaired_reward(prompts: Int[Tensor, "B T"], responses: Int[Tensor, "B T"]) -> Float[Tensor, " B"]:
-    r"""The same with multiset inclusion: a number that stands twice in the prompt has to stand twice in the response.
+    r"""The reward without its loophole: a number that stands twice in the prompt has to stand twice in the response.
 
     n_{b,v}(s) = \sum_t \mathbb{1}[\, s_{b,t} = v ], \quad s \in \{x, y\} \tag{3.4}
     I'_b = \sum_v \min\big(n_{b,v}(x),\; n_{b,v}(y)\big) \tag{3.5}
     R'_b = I'_b + O_b \tag{3.6}
 
-    O counts the neighbours in order, y_t <= y_{t+1}, Eq. (3.1). Only the sorted prompt scores the maximum, 2T - 1.
+    O counts the neighbours in order, y_t <= y_{t+1}: `ascending_pairs(responses)`, Eq. (3.1). Only the sorted prompt
+    scores the maximum, 2T - 1.
 
     Args:
-        prompts: x, whole numbers, 0 or more, of any size.
+        prompts: x, whole numbers from 0 to some thousands.
         responses: y, the same.
 
     Returns:

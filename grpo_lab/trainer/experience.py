@@ -104,11 +104,14 @@ def make_experience(
 
 
 def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Float[Tensor, " B"]:
-    """Apply the configured comparison (as in `group_advantages`, with n - 1); a prompt's completions stand together.
+    """Compare the completions of each prompt, which stand together: `config.num_generations` of them.
+
+    With the advantage "group" it is `group_advantages(rewards, scale, ddof=1, eps=1e-4)` of notebook 02, where scale is
+    `config.scale_rewards`: "group", "batch" or "none".
 
     A completion to which no reward applies (NaN) is left out of the comparison, and its own advantage is zero. If only
-    one of a prompt's completions is left, there is nothing to compare it with, and its advantage is zero, too (with the
-    advantage "none" it keeps its reward). The scale "batch" is the spread of all rewards that apply; eps is 1e-4.
+    one of a prompt's completions is left, there is nothing to compare it with, and its advantage is zero, too. (With
+    the advantage "none" it keeps its reward.) "batch" takes the standard deviation of all rewards that apply.
     Rewards that are not NaN are finite, and so are their squares in the rewards' precision.
     """
     by_group = rewards.view(-1, config.num_generations)

@@ -130,8 +130,9 @@ def learning_rate(step: int, peak: float, warmup_steps: int, max_steps: int, sch
 
     "constant_with_warmup" stays, "linear" and "cosine" fall, from the peak at step `warmup_steps` to zero at step
     `max_steps`; "constant" is the peak from the first step on, with no warm-up. Steps count from 0, and the first one
-    already learns, at peak / warmup_steps. (The names are those of transformers, where the warm-up comes one step
-    later: the first update has a rate of 0.)
+    already learns, at peak / warmup_steps. "cosine" falls as (1 + cos(pi x)) / 2, with x the share of the steps after
+    the warm-up that is over. (The names are those of transformers, where the warm-up comes one step later: the first
+    update has a rate of 0.)
 
     Raises:
         ValueError: for another scheduler type.
@@ -167,11 +168,13 @@ def step_if_finite(
         optimizer: anything with `step()` and `zero_grad()`, over these parameters.
         parameters: each with a gradient.
         loss: of this update; it may be negative.
-        max_grad_norm: greater than 0; the norm of all gradients together is scaled down to it if it is larger.
+        max_grad_norm: greater than 0; the norm of all gradients together is scaled down to it if it is larger, by
+            `clip_gradients(parameters, max_grad_norm)`, which returns the norm before.
 
     Returns:
-        The norm before clipping, as a float, and whether the update was made, as a bool. Where finite gradients are so
-        large that the norm overflows in their precision (beyond about 1e19 in float32), either may be the answer.
+        The norm before clipping, as a float (infinite or NaN where the gradient is), and whether the update was made,
+        as a bool. Where finite gradients are so large that their norm overflows (beyond about 1e19 in float32), the
+        update may be made or skipped.
     """
     norm = clip_gradients(parameters, max_grad_norm)
     stepped = math.isfinite(norm) and math.isfinite(loss)

@@ -14,7 +14,7 @@ from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.release.demonstrations import DEMONSTRATIONS
 from grpo_lab.course.release.written import WRITTEN
-from grpo_lab.course.stub import solution_imports, stub_imports, stub_source
+from grpo_lab.course.stub import named_imports, stub_imports, stub_source
 from grpo_lab.formulas.source import read_equations
 
 TITLES = {
@@ -189,14 +189,12 @@ def exercise_cells(position: int, exercise: Exercise) -> Iterator[tuple[str, str
 
 
 def _stub_with_imports(exercise: Exercise) -> str:
-    """The stub, and in front of it what its lines need of the library, which nobody could guess.
+    """The stub, and in front of it what it names of the package.
 
-    Without functions that the student writes in this notebook, and without what the library keeps to itself.
+    Without functions that the student writes in this notebook, and without what the import cell has.
     """
     known, own = stub_imports(exercise), of_notebook(exercise.notebook)
-    needed = [line for line in solution_imports(exercise) if line.startswith("from grpo_lab") and line not in known]
-    names = {line: line.split()[-1] for line in needed}
-    lines = [line for line, name in names.items() if name not in own and not name.startswith("_")]
+    lines = [line for line in named_imports(exercise) if line not in known and line.split()[-1] not in own]
     return "\n".join([*lines, *["", ""] * bool(lines), stub_source(exercise).strip()])
 
 

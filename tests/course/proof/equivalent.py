@@ -16,6 +16,7 @@ _WHOLE = "whole numbers and booleans have no gradient"
 _NUMBERS = "only the ratio is differentiated, advantages are numbers"
 _METRICS = "only the loss is checked, and not the metrics"
 _UNDER_THE_MASK = "nothing is promised about NaN under the mask; `aggregate` keeps what is finite out of the loss"
+_NOT_COMPARED = "what stands where the mask is False is not compared"
 _GROUP_ONLY = "in the exercise the advantage is 'group' throughout"
 _LENGTHS = "`check_expected` refuses columns of unlike length before"
 _LONGEST = "the limit is there to save time; the docstring names none"
@@ -59,6 +60,10 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "return_to_go": {"all_returns = -torch.zeros_like(rewards)": "minus 0 is 0"},
     "response_logprobs": {"numbers = rearrange(responses, 'S P G T -> S P T G').detach()": _WHOLE},
     "surrogate_loss": {"mask = torch.ones_like(logp, dtype=torch.bool).detach()": _WHOLE},
+    "gspo_token_ratio": {
+        "ratio = sequence * (logp - logp.detach()).exp()": "in the exercise `logp` is finite everywhere",
+        "ratio = sequence * torch.where(mask, logp - logp.detach(), 1).exp()": _NOT_COMPARED,
+    },
     "clipped_surrogate": {"advantages = per_token(advantages).detach()": _NUMBERS},
     "sapo_surrogate": {
         "advantages = per_token(advantages).detach()": _NUMBERS,

@@ -35,8 +35,8 @@ EXERCISE = Exercise(
     points=6,
     minutes=25,
     difficulty=2,
-    task="Turn one number per token into a single number. Five denominators, five algorithms: each decides how much a "
-    "token of a long completion counts.",
+    task="Turn one number per token into a single number. Five denominators for the eight loss types: each decides how "
+    "much a token of a long completion counts.",
     hints=(
         "Two rows, one with 1 token and one with 3. Work out on paper what each loss type divides by.",
         "All of them start from the same two things: the sum of each row under the mask, and its number of tokens.",

@@ -86,7 +86,11 @@ EXERCISE = Exercise(
         drawn("tokens of rows of different lengths", lambda d: _ragged(d, 3, 5)),
         drawn("sequences of different lengths, one empty", lambda d: _with_empty_row(d, 3, 5), level="sequence"),
         extreme(
-            "one token 30 nats likelier, one 30 less", f64([[-0.5, -30.25]]), f64([[-30.5, -0.25]]), TWO, level="token"
+            "one token 30 nats likelier, one 30 less at e^-800",
+            f64([[-0.5, -830.25]]),
+            f64([[-30.5, -800.25]]),
+            TWO,
+            level="token",
         ),
         extreme(
             "sequences of probabilities of e^-800", f64([[-800.0, -801.0]]), f64([[-801.0, -800.5]]), TWO, "sequence"

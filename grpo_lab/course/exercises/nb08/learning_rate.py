@@ -31,7 +31,8 @@ EXERCISE = Exercise(
     difficulty=1,
     task="The learning rate of each step: up to the peak in a straight line, then constant, or down to zero. Adam's "
     "first steps know nothing of the gradient's size yet, which is why they should be small. The names are those of "
-    "transformers and TRL, where `constant` means what it says: no warm-up.",
+    "transformers and TRL, where `constant` means what it says: no warm-up. `step` and `warmup_steps` are at most "
+    "`max_steps`.",
     hints=(
         "Steps count from 0. What would a first step with a learning rate of 0 be for?",
         "After the warm-up, which share of the *remaining* steps is over?",
