@@ -7,7 +7,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.objective import LOSS_TYPES, aggregate, importance_ratio, microbatch_loss, policy_loss, vespo_surrogate
+from grpo_lab.objective import (
+    LOSS_TYPES,
+    aggregate,
+    gspo_token_ratio,
+    importance_ratio,
+    microbatch_loss,
+    policy_loss,
+    vespo_surrogate,
+)
 from tests.support import oracles
 from tests.support.agreement import assert_agree, assert_near, batch, draw, few, seeds, value_and_gradients
 
@@ -47,7 +55,9 @@ def test_what_stands_under_the_mask_never_leaks(loss_type, level, garbage):
     )
     values = torch.where(mask, logp, garbage)
     assert_near(aggregate(values, mask, loss_type, 8), aggregate(logp, mask, loss_type, 8))
-    ratio = importance_ratio(torch.where(mask, logp, garbage), torch.where(mask, old, garbage), mask, level)
+    new_and_old = torch.where(mask, logp, garbage), torch.where(mask, old, garbage)
+    assert gspo_token_ratio(*new_and_old, mask).isfinite().all()
+    ratio = importance_ratio(*new_and_old, mask, level)
     assert ratio.isfinite().all() and (level == "sequence" or (ratio[~mask] == 1).all())
     for which in range(3):
         soiled = [torch.where(mask, x, garbage) if i == which else x for i, x in enumerate((logp, old, ref))]
