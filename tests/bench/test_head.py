@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from grpo_lab.bench import __main__ as command
-from grpo_lab.bench import head, peak, process
+from grpo_lab.bench import head, process
 from grpo_lab.rollout import score
-from tests.support.allocations import peak_on_cpu
 
 CPU = torch.device("cpu")
 SETUP = ("cpu", "fp32", 3, None)
@@ -30,19 +29,6 @@ def test_the_heads_compute_the_same_gradients(method, monkeypatch):
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("measure", [peak.peak_of_lives, peak_on_cpu])
-def test_the_peak_is_what_is_alive_at_one_time(measure):
-    def call():
-        first = torch.ones(1000)
-        second = first + 1
-        del first
-        third = second + 1
-        del second
-        return torch.cat([third, third])
-
-    assert measure(call) == 3 * 4000
-
-
 def test_plain_grows_with_the_tokens_and_chunked_does_not(monkeypatch):
     monkeypatch.setattr(head, "ROW", 64)
     monkeypatch.setattr(score, "LOGITS_AT_ONCE", 4 * 500 * 16)
@@ -54,17 +40,6 @@ def test_plain_grows_with_the_tokens_and_chunked_does_not(monkeypatch):
     }
     assert memory["plain", 256] > 3 * memory["plain", 64]
     assert memory["chunked", 256] < 1.2 * memory["chunked", 64]
-
-
-def cells_of(times):
-    return [{"method": m, "tokens": 512, "seconds": s, "memory": b} for m, (s, b) in times.items()]
-
-
-def test_ratios_to_plain():
-    cells = head.add_ratios(cells_of({"plain": (2.0, 400), "chunked": (3.0, 100)}))
-    assert [(c["seconds_ratio"], c["memory_ratio"]) for c in cells] == [(1.0, 1.0), (1.5, 0.25)]
-    alone = [{"method": "plain", "tokens": 512, "missing": "out of memory"}, *cells_of({"chunked": (3.0, 100)})]
-    assert head.add_ratios(alone) == alone
 
 
 def head_stub(module, spec):

@@ -84,35 +84,3 @@ def test_the_loss_is_that_of_the_tiny_models_own_script(tokenizer):
     model.zero_grad()
     (summed_loss(model, documents) / learnt).backward()
     torch.testing.assert_close(gradient, model.get_input_embeddings().weight.grad, rtol=1e-3, atol=1e-6)
-
-
-class Steps:
-    """In place of training: notes phase and rate of each step; the accuracy rises by a tenth a look."""
-
-    def __init__(self, monkeypatch):
-        self.rates, self.looks = [], 0
-        monkeypatch.setattr(warm_up, "_step", self.step)
-        monkeypatch.setattr(warm_up, "skill", self.skill)
-        monkeypatch.setattr(warm_up, "build_optimizers", lambda model: [torch.optim.SGD(model.parameters(), lr=2.0)])
-
-    def step(self, model, optimizers, documents):
-        self.rates.append(optimizers[0].param_groups[0]["lr"])
-        return 1.0
-
-    def skill(self, model, tokenizer, problems):
-        self.looks += 1
-        return self.looks / 10
-
-
-def settings(**changes):
-    few = {"batch_size": 1, "skill_steps": 100, "habit_steps": 3, "rate": 0.5, "check_every": 10}
-    return warm_up.WarmUp(**({"enough": 0.35, "rising": 4} | few | changes))
-
-
-def test_the_skill_phase_ends_when_the_skill_is_there(monkeypatch, tokenizer):
-    steps = Steps(monkeypatch)
-    record = warm_up.warm_up(torch.nn.Linear(1, 1), tokenizer, settings())
-    assert record["skill_accuracy"] == [[10, 0.1], [20, 0.2], [30, 0.3], [40, 0.4]]
-    assert {phase: len(losses) for phase, losses in record["loss"].items()} == {"skill": 40, "habit": 3}
-    # Rises in 4 steps, stays, then falls from three tenths to nothing.
-    assert steps.rates == pytest.approx([0.25, 0.5, 0.75] + [1.0] * 37 + [0.3, 0.2, 0.1])

@@ -22,12 +22,6 @@ def put_in_huggingface_cache(
     return copy(checkpoint, repo / "snapshots" / "c0ffee", without)
 
 
-def test_tiny_missing_says_what_to_do(monkeypatch, tmp_path):
-    monkeypatch.setattr(folders, "TINY", tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match="make_tiny_qwen2"):
-        load_policy("tiny")
-
-
 def test_auto_on_a_bare_machine_takes_tiny_and_says_why(monkeypatch, checkpoint, capsys):
     monkeypatch.setattr(folders, "TINY", checkpoint)
     load_policy("auto")
@@ -134,9 +128,8 @@ def test_a_hub_id_is_downloaded_when_no_cache_has_it_without_pickles(monkeypatch
     assert "downloaded from the Hugging Face hub" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("error", [OSError("no route"), OfflineModeIsEnabled("offline"), TimeoutError()])
-def test_no_network_says_what_to_do(monkeypatch, error: Exception):
-    downloads(monkeypatch, error)
+def test_no_network_says_what_to_do(monkeypatch):
+    downloads(monkeypatch, OfflineModeIsEnabled("offline"))
     with pytest.raises(ConnectionError, match=r"name is 'someone/some-model'.*HF_ENDPOINT.*modelscope download.*tiny"):
         load_policy("someone/some-model")
 

@@ -30,13 +30,6 @@ def test_a_folder_gives_model_and_tokenizer_and_says_so(checkpoint, capsys):
         assert word in said
 
 
-def test_the_checkpoint_keeps_its_sampling_settings(checkpoint, tmp_path):
-    model, _ = load_policy(checkpoint)
-    model.save_pretrained(tmp_path / "again")
-    saved = json.loads((tmp_path / "again" / "generation_config.json").read_text(encoding="utf-8"))
-    assert saved["top_k"] == 20 and saved["repetition_penalty"] == 1.1
-
-
 def test_without_padding_token_the_end_token_pads_and_it_is_said(checkpoint, tmp_path, capsys):
     folder = copy(checkpoint, tmp_path / "no-pad", without=("tokenizer*", "special_tokens*"))
     make_tokenizer(pad_token=None).save_pretrained(folder)

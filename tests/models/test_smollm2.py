@@ -5,6 +5,7 @@ import json
 import sys
 import zipfile
 
+import gguf
 import numpy as np
 import pytest
 import torch
@@ -13,7 +14,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from grpo_lab.models import smollm2
 from grpo_lab.models.__main__ import main
 
-gguf = pytest.importorskip("gguf")
 WIDTH, HEADS, KEYS, LAYERS, INNER = 64, 4, 2, 2, 96
 TEMPLATE = "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"  # noqa: E501
 

@@ -119,16 +119,3 @@ def test_the_corpus_holds_training_sums_only():
     sums = [re.findall(r"\d+", text) for text in asked if re.fullmatch(r"\d\d\+\d\d\+\d\d=\?", text)]
     assert len(sums) > 1500
     assert {addition_split([int(number) for number in numbers]) for numbers in sums} == {"train"}
-
-
-def test_a_sum_is_worked_out_and_slips_are_carried_on():
-    assert corpus.worked_answer([17, 58, 42], 0.0, random.Random(0)) == (
-        "<think>17+58=75\n75+42=117</think><answer>117</answer>"
-    )
-    for seed in range(50):
-        text = corpus.worked_answer([17, 58, 42], 0.5, random.Random(seed))
-        first, second, answer = re.fullmatch(
-            r"<think>17\+58=(\d+)\n\1\+42=(\d+)</think><answer>(\d+)</answer>", text
-        ).groups()
-        assert answer == second
-        assert {abs(int(first) - 75), abs(int(second) - int(first) - 42)} <= {0, 1, 2, 10}

@@ -113,46 +113,34 @@ def test_the_tape_refuses_what_a_graph_cannot_hold(question):
 class OnTheCard(TorchDispatchMode):
     """Every tensor of every operation is on the card, and none asks for a value."""
 
-    def __init__(self):
-        super().__init__()
-        self.operations = 0
-
     def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
         result = function(*arguments, **(keywords or {}))
         refuse_questions(function, arguments)
         for tensor in tensors((arguments, keywords, result)):
             assert tensor.device.type == "cuda", f"{function} touches {tensor.shape} on {tensor.device}"
-        self.operations += function.name() != "prim::device"
         return result
 
 
-def step_on_a_fake_card(layers, dtype, settings, monkeypatch, rows=64, capacity=768):
+def step_on_a_fake_card(dtype, settings, monkeypatch, rows=64, capacity=768):
     monkeypatch.setattr(decoding, "_capture", lambda step, device: step)
     with fake_card():
-        model = fake_qwen2(dtype, layers)
+        model = fake_qwen2(dtype, layers=2)
         decoder = Decoder(model, rows, capacity, Sampling((151643, 151645), 151643, **settings))
         ids = torch.zeros(8, 200, dtype=torch.long)
         _, prefix = run_prompts(model, ids[:, :-1], ids[:, :-1] == 0)
         decoder.load(ids, ids == 0, prefix, rows // 8)
-        with OnTheCard() as watch:
+        with OnTheCard():
             decoder.step()
-    return decoder, watch.operations
+    return decoder
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
 @pytest.mark.parametrize("settings", [SETTINGS[0], SETTINGS[-1]], ids=str)
 def test_a_step_of_two_layers_of_qwen2_stays_on_the_card(dtype, settings, monkeypatch):
-    decoder, _ = step_on_a_fake_card(2, dtype, settings, monkeypatch)
+    decoder = step_on_a_fake_card(dtype, settings, monkeypatch)
     assert decoder.cache.keys[1].shape == (64, 2, 768, 64) and decoder.cache.keys[1].dtype == dtype
     assert decoder.logp.dtype == decoder.entropy.dtype == torch.float32
     assert {tensor.device.type for tensor in tensors([*vars(decoder).values(), decoder.cache.values])} == {"cuda"}
-
-
-@pytest.mark.slow
-def test_a_step_of_the_whole_of_qwen2_stays_on_the_card(monkeypatch):
-    decoder, operations = step_on_a_fake_card(24, torch.bfloat16, {}, monkeypatch)
-    kept = sum(tensor.nbytes for tensor in (*decoder.cache.keys, *decoder.cache.values))
-    assert kept == 64 * 768 * 12 * 2**10 and operations > 1000, "12 KiB a token"
 
 
 def test_a_fake_card_refuses_what_a_real_one_would():

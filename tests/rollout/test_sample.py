@@ -5,9 +5,8 @@ import torch
 
 from grpo_lab.rollout import end_token_ids, sample_completions, score_logprobs
 from grpo_lab.rollout import score as scoring
-from tests.support import oracles
 from tests.support.architectures import make_architecture
-from tests.support.sampling import G, next_logits, sample, score, tokens_of
+from tests.support.sampling import G, sample, score, tokens_of
 from tests.support.worlds import END, PAD, make_exact, make_world
 
 
@@ -35,19 +34,6 @@ def test_the_plain_way_agrees_as_the_fast_one_does():
     logp, entropy = score(model, rollout, temperature=0.7)
     assert (logp - rollout.logp)[rollout.mask].abs().max() < 1e-4
     assert (entropy - rollout.entropy)[rollout.mask].abs().max() < 1e-4
-
-
-@pytest.mark.parametrize("temperature", [0.6, 1.0])
-def test_each_row_alone_without_padding_or_cache_gives_the_same(temperature):
-    model, tokenizer = make_world(pad_is_end=True)
-    rollout = sample(model, tokenizer, temperature=temperature, generations=2)
-    for b in range(len(rollout.mask)):
-        prompt, completion = tokens_of(rollout, b)
-        logits = torch.stack([next_logits(model, prompt + completion[:t]) for t in range(len(completion))])
-        want = oracles.token_logprobs(logits[None].double(), torch.tensor([completion]), temperature)[0]
-        want_entropy = oracles.token_entropy(logits[None].double(), temperature)[0]
-        assert (rollout.logp[b, : len(completion)] - want).abs().max() < 1e-4
-        assert (rollout.entropy[b, : len(completion)] - want_entropy).abs().max() < 1e-4
 
 
 def gradients(model, rollout, **settings):

@@ -219,11 +219,6 @@ def test_a_model_whose_step_depends_on_the_length_goes_the_plain_way(why):
     assert sampling._sampler("dynamic", fast) is sample_dynamic
 
 
-def test_another_cache_is_refused():
-    with pytest.raises(ValueError, match="cache_implementation is 'paged'; expected one of None, 'dynamic', 'static'"):
-        sample(*make_world(), cache_implementation="paged")
-
-
 def test_a_long_completion_in_float64_step_by_step():
     """Every column of the cache counts: with an exact model a slip of one column is not rounding."""
     model, tokenizer = make_world(scale=0.05)

@@ -4,10 +4,10 @@ from functools import partial
 
 import torch
 
-from grpo_lab.bench.gpu import counts
 from grpo_lab.bench.gpu.shared import copy_bandwidth, fastest_dtype, make_rows, make_tokenizer, peak_allocated, seconds
 from grpo_lab.bench.process import worker_main
-from grpo_lab.models.shapes import random_policy
+from grpo_lab.memory.parts import cache_bytes, weight_bytes
+from grpo_lab.models.shapes import random_policy, shape_of
 from grpo_lab.rollout import encode_prompts, sample_completions
 
 
@@ -25,7 +25,7 @@ def measure(spec: dict) -> dict:
     peak = peak_allocated(device)  # before the copy, which may take more
     bandwidth = copy_bandwidth(device, spec["copy_bytes"])
     sizes = (spec["sequences"], spec["prompt"], spec["response"], model.dtype.itemsize)
-    read = counts.bytes_read(model.config, *sizes)
+    read = bytes_read(model.config, *sizes)
     return {
         "tokens": spec["sequences"] * spec["response"],
         "first_seconds": first,
@@ -36,6 +36,17 @@ def measure(spec: dict) -> dict:
         "peak_memory": peak,
         "dtype": str(model.dtype).removeprefix("torch."),
     }
+
+
+def bytes_read(config, rows: int, prompt: int, response: int, bytes_per_number: int) -> int:
+    """The least that sampling `rows` responses has to read: at each token all weights, and every key and value so far.
+
+    Reading the prompts themselves is left out, and of an input embedding that is not tied only a row is read.
+    """
+    shape = shape_of(config)
+    numbers = shape.parameters - (0 if shape.tied else shape.vocabulary * shape.width)
+    tokens_before = rows * sum(prompt + step for step in range(response))
+    return response * weight_bytes(numbers, bytes_per_number) + cache_bytes(shape, tokens_before, bytes_per_number)
 
 
 def _ours(model, tokenizer, prompts: list[str], spec: dict) -> torch.Tensor:
