@@ -67,7 +67,8 @@ def test_advice_until_it_fits_and_despair(capsys):
     assert printed(capsys, "--budget", "1.5")[-1].startswith("Even then it does not fit")
 
 
-def test_a_model_whose_memory_cannot_be_planned_is_named(monkeypatch):
+def test_what_cannot_be_planned_is_named(monkeypatch):
+    assert "--budget is 'nan'; expected a number of GiB above 0" in refused(command.main, "--budget", "nan")
     monkeypatch.setattr(command, "_open", lambda kind, folder: MambaConfig())
     line = refused(command.main, "--model", "tiny")
     said = "model_config has no num_attention_heads, num_key_value_heads"
