@@ -82,7 +82,7 @@ def rloo_advantages(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
         rewards: r, finite floating-point numbers, G at least 2.
 
     Raises:
-        ValueError: for other rewards.
+        ValueError: for rewards that are not finite or have another shape, or G below 2.
 
     Source: Ahmadian et al. (2024), "Back to Basics"; Kool et al. (2019).
     """
@@ -107,7 +107,7 @@ def best_of_group(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
         rewards: r, finite floating-point numbers.
 
     Raises:
-        ValueError: for other rewards.
+        ValueError: for rewards that are not finite or have another shape, or G below 1.
     """
     check_shapes(rewards=(rewards, "P G"))
     check_all_finite("rewards", rewards)
@@ -181,7 +181,8 @@ def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor,
             are no trouble: no high power of gamma is needed.
 
     Raises:
-        ValueError: for a gamma outside that range, NaN included, or other rewards.
+        ValueError: for a gamma outside that range, NaN included, or rewards that are not finite or have
+            another shape.
 
     Source: Sutton and Barto, section 3.3, equation 3.9.
     """
