@@ -129,26 +129,6 @@ def test_cutting_a_batch_changes_nothing_except_for_bnpo(loss_type):
             assert metrics_in_parts == pytest.approx(metrics, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("world", "settings"),
-    [
-        ({"seed": 1}, {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}),
-        ({"attention_dropout": 0.5}, {"gradient_checkpointing": True}),
-    ],
-    ids=["accumulating", "checkpointing"],
-)
-def test_one_large_batch_of_plain_layers_gives_the_same_weights(world, settings):
-    after = []
-    for others in ({}, settings):
-        model, tokenizer = make_world(**world)
-        make_exact(model)
-        train(model, tokenizer, ROWS, letter_reward, make_config(**others))
-        after.append(weights(model))
-        assert not model.training
-    for name, value in after[0].items():
-        torch.testing.assert_close(value, after[1][name], rtol=0, atol=1e-10)
-
-
 def reward_of_half(completions, completion_ids, prompts, **kwargs):
     """The prompts that are strings get equal rewards."""
     scores = letter_reward(completions, completion_ids)
@@ -231,16 +211,11 @@ def test_the_first_ratio_is_exactly_one_even_with_dropout_in_the_model(settings,
         assert [metrics["ratio"] for metrics in history] == [1.0, 1.0]
 
 
-def test_an_advantage_a_token_that_is_the_same_throughout_a_row_is_an_advantage_a_row():
+def test_advantages_of_tokens_are_those_of_rows_where_they_are_equal_and_are_cut_with_their_rows():
     model, experience = make_experience(cut("dapo", 1))
     of_tokens = replace(experience, advantages=experience.advantages[:, None].repeat(1, experience.mask.shape[1]))
-    want, metrics = gradient(model, experience, cut("dapo", 1))
-    got, metrics_of_tokens = gradient(model, of_tokens, cut("dapo", 1))
-    assert want.abs().max() > 0 and torch.equal(got, want) and metrics_of_tokens == metrics
-
-
-def test_advantages_of_tokens_are_cut_with_their_rows():
-    model, experience = make_experience(cut("dapo", 1))
+    (want, metrics), (got, others) = (gradient(model, one, cut("dapo", 1)) for one in (experience, of_tokens))
+    assert want.abs().max() > 0 and torch.equal(got, want) and others == metrics
     drawn = torch.randn(experience.mask.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     experience = replace(experience, advantages=drawn)
     whole, _ = gradient(model, experience, cut("dapo", 1))

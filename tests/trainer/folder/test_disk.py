@@ -38,6 +38,7 @@ def undisturbed(tmp_path_factory):
 def test_from_any_change_on_nothing_can_be_written(fault, every, undisturbed, tmp_path):
     changes, want = undisturbed
     said = rf"^'.*' could not be written \({re.escape(os.strerror(fault))}\): {REMEDY[fault]}.*, then "
+    said += r"(start again, or choose another folder|go on with resume_from_checkpoint=True .* (yet|is saved)\.)$"
     for at in range(0, changes, every):
         folder = tmp_path / str(at) / "out"
         try:
@@ -49,23 +50,6 @@ def test_from_any_change_on_nothing_can_be_written(fault, every, undisturbed, tm
         else:
             assert at >= changes - (16 if fault == FULL else 3), "only renames and tidying at the very end do without"
             assert metrics_in(end[0])[-1]["step"] == 4
-
-
-@pytest.mark.parametrize(
-    ("at", "want"),
-    [
-        (
-            0,
-            "out' could not be written .*: make it readable and writable for you, then start again, or choose",
-        ),
-        (1, "grpo_run.lock' could not be written .*, then start again, or choose another folder$"),
-        (8, "then go on with resume_from_checkpoint=True .* true.. No checkpoint is saved yet.$"),
-        (60, "then go on with resume_from_checkpoint=True .* true.. '.*out/checkpoint-2' is saved.$"),
-    ],
-)
-def test_what_is_saved_and_how_to_go_on_is_said(at, want, tmp_path):
-    with pytest.raises(PermissionError, match=want):
-        cheap_run_under(tmp_path / "out", at, CLOSED)
 
 
 def test_a_checkpoint_that_finds_no_room_gives_back_what_it_took(tmp_path, undisturbed):

@@ -67,13 +67,3 @@ def test_the_lock_of_another_process_holds_until_it_dies(undisturbed, tmp_path):
         holder.kill()
     assert (folder / LOCK).exists(), "it had no chance to tidy up"
     assert_same_end(cheap_run(folder), undisturbed)
-
-
-def test_the_lock_ends_with_an_error_too(tmp_path):
-    def fail(step, metrics):
-        raise RuntimeError("full moon")
-
-    with pytest.raises(RuntimeError, match="full moon"):
-        cheap_run(tmp_path / "out", callback=fail)
-    assert not (tmp_path / "out" / LOCK).exists()
-    assert len(cheap_run(tmp_path / "out")[2]) == 4
