@@ -1,6 +1,5 @@
 """Evaluation while training: when, on what, with which numbers, and that the training does not notice it."""
 
-import json
 import math
 from functools import partial
 from types import SimpleNamespace
@@ -257,9 +256,7 @@ def test_killed_and_resumed_it_ends_the_same(tmp_path, capsys):
     model, _, history = run(output_dir=str(tmp_path / "out"), resume_from_checkpoint=True, **settings)
     assert same_weights(weights(model), weights(want[0])) and without_times(history) == without_times(want[2])
     lines = [(tmp_path / name / "completions.jsonl").read_text(encoding="utf-8") for name in ("whole", "out")]
-    assert lines[0] == lines[1] and [json.loads(line)["step"] for line in lines[1].splitlines()] == [
-        step for step in (2, 4, 6) for _ in range(8)
-    ]
+    assert lines[0] == lines[1]
 
 
 def test_a_run_does_not_go_on_with_other_held_out_rows(tmp_path):

@@ -71,12 +71,15 @@ def test_what_is_none_is_not_logged_and_what_is_evaluated_is(wandb, tmp_path):
         return [None] * len(completions)
 
     model, tokenizer = make_world()
-    config = make_config(output_dir=str(tmp_path / "out"), report_to="wandb", eval_steps=2)
+    settings = {"report_to": "wandb", "eval_steps": 2, "log_completions": True, "logging_steps": 1}
+    config = make_config(output_dir=str(tmp_path / "out"), **settings)
     with pytest.warns(RuntimeWarning, match="their reward is NaN"):
         train(model, tokenizer, ROWS, nothing, config, eval_dataset=ROWS)
     first, second = wandb.runs[0].logged
     assert "reward" not in first and "eval/reward" not in second
     assert "eval/accuracy" in second and "eval/accuracy" not in first
+    (found, *_) = lines(tmp_path / "out")
+    assert (found["reward"], found["rewards"], found["advantage"]) == (None, {"nothing": None}, 0.0)
 
 
 def test_a_run_that_was_cut_off_is_the_same_run_when_it_goes_on(wandb, tmp_path, capsys):
@@ -148,24 +151,16 @@ def test_a_record_says_everything_about_a_completion():
     assert short, "drawn so that one function does not apply to a row"
 
 
-def test_a_completion_to_which_nothing_applies_is_recorded_and_not_ranked():
-    model, tokenizer = make_world()
-    with pytest.warns(RuntimeWarning, match="their reward is NaN"):
-        experience, _ = collect(model, tokenizer, ROWS[:2], lambda completions, **_: [None, *[1.0] * 7], make_config())
-    records = completion_records(1, ROWS[:2], experience, ["lambda"])
-    assert (records[0]["reward"], records[0]["rewards"], records[0]["advantage"]) == (None, {"lambda": None}, 0.0)
-    assert len(best_and_worst(records, None).splitlines()) == 2 + 7
-
-
 def test_half_of_the_table_is_the_best_and_half_the_worst():
     both, best = "the best and the worst", "the best"
+    unrewarded = record(0.0) | {"reward": None}  # to which no function applies: recorded, and not ranked
     for count, want, which in [
         (2, [4, 0], both), (3, [4, 3, 0], both), (1, [4], best), (0, [], best),
         (5, [4, 3, 2, 1, 0], best), (None, [4, 3, 2, 1, 0], best),
     ]:  # fmt: skip
-        table = best_and_worst([record(float(reward)) for reward in (3, 0, 4, 1, 2)], count)
+        table = best_and_worst([*map(record, (3.0, 0.0, 4.0, 1.0, 2.0)), unrewarded], count)
         first, _, *rows = table.splitlines()
-        assert first == f"step 7: {which} of 5 completions"
+        assert first == f"step 7: {which} of 6 completions"
         assert [float(row.split()[0]) for row in rows] == want
 
 

@@ -64,21 +64,13 @@ def test_a_name_that_the_run_needs_is_refused_at_the_start(started, tmp_path):
         assert contents(folder) == before
 
 
-def test_a_name_that_is_taken_during_the_run_stops_it_with_nothing_lost(undisturbed, tmp_path):
-    folder = tmp_path / "out"
-    with pytest.raises(FileExistsError, match="holds checkpoint-4, not written by this run"):
-        cheap_run(folder, callback=lambda step, _: step == 3 and put(folder, {"checkpoint-4/poem.txt": "rose"}))
-    assert (folder / "checkpoint-4/poem.txt").read_text(encoding="utf-8") == "rose"
-    (folder / "checkpoint-4").rename(tmp_path / "poems")
-    assert_same_end(cheap_run(folder), undisturbed)
-
-
-def test_a_model_that_appears_during_the_run_is_not_written_over(undisturbed, tmp_path):
-    folder = tmp_path / "out"
-    with pytest.raises(FileExistsError, match="holds config.json, not written by this run"):
-        cheap_run(folder, callback=lambda step, _: step == 4 and put(folder, {"config.json": "theirs"}))
-    assert (folder / "config.json").read_text(encoding="utf-8") == "theirs" and not (folder / "tokenizer.json").exists()
-    (folder / "config.json").unlink()
+@pytest.mark.parametrize(("at", "name"), [(3, "checkpoint-4/poem.txt"), (4, "config.json")])
+def test_a_name_that_is_taken_during_the_run_stops_it_with_nothing_lost(at, name, undisturbed, tmp_path):
+    folder, needed = tmp_path / "out", name.split("/")[0]
+    with pytest.raises(FileExistsError, match=f"holds {needed}, not written by this run"):
+        cheap_run(folder, callback=lambda step, _: step == at and put(folder, {name: "rose"}))
+    assert (folder / name).read_text(encoding="utf-8") == "rose" and not (folder / "tokenizer.json").exists()
+    (folder / needed).rename(tmp_path / "away")
     assert_same_end(cheap_run(folder), undisturbed)
 
 
