@@ -37,17 +37,13 @@ def add_reward_options(group: ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """A task for a model of one size, with the rewards and the system prompt that were asked for or go with it.
-
-    small: whether the model is as small as the tiny one.
-    """
+    """A task for a model of one size, with the rewards and the system prompt that were asked for or go with it."""
 
     task: Task
     names: tuple[str, ...]
     weights: list[float] | None
     system_prompt: str | None
     replaces: bool  # whether the system prompt takes the place of those that rows bring
-    small: bool
 
     @property
     def functions(self) -> list[Callable]:
@@ -91,7 +87,7 @@ def choose(
     *,
     small: bool,
 ) -> TaskSpec:
-    """Look up what the options name.
+    """Look up what the options name, for a model as small as the tiny one or for a larger one.
 
     Raises:
         ValueError, TypeError, ImportError, FileNotFoundError: of `find_task` and `find_rewards`; ValueError for weights
@@ -103,10 +99,9 @@ def choose(
     own_weights = found.reward_weights if reward_funcs is None else None
     weights = reward_weights if reward_weights is not None else own_weights and list(own_weights)
     if weights is not None and len(weights) != len(names):
-        number = "one number, for" if len(names) == 1 else f"{len(names)} numbers, one for each of"
-        raise ValueError(f"reward_weights is {weights}; expected {number} {', '.join(names)}")
+        raise ValueError(f"reward_weights is {weights}; expected one number for each of {', '.join(names)}")
     said = _system_prompt(system_prompt, found, names, small)
-    return TaskSpec(found, names, weights, said, system_prompt != BY_REWARDS, small)
+    return TaskSpec(found, names, weights, said, replaces=system_prompt != BY_REWARDS)
 
 
 def _system_prompt(asked: str, task: Task, names: tuple[str, ...], small: bool) -> str | None:

@@ -101,12 +101,11 @@ def _files(folder: Path, split: str) -> list[Path]:
 
 
 def _read(file: Path, split: str) -> Iterable[object]:
-    if file.suffix not in KINDS:
-        raise ValueError(f"source is {os.fspath(file)!r}; expected a file that ends in {' or '.join(KINDS)}")
     if file.suffix == ".jsonl":
         return (record for _, record in json_lines(file))
-    reader = _package("pyarrow.parquet", f"{file.name}, a parquet file", split)
-    return reader.read_table(file).to_pylist()
+    if file.suffix == ".parquet":
+        return _package("pyarrow.parquet", f"{file.name}, a parquet file", split).read_table(file).to_pylist()
+    raise ValueError(f"source is {os.fspath(file)!r}; expected a file that ends in {' or '.join(KINDS)}")
 
 
 def _from_hub(name: str, split: str) -> Iterable[dict]:

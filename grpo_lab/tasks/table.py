@@ -34,9 +34,7 @@ class Task:
     reward_funcs: tuple[str, ...]
     reward_weights: tuple[float, ...] | None  # None: 1 each
     max_completion_length: int
-    prompt_length: (
-        int  # tokens, about as many as the longest has; a plan of memory needs it before there is a tokenizer
-    )
+    prompt_length: int  # tokens, about those of the longest; memory is planned before there is a tokenizer
     system_prompt: str | None = None  # for problems that bring none
     language: str = "en"
     held_out: bool = True  # whether the split "test" has other problems than "train"
