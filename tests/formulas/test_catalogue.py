@@ -22,21 +22,19 @@ def sources(*left_out: str) -> list[tuple[Path, str]]:
     return [(path, path.read_text(encoding="utf-8")) for path in paths]
 
 
-def test_formula_map_refuses_a_tag_in_two_functions(tmp_path: Path):
+def test_formula_map_finds_methods_and_refuses_a_tag_twice_or_outside_of_functions(tmp_path: Path):
     assert list(formula_map([sample])) == ["9.1", "9.2", "9.3", "9.4", "9.5", "9.6", "9.7", "9.8", "9.10"]
+    sources = {
+        "twice": inspect.getsource(sample),
+        "outside": 'r"""\nx = y \\tag{1.1}\n"""\n',
+        "methods": f"class Model:\n{textwrap.indent(inspect.getsource(sample.fails), '    ')}",
+    }
+    modules = {name: load(tmp_path, source) for name, source in sources.items()}
     with pytest.raises(ValueError, match=r"tag \(9.1\) stands twice"):
-        formula_map([sample, load(tmp_path, inspect.getsource(sample))])
-
-
-def test_formula_map_refuses_an_equation_outside_of_functions(tmp_path: Path):
-    module = load(tmp_path, 'r"""\nx = y \\tag{1.1}\n"""\n')
+        formula_map([sample, modules["twice"]])
     with pytest.raises(ValueError, match="only 0 of the 1 lines"):
-        formula_map([module])
-
-
-def test_formula_map_finds_methods(tmp_path: Path):
-    module = load(tmp_path, f"class Model:\n{textwrap.indent(inspect.getsource(sample.fails), '    ')}")
-    assert list(formula_map([module])) == ["9.6", "9.7"]
+        formula_map([modules["outside"]])
+    assert list(formula_map([modules["methods"]])) == ["9.6", "9.7"]
 
 
 def test_every_equation_of_the_package_has_its_line(known, capsys):

@@ -47,18 +47,12 @@ def function_of(equations: list[str], code: list[str], raw: str = "r") -> str:
     return "\n".join([*lines, *(f"    {line}" for line in code), "    return x", ""])
 
 
-@pytest.mark.parametrize("message", FAULTS)
-def test_check_refuses(message: str, tmp_path: Path):
-    with pytest.raises(ValueError, match=f"f: .*{re.escape(message)}"):
-        read_equations(load(tmp_path, function_of(*FAULTS[message])).f)
-
-
-def test_check_refuses_a_docstring_that_is_not_raw(tmp_path: Path):
-    with pytest.raises(ValueError, match="f: the docstring is not raw"):
-        read_equations(load(tmp_path, function_of([Y], ["y = x  # N (1.1)"], raw="")).f)
-
-
-def test_check_refuses_what_is_no_function():
+def test_what_does_not_correspond_is_refused(tmp_path: Path):
+    sources = {message: function_of(*fault) for message, fault in FAULTS.items()}
+    sources["the docstring is not raw"] = function_of([Y], ["y = x  # N (1.1)"], raw="")
+    for message, source in sources.items():
+        with pytest.raises(ValueError, match=f"f: .*{re.escape(message)}"):
+            read_equations(load(tmp_path, source).f)
     for wrong in (torch.exp, torch.nn.ReLU):
         with pytest.raises(ValueError, match="expected a function or method written in Python"):
             read_equations(wrong)
