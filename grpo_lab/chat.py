@@ -37,7 +37,7 @@ def reply(
     temperature: 0 takes the most likely token at every step; above, tokens are drawn, as they are in training.
     write: is given each piece of the reply as soon as it is there; together they are the reply.
     """
-    from transformers import GenerationConfig
+    from transformers import GenerationConfig, TextStreamer
 
     from grpo_lab.rollout import encode_prompts, end_token_ids, evaluating, pad_token_id
     from grpo_lab.rollout.prompts import set_aside_generation_config
@@ -51,18 +51,13 @@ def reply(
         eos_token_id=end_token_ids(model, tokenizer),
         pad_token_id=pad_token_id(tokenizer),
     )
-    streamer = None if write is None else _streamer(tokenizer, write)
+    streamer = None
+    if write is not None:
+        streamer = TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
+        streamer.on_finalized_text = lambda text, stream_end=False: write(text)
     with evaluating(model), set_aside_generation_config(model):  # its penalties would change the reply
         sequence = model.generate(ids, attention_mask=mask.long(), generation_config=settings, streamer=streamer)[0]
     return tokenizer.decode(sequence[ids.shape[1] :], skip_special_tokens=True)
-
-
-def _streamer(tokenizer, write: Callable[[str], object]):
-    from transformers import TextStreamer
-
-    streamer = TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
-    streamer.on_finalized_text = lambda text, stream_end=False: write(text)
-    return streamer
 
 
 class Conversation:
@@ -81,12 +76,8 @@ class Conversation:
         if max_new_tokens >= self.context:
             raise ValueError(f"max_new_tokens is {max_new_tokens}; expected less than the model's {self.context}")
         _check_settings(max_new_tokens, temperature)
-        self.model, self.tokenizer, self.max_new_tokens, self.temperature = (
-            model,
-            tokenizer,
-            max_new_tokens,
-            temperature,
-        )
+        self.model, self.tokenizer = model, tokenizer
+        self.max_new_tokens, self.temperature = max_new_tokens, temperature
         self.told = [{"role": "system", "content": system}] if system else []
         self.messages: list[dict] = []
 
@@ -143,8 +134,8 @@ class ChatBox:
         if not (question := question.strip()):
             return {}
         self._line.value, self._button.disabled = "", True
-        asked = self.tokenizer, question, self.max_new_tokens
         try:
+            asked = self.tokenizer, question, self.max_new_tokens
             replies = {name: reply(model, *asked) for name, model in self.policies.items()}
         finally:
             self._button.disabled = False
@@ -154,13 +145,9 @@ class ChatBox:
 
     def html(self) -> str:
         """The conversation so far. What a policy says is escaped: it is text, never markup."""
-        said = '<p style="margin-left:2em"><b>{}</b>: <span style="white-space:pre-wrap">{}</span></p>'
-        parts = []
-        for question, replies in self.turns:
-            parts.append(f"<p><b>you</b>: {html.escape(question)}</p>")
-            for name, text in replies.items():
-                parts.append(said.format(html.escape(name), html.escape(text) or "<i>(nothing)</i>"))
-        return "".join(parts)
+        said = '<p><b>{}</b>: <span style="white-space:pre-wrap">{}</span></p>'
+        lines = [line for question, replies in self.turns for line in (("you", question), *replies.items())]
+        return "".join(said.format(html.escape(name), html.escape(text) or "<i>(nothing)</i>") for name, text in lines)
 
     def _repr_mimebundle_(self, **kwargs):
         return self.box._repr_mimebundle_(**kwargs)
@@ -252,10 +239,8 @@ def _check_settings(max_new_tokens: int, temperature: float) -> None:
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="python -m grpo_lab.chat",
-        description="Talk to a model. Questions come from you, from --prompt, or one a line from a pipe.",
-    )
+    says = "Talk to a model. Questions come from you, from --prompt, or one a line from a pipe."
+    parser = Parser(prog="python -m grpo_lab.chat", description=says)
     add: Callable = parser.add_argument
     add("--model", required=True, help='a folder, a hub id, "tiny", "smollm2" or "auto"')
     add("--prompt", help="one question; its reply is printed, and that is all")

@@ -170,13 +170,12 @@ def usable_card(name: str, gib: float, bf16: bool) -> Check:
 
 def find_card() -> str | None:
     """Name and driver, from the driver's own tool; else from its files."""
-    if tool := shutil.which("nvidia-smi"):
-        query = [tool, "--query-gpu=name,driver_version", "--format=csv,noheader"]
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            answer = subprocess.run(query, capture_output=True, encoding="utf-8", errors="replace", timeout=20)
-            if answer.returncode == 0 and answer.stdout.strip():
-                name, _, driver = answer.stdout.splitlines()[0].partition(", ")
-                return f"{name} (driver {driver})"
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        answer = subprocess.run(query, capture_output=True, encoding="utf-8", errors="replace", timeout=20)
+        if answer.returncode == 0 and answer.stdout.strip():
+            name, _, driver = answer.stdout.splitlines()[0].partition(", ")
+            return f"{name} (driver {driver})"
     there = any(map(os.path.exists, ("/proc/driver/nvidia/version", "/dev/nvidia0")))
     return "an NVIDIA card" if there else None
 

@@ -214,23 +214,20 @@ def _check(settings: dict) -> None:
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="python -m grpo_lab.evaluate",
-        description="Sample completions of problems that the training does not see, and count the right ones.",
-    )
+    says = "Sample completions of problems that the training does not see, and count the right ones."
+    parser = Parser(prog="python -m grpo_lab.evaluate", description=says)
     parser.add_argument("--model", required=True, help='a folder, a hub id, "tiny", "smollm2" or "auto"')
     add_task_option(parser)
     add_reward_options(parser)
-    parser.add_argument(
-        "--split", choices=SPLITS, default="test", help='"train" for those of the training (default test)'
-    )
-    parser.add_argument("--n", type=int, help="problems (default: 1000, or as many as there are)")
-    parser.add_argument("--seed", type=int, default=1, help="chooses the problems and the samples (default 1)")
-    parser.add_argument("--num_generations", type=int, default=4, help="completions a problem (default 4)")
-    parser.add_argument("--max_completion_length", type=int, help="limit in tokens (default: the task's)")
-    parser.add_argument("--batch_size", type=int, help="completions at a time (default: 512 of a tiny model, else 64)")
-    parser.add_argument("--temperature", type=float, default=1.0, help="of the sampler (default 1.0)")
-    parser.add_argument("--cache_implementation", choices=("dynamic", "static"), help="(default: static on a card)")
+    add = parser.add_argument
+    add("--split", choices=SPLITS, default="test", help='"train" for those of the training (default test)')
+    add("--n", type=int, help="problems (default: 1000, or as many as there are)")
+    add("--seed", type=int, default=1, help="chooses the problems and the samples (default 1)")
+    add("--num_generations", type=int, default=4, help="completions a problem (default 4)")
+    add("--max_completion_length", type=int, help="limit in tokens (default: the task's)")
+    add("--batch_size", type=int, help="completions at a time (default: 512 of a tiny model, else 64)")
+    add("--temperature", type=float, default=1.0, help="of the sampler (default 1.0)")
+    add("--cache_implementation", choices=("dynamic", "static"), help="(default: static on a card)")
     return parser
 
 

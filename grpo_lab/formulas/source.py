@@ -98,7 +98,7 @@ def _anchors(node: ast.FunctionDef, source: str) -> dict[str, tuple[ast.stmt, st
         if found[-1] in owner:
             raise ValueError(f"anchors ({owner[found[-1]]}) and ({tag}) stand on one statement; one equation, one line")
         if not isinstance(found[-1], ast.Return) and not _assigned(found[-1]):
-            raise ValueError(f"anchor ({tag}) stands on no assignment, x.method(...) or return: {token.line.strip()!r}")
+            raise ValueError(f"anchor ({tag}) stands on no assignment to variables or return: {token.line.strip()!r}")
         owner[found[-1]] = tag
         anchors[tag] = found[-1], " ".join(match["shape"].split())
     return anchors
@@ -123,18 +123,7 @@ def _equation(
 
 
 def _assigned(statement: ast.stmt) -> tuple[str, ...]:
-    """The variables that hold the result: those assigned, or x in `x.append(...)` and `x.add_(...)`."""
-    call = getattr(statement, "value", None) if isinstance(statement, ast.Expr) else None
-    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-        targets = [call.func]
-    else:
-        targets = getattr(statement, "targets", None) or [getattr(statement, "target", None)]
-    parts = [part for target in targets if target is not None for part in getattr(target, "elts", [target])]
-    return tuple(dict.fromkeys(filter(None, map(_root, parts))))
-
-
-def _root(target: ast.expr) -> str | None:
-    """The variable behind `x`, `*x`, `x[...]` or `x.y`."""
-    while isinstance(target, ast.Attribute | ast.Subscript | ast.Starred):
-        target = target.value
-    return target.id if isinstance(target, ast.Name) else None
+    """The variables that an assignment such as `x = ...`, `x += ...` or `x, y = ...` binds."""
+    targets = getattr(statement, "targets", None) or [getattr(statement, "target", None)]
+    parts = [part for target in targets for part in getattr(target, "elts", [target])]
+    return tuple(part.id for part in parts) if all(isinstance(part, ast.Name) for part in parts) else ()

@@ -56,10 +56,9 @@ def _slider(draw: Callable, name: str, values: list, start, ylabel: str | None, 
     """The slider and its frame. A saved notebook keeps neither: the strip above says the same."""
     import ipywidgets
 
-    options = [(_written(value), value) for value in values]
-    handle = ipywidgets.SelectionSlider(
-        options=options, value=start, description=name, continuous_update=False, style={"description_width": "initial"}
-    )
+    options, look = [(_written(value), value) for value in values], {"description_width": "initial"}
+    handle = ipywidgets.SelectionSlider(options=options, value=start, description=name, style=look)
+    handle.continuous_update = False
 
     def show(value) -> None:
         bundle, metadata = picture(_strip(draw, name, [value], ylabel, 3.2), f"{alt} ({_titled(name, value)})")

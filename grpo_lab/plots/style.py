@@ -22,6 +22,13 @@ OKABE_ITO = {
 BACKGROUND = "#FCFCFC"
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 DPI = 110
+LOOK = {
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True,
+    "axes.facecolor": BACKGROUND, "figure.facecolor": BACKGROUND, "savefig.facecolor": BACKGROUND,
+    "axes.titlesize": 11, "axes.labelsize": 10, "font.size": 10, "lines.linewidth": 1.8, "grid.color": "#E3E3E3",
+    "figure.figsize": (7.2, 3.6), "figure.dpi": DPI, "figure.constrained_layout.use": True,
+    "legend.frameon": False, "legend.handlelength": 2.8,
+}  # fmt: skip
 
 
 def use_style() -> None:
@@ -29,28 +36,7 @@ def use_style() -> None:
     import matplotlib.pyplot as plt
     from cycler import cycler
 
-    plt.rcParams.update(
-        {
-            "axes.prop_cycle": cycler(color=OKABE_ITO.values()) + cycler(linestyle=DASHES),
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "axes.grid": True,
-            "axes.axisbelow": True,
-            "axes.facecolor": BACKGROUND,
-            "axes.titlesize": 11,
-            "axes.labelsize": 10,
-            "figure.facecolor": BACKGROUND,
-            "figure.figsize": (7.2, 3.6),
-            "figure.dpi": DPI,
-            "figure.constrained_layout.use": True,
-            "font.size": 10,
-            "grid.color": "#E3E3E3",
-            "legend.frameon": False,
-            "legend.handlelength": 2.8,
-            "lines.linewidth": 1.8,
-            "savefig.facecolor": BACKGROUND,
-        }
-    )
+    plt.rcParams.update(LOOK | {"axes.prop_cycle": cycler(color=OKABE_ITO.values()) + cycler(linestyle=DASHES)})
 
 
 def finish(fig, *, caption: str, alt: str) -> None:

@@ -43,13 +43,10 @@ def fold(values: Float[Tensor, " T"]) -> Float[Tensor, ""]:
     r"""Sum.
 
     x_t = x_{t-1} + v_t \tag{9.4}
-    y_t = 2 x_t \tag{9.5}
     """
-    total, out = torch.zeros(()), torch.zeros(len(values))
-    for i, value in enumerate(values):
+    total = torch.zeros(())
+    for value in values:
         total += value  # scalar (9.4)
-        out[i] = 2 * total  # T (9.5)
-    out[0] = -1
     return total
 
 
@@ -67,17 +64,6 @@ def fails(x: float, deep: int = 0) -> float:
     except ZeroDivisionError:
         z = -1.0
     return z
-
-
-def collect(values: list) -> list:
-    r"""Collect the doubles.
-
-    d_t = 2 v_t \tag{9.8}
-    """
-    out = []
-    for value in values:
-        out.append(2 * value)  # N (9.8)
-    return out
 
 
 def plain(x):

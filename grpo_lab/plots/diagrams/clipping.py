@@ -1,7 +1,7 @@
 """The clip as a picture: where a token may still be pushed, and which way, for each ratio and sign of the advantage."""
 
 from grpo_lab.checks import check_between
-from grpo_lab.plots.diagrams.shapes import arrow, box
+from grpo_lab.plots.diagrams.shapes import CENTRED, arrow, box, without_grid
 from grpo_lab.plots.style import OKABE_ITO
 
 WIDEST = 2.0  # ratio at the right end
@@ -29,8 +29,7 @@ def clip_regions(epsilon: float = 0.2):
     ax.axvline(1, color="black", linewidth=0.8, linestyle=":", zorder=3)
     ax.set(xlim=(0, WIDEST), ylim=(-0.1, 2.15), yticks=[], xlabel="ratio r: new probability of the token over old")
     ax.set_xticks(edges, ["0", f"1 − ε\n{1 - epsilon:.4g}", f"1 + ε high\n{1 + epsilon:.4g}", f"{WIDEST:g}"])
-    ax.grid(False)
-    ax.spines["left"].set_visible(False)
+    without_grid(ax, "left")
     return fig
 
 
@@ -43,7 +42,7 @@ def _region(ax, start: float, end: float, bottom: float, words: str, sign: int) 
     narrow = end - start < 0.6
     backing = {"bbox": {"facecolor": ALIVE if alive else "white", "edgecolor": "none", "pad": 1.5}, "zorder": 4}
     words = words.replace(" ", "\n", 1) if narrow else words
-    ax.text(middle, bottom + 0.62, words, ha="center", va="center", fontsize=9.5, **backing)
+    ax.text(middle, bottom + 0.62, words, **CENTRED, fontsize=9.5, **backing)
     if alive:
         reach, colour = 0.11 * sign, OKABE_ITO["blue" if sign > 0 else "vermillion"]
         arrow(ax, (middle - reach, bottom + 0.2), (middle + reach, bottom + 0.2), colour, linewidth=2)

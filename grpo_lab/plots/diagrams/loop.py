@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterable
 
 from grpo_lab.checks import check_choice
-from grpo_lab.plots.diagrams.shapes import GREY, arrow
+from grpo_lab.plots.diagrams.shapes import CENTRED, GREY, arrow
 from grpo_lab.plots.style import OKABE_ITO, finish
 
 # name: what is done there, in the words of the series
@@ -54,19 +54,13 @@ def _large():
     fig, ax = _canvas(height=3.1, top=2.1, bottom=-2.3)
     _row(ax, tuple(STAGES), tall=0.46)
     for index, said in enumerate(STAGES.values()):
-        ax.text(
-            1.6 * index, -0.66, "\n".join(textwrap.wrap(said, 12)), ha="center", va="top", fontsize=8, color="#333333"
-        )
+        ax.text(1.6 * index, -0.66, textwrap.fill(said, 12), ha="center", va="top", fontsize=8, color="#333333")
     # Three policies above, each over the stages that ask it.
     _policy(ax, (1,), r"old policy $\pi^{\mathrm{old}}$", "wrote the answers", OKABE_ITO["vermillion"])
     _policy(ax, (4, 6), r"policy $\pi_\theta$", "is scored, and is moved", OKABE_ITO["blue"], centre=5.6)
     _policy(ax, (4,), r"reference $\pi^{\mathrm{ref}}$", "stays where it was", OKABE_ITO["green"], centre=3.4)
-    _back(
-        ax,
-        floor=-1.75,
-        text="the next prompts; the policy as it is now writes the answers, and so becomes the old one",
-        half=1.25,
-    )
+    text = "the next prompts; the policy as it is now writes the answers, and so becomes the old one"
+    _back(ax, floor=-1.75, text=text, half=1.25)
     return fig
 
 
@@ -85,17 +79,12 @@ def _row(ax, coloured: tuple[str, ...], tall: float) -> None:
 
     for index, stage in enumerate(STAGES):
         on, x = stage in coloured, 1.6 * index
-        box = FancyBboxPatch(
-            (x - NARROW / 2, -tall),
-            NARROW,
-            2 * tall,
-            boxstyle="round,pad=0,rounding_size=0.12",
-            facecolor="#D9ECF7" if on else PALE,
-            edgecolor=OKABE_ITO["blue"] if on else GREY,
-            linewidth=1.6 if on else 0.8,
-        )
-        ax.add_patch(box)
-        ax.text(x, 0, stage, ha="center", va="center", fontsize=9, weight="bold" if on else "normal")
+        look = {"facecolor": PALE, "edgecolor": GREY, "linewidth": 0.8}
+        if on:
+            look = {"facecolor": "#D9ECF7", "edgecolor": OKABE_ITO["blue"], "linewidth": 1.6}
+        rounded = "round,pad=0,rounding_size=0.12"
+        ax.add_patch(FancyBboxPatch((x - NARROW / 2, -tall), NARROW, 2 * tall, boxstyle=rounded, **look))
+        ax.text(x, 0, stage, **CENTRED, fontsize=9, weight="bold" if on else "normal")
         if index:
             arrow(ax, (x - 1.6 + NARROW / 2, 0.0), (x - NARROW / 2, 0.0))
 
@@ -103,8 +92,8 @@ def _row(ax, coloured: tuple[str, ...], tall: float) -> None:
 def _policy(ax, stages: tuple[int, ...], name: str, does: str, colour: str, centre: float | None = None) -> None:
     """One of the policies, with an arrow down to each stage that it serves."""
     x = 1.6 * stages[0] if centre is None else 1.6 * centre - 0.8
-    ax.text(x, 1.82, name, ha="center", va="center", fontsize=9.5, color=colour, weight="bold")
-    ax.text(x, 1.46, does, ha="center", va="center", fontsize=8, color="#333333")
+    ax.text(x, 1.82, name, **CENTRED, fontsize=9.5, color=colour, weight="bold")
+    ax.text(x, 1.46, does, **CENTRED, fontsize=8, color="#333333")
     for stage in stages:
         shift = 0.0 if len(stages) == 1 and centre is None else 0.25 * (1 if x > 1.6 * stage else -1)
         arrow(ax, (x, 1.26), (1.6 * stage + shift, 0.48), colour)

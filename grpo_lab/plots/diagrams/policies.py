@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from grpo_lab.checks import check_at_least, check_between
-from grpo_lab.plots.diagrams.shapes import arrow, box
+from grpo_lab.plots.diagrams.shapes import CENTRED, arrow, box, without_grid
 from grpo_lab.plots.intervals import finite
 from grpo_lab.plots.style import OKABE_ITO
 
 THIN, THICK = 0.4, 5.0  # widths of an edge of probability 0 and 1, in points
+BACKING = {"facecolor": "white", "edgecolor": "none", "pad": 1.2, "alpha": 0.9}  # behind a text on a line
 MOST_LEAVES = 32  # that have room for a label each
 LANES = {
     "policy": "weights: change at every step",
@@ -57,16 +58,8 @@ def prefix_tree(sequences, token_probabilities, leaf_labels: Sequence[str], mark
             width = THIN + (THICK - THIN) * chances[row, t]
             ax.plot([t, t + 1], ys, color=colour, linewidth=width, linestyle="-", solid_capstyle="round", zorder=2)
             if row in mark:
-                words = {
-                    "ha": "center",
-                    "va": "center",
-                    "fontsize": 8.5,
-                    "color": colour,
-                    "weight": "bold",
-                    "zorder": 4,
-                }
-                words["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 1.2, "alpha": 0.9}
-                ax.text(t + 0.5, sum(ys) / 2, f"{sequences[row, t]}: {chances[row, t]:.2f}", **words)
+                words = {"fontsize": 8.5, "color": colour, "weight": "bold", "zorder": 4, "bbox": BACKING}
+                ax.text(t + 0.5, sum(ys) / 2, f"{sequences[row, t]}: {chances[row, t]:.2f}", **CENTRED, **words)
         colour, weight = (colour, "bold") if row in mark else ("black", "normal")
         words = {"va": "center", "fontsize": 7.5, "color": colour, "weight": weight}
         ax.text(T + 0.06, height[tuple(sequences[row])], leaf_labels[row], **words)
@@ -74,11 +67,9 @@ def prefix_tree(sequences, token_probabilities, leaf_labels: Sequence[str], mark
         if len(prefix) < T:
             ax.plot(len(prefix), y, "o", color="black", markersize=4, zorder=3)
     ax.set(xlim=(-0.25, T + 1.15), ylim=(-0.8, N - 0.2), yticks=[])
-    ax.set_xticks(
-        range(T + 1), ["nothing\nwritten"] + [f"{t} token{'s' if t > 1 else ''}" for t in range(1, T)] + ["all"]
-    )
-    ax.grid(visible=False)
-    ax.spines[["left", "bottom"]].set_visible(False)
+    written = [f"{t} token{'s' if t > 1 else ''}" for t in range(1, T)]
+    ax.set_xticks(range(T + 1), ["nothing\nwritten", *written, "all"])
+    without_grid(ax, "left", "bottom")
     return fig
 
 
@@ -114,9 +105,8 @@ def push_bars(before, after, words: Sequence[str], pushed: int, ax):
     ax.bar(places, after, width=0.62, color=colours, alpha=0.85)
     ax.bar(places, before, width=0.76, facecolor="none", edgecolor="#6E6E6E", linewidth=1.2, linestyle="--")
     for place, old, new in zip(places, before, after, strict=True):
-        ax.text(
-            place, max(old, new) + 0.03, f"{round(new - old, 3) + 0.0:+.3f}", ha="center", va="bottom", fontsize=8.5
-        )
+        change = f"{round(new - old, 3) + 0.0:+.3f}"
+        ax.text(place, max(old, new) + 0.03, change, ha="center", va="bottom", fontsize=8.5)
     ax.set_xticks(list(places), list(words))
     ax.set(ylim=(0, 1.12), yticks=[0, 0.25, 0.5, 0.75, 1])
     ax.grid(axis="x", visible=False)
@@ -149,10 +139,10 @@ def position_map(panels: Mapping[str, Sequence], right: Sequence[int]):
             box(ax, number - 0.47, t - 0.46, 0.94, 0.92, **frame)
         for t, v in zip(*(values >= 0.145).nonzero(), strict=True):
             said = f"{values[t, v]:.1f}".lstrip("0") if values[t, v] < 0.95 else "1"
-            ax.text(v, t, said, ha="center", va="center", fontsize=8, color="white" if values[t, v] > 0.6 else "black")
-        ax.set(title=title, xlabel="number", xticks=range(values.shape[1]), yticks=range(len(right)))
-        ax.set_yticklabels([str(t + 1) for t in range(len(right))])
-        ax.grid(False)
+            ax.text(v, t, said, **CENTRED, fontsize=8, color="white" if values[t, v] > 0.6 else "black")
+        ax.set(title=title, xlabel="number", xticks=range(values.shape[1]))
+        ax.set_yticks(range(len(right)), range(1, len(right) + 1))
+        without_grid(ax)
     axes[0, 0].set_ylabel("position in the response")
     fig.colorbar(drawn, ax=axes[0].tolist(), label="probability", fraction=0.03, pad=0.02)
     return fig
@@ -188,8 +178,7 @@ def weights_timeline(epochs: int = 6, inner: int = 4, renewed_every: int = 3):
     ax.set(xlim=(-0.32 * steps, steps + 0.2), ylim=(0.42 - len(LANES), 0.5), yticks=[])
     ax.set_xticks(list(range(0, steps + 1, inner)))
     ax.set_xlabel("inner steps taken; a mark where a new batch is sampled", x=0.62)
-    ax.grid(False)
-    ax.spines["left"].set_visible(False)
+    without_grid(ax, "left")
     ax.spines["bottom"].set_bounds(0, steps)
     return fig
 
@@ -199,4 +188,4 @@ def _bar(ax, lane: int, start: int, length: int, version: int, colour: str, dash
     edge = {"edgecolor": "#555555", "linestyle": "--" if dashed else "-", "linewidth": 0.9}
     face = "white" if dashed else OKABE_ITO[colour] + "55"
     box(ax, start + 0.04, -lane - 0.25, length - 0.08, 0.5, facecolor=face, **edge)
-    ax.text(start + length / 2, -lane, version, ha="center", va="center", fontsize=8.5)
+    ax.text(start + length / 2, -lane, version, **CENTRED, fontsize=8.5)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from grpo_lab.plots.diagrams.shapes import GREY, box
+from grpo_lab.plots.diagrams.shapes import CENTRED, GREY, box, without_grid
 from grpo_lab.plots.intervals import finite
 from grpo_lab.plots.style import OKABE_ITO
 from grpo_lab.plots.tokens import shade, visible
@@ -42,7 +42,7 @@ def batch_figure(answers: Sequence[Sequence[str]], advantages: Sequence[float]):
             if inside:
                 word = short(tokens[place])
                 turn = 90 if len(word) > 2 else 0  # a word fits into a narrow box upright
-                ax.text(place + 0.48, row, word, ha="center", va="center", fontsize=7 - 1.2 * (turn > 0), rotation=turn)
+                ax.text(place + 0.48, row, word, **CENTRED, fontsize=7 - 1.2 * (turn > 0), rotation=turn)
     ax.text(-0.4, -0.85, "advantage", ha="right", va="center", fontsize=8, color="#444444")
     ax.text(0, -0.85, "tokens of the answer, then padding (grey)", va="center", fontsize=8, color="#444444")
     ax.set(xlim=(-3.4, width + 0.1), ylim=(len(answers) - 0.4, -1.3))
@@ -102,9 +102,7 @@ def _panel(ax, mask, value, largest: float) -> None:
         first = value[row, tokens.argmax()]
         ax.text(mask.shape[1] - 0.1, row, f"{first:.3f}", va="center", fontsize=8.5)
     ax.set(xlim=(-0.7, mask.shape[1] + 2.4), ylim=(len(mask) - 0.4, -0.6), xticks=[])
-    ax.grid(False)
-    for side in ("left", "bottom"):
-        ax.spines[side].set_visible(False)
+    without_grid(ax, "left", "bottom")
     ax.tick_params(length=0)
 
 
