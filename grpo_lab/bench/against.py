@@ -24,7 +24,7 @@ ROWS = (
     ("groups_alike", "groups of equal reward, share", 1, 2),
     ("held_out_accuracy", "held-out accuracy at the end", 1, 3),
 )
-STEPS = {"sums": 60, "short-sums": 6}  # of a run on a task, where nothing is said
+STEPS = {"sums": 60, "short-sums": 6}  # of a run on a task, by default
 
 
 def task_for(parameters: int) -> str:

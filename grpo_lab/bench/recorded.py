@@ -12,7 +12,7 @@ from grpo_lab.bench.gpu.tables import measured, size_of, speed_of
 from grpo_lab.display import GIB, markdown_table, say
 
 HOW = "`make gpu`, on a machine with an NVIDIA card, writes it"
-STATIONS = ("rollout", "reward", "score", "update")
+PHASES = ("rollout", "reward", "score", "update")
 
 
 def read_record(path: str | os.PathLike) -> dict | None:
@@ -43,7 +43,7 @@ def run_rows(record: dict) -> list[dict[str, str]]:
     """A row for each run: what it reached on held-out problems, what it took, where its time went."""
     rows = []
     for run in record["runs"]:
-        seconds = [run["seconds_per_station"][f"time/{name}"] for name in STATIONS]
+        seconds = [run["seconds_per_station"][f"time/{name}"] for name in PHASES]
         rows.append(
             {
                 "mode": run["mode"],

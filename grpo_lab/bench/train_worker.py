@@ -47,14 +47,14 @@ def our_config(seed: int, steps: int, **settings) -> GRPOConfig:
 def settings_for(model, spec: dict) -> dict:
     """What `python -m grpo_lab.train` chooses for the model and the task, in the precision that is asked for.
 
-    The precision is said by the flag that both trainers have; `load_policy` has to be told the same.
+    The precision is set by the flag that both trainers have; the model has to be loaded for the same mode.
     """
     given = {"bf16": spec["precision"] == "fp32-master"} | spec.get("settings", {})
     return default_settings(model.num_parameters(), TASKS[spec["task"]], model.device.type, given) | given
 
 
 def trl_config(config: GRPOConfig, folder: str, use_cpu: bool = True):
-    """The same run, said in TRL's words, with everything off that this trainer does not do either."""
+    """The same run as TRL configures it, with everything off that this trainer does not do either."""
     import trl
 
     return trl.GRPOConfig(
@@ -71,7 +71,7 @@ def trl_config(config: GRPOConfig, folder: str, use_cpu: bool = True):
 
 
 class Watch:
-    """The clock and the notebook of a run, and its reward."""
+    """Records the time, the reward and the tokens of each step of a run."""
 
     def __init__(self, reward_func: Callable[..., list] = accuracy_reward):
         self.reward_func = reward_func

@@ -1,4 +1,4 @@
-"""Where models lie, and how a path is written for a reader."""
+"""Where models are stored, and how a path is shown to a reader."""
 
 import os
 import sys

@@ -7,8 +7,6 @@ import torch
 from transformers import MambaConfig
 
 from grpo_lab import train
-from grpo_lab.config import GRPOConfig
-from grpo_lab.config.defaults import default_settings
 from grpo_lab.memory import GIB, RESERVE, announce
 from grpo_lab.memory import __main__ as command
 from grpo_lab.memory.planning import plan
@@ -40,18 +38,6 @@ def test_the_plan_of_a_run_the_modes_and_that_it_fits(capsys):
     assert {mode: share for mode, share, *_ in modes} == {
         "fp32": "16.00", "fp32-master": "16.00", "bf16": "6.03", "bf16-naive": "8.00", "fp16": "16.00"
     }  # fmt: skip
-
-
-def test_the_command_and_a_notebook_plan_the_same_run_with_one_number(capsys):
-    """Notebook 08 plans with `plan` and the settings for this size, and prints what the command says beside it."""
-    lines = printed(capsys, "--shape", "qwen2-0.5b", "--task", "gsm8k")
-    model_config, task = shape_config("qwen2-0.5b"), TASKS["gsm8k"]
-    settings = default_settings(shape_of(model_config).parameters, task, "cuda")
-    made = plan(model_config, GRPOConfig(**settings), prompt_length=task.prompt_length, precision="bf16")
-    number = f"{made.peak / GIB:.2f}"
-    assert f"peak: {number} GiB, update" in lines
-    assert [line.split()[4] for line in lines if line.startswith("bf16 ")] == [number], "the table of modes"
-    assert lines[-1].startswith(f"It fits into 8.00 GiB: {number} GiB of tensors")
 
 
 def test_what_is_chosen_for_half_a_billion_parameters_fits_a_card_of_8_gib(capsys):

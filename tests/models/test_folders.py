@@ -93,7 +93,7 @@ def test_auto_finds_the_huggingface_cache(bare_machine, checkpoint):
     assert folder == where and "Hugging Face" in why
 
 
-def test_auto_passes_over_a_broken_copy_aloud(bare_machine, checkpoint, capsys):
+def test_auto_passes_over_a_broken_copy_and_prints_so(bare_machine, checkpoint, capsys):
     copy(checkpoint, bare_machine / "modelscope" / LAYOUTS[0], without=("*.safetensors",))
     put_in_huggingface_cache(checkpoint, bare_machine)
     assert "Hugging Face" in folders.find_folder("auto")[1]

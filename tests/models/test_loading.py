@@ -188,6 +188,3 @@ def test_small_models_get_one_thread_unless_the_user_chose(tiny, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS")
     models.one_thread_if_small(tiny[0])
     assert chosen == [1]
-    monkeypatch.setattr(models, "FEW_PARAMETERS", 1000)
-    models.one_thread_if_small(tiny[0])
-    assert chosen == [1]

@@ -69,17 +69,6 @@ def test_rows_may_be_scored_in_any_selection_and_order():
         assert (logp - rollout.logp[rows])[rollout.mask[rows]].abs().max() < 1e-4
 
 
-@pytest.mark.parametrize("prompts", [["a", "b"], ["a"], ["abc"]])
-@pytest.mark.parametrize("length", [1, 3])
-def test_the_shortest_prompts_and_completions(prompts, length):
-    model, tokenizer = make_world()
-    rollout = sample(model, tokenizer, prompts, length=length)
-    assert rollout.completion_ids.shape[1] <= length
-    for share_prompts in (True, False):
-        logp, _ = score(model, rollout, share_prompts=share_prompts)
-        assert (logp - rollout.logp)[rollout.mask].abs().max() < 1e-4
-
-
 def test_large_logits_go_through_the_chunked_head_with_the_same_result(monkeypatch):
     model, tokenizer = make_world()
     make_exact(model)

@@ -118,12 +118,15 @@ def test_the_same_seed_draws_the_same_completions_as_generate(settings, pad_is_e
     assert torch.equal(after_dynamic, after_static), "the same numbers were drawn, and as many"
 
 
-@pytest.mark.parametrize("prompts", [["d"], ["abc"], PROMPTS])
-def test_every_size(prompts):
+@pytest.mark.parametrize("prompts", [["d"], ["a", "b"], ["abc"], PROMPTS])
+def test_every_size_is_drawn_and_scored_alike(prompts):
     model, tokenizer = make_world(scale=0.1)
     for length, generations in ((1, 1), (1, 3), (2, 3), (70, 1)):
         dynamic, _, static, _ = both(model, tokenizer, prompts, length=length, generations=generations)
         assert_same(dynamic, static)
+        for share_prompts in (True, False):
+            logp, _ = score(model, static, share_prompts=share_prompts)
+            assert (logp - static.logp)[static.mask].abs().max() < 1e-4
 
 
 @pytest.mark.parametrize("heads", [(4, 1), (4, 2), (4, 4), (6, 3)], ids=str)
