@@ -43,12 +43,8 @@ def tensor_lines(value, most_columns: int = MAX_COLUMNS) -> list[str]:
         return _numbers(value)
     if not value.numel():
         return []
-    return _rows(value) if fits(value, most_columns) else [_summary(value)]
-
-
-def fits(value, most_columns: int = MAX_COLUMNS) -> bool:
-    """Whether `tensor_lines` shows every number."""
-    return value.ndim == 0 or (value.numel() <= MAX_SHOWN and value.shape[-1] <= most_columns)
+    fits = value.numel() <= MAX_SHOWN and value.shape[-1] <= most_columns
+    return _rows(value) if fits else [_summary(value)]
 
 
 def _rows(value) -> list[str]:

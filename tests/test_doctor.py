@@ -147,23 +147,20 @@ real_find_card = module.find_card
 
 
 def test_the_card_is_found_without_torch(monkeypatch):
-    def answer(text: str, code: int = 0):
+    def answer(text: str, code: int):
         return lambda *args, **kwargs: subprocess.CompletedProcess(args, code, stdout=text, stderr="")
 
     def hang(*args, **kwargs):
         raise subprocess.TimeoutExpired("nvidia-smi", 20)
 
-    monkeypatch.setattr(module.shutil, "which", lambda name: name)
-    monkeypatch.setattr(module.os.path, "exists", lambda path: True)
-    for run, want in [
-        (answer("Tesla T4, 550.54\nTesla T4, 550.54\n"), "Tesla T4 (driver 550.54)"),
-        (answer("driver not loaded", code=9), "an NVIDIA card"),
-        (hang, "an NVIDIA card"),
+    for run, files, want in [
+        (answer("Tesla T4, 550.54\nTesla T4, 550.54\n", 0), True, "Tesla T4 (driver 550.54)"),
+        (answer("driver not loaded", 9), True, "an NVIDIA card"),
+        (hang, False, None),
     ]:
+        monkeypatch.setattr(module.os.path, "exists", lambda path, files=files: files)
         monkeypatch.setattr(subprocess, "run", run)
         assert real_find_card() == want
-    monkeypatch.setattr(module.os.path, "exists", lambda path: False)
-    assert real_find_card() is None
 
 
 def test_the_exit_status_tells_whether_something_has_to_be_mended(monkeypatch, capsys):

@@ -96,26 +96,21 @@ def test_groups_from_which_nothing_is_learnt_and_half_marks_are_not_right():
     assert result["frac_reward_zero_std"] is None and json.loads(json.dumps(result)) == result
 
 
-def test_right_is_asked_as_in_training(monkeypatch):
+def test_right_is_asked_as_in_training():
     """With prompts, token ids and messages where the prompt is messages; an error has the function's name."""
     seen = []
 
     def look(prompts, completions, completion_ids, answer, **columns):
         seen.append((prompts, completions, completion_ids, answer, columns))
-        return [1.0] * len(completions)
+        return columns["price"]
 
     rows = [{"prompt": [{"role": "user", "content": "a"}], "answer": "2", "level": 3}]
-    evaluate(*make_world(), rows, num_generations=2, max_completion_length=2, correct=look)
+    with pytest.raises(RuntimeError, match="reward function 'look' failed: KeyError: 'price'"):
+        evaluate(*make_world(), rows, num_generations=2, max_completion_length=2, correct=look)
     (prompts, completions, completion_ids, answer, columns), = seen  # fmt: skip
     assert prompts == [rows[0]["prompt"]] * 2 and answer == ["2", "2"] and columns == {"level": [3, 3]}
     assert all(completion[0]["role"] == "assistant" for completion in completions)
     assert all(1 <= len(ids) <= 2 for ids in completion_ids)
-    with pytest.raises(RuntimeError, match="reward function 'fails' failed: KeyError: 'price'"):
-        evaluate(*make_world(), rows, max_completion_length=2, correct=fails)
-
-
-def fails(completions, **columns):
-    return columns["price"]
 
 
 def test_lengths_count_the_end_token_and_the_seed_decides_without_touching_the_callers_state():
@@ -159,25 +154,20 @@ def seen(monkeypatch):
     return calls
 
 
-def test_stdout_is_one_json_object_alone(folder, capsys, seen):
+def test_stdout_is_one_json_object_alone_and_the_usual_measure_is_a_thousand_sums(folder, capsys, seen, monkeypatch):
     assert main(["--model", folder, "--n", "12", "--seed", "3", *SMALL]) == 0
     captured = capsys.readouterr()
     result = json.loads(captured.out)
     assert captured.out.count("\n") == 1 and "policy:" in captured.err
     assert (result["task"], result["split"], result["n"], result["num_generations"]) == ("sums", "test", 12, 2)
-    (rows, keywords), = seen  # fmt: skip
-    assert rows == addition_problems("test", 12, 3) and keywords["seed"] == 3 and keywords["correct"] is accuracy_reward
-    assert keywords["batch_size"] == 512
-    assert all(addition_split(row["operands"]) == "test" for row in rows), "held out"
-
-
-def test_the_usual_measure_of_the_tiny_model_is_a_thousand_sums(folder, seen, monkeypatch):
     monkeypatch.setattr(table, "MANY", 7)
     main(["--model", folder])
-    (rows, keywords), = seen  # fmt: skip
-    assert rows == addition_problems("test", 7, 1)
-    usual = {"num_generations": 4, "max_completion_length": 64, "temperature": 1.0, "cache_implementation": None}
-    assert keywords == usual | {"seed": 1, "batch_size": 512, "correct": accuracy_reward}
+    (rows, keywords), (usual_rows, usual) = seen
+    assert rows == addition_problems("test", 12, 3) and keywords["seed"] == 3
+    assert all(addition_split(row["operands"]) == "test" for row in rows), "held out"
+    assert usual_rows == addition_problems("test", 7, 1)
+    sampling = {"num_generations": 4, "max_completion_length": 64, "temperature": 1.0, "cache_implementation": None}
+    assert usual == sampling | {"seed": 1, "batch_size": 512, "correct": accuracy_reward}
 
 
 @pytest.fixture
