@@ -13,7 +13,7 @@ import math
 import numbers
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -62,7 +62,7 @@ def score_completions(
     """
     functions = listed(reward_funcs)
     names = reward_names(functions)
-    weights = _weights(reward_weights, names)
+    weights = check_weights(reward_weights, names)
     keywords = _keywords(prompts, completions, completion_ids, columns)
     check_signatures(functions, columns)
     returned = [_call(function, name, keywords) for function, name in zip(functions, names, strict=True)]
@@ -124,7 +124,8 @@ def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
             raise TypeError(f"reward function {name!r} does not fit the batch: {error}; {wanted}") from error
 
 
-def _weights(reward_weights: Any, names: list[str]) -> Float[Tensor, " F"]:
+def check_weights(reward_weights: Any, names: Sequence[str]) -> Float[Tensor, " F"]:
+    """The weights as a tensor, 1 each for None; ValueError unless there is a finite one for each function."""
     given = reward_weights.tolist() if hasattr(reward_weights, "tolist") else reward_weights
     weights = [1.0] * len(names) if given is None else list(given)
     finite = all(isinstance(weight, numbers.Real) and math.isfinite(weight) for weight in weights)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from grpo_lab.checks import check_choice
 from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, right_by, short_name
+from grpo_lab.rewards.scoring import check_weights
 from grpo_lab.tasks import SPLITS, TASKS, Row, Task, find_task, with_system
 
 SUMS = "sums"  # the task where none is named
@@ -98,8 +99,7 @@ def choose(
     find_rewards(names)
     own_weights = found.reward_weights if reward_funcs is None else None
     weights = reward_weights if reward_weights is not None else own_weights and list(own_weights)
-    if weights is not None and len(weights) != len(names):
-        raise ValueError(f"reward_weights is {weights}; expected one number for each of {', '.join(names)}")
+    check_weights(weights, names)
     said = _system_prompt(system_prompt, found, names, small)
     return TaskSpec(found, names, weights, said, replaces=system_prompt != BY_REWARDS)
 

@@ -14,7 +14,7 @@ from grpo_lab.models.frozen import frozen_copy, silence_dropout
 from grpo_lab.models.selfcheck import check_model
 from grpo_lab.precision import PRECISIONS
 from grpo_lab.rewards import reward_names
-from grpo_lab.rewards.scoring import check_signatures
+from grpo_lab.rewards.scoring import check_signatures, check_weights
 from grpo_lab.rollout.prompt_checks import check_prompts
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.evaluation import best_step, check_evaluation, evaluate_policy, metric_for_best_model, standing
@@ -214,13 +214,8 @@ def check_dataset(dataset: Rows, name: str = "dataset") -> None:
 
 def check_rewards(reward_funcs, weights: list[float] | None, row: dict) -> None:
     """What `score_completions` would say after the first rollout, as far as it can be known before."""
-    names = [] if reward_funcs is None else reward_names(reward_funcs)
-    if names and weights is not None and len(weights) != len(names):
-        raise ValueError(
-            f"reward_weights is {weights}; expected one number for each of the {len(names)} reward functions "
-            f"({', '.join(names)})"
-        )
-    if names:
+    if reward_funcs is not None:
+        check_weights(weights, reward_names(reward_funcs))
         check_signatures(reward_funcs, row)
 
 

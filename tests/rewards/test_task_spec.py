@@ -64,8 +64,11 @@ def test_weights_are_the_tasks_unless_the_rewards_are_ones_own():
 
 WRONG = [
     ({"task": "summs"}, "task is 'summs'; expected sums, short-sums, word-problems"),
-    ({"reward_weights": [1.0, 2.0, 3.0]}, r"reward_weights is \[1.0, 2.0, 3.0\]; expected one number for each of"),
-    ({"reward_funcs": ["math"], "reward_weights": [1.0, 2.0]}, r"expected one number for each of math"),
+    (
+        {"reward_weights": [1.0, 2.0, 3.0]},
+        r"reward_weights is \[1.0, 2.0, 3.0\]; expected one finite number for each of",
+    ),
+    ({"reward_funcs": ["math"], "reward_weights": [1.0, 2.0]}, r"for each of the 1 reward functions \(math\)"),
     ({"system_prompt": " "}, "system_prompt is ' '; expected a text, or none for nothing"),
     ({"reward_funcs": ["nothing"]}, "reward_funcs has 'nothing'"),
 ]

@@ -11,7 +11,6 @@ from grpo_lab.rewards import math_reward as reward_in_3_seconds
 from grpo_lab.rewards.mathematics.equality import judge_form
 from grpo_lab.rewards.mathematics.quantities import chinese_number, quantity_in
 from grpo_lab.rewards.mathematics.tidy import boxed, given_answer, tidy
-from grpo_lab.rewards.mathematics.units import unit_of
 from tests.rewards.mathematics.teacher import DEPARTURES, PAIRS
 from tests.support.agreement import many
 
@@ -125,24 +124,6 @@ def test_other_ways_to_say_a_number_and_what_says_none():
     assert {words: chinese_number(words) for words in said} == {w: Fraction(number) for w, number in said.items()}
     none = "三个,一百二,三四,十百,百,万,负三,三分之,分之三,零分之一,一又二,一又三分之四,点五,五点,五点十,一万点"
     assert [words for words in ["", "三" * 41, *none.split(",")] if chinese_number(words) is not None] == []
-
-
-def test_units_and_things():
-    same = {
-        "cm": "厘米,centimetres,Centimeter",
-        "cm^2": "cm^{2},cm2,平方厘米,square centimeters,sq cm",
-        "m^3": "立方米",
-        "km/h": "km/h,千米/时,kilometres per hour",
-        "m": "m,Metres",
-        "h": "小时,个小时",
-        "岁": "岁,years old",
-        "¥": "元",
-        "°C": "°C",
-        "": "apples,red apples,个,个三角形,本书",
-        None: "x,xy,左右,或五个,三个,M,cm^4,a/b/c,cm/h/s,or five,apples; pears,words words words words words",
-    }
-    expected = {"apples" * 20: None} | {name: unit for unit, names in same.items() for name in names.split(",")}
-    assert {text: unit_of(text) for text in expected} == expected
 
 
 @many
