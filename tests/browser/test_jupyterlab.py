@@ -89,16 +89,20 @@ def assert_slider_changes_its_plot(page) -> None:
     assert after != before
 
 
-def test_the_chat_of_08_answers(page, lab):
+def open_cells(page, lab, cells: list) -> None:
+    """A notebook of these cells, saved and opened."""
     kernel = {"kernelspec": nbformat.read(NOTEBOOKS[-1], as_version=4).metadata.kernelspec}
-    content = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CHAT.strip())], metadata=kernel)
     open_notebook(page, lab, NOTEBOOKS[-1].stem)
     page.evaluate(
         """content => window.jupyterapp.serviceManager.contents.save(
-            'chat.ipynb', {type: 'notebook', format: 'json', content: JSON.parse(content)})""",
-        nbformat.writes(content),
+            'made.ipynb', {type: 'notebook', format: 'json', content: JSON.parse(content)})""",
+        nbformat.writes(nbformat.v4.new_notebook(cells=cells, metadata=kernel)),
     )
-    open_notebook(page, lab, "chat")
+    open_notebook(page, lab, "made")
+
+
+def test_the_chat_of_08_answers(page, lab):
+    open_cells(page, lab, [nbformat.v4.new_code_cell(CHAT.strip())])
     run_all(page, RUN_SECONDS)
     line = page.locator(".widget-text input")
     line.fill("34+56+78=?")
@@ -131,15 +135,7 @@ def test_a_prediction_is_taken_and_judged(page, lab):
     """The lower handle is moved and a choice is clicked; the cell that tells the truth is then run."""
     cells = [nbformat.v4.new_code_cell(source) for source in PREDICTIONS]
     cells[-1].metadata = {"tags": ["hide-output"], "jupyter": {"outputs_hidden": True}}
-    kernel = {"kernelspec": nbformat.read(NOTEBOOKS[-1], as_version=4).metadata.kernelspec}
-    content = nbformat.v4.new_notebook(cells=cells, metadata=kernel)
-    open_notebook(page, lab, NOTEBOOKS[0].stem)
-    page.evaluate(
-        """content => window.jupyterapp.serviceManager.contents.save(
-            'predictions.ipynb', {type: 'notebook', format: 'json', content: JSON.parse(content)})""",
-        nbformat.writes(content),
-    )
-    open_notebook(page, lab, "predictions")
+    open_cells(page, lab, cells)
     page.evaluate("async () => { await window.jupyterapp.shell.currentWidget.sessionContext.ready; }")
     page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 3")
     page.evaluate("window.jupyterapp.commands.execute('notebook:run-all-above')")

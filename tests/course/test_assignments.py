@@ -11,7 +11,7 @@ from nbclient import NotebookClient
 
 from grpo_lab.course.__main__ import main
 from grpo_lab.course.exercises import EXERCISES
-from grpo_lab.course.release.notebooks import TITLES, assignments, build, notebook_text, of_notebook
+from grpo_lab.course.release.notebooks import TITLES, assignments, notebook_text, of_notebook
 from grpo_lab.course.release.written import WRITTEN
 from tests.course.proof.trials import right_answers
 from tests.course.submitted import submit
@@ -71,11 +71,6 @@ def test_names_are_those_of_the_lecture_notebooks_and_nothing_is_left_out():
     assert {stem for number, (stem, _) in TITLES.items() if number != "08"} <= lectures
     assert sum(len(names) for names in assignments().values()) == len(EXERCISES)
     assert {path.stem for path in FOLDER.glob("*.ipynb")} == set(assignments())
-
-
-def test_building_again_changes_nothing(tmp_path):
-    first = {path: path.stat().st_mtime_ns for path in build(tmp_path)}
-    assert {path: path.stat().st_mtime_ns for path in build(tmp_path)} == first
 
 
 def test_release_never_overwrites(tmp_path, capsys):

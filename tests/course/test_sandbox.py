@@ -285,17 +285,15 @@ def takes(process, *messages: dict) -> list[bool]:
     return [process._takes(message, b"x", None) for message in messages]
 
 
-def test_a_step_counts_once_and_only_onward(process):
+FORGED = [{}, {"cell": 99}, {"cell": [3]}, {"exercise": "f"}, {"at": "cell"}, {"failed": 3}]
+
+
+def test_a_step_counts_once_and_only_onward_and_what_was_not_asked_for_is_none(process):
+    assert not any(takes(process, *FORGED)) and process.failed == {}
     steps = [{"cell": 3}, {"cell": 5}, {"exercise": "group_advantages"}, {"exercise": "rloo_advantages"}, {"done": ""}]
     for step in steps:
-        assert takes(process, step, step, steps[0]) == [True, False, False]
+        assert takes(process, step, step, steps[0], *FORGED) == [True, *[False] * (2 + len(FORGED))]
     assert process.at == len(steps) - 1
-
-
-@pytest.mark.parametrize("forged", [{}, {"cell": 99}, {"cell": [3]}, {"exercise": "f"}, {"at": "cell"}, {"failed": 3}])
-def test_what_was_not_asked_for_is_no_step(forged, process):
-    assert takes(process, forged, {"cell": 3}, forged, forged) == [False, True, False, False]
-    assert process.failed == {}
 
 
 def test_an_answer_counts_once_and_then_the_library_is_lent_to_those_behind_it(process):

@@ -15,6 +15,7 @@ from tests.course.proof import equivalent
 from tests.course.proof.mutants import mutants, survives
 
 SEEDS = (0, 20_011)  # what students see, and one that they do not
+MOST_LINES, MOST_COLUMNS = 8, 120  # of a verdict, before anything is unfolded
 
 
 def right_answers(exercise: Exercise) -> list[Callable]:
@@ -30,14 +31,16 @@ def accepts(exercise: Exercise, answer: Callable, seed: int) -> list[str]:
 
 
 def rejects(exercise: Exercise, mistake: Misconception, seed: int) -> list[str]:
-    """Where a misconception is taken for right, or is not named as itself or its pair."""
+    """Where a misconception is taken for right, is not named as itself or its pair, or is told at length."""
     outcomes = [wrong_outcome(exercise, mistake, index, seed) for index in range(len(exercise.cases))]
     verdict = judge(exercise, outcomes, seed)
     if verdict.right:
         return [f"{mistake.name} accepted"]
-    if {mistake.name, mistake.pair} & set(verdict.misconceptions):
-        return []
-    return [f"{mistake.name} rejected, but named {', '.join(verdict.misconceptions) or verdict.fault or 'nothing'}"]
+    if not {mistake.name, mistake.pair} & set(verdict.misconceptions):
+        return [f"{mistake.name} rejected, but named {', '.join(verdict.misconceptions) or verdict.fault or 'nothing'}"]
+    lines = repr(verdict).splitlines()
+    fits = len(lines) <= MOST_LINES and max(map(len, lines)) <= MOST_COLUMNS
+    return [] if fits else [f"{mistake.name}: the verdict is too long: {verdict!r}"]
 
 
 def rejects_form(exercise: Exercise, answer: Callable, fault: str) -> list[str]:
