@@ -1,11 +1,9 @@
 """Downloads as they come: archives and folders around a class, who it is, which version counts."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.course.submitted import file_name
-from tests.course.test_collecting import found, notebook, zipped
+from tests.course.test_collecting import found, notebook, written, zipped
 
 ONE = """\
 submission_{key}:
@@ -27,13 +25,6 @@ EXPORT = {f"assignment_7_export/submission_{key}/{file_name('02')}": notebook() 
     ).encode()
 }
 MOODLE = {f"Assignment 2/{name}_assignsubmission_file_/02.ipynb": notebook() for name in ("Ada_1", "Bob_2")}
-
-
-def written(folder: Path, files: dict[str, bytes]) -> Path:
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
-    return folder
 
 
 @pytest.mark.parametrize("how", ["the archive", "in a folder", "unpacked", "inner folder"])
