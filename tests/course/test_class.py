@@ -216,19 +216,16 @@ def best_of_group(rewards):
 
 def test_the_shape_of_an_answer_has_no_names_words_layout_or_given_lines():
     exercise = {"best_of_group": EXERCISES["best_of_group"]}
+    head, body = SHAPE.strip().split("\n", 1)
     renamed = (
-        SHAPE.replace("best =", "b =")
-        .replace(", best", ", b")
-        .replace("kept", "out")
-        .replace("\n    b", "\n    # x\n    b")
+        f"{head}\n    # x\n{body}".replace("best", "b").replace("b_of_group", "best_of_group").replace("kept", "out")
     )
-    worded = SHAPE.replace("rewards):\n", 'rewards: "Tensor") -> "Tensor":\n    """My own words."""\n')
-    given = stub_source(exercise["best_of_group"]).rpartition("    raise ")[0] + SHAPE.partition("\n    ")[2].join(
-        ["    ", ""]
-    )
+    worded = f'def best_of_group(rewards: "Tensor") -> "Tensor":\n    """My own words."""\n{body}'
+    given = stub_source(exercise["best_of_group"]).rpartition("    raise ")[0] + body
     shape = shapes_of(SHAPE, exercise)
-    assert shape["best_of_group"] and shape == shapes_of(renamed, exercise) == shapes_of(worded, exercise)
-    assert shape == shapes_of(given, exercise)
+    assert shape["best_of_group"]
+    for same in (renamed, worded, given):
+        assert shapes_of(same, exercise) == shape
     assert shape != shapes_of(SHAPE.replace("argmax", "argmin"), exercise)
     long = SHAPE.replace("keepdim=True", "keepdim=0x" + "f" * 4000)
     assert len(shapes_of(long, exercise)["best_of_group"]) < 2 * len(SHAPE)

@@ -7,7 +7,6 @@ import torch
 
 from grpo_lab.course.checking import judge, worth
 from grpo_lab.course.checking.outcome import Outcome, outcome_of
-from grpo_lab.course.checking.points import earned
 from grpo_lab.course.exercise import Case
 from tests.course.toys import MEAN, scaled_mean
 
@@ -63,12 +62,6 @@ def test_a_run_that_was_stopped_on_an_extreme_input_keeps_the_points_for_values(
     verdict = judge(MEANS, [*outcomes(scaled_mean)[:2], Outcome(fault="endless")])
     assert verdict.status == "form" and verdict.points == 8
     assert judge(MEANS, [outcomes(scaled_mean)[0], Outcome(fault="endless")]).points == 0
-
-
-def test_points_are_plain_fractions():
-    assert earned(3, {"values": True, "gradients": False}) == 1.8
-    assert earned(5, {"values": True, "gradients": False, "stability": True}) == 4
-    assert earned(3, {"values": False, "gradients": False}) == earned(3, {}) == 0
 
 
 def test_what_counts_holds_on_both_inputs():

@@ -151,16 +151,6 @@ def block(latex: str) -> str:
     return f"$$\n{latex}\n$$\n"
 
 
-def test_a_good_notebook_passes(code):
-    first = code["2.1"].latex.replace(" = ", "   =\n ")
-    good = made(
-        block(first + r" \tag{2.1}") + "then, by Eq. (2.1) and (2.a),",
-        block(r"x = y \tag{2.a}") + "see Eq. (2.1), (2.2) to (2.4), or `Eq. (9.9)`; and (0.7) is a number",
-        "```\n$$ x $$\n```\nInline $x$ stays free.",
-    )
-    assert faults(2, good, code, {"2.a"}) == []
-
-
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
@@ -180,13 +170,3 @@ def test_a_good_notebook_passes(code):
 def test_each_fault_is_found(text, fault, code):
     (wrong,) = faults(2, made(text), code, {"2.a"})
     assert fault in wrong
-
-
-def test_repeated_letters_and_orphans_are_found(code):
-    twice = {"01": made(block(r"x \tag{1.a}")), "02": made(block(r"y \tag{1.a}"))}
-    assert repeated_letters(twice) == ["1.a"]
-    only = {tag: code[tag] for tag in ("2.1", "2.4", "2.5", "4.1")}
-    assert orphans({"02": made("")}, only) == [f"({tag}) {code[tag].function}" for tag in ("2.1", "2.4", "2.5")]
-    shows = made(block(code["2.5"].latex + r" \tag{2.5}"), code="%matplotlib inline\nadv.show(adv.group_advantages)")
-    assert orphans({"02": shows}, only) == []
-    assert orphans({}, only) == []
