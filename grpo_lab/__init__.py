@@ -36,7 +36,7 @@ Instruments: what shows, checks and measures.
     formulas          the equations of docstrings beside the lines of code that compute them
     plots             figures in one look, with intervals, live curves, tokens on colours
     notebook          what every notebook begins with
-    doctor            what works on this machine, and which command mends the rest
+    doctor            what works on this machine, and which command fixes the rest
     bench             speed and memory as ratios: against TRL, of the log-prob head, on a card
 
 Around them.

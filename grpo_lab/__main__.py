@@ -10,7 +10,7 @@ from pathlib import Path
 from grpo_lab.commands import Parser, command, version_line, writable_folder
 
 COMMANDS = {
-    "doctor": "what works on this machine, and which command mends the rest",
+    "doctor": "what works on this machine, and which command fixes the rest",
     "lessons": "copy the notebooks into a folder of yours",
     "train": "train a model on a task of the course or of your own",
     "evaluate": "how good a model is on problems that it was not trained on",

@@ -1,4 +1,4 @@
-"""What works on this machine and, for what does not, the command that mends it: `python -m grpo_lab.doctor`.
+"""What works on this machine and, for what does not, the command that fixes it: `python -m grpo_lab.doctor`.
 
 "ok" needs nothing from you, "warn" costs you something, "fail" keeps the notebooks from running. Nothing is changed.
 Packages are imported one by one, in the checks: the doctor runs where they are missing or broken.
@@ -46,7 +46,7 @@ class Report(dict[str, Check]):
     def summary(self) -> str:
         fail, warn = (sum(check.status == status for check in self.values()) for status in ("fail", "warn"))
         if fail:
-            return f"{fail} to mend before the notebooks run, {warn} to know about."
+            return f"{fail} to fix before the notebooks run, {warn} to know about."
         return f"Everything runs; {warn} to know about." if warn else "Everything works."
 
     def __repr__(self) -> str:
@@ -249,7 +249,7 @@ CHECKS: dict[str, Callable[[], Check]] = {
 
 @command("grpo_lab.doctor")
 def main(arguments: list[str] | None = None) -> int:
-    """0 if the notebooks can run here, 1 if something has to be mended first."""
+    """0 if the notebooks can run here, 1 if something has to be fixed first."""
     Parser(prog="python -m grpo_lab.doctor", description=__doc__).parse_args(arguments)
     report = doctor()
     print(report)

@@ -163,7 +163,7 @@ def test_the_card_is_found_without_torch(monkeypatch):
         assert real_find_card() == want
 
 
-def test_the_exit_status_tells_whether_something_has_to_be_mended(monkeypatch, capsys):
+def test_the_exit_status_tells_whether_something_has_to_be_fixed(monkeypatch, capsys):
     for status, code in (("warn", 0), ("fail", 1)):
         monkeypatch.setattr(module, "CHECKS", {"all": lambda status=status: Check(status, "x")})
         assert module.main([]) == code and "all" in capsys.readouterr().out

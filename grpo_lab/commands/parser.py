@@ -14,7 +14,7 @@ from pathlib import Path
 options: dict[str, str] = {}  # argument -> how the running command writes it, such as max_steps -> --max_steps
 
 # What argparse says -> how this package says it.
-SAYINGS = (
+REWORDED = (
     (r"argument (\S+): invalid choice: (.*?) \(choose from (.*)\)", r"\1 is \2; expected one of \3"),
     (r"argument (\S+): invalid int(.*) value: (.*)", r"\1 is \3; expected a whole number\2"),
     (r"argument (\S+): invalid float(.*) value: (.*)", r"\1 is \3; expected a number\2"),
@@ -25,7 +25,7 @@ SAYINGS = (
     (r"the following arguments are required: (.*)", r"\1 is missing; expected a value"),
     (r"one of the arguments (.*) is required", r"nothing is chosen; expected one of \1"),
 )
-LONGEST = 200  # letters of a value that a message repeats
+LONGEST = 200  # characters of a value that a message repeats
 
 
 class Parser(argparse.ArgumentParser):
@@ -45,9 +45,9 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str):
         if found := re.fullmatch("unrecognized arguments: (.*)", message, re.DOTALL):
             message = self._unknown(found[1])
-        for pattern, saying in SAYINGS:
+        for pattern, ours in REWORDED:
             if found := re.fullmatch(pattern, message, re.DOTALL):
-                message = found.expand(saying)
+                message = found.expand(ours)
                 break
         self.exit(2, f"{self.prog}: error: {one_line(message)}\n")
 

@@ -1,4 +1,4 @@
-"""A `main` as a command: which exceptions the user can mend, the one line about them, and the exit code."""
+"""A `main` as a command: which exceptions the user can fix, the one line about them, and the exit code."""
 
 import contextlib
 import errno
@@ -22,7 +22,7 @@ BUG = (
 WHERE = "(GRPO_LAB_TRACEBACK=1 shows where this comes from)"
 # The words of torch and CUDA, on cards, Linux, macOS and Windows.
 OUT_OF_MEMORY = re.compile(r"out of memory|DefaultCPUAllocator|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE)
-LONGEST = 1200  # letters of a line
+LONGEST = 1200  # characters of a line
 RENAMED = {"name": "model", "source": "task"}  # arguments of functions that the commands call under another name
 
 
@@ -53,7 +53,7 @@ def command(module: str) -> Callable:
         @functools.wraps(main)
         def run(arguments: list[str] | None = None) -> int:
             options.clear()
-            _print_every_letter()
+            _escape_what_a_console_lacks()
             try:
                 return _flushed(main, arguments)
             except KeyboardInterrupt as stop:
@@ -140,8 +140,8 @@ def _reader_has_gone(error: Exception) -> bool:
     return False
 
 
-def _print_every_letter() -> None:
-    """A console that lacks a letter gets its number in its place, such as \\u8c01, and no error."""
+def _escape_what_a_console_lacks() -> None:
+    """A character that the console cannot encode is printed as its number, such as \\u8c01, without an error."""
     for stream in (sys.stdout, sys.stderr):
         if getattr(stream, "errors", None) == "strict" and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

@@ -42,13 +42,11 @@ def _help(setting: Field) -> str:
     said = [setting.metadata["about"]]
     if isinstance(allowed := setting.metadata["allowed"], tuple):
         said.append(f"one of {', '.join(allowed)}")
-    default = "by the model's size, see below" if setting.name in defaults.SETTINGS else _typed(setting.default)
+    default = (
+        "by the model's size, see below" if setting.name in defaults.SETTINGS else defaults.as_typed(setting.default)
+    )
     default = "the task's" if setting.name == "max_completion_length" else default
     return f"{'; '.join(filter(None, said))} (default: {default})".strip().replace("%", "%%")
-
-
-def _typed(value) -> str:
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def _reading(annotation) -> dict:

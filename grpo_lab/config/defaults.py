@@ -73,14 +73,14 @@ def default_settings(parameters: int, task, device_type: str, given: dict | None
 
 def described(settings: dict, parameters: int) -> str:
     """What was chosen and for which size, in a line or two."""
-    values = ", ".join(f"{name} {_text(value)}" for name, value in settings.items())
+    values = ", ".join(f"{name} {as_typed(value)}" for name, value in settings.items())
     return f"chosen for {parameters / 1e6:,.1f} million parameters: {values or 'nothing; all of it is given'}"
 
 
 def table() -> str:
     """The defaults of every size, for the help of a command."""
     names = SETTINGS[:3]
-    rows = [[name, *(_text(getattr(size, name)) for size in SIZES)] for name in names]
+    rows = [[name, *(as_typed(getattr(size, name)) for size in SIZES)] for name in names]
     at_once = [size.rows_at_once or {"cuda": "all", "cpu": "all"} for size in SIZES]
     for kind, words in (("cuda", "rows at once on a card"), ("cpu", "rows at once on a CPU")):
         rows.append([words, *(str(rows[kind]) for rows in at_once)])
@@ -89,5 +89,6 @@ def table() -> str:
     return f"{text_table(head, rows)}\n\n{TABLE_SAYS}"
 
 
-def _text(value) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+def as_typed(value) -> str:
+    """A value as one types it in a command line."""
+    return f"{value:g}" if isinstance(value, float) else str(value) if isinstance(value, str) else str(value).lower()
