@@ -236,10 +236,11 @@ def test_the_best_model_is_kept_and_is_the_result(tmp_path, capsys):
     for folder in (out, out / f"checkpoint-{best}"):
         assert same_weights(weights(AutoModelForCausalLM.from_pretrained(folder)), steps[best - 1])
     assert {path.name for path in out.glob("checkpoint-*")} == {f"checkpoint-{best}", "checkpoint-8"}
-    assert (
-        f"The result is the model after step {best}, the best in eval/completions/mean_length"
-        in capsys.readouterr().out
-    )
+    said = f"The result is the model after step {best}, the best in eval/completions/mean_length"
+    assert said in capsys.readouterr().out
+    (out / f"checkpoint-{best}" / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=rf"checkpoint-{best}', the best checkpoint, is broken .*take checkpoint-8"):
+        run(output_dir=str(out), load_best_model_at_end=True, resume_from_checkpoint=True, **many, **LENGTH)
 
 
 @pytest.mark.slow
