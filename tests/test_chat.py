@@ -197,10 +197,8 @@ def typed(monkeypatch, *lines) -> None:
 def test_one_question_one_reply_and_a_seed_repeats_what_is_drawn(loaded, tiny, capsys):
     assert chat.main(["--model", "tiny", "--prompt", "10+20+30=?", "--max_new_tokens", "24"]) == 0
     assert capsys.readouterr().out == reply(*tiny, "10+20+30=?", 24) + "\n"
-    said = []
-    for seed in ("3", "3", "4"):
-        chat.main(["--model", "tiny", "--prompt", "2", "--max_new_tokens", "12", "--temperature", "2", "--seed", seed])
-        said.append(capsys.readouterr().out)
+    drawn = ["--model", "tiny", "--prompt", "2", "--max_new_tokens", "12", "--temperature", "2", "--seed"]
+    said = [chat.main([*drawn, seed]) or capsys.readouterr().out for seed in ("3", "3", "4")]
     assert said[0] == said[1] != said[2]
 
 
@@ -212,10 +210,7 @@ def test_from_a_pipe_comes_one_question_a_line_in_utf8(loaded, heard, monkeypatc
 
 
 def test_a_pipe_that_cannot_be_answered_is_an_error(loaded, monkeypatch):
-    for text, want in [
-        (b"\xff\xfe", "the input is not utf-8; expected one question a line, in UTF-8"),
-        (b"\n\n" + b"word " * 2000, "line 3: the question is 8019 tokens long"),
-    ]:
+    for text, want in [(b"\xff\xfe", "is not utf-8"), (b"\n\n" + b"word " * 2000, "line 3: the question is 8019")]:
         piped(monkeypatch, text)
         assert want in refused(chat.main, "--model", "tiny")
     monkeypatch.setattr(sys, "stdin", None)

@@ -42,10 +42,9 @@ def _help(setting: Field) -> str:
     said = [setting.metadata["about"]]
     if isinstance(allowed := setting.metadata["allowed"], tuple):
         said.append(f"one of {', '.join(allowed)}")
-    default = (
-        "by the model's size, see below" if setting.name in defaults.SETTINGS else defaults.as_typed(setting.default)
-    )
-    default = "the task's" if setting.name == "max_completion_length" else default
+    default = defaults.as_typed(setting.default)
+    if setting.name in defaults.SETTINGS:
+        default = "the task's" if setting.name == "max_completion_length" else "by the model's size, see below"
     return f"{'; '.join(filter(None, said))} (default: {default})".strip().replace("%", "%%")
 
 
