@@ -23,7 +23,7 @@ def handed_in(folder, change, *, without_marks=False):
         for cell in cells:
             cell["metadata"] = {}
     path = folder / "alice" / file_name("02")
-    path.parent.mkdir()
+    path.parent.mkdir(parents=True)
     path.write_text(json.dumps(document), encoding="utf-8")
     _, (one,) = find_submissions(folder, assignments())
     return one
@@ -42,11 +42,11 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("without_marks", [False, True])
 @pytest.mark.parametrize("place", PLACES)
-def test_an_answer_is_found_where_it_was_typed(place, without_marks, tmp_path):
-    one = handed_in(tmp_path, PLACES[place], without_marks=without_marks)
-    assert one.written.strip("# ") == MINE and not one.notes
+def test_an_answer_is_found_where_it_was_typed_with_and_without_the_marks_of_cells(place, tmp_path):
+    for name, without_marks in (("marked", False), ("bare", True)):
+        one = handed_in(tmp_path / name, PLACES[place], without_marks=without_marks)
+        assert one.written.strip("# ") == MINE and not one.notes
 
 
 def test_two_cells_are_one_answer_of_bounded_length(tmp_path):
@@ -58,9 +58,9 @@ def test_two_cells_are_one_answer_of_bounded_length(tmp_path):
     assert written.startswith("First.\n\nxx") and len(written) == 20_000
 
 
-@pytest.mark.parametrize("left", [PLACEHOLDER, "*Your answer here.*", "", "**"])
-def test_the_placeholder_is_no_answer(left, tmp_path):
-    assert handed_in(tmp_path, lambda cells, i: cells[i].update(source=left)).written == ""
+def test_the_placeholder_is_no_answer(tmp_path):
+    for number, left in enumerate((PLACEHOLDER, "*Your answer here.*", "", "**")):
+        assert handed_in(tmp_path / str(number), lambda cells, i, left=left: cells[i].update(source=left)).written == ""
 
 
 def test_what_a_stranger_writes_for_marks_ends_nothing(tmp_path):

@@ -28,8 +28,7 @@ def written_differently(values, mask, scale=1.0):
 def test_right_is_said_briefly_with_what_was_checked():
     verdict = check(written_differently, MEAN)
     assert verdict.right and verdict.points == 2 and verdict.case is None and verdict.failing == ()
-    assert verdict.message == "Well done. Checked: values on 2 cases, gradients of `values`."
-    assert 0 < verdict.seconds < 600
+    assert "values on 2 cases, gradients of `values`" in verdict.message
 
 
 @pytest.mark.parametrize("seed", [0, 1])

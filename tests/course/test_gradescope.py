@@ -42,9 +42,8 @@ def test_it_overwrites_nothing(autograder, tmp_path, capsys):
 def test_it_can_be_for_one_assignment(autograder, tmp_path, capsys):
     assert "--assignment" not in (autograder / "run_autograder").read_text(encoding="utf-8")
     assert main(["export-gradescope", str(tmp_path / "new"), "--seed", "5", "--assignment", "02"]) == 0
-    assert "--seed 5 --assignment 02 --trust --output" in (tmp_path / "new" / "run_autograder").read_text(
-        encoding="utf-8"
-    )
+    script = (tmp_path / "new" / "run_autograder").read_text(encoding="utf-8")
+    assert "--seed 5 --assignment 02 --trust --output" in script
     assert main(["export-gradescope", str(tmp_path / "no"), "--assignment", "2"]) == 2
     assert "assignment is '2'; expected the number of one, such as 02" in capsys.readouterr().err
 
