@@ -217,7 +217,7 @@ def best_of_group(rewards):
 def test_the_shape_of_an_answer_has_no_names_words_layout_or_given_lines():
     exercise = {"best_of_group": EXERCISES["best_of_group"]}
     head, body = SHAPE.strip().split("\n", 1)
-    renamed = f"{head}\n    # x\n{body}".replace("best =", "b =").replace(", best,", ", b,").replace("kept", "out")
+    renamed = f"{head}\n    # x\n{body}".replace("best =", "b =").replace(", best", ", b").replace("kept", "out")
     worded = f'def best_of_group(rewards: "Tensor") -> "Tensor":\n    """My own words."""\n{body}'
     given = stub_source(exercise["best_of_group"]).rpartition("    raise ")[0] + body
     shape = shapes_of(SHAPE, exercise)
