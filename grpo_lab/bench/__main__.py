@@ -55,7 +55,7 @@ def _trained(args: argparse.Namespace) -> tuple[dict, str]:
     task = against.task_for(count_parameters(args.model))
     shared = {"model": args.model, "task": task}
     if args.levers:
-        report = levers.compare(shared | {"steps": args.steps or levers.STEPS}, args.threads)
+        report = levers.compare(shared | {"steps": args.steps or levers.STEPS, "threads": args.threads or 1})
         return report, levers.table(report)
     setup = shared | {"precision": args.precision, "steps": args.steps or against.STEPS[task]}
     report = against.compare(args.seeds, setup | {"threads": args.threads or 1, "accuracy": args.accuracy})
@@ -100,9 +100,7 @@ def _parser() -> Parser:
     what.add_argument("--levers", action="store_true", help="what makes a step of a larger model on a CPU fast")
     parser.add_argument("--device", choices=["cpu", "cuda"], help="(default: --head cpu, --gpu cuda)")
     parser.add_argument("--json", type=writable_file, help="also write everything measured to this file")
-    parser.add_argument(
-        "--threads", type=int, help="torch threads (default: --against 1, --levers 1 and 2 in turn, --head torch's own)"
-    )
+    parser.add_argument("--threads", type=int, help="torch threads (default: 1, with --head torch's own)")
     parser.add_argument("--model", help='"tiny", "smollm2" or a folder (default: --against tiny, --levers smollm2)')
     parser.add_argument("--steps", type=int, help=_steps_help())
     one = parser.add_argument_group("with --against")

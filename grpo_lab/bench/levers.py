@@ -16,7 +16,6 @@ from grpo_lab.trainer import train
 WORKER = "grpo_lab.bench.levers"
 SEED = 0
 STEPS = 2
-THREADS = (1, 2)
 PRECISIONS = ("fp32", "fp32-master")
 # How tokens are drawn: label -> the cache, and whether rows that have ended leave the batch.
 DECODERS = {
@@ -35,17 +34,13 @@ COLUMNS = (
 )
 
 
-def compare(setup: dict, threads: int | None = None, run: Callable[..., dict] = run_worker) -> dict:
-    """Measure every lever in a fresh process.
-
-    setup: model, task and steps, the same for all.
-    threads: of torch; None for each of `THREADS` in turn.
-    """
+def compare(setup: dict, run: Callable[..., dict] = run_worker) -> dict:
+    """Measure every lever in a fresh process. setup: model, task, steps and torch threads, the same for all."""
     cells = []
-    for count, precision, decoder in itertools.product([threads] if threads else THREADS, PRECISIONS, DECODERS):
-        cell = {"decoder": decoder, "precision": precision, "threads": count}
-        cell |= run(WORKER, setup | DECODERS[decoder] | {"precision": precision, "threads": count})
-        print(f"{decoder}, {precision}, {count} thread(s): {cell['step']:.2f} s a step", file=sys.stderr)
+    for precision, decoder in itertools.product(PRECISIONS, DECODERS):
+        cell = {"decoder": decoder, "precision": precision}
+        cell |= run(WORKER, setup | DECODERS[decoder] | {"precision": precision})
+        print(f"{decoder}, {precision}: {cell['step']:.2f} s a step", file=sys.stderr)
         cells.append(cell)
     return {"setup": setup, "cells": cells}
 
@@ -54,14 +49,15 @@ def table(report: dict) -> str:
     """One line a lever; in brackets the ratio to the first line."""
     setup, cells = report["setup"], report["cells"]
     lead = (
-        f"model {setup['model']}, task {setup['task']}: a step, mean of {setup['steps']}; every completion carries "
+        f"model {setup['model']}, task {setup['task']}, {setup['threads']} thread(s): a step, mean of "
+        f"{setup['steps']}; every completion carries "
         "gradient; score is the forward pass, update all that follows; in brackets the ratio to the first line"
     )
     rows = []
     for cell in cells:
         figures = [_show(cell[key], cells[0][key], unit, digits) for key, _, unit, digits in COLUMNS]
-        rows.append([cell["decoder"], cell["precision"], str(cell["threads"]), *figures])
-    return f"{lead}\n{text_table(['drawn by', 'precision', 'threads', *(label for _, label, *_ in COLUMNS)], rows)}"
+        rows.append([cell["decoder"], cell["precision"], *figures])
+    return f"{lead}\n{text_table(['drawn by', 'precision', *(label for _, label, *_ in COLUMNS)], rows)}"
 
 
 def _show(value: float | int, first: float | int, unit: int, digits: int) -> str:
