@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import grpo_lab
-from grpo_lab.course.checking.outcome import outcome_of
 from grpo_lab.course.exercises import EXERCISES, earlier
 from grpo_lab.course.grading.collect import find_submissions
 from grpo_lab.course.grading.grade import mark
 from grpo_lab.course.grading.package_copy import library_source, make_copy
 from grpo_lab.course.release import assignments
+from tests.course.proof.trials import outcomes
 from tests.course.submitted import assert_each_is_named, file_name, hand_in_what_is_no_notebook, submit
 from tests.course.toys import MEAN, not_masked, scaled_mean
 
@@ -78,10 +78,6 @@ def test_what_is_no_notebook_gets_a_clear_entry(tmp_path):
     assert_each_is_named(found)
 
 
-def outcomes(function, seed):
-    return [outcome_of(function, MEAN, index, seed) for index in range(len(MEAN.cases))]
-
-
 @pytest.mark.parametrize(
     ("visible", "fresh", "points", "hidden"),
     [
@@ -92,7 +88,7 @@ def outcomes(function, seed):
     ],
 )
 def test_points_need_the_visible_inputs_and_the_fresh_ones(visible, fresh, points, hidden):
-    earned, verdict = mark(MEAN, {0: outcomes(visible, 0), 7: outcomes(fresh, 7)}, 7)
+    earned, verdict = mark(MEAN, {0: outcomes(MEAN, visible, 0), 7: outcomes(MEAN, fresh, 7)}, 7)
     assert earned == points
     assert ("Right on the inputs that you see" in verdict.message) == hidden
     assert not hidden or all(part.kind == "say" for part in verdict.parts), "nothing of the fresh inputs is shown"
@@ -101,6 +97,6 @@ def test_points_need_the_visible_inputs_and_the_fresh_ones(visible, fresh, point
 def test_what_cannot_be_judged_earns_nothing_and_ends_nothing():
     points, verdict = mark(MEAN, "It took longer than the time limit.", 7)
     assert points == 0 and verdict.fault == "stopped" and "time limit" in repr(verdict)
-    points, verdict = mark(MEAN, {0: outcomes(scaled_mean, 0)[:1], 7: []}, 7)
+    points, verdict = mark(MEAN, {0: outcomes(MEAN, scaled_mean, 0)[:1], 7: []}, 7)
     assert points == 0 and "could not be judged" in verdict.message
     assert mark(MEAN, None, 7)[1].status == "not started"

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from grpo_lab.course.checking.mistakes import likely, matching
-from grpo_lab.course.checking.outcome import expected_outcomes, outcome_of
+from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.exercises import exercise
+from tests.course.proof.trials import outcomes
 from tests.course.toys import MEAN, as_sum, as_sum_too, not_masked, over_padding
 
 
@@ -51,12 +52,8 @@ TOGETHER = [
 ]
 
 
-def outcomes(function, one):
-    return [outcome_of(function, one, index, 0) for index in range(len(one.cases))]
-
-
 def names(function, one):
-    got = outcomes(function, one)
+    got = outcomes(one, function)
     return tuple(m.name for m in matching(one, got, 0)), tuple(m.name for m in likely(one, got, 0))
 
 
@@ -80,10 +77,10 @@ def test_a_mistake_matches_where_it_differs_and_only_if_the_rest_is_right():
         return [mistake.name for mistake in matching(MEAN, got, 0)]
 
     expected = expected_outcomes(MEAN)
-    assert named(outcomes(not_masked, MEAN)) == ["not-masked"]
-    assert named(outcomes(over_padding, MEAN)) == ["mean-over-padding"]
-    assert named(outcomes(as_sum_too, MEAN)) == ["as-sum", "as-sum-too"]
+    assert named(outcomes(MEAN, not_masked)) == ["not-masked"]
+    assert named(outcomes(MEAN, over_padding)) == ["mean-over-padding"]
+    assert named(outcomes(MEAN, as_sum_too)) == ["as-sum", "as-sum-too"]
     assert named(expected) == []
-    mixed = [outcomes(not_masked, MEAN)[0], outcomes(as_sum, MEAN)[1]]  # like one mistake, then like another
+    mixed = [outcomes(MEAN, not_masked)[0], outcomes(MEAN, as_sum)[1]]  # like one mistake, then like another
     assert named(mixed) == []
     assert named([replace(o, gradients={"values": None}) for o in expected]) == []

@@ -16,11 +16,8 @@ from grpo_lab.course.checking.outcome import Outcome, outcome_of
 from grpo_lab.course.checking.outcome_file import load_outcomes, save_outcomes
 from grpo_lab.course.checking.plain_data import Other, TooLarge, plain
 from grpo_lab.course.exercise import Misconception
+from tests.course.proof.trials import outcomes
 from tests.course.toys import MEAN, as_sum, scaled_mean
-
-
-def all_of(function, exercise, seed=0):
-    return [outcome_of(function, exercise, index, seed) for index in range(len(exercise.cases))]
 
 
 def test_the_gradient_is_that_of_a_fixed_weighting_of_the_result():
@@ -92,7 +89,7 @@ def test_a_file_brings_back_exactly_what_was_put_into_it(tmp_path_factory, tree)
 
 def test_no_half_file_is_left_and_broken_ones_say_what_is_wrong(tmp_path):
     path = tmp_path / "o.safetensors"
-    save_outcomes(path, all_of(scaled_mean, MEAN))
+    save_outcomes(path, outcomes(MEAN, scaled_mean))
     assert [p.name for p in tmp_path.iterdir()] == ["o.safetensors"]
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(ValueError, match="o.safetensors"):

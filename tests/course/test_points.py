@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from grpo_lab.course.checking import judge, worth
-from grpo_lab.course.checking.outcome import Outcome, outcome_of
+from grpo_lab.course.checking.outcome import Outcome
 from grpo_lab.course.exercise import Case
+from tests.course.proof.trials import outcomes
 from tests.course.toys import MEAN, scaled_mean
 
 
@@ -37,10 +38,6 @@ def zeros(values, mask, scale=1.0):
     return 0 * torch.where(mask, values, 0).sum(-1)
 
 
-def outcomes(answer):
-    return [outcome_of(answer, MEANS, index) for index in range(len(MEANS.cases))]
-
-
 @pytest.mark.parametrize(
     ("answer", "missing", "points", "status"),
     [
@@ -52,20 +49,20 @@ def outcomes(answer):
     ],
 )
 def test_each_property_has_its_share_and_values_come_first(answer, missing, points, status):
-    verdict = judge(MEANS, outcomes(answer))
+    verdict = judge(MEANS, outcomes(MEANS, answer))
     assert {name for name, holds in verdict.properties.items() if not holds} == missing
     assert (verdict.points, verdict.status) == (points, status)
     assert (f"partly right, {points} of 10 points" in repr(verdict)) == (0 < points < 10)
 
 
 def test_a_run_that_was_stopped_on_an_extreme_input_keeps_the_points_for_values():
-    verdict = judge(MEANS, [*outcomes(scaled_mean)[:2], Outcome(fault="endless")])
+    verdict = judge(MEANS, [*outcomes(MEANS, scaled_mean)[:2], Outcome(fault="endless")])
     assert verdict.status == "form" and verdict.points == 8
-    assert judge(MEANS, [outcomes(scaled_mean)[0], Outcome(fault="endless")]).points == 0
+    assert judge(MEANS, [outcomes(MEANS, scaled_mean)[0], Outcome(fault="endless")]).points == 0
 
 
 def test_what_counts_holds_on_both_inputs():
-    right, partly = judge(MEANS, outcomes(scaled_mean)), judge(MEANS, outcomes(by_multiplying))
+    right, partly = judge(MEANS, outcomes(MEANS, scaled_mean)), judge(MEANS, outcomes(MEANS, by_multiplying))
     assert (worth(right, right), worth(right, partly), worth(right, replace(partly, properties={}))) == (10, 8, 0)
 
 
