@@ -28,8 +28,6 @@ def token_entropy(logits, temperature=1.0) -> torch.Tensor:
     return table([[total(-torch.exp(x) * x for x in log_p) for log_p in row] for row in rows])
 
 
-
-
 def completion_mask(token_ids, eos_token_id) -> torch.Tensor:
     mask = []
     for row in token_ids.tolist():
