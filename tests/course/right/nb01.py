@@ -4,10 +4,6 @@ import torch
 from einops import rearrange
 
 
-def logprobs_by_log_softmax(logits, token_ids, temperature=1.0):
-    return (logits / temperature).log_softmax(dim=-1).gather(2, token_ids[:, :, None]).squeeze(2)
-
-
 def logprobs_by_hand(logits, token_ids, temperature=1.0):
     top = logits.amax(-1, keepdim=True)
     z = (logits - top) / temperature
@@ -39,15 +35,6 @@ def mask_by_loops(completion_ids, eos_token_id):
             if token in ends:
                 break
     return mask
-
-
-def mask_by_first_position(completion_ids, eos_token_id):
-    ends = [eos_token_id] if isinstance(eos_token_id, int) else eos_token_id
-    T, device = completion_ids.shape[1], completion_ids.device
-    position = torch.arange(T, device=device)
-    is_end = (completion_ids[..., None] == torch.tensor(ends, device=device)).any(-1)
-    first = torch.where(is_end, position, T).amin(-1, keepdim=True)
-    return position <= first
 
 
 def mask_by_shifting(completion_ids, eos_token_id):
@@ -88,48 +75,11 @@ def score_by_loop(seq_logp, rewards):
     return sum(one.exp().item() * reward * one for one, reward in zip(seq_logp, rewards, strict=True))
 
 
-# --- as a newcomer writes it from the docstring, equation by equation -------------------------------------------
-
-
-def logprobs_from_equations(logits, token_ids, temperature=1.0):
-    z = logits / temperature
-    chosen = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)
-    return chosen - torch.logsumexp(z, dim=-1)
-
-
-def entropy_from_equations(logits, temperature=1.0):
-    logp = torch.log_softmax(logits / temperature, dim=-1)
-    return -(logp.exp() * logp).sum(dim=-1)
-
-
-def mask_from_equations(completion_ids, eos_token_id):
-    is_end = torch.isin(completion_ids, torch.tensor(eos_token_id, device=completion_ids.device)).int()
-    n = torch.cumsum(is_end, dim=-1) - is_end
-    return n == 0
-
-
-def sequence_from_equation(logp, mask):
-    return torch.where(mask, logp, 0.0).sum(-1)
-
-
-def reinforce_from_equation(seq_logp, weights):
-    return -torch.mean(weights.detach() * seq_logp)
-
-
-def score_from_equation(seq_logp, rewards):
-    return torch.sum(seq_logp.exp().detach() * rewards * seq_logp)
-
-
 RIGHT = {
-    "token_logprobs": (
-        logprobs_by_log_softmax,
-        logprobs_by_hand,
-        logprobs_by_cross_entropy,
-        logprobs_from_equations,
-    ),
-    "token_entropy": (entropy_by_logsumexp, entropy_by_categorical, entropy_from_equations),
-    "completion_mask": (mask_by_loops, mask_by_first_position, mask_by_shifting, mask_from_equations),
-    "sequence_logprob": (sequence_by_masked_fill, sequence_by_loops, sequence_from_equation),
-    "reinforce_loss": (reinforce_by_loop, reinforce_by_dot, reinforce_from_equation),
-    "score_function_objective": (score_by_dot, score_by_loop, score_from_equation),
+    "token_logprobs": (logprobs_by_hand, logprobs_by_cross_entropy),
+    "token_entropy": (entropy_by_logsumexp, entropy_by_categorical),
+    "completion_mask": (mask_by_loops, mask_by_shifting),
+    "sequence_logprob": (sequence_by_masked_fill, sequence_by_loops),
+    "reinforce_loss": (reinforce_by_loop, reinforce_by_dot),
+    "score_function_objective": (score_by_dot, score_by_loop),
 }

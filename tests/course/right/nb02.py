@@ -4,16 +4,6 @@ import torch
 from einops import reduce
 
 
-def group_by_docstring(rewards, scale="group", ddof=1, eps=1e-4):
-    d = rewards - rewards[:, 0:1]
-    c = d - d.mean(dim=1, keepdim=True)
-    if scale == "none":
-        return c
-    if scale == "batch":
-        return c / (rewards.std(unbiased=bool(ddof)) + eps)
-    return c / (torch.sqrt((c**2).sum(1, keepdim=True) / (rewards.size(1) - ddof)) + eps)
-
-
 def group_by_loops(rewards, scale="group", ddof=1, eps=1e-4):
     flat = [r.item() for r in rewards.flatten()]
     everything = sum(flat) / len(flat)
@@ -112,40 +102,10 @@ def returns_by_loops(rewards, gamma):
     return result
 
 
-# --- as a newcomer writes it from the docstring, equation by equation -------------------------------------------
-
-
-def rloo_from_equation(rewards):
-    G = rewards.shape[1]
-    return rewards - (rewards.sum(dim=1, keepdim=True) - rewards) / (G - 1)
-
-
-def best_from_equation(rewards):
-    best, worst = rewards.amax(dim=1, keepdim=True), rewards.amin(dim=1, keepdim=True)
-    return torch.where((rewards == best) & (best > worst), rewards, 0.0)
-
-
-def process_from_equations(step_rewards, step_mask, eps=1e-4):
-    smallest = step_rewards.masked_fill(~step_mask, float("inf")).amin(dim=(1, 2), keepdim=True)
-    d = torch.where(step_mask, step_rewards - smallest, 0.0)
-    n = step_mask.sum(dim=(1, 2), keepdim=True)
-    c = step_mask * (d - d.sum(dim=(1, 2), keepdim=True) / n.clamp(min=1))
-    sigma = torch.sqrt((c**2).sum(dim=(1, 2), keepdim=True) / (n - 1).clamp(min=1))
-    scaled = c / (sigma + eps)
-    return torch.stack([scaled[..., t:].sum(-1) for t in range(scaled.shape[-1])], dim=-1)
-
-
-def returns_from_equation(rewards, gamma):
-    returns = [rewards[:, :, -1]]
-    for t in range(rewards.shape[2] - 2, -1, -1):
-        returns.insert(0, rewards[:, :, t] + gamma * returns[0])
-    return torch.stack(returns, dim=2)
-
-
 RIGHT = {
-    "group_advantages": (group_by_docstring, group_by_loops, group_by_choice),
-    "rloo_advantages": (rloo_by_loops, rloo_by_scaling, rloo_from_equation),
-    "best_of_group": (best_by_loops, best_by_multiplying, best_from_equation),
-    "process_advantages": (process_by_loops, process_by_masked_fill, process_from_equations),
-    "return_to_go": (returns_in_place, returns_by_loops, returns_from_equation),
+    "group_advantages": (group_by_loops, group_by_choice),
+    "rloo_advantages": (rloo_by_loops, rloo_by_scaling),
+    "best_of_group": (best_by_loops, best_by_multiplying),
+    "process_advantages": (process_by_loops, process_by_masked_fill),
+    "return_to_go": (returns_in_place, returns_by_loops),
 }

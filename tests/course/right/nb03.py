@@ -6,9 +6,7 @@ from itertools import pairwise
 import torch
 from einops import repeat
 
-from grpo_lab.kl import kl_estimate
 from grpo_lab.objective import clipped_surrogate
-from grpo_lab.sorting import ascending_pairs
 
 
 def reward_by_counters(prompts, responses):
@@ -17,18 +15,6 @@ def reward_by_counters(prompts, responses):
         included = sum((Counter(x) & Counter(y)).values())
         scores.append(float(included + sum(a <= b for a, b in pairwise(y))))
     return torch.tensor(scores, device=prompts.device)
-
-
-def reward_by_removing(prompts, responses):
-    ordered = (responses.diff(dim=1) >= 0).sum(1)
-    found = torch.zeros(len(prompts), device=prompts.device)
-    for b in range(len(prompts)):
-        left = responses[b].tolist()
-        for number in prompts[b].tolist():
-            if number in left:
-                left.remove(number)
-                found[b] += 1
-    return found + ordered
 
 
 def reward_by_comparing(prompts, responses):
@@ -89,41 +75,9 @@ def penalty_by_loops(logp, ref_logp, beta):
     return beta * torch.stack(terms).mean()
 
 
-# --- as a newcomer writes it from the docstring, equation by equation -------------------------------------------
-
-
-def reward_from_equations(prompts, responses):
-    numbers = torch.arange(1 + max(prompts.max(), responses.max()), device=prompts.device)
-    n_prompt = (prompts[:, :, None] == numbers).sum(1)
-    n_response = (responses[:, :, None] == numbers).sum(1)
-    return (torch.min(n_prompt, n_response).sum(1) + ascending_pairs(responses)).float()
-
-
-def responses_from_equation(logp, responses):
-    return logp.gather(-1, responses.transpose(2, 3)).transpose(2, 3)
-
-
-def surrogate_from_equations(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
-    A = advantages.unsqueeze(1)
-    if loss == "naive":
-        return -(A * logp).mean()
-    r = (logp - old_logp.detach()).exp()
-    if loss == "unclipped":
-        return -(r * A).mean()
-    return -torch.minimum(r * A, r.clamp(1 - epsilon, 1 + epsilon) * A).mean()
-
-
-def penalty_from_equation(logp, ref_logp, beta):
-    return beta * kl_estimate(logp, ref_logp, "k3").mean()
-
-
 RIGHT = {
-    "repaired_reward": (reward_by_counters, reward_by_removing, reward_by_comparing, reward_from_equations),
-    "response_logprobs": (
-        responses_by_repeating,
-        responses_by_indexing,
-        responses_from_equation,
-    ),
-    "surrogate_loss": (surrogate_by_loops, surrogate_by_library, surrogate_from_equations),
-    "kl_penalty": (penalty_by_hand, penalty_by_loops, penalty_from_equation),
+    "repaired_reward": (reward_by_counters, reward_by_comparing),
+    "response_logprobs": (responses_by_repeating, responses_by_indexing),
+    "surrogate_loss": (surrogate_by_loops, surrogate_by_library),
+    "kl_penalty": (penalty_by_hand, penalty_by_loops),
 }

@@ -41,11 +41,6 @@ def exact_by_logsumexp(logits, ref_logits):
     return average_gap - logits.logsumexp(-1) + ref_logits.logsumexp(-1)
 
 
-def charge_by_masked_fill(rewards, logp, ref_logp, mask, beta):
-    gap = (logp - ref_logp).masked_fill(~mask, 0.0)
-    return rewards - beta * gap.detach().sum(1)
-
-
 def charge_by_loops(rewards, logp, ref_logp, mask, beta):
     charged = []
     for b, reward in enumerate(rewards):
@@ -61,28 +56,8 @@ def charge_by_sequences(rewards, logp, ref_logp, mask, beta):
     return rewards + beta * (reference - own)
 
 
-# --- as a newcomer writes it from the docstring, equation by equation -------------------------------------------
-
-
-def estimate_from_equations(logp, ref_logp, estimator="k3"):
-    d = ref_logp.detach() - logp
-    k1, k2, k3 = -d, d**2 / 2, (torch.exp(d) - 1) - d
-    k3_plus = k2 - k2.detach() + k3.detach()
-    return {"k1": k1, "k2": k2, "k3": k3, "k3+": k3_plus}[estimator]
-
-
-def exact_from_equations(logits, ref_logits):
-    logp = torch.log_softmax(logits, dim=-1)
-    ref_logp = torch.log_softmax(ref_logits, dim=-1)
-    return (torch.exp(logp) * (logp - ref_logp)).sum(dim=-1)
-
-
-def charge_from_equation(rewards, logp, ref_logp, mask, beta):
-    return rewards - beta * torch.where(mask, logp - ref_logp, 0.0).detach().sum(dim=-1)
-
-
 RIGHT = {
-    "kl_estimate": (estimate_by_table, estimate_by_surrogate, estimate_from_equations),
-    "kl_exact": (exact_by_kl_div, exact_by_logsumexp, exact_from_equations),
-    "kl_in_reward": (charge_by_masked_fill, charge_by_loops, charge_by_sequences, charge_from_equation),
+    "kl_estimate": (estimate_by_table, estimate_by_surrogate),
+    "kl_exact": (exact_by_kl_div, exact_by_logsumexp),
+    "kl_in_reward": (charge_by_loops, charge_by_sequences),
 }

@@ -9,14 +9,6 @@ from grpo_lab import objective
 from grpo_lab.kl import kl_estimate
 
 
-def ratio_by_docstring(logp, old_logp, mask, level="token"):
-    change = logp - old_logp.detach()
-    if level == "token":
-        return torch.exp(change)
-    total = change.masked_fill(~mask, 0).sum(dim=1, keepdim=True)
-    return torch.exp(total / torch.clamp(mask.sum(dim=1, keepdim=True), min=1))
-
-
 def ratio_by_rows(logp, old_logp, mask, level="token"):
     old = old_logp.clone().detach()
     if level == "token":
@@ -37,11 +29,7 @@ def ratio_by_einsum(logp, old_logp, mask, level="token"):
 
 
 def _sequence_ratio(logp, old_logp, mask):
-    return ratio_by_docstring(logp.detach(), old_logp, mask, "sequence")
-
-
-def gspo_by_docstring(logp, old_logp, mask):
-    return _sequence_ratio(logp, old_logp, mask) * torch.exp(logp - logp.detach())
+    return ratio_by_rows(logp.detach(), old_logp, mask, "sequence")
 
 
 def gspo_by_quotient(logp, old_logp, mask):
@@ -60,11 +48,6 @@ def _settled(ratio, advantages, epsilon, epsilon_high, delta):
     return advantages, 1 - epsilon, 1 + high, math.inf if delta is None else delta
 
 
-def clipped_by_docstring(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
-    a, low, high, delta = _settled(ratio, advantages, epsilon, epsilon_high, delta)
-    return torch.minimum(ratio.clamp(max=delta) * a, ratio.clamp(low, high) * a)
-
-
 def clipped_by_sign(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
     """For a good token only the upper bound can bind, for a bad one only the lower one and delta."""
     a, low, high, delta = _settled(ratio, advantages, epsilon, epsilon_high, delta)
@@ -81,10 +64,6 @@ def _column(advantages):
     return advantages.view(-1, 1) if advantages.dim() == 1 else advantages
 
 
-def cispo_by_docstring(ratio, logp, advantages, bound):
-    return torch.clamp(ratio, max=bound).detach() * _column(advantages) * logp
-
-
 def cispo_without_gradient_of_the_weight(ratio, logp, advantages, bound):
     with torch.no_grad():
         weight = torch.minimum(ratio, torch.full_like(ratio, bound)) * _column(advantages)
@@ -94,12 +73,6 @@ def cispo_without_gradient_of_the_weight(ratio, logp, advantages, bound):
 def cispo_by_where(ratio, logp, advantages, bound):
     r = ratio.detach()
     return torch.where(r > bound, bound, r) * logp * _column(advantages)
-
-
-def sapo_by_docstring(ratio, advantages, tau_pos=1.0, tau_neg=1.05):
-    a = _column(advantages)
-    tau = torch.where(a > 0, tau_pos, tau_neg)
-    return (4 / tau) * torch.sigmoid(tau * (ratio - 1)) * a
 
 
 def sapo_by_tanh(ratio, advantages, tau_pos=1.0, tau_neg=1.05):
@@ -115,20 +88,6 @@ def sapo_by_both(ratio, advantages, tau_pos=1.0, tau_neg=1.05):
         return 4 / (tau * (1 + torch.exp(-tau * (ratio - 1))))
 
     return gate(tau_pos) * a.clamp(min=0) + gate(tau_neg) * a.clamp(max=0)
-
-
-def aggregate_by_docstring(values, mask, loss_type, max_completion_length=None, num_items=None):
-    n = mask.sum(1)
-    u = values.masked_fill(~mask, 0).sum(1) if values.shape == mask.shape else (values * mask).sum(1)
-    if loss_type == "dr_grpo":
-        return u.sum() / (len(u) * max_completion_length)
-    if loss_type == "luspo":
-        return u.mean()
-    if loss_type in ("grpo", "sapo"):
-        return (u / n.clamp(min=1)).mean()
-    if loss_type == "bnpo" or num_items is None:
-        return u.sum() / max(n.sum().item(), 1)
-    return u.sum() / max(float(num_items), 1)
 
 
 def aggregate_by_loops(values, mask, loss_type, max_completion_length=None, num_items=None):
@@ -159,24 +118,6 @@ def aggregate_by_table(values, mask, loss_type, max_completion_length=None, num_
     return averages.get("grpo" if loss_type == "sapo" else loss_type, lambda: u.sum() / max(N, 1))()
 
 
-def loss_plain(
-    logp, advantages, mask, old_logp=None, ref_logp=None, *, loss_type="grpo", importance_sampling_level="token",
-    epsilon=0.2, epsilon_high=None, delta=None, beta=0.0, kl_estimator="k3", kl_bias_correction=False,
-    max_completion_length=None, num_items=None, sapo_temperature_pos=1.0, sapo_temperature_neg=1.05, vespo_k_pos=2.0,
-    vespo_lambda_pos=3.0, vespo_k_neg=3.0, vespo_lambda_neg=2.0,
-):  # fmt: skip
-    if old_logp is None:
-        old_logp = logp.detach()
-    ratio = objective.importance_ratio(logp, old_logp, mask, importance_sampling_level)
-    values = -objective.clipped_surrogate(ratio, advantages, epsilon, epsilon_high, delta)
-    if beta > 0:
-        kl = kl_estimate(logp, ref_logp, kl_estimator)
-        if kl_bias_correction:
-            kl = kl * ratio
-        values = values + beta * kl
-    return objective.aggregate(values, mask, loss_type, max_completion_length, num_items), {}
-
-
 def loss_by_the_table(
     logp, advantages, mask, old_logp=None, ref_logp=None, *, loss_type="grpo", importance_sampling_level="token",
     beta=0.0, kl_estimator="k3", kl_bias_correction=False, max_completion_length=None, num_items=None, **settings,
@@ -205,24 +146,13 @@ def loss_of_two_sums(logp, advantages, mask, old_logp=None, ref_logp=None, *, lo
         loss = loss + beta * objective.aggregate(kl, mask, loss_type, **denominator)
     return loss, {"loss": loss.item()}
 
-    denominator = {"max_completion_length": max_completion_length, "num_items": num_items}
-    old_logp = logp.detach() if old_logp is None else old_logp.detach()
-    ratio = objective.importance_ratio(logp, old_logp, mask, importance_sampling_level)
-    surrogate = objective.clipped_surrogate(ratio, advantages, epsilon, epsilon_high, delta)
-    loss = -objective.aggregate(surrogate, mask, loss_type, **denominator)
-    if beta > 0:
-        kl = kl_estimate(logp, ref_logp, kl_estimator)
-        kl = kl * ratio if kl_bias_correction else kl
-        loss = loss + beta * objective.aggregate(kl, mask, loss_type, **denominator)
-    return loss, {"loss": loss.item()}
-
 
 RIGHT = {
-    "importance_ratio": (ratio_by_docstring, ratio_by_rows, ratio_by_einsum),
-    "gspo_token_ratio": (gspo_by_docstring, gspo_by_quotient, gspo_by_sum),
-    "clipped_surrogate": (clipped_by_docstring, clipped_by_sign, clipped_as_the_least_of_two),
-    "cispo_surrogate": (cispo_by_docstring, cispo_without_gradient_of_the_weight, cispo_by_where),
-    "sapo_surrogate": (sapo_by_docstring, sapo_by_tanh, sapo_by_both),
-    "aggregate": (aggregate_by_docstring, aggregate_by_loops, aggregate_by_table),
-    "policy_loss": (loss_plain, loss_by_the_table, loss_of_two_sums),
+    "importance_ratio": (ratio_by_rows, ratio_by_einsum),
+    "gspo_token_ratio": (gspo_by_quotient, gspo_by_sum),
+    "clipped_surrogate": (clipped_by_sign, clipped_as_the_least_of_two),
+    "cispo_surrogate": (cispo_without_gradient_of_the_weight, cispo_by_where),
+    "sapo_surrogate": (sapo_by_tanh, sapo_by_both),
+    "aggregate": (aggregate_by_loops, aggregate_by_table),
+    "policy_loss": (loss_by_the_table, loss_of_two_sums),
 }

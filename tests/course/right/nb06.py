@@ -8,18 +8,6 @@ from grpo_lab.rewards import completion_text, extract_answer, normalise_text
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
 
-def fault_by_docstring(text):
-    if any(text.count(tag) == 0 for tag in TAGS):
-        return "missing tag"
-    if any(text.count(tag) > 1 for tag in TAGS):
-        return "repeated tag"
-    where = [text.find(tag) for tag in TAGS]
-    if where != sorted(where):
-        return "wrong order"
-    whole = re.compile(r"\s*<think>(.|\n)*</think>\s*<answer>(.|\n)*</answer>\s*")
-    return None if whole.fullmatch(text) else "text outside"
-
-
 def fault_by_tags_found(text):
     found = re.findall(r"</?(?:think|answer)>", text)
     if set(found) != set(TAGS):
@@ -47,13 +35,6 @@ def fault_by_splitting(text):
     return "text outside" if any(piece.strip() for piece in outside) else None
 
 
-def extract_by_pattern(text):
-    blocks = re.findall(r"(?s)<answer>((?:(?!<answer>).)*?)</answer>", text)
-    if not blocks:
-        return None
-    return blocks[-1].strip() or None
-
-
 def extract_by_partition(text):
     head, closing, _ = text.rpartition("</answer>")
     while closing:
@@ -74,17 +55,6 @@ def extract_by_walking(text):
     return None if answer is None or answer.isspace() or not answer else answer.strip()
 
 
-def accuracy_by_docstring(completions, answer, **kwargs):
-    rewards = []
-    for y, a in zip(completions, answer, strict=True):
-        if a is None:
-            rewards.append(None)
-            continue
-        given = normalise_text(extract_answer(completion_text(y)) or "")
-        rewards.append(1.0 if given and given == normalise_text(str(a)) else 0.0)
-    return rewards
-
-
 def accuracy_in_columns(completions, answer, **kwargs):
     given = [extract_answer(completion_text(y)) for y in completions]
     given = [None if g is None else normalise_text(g) for g in given]
@@ -98,15 +68,6 @@ def accuracy_by_index(completions, answer, **kwargs):
         return int(found is not None and normalise_text(found) == normalise_text(str(answer[row])))
 
     return [one(row) if answer[row] is not None else None for row in range(len(completions))]
-
-
-def graded_by_docstring(completions, answer, **kwargs):
-    rewards = []
-    for y, a in zip(completions, answer, strict=True):
-        given, expected = normalise_text(extract_answer(completion_text(y)) or ""), normalise_text(str(a))
-        reward = 1.0 if given == expected and given else 0.5 if expected and expected in given else 0.01
-        rewards.append(None if a is None else reward)
-    return rewards
 
 
 def graded_by_steps(completions, answer, **kwargs):
@@ -131,21 +92,6 @@ def graded_by_table(completions, answer, **kwargs):
     return [
         None if a is None else grade(y, normalise_text(str(a))) for y, a in zip(completions, answer, strict=True)
     ]  # fmt: skip
-
-
-def _exact(text):
-    text = normalise_text(text)
-    if not re.fullmatch(r"[+-]?(\d+(\.\d*)?|\.\d+|\d+/\d+)", text):
-        return None
-    try:
-        return Fraction(text)
-    except ZeroDivisionError:
-        return None
-
-
-def number_by_fraction(given, expected):
-    a, b = _exact(given), _exact(expected)
-    return a is not None and b is not None and a == b
 
 
 def number_by_error(given, expected):
@@ -175,9 +121,9 @@ def number_by_whole_numbers(given, expected):
 
 
 RIGHT = {
-    "format_fault": (fault_by_docstring, fault_by_tags_found, fault_by_splitting),
-    "extract_answer": (extract_by_pattern, extract_by_partition, extract_by_walking),
-    "accuracy_reward": (accuracy_by_docstring, accuracy_in_columns, accuracy_by_index),
-    "graded_reward": (graded_by_docstring, graded_by_steps, graded_by_table),
-    "same_number": (number_by_fraction, number_by_error, number_by_whole_numbers),
+    "format_fault": (fault_by_tags_found, fault_by_splitting),
+    "extract_answer": (extract_by_partition, extract_by_walking),
+    "accuracy_reward": (accuracy_in_columns, accuracy_by_index),
+    "graded_reward": (graded_by_steps, graded_by_table),
+    "same_number": (number_by_error, number_by_whole_numbers),
 }

@@ -9,18 +9,7 @@ from itertools import combinations
 import torch
 from torch import nn
 
-from grpo_lab.advantages import group_advantages
-from grpo_lab.logprobs import completion_mask
 from grpo_lab.objective import LOSSES_BY_TOKENS, policy_loss
-from grpo_lab.trainer.optim import clip_gradients
-
-
-def read_with_completion_mask(sequences, prompt_length, eos_token_ids, tokenizer):
-    ids = sequences[:, prompt_length:]
-    mask = completion_mask(ids, eos_token_ids)
-    ended = sum((ids == end).any(dim=1) for end in eos_token_ids) > 0
-    texts = [tokenizer.decode(row[keep], skip_special_tokens=True) for row, keep in zip(ids, mask, strict=True)]
-    return ids, mask, ~ended, texts
 
 
 def read_row_by_row(sequences, prompt_length, eos_token_ids, tokenizer):
@@ -43,22 +32,6 @@ def read_by_lengths(sequences, prompt_length, eos_token_ids, tokenizer):
     mask = torch.arange(ids.shape[1], device=ids.device)[None] < lengths[:, None]
     rows = [row[: int(n)] for row, n in zip(ids, lengths, strict=True)]
     return ids, mask, truncated, tokenizer.batch_decode(rows, skip_special_tokens=True)
-
-
-def advantages_with_group_advantages(rewards, config):
-    table = rewards.view(-1, config.num_generations)
-    if not rewards.isnan().any():
-        return group_advantages(table, scale=config.scale_rewards).flatten()
-    scale = "none" if config.scale_rewards == "batch" else config.scale_rewards
-    out = torch.zeros_like(table)
-    for p, group in enumerate(table):
-        kept = ~torch.isnan(group)
-        if kept.sum() >= 2:
-            out[p, kept] = group_advantages(group[kept].unsqueeze(0), scale=scale).squeeze(0)
-    if config.scale_rewards == "batch":
-        scored = rewards[~rewards.isnan()]
-        out = out / (1 if len(scored) < 2 else scored.std() + 1e-4)
-    return out.reshape(-1)
 
 
 def advantages_by_loops(rewards, config):
@@ -94,10 +67,6 @@ def advantages_by_nan_functions(rewards, config):
     return torch.where(table.isnan() | (count < 2), 0, centred).flatten()
 
 
-def frozen_by_deepcopy(model):
-    return copy.deepcopy(model).requires_grad_(False).eval()
-
-
 def frozen_by_parameters(model):
     reference = copy.deepcopy(model)
     reference.train(False)
@@ -112,16 +81,6 @@ def frozen_by_state(model):
     for module in reference.modules():
         module.training = False
     return reference.requires_grad_(False)
-
-
-def silence_by_docstring(model):
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-        for name in vars(module):
-            probability = "drop" in name or name in ("jitter_noise", "input_jitter_noise")
-            if probability and isinstance(getattr(module, name), float):
-                setattr(module, name, 0.0)
 
 
 def silence_recursively(model):
@@ -145,11 +104,6 @@ def silence_by_names(model):
         vars(module).update(dict.fromkeys(names, 0.0))
 
 
-def microbatch_by_docstring(logp, advantages, mask, rows, num_items, *, loss_type="grpo", **settings):
-    loss, metrics = policy_loss(logp, advantages, mask, loss_type=loss_type, num_items=num_items, **settings)
-    return loss if loss_type in LOSSES_BY_TOKENS else loss * len(logp) / rows, metrics
-
-
 def microbatch_by_advantages(logp, advantages, mask, rows, num_items, *, loss_type="grpo", **settings):
     """Surrogate and KL term are linear in advantage and beta, so the share may be put there."""
     share = 1.0 if loss_type in ("dapo", "cispo", "vespo") else logp.shape[0] / rows
@@ -161,15 +115,6 @@ def microbatch_by_table(logp, advantages, mask, rows, num_items, *, loss_type="g
     weights = dict.fromkeys(LOSSES_BY_TOKENS, 1)
     loss, metrics = policy_loss(logp, advantages, mask, loss_type=loss_type, num_items=num_items, **settings)
     return weights.get(loss_type, len(mask) / rows) * loss, metrics
-
-
-def step_by_docstring(optimizer, parameters, loss, max_grad_norm):
-    norm = clip_gradients(parameters, max_grad_norm)
-    finite = math.isfinite(norm) and math.isfinite(loss)
-    if finite:
-        optimizer.step()
-    optimizer.zero_grad()
-    return norm, finite
 
 
 def step_by_torch(optimizer, parameters, loss, max_grad_norm):
@@ -198,10 +143,6 @@ def step_early_out(optimizer, parameters, loss, max_grad_norm):
     return norm, True
 
 
-def pass_by_docstring(n, c, k):
-    return 1 - math.comb(n - c, k) / math.comb(n, k)
-
-
 def pass_by_product(n, c, k):
     wrong = 1.0
     for drawn in range(k):
@@ -217,11 +158,11 @@ def pass_by_counting(n, c, k):
 
 
 RIGHT = {
-    "read_sequences": (read_with_completion_mask, read_row_by_row, read_by_lengths),
-    "compute_advantages": (advantages_with_group_advantages, advantages_by_loops, advantages_by_nan_functions),
-    "silence_dropout": (silence_by_docstring, silence_recursively, silence_by_names),
-    "frozen_copy": (frozen_by_deepcopy, frozen_by_parameters, frozen_by_state),
-    "microbatch_loss": (microbatch_by_docstring, microbatch_by_advantages, microbatch_by_table),
-    "step_if_finite": (step_by_docstring, step_by_torch, step_early_out),
-    "pass_at_k": (pass_by_docstring, pass_by_product, pass_by_counting),
+    "read_sequences": (read_row_by_row, read_by_lengths),
+    "compute_advantages": (advantages_by_loops, advantages_by_nan_functions),
+    "silence_dropout": (silence_recursively, silence_by_names),
+    "frozen_copy": (frozen_by_parameters, frozen_by_state),
+    "microbatch_loss": (microbatch_by_advantages, microbatch_by_table),
+    "step_if_finite": (step_by_torch, step_early_out),
+    "pass_at_k": (pass_by_product, pass_by_counting),
 }

@@ -5,14 +5,6 @@ import math
 import torch
 
 
-def round_by_bits(x, noise):
-    bits = x.view(torch.int32)
-    low = torch.bitwise_and(bits, -65536)
-    down, up = low.view(torch.float32), (low + 65536).view(torch.float32)
-    chance = (x - down) / (up - down)
-    return torch.where(torch.isfinite(x), torch.where(chance > noise, up, down), x).to(torch.bfloat16)
-
-
 def round_by_exponent(x, noise):
     """bf16 has 8 significant bits: with x = m * 2^e and 1/2 <= |m| < 1, its step there is 2^(e - 8)."""
     wide = x.double()
@@ -35,17 +27,6 @@ def round_by_lower_bits(x, noise):
     return torch.where(x.isfinite(), rounded, x).bfloat16()
 
 
-def rate_by_docstring(step, peak, warmup_steps, max_steps, scheduler_type):
-    if scheduler_type == "constant":
-        return peak
-    if step < warmup_steps:
-        return peak * (step + 1) / warmup_steps
-    over = (step - warmup_steps) / max(max_steps - warmup_steps, 1)
-    if scheduler_type == "constant_with_warmup":
-        return peak
-    return peak * (1 - over) if scheduler_type == "linear" else peak * 0.5 * (1 + math.cos(math.pi * over))
-
-
 def rate_by_sine(step, peak, warmup_steps, max_steps, scheduler_type):
     warmup_steps = 0 if scheduler_type == "constant" else warmup_steps
     rest = max_steps - warmup_steps
@@ -64,20 +45,12 @@ def rate_as_minimum(step, peak, warmup_steps, max_steps, scheduler_type):
     return peak if scheduler_type == "constant" else peak * rate
 
 
-def race_by_docstring(log_pi, noise):
-    return (log_pi.exp() / noise).argmax(dim=-1)
-
-
 def race_by_gumbel(log_pi, noise):
     return torch.argmax(log_pi - noise.log(), dim=1)
 
 
 def race_by_time(log_pi, noise):
     return (noise * torch.exp(-log_pi)).min(dim=-1).indices
-
-
-def cache_by_docstring(shape, tokens, e):
-    return 2 * shape.layers * shape.keys * e * tokens
 
 
 def cache_by_layers(shape, tokens, e):
@@ -91,8 +64,8 @@ def cache_by_heads(shape, tokens, e):
 
 
 RIGHT = {
-    "stochastic_round": (round_by_bits, round_by_exponent, round_by_lower_bits),
-    "cache_bytes": (cache_by_docstring, cache_by_layers, cache_by_heads),
-    "exponential_race": (race_by_docstring, race_by_gumbel, race_by_time),
-    "learning_rate": (rate_by_docstring, rate_by_sine, rate_as_minimum),
+    "stochastic_round": (round_by_exponent, round_by_lower_bits),
+    "cache_bytes": (cache_by_layers, cache_by_heads),
+    "exponential_race": (race_by_gumbel, race_by_time),
+    "learning_rate": (rate_by_sine, rate_as_minimum),
 }
