@@ -64,14 +64,6 @@ def test_mistakes_that_come_together_are_named(name, function, want):
     assert set(together) == want
 
 
-def test_a_single_mistake_is_the_first_of_the_likely_ones_and_without_one_nothing_is_likely():
-    one = exercise("sequence_logprob")
-    assert names(one.function, one) == ((), ())
-    for mistake in one.misconceptions:
-        alone, together = names(mistake.wrong, one)
-        assert alone == together[:1] == (mistake.name,)
-
-
 def test_a_mistake_matches_where_it_differs_and_only_if_the_rest_is_right():
     def named(got):
         return [mistake.name for mistake in matching(MEAN, got, 0)]

@@ -1,7 +1,4 @@
-"""Small exercises of the tests' own: one with gradients, one in place.
-
-Their references are copies, so that an answer of the tests may call the function itself.
-"""
+"""A small exercise of the tests' own; its reference is a copy, so that an answer may call the function itself."""
 
 import inspect
 from collections.abc import Callable
@@ -76,36 +73,4 @@ MEAN = Exercise(
     ),
     ("Which positions count?", "Two lines: a count, and a quotient."),
     gradient_of=("values",),
-)  # fmt: skip
-
-
-def decay_(weights: Float[Tensor, " N"], rate: float) -> None:
-    """Shrink the weights in place."""
-    weights.mul_(1 - rate)
-
-
-def _weights(seed: int):
-    return (torch.randn(3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), 0.1), {}
-
-
-def grows(weights, rate):
-    weights.mul_(1 + rate)
-
-
-def subtracts(weights, rate):
-    weights.sub_(rate)
-
-
-def returns_a_copy(weights, rate):
-    return weights * (1 - rate)
-
-
-DECAY = Exercise(
-    copy_of(decay_), "08", 1, 5, 1, (Case(_weights),),
-    (
-        Misconception("grows", grows, "It grows."),
-        Misconception("subtracts", subtracts, "The rate is subtracted."),
-        Misconception("returns-a-copy", returns_a_copy, "The weights stay as they were."),
-    ),
-    ("Look for a method whose name ends in _.", "Multiply."),
 )  # fmt: skip

@@ -9,17 +9,12 @@ import pytest
 import torch
 
 from grpo_lab import objective
-from grpo_lab.formulas import Equation, show, trace
+from grpo_lab.formulas import show, trace
 from grpo_lab.formulas.source import read_equations
-from grpo_lab.formulas.views import _math, source_view, value_lines
+from grpo_lab.formulas.views import _math, source_view
 from tests.support import formula_sample as sample
 
 # --- the display ----------------------------------------------------------------------------------------------
-
-
-def table(markdown: str) -> list[list[str]]:
-    """The cells of a pipe table; as GitHub reads it, every bar divides, whatever stands around it."""
-    return [line.strip("|").split("|") for line in markdown.splitlines() if line.startswith("|")]
 
 
 def bundle(function) -> dict[str, str]:
@@ -31,16 +26,6 @@ def test_show_prints_equation_code_and_shape(capsys):
     out = capsys.readouterr().out
     assert "(9.1)   " + r"\mu_p = \frac{1}{G} \sum_i r_{p,i}" + "\n        mean = rewards.mean(-1, keepdim=True)" in out
     assert "    # P 1\n" in out and "total += value" in out and out.isascii()
-
-
-def test_the_table_has_one_row_an_equation_and_keeps_its_cells():
-    rows = table(bundle(sample.centre)["text/markdown"])
-    assert [row[0].strip() for row in rows] == ["", ":--", "(9.1)", "(9.2)", "(9.10)", "(9.3)"]
-    assert {len(row) for row in rows} == {4}
-    assert r"$\displaystyle \mu_p = \frac{1}{G} \sum_i r_{p,i}$" in rows[2][1]
-    assert r"(\min \vert c\vert , \max \Vert c\Vert )" in rows[4][1]
-    assert "`P\u00a01`" in rows[2][3] and rows[3][2].count("<br>") == 3
-    assert "&#124;" in rows[4][2] and "<code>" in rows[4][2]
 
 
 def test_nbconvert_keeps_formulas_and_code_whole(known):
@@ -113,19 +98,3 @@ def test_trace_keeps_the_gradient_of_the_result_and_detaches_the_values():
     assert logp.grad.abs().sum() > 0
     assert not traced.values["5.23"].requires_grad
     assert "5.22" not in traced.values  # beta = 0
-
-
-def test_small_values_are_shown_in_full_and_large_ones_summed_up():
-    for value, lines in [
-        (2.5, ["x = 2.5"]),
-        (torch.tensor(2.5), ["x = 2.5000"]),
-        (torch.tensor([[1.0, -2.5]]), ["x, shape (1, 2)", " 1.0000  -2.5000"]),
-        (torch.tensor([1e-6, 1.0]), ["x, shape (2,)", "1.000e-06  1.000e+00"]),
-        (torch.tensor([0.0, -0.0, float("nan")]), ["x, shape (3,)", "0.0000  0.0000     nan"]),
-        (torch.zeros(2, 1, 2).long(), ["x, shape (2, 1, 2)", "0  0", "", "0  0"]),
-        (torch.zeros(0), ["x, shape (0,)"]),
-        (torch.arange(100), ["x, shape (100,)", "min 0, mean 49.5, max 99"]),
-        (torch.full((60,), float("inf")), ["x, shape (60,)", "60 not finite"]),
-        (torch.ones(60, dtype=torch.bool), ["x, shape (60,)", "True at 60 of 60"]),
-    ]:
-        assert value_lines(Equation("1.1", "x", "x = 1", 1, 1, ("x",), "scalar", "f"), [value]) == lines

@@ -3,12 +3,11 @@
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import nbformat
 import pytest
 
-from grpo_lab.notebook import beginning, fast_or_full, profile
+from grpo_lab.notebook import fast_or_full, profile
 
 SAYS = "import os\nfrom grpo_lab.notebook import profile\nassert profile() == {want!r}, (profile(), sorted(os.environ))"
 
@@ -43,14 +42,3 @@ def test_nbmake_runs_notebooks_fast_whatever_else_is_set(tmp_path):
     command = [sys.executable, "-m", "pytest", "--nbmake", "-p", "no:cacheprovider", str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, env=bare, capture_output=True, encoding="utf-8", errors="replace")
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
-
-
-def test_a_folded_result_begins_with_a_neutral_line_where_the_front_end_sends_tags(monkeypatch):
-    ipython = pytest.importorskip("IPython")
-    for metadata, said in [({"tags": ["hide-output"]}, ["The result:"]), ({"tags": ["hide-input"]}, []), ({}, [])]:
-        kernel = SimpleNamespace(get_parent=lambda metadata=metadata: {"metadata": metadata})
-        monkeypatch.setattr(ipython, "get_ipython", lambda kernel=kernel: SimpleNamespace(kernel=kernel))
-        shown: list[str] = []
-        monkeypatch.setattr(beginning, "say", shown.append)
-        beginning._say_result(None)
-        assert shown == said

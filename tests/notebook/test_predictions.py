@@ -104,17 +104,6 @@ def test_the_guess_is_drawn_beside_the_truth_and_nothing_without_a_guess():
     plt.close("all")
 
 
-def test_in_a_live_notebook_both_kinds_have_a_widget_that_is_read_late(monkeypatch):
-    ipython = pytest.importorskip("IPython")
-    pytest.importorskip("ipywidgets")
-    monkeypatch.setattr(ipython, "get_ipython", lambda: object())
-    monkeypatch.setattr(ipython.display, "display", lambda *shown, **more: None)
-    share, which = predict("Which share?", 0, 1), predict("Which?", choices=("a", "b"))
-    assert share.guess() is None and which.guess() is None
-    share.widget.value, which.widget.value = (0.2, 0.4), "b"
-    assert share.guess() == (0.2, 0.4) and which.guess() == "b"
-
-
 def test_a_tag_in_a_question_stays_to_be_seen(monkeypatch):
     said = []
     monkeypatch.setattr(predictions, "say", lambda markdown, text: said.append((markdown, text)))
