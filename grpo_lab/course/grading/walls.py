@@ -85,6 +85,8 @@ def _bubblewrap(places: list, own: str, hidden: Iterable[Path] = ()) -> list[str
     """A root with nothing in it but these places, read-only, and an empty folder; no network, no other process."""
     command = ["bwrap", "--unshare-all", "--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
     command += ["--disable-userns", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
+    # Before the places: where Python or its libraries lie below /tmp, they are bound into the new one.
+    command += ["--size", str(FILES), "--tmpfs", "/tmp"]
     for place in _SYSTEM:
         command += ["--ro-bind-try", place, place]
     for source, target in places:
@@ -93,7 +95,7 @@ def _bubblewrap(places: list, own: str, hidden: Iterable[Path] = ()) -> list[str
     for path in hidden:
         if path.is_dir() and any(path.is_relative_to(place) for place in shown):
             command += ["--tmpfs", str(path)]
-    command += ["--proc", "/proc", "--dev", "/dev", "--size", str(FILES), "--tmpfs", "/tmp", "--chdir", own]
+    command += ["--proc", "/proc", "--dev", "/dev", "--chdir", own]
     for name, value in _environment("/tmp").items():
         command += ["--setenv", name, value]
     return [*command, "--"]
