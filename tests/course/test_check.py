@@ -110,10 +110,7 @@ def test_an_error_is_told_with_its_line_and_nothing_is_expected_of_it(mine, word
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda y, x: 0.5 * y, "1/2 times what is expected"),
-        (lambda y, x: -y, "sign is flipped"),
         (lambda y, x: y + 0.25, "off by a constant: +0.25"),
-        (lambda y, x: y / 0, "stands in"),
         (lambda y, x: y * (1 + 2e-6), "off by very little"),
         (
             lambda y, x: 2 * y - y.detach(),

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from grpo_lab.course.checking import judge, worth
+from grpo_lab.course.checking import judge
 from grpo_lab.course.checking.outcome import Outcome
 from grpo_lab.course.exercise import Case
 from tests.course.proof.trials import outcomes
@@ -59,11 +59,6 @@ def test_a_run_that_was_stopped_on_an_extreme_input_keeps_the_points_for_values(
     verdict = judge(MEANS, [*outcomes(MEANS, scaled_mean)[:2], Outcome(fault="endless")])
     assert verdict.status == "form" and verdict.points == 8
     assert judge(MEANS, [outcomes(MEANS, scaled_mean)[0], Outcome(fault="endless")]).points == 0
-
-
-def test_what_counts_holds_on_both_inputs():
-    right, partly = judge(MEANS, outcomes(MEANS, scaled_mean)), judge(MEANS, outcomes(MEANS, by_multiplying))
-    assert (worth(right, right), worth(right, partly), worth(right, replace(partly, properties={}))) == (10, 8, 0)
 
 
 def test_cases_stand_in_the_order_of_what_they_test():
