@@ -9,7 +9,7 @@ from grpo_lab.course.checking.mistakes import likely, matching
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.exercises import exercise
 from tests.course.proof.trials import outcomes
-from tests.course.toys import MEAN, as_sum, as_sum_too, not_masked, over_padding
+from tests.course.toys import MEAN, as_sum, not_masked
 
 
 def cold_entropy(logits, temperature=1.0):
@@ -69,9 +69,6 @@ def test_a_mistake_matches_where_it_differs_and_only_if_the_rest_is_right():
         return [mistake.name for mistake in matching(MEAN, got, 0)]
 
     expected = expected_outcomes(MEAN)
-    assert named(outcomes(MEAN, not_masked)) == ["not-masked"]
-    assert named(outcomes(MEAN, over_padding)) == ["mean-over-padding"]
-    assert named(outcomes(MEAN, as_sum_too)) == ["as-sum", "as-sum-too"]
     assert named(expected) == []
     mixed = [outcomes(MEAN, not_masked)[0], outcomes(MEAN, as_sum)[1]]  # like one mistake, then like another
     assert named(mixed) == []
