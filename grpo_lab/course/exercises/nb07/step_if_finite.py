@@ -1,5 +1,7 @@
 """The exercise step_if_finite: wrong answers, as people write them, then what is said about each."""
 
+import math
+
 import torch
 from torch import nn
 
@@ -15,6 +17,8 @@ def after(result, args, kwargs):
     """The parameters are compared as arguments that changed; here is what else there is to see."""
     optimizer, parameters, *_ = args
     norm, stepped = result if isinstance(result, tuple) and len(result) == 2 else (result, "not returned")
+    if isinstance(norm, float) and not math.isfinite(norm):
+        norm = "not finite"  # NaN and infinity say the same
     left = any(bool((p.grad != 0).any()) for p in parameters if p.grad is not None)
     found = {
         "the norm": norm,
