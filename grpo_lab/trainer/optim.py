@@ -172,9 +172,9 @@ def step_if_finite(
             `clip_gradients(parameters, max_grad_norm)`, which returns the norm before.
 
     Returns:
-        The norm before clipping, as a float (infinite or NaN, either, where the gradient is not finite), and whether the
-        update was made, as a bool. Where finite gradients are so large that their norm overflows (beyond about 1e19 in float32), the
-        update may be made or skipped.
+        The norm before clipping, as a float (infinite or NaN, either, where the gradient is not finite), and whether
+        the update was made, as a bool. Where finite gradients are so large that their norm overflows (beyond about
+        1e19 in float32), the update may be made or skipped.
     """
     norm = clip_gradients(parameters, max_grad_norm)
     stepped = math.isfinite(norm) and math.isfinite(loss)
