@@ -18,7 +18,6 @@ INSTRUMENTS = ("formulas", "plots", "notebook", "doctor", "bench")
 SERVING = ("display", "checks", "commands")
 PARTS = (*SERVING, *MATHEMATICS, "sorting", "worlds", *LANGUAGE_MODELS, *TRAINING, *INSTRUMENTS, "assets", "course")
 OLD_PATHS = {"habits"}  # of modules that have another name now
-THIN = 80  # lines of an __init__ that re-exports
 
 
 def modules(part: str) -> list[Path]:
@@ -80,12 +79,6 @@ def test_the_files_of_a_part_form_no_circle(part):
         for name in free:
             del arrows[name]
     assert not arrows, f"a circle through {sorted(arrows)}"
-
-
-@pytest.mark.parametrize("part", [part for part in PARTS if (PACKAGE / part).is_dir()])
-def test_the_init_of_a_part_is_thin(part):
-    lines = (PACKAGE / part / "__init__.py").read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= THIN
 
 
 def test_the_docstring_of_the_package_is_its_map():

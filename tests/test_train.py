@@ -244,12 +244,3 @@ def test_the_command_resumes_and_refuses_to_overwrite(base, tmp_path, monkeypatc
         assert "holds a run already; choose another folder" in refused(command.main, *same)
     assert command.main([*same, "--resume_from_checkpoint", "true"]) == 0
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
-
-
-def test_the_command_that_measures_is_the_one_for_what_was_trained(monkeypatch):
-    asked = parse("--task", "chat", "--system_prompt", "Be brief.", "--max_completion_length", "9")
-    for platform, quote in (("linux", "'"), ("win32", '"')):
-        monkeypatch.setattr(sys, "platform", platform)
-        said = f"--task chat --system_prompt {quote}Be brief.{quote} --max_completion_length 9"
-        assert command._evaluation(asked, plan_of()) == f"python -m grpo_lab.evaluate --model out {said}"
-    assert command._evaluation(parse(), plan_of()) == "python -m grpo_lab.evaluate --model out"

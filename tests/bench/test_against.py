@@ -97,20 +97,6 @@ def test_runs_alternate_and_share_everything_but_the_trainer(capsys):
     json.dumps(report)
 
 
-def test_the_table_shows_the_summary():
-    report = against.compare([0, 1], SETUP, run=Stub())
-    report["summary"]["time_to_accuracy"] |= {"ours": None, "ratio": None, "pairs": 0}
-    report["summary"]["steps_to_accuracy"] |= {"pairs": 1}
-    lines = against.table(report).splitlines()
-    assert lines[0].startswith("model tiny, task sums, fp32, 6 steps, 1 torch thread(s), 2 pair(s) of runs; ")
-    cells = [line.split("  ", 1) for line in lines[2:]]
-    row = {label.strip(): rest.split() for label, rest in cells}
-    assert row["seconds per step"] == ["2.500", "5.000", "0.46", "(0.25..0.67)"]
-    assert row["seconds to accuracy"] == ["not", "reached", "25.0", "no", "pair"]
-    assert row["steps to accuracy"][-5:] == ["in", "1", "of", "2", "pairs"]
-    assert len(row) == len(against.ROWS)
-
-
 # --- the command ----------------------------------------------------------------------------------------------------
 
 

@@ -87,12 +87,6 @@ def test_auto_finds_every_layout_of_modelscope_and_there_first(bare_machine, che
         assert folder == where and "ModelScope" in why
 
 
-def test_auto_finds_the_huggingface_cache(bare_machine, checkpoint):
-    where = put_in_huggingface_cache(checkpoint, bare_machine)
-    folder, why = folders.find_folder("auto")
-    assert folder == where and "Hugging Face" in why
-
-
 def test_auto_passes_over_a_broken_copy_and_prints_so(bare_machine, checkpoint, capsys):
     copy(checkpoint, bare_machine / "modelscope" / LAYOUTS[0], without=("*.safetensors",))
     put_in_huggingface_cache(checkpoint, bare_machine)

@@ -1,7 +1,5 @@
 """The diagrams: what is coloured and written is what was given or is computed, and what cannot be drawn is named."""
 
-import itertools
-
 import pytest
 import torch
 
@@ -38,20 +36,6 @@ def test_the_loop_colours_where_you_are(capsys):
         assert [box.get_linewidth() > 1 for box in boxes] == [name in here or not here for name in loop.STAGES]
     plots.loop_diagram("reward")
     assert capsys.readouterr().out == "Figure. You are here: reward.\n"
-
-
-def test_no_two_words_of_the_loop_overlap_and_each_stage_stands_within_its_box():
-    for style in (plots.use_style, matplotlib.rcdefaults):  # a notebook may draw it before it sets the style
-        style()
-        fig = loop._large()
-        fig.canvas.draw()
-        ax = fig.axes[0]
-        extents = {text: text.get_window_extent() for text in ax.texts if text.get_text()}
-        for one, other in itertools.combinations(extents, 2):
-            assert not extents[one].overlaps(extents[other]), (one.get_text(), other.get_text())
-        for stage, box in zip(loop.STAGES, ax.patches, strict=False):
-            (text,) = [text for text in extents if text.get_text() == stage]
-            assert box.get_window_extent().x0 <= extents[text].x0 < extents[text].x1 <= box.get_window_extent().x1
 
 
 def test_a_row_of_a_batch_has_the_colour_of_its_advantage_and_grey_padding():

@@ -212,11 +212,3 @@ def test_all_prompts_of_a_run_are_checked_and_the_clearly_short_ones_not_encoded
         check_prompts(model, tokenizer, ["b" * 4000], 1001, "row {}")
     with pytest.raises(ValueError, match=r"row 1\[0\]\['role'\] is missing"):
         check_prompts(model, tokenizer, ["a", [{"content": "b"}]], 1000, "row {}")
-
-
-def test_a_completion_that_is_empty_is_one_end_token():
-    model, tokenizer = make_world()
-    model.generation_config.eos_token_id = list(range(len(tokenizer)))
-    rollout = sample(model, tokenizer)
-    logp, _ = score(model, rollout)
-    assert rollout.mask.shape[1] == 1 and (logp - rollout.logp).abs().max() < 1e-4
