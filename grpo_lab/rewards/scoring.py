@@ -149,21 +149,33 @@ def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float
     try:
         # Copies, for changing a message in place must not change what the next function sees.
         with _undone():
-            returned = function(**{keyword: copy.deepcopy(list(values)) for keyword, values in keywords.items()})
+            returned = function(**{keyword: list(map(_own, values)) for keyword, values in keywords.items()})
     except (Exception, SystemExit) as error:  # a library that exits would end the run without a word
         raise RuntimeError(f"reward function {name!r} failed: {type(error).__name__}: {error}") from error
     return _checked(returned, name, len(keywords["completions"]))
 
 
+def _own(value: Any) -> Any:
+    """A copy; what cannot be copied, such as a lock or an open file, stays the same one."""
+    try:
+        return copy.deepcopy(value)
+    except Exception:
+        return value
+
+
 @contextlib.contextmanager
 def _undone() -> Iterator[None]:
     """What a function may switch for the whole process, and the run goes on to use, is put back."""
-    dtype = torch.get_default_dtype()
-    with contextlib.chdir(os.curdir), torch.set_grad_enabled(torch.is_grad_enabled()):
+    dtype, folder = torch.get_default_dtype(), None
+    with contextlib.suppress(FileNotFoundError):  # where somebody has removed the working directory
+        folder = os.getcwd()
+    with torch.set_grad_enabled(torch.is_grad_enabled()):
         try:
             yield
         finally:
             torch.set_default_dtype(dtype)
+            if folder is not None:
+                os.chdir(folder)
 
 
 def _checked(returned: Any, name: str, B: int) -> list[float]:
