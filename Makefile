@@ -20,7 +20,7 @@ PY := $(BIN)/python
 STAMP := .venv/.setup-done
 DEV := .venv/.dev-done
 # Handed out two at a time, so that the long ones, which come first (tests/conftest.py), are shared evenly.
-PYTEST = $(PY) -m pytest -n $(WORKERS) --maxschedchunk 2 --nbmake --nbmake-timeout 600 --ignore notebooks/assignments
+PYTEST = $(PY) -m pytest -n $(WORKERS) --maxschedchunk 2 --nbmake --nbmake-timeout 300 --ignore notebooks/assignments
 # JupyterLab refuses to start for root, which is who you are in most containers and on rented machines.
 AS_ROOT := $(if $(filter 0,$(shell id -u 2>/dev/null)),--allow-root)
 
