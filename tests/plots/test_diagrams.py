@@ -17,14 +17,6 @@ matplotlib.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")
 
 
-@pytest.fixture(autouse=True)
-def styled():
-    with matplotlib.rc_context():
-        plots.use_style()
-        yield
-    plt.close("all")
-
-
 def texts(ax) -> list[str]:
     return [text.get_text() for text in ax.texts]
 

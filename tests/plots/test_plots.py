@@ -20,14 +20,6 @@ matplotlib.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")
 
 
-@pytest.fixture(autouse=True)
-def styled():
-    with matplotlib.rc_context():
-        plots.use_style()
-        yield
-    plt.close("all")
-
-
 @pytest.fixture
 def shown(monkeypatch) -> list[list]:
     """Stands for the notebook: bundle and metadata of what is displayed, or of what later replaces it."""

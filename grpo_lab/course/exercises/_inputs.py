@@ -86,10 +86,6 @@ def padded(values: Tensor, mask: Tensor, filling: float = float("nan")) -> Tenso
     return values.masked_fill(~mask, filling)
 
 
-def f32(rows: list | float) -> Tensor:
-    return torch.tensor(rows, dtype=torch.float32)
-
-
 def f64(rows: list | float) -> Tensor:
     return torch.tensor(rows, dtype=torch.float64)
 
