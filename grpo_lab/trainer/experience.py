@@ -9,6 +9,7 @@ from torch import Tensor
 
 from grpo_lab.advantages import best_of_group, group_advantages, rloo_advantages
 from grpo_lab.config import GRPOConfig
+from grpo_lab.objective.surrogates import per_token
 from grpo_lab.precision import autocast, precision_of
 from grpo_lab.rewards import score_completions
 from grpo_lab.rollout import Rollout, sample_completions
@@ -19,13 +20,15 @@ EPS = 1e-4  # keeps the division by the standard deviation finite; TRL's
 
 @dataclass(frozen=True)
 class Experience:
-    """B rows of T tokens. `experience[rows]` is the experience of some rows; their prompts stay shared."""
+    """B rows of T tokens. `experience[rows]` is the experience of some rows; their prompts stay shared.
+
+    Put in what is your own with `dataclasses.replace`: `replace(experience, advantages=mine)`.
+    """
 
     rollout: Rollout
     rewards: Float[Tensor, " B"]  # NaN where no reward function applied
     advantages: Float[Tensor, " B"] | Float[Tensor, "B T"]  # one a completion; or one a token, put in by the caller
     mask: Bool[Tensor, "B T"]  # tokens that enter the loss
-    active: Bool[Tensor, " B"]  # rows that carry gradient
     old_logp: Float[Tensor, "B T"] | None = None  # None: the policy has not moved since it sampled
     ref_logp: Float[Tensor, "B T"] | None = None
     rewards_per_func: Float[Tensor, "B F"] | None = None  # NaN where one did not apply
@@ -40,6 +43,11 @@ class Experience:
     def split(self, size: int) -> "Iterator[Experience]":
         """Cut into parts of `size` rows, in their order; the last one may be smaller."""
         return (self[start : start + size] for start in range(0, len(self), size))
+
+    def with_gradient(self, config: GRPOConfig) -> Bool[Tensor, " B"]:
+        """The rows that carry gradient: an advantage of zero has none, unless a KL term or an entropy bonus counts."""
+        counts = self.mask if config.needs_every_row else self.mask & (per_token(self.advantages) != 0)
+        return counts.any(-1)
 
 
 def collect(
@@ -94,13 +102,11 @@ def _as_reward_functions_see_it(rollout: Rollout, rows: list[dict]) -> tuple[lis
 def make_experience(
     rollout: Rollout, rewards: Float[Tensor, " B"], config: GRPOConfig, per_func: Float[Tensor, "B F"] | None = None
 ) -> Experience:
-    """Compare the rewards, and find out which tokens and rows count."""
+    """Compare the rewards, and find out which tokens count."""
     device = rollout.mask.device
     rewards, per_func = rewards.to(device), None if per_func is None else per_func.to(device)
-    advantages = compute_advantages(rewards, config)
     mask = rollout.mask & ~rollout.truncated[:, None] if config.mask_truncated_completions else rollout.mask
-    active = mask.any(-1) & ((advantages != 0) | config.needs_every_row)
-    return Experience(rollout, rewards, advantages, mask, active, rewards_per_func=per_func)
+    return Experience(rollout, rewards, compute_advantages(rewards, config), mask, rewards_per_func=per_func)
 
 
 def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Float[Tensor, " B"]:
@@ -157,7 +163,7 @@ def rollout_metrics(rollout: Rollout, seconds: float) -> dict:
 
 
 def reward_metrics(experience: Experience, per_func: Float[Tensor, "B F"], names: list[str]) -> dict:
-    """The rewards together and of each function, and how many groups and rows have nothing to say."""
+    """The rewards together and of each function, and how many groups have nothing to say."""
     groups = experience.rewards.view(len(experience.rollout.prompt_ids), -1)
     highest, lowest = groups.nan_to_num(nan=-torch.inf).amax(-1), groups.nan_to_num(nan=torch.inf).amin(-1)
     mean, std = mean_and_std(experience.rewards)
@@ -165,7 +171,6 @@ def reward_metrics(experience: Experience, per_func: Float[Tensor, "B F"], names
         "reward": mean,
         "reward_std": std,
         "frac_reward_zero_std": (highest <= lowest).float().mean().item(),
-        "rows_without_gradient": (~experience.active).float().mean().item(),
     }
     for name, values in zip(names, per_func.unbind(1), strict=True):
         metrics[f"rewards/{name}/mean"], metrics[f"rewards/{name}/std"] = mean_and_std(values)

@@ -1,9 +1,7 @@
 """The log-probabilities of an experience under a model, computed with as little padding as possible."""
 
-from dataclasses import replace
-
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.config import GRPOConfig
@@ -14,30 +12,39 @@ from grpo_lab.trainer.experience import Experience
 
 
 def completion_logprobs(
-    model, experience: Experience, config: GRPOConfig
+    model, experience: Experience, config: GRPOConfig, rows: Bool[Tensor, " B"] | None = None
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
-    """Log-probability and entropy under the model; rows that carry no gradient are left at 0, uncomputed.
+    """Log-probability and entropy of each sampled token under the model, all at once, with gradient if it is enabled.
 
-    The entropy is None where no bonus asks for it (the metrics take the sampler's). The results stay on the device of
-    the experience, whichever device the model is on.
+    Args:
+        config: its temperature and precision are those of the computation.
+        rows: True for each row to compute; the others are left at 0. None means all that have a token in the loss.
+
+    Returns:
+        Two tensors of shape (B, T), in nats, on the device of the experience, whichever device the model is on. What
+        stands where the mask is False means nothing. The entropy is None where `config.entropy_coef` is 0: the metrics
+        take the sampler's.
     """
     logp = torch.zeros(experience.mask.shape, device=experience.mask.device)
     entropy = torch.zeros_like(logp) if config.entropy_coef != 0 else None
-    active = experience.active.nonzero()[:, 0]
-    for rows in similar_lengths(active, experience.rollout.mask[active].sum(-1)):
-        part_logp, part_entropy = _logprobs_together(model, experience.rollout[rows], config)
-        logp = _put(logp, rows, part_logp)
+    chosen = (experience.mask.any(-1) if rows is None else rows).nonzero()[:, 0]
+    for some in similar_lengths(chosen, experience.rollout.mask[chosen].sum(-1)):
+        part_logp, part_entropy = _logprobs_together(model, experience.rollout[some], config)
+        logp = _put(logp, some, part_logp)
         if entropy is not None:
-            entropy = _put(entropy, rows, part_entropy)
+            entropy = _put(entropy, some, part_entropy)
     return logp, entropy
 
 
 @torch.no_grad()
-def all_logprobs(model, experience: Experience, config: GRPOConfig) -> Float[Tensor, "B T"]:
-    """Log-probabilities of the whole experience without gradient, as many rows at once as an update takes."""
-    order = cheapest_order(experience, config)
-    parts = experience[order].split(config.per_device_train_batch_size)
-    return torch.cat([completion_logprobs(model, part, config)[0] for part in parts])[order.argsort()]
+def all_logprobs(
+    model, experience: Experience, config: GRPOConfig, rows: Bool[Tensor, " B"] | None = None
+) -> Float[Tensor, "B T"]:
+    """The log-probabilities of `completion_logprobs` without gradient, as many rows at a time as an update takes."""
+    rows = experience.mask.any(-1) if rows is None else rows
+    order = cheapest_order(experience, rows, config)
+    parts = order.split(config.per_device_train_batch_size)
+    return torch.cat([completion_logprobs(model, experience[p], config, rows[p])[0] for p in parts])[order.argsort()]
 
 
 def kl_to_reference(model, reference, experience: Experience, config: GRPOConfig) -> float:
@@ -45,50 +52,50 @@ def kl_to_reference(model, reference, experience: Experience, config: GRPOConfig
 
     Both compute in the same way and on every row, those without gradient too.
     """
-    every_row = replace(experience, active=experience.mask.any(-1))
-    logp, ref_logp = (all_logprobs(one, every_row, config) for one in (model, reference))
+    logp, ref_logp = (all_logprobs(one, experience, config) for one in (model, reference))
     kl = torch.where(experience.mask, kl_estimate(logp, ref_logp, config.kl_estimator), 0)
     return (kl.sum() / experience.mask.sum().clamp(min=1)).item()
 
 
-def cheapest_order(experience: Experience, config: GRPOConfig) -> Int[Tensor, " B"]:
-    """By length or by prompt: the order of rows whose micro-batches put fewer tokens through the layers.
+def cheapest_order(experience: Experience, rows: Bool[Tensor, " B"], config: GRPOConfig) -> Int[Tensor, " B"]:
+    """By length or by prompt: the order whose micro-batches put fewer tokens through the layers, if `rows` are computed.
 
     By length there is less padding. By prompt, the rows of a micro-batch share one, which is computed once for them;
     not with gradient checkpointing, which computes the prompt of every row.
     """
-    orders = [by_length(experience)]
+    orders = [by_length(experience.rollout, rows)]
     if not config.gradient_checkpointing:
-        orders.append(by_prompt(experience, orders[0]))
-    return min(orders, key=lambda order: _layer_tokens(experience[order], config.per_device_train_batch_size))
+        orders.append(by_prompt(experience.rollout, rows, orders[0]))
+    size = config.per_device_train_batch_size
+    return min(orders, key=lambda order: _layer_tokens(experience.rollout, rows, order.split(size)))
 
 
-def by_prompt(experience: Experience, order: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
-    """The rows in this order, but those of a prompt together, and those without gradient last."""
-    prompts, active = experience.rollout.prompt_of_row[order], experience.active[order]
-    first = torch.arange(len(order), device=order.device)
-    turn = torch.full((len(experience.rollout.prompt_ids),), len(order), device=order.device)
-    turn = turn.scatter_reduce(0, prompts, first, "amin")  # of each prompt: that of its first row
-    return order[torch.where(active, turn[prompts], len(order)).argsort(stable=True)]
-
-
-def _layer_tokens(experience: Experience, rows: int) -> int:
-    tokens, length = 0, experience.rollout.prompt_ids.shape[1]
-    for part in experience.split(rows):
-        if part.active.any():
-            longest = part.rollout.mask[part.active].sum(-1).max()
-            prompts = part.rollout.prompt_of_row[part.active].unique()
-            tokens += len(prompts) * length + int(part.active.sum() * longest)
-    return tokens
-
-
-def by_length(experience: Experience) -> Int[Tensor, " B"]:
-    """Order the rows longest completion first, those without gradient last, so that micro-batches hold similar lengths.
+def by_length(rollout: Rollout, rows: Bool[Tensor, " B"]) -> Int[Tensor, " B"]:
+    """Longest completion first, those not to be computed last, so that micro-batches hold similar lengths.
 
     That saves padding. And what does not fit into memory shows at once, not after an hour.
     """
-    lengths = experience.rollout.mask.sum(-1) * experience.active
+    lengths = rollout.mask.sum(-1) * rows
     return lengths.argsort(descending=True, stable=True)
+
+
+def by_prompt(rollout: Rollout, rows: Bool[Tensor, " B"], order: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
+    """The rows in this order, but those of a prompt together, and those not to be computed last."""
+    prompts = rollout.prompt_of_row[order]
+    first = torch.arange(len(order), device=order.device)
+    turn = torch.full((len(rollout.prompt_ids),), len(order), device=order.device)
+    turn = turn.scatter_reduce(0, prompts, first, "amin")  # of each prompt: that of its first row
+    return order[torch.where(rows[order], turn[prompts], len(order)).argsort(stable=True)]
+
+
+def _layer_tokens(rollout: Rollout, rows: Bool[Tensor, " B"], parts: tuple[Int[Tensor, " _"], ...]) -> int:
+    tokens, length = 0, rollout.prompt_ids.shape[1]
+    for part in parts:
+        some = part[rows[part]]
+        if len(some):
+            longest = rollout.mask[some].sum(-1).max()
+            tokens += len(rollout.prompt_of_row[some].unique()) * length + int(len(some) * longest)
+    return tokens
 
 
 def similar_lengths(rows: Int[Tensor, " R"], lengths: Int[Tensor, " R"]) -> list[Int[Tensor, " _"]]:

@@ -80,13 +80,16 @@ def update(
     with clock("time/update"):
         if config.updates_per_step > 1:
             with clock("time/score"):
-                experience = replace(experience, old_logp=all_logprobs(model, experience, config))
+                old_logp = all_logprobs(model, experience, config, experience.with_gradient(config))
+            experience = replace(experience, old_logp=old_logp)
         for rows in _rows_of_updates(len(experience), config):
             # Before the first update the policy is the one that sampled: its ratio is 1, not 1 up to rounding.
             batch = (experience if updates else unmoved)[rows]
             metrics = accumulate_gradient(model, optimizer, batch, config, clock)
             updates.append(metrics | {"grad_norm": optimizer.step(lr, metrics["loss"])})
-    return mean_of_updates(updates) | {"learning_rate": lr, "nonfinite_steps": optimizer.nonfinite_total}
+    skipped = (~experience.with_gradient(config)).float().mean().item()
+    metrics = {"learning_rate": lr, "nonfinite_steps": optimizer.nonfinite_total, "rows_without_gradient": skipped}
+    return mean_of_updates(updates) | metrics
 
 
 def accumulate_gradient(
@@ -100,17 +103,18 @@ def accumulate_gradient(
     num_items = experience.mask.sum()
     metrics = UpdateMetrics(num_items)
     if config.loss_type != "bnpo":  # whose mean depends on the rows that share a micro-batch
-        experience = experience[cheapest_order(experience, config)]
+        experience = experience[cheapest_order(experience, experience.with_gradient(config), config)]
     for part in experience.split(config.per_device_train_batch_size):
+        rows = part.with_gradient(config)
         with clock("time/score"):
-            logp, entropy = completion_logprobs(model, part, config)
+            logp, entropy = completion_logprobs(model, part, config, rows)
         old_and_ref = {"old_logp": part.old_logp, "ref_logp": part.ref_logp}
         settings = old_and_ref | config.loss_arguments()
         loss, means = microbatch_loss(logp, part.advantages, part.mask, len(experience), num_items, **settings)
         if entropy is not None:
             loss = loss - config.entropy_coef * token_mean(entropy, part.mask, num_items)
         optimizer.backward(loss)
-        metrics.add(part, logp, loss, means)
+        metrics.add(part, rows, logp, loss, means)
     return metrics.total
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.config import GRPOConfig
@@ -56,12 +56,12 @@ class UpdateMetrics:
         self.num_items = num_items.clamp(min=1)
         self.total: dict[str, float] = {"loss": 0.0, WORST: 0.0}
 
-    def add(self, part, logp: Float[Tensor, "R T"], loss: Float[Tensor, ""], means: dict) -> None:
+    def add(self, part, rows: Bool[Tensor, " R"], logp: Float[Tensor, "R T"], loss: Float[Tensor, ""], means) -> None:
         share = (part.mask.sum() / self.num_items).item()
         for name, value in means.items():
             self.total[name] = self.total.get(name, 0.0) + value * share
         self.total["loss"] += loss.item()
-        scored = part.mask & part.active[:, None]
+        scored = part.mask & rows[:, None]
         difference = (logp.detach() - part.rollout.logp)[scored].abs()
         self.total[WORST] = max(self.total[WORST], difference.max().item() if len(difference) else 0.0)
 

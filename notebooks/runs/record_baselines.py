@@ -85,7 +85,7 @@ def train_by_steps(model, tokenizer, rows, config, after) -> None:
             earned, is_end = step_rewards(experience.rollout, answers, ends)
             by_group = (len(asked), config.num_generations, -1)
             tokens = process_advantages(earned.view(by_group), is_end.view(by_group)).flatten(0, 1)
-            experience = replace(experience, advantages=tokens, active=(tokens != 0).any(-1))
+            experience = replace(experience, advantages=tokens)
             update(model, run.optimizer, experience, config, run.learning_rate(step))
             after()
 

@@ -37,9 +37,9 @@ from grpo_lab.tasks.general import PARAGRAPHS, QUESTIONS, WRITING
 from grpo_lab.tasks.rows import asking
 from grpo_lab.tasks.short import short_sum_row, short_sums
 from grpo_lab.trainer import train
-from grpo_lab.trainer.clock import Clock
-from grpo_lab.trainer.experience import Experience
-from grpo_lab.trainer.loop import collect, update
+from grpo_lab.trainer.experience import Experience, collect
+from grpo_lab.trainer.loop import update
+from grpo_lab.trainer.metrics import Clock
 from grpo_lab.trainer.run import Run
 
 HERE = Path(__file__).parent
@@ -89,7 +89,7 @@ def without_end(experience: Experience) -> Experience:
     ended = ~experience.rollout.truncated
     last = mask.sum(-1) - 1
     mask[ended, last[ended]] = False
-    return replace(experience, mask=mask, active=experience.active & mask.any(-1))
+    return replace(experience, mask=mask)
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def full_experience(model, config, L):
     ids = [torch.randint(words, size, generator=generator) for size in ((P, L), (B, T))]
     rows = torch.arange(B) // (B // P)
     rollout = Rollout(ids[0], prompt_mask, rows, ids[1], mask, zeros, zeros, mask[:, -1], [""] * B)
-    return Experience(rollout, zeros[:, 0], torch.randn(B, generator=generator), mask, mask.any(-1))
+    return Experience(rollout, zeros[:, 0], torch.randn(B, generator=generator), mask)
 
 
 def update_and_scoring(shape, mode, config, L):

@@ -106,7 +106,7 @@ def ragged_experience(lengths, prompt_lengths=(4, 9), inactive=(), vocabulary=15
     texts = [f"row {row}" for row in range(B)]
     rollout = Rollout(prompt_ids, prompt_mask, prompt_of_row, ids, mask, zeros, zeros, mask[:, -1], texts)
     active = torch.tensor([row not in inactive for row in range(B)])
-    return Experience(rollout, zeros[:, 0], torch.randn(B, generator=generator) * active, mask, active)
+    return Experience(rollout, zeros[:, 0], torch.randn(B, generator=generator) * active, mask)
 
 
 def letter_reward(completions, completion_ids, **kwargs) -> list[float]:

@@ -297,7 +297,7 @@ def test_rows_without_gradient_are_measured_too():
     other, _ = make_world(seed=1)
     config = make_config(generation_batch_size=16)
     experience, _ = collect(model, tokenizer, ROWS, constant, config)
-    assert not experience.active.any()
+    assert not experience.advantages.any()
     rollout, found = experience.rollout, []
     for row in range(16):
         prompt = rollout.prompt_of_row[row]

@@ -56,7 +56,8 @@ def test_groups_hold_every_row_once_and_little_padding(lengths):
 
 def outcome(experience, config):
     model = make_exact(make_world()[0])
-    found = completion_logprobs(model, experience, config)
+    rows = experience.with_gradient(make_config())
+    found = completion_logprobs(model, experience, config, rows)
     values = [torch.where(experience.mask, x, 0) for x in found if x is not None]
     total = sum((x.square() * experience.advantages[:, None]).sum() for x in values)
     return values, torch.autograd.grad(total, list(model.parameters()))
@@ -78,32 +79,34 @@ def test_values_and_gradients_are_those_of_all_rows_together(settings, inactive,
     assert len(apart[0]) == len(together[0]) == (2 if config.entropy_coef else 1)
     for one, other in zip(apart[0], together[0], strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
-        assert (one[~experience.active] == 0).all() and (one[experience.active, 0] != 0).all()
+        computed = experience.with_gradient(make_config())
+        assert (one[~computed] == 0).all() and (one[computed, 0] != 0).all()
     for one, other in zip(apart[1], together[1], strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
 
 
 @given(st.lists(st.tuples(st.integers(1, T), st.booleans()), min_size=2, max_size=12))
 def test_longest_first_rows_without_gradient_last(rows):
-    inactive = [b for b, (_, active) in enumerate(rows) if not active]
-    got = by_length(ragged_experience([n for n, _ in rows], inactive=inactive)).tolist()
+    lengths, chosen = zip(*rows, strict=True)
+    got = by_length(ragged_experience(lengths).rollout, torch.tensor(chosen)).tolist()
     assert got == sorted(range(len(rows)), key=lambda b: (-rows[b][0] * rows[b][1], b))
 
 
 @given(st.lists(st.tuples(st.integers(1, T), st.booleans()), min_size=8, max_size=8), st.sampled_from([1, 2, 4]))
 def test_the_order_is_the_cheaper_of_two_and_each_has_every_row_once(rows, size):
-    inactive = [b for b, (_, active) in enumerate(rows) if not active]
-    experience = ragged_experience([n for n, _ in rows], inactive=inactive)
+    experience, chosen = ragged_experience([n for n, _ in rows]), torch.tensor([active for _, active in rows])
+    rollout, active = experience.rollout, int(chosen.sum())
     config = make_config(per_device_train_batch_size=size, gradient_accumulation_steps=8 // size)
-    lengths, prompts = by_length(experience), by_prompt(experience, by_length(experience))
-    active = 8 - len(inactive)
+    lengths = by_length(rollout, chosen)
+    prompts = by_prompt(rollout, chosen, lengths)
     assert sorted(prompts.tolist()) == list(range(8)) and torch.equal(prompts[active:], lengths[active:])
-    kept = experience.rollout.prompt_of_row[prompts[:active]].unique_consecutive()
+    kept = rollout.prompt_of_row[prompts[:active]].unique_consecutive()
     assert len(kept) == len(kept.unique()), "the rows of a prompt stand together"
-    cost = {order: _layer_tokens(experience[order], size) for order in (lengths, prompts)}
-    assert cost[lengths] >= _layer_tokens(experience[cheapest_order(experience, config)], size) == min(cost.values())
+    taken = cheapest_order(experience, chosen, config)
+    cost = {order: _layer_tokens(rollout, chosen, order.split(size)) for order in (lengths, prompts, taken)}
+    assert cost[lengths] >= cost[taken] == min(cost.values())
     checkpointed = make_config(gradient_checkpointing=True)
-    assert torch.equal(cheapest_order(experience, checkpointed), lengths)
+    assert torch.equal(cheapest_order(experience, chosen, checkpointed), lengths)
 
 
 def gradient(experience, config):
@@ -120,7 +123,7 @@ def test_the_order_of_rows_saves_padding_and_changes_no_gradient(loss_type, inac
     shapes = spy_on_shapes(monkeypatch)
     in_order, metrics = gradient(experience, config)
     sorted_shapes, shapes[:] = list(shapes), []
-    monkeypatch.setattr(trainer, "cheapest_order", lambda experience, config: torch.arange(len(experience)))
+    monkeypatch.setattr(trainer, "cheapest_order", lambda experience, *_: torch.arange(len(experience)))
     as_they_came, other = gradient(experience, config)
     torch.testing.assert_close(in_order, as_they_came, rtol=0, atol=1e-10)
     assert metrics == pytest.approx(other, abs=1e-6)

@@ -26,10 +26,10 @@ def watch_reference(monkeypatch, policy):
     """The weights that each scoring by a model other than the policy was made with."""
     seen, score_all = [], trainer.all_logprobs
 
-    def spy(model, experience, config):
+    def spy(model, *arguments):
         if model is not policy:
             seen.append((weights(model), model))
-        return score_all(model, experience, config)
+        return score_all(model, *arguments)
 
     monkeypatch.setattr(trainer, "all_logprobs", spy)
     return seen

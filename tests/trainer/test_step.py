@@ -221,3 +221,17 @@ def test_advantages_of_tokens_are_those_of_rows_where_they_are_equal_and_are_cut
     whole, _ = gradient(model, experience, cut("dapo", 1))
     in_parts, _ = gradient(model, experience, cut("dapo", 4))
     assert (in_parts - whole).abs().max() < 1e-10 * whole.abs().max()
+
+
+def test_advantages_of_ones_own_count_where_all_rewards_are_equal():
+    """The library's are zero there, and their rows would be skipped."""
+    (model, tokenizer), config = make_world(), make_config()
+    make_exact(model)
+    experience, _ = collect(model, tokenizer, ROWS[:2], lambda completions, **_: [0.0] * len(completions), config)
+    own = replace(experience, advantages=experience.rewards - 0.5)
+    got, metrics = gradient(model, own, config)
+    logp, _ = computing.completion_logprobs(model, own, config)
+    loss = 0.5 * torch.where(own.mask, (logp - logp.detach()).exp(), 0).sum() / own.mask.sum()
+    want = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
+    assert metrics["loss"] == pytest.approx(0.5) and want.abs().max() > 1e-3
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-10)

@@ -100,7 +100,7 @@ def make_experience(spec: dict, vocab_size: int, device: torch.device) -> Experi
     prompts = (prompt_ids, prompt_mask, prompt_of_row)
     rollout = Rollout(*prompts, completion_ids, mask, nothing, nothing, truncated, [""] * len(row))
     advantages = torch.where(row % 2 == 0, 1.0, -1.0)
-    return Experience(rollout, advantages, advantages, mask, truncated)
+    return Experience(rollout, advantages, advantages, mask)
 
 
 if __name__ == "__main__":
