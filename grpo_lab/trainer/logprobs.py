@@ -58,7 +58,7 @@ def kl_to_reference(model, reference, experience: Experience, config: GRPOConfig
 
 
 def cheapest_order(experience: Experience, rows: Bool[Tensor, " B"], config: GRPOConfig) -> Int[Tensor, " B"]:
-    """By length or by prompt: the order whose micro-batches put fewer tokens through the layers, if `rows` are computed.
+    """By length or by prompt: the order whose micro-batches put fewer tokens through the layers, where `rows` count.
 
     By length there is less padding. By prompt, the rows of a micro-batch share one, which is computed once for them;
     not with gradient checkpointing, which computes the prompt of every row.
