@@ -154,18 +154,14 @@ def check_card() -> Check:
 
 
 def usable_card(name: str, gib: float, bf16: bool) -> Check:
-    """What the card can train, and whether triton finds the compiler that it needs for the 8-bit optimizer."""
+    """What the card can train."""
     found = f"{name}, {gib:.1f} GiB, {'with bf16' if bf16 else 'without bf16: it trains in the mode fp16'}"
     if gib < ROOMY_CARD_GIB and not (gib >= SMALL_CARD_GIB and bf16):
         needs = f"bf16 and {SMALL_CARD_GIB:.0f} GiB, or {ADAM_FP32_GIB} GiB and the activations without it"
         return Check("warn", f"{found}: training all of Qwen2-0.5B takes {needs}", "Train the tiny model here.")
     plan = f"`{PYTHON} -m grpo_lab.memory --shape qwen2-0.5b` plans it"
     room = "room for" if gib >= ROOMY_CARD_GIB else 'in the mode "bf16", with gradient_checkpointing=True,'
-    found = f"{found}: {room} training all of Qwen2-0.5B; {plan}"
-    if platform.system() == "Windows" or any(map(shutil.which, (os.environ.get("CC", "cc"), "cc", "gcc", "clang"))):
-        return Check("ok", found)
-    remedy = "Install gcc (on Debian and Ubuntu `sudo apt install gcc`) if you train in bf16."
-    return Check("warn", f"{found}; without a C compiler its 8-bit optimizer is slower", remedy)
+    return Check("ok", f"{found}: {room} training all of Qwen2-0.5B; {plan}")
 
 
 def find_card() -> str | None:

@@ -16,5 +16,3 @@ from grpo_lab.objective.surrogates import (
     vespo_surrogate,
 )
 from grpo_lab.objective.table import LOSS_TYPES, LOSSES, LOSSES_BY_TOKENS, SurrogateInputs
-
-part_loss = microbatch_loss  # its name until version 0.2

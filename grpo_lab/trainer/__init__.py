@@ -1,10 +1,8 @@
 """The training loop: sample, reward, compare, compute log-probabilities, step."""
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.trainer.experience import collect
-from grpo_lab.trainer.logprobs import all_logprobs
+from grpo_lab.trainer.experience import Experience, collect
+from grpo_lab.trainer.logprobs import all_logprobs, completion_logprobs
 from grpo_lab.trainer.loop import accumulate_gradient, train, update
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.run import Run
-
-score_all = all_logprobs  # its former name

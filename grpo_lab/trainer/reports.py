@@ -1,12 +1,12 @@
 """What a run shows while it goes: a progress bar, curves on TensorBoard or Weights & Biases, completions to read."""
 
+import importlib
 import math
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 from tqdm import tqdm
@@ -15,7 +15,6 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.rewards import prompt_text
 from grpo_lab.trainer.experience import Experience
 
-_NOT_INSTALLED = "report_to is '{0}', which is not installed: python -m pip install {0}"
 WIDTH = 100  # characters of a prompt with its completion, in the table of completions
 
 
@@ -23,11 +22,8 @@ WIDTH = 100  # characters of a prompt with its completion, in the table of compl
 def reporting(config: GRPOConfig, first_step: int) -> Iterator["Reports"]:
     """What shows the metrics of each step wherever the configuration wants them."""
     with ExitStack() as stack:
-        log = None
-        if config.report_to == "tensorboard":
-            log = partial(_add_scalars, stack.enter_context(_tensorboard(Path(config.output_dir), first_step)))
-        elif config.report_to == "wandb":
-            log = stack.enter_context(_wandb(config)).log
+        board = {"none": lambda *_: None, "tensorboard": _tensorboard, "wandb": _wandb}[config.report_to]
+        log = board(stack, config, first_step)
         bar = tqdm(total=config.max_steps, initial=first_step, disable=config.disable_tqdm, desc="GRPO", unit="step")
         yield Reports(stack.enter_context(bar), log)
 
@@ -55,44 +51,34 @@ class Reports:
         tqdm.write(text)
 
 
-def _tensorboard(folder: Path, first_step: int):
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ImportError(_NOT_INSTALLED.format("tensorboard")) from error
+def _tensorboard(stack: ExitStack, config: GRPOConfig, first_step: int) -> Callable[[dict], None]:
+    module = _import("torch.utils.tensorboard", config)
     # What a killed run showed of steps that are now made again is struck out.
-    return SummaryWriter(str(folder / "tensorboard"), purge_step=first_step + 1)
+    folder = str(Path(config.output_dir) / "tensorboard")
+    writer = stack.enter_context(module.SummaryWriter(folder, purge_step=first_step + 1))
+
+    def log(metrics: dict) -> None:
+        for name, value in metrics.items():
+            writer.add_scalar(name, value, metrics["step"])
+
+    return log
 
 
-def _add_scalars(writer, metrics: dict) -> None:
-    for name, value in metrics.items():
-        writer.add_scalar(name, value, metrics["step"])
+def _wandb(stack: ExitStack, config: GRPOConfig, first_step: int) -> Callable[[dict], None]:
+    wandb, folder = _import("wandb", config), Path(config.output_dir)
+    about = {"name": config.run_name or folder.name, "dir": str(folder), "config": asdict(config)}
+    # Resumed, it is the same run again: wandb keeps the number of one that was cut off in `dir`.
+    run = wandb.init(project=os.environ.get("WANDB_PROJECT", "grpo_lab"), resume="auto", allow_val_change=True, **about)
+    run.define_metric("*", step_metric="step")  # wandb's own count only grows, where steps may be made again
+    return stack.enter_context(run).log
 
 
-@contextmanager
-def _wandb(config: GRPOConfig):
-    """A run there. Resumed, it is the same one again: wandb keeps the number of a run that was cut off in `dir`."""
+def _import(module: str, config: GRPOConfig):
     try:
-        import wandb
+        return importlib.import_module(module)
     except ImportError as error:
-        raise ImportError(_NOT_INSTALLED.format("wandb")) from error
-    folder = Path(config.output_dir)
-    run = wandb.init(
-        project=os.environ.get("WANDB_PROJECT", "grpo_lab"),
-        name=config.run_name or folder.name,
-        dir=str(folder),
-        config=asdict(config),
-        allow_val_change=True,
-        resume="auto",
-    )
-    # Steps that are made again after a kill are logged again, with the same numbers; wandb's own count only grows.
-    run.define_metric("*", step_metric="step")
-    try:
-        yield run
-    except BaseException:
-        run.finish(exit_code=1)
-        raise
-    run.finish(exit_code=0)
+        name = config.report_to
+        raise ImportError(f"report_to is {name!r}, which is not installed: python -m pip install {name}") from error
 
 
 def completion_records(step: int, rows: list[dict], experience: Experience, names: list[str]) -> list[dict]:

@@ -7,7 +7,7 @@ import pandas
 import pytest
 import torch
 
-from grpo_lab.trainer import Run, reports, train
+from grpo_lab.trainer import Run, train
 from grpo_lab.trainer import loop as trainer
 from tests.support.worlds import (
     ROWS,
@@ -176,9 +176,8 @@ def test_a_reference_on_a_card_that_is_not_there_is_named():
 @pytest.mark.parametrize("fails", ["reports.tqdm", "run.Run.record"])
 def test_an_error_leaves_nothing_open(fails, tmp_path, monkeypatch):
     """The last thing to be opened does not open, or a step fails: the caller's mode and chance are as they were."""
-    closed, writer = [], reports._tensorboard(tmp_path, 0)
-    monkeypatch.setattr(reports, "_tensorboard", lambda folder, first_step: writer)
-    monkeypatch.setattr(type(writer), "close", lambda self: closed.append(self))
+    closed = []
+    monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter.close", lambda self: closed.append(self))
     monkeypatch.setattr(f"grpo_lab.trainer.{fails}", lambda *arguments, **keywords: 1 / 0)
     model, tokenizer = make_world()
     model.train()
@@ -186,5 +185,5 @@ def test_an_error_leaves_nothing_open(fails, tmp_path, monkeypatch):
     config = make_config(output_dir=str(tmp_path / "out"), report_to="tensorboard")
     with pytest.raises(ZeroDivisionError):
         train(model, tokenizer, ROWS, letter_reward, config)
-    assert closed == [writer] and model.training and torch.equal(torch.get_rng_state(), before)
+    assert len(closed) == 1 and model.training and torch.equal(torch.get_rng_state(), before)
     assert not (tmp_path / "out" / "model.safetensors").exists()

@@ -1,9 +1,9 @@
-"""What a run shows: the bar, Weights & Biases (played by a module of ours), and completions for people to read."""
+"""What a run shows: the bar, Weights & Biases (played by a mock), and completions for people to read."""
 
 import io
 import json
 import sys
-from types import ModuleType
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -12,90 +12,31 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.trainer import collect, train
 from grpo_lab.trainer.reports import best_and_worst, completion_records
 from tests.support.axe import Killed
-from tests.support.worlds import ROWS, letter_reward, make_config, make_world, none_for_some, run, same_weights
+from tests.support.worlds import ROWS, letter_reward, make_config, make_world, none_for_some, run
 
 
-class WandB(ModuleType):
-    """Remembers what it is asked. As there, a run that was cut off is taken up again with resume="auto"."""
-
-    def __init__(self):
-        super().__init__("wandb")
-        self.runs, self.cut_off = [], {}
-
-    def init(self, **settings):
-        number = self.cut_off.pop(settings["dir"], None) if settings["resume"] == "auto" else None
-        self.runs.append(Run(self, number or f"run {len(self.runs) + 1}", settings))
-        return self.runs[-1]
+def nothing(completions, **kwargs):
+    return [None] * len(completions)
 
 
-class Run:
-    def __init__(self, wandb, number, settings):
-        self.wandb, self.number, self.settings = wandb, number, settings
-        self.logged, self.axes, self.exit_code = [], {}, None
-
-    def define_metric(self, name, step_metric):
-        self.axes[name] = step_metric
-
-    def log(self, metrics):
-        assert self.exit_code is None
-        self.logged.append(metrics)
-
-    def finish(self, exit_code):
-        self.exit_code = exit_code
-        if exit_code:
-            self.wandb.cut_off[self.settings["dir"]] = self.number
-
-
-@pytest.fixture
-def wandb(monkeypatch):
-    module = WandB()
-    monkeypatch.setitem(sys.modules, "wandb", module)
+def test_what_is_none_is_not_logged_and_what_is_evaluated_is(tmp_path, monkeypatch):
+    """To Weights & Biases, played by a mock: every step with its number, in a run that is closed as it ended."""
+    wandb, model, tokenizer = MagicMock(), *make_world()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
     monkeypatch.delenv("WANDB_PROJECT", raising=False)
-    return module
-
-
-def test_every_step_is_logged_with_its_number_and_the_settings(wandb, tmp_path):
-    plain, _ = run(max_steps=3)
-    after, history = run(output_dir=str(tmp_path / "first"), report_to="wandb", max_steps=3)
-    (logged,) = wandb.runs
-    assert same_weights(plain, after) and logged.logged == history and logged.exit_code == 0
-    assert logged.axes == {"*": "step"}
-    about = {name: logged.settings[name] for name in ("project", "name", "dir", "resume")}
-    folder = str(tmp_path / "first")
-    assert about == {"project": "grpo_lab", "name": "first", "dir": folder, "resume": "auto"}
-    assert GRPOConfig(**logged.settings["config"]) == make_config(output_dir=folder, report_to="wandb", max_steps=3)
-
-
-def test_what_is_none_is_not_logged_and_what_is_evaluated_is(wandb, tmp_path):
-    def nothing(completions, **kwargs):
-        return [None] * len(completions)
-
-    model, tokenizer = make_world()
     settings = {"report_to": "wandb", "eval_steps": 2, "log_completions": True, "logging_steps": 1}
     config = make_config(output_dir=str(tmp_path / "out"), **settings)
     with pytest.warns(RuntimeWarning, match="their reward is NaN"):
-        train(model, tokenizer, ROWS, nothing, config, eval_dataset=ROWS)
-    first, second = wandb.runs[0].logged
-    assert "reward" not in first and "eval/reward" not in second
-    assert "eval/accuracy" in second and "eval/accuracy" not in first
+        history = train(model, tokenizer, ROWS, nothing, config, eval_dataset=ROWS)
+    about, run = wandb.init.call_args.kwargs, wandb.init.return_value
+    assert (about["project"], about["name"], about["resume"]) == ("grpo_lab", "out", "auto")
+    assert GRPOConfig(**about["config"]) == config and about["allow_val_change"], "resume_from_checkpoint may change"
+    logged = [call.args[0] for call in run.__enter__.return_value.log.call_args_list]
+    assert logged == [{name: value for name, value in metrics.items() if value is not None} for metrics in history]
+    assert "reward" not in logged[0] and "eval/accuracy" in logged[1] and "eval/accuracy" not in logged[0]
+    assert run.__exit__.called
     (found, *_) = lines(tmp_path / "out")
     assert (found["reward"], found["rewards"], found["advantage"]) == (None, {"nothing": None}, 0.0)
-
-
-def test_a_run_that_was_cut_off_is_the_same_run_when_it_goes_on(wandb, tmp_path, capsys):
-    def kill(step, metrics):
-        if step == 3:
-            raise Killed
-
-    settings = {"output_dir": str(tmp_path / "out"), "report_to": "wandb", "max_steps": 4, "save_steps": 2}
-    with pytest.raises(Killed):
-        run(callback=kill, **settings)
-    run(resume_from_checkpoint=True, **settings)
-    first, second = wandb.runs
-    assert (first.exit_code, second.exit_code, second.number) == (1, 0, "run 1")
-    assert [metrics["step"] for metrics in first.logged] == [1, 2, 3]
-    assert [metrics["step"] for metrics in second.logged] == [3, 4], "step 3 is made, and shown, again"
-    assert second.settings["allow_val_change"], "resume_from_checkpoint, for one, is another now"
 
 
 @pytest.mark.parametrize(("report_to", "module"), [("wandb", "wandb"), ("tensorboard", "torch.utils.tensorboard")])
