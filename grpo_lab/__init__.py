@@ -29,7 +29,6 @@ Training: the loop, what plans it, and its commands.
     evaluate          how good a policy is on problems that it was not trained on
     prefix_probability  how probable a beginning of a completion is, and whether it pays
     train             a run from a shell: the training of notebook 07, or a task, rewards and a model of your own
-    experiments       what recorders of several small runs share
     chat              talk to a policy
 
 Instruments: what shows, checks and measures.

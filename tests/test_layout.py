@@ -13,11 +13,10 @@ PACKAGE = Path(grpo_lab.__file__).parent
 # In reading order. Those that serve all parts stand first, and know nothing.
 MATHEMATICS = ("policy_gradient", "advantages", "logprobs", "kl", "objective")
 LANGUAGE_MODELS = ("tasks", "rewards", "precision", "rollout", "models")
-TRAINING = ("config", "trainer", "memory", "evaluate", "prefix_probability", "train", "experiments", "chat")
+TRAINING = ("config", "trainer", "memory", "evaluate", "prefix_probability", "train", "chat")
 INSTRUMENTS = ("formulas", "plots", "notebook", "doctor", "bench")
 SERVING = ("display", "checks", "commands")
 PARTS = (*SERVING, *MATHEMATICS, "sorting", "worlds", *LANGUAGE_MODELS, *TRAINING, *INSTRUMENTS, "assets", "course")
-OLD_PATHS = {"habits"}  # of modules that have another name now
 
 
 def modules(part: str) -> list[Path]:
@@ -43,7 +42,7 @@ def parts_of(path: Path) -> set[str]:
 
 def test_every_module_is_in_a_part_and_none_is_private_at_the_top():
     top = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
-    assert top - {"__init__", "__main__"} - OLD_PATHS == set(PARTS)
+    assert top - {"__init__", "__main__"} == set(PARTS)
 
 
 @pytest.mark.parametrize("part", PARTS)

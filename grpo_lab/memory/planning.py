@@ -45,9 +45,6 @@ class MemoryPlan:
     def peak_phase(self) -> str:
         return max(self.totals, key=self.totals.get)
 
-    stations = property(lambda self: self.phases)  # the names of both before
-    peak_station = peak_phase
-
     def fits(self, budget: int) -> bool:
         """Whether a device with so many bytes free is enough: the peak, and `RESERVE` beside it."""
         return self.peak + RESERVE <= budget

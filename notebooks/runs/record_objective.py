@@ -8,9 +8,12 @@ one it is compared with. Runs that the file holds already are not made again.
 """
 
 import argparse
+import contextlib
+import io
 import json
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -19,9 +22,10 @@ from grpo_lab.bench.__main__ import machine, write_json
 from grpo_lab.commands import Parser, command, writable_file
 from grpo_lab.config import GRPOConfig
 from grpo_lab.evaluate import thinking_probability
-from grpo_lab.experiments import cached_problems, load_quietly
+from grpo_lab.models import load_policy
 from grpo_lab.objective.family import FAMILY, own_settings
 from grpo_lab.rollout import sample_completions
+from grpo_lab.tasks import addition_problems
 from grpo_lab.train import REWARD_WEIGHTS, REWARDS, TRAINING_PROBLEMS
 from grpo_lab.trainer import train
 from grpo_lab.trainer.rewarding import reward_rollout
@@ -83,10 +87,18 @@ for name, member in FAMILY.items():  # whole settings, four updates a batch; BNP
         ARMS[f"family: {name}"] = Arm(FOUR | own_settings(member) | FOR_THIS_MODEL, seeds=THREE)
 ARMS["family: CISPO alone"] = Arm(FOUR | {"loss_type": "cispo"} | FOR_THIS_MODEL, seeds=THREE)
 
+cached_problems = cache(addition_problems)
+
+
+def load_tiny() -> tuple:
+    """The tiny model and its tokenizer, without a word."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        return load_policy("tiny", device="cpu")
+
 
 def run(arm: Arm, seed: int, batches: int, rows: list[dict]) -> dict:
     """Train once, and look at what the answers to held-out problems became."""
-    model, tokenizer = load_quietly(None)
+    model, tokenizer = load_tiny()
     thinking = []
 
     def look(step: int, metrics: dict) -> None:
@@ -125,7 +137,7 @@ def main(arguments: list[str] | None = None) -> None:
     rows = cached_problems("test", 4 if args.fast else 200, seed=1)
     record = _read(path)
     record["machine"], record["settings"] = machine("cpu"), COMMON | {"held_out": len(rows)}
-    model, tokenizer = load_quietly(None)
+    model, tokenizer = load_tiny()
     record["base"] = {"thinking": round(thinking_probability(model, tokenizer, rows), 4)}
     record["base"] |= answers(model, tokenizer, rows)
     there = {(run["arm"], run["seed"]) for run in record["runs"]}

@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from grpo_lab.assets import warm_up
 from grpo_lab.assets.make_tiny_qwen2 import Phase, batch, build_tokenizer, summed_loss
 from grpo_lab.models.shapes import random_policy
 from tests.support.refused import refused
 from tests.support.scripts import load_script
 
 PATH = Path(__file__).parents[2] / "notebooks" / "runs" / "record_qwen2.py"
-record_qwen2 = load_script("notebooks/runs/record_qwen2.py")
+record_qwen2, warm_up = (load_script(f"notebooks/runs/{name}.py") for name in ("record_qwen2", "warm_up"))
 
 
 @pytest.fixture(scope="module")

@@ -90,7 +90,6 @@ def test_full_parameter_training_of_qwen2_fits_into_five_and_a_half_gib():
     for settings_ in ({"gradient_checkpointing": True}, {"gradient_checkpointing": True, "b": 2}, {"b": 1}):
         made = qwen(**settings_)
         assert made.peak <= 5.5 * GIB and made.fits(8 * GIB)
-        assert made.stations == made.phases and made.peak_station == made.peak_phase, "the names before"
     assert qwen("fp32").peak > 16 * GIB
     assert qwen(gradient_checkpointing=True).advice(8 * GIB) == []
     assert qwen("fp32", beta=0.04).advice(GIB)[-1].peak > GIB, "nothing is left that helps"
