@@ -2,19 +2,20 @@
 
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 GIB = 2**30  # bytes
 MAX_SHOWN, MAX_COLUMNS = 40, 8  # numbers of a tensor that are shown in full, and how many in a line
 
 
 class View:
-    """Something with a Markdown form, which notebooks take, and a text form, which is what a shell prints."""
+    """Something with a rich form, Markdown or HTML, which notebooks take, and a text form, which a shell prints."""
 
-    def __init__(self, markdown: str, text: str):
-        self.markdown, self.text = markdown, text
+    def __init__(self, rich: str, text: str, kind: str = "text/markdown"):
+        self.rich, self.text, self.kind = rich, text, kind
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        return {"text/markdown": self.markdown, "text/plain": self.text}
+        return {self.kind: self.rich, "text/plain": self.text}
 
     def __repr__(self) -> str:
         return self.text
@@ -76,6 +77,15 @@ def _summary(value) -> str:
     parts = {"min": finite.min(), "mean": finite.mean(), "max": finite.max()} if finite.numel() else {}
     words = [f"{word} {part:.4g}" for word, part in parts.items()]
     return ", ".join(words + ([f"{rest} not finite"] if rest else []))
+
+
+def readable(path: Path) -> str:
+    """The path as a reader wants it: relative to the repository, the working directory or the home directory."""
+    path = path.absolute()
+    for root, prefix in ((Path(__file__).parents[1], ""), (Path.cwd(), ""), (Path.home(), "~/")):
+        if path.is_relative_to(root):
+            return prefix + path.relative_to(root).as_posix()
+    return path.as_posix()
 
 
 def say(markdown: str, text: str | None = None) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from grpo_lab.commands import Parser, command
-from grpo_lab.display import GIB, markdown_table
+from grpo_lab.display import GIB, markdown_table, readable
 
 ROOT = Path(__file__).parents[1]
 PYTHON = os.path.relpath(sys.executable) if Path(sys.executable).is_relative_to(Path.cwd()) else sys.executable
@@ -202,7 +202,6 @@ def check_tiny() -> Check:
 
 def check_smollm2() -> Check:
     from grpo_lab.models import smollm2
-    from grpo_lab.models.paths import readable
 
     try:
         return Check("ok", f"in {readable(smollm2.find())}")
@@ -214,7 +213,6 @@ def check_smollm2() -> Check:
 def check_qwen2() -> Check:
     from grpo_lab.models import QWEN2
     from grpo_lab.models.folders import find_in_caches
-    from grpo_lab.models.paths import readable
 
     if found := find_in_caches(QWEN2):
         return Check("ok", f"in {readable(found[0])}")

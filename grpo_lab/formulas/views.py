@@ -44,7 +44,7 @@ class Trace(View):
         self.result, self.passes = result, passes
         self.values = {tag: got[-1] for tag, got in passes.items()}
         view = values_view(function, found, passes)
-        super().__init__(view.markdown, view.text)
+        super().__init__(view.rich, view.text)
 
 
 def _some_equations(function: Callable) -> list[Equation]:

@@ -6,8 +6,8 @@ import os
 import re
 from pathlib import Path
 
+from grpo_lab.display import readable
 from grpo_lab.models import smollm2
-from grpo_lab.models.paths import readable
 
 TINY = Path(__file__).parents[1] / "assets" / "tiny-qwen2"
 QWEN2 = "Qwen/Qwen2-0.5B-Instruct"
@@ -26,8 +26,6 @@ def find_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path
 
     device_type: where the model is to run, "cpu", "cuda" or "mps"; on a card, "auto" does without the tiny model.
     """
-    if not isinstance(name, (str, os.PathLike)):
-        raise TypeError(f"name is {name!r}; {ALLOWED}")
     text = os.fspath(name)
     if text == "auto":
         return _auto(on_card=device_type == "cuda")
@@ -38,10 +36,6 @@ def find_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path
     folder = Path(text).expanduser()
     if text and folder.is_dir():
         return folder, "the folder you named"
-    if text and folder.exists():
-        raise ValueError(
-            f"name is {text!r}, which is a file; expected a folder with config.json, tokenizer and weights in it"
-        )
     if isinstance(name, os.PathLike) or not HUB_ID.fullmatch(text):
         raise ValueError(f"name is {text!r}, and there is no such folder; {ALLOWED}")
     return find_in_caches(text) or (_download(text), "downloaded from the Hugging Face hub")
@@ -50,8 +44,11 @@ def find_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path
 def usable_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path, str]:
     """The same, with an error for a folder that holds no model which could be loaded."""
     folder, why = find_folder(name, device_type)
-    if fault := complaint(folder):
-        raise FileNotFoundError(f"name: {os.fspath(name)!r} leads to {readable(folder)}, which {fault}")
+    if missing := missing_file(folder):
+        raise FileNotFoundError(
+            f"name: {os.fspath(name)!r} leads to {readable(folder)}, which has no {missing}: download it again, or "
+            "copy all of it (the weights as safetensors: pickled files can run code when opened)"
+        )
     return folder, why
 
 
@@ -71,8 +68,8 @@ def _auto(on_card: bool) -> tuple[Path, str]:
 def find_in_caches(hub_id: str) -> tuple[Path, str] | None:
     """A complete copy of the model on this machine, ModelScope's cache first; None if there is none."""
     for folder, hub in ((in_modelscope(hub_id), "ModelScope"), (in_huggingface(hub_id), "Hugging Face")):
-        if folder and (fault := complaint(folder)):
-            print(f"policy: passing over {readable(folder)}, which {fault}")
+        if folder and (missing := missing_file(folder)):
+            print(f"policy: passing over {readable(folder)}, which has no {missing}")
         elif folder:
             return folder, f"{hub_id}, found in the {hub} cache"
     return None
@@ -116,18 +113,15 @@ def in_huggingface(hub_id: str) -> Path | None:
 
 def _download(hub_id: str) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+    from huggingface_hub.errors import RepositoryNotFoundError
 
     print(f"policy: {hub_id} is in no cache of this machine; downloading it from the Hugging Face hub")
     try:
         return Path(snapshot_download(hub_id, cache_dir=huggingface_cache(), allow_patterns=WANTED))
-    except GatedRepoError as error:
-        raise PermissionError(
-            f"name is {hub_id!r}; its owner asks for consent: accept on its page, then run `hf auth login`"
-        ) from error
     except RepositoryNotFoundError as error:
         raise ValueError(
-            f"name is {hub_id!r}; neither a folder in {readable(Path.cwd())} nor a model on the hub has this name"
+            f"name is {hub_id!r}; neither a folder in {readable(Path.cwd())} nor a model on the hub that is open "
+            "to you has this name (where the owner asks for consent, accept on its page and run `hf auth login`)"
         ) from error
     except Exception as error:  # the hub's client raises the errors of whichever HTTP library it uses
         raise ConnectionError(
@@ -136,24 +130,12 @@ def _download(hub_id: str) -> Path:
         ) from error
 
 
-def complaint(folder: Path) -> str | None:
-    """What keeps the folder from being a model that can be loaded, and what to do about it; None if nothing does."""
-    if not (folder / "config.json").is_file():
-        return "has no config.json, so it is not a model that transformers could open"
-    tokenizer = ("tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model")
-    if not any((folder / file).is_file() for file in tokenizer):
-        return (
-            "has no tokenizer (no tokenizer.json): copy the tokenizer files of the model it came from into it, "
-            "or save it again with `tokenizer.save_pretrained(folder)`"
-        )
-    if missing := ", ".join(sorted(part for part in _weight_files(folder) if not (folder / part).is_file())):
-        if any(folder.glob("*.bin")) or any(folder.glob("*.pt")):
-            return (
-                "has its weights only as pickled files, which can run code when opened. Take a version that has "
-                "model.safetensors, or save it again from a program that trusts it"
-            )
-        return f"lacks {missing}: the download was cut short, or the folder was copied in part. Download it again"
-    return None
+def missing_file(folder: Path) -> str | None:
+    """A file that a model cannot be loaded without and that is not there; None if all are."""
+    tokenizers = ("tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model")
+    tokenizer = next((name for name in tokenizers if (folder / name).is_file()), tokenizers[0])
+    needed = ["config.json", tokenizer, *sorted(_weight_files(folder))]
+    return next((name for name in needed if not (folder / name).is_file()), None)
 
 
 def _weight_files(folder: Path) -> set[str]:

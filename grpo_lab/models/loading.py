@@ -14,14 +14,12 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from grpo_lab.display import GIB
+from grpo_lab.display import GIB, readable
 from grpo_lab.models.folders import usable_folder, weight_bytes
-from grpo_lab.models.paths import readable
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.precision import pick_precision
 
 FEW_PARAMETERS = 10_000_000  # below this, CPU threads wait for each other longer than they work
-DEVICES = "expected one of 'cpu', 'cuda', 'cuda:1', 'mps', None"
 SMALL = 256 * 2**20  # bytes of weights; below this, half precision would save nothing worth its rounding
 
 
@@ -78,20 +76,16 @@ def pick_device(device: str | torch.device | None = None) -> torch.device:
     """The device asked for, checked; for None the NVIDIA card if torch can use one, else the CPU (never MPS)."""
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
+    there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    with contextlib.suppress(RuntimeError, TypeError):
         chosen = torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise ValueError(f"device is {device!r}; {DEVICES}") from error
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device is {device!r}; torch sees no NVIDIA card: `python -m grpo_lab.doctor` says why")
-    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
-        last = torch.cuda.device_count() - 1
-        raise ValueError(f"device is {device!r}; expected 'cuda:0'" + (f" to 'cuda:{last}'" if last else ""))
-    if chosen.type == "mps" and not torch.backends.mps.is_available():
-        raise ValueError(f"device is {device!r}; this torch has no MPS: expected one of 'cpu', None")
-    if chosen.type not in ("cpu", "cuda", "mps"):
-        raise ValueError(f"device is {device!r}; {DEVICES}")
-    return chosen
+        if (chosen.index or 0) < there.get(chosen.type, 0):
+            return chosen
+    allowed = ["cpu", *(f"cuda:{index}" for index in range(there["cuda"])), *["mps"][: there["mps"]]]
+    raise ValueError(
+        f"device is {device!r}; expected one of {', '.join(allowed)}, None, as torch sees it here "
+        "(`python -m grpo_lab.doctor` says what keeps it from a card)"
+    )
 
 
 def describe_device(device: str | torch.device | None = None) -> str:
@@ -114,21 +108,10 @@ def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTr
                 folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, local_files_only=True,
                 output_loading_info=True,
             )  # fmt: skip
-    except ValueError as error:
+    except (ValueError, RuntimeError, SafetensorError) as error:
         raise ValueError(
-            f"name: {readable(folder)} holds no model that transformers knows by itself "
-            f"(code that comes with a checkpoint is never run): {error!s:.300}"
-        ) from error
-    except SafetensorError as error:
-        raise ValueError(
-            f"name: the weights in {readable(folder)} are damaged: download them again ({error})"
-        ) from error
-    except RuntimeError as error:
-        if "ignore_mismatched_sizes" not in str(error):  # transformers' words for sizes that differ
-            raise
-        raise ValueError(
-            f"name: the weights in {readable(folder)} have other sizes than its config.json says (the table above "
-            "names them): they do not belong together"
+            f"name: {readable(folder)} holds no model that transformers can load by itself (code that comes with a "
+            f"checkpoint is never run): {error!s:.300}"
         ) from error
     if missing := sorted(report["missing_keys"]):
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""

@@ -6,8 +6,8 @@ them padded, are sampled, and their log-probabilities are held against those of 
 whole sequence, without padding or cache. A model for which they differ is refused.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -31,47 +31,7 @@ DRAW_EXPERTS = ("phimoe",)  # in training mode, where two are nearly as good: a 
 FLOAT32 = 1e-3
 TOLERANCE = {torch.bfloat16: 0.15, torch.float16: 0.02}
 
-
-def self_check(model, checkpointing: bool = False) -> str | None:
-    """Sample and score a few tokens in every way that is open to the model; compare with its own forward pass.
-
-    checkpointing: score in training mode with gradient checkpointing instead, as a run with that setting does.
-
-    Returns:
-        What is wrong, and by how much; None if nothing is. Neither the model nor the stream of random numbers changes.
-    """
-    devices = range(torch.cuda.device_count())
-    with evaluating(model), torch.no_grad(), torch.random.fork_rng(devices=devices):
-        check = _Check(model)
-        return check.checkpointed() if checkpointing else check.fault()
-
-
-def ensure_checked(model, checkpointing: bool = False) -> None:
-    """Check a model; one of each architecture is looked at.
-
-    Raises:
-        ValueError: if its weights are not finite, or if it can be neither sampled nor scored rightly.
-    """
-    if broken := next((name for name, value in model.named_parameters() if not value.isfinite().all()), None):
-        raise ValueError(f"model has weights that are not finite, first in {broken}; expected numbers: it is damaged")
-    if not (fault := _fault_of(model, checkpointing)):
-        return
-    if checkpointing:
-        raise ValueError(f"gradient_checkpointing is True; expected False for this model: {fault}")
-    kind = f"{type(model).__name__} ({model.config.model_type})"
-    raise ValueError(f"model is a {kind}, which cannot be trained here: {fault}")
-
-
 _faults: dict[tuple, str | None] = {}  # of an architecture, as the models of this process had it
-
-
-def _fault_of(model, checkpointing: bool) -> str | None:
-    sizes = tuple((name, *parameter.shape) for name, parameter in model.named_parameters())
-    kind = (type(model), model.config.to_json_string(), model.config._attn_implementation, model.dtype, model.device)
-    known = (*kind, sizes, checkpointing)
-    if known not in _faults:
-        _faults[known] = self_check(model, checkpointing)
-    return _faults[known]
 
 
 def check_model(model, config) -> None:
@@ -83,84 +43,112 @@ def check_model(model, config) -> None:
         check_static(model)
 
 
-def tolerance(dtype: torch.dtype) -> float:
-    """By how many nats a token, in the mean, sampler and scorer may differ from the model's own forward pass."""
-    tf32 = torch.backends.cuda.matmul.allow_tf32
-    return TOLERANCE.get(dtype, TOLERANCE[torch.float16] if tf32 else FLOAT32)
+def ensure_checked(model, checkpointing: bool = False) -> None:
+    """Check a model; one of each architecture is looked at.
+
+    Raises:
+        ValueError: if its weights are not finite, or if it can be neither sampled nor scored rightly.
+    """
+    if broken := next((name for name, value in model.named_parameters() if not value.isfinite().all()), None):
+        raise ValueError(f"model has weights that are not finite, first in {broken}; expected numbers: it is damaged")
+    sizes = tuple((name, *parameter.shape) for name, parameter in model.named_parameters())
+    kind = (type(model), model.config.to_json_string(), model.config._attn_implementation, model.dtype, model.device)
+    known = (*kind, sizes, checkpointing)
+    if known not in _faults:
+        _faults[known] = self_check(model, checkpointing)
+    if (fault := _faults[known]) is None:
+        return
+    if checkpointing:
+        raise ValueError(f"gradient_checkpointing is True; expected False for this model: {fault}")
+    name = f"{type(model).__name__} ({model.config.model_type})"
+    raise ValueError(f"model is a {name}, which cannot be trained here: {fault}")
 
 
-class _Check:
-    def __init__(self, model):
-        self.model = model
-        self.prompt_ids, self.prompt_mask = _prompts(model)
-        self.row = torch.arange(PROMPTS * GENERATIONS, device=model.device) // GENERATIONS
+def self_check(model, checkpointing: bool = False) -> str | None:
+    """Sample and score a few tokens in every way that is open to the model; compare with its own forward pass.
 
-    def fault(self) -> str | None:
-        """Of the samplers and scorers that are open to the model, the first that is wrong."""
-        if why_plain(self.model):
-            return self.sampler("", sample_dynamic) or self.scorer("")
-        samplers = (("with the dynamic cache", sample_dynamic), ("with the static cache", sample_static))
-        scorers = (("with shared prompts", True), ("without shared prompts", False))
-        found = (check(*of) for check, each in ((self.sampler, samplers), (self.scorer, scorers)) for of in each)
-        return next(filter(None, found), None)
+    checkpointing: score in training mode with gradient checkpointing instead, as a run with that setting does.
 
-    def checkpointed(self) -> str | None:
-        """What is wrong with scoring in training mode with gradient checkpointing."""
-        if not self.model.supports_gradient_checkpointing:
-            return f"transformers has none for {type(self.model).__name__}"
-        if self.model.config.model_type in DRAW_EXPERTS:
-            return f"in training mode, which it needs, {type(self.model).__name__} draws experts by chance"
-        with _checkpointing(self.model):
-            return self.scorer("with gradient checkpointing")
+    Returns:
+        The first thing that is wrong, and by how much; None if nothing is. Neither the model nor the stream of random
+        numbers changes.
+    """
+    if checkpointing and not model.supports_gradient_checkpointing:
+        return f"transformers has none for {type(model).__name__}"
+    if checkpointing and model.config.model_type in DRAW_EXPERTS:
+        return f"in training mode, which it needs, {type(model).__name__} draws experts by chance"
+    ways = {"the scorer with gradient checkpointing": _score_checkpointed} if checkpointing else _ways(model)
+    devices = range(torch.cuda.device_count())
+    with evaluating(model), torch.no_grad(), torch.random.fork_rng(devices=devices):
+        prompts = _prompts(model)
+        return next(filter(None, (_fault(part, way, model, *prompts) for part, way in ways.items())), None)
 
-    def sampler(self, how: str, sample: Callable) -> str | None:
-        def compare():
-            torch.manual_seed(0)
-            sampling = Sampling((), 0)  # no token ends a completion
-            prompts = (self.prompt_ids, self.prompt_mask)
-            sequences, logp, _ = sample(self.model, *prompts, GENERATIONS, STEPS, sampling)
-            return logp - self._own_logp(sequences[:, self.prompt_ids.shape[1] :])
 
-        return self._fault(f"the sampler {how}".strip(), compare)
+def _ways(model) -> dict[str, Callable]:
+    if why_plain(model):
+        return {"the sampler": partial(_sample, sample_dynamic), "the scorer": _score}
+    return {
+        "the sampler with the dynamic cache": partial(_sample, sample_dynamic),
+        "the sampler with the static cache": partial(_sample, sample_static),
+        "the scorer with shared prompts": partial(_score, share_prompts=True),
+        "the scorer without shared prompts": _score,
+    }
 
-    def scorer(self, how: str, share_prompts: bool = False) -> str | None:
-        def compare():
-            completion_ids = self.prompt_ids.repeat_interleave(GENERATIONS, 0)[:, -STEPS:].flip(0)
-            mask = torch.ones_like(completion_ids, dtype=torch.bool)
-            given = (self.prompt_ids, self.prompt_mask, completion_ids, mask, self.row)
-            own = self._own_logp(completion_ids)
-            with torch.enable_grad():  # checkpointed layers work otherwise without
-                logp, _ = score_logprobs(self.model, *given, share_prompts=share_prompts, with_entropy=False)
-            return logp.detach() - own
 
-        return self._fault(f"the scorer {how}".strip(), compare)
+def _fault(part: str, way: Callable, model, ids: Int[Tensor, "P L"], mask: Bool[Tensor, "P L"]) -> str | None:
+    try:
+        completions, logp = way(model, ids, mask)
+        difference = (logp - _own_logp(model, ids, mask, completions)).abs().mean().item()
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # whatever an architecture that was never tried may raise
+        said = str(error).strip().splitlines() or [""]
+        return f"{part} stops with {type(error).__name__}: {said[0][:120]}"
+    exact = TOLERANCE[torch.float16] if torch.backends.cuda.matmul.allow_tf32 else FLOAT32
+    allowed = TOLERANCE.get(model.dtype, exact)
+    if difference <= allowed:  # and NaN is not
+        return None
+    return f"{part} differs from the model's own forward pass by {difference:.2g} nats a token (at most {allowed:g})"
 
-    def _own_logp(self, completion_ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-        """What the model says in evaluation mode, of whole sequences without padding and without a cache."""
-        parts = []
-        with evaluating(self.model):
-            for prompt, (ids, mask) in enumerate(zip(self.prompt_ids, self.prompt_mask, strict=True)):
-                completions = completion_ids[self.row == prompt]
-                whole = torch.cat([ids[mask].expand(GENERATIONS, -1), completions], dim=1)
-                logits = self.model(whole, use_cache=False).logits
-                parts.append(token_logprobs(logits[:, -STEPS - 1 : -1], completions))
-        return torch.cat(parts)
 
-    def _fault(self, part: str, compare: Callable[[], Float[Tensor, "B T"]]) -> str | None:
-        """What is wrong with a part: by how much it differs, or where it stops; None if nothing is."""
+def _sample(sample: Callable, model, ids, mask) -> tuple[Int[Tensor, "B T"], Float[Tensor, "B T"]]:
+    torch.manual_seed(0)
+    sampling = Sampling((), 0)  # no token ends a completion
+    sequences, logp, _ = sample(model, ids, mask, GENERATIONS, STEPS, sampling)
+    return sequences[:, ids.shape[1] :], logp
+
+
+def _score(model, ids, mask, share_prompts: bool = False) -> tuple[Int[Tensor, "B T"], Float[Tensor, "B T"]]:
+    completions = ids.repeat_interleave(GENERATIONS, 0)[:, -STEPS:].flip(0)
+    rows = torch.arange(PROMPTS, device=ids.device).repeat_interleave(GENERATIONS)
+    given = (ids, mask, completions, torch.ones_like(completions, dtype=torch.bool), rows)
+    with torch.enable_grad():  # checkpointed layers work otherwise without
+        logp, _ = score_logprobs(model, *given, share_prompts=share_prompts, with_entropy=False)
+    return completions, logp.detach()
+
+
+def _score_checkpointed(model, ids, mask) -> tuple[Int[Tensor, "B T"], Float[Tensor, "B T"]]:
+    """In training mode with gradient checkpointing, as a run has it."""
+    on = model.is_gradient_checkpointing
+    with without_dropout(model):
+        model.gradient_checkpointing_enable()
+        model.train()
         try:
-            difference = compare().abs().mean().item()
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:  # whatever an architecture that was never tried may raise
-            said = str(error).strip().splitlines() or [""]
-            return f"{part} stops with {type(error).__name__}: {said[0][:120]}"
-        allowed = tolerance(self.model.dtype)
-        if difference <= allowed:  # and NaN is not
-            return None
-        return (
-            f"{part} differs from the model's own forward pass by {difference:.2g} nats a token (at most {allowed:g})"
-        )
+            return _score(model, ids, mask)
+        finally:
+            model.eval()
+            if not on:
+                model.gradient_checkpointing_disable()
+
+
+def _own_logp(model, ids, mask, completions: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """What the model says of whole sequences, without padding and without a cache."""
+    parts = []
+    for prompt, is_token, own in zip(ids, mask, completions.split(GENERATIONS), strict=True):
+        whole = torch.cat([prompt[is_token].expand(GENERATIONS, -1), own], dim=1)
+        logits = model(whole, use_cache=False).logits
+        parts.append(token_logprobs(logits[:, -STEPS - 1 : -1], own))
+    return torch.cat(parts)
 
 
 def _prompts(model) -> tuple[Int[Tensor, "P L"], Bool[Tensor, "P L"]]:
@@ -172,18 +160,3 @@ def _prompts(model) -> tuple[Int[Tensor, "P L"], Bool[Tensor, "P L"]]:
     mask = torch.ones_like(ids, dtype=torch.bool)
     mask[0, :PADDING] = False
     return ids.to(model.device), mask.to(model.device)
-
-
-@contextmanager
-def _checkpointing(model) -> Iterator[None]:
-    """Training mode with gradient checkpointing, as a run has it."""
-    on = model.is_gradient_checkpointing
-    with without_dropout(model):
-        model.gradient_checkpointing_enable()
-        model.train()
-        try:
-            yield
-        finally:
-            model.eval()
-            if not on:
-                model.gradient_checkpointing_disable()

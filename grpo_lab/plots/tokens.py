@@ -5,24 +5,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from grpo_lab.display import View
 from grpo_lab.plots.intervals import finite
 from grpo_lab.plots.style import BACKGROUND, OKABE_ITO
 
 
-class TokenHeat:
-    """Tokens on colours that tell their values; made by `token_heat`."""
-
-    def __init__(self, markup: str, text: str):
-        self.html, self.text = markup, text
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        return {"text/html": self.html, "text/plain": self.text}
-
-    def __repr__(self) -> str:
-        return self.text
-
-
-def token_heat(tokens: Sequence[str], values, limit: float | None = None, signs: bool = True) -> TokenHeat:
+def token_heat(tokens: Sequence[str], values, limit: float | None = None, signs: bool = True) -> View:
     """Write the tokens one after the other, each on the colour of its value and followed by that value.
 
     Blue is above zero, orange below, the stronger the further away. The sign is written too: it needs no eye for
@@ -37,8 +25,6 @@ def token_heat(tokens: Sequence[str], values, limit: float | None = None, signs:
     values = finite("values", values)
     if values.shape != (len(tokens),):
         raise ValueError(f"values has shape {values.shape}; expected one number for each of the {len(tokens)} tokens")
-    if not signs and (values < 0).any():
-        raise ValueError(f"values has {values.min():.3g} in it; without signs, expected none below zero")
     limit = float(limit or np.abs(values).max(initial=0) or 1)
     said = [written(value, "+" if signs else "") for value in values]
     parts = [_token(token, text, value / limit) for token, text, value in zip(tokens, said, values, strict=True)]
@@ -46,7 +32,8 @@ def token_heat(tokens: Sequence[str], values, limit: float | None = None, signs:
     legend = " ".join(_patch(written(share * limit, "+" if signs else ""), share) for share in shares)
     box = f"background-color:{BACKGROUND};color:#000000;padding:8px 12px;border:1px solid #CCCCCC;line-height:2.1"
     markup = f'<div style="{box}">{"".join(parts)}<br>value: {legend}</div>'
-    return TokenHeat(markup, " ".join(f"{visible(token)}[{text}]" for token, text in zip(tokens, said, strict=True)))
+    text = " ".join(f"{visible(token)}[{value}]" for token, value in zip(tokens, said, strict=True))
+    return View(markup, text, "text/html")
 
 
 def _token(token: str, written: str, share: float) -> str:

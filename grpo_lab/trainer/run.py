@@ -222,7 +222,7 @@ def check_rewards(reward_funcs, weights: list[float] | None, row: dict) -> None:
 def _reference_device(config: GRPOConfig) -> torch.device | None:
     try:
         return None if config.ref_model_device is None else pick_device(config.ref_model_device)
-    except ValueError as error:  # "device is 'cuda'; torch sees no NVIDIA card"
+    except ValueError as error:  # "device is 'cuda'; expected ..."
         raise ValueError(f"ref_model_{error}") from error
 
 

@@ -74,7 +74,7 @@ def test_exercises_of_the_same_notebook_are_listed_before_they_are_tried():
 
 def test_hints_unfold_one_at_a_time():
     first, second, third = hint("scaled_mean"), hint("scaled_mean"), hint("scaled_mean")
-    assert MEAN.hints[0] in repr(first) and MEAN.hints[1] not in repr(first) + first.markdown
+    assert MEAN.hints[0] in repr(first) and MEAN.hints[1] not in repr(first) + first.rich
     assert "1 more" in repr(first) and "That was the last." in repr(second) and repr(third) == repr(second)
     page = second.markdown
     assert page.count("<details") == 2 and page.count("<details open>") == 1

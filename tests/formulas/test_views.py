@@ -63,14 +63,14 @@ def test_trace_keeps_every_pass_of_a_loop_as_it_was():
     traced = trace(sample.fold, torch.tensor([1.0, 2.0, 4.0]))
     assert [v.item() for v in traced.passes["9.4"]] == [1, 3, 7]
     assert traced.values["9.4"].item() == 7
-    assert "the last of 3 passes" in traced.text and "the last of 3 passes" in traced.markdown
+    assert "the last of 3 passes" in traced.text and "the last of 3 passes" in traced.rich
 
 
 def test_trace_of_a_recursion_and_of_a_line_that_raised():
     assert trace(sample.fails, 4.0, deep=2).passes == {"9.6": [0.25], "9.7": [1.25]}
     traced = trace(sample.fails, 2.0)
     assert (traced.result, traced.values) == (-1.0, {"9.6": 0.5})
-    assert "*not reached in this call*" in traced.markdown
+    assert "*not reached in this call*" in traced.rich
 
 
 def test_trace_lets_exceptions_pass_and_puts_the_old_tracer_back():

@@ -46,10 +46,9 @@ SHARDS = {"model.safetensors.index.json": json.dumps(INDEX), "model-00001-of-000
     ("without", "added", "remedy"),
     [
         ("config.json", {}, "has no config.json"),
-        ("tokenizer*", {}, r"has no tokenizer \(no tokenizer.json\): copy the tokenizer files"),
-        ("*.safetensors", {}, "lacks model.safetensors: the download was cut short"),
-        ("*.safetensors", SHARDS, "lacks model-00002-of-00002.safetensors"),
-        ("*.safetensors", {"pytorch_model.bin": "would run code"}, ".*only as pickled files"),
+        ("tokenizer*", {}, "has no tokenizer.json: download it again"),
+        ("*.safetensors", SHARDS, "has no model-00002-of-00002.safetensors"),
+        ("*.safetensors", {"pytorch_model.bin": "would run code"}, "has no model.safetensors: .*pickled files can run"),
     ],
 )
 def test_an_incomplete_folder_names_what_is_missing(checkpoint, tmp_path, without, added, remedy):
@@ -76,7 +75,7 @@ def test_code_in_a_checkpoint_is_not_run(checkpoint, tmp_path):
 def test_a_model_that_continues_no_text_is_refused_in_a_few_words(checkpoint, tmp_path):
     folder = copy(checkpoint, tmp_path / "t5")
     T5Config(vocab_size=259, d_model=16, d_ff=16, num_layers=1, num_heads=2).save_pretrained(folder)
-    with pytest.raises(ValueError, match="holds no model that transformers knows by itself.*T5Config") as refusal:
+    with pytest.raises(ValueError, match="holds no model that transformers can load by itself.*T5Config") as refusal:
         load_policy(folder)
     assert len(str(refusal.value)) < 500, "without the names of all models that do"
 
@@ -95,7 +94,7 @@ def with_weights(checkpoint, folder, change):
     [
         (lambda tensors: tensors.pop("model.norm.weight"), "lack model.norm.weight, which would begin at random"),
         (lambda tensors: tensors.clear(), "lack lm_head.weight and 14 more, which would begin at random"),
-        (lambda tensors: tensors.update({"model.norm.weight": torch.ones(3)}), "other sizes than its config.json says"),
+        (lambda tensors: tensors.update({"model.norm.weight": torch.ones(3)}), "can load.*ignore_mismatched_sizes"),
         (lambda tensors: tensors["model.norm.weight"].fill_(float("nan")), "not finite, first in model.norm.weight"),
     ],
 )
@@ -168,13 +167,11 @@ def test_a_wrong_precision_lists_what_is_allowed(checkpoint):
 
 
 def test_a_wrong_device_lists_what_is_allowed(card):
-    for device in ("gpu", "tpu:0", "meta"):
-        with pytest.raises(ValueError, match="device is .*expected one of 'cpu', 'cuda'"):
+    for device in ("gpu", "tpu:0", "meta", "cuda"):
+        with pytest.raises(ValueError, match=f"device is '{device}'; expected one of cpu"):
             models.pick_device(device)
-    with pytest.raises(ValueError, match="sees no NVIDIA card: `python -m grpo_lab.doctor`"):
-        models.pick_device("cuda")
     card(bf16=True)
-    with pytest.raises(ValueError, match="device is 'cuda:3'; expected 'cuda:0'"):
+    with pytest.raises(ValueError, match="device is 'cuda:3'; expected one of cpu, cuda:0, None"):
         models.pick_device("cuda:3")
 
 

@@ -1,6 +1,5 @@
 """The clip as a picture: where a token may still be pushed, and which way, for each ratio and sign of the advantage."""
 
-from grpo_lab.checks import check_between
 from grpo_lab.plots.diagrams.shapes import CENTRED, arrow, box, without_grid
 from grpo_lab.plots.style import OKABE_ITO
 
@@ -15,7 +14,6 @@ def clip_regions(epsilon: float = 0.2):
     """
     import matplotlib.pyplot as plt
 
-    check_between("epsilon", epsilon, 0, 1)
     edges = (0.0, 1 - epsilon, 1 + epsilon, WIDEST)
     fig, ax = plt.subplots(figsize=(7.2, 2.9))
     rows = (

@@ -21,7 +21,7 @@ ROOM = 0.0112  # of the axis, for one letter of a label
 
 
 def memory_bars(rows: Mapping[str, Mapping[str, int | float]], card: int | float | None = None):
-    """Draw one bar for each row, made of the pieces that are alive together; the total stands at its end.
+    """A figure with one bar for each row, made of the pieces that are alive together; the total stands at its end.
 
     A piece that is wide enough carries its name, unless the line of the card runs there; what is named on no bar is
     named below them.
@@ -29,17 +29,9 @@ def memory_bars(rows: Mapping[str, Mapping[str, int | float]], card: int | float
     Args:
         rows: name of a bar -> piece -> size in GiB. The first row stands on top.
         card: the size of a card, drawn as a line; None draws none.
-
-    Returns:
-        A matplotlib figure.
-
-    Raises:
-        ValueError: if there is no row, or a size is negative.
     """
     import matplotlib.pyplot as plt
 
-    if not rows or any(size < 0 for pieces in rows.values() for size in pieces.values()):
-        raise ValueError(f"rows is {dict(rows)}; expected at least one row, and no size below 0")
     totals = {name: sum(pieces.values()) for name, pieces in rows.items()}
     end = 1.13 * max([*totals.values(), card or 0.0])
     used = [piece for piece in LOOKS if any(pieces.get(piece) for pieces in rows.values())]

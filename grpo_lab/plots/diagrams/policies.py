@@ -4,14 +4,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from grpo_lab.checks import check_at_least, check_between
 from grpo_lab.plots.diagrams.shapes import CENTRED, arrow, box, without_grid
-from grpo_lab.plots.intervals import finite
+from grpo_lab.plots.intervals import as_array
 from grpo_lab.plots.style import OKABE_ITO
 
 THIN, THICK = 0.4, 5.0  # widths of an edge of probability 0 and 1, in points
 BACKING = {"facecolor": "white", "edgecolor": "none", "pad": 1.2, "alpha": 0.9}  # behind a text on a line
-MOST_LEAVES = 32  # that have room for a label each
 LANES = {
     "policy": "weights: change at every step",
     "old policy": "numbers only: one per token,\nstored when it was sampled",
@@ -20,7 +18,7 @@ LANES = {
 
 
 def prefix_tree(sequences, token_probabilities, leaf_labels: Sequence[str], mark: Mapping[int, str]):
-    """Draw the tree of all completions, from the empty prefix on the left to the whole completions on the right.
+    """A figure: the tree of all completions, from the empty prefix on the left to the whole completions on the right.
 
     An edge is one token. The more likely it is after its prefix, the thicker the edge.
 
@@ -30,24 +28,11 @@ def prefix_tree(sequences, token_probabilities, leaf_labels: Sequence[str], mark
         leaf_labels: N texts to the right of the tree.
         mark: row of `sequences` -> name of a colour in `OKABE_ITO`; the token and its probability are written on each
             edge of such a path.
-
-    Returns:
-        The matplotlib figure.
-
-    Raises:
-        ValueError: for shapes that do not fit together, or more completions than there is room for.
     """
     import matplotlib.pyplot as plt
 
-    sequences, chances = np.asarray(sequences), finite("token_probabilities", token_probabilities)
-    if sequences.ndim != 2 or sequences.shape != chances.shape or len(sequences) > MOST_LEAVES:
-        raise ValueError(
-            f"sequences, token_probabilities have shapes {sequences.shape}, {chances.shape}; "
-            f"expected the same (N, T) twice, N at most {MOST_LEAVES}"
-        )
+    sequences, chances = np.asarray(sequences), as_array(token_probabilities)
     N, T = sequences.shape
-    if len(leaf_labels) != N:
-        raise ValueError(f"leaf_labels has {len(leaf_labels)} texts; expected one for each of the {N} completions")
     height = _heights(sequences)
     fig, ax = plt.subplots(figsize=(7.2, max(2.4, 0.155 * N + 0.5)))
     order = [row for row in range(N) if row not in mark] + list(mark)  # marked paths on top
@@ -91,15 +76,8 @@ def push_bars(before, after, words: Sequence[str], pushed: int, ax):
         words: names, written below the bars.
         pushed: index of the word whose log-probability was pushed; its bar is blue, the others are orange.
         ax: matplotlib axes to draw into.
-
-    Raises:
-        ValueError: for numbers that are not one probability a word, or a `pushed` that is no word's index.
     """
-    before, after = finite("before", before), finite("after", after)
-    if not before.shape == after.shape == (len(words),):
-        shapes = f"{before.shape}, {after.shape}"
-        raise ValueError(f"before, after have shapes {shapes}; expected one number for each of the {len(words)} words")
-    check_between("pushed", pushed, 0, len(words) - 1)
+    before, after = as_array(before), as_array(after)
     colours = [OKABE_ITO["blue"] if i == pushed else OKABE_ITO["orange"] for i in range(len(words))]
     places = range(len(words))
     ax.bar(places, after, width=0.62, color=colours, alpha=0.85)
@@ -113,24 +91,15 @@ def push_bars(before, after, words: Sequence[str], pushed: int, ax):
 
 
 def position_map(panels: Mapping[str, Sequence], right: Sequence[int]):
-    """Draw probabilities as heat maps side by side, positions against numbers, with the right ones framed.
+    """A figure with probabilities as heat maps side by side, positions against numbers, with the right ones framed.
 
     Args:
         panels: title -> probabilities, shape (T, V); each row sums to 1.
         right: the number that belongs at each of the T positions.
-
-    Returns:
-        The matplotlib figure.
-
-    Raises:
-        ValueError: naming the panel whose shape does not fit.
     """
     import matplotlib.pyplot as plt
 
-    maps = {title: finite(title, values) for title, values in panels.items()}
-    for title, values in maps.items():
-        if values.ndim != 2 or len(values) != len(right):
-            raise ValueError(f"panels[{title!r}] has shape {values.shape}; expected ({len(right)}, numbers)")
+    maps = {title: as_array(values) for title, values in panels.items()}
     fig, axes = plt.subplots(1, len(maps), figsize=(7.2, 2.4), sharey=True, squeeze=False)
     for ax, (title, values) in zip(axes[0], maps.items(), strict=True):
         drawn = ax.imshow(values, cmap="Blues", vmin=0, vmax=1, aspect="auto")
@@ -159,8 +128,6 @@ def weights_timeline(epochs: int = 6, inner: int = 4, renewed_every: int = 3):
         inner: steps on each batch.
         renewed_every: epochs after which the reference becomes a copy of the policy.
     """
-    for name, value in {"epochs": epochs, "inner": inner, "renewed_every": renewed_every}.items():
-        check_at_least(name, value, 1)
     import matplotlib.pyplot as plt
 
     steps, span = epochs * inner, inner * renewed_every

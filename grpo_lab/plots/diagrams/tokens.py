@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from grpo_lab.plots.diagrams.shapes import CENTRED, GREY, box, without_grid
-from grpo_lab.plots.intervals import finite
+from grpo_lab.plots.intervals import as_array
 from grpo_lab.plots.style import OKABE_ITO
 from grpo_lab.plots.tokens import shade, visible
 
@@ -13,23 +13,15 @@ WIDE, ROW, GAP = 9.0, 0.27, 2  # of a marked text: inches, inches, characters be
 
 
 def batch_figure(answers: Sequence[Sequence[str]], advantages: Sequence[float]):
-    """Draw one row of boxes for each answer: its tokens in the colour of its advantage, padding in grey after them.
+    """A figure: a row of boxes for each answer: its tokens in the colour of its advantage, padding in grey after them.
 
     Args:
         answers: the tokens of each answer, up to and with the end token.
         advantages: one number for each answer; it is written in front of the row.
-
-    Returns:
-        A matplotlib figure.
-
-    Raises:
-        ValueError: if there are not as many advantages as answers.
     """
     import matplotlib.pyplot as plt
 
-    values = finite("advantages", advantages)
-    if len(values) != len(answers) or not answers:
-        raise ValueError(f"advantages has {len(values)} numbers; expected one for each of the {len(answers)} answers")
+    values = as_array(advantages)
     width = max(map(len, answers))
     limit = abs(values).max() or 1.0
     fig, ax = plt.subplots(figsize=(7.2, 0.4 + 0.42 * len(answers)))
@@ -59,26 +51,17 @@ def short(token: str) -> str:
 
 
 def ragged_batch(weights: dict, mask, labels: list[str] | None = None):
-    """One panel a loss, one row an answer, one box a token: the darker, the more the token weighs; crosses are padding.
+    """A panel a loss, a row an answer, a box a token: the darker, the more the token weighs; crosses are padding.
 
     Args:
         weights: name of a loss -> the weight of every token, shape (B, T). The weight is written at the end of a row.
         mask: shape (B, T), true where there is a token.
         labels: of the rows.
-
-    Returns:
-        The matplotlib figure, for `finish`.
-
-    Raises:
-        ValueError: where the shapes differ, or there is no loss.
     """
     import matplotlib.pyplot as plt
 
-    mask = finite("mask", mask).astype(bool)
-    values = {name: finite(name, value) for name, value in weights.items()}
-    if not values or any(value.shape != mask.shape for value in values.values()):
-        shapes = {name: value.shape for name, value in values.items()}
-        raise ValueError(f"weights has shapes {shapes}; expected at least one loss, each with {mask.shape}")
+    mask = as_array(mask).astype(bool)
+    values = {name: as_array(value) for name, value in weights.items()}
     fig, axes = plt.subplots(1, len(values), figsize=(7.2, 0.7 + 0.34 * len(mask)), sharey=True, squeeze=False)
     for ax, (name, value) in zip(axes[0], values.items(), strict=True):
         _panel(ax, mask, value, largest=value[mask].max())
@@ -107,26 +90,15 @@ def _panel(ax, mask, value, largest: float) -> None:
 
 
 def cache_figure(prompt: Sequence[str], healthy: Sequence[str], broken: Sequence[str]):
-    """Draw for each drawn token, a row, which tokens before it are seen: left with the cache, right without it.
+    """A figure: for each drawn token, a row, which tokens before it are seen: left with the cache, right without it.
 
     Args:
         prompt: the tokens of the prompt, or a few words that stand for them.
         healthy: the tokens drawn with the cache.
         broken: as many tokens, drawn where each sees only the one before it.
-
-    Returns:
-        A matplotlib figure.
-
-    Raises:
-        ValueError: if nothing is drawn, or not the same number of tokens on both sides.
     """
     import matplotlib.pyplot as plt
 
-    if not prompt or not healthy or len(healthy) != len(broken):
-        raise ValueError(
-            f"prompt, healthy, broken hold {len(prompt)}, {len(healthy)}, {len(broken)} tokens; expected at least one "
-            "of each, and as many healthy as broken ones"
-        )
     fig, axes = plt.subplots(1, 2, figsize=(7.2, 1.15 + 0.34 * len(healthy)), sharey=True)
     sides = {"with the cache": healthy, "cache taken away, input cut": broken}
     for ax, (title, drawn), colour in zip(axes, sides.items(), ("blue", "vermillion"), strict=True):
@@ -149,25 +121,14 @@ def cache_figure(prompt: Sequence[str], healthy: Sequence[str], broken: Sequence
 
 
 def marked_texts(rows: Sequence[tuple[str, str, Sequence[tuple[int, int]], str]]):
-    """Draw a line for each text, with a coloured, underlined mark on each of its spans, and words on both sides.
+    """A figure: a line for each text, with a coloured, underlined mark on each of its spans, and words on both sides.
 
     Args:
         rows: for each line a name (left out where the row above has it too), a text, the spans to mark, each a first
             index and the index after the last one, and what to say at its end. A line end is drawn as ⏎.
-
-    Returns:
-        The matplotlib figure.
-
-    Raises:
-        ValueError: without rows, or for a span that is not in its text.
     """
     import matplotlib.pyplot as plt
 
-    if not rows:
-        raise ValueError("rows is empty; expected at least one (name, text, spans, words)")
-    for name, text, spans, _ in rows:
-        if outside := [span for span in spans if not 0 <= span[0] <= span[1] <= len(text)]:
-            raise ValueError(f"{name}: no span {outside[0]} in a text of {len(text)} characters")
     begin = max(len(name) for name, *_ in rows) + GAP
     end = begin + max(len(text) for _, text, *_ in rows) + GAP
     whole = end + max(len(words) for *_, words in rows)
