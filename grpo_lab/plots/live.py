@@ -5,7 +5,7 @@ import time
 import numpy as np
 
 from grpo_lab.display import display, in_ipython
-from grpo_lab.plots.style import OKABE_ITO, check_words, picture, show_caption
+from grpo_lab.plots.style import OKABE_ITO, picture, show_caption
 
 SECONDS = 3.0  # between two drawings
 AROUND = 5  # steps before and after each one in the running mean, fewer near the two ends
@@ -24,8 +24,6 @@ class LivePlot:
     """
 
     def __init__(self, *metrics: str):
-        if not metrics:
-            raise ValueError("metrics is empty; expected at least one, as in LivePlot('reward')")
         self.metrics = metrics
         self.steps: list[int] = []
         self.points: dict[str, list[tuple[int, float]]] = {name: [] for name in metrics}
@@ -46,7 +44,6 @@ class LivePlot:
 
     def finish(self, *, caption: str, alt: str) -> None:
         """Draw the curves to their end, and put the caption below them."""
-        check_words(caption=caption, alt=alt)
         if in_ipython():
             self._redraw(alt)
             show_caption(caption)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from grpo_lab.display import display, in_ipython
 from grpo_lab.plots.style import finish, picture
 
-MOST_FRAMES = 4  # side by side, at the width of a page
 WIDTH = 7.2  # inches, of the whole strip
 
 
@@ -28,13 +27,8 @@ def explore(
         frames: those of them that stand in the strip, at most 4; None for all.
         caption, alt: as in `finish`, for the strip.
         ylabel: of the leftmost frame.
-
-    Raises:
-        ValueError: for no or too many frames, or a frame that the slider does not offer.
     """
     values, frames = list(values), list(values if frames is None else frames)
-    if not 1 <= len(frames) <= MOST_FRAMES or not all(frame in values for frame in frames):
-        raise ValueError(f"frames is {frames}; expected 1 to {MOST_FRAMES} of values, which is {values}")
     finish(_strip(draw, name, frames, ylabel, 2.7), caption=caption, alt=alt)
     if in_ipython():
         _slider(draw, name, values, frames[len(frames) // 2], ylabel, alt)

@@ -49,7 +49,6 @@ def finish(fig, *, caption: str, alt: str) -> None:
         caption: one sentence that says what to see.
         alt: what the figure shows, for those who cannot see it.
     """
-    check_words(caption=caption, alt=alt)
     if in_ipython():
         display(*picture(fig, alt))
     show_caption(caption)
@@ -72,10 +71,3 @@ def picture(fig, alt: str) -> tuple[dict[str, str], dict]:
 
 def show_caption(caption: str) -> None:
     say(f"**Figure.** {prose(caption)}", f"Figure. {caption}")
-
-
-def check_words(**words: str) -> None:
-    """Every figure of the series has a caption and an alternative text."""
-    for name, text in words.items():
-        if not text.strip():
-            raise ValueError(f"{name} is {text!r}; expected a sentence")

@@ -105,15 +105,6 @@ def test_finish_stores_alt_text_and_shows_the_caption(shown):
     assert not plt.fignum_exists(fig.number)  # or the notebook shows it twice
 
 
-def test_finish_refuses_a_figure_without_words(shown):
-    fig, _ = plt.subplots()
-    for finish in (lambda **words: plots.finish(fig, **words), plots.LivePlot("reward").finish):
-        for name, words in (("caption", {"caption": "", "alt": "x"}), ("alt", {"caption": "x", "alt": " "})):
-            with pytest.raises(ValueError, match=f"{name} is .*; expected a sentence"):
-                finish(**words)
-    assert shown == []
-
-
 def test_in_a_shell_finish_prints_the_caption_and_a_live_plot_is_silent(capsys):
     fig, _ = plt.subplots()
     plots.finish(fig, caption="See.", alt="Seen.")
@@ -169,8 +160,6 @@ def test_live_plot_draws_evaluations_where_there_were_any():
 
 
 def test_live_plot_names_what_it_does_not_get():
-    with pytest.raises(ValueError, match="metrics is empty"):
-        plots.LivePlot()
     with pytest.raises(ValueError, match="metrics has no 'rewards'; it has kl, reward"):
         plots.LivePlot("rewards")(0, {"reward": 1.0, "kl": 0.0})
     with pytest.raises(ValueError, match="metrics has no 'eval/acuracy'; it has eval/accuracy, reward"):
@@ -187,19 +176,17 @@ def words(markup: str) -> list[str]:
 
 def test_token_heat_escapes_tokens_and_makes_white_space_visible():
     tokens = ["<script>alert(1)</script>", " a&b", "\n", "", "$x$", "答案", '"']
-    page = plots.token_heat(tokens, torch.arange(-3.0, 4.0)).html
+    page = plots.token_heat(tokens, torch.arange(-3.0, 4.0)).rich
     assert set(re.findall(r"<(\w+)", page)) == {"div", "code", "sub", "br"}
     assert {"<script>alert(1)</script>", "·a&b", "⏎", "∅", "$x$", "答案", '"'} <= set(words(page))
 
 
 def test_token_heat_tells_the_sign_without_colour_where_there_is_one():
     drawn = plots.token_heat(["a", "b", "c"], [0.5, -0.25, 0.0])
-    assert words(drawn.html)[:6] == ["a", "+0.50", "b", "-0.25", "c", "0"]
+    assert words(drawn.rich)[:6] == ["a", "+0.50", "b", "-0.25", "c", "0"]
     assert drawn._repr_mimebundle_()["text/plain"] == repr(drawn) == "a[+0.50] b[-0.25] c[0]"
     drawn = plots.token_heat(["a", "b"], [0.25, 1.0], limit=1.0, signs=False)
-    assert words(drawn.html) == ["a", "0.25", "b", "1.00", "value: ", "0", "0.50", "1.00"]
-    with pytest.raises(ValueError, match="values has -0.5 in it"):
-        plots.token_heat(["a"], [-0.5], signs=False)
+    assert words(drawn.rich) == ["a", "0.25", "b", "1.00", "value: ", "0", "0.50", "1.00"]
     for values in ([1.0], [[1.0, 2.0]], [1.0, float("nan")]):
         with pytest.raises(ValueError, match="values h"):
             plots.token_heat(["a", "b"], values)
