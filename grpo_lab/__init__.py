@@ -48,6 +48,11 @@ In a shell: `grpo-lab` lists the commands and says what each is for; `grpo-lab t
 import logging
 import os
 import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from grpo_lab.config import GRPOConfig
+    from grpo_lab.trainer import train
 
 __version__ = "0.3.0"
 
@@ -79,6 +84,15 @@ def _stop_quietly_while_importing() -> None:
             usual(kind, error, trace)
 
     sys.excepthook = hook
+
+
+def __getattr__(name: str) -> Any:
+    """`GRPOConfig`, when it is asked for: importing it takes a second. (`train` is the module, which can be called.)"""
+    if name != "GRPOConfig":
+        raise AttributeError(f"module 'grpo_lab' has no attribute {name!r}")
+    from grpo_lab.config import GRPOConfig
+
+    return GRPOConfig
 
 
 _leave_out_torchao_notices()

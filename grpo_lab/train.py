@@ -1,18 +1,22 @@
 """`python -m grpo_lab.train --model M --task T --output_dir DIR`: train a policy on a task of the course or your own.
 
 With the tiny model and the task "sums" it is the training of notebook 07. What is not given is chosen by the size of
-the model and the task, and said before the run.
+the model and the task, and said before the run. To call this module is to call `grpo_lab.trainer.train`, so that
+`from grpo_lab import train` is the function, and `grpo_lab.train.main` the command.
 """
 
+import argparse
 import contextlib
 import re
 import sys
+import types
 from collections.abc import Iterator
 from dataclasses import fields
+from pathlib import Path
 
 from grpo_lab.commands import Parser, command, shell_line, writable_folder
-from grpo_lab.config import GRPOConfig
-from grpo_lab.config.arguments import settings_parser
+from grpo_lab.config import MAY_CHANGE, GRPOConfig
+from grpo_lab.config.arguments import settings_parser, words_in
 from grpo_lab.config.defaults import TINY, default_settings, described
 from grpo_lab.precision import precision_asked
 from grpo_lab.rewards.named import find_rewards
@@ -31,12 +35,18 @@ from grpo_lab.tasks.table import TRAINING_SUMS
 TRAINING_PROBLEMS = TRAINING_SUMS
 REWARDS = find_rewards(TASKS[SUMS].reward_funcs)
 REWARD_WEIGHTS = list(TASKS[SUMS].reward_weights)
+SETTINGS = "grpo_config.json"  # what a run writes into its folder
+RESUMED_WITH = (
+    "model",
+    "max_steps",
+    *(name for name in MAY_CHANGE if name not in ("output_dir", "resume_from_checkpoint")),
+)
 HELD_OUT = 100  # problems of an evaluation during the run
 
 
 @command("grpo_lab.train")
 def main(arguments: list[str] | None = None) -> None:
-    given = vars(_parser().parse_args(arguments))
+    given = read_options(arguments)
     # Only now, since transformers takes seconds to import: --help and a wrong option are answered at once.
     from grpo_lab.memory import announce
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
@@ -44,7 +54,7 @@ def main(arguments: list[str] | None = None) -> None:
     from grpo_lab.trainer import train
     from grpo_lab.trainer.folder import check_folder
 
-    name = given.pop("model")
+    name = given["model"]
     device_type = pick_device().type
     parameters = count_parameters(name, device_type)
     choice, config, chosen = plan_run(given, parameters, device_type)
@@ -66,6 +76,33 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"measure it on {'held-out' * choice.task.held_out or 'the same'} problems: {_evaluation(given, config)}")
 
 
+def read_options(arguments: list[str] | None = None) -> dict:
+    """What was typed; on top of what a file says (`--config`), or the folder of the run to be resumed."""
+    parser, before = _parser(), argparse.Namespace()
+    typed = vars(parser.parse_args(arguments))
+    folder = typed.get("resume_from_checkpoint")
+    folder = None if isinstance(folder, bool) else folder
+    if file := typed["config"] if folder is None else Path(folder) / SETTINGS:
+        if not file.is_file():
+            where = f"config is {str(file)!r}" if folder is None else f"resume_from_checkpoint is {folder!r}"
+            raise FileNotFoundError(f"{where}; expected a file of settings, or the output_dir of a run")
+        before = parser.parse_args(words_in(file, parser))
+    if folder is not None:
+        before.output_dir, before.resume_from_checkpoint = folder, folder
+    said = dict(vars(before))
+    given = vars(parser.parse_args(arguments, before))
+    for name, value in given.items() if folder is not None else ():
+        if name not in RESUMED_WITH and value != said.get(name):
+            raise ValueError(
+                f"{name} is {value!r}; expected {said.get(name)!r}, as in the run in {folder!r}; what may be given "
+                f"anew is {', '.join(RESUMED_WITH)}"
+            )
+    if given["output_dir"] is None:
+        parser.error("the following arguments are required: --output_dir")
+    del given["config"]
+    return given | ({"resume_from_checkpoint": True} if folder is not None else {})
+
+
 def plan_run(given: dict, parameters: int, device_type: str) -> tuple[TaskSpec, GRPOConfig, dict]:
     """What the options ask for, completed for a model of so many parameters.
 
@@ -73,10 +110,12 @@ def plan_run(given: dict, parameters: int, device_type: str) -> tuple[TaskSpec, 
         Task and rewards; the whole configuration; and the settings in it that nobody gave.
     """
     asked = {name: given[name] for name in ("task", "reward_funcs", "system_prompt", "reward_weights") if name in given}
-    settings = {name: value for name, value in given.items() if name in {field.name for field in fields(GRPOConfig)}}
+    names = {field.name for field in fields(GRPOConfig)}
+    settings = {name: value for name, value in given.items() if name in names}
     choice = choose(**asked, small=parameters < TINY)
     chosen = default_settings(parameters, choice.task, device_type, settings)
     config = GRPOConfig(**(settings | chosen | {"reward_weights": choice.weights}))
+    config.command = {name: value for name, value in given.items() if name not in names}
     return choice, config, chosen
 
 
@@ -121,7 +160,7 @@ def _evaluation(given: dict, config: GRPOConfig) -> str:
 
 
 def _parser() -> Parser:
-    optional = [field.name for field in fields(GRPOConfig) if field.name != "output_dir"]
+    optional = {field.name for field in fields(GRPOConfig)} - {"output_dir", "resume_from_checkpoint"}
     parser = settings_parser("grpo_lab.train", optional, "--output_dir DIR [--model MODEL] [--task TASK]")
     parser.description = "Train a policy with GRPO. Without --task: on sums, 1 for a right answer, 0 for a wrong one."
     parser.add_argument(
@@ -129,13 +168,36 @@ def _parser() -> Parser:
         help='"tiny", "smollm2", "auto", a folder or a hub id (default tiny)',
     )  # fmt: skip
     parser.add_argument(
-        "--output_dir", required=True, type=lambda text: str(writable_folder(text)), metavar="DIR",
+        "--output_dir", default=None, type=lambda text: str(writable_folder(text)), metavar="DIR",
         help="folder for checkpoints, metrics.jsonl and the trained model",
+    )  # fmt: skip
+    parser.add_argument(
+        "--config", default=None, type=Path, metavar="FILE",
+        help=f"take options from a YAML file, such as the {SETTINGS} of a run; those typed here win",
+    )  # fmt: skip
+    parser.add_argument(
+        "--resume_from_checkpoint", type=_true_or_folder, metavar="true|DIR",
+        help=f"go on in output_dir; or in DIR, with all that its {SETTINGS} says, "
+        f"of which these may be given anew: {', '.join(RESUMED_WITH)}",
     )  # fmt: skip
     add_task_option(parser)
     add_reward_options(parser)
     return parser
 
+
+def _true_or_folder(text: str) -> bool | str:
+    return text.lower() == "true" if text.lower() in ("true", "false") else str(Path(text))
+
+
+class _Callable(types.ModuleType):
+    def __call__(self, model, tokenizer, dataset, reward_funcs, config: GRPOConfig, *more, **named) -> list[dict]:
+        """`grpo_lab.trainer.train`: train the model in place; one dict of metrics a step."""
+        from grpo_lab.trainer import train
+
+        return train(model, tokenizer, dataset, reward_funcs, config, *more, **named)
+
+
+sys.modules[__name__].__class__ = _Callable
 
 if __name__ == "__main__":
     sys.exit(main())

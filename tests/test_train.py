@@ -1,8 +1,10 @@
 """The command line: every setting is an option of its type, a wrong one is explained, the run leaves a checkpoint."""
 
 import json
+import math
+import subprocess
 import sys
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 
 import pytest
 import torch
@@ -18,7 +20,16 @@ from grpo_lab.rewards.named import think_rate
 from grpo_lab.rewards.task_spec import BY_REWARDS
 from grpo_lab.tasks import TASKS, addition_problems, find_task, table
 from tests.support.refused import refused
-from tests.support.worlds import make_world, same_weights, save_world, weights
+from tests.support.worlds import (
+    ROWS,
+    letter_reward,
+    make_config,
+    make_world,
+    same_weights,
+    save_world,
+    weights,
+    without_times,
+)
 
 VALUES = {
     "seed": 3, "max_steps": 7, "save_steps": 2, "save_total_limit": 3, "resume_from_checkpoint": True,
@@ -41,7 +52,14 @@ VALUES = {
 }  # fmt: skip
 
 
-OWN = {"model": "tiny", "output_dir": "out", "task": "sums", "reward_funcs": None, "system_prompt": BY_REWARDS}
+OWN = {
+    "model": "tiny",
+    "output_dir": "out",
+    "config": None,
+    "task": "sums",
+    "reward_funcs": None,
+    "system_prompt": BY_REWARDS,
+}
 SMALL = [
     "--num_generations", "4", "--generation_batch_size", "8", "--max_completion_length", "4", "--max_steps", "2",
     "--disable_tqdm", "true", "--save_steps", "1",
@@ -225,7 +243,8 @@ def test_the_command_trains_and_leaves_a_normal_checkpoint(base, here, capsys):
     assert f"python -m grpo_lab.evaluate --model {quoted} --reward_funcs think my_rewards:length" in shown
     metrics = metrics_of(out)
     assert [line["step"] for line in metrics] == [1, 2] and "rewards/think_rate/mean" in metrics[0]
-    saved = GRPOConfig(**json.loads((out / "grpo_config.json").read_text(encoding="utf-8")))
+    saved = json.loads((out / "grpo_config.json").read_text(encoding="utf-8"))
+    saved = GRPOConfig(**{name: value for name, value in saved.items() if name in {"output_dir", *VALUES}})
     asked = plan_of("--output_dir", str(out), "--seed", "4", *rewards, *SMALL)
     assert asked.precision is None and saved == replace(asked, precision="fp32"), "what was left open is on record"
     model, tokenizer = AutoModelForCausalLM.from_pretrained(out), AutoTokenizer.from_pretrained(out)
@@ -244,3 +263,78 @@ def test_the_command_resumes_and_refuses_to_overwrite(base, tmp_path, monkeypatc
         assert "holds a run already; choose another folder" in refused(command.main, *same)
     assert command.main([*same, "--resume_from_checkpoint", "true"]) == 0
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
+
+
+def test_the_folder_alone_is_enough_to_go_on(base, here, capsys):
+    """Model, task, reward and every setting come from it; beside it stands only what may change."""
+    own = [
+        "--model",
+        base,
+        "--task",
+        "mine.jsonl",
+        "--reward_funcs",
+        "my_rewards:length",
+        *SMALL,
+        "--max_grad_norm",
+        "inf",
+    ]
+    assert command.main(["--output_dir", "whole", *own, "--max_steps", "3"]) == 0
+    assert command.main(["--output_dir", "out", *own]) == 0
+    for words, message in [
+        (["--beta", "0.2"], "--beta is 0.2; expected 0.0, as in the run in 'out'; what may be given anew is"),
+        (["--task", "sums"], "--task is 'sums'; expected 'mine.jsonl', as"),
+        (["--output_dir", "elsewhere"], "--output_dir is 'elsewhere'; expected 'out', as"),
+    ]:
+        assert message in refused(command.main, "--resume_from_checkpoint", "out", *words)
+    assert "--resume_from_checkpoint is 'no'; expected" in refused(command.main, "--resume_from_checkpoint", "no")
+    more = ["--max_steps", "3", "--eval_steps", "1", "--beta", "0"]
+    assert command.main(["--resume_from_checkpoint", "out/", *more]) == 0
+    assert "Resumed at step 2 of 3 from 'out/checkpoint-2'" in capsys.readouterr().out
+    one, other = (AutoModelForCausalLM.from_pretrained(name) for name in ("out", "whole"))
+    assert same_weights(weights(one), weights(other))
+    assert ["eval/reward" in metrics for metrics in metrics_of(here / "out")] == [False, False, True]
+
+
+def test_a_file_of_settings_is_taken_and_what_is_typed_wins(here):
+    """What a run wrote, or a YAML of one's own: nothing, numbers as YAML does not read them, lists, infinity, minus."""
+    config = GRPOConfig(output_dir="out", **{name: VALUES[name] for name in VALUES if name not in ("bf16", "fp16")})
+    written = asdict(config) | OWN | {"task": "mine.jsonl", "reward_funcs": ["format", "math"], "max_grad_norm": "inf"}
+    del written["config"]
+    (here / "run.json").write_text(json.dumps(written), encoding="utf-8")
+    same = command.read_options(["--config", "run.json"])
+    assert same == written | {"max_grad_norm": math.inf}
+    assert command.read_options(["--seed", "9", "--config", "run.json"]) == same | {"seed": 9}
+    yaml = "output_dir: a b\nbeta: 1e-2\nepsilon_high: null\nreward_weights: [1, -5e-1]\nmax_grad_norm: .inf\n"
+    yaml += "bf16: true\nsystem_prompt: '- brief, 是'\n"
+    (here / "mine.yaml").write_text(yaml, encoding="utf-8")
+    assert command.read_options(["--config", "mine.yaml"]) == {
+        "output_dir": "a b", "beta": 0.01, "epsilon_high": None, "reward_weights": [1.0, -0.5],
+        "max_grad_norm": math.inf, "bf16": True, "system_prompt": "- brief, 是",
+        "model": "tiny", "task": "sums", "reward_funcs": None,
+    }  # fmt: skip
+    for text, message in [
+        ("epsilom: 0.1", "--config 'bad.yaml' has 'epsilom', which is not known here; did you mean epsilon?"),
+        ("config: x.yaml", "--config 'bad.yaml' has 'config', which is not known here"),
+        ("epsilon: wide", "--epsilon is 'wide'; expected a number"),
+        ("- a", "--config is 'bad.yaml'; expected a file with lines such as `beta: 0.04`"),
+        ("a: [", "--config is 'bad.yaml', which is no YAML: "),
+        ("seed: 1", "--output_dir is missing; expected a value"),
+    ]:
+        (here / "bad.yaml").write_text(text, encoding="utf-8")
+        assert message in refused(command.main, "--config", "bad.yaml")
+    assert "--config is 'none.yaml'; expected a file of settings" in refused(command.main, "--config", "none.yaml")
+
+
+@pytest.mark.parametrize("first", ["import grpo_lab.train", "from grpo_lab import train"])
+def test_the_function_and_the_command_have_one_name_and_wait_for_no_transformers(first):
+    code = f"import sys; {first}; from grpo_lab import GRPOConfig, train; import grpo_lab.train; assert callable(train)"
+    code += "; assert grpo_lab.train.main and GRPOConfig().beta == 0 and 'transformers' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_is_called_is_the_training():
+    one, other = (
+        function(*make_world(), ROWS, letter_reward, make_config(max_steps=1), callback=None)
+        for function in (command, trainer.train)
+    )
+    assert without_times(one) == without_times(other)

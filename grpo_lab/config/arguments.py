@@ -1,10 +1,14 @@
-"""Settings of a `GRPOConfig` as options of a command: `--beta 0.04`, `--gradient_checkpointing true`."""
+"""Settings of a `GRPOConfig` as options of a command: `--beta 0.04`, `--gradient_checkpointing true`; or in a file."""
 
+import difflib
 import types
 import typing
 from argparse import SUPPRESS, ArgumentTypeError, RawDescriptionHelpFormatter
 from collections.abc import Iterable
 from dataclasses import Field, fields
+from pathlib import Path
+
+import yaml
 
 from grpo_lab.commands import Parser
 from grpo_lab.config import defaults
@@ -36,6 +40,34 @@ def settings_parser(command: str, names: Iterable[str], needed: str = "") -> Par
                 groups[title] = parser.add_argument_group(title)  # shown after the command's own options
             groups[title].add_argument(f"--{setting.name}", help=_help(setting), **_reading(setting.type))
     return parser
+
+
+def words_in(file: Path, parser: Parser) -> list[str]:
+    """The options in a YAML file (JSON is YAML, too), as words of a command line.
+
+    Raises:
+        ValueError: for a file that holds something else, and for a name that is no option of the parser.
+    """
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"config is {str(file)!r}, which is no YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"config is {str(file)!r}; expected a file with lines such as `beta: 0.04`")
+    actions = {action.dest: action for action in parser._actions if action.dest not in ("help", "version", "config")}
+    words = []
+    for name, value in content.items():
+        if name not in actions:
+            near = difflib.get_close_matches(str(name), actions, n=1)
+            meant = f"did you mean {near[0]}?" if near else "--help lists what there is"
+            raise ValueError(f"config {str(file)!r} has {name!r}, which is not known here; {meant}")
+        if actions[name].nargs is None:
+            words.append(f"--{name}={value}")
+        elif actions[name].nargs == 0:
+            words += [f"--{name}"] * bool(value)
+        elif value is not None:
+            words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+    return words
 
 
 def _help(setting: Field) -> str:

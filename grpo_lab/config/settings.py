@@ -1,6 +1,7 @@
 """Everything a run's outcome depends on, in one dataclass. Names are TRL's, so that a configuration carries over."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from grpo_lab.config.ranges import (
     ADVANTAGES,
@@ -17,6 +18,14 @@ from grpo_lab.objective import LEVELS, LOSS_TYPES
 from grpo_lab.objective.table import SMALLEST_LAMBDA
 from grpo_lab.precision import PRECISIONS
 
+# What may change when a run is resumed: nothing that training computes depends on it. So may `max_steps`, with which a
+# falling learning rate changes.
+MAY_CHANGE = (
+    *("output_dir", "resume_from_checkpoint", "save_steps", "save_total_limit", "report_to", "disable_tqdm"),
+    *("run_name", "logging_steps", "log_completions", "num_completions_to_print", "eval_steps"),
+    *("early_stopping_patience", "early_stopping_threshold"),
+)
+
 
 @dataclass
 class GRPOConfig:
@@ -29,6 +38,9 @@ class GRPOConfig:
         ValueError: for the first setting that is out of its range, or does not fit the others; it is named.
         TypeError: for one of another type.
     """
+
+    # What a command was told beside the settings: model, task, rewards. It is saved with them, to go on from there.
+    command: ClassVar[dict] = {}
 
     output_dir: str | None = setting(
         None, about="for checkpoints and metrics.jsonl; none keeps nothing", group="the run"

@@ -171,8 +171,8 @@ class Run:
 
     def settings(self) -> dict:
         """The configuration, with the precision that the model decided where it does not say one."""
-        mode = self.optimizer.precision
-        return asdict(self.config) | ({"precision": mode.name} if mode in PRECISIONS.values() else {})
+        mode, settings = self.optimizer.precision, asdict(self.config) | self.config.command
+        return settings | ({"precision": mode.name} if mode in PRECISIONS.values() else {})
 
 
 def check_kinds(model, tokenizer, config) -> None:

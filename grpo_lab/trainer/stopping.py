@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from grpo_lab.commands import Stopped
 
-RESUME = "resume_from_checkpoint=True (in a command: --resume_from_checkpoint true)"
+RESUME = "resume_from_checkpoint=True (in a command: --resume_from_checkpoint and the name of this folder)"
 SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 

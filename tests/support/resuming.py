@@ -22,12 +22,12 @@ EVERYTHING = {
 CHEAP = {"max_steps": 4, "save_steps": 2, "beta": 0.1, "ref_model_sync_steps": 3}
 
 
-def real_run(folder, resume=False, world=0, dtype=None, callback=None, world_settings=None, **settings):
+def real_run(folder, resume=False, world=0, dtype=None, callback=None, world_settings=None, held_out=None, **settings):
     model, tokenizer = make_world(seed=world, **(world_settings or {}))
     if dtype is not None:
         model.to(dtype)
     config = make_config(output_dir=str(folder), resume_from_checkpoint=resume, **(EVERYTHING | settings))
-    return Path(folder), model, train(model, tokenizer, ROWS, letter_reward, config, callback)
+    return Path(folder), model, train(model, tokenizer, ROWS, letter_reward, config, callback, held_out)
 
 
 def cheap_run(folder: Path, resume: bool | None = None, callback=None, reward=letter_reward, **settings):

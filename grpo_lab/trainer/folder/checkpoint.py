@@ -9,7 +9,7 @@ from pathlib import Path
 from safetensors.torch import load_file, save_file
 
 from grpo_lab.models.loading import without_bars
-from grpo_lab.trainer.folder.files import flush_and_describe
+from grpo_lab.trainer.folder.files import as_json, flush_and_describe
 
 _OPTIMIZER, _STATE, _REFERENCE = "optimizer.safetensors", "trainer_state.json", "reference"
 
@@ -41,7 +41,7 @@ def write(folder: Path, model, tokenizer, optimizer_tensors=None, state=None, re
     if state is not None:
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in optimizer_tensors.items()}
         save_file(tensors, folder / _OPTIMIZER)
-        (folder / _STATE).write_text(json.dumps(state), encoding="utf-8")
+        (folder / _STATE).write_text(as_json(state), encoding="utf-8")
     return flush_and_describe(folder)
 
 

@@ -3,10 +3,13 @@
 import contextlib
 import errno
 import hashlib
+import json
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 UNFINISHED = "grpo_run.unfinished"  # the run's own folder for what is not finished
 _REMEDIES = {
@@ -14,6 +17,19 @@ _REMEDIES = {
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "make it readable and writable for you"),
     errno.ENOTDIR: "move the file away that has the name of a folder",
 }
+
+
+def as_json(value: Any, **how) -> str:
+    """JSON with the letters themselves, for people to read; NaN and infinity, for which it has no words, are null."""
+    return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, **how)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.trainer.folder.files import write_whole
+from grpo_lab.trainer.folder.files import as_json, write_whole
 from grpo_lab.trainer.stopping import RESUME
 
-MANIFEST, FORMAT = "grpo_run.json", 2
+MANIFEST, FORMAT = "grpo_run.json", 3
 METRICS, SETTINGS, COMPLETIONS = "metrics.jsonl", "grpo_config.json", "completions.jsonl"
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 # What transformers calls the files of a model and of its tokenizer.
@@ -44,7 +44,7 @@ class Manifest:
         """Write it with some of its fields changed, and return what was written."""
         changed = replace(self, **changes)
         content = asdict(changed)
-        write_whole(folder / MANIFEST, json.dumps({"checksum": _checksum(content)} | content, indent=1) + "\n")
+        write_whole(folder / MANIFEST, as_json({"checksum": _checksum(content)} | content, indent=1) + "\n")
         return changed
 
     def newest_first(self) -> list[str]:
@@ -135,4 +135,4 @@ def _check_nothing_in_the_way(folder: Path, manifest: Manifest, config: GRPOConf
 
 
 def _checksum(content: dict) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(as_json(content, sort_keys=True).encode()).hexdigest()

@@ -1,18 +1,19 @@
 """The folder of a run: one run at a time, what is written into it, and where the run goes on from."""
 
 import contextlib
-import json
+import math
 import os
 import shutil
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from grpo_lab.config import GRPOConfig
+from grpo_lab.config import MAY_CHANGE, GRPOConfig
 from grpo_lab.trainer.evaluation import best_step
 from grpo_lab.trainer.folder import checkpoint
-from grpo_lab.trainer.folder.files import UNFINISHED, explained, fault, flush, publish, remove, write_whole
+from grpo_lab.trainer.folder.files import UNFINISHED, as_json, explained, fault, flush, publish, remove, write_whole
 from grpo_lab.trainer.folder.manifest import METRICS, SETTINGS, Manifest, changing, check_folder, check_free
 from grpo_lab.trainer.folder.same_run import check_length, check_same_run, of_model
 from grpo_lab.trainer.stopping import RESUME
@@ -27,7 +28,8 @@ class RunFolder:
     """
 
     def __init__(self, config: GRPOConfig, settings: dict):
-        self.config, self.settings, self.path = config, settings, Path(config.output_dir)
+        self.config, self.path = config, Path(config.output_dir)
+        self.settings = settings | {name: str(value) for name, value in settings.items() if value == math.inf}
         self.manifest: Manifest | None = None
         self._lock = FileLock(self.path / LOCK, blocking=False)
 
@@ -64,6 +66,8 @@ class RunFolder:
         if not self.config.resume_from_checkpoint:
             return self._begin(prints)
         check_same_run(self.path, self.manifest, self.settings, prints)
+        evaluated = prints["eval_dataset"] or self.manifest.fingerprints["eval_dataset"]
+        self.manifest = replace(self.manifest, fingerprints=self.manifest.fingerprints | {"eval_dataset": evaluated})
         with self._writing(self.path):
             self._finish_renames()
         with explained(self.path, f"go on with {RESUME}", "read"):
@@ -146,7 +150,8 @@ class RunFolder:
             self._discard_surplus(state["log_history"])
             check_folder(self.config)  # a broken checkpoint may stay for what others put into it, and be in the way
             shutil.rmtree(self.path / UNFINISHED, ignore_errors=True)
-            settings = before.settings | {"max_steps": self.config.max_steps}
+            names = {"max_steps", *MAY_CHANGE} - {"output_dir", "resume_from_checkpoint"}
+            settings = before.settings | {name: self.settings[name] for name in names}
             self._commit(settings=settings, owned=sorted({*before.owned, *changing(self.config)}))
             text, metrics = _as_lines(state["log_history"]), self.path / METRICS
             if not (metrics.is_file() and metrics.read_bytes().startswith(text.encode())):
@@ -210,7 +215,7 @@ class RunFolder:
 
     def _write_lines(self, history: list[dict], sizes: dict[str, int]) -> None:
         """Write settings and metrics, and cut the other .jsonl files to their sizes; without one, it had not begun."""
-        write_whole(self.path / SETTINGS, json.dumps(self.manifest.settings, indent=2) + "\n")
+        write_whole(self.path / SETTINGS, as_json(self.manifest.settings, indent=2) + "\n")
         write_whole(self.path / METRICS, _as_lines(history))
         for path in (self.path / name for name in self.manifest.owned if name.endswith(".jsonl") and name != METRICS):
             now, size = path.stat().st_size if path.is_file() else 0, sizes.get(path.name, 0)
@@ -238,5 +243,4 @@ class RunFolder:
 
 
 def _as_lines(records: Iterable[dict]) -> str:
-    """JSON with the letters themselves, for people to read."""
-    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    return "".join(as_json(record) + "\n" for record in records)

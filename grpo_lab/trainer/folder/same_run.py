@@ -1,33 +1,35 @@
 """Whether a resumed run is the run that began: with other settings or ingredients it would get other numbers.
 
 Model, data and tokenizer are compared by content, wherever they lie. A reward function is compared by the file that
-defines it, which changes with its helpers and constants, too; in a script or a notebook, which one edits in order to
-resume, by its own source; the rewards of this package by name.
+defines it, which changes with its helpers and constants, too, and by those of the same folder that this file imports,
+itself or through another of them; in a script or a notebook, which one edits in order to resume, by its own source;
+the rewards of this package by name. What an installed package holds, or a judge answers, is not looked at.
 """
 
+import ast
+import contextlib
 import dis
 import functools
 import hashlib
+import importlib.util
 import inspect
 import json
 import re
-from collections.abc import Callable
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from grpo_lab.config import MAY_CHANGE, GRPOConfig
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer.folder.files import digest
+from grpo_lab.trainer.folder.files import as_json, digest
 from grpo_lab.trainer.folder.manifest import Manifest
 
-# Settings that may change between a run and its continuation, because no number depends on them.
-FREE_SETTINGS = (
-    *("output_dir", "resume_from_checkpoint", "save_steps", "save_total_limit", "report_to", "disable_tqdm"),
-    *("run_name", "logging_steps", "log_completions", "num_completions_to_print"),
-    *("early_stopping_patience", "early_stopping_threshold"),
-)
 # What to do about each ingredient that is another one.
 _ADVICE = {
     "model": "load the one it began with, or one of its checkpoints",
@@ -59,7 +61,7 @@ def of_model(model) -> list[str]:
 
 
 def of_function(function: Callable) -> dict:
-    """Its name, what is bound to it (by `functools.partial` or a closure), where it is defined, and its checksum."""
+    """Its name, what is bound to it (by `functools.partial` or a closure), and the checksums of what defines it."""
     bound = []
     while isinstance(function, functools.partial):
         bound += [_in_words(one) for one in (*function.args, *sorted(function.keywords.items()))]
@@ -67,8 +69,7 @@ def of_function(function: Callable) -> dict:
     function = inspect.unwrap(function)
     named = function if hasattr(function, "__qualname__") else type(function)
     name = f"{named.__module__}.{named.__qualname__}"
-    place, checksum = _definition(named)
-    return {"name": name, "bound": bound + _captured(function), "place": place, "sha256": checksum}
+    return {"name": name, "bound": bound + _captured(function), "files": _definition(named)}
 
 
 def check_same_run(folder: Path, before: Manifest, settings: dict, prints: dict) -> None:
@@ -77,6 +78,8 @@ def check_same_run(folder: Path, before: Manifest, settings: dict, prints: dict)
     run, was = f"the run in {str(folder)!r}", before.fingerprints
     checkpoints = [entry["model"] for entry in before.checkpoints.values()]  # whose weights are about to be loaded
     for name, advice in _ADVICE.items():
+        if name == "eval_dataset" and None in (was[name], prints[name]):
+            continue  # evaluations begin, or stop: `eval_steps` may change
         if prints[name] not in [was[name], *(checkpoints if name == "model" else [])]:
             then, now = (one[name][0] if one[name] else "none" for one in (was, prints))
             raise ValueError(
@@ -88,10 +91,10 @@ def check_same_run(folder: Path, before: Manifest, settings: dict, prints: dict)
 
 
 def check_settings(folder: Path, before: dict, settings: dict) -> None:
-    """Raise ValueError unless every setting that matters is what it was; only `max_steps` may change."""
-    now = json.loads(json.dumps(settings))
-    free = {*FREE_SETTINGS, "max_steps"}
-    changed = {k: (before.get(k), v) for k, v in now.items() if k not in free and before.get(k) != v}
+    """Raise ValueError unless every setting is what it was, but for `MAY_CHANGE` and `max_steps`."""
+    now = json.loads(as_json(settings))
+    compared = {field.name for field in fields(GRPOConfig)} - {*MAY_CHANGE, "max_steps"}
+    changed = {k: (before.get(k), v) for k, v in now.items() if k in compared and before.get(k) != v}
     if changed:
         listed = ", ".join(f"{name}: was {old!r}, is {new!r}" for name, (old, new) in changed.items())
         raise ValueError(f"config differs from that of the run in {str(folder)!r} ({listed}); resume it unchanged")
@@ -116,25 +119,55 @@ def _check_rewards(run: str, was: list[dict], now: list[dict]) -> None:
         if old["bound"] != new["bound"]:
             then, here = (", ".join(one["bound"]) or "nothing" for one in (old, new))
             what = f"was bound to {then}, is bound to {here} since {run} began; go on with what it was bound to"
-        elif old["sha256"] != new["sha256"]:
-            place = new["place"] or old["place"]
-            what = f"is defined in {place}, which has changed since {run} began; go on with {place} as it was"
+        elif other := [file for file, sha256 in old["files"].items() if new["files"].get(file) != sha256]:
+            what = f"depends on {other[0]}, which has changed since {run} began; go on with {other[0]} as it was"
         else:
             continue
         raise ValueError(f"reward_funcs: {new['name']} {what}, or start a new run in another folder")
 
 
-def _definition(named: Any) -> tuple[str | None, str | None]:
-    """Where a function or class is defined, and the checksum of that; None where neither can be had or matters."""
-    if (named.__module__ or "").split(".")[0] == "grpo_lab":
-        return None, None
-    try:
-        file = inspect.getsourcefile(named)
-        if named.__module__ != "__main__" and file is not None and Path(file).is_file():
-            return file, digest(Path(file))
-        return named.__module__, _hash(inspect.getsource(named))
-    except (OSError, TypeError):  # written in C, or typed into a console
-        return None, None
+def _definition(named: Any) -> dict[str, str]:
+    """The checksums of what defines a function or class, by file; none where they cannot be had or do not matter."""
+    module = named.__module__ or ""
+    if module.split(".")[0] == "grpo_lab":
+        return {}
+    if module != "__main__" and _file(module) is not None:
+        return _files(module)
+    with contextlib.suppress(OSError, TypeError):  # written in C, or typed into a console
+        return {module: _hash(inspect.getsource(named))}
+    return {}
+
+
+def _files(module: str) -> dict[str, str]:
+    """Checksums of the file of a module, and of those in or below its folder that it imports, or one of them does."""
+    found: dict[str, Path] = {}
+    root, waiting = _file(module).parents[module.count(".")], [module]
+    while waiting:
+        name = waiting.pop()
+        file = None if name in found else _file(name)
+        if file is not None and file.is_relative_to(root):
+            found[name] = file
+            waiting += [name.rpartition(".")[0], *_imports(name, file)]
+    return {file.relative_to(root).as_posix(): digest(file) for file in found.values()}
+
+
+def _file(module: str) -> Path | None:
+    """The source of a module of somebody's own: not of grpo_lab or of Python, and not installed."""
+    file = Path(getattr(sys.modules.get(module), "__file__", None) or "")
+    installed = {"site-packages", "dist-packages"} & {*file.parts} or file.is_relative_to(sysconfig.get_path("stdlib"))
+    ours = module.split(".")[0] == "grpo_lab"
+    return None if ours or installed or file.suffix != ".py" or not file.is_file() else file
+
+
+def _imports(module: str, file: Path) -> Iterator[str]:
+    """The names of modules that a file imports, and names that may be modules or not."""
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            written = "." * node.level + (node.module or "")
+            base = importlib.util.resolve_name(written, sys.modules[module].__package__)
+            yield from (base, *(f"{base}.{one.name}" for one in node.names))
 
 
 def _captured(function: Any) -> list[str]:

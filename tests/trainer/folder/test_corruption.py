@@ -96,8 +96,8 @@ STOPS = [
     (lambda path: path.write_bytes(b"\xff\xfe\x00"), "grpo_run.json' is not what the run wrote"),
     (lambda path: path.write_text("[]", encoding="utf-8"), "grpo_run.json' is not what the run wrote"),
     (lambda path: edit(path, '"step": 4', '"step": 2'), "grpo_run.json' is not what the run wrote"),
-    (lambda path: signed(path, format=1), "grpo_run.json' has format 1; expected 2: resume with the version of"),
-    (lambda path: signed(path, extra=2), "grpo_run.json' has format 2"),
+    (lambda path: signed(path, format=2), "grpo_run.json' has format 2; expected 3: resume with the version of"),
+    (lambda path: signed(path, extra=2), "grpo_run.json' has format 3"),
 ]
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import random
 import subprocess
@@ -22,6 +23,7 @@ from tests.support.resuming import (
     assert_same_end,
     cheap_run,
     cheap_run_under,
+    metrics_in,
     newest,
     real_run,
     run_until_killed,
@@ -142,6 +144,10 @@ def test_skipped_updates_and_the_loss_scale_are_remembered(tmp_path):
     history = train(model, tokenizer, ROWS, letter_reward, config, overflow)
     assert [metrics["nonfinite_steps"] for metrics in history] == [1, 2]
     saved = json.loads((folder / "checkpoint-2" / "trainer_state.json").read_text(encoding="utf-8"))
+    for path in (path for path in folder.rglob("*") if path.suffix in (".json", ".jsonl")):
+        for text in path.read_text(encoding="utf-8").splitlines() if path.suffix == ".jsonl" else [path.read_text()]:
+            json.loads(text, parse_constant=pytest.fail)  # NaN and infinity are no JSON
+    assert metrics_in(folder)[1]["grad_norm"] is None and not math.isfinite(history[1]["grad_norm"])
     assert (saved["nonfinite_total"], saved["nonfinite_in_a_row"], saved["loss_scale"]) == (2, 0, 2.0**10)
     config.resume_from_checkpoint = True
     with Run(model, tokenizer, ROWS, config) as run:

@@ -11,10 +11,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from grpo_lab.config import GRPOConfig
+from grpo_lab.config import MAY_CHANGE, GRPOConfig
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.trainer import Run
-from grpo_lab.trainer.folder.same_run import FREE_SETTINGS, check_settings, of_function
+from grpo_lab.trainer.folder.same_run import check_settings, of_function
 from tests.support.resuming import (
     CHEAP,
     assert_same_end,
@@ -47,19 +47,28 @@ def test_every_setting_but_those_that_change_no_number_is_compared(tmp_path):
     settings = asdict(GRPOConfig())
     for name in (field.name for field in fields(GRPOConfig)):
         before = settings | {name: "another"}
-        if name in {*FREE_SETTINGS, "max_steps"}:  # whose own check is below
+        if name in {*MAY_CHANGE, "max_steps"}:  # whose own check is below
             check_settings(tmp_path, before, settings)
         else:
             with pytest.raises(ValueError, match=f"config differs from that of the run in .* .{name}: was .*; resume"):
                 check_settings(tmp_path, before, settings)
 
 
-@pytest.mark.slow
-def test_settings_that_change_no_number_may_change(tmp_path):
-    whole = real_run(tmp_path / "whole")
-    run_until_killed(tmp_path / "out", 3)
-    end = real_run(tmp_path / "out", resume=True, save_steps=1, report_to="tensorboard", disable_tqdm=False)
-    assert same_weights(weights(end[1]), weights(whole[1]))
+@pytest.mark.parametrize("begins", [True, False])
+def test_evaluations_may_begin_or_end_when_a_run_goes_on_and_training_computes_the_same(begins, tmp_path):
+    """The folder says what it was last; and from then on the held-out rows have to be those."""
+    parts = [{"eval_steps": 1, "held_out": ROWS}, {"save_steps": 1, "disable_tqdm": False}]
+    first, then = reversed(parts) if begins else parts
+    want = real_run(tmp_path / "whole", max_steps=3)
+    run_until_killed(tmp_path / "out", 2, max_steps=3, **first)
+    folder, model, history = real_run(tmp_path / "out", resume=True, max_steps=3, **then)
+    assert same_weights(weights(model), weights(want[1]))
+    assert [m["loss"] for m in history] == [m["loss"] for m in want[2]]
+    assert ["eval/reward" in metrics for metrics in history] == [not begins, not begins, begins]
+    saved = json.loads((folder / "grpo_config.json").read_text(encoding="utf-8"))
+    assert saved["eval_steps"] == then.get("eval_steps") and not saved["resume_from_checkpoint"]
+    with pytest.raises(ValueError, match="^eval_dataset differs from that of the run"):
+        real_run(folder, resume=True, max_steps=3, eval_steps=1, held_out=ROWS[1:])
 
 
 @pytest.mark.parametrize("schedule", ["constant", "linear"])
@@ -149,11 +158,19 @@ def test_another_ingredient_is_refused_by_name(name, cut_off):
     assert contents(cut_off) == before
 
 
-REWARDS = """
-SCALE = 1.0
+CONSTANTS = "SCALE = 1.0\n"
+HELPERS = """
+import json, torch, idle
+from constants import SCALE
 
 def scaled(lengths):
     return [SCALE * length for length in lengths]
+"""
+REWARDS = """
+import grpo_lab, helpers
+
+def scaled(lengths):
+    return helpers.scaled(lengths)
 
 def my_reward(completions, **kwargs):
     return scaled(map(len, completions))
@@ -166,37 +183,62 @@ class Judge:
 
 @pytest.fixture
 def imported(tmp_path, monkeypatch):
-    """Imports a text as a module of somebody's own, anew each time."""
+    """Imports modules of somebody's own, anew each time, with a change in one of them."""
     monkeypatch.syspath_prepend(tmp_path)
+    texts = {"my_rewards": REWARDS, "helpers": HELPERS, "constants": CONSTANTS, "idle": "", "other": ""}
 
-    def load(text):
-        (tmp_path / "my_rewards.py").write_text(text, encoding="utf-8")
-        sys.modules.pop("my_rewards", None)
+    def load(name="my_rewards", old="", new=""):
+        for module, text in texts.items():
+            text = text.replace(old, new) if module == name and old else text
+            (tmp_path / f"{module}.py").write_text(text, encoding="utf-8")
+            sys.modules.pop(module, None)
         importlib.invalidate_caches()
         return importlib.import_module("my_rewards")
 
     yield load
-    sys.modules.pop("my_rewards", None)
+    for name in texts:
+        sys.modules.pop(name, None)
 
 
-def test_a_reward_whose_file_has_changed_is_refused_with_its_name(imported, tmp_path):
-    """A constant, a helper, the function itself."""
+def test_a_reward_is_refused_with_the_file_that_has_changed(imported, tmp_path):
+    """The function itself; a sign in a helper of another file; a constant that this one imports by its value."""
     folder = tmp_path / "out"
-    cheap_run_until(folder, 3, reward=imported(REWARDS).my_reward)
-    opened(folder, rewards=imported(REWARDS).my_reward)
-    message = r"^reward_funcs: my_rewards.my_reward is defined in .*my_rewards.py, which has changed since"
-    for old, new in (("SCALE = 1.0", "SCALE = 2.0"), ("in lengths]", "in lengths][::-1]"), ("map(len", "map(hash")):
+    cheap_run_until(folder, 3, reward=imported().my_reward)
+    (tmp_path / "other.py").write_text("nothing = 'imports this'", encoding="utf-8")
+    opened(folder, rewards=importlib.import_module("my_rewards").my_reward)
+    for name, old, new in [
+        ("my_rewards", "map(len", "map(hash"),
+        ("helpers", "[SCALE *", "[-SCALE *"),
+        ("constants", "1.0", "2.0"),
+    ]:
+        message = rf"^reward_funcs: my_rewards.my_reward depends on {name}.py, which has changed since the run in"
         with pytest.raises(ValueError, match=message):
-            opened(folder, rewards=imported(REWARDS.replace(old, new)).my_reward)
+            opened(folder, rewards=imported(name, old, new).my_reward)
+
+
+def test_the_files_of_a_reward_are_those_of_its_folder_that_it_imports(imported, tmp_path, monkeypatch):
+    assert of_function(imported().my_reward)["files"].keys() == {
+        "my_rewards.py", "helpers.py", "constants.py", "idle.py"
+    }  # fmt: skip
+    for file, text in {
+        "pack/__init__.py": "", "pack/rules.py": "from . import tools\nfrom .deep.scale import SCALE\ndef f(): pass",
+        "pack/tools.py": "", "pack/unused.py": "", "pack/deep/scale.py": "SCALE = 1",
+    }.items():  # fmt: skip
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(text, encoding="utf-8")
+    rules = importlib.import_module("pack.rules")
+    assert of_function(rules.f)["files"].keys() == {
+        "pack/__init__.py", "pack/rules.py", "pack/tools.py", "pack/deep/scale.py"
+    }  # fmt: skip
 
 
 def test_what_a_reward_was_made_with_counts_and_what_it_gathers_does_not(imported):
-    module = imported(REWARDS)
+    module = imported()
     judge = module.Judge()
     before = of_function(judge)
     judge.asked = 1
-    assert of_function(judge) == before and before["place"].endswith("my_rewards.py") and before["sha256"]
-    assert of_function(module.Judge().__call__)["sha256"] == before["sha256"]
+    assert of_function(judge) == before and "my_rewards.py" in before["files"]
+    assert of_function(module.Judge().__call__)["files"] == before["files"]
     function = reward_with_notes(3)
     before = of_function(function)
     function(["a", "b"])
@@ -212,13 +254,13 @@ def test_a_function_of_a_script_is_known_by_its_own_source_which_one_edits_in_or
 
     text = "resume = False\ndef reward(completions):\n    return [len(c) for c in completions]\n"
     before = of_script(text)
-    assert before["sha256"] and before == of_script(text.replace("False", "True"))
+    assert before["files"] and before == of_script(text.replace("False", "True"))
     assert before != of_script(text.replace("len(c)", "-len(c)"))
 
 
 def test_what_has_no_source_or_is_our_own_is_known_by_its_name():
     for function, name in ((len, "builtins.len"), (accuracy_reward, "grpo_lab.rewards.rules.accuracy_reward")):
-        assert of_function(function) == {"name": name, "bound": [], "place": None, "sha256": None}
+        assert of_function(function) == {"name": name, "bound": [], "files": {}}
     assert of_function("abc".count)["name"].endswith("count")
 
 
