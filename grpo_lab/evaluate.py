@@ -18,7 +18,7 @@ from grpo_lab.config.defaults import TINY
 from grpo_lab.config.ranges import LARGEST_SEED
 from grpo_lab.logprobs import token_logprobs
 from grpo_lab.precision import autocast_as_loaded
-from grpo_lab.rewards import accuracy_reward, format_reward
+from grpo_lab.rewards import accuracy_reward, format_reward, reward_names
 from grpo_lab.rewards.task_spec import add_reward_options, add_task_option, choose, for_template
 from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts
 
@@ -31,7 +31,7 @@ def evaluate(
     num_generations: int = 4,
     max_completion_length: int = 64,
     temperature: float = 1.0,
-    correct: Callable = accuracy_reward,
+    correct: Callable | list[Callable] = accuracy_reward,
     batch_size: int = 512,
     seed: int = 1,
     cache_implementation: str | None = None,
@@ -40,17 +40,19 @@ def evaluate(
 
     Args:
         rows: problems with "prompt" and whatever columns `correct` reads.
-        correct: a reward function, called as in training; a completion counts as right where it gives at least 1.
+        correct: one or several reward functions, called as in training; the first says what is right, by a 1.
         batch_size: completions sampled at a time.
         cache_implementation: as in `sample_completions`.
 
     Returns:
         accuracy: share of right completions; accuracy_ci95: its Wilson interval with one trial a *problem* (careful,
         since completions of one problem are not independent); pass_at_k: {"1": ..., "2": ..., ...}, the unbiased
-        estimate for k = 1, 2, 4, ... up to num_generations; frac_reward_zero_std: share of problems whose completions
-        all earn the same by `correct`, from which a group of this size would learn nothing (None for one completion);
-        mean_length in tokens; format_rate: share in think/answer form; think_rate: share with reasoning between think
-        tags; n and num_generations.
+        estimate for k = 1, 2, 4, ... up to num_generations. The three are None where the first function gives other
+        values than 0 to 1, or -1 for a wrong answer: then a 1 does not mean right, and its mean is all there is.
+        rewards/<function>/mean: of each function, without weights (None where it applied to nothing).
+        frac_reward_zero_std: share of problems whose completions all earn the same by the first function, from which a
+        group of this size would learn nothing (None for one completion); mean_length in tokens; format_rate: share in
+        think/answer form; think_rate: share with reasoning between think tags; n and num_generations.
 
     Raises:
         ValueError: naming the argument that is wrong.
@@ -58,7 +60,8 @@ def evaluate(
     if len(rows) == 0:
         raise ValueError("rows is empty; expected at least one problem")
     check_at_least("num_generations", num_generations, 1)
-    from grpo_lab.trainer.evaluation import sample_and_reward
+    from grpo_lab.trainer.evaluation import accuracy_of, sample_and_reward
+    from grpo_lab.trainer.metrics import mean_and_std
 
     found = sample_and_reward(
         model, tokenizer, rows, correct, num_generations=num_generations, max_completion_length=max_completion_length,
@@ -66,16 +69,17 @@ def evaluate(
         arithmetic=autocast_as_loaded(model),
     )  # fmt: skip
     G = num_generations
-    rewards = found.rewards.double().nan_to_num(-torch.inf).reshape(len(rows), G)  # -inf: the reward did not apply
-    right = rewards >= 1
-    accuracy = right.double().mean().item()
-    of_problem = right.sum(1).tolist()
-    ks = [2**i for i in range(G.bit_length()) if 2**i <= G]
-    without_spread = (rewards == rewards[:, :1]).all(1).double().mean().item()
+    marks = found.marks.nan_to_num(-torch.inf).reshape(len(rows), G)  # -inf: the reward did not apply
+    accuracy = accuracy_of(found.marks)
+    of_problem = (marks >= 1).sum(1).tolist()
+    ks = [] if accuracy is None else [2**i for i in range(G.bit_length()) if 2**i <= G]
+    without_spread = (marks == marks[:, :1]).all(1).double().mean().item()
+    means = zip(found.names, found.per_func.double().unbind(1), strict=True)
     return {
         "accuracy": accuracy,
-        "accuracy_ci95": wilson_interval(accuracy, len(rows)),
-        "pass_at_k": {str(k): mean(pass_at_k(G, c, k) for c in of_problem) for k in ks},
+        "accuracy_ci95": None if accuracy is None else wilson_interval(accuracy, len(rows)),
+        "pass_at_k": {str(k): mean(pass_at_k(G, c, k) for c in of_problem) for k in ks} or None,
+        **{f"rewards/{name}/mean": mean_and_std(values)[0] for name, values in means},
         "frac_reward_zero_std": None if G == 1 else without_spread,
         "mean_length": found.lengths.double().mean().item(),
         "format_rate": mean(format_reward(found.texts)),
@@ -199,8 +203,12 @@ def main(arguments: list[str] | None = None) -> None:
         settings["batch_size"] = settings["batch_size"] or (512 if small else 64)
         model, tokenizer = load_policy(name)
         one_thread_if_small(model)
-        result = evaluate(model, tokenizer, for_template(rows, tokenizer), correct=choice.right, **settings)
-    print(json.dumps({"task": choice.task.name, "split": split} | result))
+        result = evaluate(model, tokenizer, for_template(rows, tokenizer), correct=choice.functions, **settings)
+        if result["accuracy"] is None:
+            from grpo_lab.trainer.evaluation import no_accuracy
+
+            print(no_accuracy(reward_names(choice.functions)[0]))
+    print(json.dumps({"task": choice.task.name, "split": split} | result, allow_nan=False))
 
 
 def _check(settings: dict) -> None:

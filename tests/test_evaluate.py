@@ -12,6 +12,7 @@ from grpo_lab import evaluate as evaluate_module
 from grpo_lab.evaluate import evaluate, main, nats_per_token, pass_at_k, thinking_probability, wilson_interval
 from grpo_lab.models import load_policy, loading
 from grpo_lab.rewards import accuracy_reward, reward_names
+from grpo_lab.rewards.named import think_rate
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import addition_problems, addition_split, find_task, table
 from grpo_lab.trainer import evaluation
@@ -67,8 +68,8 @@ def test_every_count(monkeypatch):
     result = evaluate(*make_world(), PLANTED_ROWS, **counted, batch_size=1)
     assert result["accuracy"] == evaluate(*make_world(), PLANTED_ROWS, **counted)["accuracy"]
     assert list(result) == [
-        "accuracy", "accuracy_ci95", "pass_at_k", "frac_reward_zero_std", "mean_length", "format_rate", "think_rate",
-        "n", "num_generations",
+        "accuracy", "accuracy_ci95", "pass_at_k", "rewards/accuracy_reward/mean", "frac_reward_zero_std", "mean_length",
+        "format_rate", "think_rate", "n", "num_generations",
     ]  # fmt: skip
     assert result["accuracy"] == 3 / 8, "the first problem has two right ones, the second one"
     assert result["accuracy_ci95"] == wilson_interval(3 / 8, 2), "a trial is a problem"
@@ -94,6 +95,23 @@ def test_groups_from_which_nothing_is_learnt_and_half_marks_are_not_right():
         assert list(result["pass_at_k"]) == ["1", "2"]
     result = evaluate(*make_world(), PLANTED_ROWS, num_generations=1, max_completion_length=2)
     assert result["frac_reward_zero_std"] is None and json.loads(json.dumps(result)) == result
+
+
+def test_a_reward_on_another_scale_has_a_mean_and_no_accuracy(monkeypatch):
+    plant(monkeypatch)
+
+    def marks(completions, **columns):
+        return [1.0, 7.0, 0.0, 10.0] * (len(completions) // 4)
+
+    def nowhere(completions, **columns):
+        return [None] * len(completions)
+
+    measure = {"num_generations": 4, "max_completion_length": 3, "correct": [marks, accuracy_reward, nowhere]}
+    result = evaluate(*make_world(), PLANTED_ROWS, **measure)
+    assert result["accuracy"] is result["accuracy_ci95"] is result["pass_at_k"] is None
+    means = {name: value for name, value in result.items() if name.startswith("rewards/")}
+    want = {"rewards/marks/mean": 4.5, "rewards/accuracy_reward/mean": 3 / 8, "rewards/nowhere/mean": None}
+    assert means == want and json.dumps(result, allow_nan=False)
 
 
 def test_right_is_asked_as_in_training():
@@ -167,7 +185,7 @@ def test_stdout_is_one_json_object_alone_and_the_usual_measure_is_a_thousand_sum
     assert all(addition_split(row["operands"]) == "test" for row in rows), "held out"
     assert usual_rows == addition_problems("test", 7, 1)
     sampling = {"num_generations": 4, "max_completion_length": 64, "temperature": 1.0, "cache_implementation": None}
-    assert usual == sampling | {"seed": 1, "batch_size": 512, "correct": accuracy_reward}
+    assert usual == sampling | {"seed": 1, "batch_size": 512, "correct": [accuracy_reward, think_rate]}
 
 
 @pytest.fixture
@@ -175,24 +193,26 @@ def asked(monkeypatch):
     """The same, where nothing is to be sampled."""
     calls = []
     monkeypatch.setattr(
-        evaluate_module, "evaluate", lambda *given, **keywords: calls.append((given[2], keywords)) or {}
+        evaluate_module, "evaluate", lambda *given, **keywords: calls.append((given[2], keywords)) or {"accuracy": None}
     )
     return calls
 
 
 def test_other_tasks_and_what_is_right_there(folder, asked, capsys):
     for arguments, right, length in [
-        (["--task", "word-problems"], "math_reward", 256),
-        (["--task", "word-problems-zh", "--reward_funcs", "number"], "number_reward", 256),
-        (["--task", "chat-zh"], "contains_reward", 48),
-        (["--task", "sums", "--reward_funcs", "format", "accuracy"], "format_reward", 64),
+        (["--task", "word-problems"], ["math_reward", "format_reward"], 256),
+        (["--task", "word-problems-zh", "--reward_funcs", "number"], ["number_reward"], 256),
+        (["--task", "chat-zh"], ["contains_reward"], 48),
+        (["--task", "sums", "--reward_funcs", "format", "accuracy"], ["format_reward", "accuracy_reward"], 64),
     ]:
         assert main(["--model", folder, *arguments]) == 0
         rows, keywords = asked.pop()
-        assert reward_names([keywords["correct"]]) == [right] and keywords["max_completion_length"] == length
+        assert reward_names(keywords["correct"]) == right and keywords["max_completion_length"] == length
         task = find_task(arguments[1])
         assert [row["answer"] for row in rows] == [row["answer"] for row in task.rows("test", None, 1)]
-        assert ("no problem is held out" in capsys.readouterr().err) == (task.name == "chat-zh")
+        said = capsys.readouterr()
+        assert ("no problem is held out" in said.err) == (task.name == "chat-zh") and '"accuracy": null' in said.out
+        assert f"there is no accuracy: {right[0]} gives other values than 0 to 1" in said.err
 
 
 def test_the_problems_of_the_training_and_one_file_of_ones_own(folder, seen, tmp_path):

@@ -7,13 +7,13 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from grpo_lab.rewards.answers import final_answer_reward, last_number_reward, number_reward
 from grpo_lab.rewards.mathematics import math_reward
 from grpo_lab.rewards.rules import accuracy_reward, contains_reward, format_reward, graded_reward
+from grpo_lab.rewards.scoring import put_back
 from grpo_lab.rewards.text import completion_text, expected_texts
 from grpo_lab.tasks import Row, has_thinking
 
@@ -36,8 +36,6 @@ NAMED = {
 }
 READ_TAGS = set(NAMED) - {"contains", "last"}
 NUMBERS = ("number", "final", "last")  # these compare with a number
-# A right answer earns less than 1 here, because its length is charged for; whether it is right has no price.
-RIGHT = {"contains": partial(contains_reward, penalty_per_character=0.0)}
 
 
 def short_name(name: str) -> str:
@@ -74,7 +72,7 @@ def _own_reward(name: str) -> Callable:
         meant = f", such as {Path(module_name).stem}:{attribute}" if is_file else ""
         raise ValueError(f"reward_funcs has {name!r}; expected module:function{meant}, the module without folders")
     try:
-        with _current_folder_first():
+        with _current_folder_first(), put_back(f"reward_funcs {name!r}"):
             module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # whatever the lines of somebody's file do
         wanted = f"the module, from {os.getcwd()} or installed, cannot be imported"
@@ -99,17 +97,6 @@ def _current_folder_first() -> Iterator[None]:
     finally:
         with contextlib.suppress(ValueError):  # the module may have taken it out
             sys.path.remove(here)
-
-
-def right_by(name: str) -> Callable:
-    """The function by which a completion counts as right, where it gives at least 1: that of this name."""
-    short = short_name(name)
-    return RIGHT[short] if short in RIGHT else find_rewards([short])[0]
-
-
-def priced(function: Callable) -> Callable | None:
-    """What says whether a completion is right, where this function does not by reaching 1; None where it does."""
-    return next((RIGHT[short] for short in RIGHT if function is NAMED[short]), None)
 
 
 def read_tags(names: Iterable[str]) -> bool:

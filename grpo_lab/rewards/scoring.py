@@ -12,6 +12,7 @@ import inspect
 import math
 import numbers
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from grpo_lab.rewards.text import check_column, shortened
 
+LARGEST = 1e15  # the squares of so many rewards as a batch has, added up for a standard deviation, fit in float32
 _RESERVED = ("prompts", "completions")
 # TRL does not hand these columns on either: the lists of the same purpose take their place.
 _REPLACED = ("prompt", "completion", "completion_ids")
@@ -57,8 +59,8 @@ def score_completions(
         RuntimeError: from an exception inside a reward function, with its name.
 
     Each function gets copies of its own, messages included: what one changes in place reaches neither the next nor the
-    caller. Where one switches gradients off, changes the default dtype or the working directory, that is undone. The
-    global random numbers are not: a reward may draw from them.
+    caller. What one switches for the whole process (gradients, torch's default dtype and device, the working directory,
+    stdout) is put back, with a warning (`put_back`). Random numbers are not: a reward may draw from them.
     """
     functions = listed(reward_funcs)
     names = reward_names(functions)
@@ -67,6 +69,7 @@ def score_completions(
     check_signatures(functions, columns)
     returned = [_call(function, name, keywords) for function, name in zip(functions, names, strict=True)]
     per_func = torch.tensor(returned, dtype=torch.float32).T
+    _check_weighted(weights * per_func, names)
     rewards = (weights * per_func).nansum(dim=1)  # B (6.7)
     nobody = per_func.isnan().all(dim=1)
     if nobody.any():
@@ -135,6 +138,14 @@ def check_weights(reward_weights: Any, names: Sequence[str]) -> Float[Tensor, " 
     return torch.tensor(weights, dtype=torch.float32)
 
 
+def _check_weighted(products: Float[Tensor, "B F"], names: Sequence[str]) -> None:
+    too_large = (products.abs() > LARGEST).nonzero().tolist()
+    if too_large:
+        row, f = too_large[0]
+        product = f"{products[row, f]:g} for row {row}"
+        raise ValueError(f"reward function {names[f]!r} times its weight is {product}; expected at most {LARGEST:g}")
+
+
 def _keywords(prompts: Any, completions: Any, completion_ids: Any, columns: dict[str, Any]) -> dict[str, Any]:
     if clashes := [name for name in _RESERVED if name in columns]:
         raise ValueError(f"columns has {clashes[0]!r}, which is the trainer's own keyword; expected another name")
@@ -146,12 +157,13 @@ def _keywords(prompts: Any, completions: Any, completion_ids: Any, columns: dict
 
 
 def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float]:
-    try:
-        # Copies, for changing a message in place must not change what the next function sees.
-        with _undone():
+    whose = f"reward function {name!r}"
+    with put_back(whose):
+        try:
+            # Copies, for changing a message in place must not change what the next function sees.
             returned = function(**{keyword: list(map(_own, values)) for keyword, values in keywords.items()})
-    except (Exception, SystemExit) as error:  # a library that exits would end the run without a word
-        raise RuntimeError(f"reward function {name!r} failed: {type(error).__name__}: {error}") from error
+        except (Exception, SystemExit) as error:  # a library that exits would end the run without a word
+            raise RuntimeError(f"{whose} failed: {type(error).__name__}: {error}") from error
     return _checked(returned, name, len(keywords["completions"]))
 
 
@@ -163,19 +175,56 @@ def _own(value: Any) -> Any:
         return value
 
 
-@contextlib.contextmanager
-def _undone() -> Iterator[None]:
-    """What a function may switch for the whole process, and the run goes on to use, is put back."""
-    dtype, folder = torch.get_default_dtype(), None
+def _folder() -> str | None:
     with contextlib.suppress(FileNotFoundError):  # where somebody has removed the working directory
-        folder = os.getcwd()
-    with torch.set_grad_enabled(torch.is_grad_enabled()):
+        return os.getcwd()
+
+
+# What code may switch for the whole process, and the run goes on to use: how it is read, and how it is set.
+_SWITCHES: dict[str, tuple[Callable, Callable]] = {
+    "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    # None, since a default of "cpu" would make every call of torch slower.
+    "torch's default device": (
+        torch.get_default_device,
+        lambda device: torch.set_default_device(None if device.type == "cpu" else device),
+    ),
+    "the working directory": (_folder, lambda folder: folder and os.chdir(folder)),
+    "sys.stdout": (lambda: sys.stdout, functools.partial(setattr, sys, "stdout")),
+    "sys.stderr": (lambda: sys.stderr, functools.partial(setattr, sys, "stderr")),
+}
+_replaced: set = set()  # kept, for a wrapper that is collected closes the stream that it wraps
+
+
+class _Lent:
+    """A stream of the run, for somebody's code to write to and not to close."""
+
+    def __init__(self, stream: Any):
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def close(self) -> None:
+        raise RuntimeError("it closes stdout or stderr, to which the run goes on to write")
+
+
+@contextlib.contextmanager
+def put_back(whose: str) -> Iterator[None]:
+    """What somebody's code switches for the whole process is put back and named in a warning."""
+    streams = [stream and _Lent(stream) for stream in (sys.stdout, sys.stderr)]
+    with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
+        before = {what: read() for what, (read, _) in _SWITCHES.items()}
         try:
-            yield
+            with torch.set_grad_enabled(torch.is_grad_enabled()):
+                yield
         finally:
-            torch.set_default_dtype(dtype)
-            if folder is not None:
-                os.chdir(folder)
+            changed = {what: now for what, (read, _) in _SWITCHES.items() if (now := read()) != before[what]}
+            for what, now in changed.items():
+                _SWITCHES[what][1](before[what])
+                _replaced.add(now)
+    for what, now in changed.items():
+        message = f"{whose} changed {what} to {now}; it was set back"
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 def _checked(returned: Any, name: str, B: int) -> list[float]:
@@ -195,8 +244,7 @@ def _number(value: Any, name: str, row: int) -> float:
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         value = value.item()
     # Compared as it is: converting a huge integer to a float would overflow first.
-    finite = isinstance(value, numbers.Real) and abs(value) <= torch.finfo(torch.float32).max
-    if not finite:
-        wanted = "expected a number that is finite in float32, or None where the reward does not apply"
+    if not (isinstance(value, numbers.Real) and abs(value) <= LARGEST):
+        wanted = f"expected a number of at most {LARGEST:g} in size, or None where the reward does not apply"
         raise ValueError(f"reward function {name!r} returned {shortened(value)} for row {row}; {wanted}")
     return float(value)

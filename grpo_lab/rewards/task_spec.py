@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from grpo_lab.checks import check_choice
-from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, right_by, short_name
+from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, short_name
 from grpo_lab.rewards.scoring import check_weights
 from grpo_lab.tasks import SPLITS, TASKS, Row, Task, find_task, with_system
 
@@ -49,11 +49,6 @@ class TaskSpec:
     @property
     def functions(self) -> list[Callable]:
         return find_rewards(self.names)
-
-    @property
-    def right(self) -> Callable:
-        """By which a completion counts as right."""
-        return right_by(self.names[0])
 
     def rows(self, split: str, n: int | None, seed: int) -> list[Row]:
         """Problems of a split, checked for what the rewards need, with the system prompt in front."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -11,8 +12,7 @@ from torch import Tensor
 from grpo_lab.checks import check_choice
 from grpo_lab.config import GRPOConfig
 from grpo_lab.precision import autocast, precision_of
-from grpo_lab.rewards import reward_names
-from grpo_lab.rewards.named import priced
+from grpo_lab.rewards import contains_reward, reward_names
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import Rows, in_parts
@@ -29,7 +29,7 @@ class Rewarded(NamedTuple):
     truncated: Bool[Tensor, " B"]
     rewards: Float[Tensor, " B"]  # NaN where no reward function applied
     per_func: Float[Tensor, "B F"]
-    right: Bool[Tensor, " B"]  # to which the first function gives at least 1, before any price on length
+    marks: Float[Tensor, " B"]  # what the first function gave, before any price on length
 
 
 def sample_and_reward(
@@ -44,7 +44,8 @@ def sample_and_reward(
         config: for the weights of the rewards; without it each is 1.
         sampling: further arguments of `sample_completions`.
     """
-    priced_by = priced(listed(reward_funcs)[0])
+    first = listed(reward_funcs)[0]
+    without_price = partial(first, penalty_per_character=0.0) if first is contains_reward else None
     texts, names, parts = [], [], []
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
@@ -53,9 +54,9 @@ def sample_and_reward(
                 prompts = [row["prompt"] for row in some]
                 rollout = sample_completions(model, tokenizer, prompts, num_generations, **sampling)
             rewards, per_func, names = reward_rollout(rollout, some, reward_funcs, config)
-            right = per_func[:, 0] if priced_by is None else reward_rollout(rollout, some, priced_by)[0]
+            marks = per_func[:, 0] if without_price is None else reward_rollout(rollout, some, without_price)[0]
             texts += rollout.texts
-            parts.append((rollout.mask.sum(-1).cpu(), rollout.truncated.cpu(), rewards, per_func, right >= 1))
+            parts.append((rollout.mask.sum(-1).cpu(), rollout.truncated.cpu(), rewards, per_func, marks))
     return Rewarded(texts, names, *map(torch.cat, zip(*parts, strict=True)))
 
 
@@ -68,8 +69,11 @@ def evaluate_policy(
 
     Returns:
         Under the names of the training with "eval/" before them: reward, reward_std, rewards/<function>/mean,
-        completions/mean_length, completions/clipped_ratio. And eval/accuracy, the share of completions to which the
-        first reward function gives at least 1; of `contains_reward` that is before the price of its length.
+        completions/mean_length, completions/clipped_ratio. And eval/accuracy, of the first reward function
+        (`accuracy_of`); of `contains_reward` that is before the price of its length.
+
+    Raises:
+        ValueError: if the best model is to be chosen by an accuracy, and the first reward function gives none.
     """
     found = sample_and_reward(
         model, tokenizer, rows, reward_funcs,
@@ -80,12 +84,32 @@ def evaluate_policy(
         config=config, max_completion_length=config.max_completion_length, **config.sampling_arguments(),
     )  # fmt: skip
     mean, std = mean_and_std(found.rewards.double())
-    metrics = {"reward": mean, "reward_std": std, "accuracy": found.right.double().mean().item()}
+    metrics = {"reward": mean, "reward_std": std, "accuracy": accuracy_of(found.marks)}
+    if metrics["accuracy"] is None and metric_for_best_model(config) == "eval/accuracy":
+        raise ValueError(
+            f"metric_for_best_model is {config.metric_for_best_model!r}, but {no_accuracy(found.names[0])}"
+        )
     for name, values in zip(found.names, found.per_func.double().unbind(1), strict=True):
         metrics[f"rewards/{name}/mean"] = mean_and_std(values)[0]
     metrics["completions/mean_length"] = found.lengths.double().mean().item()
     metrics["completions/clipped_ratio"] = found.truncated.double().mean().item()
     return {f"eval/{name}": value for name, value in metrics.items()}
+
+
+def accuracy_of(marks: Float[Tensor, " B"]) -> float | None:
+    """The share of completions with a mark of 1; None where marks of this kind do not say what is right.
+
+    They do if each lies between 0 and 1, or is -1 for a wrong answer. NaN, where the reward did not apply, counts as
+    not right.
+    """
+    given = marks[~marks.isnan()]
+    says_right = len(given) > 0 and (((given >= 0) & (given <= 1)) | (given == -1)).all()
+    return (marks >= 1).double().mean().item() if says_right else None
+
+
+def no_accuracy(name: str) -> str:
+    """Why there is none."""
+    return f"there is no accuracy: {name} gives other values than 0 to 1 (or -1 for wrong), see rewards/{name}/mean"
 
 
 def check_evaluation(config: GRPOConfig, rows: Rows, held_out: Rows | None, reward_funcs) -> None:

@@ -3,6 +3,7 @@
 import importlib
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -37,10 +38,14 @@ class Reports:
 
     def show(self, metrics: dict) -> None:
         """The metrics of the step that has just been made. What was last evaluated stays in the bar."""
-        reward = "none" if metrics["reward"] is None else f"{metrics['reward']:.3f}"
-        self._shown |= {"reward": reward, "length": f"{metrics['completions/mean_length']:.1f}"}
-        if "eval/accuracy" in metrics:
-            self._shown["held-out accuracy"] = f"{metrics['eval/accuracy']:.3f}"
+        means = {name.split("/")[1]: metrics[name] for name in metrics if re.fullmatch("rewards/.*/mean", name)}
+        shown = {"reward": metrics["reward"]} | (means if len(means) > 1 else {})
+        if "eval/reward" in metrics:
+            shown["held-out reward"] = metrics["eval/reward"]
+        if metrics.get("eval/accuracy") is not None:
+            shown["held-out accuracy"] = metrics["eval/accuracy"]
+        self._shown |= {name: _number(value) for name, value in shown.items()}
+        self._shown["length"] = f"{metrics['completions/mean_length']:.1f}"
         self._bar.update()
         self._bar.set_postfix(self._shown)
         if self._log is not None:
@@ -112,14 +117,22 @@ def best_and_worst(records: list[dict], count: int | None) -> str:
     high, low = (len(ranked), 0) if count is None or count >= len(ranked) else ((count + 1) // 2, count // 2)
     which = "the best and the worst" if low else "the best"
     lines = [f"step {records[0]['step']}: {which} of {len(records)} completions"]
-    lines.append("  reward  advantage  prompt, completion")
+    several = list(records[0]["rewards"]) if len(records[0]["rewards"]) > 1 else []
+    columns = ["reward", *several, "advantage"]
+    lines.append("  ".join([*(f"{name:>8}" for name in columns), "prompt, completion"]))
     for record in ranked[:high] + ranked[len(ranked) - low :]:
         asked = record["prompt"] if isinstance(record["prompt"], str) else record["prompt"][-1:]
         prompt = _quoted(prompt_text(asked), WIDTH // 3)
         said = f"{prompt} {_quoted(record['completion'], WIDTH - len(prompt))}"
-        lines.append(f"{record['reward']:8.3f}  {record['advantage']:9.3f}  {said}")
+        values = [(record["rewards"] | record)[name] for name in columns]
+        numbers = (f"{_number(value):>{max(8, len(name))}}" for name, value in zip(columns, values, strict=True))
+        lines.append("  ".join([*numbers, said]))
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return "\n".join(lines).encode(encoding, "backslashreplace").decode(encoding)
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.3f}"
 
 
 def _quoted(text: str, width: int) -> str:

@@ -4,9 +4,10 @@ import importlib
 import sys
 
 import pytest
+import torch
 
 from grpo_lab import rewards
-from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, right_by, short_name
+from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, short_name
 
 FILES = {
     "mine": """
@@ -23,6 +24,7 @@ LIMIT = 3
 """,
     "helper_of_mine": "ONE = 1.0",
     "broken": "1 / 0",
+    "switches": "import torch; torch.set_default_device('meta')",
     "leaves": "raise SystemExit(3)",
     "package/inner": "def half(completions, **k): return [0.5]",
     "colorsys": "def mine(completions): return [2.0]",
@@ -62,6 +64,13 @@ def test_several_of_ones_own_beside_those_of_the_package(here):
     assert rewards.reward_names(found) == ["short", "accuracy_reward", "always", "half", "mine"]
 
 
+def test_what_a_module_switches_on_import_is_put_back_and_named(here):
+    with pytest.warns(RuntimeWarning, match="reward_funcs 'switches:f' changed torch's default device to meta"):
+        with pytest.raises(ImportError, match="there is no 'f'"):
+            find_rewards(["switches:f"])
+    assert torch.get_default_device().type == "cpu"
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "message"),
     [
@@ -82,11 +91,7 @@ def test_what_cannot_be_had_is_named(here, name, kind, message):
         find_rewards(["accuracy", name])
 
 
-def test_right_has_no_price_and_who_looks_for_tags(here):
-    """A right completion earns less than 1 by `contains`, which charges for its length."""
-    assert right_by("contains")(["I say ab"], answer=["ab"]) == [1.0]
-    assert right_by("contains_reward")(["I say ab"], answer=["c"]) == [-1.0]
-    assert right_by("accuracy") is rewards.accuracy_reward and right_by("mine:short")([""]) == [1.0]
+def test_who_looks_for_tags():
     assert all(read_tags([name]) for name in NAMED if name not in ("contains", "last"))
     assert not read_tags(["contains", "last", "mine:short"]) and read_tags(["mine:short", "format_reward"])
 

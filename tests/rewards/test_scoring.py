@@ -1,9 +1,10 @@
 """Several reward functions, one reward: what is added up, what is refused, and that TRL does the same."""
 
-import contextlib
 import functools
+import io
 import math
 import os
+import sys
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -94,7 +95,7 @@ WRONG = [
     ([0.0, math.nan, math.nan], "returned float nan for row 1; .*None where the reward does not apply"),
     (torch.tensor([0.0, -math.inf, 0.0]), "returned float -inf for row 1"),
     ([0.0, 10**400, 0.0], "returned int 1000.* for row 1"),
-    ([0.0, 1e39, 0.0], "returned float 1e.39 for row 1"),
+    ([0.0, 1e20, 0.0], "returned float 1e.20 for row 1; expected a number of at most 1e.15 in size"),
     ([0.0, "1", 0.0], "returned str '1' for row 1"),
     (torch.zeros(3, 1), "returned list .* for row 0"),
     (torch.tensor(1.0), "returned Tensor; expected a list of 3 rewards"),
@@ -182,20 +183,47 @@ def test_what_a_function_changes_in_place_reaches_nobody_else():
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_a_function_switches_is_put_back(fails, tmp_path):
+def test_what_a_function_switches_is_put_back_and_named(fails, tmp_path, monkeypatch):
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    monkeypatch.setattr(sys, "stdout", out)
+
     def switches(completions, **kwargs):
         torch.set_grad_enabled(False)
         torch.set_default_dtype(torch.float64)
+        torch.set_default_device("meta")
         os.chdir(tmp_path)
+        sys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8")
         return [1.0 / (0 if fails else 1)] * len(completions)
 
     folder = os.getcwd()
-    with pytest.raises(RuntimeError, match="ZeroDivisionError") if fails else contextlib.nullcontext():
+    with pytest.raises(RuntimeError, match="ZeroDivisionError") if fails else pytest.warns(RuntimeWarning) as said:
         score(switches)
     assert torch.is_grad_enabled() and torch.get_default_dtype() == torch.float32 and os.getcwd() == folder
+    assert torch.get_default_device().type == "cpu" and sys.stdout is out and not out.closed
+    for what in () if fails else ("torch's default dtype to torch.float64", "torch's default device to meta", "sys.st"):
+        assert any(f"reward function 'switches' changed {what}" in str(warning.message) for warning in said)
     with torch.no_grad():
         score(format_reward)
         assert not torch.is_grad_enabled()
+
+
+def test_a_function_that_closes_a_stream_is_named(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+
+    def closes(completions, **kwargs):
+        print("before")
+        sys.stdout.close()
+
+    with pytest.raises(RuntimeError, match="reward function 'closes' failed: RuntimeError: it closes stdout or stderr"):
+        score(closes)
+    assert sys.stdout.getvalue() == "before\n"
+
+
+def test_the_largest_rewards_still_have_a_finite_spread_and_their_weight_counts():
+    large = score(returns([1e15, -1e15, 0.0]))[0]
+    assert large.repeat(10**5).std().isfinite()
+    with pytest.raises(ValueError, match=r"reward function 'constant' times its weight is 1e.17 for row 2; .* 1e.15"):
+        score(returns([0.0, 1.0, 1e14]), reward_weights=[1e3])
 
 
 def test_weights_are_a_finite_number_for_each_function():

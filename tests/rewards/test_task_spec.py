@@ -59,7 +59,6 @@ def test_weights_are_the_tasks_unless_the_rewards_are_ones_own():
     bare, led = both.rows("train", 1, 0), choose("word-problems", small=True).rows("train", 1, 0)
     assert both.described(bare) == ["task sums: reward = 1 accuracy + 0.2 format; system prompt: none"]
     assert both.described(led)[0].endswith(f"; system prompt: {THINK_SYSTEM_PROMPT!r}")
-    assert choose("word-problems", ["format", "math"], small=True).right.__name__ == "format_reward"
 
 
 WRONG = [

@@ -32,6 +32,11 @@ HELD_OUT = [{"prompt": letter, "answer": letter} for letter in "bcde1"]
 BESIDE = {"eval_steps": 2, "log_completions": True, "logging_steps": 1, "log_kl": True, "early_stopping_patience": 99}
 
 
+def half_marks(completions, completion_ids, **kwargs):
+    """Between 0 and 1, by what was sampled."""
+    return [sum(ids) % 3 / 2 for ids in completion_ids]
+
+
 def run(callback=None, reward=letter_reward, held_out=HELD_OUT, **settings):
     """The model, its weights after each step, and the history."""
     (model, tokenizer), steps = make_world(), []
@@ -76,26 +81,26 @@ def test_the_numbers_are_those_of_what_was_sampled():
 
     rollouts, (model, tokenizer) = {}, make_world()
     config = make_config(max_steps=2, eval_steps=1, num_generations_eval=2, per_device_eval_batch_size=10, seed=3)
-    both = [letter_reward, none_for_some]
+    both = [half_marks, none_for_some]
     history = train(model, tokenizer, ROWS, both, config, sample, HELD_OUT)
     for metrics in history:
         rollout = rollouts[metrics["step"]]
         ids = [row[mask].tolist() for row, mask in zip(rollout.completion_ids, rollout.mask, strict=True)]
-        letters, lengths = letter_reward(None, ids), [len(row) for row in ids]
+        marks, lengths = half_marks(None, ids), [len(row) for row in ids]
         given = [length for length in lengths if length > 1]
-        rewards = torch.tensor([x + (n if n > 1 else 0) for x, n in zip(letters, lengths, strict=True)])
+        rewards = torch.tensor([x + (n if n > 1 else 0) for x, n in zip(marks, lengths, strict=True)])
         want = {
             "reward": rewards.mean().item(),
             "reward_std": rewards.std().item(),
-            "accuracy": sum(x >= 1 for x in letters) / 10,
-            "rewards/letter_reward/mean": sum(letters) / 10,
+            "accuracy": sum(x == 1 for x in marks) / 10,
+            "rewards/half_marks/mean": sum(marks) / 10,
             "rewards/none_for_some/mean": sum(given) / len(given),
             "completions/mean_length": sum(lengths) / 10,
             "completions/clipped_ratio": rollout.truncated.float().mean().item(),
         }
         got = {name.removeprefix("eval/"): value for name, value in metrics.items() if name.startswith("eval/")}
         assert got == pytest.approx(want, rel=1e-6)
-        assert evaluation.evaluation_metrics(["letter_reward", "none_for_some"]) == [f"eval/{name}" for name in want]
+        assert evaluation.evaluation_metrics(["half_marks", "none_for_some"]) == [f"eval/{name}" for name in want]
 
 
 def test_every_row_is_sampled_once_as_many_at_a_time_as_asked(monkeypatch):
@@ -129,11 +134,21 @@ def test_two_evaluations_of_the_same_policy_are_the_same_and_another_seed_gives_
     assert found[0] == found[1] != found[2] == found[3]
 
 
-def test_accuracy_counts_completions_to_which_the_first_function_gives_at_least_one():
+def test_accuracy_is_of_the_first_function_where_its_one_means_right():
     config = make_config(eval_steps=1, num_generations_eval=1)
-    first, second = (lambda *, values=values, **_: values for values in ([1.0, 0.999, None, 2.0, -1.0], [5.0] * 5))
-    metrics = evaluate_policy(*make_world(), HELD_OUT, [first, second], config)
-    assert metrics["eval/accuracy"] == 0.4
+    for values, accuracy in [
+        ([1.0, 0.999, None, 1.0, 0.0], 0.4),
+        ([1.0, -1.0, 1.0, 1.0, -1.0], 0.6),
+        ([1.0, 1.5, 0.0, 0.0, 0.0], None),
+        ([1.0, -0.5, 0.0, 0.0, 0.0], None),
+        ([None] * 5, None),
+    ]:
+        first, second = (lambda *, values=values, **_: values for values in (values, [5.0] * 5))
+        metrics = evaluate_policy(*make_world(), HELD_OUT, [first, second], config)
+        assert metrics["eval/accuracy"] == accuracy and metrics["eval/rewards/lambda_2/mean"] == 5.0
+    config = make_config(eval_steps=1, num_generations_eval=1, metric_for_best_model="accuracy")
+    with pytest.raises(ValueError, match="metric_for_best_model is 'accuracy', but there is no accuracy: lambda gives"):
+        evaluate_policy(*make_world(), HELD_OUT, second, config)
 
 
 def test_what_contains_the_answer_is_right_whatever_its_length_costs():

@@ -33,7 +33,8 @@ def test_what_is_none_is_not_logged_and_what_is_evaluated_is(tmp_path, monkeypat
     assert GRPOConfig(**about["config"]) == config and about["allow_val_change"], "resume_from_checkpoint may change"
     logged = [call.args[0] for call in run.__enter__.return_value.log.call_args_list]
     assert logged == [{name: value for name, value in metrics.items() if value is not None} for metrics in history]
-    assert "reward" not in logged[0] and "eval/accuracy" in logged[1] and "eval/accuracy" not in logged[0]
+    assert "reward" not in logged[0] and "eval/accuracy" not in logged[1]
+    assert "eval/completions/mean_length" in logged[1] and "eval/completions/mean_length" not in logged[0]
     assert run.__exit__.called
     (found, *_) = lines(tmp_path / "out")
     assert (found["reward"], found["rewards"], found["advantage"]) == (None, {"nothing": None}, 0.0)
@@ -50,13 +51,15 @@ def test_what_is_not_installed_is_named_with_its_remedy(report_to, module, tmp_p
 
 def test_the_progress_bar_keeps_what_was_last_evaluated(capsys):
     model, tokenizer = make_world()
-    config = make_config(max_steps=4, eval_steps=2, disable_tqdm=False)
-    history = train(model, tokenizer, ROWS, letter_reward, config, eval_dataset=ROWS)
+    config = make_config(max_steps=4, eval_steps=2, disable_tqdm=False, reward_weights=[1.0, 0.5])
+    history = train(model, tokenizer, ROWS, [letter_reward, none_for_some], config, eval_dataset=ROWS)
     frames = capsys.readouterr().err.split("\r")
     for step, evaluated in ((1, None), (2, 2), (3, 2), (4, 4)):
         (*_, frame) = (frame for frame in frames if f"{step}/4" in frame)  # the last one of the step
         assert f"reward={history[step - 1]['reward']:.3f}" in frame
-        held_out = evaluated and f"held-out accuracy={history[evaluated - 1]['eval/accuracy']:.3f}"
+        for name in ("letter_reward", "none_for_some"):
+            assert f"{name}={history[step - 1][f'rewards/{name}/mean']:.3f}" in frame
+        held_out = evaluated and f"held-out reward={history[evaluated - 1]['eval/reward']:.3f}"
         assert held_out in frame if held_out else "held-out" not in frame
 
 
@@ -64,7 +67,8 @@ def test_the_progress_bar_keeps_what_was_last_evaluated(capsys):
 
 
 def record(reward, completion="b", prompt="a", advantage=0.0):
-    return {"step": 7, "prompt": prompt, "completion": completion, "reward": reward, "advantage": advantage}
+    said = {"step": 7, "prompt": prompt, "completion": completion, "rewards": {"f": reward}}
+    return said | {"reward": reward, "advantage": advantage}
 
 
 def test_a_record_says_everything_about_a_completion():
@@ -103,6 +107,21 @@ def test_half_of_the_table_is_the_best_and_half_the_worst():
         first, _, *rows = table.splitlines()
         assert first == f"step 7: {which} of 6 completions"
         assert [float(row.split()[0]) for row in rows] == want
+
+
+def test_of_several_functions_the_table_has_a_column_each():
+    both = [
+        record(1.5) | {"rewards": {"f": 1.0, "a_long_name": 0.5}},
+        record(0.5) | {"rewards": {"f": 0.5, "a_long_name": None}},
+    ]
+    _, head, *rows = best_and_worst(both, None).splitlines()
+    assert head.split()[:4] == ["reward", "f", "a_long_name", "advantage"] and {len(row) for row in rows} == {
+        len(rows[0])
+    }
+    assert [row.split()[:4] for row in rows] == [
+        ["1.500", "1.000", "0.500", "0.000"],
+        ["0.500", "0.500", "none", "0.000"],
+    ]
 
 
 def test_a_row_is_one_line_whatever_was_said():
