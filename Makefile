@@ -50,12 +50,15 @@ $(STAMP): requirements.lock pyproject.toml
 	@test -x $(PY) || "$(PYTHON)" -m venv .venv
 ifneq ($(TORCH_BACKEND),)
 	$(PY) -m pip install --disable-pip-version-check uv
-	$(PY) -m uv pip install --python $(PY) --torch-backend=$(TORCH_BACKEND) -c requirements.lock torch
+	$(PY) -m uv pip install --python $(PY) --torch-backend=$(TORCH_BACKEND) -c requirements.lock torch || \
+		{ echo "This torch comes from PyTorch's own site, which your machine or mirror does not reach: take plain \`make lab\`" >&2; exit 1; }
 endif
 	$(PY) -m pip install --disable-pip-version-check -r requirements.lock
 	$(PY) -m pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@# A real language model for notebook 07b. Offline this says so and succeeds; a file that is not what it should be stops.
 	$(PY) -m grpo_lab.models get smollm2 --optional
+	@# Else JupyterLab asks in a corner of the first lesson whether it may fetch news.
+	@$(PY) -m jupyter labextension disable @jupyterlab/apputils-extension:announcements >/dev/null 2>&1
 	@touch $@
 
 dev: $(DEV)
@@ -67,7 +70,7 @@ $(DEV): $(STAMP) requirements-dev.lock
 	@touch $@
 
 lab: $(STAMP)
-	$(PY) -m jupyterlab $(AS_ROOT) --ServerApp.root_dir=. --LabApp.news_url=None --LabApp.default_url=/lab/tree/$(FIRST_NOTEBOOK) $(LAB_ARGS)
+	$(PY) -m jupyterlab $(AS_ROOT) --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/$(FIRST_NOTEBOOK) $(LAB_ARGS)
 
 # One thread a process: on few cores, thread pools that compete make everything slower and no result different.
 check test test-all mutants: export OMP_NUM_THREADS = 1

@@ -264,13 +264,15 @@ def test_the_last_step_of_set_up_fetches_the_real_model_and_only_a_wrong_file_st
     monkeypatch.delenv("FAIL")
     assert make("setup", f"PYTHON={sys.executable}", folder=fresh).returncode == 0 and stamp.exists()
     lines = asked.read_text(encoding="utf-8").splitlines()
-    assert lines[-1] == "-m grpo_lab.models get smollm2 --optional" and lines.count(lines[-1]) == 2
+    assert lines.count("-m grpo_lab.models get smollm2 --optional") == 2
 
 
 def test_set_up_says_what_python_it_wants_and_installs_a_chosen_torch_first(fresh: Path) -> None:
     for python in ("PYTHON=", "PYTHON=false"):
         done = make("setup", python, folder=fresh)
         assert done.returncode != 0 and "make setup PYTHON=/path/to/python" in done.stderr
+    done = make("setup", "TORCH_BACKEND=cpu", f"PYTHON={sys.executable}", "FAIL=uv pip", folder=fresh)
+    assert done.returncode != 0 and "does not reach: take plain `make lab`" in done.stderr
     lines = make("-n", "setup", "TORCH_BACKEND=cpu", folder=fresh).stdout.splitlines()
     first = next(i for i, line in enumerate(lines) if "--torch-backend=cpu" in line)
     assert first < next(i for i, line in enumerate(lines) if "-r requirements.lock" in line)
