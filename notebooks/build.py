@@ -176,6 +176,7 @@ def write_page(text: Path, folder: Path) -> None:
 
     exporter = HTMLExporter(template_file=str(HERE / "page.html.j2"))
     page, _ = exporter.from_filename(str(notebook_of(text)))
+    page = re.sub(r'href="(\w+)\.ipynb"', r'href="\1.html"', page)  # the next lesson is a page, too
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{text.stem}.html").write_text(page, encoding="utf-8")
 
