@@ -159,6 +159,7 @@ def reading_minutes(notebook: nbformat.NotebookNode) -> int:
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             prose = re.sub(r"<details>.*?</details>", "", cell.source, flags=re.DOTALL)
+            prose = re.sub(r"\]\(\S+\.ipynb\)", "]", prose)  # nobody reads where a link leads
             formulas = re.findall(r"^\s*\$\$\s*$(.*?)^\s*\$\$\s*$", prose, re.MULTILINE | re.DOTALL)
             for formula in formulas:
                 prose = prose.replace(formula, "")
