@@ -30,7 +30,7 @@ def group_advantages(
     A_{p,i} = \frac{c_{p,i}}{\sigma_p + \varepsilon} \tag{2.4}
 
     Args:
-        rewards: r, finite floating-point numbers; a row holds the rewards of one prompt.
+        rewards: r, finite numbers; a row holds the rewards of one prompt.
         scale: "group" divides by \sigma_p; "batch" puts the standard deviation of all P*G rewards r around their common
             mean in its place, with the same ddof (easy and hard prompts then keep their relative size); "none" returns
             c, as in Dr. GRPO.
@@ -45,6 +45,7 @@ def group_advantages(
         ValueError: for another scale or ddof, an eps that is not positive (NaN is not), rewards that are not finite or
             of another shape, or no more than ddof of them for the standard deviation that is asked for: in a group
             with "group", in all with "batch".
+        TypeError: for a list, or anything else that is no tensor.
 
     Source: Shao et al. (2024), "DeepSeekMath", section 4.1.2; "none": Liu et al. (2025), "Understanding R1-Zero-Like
     Training", section 3.2; "batch": Hu et al. (2025), "REINFORCE++". Constants as in TRL.
@@ -58,6 +59,7 @@ def group_advantages(
         raise ValueError(f"rewards has G = {rewards.shape[1]} completions of a prompt; it must be at least {ddof + 1}")
     if scale == "batch" and rewards.numel() <= ddof:
         raise ValueError(f"rewards has {rewards.numel()} element; a batch's deviation needs at least {ddof + 1}")
+    rewards = rewards.to(torch.result_type(rewards, 1.0))
     from_first = rewards - rewards[:, :1]  # P G (2.1)
     centred = from_first - reduce(from_first, "P G -> P 1", "mean")  # P G (2.2)
     if scale == "none":
@@ -79,7 +81,7 @@ def rloo_advantages(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     unbiased.
 
     Args:
-        rewards: r, finite floating-point numbers, G at least 2.
+        rewards: r, finite numbers, G at least 2.
 
     Raises:
         ValueError: for rewards that are not finite or have another shape, or G below 2.
@@ -90,6 +92,7 @@ def rloo_advantages(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     check_all_finite("rewards", rewards)
     if rewards.shape[1] < 2:
         raise ValueError(f"rewards has G = {rewards.shape[1]} completions of a prompt; it must be at least 2")
+    rewards = rewards.to(torch.result_type(rewards, 1.0))
     r = rewards - rewards[:, :1]
     advantages = r - (r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)  # P G (2.5)
     return advantages
@@ -104,7 +107,7 @@ def best_of_group(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     small its lead, the best is the best.
 
     Args:
-        rewards: r, finite floating-point numbers.
+        rewards: r, finite numbers.
 
     Raises:
         ValueError: for rewards that are not finite or have another shape, or G below 1.
@@ -113,6 +116,7 @@ def best_of_group(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     check_all_finite("rewards", rewards)
     if rewards.shape[1] == 0:
         raise ValueError("rewards has G = 0 completions of a prompt; it must be at least 1")
+    rewards = rewards.to(torch.result_type(rewards, 1.0))
     best, worst = reduce(rewards, "P G -> P 1", "max"), reduce(rewards, "P G -> P 1", "min")
     weights = torch.where((rewards == best) & (best > worst), rewards, 0)  # P G (2.6)
     return weights
@@ -135,7 +139,7 @@ def process_advantages(
     token gets `group_advantages` of that reward.
 
     Args:
-        step_rewards: r, finite floating-point numbers where the mask is True. Elsewhere anything may stand, even NaN,
+        step_rewards: r, finite numbers where the mask is True. Elsewhere anything may stand, even NaN,
             and in a group of no step the minimum is infinite. So choose with torch.where(step_mask, x, 0) rather than
             multiply: 0 times NaN or infinity is NaN.
         step_mask: s, True at the last token of each step.
@@ -157,6 +161,7 @@ def process_advantages(
     check_all_finite("step_rewards", step_rewards[step_mask])
     if 0 in step_rewards.shape[1:]:
         raise ValueError(f"step_rewards has shape {tuple(step_rewards.shape)}; G and T must be at least 1")
+    step_rewards = step_rewards.to(torch.result_type(step_rewards, 1.0))
     least = torch.where(step_mask, step_rewards, torch.inf).amin((1, 2), keepdim=True)
     from_least = torch.where(step_mask, step_rewards - least, 0)  # P G T (2.7)
     count = step_mask.sum((1, 2), keepdim=True)
@@ -176,7 +181,7 @@ def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor,
     Behind the last token g is zero.
 
     Args:
-        rewards: r, a finite floating-point number for each token; zero where there is no reward.
+        rewards: r, a finite number for each token; zero where there is no reward.
         gamma: discount, from 0 (only this token's reward) to 1 (all that follow). A small gamma and a long completion
             are no trouble: no high power of gamma is needed.
 
@@ -189,6 +194,7 @@ def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor,
     check_between("gamma", gamma, 0, 1)
     check_shapes(rewards=(rewards, "P G T"))
     check_all_finite("rewards", rewards)
+    rewards = rewards.to(torch.result_type(rewards, 1.0))
     returns: Tensor | float = 0.0
     all_returns = torch.zeros_like(rewards)
     for t in reversed(range(rewards.shape[-1])):

@@ -28,8 +28,7 @@ def check_dtype(name: str, values: Any, kind: str) -> None:
 
 
 def check_all_finite(name: str, values: Any) -> None:
-    """Raise ValueError unless a tensor holds floating-point numbers, all of them finite."""
-    check_dtype(name, values, "float")
+    """Raise ValueError unless all numbers of a tensor are finite."""
     if not values.isfinite().all():
         raise ValueError(f"{name} holds NaN or infinite values; all of them must be finite")
 
@@ -71,7 +70,7 @@ def check_sampling(temperature: float, top_k: int, top_p: float, repetition_pena
 
 
 def check_shapes(**arguments: tuple[Any, str]) -> None:
-    """Raise ValueError for the first argument that is no tensor, or does not have the axes which it should have.
+    """Raise TypeError for an argument that is no tensor, and ValueError for one without the axes that it should have.
 
     `check_shapes(logits=(logits, "B T V"), token_ids=(token_ids, "B T"))`: an axis has one size throughout, that of the
     first tensor with it. "B | B #T" is a choice; "#T" may also be 1; None stands for an argument that was not given.
@@ -81,8 +80,9 @@ def check_shapes(**arguments: tuple[Any, str]) -> None:
         if tensor is None:
             continue
         if not hasattr(tensor, "is_floating_point"):
-            raise ValueError(
-                f"{name} is a {type(tensor).__name__}; expected a tensor of shape {_expected(forms, sizes)}"
+            raise TypeError(
+                f"{name} is a {type(tensor).__name__}; expected a tensor of shape {_expected(forms, sizes)}, "
+                f"such as torch.tensor({name})"
             )
         axes = next((axes for form in forms.split("|") if len(axes := form.split()) == tensor.ndim), None)
         if axes is None or not all(map(_fits, axes, tensor.shape, [sizes] * tensor.ndim)):

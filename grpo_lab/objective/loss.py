@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Real
 from torch import Tensor
 
-from grpo_lab.checks import check_at_least, check_choice, check_dtype, check_shapes
+from grpo_lab.checks import check_all_finite, check_at_least, check_choice, check_dtype, check_shapes
 from grpo_lab.kl import ESTIMATORS, kl_estimate
 from grpo_lab.objective.aggregation import aggregate, token_mean
 from grpo_lab.objective.surrogates import importance_ratio
@@ -68,9 +68,9 @@ def policy_loss(
         of the mask, or over rows where there is one value a row (sequence level), as in TRL.
 
     Raises:
-        ValueError: for another loss type, level or estimator, a mask that is not of booleans, a beta that is
-            negative or NaN, a beta > 0 without ref_logp, a setting out of its range, or shapes that do not fit
-            together.
+        ValueError: for another loss type, level or estimator, a mask that is not of booleans, advantages that are NaN
+            or infinite, a beta that is negative or NaN, a beta > 0 without ref_logp, a setting out of its range, or
+            shapes that do not fit together.
     """
     check_shapes(logp=(logp, "B T"), advantages=(advantages, "B | B #T"), mask=(mask, "B T"))
     check_shapes(logp=(logp, "B T"), old_logp=(old_logp, "B T"), ref_logp=(ref_logp, "B T"))
@@ -78,6 +78,7 @@ def policy_loss(
     check_choice("kl_estimator", kl_estimator, ESTIMATORS)
     check_at_least("beta", beta, 0)
     check_dtype("mask", mask, "bool")
+    check_all_finite("advantages", advantages)
     if beta > 0 and ref_logp is None:
         raise ValueError(f"ref_logp is None; expected the reference's log-probabilities, since beta is {beta}")
     old_logp = logp.detach() if old_logp is None else old_logp

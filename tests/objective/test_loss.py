@@ -156,6 +156,7 @@ def test_an_empty_mask_is_a_finite_zero(loss_type):
         ({"epsilon": math.nan}, "epsilon"),
         ({"epsilon_high": -0.1}, "epsilon_high"),
         ({"delta": 1.1}, "delta"),
+        ({"advantages": torch.tensor([1.0, math.nan])}, "advantages holds NaN or infinite values; all of them must"),
         ({"beta": math.nan}, "beta"),
         ({"kl_estimator": "k4"}, "kl_estimator is 'k4'; expected one of 'k1', 'k2', 'k3', 'k3+'"),
         ({"beta": 0.1, "ref_logp": None}, "ref_logp"),
@@ -170,4 +171,4 @@ def test_an_empty_mask_is_a_finite_zero(loss_type):
 def test_bad_settings_are_named(keywords, named):
     logp, old, ref, advantages, mask = batch(2, 3, 0)
     with pytest.raises(ValueError, match=re.escape(named)):
-        policy_loss(logp, advantages, mask, old, **{"ref_logp": ref, **keywords})
+        policy_loss(logp, mask=mask, old_logp=old, **({"advantages": advantages, "ref_logp": ref} | keywords))
