@@ -6,17 +6,14 @@ and not what it happened to draw. What needs transformers is imported when it is
 
 import contextlib
 import html
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator
 
 import torch
 
-from grpo_lab.checks import check_at_least, check_between, check_finite
+from grpo_lab.checks import check_at_least, check_finite
 from grpo_lab.commands import Parser, command
-from grpo_lab.config.ranges import LARGEST_SEED
-from grpo_lab.precision import PRECISIONS
 
 HELP = "Ask something. /new forgets all that was said, /quit leaves, Ctrl-C stops a reply."
 
@@ -45,16 +42,11 @@ def reply(
     _check_settings(max_new_tokens, temperature)
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     ids, mask = (x.to(model.device) for x in encode_prompts(tokenizer, [messages]))
-    settings = GenerationConfig(
-        **({"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}),
-        max_new_tokens=max_new_tokens,
-        eos_token_id=end_token_ids(model, tokenizer),
-        pad_token_id=pad_token_id(tokenizer),
-    )
-    streamer = None
-    if write is not None:
-        streamer = TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
-        streamer.on_finalized_text = lambda text, stream_end=False: write(text)
+    drawn = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
+    ends = {"eos_token_id": end_token_ids(model, tokenizer), "pad_token_id": pad_token_id(tokenizer)}
+    settings = GenerationConfig(**drawn, **ends, max_new_tokens=max_new_tokens)
+    streamer = TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
+    streamer.on_finalized_text = lambda text, stream_end=False: write(text) if write else None
     with evaluating(model), set_aside_generation_config(model):  # its penalties would change the reply
         sequence = model.generate(ids, attention_mask=mask.long(), generation_config=settings, streamer=streamer)[0]
     return tokenizer.decode(sequence[ids.shape[1] :], skip_special_tokens=True)
@@ -75,7 +67,6 @@ class Conversation:
         self.context = context_length(model.config) or sys.maxsize
         if max_new_tokens >= self.context:
             raise ValueError(f"max_new_tokens is {max_new_tokens}; expected less than the model's {self.context}")
-        _check_settings(max_new_tokens, temperature)
         self.model, self.tokenizer = model, tokenizer
         self.max_new_tokens, self.temperature = max_new_tokens, temperature
         self.told = [{"role": "system", "content": system}] if system else []
@@ -113,91 +104,73 @@ class ChatBox:
     Several policies answer side by side, so that you can compare a model before and after training.
 
     policies: name -> model; all of them share the tokenizer.
-    turns: what was asked and replied, as (question, {name: reply}).
     """
 
     def __init__(self, policies: dict, tokenizer, max_new_tokens: int = 64):
         import ipywidgets
 
-        if not policies:
-            raise ValueError("policies is empty; expected at least one, such as {'trained': model}")
         self.policies, self.tokenizer, self.max_new_tokens = policies, tokenizer, max_new_tokens
-        self.turns: list[tuple[str, dict[str, str]]] = []
-        self._shown = ipywidgets.HTML()
+        self.shown = ipywidgets.HTML()
         self._line = ipywidgets.Text(placeholder="Ask something, then press Send", continuous_update=False)
         self._button = ipywidgets.Button(description="Send", button_style="primary")
         self._button.on_click(lambda _: self.ask(self._line.value))
-        self.box = ipywidgets.VBox([self._shown, ipywidgets.HBox([self._line, self._button])])
+        self._box = ipywidgets.VBox([self.shown, ipywidgets.HBox([self._line, self._button])])
 
-    def ask(self, question: str) -> dict[str, str]:
-        """Put a question to every policy; the replies, by name. A blank line asks nothing."""
-        if not (question := question.strip()):
-            return {}
-        self._line.value, self._button.disabled = "", True
-        try:
-            asked = self.tokenizer, question, self.max_new_tokens
-            replies = {name: reply(model, *asked) for name, model in self.policies.items()}
-        finally:
-            self._button.disabled = False
-        self.turns.append((question, replies))
-        self._shown.value = self.html()
-        return replies
-
-    def html(self) -> str:
-        """The conversation so far. What a policy says is escaped: it is text, never markup."""
-        said = '<p><b>{}</b>: <span style="white-space:pre-wrap">{}</span></p>'
-        lines = [line for question, replies in self.turns for line in (("you", question), *replies.items())]
-        return "".join(said.format(html.escape(name), html.escape(text) or "<i>(nothing)</i>") for name, text in lines)
+    def ask(self, question: str) -> None:
+        """Put a question to every policy. What a policy says is escaped: it is text, never markup."""
+        asked = self.tokenizer, question, self.max_new_tokens
+        said = {"you": question} | {name: reply(model, *asked) for name, model in self.policies.items()}
+        form = '<p><b>{}</b>: <span style="white-space:pre-wrap">{}</span></p>'
+        self.shown.value += "".join(form.format(html.escape(name), html.escape(text)) for name, text in said.items())
+        self._line.value = ""
 
     def _repr_mimebundle_(self, **kwargs):
-        return self.box._repr_mimebundle_(**kwargs)
+        return self._box._repr_mimebundle_(**kwargs)
 
 
 @command("grpo_lab.chat")
 def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
     _check_settings(args.max_new_tokens, args.temperature)
-    check_between("seed", args.seed or 0, 0, LARGEST_SEED)
-    if (sys.stdin if args.prompt is None else args.prompt.strip()) in (None, ""):
-        raise ValueError(f"prompt is {args.prompt!r}; expected a question, or one a line as input")
     from grpo_lab.models import load_policy, one_thread_if_small
 
     with contextlib.redirect_stdout(sys.stderr):  # stdout has the replies alone
-        model, tokenizer = load_policy(args.model, args.device, args.precision)
+        model, tokenizer = load_policy(args.model)
         one_thread_if_small(model)
-    if args.seed is not None:
-        torch.manual_seed(args.seed)
     talk = Conversation(model, tokenizer, args.system, args.max_new_tokens, args.temperature)
-    if args.prompt is not None:
-        _answer(talk, args.prompt)
-    else:
+    if args.prompt is None:
         converse(talk)
+    else:
+        _answer(talk, args.prompt)
 
 
 def converse(talk: Conversation) -> None:
-    """Answer a reader at a terminal, or every line of a pipe, until the end or /quit.
-
-    At a terminal Ctrl-C ends a reply, and a question that is too long is refused; in a pipe both end the command.
-    """
+    """Answer a reader at a terminal, whom an error does not end, or every line of a pipe; until its end or /quit."""
     live = sys.stdin.isatty()
-    for number, line in enumerate(_typed() if live else _piped(), 1):
+    for line in _lines(live):
         try:
             if line == "/quit":
                 return
             if line == "/new":
                 talk.messages = []
-            elif re.fullmatch(r"/\w+", line):
-                print(f"{line} is not known here. {HELP}", file=None if live else sys.stderr)
             elif line:
                 _answer(talk, line)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, ValueError) as error:
             if not live:
                 raise
-            print("\n(stopped, and forgotten)")
-        except ValueError as error:
-            if not live:
-                raise ValueError(f"line {number}: {error}") from error
-            print(f"({error})")
+            print(f"\n({str(error) or 'stopped, and forgotten'})")
+
+
+def _lines(live: bool) -> Iterator[str]:
+    if live:
+        print(HELP)
+        with contextlib.suppress(ImportError):  # Windows has none, and needs none: its console edits lines by itself
+            import readline  # noqa: F401
+    else:
+        sys.stdin.reconfigure(encoding="utf-8-sig")  # on every system
+    with contextlib.suppress(EOFError):
+        while True:
+            yield input("\nyou: " if live else "").strip()
 
 
 def _answer(talk: Conversation, question: str) -> None:
@@ -211,25 +184,6 @@ def _answer(talk: Conversation, question: str) -> None:
 
 def printable(text: str) -> str:
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\N{REPLACEMENT CHARACTER}", text)
-
-
-def _typed() -> Iterator[str]:
-    with contextlib.suppress(ImportError):  # Windows has none, and needs none: its console edits lines by itself
-        import readline  # noqa: F401
-    print(HELP)
-    with contextlib.suppress(EOFError):
-        while True:
-            yield input("\nyou: ").strip()
-
-
-def _piped() -> Iterator[str]:
-    """Lines as UTF-8 on every system, unless PYTHONIOENCODING says otherwise."""
-    if "PYTHONIOENCODING" not in os.environ and hasattr(sys.stdin, "reconfigure"):
-        sys.stdin.reconfigure(encoding="utf-8-sig", errors="strict")
-    try:
-        yield from map(str.strip, sys.stdin)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"the input is not {error.encoding}; expected one question a line, in UTF-8") from error
 
 
 def _check_settings(max_new_tokens: int, temperature: float) -> None:
@@ -247,9 +201,6 @@ def _parser() -> Parser:
     add("--system", default="", help="what the model is told first (default: what its chat template says)")
     add("--max_new_tokens", type=int, default=256, help="a reply ends there (default 256)")
     add("--temperature", type=float, default=0.0, help="0 is greedy, 1 is how training samples (default 0)")
-    add("--seed", type=int, help="of what is drawn with a temperature (default: another one each time)")
-    add("--precision", choices=list(PRECISIONS), help="(default: what fits the device)")
-    add("--device", help="cpu, cuda, cuda:1 or mps (default: the card, if there is one)")
     return parser
 
 

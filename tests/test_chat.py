@@ -1,6 +1,8 @@
 """Greedy replies are the most likely tokens; a conversation is remembered as far as the context reaches."""
 
+import html
 import io
+import re
 import sys
 
 import pytest
@@ -78,18 +80,14 @@ def test_the_box_asks_every_policy_and_escapes_what_they_say(tiny, monkeypatch):
     pytest.importorskip("ipywidgets")
     model, tokenizer = tiny
     box = ChatBox({"before": model, "after": model}, tokenizer, 24)
-    for line in ("   ", "  10+20+30=?  "):
-        box._line.value = line
-        box._button.click()
-    ((question, replies),) = box.turns
-    assert question == "10+20+30=?" and box._line.value == "" and not box._button.disabled
-    assert replies == dict.fromkeys(("before", "after"), reply(model, tokenizer, "10+20+30=?", 24))
+    box._line.value = "10+20+30=?"
+    box._button.click()
+    said = re.findall("<b>(.*?)</b>: <span.*?>(.*?)</span>", box.shown.value)
+    answer = html.escape(reply(model, tokenizer, "10+20+30=?", 24))
+    assert said == [("you", "10+20+30=?"), ("before", answer), ("after", answer)] and box._line.value == ""
     monkeypatch.setattr(chat, "reply", lambda *_: "<script>alert(1)</script>")
     box.ask("<b>")
-    assert "<script>" not in box.html() and "&lt;b&gt;" in box.html() and "&lt;script&gt;" in box.html()
-    assert box._shown.value == box.html()
-    with pytest.raises(ValueError, match="policies is empty"):
-        ChatBox({}, tokenizer)
+    assert "<script>" not in box.shown.value and "&lt;b&gt;" in box.shown.value
 
 
 # ---- a conversation
@@ -171,7 +169,7 @@ def test_wrong_settings_and_a_model_that_cannot_chat_are_refused(tiny):
 @pytest.fixture
 def loaded(tiny, monkeypatch):
     """`load_policy` gives the tiny model, without loading it again."""
-    monkeypatch.setattr(grpo_lab.models, "load_policy", lambda name, device, precision: tiny)
+    monkeypatch.setattr(grpo_lab.models, "load_policy", lambda name: tiny)
     monkeypatch.setattr(grpo_lab.models, "one_thread_if_small", lambda model: None)
 
 
@@ -194,12 +192,9 @@ def typed(monkeypatch, *lines) -> None:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
 
 
-def test_one_question_one_reply_and_a_seed_repeats_what_is_drawn(loaded, tiny, capsys):
+def test_one_question_one_reply(loaded, tiny, capsys):
     assert chat.main(["--model", "tiny", "--prompt", "10+20+30=?", "--max_new_tokens", "24"]) == 0
     assert capsys.readouterr().out == reply(*tiny, "10+20+30=?", 24) + "\n"
-    drawn = ["--model", "tiny", "--prompt", "2", "--max_new_tokens", "12", "--temperature", "2", "--seed"]
-    said = [chat.main([*drawn, seed]) or capsys.readouterr().out for seed in ("3", "3", "4")]
-    assert said[0] == said[1] != said[2]
 
 
 def test_from_a_pipe_comes_one_question_a_line_in_utf8(loaded, heard, monkeypatch, capsys):
@@ -210,19 +205,17 @@ def test_from_a_pipe_comes_one_question_a_line_in_utf8(loaded, heard, monkeypatc
 
 
 def test_a_pipe_that_cannot_be_answered_is_an_error(loaded, monkeypatch):
-    for text, want in [(b"\xff\xfe", "is not utf-8"), (b"\n\n" + b"word " * 2000, "line 3: the question is 8019")]:
+    for text, want in [(b"\xff\xfe", "'utf-8' codec can't decode"), (b"word " * 2000, "the question is 8019")]:
         piped(monkeypatch, text)
         assert want in refused(chat.main, "--model", "tiny")
-    monkeypatch.setattr(sys, "stdin", None)
-    assert "--prompt is None; expected a question" in refused(chat.main, "--model", "tiny")
 
 
 def test_a_reader_asks_begins_anew_and_leaves(loaded, heard, monkeypatch, capsys):
-    typed(monkeypatch, "a", " ", "b", "/new", "c", "/help", "/quit", "never")
+    typed(monkeypatch, "a", " ", "b", "/new", "c", "/quit", "never")
     assert chat.main(["--model", "tiny"]) == 0
     printed = capsys.readouterr().out
     assert [line for line in printed.splitlines() if line.endswith("heard")] == ["1 heard", "3 heard", "1 heard"]
-    assert printed.count(chat.HELP) == 2
+    assert printed.count(chat.HELP) == 1
     typed(monkeypatch, "a", KeyboardInterrupt)
     assert chat.main(["--model", "tiny"]) == 130
 
