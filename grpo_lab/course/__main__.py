@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from grpo_lab.commands import Parser, command, writable_folder
-from grpo_lab.course.seeds import checked_seed, drawn_seed
+from grpo_lab.course.exercise import fresh_seed
 
 
 @command("grpo_lab.course")
@@ -51,7 +51,7 @@ def grade_folder(folder: Path, **options) -> int:
 def export_to_nbgrader(folder: Path, seed: int | None) -> int:
     from grpo_lab.course.release import export
 
-    seed = drawn_seed() if seed is None else checked_seed(seed)
+    seed = fresh_seed(seed)
     for path in export(folder, seed):
         print(path)
     print(f"hidden tests with seed {seed}; nbgrader_config.py is beside source/")
@@ -61,7 +61,7 @@ def export_to_nbgrader(folder: Path, seed: int | None) -> int:
 def export_to_gradescope(folder: Path, seed: int | None, assignment: str | None) -> int:
     from grpo_lab.course.release.gradescope import export
 
-    seed = drawn_seed() if seed is None else checked_seed(seed)
+    seed = fresh_seed(seed)
     print(export(folder, seed, assignment))
     print(f"upload it as the autograder of an assignment; hidden inputs with seed {seed}")
     return 0

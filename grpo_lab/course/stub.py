@@ -1,4 +1,4 @@
-r"""Stubs: an exercise without its answer, the answer without the rest, and which stubs nobody has touched.
+r"""Stubs: an exercise without its answer, and the answer without the rest.
 
 All comes from the live source. A stub keeps the docstring as it is written, raw, so that `show` can read the equations
 of what a student writes.
@@ -9,7 +9,7 @@ import importlib
 import inspect
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import takewhile
 
 from grpo_lab.course.exercise import Exercise
@@ -19,18 +19,13 @@ LIBRARY_GONE = "this is the exercise: its body is yours to write"  # what the li
 YOUR_LINES = "# your lines (the checks of the arguments above are given)"
 
 
-def missing_text(name: str) -> str:
-    """What an untouched stub raises NotImplementedError with."""
-    return f"{name} is not written yet"
-
-
 def stub_source(exercise: Exercise) -> str:
     """The function as the student gets it: signature, docstring and the checks of its arguments, without the rest."""
     lines, node, first = _parts(exercise)
     given = lines[node.lineno - 1 : first]
     if first > _docstring_end(node):
         given.append(f"    {YOUR_LINES}\n")
-    return "".join([*given, f'    raise NotImplementedError("{missing_text(exercise.name)}")\n'])
+    return "".join([*given, f'    raise NotImplementedError("{exercise.name} is not written yet")\n'])
 
 
 def solution_body(exercise: Exercise) -> str:
@@ -147,54 +142,3 @@ def _public_module(module: str, name: str) -> str:
 def _import_order(line: str) -> tuple[bool, str, str]:
     words = line.split()
     return words[1].startswith("grpo_lab"), words[1].lower(), line
-
-
-def untouched(sources: Iterable[str], names: Iterable[str]) -> set[str]:
-    """The exercises whose stub stands in a notebook as it was, read from the text of its cells; nothing is run.
-
-    A name that is bound in any other way too (defined, assigned, imported), or that a cell mentions which cannot be
-    read, counts as touched.
-    """
-    found: dict[str, list[bool]] = {name: [] for name in names}
-    for source in sources:
-        for name, is_stub in _bindings(source, found):
-            found[name].append(is_stub)
-    return {name for name, stubs in found.items() if stubs and all(stubs)}
-
-
-def _bindings(source: str, names: Iterable[str]) -> Iterator[tuple[str, bool]]:
-    """(name, whether it is bound to an untouched stub) for each place where a cell binds one of the names."""
-    try:
-        nodes = list(ast.walk(ast.parse(source)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        yield from ((name, False) for name in names if re.search(rf"\b{name}\b", source))
-        return
-    for node in nodes:
-        for name in _names_bound(node):
-            if name in names:
-                yield name, _untouched(node)
-
-
-def _untouched(node: ast.AST) -> bool:
-    try:
-        return isinstance(node, ast.FunctionDef) and _raises_only(node)
-    except RecursionError:  # nested deeper than any stub
-        return False
-
-
-def _names_bound(node: ast.AST) -> list[str]:
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return [node.name]
-    if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-        return [node.id]
-    if isinstance(node, ast.alias):
-        return [(node.asname or node.name).split(".")[0]]
-    return []
-
-
-def _raises_only(node: ast.FunctionDef) -> bool:
-    """Whether the body is that of a stub: nothing but checks, and the line that says that the rest is missing."""
-    *checks, last = body_of(node) or [ast.Pass()]
-    if not all(map(is_check, checks)) or not isinstance(last, ast.Raise) or not isinstance(last.exc, ast.Call):
-        return False
-    return ast.unparse(last.exc) == f"NotImplementedError({missing_text(node.name)!r})"

@@ -30,13 +30,12 @@ def test_a_mistake_is_recognised_by_what_it_computes_and_two_that_compute_the_sa
     for mistake in MEAN.misconceptions[:3]:
         verdict = check(mistake.wrong, MEAN, seed=seed)
         assert verdict.status == "wrong" and verdict.misconceptions[0] == mistake.name and verdict.points == 0
-        assert mistake.says in verdict.message and verdict.equation == mistake.equation
+        assert mistake.says in verdict.message and f"Eq. ({mistake.equation})" in verdict.details
     assert check(as_sum, MEAN, seed=seed).misconceptions == ("as-sum", "as-sum-too")
 
 
 def test_the_smallest_failing_case_is_shown_in_short_and_the_rest_on_request():
     verdict = check(not_masked, MEAN)
-    assert verdict.case is MEAN.cases[0] and verdict.failing == (0, 1)
     assert repr(verdict).splitlines()[1:] == [
         "The mask is not used.",
         "    input     values = [[1, 3]], mask = [[1, 0]]  (one of two tokens counts)",
@@ -62,7 +61,7 @@ def test_a_stub_is_not_started_and_an_unfinished_branch_is_wrong():
         return scaled_mean(values, mask, scale)
 
     verdict = check(half, MEAN)
-    assert verdict.status == "wrong" and "not written yet" in verdict.message and verdict.case is MEAN.cases[1]
+    assert verdict.status == "wrong" and "not written yet" in verdict.message and "scale = 2" in repr(verdict)
 
 
 SIGNATURES = (
@@ -182,8 +181,7 @@ def test_what_is_shown_is_bounded():
 
 def test_outcomes_of_another_process_get_the_same_verdict(tmp_path):
     save_outcomes(tmp_path / "o", run_student(not_masked, MEAN))
-    here, there = check(not_masked, MEAN), judge(MEAN, load_outcomes(tmp_path / "o"))
-    assert replace(here, seconds=0.0) == there
+    assert check(not_masked, MEAN) == judge(MEAN, load_outcomes(tmp_path / "o"))
     with pytest.raises(ValueError, match="outcomes has 1 entries; expected 2"):
         judge(MEAN, run_student(not_masked, MEAN)[:1])
 
@@ -219,7 +217,7 @@ def first_argument_back(one):
 def test_no_verdict_contains_source_of_the_reference(one):
     answers = [first_argument_back(one), lambda: None, *(m.wrong for m in one.misconceptions)]
     verdicts = [check(answer, one) for answer in answers]
-    text = "\n".join(verdict.details + verdict._repr_html_() + verdict.got for verdict in verdicts)
+    text = "\n".join(verdict.details + verdict._repr_html_() for verdict in verdicts)
     assert not [line for line in reference_lines(one.function) if line in text] and "secret_" not in text
 
 

@@ -99,4 +99,3 @@ def test_what_cannot_be_judged_earns_nothing_and_ends_nothing():
     assert points == 0 and verdict.fault == "stopped" and "time limit" in repr(verdict)
     points, verdict = mark(MEAN, {0: outcomes(MEAN, scaled_mean, 0)[:1], 7: []}, 7)
     assert points == 0 and "could not be judged" in verdict.message
-    assert mark(MEAN, None, 7)[1].status == "not started"

@@ -4,7 +4,7 @@ import pytest
 
 from tests.test_layout import PACKAGE, imported, modules
 
-PARTS = ("seeds", "wrong_answers", "exercise", "stub", "exercises", "guard", "checking", "release", "grading")
+PARTS = ("wrong_answers", "exercise", "stub", "exercises", "guard", "checking", "release", "grading")
 
 
 def test_every_file_is_in_a_part():

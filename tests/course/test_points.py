@@ -59,10 +59,3 @@ def test_a_run_that_was_stopped_on_an_extreme_input_keeps_the_points_for_values(
     verdict = judge(MEANS, [*outcomes(MEANS, scaled_mean)[:2], Outcome(fault="endless")])
     assert verdict.status == "form" and verdict.points == 8
     assert judge(MEANS, [outcomes(MEANS, scaled_mean)[0], Outcome(fault="endless")]).points == 0
-
-
-def test_cases_stand_in_the_order_of_what_they_test():
-    with pytest.raises(ValueError, match="cases test stability, values"):
-        replace(MEAN, cases=(PADDED, SMALL))
-    with pytest.raises(ValueError, match="tests is 'speed'"):
-        replace(SMALL, tests="speed")

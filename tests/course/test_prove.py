@@ -8,6 +8,7 @@ import pytest
 from grpo_lab.course.checking import judge
 from grpo_lab.course.checking.compare import equal
 from grpo_lab.course.checking.outcome import expected_outcomes
+from grpo_lab.course.exercise import TESTS
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.stub import given_checks
 from grpo_lab.course.wrong_answers import built_anew, tree_of
@@ -54,6 +55,16 @@ def test_hidden_inputs_differ_from_the_visible_ones(name):
     assert not [outcome.error for outcome in (*visible, *fresh) if outcome.error], "no case asks for an error"
     inputs_differ = any(repr(case.build(SEEN)) != repr(case.build(FRESH)) for case in cases)
     assert inputs_differ or any(not equal(a, b, EXERCISES[name]) for a, b in zip(visible, fresh, strict=True))
+
+
+def test_an_exercise_has_all_its_parts_in_order():
+    for name, exercise in EXERCISES.items():
+        kinds = [TESTS.index(case.tests) for case in exercise.cases]
+        assert kinds == sorted(kinds) and kinds[0] == 0 and len(exercise.hints) >= 2, name
+        pairs = {mistake.name: mistake.pair for mistake in exercise.misconceptions}
+        assert len(pairs) == len(exercise.misconceptions) >= 3, name
+        assert all(pairs[pair] == mistake for mistake, pair in pairs.items() if pair), name
+        assert set(exercise.gradient_of) <= set(inspect.signature(exercise.function).parameters), name
 
 
 # How a model is asked, not what is computed: no exercise has a student decode. Notebook 07b shows it.

@@ -1,6 +1,6 @@
 """`check` and what it needs: run a student's function on the cases, compare, and say what is not right yet."""
 
-from grpo_lab.course.checking.judging import judge, not_started
+from grpo_lab.course.checking.judging import judge
 from grpo_lab.course.checking.outcome import Outcome, outcome_of
 from grpo_lab.course.checking.session import check, finished, hint, progress
 from grpo_lab.course.checking.stand_ins import using

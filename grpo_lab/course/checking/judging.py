@@ -48,32 +48,21 @@ def judge(exercise: Exercise, outcomes: Sequence[Outcome], seed: int = 0) -> Ver
     expected = expected_outcomes(exercise, seed)
     held = properties(exercise, outcomes[: len(expected)], expected)
     if stopped := next((outcome for outcome in outcomes if outcome.fault), None):
-        return _stopped(exercise, outcomes, stopped, held)
+        return of_fault(exercise, stopped.fault, stopped.message, more=tuple(_printed(stopped)), properties=held)
     if len(outcomes) != len(expected):
         raise ValueError(f"outcomes has {len(outcomes)} entries; expected {len(expected)}, one a case")
     if any(o.error == "NotImplementedError" and o.message == LIBRARY_GONE for o in outcomes):
         return of_fault(exercise, "library")
     if all(outcome.error == "NotImplementedError" for outcome in outcomes):
-        return not_started(exercise)
+        text = f"Write its body, then check again. hint({exercise.name!r}) helps you to start."
+        return _verdict(exercise, "not started", [Part("say", text)])
     failing = [i for i, (o, e) in enumerate(zip(outcomes, expected, strict=True)) if not equal(o, e, exercise)]
     return _wrong(exercise, outcomes, failing, seed, held) if failing else _right(exercise, outcomes, held)
-
-
-def not_started(exercise: Exercise) -> Verdict:
-    """The verdict on a stub that nobody has touched."""
-    text = f"Write its body, then check again. hint({exercise.name!r}) helps you to start."
-    return _verdict(exercise, "not started", [Part("say", text)])
 
 
 def of_fault(exercise: Exercise, fault: str, message: str = "", **more) -> Verdict:
     """The verdict on code that is not judged by its numbers."""
     return _verdict(exercise, "form", [Part("say", FAULTS[fault].format(message=message))], fault=fault, **more)
-
-
-def _stopped(exercise: Exercise, outcomes: Sequence[Outcome], stopped: Outcome, held: dict[str, bool]) -> Verdict:
-    case = None if stopped.fault == "signature" else exercise.cases[len(outcomes) - 1]
-    more = tuple(_printed(stopped))
-    return of_fault(exercise, stopped.fault, stopped.message, more=more, case=case, properties=held)
 
 
 def _right(exercise: Exercise, outcomes: Sequence[Outcome], held: dict[str, bool]) -> Verdict:
@@ -96,11 +85,6 @@ def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], 
         more=(*more, _score(outcomes, failing, held)),
         fault=found.fault if of_form else "",
         misconceptions=tuple(mistake.name for mistake in blamed),
-        case=exercise.cases[index],
-        got="\n".join(lines(found.what, found.got)),
-        expected="\n".join(lines(found.what, found.expected)),
-        equation=equation[0].title if equation else "",
-        failing=tuple(failing),
         properties=held,
     )
 

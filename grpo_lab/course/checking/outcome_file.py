@@ -67,10 +67,6 @@ def _encode(tree: Any, tensors: dict[str, Tensor]) -> Any:
         return {"list": [_encode(value, tensors) for value in tree]}
     if isinstance(tree, Other):
         return {"other": tree.kind}
-    if isinstance(tree, float):
-        return {"float": tree.hex()}
-    if isinstance(tree, int) and not isinstance(tree, bool):
-        return {"int": hex(tree)}
     return tree
 
 
@@ -86,7 +82,7 @@ def _outcome(row: Any, file) -> Outcome:
 
 def _decode(node: Any, file, depth: int) -> Any:
     _check(depth <= MAX_DEPTH + 2, f"at most {MAX_DEPTH} levels")
-    if node is None or isinstance(node, bool | str):
+    if node is None or isinstance(node, bool | int | float | str):
         return node
     _check(isinstance(node, dict) and len(node) == 1, "a value in the form of save_outcomes")
     ((kind, content),) = node.items()
@@ -97,8 +93,7 @@ def _decode(node: Any, file, depth: int) -> Any:
         _check(all(type(key) is str for key in pairs), "texts as keys")
         return pairs
     _check(type(content) is str and len(content) < 2000, "a short text")
-    readers = {"tensor": file.get_tensor, "int": lambda text: int(text, 16), "float": float.fromhex, "other": Other}
-    return readers[kind](content)
+    return {"tensor": file.get_tensor, "other": Other}[kind](content)
 
 
 def _check(holds: bool, needed: str) -> None:

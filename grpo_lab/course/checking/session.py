@@ -1,7 +1,6 @@
 """A student's session: check, hint and progress; the last verdict of each exercise, and how often it was tried."""
 
 import inspect
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -24,7 +23,6 @@ class Entry:
     verdict: Verdict
     function: Callable
     attempts: int = 0
-    solved: bool = False
 
 
 ENTRIES: dict[str, Entry] = {}
@@ -46,10 +44,8 @@ def check(function: Callable, exercise: Exercise | str | None = None, seed: int 
     """
     if not isinstance(exercise, Exercise):
         exercise = find_exercise(function if exercise is None else exercise)
-    start = time.perf_counter()
     with suspended(), neighbours(function, exercise):
         verdict = _judged(function, exercise, seed)
-    verdict = replace(verdict, seconds=time.perf_counter() - start)
     _note(verdict, exercise, function)
     return verdict
 
@@ -66,10 +62,8 @@ def _judged(function: Callable, exercise: Exercise, seed: int) -> Verdict:
 
 def _note(verdict: Verdict, exercise: Exercise, function: Callable) -> None:
     """A check of a function that is not written yet is no attempt."""
-    tried = verdict.status != "not started"
-    entry = ENTRIES.setdefault(exercise.name, Entry(exercise, verdict, function))
-    entry.exercise, entry.verdict, entry.function = exercise, verdict, function
-    entry.attempts, entry.solved = entry.attempts + tried, entry.solved or verdict.right
+    before = ENTRIES[exercise.name].attempts if exercise.name in ENTRIES else 0
+    ENTRIES[exercise.name] = Entry(exercise, verdict, function, before + (verdict.status != "not started"))
 
 
 def clear() -> None:
@@ -116,9 +110,8 @@ def _row(exercise: Exercise) -> tuple[str, ...]:
         return exercise.name, f"0 of {exercise.points}", f"{SIGNS['not started']} {TITLES['not started']}", "0"
     entry = ENTRIES[exercise.name]
     status = entry.verdict.status
-    again = " (was right before)" if entry.solved and not entry.verdict.right else ""
     points = f"{entry.verdict.points:g} of {exercise.points}"
-    return exercise.name, points, f"{SIGNS[status]} {TITLES[status]}{again}", str(entry.attempts)
+    return exercise.name, points, f"{SIGNS[status]} {TITLES[status]}", str(entry.attempts)
 
 
 def hint(name_or_function: str | Callable) -> View:

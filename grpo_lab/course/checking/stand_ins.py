@@ -23,10 +23,6 @@ _blocks: list["using"] = []  # that are active, the inner ones last
 _installed: dict[Callable, Callable] = {}  # reference -> what stands in its place now
 
 
-class NotWritten(NotImplementedError):
-    """A function that stands in for a reference has no body yet."""
-
-
 class using:
     """`with using(kl_estimate=mine) as report:` trains with your function.
 
@@ -38,7 +34,6 @@ class using:
 
     Raises:
         ValueError: naming a function that no exercise has, or whose arguments differ from the reference's.
-        NotWritten: inside the block, when a function that is still a stub is called.
     """
 
     def __init__(self, **functions: Callable):
@@ -63,13 +58,7 @@ class using:
         @functools.wraps(function)
         def stand_in(*args, **kwargs):
             self.calls[name] += 1
-            try:
-                return function(*args, **kwargs)
-            except NotWritten:
-                raise
-            except NotImplementedError:
-                text = f"{name} is not written yet: leave it out of using(...) and the reference is used"
-                raise NotWritten(text) from None
+            return function(*args, **kwargs)
 
         return stand_in
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from grpo_lab.course.checking.points import earned
 from grpo_lab.course.checking.shown import count
-from grpo_lab.course.exercise import Case
 
 WIDTH = 112  # of a line of text
 _STRESS = re.compile(r"(?<![\w*])\*(\w[^*\n]{0,60}?)\*(?![\w*])")
@@ -43,10 +42,8 @@ class Verdict:
     status: "right", "partly" (the values are), "wrong", "not started" or "form". fault: of code that cannot be judged
     by its numbers, which: "signature", "endless", "hang", "flood", "exit", "input", "kind", "shape", "dtype",
     "inplace", "detached", "library". parts: what is said at once; more: what is folded.
-    misconceptions: names of the mistakes that were recognised. case: the smallest failing one, None if none fails.
-    got, expected: of that case, as text. equation: the tag that is broken, "" if that is not known.
-    failing: the indices of all cases that fail. seconds: what the check took. properties: which hold; full: the points
-    for all of them.
+    misconceptions: names of the mistakes that were recognised. properties: which hold; full: the points for all of
+    them.
     """
 
     exercise: str
@@ -56,12 +53,6 @@ class Verdict:
     more: tuple[Part, ...] = field(default=(), repr=False)
     fault: str = ""
     misconceptions: tuple[str, ...] = ()
-    case: Case | None = None
-    got: str = ""
-    expected: str = ""
-    equation: str = ""
-    failing: tuple[int, ...] = ()
-    seconds: float = 0.0
     properties: dict[str, bool] = field(default_factory=dict)
     full: int = 0
 

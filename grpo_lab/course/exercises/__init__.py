@@ -1,16 +1,37 @@
 """All exercises, by the name of the function that is to be written, in the order of the notebooks.
 
-Each is in a file of that name, as EXERCISE, and NAMES of its notebook has the order. A file is imported when somebody
-asks for its exercise: whoever checks a function of notebook 01 does not wait for the language-model libraries.
+Each is in a file of that name, as EXERCISE: the inputs, wrong answers as people write them, and what is said about
+each. A file is imported when somebody asks for its exercise: whoever checks a function of notebook 01 does not wait for
+the language-model libraries.
 """
 
 import importlib
-import pkgutil
 from collections.abc import Callable
 from functools import cache
 
 from grpo_lab.course.exercise import Exercise
 
+# Of each notebook, in the order in which they are judged: an exercise may call those before it.
+NAMES = {
+    "01": (
+        "token_logprobs", "token_entropy", "completion_mask", "sequence_logprob", "reinforce_loss",
+        "score_function_objective",
+    ),
+    "02": ("group_advantages", "rloo_advantages", "best_of_group", "process_advantages", "return_to_go"),
+    "03": ("repaired_reward", "response_logprobs", "surrogate_loss", "kl_penalty"),
+    "04": ("kl_estimate", "kl_exact", "kl_in_reward"),
+    "05": (
+        "importance_ratio", "gspo_token_ratio", "clipped_surrogate", "cispo_surrogate", "sapo_surrogate", "aggregate",
+        "policy_loss",
+    ),
+    "06": ("format_fault", "extract_answer", "accuracy_reward", "graded_reward", "same_number"),
+    "07": (
+        "read_sequences", "compute_advantages", "silence_dropout", "frozen_copy", "microbatch_loss", "step_if_finite",
+        "pass_at_k",
+    ),
+    "08": ("stochastic_round", "cache_bytes", "exponential_race", "learning_rate"),
+}  # fmt: skip
+_NOTEBOOKS = {name: notebook for notebook, names in NAMES.items() for name in names}
 _loaded: dict[str, Exercise] = {}
 
 
@@ -22,33 +43,21 @@ def exercise(name_or_function: str | Callable) -> Exercise:
     """
     name = name_or_function if isinstance(name_or_function, str) else getattr(name_or_function, "__name__", "")
     if name not in _loaded:
-        if name not in _homes():
-            raise KeyError(f"exercise is {name!r}; expected one of {', '.join(map(repr, _homes()))}")
-        _loaded[name] = importlib.import_module(f"{_homes()[name]}.{name}").EXERCISE
+        if name not in _NOTEBOOKS:
+            raise KeyError(f"exercise is {name!r}; expected one of {', '.join(map(repr, _NOTEBOOKS))}")
+        _loaded[name] = importlib.import_module(f"{__name__}.nb{_NOTEBOOKS[name]}.{name}").EXERCISE
     return _loaded[name]
 
 
-def earlier(name: str) -> list[str]:
+def earlier(name: str) -> tuple[str, ...]:
     """The exercises of the same notebook that stand before this one; none for a name that there is not."""
-    names = [one for one, home in _homes().items() if home == _homes().get(name)]
-    return names[: names.index(name)] if name in names else []
-
-
-@cache
-def _homes() -> dict[str, str]:
-    """Name of an exercise -> the package of its notebook."""
-    homes: dict[str, str] = {}
-    for package in sorted(module.name for module in pkgutil.iter_modules(__path__, f"{__name__}.") if module.ispkg):
-        for name in importlib.import_module(package).NAMES:
-            if name in homes:
-                raise ValueError(f"exercise {name} stands in {homes[name]} and {package}; expected it in one")
-            homes[name] = package
-    return homes
+    names = NAMES[_NOTEBOOKS[name]] if name in _NOTEBOOKS else (name,)
+    return names[: names.index(name)]
 
 
 @cache
 def _all() -> dict[str, Exercise]:
-    return {name: exercise(name) for name in _homes()}
+    return {name: exercise(name) for name in _NOTEBOOKS}
 
 
 def __getattr__(name: str) -> dict[str, Exercise]:

@@ -62,7 +62,6 @@ def class_page(grading: Grading) -> str:
         f"<p>{averaged(grading)}. Seed {grading.seed}.</p>",
         _mistakes(mistakes(grading)),
         _exercises(grading),
-        _distribution([one.total for one in grading.handed_in], grading.out_of),
         _alike(similar(grading)),
         _problems(to_look_at(grading)),
     ]
@@ -93,17 +92,6 @@ def _mistakes(lost: list[Lost]) -> str:
         rows.append(f'<tr>{cells}<td class="n">{points:g}</td></tr>')
     head = "<th>function</th><th>known mistake</th><th class='n'>students</th><th class='n'>points lost</th>"
     return _table("For the next lecture: mistakes that were recognised", head, rows) if rows else ""
-
-
-def _distribution(totals: list[int | float], most: int) -> str:
-    """How many students have which share of the points, in tenths."""
-    tenths = Counter(min(9, int(10 * total / most)) for total in totals)
-    rows = [
-        f'<tr><td>{most * t / 10:g} to {most * (t + 1) / 10:g}</td><td class="count">'
-        f'<i style="width:{100 * tenths[t] / len(totals):.1f}%"></i></td><td class="n">{tenths[t]}</td></tr>'
-        for t in range(10 if totals else 0)
-    ]
-    return _table("Points", "<th>points</th><th></th><th class='n'>students</th>", rows) if rows else ""
 
 
 def _table(title: str, head: str, rows: list[str]) -> str:

@@ -8,19 +8,19 @@ from pathlib import Path
 from tqdm import tqdm
 
 from grpo_lab.checks import check_at_least, check_between
+from grpo_lab.course.exercise import fresh_seed
 from grpo_lab.course.grading import tables
 from grpo_lab.course.grading.classpage import averaged, class_page, mistakes, to_discuss, to_look_at
 from grpo_lab.course.grading.grade import Grading, grade
 from grpo_lab.course.grading.report import student_page
 from grpo_lab.course.grading.walls import STRONG
-from grpo_lab.course.seeds import checked_seed, drawn_seed
 
 
 def grade_class(folder: Path, *, output: Path | None, assignment, seed, jobs, time_limit, trust) -> int:
     """Everything that the command does; the options are those of `python -m grpo_lab.course grade --help`."""
     check_at_least("jobs", jobs, 1)
     check_between("time_limit", time_limit, 1, 86_400)  # below, right answers would fail
-    seed = drawn_seed() if seed is None else checked_seed(seed)
+    seed = fresh_seed(seed)
     output = output or folder.resolve().with_name(f"{folder.resolve().stem}-grades")
     with tqdm(desc="grading", unit="notebook", disable=None, file=sys.stderr) as bar:
 
@@ -40,9 +40,10 @@ def grade_class(folder: Path, *, output: Path | None, assignment, seed, jobs, ti
 def write_results(grading: Grading, folder: Path) -> None:
     """Write everything; each file whole or not at all. Pages of students who are gone go."""
     (folder / "students").mkdir(parents=True, exist_ok=True)
-    texts = {"grades.csv": tables.grades(grading), "grades.json": tables.as_json(grading)}
     platforms = {one.submission.platform for one in grading.students} - {""}
-    texts |= {f"{platform}.csv": tables.PLATFORMS[platform](grading) for platform in platforms}
+    texts = {"grades.csv": tables.grades(grading)} | {
+        f"{platform}.csv": tables.PLATFORMS[platform](grading) for platform in platforms
+    }
     if len(grading.students) == 1:  # what Gradescope takes of a submission that it has graded
         texts["results.json"] = tables.gradescope_results(grading, grading.students[0])
     pages = dict(zip(page_names([one.submission.student for one in grading.students]), grading.students, strict=True))

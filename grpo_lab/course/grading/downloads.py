@@ -6,11 +6,10 @@ from dataclasses import dataclass, field, replace
 
 import yaml
 
-from grpo_lab.course.grading.files import GRADESCOPE_LIST, File, is_notebook, refusing, stem
+from grpo_lab.course.grading.files import GRADESCOPE_LIST, File, stem
 from grpo_lab.course.grading.notebook import Cell
 
 MAX_AROUND = 4  # folders and archives around a class
-AMONG_OTHERS = "it looks like the download of a class, beside other submissions: give it a folder of its own"
 
 # What learning platforms make of names. Moodle: "Ada Lovelace_1234567_assignsubmission_file_", a folder or the
 # beginning of a file's name. Canvas: "lovelaceada_LATE_1234_56789_name.ipynb". Gradescope: "submission_12345".
@@ -57,30 +56,21 @@ def owner_of(parts: tuple[str, ...]) -> Submission:
     return Submission(own, file)
 
 
-def class_of(files: list[File], depth: int = 0) -> list[File]:
-    """The class itself: a folder or an archive around a platform's download is no student, and is taken off.
+def class_of(files: list[File]) -> list[File]:
+    """The class itself: folders and archives around a platform's download are no student, and are taken off.
 
-    Only where that holds for all that lies beside it, and never below the name that a platform gave a student: what
-    somebody packs into a submission does not become the class.
+    Only where all files lie in them, and never below the name that a platform gave a student: what somebody packs into
+    a submission does not become the class.
     """
-    if depth > MAX_AROUND or _is_download(files):
-        return files
-    entries: dict[str, list[File]] = {}
-    for file in files:
-        entries.setdefault(file.parts[0], []).append(file)
-    opened = {}
-    for entry, own in entries.items():
-        if owner_of((entry, "")).platform or any(len(file.parts) == 1 for file in own):
-            continue
-        below = [replace(file, parts=file.parts[1:]) for file in own]
-        inner = class_of(below, depth + 1)
-        if inner is not below or _is_download(below):
-            opened[entry] = inner
-    if not opened:
-        return files
-    if any(entry not in opened and any(is_notebook(file.name) for file in own) for entry, own in entries.items()):
-        opened = {entry: [File((entry,), refusing(AMONG_OTHERS))] for entry in opened}
-    return [file for entry, own in entries.items() for file in opened.get(entry, own)]
+    inner = files
+    for _ in range(MAX_AROUND + 1):
+        if _is_download(inner):
+            return inner
+        outer = {owner_of((file.parts[0], "")).platform for file in inner if len(file.parts) > 1}
+        if outer != {""} or len({file.parts[0] for file in inner}) > 1:
+            break
+        inner = [replace(file, parts=file.parts[1:]) for file in inner]
+    return files
 
 
 def without_the_archive(files: list[File]) -> list[File]:

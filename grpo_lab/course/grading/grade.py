@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from grpo_lab.course.checking import Verdict, judge, not_started, worth
+from grpo_lab.course.checking import Verdict, judge, worth
 from grpo_lab.course.checking.verdict import Part
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import EXERCISES
@@ -20,8 +20,6 @@ from grpo_lab.course.grading.sandbox import Answers, Failures, Sandbox
 from grpo_lab.course.grading.walls import private_places, strongest_wall
 from grpo_lab.course.grading.worker import MISSING
 from grpo_lab.course.release import assignments
-from grpo_lab.course.seeds import checked_seed
-from grpo_lab.course.stub import untouched
 
 VISIBLE = 0
 HARD_CODED = (
@@ -109,10 +107,9 @@ def grade(
         progress: called with (marked, of how many).
 
     Raises:
-        ValueError: for seed 0, for a folder in which nobody has handed in anything, and for an unknown assignment; and
-            where there is neither a sandbox nor trust.
+        ValueError: for a folder in which nobody has handed in anything, and for an unknown assignment; and where there
+            is neither a sandbox nor trust.
     """
-    checked_seed(seed)
     stem, found = find_submissions(folder, assignments(), assignment)
     done: dict[int, Graded] = {}
     with Sandbox(exercises_of(stem), strongest_wall(trust), seconds, [folder, *hidden, *private_places()]) as sandbox:
@@ -131,11 +128,7 @@ def grade(
 
 
 def _run(one: Submission, sandbox: Sandbox, seed: int) -> tuple[Answers, Failures]:
-    """What came back of each exercise that somebody has begun."""
-    if one.problem:
-        return {}, {}
-    blank = untouched((cell.source for cell in one.cells), sandbox.exercises)
-    return sandbox.run(one.cells, [name for name in sandbox.exercises if name not in blank], [VISIBLE, seed])
+    return ({}, {}) if one.problem else sandbox.run(one.cells, [VISIBLE, seed])
 
 
 def _marked(one: Submission, future: Future, exercises: dict[str, Exercise], seed: int) -> Graded:
@@ -145,7 +138,7 @@ def _marked(one: Submission, future: Future, exercises: dict[str, Exercise], see
         answers, failed = future.result()
         if one.problem:
             return Graded(one, nothing)
-        marks = {name: mark(exercise, answers.get(name), seed) for name, exercise in exercises.items()}
+        marks = {name: mark(exercise, answers[name], seed) for name, exercise in exercises.items()}
     except Exception as error:
         one.problem = f"it could not be graded ({type(error).__name__}: {str(error)[:300]}): tell your teacher"
         return Graded(one, nothing)
@@ -153,13 +146,11 @@ def _marked(one: Submission, future: Future, exercises: dict[str, Exercise], see
     return Graded(one, points, {name: verdict for name, (_, verdict) in marks.items()}, failed)
 
 
-def mark(exercise: Exercise, answer: dict[int, list] | str | None, seed: int) -> tuple[int | float, Verdict]:
+def mark(exercise: Exercise, answer: dict[int, list] | str, seed: int) -> tuple[int | float, Verdict]:
     """From outcomes to points. The student's code is not needed for it, and not there.
 
-    answer: as in `Answers`; None for a stub that nobody has touched.
+    answer: as in `Answers`.
     """
-    if answer is None:
-        return 0, not_started(exercise)
     try:
         if isinstance(answer, str):
             return 0, _said(exercise, "not started" if answer == MISSING else "form", answer)

@@ -22,8 +22,7 @@ pre { background: var(--quiet); padding: .7rem; overflow-x: auto; white-space: p
 .quiet { color: var(--none); font-size: .9rem; }
 td.bar { width: 34%; white-space: nowrap; } td.bar i { display: inline-block; height: .8em; }
 i.right { background: #009e73; } i.partly { background: #e69f00; } i.wrong { background: #d55e00; }
-i.none { background: #999; } td.count { width: 60%; }
-td.count i { background: #0072b2; height: .8em; display: inline-block; }
+i.none { background: #999; }
 """
 STATES = {"right": "✓ right", "partly": "◐ partly right", "wrong": "✗ not right", "none": "· not begun"}
 

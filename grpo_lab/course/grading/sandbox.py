@@ -67,8 +67,8 @@ class Sandbox:
         """End what runs, and run nothing more."""
         self.stopped.set()
 
-    def run(self, cells: list[Cell], asked: list[str], seeds: list[int]) -> tuple[Answers, Failures]:
-        """Run a notebook's cells, and the exercises that are asked for. Whatever happens in there, this returns.
+    def run(self, cells: list[Cell], seeds: list[int]) -> tuple[Answers, Failures]:
+        """Run a notebook's cells, and every exercise. Whatever happens in there, this returns.
 
         A process that ends early costs the cell or the exercise that it was at; the rest is run by another one.
         """
@@ -76,13 +76,13 @@ class Sandbox:
         failed: Failures = {}
         end = time.monotonic() + START_SECONDS + 20 * self.seconds
         for _ in range(MAX_STARTS):
-            left = [name for name in asked if name not in answers]
+            left = [name for name in self.exercises if name not in answers]
             if not left or time.monotonic() > end or self.stopped.is_set():
                 break
             run = _Run(self, cells, left, seeds, answers, failed)
             run.watch(end)
             cells = run.blame()
-        return answers | {name: UNREACHED for name in asked if name not in answers}, failed
+        return dict.fromkeys(self.exercises, UNREACHED) | answers, failed
 
     def request(self, cells: list[Cell], asked: list[str], seeds: list[int]) -> dict:
         """What the worker is told at its start."""

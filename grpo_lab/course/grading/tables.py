@@ -1,10 +1,9 @@
-"""The marks as tables: one for every spreadsheet, one for scripts, and what Moodle, Canvas and Gradescope import."""
+"""The marks as tables: one for every spreadsheet, and what Moodle, Canvas and Gradescope import."""
 
 import csv
 import io
 import json
 
-from grpo_lab import __version__
 from grpo_lab.course.grading.grade import Graded, Grading
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would compute
@@ -32,35 +31,6 @@ def to_text(rows: list[list]) -> str:
 
 def _who(one: Graded) -> list[str]:
     return [one.submission.student, one.submission.number, one.submission.email]
-
-
-def as_json(grading: Grading) -> str:
-    """grades.json: everything, for scripts."""
-    whole = {
-        "assignment": grading.assignment,
-        "seed": grading.seed,
-        "grpo_lab": __version__,
-        "sandbox": grading.wall,
-        "out_of": grading.out_of,
-        "students": {one.submission.student: _student(one, grading) for one in grading.students},
-    }
-    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
-
-
-def _student(one: Graded, grading: Grading) -> dict:
-    submission = one.submission
-    return {
-        "file": submission.file, "id": submission.number, "email": submission.email, "points": one.total,
-        "problem": submission.problem, "notes": submission.notes, "cells that failed": one.cells,
-        "exercises": {
-            name: {
-                "points": one.points[name], "out of": exercise.points, "state": one.state(exercise),
-                "misconceptions": list(one.verdicts[name].misconceptions), "message": one.verdicts[name].message,
-            }
-            for name, exercise in grading.exercises.items() if name in one.verdicts
-        },
-        "written answer": submission.written,
-    }  # fmt: skip
 
 
 def moodle(grading: Grading) -> str:

@@ -1,5 +1,3 @@
-"""The exercise completion_mask: wrong answers, as people write them, then what is said about each."""
-
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception

@@ -1,5 +1,3 @@
-"""The exercise reinforce_loss: wrong answers, as people write them, then what is said about each."""
-
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given
 from grpo_lab.course.wrong_answers import changed
@@ -62,13 +60,6 @@ EXERCISE = Exercise(
             "This is the product of two averages, as comes out, too, where a column meets a row and every reward is "
             "paired with every response. Then each gets the same push, whatever it earned. Which reward belongs to "
             "which response?",
-            "1.8",
-        ),
-        Misconception(
-            "centred-in-silence",
-            changed(reinforce_loss, ("weights.detach()", "(weights - weights.mean()).detach()")),
-            "You subtract the mean of the weights. A good idea, and the subject of notebook 02, but the caller may "
-            "have done so already, or may have reason not to. This loss takes the weights as they are.",
             "1.8",
         ),
     ),

@@ -1,5 +1,3 @@
-"""The exercise score_function_objective: wrong answers, as people write them, then what is said about each."""
-
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
 from grpo_lab.course.wrong_answers import changed
@@ -34,13 +32,6 @@ EXERCISE = Exercise(
             changed(score_function_objective, (".detach()", "")),
             "The value is right, the gradient is not: the probability in front carries a gradient as well, so the "
             "product rule adds a second term. Which factor is only a weight?",
-            "1.10",
-        ),
-        Misconception(
-            "ascends",
-            changed(score_function_objective, ("(seq_logp.detach()", "-(seq_logp.detach()")),
-            "Right except for its sign: you wrote a loss, as in Eq. (1.8), which an optimiser makes smaller. This is "
-            "what the policy is to climb. Which sign does Eq. (1.10) have?",
             "1.10",
         ),
         Misconception(

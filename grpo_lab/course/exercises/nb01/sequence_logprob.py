@@ -1,9 +1,7 @@
-"""The exercise sequence_logprob: wrong answers, as people write them, then what is said about each."""
-
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, padded
+from grpo_lab.course.exercises._inputs import drawn, extreme, f64, given
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.policy_gradient import sequence_logprob
 
@@ -28,9 +26,6 @@ EXERCISE = Exercise(
         drawn("as many rows as positions", lambda d: (d.logp(4, 4), d.ragged(4, 4))),
         extreme("minus infinity in the padding", f64([[-1.0, -INF]]), torch.tensor([[True, False]])),
         extreme("NaN in the padding", f64([[-1.0, NAN], [-2.0, -3.0]]), torch.tensor([[True, False], [True, True]])),
-        at_scale(
-            "300 tokens, NaN wherever nothing counts", lambda d: (padded(d.logp(7, 300), m := d.holes(7, 300)), m)
-        ),
     ),
     gradient_of=("logp",),
     misconceptions=(
@@ -60,13 +55,6 @@ EXERCISE = Exercise(
             changed(sequence_logprob, ("torch.where(mask, logp, 0)", "(logp * mask)")),
             "NaN: you multiply by the mask, and behind the end there may stand minus infinity. What is zero times "
             "that? Look for an operation that *chooses* between two values.",
-            "1.7",
-        ),
-        Misconception(
-            "probability-not-log",
-            changed(sequence_logprob, (".sum(-1)", ".sum(-1).exp()")),
-            "You return a probability. For a response of a thousand tokens it is zero in floating point. "
-            "What does the name of the function promise?",
             "1.7",
         ),
         Misconception(

@@ -1,5 +1,3 @@
-"""The exercise token_logprobs: wrong answers, as people write them, then what is said about each."""
-
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
@@ -31,8 +29,6 @@ EXERCISE = Exercise(
         given("two words, temperature 1/2", f64([[[1.0, 3.0]]]).log(), torch.tensor([[1]]), temperature=0.5),
         given("two positions", f64([[[0.5, 0.5], [0.9, 0.1]]]).log(), torch.tensor([[0, 1]])),
         drawn("two rows", lambda d: (d.normal(2, 3, 5), d.integers(5, 2, 3))),
-        drawn("as many rows as positions as words", lambda d: (d.normal(3, 3, 3, scale=2.0), d.integers(3, 3, 3))),
-        drawn("a high temperature", lambda d: (d.normal(1, 2, 3), d.integers(3, 1, 2)), temperature=2.0),
         extreme("logits in the thousands", f64([[[1000.0, 0.0, 999.0]]]), torch.tensor([[2]])),
         extreme("a word that is ruled out", f64([[[0.0, -INF, 0.0]]]), torch.tensor([[2]])),
         extreme("the token that was ruled out", f64([[[0.0, -INF], [1.0, -INF]]]), torch.tensor([[1, 0]])),
@@ -52,13 +48,6 @@ EXERCISE = Exercise(
             "Your result has one position too few: you have shifted the logits against the tokens, as one does with "
             "the raw output of a language model. Whose job is the shift here? The docstring says what the logits at "
             "position t already predict.",
-            "1.2",
-        ),
-        Misconception(
-            "off-by-one-rolled",
-            changed(token_logprobs, ("_at_least_float32(logits)", "logits.roll(1, 1)")),
-            "Each token is scored with the logits of the position before it. The shapes agree and nothing crashes, but "
-            "every token is held against a prediction of another one. Which token do the logits at t belong to here?",
             "1.2",
         ),
         Misconception(

@@ -1,10 +1,8 @@
-"""The exercise best_of_group: wrong answers, as people write them, then what is said about each."""
-
 import torch
 
 from grpo_lab.advantages import best_of_group
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
+from grpo_lab.course.exercises._inputs import drawn, extreme, f64, given
 from grpo_lab.course.wrong_answers import changed
 
 EXERCISE = Exercise(
@@ -32,7 +30,6 @@ EXERCISE = Exercise(
         extreme(
             "equal rewards whose mean is another number", torch.tensor([[0.9] * 3, [1.8] * 3, [3.1] * 3, [-3.6] * 3])
         ),
-        at_scale("float32, many ties", lambda d: (d.integers(4, 30, 5).float() - 2,)),
     ),
     misconceptions=(
         Misconception(
@@ -66,13 +63,6 @@ EXERCISE = Exercise(
             "one-not-reward",
             changed(best_of_group, ("rewards, 0)", "torch.ones_like(rewards), 0)")),
             "You mark the best with a 1. That is a mask; the weight is what the best earned.",
-            "2.6",
-        ),
-        Misconception(
-            "above-the-mean",
-            changed(best_of_group, ("(rewards == best) & (best > worst)", "rewards > rewards.mean(-1, keepdim=True)")),
-            "You keep whatever lies above the mean of its group. Often that is only the best, but look at a group "
-            "with two good answers of different reward.",
             "2.6",
         ),
         Misconception(

@@ -1,5 +1,3 @@
-"""The exercise group_advantages: wrong answers, as people write them, then what is said about each."""
-
 import torch
 
 from grpo_lab.advantages import group_advantages
@@ -36,14 +34,12 @@ EXERCISE = Exercise(
         given("an easy prompt and a hard one, one spread for both", EASY_AND_HARD, scale="batch"),
         drawn("as many prompts as completions", lambda d: (d.normal(3, 3),)),
         drawn("prompts of unlike spread", lambda d: (d.normal(3, 4) * f64([[0.1], [1.0], [10.0]]),)),
-        drawn("population standard deviation", lambda d: (d.normal(2, 5),), ddof=0),
         drawn("one spread for the batch, population", lambda d: (5 + d.normal(3, 2),), scale="batch", ddof=0),
         drawn("centred only, larger", lambda d: (d.normal(2, 6),), scale="none"),
         extreme("equal rewards in float32, far from zero", ROUNDED),
         extreme("equal rewards in float32, centred only", ROUNDED, scale="none"),
         extreme("equal rewards in float32, one spread", torch.cat([ROUNDED, -ROUNDED]), scale="batch", ddof=0),
         at_scale("a million from zero", lambda d: (1e6 + d.normal(3, 40),), eps=1e-6),
-        at_scale("a spread as small as eps", lambda d: (d.normal(4, 9, scale=1e-4),)),
     ),
     misconceptions=(
         Misconception(
@@ -67,17 +63,6 @@ EXERCISE = Exercise(
             "One standard deviation divides all prompts. Then a prompt whose rewards differ widely sets the scale, and "
             "those that differ a little drown. Whose spread is meant when `scale` is 'group'?",
             "2.3",
-        ),
-        Misconception(
-            "compared-with-everybody",
-            changed(
-                group_advantages,
-                ("from_first - reduce(from_first, 'P G -> P 1', 'mean')", "rewards - rewards.mean()"),
-                ("if scale == 'batch':", "if True:"),
-            ),
-            "Mean and standard deviation are those of the whole batch. An answer to an easy prompt is then good "
-            "because the prompt was easy. Against which answers is it fair to compare one?",
-            "2.2",
         ),
         Misconception(
             "no-centre",
@@ -108,13 +93,6 @@ EXERCISE = Exercise(
             changed(group_advantages, ("correction=ddof", "correction=0"), (" - ddof", "")),
             "You divide by G where the sample standard deviation divides by G - 1. All your advantages come out a "
             "little too large, most of all in small groups. Which argument decides between the two?",
-            "2.3",
-        ),
-        Misconception(
-            "ddof-ignored",
-            changed(group_advantages, ("correction=ddof", "correction=1"), (" - ddof", " - 1")),
-            "Your standard deviation is the sample one, whatever `ddof` says. open-instruct and TRL differ in just "
-            "this, so callers will want the choice.",
             "2.3",
         ),
     ),

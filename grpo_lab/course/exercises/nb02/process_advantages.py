@@ -1,5 +1,3 @@
-"""The exercise process_advantages: wrong answers, as people write them, then what is said about each."""
-
 import torch
 
 from grpo_lab.advantages import process_advantages
@@ -20,11 +18,6 @@ def over_padding(step_rewards, step_mask, eps=1e-4):
 def each_alone(step_rewards, step_mask, eps=1e-4):
     alone = (table.flatten(0, 1)[:, None] for table in (step_rewards, step_mask))
     return process_advantages(*alone, eps).view_as(step_rewards)
-
-
-def summed_first(step_rewards, step_mask, eps=1e-4):
-    returns = torch.where(step_mask, step_rewards, 0).flip(-1).cumsum(-1).flip(-1)
-    return not_accumulated(returns, torch.ones_like(step_mask), eps)
 
 
 def _steps(d, P, G, T):
@@ -68,10 +61,6 @@ EXERCISE = Exercise(
         given("equal steps", f64([[[1.0, 1.0], [1.0, 1.0]]]), torch.ones(1, 2, 2, dtype=torch.bool)),
         drawn("one completion, steps below zero", lambda d: (d.normal(3, 1, 6) - 5, _steps(d, 3, 1, 6))),
         drawn("eps 2", lambda d: (d.normal(2, 3, 4), _steps(d, 2, 3, 4)), eps=2.0),
-        drawn(
-            "two prompts of unlike spread",
-            lambda d: (d.normal(2, 3, 4) * f64([[[1.0]], [[9.0]]]) + 2, _steps(d, 2, 3, 4)),
-        ),
         drawn("as many of everything", lambda d: (d.normal(3, 3, 3), _steps(d, 3, 3, 3))),
         extreme("a single step", f64([[[4.0, 0.0], [0.0, 0.0]]]), torch.tensor([[[True, False], [False, False]]])),
         extreme("no step at all", f64([[[1.0, 2.0], [3.0, 4.0]]]), torch.zeros(1, 2, 2, dtype=torch.bool)),
@@ -115,13 +104,6 @@ EXERCISE = Exercise(
             "Each completion is normalised by itself. One with only good steps then looks like one with only bad "
             "steps. With whom is a step to be compared?",
             "2.8",
-        ),
-        Misconception(
-            "summed-before-normalising",
-            summed_first,
-            "You add up first and normalise then. The early tokens, with more steps to come, have larger sums, so "
-            "being early looks like being good. In which order do the equations stand?",
-            "2.11",
         ),
         Misconception(
             "residue-as-spread",

@@ -1,5 +1,3 @@
-"""The exercise return_to_go: wrong answers, as people write them, then what is said about each."""
-
 import torch
 
 from grpo_lab.advantages import return_to_go
@@ -72,17 +70,6 @@ EXERCISE = Exercise(
             changed(return_to_go, ("return all_returns", "return all_returns - rewards")),
             "A token does not get its own reward. Look at the last token: what comes after it, and what should its "
             "return be?",
-            "2.13",
-        ),
-        Misconception(
-            "next-reward-only",
-            changed(
-                return_to_go,
-                ("= returns", "= rewards[..., t] + gamma * returns"),
-                ("returns = rewards[..., t] + gamma * returns\n        all", "all"),
-            ),
-            "You look one token ahead and no further. On the right of Eq. (2.13) stands the next *return*, not the "
-            "next reward. What is in it?",
             "2.13",
         ),
         Misconception(

@@ -1,15 +1,7 @@
-"""The exercise rloo_advantages: wrong answers, as people write them, then what is said about each."""
-
 from grpo_lab.advantages import rloo_advantages
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given
 from grpo_lab.course.wrong_answers import changed
-
-
-def mixed(rewards):
-    others = max(len(rewards) - 1, 1)
-    return rewards - (rewards.sum(0) - rewards) / others
-
 
 EXERCISE = Exercise(
     function=rloo_advantages,
@@ -29,7 +21,6 @@ EXERCISE = Exercise(
         given("equal rewards", f64([[2.0, 2.0, 2.0]])),
         given("an easy prompt and a hard one", f64([[11.0, 9.0], [0.0, 2.0]])),
         drawn("as many prompts as completions", lambda d: (d.normal(3, 3),)),
-        drawn("larger groups", lambda d: (4 + d.normal(2, 6),)),
         at_scale("a million from zero", lambda d: (1e6 + d.normal(3, 40),)),
     ),
     misconceptions=(
@@ -59,13 +50,6 @@ EXERCISE = Exercise(
             changed(rloo_advantages, ("return advantages", "return rewards")),
             "These are the rewards themselves. If all completions of a prompt are right, all are pushed up, and none "
             "was better than the others. What is missing?",
-            "2.5",
-        ),
-        Misconception(
-            "group-mixed",
-            mixed,
-            "Your 'others' are answers to other prompts. An easy prompt is then rewarded for being easy. Which axis "
-            "holds the answers to one prompt?",
             "2.5",
         ),
         Misconception(

@@ -1,7 +1,5 @@
-"""The exercise kl_penalty: wrong answers, as people write them, then what is said about each."""
-
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
+from grpo_lab.course.exercises._inputs import drawn, extreme, f64, given
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.sorting import kl_penalty
 
@@ -16,10 +14,6 @@ def live_reference(logp, ref_logp, beta):
 
 def of_the_mean(logp, ref_logp, beta):
     return beta * _k3((ref_logp.detach() - logp).mean())
-
-
-def held(logp, ref_logp, beta):
-    return beta * _k3((ref_logp.detach() - logp).clamp(-20, 20)).clamp(max=10).mean()
 
 
 def _near(d, B, T):
@@ -48,7 +42,6 @@ EXERCISE = Exercise(
         drawn("as many responses as numbers", lambda d: (*_near(d, 4, 4), 1.5)),
         extreme("e^200 times less likely than under the reference", f64([[-201.0]]), f64([[-1.0]]), 0.5),
         extreme("e^200 times likelier than under the reference", f64([[-1.0]]), f64([[-201.0]]), 0.5),
-        at_scale("300 numbers", lambda d: (*_near(d, 7, 300), 0.1)),
     ),
     gradient_of=("logp", "ref_logp"),
     misconceptions=(
@@ -94,13 +87,6 @@ EXERCISE = Exercise(
             of_the_mean,
             "You average the differences first and apply k3 to that one number. A number that became likelier and one "
             "that became less likely then cancel, and moving away costs nothing. In which order do mean and k3 stand?",
-            "3.19",
-        ),
-        Misconception(
-            "k3-held",
-            held,
-            "You cap k3 at 10, as verl does. Nothing overflows, but a number that far away has no gradient any more, "
-            "just where the policy has run furthest from the reference. Which bound stands in Eq. (3.19)?",
             "3.19",
         ),
     ),

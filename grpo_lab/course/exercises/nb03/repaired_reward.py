@@ -1,5 +1,3 @@
-"""The exercise repaired_reward: wrong answers, as people write them, then what is said about each."""
-
 from torch import tensor
 
 from grpo_lab.course.exercise import Exercise, Misconception
@@ -29,7 +27,6 @@ EXERCISE = Exercise(
         given("sorted, with a repetition", tensor([[1, 2, 1]]), tensor([[1, 1, 2]])),
         given("nothing right, falling", tensor([[1, 1, 2]]), tensor([[9, 8, 7]])),
         drawn("few numbers, many repetitions", lambda d: (d.integers(3, 8, 4), d.integers(3, 8, 4))),
-        drawn("as many rows as numbers", lambda d: (d.integers(6, 5, 5), d.integers(6, 5, 5))),
         extreme("large numbers", tensor([[4000, 0, 4000]]), tensor([[0, 4000, 4001]])),
         at_scale("300 numbers", lambda d: (d.integers(100, 7, 300), d.integers(100, 7, 300))),
     ),

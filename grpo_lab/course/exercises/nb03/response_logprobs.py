@@ -1,5 +1,3 @@
-"""The exercise response_logprobs: wrong answers, as people write them, then what is said about each."""
-
 from torch import tensor
 
 from grpo_lab.course.exercise import Exercise, Misconception
@@ -41,8 +39,6 @@ EXERCISE = Exercise(
             tensor([[[[0, 1], [0, 0]]]]),
         ),
         drawn("three prompts", lambda d: _input(d, 1, 3, 2, 4, 5)),
-        drawn("more responses than positions", lambda d: _input(d, 2, 2, 5, 3, 4)),
-        drawn("as many of everything", lambda d: _input(d, 3, 3, 3, 3, 3)),
         extreme("a number that is impossible", f64([[[[0.0, -float("inf")]]]]), tensor([[[[0], [1]]]])),
         at_scale("300 positions, 100 numbers", lambda d: _input(d, 1, 3, 5, 300, 100)),
     ),

@@ -1,5 +1,3 @@
-"""The exercise surrogate_loss: wrong answers, as people write them, then what is said about each."""
-
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
@@ -67,7 +65,6 @@ EXERCISE = Exercise(
         given("two numbers, naive", f64([[0.5, 0.25]]).log(), f64([[0.5, 0.5]]).log(), BETTER, loss="naive"),
         *(drawn(loss, lambda d: _turns(d, 4, 3), loss=loss) for loss in LOSSES),
         drawn("as many responses as numbers, a narrow clip", lambda d: _turns(d, 4, 4), epsilon=0.05),
-        drawn("as many responses as numbers, naive", lambda d: _turns(d, 3, 3), loss="naive"),
         extreme("one ratio of e^200, one of e^-200, better", f64([[-1.0, -201.0]]), f64([[-201.0, -1.0]]), BETTER),
         extreme("probabilities of e^-800", f64([[-800.0, -800.5]]), f64([[-800.1, -800.1]]), BETTER),
         at_scale("ratios far from 1", lambda d: _turns(d, 5, 7, 4.0), loss="unclipped"),
@@ -106,13 +103,6 @@ EXERCISE = Exercise(
             "3.18",
         ),
         Misconception(
-            "naive-not-divided-by-length",
-            changed(surrogate_loss, (" / logp.shape[1]", "")),
-            "Your naive loss is T times as large as the other two, so at the first inner step their gradients don't "
-            "agree, as they should. By what does Eq. (3.16) divide?",
-            "3.16",
-        ),
-        Misconception(
             "clip-inverted",
             changed(surrogate_loss, ("policy_loss(logp, advantages,", "-policy_loss(logp, -advantages,")),
             "You take the larger of the two terms. Then the clip acts where the policy has moved the wrong way, and "
@@ -124,15 +114,6 @@ EXERCISE = Exercise(
             changed(surrogate_loss, (CLIPPED, f"-({RATIO}.clamp(max=1 + epsilon) * advantages[:, None]).mean()")),
             "You compare the ratios before the advantage is multiplied in. For a negative advantage, smaller and "
             "larger change places. Try ratio 1/2 with advantage -1: should that number still be pushed down?",
-            "3.18",
-        ),
-        Misconception(
-            "clipped-offer-only",
-            changed(
-                surrogate_loss, (CLIPPED, f"-({RATIO}.clamp(1 - epsilon, 1 + epsilon) * advantages[:, None]).mean()")
-            ),
-            "You use the clipped ratio alone. A number that has moved the wrong way, beyond the range, then has no "
-            "gradient left to bring it back. What is the other term of the minimum for?",
             "3.18",
         ),
     ),

@@ -1,7 +1,5 @@
-"""The exercise kl_exact: wrong answers, as people write them, then what is said about each."""
-
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
+from grpo_lab.course.exercises._inputs import drawn, extreme, f64, given
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.kl import kl_exact
 
@@ -29,7 +27,6 @@ EXERCISE = Exercise(
         extreme("a policy that is certain", f64([[[800.0, 0.0]]]), f64([[[0.0, 0.0]]])),
         extreme("a reference that is certain", f64([[[0.0, 0.0]]]), f64([[[800.0, 0.0]]])),
         extreme("a word that the reference never says", f64([[[0.0, 0.0, 1.0]]]), f64([[[0.0, -1e5, 1.0]]])),
-        at_scale("100 words, gaps of tens", lambda d: (d.normal(3, 5, 100, scale=20.0), d.normal(3, 5, 100))),
     ),
     gradient_of=("logits", "ref_logits"),
     misconceptions=(
@@ -83,17 +80,6 @@ EXERCISE = Exercise(
             "NaN for a policy that is certain: a probability that is 0 in floating point has a logarithm of minus "
             "infinity, and zero times that is not a number. Could you have the logarithm without the probability "
             "first?",
-            "4.6",
-        ),
-        Misconception(
-            "something-added-in-the-log",
-            changed(
-                kl_exact,
-                ("logp - ref_logp", "(logp.exp() + 1e-10).log() - (ref_logp.exp() + 1e-10).log()"),
-            ),
-            "You add a small number to the probabilities, so that no logarithm is infinite. A rare word then stands at "
-            "that number, however rare it is, and a reference that never says it costs too little. Which logarithm "
-            "can you have without the probability first?",
             "4.6",
         ),
     ),

@@ -1,5 +1,3 @@
-"""The exercise kl_in_reward: wrong answers, as people write them, then what is said about each."""
-
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
@@ -50,7 +48,6 @@ EXERCISE = Exercise(
         ),
         given("no charge", f64([2.0]), f64([[-1.0]]), f64([[-3.0]]), YES, 0.0),
         drawn("answers of different lengths", lambda d: (*_batch(d, 3, 5), 0.1)),
-        drawn("as many answers as tokens", lambda d: (*_batch(d, 4, 4), 0.7)),
         extreme(
             "minus infinity in the padding",
             f64([1.0]),
@@ -107,13 +104,6 @@ EXERCISE = Exercise(
             changed(kl_in_reward, ("'k1'", "'k3'")),
             "You charge k3. In the reward its *value* is multiplied with the score, and there the extra terms of k3, "
             "harmless on average, cancel the pull near the reference. Which estimator stands in Eq. (4.8)?",
-            "4.8",
-        ),
-        Misconception(
-            "over-the-rows",
-            changed(kl_in_reward, ("sum(-1)", "sum(0)")),
-            "You add up over the answers: each pays for one *position* of all of them. With as many answers as tokens "
-            "no shape will tell you. Over which axis does one answer run?",
             "4.8",
         ),
     ),

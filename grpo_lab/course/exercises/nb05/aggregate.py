@@ -1,5 +1,3 @@
-"""The exercise aggregate: inputs, and what is said about each wrong answer."""
-
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
@@ -70,13 +68,6 @@ EXERCISE = Exercise(
             max_completion_length=512,
             num_items=9000,
         ),
-        at_scale(
-            "dapo: 300 tokens, NaN in the padding",
-            lambda d: (*_nan_in_the_padding(d, 3, 300), "dapo"),
-            max_completion_length=512,
-            num_items=9000,
-        ),
-        at_scale("dapo: float32", lambda d: (d.normal(4, 30).float(), d.holes(4, 30), "dapo"), num_items=100),
     ),
     gradient_of=("values",),
     misconceptions=(

@@ -1,11 +1,8 @@
-"""The exercise gspo_token_ratio: wrong answers, as people write them, then what is said about each."""
-
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, padded
 from grpo_lab.course.exercises.nb05.importance_ratio import (
     TWO,
     _all_one_way,
-    _moved,
     _ragged,
     _with_empty_row,
     _with_holes,
@@ -44,7 +41,6 @@ EXERCISE = Exercise(
         extreme("probabilities of e^-800", f64([[-800.0, -801.0]]), f64([[-801.0, -800.5]]), TWO),
         at_scale("300 tokens that all moved the same way", lambda d: _all_one_way(d, 3, 300)),
         at_scale("NaN wherever nothing counts", lambda d: _old_nan_in_the_padding(d, 5, 9)),
-        at_scale("float32", lambda d: (*(x.float() for x in _moved(d, 4, 30)), d.ragged(4, 30))),
     ),
     gradient_of=("logp", "old_logp"),
     observe=under_the_mask,

@@ -1,5 +1,3 @@
-"""The exercise importance_ratio: wrong answers, as people write them, then what is said about each."""
-
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
@@ -92,16 +90,8 @@ EXERCISE = Exercise(
             TWO,
             level="token",
         ),
-        extreme(
-            "sequences of probabilities of e^-800", f64([[-800.0, -801.0]]), f64([[-801.0, -800.5]]), TWO, "sequence"
-        ),
         at_scale("300 tokens that all moved the same way", lambda d: _all_one_way(d, 3, 300), level="sequence"),
         at_scale("NaN wherever nothing counts", lambda d: _nan_in_the_padding(d, 5, 9), level="sequence"),
-        at_scale(
-            "sequences in float32",
-            lambda d: (*(x.float() for x in _moved(d, 4, 30)), d.ragged(4, 30)),
-            level="sequence",
-        ),
     ),
     gradient_of=("logp", "old_logp"),
     observe=under_the_mask,

@@ -1,5 +1,3 @@
-"""The exercise policy_loss: inputs, and what is said about each wrong answer."""
-
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
@@ -77,7 +75,6 @@ EXERCISE = Exercise(
         given("a KL term alone, second token padded", PAIR, f64([0.0]), FIRST_OF_TWO, None, REF, beta=0.5),
         given("a good token and a KL term", LOGP, f64([1.0]), ONE, None, f64([[0.1]]).log(), beta=0.1),
         drawn("many completions", lambda d: _batch(d, 4, 6), beta=0.1),
-        drawn("as many completions as tokens", lambda d: _batch(d, 5, 5)),
         drawn("an advantage for each token", lambda d: _per_token(d, 3, 4), epsilon=0.1, epsilon_high=0.28),
         drawn("one ratio a sequence", lambda d: _batch(d, 4, 6), epsilon=0.05, **SEQUENCE),
         drawn("delta", lambda d: _batch(d, 4, 6), epsilon=0.1, delta=1.2),
@@ -94,16 +91,7 @@ EXERCISE = Exercise(
         drawn("dapo, part of an update", lambda d: _batch(d, 3, 5), loss_type="dapo", beta=0.1, num_items=40),
         drawn("dr_grpo", lambda d: _per_token(d, 3, 5), loss_type="dr_grpo", max_completion_length=9),
         drawn("luspo, one ratio a sequence", lambda d: _per_token(d, 3, 4), loss_type="luspo", epsilon=0.1, **SEQUENCE),
-        drawn("a small KL term", lambda d: _batch(d, 3, 4), beta=1e-4),
         at_scale("300 tokens, a mask with holes", lambda d: _with_holes(d, 3, 300), epsilon=0.1, epsilon_high=0.0),
-        at_scale(
-            "300 tokens, one ratio a sequence, k3+ corrected",
-            lambda d: _with_holes(d, 5, 300),
-            beta=0.5,
-            kl_estimator="k3+",
-            kl_bias_correction=True,
-            **SEQUENCE,
-        ),
         at_scale("float32", lambda d: _in_float32(d, 4, 30), loss_type="dapo", beta=0.1),
     ),
     gradient_of=("logp", "old_logp", "ref_logp"),
@@ -155,22 +143,11 @@ EXERCISE = Exercise(
             "5.22",
         ),
         Misconception(
-            "bias-correction-ignored",
-            changed(policy_loss, ("kl * ratio if kl_bias_correction else kl", "kl")),
-            "`kl_bias_correction` has no effect. With it each token's KL term is multiplied by its ratio.",
-            "5.22",
-        ),
-        Misconception(
             "microbatch-mean",
             changed(policy_loss, ("max_completion_length, num_items)", "max_completion_length)")),
             "`num_items` does not arrive at the aggregation. Then every micro-batch is a mean of its own, and the "
             "gradient depends on how the update is cut.",
             "5.23",
-        ),
-        Misconception(
-            "level-ignored",
-            changed(policy_loss, ("mask, importance_sampling_level)", "mask)")),
-            "`importance_sampling_level` has no effect: your ratio is always that of a token.",
         ),
     ),
 )

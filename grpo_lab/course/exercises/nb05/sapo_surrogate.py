@@ -1,7 +1,5 @@
-"""The exercise sapo_surrogate: wrong answers, as people write them, then what is said about each."""
-
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
+from grpo_lab.course.exercises._inputs import drawn, extreme, f64, given
 from grpo_lab.course.exercises.nb05.clipped_surrogate import _ratio
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.objective import sapo_surrogate
@@ -25,14 +23,12 @@ EXERCISE = Exercise(
         given("a good token at ratio 2, tau 2", f64([[2.0]]), f64([1.0]), tau_pos=2.0, tau_neg=3.0),
         given("a bad token at ratio 2, tau 3", f64([[2.0]]), f64([-1.0]), tau_pos=2.0, tau_neg=3.0),
         given("a bad token at ratio 1/2", f64([[0.5]]), f64([-1.0]), tau_pos=2.0, tau_neg=3.0),
-        given("two completions, two tokens", f64([[1.0, 1.2], [0.8, 1.0]]), f64([1.0, -1.0])),
         drawn("many completions", lambda d: (_ratio(d, 4, 6), d.normal(4))),
         drawn("as many completions as tokens", lambda d: (_ratio(d, 5, 5), d.normal(5)), tau_pos=1.5, tau_neg=0.5),
         drawn("one ratio a sequence", lambda d: (_ratio(d, 4, 1), d.normal(4))),
         drawn("an advantage for each token", lambda d: (_ratio(d, 3, 4), d.normal(3, 4)), tau_neg=2.0),
         extreme("a million times as likely", f64([[1e6, 1.0], [1e6, 0.0]]), f64([2.0, -1.0]), tau_pos=3.0),
         extreme("a word that has become impossible", f64([[0.0, 1.0], [0.0, 1.0]]), f64([1.0, -1.0])),
-        at_scale("float32", lambda d: (_ratio(d, 4, 30).float(), d.normal(4).float()), tau_pos=2.0),
     ),
     gradient_of=("ratio",),
     misconceptions=(
@@ -48,12 +44,6 @@ EXERCISE = Exercise(
             changed(sapo_surrogate, ("4 / tau * torch", "torch")),
             "The factor in front of the sigmoid is missing. At ratio 1 your slope is tau / 4; the unclipped objective "
             "has slope 1 there, and SAPO is meant to start out the same.",
-            "5.10",
-        ),
-        Misconception(
-            "scale-without-tau",
-            changed(sapo_surrogate, ("4 / tau", "4")),
-            "You multiply by 4, so the slope at ratio 1 is tau. It should be 1, whatever tau is.",
             "5.10",
         ),
         Misconception(

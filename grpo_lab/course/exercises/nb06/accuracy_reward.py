@@ -1,5 +1,3 @@
-"""The exercise accuracy_reward: wrong answers, as people write them, then what is said about each."""
-
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, at_scale, extreme, given
 from grpo_lab.course.wrong_answers import changed
@@ -68,13 +66,11 @@ EXERCISE = Exercise(
         given("white space expected", [said(""), said(" "), said("4")], [" ", " ", " "]),
         given("numbers in another form", [said("1,000"), said("-4"), said("１２")], [1000, -4, 12]),
         given("the same text around it", [said(f"{c}4{c}") for c in MARKS], ["4"] * len(MARKS)),
-        given("None, 0 and an empty text", [said("None"), said("0"), said("")], [None, 0, ""]),
         given(
             "other letters",
             [said("北京"), said("Straße"), said("e\u0301"), said("10²")],
             ["北京", "STRASSE", "é", "102"],
         ),
-        given("each its own answer", [said(a) for a in (3, 1, 2, 3)], ["1", "3", "2", "3"]),
         given("other columns", [said("4")], ["4"], prompts=["4?"], completion_ids=[[4]], solution=["5"], level=[1]),
         Case(_group, "a group"),
         extreme("a long response", [said("4", thought="4 or 5\n" * 3000), said("4 " * 3000)], ["4", "4"]),
@@ -98,17 +94,6 @@ EXERCISE = Exercise(
             "6.2",
         ),
         Misconception(
-            "anywhere",
-            changed(
-                accuracy_reward,
-                ("extract_answer(completion_text(completion)) or ''", "completion_text(completion)"),
-                ("given == normalise_text(str(expected))", "normalise_text(str(expected)) in given"),
-            ),
-            "You look for the expected text in the whole response. Then a number in passing, in the thinking, is "
-            "enough. Where does a response say what its answer is?",
-            "6.2",
-        ),
-        Misconception(
             "not-normalised",
             changed(
                 accuracy_reward,
@@ -127,12 +112,6 @@ EXERCISE = Exercise(
             changed(accuracy_reward, ("None if expected is None else reward", "reward")),
             "Where no answer is known you give 0. That says *wrong*, and pulls the group down. None says that this "
             "reward does not apply.",
-            "6.2",
-        ),
-        Misconception(
-            "strings-only",
-            changed(accuracy_reward, ("completion_text(completion)", "completion")),
-            "A completion may be a list of chat messages, and then yours fails. `completion_text` takes both.",
             "6.2",
         ),
         Misconception(

@@ -1,5 +1,3 @@
-"""The exercise extract_answer: wrong answers, as people write them, then what is said about each."""
-
 import random
 
 from grpo_lab.course.exercise import Case, Exercise, Misconception
@@ -53,7 +51,6 @@ EXERCISE = Exercise(
         given("opened twice, closed once", "<answer>one <answer>two</answer>"),
         given("closed without being opened", "4</answer>"),
         given("within the thinking", "<think><answer>4</answer> or 5</think> It is 5."),
-        given("nothing", ""),
         given("another tag in the answer", "<answer>if 3 < 4: <b>4</b></answer>"),
         given("white space of other kinds", "<answer>\t\u3000 4 5\u00a0\r\n</answer>"),
         given("a block in other letters", "<answer>4</answer> or <Answer>5</Answer>"),
@@ -95,14 +92,6 @@ EXERCISE = Exercise(
             changed(extract_answer, (".strip() or None", ".strip()")),
             "An empty block gives you an empty text. Whoever compares that with an expected answer that happens to be "
             "empty, or looks for it *in* one, finds it equal. What should say that there is no answer?",
-        ),
-        Misconception(
-            "earlier-stands-in",
-            changed(
-                extract_answer, ("_ANSWER.findall(text)", "[block for block in _ANSWER.findall(text) if block.strip()]")
-            ),
-            "Where the last block is empty you take an earlier one. A policy could then write a guess and withdraw it. "
-            "The last block is what the response says in the end, even if that is nothing.",
         ),
         Misconception(
             "unclosed-counts",

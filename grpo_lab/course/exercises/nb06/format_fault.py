@@ -1,5 +1,3 @@
-"""The exercise format_fault: wrong answers, as people write them, then what is said about each."""
-
 import random
 
 from grpo_lab.course.exercise import Case, Exercise, Misconception
@@ -72,23 +70,19 @@ EXERCISE = Exercise(
         given("a word before the thinking", "Well. <think>so</think><answer>4</answer>"),
         given("a word between the blocks", "<think>so</think>Hence<answer>4</answer>"),
         given("thinking over two lines", "<think>first\nthen</think>\n<answer>4</answer>\n"),
-        given("a blank between the blocks", "<think>so</think> <answer>4</answer>"),
         given("empty blocks", "<think></think><answer></answer>"),
         given("the answer within the thinking", "<think>so<answer>4</think></answer>"),
         given("one tag twice, another missing", "<think><think>so</think><answer>4"),
         given("two ends of thinking", "<think>so</think></think><answer>4</answer>"),
         given("nothing", ""),
-        given("blanks in the blocks", "<think> </think><answer>\n</answer>"),
         given("signs like those of tags", "<think>2 < 3, <b>so</b> 4 > 3</think><answer>a<b>4</answer>"),
         given("the beginning of a tag", "<think>so <thin</think><answer>4 </answe</answer>"),
         given("tags in other letters", "<Think>so</Think><ANSWER>4</ANSWER>"),
         given("white space of other kinds", "\t\u3000<think>so</think>\r\n\u00a0<answer>4</answer>\n\n"),
-        given("a tab, and lines without a word", "\n\n<think>so</think>\t\n \n<answer>4</answer>\t"),
         *(_ordered(order) for order in ((0, 1, 3, 2), (0, 2, 1, 3), (1, 0, 2, 3), (2, 3, 0, 1), (3, 2, 1, 0))),
         *(given(f"the {NTH[n]} tag missing", KEPT.replace(tag, "")) for n, tag in enumerate(TAGS)),
         *(given(f"the {NTH[n]} tag twice", KEPT.replace(tag, 2 * tag)) for n, tag in enumerate(TAGS)),
         given("the second tag in the place of the first", KEPT.replace(TAGS[0], TAGS[1])),
-        given("the last tag again at the end", KEPT + TAGS[3]),
         Case(_shuffled, "tags in any order"),
         _nearly_kept("a word or a blank somewhere", "so", " ", "\n"),
         _nearly_kept("one tag more", *TAGS),

@@ -1,5 +1,3 @@
-"""The exercise graded_reward: wrong answers, as people write them, then what is said about each."""
-
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, extreme, given
 from grpo_lab.course.exercises.nb06.accuracy_reward import MARKS, TALK, _many, said
@@ -47,7 +45,6 @@ EXERCISE = Exercise(
         given("white space expected", [said(""), said("a b"), said("4")], [" ", " ", " "]),
         given("the same text around it", [said(f"{c}4{c}") for c in MARKS], ["4"] * len(MARKS)),
         given("at the beginning, within and at the end", [said(a) for a in ("123", "012", "0123", "13")], ["12"] * 4),
-        given("None, 0 and an empty text", [said("None"), said("10"), said("4")], [None, 0, ""]),
         given(
             "other letters", [said("去北京"), said("Straße"), said("e\u0301a"), said("10²")], ["北京", "SS", "é", "102"]
         ),
@@ -89,13 +86,6 @@ EXERCISE = Exercise(
             "half-marks-first",
             changed(graded_reward, ("1.0 if exact else 0.5 if contained", "0.5 if contained else 1.0 if exact")),
             "You ask about containing first. A text contains itself, so the right answer never gets more than half.",
-            "6.4",
-        ),
-        Misconception(
-            "anywhere",
-            changed(graded_reward, ("wanted in given", "wanted in normalise_text(completion_text(completion))")),
-            "You look for the expected text in the whole response, thinking included. Half marks are for an *answer* "
-            "that contains it.",
             "6.4",
         ),
         Misconception(

@@ -1,5 +1,3 @@
-"""The exercise same_number: wrong answers, as people write them, then what is said about each."""
-
 import re
 from fractions import Fraction
 
@@ -86,7 +84,6 @@ EXERCISE = Exercise(
         given("the same word", "seven", "seven"),
         given("two answers at once", "4 or 5", "4"),
         given("a sentence", "the answer is 4", "4"),
-        given("another sign", "-5", "5"),
         given("thousands", "1,000", "1000"),
         given("a trailing zero", "7.0", "7"),
         given("fractions not in lowest terms", "2/4", "3/6"),
@@ -95,9 +92,7 @@ EXERCISE = Exercise(
         given("divided by zero", "1/0", "1"),
         given("two numbers with a comma between", "1,2", "12"),
         given("silence, where a word is expected", "", "seven"),
-        given("a percent sign beside it", "5%", "5"),
         given("a whole number, then a fraction", "1 1/2", "3/2"),
-        given("a fraction of a decimal", "1.5/2", "3/4"),
         *(given(f"the same number, {a} and {b}", a, b) for a, b in SAME),
         *(given(f"not the same, {a} and {b}", a, b) for a, b in OTHERS),
         *(given(f"no number, {text}, though {number} may come to mind", text, number) for text, number in NONE),
@@ -110,9 +105,7 @@ EXERCISE = Exercise(
         Case(_neighbours, "two fractions that are neighbours"),
         extreme("17 digits, the last one differs", "90071992547409921", "90071992547409923"),
         extreme("a third, to 20 digits", "0.33333333333333333333", "1/3"),
-        extreme("60 digits", "1" + "0" * 59, "1" + "0" * 59 + ".0"),
         extreme("300 digits, the last one differs", "9" * 299 + "8", "9" * 300),
-        extreme("a fraction of numbers of 300 digits", "2" * 300 + "/" + "4" * 300, "0.5"),
         extreme("a long sentence that ends in it", "so " * 3000 + "7", "7"),
     ),
     misconceptions=(

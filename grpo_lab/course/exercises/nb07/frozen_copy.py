@@ -1,5 +1,3 @@
-"""The exercise frozen_copy: inputs, and what is said about each wrong answer."""
-
 from collections.abc import Iterable
 
 import torch

@@ -1,5 +1,3 @@
-"""The exercise microbatch_loss: wrong answers, as people write them, then what is said about each."""
-
 from dataclasses import replace
 
 import torch
@@ -58,17 +56,14 @@ EXERCISE = Exercise(
         _fixed("dr_grpo: two rows of six", "dr_grpo", [TWO, THREE], 6, 12, max_completion_length=10),
         _fixed("bnpo: two rows of four, all full", "bnpo", [THREE, THREE], 4, 12),
         _drawn("grpo", "grpo", 3, 4),
-        _drawn("bnpo, as many rows as tokens", "bnpo", 4, 4),
         _drawn("dr_grpo", "dr_grpo", 2, 5, max_completion_length=7),
         _drawn("cispo", "cispo", 3, 4, epsilon_high=2.0),
         _drawn("sapo", "sapo", 3, 4),
         _drawn("luspo, one ratio a sequence", "luspo", 3, 4, importance_sampling_level="sequence"),
         _drawn("grpo, another clip range", "grpo", 3, 4, epsilon=0.05, epsilon_high=0.5, delta=1.6),
-        _drawn("dapo, one ratio a sequence", "dapo", 3, 4, importance_sampling_level="sequence"),
         _drawn("vespo, one row of many", "vespo", 1, 4, beta=0.7),
         replace(_fixed("grpo: no tokens", "grpo", [[False] * 3] * 2, 5, 7), tests="stability"),
         replace(_drawn("grpo, 300 tokens", "grpo", 5, 300), tests="stability"),
-        replace(_drawn("dapo, 300 tokens in float32", "dapo", 5, 300, dtype=torch.float32), tests="stability"),
     ),
     gradient_of=("logp",),
     observe=the_loss,
@@ -107,13 +102,6 @@ EXERCISE = Exercise(
             changed(microbatch_loss, ("len(mask) / rows", "1 / -(-rows // len(mask))")),
             "You divide by the number of parts. That is right only if all are of one size: cut 4 rows into 3 + 1, and "
             "the last row counts as much as the three before it. What does each row have to weigh?",
-            "5.24",
-        ),
-        Misconception(
-            "share-of-tokens",
-            changed(microbatch_loss, ("len(mask) / rows", "mask.sum() / num_items")),
-            "You weight a mean over *rows* by this part's share of the *tokens*. Then rows that share a part with long "
-            "ones count more.",
             "5.24",
         ),
     ),

@@ -1,5 +1,3 @@
-"""The exercise pass_at_k: wrong answers, as people write them, then what is said about each."""
-
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, extreme, given
 from grpo_lab.course.wrong_answers import changed
@@ -33,15 +31,11 @@ EXERCISE = Exercise(
         given("all are right", 5, 5, 3),
         given("fewer wrong ones than drawn", 5, 4, 2),
         given("as many drawn as there are wrong ones", 6, 2, 4),
-        given("a single one, right", 1, 1, 1),
-        given("one of 700, one drawn", 700, 1, 1),
-        given("eight of a hundred, ten drawn", 100, 8, 10),
         Case(_drawn, "other numbers"),
         extreme("one of ten thousand, half of them drawn", 10_000, 1, 5_000),
         extreme("many of thousands", 4_000, 3, 1_500),
         extreme("half of 200 000, one drawn", 200_000, 100_000, 1),
         extreme("a single one, wrong", 1, 0, 1),
-        extreme("as many drawn as there are, one right", 300, 1, 300),
     ),
     misconceptions=(
         Misconception(

@@ -1,5 +1,3 @@
-"""The exercise read_sequences: wrong answers, as people write them, then what is said about each."""
-
 import torch
 
 from grpo_lab.course.exercise import Case, Exercise, Misconception
@@ -75,7 +73,6 @@ EXERCISE = Exercise(
             "another token than the tokenizer's ends it", [[6, 3, END, 4, STOP], [6, END, PAD, 3, 4]], 1, ends=(STOP,)
         ),
         generated("a word ends the completion", [[6, 3, 4, PAD], [6, 4, END, 3], [6, 3, 3, 3]], 1, ends=(END, 4)),
-        generated("number 0 is a word", [[6, 0, 3, END, END], [0, 4, 0, 5, 0]], 1, pad=END, words={**WORDS, 0: "!"}),
         Case(_drawn, "many rows"),
         at_scale("300 tokens", _large),
     ),
@@ -101,15 +98,6 @@ EXERCISE = Exercise(
             changed(read_sequences, ("eos_token_ids)", "eos_token_ids) & (completion_ids != tokenizer.pad_token_id)")),
             "You mask every token that has the padding's id. Where padding *is* the end token, as in many checkpoints, "
             "the first end is masked with it, and stopping is never rewarded. Only position tells the two apart.",
-        ),
-        Misconception(
-            "eos-by-id",
-            changed(
-                read_sequences,
-                ("completion_mask(completion_ids, eos_token_ids)", "completion_ids != tokenizer.pad_token_id"),
-            ),
-            "Your mask asks which token stands at a position. Whatever follows the end without being padding then "
-            "counts, and a padding token that was sampled does not. What decides is what came *before* the position.",
         ),
         Misconception(
             "prompt-kept",

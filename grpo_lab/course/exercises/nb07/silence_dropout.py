@@ -1,5 +1,3 @@
-"""The exercise silence_dropout: inputs, and what is said about each wrong answer."""
-
 import torch
 from torch import nn
 
@@ -56,12 +54,6 @@ def _model(dice: Dice, *layers: nn.Module) -> tuple:
     return (dice.fill(nn.Sequential(nn.Linear(3, 3), *layers)),)
 
 
-def _half_in_evaluation_mode(dice: Dice) -> tuple:
-    (model,) = _model(dice, Layer(0.1, attention_dropout=0.2), Layer(0.3))
-    model[1].eval()
-    return (model,)
-
-
 def _in_two_places(dice: Dice) -> tuple:
     dropout = nn.Dropout(0.5)
     return (dice.fill(nn.Sequential(nn.Linear(3, 3), dropout, nn.Sequential(nn.Linear(3, 3), dropout))),)
@@ -86,11 +78,9 @@ EXERCISE = Exercise(
         drawn("an attention with a number", lambda dice: _model(dice, Layer(attention_dropout=0.5))),
         drawn("both, further down", lambda dice: _model(dice, nn.Sequential(Layer(0.3, layerdrop=0.5), Layer(0.2)))),
         drawn("a model in evaluation mode", lambda dice: (_model(dice, Layer(0.5))[0].eval(),)),
-        drawn("no dropout", lambda dice: _model(dice, nn.Tanh())),
         drawn("noise for experts", lambda dice: _model(dice, Layer(jitter_noise=0.3), Layer(input_jitter_noise=0.2))),
         drawn("names of all kinds", lambda dice: _model(dice, Layer(**dict.fromkeys(PROBABILITIES, 0.1), **OTHERS))),
         drawn("a class derived from Dropout", lambda dice: _model(dice, Silencer(0.5))),
-        drawn("one block in evaluation mode", _half_in_evaluation_mode),
         at_scale("a dropout and nothing else", lambda dice: (nn.Dropout(0.5),)),
         at_scale("one dropout in two places", _in_two_places),
     ),
@@ -119,12 +109,6 @@ EXERCISE = Exercise(
             changed(silence_dropout, ("module.p = 0.0", "pass")),
             "The numbers are 0, but the `torch.nn.Dropout` modules still drop: they keep their probability under a "
             'name without "drop". Which?',
-        ),
-        Misconception(
-            "known-names-only",
-            changed(silence_dropout, ("'drop' in name", "name in ('attention_dropout', 'layerdrop')")),
-            'Some numbers with "drop" in their name are silent, and others are not, such as `resid_pdrop` and '
-            "`dropout_rate`. A list of names ends with the models that you know; the docstring has a rule.",
         ),
         Misconception(
             "every-number",

@@ -1,5 +1,3 @@
-"""The exercise cache_bytes: wrong answers, as people write them, then what is said about each."""
-
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, extreme, given
 from grpo_lab.course.wrong_answers import changed

@@ -1,5 +1,3 @@
-"""The exercise stochastic_round: wrong answers, as people write them, then what is said about each."""
-
 import torch
 
 from grpo_lab.course.exercise import Case, Exercise, Misconception
@@ -67,7 +65,6 @@ EXERCISE = Exercise(
         Case(_updates, "weights after a small update"),
         _drawn("many numbers", 1.0, 200),
         _drawn("a matrix of small ones", 1e-4, 6, 5),
-        _drawn("large ones", 1e6, 3, 4, 2),
         extreme(
             "beyond the largest number of bf16", torch.tensor([3.4e38, -3.4e38, 3.4e38]), torch.tensor([0.0, 0.5, 0.99])
         ),
@@ -101,13 +98,6 @@ EXERCISE = Exercise(
             "You flip a fair coin, whatever the place between the two neighbours. The mean is then their middle. It "
             "should be x: how often up, at a quarter of the way?",
             "8.3",
-        ),
-        Misconception(
-            "noise-from-the-other-end",
-            changed(stochastic_round, ("noise < p", "noise >= 1 - p")),
-            "Your chances are right, and so is your mean. But you round up where the noise is large; Eq. (8.4) does so "
-            "where it is small, and with the same noise the same numbers should come out.",
-            "8.4",
         ),
         Misconception(
             "own-noise",
