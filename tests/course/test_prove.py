@@ -27,7 +27,7 @@ def test_right_accepted_wrong_rejected_and_named(name):
     """On the inputs that students see and on hidden ones."""
     exercise = EXERCISES[name]
     answers, faults = trials.right_answers(exercise), faults_of_form(exercise)
-    assert len(answers) >= 3, "the reference, and at least two that are written differently"
+    assert len(answers) >= 2, "the reference, and one that is written differently"
     gaps = [trials.accepts(exercise, answer, seed) for seed in trials.SEEDS for answer in answers]
     gaps += [trials.rejects(exercise, wrong, seed) for seed in trials.SEEDS for wrong in exercise.misconceptions]
     gaps += [trials.rejects_form(exercise, answer, fault) for fault, answer in faults.items()]

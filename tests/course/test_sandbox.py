@@ -1,7 +1,4 @@
-"""Notebooks that attack the grading: no mark changes, nothing is read or written, and the others are graded.
-
-They are graded once, together, and looked at in one test: two processes that shared its parts would grade them twice.
-"""
+"""Notebooks that attack the grading: no mark changes, nothing is read or written, and the others are graded."""
 
 import os
 import socket
@@ -113,57 +110,35 @@ def test_a_spy_finds_nothing_and_an_honest_notebook_does_as_usual(tmp_path, list
 
 @needs_bubblewrap
 @pytest.mark.slow
-def test_nothing_that_a_submission_does_changes_a_mark(tmp_path, subtests):
+def test_nothing_that_a_submission_does_changes_a_mark(tmp_path):
     hand_in(tmp_path / "class")
-    grading = grade_in(tmp_path, jobs=2, seconds=15.0)
-    found = {one.submission.student: one for one in grading.students}
-    for part in PARTS:
-        with subtests.test(part.__name__):
-            part(found, tmp_path)
-
-
-def points(one) -> dict[str, int]:
-    return {name: points for name, points in one.points.items() if points}
-
-
-def everybody_has_an_entry(found, folder):
-    names = {path.stem if path.suffix == ".ipynb" else path.name for path in (folder / "class").iterdir()}
-    assert set(found) == names
-
-
-def the_honest_student_gets_all_points(found, folder):
+    found = {one.submission.student: one for one in grade_in(tmp_path, jobs=2, seconds=15.0).students}
+    names = {path.stem if path.suffix == ".ipynb" else path.name for path in (tmp_path / "class").iterdir()}
+    assert set(found) == names, "everybody has an entry"
+    assert_each_is_named({student: one.submission.problem for student, one in found.items()})
     assert points(found["honest"]) == POINTS and found["honest"].cells == {}
-
-
-def an_untouched_notebook_is_not_started_and_nothing_worse(found, folder):
     assert {verdict.status for verdict in found["untouched"].verdicts.values()} == {"not started"}
     assert not found["untouched"].cells
 
+    # No mark is changed from inside, and what a cell replaces excuses no answer.
+    for student in ("patching", "forging", "cheating"):
+        assert points(found[student]) == {}, student
+    assert "Right on the inputs that you see" in found["cheating"].verdicts["rloo_advantages"].message
+    assert found["excused"].points["return_to_go"] == 0
+    assert found["excused"].verdicts["return_to_go"].fault == "inplace"
 
-def answers_written_down_for_the_visible_inputs_do_not_pass(found, folder):
-    one = found["cheating"]
-    assert one.points["rloo_advantages"] == 0
-    assert "Right on the inputs that you see" in one.verdicts["rloo_advantages"].message
-
-
-def exits_crashes_and_hangs_cost_only_their_own_exercise(found, folder):
-    one = found["dying"]
-    assert points(one) == {"rloo_advantages": POINTS["rloo_advantages"]}
+    # Exits, crashes and hangs cost only their own exercise, wild cells only themselves.
+    dying, wild = found["dying"], found["wild"]
+    assert points(dying) == points(wild) == {"rloo_advantages": POINTS["rloo_advantages"]}
     for name in ("best_of_group", "return_to_go"):
-        assert "ended the whole process" in one.verdicts[name].message
-    assert one.verdicts["process_advantages"].fault in ("hang", "stopped")
-
-
-def wild_cells_cost_only_themselves(found, folder):
-    wild = found["wild"]
-    assert points(wild) == {"rloo_advantages": POINTS["rloo_advantages"]}
+        assert "ended the whole process" in dying.verdicts[name].message
+    assert dying.verdicts["process_advantages"].fault in ("hang", "stopped")
     assert wild.verdicts["best_of_group"].fault == "flood"
     assert "time limit" in wild.cells["3"] and "SystemExit" in wild.cells["4"]
     assert "ZeroDivisionError" in wild.cells["7"] and "SyntaxError" in wild.cells["8"] and "9" not in wild.cells
     assert any("300,005 characters" in note for note in wild.submission.notes)
 
-
-def what_is_too_much_is_stopped_and_costs_only_its_author(found, folder):
+    # What is too much is stopped, and costs only its author.
     for student in ("crowd", "noise", "slowed", "interrupt", "nested", "surrogate"):
         assert points(found[student]) == {"rloo_advantages": POINTS["rloo_advantages"]}, student
     assert found["crowd"].cells == {"3": CROWD} and found["slowed"].cells == {"3": ENDLESS}
@@ -172,15 +147,13 @@ def what_is_too_much_is_stopped_and_costs_only_its_author(found, folder):
     assert set(found["surrogate"].cells) == {"3"}
     assert found["interrupt"].verdicts["best_of_group"].fault == "exit"
 
+    # Nothing was written, and nothing is left running.
+    assert not list(tmp_path.glob("class/**/mark.txt")) and not list((tmp_path / "temporary").iterdir())
+    nothing_is_left_running(tmp_path)
 
-def no_mark_is_changed_from_inside(found, folder):
-    for student in ("patching", "forging", "cheating"):
-        assert points(found[student]) == {}, student
 
-
-def what_a_cell_replaces_excuses_no_answer(found, folder):
-    assert found["excused"].points["return_to_go"] == 0
-    assert found["excused"].verdicts["return_to_go"].fault == "inplace"
+def points(one) -> dict[str, int]:
+    return {name: points for name, points in one.points.items() if points}
 
 
 def findings(grading: Grading) -> list[str]:
@@ -189,15 +162,6 @@ def findings(grading: Grading) -> list[str]:
     said = f"{message}\n" + str(spy.verdicts["rloo_advantages"])
     assert "found " in said, said
     return [part for part in said.split("found ")[1].splitlines()[0].split(";") if part.strip(" .'\"")]
-
-
-def what_is_no_notebook_gets_a_clear_entry(found, folder):
-    assert_each_is_named({student: one.submission.problem for student, one in found.items()})
-
-
-def nothing_was_written(found, folder):
-    assert not list(folder.glob("class/**/mark.txt")) and not list((folder / "temporary").iterdir())
-    nothing_is_left_running(folder)
 
 
 def nothing_is_left_running(folder: Path) -> None:
@@ -217,21 +181,6 @@ def _mentions(path: Path, text: bytes) -> bool:
         return text in path.read_bytes() and os.getpid() != int(path.parent.name)
     except OSError:
         return False
-
-
-PARTS = (
-    everybody_has_an_entry,
-    the_honest_student_gets_all_points,
-    an_untouched_notebook_is_not_started_and_nothing_worse,
-    answers_written_down_for_the_visible_inputs_do_not_pass,
-    exits_crashes_and_hangs_cost_only_their_own_exercise,
-    wild_cells_cost_only_themselves,
-    what_is_too_much_is_stopped_and_costs_only_its_author,
-    no_mark_is_changed_from_inside,
-    what_a_cell_replaces_excuses_no_answer,
-    what_is_no_notebook_gets_a_clear_entry,
-    nothing_was_written,
-)
 
 
 @pytest.mark.slow

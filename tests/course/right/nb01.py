@@ -17,24 +17,8 @@ def logprobs_by_cross_entropy(logits, token_ids, temperature=1.0):
     return -loss.view(token_ids.shape)
 
 
-def entropy_by_logsumexp(logits, temperature=1.0):
-    z = logits.div(temperature)
-    return z.logsumexp(-1) - (torch.softmax(z, -1) * z).sum(-1)
-
-
 def entropy_by_categorical(logits, temperature=1.0):
     return torch.distributions.Categorical(logits=logits / temperature).entropy()
-
-
-def mask_by_loops(completion_ids, eos_token_id):
-    ends = set(eos_token_id) if isinstance(eos_token_id, list) else {eos_token_id}
-    mask = torch.zeros_like(completion_ids, dtype=torch.bool)
-    for b, row in enumerate(completion_ids.tolist()):
-        for t, token in enumerate(row):
-            mask[b, t] = True
-            if token in ends:
-                break
-    return mask
 
 
 def mask_by_shifting(completion_ids, eos_token_id):
@@ -49,26 +33,11 @@ def sequence_by_masked_fill(logp, mask):
     return logp.masked_fill(~mask, 0.0).sum(dim=1)
 
 
-def sequence_by_loops(logp, mask):
-    sums = []
-    for row, kept in zip(logp, mask, strict=True):
-        sums.append(row[kept].sum())
-    return torch.stack(sums)
-
-
 def reinforce_by_loop(seq_logp, weights):
     loss = 0
     for one, weight in zip(seq_logp, weights.tolist(), strict=True):
         loss = loss - weight * one
     return loss / len(seq_logp)
-
-
-def reinforce_by_dot(seq_logp, weights):
-    return -torch.dot(seq_logp, weights.detach()) / seq_logp.numel()
-
-
-def score_by_dot(seq_logp, rewards):
-    return (torch.exp(seq_logp).detach() * rewards) @ seq_logp
 
 
 def score_by_loop(seq_logp, rewards):
@@ -77,9 +46,9 @@ def score_by_loop(seq_logp, rewards):
 
 RIGHT = {
     "token_logprobs": (logprobs_by_hand, logprobs_by_cross_entropy),
-    "token_entropy": (entropy_by_logsumexp, entropy_by_categorical),
-    "completion_mask": (mask_by_loops, mask_by_shifting),
-    "sequence_logprob": (sequence_by_masked_fill, sequence_by_loops),
-    "reinforce_loss": (reinforce_by_loop, reinforce_by_dot),
-    "score_function_objective": (score_by_dot, score_by_loop),
+    "token_entropy": (entropy_by_categorical,),
+    "completion_mask": (mask_by_shifting,),
+    "sequence_logprob": (sequence_by_masked_fill,),
+    "reinforce_loss": (reinforce_by_loop,),
+    "score_function_objective": (score_by_loop,),
 }

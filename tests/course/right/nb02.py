@@ -31,15 +31,6 @@ def group_by_choice(rewards, scale="group", ddof=1, eps=1e-4):
     return centred / (torch.std(rewards, correction=ddof, **over) + eps)
 
 
-def rloo_by_loops(rewards):
-    result = torch.empty_like(rewards)
-    for p, group in enumerate(rewards.tolist()):
-        for i, reward in enumerate(group):
-            others = group[:i] + group[i + 1 :]
-            result[p, i] = reward - sum(others) / len(others)
-    return result
-
-
 def rloo_by_scaling(rewards):
     G = rewards.shape[1]
     return (rewards - rewards.mean(1, keepdim=True)) * G / (G - 1)
@@ -51,12 +42,6 @@ def best_by_loops(rewards):
         best, worst = max(group), min(group)
         rows.append([r if r == best and best > worst else 0.0 for r in group])
     return torch.tensor(rows, dtype=rewards.dtype, device=rewards.device)
-
-
-def best_by_multiplying(rewards):
-    top = rewards.max(dim=1, keepdim=True).values
-    bottom = rewards.min(dim=1, keepdim=True).values
-    return rewards * (rewards >= top) * (top != bottom)
 
 
 def process_by_loops(step_rewards, step_mask, eps=1e-4):
@@ -74,16 +59,6 @@ def process_by_loops(step_rewards, step_mask, eps=1e-4):
     return advantages
 
 
-def process_by_masked_fill(step_rewards, step_mask, eps=1e-4):
-    least = step_rewards.masked_fill(~step_mask, torch.inf).flatten(1).amin(1)[:, None, None]
-    r = (step_rewards - least).masked_fill(~step_mask, 0)
-    n = step_mask.flatten(1).sum(1)[:, None, None]
-    centred = (r - r.flatten(1).sum(1)[:, None, None] / n.clamp(min=1)).masked_fill(~step_mask, 0)
-    spread = (centred.pow(2).flatten(1).sum(1)[:, None, None] / (n - 1).clamp(min=1)).sqrt()
-    scaled = centred / (spread + eps)
-    return scaled.sum(-1, keepdim=True) - scaled.cumsum(-1) + scaled
-
-
 def returns_in_place(rewards, gamma):
     returns = rewards.clone()
     for t in range(rewards.shape[-1] - 2, -1, -1):
@@ -91,21 +66,10 @@ def returns_in_place(rewards, gamma):
     return returns
 
 
-def returns_by_loops(rewards, gamma):
-    P, G, T = rewards.shape
-    result = torch.zeros_like(rewards)
-    for p in range(P):
-        for i in range(G):
-            row = rewards[p, i].tolist()
-            for t in range(T):
-                result[p, i, t] = sum(gamma ** (u - t) * row[u] for u in range(t, T))
-    return result
-
-
 RIGHT = {
     "group_advantages": (group_by_loops, group_by_choice),
-    "rloo_advantages": (rloo_by_loops, rloo_by_scaling),
-    "best_of_group": (best_by_loops, best_by_multiplying),
-    "process_advantages": (process_by_loops, process_by_masked_fill),
-    "return_to_go": (returns_in_place, returns_by_loops),
+    "rloo_advantages": (rloo_by_scaling,),
+    "best_of_group": (best_by_loops,),
+    "process_advantages": (process_by_loops,),
+    "return_to_go": (returns_in_place,),
 }

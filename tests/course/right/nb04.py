@@ -4,20 +4,6 @@ import torch
 from torch.nn.functional import kl_div
 
 
-def estimate_by_table(logp, ref_logp, estimator="k3"):
-    with torch.no_grad():
-        ref = ref_logp.clone()
-    d = ref - logp
-    k2 = d * d / 2
-    table = {
-        "k1": lambda: logp - ref,
-        "k2": lambda: k2,
-        "k3": lambda: torch.special.expm1(d).sub(d),
-        "k3+": lambda: (d.exp() - d - 1).detach() + k2 - k2.detach(),
-    }
-    return table[estimator]()
-
-
 def estimate_by_surrogate(logp, ref_logp, estimator="k3"):
     """k3+ as a value, and a term of value zero whose slope is -d."""
     d = (ref_logp - logp).detach()
@@ -50,14 +36,8 @@ def charge_by_loops(rewards, logp, ref_logp, mask, beta):
     return torch.stack(charged)
 
 
-def charge_by_sequences(rewards, logp, ref_logp, mask, beta):
-    with torch.no_grad():
-        own, reference = (torch.where(mask, x, torch.zeros_like(x)).sum(-1) for x in (logp, ref_logp))
-    return rewards + beta * (reference - own)
-
-
 RIGHT = {
-    "kl_estimate": (estimate_by_table, estimate_by_surrogate),
+    "kl_estimate": (estimate_by_surrogate,),
     "kl_exact": (exact_by_kl_div, exact_by_logsumexp),
-    "kl_in_reward": (charge_by_loops, charge_by_sequences),
+    "kl_in_reward": (charge_by_loops,),
 }

@@ -3,7 +3,7 @@
 import math
 
 import torch
-from einops import rearrange, reduce
+from einops import rearrange
 
 from grpo_lab import objective
 from grpo_lab.kl import kl_estimate
@@ -18,14 +18,6 @@ def ratio_by_rows(logp, old_logp, mask, level="token"):
         count = int(keep.sum())
         rows.append((new[keep] - before[keep]).sum() / max(count, 1))
     return torch.stack(rows).exp().unsqueeze(1)
-
-
-def ratio_by_einsum(logp, old_logp, mask, level="token"):
-    m, moved = mask.to(logp.dtype), torch.where(mask, logp - old_logp.detach(), 0)
-    if level == "token":
-        return moved.exp()
-    weights = m / reduce(m, "B T -> B 1", "sum").clamp(min=1)
-    return torch.einsum("bt,bt->b", weights, moved).exp()[:, None]
 
 
 def _sequence_ratio(logp, old_logp, mask):
@@ -70,17 +62,6 @@ def cispo_without_gradient_of_the_weight(ratio, logp, advantages, bound):
     return logp * weight
 
 
-def cispo_by_where(ratio, logp, advantages, bound):
-    r = ratio.detach()
-    return torch.where(r > bound, bound, r) * logp * _column(advantages)
-
-
-def sapo_by_tanh(ratio, advantages, tau_pos=1.0, tau_neg=1.05):
-    a = _column(advantages)
-    tau = tau_neg + (tau_pos - tau_neg) * (a > 0)
-    return 2 * a / tau * (1 + torch.tanh(tau * (ratio - 1) / 2))
-
-
 def sapo_by_both(ratio, advantages, tau_pos=1.0, tau_neg=1.05):
     a = _column(advantages)
 
@@ -104,18 +85,6 @@ def aggregate_by_loops(values, mask, loss_type, max_completion_length=None, num_
         return total / len(rows) / max_completion_length
     given = count if loss_type == "bnpo" or num_items is None else float(num_items)
     return total / max(given, 1)
-
-
-def aggregate_by_table(values, mask, loss_type, max_completion_length=None, num_items=None):
-    B, n, u = len(mask), mask.sum(-1), values.expand(mask.shape).where(mask, 0).sum(-1)
-    N = n.sum() if num_items is None else float(num_items)
-    averages = {
-        "grpo": lambda: (u / n.clamp(min=1)).sum() / B,
-        "luspo": lambda: u.sum() / B,
-        "dr_grpo": lambda: u.sum() / B / max_completion_length,
-        "bnpo": lambda: u.sum() / max(n.sum(), 1),
-    }
-    return averages.get("grpo" if loss_type == "sapo" else loss_type, lambda: u.sum() / max(N, 1))()
 
 
 def loss_by_the_table(
@@ -148,11 +117,11 @@ def loss_of_two_sums(logp, advantages, mask, old_logp=None, ref_logp=None, *, lo
 
 
 RIGHT = {
-    "importance_ratio": (ratio_by_rows, ratio_by_einsum),
+    "importance_ratio": (ratio_by_rows,),
     "gspo_token_ratio": (gspo_by_quotient, gspo_by_sum),
     "clipped_surrogate": (clipped_by_sign, clipped_as_the_least_of_two),
-    "cispo_surrogate": (cispo_without_gradient_of_the_weight, cispo_by_where),
-    "sapo_surrogate": (sapo_by_tanh, sapo_by_both),
-    "aggregate": (aggregate_by_loops, aggregate_by_table),
+    "cispo_surrogate": (cispo_without_gradient_of_the_weight,),
+    "sapo_surrogate": (sapo_by_both,),
+    "aggregate": (aggregate_by_loops,),
     "policy_loss": (loss_by_the_table, loss_of_two_sums),
 }

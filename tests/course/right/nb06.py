@@ -1,7 +1,6 @@
 """Right answers to the exercises of notebook 06, each written differently; the check has to accept them all."""
 
 import re
-from fractions import Fraction
 
 from grpo_lab.rewards import completion_text, extract_answer, normalise_text
 
@@ -22,19 +21,6 @@ def fault_by_tags_found(text):
     return "text outside" if (before + between + after).strip() else None
 
 
-def fault_by_splitting(text):
-    pieces = re.split(r"(<think>|</think>|<answer>|</answer>)", text)
-    tags, outside = pieces[1::2], pieces[0::4]
-    for tag in TAGS:
-        if tag not in tags:
-            return "missing tag"
-    if len(tags) != len(TAGS):
-        return "repeated tag"
-    if any(a != b for a, b in zip(tags, TAGS, strict=True)):
-        return "wrong order"
-    return "text outside" if any(piece.strip() for piece in outside) else None
-
-
 def extract_by_partition(text):
     head, closing, _ = text.rpartition("</answer>")
     while closing:
@@ -45,29 +31,11 @@ def extract_by_partition(text):
     return None
 
 
-def extract_by_walking(text):
-    answer, start = None, None
-    for found in re.finditer(r"</?answer>", text):
-        if found[0] == "<answer>":
-            start = found.end()
-        elif start is not None:
-            answer, start = text[start : found.start()], None
-    return None if answer is None or answer.isspace() or not answer else answer.strip()
-
-
 def accuracy_in_columns(completions, answer, **kwargs):
     given = [extract_answer(completion_text(y)) for y in completions]
     given = [None if g is None else normalise_text(g) for g in given]
     expected = [None if a is None else normalise_text(f"{a}") for a in answer]
     return [None if a is None else float(g == a) for g, a in zip(given, expected, strict=True)]
-
-
-def accuracy_by_index(completions, answer, **kwargs):
-    def one(row):
-        found = extract_answer(completion_text(completions[row]))
-        return int(found is not None and normalise_text(found) == normalise_text(str(answer[row])))
-
-    return [one(row) if answer[row] is not None else None for row in range(len(completions))]
 
 
 def graded_by_steps(completions, answer, **kwargs):
@@ -82,27 +50,6 @@ def graded_by_steps(completions, answer, **kwargs):
         if found == expected:
             rewards[row] = 1
     return rewards
-
-
-def graded_by_table(completions, answer, **kwargs):
-    def grade(y, a):
-        given = normalise_text(extract_answer(completion_text(y)) or "")
-        return (0.01, 0.5, 1.0)[bool(a) and (a in given) + (a == given)]
-
-    return [
-        None if a is None else grade(y, normalise_text(str(a))) for y, a in zip(completions, answer, strict=True)
-    ]  # fmt: skip
-
-
-def number_by_error(given, expected):
-    """Fraction reads a little more than asked for; its letters are looked at first."""
-    texts = normalise_text(given), normalise_text(expected)
-    if any(set(text) - set("-./0123456789") for text in texts):
-        return False
-    try:
-        return Fraction(texts[0]) == Fraction(texts[1])
-    except (ValueError, ZeroDivisionError):
-        return False
 
 
 def number_by_whole_numbers(given, expected):
@@ -121,9 +68,9 @@ def number_by_whole_numbers(given, expected):
 
 
 RIGHT = {
-    "format_fault": (fault_by_tags_found, fault_by_splitting),
-    "extract_answer": (extract_by_partition, extract_by_walking),
-    "accuracy_reward": (accuracy_in_columns, accuracy_by_index),
-    "graded_reward": (graded_by_steps, graded_by_table),
-    "same_number": (number_by_error, number_by_whole_numbers),
+    "format_fault": (fault_by_tags_found,),
+    "extract_answer": (extract_by_partition,),
+    "accuracy_reward": (accuracy_in_columns,),
+    "graded_reward": (graded_by_steps,),
+    "same_number": (number_by_whole_numbers,),
 }
