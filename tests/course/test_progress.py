@@ -19,10 +19,11 @@ ALONE = replace(MEAN, notebook="99")
 
 @pytest.fixture(autouse=True)
 def _a_new_session():
-    session.clear()
+    session.ENTRIES.clear()
     registry._loaded["scaled_mean"] = ALONE
     yield
-    session.clear()
+    session.ENTRIES.clear()
+    session._hints_shown.clear()
     del registry._loaded["scaled_mean"]
 
 

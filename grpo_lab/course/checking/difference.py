@@ -11,6 +11,7 @@ from grpo_lab.course.checking.compare import is_number, no_gradient, same, same_
 from grpo_lab.course.checking.outcome import AFTERWARDS, inputs
 from grpo_lab.course.checking.plain_data import Other, Outcome, plain
 from grpo_lab.course.checking.relations import relation
+from grpo_lab.course.checking.shown import dtype_name
 from grpo_lab.course.exercise import Exercise
 
 CUT = (
@@ -118,7 +119,7 @@ def _of_tensors(what: str, got: Tensor, expected: Tensor, view: _View) -> Differ
         text = f"{_capital(what)} has shape {tuple(got.shape)}; {tuple(expected.shape)} is expected."
         return Difference(what, got, expected, text + _about_shapes(got, expected), "shape")
     if got.dtype != expected.dtype:
-        text = f"{_capital(what)} has dtype {_dtype(got)}; {_dtype(expected)} is expected."
+        text = f"{_capital(what)} has dtype {dtype_name(got)}; {dtype_name(expected)} is expected."
         return Difference(what, got, expected, text, "dtype")
     return Difference(what, got, expected, relation(got, expected, view.masks, view.tolerance))
 
@@ -200,7 +201,3 @@ def _name(value: Any) -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _dtype(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")

@@ -4,7 +4,7 @@ import random
 import traceback
 from collections.abc import Callable
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache
 from inspect import BoundArguments, signature
 from types import FunctionType
 from typing import Any
@@ -35,7 +35,7 @@ def outcome_of(function: Callable, exercise: Exercise, index: int, seed: int = 0
         return _collect(result, exercise, bound, given, leaves, 1_000_003 * seed + index)
 
 
-@lru_cache(maxsize=64)
+@cache
 def expected_outcomes(exercise: Exercise, seed: int = 0) -> tuple[Outcome, ...]:
     """What the reference does with every case; computed once for each seed."""
     return tuple(outcome_of(exercise.function, exercise, index, seed) for index in range(len(exercise.cases)))

@@ -66,11 +66,6 @@ def _note(verdict: Verdict, exercise: Exercise, function: Callable) -> None:
     ENTRIES[exercise.name] = Entry(exercise, verdict, function, before + (verdict.status != "not started"))
 
 
-def clear() -> None:
-    ENTRIES.clear()
-    _hints_shown.clear()
-
-
 def finished() -> dict[str, Callable]:
     """The functions with right values, and gradients where they are asked for, by name.
 

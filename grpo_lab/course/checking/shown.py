@@ -25,7 +25,7 @@ def brief(value: Any, width: int, digits: int = 4) -> str:
     """One line of at most that width: the value if it fits, or else its kind and size."""
     text = _text(value, digits)
     if len(text) > width and isinstance(value, Tensor):
-        text = f"{tuple(value.shape)} {_dtype(value)}"
+        text = f"{tuple(value.shape)} {dtype_name(value)}"
     if len(text) > width and isinstance(value, list | dict):
         text = f"{len(value)} entries: {text}"
     return _cut(text, width)
@@ -88,7 +88,7 @@ def _lines(name: str, value: Any) -> list[str]:
         if not value.ndim:
             return [f"{name} = {tensor_lines(value)[0]}"]
         numbers = tensor_lines(value, most_columns=_COLUMNS)
-        return [f"{name}, shape {tuple(value.shape)}, {_dtype(value)}", *(f"    {line}" for line in numbers)]
+        return [f"{name}, shape {tuple(value.shape)}, {dtype_name(value)}", *(f"    {line}" for line in numbers)]
     if isinstance(value, dict) and any(isinstance(part, Tensor | list | dict) for part in value.values()):
         return [line for key, part in value.items() for line in _lines(f"{name}[{key!r}]", part)]
     if isinstance(value, list) and any(isinstance(part, Tensor) for part in value):
@@ -111,5 +111,5 @@ def _text(value: Any, digits: int) -> str:
     return value.kind if isinstance(value, Other) else repr(value)
 
 
-def _dtype(tensor: Tensor) -> str:
+def dtype_name(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")

@@ -23,7 +23,7 @@ from grpo_lab.course.checking.outcome_file import MAX_FILE, load_outcomes
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.package_copy import library_source, make_copy
-from grpo_lab.course.grading.walls import MAX_TASKS, MEMORY, behind
+from grpo_lab.course.grading.walls import MAX_TASKS, MEMORY, behind, end_worker, tasks_of
 
 START_SECONDS = 180.0
 MAX_STARTS, MAX_LINE, LOOK = 12, 1_000_000, 0.05
@@ -133,7 +133,7 @@ class _Run:
                 self._follow(worker, messages, end)
             finally:
                 over.set()
-                _end(worker, kill)
+                end_worker(worker, kill)
             log.seek(max(0, log.seek(0, os.SEEK_END) - 500))
             self.said = log.read(500).decode("utf-8", "replace")
         self.code = worker.returncode
@@ -144,7 +144,7 @@ class _Run:
         while self.at < len(self.steps) - 1:
             if time.monotonic() > min(deadline, end) or self.sandbox.stopped.is_set():
                 self.why = ENDLESS
-            elif _tasks(worker.pid) > MAX_TASKS:
+            elif tasks_of(worker.pid) > MAX_TASKS:
                 self.why = CROWD
             if self.why:
                 return
@@ -237,31 +237,3 @@ def _read(stream, messages: queue.Queue, over: threading.Event) -> None:
             with suppress(queue.Full):
                 messages.put((message, content), timeout=0.5)
                 break
-
-
-def _end(worker: subprocess.Popen, kill: list[str]) -> None:
-    """The process, its group, and all that it ever started where it is alone in its name space or container."""
-    if kill:
-        subprocess.run(kill, capture_output=True)
-    with suppress(OSError):
-        if hasattr(os, "killpg"):
-            os.killpg(worker.pid, 9)
-        else:
-            subprocess.run(["taskkill", "/F", "/T", "/PID", str(worker.pid)], capture_output=True)
-    worker.kill()
-    worker.wait()
-    for stream in (worker.stdin, worker.stdout):
-        with suppress(OSError):
-            stream.close()
-
-
-def _tasks(process: int) -> int:
-    """How many threads run in a process and below it; 0 where the system does not say."""
-    tasks, waiting = 0, [process]
-    while waiting:
-        folder = Path(f"/proc/{waiting.pop()}/task")
-        with suppress(OSError, ValueError):
-            threads = os.listdir(folder)
-            tasks += len(threads)
-            waiting += [int(pid) for thread in threads for pid in (folder / thread / "children").read_text().split()]
-    return tasks

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import einops
@@ -144,3 +145,31 @@ def _environment(folder: str, kept: Iterable[str] = _KEPT) -> dict[str, str]:
     one = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     rest = {"PATH": os.defpath, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     return system | own | one | rest | {"MPLBACKEND": "Agg", "GRPO_LAB_PROFILE": "fast", "LOGNAME": "student"}
+
+
+def end_worker(worker: subprocess.Popen, kill: list[str]) -> None:
+    """The process, its group, and all that it ever started where it is alone in its name space or container."""
+    if kill:
+        subprocess.run(kill, capture_output=True)
+    with suppress(OSError):
+        if hasattr(os, "killpg"):
+            os.killpg(worker.pid, 9)
+        else:
+            subprocess.run(["taskkill", "/F", "/T", "/PID", str(worker.pid)], capture_output=True)
+    worker.kill()
+    worker.wait()
+    for stream in (worker.stdin, worker.stdout):
+        with suppress(OSError):
+            stream.close()
+
+
+def tasks_of(process: int) -> int:
+    """How many threads run in a process and below it; 0 where the system does not say."""
+    tasks, waiting = 0, [process]
+    while waiting:
+        folder = Path(f"/proc/{waiting.pop()}/task")
+        with suppress(OSError, ValueError):
+            threads = os.listdir(folder)
+            tasks += len(threads)
+            waiting += [int(pid) for thread in threads for pid in (folder / thread / "children").read_text().split()]
+    return tasks

@@ -7,6 +7,7 @@ the same bytes, on every machine.
 import json
 import os
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 from grpo_lab.course.checking.verdict import count
@@ -111,6 +112,7 @@ def refuse_unless_new(folder: Path) -> None:
         raise FileExistsError(f"folder is {folder}, not empty; expected a new or empty one, so nothing was written")
 
 
+@cache
 def notebook_text(number: str) -> str:
     cells = []
     for index, (kind, source, mark) in enumerate(cells_of(number)):

@@ -70,12 +70,5 @@ EXERCISE = Exercise(
             "which tokens may end a response?",
             "1.5",
         ),
-        Misconception(
-            "down-the-columns",
-            changed(completion_mask, ("cumsum(-1)", "cumsum(0)")),
-            "You count end tokens along the rows of the batch, so one response ends another. Along which axis does the "
-            "time of a single response run?",
-            "1.5",
-        ),
     ),
 )

@@ -66,13 +66,6 @@ EXERCISE = Exercise(
             "2.13",
         ),
         Misconception(
-            "own-reward-left-out",
-            changed(return_to_go, ("return all_returns", "return all_returns - rewards")),
-            "A token does not get its own reward. Look at the last token: what comes after it, and what should its "
-            "return be?",
-            "2.13",
-        ),
-        Misconception(
             "quotient-of-powers",
             quotient_of_powers,
             "Right on paper: you multiply with gamma^t, add up, and divide by it again. With a small gamma or a long "

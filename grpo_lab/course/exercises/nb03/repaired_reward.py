@@ -53,13 +53,6 @@ EXERCISE = Exercise(
             "3.5",
         ),
         Misconception(
-            "place-by-place",
-            changed(repaired_reward, ("torch.minimum(*copies)", "(prompts == responses)")),
-            "You compare prompt and response place by place. The best answer to (3, 1) would then be (3, 1), unsorted. "
-            "Does inclusion care where a number stands?",
-            "3.5",
-        ),
-        Misconception(
             "order-ignored",
             changed(repaired_reward, (" + ascending_pairs(responses)", "")),
             "The right numbers score, in whatever order. Nobody would learn to sort from that: which term of Eq. (3.6) "

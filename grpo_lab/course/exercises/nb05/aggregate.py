@@ -107,13 +107,6 @@ EXERCISE = Exercise(
             "5.18",
         ),
         Misconception(
-            "longest-as-maximum",
-            changed(aggregate, ("len(mask) * max_completion_length", "len(mask) * mask.shape[1]")),
-            "For 'dr_grpo' you divide by the width T of this batch. Then the same completion counts differently from "
-            "step to step. The constant is that of the run: which argument holds it?",
-            "5.18",
-        ),
-        Misconception(
             "empty-row-nan",
             changed(
                 aggregate,

@@ -93,14 +93,5 @@ EXERCISE = Exercise(
             "batch. Which of the two offers has no bound from above yet?",
             "5.6",
         ),
-        Misconception(
-            "epsilon-high-zero",
-            changed(
-                clipped_surrogate, ("epsilon if epsilon_high is None else epsilon_high", "epsilon_high or epsilon")
-            ),
-            "An `epsilon_high` of 0 is replaced by `epsilon`: to Python, `0.0 or x` is x. No room above 1 is a range "
-            "as well. Which value alone means that nothing was given?",
-            "5.5",
-        ),
     ),
 )

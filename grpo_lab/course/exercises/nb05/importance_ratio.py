@@ -132,13 +132,6 @@ EXERCISE = Exercise(
             "5.3",
         ),
         Misconception(
-            "mean-over-padding",
-            changed(importance_ratio, ("mask.sum(-1, keepdim=True).clamp(min=1)", "mask.shape[1]")),
-            "At the sequence level your sum is right but you divide by T, padding included. A short completion in a "
-            "long batch then seems hardly to have moved. How many tokens has each row really?",
-            "5.3",
-        ),
-        Misconception(
             "empty-row-nan",
             changed(importance_ratio, (".clamp(min=1)", "")),
             "A row in which no token counts gives 0 / 0, and one NaN makes the loss NaN. Such rows exist: truncated "

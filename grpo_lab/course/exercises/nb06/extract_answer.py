@@ -82,12 +82,6 @@ EXERCISE = Exercise(
             "changes that?",
         ),
         Misconception(
-            "unstripped",
-            changed(extract_answer, (".strip()", "")),
-            "White space around the answer is left in, so ' 4' will not be equal to '4', and a block of blanks counts "
-            "as an answer.",
-        ),
-        Misconception(
             "empty-matches",
             changed(extract_answer, (".strip() or None", ".strip()")),
             "An empty block gives you an empty text. Whoever compares that with an expected answer that happens to be "

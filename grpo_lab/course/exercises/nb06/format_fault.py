@@ -115,14 +115,6 @@ EXERCISE = Exercise(
             "every candidate it can think of. What says how often a tag occurs?",
         ),
         Misconception(
-            "repeated-before-missing",
-            changed(
-                format_fault, ("return 'missing tag'", "return 'repeated tag' if max(counts) > 1 else 'missing tag'")
-            ),
-            "Where one tag is missing and another occurs twice, you report the repetition. The docstring names the "
-            "order in which faults are looked for.",
-        ),
-        Misconception(
             "closing-tags-unseen",
             opening_tags_only,
             "You count the opening tags alone. A response cut off before `</answer>` then keeps the format. There are "

@@ -88,7 +88,6 @@ EXERCISE = Exercise(
         given("a trailing zero", "7.0", "7"),
         given("fractions not in lowest terms", "2/4", "3/6"),
         given("rounded", "0.3333", "1/3"),
-        given("the whole part alone", "2.75", "2"),
         given("divided by zero", "1/0", "1"),
         given("two numbers with a comma between", "1,2", "12"),
         given("silence, where a word is expected", "", "seven"),

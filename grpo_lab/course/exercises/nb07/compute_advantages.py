@@ -100,19 +100,6 @@ EXERCISE = Exercise(
             "one's all bad. With whom does GRPO compare?",
         ),
         Misconception(
-            "std-over-batch",
-            changed(
-                compute_advantages,
-                (
-                    "by_group = ",
-                    "config = replace(config, scale_rewards=config.scale_rewards.replace('group', 'batch')); "
-                    "by_group = ",
-                ),
-            ),
-            "You divide by one spread for the whole batch, where the group's own is asked for. Prompts on which "
-            "answers differ a lot then drown the others.",
-        ),
-        Misconception(
             "nan-as-zero",
             changed(
                 compute_advantages, ("by_group = rewards.view", "by_group = (rewards := rewards.nan_to_num(0.0)).view")

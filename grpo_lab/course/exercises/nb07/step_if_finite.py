@@ -97,14 +97,6 @@ EXERCISE = Exercise(
             "the gradient happens to look fine.",
         ),
         Misconception(
-            "infinity-passes",
-            changed(
-                step_if_finite,
-                ("math.isfinite(norm) and math.isfinite(loss)", "not (math.isnan(norm) or math.isnan(loss))"),
-            ),
-            "You catch NaN, but not infinity. Clipping divides infinity by infinity, and that is NaN.",
-        ),
-        Misconception(
             "gradients-kept",
             changed(step_if_finite, ("optimizer.zero_grad()", "if stepped: optimizer.zero_grad()")),
             "After a skipped update the bad gradients are still there. The next backward pass *adds* to them: NaN plus "

@@ -77,11 +77,5 @@ EXERCISE = Exercise(
             "You divide the log-probability by the noise. It is the *probability* that is the rate of the clock.",
             "8.30",
         ),
-        Misconception(
-            "wrong-axis",
-            changed(exponential_race, ("argmax(-1)", "argmax(0)")),
-            "Your rows race against each other. Within a row, the tokens should.",
-            "8.31",
-        ),
     ),
 )

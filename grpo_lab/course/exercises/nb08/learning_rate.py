@@ -41,7 +41,6 @@ EXERCISE = Exercise(
         given("the last step of warm-up", 3, 1.0, 4, 10, "constant_with_warmup"),
         given("half of the warm-up, to another peak", 1, 3.0, 4, 10, "linear"),
         given("no steps of warm-up", 0, 1.0, 0, 10, "constant_with_warmup"),
-        given("cosine, a third of the rest over", 6, 1.0, 4, 10, "cosine"),
         given("a run that is all warm-up", 2, 1.0, 3, 3, "linear"),
         given("constant, a run that is all warm-up", 1, 2.0, 4, 4, "constant"),
         given("linear, no steps of warm-up", 3, 2.0, 0, 10, "linear"),
