@@ -77,7 +77,7 @@ def test_hints_unfold_one_at_a_time():
     first, second, third = hint("scaled_mean"), hint("scaled_mean"), hint("scaled_mean")
     assert MEAN.hints[0] in repr(first) and MEAN.hints[1] not in repr(first) + first.rich
     assert "1 more" in repr(first) and "That was the last." in repr(second) and repr(third) == repr(second)
-    page = second.markdown
+    page = second.rich
     assert page.count("<details") == 2 and page.count("<details open>") == 1
     assert page.index("<details open>") > page.index(MEAN.hints[0])
     with pytest.raises(KeyError, match="exercise is 'other'; expected one of 'token_logprobs', "):
