@@ -3,7 +3,7 @@
 import difflib
 import types
 import typing
-from argparse import SUPPRESS, ArgumentTypeError, RawDescriptionHelpFormatter
+from argparse import SUPPRESS, ArgumentTypeError
 from collections.abc import Iterable
 from dataclasses import Field, fields
 from pathlib import Path
@@ -29,8 +29,6 @@ def settings_parser(command: str, names: Iterable[str], needed: str = "") -> Par
         prog=f"python -m {command}",
         usage=" ".join(["%(prog)s", needed, "[options]"]).replace("  ", " "),
         argument_default=SUPPRESS,
-        formatter_class=RawDescriptionHelpFormatter,
-        epilog=defaults.table(),
     )
     wanted, title, groups = set(names), "", {}
     for setting in fields(GRPOConfig):
@@ -76,7 +74,7 @@ def _help(setting: Field) -> str:
         said.append(f"one of {', '.join(allowed)}")
     default = defaults.as_typed(setting.default)
     if setting.name in defaults.SETTINGS:
-        default = "the task's" if setting.name == "max_completion_length" else "by the model's size, see below"
+        default = "the task's" if setting.name == "max_completion_length" else "by the model's size"
     return f"{'; '.join(filter(None, said))} (default: {default})".strip().replace("%", "%%")
 
 

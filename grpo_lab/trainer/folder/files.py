@@ -1,7 +1,6 @@
 """Files that survive a crash: written under another name, flushed to the disk, and only then moved into place."""
 
 import contextlib
-import errno
 import hashlib
 import json
 import math
@@ -12,11 +11,6 @@ from pathlib import Path
 from typing import Any
 
 UNFINISHED = "grpo_run.unfinished"  # the run's own folder for what is not finished
-_REMEDIES = {
-    **dict.fromkeys((errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)), "make room on the disk"),
-    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "make it readable and writable for you"),
-    errno.ENOTDIR: "move the file away that has the name of a folder",
-}
 
 
 def as_json(value: Any, **how) -> str:
@@ -104,23 +98,16 @@ def remove(folder: Path, names: Iterable[str]) -> None:
 
 @contextlib.contextmanager
 def explained(path: Path, remedy: str, done: str = "written") -> Iterator[None]:
-    """Turn an error of the file system into one sentence: which file, what is wrong, what to do.
-
-    Args:
-        remedy: what to do once the cause is gone.
-        done: "written" or "read".
-    """
+    """Turn an error of the file system into one sentence: which file, what is wrong, and the remedy once it is not."""
     try:
         yield
     except Exception as error:
-        number = getattr(error, "errno", None)
-        if found := re.search(r"\(os error (\d+)\)", str(error)):  # safetensors and tokenizers write in Rust
-            number = int(found[1])
+        found = re.search(r"\(os error (\d+)\)", str(error))  # safetensors and tokenizers write in Rust
+        number = int(found[1]) if found else getattr(error, "errno", None)
         if number is None:
             raise
-        kind = type(error) if isinstance(error, OSError) else OSError
         where = os.fspath(getattr(error, "filename", None) or path)
-        cause = _REMEDIES.get(number, "look after the disk")
-        said = kind(f"{where!r} could not be {done} ({os.strerror(number)}): {cause}, then {remedy}")
+        kind = type(error) if isinstance(error, OSError) else OSError
+        said = kind(f"{where!r} could not be {done} ({os.strerror(number)}): mend that, then {remedy}")
         said.errno = number
         raise said from error

@@ -13,6 +13,7 @@ from grpo_lab.trainer.stopping import RESUME
 
 MANIFEST, FORMAT = "grpo_run.json", 3
 METRICS, SETTINGS, COMPLETIONS = "metrics.jsonl", "grpo_config.json", "completions.jsonl"
+CHANGING = (METRICS, SETTINGS, COMPLETIONS, "tensorboard", "wandb")  # files and folders that a run keeps changing
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 # What transformers calls the files of a model and of its tokenizer.
 MODEL = re.compile(
@@ -28,14 +29,12 @@ class Manifest:
 
     settings: with which the run began; `max_steps` is that of its last part.
     fingerprints: of model, data set, rewards and tokenizer at its beginning.
-    owned: files and folders of the run that change all the time, such as metrics.jsonl.
-    checkpoints: by name: "step", "files", "model" (its fingerprint), "lines" (bytes in each .jsonl file then).
+    checkpoints: by name: "step", "files", "model" (its fingerprint).
     model: the files of the trained model, beside the metrics.
     """
 
     settings: dict
     fingerprints: dict
-    owned: list[str]
     checkpoints: dict[str, dict] = field(default_factory=dict)
     model: dict[str, list] = field(default_factory=dict)
     format: int = FORMAT
@@ -105,14 +104,8 @@ def check_folder(config: GRPOConfig) -> Manifest | None:
         raise FileExistsError(
             f"output_dir {str(folder)!r} holds a run already; choose another folder, or continue it with {RESUME}"
         )
-    _check_nothing_in_the_way(folder, manifest or Manifest({}, {}, []), config)
+    _check_nothing_in_the_way(folder, manifest)
     return manifest
-
-
-def changing(config: GRPOConfig) -> list[str]:
-    """The files and folders that the run keeps changing."""
-    boards = [config.report_to] if config.report_to in ("tensorboard", "wandb") else []
-    return [METRICS, SETTINGS] + [COMPLETIONS] * config.log_completions + boards
 
 
 def check_free(folder: Path, names: Iterable[str], ours: Container[str]) -> None:
@@ -124,14 +117,16 @@ def check_free(folder: Path, names: Iterable[str], ours: Container[str]) -> None
         )
 
 
-def _check_nothing_in_the_way(folder: Path, manifest: Manifest, config: GRPOConfig) -> None:
-    ours = {*manifest.owned, *manifest.checkpoints, *(name.split("/")[0] for name in manifest.model)}
-    # Where the run has gone past a step, it makes no checkpoint of it any more.
-    past = min((entry["step"] for entry in manifest.checkpoints.values()), default=0)
+def _check_nothing_in_the_way(folder: Path, manifest: Manifest | None) -> None:
+    ours, past = set(), 0
+    if manifest is not None:
+        ours = {*CHANGING, *manifest.checkpoints, *(name.split("/")[0] for name in manifest.model)}
+        # Where the run has gone past a step, it makes no checkpoint of it any more.
+        past = min((entry["step"] for entry in manifest.checkpoints.values()), default=0)
     present = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    wanted = {name for name in present if MODEL.fullmatch(name)} | set(changing(config))
-    wanted |= {name for name in present if (found := CHECKPOINT.fullmatch(name)) and int(found[1]) > past}
-    check_free(folder, sorted(wanted), ours)
+    wanted = [name for name in present if MODEL.fullmatch(name) or name in CHANGING]
+    wanted += [name for name in present if (found := CHECKPOINT.fullmatch(name)) and int(found[1]) > past]
+    check_free(folder, wanted, ours)
 
 
 def _checksum(content: dict) -> str:

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -14,7 +14,7 @@ from grpo_lab.config import MAY_CHANGE, GRPOConfig
 from grpo_lab.trainer.evaluation import best_step
 from grpo_lab.trainer.folder import checkpoint
 from grpo_lab.trainer.folder.files import UNFINISHED, as_json, explained, fault, flush, publish, remove, write_whole
-from grpo_lab.trainer.folder.manifest import METRICS, SETTINGS, Manifest, changing, check_folder, check_free
+from grpo_lab.trainer.folder.manifest import COMPLETIONS, METRICS, SETTINGS, Manifest, check_folder, check_free
 from grpo_lab.trainer.folder.same_run import check_length, check_same_run, of_model
 from grpo_lab.trainer.stopping import RESUME
 
@@ -93,7 +93,10 @@ class RunFolder:
         with self._writing(self.path / name):
             with self._unfinished(name) as unfinished:
                 files = checkpoint.write(unfinished, model, tokenizer, optimizer.tensors(), state, reference)
-            entry = {"step": step, "files": files, "model": of_model(model), "lines": self._flush_lines()}
+            for path in (self.path / name for name in (METRICS, COMPLETIONS)):
+                if path.is_file():
+                    flush(path)
+            entry = {"step": step, "files": files, "model": of_model(model)}
             # The checkpoint counts from here on: the rest is made up for when the run goes on.
             self._commit(checkpoints=self.manifest.checkpoints | {name: entry})
             self._finish_renames()
@@ -133,10 +136,9 @@ class RunFolder:
         checkpoint.load_weights(path, files, model)
 
     def _begin(self, prints: dict) -> tuple[int, list[dict]]:
-        owned = {*changing(self.config), *(self.manifest.owned if self.manifest else ())}
         with self._writing(self.path):
-            self.manifest = Manifest(self.settings, prints, sorted(owned)).written(self.path)
-            self._write_lines([], {})
+            self.manifest = Manifest(self.settings, prints).written(self.path)
+            self._write_lines([])
         return 0, []
 
     def _go_on(self, found: str, broken: list[str], model, optimizer, reference) -> tuple[int, list[dict]]:
@@ -152,11 +154,11 @@ class RunFolder:
             shutil.rmtree(self.path / UNFINISHED, ignore_errors=True)
             names = {"max_steps", *MAY_CHANGE} - {"output_dir", "resume_from_checkpoint"}
             settings = before.settings | {name: self.settings[name] for name in names}
-            self._commit(settings=settings, owned=sorted({*before.owned, *changing(self.config)}))
+            self._commit(settings=settings)
             text, metrics = _as_lines(state["log_history"]), self.path / METRICS
             if not (metrics.is_file() and metrics.read_bytes().startswith(text.encode())):
                 print(f"{str(metrics)!r} is not as the run wrote it (lost, edited, cut or damaged): it is written anew")
-            self._write_lines(state["log_history"], entry["lines"])
+            self._write_lines(state["log_history"])
         print(f"Resumed at step {state['step']} of {self.config.max_steps} from {(self.path / found).as_posix()!r}")
         return state["step"], state["log_history"]
 
@@ -206,23 +208,15 @@ class RunFolder:
     def _discard_surplus(self, history: list[dict]) -> None:
         self._discard(self.manifest.surplus(self.config.save_total_limit, best_step(history, self.config)))
 
-    def _flush_lines(self) -> dict[str, int]:
-        """Wait until the .jsonl files of the run are on the disk; their sizes in bytes."""
-        found = [self.path / name for name in self.manifest.owned if name.endswith(".jsonl")]
-        for path in (present := [path for path in found if path.is_file()]):
-            flush(path)
-        return {path.name: path.stat().st_size for path in present}
-
-    def _write_lines(self, history: list[dict], sizes: dict[str, int]) -> None:
-        """Write settings and metrics, and cut the other .jsonl files to their sizes; without one, it had not begun."""
+    def _write_lines(self, history: list[dict]) -> None:
+        """Write settings and metrics, and take from the completions those of steps that are now made again."""
         write_whole(self.path / SETTINGS, as_json(self.manifest.settings, indent=2) + "\n")
         write_whole(self.path / METRICS, _as_lines(history))
-        for path in (self.path / name for name in self.manifest.owned if name.endswith(".jsonl") and name != METRICS):
-            now, size = path.stat().st_size if path.is_file() else 0, sizes.get(path.name, 0)
-            if now < size:
-                print(f"{str(path)!r} has {now:,} bytes; it had {size:,} at the checkpoint: some of its lines are lost")
-            elif now > size:
-                os.truncate(path, size)
+        if (path := self.path / COMPLETIONS).is_file():
+            lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+            steps = [re.match(r'{"step": (\d+)', line) for line in lines]
+            kept = [line for line, step in zip(lines, steps, strict=True) if step and int(step[1]) <= len(history)]
+            write_whole(path, "".join(f"{line}\n" for line in kept))
 
     @contextlib.contextmanager
     def _unfinished(self, name: str) -> Iterator[Path]:

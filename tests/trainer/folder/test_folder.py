@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.trainer import train
-from grpo_lab.trainer.folder.manifest import Manifest
+from grpo_lab.trainer.folder.manifest import CHANGING, Manifest
 from tests.support.resuming import (
     cheap_run,
     cheap_run_until,
@@ -78,7 +78,7 @@ def test_a_folder_without_a_name_or_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "out").write_text("a novel", encoding="utf-8")
     with pytest.raises(ValueError, match="^output_dir is .*out'; expected the name of a folder"):
         GRPOConfig(output_dir=str(tmp_path / "out"))
-    with pytest.raises(OSError, match="below' could not be written .*: move the file away that has the name of a fol"):
+    with pytest.raises(OSError, match="below' could not be written .*: mend that, then start again"):
         cheap_run(tmp_path / "out" / "below")
     assert (tmp_path / "out").read_text(encoding="utf-8") == "a novel"
 
@@ -123,7 +123,7 @@ def test_the_manifest_names_every_file_of_the_run_but_itself(whole_run):
     folder = whole_run[0]
     run = json.loads((folder / "grpo_run.json").read_text(encoding="utf-8"))
     named = {f"{name}/{file}" for name, entry in run["checkpoints"].items() for file in entry["files"]}
-    assert named | {*run["owned"], *run["model"], "grpo_run.json"} == contents(folder).keys()
+    assert named | {*CHANGING[:2], *run["model"], "grpo_run.json"} == contents(folder).keys()
     assert len(metrics_in(folder)) == 5
 
 
@@ -147,7 +147,7 @@ def test_the_newest_stay_and_the_best_which_counts_as_one():
     }
     checkpoints = {f"checkpoint-{step}": {"step": step} for step in ALL}
     for (limit, best), want in cases.items():
-        surplus = Manifest({}, {}, [], checkpoints).surplus(limit, best)
+        surplus = Manifest({}, {}, checkpoints).surplus(limit, best)
         assert sorted({*checkpoints} - {*surplus}) == sorted(f"checkpoint-{step}" for step in want), (limit, best)
 
 
