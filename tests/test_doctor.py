@@ -43,7 +43,7 @@ def test_a_python_that_is_too_old_or_too_new(monkeypatch):
 
 def test_what_does_not_import_is_said_with_the_command_that_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert module.check_torch().status == "fail" and module.check_card().status == "ok"
+    assert doctor()["torch"].status == "fail" and module.check_card().status == "ok"
     monkeypatch.setitem(sys.modules, "psutil", None)
     assert (
         doctor()["machine"].status == "fail"
@@ -56,12 +56,16 @@ def test_what_does_not_import_is_said_with_the_command_that_installs_it(monkeypa
 def test_packages_that_are_missing_or_untested(monkeypatch):
     assert module.check_packages().status == "ok"
     for wanted, status, found in [
-        ("nowhere-to-be-found>=1", "fail", "nowhere-to-be-found is missing"),
+        (
+            "nowhere-to-be-found>=1",
+            "fail",
+            "No package metadata was found for nowhere-to-be-found",
+        ),
         (f"torch>{torch.__version__.split('+')[0]}", "warn", f"torch {torch.__version__} (wanted: >"),
         ("nothing>1; extra == 'test'", "ok", ""),
     ]:
         monkeypatch.setattr(importlib.metadata, "requires", lambda name, wanted=wanted: [wanted])
-        check = module.check_packages()
+        check = doctor()["packages"]
         assert check.status == status and found in check.found
 
 
@@ -150,12 +154,11 @@ def test_the_card_is_found_without_torch(monkeypatch):
     def hang(*args, **kwargs):
         raise subprocess.TimeoutExpired("nvidia-smi", 20)
 
-    for run, files, want in [
-        (answer("Tesla T4, 550.54\nTesla T4, 550.54\n", 0), True, "Tesla T4 (driver 550.54)"),
-        (answer("driver not loaded", 9), True, "an NVIDIA card"),
-        (hang, False, None),
+    for run, want in [
+        (answer("Tesla T4, 550.54\nTesla T4, 550.54\n", 0), "Tesla T4 (driver 550.54)"),
+        (answer("driver not loaded", 9), None),
+        (hang, None),
     ]:
-        monkeypatch.setattr(module.os.path, "exists", lambda path, files=files: files)
         monkeypatch.setattr(subprocess, "run", run)
         assert real_find_card() == want
 

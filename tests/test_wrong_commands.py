@@ -33,7 +33,7 @@ WRONG = {
     "doctor --fix": "--fix is not known here; --help lists what there is",
     "formulas --tag 2.7": "--tag is not known here",
     # memory
-    "memory --budget 0": "--budget is '0'; expected a number of GiB above 0",
+    "memory --budget 0": "--budget is 0.0; it must be positive",
     "memory --prompt_length 0": "--prompt_length is 0; it must be at least 1",
     "memory --device_type tpu": "--device_type is 'tpu'; expected one of",
     "memory --model tiny --shape small": "--shape is given together with --model; expected one of them",

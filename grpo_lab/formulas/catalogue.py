@@ -38,16 +38,11 @@ def tag_key(tag: str) -> tuple[int, ...]:
 
 
 def _functions(module: ModuleType) -> Iterator[Callable]:
-    """Functions and methods that the module defines, private ones too."""
+    """Functions that the module defines, private ones too."""
     for value in vars(module).values():
-        if getattr(value, "__module__", None) != module.__name__:
-            continue
-        for part in vars(value).values() if inspect.isclass(value) else [value]:
-            part = inspect.unwrap(getattr(part, "__func__", part))
-            if not inspect.isfunction(part) or part.__module__ != module.__name__ or part.__name__ == "<lambda>":
-                continue
-            if part.__code__.co_filename != "<string>":  # a dataclass makes its methods itself: they have no source
-                yield part
+        function = inspect.unwrap(value) if callable(value) else None
+        if inspect.isfunction(function) and function.__module__ == module.__name__ and function.__name__ != "<lambda>":
+            yield function
 
 
 def _package_modules() -> list[ModuleType]:

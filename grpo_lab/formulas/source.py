@@ -47,42 +47,42 @@ def read_equations(function: Callable) -> list[Equation]:
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         raise ValueError(f"function is {name}; expected a def, since a lambda cannot carry equations")
     try:
-        tags = _tags(node, source)
-        anchors = _anchors(node, source)
-        _correspond(list(tags), list(anchors))
+        tags, anchors = _tags(node, source), _anchors(node, source)
+        if [tag for tag, _ in tags] != [tag for tag, *_ in anchors]:
+            places = (", ".join(f"({tag})" for tag, *_ in found) or "none" for found in (tags, anchors))
+            raise ValueError("the equations are {}, and the lines of code {}".format(*places))
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-    return [_equation(tag, tags[tag], *anchors[tag], source.splitlines(), first - 1, name) for tag in tags]
+    lines = source.splitlines()
+    return [
+        _equation(tag, latex, statement, shape, lines, first - 1, name)
+        for (tag, latex), (_, statement, shape) in zip(tags, anchors, strict=True)
+    ]
 
 
-def _tags(node: ast.FunctionDef, source: str) -> dict[str, str]:
-    """The docstring's equations: {tag: latex}, in order."""
-    if ast.get_docstring(node) is None:
-        return {}
-    literal = ast.get_source_segment(source, node.body[0].value)
-    if r"\tag" not in literal:
-        return {}
+def _tags(node: ast.FunctionDef, source: str) -> list[tuple[str, str]]:
+    """The docstring's equations: tag and LaTeX, in order."""
+    text = ast.get_docstring(node) or ""
+    if not text or r"\tag" not in (literal := ast.get_source_segment(source, node.body[0].value)):
+        return []
     if not re.match(r"[rR]['\"]", literal):
         raise ValueError(r'the docstring is not raw: write r"""...""", or \t in \tag becomes a tab')
-    if control := sorted({c for c in node.body[0].value.value if c != "\n" and not c.isprintable()}):
-        raise ValueError(f"the docstring holds control characters: {control}")
-    tags = {}
-    for line in ast.get_docstring(node).splitlines():
+    tags = []
+    for line in text.splitlines():
         if r"\tag" not in line:
             continue
         match = TAGGED.fullmatch(line.strip())
         if match is None or r"\tag" in match["latex"]:
             raise ValueError(rf"one equation a line, ending in one \tag{{n.m}}; the line is {line.strip()!r}")
-        if match["tag"] in tags:
-            raise ValueError(f"tag ({match['tag']}) stands twice in the docstring")
-        tags[match["tag"]] = match["latex"]
+        tags.append((match["tag"], match["latex"]))
     return tags
 
 
-def _anchors(node: ast.FunctionDef, source: str) -> dict[str, tuple[ast.stmt, str]]:
-    """The anchored statements: {tag: (statement, shape from its comment)}, in the order of the code."""
-    statements = [s for s in ast.walk(node) if isinstance(s, ast.stmt) and not hasattr(s, "body")]
-    anchors, owner = {}, {}
+def _anchors(node: ast.FunctionDef, source: str) -> list[tuple[str, ast.stmt, str]]:
+    """The anchored statements: tag, statement and the shape from its comment, in the order of the code."""
+    kinds = (ast.Assign, ast.AnnAssign, ast.AugAssign)
+    statements = [s for s in ast.walk(node) if isinstance(s, ast.Return) or (isinstance(s, kinds) and _assigned(s))]
+    anchors = []
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         match = token.type == tokenize.COMMENT and ANCHOR.fullmatch(token.string.strip())
         if not match:
@@ -92,25 +92,11 @@ def _anchors(node: ast.FunctionDef, source: str) -> dict[str, tuple[ast.stmt, st
             raise ValueError(f"anchor ({tag}) does not state the shape of its value, as in # P 1 ({tag})")
         found = [s for s in statements if line in (s.lineno, s.end_lineno)]
         if not found:
-            raise ValueError(f"anchor ({tag}) is on the first or last line of no statement: {token.line.strip()!r}")
-        if tag in anchors:
-            raise ValueError(f"anchor ({tag}) stands twice in the code")
-        if found[-1] in owner:
-            raise ValueError(f"anchors ({owner[found[-1]]}) and ({tag}) stand on one statement; one equation, one line")
-        if not isinstance(found[-1], ast.Return) and not _assigned(found[-1]):
             raise ValueError(f"anchor ({tag}) stands on no assignment to variables or return: {token.line.strip()!r}")
-        owner[found[-1]] = tag
-        anchors[tag] = found[-1], " ".join(match["shape"].split())
+        if any(found[-1] is statement for _, statement, _ in anchors):
+            raise ValueError(f"anchor ({tag}) stands on a statement that has one; one equation, one line")
+        anchors.append((tag, found[-1], " ".join(match["shape"].split())))
     return anchors
-
-
-def _correspond(tags: list[str], anchors: list[str]) -> None:
-    if missing := [t for t in tags if t not in anchors]:
-        raise ValueError(f"no line of code ends in the anchor # ({missing[0]}) of the docstring's equation")
-    if extra := [a for a in anchors if a not in tags]:
-        raise ValueError(rf"no equation of the docstring ends in \tag{{{extra[0]}}} of the code's anchor")
-    if tags != anchors:
-        raise ValueError(f"equations stand in the order {', '.join(tags)}, their lines of code {', '.join(anchors)}")
 
 
 def _equation(

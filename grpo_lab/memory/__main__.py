@@ -5,6 +5,7 @@ import sys
 
 from transformers import AutoConfig, AutoTokenizer
 
+from grpo_lab.checks import check_positive
 from grpo_lab.commands import command
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import settings_parser
@@ -30,6 +31,7 @@ SETTINGS = (
 def main(arguments: list[str] | None = None) -> None:
     given = vars(_parser().parse_args(arguments))
     model, shape, task, budget = (given.pop(name) for name in ("model", "shape", "task", "budget"))
+    check_positive("budget", budget)
     precision, prompt_length, device_type = (given.pop(name) for name in ("precision", "prompt_length", "device_type"))
     folder = None if model is None else usable_folder(model, device_type)[0]
     model_config, parameters = _sizes(shape, model, folder)
@@ -81,19 +83,9 @@ def _parser() -> argparse.ArgumentParser:
     longest = "tokens of the longest prompt (default: the task's)"
     parser.add_argument("--prompt_length", type=int, default=None, metavar="N", help=longest)
     memory = "memory of the card (default %(default)s)"
-    parser.add_argument("--budget", type=_gib, default=8.0, metavar="GIB", help=memory)
+    parser.add_argument("--budget", type=float, default=8.0, metavar="GIB", help=memory)
     parser.add_argument("--device_type", default="cuda", choices=("cuda", "cpu"), help="(default %(default)s)")
     return parser
-
-
-def _gib(text: str) -> float:
-    try:
-        size = float(text)
-    except ValueError:
-        size = 0.0
-    if not 0 < size < 2**33:  # as bytes, a number that torch can take
-        raise argparse.ArgumentTypeError(f"is {text!r}; expected a number of GiB above 0")
-    return size
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import inspect
 import re
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -22,19 +21,17 @@ def sources(*left_out: str) -> list[tuple[Path, str]]:
     return [(path, path.read_text(encoding="utf-8")) for path in paths]
 
 
-def test_formula_map_finds_methods_and_refuses_a_tag_twice_or_outside_of_functions(tmp_path: Path):
+def test_formula_map_refuses_a_tag_twice_or_outside_of_functions(tmp_path: Path):
     assert list(formula_map([sample])) == ["9.1", "9.2", "9.3", "9.4", "9.6", "9.7", "9.10"]
     sources = {
         "twice": inspect.getsource(sample),
         "outside": 'r"""\nx = y \\tag{1.1}\n"""\n',
-        "methods": f"class Model:\n{textwrap.indent(inspect.getsource(sample.fails), '    ')}",
     }
     modules = {name: load(tmp_path, source) for name, source in sources.items()}
     with pytest.raises(ValueError, match=r"tag \(9.1\) stands twice"):
         formula_map([sample, modules["twice"]])
     with pytest.raises(ValueError, match="only 0 of the 1 lines"):
         formula_map([modules["outside"]])
-    assert list(formula_map([modules["methods"]])) == ["9.6", "9.7"]
 
 
 def test_every_equation_of_the_package_has_its_line(known, capsys):

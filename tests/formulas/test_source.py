@@ -27,17 +27,17 @@ def test_equations_pairs_each_tag_with_its_statement():
 Y, Z = r"y = x \tag{1.1}", r"z = x \tag{1.2}"
 # What is refused: equations of the docstring, lines of code.
 FAULTS = {
-    "no line of code": ([Y], ["y = x"]),
-    "no equation of the docstring": ([], ["y = x  # N (1.1)"]),
-    "in the order 1.1, 1.2, their lines of code 1.2, 1.1": ([Y, Z], ["z = x  # N (1.2)", "y = x  # N (1.1)"]),
-    "control characters": (["y = x\t+ 1 \\tag{1.1}"], ["y = x  # N (1.1)"]),
-    "one equation a line": ([f"{Y} {Z}"], ["y = x  # N (1.1)", "z = x  # N (1.2)"]),
+    "the equations are (1.1), and the lines of code none": ([Y], ["y = x"]),
+    "the equations are none, and the lines of code (1.1)": ([], ["y = x  # N (1.1)"]),
+    "the equations are (1.1), (1.2), and the lines of code (1.2), (1.1)": (
+        [Y, Z],
+        ["z = x  # N (1.2)", "y = x  # N (1.1)"],
+    ),
+    "the equations are (1.1), and the lines of code (1.1), (1.1)": ([Y], ["y = x  # N (1.1)", "y = x + 1  # N (1.1)"]),
+    "one equation a line": ([f"{Y} {Z}"], ["y = x  # N (1.1)"]),
     r"one equation a line, ending in one \tag": ([r"y = x \tag{1.a}"], []),
-    "stands twice in the docstring": ([Y, r"z = x \tag{1.1}"], ["y = x  # N (1.1)"]),
-    "stands twice in the code": ([Y], ["y = x  # N (1.1)", "y = x + 1  # N (1.1)"]),
-    "stand on one statement": ([Y, Z], ["y = [  # N (1.1)", "    x,", "]  # N (1.2)"]),
+    "on a statement that has one": ([Y, Z], ["y = [  # N (1.1)", "    x,", "]  # N (1.2)"]),
     "does not state the shape of its value, as in # P 1 (1.1)": ([Y], ["y = x  # (1.1)"]),
-    "first or last line of no statement": ([Y], ["# N (1.1)", "y = x"]),
     "stands on no assignment": ([Y], ["print(x)  # N (1.1)"]),
 }
 

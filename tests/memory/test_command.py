@@ -54,7 +54,7 @@ def test_advice_until_it_fits_and_despair(capsys):
 
 
 def test_what_cannot_be_planned_is_named(monkeypatch):
-    assert "--budget is 'nan'; expected a number of GiB above 0" in refused(command.main, "--budget", "nan")
+    assert "--budget is nan; it must be positive" in refused(command.main, "--budget", "nan")
     monkeypatch.setattr(command, "_open", lambda kind, folder: MambaConfig())
     line = refused(command.main, "--model", "tiny")
     said = "model_config has no num_attention_heads, num_key_value_heads"
