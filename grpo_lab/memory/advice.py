@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from grpo_lab.checks import check_at_least
 from grpo_lab.display import GIB
 from grpo_lab.precision import PRECISIONS
 
@@ -29,7 +28,6 @@ def advise(plan, budget: int) -> list[Change]:
 
     budget: bytes that are free on the device.
     """
-    check_at_least("budget", budget, 0)
     changes = []
     while not plan.fits(budget):
         for settings, costs in _possible(plan.setting):

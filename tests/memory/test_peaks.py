@@ -75,32 +75,19 @@ SINGLE_ROWS = {"T": 96, "B": 4, "b": 1, "L": 16}
 # Device, shape, mode, checkpointed layers, and how the update is cut.
 UPDATES = [
     ("cpu", "small", "fp32", False, WHOLE),
-    ("cpu", "small", "fp32", True, WHOLE),
-    ("cpu", "small", "fp32", False, ONE_PROMPT),
-    ("cpu", "small", "fp32", True, SINGLE_ROWS),
-    ("cpu", "small", "bf16", False, ONE_PROMPT),
-    ("cpu", "small", "bf16", True, ONE_PROMPT),
-    ("cpu", "small", "bf16", False, SINGLE_ROWS),
-    ("cpu", "small", "fp32-master", False, WHOLE),
-    ("cpu", "small", "fp32-master", True, ONE_PROMPT),
-    ("cpu", "untied", "fp32", False, SINGLE_ROWS),
     ("cpu", "untied", "fp32", True, ONE_PROMPT),
-    ("cpu", "untied", "bf16", False, WHOLE),
-    ("cpu", "untied", "bf16", True, WHOLE),
+    ("cuda", "small", "fp32", True, SINGLE_ROWS),
     ("cpu", "untied", "fp32-master", False, ONE_PROMPT),
-    ("cuda", "small", "fp32", False, WHOLE),
-    ("cuda", "small", "fp32", True, ONE_PROMPT),
     ("cuda", "small", "fp32-master", False, SINGLE_ROWS),
     ("cuda", "untied", "fp32-master", True, WHOLE),
-    ("cuda", "small", "bf16", False, WHOLE),
-    ("cuda", "small", "bf16", True, SINGLE_ROWS),
-    ("cuda", "untied", "bf16", False, ONE_PROMPT),
-    ("cuda", "small", "bf16-naive", False, ONE_PROMPT),
+    ("cpu", "small", "bf16", False, SINGLE_ROWS),
+    ("cpu", "untied", "bf16", True, WHOLE),
+    ("cuda", "small", "bf16", True, ONE_PROMPT),
     ("cuda", "untied", "bf16-naive", True, WHOLE),
     ("cuda", "small", "fp16", False, WHOLE),
     ("cuda", "untied", "fp16", True, ONE_PROMPT),
 ]
-QUICK = (0, 10, 15, 17, 20, 22)  # every mode but one of the twins, checkpointed and not, both shapes
+QUICK = (0, 3, 5, 8, 10)  # every mode but one of the twins, checkpointed and not, both shapes
 
 
 @pytest.mark.parametrize(("device", "shape", "mode", "checkpointing", "cut"), mostly_slow(UPDATES, QUICK), ids=str)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from transformers import DynamicCache
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.memory import GIB, MemoryPlan, bytes_a_parameter, parts, plan, shape_of
+from grpo_lab.memory import GIB, MemoryPlan, parts, plan, shape_of
 from grpo_lab.memory.phases import resident
 from grpo_lab.models import shapes
 from grpo_lab.models.shapes import shape_config
@@ -150,7 +150,6 @@ def test_faults_are_named():
     for wrong, message in [
         ({"prompt_length": 0}, "prompt_length is 0; it must be at least 1"),
         ({"precision": "int4"}, "precision is 'int4'; expected one of 'fp32'"),
-        ({"device_type": "tpu"}, "device_type is 'tpu'; expected one of 'cuda', 'cpu'"),
     ]:
         with pytest.raises(ValueError, match=message):
             plan(model_config, config, **(right | wrong))
@@ -158,7 +157,3 @@ def test_faults_are_named():
         plan(model_config, replace(config, precision="fp32"), **right)
     with pytest.raises(ValueError, match="model_config has no .*intermediate_size"):
         plan(GRPOConfig(), config, **right)
-    with pytest.raises(ValueError, match="budget is -1; it must be at least 0"):
-        plan(model_config, config, **right).advice(-1)
-    with pytest.raises(ValueError, match="precision is 'int4'"):
-        bytes_a_parameter(QWEN, "int4")

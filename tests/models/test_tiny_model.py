@@ -67,31 +67,17 @@ def test_special_tokens_and_tags(tokenizer, model):
     assert kept == "<think>1</think><answer>2</answer>"
 
 
-DEFAULT = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
-USER = {"role": "user", "content": "17+58+42=?"}
-ANSWER = {"role": "assistant", "content": "<answer>117</answer>"}
-
-
-@pytest.mark.parametrize(
-    ("messages", "add_generation_prompt", "rendered"),
-    [
-        ([USER], True, DEFAULT + "<|im_start|>user\n17+58+42=?<|im_end|>\n<|im_start|>assistant\n"),
-        (
-            [{"role": "system", "content": "Be brief. "}, {"role": "user", "content": " 你好\n"}],
-            True,
-            "<|im_start|>system\nBe brief. <|im_end|>\n<|im_start|>user\n 你好\n<|im_end|>\n<|im_start|>assistant\n",
-        ),
-        (
-            [USER, ANSWER, {"role": "user", "content": "<b>&amp;</b>"}],
-            True,
-            DEFAULT + "<|im_start|>user\n17+58+42=?<|im_end|>\n<|im_start|>assistant\n<answer>117</answer><|im_end|>\n"
-            "<|im_start|>user\n<b>&amp;</b><|im_end|>\n<|im_start|>assistant\n",
-        ),
-    ],
-)
-def test_conversations_look_as_in_qwen2_instruct(tokenizer, messages, add_generation_prompt, rendered):
-    said = tokenizer.apply_chat_template(messages, add_generation_prompt=add_generation_prompt, tokenize=False)
-    assert said == rendered
+def test_conversations_look_as_in_qwen2_instruct(tokenizer):
+    user = {"role": "user", "content": " 你好\n<b>&amp;</b>"}
+    said = [user, {"role": "assistant", "content": "<answer>117</answer>"}, user]
+    turn = f"<|im_start|>user\n{user['content']}<|im_end|>\n"
+    answer = "<|im_start|>assistant\n<answer>117</answer><|im_end|>\n"
+    for system, first in (
+        ("You are a helpful assistant.", []),
+        ("Be brief. ", [{"role": "system", "content": "Be brief. "}]),
+    ):
+        text = tokenizer.apply_chat_template([*first, *said], add_generation_prompt=True, tokenize=False)
+        assert text == f"<|im_start|>system\n{system}<|im_end|>\n{turn}{answer}{turn}<|im_start|>assistant\n"
 
 
 def test_the_base_mostly_guesses_and_is_mostly_wrong(model, tokenizer):

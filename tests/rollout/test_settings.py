@@ -155,14 +155,9 @@ def test_a_wrong_setting_is_named():
 
 WRONG_PROMPTS = [
     ([], "prompts is empty"),
-    (["a", ""], r"prompts\[1\] is '', which has no token"),
-    ([[]], r"prompts\[0\] is \[\]; expected a string or a non-empty list of messages"),
-    ([5], r"prompts\[0\] is 5; expected a string"),
     ([["a"]], r"prompts\[0\] is \['a'\]; expected a string or a non-empty list of messages"),
+    (["a", ""], r"prompts\[1\] is '', which has no token"),
     (["a", [{"content": "b"}]], r"prompts\[1\]\[0\]\['role'\] is missing; expected a text"),
-    ([[{"role": "user"}]], r"prompts\[0\]\[0\]\['content'\] is missing; expected a text"),
-    ([[{"role": "user", "content": 5}]], r"prompts\[0\]\[0\]\['content'\] is 5; expected a text"),
-    ([[SAID, {"role": "user", "content": None}]], r"prompts\[0\]\[1\]\['content'\] is None; expected a text"),
     ([[{"role": "user", "content": [{"type": "text"}]}]], r"\['content'\] is \[\{'type': 'text'\}\]; expected a"),
     (["a", "b" * 122], r"prompts\[1\] has 122 tokens and max_completion_length is 7; together .* be at most 128"),
     (["b" * 128], r"prompts\[0\] has 128 tokens; the model's context is 128, the completion included"),
@@ -193,13 +188,6 @@ def test_a_template_that_refuses_and_one_that_is_missing():
     assert sample(model, tokenizer, ["a"]).mask.any(), "strings need none"
 
 
-def test_a_tokenizer_without_an_end_token_is_refused():
-    model, tokenizer = make_world()
-    tokenizer.eos_token = tokenizer.pad_token = None
-    with pytest.raises(ValueError, match="tokenizer has no eos_token"):
-        sample(model, tokenizer)
-
-
 def test_all_prompts_of_a_run_are_checked_and_the_clearly_short_ones_not_encoded(monkeypatch):
     model, tokenizer = make_world(max_position_embeddings=5000)
     encoded = []
@@ -208,7 +196,5 @@ def test_all_prompts_of_a_run_are_checked_and_the_clearly_short_ones_not_encoded
     )
     check_prompts(model, tokenizer, ["a" * 100, [SAID], "b" * 4000], 1000)
     assert encoded == ["prompts[2]"]
-    with pytest.raises(ValueError, match="row 0 has 4000 tokens and max_completion_length is 1001"):
-        check_prompts(model, tokenizer, ["b" * 4000], 1001, "row {}")
     with pytest.raises(ValueError, match=r"row 1\[0\]\['role'\] is missing"):
         check_prompts(model, tokenizer, ["a", [{"content": "b"}]], 1000, "row {}")
