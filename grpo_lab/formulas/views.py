@@ -9,6 +9,7 @@ import html
 import inspect
 import re
 from collections.abc import Callable
+from textwrap import indent
 
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from grpo_lab.formulas.recording import recording
 from grpo_lab.formulas.source import Equation, read_equations
 
 NBSP = "\u00a0"  # plain spaces would collapse
+INDENT = " " * 8
 
 
 def show(*functions: Callable) -> None:
@@ -60,7 +62,7 @@ def source_view(function: Callable, equations: list[Equation]) -> View:
     rows = [
         (f"({e.tag})", _math(e.latex), _code_cell(e.code), _code_cell(e.shape.replace(" ", NBSP))) for e in equations
     ]
-    text = [f"{_label(e)}{e.latex}\n{_indent(f'{e.code}    # {e.shape}')}" for e in equations]
+    text = [f"({e.tag})  {e.latex}\n{indent(f'{e.code}    # {e.shape}', INDENT)}" for e in equations]
     return _view(function, ("", "equation", "code", "shape"), rows, text)
 
 
@@ -71,7 +73,7 @@ def values_view(function: Callable, equations: list[Equation], values: dict[str,
         lines = value_lines(e, values.get(e.tag, []))
         cell = f"*{lines[0]}*" if e.tag not in values else "<br>".join(map(_code_cell, lines))
         rows.append((f"({e.tag})", _math(e.latex), cell))
-        text.append(f"{_label(e)}{e.latex}\n{_indent(e.code)}\n{_indent(chr(10).join(lines), '    = ')}")
+        text.append(f"({e.tag})  {e.latex}\n{indent(e.code, INDENT)}\n{indent(chr(10).join(lines), INDENT + '= ')}")
     return _view(function, ("", "equation", "value"), rows, text)
 
 
@@ -119,12 +121,3 @@ def _code_line(line: str) -> str:
         return f"`{line}`"
     special = {ord(c): f"&#{ord(c)};" for c in r"|`\*_[]~$@"}
     return f"<code>{html.escape(line, quote=False).translate(special)}</code>"
-
-
-def _label(equation: Equation) -> str:
-    return f"({equation.tag})".ljust(8)
-
-
-def _indent(code: str, first: str = "") -> str:
-    start = " " * 8
-    return "\n".join(start + (first if n == 0 else " " * len(first)) + line for n, line in enumerate(code.split("\n")))

@@ -2,5 +2,5 @@
 
 from grpo_lab.display import GIB
 from grpo_lab.memory.advice import RESERVE, Change
-from grpo_lab.memory.planning import MemoryPlan, announce, bytes_a_parameter, compare_modes, plan
+from grpo_lab.memory.planning import MemoryPlan, announce, compare_modes, plan
 from grpo_lab.models.shapes import shape_of

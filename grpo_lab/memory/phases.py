@@ -13,7 +13,7 @@ from grpo_lab.precision import Precision
 Parts = dict[str, int]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Setting:
     """A run, a model's shape and a device, and the sizes that follow from them at once."""
 
@@ -23,63 +23,25 @@ class Setting:
     prompt_length: int
     device_type: str
 
-    @property
-    def weight(self) -> int:
-        """Bytes of a weight, and of a number of the residual stream."""
-        return self.mode.weights.itemsize
-
-    @property
-    def product(self) -> int:
-        """Bytes of a number in the products of forward and backward."""
-        return (self.mode.autocast or self.mode.weights).itemsize
-
-    @property
-    def length(self) -> int:
-        return self.prompt_length + self.config.max_completion_length
-
-    @property
-    def on_card(self) -> bool:
-        return self.device_type == "cuda"
-
-    @property
-    def tokens(self) -> int:
-        """Of a micro-batch, that pass the layers."""
-        c = self.config
-        rows = c.per_device_train_batch_size
+    def __post_init__(self):
+        shape, c, autocast = self.shape, self.config, self.mode.autocast
+        rows, head = c.per_device_train_batch_size, shape.vocabulary * shape.width
+        self.on_card = self.device_type == "cuda"
+        self.weight = self.mode.weights.itemsize  # bytes of a weight, and of a number of the residual stream
+        self.product = (autocast or self.mode.weights).itemsize  # of a number in the products of forward and backward
+        self.length = self.prompt_length + c.max_completion_length
+        # Of a micro-batch: the tokens that pass the layers, those that are scored, and how many of them at a time.
         prompts = rows if c.gradient_checkpointing else min(c.prompts_per_step, rows)
-        return parts.micro_batch_tokens(rows, prompts, self.prompt_length, c.max_completion_length)
-
-    @property
-    def scored(self) -> int:
-        """Tokens of a micro-batch that are scored."""
-        return self.config.per_device_train_batch_size * self.config.max_completion_length
-
-    @property
-    def chunk(self) -> int | None:
-        return parts.chunk_tokens(self.shape, self.scored, self.device_type)
-
-    @property
-    def gradients(self) -> int:
-        return parts.weight_bytes(self.shape.parameters, self.weight)
-
-    @property
-    def embedding(self) -> int:
-        """Bytes of the output embedding, and of its gradient."""
-        return parts.weight_bytes(self.shape.vocabulary * self.shape.width, self.weight)
-
-    @property
-    def head_gradient(self) -> int:
-        """Of an output embedding that is the input's, too: it waits for the gradient from there."""
-        return self.embedding if self.shape.tied else 0
-
-    @property
-    def head_copy(self) -> int:
-        return parts.weight_bytes(self.shape.vocabulary * self.shape.width, self.product) if self.mode.autocast else 0
-
-    @property
-    def layer_copies(self) -> int:
-        """What autocast copies to half precision: the linear maps of the layers; the head is apart."""
-        return parts.weight_bytes(self.shape.linear, self.product) if self.mode.autocast else 0
+        self.tokens = parts.micro_batch_tokens(rows, prompts, self.prompt_length, c.max_completion_length)
+        self.scored = rows * c.max_completion_length
+        self.chunk = parts.chunk_tokens(shape, self.scored, self.device_type)
+        self.gradients = parts.weight_bytes(shape.parameters, self.weight)
+        self.embedding = parts.weight_bytes(head, self.weight)  # the output's, and its gradient
+        # The gradient of an output embedding that is the input's, too, waits for the one from there.
+        self.head_gradient = self.embedding if shape.tied else 0
+        # What autocast copies to half precision: the head, and the linear maps of the layers.
+        self.head_copy = parts.weight_bytes(head, self.product) if autocast else 0
+        self.layer_copies = parts.weight_bytes(shape.linear, self.product) if autocast else 0
 
 
 def resident(s: Setting) -> Parts:

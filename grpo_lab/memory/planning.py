@@ -103,13 +103,10 @@ def plan(
 
 def known_shape(model_config) -> ModelShape:
     """The sizes of the model, or ValueError if it is of a kind whose memory cannot be planned."""
-    needed = (
-        "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
-        "vocab_size",
-    )  # fmt: skip
-    if missing := [name for name in needed if not hasattr(model_config, name)]:
-        raise ValueError(f"model_config has no {', '.join(missing)}; expected a configuration of Qwen2's kind")
-    return shape_of(model_config)
+    try:
+        return shape_of(model_config)
+    except (AttributeError, ValueError) as error:
+        raise ValueError(f"model_config is not of Qwen2's kind: {error!s:.100}") from error
 
 
 def _plan(setting: Setting) -> MemoryPlan:
@@ -117,21 +114,17 @@ def _plan(setting: Setting) -> MemoryPlan:
     return MemoryPlan(setting, {name: always | alive(setting) for name, alive in phases.PHASES.items()})
 
 
-def bytes_a_parameter(shape: ModelShape, precision: str) -> float:
-    """Weights, gradients and moments of a mode, divided by the parameters."""
-    check_choice("precision", precision, PRECISIONS)
-    setting = Setting(shape, GRPOConfig(), PRECISIONS[precision], 1, "cuda")
-    state, step = phases.resident(setting), phases.step(setting)
-    return (state["weights"] + state["Adam's moments"] + step["gradients"]) / shape.parameters
-
-
 def compare_modes(model_config, config: GRPOConfig, **about) -> str:
-    """A table of all modes: bytes a parameter, and the peaks of the phases, in GiB. `about` goes to `plan`."""
+    """A table of all modes: bytes a parameter (weights, gradients, moments), and the peaks of the phases, in GiB.
+
+    `about` goes to `plan`.
+    """
     config = replace(config, precision=None, bf16=False, fp16=False)
     first, rows = plan(model_config, config, precision="fp32", **about), []
     for name, mode in PRECISIONS.items():
         planned = first.with_setting(mode=mode)
-        sizes = (bytes_a_parameter(planned.setting.shape, name), *(total / GIB for total in planned.totals.values()))
+        state = sum(planned.phases["optimizer"][part] for part in ("weights", "gradients", "Adam's moments"))
+        sizes = (state / planned.setting.shape.parameters, *(total / GIB for total in planned.totals.values()))
         rows.append([name, *(f"{size:.2f}" for size in sizes)])
     return text_table(["mode", "bytes a parameter", *planned.totals], rows)
 

@@ -32,7 +32,7 @@ def predict(
         choices: at least two different texts.
 
     Returns:
-        The prediction: call its `truth` when the answer is known, and its `draw` to see the guess in a figure.
+        The prediction: call its `truth` when the answer is known, and `draw` to see a range in a figure.
 
     Raises:
         ValueError: unless either both ends, in order, or at least two choices are given.
@@ -167,14 +167,6 @@ class Choice(Prediction):
 
     def verdict(self, guess: str) -> str:
         return "right" if self.held() else "wrong"
-
-    def draw(self, ax, orient: str = "x") -> None:
-        """Mark the chosen text among the tick labels of the axis, if there is one of that name."""
-        check_choice("orient", orient, ("x", "y"))
-        for label in (ax.get_xticklabels if orient == "x" else ax.get_yticklabels)():
-            if label.get_text() == self.guess():
-                label.set(color="#8A5A00", fontweight="bold")
-                label.set_text(f"{label.get_text()}\n(your guess)")
 
 
 def forget_predictions() -> None:

@@ -19,24 +19,19 @@ class LivePlot:
     steps before as after, so that it begins and ends on its data. The one figure is redrawn in place, at most every few
     seconds, and `finish` leaves it complete, with a caption. Outside of a notebook nothing is drawn.
 
-    metrics: names among those that training reports, one panel each. Those of evaluations ("eval/...") have a point
-        where there was one.
+    metrics: names among those that training reports at every step, one panel each.
     """
 
     def __init__(self, *metrics: str):
         self.metrics = metrics
-        self.steps: list[int] = []
         self.points: dict[str, list[tuple[int, float]]] = {name: [] for name in metrics}
         self._handle, self._drawn_at = None, float("-inf")
 
     def __call__(self, step: int, metrics: dict) -> None:
         """Take the metrics of a step, and redraw when it is time."""
-        evaluated = any(map(_of_evaluation, metrics))
-        expected = [name for name in self.metrics if evaluated or not _of_evaluation(name)]
-        if missing := [name for name in expected if name not in metrics]:
+        if missing := [name for name in self.metrics if name not in metrics]:
             raise ValueError(f"metrics has no {missing[0]!r}; it has {', '.join(sorted(metrics))}")
-        self.steps.append(step)
-        for name in expected:
+        for name in self.metrics:
             if metrics[name] is not None:  # as a reward that applied to nothing
                 self.points[name].append((step, float(metrics[name])))
         if in_ipython() and time.monotonic() - self._drawn_at >= SECONDS:
@@ -68,9 +63,6 @@ class LivePlot:
     def _draw(self, ax, name: str) -> None:
         steps, values = [step for step, _ in self.points[name]], [value for _, value in self.points[name]]
         colour = OKABE_ITO["blue"]
-        if _of_evaluation(name):
-            ax.plot(steps, values, "o-", color=colour, label="each evaluation")
-            return
         ax.plot(steps, values, "-", color=colour, alpha=0.3, linewidth=1, label="each step")
         ax.plot(steps, smoothed(values), "-", color=colour, label=f"mean of up to {2 * AROUND + 1} steps")
 
@@ -88,7 +80,3 @@ def smoothed(values: list[float]) -> list[float]:
     last = len(values) - 1
     reach = [min(AROUND, i, last - i) for i in range(len(values))]
     return [float(np.mean(values[i - r : i + r + 1])) for i, r in enumerate(reach)]
-
-
-def _of_evaluation(name: str) -> bool:
-    return name.startswith("eval/")

@@ -24,7 +24,7 @@ def bundle(function) -> dict[str, str]:
 def test_show_prints_equation_code_and_shape(capsys):
     show(sample.centre, sample.fold)
     out = capsys.readouterr().out
-    assert "(9.1)   " + r"\mu_p = \frac{1}{G} \sum_i r_{p,i}" + "\n        mean = rewards.mean(-1, keepdim=True)" in out
+    assert "(9.1)  " + r"\mu_p = \frac{1}{G} \sum_i r_{p,i}" + "\n        mean = rewards.mean(-1, keepdim=True)" in out
     assert "    # P 1\n" in out and "total += value" in out and out.isascii()
 
 
