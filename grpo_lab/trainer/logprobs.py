@@ -28,11 +28,13 @@ def completion_logprobs(
     logp = torch.zeros(experience.mask.shape, device=experience.mask.device)
     entropy = torch.zeros_like(logp) if config.entropy_coef != 0 else None
     chosen = (experience.mask.any(-1) if rows is None else rows).nonzero()[:, 0]
-    for some in similar_lengths(chosen, experience.rollout.mask[chosen].sum(-1)):
-        part_logp, part_entropy = _logprobs_together(model, experience.rollout[some], config)
-        logp = _put(logp, some, part_logp)
-        if entropy is not None:
-            entropy = _put(entropy, some, part_entropy)
+    # One context for all parts: it keeps a half-precision copy of the weights until the backward pass.
+    with autocast(model.device, precision_of(model, config)):
+        for some in similar_lengths(chosen, experience.rollout.mask[chosen].sum(-1)):
+            part_logp, part_entropy = _logprobs_together(model, experience.rollout[some], config)
+            logp = _put(logp, some, part_logp)
+            if entropy is not None:
+                entropy = _put(entropy, some, part_entropy)
     return logp, entropy
 
 
@@ -119,14 +121,13 @@ def _logprobs_together(model, rollout: Rollout, config: GRPOConfig):
         rollout.prompt_of_row,
     )
     shared = len(rollout.prompt_of_row.unique()) < len(rollout.prompt_of_row)
-    with autocast(model.device, precision_of(model, config)):
-        return score_logprobs(
-            model,
-            *(tensor.to(model.device) for tensor in inputs),
-            temperature=config.temperature,
-            share_prompts=shared and not config.gradient_checkpointing,  # checkpointed layers allow no cache
-            with_entropy=config.entropy_coef != 0,
-        )
+    return score_logprobs(
+        model,
+        *(tensor.to(model.device) for tensor in inputs),
+        temperature=config.temperature,
+        share_prompts=shared and not config.gradient_checkpointing,  # checkpointed layers allow no cache
+        with_entropy=config.entropy_coef != 0,
+    )
 
 
 def _put(into: Float[Tensor, "B T"], rows: Int[Tensor, " S"], values: Float[Tensor, "S t"]) -> Float[Tensor, "B T"]:
