@@ -16,7 +16,6 @@ from grpo_lab.checks import check_at_least, check_between, check_finite, check_s
 from grpo_lab.commands import Parser, command
 from grpo_lab.config.defaults import TINY
 from grpo_lab.config.ranges import LARGEST_SEED
-from grpo_lab.logprobs import token_logprobs
 from grpo_lab.precision import autocast_as_loaded
 from grpo_lab.rewards import accuracy_reward, format_reward, reward_names
 from grpo_lab.rewards.task_spec import add_reward_options, add_task_option, choose, for_template
@@ -87,28 +86,6 @@ def evaluate(
         "n": len(rows),
         "num_generations": G,
     }
-
-
-@torch.no_grad()
-def nats_per_token(model, tokenizer, texts: list[str]) -> list[float]:
-    """How surprising each text is to the model: minus the mean log-probability of its tokens after the first.
-
-    What a policy forgets while it is trained on something else shows here first, in texts that no reward sees.
-
-    Raises:
-        ValueError: for a text of fewer than two tokens.
-    """
-    from grpo_lab.rollout import evaluating
-
-    surprises = []
-    for index, text in enumerate(texts):
-        ids = tokenizer(text, return_tensors="pt", add_special_tokens=False).input_ids.to(model.device)
-        if ids.shape[1] < 2:
-            raise ValueError(f"texts[{index}] is {text!r}; expected at least two tokens")
-        with evaluating(model), autocast_as_loaded(model):
-            logits = model(ids).logits[:, :-1]
-        surprises.append(-token_logprobs(logits.float(), ids[:, 1:]).mean().item())
-    return surprises
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from grpo_lab import evaluate as evaluate_module
-from grpo_lab.evaluate import evaluate, main, nats_per_token, pass_at_k, thinking_probability, wilson_interval
+from grpo_lab.evaluate import evaluate, main, pass_at_k, thinking_probability, wilson_interval
 from grpo_lab.models import load_policy, loading
 from grpo_lab.rewards import accuracy_reward, reward_names
 from grpo_lab.rewards.named import think_rate
@@ -235,24 +235,6 @@ def test_wrong_options_are_one_line_before_anything_is_loaded(monkeypatch):
         (["--model", "tiny", "--reward_funcs", "x"], "--reward_funcs has 'x'; expected accuracy"),
     ]:
         assert message in refused(main, *arguments)
-
-
-def test_nats_per_token_is_the_mean_surprise_of_every_token_after_the_first(tiny):
-    """Each token by itself: the model reads what is before it, and its log-probability is looked up."""
-    model, tokenizer = tiny
-    texts = ["17+58=75", "two words", "12"]
-    for text, nats in zip(texts, nats_per_token(model, tokenizer, texts), strict=True):
-        ids = tokenizer.encode(text, add_special_tokens=False)
-        surprises = []
-        for place in range(1, len(ids)):
-            logits = model(torch.tensor([ids[:place]])).logits[0, -1].double()
-            surprises.append(-(logits - logits.logsumexp(0))[ids[place]].item())
-        assert nats == pytest.approx(sum(surprises) / len(surprises), abs=1e-5)
-    model.train()
-    nats_per_token(model, tokenizer, ["17+58=75"])
-    assert model.training
-    with pytest.raises(ValueError, match=r"texts\[1\] is '7'; expected at least two tokens"):
-        nats_per_token(model, tokenizer, ["17+58", "7"])
 
 
 def test_the_thinking_probability_is_the_share_of_drawn_answers_that_begin_so():

@@ -28,11 +28,12 @@ from grpo_lab.checks import check_at_least, check_between
 from grpo_lab.commands import Parser, command, writable_file, writable_folder
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.ranges import LARGEST_SEED
-from grpo_lab.evaluate import evaluate, nats_per_token, wilson_interval
+from grpo_lab.evaluate import evaluate, wilson_interval
+from grpo_lab.logprobs import token_logprobs
 from grpo_lab.models import load_policy, pick_device
 from grpo_lab.precision import PRECISIONS, autocast_as_loaded
 from grpo_lab.rewards import contains_reward, last_number_reward
-from grpo_lab.rollout import sample_completions
+from grpo_lab.rollout import evaluating, sample_completions
 from grpo_lab.tasks.general import PARAGRAPHS, QUESTIONS, WRITING
 from grpo_lab.tasks.rows import asking
 from grpo_lab.tasks.short import short_sum_row, short_sums
@@ -52,6 +53,21 @@ COMMON = {
     "max_completion_length": 20,
     "log_kl": True,
 }
+
+
+@torch.no_grad()
+def nats_per_token(model, tokenizer, texts: list[str]) -> list[float]:
+    """How surprising each text is to the model: minus the mean log-probability of its tokens after the first.
+
+    What a policy forgets while it is trained on something else shows here first, in texts that no reward sees.
+    """
+    surprises = []
+    for text in texts:
+        ids = tokenizer(text, return_tensors="pt", add_special_tokens=False).input_ids.to(model.device)
+        with evaluating(model), autocast_as_loaded(model):
+            logits = model(ids).logits[:, :-1]
+        surprises.append(-token_logprobs(logits.float(), ids[:, 1:]).mean().item())
+    return surprises
 
 
 def long_sums(split: str, seed: int = 0) -> list[dict]:

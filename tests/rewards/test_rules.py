@@ -151,17 +151,6 @@ def test_contains_pays_for_the_text_and_charges_for_characters():
     assert free(texts, answer=[texts[0], None, "5", 9]) == [1.0, None, -1.0, -1.0]
 
 
-def test_contains_passes_over_case_and_marks():
-    sentence = "I like machine learning"
-    contained = [(sentence.lower(), sentence), (sentence.upper() + "!", sentence + "."), ("“通义千问”", "通义千问"),
-                 ("I like  machine\nlearning", sentence), ("czq是神!", "czq是神！"), ("czq 是神", "czq是神！"),
-                 ("It is 1.5.", "1.5")]  # fmt: skip
-    other = [("It is 15", "1.5"), ("It is 5", "-5"), ("Ilikemachinelearning", sentence), ("!", "!"), ("anything", "")]
-    texts, expected = zip(*contained, *other, strict=True)
-    rewards = contains_reward(texts, answer=expected, penalty_per_character=0.0)
-    assert rewards == [1.0] * len(contained) + [-1.0] * len(other)
-
-
 def test_graded_and_how_it_is_gamed():
     assert graded_reward([answered("117")], answer=["117"]) == [1.0]
     assert graded_reward([answered("It is 117.")], answer=["117"]) == [0.5]

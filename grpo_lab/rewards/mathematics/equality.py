@@ -10,7 +10,7 @@ from typing import Any
 from grpo_lab.rewards.mathematics.quantities import LONGEST, PLACES, Quantity, quantity_in, same_quantity
 from grpo_lab.rewards.mathematics.tidy import boxed, given_answer, tidy
 from grpo_lab.rewards.mathematics.units import unit_of
-from grpo_lab.rewards.mathematics.worker import UNREACHED, WORKER, Question
+from grpo_lab.rewards.mathematics.worker import TIMEOUT, WORKER, Question
 from grpo_lab.rewards.text import completion_text, expected_texts, loose_text
 
 # x, x_1, AB, \angle A, P(A), 总价: no number in front, and nothing is computed.
@@ -63,8 +63,9 @@ def math_reward(
     for name, limit in (("time_limit", time_limit), ("batch_time_limit", batch_time_limit)):
         if not 0 < limit <= 3600:
             raise ValueError(f"math_reward: {name} is {limit}; it must be positive, and at most 3600 seconds")
-    expected = [None if a is None else _expected(a) for a in expected_texts("math_reward", completions, answer)]
-    pairs = [(a, given_answer(completion_text(y))) for a, y in zip(expected, completions, strict=True)]
+    expected = expected_texts("math_reward", completions, answer)
+    golds = [boxed(a) if a and r"\boxed" in a else a for a in expected]
+    pairs = [(a, given_answer(completion_text(y))) for a, y in zip(golds, completions, strict=True)]
     verdicts = _verdicts(pairs, time_limit, batch_time_limit)
     rewards: list[float | None] = []
     for pair in pairs:
@@ -75,29 +76,24 @@ def math_reward(
     return rewards
 
 
-def _expected(text: str) -> str:
-    return boxed(text) if r"\boxed" in text else text
-
-
 def _verdicts(pairs: list, time_limit: float, batch_time_limit: float) -> dict[tuple, str]:
     """The verdict on each distinct pair: a group often repeats an answer, and Math-Verify is asked once."""
     judged = {pair: judge_form(*pair) for pair in dict.fromkeys(pairs) if pair[0] is not None}
     questions = [question for form in judged.values() if isinstance(form, list) for question in form]
-    replies = WORKER.compare(questions, time_limit, batch_time_limit)
-    return {pair: _verdict(form, replies) for pair, form in judged.items()}
-
-
-def _verdict(form: bool | list[Question], replies: dict[Question, str]) -> str:
-    if isinstance(form, bool):
-        return "equal" if form else "different"
-    answers = [replies[question] for question in form]
-    return next((v for v in ("unreadable", "different", "timeout", UNREACHED) if v in answers), "equal")
+    replies = WORKER.compare(list(dict.fromkeys(questions)), time_limit, batch_time_limit)
+    verdicts = {}
+    for pair, form in judged.items():
+        said = ["equal" if form else "different"]
+        if isinstance(form, list):
+            said = [replies[question] for question in form]
+        verdicts[pair] = next((v for v in ("unreadable", "different", TIMEOUT) if v in said), "equal")
+    return verdicts
 
 
 def _warn(pairs: list, verdicts: dict, time_limit: float, batch_time_limit: float) -> None:
+    limits = f"{time_limit:g} s each and {batch_time_limit:g} s together"
     problems = {
-        "timeout": (f"completions were not evaluated within {time_limit:g} s and scored 0.0", 1),
-        UNREACHED: (f"completions were left when the {batch_time_limit:g} s of the batch were over, and scored 0.0", 1),
+        TIMEOUT: (f"completions were not evaluated within {limits}, and scored 0.0", 1),
         "unreadable": ("expected answers cannot be read as mathematics, so no reward applies", 0),
     }
     for verdict, (problem, which) in problems.items():

@@ -22,7 +22,7 @@ import time
 from typing import NamedTuple
 
 MEMORY = 4 * 2**30  # bytes of addresses that the child may have
-UNREACHED = "unreached"
+TIMEOUT = "timeout"
 
 
 class Question(NamedTuple):
@@ -41,29 +41,26 @@ class Worker:
         self._lock = threading.Lock()
 
     def compare(self, questions: list[Question], time_limit: float, batch_time_limit: float) -> dict[Question, str]:
-        """For each question "equal", "different", "unreadable" (the expected one), "timeout" or "unreached".
+        """For each question "equal", "different", "unreadable" (the expected one) or "timeout".
 
         The clock of the batch starts when the process is ready and no other batch is running.
         """
-        verdicts = dict.fromkeys(questions, UNREACHED)
-        if not verdicts:
-            return {}
+        verdicts = {}
         with self._lock:
-            self._start()
-            deadline = time.monotonic() + batch_time_limit
+            deadline = None
             # Those that look costly come last, so that they keep nobody waiting.
-            for question in sorted(verdicts, key=lambda q: (q.given.count("^") + q.given.count("!"), len(q.given))):
-                left = deadline - time.monotonic()
-                verdict = self._ask(question, min(time_limit, left)) if left > 0 else UNREACHED
-                verdicts[question] = UNREACHED if verdict == "timeout" and left < time_limit else verdict
+            for question in sorted(questions, key=lambda q: (q.given.count("^") + q.given.count("!"), len(q.given))):
+                self._start()
+                deadline = deadline or time.monotonic() + batch_time_limit
+                limit = min(time_limit, deadline - time.monotonic())
+                verdicts[question] = self._ask(question, limit) if limit > 0 else TIMEOUT
         return verdicts
 
     def _ask(self, question: Question, time_limit: float) -> str:
-        self._start()
         reply = self._exchange(json.dumps([*question, time_limit]) + "\n")
         if not reply:
             self.end()
-        return json.loads(reply) if reply else "timeout"
+        return json.loads(reply) if reply else TIMEOUT
 
     def _exchange(self, line: str) -> str:
         """What the child says to this line; nothing if it has ended."""

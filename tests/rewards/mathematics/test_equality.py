@@ -63,13 +63,6 @@ def test_what_the_answer_of_a_completion_is():
     assert math_reward(texts, answer=[r"1/3 + 1/6 = \boxed{\frac{1}{2}}"] * 11) == [1.0] * 4 + [0.0] * 7
 
 
-def test_nothing_and_nonsense_are_not_the_right_answer():
-    nothing = ["", " \n", "<think>4</think>", "<think>4</think><answer></answer>", "<answer> </answer>"]
-    nonsense = [answered(text) for text in ("nonsense", "}{", "\ud800", "4 or 5", "3, 4", "1 2 3 4 5", "2+2", "x")]
-    assert math_reward([*nothing, *nonsense], ["4"] * 13) == [0.0] * 13
-    assert math_reward([answered("4"), answered("1234"), ""], [None, 1234, "0"]) == [None, 1.0, 0.0]
-
-
 @pytest.mark.slow
 def test_agrees_with_trl_on_boxes():
     accuracy_reward = pytest.importorskip("trl.rewards").accuracy_reward
@@ -81,8 +74,8 @@ def test_agrees_with_trl_on_boxes():
 
 def test_an_expected_answer_that_is_no_mathematics_is_left_out_and_said():
     unreadable = ["", "¿", r"\frac{1}{", "?"]
-    with pytest.warns(RuntimeWarning, match=r"math_reward: 4 of 5 expected answers cannot be read .* row 1"):
-        assert math_reward([answered("4")] * 5, answer=["4", *unreadable]) == [1.0] + [None] * 4
+    with pytest.warns(RuntimeWarning, match=r"math_reward: 4 of 6 expected answers cannot be read .* row 2"):
+        assert math_reward([answered("4")] * 6, answer=[4, None, *unreadable]) == [1.0] + [None] * 5
 
 
 @pytest.mark.parametrize("name", ["time_limit", "batch_time_limit"])
