@@ -28,6 +28,7 @@ Training: the loop, what plans it, and its commands.
     memory            what a run takes of a device, known before it starts
     evaluate          how good a policy is on problems that it was not trained on
     prefix_probability  how probable a beginning of a completion is, and whether it pays
+    engines           the same run on TRL: `python -m grpo_lab.train ... --engine trl`
     train             a run from a shell: the training of notebook 07, or a task, rewards and a model of your own
     chat              talk to a policy
 

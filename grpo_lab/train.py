@@ -18,6 +18,7 @@ from grpo_lab.commands import Parser, command, shell_line, writable_folder
 from grpo_lab.config import MAY_CHANGE, GRPOConfig
 from grpo_lab.config.arguments import settings_parser, words_in
 from grpo_lab.config.defaults import TINY, default_settings, described
+from grpo_lab.engines.options import OWN, add_engine_options, take_engine
 from grpo_lab.precision import precision_asked
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.rewards.task_spec import (
@@ -51,13 +52,13 @@ def main(arguments: list[str] | None = None) -> None:
     from grpo_lab.memory import announce
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
-    from grpo_lab.trainer import train
     from grpo_lab.trainer.folder import check_folder
 
-    name = given["model"]
+    name, engine = given["model"], take_engine(given)
     device_type = pick_device().type
     parameters = count_parameters(name, device_type)
     choice, config, chosen = plan_run(given, parameters, device_type)
+    engine.check(config)
     check_folder(config)  # before a model is loaded; the run checks it again
     rows = choice.rows("train", None, config.seed)
     held_out = _held_out(choice, config)
@@ -65,10 +66,11 @@ def main(arguments: list[str] | None = None) -> None:
     model, tokenizer = load_policy(name, precision=precision_asked(config))
     one_thread_if_small(model)
     rows = for_template(rows, tokenizer)
-    announce(model, tokenizer, rows, config)
+    if engine.name == OWN:
+        announce(model, tokenizer, rows, config)
     held_out = {name: for_template(others, tokenizer) for name, others in held_out.items()}
     with _rows_by_their_lines(choice):
-        history = train(model, tokenizer, rows, choice.functions, config, **held_out)
+        history = engine.train(model, tokenizer, rows, choice.functions, config, **held_out)
     if history:
         print(_last_step(history[-1]))
     print(f"saved to {config.output_dir}")
@@ -182,6 +184,7 @@ def _parser() -> Parser:
     )  # fmt: skip
     add_task_option(parser)
     add_reward_options(parser)
+    add_engine_options(parser)
     return parser
 
 

@@ -7,7 +7,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from grpo_lab.bench import against, gpu, head, levers, process
+from grpo_lab.bench import against, gpu, head, process
 from grpo_lab.checks import check_at_least, check_between
 from grpo_lab.commands import Parser, command, writable_file
 from grpo_lab.config.ranges import LARGEST_SEED
@@ -17,7 +17,6 @@ WITH = {
     "against": ("seeds", "steps", "accuracy", "model", "precision", "threads"),
     "head": ("tokens", "dtype", "repeats", "threads", "device"),
     "gpu": ("only", "shape", "device"),
-    "levers": ("model", "steps", "threads"),
 }
 
 
@@ -39,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _measured(args: argparse.Namespace, device: str) -> tuple[dict, str]:
     """What was measured, and its table."""
-    if args.against or args.levers:
+    if args.against:
         return _trained(args)
     if args.gpu:
         report = gpu.compare(args.shape, device, args.only)
@@ -49,16 +48,13 @@ def _measured(args: argparse.Namespace, device: str) -> tuple[dict, str]:
 
 
 def _trained(args: argparse.Namespace) -> tuple[dict, str]:
-    """The two modes that train a model of your choice."""
+    """Pairs of runs, and the ratios in each."""
     from grpo_lab.models.folders import count_parameters
 
     task = against.task_for(count_parameters(args.model))
-    shared = {"model": args.model, "task": task}
-    if args.levers:
-        report = levers.compare(shared | {"steps": args.steps or levers.STEPS, "threads": args.threads or 1})
-        return report, levers.table(report)
-    setup = shared | {"precision": args.precision, "steps": args.steps or against.STEPS[task]}
-    report = against.compare(args.seeds, setup | {"threads": args.threads or 1, "accuracy": args.accuracy})
+    setup = {"model": args.model, "task": task, "precision": args.precision, "accuracy": args.accuracy}
+    setup |= {"steps": args.steps or against.STEPS[task], "threads": args.threads or 1}
+    report = against.compare(args.seeds, setup)
     return report, against.table(report)
 
 
@@ -97,13 +93,14 @@ def _parser() -> Parser:
     what.add_argument("--against", choices=["trl"], help="train a model here and there, alternating")
     what.add_argument("--head", action="store_true", help="the log-prob head at Qwen2-0.5B's shape, four ways")
     what.add_argument("--gpu", action="store_true", help="Qwen2-0.5B on a card: rollout, updates, memory, TRL")
-    what.add_argument("--levers", action="store_true", help="what makes a step of a larger model on a CPU fast")
     parser.add_argument("--device", choices=["cpu", "cuda"], help="(default: --head cpu, --gpu cuda)")
     parser.add_argument("--json", type=writable_file, help="also write everything measured to this file")
     parser.add_argument("--threads", type=int, help="torch threads (default: 1, with --head torch's own)")
-    parser.add_argument("--model", help='"tiny", "smollm2" or a folder (default: --against tiny, --levers smollm2)')
-    parser.add_argument("--steps", type=int, help=_steps_help())
     one = parser.add_argument_group("with --against")
+    one.add_argument("--model", default="tiny", help='"tiny", "smollm2" or a folder (default tiny)')
+    tiny, larger = against.STEPS.values()
+    about = f"of a run, at least {against.WINDOW} (default {tiny}; {larger} for a larger model than the tiny one)"
+    one.add_argument("--steps", type=int, help=about)
     one.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="one pair of runs each (default 0 1 2)")
     one.add_argument("--accuracy", type=float, default=0.8, help="time is taken to this accuracy (default 0.8)")
     precisions = ["fp32", "fp32-master"]
@@ -116,11 +113,6 @@ def _parser() -> Parser:
     three.add_argument("--only", choices=list(gpu.PARTS), nargs="+", help="(default: all, in under 9 minutes)")
     three.add_argument("--shape", choices=["qwen2-0.5b", "small"], default="qwen2-0.5b", help="(default qwen2-0.5b)")
     return parser
-
-
-def _steps_help() -> str:
-    defaults = f"{against.STEPS['sums']} for the tiny model, {against.STEPS['short-sums']} for a larger one"
-    return f"steps a run (default: --against {defaults}, at least {against.WINDOW}; --levers {levers.STEPS})"
 
 
 def _check(args: argparse.Namespace, parser: Parser) -> None:
@@ -139,8 +131,10 @@ def _check(args: argparse.Namespace, parser: Parser) -> None:
             raise ValueError(f"tokens is {tokens}; it must be 1 to {head.ROW}, or a multiple of {head.ROW}")
     if args.against and not process.is_installed(args.against):
         raise ImportError(f"against is {args.against!r}; {args.against} is not installed; pip install trl==1.16.0")
-    if args.against or args.levers:
-        args.model = _usable_model(args.model or ("smollm2" if args.levers else "tiny"))
+    if args.against:
+        from grpo_lab.models.folders import usable_folder
+
+        usable_folder(args.model)
     _check_device(args)
 
 
@@ -150,13 +144,6 @@ def _check_belongs(args: argparse.Namespace, parser: Parser) -> None:
         if name not in WITH[chosen] and (value := getattr(args, name)) != parser.get_default(name):
             fitting = " or ".join(f"--{mode}" for mode, names in WITH.items() if name in names)
             raise ValueError(f"{name} is {value}; expected it only with {fitting}")
-
-
-def _usable_model(name: str) -> str:
-    from grpo_lab.models.folders import usable_folder
-
-    usable_folder(name)
-    return name
 
 
 def _check_device(args: argparse.Namespace) -> None:

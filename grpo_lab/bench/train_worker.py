@@ -7,9 +7,9 @@ each does inside a step, TRL's fused optimizer and tiled log-prob head included,
 
 import hashlib
 import json
-import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from grpo_lab.bench.process import memory, peak_memory, worker_main
@@ -17,26 +17,13 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import default_settings
 from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy
+from grpo_lab.precision import precision_of
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.tasks import TASKS
-from grpo_lab.trainer import Run, train
-from grpo_lab.trainer.optim import learning_rate
+from grpo_lab.trainer import train
 
 HELD_OUT_PROBLEMS = 200  # at most
-# Settings that mean the same under the same name in TRL's GRPOConfig.
-SAME_IN_TRL = (
-    *("seed", "disable_tqdm", "max_steps"),
-    *("num_generations", "generation_batch_size", "max_completion_length"),
-    *("temperature", "top_k", "top_p", "repetition_penalty", "cache_implementation"),
-    *("reward_weights", "scale_rewards", "mask_truncated_completions"),
-    *("loss_type", "importance_sampling_level", "epsilon", "epsilon_high", "delta", "beta", "use_bias_correction_kl"),
-    *("sapo_temperature_neg", "sapo_temperature_pos"),
-    *("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"),
-    *("entropy_coef", "learning_rate", "warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "max_grad_norm"),
-    *("num_iterations", "per_device_train_batch_size", "gradient_accumulation_steps", "gradient_checkpointing"),
-    *("bf16", "fp16"),
-)
 
 
 def our_config(seed: int, steps: int, **settings) -> GRPOConfig:
@@ -51,23 +38,6 @@ def settings_for(model, spec: dict) -> dict:
     """
     given = {"bf16": spec["precision"] == "fp32-master"} | spec.get("settings", {})
     return default_settings(model.num_parameters(), TASKS[spec["task"]], model.device.type, given) | given
-
-
-def trl_config(config: GRPOConfig, folder: str, use_cpu: bool = True):
-    """The same run as TRL configures it, with everything off that this trainer does not do either."""
-    import trl
-
-    return trl.GRPOConfig(
-        output_dir=folder,
-        **{name: getattr(config, name) for name in SAME_IN_TRL},
-        shuffle_dataset=False,  # the rows come in our order
-        use_cpu=use_cpu,
-        report_to="none",
-        logging_strategy="no",
-        save_strategy="no",
-        dataloader_num_workers=0,
-        dataloader_pin_memory=False,
-    )
 
 
 class Watch:
@@ -112,30 +82,13 @@ def prepare(trainer: str, model, tokenizer, rows: list[dict], config: GRPOConfig
 
 
 def trl_trainer(model, tokenizer, rows: list[dict], config: GRPOConfig, watch: Watch):
-    """TRL's GRPOTrainer, given the rows in the order in which ours takes them, and our learning rate of each update."""
-    import datasets
-    from torch.optim.lr_scheduler import LambdaLR
-    from transformers import TrainerCallback
-    from trl import GRPOTrainer
+    """TRL's GRPOTrainer as `--engine trl` has it, ready to begin."""
+    from grpo_lab.engines import trl
 
-    class StepEnd(TrainerCallback):
-        def on_step_end(self, args, state, control, **kwargs):
-            watch.step_ended()
-
-    order = Run(model, tokenizer, rows, config)
-    ordered = [row for step in range(config.max_steps) for row in order.rows_of_step(step)]
-    trainer = GRPOTrainer(
-        model=model,
-        reward_funcs=watch.reward,
-        args=trl_config(config, tempfile.mkdtemp(), use_cpu=model.device.type == "cpu"),
-        train_dataset=datasets.Dataset.from_list(ordered),
-        processing_class=tokenizer,
-        callbacks=[StepEnd()],
-    )
-    schedule = (config.warmup_steps, config.max_steps, config.lr_scheduler_type)
-    optimizer = trainer.create_optimizer()
-    trainer.lr_scheduler = LambdaLR(optimizer, lambda step: learning_rate(step, 1.0, *schedule))
-    return trainer
+    config = replace(config, precision=precision_of(model, config).name, bf16=False, fp16=False)
+    steps = trl.Steps(config, callback=lambda step, metrics: watch.step_ended())
+    ordered = trl.rows_in_order(model, tokenizer, rows, watch.reward, config)
+    return trl.make_trainer(model, tokenizer, ordered, watch.reward, config, steps)
 
 
 def measure(spec: dict) -> dict:

@@ -108,7 +108,7 @@ WRONG = [
     ("--against trl --model tests", "--model: 'tests' leads to tests, which has no config.json"),
     ("--head --tokens 1000", "--tokens is 1000; it must be 1 to 512, or a multiple of 512"),
     ("--gpu --threads 2", "--threads is 2; expected it only with --against or --head"),
-    ("--levers --seeds 1", "--seeds is [1]; expected it only with --against"),
+    ("--gpu --seeds 1", "--seeds is [1]; expected it only with --against"),
 ]
 
 
@@ -135,7 +135,7 @@ CHOSEN = {
 
 def test_the_command_chooses_by_the_size_of_the_model_prints_the_table_and_writes_all(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(process, "is_installed", lambda package: True)
-    monkeypatch.setattr(command, "_usable_model", lambda name: name)
+    monkeypatch.setattr(folders, "usable_folder", lambda name: None)
     monkeypatch.setattr(folders, "count_parameters", {"tiny": 459_904, "smollm2": 134_515_008}.get)
     monkeypatch.setattr(against, "compare", functools.partial(against.compare, run=Stub()))
     file = tmp_path / "report.json"

@@ -1,0 +1,80 @@
+"""Which engine trains, as options of a command."""
+
+from argparse import SUPPRESS, ArgumentParser
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from grpo_lab.checks import check_at_least, check_between
+from grpo_lab.config import GRPOConfig
+from grpo_lab.engines.settings import check_settings
+
+OWN, TRL = "grpo_lab", "trl"
+LORA = {"lora_r": 16, "lora_alpha": 32, "lora_dropout": 0.0, "lora_target_modules": None}
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What trains: this package's own loop, or TRL's trainer; there all parameters, or adapters of LoRA alone."""
+
+    name: str = OWN
+    lora: dict | None = None
+
+    def check(self, config: GRPOConfig) -> None:
+        """Raise ValueError for a setting that the engine does not have, before anything is loaded."""
+        if self.name == TRL:
+            check_settings(config)
+
+    def train(self, *run, **more) -> list[dict]:
+        """As `grpo_lab.trainer.train`, which it is for this package's own loop."""
+        if self.name == OWN:
+            from grpo_lab.trainer import train
+
+            return train(*run, **more)
+        from grpo_lab.engines.trl import train as train_with_trl
+
+        return train_with_trl(*run, lora=self.lora, **more)
+
+
+def add_engine_options(parser: ArgumentParser) -> None:
+    """--engine, --use_peft, --lora_r, ...; what was not given is absent from what is parsed."""
+    add = parser.add_argument_group("engine").add_argument
+    add(
+        "--engine",
+        choices=(OWN, TRL),
+        default=SUPPRESS,
+        help=f"whose loop trains (default {OWN}: the one of the lessons)",
+    )
+    add("--use_peft", action="store_true", default=SUPPRESS, help="with --engine trl: train adapters of LoRA alone")
+    add("--lora_r", type=int, default=SUPPRESS, metavar="N", help="rank of an adapter (default 16)")
+    add("--lora_alpha", type=int, default=SUPPRESS, metavar="N", help="adapters weigh alpha / r (default 32)")
+    add("--lora_dropout", type=float, default=SUPPRESS, metavar="X", help="(default 0; TRL's is 0.05)")
+    add(
+        "--lora_target_modules", nargs="+", default=SUPPRESS, metavar="NAME",
+        help="layers with an adapter, or all-linear (default: PEFT's for the model)",
+    )  # fmt: skip
+
+
+def take_engine(given: dict) -> Engine:
+    """What the engine's options, among all that were given, ask for.
+
+    Raises:
+        ValueError: for options that do not go together, or out of range.
+        ImportError: if the engine is not installed.
+    """
+    name, use_peft = given.get("engine", OWN), given.get("use_peft", False)
+    lora = {option: given[option] for option in LORA if given.get(option) is not None}
+    if use_peft and name == OWN:
+        raise ValueError(
+            "use_peft is True; expected it only with --engine trl: the loop of the lessons trains all parameters"
+        )
+    if lora and not use_peft:
+        option, value = next(iter(lora.items()))
+        raise ValueError(f"{option} is {value}; expected it only with --use_peft")
+    for package in (("trl",) if name == TRL else ()) + (("peft",) if use_peft else ()):
+        if find_spec(package) is None:
+            raise ImportError(f'engine is {name!r}; {package} is not installed; pip install "grpo-lab[engines]"')
+    lora = LORA | lora
+    check_at_least("lora_r", lora["lora_r"], 1)
+    check_at_least("lora_alpha", lora["lora_alpha"], 1)
+    check_between("lora_dropout", lora["lora_dropout"], 0, 1)
+    return Engine(name, lora if use_peft else None)

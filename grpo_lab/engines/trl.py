@@ -1,0 +1,244 @@
+"""A run on TRL's GRPOTrainer: it samples, compares, computes the loss and steps.
+
+Ours stay the order of the problems, the way rewards are called, the learning rate of each update, what is decayed,
+held-out evaluation, and the folder. What TRL logs of a step goes under its own names, which are ours too; what it does
+not measure (`time/...`, `tokens_per_second`, `sampling/logp_difference_max`) is absent.
+"""
+
+import math
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from functools import partial
+
+import datasets
+import torch
+import trl
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import PrinterCallback, TrainerCallback
+
+from grpo_lab.config import GRPOConfig
+from grpo_lab.engines.settings import FLAGS, SAME, check_settings
+from grpo_lab.precision import precision_of
+from grpo_lab.rewards import reward_names, score_completions
+from grpo_lab.rewards.scoring import listed
+from grpo_lab.tasks import Rows
+from grpo_lab.trainer import Run
+from grpo_lab.trainer.evaluation import evaluate_policy
+from grpo_lab.trainer.folder import METRICS, RunFolder, fingerprints
+from grpo_lab.trainer.optim import learning_rate
+from grpo_lab.trainer.reports import reporting
+
+
+def train(
+    model,
+    tokenizer,
+    dataset: Rows,
+    reward_funcs: Callable | list[Callable],
+    config: GRPOConfig,
+    callback: Callable[[int, dict], None] | None = None,
+    eval_dataset: Rows | None = None,
+    lora: dict | None = None,
+) -> list[dict]:
+    """Train the model in place, with the arguments, metrics and errors of `grpo_lab.trainer.train`.
+
+    With `eval_dataset` the model is evaluated before the first step, too: the line of step 0 in metrics.jsonl.
+
+    Args:
+        lora: "lora_r", "lora_alpha", "lora_dropout" and "lora_target_modules"; None trains all parameters. Adapters are
+            merged into the model at the end; nothing else of it has moved.
+
+    Raises:
+        ValueError: for a setting that TRL lacks, or a precision that it cannot train in.
+    """
+    check_settings(config)
+    rows = rows_in_order(model, tokenizer, dataset, reward_funcs, config, eval_dataset)
+    settings = config.command | {"engine": "trl"} | ({"use_peft": True} | lora if lora else {})
+    config = replace(config, precision=_mode(model, config, lora), bf16=False, fp16=False)
+    trained, training = {p: p.requires_grad for p in model.parameters()}, model.training
+    with ExitStack() as stack:
+        folder = None
+        if config.output_dir is not None:
+            folder = stack.enter_context(RunFolder(config, asdict(config) | settings))
+            folder.open(model, None, None, fingerprints(model, tokenizer, dataset, reward_funcs, eval_dataset))
+        stack.enter_context(torch.random.fork_rng(devices=range(torch.cuda.device_count())))
+        reports = stack.enter_context(reporting(config, 0))
+        evaluate = partial(_evaluated, model, tokenizer, eval_dataset, reward_funcs, config)
+        steps = Steps(config, callback, evaluate, folder, reports)
+        trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps, lora)
+        trainer.train()
+        policy = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
+        if lora is not None:
+            policy.merge_and_unload()  # into the model that was given
+        for parameter, required in trained.items():
+            parameter.requires_grad_(required)
+        model.train(training)
+        if folder is not None:
+            folder.finish(model, tokenizer)
+    return steps.history
+
+
+def rows_in_order(model, tokenizer, dataset: Rows, reward_funcs, config: GRPOConfig, eval_dataset=None) -> list[dict]:
+    """The problems of all steps, in the order in which our own loop takes them, after all of its checks.
+
+    Raises:
+        ValueError: if some prompts are strings and others lists of messages, which TRL does not mix.
+    """
+    alone = replace(config, output_dir=None, report_to="none", beta=0.0, ref_model_sync_steps=None)
+    run = Run(model, tokenizer, dataset, alone, reward_funcs, eval_dataset)
+    rows = [row for step in range(config.max_steps) for row in run.rows_of_step(step)]
+    if len({isinstance(row["prompt"], str) for row in rows}) > 1:
+        raise ValueError(
+            "dataset has prompts of two kinds; expected strings alone or messages alone, with --engine trl"
+        )
+    return rows
+
+
+def make_trainer(model, tokenizer, rows: list[dict], reward_funcs, config: GRPOConfig, steps, lora=None) -> "Trainer":
+    """TRL's trainer, ready to take these rows as they come. The precision of the config is not None."""
+    numbered = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(rows)]
+    trainer = Trainer(
+        model=model,
+        reward_funcs=as_trl_calls_them(reward_funcs, rows),
+        args=trl_config(config, use_cpu=model.device.type == "cpu"),
+        train_dataset=datasets.Dataset.from_list(numbered),
+        processing_class=tokenizer,
+        callbacks=[steps],
+        peft_config=None if lora is None else _lora_config(lora),
+    )
+    trainer.ours = config
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+class Trainer(trl.GRPOTrainer):
+    """TRL's, with our weight decay (of every parameter) and our learning rate at each update."""
+
+    def get_decay_parameter_names(self, model) -> list[str]:
+        return [name for name, _ in model.named_parameters()]
+
+    def create_scheduler(self, num_training_steps: int, optimizer=None) -> LambdaLR:
+        c = self.ours
+
+        def factor(update: int) -> float:
+            return learning_rate(update // c.updates_per_step, 1.0, c.warmup_steps, c.max_steps, c.lr_scheduler_type)
+
+        self.lr_scheduler = LambdaLR(optimizer or self.optimizer, factor)
+        return self.lr_scheduler
+
+
+def trl_config(config: GRPOConfig, use_cpu: bool) -> trl.GRPOConfig:
+    """The same run as TRL configures it. TRL counts updates, and we count rollouts."""
+    updates, flags = config.updates_per_step, FLAGS[config.precision]
+    sync = config.ref_model_sync_steps
+    return trl.GRPOConfig(
+        **{name: getattr(config, name) for name in SAME},
+        max_steps=config.max_steps * updates,
+        logging_steps=updates,
+        bf16="bf16" in flags,
+        fp16="fp16" in flags,
+        sync_ref_model=sync is not None,
+        **({} if sync is None else {"ref_model_sync_steps": sync * updates, "ref_model_mixup_alpha": 1.0}),
+        output_dir=tempfile.gettempdir(),  # nothing is written there
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        logging_nan_inf_filter=False,
+        shuffle_dataset=False,  # the rows come in our order
+        use_cpu=use_cpu,
+        dataloader_num_workers=0,
+        dataloader_pin_memory=False,
+    )
+
+
+def as_trl_calls_them(reward_funcs, rows: list[dict]) -> list[Callable]:
+    """Each reward function with the keywords and the checks that it has here, under its name.
+
+    TRL hands it further keywords, and columns as Arrow returns them; so TRL's rows only say which of ours they are.
+    """
+
+    def wrapped(function: Callable, name: str) -> Callable:
+        def reward(prompts, completions, completion_ids, row, **_) -> list[float | None]:
+            asked = [rows[number] for number in row]
+            columns = {key: [one[key] for one in asked] for key in rows[0] if key != "prompt"}
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "every reward function")  # the others may apply; TRL looks at all
+                found = score_completions(function, prompts, completions, completion_ids, columns)[1]
+            return [None if math.isnan(value) else value for value in found[:, 0].tolist()]
+
+        reward.__name__ = name
+        return reward
+
+    functions = listed(reward_funcs)
+    return [wrapped(function, name) for function, name in zip(functions, reward_names(functions), strict=True)]
+
+
+class Steps(TrainerCallback):
+    """Makes of what TRL logs after the updates of a rollout the metrics of a step, and puts them where they are wanted.
+
+    evaluate: returns the metrics of held-out problems; called as often as the configuration says.
+    """
+
+    def __init__(self, config: GRPOConfig, callback=None, evaluate=None, folder=None, reports=None):
+        self.config, self.callback, self.evaluate, self.folder = config, callback, evaluate, folder
+        self.reports, self.history = reports, []
+
+    def on_train_begin(self, args, state, control, **_):
+        if self.config.eval_steps is not None:
+            self._write({"step": 0} | self.evaluate())
+        self._started = time.perf_counter()
+
+    def on_log(self, args, state, control, logs, **_):
+        if "loss" not in logs:  # the summary of the whole run
+            return
+        c, done = self.config, state.global_step // self.config.updates_per_step
+        metrics = {"step": done} | {name: value for name, value in logs.items() if name != "epoch"}
+        if c.eval_steps is not None and (done % c.eval_steps == 0 or done == c.max_steps):
+            metrics |= self.evaluate()
+        now = time.perf_counter()
+        metrics |= {"num_tokens": int(metrics["num_tokens"]), "step_time": now - self._started}
+        self._started = now
+        self.history.append(metrics)
+        self._write(metrics)
+        if self.reports is not None:
+            self.reports.show(metrics)
+        if self.callback is not None:
+            self.callback(done, metrics)
+
+    def _write(self, metrics: dict) -> None:
+        if self.folder is not None:
+            self.folder.append(METRICS, [metrics])
+
+
+def _evaluated(model, tokenizer, rows: Rows, reward_funcs, config: GRPOConfig) -> dict:
+    """As our own loop does, by the model's own forward pass: adapters and TRL's wrappers are in it."""
+    training = model.training
+    try:
+        return evaluate_policy(model, tokenizer, rows, reward_funcs, replace(config, cache_implementation="dynamic"))
+    finally:
+        model.train(training)
+
+
+def _mode(model, config: GRPOConfig, lora: dict | None) -> str:
+    mode = precision_of(model, config).name
+    taken = [name for name in FLAGS if lora is None or name != "bf16-naive"]
+    if mode not in taken:
+        which = " and use_peft" * (lora is not None)
+        raise ValueError(f"precision is {mode!r}; expected one of {', '.join(taken)} with --engine trl{which}")
+    return mode
+
+
+def _lora_config(lora: dict):
+    from peft import LoraConfig
+
+    modules = lora["lora_target_modules"]
+    return LoraConfig(
+        task_type="CAUSAL_LM",
+        r=lora["lora_r"],
+        lora_alpha=lora["lora_alpha"],
+        lora_dropout=lora["lora_dropout"],
+        target_modules="all-linear" if modules == ["all-linear"] else modules,
+    )

@@ -1,0 +1,252 @@
+"""`--engine trl` is our run on TRL: the same gradients and weights from the same completions, and the same folder."""
+
+import copy
+import json
+from dataclasses import fields
+
+import pytest
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from grpo_lab import evaluate
+from grpo_lab import train as command
+from grpo_lab.config import GRPOConfig
+from grpo_lab.config.differences import MEANINGS
+from grpo_lab.engines import options, settings
+from grpo_lab.models import load_policy
+from grpo_lab.trainer import experience, train
+from tests.parity.engines import engine as installed
+from tests.support.refused import refused
+from tests.support.worlds import letter_reward, make_config, save_world, weights
+
+installed("trl")
+trl = pytest.importorskip("grpo_lab.engines.trl")
+pytestmark = pytest.mark.filterwarnings("ignore:You are using 'rollout_func'")
+ROWS = [{"prompt": [{"role": "user", "content": f"{n}+1=?"}], "answer": str(n + 1)} for n in range(4)]
+QUICK = [
+    *("--num_generations", "4", "--generation_batch_size", "8", "--max_completion_length", "4", "--max_steps", "2"),
+    *("--disable_tqdm", "true", "--engine", "trl", "--task", "short-sums"),
+]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return save_world(tmp_path_factory.mktemp("base"))
+
+
+def with_a(completions, prompts, answer, completion_ids):
+    """Takes no further keywords: TRL by itself would hand it some."""
+    return [float("a" in completion[0]["content"]) for completion in completions]
+
+
+# --- the same completions -------------------------------------------------------------------------------------------
+
+RUNS = {
+    "defaults, in two parts": {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2},
+    "several updates, KL, decay, clipping, warm-up": {
+        "num_iterations": 2, "beta": 0.1, "loss_type": "grpo", "weight_decay": 0.1, "max_grad_norm": 0.5,
+        "warmup_steps": 2, "lr_scheduler_type": "cosine", "adam_beta2": 0.9,
+    },
+    "sequences": {
+        "loss_type": "dr_grpo", "importance_sampling_level": "sequence", "scale_rewards": "batch", "temperature": 0.7,
+        "mask_truncated_completions": True, "num_iterations": 2, "epsilon": 0.001, "entropy_coef": 0.01,
+        "ref_model_sync_steps": 2, "beta": 0.2, "max_grad_norm": float("inf"), "lr_scheduler_type": "linear",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_same_completions_make_the_same_gradients_metrics_and_weights(name, base, monkeypatch):
+    config = make_config(max_steps=3, reward_weights=[1.0, 0.5], **RUNS[name])
+    functions, (model, tokenizer) = [letter_reward, with_a], load_policy(base, precision="fp32")
+    policy, rollouts, gradients = copy.deepcopy(model), [], {}
+    sample, make = experience.sample_completions, trl.make_trainer
+
+    def record(*arguments, **settings):
+        rollouts.append(sample(*arguments, **settings))
+        return rollouts[-1]
+
+    def replay(prompts, trainer):
+        rollout = rollouts[trainer.state.global_step // config.updates_per_step]
+        completions = [ids[mask].tolist() for ids, mask in zip(rollout.completion_ids, rollout.mask, strict=True)]
+        asked = [rollout.prompt_ids[p][rollout.prompt_mask[p]].tolist() for p in rollout.prompt_of_row]
+        assert tokenizer.apply_chat_template(prompts, add_generation_prompt=True).input_ids == asked
+        return {
+            "prompt_ids": asked,
+            "completion_ids": completions,
+            "logprobs": [[0.0] * len(ids) for ids in completions],
+        }
+
+    def make_replaying(*arguments):
+        trainer = make(*arguments)
+        trainer.rollout_func = replay
+        return trainer
+
+    def note(optimizer, *_):
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                gradients.setdefault(p, []).append(p.grad.clone())
+
+    monkeypatch.setattr(experience, "sample_completions", record)
+    monkeypatch.setattr(trl, "make_trainer", make_replaying)
+    hook = register_optimizer_step_pre_hook(note)
+    try:
+        ours = train(model, tokenizer, ROWS, functions, config)
+        theirs = trl.train(policy, tokenizer, ROWS, functions, config)
+    finally:
+        hook.remove()
+    for (key, p), q in zip(model.named_parameters(), policy.parameters(), strict=True):
+        assert len(gradients[p]) == len(gradients[q]) == config.updates_per_step * config.max_steps
+        for one, other in zip(gradients[p], gradients[q], strict=True):
+            torch.testing.assert_close(other, one, rtol=1e-3, atol=2e-6, msg=key)
+        torch.testing.assert_close(q, p, rtol=1e-4, atol=1e-5, msg=key)
+    compare_metrics(ours, theirs, config)
+
+
+def compare_metrics(ours, theirs, config):
+    """But for TRL's entropy, of all updates and of tokens in the loss; and grad_norm, there of the last update."""
+    shared = ours[0].keys() & theirs[0].keys()
+    assert {
+        "step",
+        "loss",
+        "reward",
+        "reward_std",
+        "rewards/with_a/mean",
+        "num_tokens",
+        "frac_reward_zero_std",
+    } < shared
+    others = {"step_time", "entropy"} | ({"grad_norm"} if config.updates_per_step > 1 else set())
+    for one, other in zip(ours, theirs, strict=True):
+        for key in sorted(shared - others):
+            assert other[key] == pytest.approx(one[key], rel=1e-3, abs=1e-5), (one["step"], key)
+
+
+# --- the settings ---------------------------------------------------------------------------------------------------
+
+OTHER = {"beta": 0.1, "epsilon_high": 0.28, "delta": 3.0, "loss_type": "grpo", "scale_rewards": "batch", "top_k": 5}
+OTHER |= {"temperature": 0.7, "top_p": 0.9, "adam_beta2": 0.95, "max_grad_norm": 0.5, "gradient_accumulation_steps": 2}
+# Settings of TRL that would make its run another one, or burden it with work that ours does not do.
+NEUTRAL_IN_TRL = {
+    "use_cpu": True, "shuffle_dataset": False, "min_p": None, "generation_kwargs": None, "use_vllm": False,
+    "top_entropy_quantile": 1.0, "off_policy_mask_threshold": None, "use_adaptive_entropy": False,
+    "use_liger_kernel": False, "torch_compile": False, "adam_epsilon": 1e-8, "eval_strategy": "no",
+    "save_strategy": "no", "log_completions": False, "dataloader_num_workers": 0, "torch_empty_cache_steps": None,
+    "label_smoothing_factor": 0.0, "multi_objective_aggregation": "sum_then_normalize",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("given", [{}, OTHER, {"num_iterations": 3, "ref_model_sync_steps": 4, "beta": 0.1}], ids=str)
+def test_a_setting_goes_by_its_name_and_steps_become_updates(given):
+    ours = GRPOConfig(precision="fp32-master", max_steps=7, **given)
+    settings.check_settings(ours)
+    theirs, updates = trl.trl_config(ours, use_cpu=True), ours.updates_per_step
+    for name in settings.SAME:
+        assert getattr(theirs, name) == getattr(ours, name), name
+    for name, value in NEUTRAL_IN_TRL.items():
+        assert getattr(theirs, name) == value, name
+    assert (theirs.max_steps, theirs.logging_steps, theirs.bf16, theirs.fp16) == (7 * updates, updates, True, False)
+    assert theirs.sync_ref_model == ("ref_model_sync_steps" in given)
+    assert not theirs.sync_ref_model or theirs.ref_model_sync_steps == 4 * updates
+    assert theirs.steps_per_generation == ours.gradient_accumulation_steps
+
+
+def test_a_setting_that_trl_lacks_or_means_otherwise_is_refused_by_name():
+    """`VALUES` of tests/test_train.py is another value for each setting."""
+    from tests.test_train import VALUES
+
+    # What these two mean here the engine brings along: which parameters decay, and inf, which TRL takes as it is.
+    assert set(settings.SAME) & MEANINGS.keys() == {"weight_decay", "max_grad_norm"}
+    refused_ones = {field.name for field in fields(GRPOConfig)} - {*settings.SAME, *settings.KEPT}
+    assert {"log_completions", "kl_estimator", "advantage", "resume_from_checkpoint", "save_steps"} < refused_ones
+    needed = {"output_dir": "out", "eval_steps": 5}
+    for name in refused_ones:
+        with pytest.raises(ValueError, match=f"^{name} is .*; expected .* with --engine trl, which does without"):
+            settings.check_settings(GRPOConfig(**needed | {name: VALUES[name]}))
+
+
+REFUSED = [
+    ("--use_peft", "--use_peft is True; expected it only with --engine trl: the loop of the lessons trains all"),
+    ("--engine trl --lora_r 8", "--lora_r is 8; expected it only with --use_peft"),
+    ("--engine trl --use_peft --lora_r 0", "--lora_r is 0; it must be at least 1"),
+    ("--engine trl --precision bf16", "--precision is 'bf16', which only our optimizer has; --engine trl takes fp32"),
+    ("--engine trl --load_best_model_at_end true --eval_steps 2", "--load_best_model_at_end is True; expected False"),
+    ("--engine verl", "--engine is 'verl'; expected one of"),
+]
+
+
+def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
+    for arguments, message in REFUSED:
+        assert message in refused(command.main, "--output_dir", str(tmp_path / "out"), *arguments.split())
+    monkeypatch.setattr(options, "find_spec", lambda package: None)
+    given = ["--output_dir", str(tmp_path / "out"), "--engine", "trl"]
+    assert 'trl is not installed; pip install "grpo-lab[engines]"' in refused(command.main, *given)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1"):
+        settings.check_settings(GRPOConfig())
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_the_folder_that_evaluate_takes(base, tmp_path, capsys):
+    out = str(tmp_path / "out")
+    assert (
+        command.main(["--model", base, "--output_dir", out, *QUICK, "--eval_steps", "2", "--num_iterations", "2"]) == 0
+    )
+    lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text("utf-8").splitlines()]
+    assert [line["step"] for line in lines] == [0, 1, 2]
+    assert [line.get("eval/reward") is not None for line in lines] == [True, False, True]
+    assert [line.get("learning_rate") for line in lines] == pytest.approx([None, 4e-5, 8e-5])
+    saved = json.loads((tmp_path / "out" / "grpo_config.json").read_text("utf-8"))
+    assert saved["engine"] == "trl" and saved["precision"] == "fp32" and saved["num_generations"] == 4
+    assert not list(tmp_path.glob("out/checkpoint-*"))
+    capsys.readouterr()
+    assert (
+        evaluate.main(
+            [
+                "--model",
+                out,
+                "--task",
+                "short-sums",
+                "--n",
+                "2",
+                "--num_generations",
+                "1",
+                "--max_completion_length",
+                "4",
+            ]
+        )
+        == 0
+    )
+    assert json.loads(capsys.readouterr().out)["n"] == 2
+    again = ["--model", base, "--output_dir", out, *QUICK]
+    assert "holds a run already" in refused(command.main, *again)
+
+
+def test_with_adapters_nothing_but_adapters_moves_and_the_folder_holds_them_merged(base, tmp_path, capsys):
+    lora = ["--use_peft", "--lora_r", "2", "--lora_target_modules", "q_proj", "down_proj", "--learning_rate", "0.01"]
+    reward = ["--reward_funcs", "tests.support.worlds:letter_reward"]
+    assert command.main(["--model", base, "--output_dir", str(tmp_path / "out"), *QUICK, *lora, *reward]) == 0
+    before, after = (weights(load_policy(folder)[0]) for folder in (base, str(tmp_path / "out")))
+    for name, old in before.items():
+        found = torch.linalg.svdvals(after[name] - old)[:3] if old.ndim == 2 else (after[name] - old).abs()
+        if "q_proj.weight" in name or "down_proj.weight" in name:
+            assert found[0] > 1e-4 and found[2] < 1e-6, f"{name}: a change of rank 2"
+        else:
+            assert torch.equal(after[name], old), name
+
+
+def test_rewards_are_called_as_here_and_count_alike_where_none_applies():
+    """The columns are those of our rows, and not as Arrow returns them; None stays None."""
+    rows = [{"prompt": "a", "answer": (1, 2)}, {"prompt": "b", "answer": {3}}]
+    seen = []
+
+    def strict(prompts, completions, completion_ids, answer):
+        seen.append((prompts, answer))
+        return [None, 2.0]
+
+    (function, other) = trl.as_trl_calls_them([strict, strict], rows)
+    assert (function.__name__, other.__name__) == ("strict", "strict_2")
+    given = {"prompts": ["b", "a"], "completions": ["x", "y"], "completion_ids": [[1], [2]], "row": [1, 0]}
+    assert function(**given, trainer_state=None, log_metric=print) == [None, 2.0]
+    assert seen == [(["b", "a"], [{3}, (1, 2)])]
