@@ -19,7 +19,6 @@ from grpo_lab.config import MAY_CHANGE, GRPOConfig
 from grpo_lab.config.arguments import settings_parser, words_in
 from grpo_lab.config.defaults import TINY, default_settings, described
 from grpo_lab.engines.options import OWN, add_engine_options, take_engine
-from grpo_lab.precision import precision_asked
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.rewards.task_spec import (
     BY_REWARDS,
@@ -55,15 +54,15 @@ def main(arguments: list[str] | None = None) -> None:
     from grpo_lab.trainer.folder import check_folder
 
     name, engine = given["model"], take_engine(given)
-    device_type = pick_device().type
-    parameters = count_parameters(name, device_type)
-    choice, config, chosen = plan_run(given, parameters, device_type)
+    device = pick_device()
+    parameters = count_parameters(name, device.type)
+    choice, config, chosen = plan_run(given, parameters, device.type)
     engine.check(config)
     check_folder(config)  # before a model is loaded; the run checks it again
     rows = choice.rows("train", None, config.seed)
     held_out = _held_out(choice, config)
     print(*choice.described(rows), described(chosen, parameters), sep="\n")
-    model, tokenizer = load_policy(name, precision=precision_asked(config))
+    model, tokenizer = load_policy(name, precision=engine.precision(config, device, parameters < TINY))
     one_thread_if_small(model)
     rows = for_template(rows, tokenizer)
     if engine.name == OWN:

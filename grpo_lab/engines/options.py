@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from grpo_lab.checks import check_at_least, check_between
 from grpo_lab.config import GRPOConfig
 from grpo_lab.engines.settings import check_settings
+from grpo_lab.precision import pick_precision, precision_asked
 
 OWN, TRL = "grpo_lab", "trl"
 LORA = {"lora_r": 16, "lora_alpha": 32, "lora_dropout": 0.0, "lora_target_modules": None}
@@ -23,6 +24,12 @@ class Engine:
         """Raise ValueError for a setting that the engine does not have, before anything is loaded."""
         if self.name == TRL:
             check_settings(config)
+
+    def precision(self, config: GRPOConfig, device, small: bool) -> str | None:
+        """The mode asked for; else the default, but "fp32-master" where that is "bf16", which TRL does not have."""
+        asked = precision_asked(config)
+        is_ours = self.name == TRL and asked is None and pick_precision(device, small=small).name == "bf16"
+        return "fp32-master" if is_ours else asked
 
     def train(self, *run, **more) -> list[dict]:
         """As `grpo_lab.trainer.train`, which it is for this package's own loop."""

@@ -129,7 +129,7 @@ def test_the_rollouts_are_of_full_length(engine, monkeypatch):
     cell = rollout_worker.measure(spec)
     assert len(made) == 2 and all(ids.shape == (4, 8) for ids in made) and cell["tokens"] == 32
     assert cell["limit_seconds"] == cell["bytes_read"] / cell["bandwidth"] > 0 and cell["seconds"] > 0
-    tables.rollout_table([cell | spec | {"engine": name} for name in harness.ENGINES])
+    tables.part_table("rollout", [cell | spec | {"engine": name} for name in harness.ENGINES])
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
@@ -139,7 +139,7 @@ def test_the_updates_are_updates(checkpointing):
     cell = train_worker.measure(spec)
     assert cell["tokens"] == 4 * (8 + 16) and cell["grad_norm"] > 0 and cell["nonfinite_steps"] == 0
     assert cell["flops"] > 6 * 4 * (16 * 4096 * 192)  # the head's alone, forward and backward
-    tables.train_table([cell | spec])
+    tables.part_table("train", [cell | spec])
 
 
 @pytest.mark.parametrize("mode", [pytest.param("fp32", marks=pytest.mark.slow), "bf16-naive"])
@@ -153,7 +153,7 @@ def test_training_steps_and_their_plan(mode):
     norms = 1 + 4 * 2
     assert cell["parameters_moved"] == cell["parameters"] - (norms if mode == "bf16-naive" else 0)
     assert memory_worker.plan_for(spec).peak == pytest.approx(cell["peak"], rel=0.1)
-    tables.memory_table([cell | spec])
+    tables.part_table("memory", [cell | spec])
 
 
 def test_both_trainers_do_the_same_work():
@@ -162,6 +162,6 @@ def test_both_trainers_do_the_same_work():
     ours, trl = (trl_worker.measure(spec | {"trainer": trainer}) for trainer in ("ours", "trl"))
     for name in ("prompts", "rows_of_steps", "tokens"):
         assert ours[name] == trl[name], name
-    tables.trl_table([spec | {"trainer": "ours"} | ours, spec | {"trainer": "trl"} | trl])
+    tables.part_table("trl", [spec | {"trainer": "ours"} | ours, spec | {"trainer": "trl"} | trl])
     assert not spec.keys() & ours.keys(), "what was asked for is not overwritten by what was measured"
     assert ours["tokens"] == [4 * 8] * 2 and len(ours["seconds_of_steps"]) == len(trl["seconds_of_steps"]) == 2

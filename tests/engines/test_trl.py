@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from grpo_lab import evaluate
+from grpo_lab import evaluate, precision
 from grpo_lab import train as command
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.differences import MEANINGS
@@ -183,6 +183,15 @@ def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypat
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1"):
         settings.check_settings(GRPOConfig())
+
+
+@pytest.mark.parametrize(("native", "default"), [(True, "fp32-master"), (False, None)])
+def test_on_a_card_trl_takes_float32_weights_where_our_own_optimizer_would_take_bf16(native, default, monkeypatch):
+    monkeypatch.setattr(precision, "has_native_bf16", lambda device: native)
+    engine, card = options.Engine("trl"), torch.device("cuda")
+    assert engine.precision(GRPOConfig(), card, small=False) == default
+    assert engine.precision(GRPOConfig(fp16=True), card, small=False) == "fp16"
+    assert options.Engine().precision(GRPOConfig(), card, small=False) is None
 
 
 # --- the command ----------------------------------------------------------------------------------------------------

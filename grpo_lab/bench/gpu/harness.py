@@ -65,7 +65,7 @@ def compare(
             spec |= {"shape": shape, "device": device}
             cell = spec | _measured(run, worker, spec, deadline - clock())
             report[part].append(cell)
-            print(f"{part}: {_name(cell)}: {cell.get('missing') or 'done'}", file=sys.stderr, flush=True)
+            print(f"{part}: {name_of(cell)}: {cell.get('missing') or 'done'}", file=sys.stderr, flush=True)
     return report
 
 
@@ -119,10 +119,10 @@ def _lacking(spec: dict) -> str | None:
 def failures(report: dict) -> list[str]:
     """The measurements that ended with an error, by name."""
     cells = [(part, cell) for part in PARTS for cell in report.get(part, [])]
-    return [f"{part}: {_name(cell)}" for part, cell in cells if cell.get("missing") == "failed"]
+    return [f"{part}: {name_of(cell)}" for part, cell in cells if cell.get("missing") == "failed"]
 
 
-def _name(cell: dict) -> str:
+def name_of(cell: dict) -> str:
     words = [cell[key] for key in ("engine", "trainer", "mode") if key in cell]
     words += [f"{cell['sequences']} sequences"] if "sequences" in cell else []
     words += ["checkpointing"] if cell.get("checkpointing") else []

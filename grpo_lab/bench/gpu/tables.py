@@ -1,15 +1,48 @@
-"""The report of `--gpu` as text: a table a part, and what its figures are, in a line above it."""
+"""The report of `--gpu` as text: of each part what its figures are, a line a measurement, and the limit beside it."""
 
-from grpo_lab.bench.gpu.harness import ENGINES, PARTS
+from grpo_lab.bench.gpu.harness import PARTS, name_of
 from grpo_lab.display import GIB, text_table
+
+LEADS = {
+    "rollout": "rollout, prompts of {prompt}, responses of {response} tokens; the limit is reading weights and keys at "
+    "the speed of a copy",
+    "train": "update (score, backward, step) of {rows} x ({prompt} + {completion}) tokens; share of the peak: of the "
+    "matrix products that run, those that run twice to save memory included",
+    "memory": "peak memory of {steps} steps at {rows} x ({prompt} + {completion}) tokens with gradient checkpointing, "
+    "GiB; the plan is `python -m grpo_lab.memory`'s",
+    "trl": "whole steps of {rows} x ({prompt} + {completion}) tokens, {per_device} rows at a time; TRL without vLLM; "
+    "median seconds a step, after the first",
+}
+COLUMNS = {
+    "rollout": ("tokens/s", "of the limit", "times generate"),
+    "train": ("seconds", "tokens/s", "TFLOP/s", "of peak"),
+    "memory": ("measured", "reserved", "plan", "plan/measured", "steps"),
+    "trl": ("seconds", "times TRL's"),
+}
 
 
 def table(report: dict) -> str:
     """All parts of a report, each under its line."""
-    tables = {"rollout": rollout_table, "train": train_table, "memory": memory_table, "trl": trl_table}
     setup = report["setup"]
     head = f"{setup['shape']}, random weights, on {setup['device']}"
-    return "\n\n".join([head] + [tables[part](report[part]) for part in PARTS if part in report])
+    return "\n\n".join([head] + [part_table(part, report[part]) for part in PARTS if part in report])
+
+
+def part_table(part: str, cells: list[dict]) -> str:
+    cells = sorted(cells, key=lambda cell: cell.get("sequences", 0))
+    rows = [
+        [name_of(cell), *([cell["missing"]] if "missing" in cell else _figures(part, cell, cells))] for cell in cells
+    ]
+    lines = [LEADS[part].format(**cells[0]), text_table(["", *COLUMNS[part]], rows)]
+    found = measured(cells)
+    if part == "rollout" and found:
+        copied = max(cell["bandwidth"] for cell in found) / 1e9
+        lines.append(f"weights and cache in {found[0]['dtype']}; a copy moves {copied:.0f} GB/s (read and written)")
+    if part == "train" and found:
+        best = max(found, key=lambda cell: cell["matmul_rate"])
+        product = f"a {best['matmul_dtype']} product of {best['matmul_width']} squared"
+        lines.append(f"peak: {best['matmul_rate'] / 1e12:.4g} TFLOP/s, {product}, measured here")
+    return "\n".join(lines)
 
 
 def measured(cells: list[dict]) -> list[dict]:
@@ -26,88 +59,23 @@ def speed_of(cell: dict) -> float:
     return cell["tokens"] / cell["seconds"]
 
 
-def rollout_table(cells: list[dict]) -> str:
-    one, found = cells[0], {(cell["sequences"], cell["engine"]): cell for cell in cells}
-    lines = [
-        f"rollout, tokens a second: prompts of {one['prompt']}, responses of {one['response']} tokens. In brackets: "
-        "times plain generate; share of what reading weights and keys at the speed of a copy allows"
-    ]
-    rows = []
-    for count in sorted({cell["sequences"] for cell in cells}):
-        row = [found[count, engine] for engine in ENGINES]
-        limits = [cell["tokens"] / cell["limit_seconds"] for cell in measured(row)]
-        limit = f"{sum(limits) / len(limits):.0f}" if limits else "-"
-        rows.append([str(count), *(_rollout(cell, row[-1]) for cell in row), limit])
-    lines.append(text_table(["sequences", *ENGINES, "limit"], rows))
-    if cells := measured(cells):
-        dtype, bandwidth = cells[0]["dtype"], max(cell["bandwidth"] for cell in cells)
-        lines.append(f"weights and cache in {dtype}; a copy moves {bandwidth / 1e9:.0f} GB/s (read and written)")
-    return "\n".join(lines)
-
-
-def _rollout(cell: dict, generate: dict) -> str:
-    if "missing" in cell:
-        return cell["missing"]
-    ratio = "-" if "missing" in generate else f"{generate['seconds'] / cell['seconds']:.1f}x"
-    share = f"{cell['limit_seconds'] / cell['seconds']:.0%}"
-    return f"{speed_of(cell):.0f} ({ratio}, {share})"
-
-
-def train_table(cells: list[dict]) -> str:
-    lines = [
-        f"update (score, backward, step) of {size_of(cells[0])}. Share of the peak: of the matrix products that run, "
-        "those that run twice to save memory included"
-    ]
-    rows = []
-    for cell in cells:
-        name = cell["mode"] + (", checkpointing" if cell["checkpointing"] else "")
-        rows.append([name, *([cell["missing"]] if "missing" in cell else _train(cell))])
-    lines.append(text_table(["mode", "seconds", "tokens/s", "TFLOP/s", "of peak"], rows))
-    if cells := measured(cells):
-        best = max(cells, key=lambda cell: cell["matmul_rate"])
-        product = f"a {best['matmul_dtype']} product of {best['matmul_width']} squared"
-        lines.append(f"peak: {best['matmul_rate'] / 1e12:.4g} TFLOP/s, {product}, measured here")
-    return "\n".join(lines)
-
-
-def _train(cell: dict) -> list[str]:
-    rate = cell["flops"] / cell["seconds"]
-    return [
-        f"{cell['seconds']:.3f}",
-        f"{speed_of(cell):.0f}",
-        f"{rate / 1e12:.3g}",
-        f"{rate / cell['matmul_rate']:.0%}",
-    ]
-
-
-def memory_table(cells: list[dict]) -> str:
-    lead = (
-        f"peak memory of {cells[0]['steps']} steps at {size_of(cells[0])} with gradient checkpointing, GiB; the plan "
-        "is `python -m grpo_lab.memory`'s"
-    )
-    rows = []
-    for cell in cells:
-        name = cell["mode"] + (f", cap {cell['cap'] / 1e9:g} GB" if cell.get("cap") else "")
-        rows.append([name, *([cell["missing"]] if "missing" in cell else _memory(cell))])
-    return f"{lead}\n{text_table(['mode', 'measured', 'reserved', 'plan', 'plan/measured', ''], rows)}"
-
-
-def _memory(cell: dict) -> list[str]:
-    reserved = "-" if cell["reserved"] is None else f"{cell['reserved'] / GIB:.2f}"
-    verdict = f"{cell['steps']} steps done" + ("" if cell["finite"] else ", NOT FINITE") if cell.get("cap") else ""
-    peak, planned = cell["peak"] / GIB, cell["planned"] / GIB
-    return [f"{peak:.2f}", reserved, f"{planned:.2f}", f"{planned / peak:.2f}", verdict]
-
-
-def trl_table(cells: list[dict]) -> str:
-    one = cells[0]
-    lead = (
-        f"whole steps of {size_of(one)}, {one['mode']}, {one['per_device']} rows at a time; TRL without vLLM. Median "
-        "seconds a step, after the first"
-    )
-    names = {"ours": "grpo_lab", "trl": "TRL"}
-    rows = [[names[cell["trainer"]], cell.get("missing") or f"{cell['seconds']:.3f}"] for cell in cells]
-    if len(ours_and_trl := measured(cells)) == 2:
-        ours, trl = ours_and_trl
-        rows.append(["grpo_lab/TRL", f"{ours['seconds'] / trl['seconds']:.2f}"])
-    return f"{lead}\n{text_table(['', 'seconds'], rows)}"
+def _figures(part: str, cell: dict, cells: list[dict]) -> list[str]:
+    if part == "rollout":
+        plain = (one for one in cells if (one["sequences"], one["engine"]) == (cell["sequences"], "generate"))
+        share = f"{cell['limit_seconds'] / cell['seconds']:.0%}"
+        return [
+            f"{speed_of(cell):.0f}",
+            share,
+            *(f"{one['seconds'] / cell['seconds']:.1f}" for one in measured([*plain])),
+        ]
+    if part == "train":
+        rate = cell["flops"] / cell["seconds"]
+        share = f"{rate / cell['matmul_rate']:.0%}"
+        return [f"{cell['seconds']:.3f}", f"{speed_of(cell):.0f}", f"{rate / 1e12:.3g}", share]
+    if part == "memory":
+        peak, planned = cell["peak"] / GIB, cell["planned"] / GIB
+        reserved = "-" if cell["reserved"] is None else f"{cell['reserved'] / GIB:.2f}"
+        done = f"{cell['steps']} done" if cell["finite"] else "NOT FINITE"
+        return [f"{peak:.2f}", reserved, f"{planned:.2f}", f"{planned / peak:.2f}", done]
+    theirs = (one for one in measured(cells) if one["trainer"] == "trl")
+    return [f"{cell['seconds']:.3f}", *(f"{cell['seconds'] / one['seconds']:.2f}" for one in theirs)]
