@@ -47,8 +47,6 @@ In a shell: `grpo-lab` lists the commands and says what each is for; `grpo-lab t
 """
 
 import logging
-import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -69,24 +67,6 @@ def _leave_out_torchao_notices() -> None:
         logging.getLogger(name).addFilter(lambda record, part=part: part not in record.getMessage())
 
 
-def _stop_quietly_while_importing() -> None:
-    """Ctrl-C in the seconds in which a command still imports torch ends it without a traceback.
-
-    Only for `grpo-lab`, and for `python -m grpo_lab...`: while Python looks for that module, sys.argv begins with "-m".
-    """
-    if not sys.argv or os.path.basename(sys.argv[0]) not in ("-m", "grpo-lab", "grpo-lab.exe"):
-        return
-    usual = sys.excepthook
-
-    def hook(kind, error, trace):
-        if issubclass(kind, KeyboardInterrupt):
-            print("\nstopped", file=sys.stderr)
-        else:
-            usual(kind, error, trace)
-
-    sys.excepthook = hook
-
-
 def __getattr__(name: str) -> Any:
     """`GRPOConfig`, when it is asked for: importing it takes a second. (`train` is the module, which can be called.)"""
     if name != "GRPOConfig":
@@ -97,4 +77,3 @@ def __getattr__(name: str) -> Any:
 
 
 _leave_out_torchao_notices()
-_stop_quietly_while_importing()

@@ -210,13 +210,6 @@ def test_lessons_are_copied_and_nothing_is_overwritten(tmp_path, capsys):
     assert (mine / "00_start_here.ipynb").read_text(encoding="utf-8") == "my work"
 
 
-def test_ctrl_c_while_a_command_still_imports_shows_no_traceback():
-    for called, said in (("-m", "\nstopped\n"), ("bin/grpo-lab", "\nstopped\n"), ("mine.py", "Traceback")):
-        code = f"import sys; sys.argv = [{called!r}]; import grpo_lab; raise KeyboardInterrupt"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8")
-        assert done.returncode and done.stderr.startswith(said)
-
-
 def test_help_and_a_wrong_option_wait_for_no_transformers():
     """Importing it takes seconds."""
     code = (

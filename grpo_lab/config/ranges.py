@@ -92,10 +92,7 @@ def _check_interval(name: str, value: int | float, interval: str) -> None:
     above = value >= float(low) if interval[0] == "[" else value > float(low)
     below = value <= float(high) if interval[-1] == "]" else value < float(high)
     if not (above and below):
-        least = f"at least {low}" if interval[0] == "[" else "positive" if low == "0" else f"greater than {low}"
-        most = "" if high == "inf" else f" and {'at most' if interval[-1] == ']' else 'less than'} {high}"
-        said = f"lie between {low} and {high}" if interval[0] + interval[-1] == "[]" else f"be {least}{most}"
-        raise ValueError(f"{name} is {value}; it must {said}")
+        raise ValueError(f"{name} is {value}; it must lie in {interval}")
 
 
 def _check(fits, name: str, value, said: str) -> None:

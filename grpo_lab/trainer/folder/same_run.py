@@ -30,14 +30,6 @@ from grpo_lab.tasks import Rows
 from grpo_lab.trainer.folder.files import as_json, digest
 from grpo_lab.trainer.folder.manifest import Manifest
 
-# What to do about each ingredient that is another one.
-_ADVICE = {
-    "model": "load the one it began with, or one of its checkpoints",
-    "dataset": "pass the same rows in the same order",
-    "eval_dataset": "pass the same rows in the same order",
-    "tokenizer": "load the one it began with",
-}
-
 
 def fingerprints(model, tokenizer, dataset: Rows, reward_funcs, eval_dataset: Rows | None = None) -> dict:
     """What a run begins with, ready for JSON: each ingredient in words, and its checksum."""
@@ -77,14 +69,13 @@ def check_same_run(folder: Path, before: Manifest, settings: dict, prints: dict)
     check_settings(folder, before.settings, settings)
     run, was = f"the run in {str(folder)!r}", before.fingerprints
     checkpoints = [entry["model"] for entry in before.checkpoints.values()]  # whose weights are about to be loaded
-    for name, advice in _ADVICE.items():
+    for name in ("model", "dataset", "eval_dataset", "tokenizer"):
         if name == "eval_dataset" and None in (was[name], prints[name]):
             continue  # evaluations begin, or stop: `eval_steps` may change
         if prints[name] not in [was[name], *(checkpoints if name == "model" else [])]:
-            then, now = (one[name][0] if one[name] else "none" for one in (was, prints))
             raise ValueError(
-                f"{name} differs from that of {run} ({then} then, {now} now); {advice}, or start a new run in another "
-                "folder"
+                f"{name} differs from that of {run} ({was[name][0]} then, {prints[name][0]} now); "
+                "take the one it began with, or start a new run in another folder"
             )
     if was["reward_funcs"] is not None and prints["reward_funcs"] is not None:
         _check_rewards(run, was["reward_funcs"], prints["reward_funcs"])

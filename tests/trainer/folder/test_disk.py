@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from grpo_lab.trainer.folder.files import explained
 from tests.support.resuming import (
     assert_same_end,
     cheap_run,
@@ -75,18 +74,6 @@ def test_a_checkpoint_that_cannot_be_read_is_no_broken_one(tmp_path, undisturbed
         cheap_run(folder)
     assert contents(folder) == before
     assert_same_end(cheap_run(folder), undisturbed[1])
-
-
-class FromRust(Exception):
-    """What the writers of safetensors and tokenizers raise."""
-
-
-def test_an_error_of_the_writers_in_rust_becomes_a_sentence_and_any_other_stays():
-    with pytest.raises(OSError, match="^'x' could not be written .No space left on device.: mend that, then B$"):
-        with explained(Path("x"), "B"):
-            raise FromRust("I/O error: No space left on device (os error 28)")
-    with pytest.raises(FromRust, match="^something else$"), explained(Path("x"), "B"):
-        raise FromRust("something else")
 
 
 SMALL_FILES = """

@@ -6,7 +6,7 @@ import pytest
 
 from grpo_lab.trainer.folder import check_folder
 from tests.support.resuming import assert_same_end, cheap_run, cheap_run_until, contents, copy_of
-from tests.support.worlds import make_config, make_world
+from tests.support.worlds import make_config
 
 BESIDE = {
     "checkpoint-best/model.safetensors": "theirs", "checkpoint-/x": "theirs", "checkpoint-2-old/x": "theirs",
@@ -77,33 +77,3 @@ def test_a_file_put_into_a_checkpoint_outlives_it(tmp_path, capsys):
     assert [path.name for path in (folder / "checkpoint-1").iterdir()] == ["note.txt"]
     assert "checkpoint-1' stays: it holds files that are not the run's" in capsys.readouterr().out
     assert len(cheap_run(folder, save_steps=1, max_steps=4)[2]) == 4, "it stands in nobody's way"
-
-
-def make_trl_folder(folder: Path) -> None:
-    trl = pytest.importorskip("trl")
-    import datasets
-
-    model, tokenizer = make_world()
-    settings = {"num_generations": 2, "per_device_train_batch_size": 2, "max_completion_length": 3, "max_steps": 2}
-    quiet = {"report_to": "none", "disable_tqdm": True, "save_steps": 1, "use_cpu": True, "logging_strategy": "no"}
-    trainer = trl.GRPOTrainer(
-        model=model,
-        reward_funcs=lambda completions, **columns: [float(len(text)) for text in completions],
-        args=trl.GRPOConfig(output_dir=str(folder), **settings, **quiet),
-        train_dataset=datasets.Dataset.from_list([{"prompt": "abc"}, {"prompt": "f"}]),
-        processing_class=tokenizer,
-    )
-    trainer.train()
-    trainer.save_model()
-    assert (folder / "checkpoint-2" / "trainer_state.json").is_file()
-
-
-@pytest.mark.slow
-def test_a_run_that_is_not_ours_is_refused_and_left_alone(tmp_path):
-    make_trl_folder(tmp_path)
-    before = contents(tmp_path)
-    with pytest.raises(FileNotFoundError, match="which holds no grpo_run.json; leave it out to start one"):
-        cheap_run(tmp_path, resume=True)
-    with pytest.raises(FileExistsError, match="holds .*checkpoint-.*, not written by this run"):
-        cheap_run(tmp_path, resume=False)
-    assert contents(tmp_path) == before

@@ -131,12 +131,12 @@ def other_template():
 
 OTHERS = {
     "setting": ({"learning_rate": 0.02}, "learning_rate: was 0.01, is 0.02.*resume it unchanged"),
-    "weights": ({"model": changed_weights}, "^model differs from that of the run in .*; load the one it began"),
+    "weights": ({"model": changed_weights}, "^model differs from that of the run in .*; take the one it began"),
     "parameters": ({"model": with_frozen_part}, "^model differs .*15 parameters that require a gradient then, 14 "),
-    "rows": ({"rows": ROWS[:3]}, "^dataset differs .* .4 rows then, 3 rows now.; pass the same rows in the same order"),
-    "order": ({"rows": ROWS[::-1]}, "^dataset differs .*; pass the same rows in the same order"),
+    "rows": ({"rows": ROWS[:3]}, "^dataset differs .* .4 rows then, 3 rows now.; take the one"),
+    "order": ({"rows": ROWS[::-1]}, "^dataset differs .*; take the one"),
     "answer": ({"rows": [ROWS[0] | {"answer": "3"}, *ROWS[1:]]}, "^dataset differs"),
-    "tokenizer": ({"tokenizer": make_tokenizer(pad_is_end=True)}, "^tokenizer differs .*; load the one it began with"),
+    "tokenizer": ({"tokenizer": make_tokenizer(pad_is_end=True)}, "^tokenizer differs .*; take the one it began with"),
     "template": ({"tokenizer": other_template()}, "^tokenizer differs"),
     "reward": ({"rewards": none_for_some}, "^reward_funcs is .*none_for_some; expected .*letter_reward, as in the run"),
     "rewards": ({"rewards": [letter_reward, none_for_some]}, "^reward_funcs is .*none_for_some; expected .*letter_rew"),
