@@ -146,8 +146,9 @@ def _rows_by_their_lines(choice: TaskSpec) -> Iterator[None]:
 def _last_step(metrics: dict) -> str:
     means = {name: value for name, value in metrics.items() if name.startswith("rewards/") and name.endswith("/mean")}
     parts = [f"{name.split('/')[1]} {value:.2f}" for name, value in means.items() if value is not None]
-    reward = metrics["reward"]
-    return f"step {metrics['step']}: reward {'-' if reward is None else f'{reward:.3f}'} ({', '.join(parts)})"
+    if not parts:
+        return f"step {metrics['step']}: no reward, since every reward function returned None"
+    return f"step {metrics['step']}: reward {metrics['reward']:.3f} ({', '.join(parts)})"
 
 
 def _evaluation(given: dict, config: GRPOConfig) -> str:

@@ -78,6 +78,36 @@ def mean_and_std(values: Tensor) -> tuple[float | None, float]:
     return given.mean().item() if len(given) else None, given.std().item() if len(given) > 1 else 0.0
 
 
+def without_signal(history: list[dict], config: GRPOConfig) -> str | None:
+    """What to say of a run that learns nothing: since when, why, and what to try. None if it learns, or was told.
+
+    It learns nothing when the last steps (12, or half of a shorter run) had no gradient, or only that of a KL term or
+    an entropy bonus. Of 12 steps, one may be another.
+    """
+    count = min(12, max(4, config.max_steps // 2))
+    last = history[-count:]
+    other_terms = config.needs_every_row and config.advantage != "none"
+    silent = [m for m in last if m.get("grad_norm") == 0 or (other_terms and m.get("frac_reward_zero_std") == 1)]
+    if len(last) < count or len(silent) < count - count // 12 or any("warning" in metrics for metrics in history):
+        return None
+    sign = "the rewards gave no gradient (a KL term or an entropy bonus did)" if other_terms else "the gradient was 0"
+    why = _why_without_signal(silent, config.max_completion_length)
+    return f"step {last[-1]['step']}: in {len(silent)} of the last {count} steps {sign}. {why}"
+
+
+def _why_without_signal(steps: list[dict], max_completion_length: int) -> str:
+    rewards = [metrics["reward"] for metrics in steps if metrics["reward"] is not None]
+    if not rewards:
+        return "Every reward function returned None each time. log_completions=True shows the completions."
+    if all(metrics["completions/clipped_ratio"] > 0.9 for metrics in steps):
+        return f"Nearly all completions were cut off; max_completion_length is {max_completion_length}. Try more."
+    more = "more completions of each (num_generations), or a reward for a part of the way"
+    if max(rewards) <= 0:
+        return f"All completions were wrong (reward {max(rewards):g} at most). Try easier problems, {more}."
+    same = f"All completions of a prompt earned the same (reward {max(rewards):g} at most)."
+    return f"{same} If that is the most, they are all right: try harder problems. If not, easier ones, {more}."
+
+
 class MismatchMonitor:
     """Warns when sampler and trainer no longer compute the same log-probabilities: another policy would be trained.
 

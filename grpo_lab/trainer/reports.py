@@ -49,11 +49,15 @@ class Reports:
         self._bar.update()
         self._bar.set_postfix(self._shown)
         if self._log is not None:
-            self._log({name: value for name, value in metrics.items() if value is not None})
+            self._log({name: value for name, value in metrics.items() if isinstance(value, int | float)})
 
     def say(self, text: str) -> None:
         """Print above the bar, which goes on below."""
         tqdm.write(text)
+
+    def warn(self, text: str) -> None:
+        """The same on stderr."""
+        tqdm.write(text, file=sys.stderr)
 
 
 def _tensorboard(stack: ExitStack, config: GRPOConfig, first_step: int) -> Callable[[dict], None]:

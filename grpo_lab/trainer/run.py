@@ -21,7 +21,7 @@ from grpo_lab.trainer.evaluation import best_step, check_evaluation, evaluate_po
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder, fingerprints
 from grpo_lab.trainer.logprobs import kl_to_reference
-from grpo_lab.trainer.metrics import Clock, MismatchMonitor
+from grpo_lab.trainer.metrics import Clock, MismatchMonitor, without_signal
 from grpo_lab.trainer.optim import PolicyOptimizer, learning_rate
 from grpo_lab.trainer.reports import best_and_worst, completion_records, reporting
 from grpo_lab.trainer.stopping import Stopping
@@ -141,6 +141,9 @@ class Run:
         metrics = metrics | self._evaluate(done)
         tokens = (self.history[-1]["num_tokens"] if self.history else 0) + metrics["num_tokens"]
         metrics = {"step": done} | metrics | {"num_tokens": tokens, "step_time": time.perf_counter() - self._started}
+        if warning := without_signal([*self.history, metrics], self.config):
+            metrics["warning"] = warning
+            self._reports.warn(warning)
         self.history.append(metrics)
         self._reports.show(metrics)
         if self.folder is not None:

@@ -14,7 +14,7 @@ from grpo_lab.trainer import experience as gathering
 from grpo_lab.trainer import logprobs as computing
 from grpo_lab.trainer import loop as trainer
 from grpo_lab.trainer import metrics as clock_module
-from grpo_lab.trainer.metrics import WORST, MismatchMonitor
+from grpo_lab.trainer.metrics import WORST, MismatchMonitor, without_signal
 from tests.support.axe import Killed
 from tests.support.slow_trainer import Recording
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, none_for_some, run
@@ -174,3 +174,47 @@ def test_a_run_warns_of_a_scorer_that_goes_astray_after_its_check(monkeypatch):
         train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=4, learning_rate=0.0))
     (message,) = [str(warning.message) for warning in seen]
     assert message.startswith("step 3: log-probabilities while sampling and while training differ by 0.")
+
+
+def nothing(completions, **_):
+    return [None] * len(completions)
+
+
+def earning(reward):
+    return lambda completions, **_: [reward] * len(completions)
+
+
+@pytest.mark.filterwarnings("ignore:every reward function")
+@pytest.mark.parametrize(
+    ("reward", "settings", "said"),
+    [
+        (earning(0.0), {}, "the gradient was 0. All completions were wrong (reward 0 at most). Try easier problems"),
+        (earning(1.0), {}, "All completions of a prompt earned the same (reward 1 at most). If that is the most, they"),
+        (nothing, {}, "Every reward function returned None each time. log_completions=True"),
+        (earning(-1.0), {"beta": 0.1}, "(a KL term or an entropy bonus did). All completions were wrong (reward -1 at"),
+    ],
+)
+def test_a_run_without_signal_says_so_once_with_cause_and_remedy(reward, settings, said, tmp_path, capsys):
+    folder = {"output_dir": str(tmp_path / "out"), "save_steps": 5}
+    _, history = run(reward=reward, max_steps=10, **settings, **folder)
+    warned = [metrics["step"] for metrics in history if "warning" in metrics]
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "of the last" in line]
+    assert warned == [5] and line == history[4]["warning"]
+    assert line.startswith("step 5: in 5 of the last 5 steps") and said in line
+    written = [json.loads(text) for text in (tmp_path / "out/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [metrics.get("warning") for metrics in written] == [metrics.get("warning") for metrics in history]
+
+
+def test_one_step_of_twelve_may_have_a_signal_and_two_are_a_run_that_learns():
+    def steps(norms, clipped=0.0):
+        usual = {"frac_reward_zero_std": 1.0, "reward": 0.0, "completions/clipped_ratio": clipped}
+        return [usual | {"step": step, "grad_norm": norm} for step, norm in enumerate(norms, 1)]
+
+    config = make_config(max_steps=100)
+    assert without_signal(steps([0.0] * 11), config) is None, "too early to say"
+    assert without_signal(steps([0.1, 0.0, 0.2] + [0.0] * 9), config) is None
+    said = without_signal(steps([0.1, 0.2, 0.0, 0.2] + [0.0] * 10), config)
+    assert said.startswith("step 14: in 11 of the last 12 steps the gradient was 0.")
+    said = without_signal(steps([0.0] * 12, clipped=0.95), config)
+    assert said.endswith("Nearly all completions were cut off; max_completion_length is 5. Try more.")
+    assert without_signal(steps([0.1] * 12), config) is None, "advantages of one's own, where rewards are equal"
