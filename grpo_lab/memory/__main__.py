@@ -34,7 +34,8 @@ def main(arguments: list[str] | None = None) -> None:
     check_positive("budget", budget)
     precision, prompt_length, device_type = (given.pop(name) for name in ("precision", "prompt_length", "device_type"))
     folder = None if model is None else usable_folder(model, device_type)[0]
-    model_config, parameters = _sizes(shape, model, folder)
+    model_config = shape_config(shape) if folder is None else _open(AutoConfig, folder)
+    parameters = known_shape(model_config).parameters
     choice = choose(task, small=parameters < TINY)
     chosen = default_settings(parameters, choice.task, device_type, given)
     config = GRPOConfig(**(given | chosen))
@@ -55,15 +56,6 @@ def longest_prompt(folder, choice: TaskSpec) -> int:
     tokenizer = _open(AutoTokenizer, folder)
     rows = for_template(choice.rows("train", None, seed=0)[:PROMPTS], tokenizer)
     return encode_prompts(tokenizer, [row["prompt"] for row in rows])[0].shape[1]
-
-
-def _sizes(shape: str, model: str | None, folder):
-    """The configuration of the shape, or of the model if there is one, and how many parameters it has."""
-    try:
-        model_config = shape_config(shape) if folder is None else _open(AutoConfig, folder)
-        return model_config, known_shape(model_config).parameters
-    except (OSError, ValueError) as error:  # transformers says nearly a page of some
-        raise ValueError(f"model is {model!r}, whose memory cannot be planned: {error!s:.300}") from error
 
 
 def _open(kind, folder):

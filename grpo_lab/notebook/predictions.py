@@ -33,17 +33,8 @@ def predict(
 
     Returns:
         The prediction: call its `truth` when the answer is known, and `draw` to see a range in a figure.
-
-    Raises:
-        ValueError: unless either both ends, in order, or at least two choices are given.
     """
-    ranged = low is not None and high is not None and low < high
-    chosen = choices is not None and len(set(choices)) == len(choices) >= 2
-    if ranged == chosen or (choices is None) != ranged:
-        raise ValueError(
-            f"low, high, choices are {low}, {high}, {choices}; expected either low < high or at least two choices"
-        )
-    made = Range(question, float(low), float(high)) if ranged else Choice(question, tuple(choices))
+    made = Range(question, float(low), float(high)) if choices is None else Choice(question, tuple(choices))
     _made[question] = made
     made.ask()
     return made
@@ -124,7 +115,6 @@ class Range(Prediction):
             ax: matplotlib axes.
             orient: the axis that the guessed number belongs to, "x" or "y".
         """
-        check_choice("orient", orient, ("x", "y"))
         guess = self.guess()
         if guess is None:
             return

@@ -20,6 +20,8 @@ OKABE_ITO = {
     "black": "#000000",
 }
 BACKGROUND = "#FCFCFC"
+GREY = "#9A9A9A"
+CENTRED = {"ha": "center", "va": "center"}
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 DPI = 110
 LOOK = {
@@ -71,3 +73,21 @@ def picture(fig, alt: str) -> tuple[dict[str, str], dict]:
 
 def show_caption(caption: str) -> None:
     say(f"**Figure.** {prose(caption)}", f"Figure. {caption}")
+
+
+def box(ax, x, y, width, height, **style) -> None:
+    from matplotlib.patches import Rectangle
+
+    ax.add_patch(Rectangle((x, y), width, height, **style))
+
+
+def arrow(ax, start: tuple, end: tuple, colour: str = GREY, **style) -> None:
+    style = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0} | style
+    ax.annotate("", end, start, arrowprops=style, zorder=3)
+
+
+def without_grid(ax, *spines: str) -> None:
+    """Axes without their grid and without these spines, which would say nothing here."""
+    ax.grid(visible=False)
+    for side in spines:
+        ax.spines[side].set_visible(False)

@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from grpo_lab.checks import check_at_least
 from grpo_lab.objective import LOSSES_BY_TOKENS, aggregate, clipped_surrogate, policy_loss
 
 
@@ -63,8 +62,6 @@ def dual_clip_surrogate(
 
     Source: Ye et al. (2020), "Mastering complex control in MOBA games with deep reinforcement learning", equation 5.
     """
-    if not c > 1:
-        raise ValueError(f"c is {c}; it must be greater than 1")
     surrogate = clipped_surrogate(ratio, advantages)
     floored = torch.where(advantages < 0, torch.max(surrogate, c * advantages), surrogate)  # B T (5.32)
     return floored
@@ -107,7 +104,6 @@ def push_in_parts(
     Returns:
         As from `token_push`.
     """
-    check_at_least("rows_at_once", rows_at_once, 1)
     leaf = logp.detach().clone().requires_grad_()
     by_tokens = count_tokens and settings.get("loss_type") in LOSSES_BY_TOKENS
     total = torch.zeros(())

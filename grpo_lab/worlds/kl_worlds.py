@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from grpo_lab.advantages import rloo_advantages
-from grpo_lab.checks import check_at_least, check_choice, check_positive
+from grpo_lab.checks import check_choice, check_positive
 from grpo_lab.kl import ESTIMATORS, kl_estimate, kl_in_reward
 from grpo_lab.objective import policy_loss
 
@@ -149,8 +149,6 @@ def descend(
     Returns:
         The parameters at the start and after each step, N = steps + 1.
     """
-    if old_logits is not None and num_samples is not None:
-        raise ValueError(f"num_samples is {num_samples}; expected None, since old_logits is given")
     generator, path = torch.Generator().manual_seed(seed), [parameters.detach()]
     for _ in range(steps):
         theta = path[-1].clone().requires_grad_()
@@ -218,7 +216,6 @@ def train_bandit(
     without KL; kind is as in `penalty`. Returns log-probabilities at the start and after each step, N = steps + 1.
     """
     check_choice("kind", kind, PENALTIES)
-    check_at_least("beta", beta, 0)
     generator = torch.Generator().manual_seed(seed)
     logits = ref_logits.expand(runs, -1)
     history = [logits.log_softmax(-1)]

@@ -58,7 +58,7 @@ def test_what_cannot_be_planned_is_named(monkeypatch):
     monkeypatch.setattr(command, "_open", lambda kind, folder: MambaConfig())
     line = refused(command.main, "--model", "tiny")
     said = "model_config is not of Qwen2's kind: 'MambaConfig' object has no attribute "
-    assert f"error: --model is 'tiny', whose memory cannot be planned: {said}" in line and len(line) < 400
+    assert said in line and len(line) < 400
 
 
 def planned_by(monkeypatch, capsys, *arguments):
@@ -81,7 +81,7 @@ GIVEN = [
 @pytest.mark.parametrize("device_type", ["cuda", "cpu"])
 def test_memory_and_train_plan_the_same_run(device_type, monkeypatch, capsys):
     parameters = shape_of(shape_config("qwen2-0.5b")).parameters
-    for options in [(task,) for task in TASKS] + GIVEN:
+    for options in GIVEN + [(task,) for task in TASKS if device_type == "cuda"]:
         arguments = vars(train._parser().parse_args(["--output_dir", "out", "--task", *options]))
         _, trained, chosen = train.plan_run(arguments, parameters, device_type)
         with monkeypatch.context() as during:

@@ -67,8 +67,6 @@ def test_dual_clip_ends_the_gradient_beyond_c_where_the_advantage_is_negative():
     surrogate = dual_clip_surrogate(ratio, torch.tensor([[2.0], [-2.0]]).double())
     (slope,) = torch.autograd.grad(surrogate.sum(), ratio)
     assert slope.tolist() == [[2, 2, 0, 0], [0, -2, -2, 0]]
-    with pytest.raises(ValueError, match="c is 1.0"):
-        dual_clip_surrogate(torch.ones(1, 1), torch.ones(1, 1), c=1.0)
 
 
 def test_weights_of_a_batch_of_two():
@@ -97,5 +95,3 @@ def test_a_mean_over_the_tokens_of_a_part_depends_on_the_cut(loss_type, count_to
     whole, _, _ = token_push(logp, advantages, mask, loss_type=loss_type)
     assert_near(parts, per_row)  # one row at a time, it is "grpo"
     assert (parts - whole).abs().max() > 0.1
-    with pytest.raises(ValueError, match="rows_at_once is 0"):
-        push_in_parts(logp, advantages, mask, 0)

@@ -217,5 +217,3 @@ def test_wrong_input_is_named():
     for best in (best_policy, best_policy_forward):
         with pytest.raises(ValueError, match="beta is 0"):
             best(x[0], x[0], 0.0)
-    with pytest.raises(ValueError, match="num_samples is 4; expected None"):
-        descend(x, x, "k2", steps=1, lr=0.1, num_samples=4, old_logits=x)

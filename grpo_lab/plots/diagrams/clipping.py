@@ -1,7 +1,6 @@
 """The clip as a picture: where a token may still be pushed, and which way, for each ratio and sign of the advantage."""
 
-from grpo_lab.plots.diagrams.shapes import CENTRED, arrow, box, without_grid
-from grpo_lab.plots.style import OKABE_ITO
+from grpo_lab.plots.style import CENTRED, OKABE_ITO, arrow, box, without_grid
 
 WIDEST = 2.0  # ratio at the right end
 ALIVE, STOPPED = "#CBE6F6", "#E4E4E4"

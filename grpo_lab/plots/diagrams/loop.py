@@ -4,8 +4,7 @@ import textwrap
 from collections.abc import Iterable
 
 from grpo_lab.checks import check_choice
-from grpo_lab.plots.diagrams.shapes import CENTRED, GREY, arrow
-from grpo_lab.plots.style import OKABE_ITO, finish
+from grpo_lab.plots.style import CENTRED, GREY, OKABE_ITO, arrow, finish
 
 # name: what is done there, in the words of the series
 STAGES = {

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from grpo_lab.plots.diagrams.shapes import CENTRED, arrow, box, without_grid
 from grpo_lab.plots.intervals import as_array
-from grpo_lab.plots.style import OKABE_ITO
+from grpo_lab.plots.style import CENTRED, OKABE_ITO, arrow, box, without_grid
 
 THIN, THICK = 0.4, 5.0  # widths of an edge of probability 0 and 1, in points
 BACKING = {"facecolor": "white", "edgecolor": "none", "pad": 1.2, "alpha": 0.9}  # behind a text on a line

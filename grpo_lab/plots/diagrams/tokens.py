@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from grpo_lab.plots.diagrams.shapes import CENTRED, GREY, box, without_grid
 from grpo_lab.plots.intervals import as_array
-from grpo_lab.plots.style import OKABE_ITO
+from grpo_lab.plots.style import CENTRED, GREY, OKABE_ITO, box, without_grid
 from grpo_lab.plots.tokens import shade, visible
 
 PADDING = "#E4E4E4"
