@@ -40,9 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = default_settings(parameters, choice.task, device_type, given)
     config = GRPOConfig(**(given | chosen))
     if prompt_length is None:
-        prompt_length = (
-            choice.task.prompt_length if folder is None else longest_prompt(_open(AutoTokenizer, folder), choice)
-        )
+        prompt_length = choice.task.prompt_length if folder is None else longest_prompt(folder, choice)
     size = 2 * parameters if folder is None else weight_bytes(folder)  # bytes; such shapes are kept in bf16
     precision = precision or ("bf16" if device_type == "cuda" and size >= SMALL else "fp32")  # as `load_policy` does
     about, budget = {"prompt_length": prompt_length, "device_type": device_type}, int(budget * GIB)

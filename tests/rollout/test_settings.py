@@ -6,7 +6,7 @@ from transformers import GenerationConfig
 
 from grpo_lab.rollout import encode_prompts, end_token_ids, pad_token_id, prompt_checks, sample_completions
 from grpo_lab.rollout.prompt_checks import check_prompts
-from tests.support.sampling import next_logits, sample, score, tokens_of
+from tests.support.sampling import SETTINGS, next_logits, sample, score, tokens_of
 from tests.support.worlds import make_tokenizer, make_world
 
 SAID = {"role": "user", "content": "a"}
@@ -64,19 +64,7 @@ def asked_for(logits, prefix, temperature, top_k, top_p, repetition_penalty):
     return chances
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"temperature": 0.6},
-        {"top_k": 4},
-        {"top_p": 0.7},
-        {"repetition_penalty": 1.8},
-        {"temperature": 0.7, "top_k": 9, "top_p": 0.8},
-        {"temperature": 1.3, "top_k": 6, "top_p": 0.9, "repetition_penalty": 1.3},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_what_was_asked_for_is_recorded_as_the_distribution_sampled_from(settings):
     """Each row alone, without padding or cache."""
     model, tokenizer = make_world(pad_is_end=True)

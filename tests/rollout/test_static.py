@@ -10,19 +10,11 @@ from grpo_lab.rollout import static as decoding
 from grpo_lab.rollout.cache import SlotCache, half_copies
 from grpo_lab.rollout.dynamic import sample_dynamic
 from grpo_lab.rollout.static import exponential_race, inverse_cdf
-from tests.support.sampling import PROMPTS, sample, score
+from tests.support.sampling import PROMPTS, SETTINGS, sample, score
 from tests.support.worlds import make_exact, make_world, run, same_weights
 
 FIELDS = ("prompt_ids", "prompt_mask", "completion_ids", "mask", "truncated")
 WINDOWS = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
-SETTINGS = [
-    {},
-    {"temperature": 0.6},
-    {"top_k": 4},
-    {"top_p": 0.7},
-    {"repetition_penalty": 1.8},
-    {"temperature": 1.3, "top_k": 6, "top_p": 0.9, "repetition_penalty": 1.3},
-]
 
 
 def both(model, tokenizer, *more, **settings):

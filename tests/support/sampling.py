@@ -8,6 +8,15 @@ from tests.support.worlds import END, ROWS
 # Ragged, one token long, and with the end token inside (the chat template puts it there).
 PROMPTS = [row["prompt"] for row in ROWS] + ["d", "?" + END + "e" + END]
 G, T = 5, 6
+# Ways to draw: neutral, one thing after the other, all together.
+SETTINGS = [
+    {},
+    {"temperature": 0.6},
+    {"top_k": 4},
+    {"top_p": 0.7},
+    {"repetition_penalty": 1.8},
+    {"temperature": 1.3, "top_k": 6, "top_p": 0.9, "repetition_penalty": 1.3},
+]
 
 
 def sample(model, tokenizer, prompts=PROMPTS, seed=0, length=T, generations=G, **settings):
