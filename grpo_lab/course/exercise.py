@@ -20,14 +20,12 @@ class Case:
 
     build: seed -> (args, kwargs), the same for the same seed in every process; seed 0 is the one that students see.
     label: a few words, such as "two rewards that are equal".
-    fixed: True if `build` ignores the seed, as a hand-written input does.
     tests: "values"; "stability" for inputs that are large, extreme, padded with NaN or of another precision. In an
     exercise they stand in this order. What the stub's checks refuse is no case.
     """
 
     build: Callable[[int], tuple[tuple, dict]]
     label: str = ""
-    fixed: bool = False
     tests: str = "values"
 
 
@@ -36,14 +34,12 @@ class Misconception:
     """One mistake. `wrong` makes it, with the signature of the reference; `says` is what the student reads.
 
     name: words in lower case joined by hyphens. equation: the tag that it breaks, such as "4.4".
-    pair: the name of another misconception of the exercise that no input tells from this one, if there is one.
     """
 
     name: str
     wrong: Callable
     says: str
     equation: str = ""
-    pair: str = ""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ def _padded(seed):
 
 
 SMALL, DRAWN = MEAN.cases
-PADDED = Case(_padded, "NaN in the padding", True, "stability")
+PADDED = Case(_padded, "NaN in the padding", "stability")
 MEANS = replace(MEAN, points=10, cases=(SMALL, DRAWN, PADDED))
 
 

@@ -45,10 +45,6 @@ def as_sum(values, mask, scale=1.0):
     return scale * (values * mask).sum(-1)
 
 
-def as_sum_too(values, mask, scale=1.0):
-    return as_sum(values, mask, scale) + 0.0
-
-
 def _tiny(seed: int):
     return (torch.tensor([[1.0, 3.0]]).double(), torch.tensor([[True, False]])), {}
 
@@ -62,14 +58,13 @@ def _drawn(seed: int):
 MEAN = Exercise(
     copy_of(scaled_mean), "01", 2, 5, 1,
     (
-        Case(_tiny, "one of two tokens counts", fixed=True),
+        Case(_tiny, "one of two tokens counts"),
         Case(_drawn, "rows of several lengths"),
     ),
     (
         Misconception("mean-over-padding", over_padding, "You divide by all T positions.", "1.91", ),
         Misconception("not-masked", not_masked, "The mask is not used.", "1.92"),
-        Misconception("as-sum", as_sum, "You return a sum.", "1.92", pair="as-sum-too"),
-        Misconception("as-sum-too", as_sum_too, "You add without dividing.", "1.92", pair="as-sum"),
+        Misconception("as-sum", as_sum, "You return a sum.", "1.92"),
     ),
     ("Which positions count?", "Two lines: a count, and a quotient."),
     gradient_of=("values",),

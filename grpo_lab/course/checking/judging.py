@@ -144,14 +144,14 @@ def _are_numbers(got: Any, expected: Any) -> bool:
 
 def _of_mistakes(blamed: list[Misconception], certain: bool, found: Difference) -> list[Part]:
     """What is said of the mistakes: with care, where they explain only some of the cases."""
-    before, then = "On some inputs the result is as with this mistake: ", "And then: "
+    before = "On some inputs the result is as with this mistake: "
     if certain:
-        before, then = "", "Or, the same here: "
+        before = ""
     elif found.what.startswith("the gradient of"):
         before = f"The value is right here, but {found.what} is as with this mistake: "
     elif len(blamed) > 1:
         before = "There seems to be more than one mistake. First: "
-    return [Part("say", f"{then if index else before}{mistake.says}") for index, mistake in enumerate(blamed)]
+    return [Part("say", f"{'And then: ' if index else before}{mistake.says}") for index, mistake in enumerate(blamed)]
 
 
 def _of_numbers(tests: str, found: Difference, finding: str) -> Part:

@@ -23,16 +23,13 @@ def wrong_outcome(exercise: Exercise, mistake: Misconception, index: int, seed: 
 
 
 def matching(exercise: Exercise, got: Sequence[Outcome], seed: int) -> list[Misconception]:
-    """The first misconception that explains every case, and its pair if that does, too.
+    """The first misconception that explains every case, if there is one.
 
     One explains a case if it differs from the reference there and the outcome equals its own, or if it does not
     differ and the outcome equals the reference's. One that differs nowhere explains nothing.
     """
     found = next((m for m in exercise.misconceptions if _explains(exercise, m, got, seed)), None)
-    if found is None:
-        return []
-    pair = [m for m in exercise.misconceptions if m.name == found.pair and _explains(exercise, m, got, seed)]
-    return [found, *pair]
+    return [found] if found else []
 
 
 def _explains(exercise: Exercise, mistake: Misconception, got: Sequence[Outcome], seed: int) -> bool:

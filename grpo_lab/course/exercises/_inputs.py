@@ -59,7 +59,7 @@ def given(label: str, *args: object, **kwargs: object) -> Case:
     def build(seed: int) -> tuple[tuple, dict]:
         return tuple(map(_fresh, args)), {name: _fresh(value) for name, value in kwargs.items()}
 
-    return Case(build, label, fixed=True)
+    return Case(build, label)
 
 
 def drawn(label: str, draw: Callable[[Dice], tuple], **kwargs: object) -> Case:

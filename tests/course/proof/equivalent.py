@@ -13,6 +13,7 @@ _NO_GRADIENT = "nothing in this exercise is differentiated"
 _SPREAD = "a standard deviation is the same from wherever it is measured"
 _CANCELS = "what is added to all rewards of a group cancels where their mean is subtracted"
 _WHOLE = "whole numbers and booleans have no gradient"
+_WHOLE_NUMBERS = "that rewards may be whole numbers is no part of an exercise"
 _NUMBERS = "only the ratio is differentiated, advantages are numbers"
 _METRICS = "only the loss is checked, and not the metrics"
 _UNDER_THE_MASK = "nothing is promised about NaN under the mask; `aggregate` keeps what is finite out of the loss"
@@ -141,6 +142,8 @@ def entry(exercise: Exercise, mutant: Mutant) -> str:
     found = next((text for text in of(exercise) if text in (mutant.name, mutant.change, f"{mutant.function}:")), "")
     if not found and not exercise.gradient_of and mutant.after.endswith(".detach()"):
         return _NO_GRADIENT
+    if not found and "torch.result_type(" in mutant.before:
+        return _WHOLE_NUMBERS
     if not found and re.sub(r", device=[\w.]+|\.cpu\(\)", "", mutant.before) == re.sub(r"\.cpu\(\)", "", mutant.after):
         return _ONE_DEVICE
     return found

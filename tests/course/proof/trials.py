@@ -31,12 +31,12 @@ def accepts(exercise: Exercise, answer: Callable, seed: int) -> list[str]:
 
 
 def rejects(exercise: Exercise, mistake: Misconception, seed: int) -> list[str]:
-    """Where a misconception is taken for right, is not named as itself or its pair, or is told at length."""
+    """Where a misconception is taken for right, is not named, or is told at length."""
     outcomes = [wrong_outcome(exercise, mistake, index, seed) for index in range(len(exercise.cases))]
     verdict = judge(exercise, outcomes, seed)
     if verdict.right:
         return [f"{mistake.name} accepted"]
-    if not {mistake.name, mistake.pair} & set(verdict.misconceptions):
+    if mistake.name not in verdict.misconceptions:
         return [f"{mistake.name} rejected, but named {', '.join(verdict.misconceptions) or verdict.fault or 'nothing'}"]
     lines = repr(verdict).splitlines()
     fits = len(lines) <= MOST_LINES and max(map(len, lines)) <= MOST_COLUMNS

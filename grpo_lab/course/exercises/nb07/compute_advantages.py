@@ -34,7 +34,7 @@ def _given(label, rewards, G, scale="group", dtype=torch.float64):
     def build(seed: int) -> tuple[tuple, dict]:
         return (f64(rewards).to(dtype), settings(len(rewards), G, scale)), {}
 
-    return Case(build, label, fixed=True)
+    return Case(build, label)
 
 
 def _drawn(label, P, G, scale="group", missing=0, dtype=torch.float64, offset=0.0):

@@ -18,7 +18,7 @@ def _fixed(label, loss_type, keep, rows, num_items, **settings):
         advantages = torch.ones(len(mask), dtype=torch.float64)
         return (logp, advantages, mask, rows, num_items), {"loss_type": loss_type, **settings}
 
-    return Case(build, label, fixed=True)
+    return Case(build, label)
 
 
 def _drawn(label, loss_type, B, T, dtype=torch.float64, **settings):

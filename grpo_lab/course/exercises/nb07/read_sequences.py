@@ -20,7 +20,7 @@ def generated(label, rows, prompt_length, ends=(END,), pad=PAD, words=WORDS):
     def build(seed: int) -> tuple[tuple, dict]:
         return (torch.tensor(rows), prompt_length, list(ends), TinyTokenizer(pad, words)), {}
 
-    return Case(build, label, fixed=True)
+    return Case(build, label)
 
 
 def _drawn(seed: int) -> tuple[tuple, dict]:

@@ -10,7 +10,7 @@ INF, NAN = float("inf"), float("nan")
 
 def _given(label, x, noise):
     tensors = lambda: (torch.tensor(x, dtype=torch.float32), torch.tensor(noise, dtype=torch.float32))  # noqa: E731
-    return Case(lambda seed: (tensors(), {}), label, fixed=True)
+    return Case(lambda seed: (tensors(), {}), label)
 
 
 def _drawn(label, scale, *shape):
