@@ -55,20 +55,12 @@ class Dice:
 
 def given(label: str, *args: object, **kwargs: object) -> Case:
     """An input written by hand. Each call gets tensors of its own."""
-
-    def build(seed: int) -> tuple[tuple, dict]:
-        return tuple(map(_fresh, args)), {name: _fresh(value) for name, value in kwargs.items()}
-
-    return Case(build, label)
+    return Case(lambda seed: (tuple(map(_fresh, args)), {name: _fresh(kwargs[name]) for name in kwargs}), label)
 
 
 def drawn(label: str, draw: Callable[[Dice], tuple], **kwargs: object) -> Case:
     """An input drawn anew for each seed; `draw` returns the positional arguments."""
-
-    def build(seed: int) -> tuple[tuple, dict]:
-        return draw(Dice(seed)), dict(kwargs)
-
-    return Case(build, label)
+    return Case(lambda seed: (draw(Dice(seed)), dict(kwargs)), label)
 
 
 def extreme(label: str, *args: object, **kwargs: object) -> Case:
