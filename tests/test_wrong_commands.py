@@ -37,8 +37,8 @@ WRONG = {
     "memory --model tiny --shape small": "--shape is given together with --model; expected one of them",
     # train
     "train": "--output_dir is missing; expected a value",
-    "train --output_dir {tmp}/file": "file', and it is a file; expected a folder",
-    "train --output_dir {tmp}/file/run": "file is a file; expected a folder",
+    "train --output_dir {tmp}/file": "file'; expected a folder that can be written",
+    "train --output_dir {tmp}/file/run": "file/run'; expected a folder that can be written",
     "train --output_dir {tmp}/run --epsilon -0.2": "--epsilon is -0.2; it must",
     "train --output_dir {tmp}/run --epsilon wide": "--epsilon is 'wide'; expected a number",
     f"train --output_dir {{tmp}}/run --seed {HUGE}": f"--seed is {HUGE}; it must lie in [0, 4294967295]",
@@ -58,7 +58,7 @@ WRONG = {
     "chat --model tiny --temperature inf": "--temperature is inf; expected a finite number",
     # bench; that a table names more of them, tests/bench/test_against.py sees to
     "bench": "nothing is chosen; expected one of --against --head --gpu",
-    "bench --head --json {tmp}/none/a.json": "none/a.json'; expected a file in a folder that exists",
+    "bench --head --json {tmp}/none/a.json": "none/a.json'; expected the name of a file, in a folder that can be",
     "bench --head --repeats 0": "--repeats is 0; it must be at least 1",
     "bench --head --steps 7": "--steps is 7; expected it only with --against",
     f"bench --against trl --seeds 0 {HUGE}": f"--seeds is {HUGE}; it must lie between 0 and",
@@ -69,7 +69,7 @@ WRONG = {
     "course grade {tmp}/none": "none; expected a folder of submissions",
     "course grade {tmp}/empty": "empty; expected one folder or notebook a student, and found none",
     "course grade {tmp}/empty --time-limit 0": "--time-limit is 0.0; it must lie between 1 and 86400",
-    "course grade {tmp}/empty --output {tmp}/file": "file', and it is a file; expected a folder",
+    "course grade {tmp}/empty --output {tmp}/file": "file'; expected a folder that can be written",
     "course release {tmp}/full": "full, not empty; expected a new or empty one, so nothing was written",
     # scripts
     "notebooks/build.py 99": "names is 99; expected one of 00, 01",

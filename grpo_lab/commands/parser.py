@@ -84,12 +84,9 @@ def one_line(text: str) -> str:
 def writable_file(text: str) -> Path:
     """The type of an option such as --json: a file that can be written. One that is there already is left as it is."""
     file = Path(text)
-    if not text or file.is_dir():
-        raise argparse.ArgumentTypeError(f"is {text!r}{', a folder' * bool(text)}; expected the name of a file")
-    if not file.parent.is_dir():
-        said = f"expected a file in a folder that exists, and {file.parent} does not"
-        raise argparse.ArgumentTypeError(f"is {text!r}; {said}")
-    _try_to_write(text, file.parent, "file")
+    if not text or file.is_dir() or _fault(file.parent):
+        where = f"in a folder that can be written{_fault(file.parent)}"
+        raise argparse.ArgumentTypeError(f"is {text!r}; expected the name of a file, {where}")
     return file
 
 
@@ -97,20 +94,19 @@ def writable_folder(text: str) -> Path:
     """The type of an option such as --output: a folder that can be written to or made; nothing is made yet."""
     folder = Path(text)
     there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), folder)
-    if not text or not there.is_dir():
-        found = f", and {'it' if there == folder else there} is a file" if text else ""
-        raise argparse.ArgumentTypeError(f"is {text!r}{found}; expected a folder")
-    _try_to_write(text, there, "folder")
+    if not text or _fault(there):
+        raise argparse.ArgumentTypeError(f"is {text!r}; expected a folder that can be written{_fault(there)}")
     return folder
 
 
-def _try_to_write(text: str, folder: Path, kind: str) -> None:
-    try:  # not os.access, which knows nothing of a full disk or of the rules of a share
+def _fault(folder: Path) -> str:
+    """Why nothing can be written there, if so; tried, since os.access knows nothing of a full disk or of a share."""
+    try:
         with tempfile.TemporaryFile(dir=folder) as trial:
             trial.write(b"{}")
     except OSError as error:
-        said = f"expected a {kind} that can be written, but: {error.strerror or error}"
-        raise argparse.ArgumentTypeError(f"is {text!r}; {said}") from None
+        return f" ({folder}: {error.strerror or error})"
+    return ""
 
 
 def _as_typed(action: argparse.Action) -> str:
