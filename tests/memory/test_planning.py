@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -18,8 +19,6 @@ from grpo_lab.precision import PRECISIONS
 from grpo_lab.rollout.cache import SlotCache
 from grpo_lab.trainer import PolicyOptimizer
 from tests.support.steps import UNTIED, make_config, planned
-
-QWEN = shape_of(shape_config("qwen2-0.5b"))
 
 
 @pytest.fixture(autouse=True)
@@ -81,9 +80,14 @@ def test_what_stays_of_a_reference(settings):
     assert alone.totals["scoring"] == sum(resident(alone.setting).values()), "nothing is scored apart"
 
 
-def qwen(mode="bf16", L=256, **others) -> MemoryPlan:
-    config = make_config(T=512, G=8, **others)
-    return plan(shape_config("qwen2-0.5b"), config, prompt_length=L, precision=mode)
+@cache
+def base() -> MemoryPlan:
+    """Of Qwen2-0.5B, whose sizes take a while to find."""
+    return plan(shape_config("qwen2-0.5b"), make_config(), prompt_length=256, precision="fp32")
+
+
+def qwen(mode="bf16", **others) -> MemoryPlan:
+    return base().with_setting(config=make_config(T=512, G=8, **others), mode=PRECISIONS[mode])
 
 
 def test_full_parameter_training_of_qwen2_fits_into_five_and_a_half_gib():
@@ -106,7 +110,7 @@ def test_advice_ends_when_it_fits_and_each_change_saves_what_it_says(mode, budge
         others = {name: value for name, value in change.settings.items() if name != "precision"}
         mode = change.settings.get("precision", mode)
         config = replace(config, **others)
-        again = plan(shape_config("qwen2-0.5b"), config, prompt_length=256, precision=mode)
+        again = base().with_setting(config=config, mode=PRECISIONS[mode])
         assert again.peak == change.peak == peak - change.saves < peak
         peak = again.peak
         assert all(f"{name}={value!r}" in str(change) for name, value in change.settings.items())
@@ -114,13 +118,10 @@ def test_advice_ends_when_it_fits_and_each_change_saves_what_it_says(mode, budge
     assert made.setting.config == qwen(mode, **kept).setting.config, "the plan itself is as it was"
 
 
-BASE = plan(shape_config("qwen2-0.5b"), make_config(), prompt_length=1, precision="fp32")
-
-
 def peak_of(mode, checkpointing, prompts, rows, L, T, beta=0.0):
     config = make_config(T=T, G=4, B=4 * prompts, b=4 * prompts, gradient_checkpointing=checkpointing, beta=beta)
     config = replace(config, per_device_train_batch_size=rows, gradient_accumulation_steps=4 * prompts // rows)
-    return BASE.with_setting(config=config, mode=PRECISIONS[mode], prompt_length=L).peak
+    return base().with_setting(config=config, mode=PRECISIONS[mode], prompt_length=L).peak
 
 
 @pytest.mark.slow
