@@ -13,6 +13,7 @@ from grpo_lab.course.exercises import EXERCISES, earlier
 from grpo_lab.course.grading.collect import find_submissions
 from grpo_lab.course.grading.grade import mark
 from grpo_lab.course.grading.package_copy import library_source, make_copy
+from grpo_lab.course.grading.worker import Channel, run_cells
 from grpo_lab.course.release import assignments
 from tests.course.proof.trials import outcomes
 from tests.course.submitted import assert_each_is_named, file_name, hand_in_what_is_no_notebook, submit
@@ -99,3 +100,28 @@ def test_what_cannot_be_judged_earns_nothing_and_ends_nothing():
     assert points == 0 and verdict.fault == "stopped" and "time limit" in repr(verdict)
     points, verdict = mark(MEAN, {0: outcomes(MEAN, scaled_mean, 0)[:1], 7: []}, 7)
     assert points == 0 and "could not be judged" in verdict.message
+
+
+class NoChannel(Channel):
+    def __init__(self): ...
+
+    def say(self, message, content=b""): ...
+
+
+def names_of(*sources):
+    return run_cells([{"number": n, "source": source} for n, source in enumerate(sources)], NoChannel())
+
+
+def test_importing_what_one_has_written_takes_nothing_back():
+    own = "def extract_answer(text):\n    return 'mine'"
+    later = (
+        "from grpo_lab.rewards import extract_answer, normalise_text\ndef use(text):\n    return extract_answer(text)"
+    )
+    names = names_of(own, later)
+    assert names["extract_answer"]("x") == "mine" and names["use"]("x") == "mine"
+    assert names["normalise_text"]("a  b") == "a b"
+
+
+def test_the_last_definition_counts_and_a_cell_that_fails_loses_only_itself():
+    names = names_of("f = lambda: 1", "def f():\n    return 2", "1 / 0", "g = f")
+    assert names["f"]() == 2 and names["g"]() == 2

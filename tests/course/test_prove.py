@@ -61,6 +61,17 @@ def test_an_exercise_has_all_its_parts_in_order():
         assert set(exercise.gradient_of) <= set(inspect.signature(exercise.function).parameters), name
 
 
+def test_every_difference_still_fits_its_reference():
+    for exercise in EXERCISES.values():
+        args, kwargs = exercise.cases[0].build(0)
+        for mistake in exercise.misconceptions:
+            if mistake.wrong.__name__.startswith("changed_"):
+                try:
+                    mistake.wrong(*args, **kwargs)
+                except Exception as error:
+                    assert "expected it once" not in str(error), f"{exercise.name}, {mistake.name}: {error}"
+
+
 # How a model is asked, not what is computed: no exercise has a student decode. Notebook 07b shows it.
 WITHOUT_EXERCISE = ["cache-dropped"]
 

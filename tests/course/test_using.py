@@ -42,7 +42,7 @@ def test_references_come_back_after_an_error_and_after_nested_blocks():
     with using(kl_estimate=turned) as outer:
         assert all(place is not reference for place in places())
         wrong = loss()
-        assert wrong != right and repr(outer) == "your kl_estimate was called once"
+        assert wrong != right and repr(outer) == "your kl_estimate was called 1 time"
         with using(kl_estimate=kl_estimate) as inner:
             assert loss() == right
         assert loss() == wrong

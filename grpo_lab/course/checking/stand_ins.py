@@ -14,6 +14,7 @@ from types import FunctionType
 from typing import Any
 
 from grpo_lab.course.checking.run_case import signature_fault
+from grpo_lab.course.checking.shown import count
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import earlier
 from grpo_lab.course.exercises import exercise as find_exercise
@@ -52,7 +53,7 @@ class using:
     def __repr__(self) -> str:
         if not self.calls:
             return "no function of yours was used"
-        return "\n".join(f"your {name} was called {_times(count)}" for name, count in self.calls.items())
+        return "\n".join(f"your {name} was called {count(calls, 'time')}" for name, calls in self.calls.items())
 
     def _counted(self, name: str, function: Callable) -> Callable:
         @functools.wraps(function)
@@ -137,7 +138,3 @@ def _places() -> Iterator[dict[str, Any]]:
                     yield value
                 elif isinstance(value, FunctionType) and (defaults := inspect.unwrap(value).__kwdefaults__):
                     yield defaults
-
-
-def _times(count: int) -> str:
-    return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count:,} times")

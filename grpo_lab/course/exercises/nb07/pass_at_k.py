@@ -28,7 +28,6 @@ EXERCISE = Exercise(
         given("one of two is right, both drawn", 2, 1, 2),
         given("two of four are right, two drawn", 4, 2, 2),
         given("none is right", 5, 0, 3),
-        given("all are right", 5, 5, 3),
         given("fewer wrong ones than drawn", 5, 4, 2),
         given("as many drawn as there are wrong ones", 6, 2, 4),
         Case(_drawn, "other numbers"),

@@ -44,7 +44,6 @@ EXERCISE = Exercise(
         given("a run that is all warm-up", 2, 1.0, 3, 3, "linear"),
         given("constant, a run that is all warm-up", 1, 2.0, 4, 4, "constant"),
         given("linear, no steps of warm-up", 3, 2.0, 0, 10, "linear"),
-        given("cosine, no steps of warm-up", 3, 2.0, 0, 10, "cosine"),
         given("linear, one step after the warm-up, at its end", 5, 2.0, 4, 5, "linear"),
         *(given(f"{n}, step {t} of 8, 3 of warm-up", t, 2.0, 3, 8, n) for n in NAMES for t in (0, 2, 3, 5, 8)),
         _drawn("linear", "linear"),
