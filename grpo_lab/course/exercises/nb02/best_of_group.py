@@ -60,6 +60,12 @@ EXERCISE = Exercise(
             "2.6",
         ),
         Misconception(
+            "one-not-reward",
+            changed(best_of_group, ("rewards, 0)", "torch.ones_like(rewards), 0)")),
+            "You mark the best with a 1. That is a mask; the weight is what the best earned.",
+            "2.6",
+        ),
+        Misconception(
             "group-mixed",
             changed(
                 best_of_group,

@@ -100,14 +100,6 @@ EXERCISE = Exercise(
             "8.3",
         ),
         Misconception(
-            "own-noise",
-            changed(stochastic_round, ("noise < p", "torch.rand_like(x) < p")),
-            "You draw noise of your own, and the argument `noise` has no effect. Your chances are right, and so is "
-            "your mean. But the noise belongs to the caller: with the same noise the same numbers should come out, so "
-            "that a run can be repeated.",
-            "8.4",
-        ),
-        Misconception(
             "rounded-to-infinity",
             changed(stochastic_round, ("(x - x_0) / (x_1 - x_0)", "(x.view(torch.int32) & (2 ** 16 - 1)) / 2 ** 16")),
             "Beyond the largest number of bf16, about 3.39e38, one step further is infinity, and you take it. A weight "
