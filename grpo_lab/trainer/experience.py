@@ -60,7 +60,15 @@ def collect(
 ) -> tuple[Experience, dict]:
     """Sample G completions for each row, reward them, and compare each with the others of its group.
 
-    The clock is that of this step alone; `train` puts its seconds beside the metrics.
+    Args:
+        rows: P of them, with "prompt" and the columns of the reward functions, such as `run.rows_of_step(step)`.
+        clock: that of this step alone; `train` puts its seconds beside the metrics.
+
+    Returns:
+        The experience of B = P * G rows, in the order of the prompts, and metrics of sampling and rewards by name.
+
+    Raises:
+        ValueError, TypeError: for prompts, columns or rewards that do not fit, as `score_completions` does.
     """
     clock = clock or Clock(model.device)
     with clock("time/rollout"), autocast(model.device, precision_of(model, config)):

@@ -135,8 +135,11 @@ class Run:
                 self.folder.append(COMPLETIONS, records)
         return metrics
 
-    def record(self, step: int, metrics: dict, callback: Callable[[int, dict], None] | None) -> None:
-        """Put the metrics of a step wherever they are wanted; then a checkpoint, if this is a step to make one."""
+    def record(self, step: int, metrics: dict, callback: Callable[[int, dict], None] | None = None) -> None:
+        """Put the metrics of a step wherever they are wanted; then a checkpoint, if this is a step to make one.
+
+        metrics: those of `collect`, and whatever else is to be kept: numbers by name, or None.
+        """
         done = step + 1
         metrics = metrics | self._evaluate(done)
         tokens = (self.history[-1]["num_tokens"] if self.history else 0) + metrics["num_tokens"]

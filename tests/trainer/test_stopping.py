@@ -133,22 +133,22 @@ def lines_in(folder):
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no signals between processes")
 def test_the_command_stops_without_a_traceback_and_goes_on_by_what_it_says(tmp_path):
-    """SIGTERM, then SIGINT, then to the end: each time with the very words that it printed."""
+    """SIGTERM, then SIGINT, then to the end: each time from the folder alone, as it said."""
     out, base = tmp_path / "out", save_world(tmp_path / "base")
     small = "--num_generations 4 --generation_batch_size 8 --max_completion_length 4 --disable_tqdm true --max_steps 60"
-    words, resume = ["--model", base, *small.split()], []
-    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
-        before, process = lines_in(out), start(["-m", "grpo_lab.train", *words, "--output_dir", str(out), *resume])
+    words, resume = ["--model", base, *small.split()], ["--resume_from_checkpoint", str(out)]
+    first = [*words, "--output_dir", str(out)]
+    for number, code, arguments in ((signal.SIGTERM, 143, first), (signal.SIGINT, 130, resume)):
+        before, process = lines_in(out), start(["-m", "grpo_lab.train", *arguments])
         while process.poll() is None and lines_in(out) < before + 3:
             time.sleep(0.002)
         process.send_signal(number)
         _, error = process.communicate(timeout=300)
         assert process.returncode == code, error
         assert "Traceback" not in error
-        said = re.search(r"Stopped after step \d+ of 60 by .* is saved\. Go on with .* \(in a command: (.*)\)", error)
-        resume = said[1].split()
+        assert re.search(rf"Stopped after step \d+ of 60 by .* is saved\. Go on with {re.escape(RESUME)}", error)
     whole = tmp_path / "whole"
-    for folder, rest in ((out, resume), (whole, [])):
-        assert not command.main([*words, "--output_dir", str(folder), *rest])
+    for arguments in (resume, [*words, "--output_dir", str(whole)]):
+        assert not command.main(arguments)
     for name in ("model.safetensors", "checkpoint-60/optimizer.safetensors"):
         assert (out / name).read_bytes() == (whole / name).read_bytes()
