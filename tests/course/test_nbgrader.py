@@ -11,7 +11,6 @@ import pytest
 
 from grpo_lab.course.__main__ import main
 from grpo_lab.course.release.notebooks import TITLES, of_notebook
-from tests.course.test_blank import CALLER
 
 pytest.importorskip("nbgrader")
 SEED = 4_711
@@ -106,10 +105,3 @@ def test_nbgrader_marks_the_reference_full_and_stubs_zero(course):
     assert scores(course, "assignment_04", "library")[0] == 0
     points = of_notebook("04")["kl_exact"].points
     assert 0.6 * points <= scores(course, "assignment_04", "lenient")[0] < points, "part of the points, for the numbers"
-
-
-@pytest.mark.slow
-def test_the_same_for_an_assignment_whose_functions_call_each_other(course):
-    grade_reference_and_stubs(course, "05", caller=("gspo_token_ratio", CALLER))
-    points = of_notebook("05")["gspo_token_ratio"].points
-    assert scores(course, "assignment_05", "caller")[0] == points, "though importance_ratio, which it calls, is missing"
