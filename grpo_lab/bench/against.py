@@ -18,10 +18,7 @@ ROWS = (
     ("cpu_seconds_per_step", "CPU seconds per step", 1, 3),
     ("cpu_time_to_accuracy", "CPU seconds to accuracy", 1, 1),
     ("steps_to_accuracy", "steps to accuracy", 1, 0),
-    ("tokens_per_second", "generated tokens/s", 1, 0),
     ("peak_memory", "peak memory, MiB", 2**20, 0),
-    ("training_memory", "of it for training, MiB", 2**20, 0),
-    ("groups_alike", "groups of equal reward, share", 1, 2),
     ("held_out_accuracy", "held-out accuracy at the end", 1, 3),
 )
 STEPS = {"sums": 60, "short-sums": 6}  # of a run on a task, by default
@@ -67,10 +64,7 @@ def figures(measured: dict, accuracy: float) -> dict:
         times[f"{clock}time_to_accuracy"] = None if reached is None else ends[reached - 1]
     return times | {
         "steps_to_accuracy": reached,
-        "tokens_per_second": sum(history["tokens"]) / history["seconds"][-1],
         "peak_memory": measured["peak_memory"],
-        "training_memory": measured["peak_memory"] - measured["memory_before"],
-        "groups_alike": statistics.fmean(history["groups_alike"]),
         "held_out_accuracy": measured["held_out_accuracy"],
     }
 

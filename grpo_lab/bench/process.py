@@ -56,13 +56,8 @@ def worker_main(measure: Callable[[dict], dict]) -> None:
     answer.write_text(json.dumps(measure(spec)), encoding="utf-8")
 
 
-def memory() -> int:
-    """Bytes of main memory that this process holds now."""
-    return psutil.Process().memory_info().rss
-
-
 def peak_memory() -> int:
-    """The most that it held so far."""
+    """The most bytes of main memory that this process held so far."""
     if sys.platform == "win32":
         return psutil.Process().memory_info().peak_wset
     status = Path("/proc/self/status")

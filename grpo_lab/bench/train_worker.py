@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from grpo_lab.bench.process import memory, peak_memory, worker_main
+from grpo_lab.bench.process import peak_memory, worker_main
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import default_settings
 from grpo_lab.evaluate import evaluate
@@ -45,7 +45,7 @@ class Watch:
 
     def __init__(self, reward_func: Callable[..., list] = accuracy_reward):
         self.reward_func = reward_func
-        names = ("seconds", "cpu_seconds", "reward", "tokens", "rows", "prompts", "groups_alike")
+        names = ("seconds", "cpu_seconds", "reward", "tokens", "rows", "prompts")
         self.history: dict[str, list] = {name: [] for name in names}
 
     def start(self) -> None:
@@ -59,19 +59,10 @@ class Watch:
     def reward(self, completions, prompts, completion_ids, **columns):
         rewards = self.reward_func(completions, completion_ids=completion_ids, **columns)
         note = {"reward": sum(rewards) / len(rewards), "tokens": sum(map(len, completion_ids)), "rows": len(rewards)}
-        note["groups_alike"] = share_alike(prompts, rewards)
         note["prompts"] = hashlib.sha256(json.dumps(prompts, sort_keys=True).encode()).hexdigest()[:16]
         for name, value in note.items():
             self.history[name].append(value)
         return rewards
-
-
-def share_alike(prompts: list, rewards: list) -> float:
-    """Of how many prompts all completions earn the same: those groups have no gradient, and only ours skips them."""
-    groups: dict[str, set] = {}
-    for prompt, reward in zip(prompts, rewards, strict=True):
-        groups.setdefault(json.dumps(prompt, sort_keys=True), set()).add(reward)
-    return sum(len(group) == 1 for group in groups.values()) / len(groups)
 
 
 def prepare(trainer: str, model, tokenizer, rows: list[dict], config: GRPOConfig, watch: Watch) -> Callable:
@@ -100,7 +91,6 @@ def measure(spec: dict) -> dict:
     right = find_rewards(task.reward_funcs[:1])[0]
     watch = Watch(right)
     go = prepare(spec["trainer"], model, tokenizer, rows, config, watch)
-    before = memory()
     watch.start()
     go()
     peak = peak_memory()
@@ -108,7 +98,7 @@ def measure(spec: dict) -> dict:
     counted = {"num_generations": 1, "max_completion_length": config.max_completion_length, "correct": right}
     # TRL leaves the model wrapped: whatever its forward returns becomes float32, and a cache of ours is no tensor.
     accuracy = evaluate(model, tokenizer, held_out, cache_implementation="dynamic", **counted)["accuracy"]
-    return {"history": watch.history, "held_out_accuracy": accuracy, "peak_memory": peak, "memory_before": before}
+    return {"history": watch.history, "held_out_accuracy": accuracy, "peak_memory": peak}
 
 
 if __name__ == "__main__":

@@ -77,11 +77,11 @@ def take_engine(given: dict) -> Engine:
     if lora and not use_peft:
         option, value = next(iter(lora.items()))
         raise ValueError(f"{option} is {value}; expected it only with --use_peft")
-    for package in (("trl",) if name == TRL else ()) + (("peft",) if use_peft else ()):
-        if find_spec(package) is None:
-            raise ImportError(f'engine is {name!r}; {package} is not installed; pip install "grpo-lab[engines]"')
     lora = LORA | lora
     check_at_least("lora_r", lora["lora_r"], 1)
     check_at_least("lora_alpha", lora["lora_alpha"], 1)
     check_between("lora_dropout", lora["lora_dropout"], 0, 1)
+    for package in (("trl",) if name == TRL else ()) + (("peft",) if use_peft else ()):
+        if find_spec(package) is None:
+            raise ImportError(f'engine is {name!r}; {package} is not installed; pip install "grpo-lab[engines]"')
     return Engine(name, lora if use_peft else None)

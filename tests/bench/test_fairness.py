@@ -120,4 +120,4 @@ def test_both_learn_equally_much_from_the_same_kind_of_batches(tiny, monkeypatch
     assert sum(ours["reward"]) / steps == pytest.approx(sum(trl["reward"]) / steps, abs=0.1)
     assert moved["ours"] == pytest.approx(moved["trl"], rel=0.15) and moved["ours"] > 0
     for result in measured.values():
-        assert result["peak_memory"] > result["memory_before"] > 0 and 0 <= result["held_out_accuracy"] <= 1
+        assert result["peak_memory"] > 0 and 0 <= result["held_out_accuracy"] <= 1
