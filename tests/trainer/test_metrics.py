@@ -176,45 +176,44 @@ def test_a_run_warns_of_a_scorer_that_goes_astray_after_its_check(monkeypatch):
     assert message.startswith("step 3: log-probabilities while sampling and while training differ by 0.")
 
 
-def nothing(completions, **_):
-    return [None] * len(completions)
+@pytest.mark.parametrize(("settings", "sign"), [({}, "the gradient was 0. All"), ({"beta": 0.1}, "a KL term or")])
+def test_a_run_without_signal_says_so_once_on_stderr_and_in_its_folder(settings, sign, tmp_path, capsys):
+    def wrong(completions, **_):
+        return [0.0] * len(completions)
+
+    _, history = run(reward=wrong, max_steps=10, output_dir=str(tmp_path / "out"), **settings)
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "of the last" in line]
+    assert line.startswith("step 5: in 5 of the last 5 steps") and sign in line
+    assert "All completions were wrong (reward 0 at most). Try easier problems" in line
+    written = [json.loads(text) for text in (tmp_path / "out/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    for metrics in (history, written):
+        assert {m["step"]: m["warning"] for m in metrics if "warning" in m} == {5: line}
 
 
-def earning(reward):
-    return lambda completions, **_: [reward] * len(completions)
+def steps(norms, reward=0.0, clipped=0.0):
+    usual = {"frac_reward_zero_std": 1.0, "reward": reward, "completions/clipped_ratio": clipped}
+    return [usual | {"step": step, "grad_norm": norm} for step, norm in enumerate(norms, 1)]
 
 
-@pytest.mark.filterwarnings("ignore:every reward function")
 @pytest.mark.parametrize(
-    ("reward", "settings", "said"),
+    ("silent", "why"),
     [
-        (earning(0.0), {}, "the gradient was 0. All completions were wrong (reward 0 at most). Try easier problems"),
-        (earning(1.0), {}, "All completions of a prompt earned the same (reward 1 at most). If that is the most, they"),
-        (nothing, {}, "Every reward function returned None each time. log_completions=True"),
-        (earning(-1.0), {"beta": 0.1}, "(a KL term or an entropy bonus did). All completions were wrong (reward -1 at"),
+        (
+            {"reward": 1.0},
+            "(reward 1 at most). If that is the most, they are all right: try harder problems. If not, e",
+        ),
+        ({"reward": None}, "Every reward function returned None each time. log_completions=True shows"),
+        ({"clipped": 0.95}, "Nearly all completions were cut off; max_completion_length is 5. Try more."),
     ],
 )
-def test_a_run_without_signal_says_so_once_with_cause_and_remedy(reward, settings, said, tmp_path, capsys):
-    folder = {"output_dir": str(tmp_path / "out"), "save_steps": 5}
-    _, history = run(reward=reward, max_steps=10, **settings, **folder)
-    warned = [metrics["step"] for metrics in history if "warning" in metrics]
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if "of the last" in line]
-    assert warned == [5] and line == history[4]["warning"]
-    assert line.startswith("step 5: in 5 of the last 5 steps") and said in line
-    written = [json.loads(text) for text in (tmp_path / "out/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert [metrics.get("warning") for metrics in written] == [metrics.get("warning") for metrics in history]
+def test_the_cause_is_named_with_what_to_try(silent, why):
+    assert why in without_signal(steps([0.0] * 12, **silent), make_config(max_steps=100))
 
 
 def test_one_step_of_twelve_may_have_a_signal_and_two_are_a_run_that_learns():
-    def steps(norms, clipped=0.0):
-        usual = {"frac_reward_zero_std": 1.0, "reward": 0.0, "completions/clipped_ratio": clipped}
-        return [usual | {"step": step, "grad_norm": norm} for step, norm in enumerate(norms, 1)]
-
     config = make_config(max_steps=100)
     assert without_signal(steps([0.0] * 11), config) is None, "too early to say"
     assert without_signal(steps([0.1, 0.0, 0.2] + [0.0] * 9), config) is None
     said = without_signal(steps([0.1, 0.2, 0.0, 0.2] + [0.0] * 10), config)
     assert said.startswith("step 14: in 11 of the last 12 steps the gradient was 0.")
-    said = without_signal(steps([0.0] * 12, clipped=0.95), config)
-    assert said.endswith("Nearly all completions were cut off; max_completion_length is 5. Try more.")
     assert without_signal(steps([0.1] * 12), config) is None, "advantages of one's own, where rewards are equal"
