@@ -212,7 +212,6 @@ def _parser() -> Parser:
     add("--max_completion_length", type=int, help="limit in tokens (default: the task's)")
     add("--batch_size", type=int, help="completions at a time (default: 512 of a tiny model, else 64)")
     add("--temperature", type=float, default=1.0, help="of the sampler (default 1.0)")
-    add("--cache_implementation", choices=("dynamic", "static"), help="(default: static on a card)")
     return parser
 
 

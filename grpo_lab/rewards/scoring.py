@@ -228,8 +228,6 @@ def put_back(whose: str) -> Iterator[None]:
 
 
 def _checked(returned: Any, name: str, B: int) -> list[float]:
-    if inspect.iscoroutine(returned):
-        returned.close()  # an async function: Python would only warn that nobody awaited it
     values = returned.tolist() if hasattr(returned, "tolist") else returned
     listed = isinstance(values, (list, tuple))
     if not listed or len(values) != B:

@@ -109,7 +109,7 @@ def accuracy_of(marks: Float[Tensor, " B"]) -> float | None:
 
 def no_accuracy(name: str) -> str:
     """Why there is none."""
-    return f"there is no accuracy: {name} gives other values than 0 to 1 (or -1 for wrong), see rewards/{name}/mean"
+    return f"there is no accuracy: {name} gives none, or others than 0 to 1 (-1 for wrong); see rewards/{name}/mean"
 
 
 def check_evaluation(config: GRPOConfig, rows: Rows, held_out: Rows | None, reward_funcs) -> None:

@@ -137,12 +137,6 @@ def test_a_signature_that_does_not_fit_is_explained():
     with pytest.raises(TypeError, match=words):
         score(narrow)
 
-    async def later(completions, **kwargs):
-        return [0.0] * len(completions)
-
-    with pytest.raises(ValueError, match=r"'later' returned coroutine; expected a list of 3 rewards"):
-        score(later)
-
 
 def test_names():
     class ByClass:

@@ -53,27 +53,23 @@ class Worker:
                 self._start()
                 deadline = deadline or time.monotonic() + batch_time_limit
                 limit = min(time_limit, deadline - time.monotonic())
-                verdicts[question] = self._ask(question, limit) if limit > 0 else TIMEOUT
+                reply = self._exchange(json.dumps([*question, limit]) + "\n") if limit > 0 else None
+                verdicts[question] = reply or TIMEOUT
         return verdicts
 
-    def _ask(self, question: Question, time_limit: float) -> str:
-        reply = self._exchange(json.dumps([*question, time_limit]) + "\n")
-        if not reply:
-            self.end()
-        return json.loads(reply) if reply else TIMEOUT
-
-    def _exchange(self, line: str) -> str:
-        """What the child says to this line; nothing if it has ended."""
+    def _exchange(self, line: str) -> str | None:
+        """What the child says to this line; None, and no child any more, if it has ended."""
+        reply = ""
         try:
-            self.process.stdin.write(line)
-            self.process.stdin.flush()
-            return self.process.stdout.readline()
-        except OSError:
-            return ""
-        except BaseException:
-            # Interrupted between question and reply: the reply would be taken for that to the next question.
-            self.end()
-            raise
+            with contextlib.suppress(OSError):
+                self.process.stdin.write(line)
+                self.process.stdin.flush()
+                reply = self.process.stdout.readline()
+        finally:
+            # Also where somebody interrupts: the reply would be taken for that to the next question.
+            if not reply:
+                self.end()
+        return json.loads(reply) if reply else None
 
     def _start(self) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -89,8 +85,7 @@ class Worker:
             creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
             start_new_session=True,
         )
-        line = self._exchange("")
-        status = json.loads(line) if line else f"exit status {self.process.wait()}"
+        status = self._exchange("") or "it ended at once"
         if status != "ready":
             self.end()
             remedy = "install it with: pip install math-verify"
@@ -133,19 +128,7 @@ def read(text: str) -> list:
     whole = LatexExtractionConfig(
         boxed_match_priority=0, try_extract_without_anchor=False, normalization_config=as_written
     )
-    found = parse(rf"\boxed{{{text}}}", [whole], fallback_mode="no_fallback", parsing_timeout=None)
-    return [_as_set(expression) for expression in found]
-
-
-def _as_set(expression):
-    """Inequalities joined by "or" are the union of their sets: "x < 2 or x > 3" is read as a list of two."""
-    from sympy import FiniteSet, Union
-
-    parts = expression.args if isinstance(expression, FiniteSet) else ()
-    if parts and all(getattr(part, "rel_op", "==") not in ("==", "!=") for part in parts):
-        with contextlib.suppress(Exception):  # what SymPy cannot write as a set stays a list
-            return Union(*(part.as_set() for part in expression.args))
-    return expression
+    return parse(rf"\boxed{{{text}}}", [whole], fallback_mode="no_fallback", parsing_timeout=None)
 
 
 def _is_finished(expression) -> bool:
