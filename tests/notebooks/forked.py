@@ -1,0 +1,87 @@
+"""`pytest -p tests.notebooks.forked`: each notebook runs in a fork of the process that has imported everything already.
+
+A kernel of its own costs each notebook about five seconds of imports. What fails under nbmake fails here: a cell that
+raises, or takes more than CELL_SECONDS. For Linux; elsewhere, and in `make test-all`, nbmake runs them.
+"""
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+CELL_SECONDS = 300
+SHOWN = 60  # of the last lines of a notebook that fails
+INLINE = "module://matplotlib_inline.backend_inline"
+NEEDED = ("IPython.core.interactiveshell", "ipywidgets", "matplotlib.pyplot", "transformers", "grpo_lab.notebook")
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    return NotebookFile.from_parent(parent, path=file_path) if file_path.suffix == ".ipynb" else None
+
+
+class NotebookFile(pytest.File):
+    def collect(self):
+        yield Notebook.from_parent(self, name=self.path.name)
+
+
+class NotebookFailed(Exception):
+    """Its text is what the notebook printed last: the number of the cell, and the traceback."""
+
+
+class Notebook(pytest.Item):
+    def runtest(self) -> None:
+        for module in NEEDED:
+            import_module(module)
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            child = multiprocessing.get_context("fork").Process(target=execute, args=(self.path, Path(folder)))
+            child.start()
+            child.join()
+            printed = (Path(folder) / "printed").read_text(encoding="utf-8", errors="replace").splitlines()
+        if child.exitcode:
+            raise NotebookFailed("\n".join([*printed[-SHOWN:], f"{self.name}: exit code {child.exitcode}"]))
+
+    def repr_failure(self, excinfo):
+        return str(excinfo.value) if excinfo.errisinstance(NotebookFailed) else super().repr_failure(excinfo)
+
+    def reportinfo(self):
+        return self.path, None, self.name
+
+
+def execute(path: Path, folder: Path) -> None:
+    """In the child: run every code cell, in a shell without a kernel around it. What is left behind is in `folder`."""
+    sys.stdout = sys.stderr = open(folder / "printed", "w", encoding="utf-8", buffering=1)
+    for stream in (1, 2):
+        os.dup2(sys.stdout.fileno(), stream)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    os.chdir(path.parent)
+    sys.path.insert(0, str(path.parent))
+    shell = make_shell()
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    for number, cell in enumerate(cells):
+        if cell["cell_type"] == "code":
+            print(f"---- {path.name}, cell {number}")
+            signal.alarm(CELL_SECONDS)  # nobody handles it, so it ends the process
+            if not shell.run_cell("".join(cell["source"]), store_history=True).success:
+                sys.exit(1)
+    signal.alarm(0)
+
+
+def make_shell():
+    """As a kernel has it: figures are rendered after the cell, and the tests' checker of shapes is off."""
+    import jaxtyping
+    from IPython.core.interactiveshell import InteractiveShell
+    from matplotlib import pyplot
+    from matplotlib_inline.backend_inline import configure_inline_support
+    from traitlets.config import Config
+
+    jaxtyping.config.update("jaxtyping_disable", True)
+    shell = InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}), colors="nocolor")
+    pyplot.switch_backend(INLINE)
+    configure_inline_support(shell, INLINE)
+    return shell
