@@ -20,7 +20,11 @@ PY := $(BIN)/python
 STAMP := .venv/.setup-done
 DEV := .venv/.dev-done
 # Handed out two at a time, so that the long ones, which come first (tests/conftest.py), are shared evenly.
-PYTEST = $(PY) -m pytest -n $(WORKERS) --maxschedchunk 2 --nbmake --nbmake-timeout 300 --ignore notebooks/assignments
+PYTEST = $(PY) -m pytest -n $(WORKERS) --maxschedchunk 2 --ignore notebooks/assignments
+NBMAKE = --nbmake --nbmake-timeout 300
+# In forks the notebooks share one import of everything; nbmake, a kernel for each, is what `make test-all` and CI run.
+SYSTEM ?= $(shell uname)
+NOTEBOOKS = $(if $(filter Linux,$(SYSTEM)),-p tests.notebooks.forked,$(NBMAKE))
 # JupyterLab refuses to start for root, which is who you are in most containers and on rented machines.
 AS_ROOT := $(if $(filter 0,$(shell id -u 2>/dev/null)),--allow-root)
 
@@ -80,11 +84,11 @@ check: lint types
 
 # Notebook 07b meets SmolLM2 in test-all only: here it runs as it does for a reader who has not fetched the model.
 test: lint types
-	GRPO_LAB_CACHE="$(CURDIR)/.venv/no-models" $(PYTEST) -m "not slow" tests notebooks
+	GRPO_LAB_CACHE="$(CURDIR)/.venv/no-models" $(PYTEST) $(NOTEBOOKS) -m "not slow" tests notebooks
 
 # The notebooks at their full length, as readers run them.
 test-all: lint types
-	$(PYTEST) tests; tested=$$?; GRPO_LAB_PROFILE=full $(PYTEST) notebooks && exit $$tested
+	$(PYTEST) tests; tested=$$?; GRPO_LAB_PROFILE=full $(PYTEST) $(NBMAKE) notebooks && exit $$tested
 
 mutants: $(DEV)
 	$(PY) -m tests.mutants

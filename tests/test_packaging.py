@@ -209,8 +209,13 @@ def test_lab_opens_the_first_notebook() -> None:
 
 def test_test_runs_all_but_the_long_proofs_and_test_all_runs_those_too() -> None:
     quick, everything = make("-n", "test").stdout, make("-n", "test-all").stdout
-    for part in ("ruff check .", "ruff format --check .", "-m mypy", "--nbmake"):
+    for part in ("ruff check .", "ruff format --check .", "-m mypy"):
         assert part in quick and part in everything
+    forked = " -p tests.notebooks.forked "
+    assert (
+        forked in make("-n", "test", "SYSTEM=Linux").stdout and forked not in make("-n", "test", "SYSTEM=Darwin").stdout
+    )
+    assert "--nbmake" in make("-n", "test", "SYSTEM=Darwin").stdout and "--nbmake" in everything
     assert ' -m "not slow" tests notebooks' in quick
     assert "not slow" not in everything and " tests;" in everything
     assert re.search("GRPO_LAB_PROFILE=full .* notebooks", everything)
@@ -305,7 +310,7 @@ def test_windows_gets_the_same_steps_in_the_documents_and_in_the_workflow() -> N
     for line in windows.splitlines():
         if "ruff" not in line and "mypy" not in line:
             assert line in written, line
-    assert re.search(r"-m pytest (.*)", windows)[1] in make("-n", "test").stdout
+    assert re.search(r"-m pytest (.*)", windows)[1] in make("-n", "test", "SYSTEM=Windows").stdout
 
 
 def test_the_version_is_the_same_everywhere() -> None:

@@ -55,7 +55,7 @@ class Notebook(pytest.Item):
 
 def execute(path: Path, folder: Path) -> None:
     """In the child: run every code cell, in a shell without a kernel around it. What is left behind is in `folder`."""
-    sys.stdout = sys.stderr = open(folder / "printed", "w", encoding="utf-8", buffering=1)
+    sys.stdout = sys.stderr = open(folder / "printed", "w", encoding="utf-8", buffering=1)  # noqa: SIM115
     for stream in (1, 2):
         os.dup2(sys.stdout.fileno(), stream)
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
@@ -80,7 +80,10 @@ def make_shell():
     from matplotlib_inline.backend_inline import configure_inline_support
     from traitlets.config import Config
 
+    from grpo_lab.plots import live
+
     jaxtyping.config.update("jaxtyping_disable", True)
+    live.SECONDS = float("inf")  # nobody watches: LivePlot draws its first picture and its last
     shell = InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}), colors="nocolor")
     pyplot.switch_backend(INLINE)
     configure_inline_support(shell, INLINE)
