@@ -18,7 +18,7 @@ def run(request, path, *sources: str) -> None:
 
 
 def test_a_notebook_fails_with_its_cell_and_its_traceback(request, tmp_path):
-    from_here = "import os, tempfile\nassert os.getcwd() == {!r}\nopen(tempfile.mkstemp()[1])".format(str(tmp_path))
+    from_here = f"import os, tempfile\nassert os.getcwd() == {str(tmp_path)!r}\nopen(tempfile.mkstemp()[1])"
     run(request, tmp_path / "right.ipynb", from_here, "x = 1", "import __main__\nassert __main__.x == 1")
     for wrong, said in [
         ("assert x == 2, 'another number'", "AssertionError: another number"),
