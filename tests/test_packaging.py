@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -116,13 +115,6 @@ def test_bounds_have_an_upper_end_and_the_parity_engines_are_exact() -> None:
         assert declared()[name].specifier == SpecifierSet(f"=={exact}")
 
 
-def test_what_is_installed_is_within_bounds() -> None:
-    here = [r for r in declared().values() if r.marker is None or r.marker.evaluate()]
-    assert not [
-        f"{r.name} {version(r.name)}" for r in here if not r.specifier.contains(version(r.name), prereleases=True)
-    ]
-
-
 # ---- a lean package
 
 ABSENT = ["IPython", "ipywidgets", "ipykernel", "jupyterlab", "jupytext", "nbformat", "nbclient", "matplotlib"]
@@ -220,11 +212,6 @@ def test_test_runs_all_but_the_long_proofs_and_test_all_runs_those_too() -> None
     assert "not slow" not in everything and " tests;" in everything
     assert re.search("GRPO_LAB_PROFILE=full .* notebooks", everything)
     assert "make test-all" in read(".ci/run") and "export GRPO_LAB_REQUIRE_SMOLLM2=1" in read(".ci/run")
-
-
-def test_the_long_proofs_run_every_night_on_linux() -> None:
-    job = yaml.safe_load(read(".github/workflows/test.yml"))["jobs"]["test-all"]
-    assert job["runs-on"] == "ubuntu-latest" and "make test-all" in job["steps"][-1]["run"]
 
 
 @pytest.fixture

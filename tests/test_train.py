@@ -312,9 +312,9 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(here):
     assert "--config is 'none.yaml'; expected a file of settings" in refused(command.main, "--config", "none.yaml")
 
 
-@pytest.mark.parametrize("first", ["import grpo_lab.train", "from grpo_lab import train"])
-def test_the_function_and_the_command_have_one_name_and_wait_for_no_transformers(first):
-    code = f"import sys; {first}; from grpo_lab import GRPOConfig, train; import grpo_lab.train; assert callable(train)"
+def test_the_function_and_the_command_have_one_name_and_wait_for_no_transformers():
+    """Which is imported first, does not matter: tests/test_commands.py begins with the function."""
+    code = "import sys; import grpo_lab.train; from grpo_lab import GRPOConfig, train; assert callable(train)"
     code += "; assert grpo_lab.train.main and GRPOConfig().beta == 0 and 'transformers' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 

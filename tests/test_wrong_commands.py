@@ -137,6 +137,7 @@ def test_a_damaged_model_is_said_to_be_damaged(places, capfd):
         assert not (places / "run").exists()
 
 
+@pytest.mark.slow
 def test_the_same_in_a_process_of_its_own(places):
     command = [sys.executable, "-m", "grpo_lab.train", "--epsilon", "wide", "--output_dir", "run"]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", env=os.environ | {"PYTHONPATH": str(ROOT)})
