@@ -171,7 +171,8 @@ def main(arguments: list[str] | None = None) -> None:
     name, split, problems = (settings.pop(option) for option in ("model", "split", "n"))
     with contextlib.redirect_stdout(sys.stderr):  # stdout carries the JSON object alone
         small = count_parameters(name, pick_device().type) < TINY
-        choice = choose(*(settings.pop(option) for option in ("task", "reward_funcs", "system_prompt")), small=small)
+        asked = {name: settings.pop(name) for name in ("task", "reward_funcs", "system_prompt", "chat_template")}
+        choice = choose(**asked, small=small)
         rows = choice.rows(split, problems, settings["seed"])
         print(*choice.described(rows), sep="\n")
         if not choice.task.held_out:

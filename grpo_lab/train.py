@@ -22,6 +22,7 @@ from grpo_lab.engines.options import OWN, add_engine_options, take_engine
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.rewards.task_spec import (
     BY_REWARDS,
+    OF_MODEL,
     SUMS,
     TaskSpec,
     add_reward_options,
@@ -41,6 +42,7 @@ RESUMED_WITH = (
     "max_steps",
     *(name for name in MAY_CHANGE if name not in ("output_dir", "resume_from_checkpoint")),
 )
+OF_TASK = ("task", "reward_funcs", "system_prompt", "reward_weights", "chat_template")  # options that `choose` takes
 HELD_OUT = 100  # problems of an evaluation during the run
 
 
@@ -110,7 +112,7 @@ def plan_run(given: dict, parameters: int, device_type: str) -> tuple[TaskSpec, 
     Returns:
         Task and rewards; the whole configuration; and the settings in it that nobody gave.
     """
-    asked = {name: given[name] for name in ("task", "reward_funcs", "system_prompt", "reward_weights") if name in given}
+    asked = {name: given[name] for name in OF_TASK if name in given}
     names = {field.name for field in fields(GRPOConfig)}
     settings = {name: value for name, value in given.items() if name in names}
     choice = choose(**asked, small=parameters < TINY)
@@ -155,6 +157,7 @@ def _evaluation(given: dict, config: GRPOConfig) -> str:
     """The command that evaluates what was trained, as this machine's shell wants it."""
     words = ["python", "-m", "grpo_lab.evaluate", "--model", config.output_dir]
     usual = {"task": SUMS, "reward_funcs": None, "system_prompt": BY_REWARDS, "max_completion_length": None}
+    usual["chat_template"] = OF_MODEL
     for name, value in ((name, given.get(name)) for name in usual):
         if value not in (None, usual[name]):
             words += [f"--{name}", *(value if isinstance(value, list) else [str(value)])]

@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
     folder = None if model is None else usable_folder(model, device_type)[0]
     model_config = shape_config(shape) if folder is None else _open(AutoConfig, folder)
     parameters = known_shape(model_config).parameters
-    choice = choose(task, small=parameters < TINY)
+    choice = choose(task, chat_template=given.pop("chat_template"), small=parameters < TINY)
     chosen = default_settings(parameters, choice.task, device_type, given)
     config = GRPOConfig(**(given | chosen))
     if prompt_length is None:

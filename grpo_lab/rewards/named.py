@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_lab.rewards.answers import final_answer_reward, last_number_reward, number_reward
+from grpo_lab.rewards.gym import gym_reward
 from grpo_lab.rewards.mathematics import math_reward
 from grpo_lab.rewards.rules import accuracy_reward, contains_reward, format_reward, graded_reward
 from grpo_lab.rewards.scoring import put_back
@@ -32,6 +33,7 @@ NAMED = {
     "format": format_reward,
     "graded": graded_reward,
     "contains": contains_reward,
+    "gym": gym_reward,
     "think": think_rate,
 }
 READ_TAGS = set(NAMED) - {"contains", "last"}

@@ -7,19 +7,25 @@ from dataclasses import dataclass
 from grpo_lab.checks import check_choice
 from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, short_name
 from grpo_lab.rewards.scoring import check_weights
-from grpo_lab.tasks import SPLITS, TASKS, Row, Task, find_task, with_system
+from grpo_lab.tasks import SPLITS, TASKS, Row, Task, as_text, find_task, with_system
 
 SUMS = "sums"  # the task where none is named
 BY_REWARDS = "by the task and its rewards"
+OF_MODEL = "model"
 OWN = "FILE.jsonl"
 
 
 def add_task_option(group: ArgumentParser) -> None:
-    """--task, as train, evaluate and memory take it."""
+    """--task and --chat_template, as train, evaluate and memory take them."""
     about = "; ".join(f"{task.name} ({task.about})" for task in TASKS.values())
     group.add_argument(
         "--task", default=SUMS, metavar="TASK",
-        help=f'{about}; or {OWN}, with a {{"prompt": ..., "answer": ...}} a line (default {SUMS})',
+        help=f"{about}; gym:NAME, of reasoning-gym (`grpo-lab tasks gym` lists them); "
+        f'or {OWN}, with a {{"prompt": ..., "answer": ...}} a line (default {SUMS})',
+    )  # fmt: skip
+    group.add_argument(
+        "--chat_template", default=OF_MODEL, choices=(OF_MODEL, "none"),
+        help=f'"none" gives the problems as plain text, as a base model needs them (default: {OF_MODEL}, its own)',
     )  # fmt: skip
 
 
@@ -45,6 +51,7 @@ class TaskSpec:
     weights: list[float] | None
     system_prompt: str | None
     replaces: bool  # whether the system prompt takes the place of those that rows bring
+    plain: bool = False  # whether the model gets texts, and no chat messages
 
     @property
     def functions(self) -> list[Callable]:
@@ -59,15 +66,16 @@ class TaskSpec:
         for part in SPLITS if own else ():  # all of the file: who trains learns of the fault, not who measures after it
             if own.rows(part):
                 check_columns(list(self.names), own.rows(part), own.places(part))
-        return with_system(rows, self.system_prompt, self.replaces)
+        rows = with_system(rows, self.system_prompt, self.replaces)
+        return [row | {"prompt": as_text(row["prompt"])} for row in rows] if self.plain else rows
 
     def described(self, rows: list[Row]) -> list[str]:
         """What is rewarded, what the system says before these rows, and what is to be known of a file of one's own."""
         weights = self.weights or [1.0] * len(self.names)
         rewards = " + ".join(f"{weight:g} {name}" for name, weight in zip(self.names, weights, strict=True))
-        first = rows[0]["prompt"][0]
-        said = repr(first["content"]) if first["role"] == "system" else "none"
-        lines = [f"task {self.task.name}: reward = {rewards}; system prompt: {said}"]
+        first = rows[0]["prompt"]
+        asked = f"the first prompt, a text: {first!r}" if isinstance(first, str) else _said_by_system(first)
+        lines = [f"task {self.task.name}: reward = {rewards}; {asked}"]
         if own := self.task.own:
             count = len(own.rows("train"))
             lines.append(f"{count:,} problem{'s' * (count != 1)} to train on, {len(own.rows('test')):,} held out")
@@ -80,6 +88,7 @@ def choose(
     reward_funcs: list[str] | None = None,
     system_prompt: str = BY_REWARDS,
     reward_weights: list[float] | None = None,
+    chat_template: str = OF_MODEL,
     *,
     small: bool,
 ) -> TaskSpec:
@@ -96,7 +105,7 @@ def choose(
     weights = reward_weights if reward_weights is not None else own_weights and list(own_weights)
     check_weights(weights, names)
     said = _system_prompt(system_prompt, found, names, small)
-    return TaskSpec(found, names, weights, said, replaces=system_prompt != BY_REWARDS)
+    return TaskSpec(found, names, weights, said, system_prompt != BY_REWARDS, plain=chat_template != OF_MODEL)
 
 
 def _system_prompt(asked: str, task: Task, names: tuple[str, ...], small: bool) -> str | None:
@@ -110,10 +119,16 @@ def _system_prompt(asked: str, task: Task, names: tuple[str, ...], small: bool) 
 def for_template(rows: list[Row], tokenizer) -> list[Row]:
     """The rows as the tokenizer's chat template takes them: some refuse a system message, and then the user says it."""
     first = rows[0]["prompt"]
-    if first[0]["role"] != "system" or tokenizer.chat_template is None or _takes(tokenizer, first):
+    has_system = not isinstance(first, str) and first[0]["role"] == "system"
+    if not has_system or tokenizer.chat_template is None or _takes(tokenizer, first):
         return rows
     print("this model's chat template takes no system message: what the system would say begins the user's words")
     return [row | {"prompt": _said_by_user(row["prompt"])} for row in rows]
+
+
+def _said_by_system(messages: list[dict[str, str]]) -> str:
+    first = messages[0]
+    return f"system prompt: {first['content']!r}" if first["role"] == "system" else "system prompt: none"
 
 
 def _takes(tokenizer, messages: list[dict[str, str]]) -> bool:

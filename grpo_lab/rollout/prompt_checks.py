@@ -19,7 +19,8 @@ def check_prompt(tokenizer, prompt, name: str = "prompt") -> None:
     if not getattr(tokenizer, "chat_template", None):
         raise ValueError(
             f"{name} is a list of messages, and the tokenizer has no chat_template: put the chat_template.jinja of a "
-            "model tuned from the same one into its folder; or, in Python, pass the prompt as a string"
+            "model tuned from the same one into its folder; or pass the prompt as a string, in a shell with "
+            "`--chat_template none`"
         )
 
 

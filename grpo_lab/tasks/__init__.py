@@ -10,6 +10,7 @@ from grpo_lab.tasks.rows import (
     THINK_SYSTEM_PROMPT_ZH,
     Row,
     Rows,
+    as_text,
     has_thinking,
     in_parts,
     split_of,

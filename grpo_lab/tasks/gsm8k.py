@@ -4,18 +4,17 @@ A folder or a file on this machine will do as well as the hub, so that a machine
 every answer is checked to be a number, since the reward compares with it.
 """
 
-import importlib
 import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from grpo_lab.checks import check_at_least, check_choice
 from grpo_lab.tasks.rows import SPLITS, THINK_SYSTEM_PROMPT, Row, asking, json_lines
 
 HUB_ID = "openai/gsm8k"
+MODELSCOPE_IDS = ("AI-ModelScope/gsm8k", "modelscope/gsm8k")  # the same files
 CONFIG = "main"
 KINDS = (".jsonl", ".parquet")
 _FINAL = re.compile(r"####\s*(?P<number>-?\$?[\d,]*\.?\d+)\s*$")
@@ -38,8 +37,8 @@ def gsm8k_problems(
         split: "train" (7,473 problems) or "test" (1,319).
         n: how many; None for all.
         source: a folder with train.jsonl and test.jsonl, or with parquet files whose names begin with the split, in it
-            or in its folder "main"; one such file, which is then taken for the split asked for; or an id on the
-            Hugging Face hub, which needs the package `datasets`.
+            or in its folder "main"; one such file, which is then taken for the split asked for; or an id, which
+            is looked for in ModelScope's cache and then on the Hugging Face hub. Parquet files need `pyarrow`.
         example: whether a worked example (`EXAMPLE`) stands before each problem, as one turn of the conversation.
 
     Returns:
@@ -73,20 +72,29 @@ def _row(record: object, place: str, example: tuple[str, str] | None) -> Row:
 
 def _records(source: str | os.PathLike, split: str) -> Iterator[tuple[str, object]]:
     """Each record with its place, for messages."""
-    path = Path(source).expanduser()
-    if not path.exists() and _is_hub_id(source):
-        parts = [(source, _from_hub(source, split))]
-    else:
-        files = [path] if path.is_file() else _files(path, split)
-        parts = ((file.name, _read(file, split)) for file in files)
-    for name, records in parts:
-        for number, record in enumerate(records, start=1):
-            yield f"{name}, row {number}", record
+    path = _on_this_machine(source, split)
+    for file in [path] if path.is_file() else _files(path, split):
+        for number, record in enumerate(_read(file, split), start=1):
+            yield f"{file.name}, row {number}", record
 
 
-def _is_hub_id(source: str | os.PathLike) -> bool:
-    name = r"[\w-][\w.-]*"
-    return isinstance(source, str) and bool(re.fullmatch(f"{name}/{name}", source)) and not source.endswith(KINDS)
+def _on_this_machine(source: str | os.PathLike, split: str) -> Path:
+    """The file or folder; that of an id is in ModelScope's cache, or comes from the Hugging Face hub and its cache."""
+    path, name = Path(source).expanduser(), str(source)
+    if path.exists() or name.endswith(KINDS) or not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
+        return path
+    cache = Path(os.environ.get("MODELSCOPE_CACHE") or "~/.cache/modelscope").expanduser()
+    names = (name, *MODELSCOPE_IDS) if name == HUB_ID else (name,)
+    places = (cache / part / one for part in ("hub/datasets", "datasets") for one in names)
+    if found := next((place for place in places if place.is_dir()), None):
+        return found
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, repo_type="dataset", allow_patterns=[f"{split}*", f"{CONFIG}/{split}*"]))
+    except Exception as error:  # what a failed download raises differs from one cause to the next
+        failed = f"source is {name!r}, which could not be loaded ({type(error).__name__}: {error})"
+        raise FileNotFoundError(f"{failed}; without a network, {_advice(split)}") from error
 
 
 def _files(folder: Path, split: str) -> list[Path]:
@@ -103,31 +111,19 @@ def _files(folder: Path, split: str) -> list[Path]:
 def _read(file: Path, split: str) -> Iterable[object]:
     if file.suffix == ".jsonl":
         return (record for _, record in json_lines(file))
-    if file.suffix == ".parquet":
-        return _package("pyarrow.parquet", f"{file.name}, a parquet file", split).read_table(file).to_pylist()
-    raise ValueError(f"source is {os.fspath(file)!r}; expected a file that ends in {' or '.join(KINDS)}")
-
-
-def _from_hub(name: str, split: str) -> Iterable[dict]:
-    hub = _package("datasets", name, split)
+    if file.suffix != ".parquet":
+        raise ValueError(f"source is {os.fspath(file)!r}; expected a file that ends in {' or '.join(KINDS)}")
     try:
-        return hub.load_dataset(name, CONFIG, split=split)
-    except Exception as error:  # what a failed download raises differs from one cause to the next
-        failed = f"source is {name!r}, which could not be loaded ({type(error).__name__}: {error})"
-        raise FileNotFoundError(f"{failed}; without a network, {_advice(split)}") from error
-
-
-def _package(module: str, source: str, split: str) -> Any:
-    try:
-        return importlib.import_module(module)
+        from pyarrow.parquet import read_table
     except ImportError as error:
-        package = module.partition(".")[0]
-        advice = f"pip install {package}; or {_advice(split)}"
-        raise ImportError(f"source is {source}, and {package}, which reads it, is not installed: {advice}") from error
+        said = f"source is {file.name}, and pyarrow, which reads parquet files, is not installed"
+        raise ImportError(f"{said}: pip install pyarrow; or {_advice(split)}") from error
+    return read_table(file).to_pylist()
 
 
 def _advice(split: str) -> str:
     return (
         f"put {split}.jsonl, one {{'question': ..., 'answer': '... #### 42'}} a line, into a folder and give that "
-        f"folder as source, in a shell as --task gsm8k:FOLDER (the files {split}*.parquet of {HUB_ID} will do too)"
+        f"folder as source, in a shell as --task gsm8k:FOLDER (the files {split}*.parquet of {HUB_ID} will do too, and "
+        f"so does what `modelscope download --dataset {MODELSCOPE_IDS[0]}` fetches)"
     )

@@ -1,7 +1,8 @@
 """What the rows of every task share: their form, their split, the prompt that asks for thinking, and files of them.
 
-A row is a plain dict: `prompt` is a list of chat messages, `answer` is the expected text, and every further key is a
-column that reward functions receive by keyword. `datasets.Dataset.from_list(rows)` accepts them as they are.
+A row is a plain dict: `prompt` is a list of chat messages, or a text where the model is to get it without a chat
+template; `answer` is the expected text, and every further key is a column that reward functions receive by keyword.
+`datasets.Dataset.from_list(rows)` accepts them as they are.
 
 Training and held-out problems are disjoint by construction: a hash of the problem itself decides its split, so no seed
 and no number of problems can bring one into both.
@@ -65,15 +66,25 @@ def asking(question: str, system: str | None = None, example: tuple[str, str] | 
 def with_system(rows: Iterable[Row], system: str | None, replace: bool = False) -> list[Row]:
     """The rows with this system message in front of each prompt that has none; of every prompt if `replace`.
 
-    A prompt has to be a list of chat messages. None adds nothing, and with `replace` takes away what there is.
+    None adds nothing, and with `replace` takes away what there is. A prompt that is a text, and no list of chat
+    messages, stays as it is; ValueError where `replace` would have something put before it.
     """
     new = [] if system is None else [{"role": "system", "content": system}]
 
-    def led(messages: list[dict[str, str]]) -> list[dict[str, str]]:
+    def led(messages: list[dict[str, str]] | str) -> list[dict[str, str]] | str:
+        if isinstance(messages, str):
+            if new and replace:
+                raise ValueError(f"system_prompt is {system!r}, and the problems are plain text; write it into them")
+            return messages
         has_one = messages[0]["role"] == "system"
         return messages if has_one and not replace else new + messages[has_one:]
 
     return [row | {"prompt": led(row["prompt"])} for row in rows]
+
+
+def as_text(prompt: list[dict[str, str]] | str) -> str:
+    """A prompt without a chat template: what its messages say, with an empty line between them."""
+    return prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
 
 
 def in_parts(rows: Rows, size: int) -> Iterator[list[Row]]:

@@ -14,8 +14,9 @@ from grpo_lab.checks import check_at_least
 from grpo_lab.tasks.addition import addition_problems
 from grpo_lab.tasks.chats import ANSWER_ONLY, chat_tasks
 from grpo_lab.tasks.gsm8k import HUB_ID, gsm8k_problems
+from grpo_lab.tasks.gym import PREFIX, gym_problems, make_generator
 from grpo_lab.tasks.own import SUFFIX, OwnProblems, own_problems
-from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT, THINK_SYSTEM_PROMPT_ZH, Row
+from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT, THINK_SYSTEM_PROMPT_ZH, Row, as_text
 from grpo_lab.tasks.short import short_sums
 from grpo_lab.tasks.words import MAX_WORD_PROBLEMS, word_problems
 
@@ -120,8 +121,11 @@ TASKS = {
 def find_task(name: str) -> Task:
     """The task of this name, or that of a file of one's own; "gsm8k:FOLDER" takes GSM8K from there.
 
+    "gym:NAME" is a generator of reasoning-gym, and "gym:NAME:a=1,b=2" one with options.
+
     Raises:
         ValueError: for another name, and for a file that holds no task.
+        ImportError: if reasoning-gym is asked for and not installed.
         FileNotFoundError: if there is no such file.
     """
     if name in TASKS:
@@ -129,19 +133,24 @@ def find_task(name: str) -> Task:
     base, colon, source = name.partition(":")
     if colon and base == "gsm8k" and source:
         return replace(TASKS["gsm8k"], name=name, problems=partial(_gsm8k, source=source))
+    if base == PREFIX.rstrip(":"):
+        make_generator(source)
+        problems = partial(gym_problems, generator=source)
+        return Task(name, "", problems, ("gym",), None, max_completion_length=256, prompt_length=256)
     if name.endswith(SUFFIX):
         file = Path(name).expanduser()
         if not file.is_file():
             raise FileNotFoundError(f"task is {name!r}; there is no such file in {Path.cwd()}")
         return own_task(file)
     kind = "; a file has to end in .jsonl" if Path(name).is_file() else ""
-    raise ValueError(f"task is {name!r}; expected {', '.join(TASKS)}, or a file of your own such as mine.jsonl{kind}")
+    known = ", ".join([*TASKS, f"{PREFIX}NAME"])
+    raise ValueError(f"task is {name!r}; expected {known}, or a file of your own such as mine.jsonl{kind}")
 
 
 def own_task(file: Path) -> Task:
     """The task of a file of one's own; its instructions are in Chinese where most of its problems are."""
     own = own_problems(file)
-    said = ["".join(m["content"] for m in row["prompt"]) for split in own.of_split for row in own.rows(split)]
+    said = [as_text(row["prompt"]) for split in own.of_split for row in own.rows(split)]
     chinese = sum(any("\u4e00" <= letter <= "\u9fff" for letter in text) for text in said)
     return Task(
         str(file), "", partial(_own, own=own, name=file.name), ("accuracy",), None,

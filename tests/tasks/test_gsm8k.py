@@ -2,7 +2,6 @@
 
 import json
 import sys
-import types
 
 import pytest
 
@@ -77,27 +76,30 @@ def test_rows_of_parquet_files_in_order_and_of_a_file_for_the_split_asked_for(tm
     assert [row["answer"] for row in gsm8k_problems("test", source=folder / "mine.jsonl")] == ANSWERS
 
 
-def test_the_hub_whether_it_answers_or_not(monkeypatch):
+def test_the_hubs_whether_they_answer_or_not(monkeypatch, tmp_path, folder):
     asked = []
 
-    def load_dataset(*names, split):
-        if split == "test":
+    def snapshot_download(name, repo_type, allow_patterns):
+        if "test*" in allow_patterns:
             raise ConnectionError("no route")
-        return asked.append((*names, split)) or RECORDS[split]
+        return asked.append((name, repo_type)) or str(folder)
 
-    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
-    assert [row["answer"] for row in gsm8k_problems("train")] == ANSWERS and asked == [(HUB_ID, "main", "train")]
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    monkeypatch.setenv("MODELSCOPE_CACHE", str(tmp_path / "cache"))
+    assert [row["answer"] for row in gsm8k_problems("train")] == ANSWERS and asked == [(HUB_ID, "dataset")]
     with pytest.raises(FileNotFoundError, match="ConnectionError: no route.*put test.jsonl.*give that folder as sourc"):
         gsm8k_problems("test", 3)
+    write_parquet(tmp_path / "cache/hub/datasets/AI-ModelScope/gsm8k/main/test-00000.parquet", RECORDS["test"])
+    assert [row["answer"] for row in gsm8k_problems("test")] == ["18"], "ModelScope's cache comes first"
+    with pytest.raises(FileNotFoundError, match="no route"):
+        gsm8k_problems("test", source="me/gsm8k")
 
 
-@pytest.mark.parametrize(("package", "source"), [("datasets", HUB_ID), ("pyarrow.parquet", "train.parquet")])
-def test_a_missing_package_is_named(monkeypatch, tmp_path, package, source):
-    monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.chdir(tmp_path)
+def test_a_missing_package_is_named(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     (tmp_path / "train.parquet").touch()
-    with pytest.raises(ImportError, match=f"pip install {package.split('.')[0]}"):
-        gsm8k_problems("train", source=source)
+    with pytest.raises(ImportError, match="pip install pyarrow"):
+        gsm8k_problems("train", source=tmp_path)
 
 
 def test_a_place_that_is_not_there_or_holds_something_else(folder):

@@ -1,4 +1,4 @@
-"""Comparing expressions with Math-Verify, in one process of its own that can be ended from outside.
+"""Math-Verify and the verifiers of reasoning-gym, in one process of their own that can be ended from outside.
 
 Math-Verify limits its own time by SIGALRM, which Windows does not have and which works on the main thread alone. A
 process works everywhere. This file is both ends of it: the child runs it as a script, so it imports nothing of the
@@ -19,7 +19,8 @@ import subprocess
 import sys
 import threading
 import time
-from typing import NamedTuple
+import warnings
+from typing import Any, NamedTuple
 
 MEMORY = 4 * 2**30  # bytes of addresses that the child may have
 TIMEOUT = "timeout"
@@ -53,11 +54,17 @@ class Worker:
                 self._start()
                 deadline = deadline or time.monotonic() + batch_time_limit
                 limit = min(time_limit, deadline - time.monotonic())
-                reply = self._exchange(json.dumps([*question, limit]) + "\n") if limit > 0 else None
+                reply = self._exchange(json.dumps(["compare", question, limit]) + "\n") if limit > 0 else None
                 verdicts[question] = reply or TIMEOUT
         return verdicts
 
-    def _exchange(self, line: str) -> str | None:
+    def score(self, generator: str, options: str, index: int, answer: str, time_limit: float) -> float | None:
+        """What reasoning-gym's verifier gives for an answer to one of its problems; None if the time was over."""
+        with self._lock:
+            self._start()
+            return self._exchange(json.dumps(["score", [generator, options, index, answer], time_limit]) + "\n")
+
+    def _exchange(self, line: str) -> Any:
         """What the child says to this line; None, and no child any more, if it has ended."""
         reply = ""
         try:
@@ -154,6 +161,48 @@ def compare(expected: str, given: str, finished: bool) -> str:
     return "equal" if same else "different"
 
 
+@functools.lru_cache(maxsize=8)
+def problems_of(generator: str, options: str) -> Any:
+    """A dataset of reasoning-gym; `options` is JSON."""
+    import reasoning_gym
+
+    return reasoning_gym.create_dataset(generator, **json.loads(options))
+
+
+@functools.lru_cache(maxsize=1024)
+def problem_of(generator: str, options: str, index: int) -> dict:
+    return problems_of(generator, options)[index]
+
+
+def score(generator: str, options: str, index: int, answer: str) -> float:
+    """A verifier's score. Some evaluate the answer as Python: what fails or would leave the process earns nothing."""
+    problems, asked = problems_of(generator, options), problem_of(generator, options, index)
+    watch.on = True
+    try:
+        return float(problems.score_answer(answer, asked))
+    except Exception:
+        return 0.0
+    finally:
+        watch.on = False
+
+
+def watch(event: str, arguments: tuple) -> None:
+    """An audit hook that stops system calls, programs, sockets and files opened for writing while it is on.
+
+    It keeps a policy's lucky line of Python from harm, and is no wall against an attacker.
+    """
+    harmless = event in ("os.listdir", "os.scandir") or not event.startswith(
+        ("os.", "subprocess.", "socket.", "shutil.")
+    )
+    if event == "open":
+        harmless = not arguments[2] & (os.O_WRONLY | os.O_RDWR)
+    if watch.on and not harmless:
+        raise PermissionError(event)
+
+
+watch.on = False
+
+
 def _limit_memory() -> None:
     # Windows has no such limit, and some systems refuse to set it.
     with contextlib.suppress(ImportError, OSError, ValueError):
@@ -169,7 +218,9 @@ def main() -> None:
     # Ctrl-C in a terminal reaches the whole process group; only the parent has to act on it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
     _limit_memory()
+    sys.addaudithook(watch)
     try:
         # The first comparison loads the grammar: done here, it does not count against anyone's time.
         works = compare("0.5", r"\frac{1}{2}", finished=False) == "equal"
@@ -179,9 +230,11 @@ def main() -> None:
     print(json.dumps(status), file=replies, flush=True)
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         for line in sys.stdin:
-            *question, time_limit = json.loads(line)
+            function, arguments, time_limit = json.loads(line)
+            if function == "score":
+                problem_of(*arguments[:-1])  # importing and making it is not the answer's time
             faulthandler.dump_traceback_later(time_limit, exit=True, file=nowhere)
-            verdict = compare(*question)
+            verdict = {"compare": compare, "score": score}[function](*arguments)
             faulthandler.cancel_dump_traceback_later()
             print(json.dumps(verdict), file=replies, flush=True)
 

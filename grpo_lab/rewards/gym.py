@@ -1,0 +1,45 @@
+"""The reward of the tasks "gym:...": what reasoning-gym's own verifier of a problem gives for an answer."""
+
+import time
+import warnings
+from typing import Any
+
+from grpo_lab.rewards.mathematics.worker import WORKER
+from grpo_lab.rewards.text import completion_text, extract_answer
+
+
+def gym_reward(
+    completions: Any, gym: Any, time_limit: float = 3.0, batch_time_limit: float = 30.0, **kwargs: Any
+) -> list[float]:
+    """The verifier's score, from 0 to 1; some generators give parts of it to what is nearly right or well-formed.
+
+    The answer is what the last answer block holds. Where there is no block, all that stands after the thinking is the
+    answer: a model that never saw a tag can begin, and a calculation beside the answer costs it.
+
+    Some verifiers evaluate the answer as Python, so they run in a process of its own, which ends when time is over.
+
+    Args:
+        completions: strings or lists of chat messages.
+        gym: which problem each completion answers, as in the rows of `grpo_lab.tasks.gym.gym_problems`.
+        time_limit: seconds that a score may take; what takes longer earns 0, with a warning.
+        batch_time_limit: seconds after which all that is left earns 0, with a warning.
+        kwargs: other columns, unused.
+    """
+    scores: dict[tuple, float | None] = {}
+    deadline = time.monotonic() + batch_time_limit
+    asked = [
+        (which["generator"], which["options"], which["index"], _answer(completion_text(y)))
+        for y, which in zip(completions, gym, strict=True)
+    ]
+    for question in dict.fromkeys(asked):
+        left = deadline - time.monotonic()
+        scores[question] = WORKER.score(*question, min(time_limit, left)) if left > 0 else None
+    if late := [question[-1] for question in asked if scores[question] is None]:
+        said = f"gym_reward: {len(late)} of {len(asked)} answers were not scored within {time_limit:g} s each"
+        message = f"{said} and {batch_time_limit:g} s together, and earn 0; first: {late[0][:80]!r}"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+    return [scores[question] or 0.0 for question in asked]
+
+
+def _answer(text: str) -> str:
+    return extract_answer(text) or "" if "</answer>" in text else text.rpartition("</think>")[2].strip()

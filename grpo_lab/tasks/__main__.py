@@ -1,0 +1,33 @@
+"""`python -m grpo_lab.tasks`: the tasks there are; of one of them, its options and two of its problems."""
+
+import sys
+
+from grpo_lab.commands import Parser, command
+from grpo_lab.tasks.gym import PREFIX, generator_names, usual_options
+from grpo_lab.tasks.rows import as_text
+from grpo_lab.tasks.table import TASKS, find_task
+
+OWN = "a file of your own, with a row a line"
+
+
+@command("grpo_lab.tasks")
+def main(arguments: list[str] | None = None) -> None:
+    parser = Parser(prog="python -m grpo_lab.tasks", description=__doc__)
+    parser.add_argument("task", nargs="?", help='a task; "gym" lists all that reasoning-gym has')
+    name = parser.parse_args(arguments).task
+    if name is None:
+        rows = [(task.name, task.about) for task in TASKS.values()]
+        rows += [(f"{PREFIX}NAME", "problems and verifier of reasoning-gym"), ("mine.jsonl", OWN)]
+        print(*(f"{name:18}{about}" for name, about in rows), sep="\n")
+    elif name == PREFIX.rstrip(":"):
+        print(*generator_names(), sep="\n")
+    else:
+        task = find_task(name)
+        if name.startswith(PREFIX):
+            print("options:", usual_options(name.split(":")[1]), end="\n\n")
+        for row in task.rows("train", 2):
+            print(as_text(row["prompt"]), f"answer: {row.get('answer')}", sep="\n", end="\n\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

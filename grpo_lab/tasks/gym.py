@@ -1,0 +1,125 @@
+"""The problems of reasoning-gym (Stojanovski et al., 2025): some hundred generators, each with a verifier of its own.
+
+"chain_sum" names one, "chain_sum:max_terms=3,max_digits=2" the same with options. A hash of the question decides
+whether a problem is held out, as for the other tasks. So a question that is trained on is never measured, whatever the
+two seeds are: reasoning-gym's own seeds 0 and 1 share all but one of their problems.
+"""
+
+import ast
+import difflib
+import json
+import os
+import random
+import re
+from dataclasses import fields
+from functools import lru_cache
+from typing import Any
+
+from grpo_lab.checks import check_choice
+from grpo_lab.tasks.rows import SPLITS, Row, asking, split_of
+
+PREFIX = "gym:"
+HELD_OUT = 0.25
+USUAL = {"train": 1000, "test": 200}  # problems where nothing is said: some take milliseconds to make
+SIZE = 5000  # problems that one seed offers; some generators make them all before the first
+PATIENCE = 1000  # problems in a row that are known already: then there are no others
+# These go through sets of texts, whose order is Python's hash seed's.
+BY_HASH_SEED = (
+    "isomorphic_strings", "knight_swap", "list_functions", "polynomial_multiplication", "ransom_note", "word_ladder",
+)  # fmt: skip
+OURS = ("seed", "size")  # options that the split needs
+EXTRA = "pip install reasoning-gym"
+
+
+def gym_problems(split: str, n: int | None, seed: int, generator: str) -> list[Row]:
+    """`n` different problems of one split; None for as many as are usual, or fewer where there are not so many.
+
+    Args:
+        generator: the name, with or without options.
+
+    Returns:
+        Rows {"prompt": messages, "answer": one that is right, "gym": which problem it is}. The same arguments always
+        give the same rows; a longer list starts with the shorter one.
+
+    Raises:
+        ValueError: for a generator or an option that is not known or not allowed, and for more problems than there are.
+        ImportError: if reasoning-gym is not installed.
+    """
+    check_choice("split", split, SPLITS)
+    of_seed = random.Random(f"gym/{seed}").randrange(2**31)
+    name, options, problems = make_generator(generator, of_seed)
+    found, in_vain = {}, 0
+    for index in range(SIZE):
+        question = problems[index]["question"]
+        is_new = question not in found and split_of("gym", question, test_share=HELD_OUT) == split
+        in_vain = 0 if is_new else in_vain + 1
+        if is_new:
+            which = {"generator": name, "options": options, "index": index}
+            found[question] = {"prompt": asking(question), "answer": problems[index]["answer"], "gym": which}
+        if len(found) == (n or USUAL[split]) or in_vain == PATIENCE:
+            break
+    if len(found) < (n or 1):
+        raise ValueError(f"n is {n or 1}; {PREFIX}{generator} has {len(found)} problems in the split {split!r}")
+    return list(found.values())
+
+
+@lru_cache(maxsize=8)
+def make_generator(generator: str, seed: int = 0) -> tuple[str, str, Any]:
+    """A generator's name, its options as JSON, and its dataset, of which `[index]` makes a problem."""
+    datasets = _reasoning_gym().factory.DATASETS
+    name, _, text = generator.partition(":")
+    if name not in datasets:
+        near = " or ".join(difflib.get_close_matches(name, datasets))
+        meant = f"did you mean {near}?" if near else f"expected {PREFIX}NAME;"
+        raise ValueError(f"task is '{PREFIX}{generator}'; {meant} `python -m grpo_lab.tasks gym` lists the names")
+    if name in BY_HASH_SEED and not os.environ.get("PYTHONHASHSEED", "").isdigit():
+        said = (
+            "whose problems are others in each process; set PYTHONHASHSEED=0 in the environment, and they stay the same"
+        )
+        raise ValueError(f"task is '{PREFIX}{generator}', {said}")
+    make, settings = datasets[name]
+    known = {field.name for field in fields(settings)} - {*OURS}
+    options = _options(generator, text, known) | {"seed": seed, "size": SIZE}
+    try:
+        problems = make(settings(**options))
+        problems[0]
+    except Exception as error:  # assertions, and whatever a value of another type leads to
+        said = f"which reasoning-gym refuses ({type(error).__name__}: {error}); usual are {usual_options(name)}"
+        raise ValueError(f"task is '{PREFIX}{generator}', {said}") from error
+    return name, json.dumps(options), problems
+
+
+def _options(generator: str, text: str, known: set[str]) -> dict[str, Any]:
+    """The options in "a=1,b=[2,3],c=true"; a value that is no literal of Python is a text."""
+    options = {}
+    for part in re.split(r",(?=\w*=)", text) if text else []:
+        option, equals, value = part.partition("=")
+        if not equals or option not in known:
+            near = difflib.get_close_matches(option, known, n=1)
+            meant = f"did you mean {near[0]}?" if near else f"expected NAME=VALUE, of {', '.join(sorted(known))}"
+            raise ValueError(f"task is '{PREFIX}{generator}', whose option {part!r} is not known; {meant}")
+        value = value.capitalize() if value.lower() in ("true", "false", "none") else value
+        try:
+            options[option] = ast.literal_eval(value)
+        except (SyntaxError, ValueError):
+            options[option] = value
+    return options
+
+
+def generator_names() -> list[str]:
+    """Every generator, in the order of the alphabet."""
+    return sorted({*_reasoning_gym().factory.DATASETS} - {"composite"})  # which mixes others, from a file
+
+
+def usual_options(name: str) -> str:
+    """The options of a generator with their defaults, as they are typed: "min_terms=2,max_terms=6"."""
+    usual = _reasoning_gym().factory.DATASETS[name][1]()
+    return ",".join(f"{field.name}={getattr(usual, field.name)}" for field in fields(usual) if field.name not in OURS)
+
+
+def _reasoning_gym() -> Any:
+    try:
+        import reasoning_gym
+    except ImportError as error:
+        raise ImportError(f"task is {PREFIX}..., and reasoning-gym is not installed: {EXTRA}") from error
+    return reasoning_gym
