@@ -1,5 +1,6 @@
 """The reward of the tasks "gym:...": what reasoning-gym's own verifier of a problem gives for an answer."""
 
+import re
 import time
 import warnings
 from typing import Any
@@ -7,14 +8,16 @@ from typing import Any
 from grpo_lab.rewards.mathematics.worker import WORKER
 from grpo_lab.rewards.text import completion_text, extract_answer
 
+_CLAIMED = re.compile(r"\banswer\b[*_]*(?:\s+is\b|\s*[:=])[\s:*_$]*([^\n]+)", re.IGNORECASE)
+
 
 def gym_reward(
     completions: Any, gym: Any, time_limit: float = 3.0, batch_time_limit: float = 30.0, **kwargs: Any
 ) -> list[float]:
     """The verifier's score, from 0 to 1; some generators give parts of it to what is nearly right or well-formed.
 
-    The answer is what the last answer block holds. Where there is no block, all that stands after the thinking is the
-    answer: a model that never saw a tag can begin, and a calculation beside the answer costs it.
+    The answer is what the last answer block holds. Where there is no block, it is what follows the last "answer is" or
+    "answer:" on its line, else all that stands after the thinking: a model that never saw a tag can begin.
 
     Some verifiers evaluate the answer as Python, so they run in a process of its own, which ends when time is over.
 
@@ -42,4 +45,8 @@ def gym_reward(
 
 
 def _answer(text: str) -> str:
-    return extract_answer(text) or "" if "</answer>" in text else text.rpartition("</think>")[2].strip()
+    if "</answer>" in text:
+        return extract_answer(text) or ""
+    said = text.rpartition("</think>")[2].strip()
+    *_, claimed = ["", *_CLAIMED.findall(said)]
+    return claimed.rstrip(" .*_$") or said

@@ -48,19 +48,26 @@ def gym_problems(split: str, n: int | None, seed: int, generator: str) -> list[R
     check_choice("split", split, SPLITS)
     of_seed = random.Random(f"gym/{seed}").randrange(2**31)
     name, options, problems = make_generator(generator, of_seed)
-    found, in_vain = {}, 0
+    found, in_vain, fault = {}, 0, ""
     for index in range(SIZE):
-        question = problems[index]["question"]
-        is_new = question not in found and split_of("gym", question, test_share=HELD_OUT) == split
-        in_vain = 0 if is_new else in_vain + 1
-        if is_new:
+        in_vain += 1
+        try:
+            problem = problems[index]
+        except Exception as error:  # such as: no problem found within the options, in so many attempts
+            problem, fault = None, f"; reasoning-gym could not make some ({error})"
+        if problem and problem["question"] not in found and _split(problem) == split:
             which = {"generator": name, "options": options, "index": index}
-            found[question] = {"prompt": asking(question), "answer": problems[index]["answer"], "gym": which}
+            row = {"prompt": asking(problem["question"]), "answer": problem["answer"], "gym": which}
+            found[problem["question"]], in_vain = row, 0
         if len(found) == (n or USUAL[split]) or in_vain == PATIENCE:
             break
     if len(found) < (n or 1):
-        raise ValueError(f"n is {n or 1}; {PREFIX}{generator} has {len(found)} problems in the split {split!r}")
+        raise ValueError(f"n is {n or 1}; {PREFIX}{generator} has {len(found)} problems in the split {split!r}{fault}")
     return list(found.values())
+
+
+def _split(problem: dict) -> str:
+    return split_of("gym", problem["question"], test_share=HELD_OUT)
 
 
 @lru_cache(maxsize=8)
@@ -73,16 +80,13 @@ def make_generator(generator: str, seed: int = 0) -> tuple[str, str, Any]:
         meant = f"did you mean {near}?" if near else f"expected {PREFIX}NAME;"
         raise ValueError(f"task is '{PREFIX}{generator}'; {meant} `python -m grpo_lab.tasks gym` lists the names")
     if name in BY_HASH_SEED and not os.environ.get("PYTHONHASHSEED", "").isdigit():
-        said = (
-            "whose problems are others in each process; set PYTHONHASHSEED=0 in the environment, and they stay the same"
-        )
+        said = "whose problems are others in each process; PYTHONHASHSEED=0 in the environment keeps them the same"
         raise ValueError(f"task is '{PREFIX}{generator}', {said}")
     make, settings = datasets[name]
     known = {field.name for field in fields(settings)} - {*OURS}
     options = _options(generator, text, known) | {"seed": seed, "size": SIZE}
     try:
         problems = make(settings(**options))
-        problems[0]
     except Exception as error:  # assertions, and whatever a value of another type leads to
         said = f"which reasoning-gym refuses ({type(error).__name__}: {error}); usual are {usual_options(name)}"
         raise ValueError(f"task is '{PREFIX}{generator}', {said}") from error

@@ -1,0 +1,109 @@
+"""Tasks of reasoning-gym: the same rows for the same seed, nothing in both splits, scores that are its verifiers'."""
+
+import importlib
+import json
+import sys
+
+import pytest
+
+from grpo_lab.rewards.gym import gym_reward
+from grpo_lab.rewards.task_spec import choose
+from grpo_lab.tasks import THINK_SYSTEM_PROMPT, find_task
+from grpo_lab.tasks.gym import BY_HASH_SEED, PREFIX, generator_names, make_generator
+from tests.support.refused import refused
+
+gym = pytest.importorskip("reasoning_gym")
+SUMS = "gym:chain_sum:max_terms=2,max_digits=1"
+SOME = (SUMS, "gym:gsm_symbolic:difficulty=1", "gym:countdown:min_numbers=2,max_numbers=3", "gym:maze", "gym:ab")
+
+
+def question_of(row):
+    return row["prompt"][-1]["content"]
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_rows_are_the_same_for_the_same_arguments_and_no_question_is_both_trained_and_held_out(name):
+    task = find_task(name)
+    train, test = ([task.rows(split, 20, seed) for seed in (0, 1)] for split in ("train", "test"))
+    assert task.rows("train", 12, 1) == train[1][:12] and train[0] != train[1]
+    assert json.loads(json.dumps(train)) == train and len({question_of(row) for row in train[0]}) == 20
+    trained, held_out = ({question_of(row) for rows in of_split for row in rows} for of_split in (train, test))
+    assert not trained & held_out
+    own = [make_generator(name.removeprefix(PREFIX), json.loads(row["gym"]["options"])["seed"]) for row in train[0]]
+    asked = [problems[row["gym"]["index"]] for (*_, problems), row in zip(own, train[0], strict=True)]
+    assert [one["question"] for one in asked] == [question_of(row) for row in train[0]]
+    assert gym_reward([f"<answer>{row['answer']}</answer>" for row in test[0]], [row["gym"] for row in test[0]]) == (
+        [1.0] * 20
+    )
+
+
+def test_where_there_are_few_problems_all_of_them_are_split_and_more_are_refused():
+    task = find_task("gym:count_bits:max_n=30")
+    train, test = ({question_of(row) for row in task.rows(split)} for split in ("train", "test"))
+    assert len(train) + len(test) == 30 and not train & test
+    with pytest.raises(ValueError, match=r"n is 1; .*could not make some \(Failed to generate valid expression"):
+        find_task("gym:countdown:max_value=1").rows("train")
+    with pytest.raises(ValueError, match=rf"n is 31; gym:count_bits:max_n=30 has {len(train)} problems in the split"):
+        task.rows("train", 31)
+
+
+def test_the_score_is_that_of_the_verifier_for_the_answer_block_or_what_follows_the_thinking():
+    name, options, problems = make_generator("countdown:min_numbers=2,max_numbers=2")
+    texts = ["1 + 1", "", "no", problems[0]["answer"], "7 * (", "x" * 500]
+    expected = [problems.score_answer(text, problems[0]) for text in texts]
+    assert set(expected) == {0.01, 0.05, 1.0}
+    which = [{"index": 0, "options": options, "generator": name}] * len(texts)
+    forms = "<think>1 + 1</think><answer>{}</answer>", "{}", "<think>hm</think>\n{}\n", "So:\nthe **answer** is: {}"
+    for form in forms:
+        assert gym_reward([form.format(text) for text in texts], which) == expected
+    assert gym_reward([[{"role": "assistant", "content": f"<answer>{texts[3]}</answer>, then"}]], which[:1]) == [1.0]
+
+
+def test_an_answer_that_would_run_for_ever_or_do_harm_earns_nothing(tmp_path):
+    name, options, problems = make_generator("countdown:min_numbers=2,max_numbers=2")
+    file = tmp_path / "made"
+    answers = [f"open({str(file)!r}, 'w')", f"__import__('os').mkdir({str(file)!r})", "9**9**9**9", "9**9**9**9"]
+    which = {"generator": name, "options": options, "index": 0}
+    with pytest.warns(RuntimeWarning, match=r"gym_reward: 2 of 5 answers were not scored within 1 s .*'9\*\*9"):
+        scores = gym_reward([*answers, problems[0]["answer"]], [which] * 5, time_limit=1.0)
+    assert max(scores[:4]) < 0.05 and scores[4] == 1.0 and not file.exists()
+
+
+WRONG = {
+    "gym:chain_smu": r"task is 'gym:chain_smu'; did you mean chain_sum or",
+    "gym:": r"task is 'gym:'; expected gym:NAME; `python -m grpo_lab.tasks gym` lists the names",
+    "gym:chain_sum:max_trems=3": r"whose option 'max_trems=3' is not known; did you mean max_terms\?",
+    "gym:chain_sum:seed=3": "whose option 'seed=3' is not known",
+    "gym:chain_sum:x": r"whose option 'x' is not known; expected NAME=VALUE, of allow_negation, ",
+    "gym:chain_sum:max_terms=1": r"refuses \(AssertionError: max_terms must be >= min_terms\); usual are min_terms=2,",
+    "gym:chain_sum:max_terms=a": r"refuses \(TypeError: ",
+    "gym:word_ladder": "others in each process; PYTHONHASHSEED=0 in the environment keeps them",
+}
+
+
+def test_what_is_wrong_with_a_name_is_said(monkeypatch):
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    for name, message in WRONG.items():
+        with pytest.raises(ValueError, match=message):
+            find_task(name)
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    assert find_task("gym:word_ladder").rows("train", 1) and {*BY_HASH_SEED} < {*generator_names()}
+    problems = make_generator("countdown:operators=['+', '-'],shuffle=false,max_value=20")[2]
+    assert problems.config.operators == ["+", "-"] and problems.config.shuffle is False
+
+
+def test_the_system_asks_for_tags_and_a_missing_package_is_named(monkeypatch):
+    assert choose(SUMS, small=False).rows("train", 1, 0)[0]["prompt"][0]["content"] == THINK_SYSTEM_PROMPT
+    monkeypatch.setitem(sys.modules, "reasoning_gym", None)
+    make_generator.cache_clear()
+    with pytest.raises(ImportError, match="reasoning-gym is not installed: pip install reasoning-gym"):
+        find_task(SUMS)
+
+
+def test_the_command_lists_tasks_generators_and_problems(capsys):
+    command = importlib.import_module("grpo_lab.tasks.__main__").main
+    assert command([]) == command(["gym"]) == command([SUMS]) == command(["short-sums"]) == 0
+    said = capsys.readouterr().out
+    assert {"gsm8k", "gym:NAME", "mine.jsonl"} <= {line.split(" ")[0] for line in said.splitlines()}
+    assert "\ncountdown\n" in said and "options: min_terms=2,max_terms=6," in said and "\nanswer: " in said
+    assert "did you mean chain_sum" in refused(command, capsys, "gym:chain_smu")
