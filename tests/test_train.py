@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import subprocess
 import sys
 from dataclasses import fields, replace
@@ -10,8 +11,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from grpo_lab import evaluate, trainer
 from grpo_lab import train as command
-from grpo_lab import trainer
 from grpo_lab.config import GRPOConfig, options
 from grpo_lab.config.defaults import SETTINGS
 from grpo_lab.models import loading
@@ -49,6 +50,7 @@ OWN = {
     "output_dir": "out",
     "config": None,
     "task": "sums",
+    "chat_template": "model",
     "reward_funcs": None,
     "system_prompt": BY_REWARDS,
 }
@@ -241,6 +243,21 @@ def test_the_command_trains_and_leaves_a_normal_checkpoint(base, here, capsys):
     assert model.generate(**inputs, max_new_tokens=2, do_sample=False).shape[0] == 1
 
 
+def test_a_base_model_trains_and_is_measured_on_plain_text(base, here, capsys):
+    folder, out = here / "base", here / "out"
+    shutil.copytree(base, folder)
+    (folder / "chat_template.jinja").unlink()
+    asked = ["--model", str(folder), "--output_dir", str(out), *SMALL]
+    assert command.main(asked) == 2
+    assert "has no chat_template: put" in (said := capsys.readouterr().err) and "`--chat_template none`" in said
+    assert command.main([*asked, "--chat_template", "none"]) == 0
+    shown = capsys.readouterr().out
+    assert "; the first prompt, a text: '" in shown and shown.rstrip().endswith("--chat_template none")
+    assert AutoTokenizer.from_pretrained(out).chat_template is None and len(metrics_of(out)) == 2
+    measured = ["--model", str(out), "--n", "2", "--max_completion_length", "2"]
+    assert evaluate.main(measured) == 2 and evaluate.main([*measured, "--chat_template", "none"]) == 0
+
+
 def test_the_command_resumes_and_refuses_to_overwrite(base, tmp_path, monkeypatch):
     out, same = tmp_path / "out", ["--model", base, "--output_dir", str(tmp_path / "out"), *SMALL]
     command.main(same)
@@ -297,7 +314,7 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(here):
     assert command.read_options(["--config", "mine.yaml"]) == {
         "output_dir": "a b", "beta": 0.01, "epsilon_high": None, "reward_weights": [1.0, -0.5],
         "max_grad_norm": math.inf, "bf16": True, "system_prompt": "- brief, 是",
-        "model": "tiny", "task": "sums", "reward_funcs": None,
+        "model": "tiny", "task": "sums", "reward_funcs": None, "chat_template": "model",
     }  # fmt: skip
     for text, message in [
         ("epsilom: 0.1", "--config 'bad.yaml' has 'epsilom', which is not known here; did you mean epsilon?"),

@@ -61,6 +61,15 @@ def test_weights_are_the_tasks_unless_the_rewards_are_ones_own():
     assert both.described(led)[0].endswith(f"; system prompt: {THINK_SYSTEM_PROMPT!r}")
 
 
+def test_without_a_chat_template_a_prompt_is_what_is_said_in_it():
+    talk, text = (choose("word-problems", chat_template=how, small=False) for how in ("model", "none"))
+    rows = text.rows("test", 5, 0)
+    expected = ["\n\n".join(m["content"] for m in row["prompt"]) for row in talk.rows("test", 5, 0)]
+    assert [row["prompt"] for row in rows] == expected and expected[0].startswith(THINK_SYSTEM_PROMPT + "\n\n")
+    assert text.described(rows)[0].endswith(f"; the first prompt, a text: {expected[0]!r}")
+    assert for_template(rows, make_tokenizer()) is rows
+
+
 WRONG = [
     ({"task": "summs"}, "task is 'summs'; expected sums, short-sums, word-problems"),
     (
