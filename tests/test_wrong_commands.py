@@ -25,7 +25,7 @@ HUGE = "9223372036854775808"  # 2**63
 WRONG = {
     # the list of commands
     "trian": "'trian' is not a command; did you mean train?",
-    "zzz": "'zzz' is not a command; expected one of doctor, lessons, train",
+    "zzz": "'zzz' is not a command; expected one of doctor, lessons, tasks, train",
     "--help-me": "--help-me is not known here; did you mean --help?",
     # lessons
     "lessons": "DIR is missing; expected a value",
