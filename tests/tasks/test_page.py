@@ -1,0 +1,50 @@
+"""docs/own-task.md: its files are written, its commands run with a tiny model, and its figures are those on record."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from grpo_lab.__main__ import main
+from tests.support.worlds import save_world
+
+PAGE = Path(__file__).parents[2] / "docs" / "own-task.md"
+SHORT = ["--max_steps", "1", "--num_generations", "2", "--generation_batch_size", "2", "--disable_tqdm", "true"]
+SHORT += ["--per_device_train_batch_size", "2", "--gradient_accumulation_steps", "1", "--max_completion_length", "3"]
+FEW = ["--n", "2", "--max_completion_length", "3", "--num_generations", "2"]
+
+
+def test_the_page_does_what_it_says(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("reasoning_gym")
+    monkeypatch.chdir(tmp_path)
+    text = PAGE.read_text(encoding="utf-8")
+    for name, content in re.findall(r"`([\w.]+\.(?:jsonl|py))`[^`]*```\w+\n(.*?)```", text, re.DOTALL):
+        Path(name).write_text(content, encoding="utf-8")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "mine.jsonl", "mine.test.jsonl", "my_rewards.py", "raw.jsonl",
+    ]  # fmt: skip
+    for folder in ("base", "chat"):
+        save_world(tmp_path / folder)
+    (tmp_path / "base" / "chat_template.jinja").unlink()
+    commands = re.findall("^grpo-lab (.*)$", text, re.MULTILINE)
+    for command, *words in map(str.split, commands):
+        words = ["chat" if word in ("tiny", "smollm2") else word for word in words]
+        assert main([command, *words, *{"train": SHORT, "evaluate": FEW}.get(command, [])]) == 0, (command, words)
+    said = capsys.readouterr().out
+    assert '"rewards/gym_reward/mean"' in said and "options: min_numbers=4" in said and len(commands) == 10
+    made = {path.name for path in (tmp_path / "outputs" / "mine").iterdir()}
+    needed = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert needed | {"chat_template.jinja"} <= made, "what a hub and the GGUF converter read"
+
+
+def test_the_figures_of_the_page_are_those_of_the_record():
+    runs = json.loads((PAGE.parents[1] / "notebooks" / "runs" / "gym.json").read_text(encoding="utf-8"))["run"]
+    page = PAGE.read_text(encoding="utf-8")
+    for run in runs.values():
+        before, after = run["before"], run["after"]
+        low, high = (f"{end:.2g}" for end in after["accuracy_ci95"])
+        reward = [f"{measured['rewards/gym_reward/mean']:.3f}" for measured in (before, after)]
+        assert f"{after['accuracy']:.2g} [{low}, {high}]" in page and ", ".join(reward) in page
+        assert f"{before['mean_length']:.1f}, {after['mean_length']:.1f}" in page
+        assert f"{1 - before['frac_reward_zero_std']:.0%}" in page
