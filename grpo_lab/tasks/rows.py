@@ -117,7 +117,7 @@ def json_lines(file: Path) -> Iterator[tuple[int, Any]]:
             place = f"{file.name}, line {number}"
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-                value = json.loads(text, object_pairs_hook=_each_once) if text else None
+                value = json.loads(text) if text else None
                 # NaN is no JSON, and half a letter, such as "\\ud83d", has no bytes.
                 json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
             except UnicodeDecodeError as error:
@@ -127,10 +127,3 @@ def json_lines(file: Path) -> Iterator[tuple[int, Any]]:
                 raise ValueError(f"{place} is no JSON: {getattr(error, 'msg', error)}, {text!r:.60}") from error
             if text:
                 yield number, value
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ValueError(f"{twice!r} stands twice in one object")
-    return dict(pairs)

@@ -19,7 +19,7 @@ from tests.support.scripts import load_script
 from tests.support.worlds import make_world
 
 RUNS = Path(__file__).parents[2] / "notebooks" / "runs"
-NAMES = ("arms", "baselines", "habit", "kl", "objective", "rewards", "s0", "smollm2", "sorting")
+NAMES = ("arms", "baselines", "gym", "habit", "kl", "objective", "rewards", "s0", "smollm2", "sorting")
 recorders = SimpleNamespace(**{name: load_script(f"notebooks/runs/record_{name}.py") for name in NAMES})
 
 THINKS = "<think>17+58=75\n75+42=117</think><answer>117</answer>"

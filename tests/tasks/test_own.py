@@ -117,7 +117,6 @@ def test_too_few_to_hold_any_out_is_said_and_refused_where_they_are_asked_for(fi
 
 WRONG = {
     "line 2 is no JSON: Expecting property name": lines_of(problem(1)) + b"{prompt: 1}",
-    "line 1 is no JSON: 'prompt' stands twice in one object": b'{"prompt": "a", "prompt": "b"}',
     "line 1 is no JSON: .*surrogates not allowed": b'{"prompt": "\\ud83d"}',
     "line 1 is no JSON: Out of range": b'{"prompt": "a", "answer": NaN}',
     "line 1: text is 3; expected a text": b'{"text": 3}',
