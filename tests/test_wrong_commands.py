@@ -57,10 +57,9 @@ WRONG = {
     "chat --model tiny --temperature -1": "--temperature is -1.0; it must be at least 0",
     "chat --model tiny --temperature inf": "--temperature is inf; expected a finite number",
     # bench; that a table names more of them, tests/bench/test_against.py sees to
-    "bench": "nothing is chosen; expected one of --against --head --gpu",
-    "bench --head --json {tmp}/none/a.json": "none/a.json'; expected the name of a file, in a folder that can be",
-    "bench --head --repeats 0": "--repeats is 0; it must be at least 1",
-    "bench --head --steps 7": "--steps is 7; expected it only with --against",
+    "bench": "nothing is chosen; expected one of --against --gpu",
+    "bench --gpu --json {tmp}/none/a.json": "none/a.json'; expected the name of a file, in a folder that can be",
+    "bench --gpu --steps 7": "--steps is 7; expected it only with --against",
     f"bench --against trl --seeds 0 {HUGE}": f"--seeds is {HUGE}; it must lie between 0 and",
     "bench --against trl --accuracy nan": "--accuracy is nan; it must be greater than 0 and at most 1",
     # course
@@ -117,7 +116,7 @@ def test_what_is_typed_wrong_is_one_line_that_says_what_is_expected(places):
 def test_what_is_empty_is_nothing(places):
     for words, want in [
         (["train", "--output_dir", ""], "--output_dir is ''; expected a folder"),
-        (["bench", "--head", "--json", ""], "--json is ''; expected the name of a file"),
+        (["bench", "--gpu", "--json", ""], "--json is ''; expected the name of a file"),
         (["chat", "--model", ""], "--model is '', and there is no such folder; expected"),
     ]:
         assert want in refusal(words)

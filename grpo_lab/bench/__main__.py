@@ -7,7 +7,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from grpo_lab.bench import against, gpu, head, process
+from grpo_lab.bench import against, gpu, process
 from grpo_lab.checks import check_at_least, check_between
 from grpo_lab.commands import Parser, command, writable_file
 from grpo_lab.config.ranges import LARGEST_SEED
@@ -15,7 +15,6 @@ from grpo_lab.config.ranges import LARGEST_SEED
 # What an option goes with; with anything else it would do nothing.
 WITH = {
     "against": ("seeds", "steps", "accuracy", "model", "precision", "threads"),
-    "head": ("tokens", "dtype", "repeats", "threads", "device"),
     "gpu": ("only", "shape", "device"),
 }
 
@@ -40,11 +39,8 @@ def _measured(args: argparse.Namespace, device: str) -> tuple[dict, str]:
     """What was measured, and its table."""
     if args.against:
         return _trained(args)
-    if args.gpu:
-        report = gpu.compare(args.shape, device, args.only)
-        return report, gpu.table(report)
-    report = head.compare(args.tokens, device, args.dtype, args.repeats, args.threads)
-    return report, head.table(report)
+    report = gpu.compare(args.shape, device, args.only)
+    return report, gpu.table(report)
 
 
 def _trained(args: argparse.Namespace) -> tuple[dict, str]:
@@ -91,11 +87,10 @@ def _parser() -> Parser:
     parser = Parser(prog="python -m grpo_lab.bench", description="Speed and memory, as ratios.")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--against", choices=["trl"], help="train a model here and there, alternating")
-    what.add_argument("--head", action="store_true", help="the log-prob head at Qwen2-0.5B's shape, four ways")
     what.add_argument("--gpu", action="store_true", help="Qwen2-0.5B on a card: rollout, updates, memory, TRL")
-    parser.add_argument("--device", choices=["cpu", "cuda"], help="(default: --head cpu, --gpu cuda)")
+    parser.add_argument("--device", choices=["cpu", "cuda"], help="with --gpu (default cuda)")
     parser.add_argument("--json", type=writable_file, help="also write everything measured to this file")
-    parser.add_argument("--threads", type=int, help="torch threads (default: 1, with --head torch's own)")
+    parser.add_argument("--threads", type=int, help="torch threads, with --against (default 1)")
     one = parser.add_argument_group("with --against")
     one.add_argument("--model", default="tiny", help='"tiny", "smollm2" or a folder (default tiny)')
     tiny, larger = against.STEPS.values()
@@ -105,13 +100,9 @@ def _parser() -> Parser:
     one.add_argument("--accuracy", type=float, default=0.8, help="time is taken to this accuracy (default 0.8)")
     precisions = ["fp32", "fp32-master"]
     one.add_argument("--precision", choices=precisions, default="fp32", help="fp32-master: bf16 arithmetic")
-    two = parser.add_argument_group("with --head")
-    two.add_argument("--tokens", type=int, nargs="+", default=[512, 1024, 2048], help="(default 512 1024 2048)")
-    two.add_argument("--dtype", choices=["fp32", "bf16", "fp16"], default="fp32")
-    two.add_argument("--repeats", type=int, default=3, help="the fastest of so many is reported (default 3)")
-    three = parser.add_argument_group("with --gpu")
-    three.add_argument("--only", choices=list(gpu.PARTS), nargs="+", help="(default: all, in under 9 minutes)")
-    three.add_argument("--shape", choices=["qwen2-0.5b", "small"], default="qwen2-0.5b", help="(default qwen2-0.5b)")
+    two = parser.add_argument_group("with --gpu")
+    two.add_argument("--only", choices=list(gpu.PARTS), nargs="+", help="(default: all, in under 9 minutes)")
+    two.add_argument("--shape", choices=["qwen2-0.5b", "small"], default="qwen2-0.5b", help="(default qwen2-0.5b)")
     return parser
 
 
@@ -121,21 +112,23 @@ def _check(args: argparse.Namespace, parser: Parser) -> None:
     least = against.WINDOW if args.against else 1  # which the running reward is over
     check_at_least("steps", least if args.steps is None else args.steps, least)
     check_at_least("threads", 1 if args.threads is None else args.threads, 1)
-    check_at_least("repeats", args.repeats, 1)
     for seed in args.seeds:
         check_between("seeds", seed, 0, LARGEST_SEED)
     if not 0 < args.accuracy <= 1:
         raise ValueError(f"accuracy is {args.accuracy}; it must be greater than 0 and at most 1")
-    for tokens in args.tokens:
-        if not 1 <= tokens <= head.ROW and (tokens < 1 or tokens % head.ROW):
-            raise ValueError(f"tokens is {tokens}; it must be 1 to {head.ROW}, or a multiple of {head.ROW}")
     if args.against and not process.is_installed(args.against):
         raise ImportError(f"against is {args.against!r}; {args.against} is not installed; pip install trl==1.16.0")
     if args.against:
         from grpo_lab.models.folders import usable_folder
 
         usable_folder(args.model)
-    _check_device(args)
+    if args.gpu and args.device != "cpu":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise ValueError(
+                "gpu: torch sees no NVIDIA card here; --device cpu --shape small shows that all of it works"
+            )
 
 
 def _check_belongs(args: argparse.Namespace, parser: Parser) -> None:
@@ -144,20 +137,6 @@ def _check_belongs(args: argparse.Namespace, parser: Parser) -> None:
         if name not in WITH[chosen] and (value := getattr(args, name)) != parser.get_default(name):
             fitting = " or ".join(f"--{mode}" for mode, names in WITH.items() if name in names)
             raise ValueError(f"{name} is {value}; expected it only with {fitting}")
-
-
-def _check_device(args: argparse.Namespace) -> None:
-    if args.gpu and args.device != "cpu":
-        import torch
-
-        if not torch.cuda.is_available():
-            raise ValueError(
-                "gpu: torch sees no NVIDIA card here; --device cpu --shape small shows that all of it works"
-            )
-    elif args.device is not None:
-        from grpo_lab.models import pick_device
-
-        pick_device(args.device)
 
 
 if __name__ == "__main__":

@@ -98,13 +98,12 @@ def test_runs_alternate_and_share_everything_but_the_trainer(capsys):
 
 
 WRONG = [
-    ("--against trl --head", "--head is given together with --against; expected one of them"),
+    ("--against trl --gpu", "--gpu is given together with --against; expected one of them"),
     ("--against trl --steps 4", "--steps is 4; it must be at least 5"),
     ("--against trl --threads 0", "--threads is 0; it must be at least 1"),
     ("--against trl --accuracy 0", "--accuracy is 0.0; it must be greater than 0"),
     ("--against trl --model tests", "--model: 'tests' leads to tests, which has no config.json"),
-    ("--head --tokens 1000", "--tokens is 1000; it must be 1 to 512, or a multiple of 512"),
-    ("--gpu --threads 2", "--threads is 2; expected it only with --against or --head"),
+    ("--gpu --threads 2", "--threads is 2; expected it only with --against"),
     ("--gpu --seeds 1", "--seeds is [1]; expected it only with --against"),
 ]
 

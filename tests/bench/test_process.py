@@ -1,0 +1,42 @@
+"""A measurement in a process of its own: what it answers, and what is said where it fails."""
+
+import os
+import sys
+
+import pytest
+
+from grpo_lab.bench import process
+
+
+@pytest.fixture
+def worker(monkeypatch, tmp_path):
+    """Writes the module of a worker whose measurement is that code."""
+
+    def write(measure):
+        lines = "import os\nfrom grpo_lab.bench.process import worker_main\n"
+        lines += f"worker_main(lambda spec: {measure})\n"
+        (tmp_path / "small_worker.py").write_text(lines, encoding="utf-8")
+        return "small_worker"
+
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    return write
+
+
+def test_a_worker_answers_from_a_process_of_its_own(worker):
+    module = worker("spec | {'pid': os.getpid(), 'in torch': __import__('torch').get_num_threads()}")
+    answer = process.run_worker(module, {"tokens": 8, "threads": 3})
+    assert answer.pop("pid") != os.getpid() and answer == {"tokens": 8, "threads": 3, "in torch": 3}
+
+
+def test_a_worker_that_fails_says_how(worker):
+    with pytest.raises(RuntimeError, match=r"small_worker ended with exit code 1:(?s:.*)KeyError: 'tokens'"):
+        process.run_worker(worker("spec['tokens']"), {})
+
+
+killed = pytest.param("os.kill(os.getpid(), 9)", marks=pytest.mark.skipif(os.name != "posix", reason="no signals"))
+
+
+@pytest.mark.parametrize("end", [killed, "{}['CUDA out of memory']"])
+def test_a_worker_that_wants_too_much_memory_is_told_apart(worker, end):
+    with pytest.raises(MemoryError, match="small_worker ended with exit code"):
+        process.run_worker(worker(end), {})
