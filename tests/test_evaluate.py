@@ -10,13 +10,12 @@ import torch
 
 from grpo_lab import evaluate as evaluate_module
 from grpo_lab.evaluate import evaluate, main, pass_at_k, thinking_probability, wilson_interval
-from grpo_lab.models import load_policy, loading
+from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward, reward_names
 from grpo_lab.rewards.named import think_rate
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import addition_problems, addition_split, find_task, table
 from grpo_lab.trainer import evaluation
-from tests.support.refused import refused
 from tests.support.worlds import ROWS, make_world, save_world
 
 
@@ -223,18 +222,6 @@ def test_the_problems_of_the_training_and_one_file_of_ones_own(folder, seen, tmp
         assert main(["--model", folder, "--task", str(file), "--split", split, *SMALL]) == 0
     (train, _), (test, _) = seen
     assert len(train) + len(test) == 60 and not {row["answer"] for row in train} & {row["answer"] for row in test}
-
-
-def test_wrong_options_are_one_line_before_anything_is_loaded(monkeypatch):
-    """Those that tests/test_wrong_commands.py does not have."""
-    monkeypatch.setattr(loading, "_load_model", None)
-    for arguments, message in [
-        (["--model", "x", "--batch_size", "0"], "--batch_size is 0; it must be at least 1"),
-        (["--model", "tiny", "--n", "99999999"], "--n is 99999999; it must be a whole number from 1 to 50000"),
-        (["--model", "tiny", "--task", "chat", "--n", "5"], "--n is 5; it must be at most 4, the problems of chat"),
-        (["--model", "tiny", "--reward_funcs", "x"], "--reward_funcs has 'x'; expected accuracy"),
-    ]:
-        assert message in refused(main, *arguments)
 
 
 def test_the_thinking_probability_is_the_share_of_drawn_answers_that_begin_so():

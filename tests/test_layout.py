@@ -23,6 +23,12 @@ def modules(part: str) -> list[Path]:
     return sorted((PACKAGE / part).rglob("*.py")) if (PACKAGE / part).is_dir() else [PACKAGE / f"{part}.py"]
 
 
+def top(folder: Path) -> set[str]:
+    """The modules and packages that stand right in it."""
+    found = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    return found - {"__init__", "__main__"}
+
+
 def imported(path: Path) -> set[str]:
     """Every module that a file imports, within functions too; `from a import b` counts as a and as a.b."""
     found = set()
@@ -41,8 +47,7 @@ def parts_of(path: Path) -> set[str]:
 
 
 def test_every_module_is_in_a_part_and_none_is_private_at_the_top():
-    top = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
-    assert top - {"__init__", "__main__"} == set(PARTS)
+    assert top(PACKAGE) == set(PARTS)
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -83,3 +88,15 @@ def test_the_files_of_a_part_form_no_circle(part):
 def test_the_docstring_of_the_package_is_its_map():
     named = re.findall(r"^    (\w+)  ", grpo_lab.__doc__, re.MULTILINE)
     assert named == [part for part in PARTS if part not in SERVING]
+
+
+# In reading order, like the parts of the package.
+COURSE = ("wrong_answers", "exercise", "stub", "exercises", "guard", "checking", "release", "grading")
+
+
+def test_the_parts_of_the_course_import_one_way():
+    assert top(PACKAGE / "course") == set(COURSE)
+    for number, part in enumerate(COURSE, 1):
+        names = {name for path in modules(f"course/{part}") for name in imported(path)}
+        found = {name.split(".")[2] for name in names if name.startswith("grpo_lab.course.")} & set(COURSE)
+        assert found <= set(COURSE[:number]), part

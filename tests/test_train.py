@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-import subprocess
 import sys
 from dataclasses import fields, replace
 
@@ -111,28 +110,6 @@ def test_every_setting_is_an_option():
         assert getattr(GRPOConfig(), name) != value, "the test needs a value that is not the default"
     for name in ("epsilon_high", "delta", "ref_model_sync_steps", "ref_model_device"):
         assert parse(f"--{name}", "None")[name] is None
-
-
-WRONG = [  # what is wrong with a setting alone is in tests/test_wrong_commands.py
-    (["--epsilon_high", "high"], "--epsilon_high is 'high'; expected a number or none"),
-    (["--reward_funcs", "nowhere:f"], "--reward_funcs has 'nowhere:f', but the module, from"),
-    (["--reward_funcs", "my_rewards:needs_price"], "which needs the column 'price'; row 0 lacks it"),
-    (["--reward_funcs"], "--reward_funcs has no value; expected at least one"),
-    (
-        ["--task", "mine.jsonl", "--reward_funcs", "my_rewards:needs_price"],
-        "needs the column 'price'; mine.jsonl, line",
-    ),
-    (["--task", "chat", "--system_prompt", " "], "--system_prompt is ' '; expected a text, or none for nothing"),
-    (["--resume_from_checkpoint", "true"], "--resume_from_checkpoint is True; expected a run in 'out', which does not"),
-]
-
-
-def test_a_wrong_option_is_one_line_before_anything_is_loaded(here, monkeypatch):
-    monkeypatch.setattr(loading, "_load_model", None)
-    for arguments, message in WRONG:
-        line = refused(command.main, "--output_dir", "out", *arguments)
-        assert line.startswith("python -m grpo_lab.train: error: ") and message in line
-        assert not (here / "out").exists()
 
 
 def test_help_lists_every_setting_with_its_default_own_options_first(capsys):
@@ -327,13 +304,6 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(here):
         (here / "bad.yaml").write_text(text, encoding="utf-8")
         assert message in refused(command.main, "--config", "bad.yaml")
     assert "--config is 'none.yaml'; expected a file of settings" in refused(command.main, "--config", "none.yaml")
-
-
-def test_the_function_and_the_command_have_one_name_and_wait_for_no_transformers():
-    """Which is imported first, does not matter: tests/test_commands.py begins with the function."""
-    code = "import sys; import grpo_lab.train; from grpo_lab import GRPOConfig, train; assert callable(train)"
-    code += "; assert grpo_lab.train.main and GRPOConfig().beta == 0 and 'transformers' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_what_is_called_is_the_training():

@@ -4,10 +4,7 @@ The range of every setting is in tests/config/test_ranges.py; here is one of eac
 """
 
 import functools
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +38,8 @@ WRONG = {
     "train --output_dir {tmp}/file/run": "file/run'; expected a folder that can be written",
     "train --output_dir {tmp}/run --epsilon -0.2": "--epsilon is -0.2; it must",
     "train --output_dir {tmp}/run --epsilon wide": "--epsilon is 'wide'; expected a number",
+    "train --output_dir {tmp}/run --epsilon_high high": "--epsilon_high is 'high'; expected a number or none",
+    "train --output_dir {tmp}/run --reward_funcs": "--reward_funcs has no value; expected at least one",
     f"train --output_dir {{tmp}}/run --seed {HUGE}": f"--seed is {HUGE}; it must lie in [0, 4294967295]",
     "train --output_dir {tmp}/run --reward_weights 1 2 3": "--reward_weights is [1.0, 2.0, 3.0]; expected",
     "train --output_dir {tmp}/run --max_step 3": "--max_step is not known here; did you mean --max_steps?",
@@ -52,6 +51,7 @@ WRONG = {
     # evaluate
     "evaluate --model {tmp}/none": "none', and there is no such folder; expected",
     "evaluate --model tiny --n 0": "--n is 0; it must be at least 1",
+    "evaluate --model tiny --n 99999999": "--n is 99999999; it must be a whole number from 1 to 50000",
     "evaluate --model tiny --temperature 0": "--temperature is 0.0; it must be positive",
     # chat
     "chat --model tiny --temperature -1": "--temperature is -1.0; it must be at least 0",
@@ -134,11 +134,3 @@ def test_a_damaged_model_is_said_to_be_damaged(places, capfd):
         *_, line = capfd.readouterr().err.splitlines()  # after what was said before the model was loaded
         assert line.startswith(f"python -m grpo_lab.{typed.split()[0]}: error: ") and want in line and "damaged" in line
         assert not (places / "run").exists()
-
-
-@pytest.mark.slow
-def test_the_same_in_a_process_of_its_own(places):
-    command = [sys.executable, "-m", "grpo_lab.train", "--epsilon", "wide", "--output_dir", "run"]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", env=os.environ | {"PYTHONPATH": str(ROOT)})
-    assert done.returncode == 2 and not done.stdout and len(done.stderr.splitlines()) == 1
-    assert not (places / "run").exists()

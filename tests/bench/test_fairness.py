@@ -89,35 +89,3 @@ def test_both_compute_in_the_same_precision_and_keep_float32_weights(precision, 
 
 
 # --- the same work --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_both_learn_equally_much_from_the_same_kind_of_batches(tiny, monkeypatch):
-    pytest.importorskip("trl")
-    model, tokenizer = tiny
-    steps, settings = 6, {"num_generations": 8, "generation_batch_size": 64, "max_completion_length": 40}
-    spec = {"model": "tiny", "task": "sums", "precision": "fp32", "seed": 1, "steps": steps}
-    spec |= {"settings": settings | {"learning_rate": 1e-5}}
-    monkeypatch.setattr(train_worker, "HELD_OUT_PROBLEMS", 8)
-    measured, moved = {}, {}
-    for trainer in TRAINERS:
-        policy = copy.deepcopy(model)
-        monkeypatch.setattr(train_worker, "load_policy", lambda *a, policy=policy, **k: (policy, tokenizer))
-        measured[trainer] = train_worker.measure(spec | {"trainer": trainer})
-        pairs = zip(policy.parameters(), model.parameters(), strict=True)
-        moved[trainer] = sum((after - before).square().sum() for after, before in pairs).sqrt().item()
-    ours, trl = (measured[trainer]["history"] for trainer in TRAINERS)
-    against.check_same_problems(ours, trl)
-    assert len(set(ours["prompts"])) == steps, "each step has problems of its own"
-    assert ours["rows"] == trl["rows"] == [64] * steps
-    for history in (ours, trl):
-        assert all(len(values) == steps for values in history.values())
-        for clock in ("seconds", "cpu_seconds"):
-            assert history[clock] == sorted(history[clock]) and history[clock][0] > 0
-        assert all(0 <= reward <= 1 for reward in history["reward"])
-    # The learning rate is too small to change what is sampled: the two differ by chance alone.
-    assert sum(ours["tokens"]) == pytest.approx(sum(trl["tokens"]), rel=0.15)
-    assert sum(ours["reward"]) / steps == pytest.approx(sum(trl["reward"]) / steps, abs=0.1)
-    assert moved["ours"] == pytest.approx(moved["trl"], rel=0.15) and moved["ours"] > 0
-    for result in measured.values():
-        assert result["peak_memory"] > 0 and 0 <= result["held_out_accuracy"] <= 1

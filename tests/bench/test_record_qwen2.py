@@ -1,17 +1,14 @@
 """The recorder of the runs at full size, at a small size: what it writes, what it takes up again, when it stops."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
 
 from grpo_lab.assets.make_tiny_qwen2 import Phase, batch, build_tokenizer, summed_loss
 from grpo_lab.models.shapes import random_policy
-from tests.support.refused import refused
 from tests.support.scripts import load_script
 
-PATH = Path(__file__).parents[2] / "notebooks" / "runs" / "record_qwen2.py"
 record_qwen2, warm_up = (load_script(f"notebooks/runs/{name}.py") for name in ("record_qwen2", "warm_up"))
 
 
@@ -52,20 +49,6 @@ def test_stages_and_runs_that_are_taken_up_again(tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.iterdir()} == {"qwen2_gpu.json", "small"}
     # Another base makes the old runs incomparable.
     assert command(tmp_path, "--stage", "warmup")["runs"] == []
-
-
-def test_without_a_base_there_are_no_runs(tmp_path):
-    options = ["--stage", "grpo", "--shape", "small", "--device", "cpu", "--fast", "--output_dir", str(tmp_path)]
-    assert "--stage is 'grpo'; no base" in refused(record_qwen2.main, *options)
-
-
-def test_a_small_or_fast_run_does_not_touch_the_recorded_file(tmp_path, monkeypatch):
-    files = []
-    monkeypatch.setattr(record_qwen2, "Recorder", lambda *arguments: files.append(arguments[3]) or 1 / 0)
-    for arguments in (["--fast"], ["--shape", "small"], []):
-        with pytest.raises(ZeroDivisionError):
-            record_qwen2.main([*arguments, "--device", "cpu", "--output_dir", str(tmp_path)])
-    assert files == [tmp_path / "qwen2_gpu.json"] * 2 + [PATH.with_name("qwen2_gpu.json")]
 
 
 # --- the warm-up ----------------------------------------------------------------------------------------------------

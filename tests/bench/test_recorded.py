@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from grpo_lab.bench import recorded
-from grpo_lab.bench.recorded import ladder_rows, read_record, run_rows, show_ladder, show_runs
+from grpo_lab.bench.recorded import ladder_rows, run_rows, show_ladder, show_runs
 
 MACHINE = {"device": "Some Card", "processor": "x86_64", "torch": "2.11.0", "transformers": "5.17.0"}
 
@@ -96,18 +95,3 @@ def test_a_ladder_says_that_no_card_was_measured_until_one_was(tmp_path, capsys)
     show_ladder(tmp_path, own)
     shown = capsys.readouterr().out
     assert "32,768 tokens/s" in shown and "No card" not in shown
-
-
-def test_a_missing_file_is_none_and_a_damaged_one_an_error(tmp_path):
-    assert read_record(tmp_path / "none.json") is None
-    (tmp_path / "half.json").write_text('{"runs": [', encoding="utf-8")
-    with pytest.raises(ValueError, match="path is 'half.json'; expected a record in JSON"):
-        read_record(tmp_path / "half.json")
-
-
-def test_the_committed_records_are_readable():
-    from pathlib import Path
-
-    for file in (Path(__file__).parents[2] / "notebooks" / "runs").glob("qwen2_*.json"):
-        record = recorded.read_record(file)
-        assert run_rows(record) if "runs" in record else ladder_rows(record)

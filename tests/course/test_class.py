@@ -144,25 +144,6 @@ def test_a_table_gives_a_spreadsheet_nothing_to_compute(tmp_path, sandbox):
     assert table(tmp_path / "class")[0]["student"] == '\'=HYPERLINK("x")'
 
 
-def test_gradescope_takes_the_results_of_one(folder, sandbox):
-    run(folder / "bob")
-    out = folder / "out" / "results.json"
-    content = json.loads(out.read_text(encoding="utf-8"))
-    assert content["score"] == 3 == sum(test["score"] for test in content["tests"])
-    assert sum(test["max_score"] for test in content["tests"]) == 21
-    (wrong,) = [test for test in content["tests"] if test["name"] == "rloo_advantages"]
-    assert wrong["status"] == "failed" and "expected" not in wrong["output"].lower() and wrong["output"]
-
-
-def test_pages_of_those_who_are_gone_go(folder, sandbox):
-    run(folder)
-    (folder / "carol" / file_name("02")).unlink()
-    (folder / "carol").rmdir()
-    run(folder)
-    names = {path.name for path in (folder.parent / "out" / "students").iterdir()}
-    assert names == {"alice.html", "bob.html"}
-
-
 def test_the_page_of_a_student_has_a_name_that_every_file_system_takes():
     names = page_names(["\U00020000" * 200, "a/../b", "A/../B", "x" * 400])
     assert len(set(map(str.lower, names))) == 4 and all(len(name.encode()) < 200 for name in names)

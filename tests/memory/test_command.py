@@ -111,12 +111,3 @@ def test_a_run_on_a_card_says_what_it_will_take_and_warns_where_that_is_too_much
         assert lines[end + 1].startswith("It fits into 40.00 GiB") and len(lines) == end + 2
     else:
         assert lines[end + 1] == "warning:" and lines[end + 2].startswith("It does not fit into 0.50 GiB")
-
-
-def test_a_model_whose_parts_are_not_known_is_trained_without_a_plan(monkeypatch, capsys):
-    model, tokenizer = make_world()
-    parts = types.SimpleNamespace(hidden_size=16)
-    on_card = types.SimpleNamespace(device=torch.device("cuda"), config=parts, parameters=model.parameters)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (GIB, GIB))
-    announce(on_card, tokenizer, [{"prompt": "a"}], make_config())
-    assert capsys.readouterr().out.startswith("memory: not planned, since model_config is not of Qwen2's kind: ")

@@ -1,7 +1,7 @@
 """Every architecture is sampled and scored as it says itself, or refused when it is loaded; none wrong, none cryptic.
 
 The oracle is the model's own forward pass over each row alone, whole, without padding and without a cache. What came
-out stands in grpo_lab/models/ARCHITECTURES.md, which `python -m tests.models.test_architectures` writes.
+out stands in grpo_lab/models/ARCHITECTURES.md.
 """
 
 import copy
@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import transformers
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import selfcheck
@@ -188,20 +187,6 @@ def test_a_mutant_of_the_scorer_is_noticed(mutant, monkeypatch):
 # ---- the document
 
 DOCUMENT = Path(selfcheck.__file__).with_name("ARCHITECTURES.md")
-HEAD = """# Architectures
-
-What `load_policy` and `train` make of the architectures of transformers {version}, each tried as a small random model
-whose windows are shorter than what is sampled. Written by `python -m tests.models.test_architectures`, and held by a
-test in that file.
-
-- **fast**: a prompt is computed once for all of its completions, and tokens are decoded in fixed memory, which a card
-  can capture. The families are those of `FAST_FAMILIES` in `grpo_lab/rollout/fast_paths.py`.
-- **plain**: sampled by transformers' `generate`, scored by the model's own forward pass. Slower, and right.
-- **checkpointing**: `gradient_checkpointing=True` may be set.
-
-| architecture | | checkpointing |
-|---|---|---|
-"""
 
 
 def row_of(name: str) -> str:
@@ -222,8 +207,3 @@ def test_the_document_says_what_is_so():
 def test_the_document_has_every_architecture_and_no_other():
     text = DOCUMENT.read_text(encoding="utf-8")
     assert re.findall(r"^\| ([^|]+) \| (?:fast|plain|refused)", text, re.MULTILINE) == list(ARCHITECTURES)
-
-
-if __name__ == "__main__":
-    rows = "".join(row_of(name) + "\n" for name in ARCHITECTURES)
-    DOCUMENT.write_text(HEAD.format(version=transformers.__version__) + rows, encoding="utf-8")

@@ -12,8 +12,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -193,36 +191,3 @@ def test_stopped_and_resumed_it_ends_the_same_to_the_bit(folder, trained, tmp_pa
 
 
 # ---- hand-over
-
-PLAIN = """
-import json, sys
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype="auto")
-tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
-said = []
-for question in sys.argv[2:]:
-    chat = [{"role": "user", "content": question}]
-    prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
-    out = model.generate(**prompt, do_sample=False, max_new_tokens=16)[0]
-    said.append([tokenizer.decode(prompt["input_ids"][0]), out[prompt["input_ids"].shape[1] :].tolist()])
-assert "grpo_lab" not in sys.modules and model.dtype == torch.float32
-print(json.dumps(said))
-"""
-
-
-def test_plain_transformers_opens_the_trained_folder_and_answers_the_same(trained, tmp_path):
-    out, questions = trained[0], [FRANCE, SUM, short_sums("test", 1)[0]["prompt"][-1]["content"]]
-    done = subprocess.run(
-        [sys.executable, "-c", PLAIN, str(out), *questions], cwd=tmp_path, capture_output=True, text=True,
-        encoding="utf-8",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    model, tokenizer = load(out)
-    for question, (prompt, ids) in zip(questions, json.loads(done.stdout), strict=True):
-        want = (
-            f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
-        )
-        assert prompt == want
-        assert tokenizer.decode(ids, skip_special_tokens=True) == reply(model, tokenizer, question, 16)

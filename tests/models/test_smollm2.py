@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import sys
 import zipfile
 
 import gguf
@@ -227,20 +226,3 @@ def test_without_network_there_is_one_line_and_set_up_goes_on(how, options, code
     assert ("ERROR: no network" in error) == (how == FAILS)
     assert error.startswith("going on without smollm2: ") == bool(options)
     assert list(smollm2.folder().parent.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("system", "variables", "want"),
-    [
-        ("linux", {"XDG_CACHE_HOME": "/x"}, "/x/grpo_lab/smollm2-135m-instruct"),
-        ("win32", {"LOCALAPPDATA": "/l"}, "/l/grpo_lab/smollm2-135m-instruct"),
-        ("linux", {"GRPO_LAB_CACHE": "/g", "XDG_CACHE_HOME": "/x"}, "/g/smollm2-135m-instruct"),
-    ],
-)
-def test_where_it_lies(system, variables, want, monkeypatch):
-    monkeypatch.setattr(sys, "platform", system)
-    for name in ("GRPO_LAB_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert smollm2.folder().as_posix() == want

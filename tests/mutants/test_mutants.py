@@ -9,7 +9,6 @@ import sys
 import pytest
 
 from grpo_lab.formulas import formula_map
-from tests.course.proof.operators import mutate_statement
 from tests.mutants.equivalent import check, reason
 from tests.mutants.errata import IDS, _planted, errata_mutants
 from tests.mutants.lines import anchored_modules, anchors, line_mutants
@@ -59,29 +58,6 @@ def test_every_list_fits_the_source(of_lines):
         ast.parse(mutant.mutated)
         assert any((ROOT / test).exists() for test in mutant.tests), f"no test file for {mutant.path}"
         assert mutant.diff().count("\n+") >= 1
-
-
-CHANGES = {
-    "s = torch.min(r * a, c * a)": ["s = torch.max(r * a, c * a)", "s = torch.min(r, c * a)"],
-    "d = ref.detach() - x": ["d = ref - x", "d = x - ref.detach()", "d = ref.detach() + x", "d = -(ref.detach() - x)"],
-    "u = f(x) * y": ["u = x * y", "u = f(x) / y", "u = f(x)", "u = y", "u = (f(x) * y).detach()"],
-    "s = torch.where(m, y, 0).sum(-1)": [
-        "s = torch.where(m, 0, y).sum(-1)", "s = y.sum(-1)", "s = torch.where(m, y, 0).sum(0)",
-        "s = torch.where(m, y, 0).mean(-1)", "s = torch.where(m, y, 1).sum(-1)",
-    ],
-    "m = x / n.clamp(min=1)": ["m = x / n", "m = x / n.clamp(min=0)", "m = x / n.clamp(min=2)", "m = x"],
-    "b = x if d is None else y": ["b = x if d is not None else y", "b = x", "b = y"],
-    "k = (n > 0) & m": ["k = (n >= 0) & m", "k = (n < 0) & m", "k = (n > 0) | m", "k = m", "k = n > 0"],
-    "c = reduce(r, 'P G -> P 1', 'min')": ["c = reduce(r, 'P G -> 1 G', 'min')", "c = reduce(r, 'P G -> P 1', 'max')"],
-    "e = table[i, j]": ["e = table[j, i]", "e = -table[i, j]"],
-    "x += a * b": ["x -= a * b", "x += a"],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("line", CHANGES)
-def test_what_the_operators_do_to_a_line(line):
-    found = [ast.unparse(new) for new in mutate_statement(ast.parse(line).body[0])]
-    assert set(CHANGES[line]) <= set(found), found
 
 
 def test_a_swap_reaches_whoever_imported_the_function_and_is_undone():

@@ -137,36 +137,3 @@ def test_letter_tags_are_unique_in_the_series(series):
 
 def test_every_equation_of_the_code_is_in_a_notebook(series, code):
     assert orphans(series, code) == []
-
-
-# the checks themselves ---------------------------------------------------------------------------------------------
-
-
-def made(*markdown: str, code: str = "") -> dict:
-    parts = [{"cell_type": "markdown", "source": text.splitlines(keepends=True)} for text in markdown]
-    return {"cells": [*parts, {"cell_type": "code", "source": code}]}
-
-
-def block(latex: str) -> str:
-    return f"$$\n{latex}\n$$\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        (r"$$ x = y \tag{2.a} $$", "not alone on its line"),
-        (block("x = y"), "has one"),
-        (block(r"x = y \tag{2.a} \tag{2.b}"), "has one"),
-        (block(r"d_{p,i} = r_{p,i} - r_{p,2} \tag{2.1}"), "differs from the docstring of grpo_lab.advantages"),
-        (block(r"A_{p,i,t} = \sum_{u \get} \tilde r_{p,i,u} \tag{2.10}"), "differs from the docstring"),
-        (block(r"x = y \tag{2.99}"), "is no equation of the code"),
-        (block(r"x = y \tag{3.a}"), "nor a letter of this notebook"),
-        (block(r"x = y \tag{2.A}"), "nor a letter of this notebook"),
-        ("by Eq. (2.1) and (2.98)", "Eq. (2.98) is cited"),
-        ("by Eqs. (2.97), (2.1)", "Eq. (2.97) is cited"),
-        ("by Eq. (2.z)", "Eq. (2.z) is cited"),
-    ],
-)
-def test_each_fault_is_found(text, fault, code):
-    (wrong,) = faults(2, made(text), code, {"2.a"})
-    assert fault in wrong

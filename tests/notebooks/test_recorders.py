@@ -1,7 +1,6 @@
 """The recorders of notebooks/runs: an arm changes what its name says, records are whole, a short run still works."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,24 +21,12 @@ RUNS = Path(__file__).parents[2] / "notebooks" / "runs"
 NAMES = ("arms", "baselines", "gym", "habit", "kl", "objective", "rewards", "s0", "smollm2", "sorting")
 recorders = SimpleNamespace(**{name: load_script(f"notebooks/runs/record_{name}.py") for name in NAMES})
 
-THINKS = "<think>17+58=75\n75+42=117</think><answer>117</answer>"
-GUESSES = "<answer>117</answer>"
-SLIPS = "<think>17+58=65\n65+42=107</think><answer>107</answer>"
-
 
 def read(path: Path) -> dict:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 # ---- an arm changes what its name says
-
-
-def test_arms_of_07_differ_from_the_default_by_what_they_say():
-    arms = recorders.arms.ARMS
-    default = asdict(arms["default"])
-    for name, arm in arms.items():
-        changed = {field for field, value in asdict(arm).items() if value != default[field]} - {"says"}
-        assert len(changed) == {"default": 0, "no baseline, +1": 2, "KL 1": 2, "shuffled, no momentum": 2}.get(name, 1)
 
 
 def test_arms_of_05_that_are_compared_differ_in_one_thing():
@@ -95,22 +82,6 @@ def test_arms_of_07b_differ_from_the_plain_one_by_what_they_say():
 # ---- what the arms do
 
 
-@pytest.mark.parametrize(
-    ("reward", "expected"),
-    [
-        ("longer", [len(THINKS) / 100, len(GUESSES) / 100, len(SLIPS) / 100]),
-        ("shorter", [-len(THINKS) / 100, -len(GUESSES) / 100, -len(SLIPS) / 100]),
-        ("last_digit", [1 - 0.002 * len(text) for text in (THINKS, GUESSES, SLIPS)]),
-        ("gated", [1.0, 0.0, 0.0]),
-        ("silent", [0.0, 1.0, 0.0]),
-        ("priced", [1.0, 1.0, -1.0]),
-    ],
-)
-def test_what_the_rewards_of_06_pay(reward, expected):
-    paid = getattr(recorders.rewards, reward)([THINKS, GUESSES, SLIPS], answer=["117"] * 3)
-    assert paid == pytest.approx(expected)
-
-
 def test_the_first_token_alone_enters_the_loss_within_and_only_within():
     gathering = recorders.rewards.gathering
     made, ids = gathering.make_experience, torch.tensor([[5, 6, 7], [5, 6, 0]])
@@ -145,20 +116,6 @@ def test_without_its_end_token_a_completion_of_07b_is_one_token_shorter_and_a_tr
     assert rollout.truncated.any()
     assert torch.equal(experience.mask.sum(-1) - cut.mask.sum(-1), (~rollout.truncated).long())
     assert not (cut.mask & ~experience.mask).any()
-
-
-@pytest.mark.parametrize(
-    ("text", "points"),
-    [
-        ("<think>92+22=114\n114+16=130</think><answer>130</answer>", [1, 1, 1]),
-        ("<think>92+22=115\n115+16=131</think><answer>131</answer>", [0, 1, 0]),
-        ("<answer>130</answer>", [1]),
-        ("<answer>131</answer>", [0]),
-        ("<think>92+22</think>130", [0, 0]),
-    ],
-)
-def test_steps_of_02_earn_points(text, points):
-    assert recorders.baselines.judged(text, "130") == points
 
 
 def test_a_step_of_02_is_tried_with_each_baseline_and_the_model_is_put_back(monkeypatch):

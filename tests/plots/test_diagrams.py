@@ -5,10 +5,7 @@ import torch
 
 from grpo_lab import plots
 from grpo_lab.objective import clipped_surrogate
-from grpo_lab.plots.diagrams import loop
 from grpo_lab.plots.diagrams.clipping import ALIVE
-from grpo_lab.plots.diagrams.tokens import PADDING
-from grpo_lab.plots.tokens import shade
 from grpo_lab.worlds import SmallWorld
 from grpo_lab.worlds.comparison import token_weights
 
@@ -19,22 +16,6 @@ plt = pytest.importorskip("matplotlib.pyplot")
 
 def texts(ax) -> list[str]:
     return [text.get_text() for text in ax.texts]
-
-
-def test_the_loop_colours_where_you_are(capsys):
-    for here in ((), ("reward", "advantage")):
-        fig = loop._small(here) if here else loop._large()
-        boxes = [box for box in fig.axes[0].patches if isinstance(box, matplotlib.patches.FancyBboxPatch)]
-        assert [box.get_linewidth() > 1 for box in boxes] == [name in here or not here for name in loop.STAGES]
-    plots.loop_diagram("reward")
-    assert capsys.readouterr().out == "Figure. You are here: reward.\n"
-
-
-def test_a_row_of_a_batch_has_the_colour_of_its_advantage_and_grey_padding():
-    (ax,) = plots.batch_figure([["<think>", "7", "<|im_end|>"], ["4"]], [1.5, -0.75]).axes
-    colours = [matplotlib.colors.to_hex(box.get_facecolor()).upper() for box in ax.patches]
-    assert colours == [shade(1.0)] * 3 + [shade(-0.5)] + [PADDING] * 2
-    assert {"think", "7", "end", "4", "+1.50", "-0.75"} <= set(texts(ax))
 
 
 def test_with_the_cache_a_token_sees_all_before_it_and_without_it_the_last_one():
@@ -86,31 +67,6 @@ def test_an_edge_of_the_tree_is_as_thick_as_its_token_is_likely():
     widths = [line.get_linewidth() for line in ax.lines if len(line.get_xdata()) == 2]
     drawn = [0, 2, 3, 1]  # the marked path comes last
     assert widths == pytest.approx((0.4 + 4.6 * chances[drawn].flatten()).tolist())
-
-
-def test_a_push_shows_both_distributions_and_the_change():
-    _, ax = plt.subplots()
-    plots.push_bars(torch.tensor([0.5, 0.3, 0.2]).double(), [0.2, 0.3, 0.5], "abc", pushed=2, ax=ax)
-    assert texts(ax) == ["-0.300", "+0.000", "+0.300"]
-    assert [bar.get_height() for bar in ax.patches] == pytest.approx([0.2, 0.3, 0.5, 0.5, 0.3, 0.2])
-
-
-def test_each_lane_holds_the_versions_of_its_policy():
-    lanes: dict[int, list] = {0: [], 1: [], 2: []}
-    for text in plots.weights_timeline(epochs=4, inner=3, renewed_every=2).axes[0].texts:
-        if text.get_text().isdigit():
-            lanes[round(-text.get_position()[1])].append(int(text.get_text()))
-    assert lanes == {0: list(range(12)), 1: [0, 3, 6, 9], 2: [0, 6]}
-
-
-def test_a_map_shows_the_probabilities_and_frames_what_is_right():
-    before, after = torch.full((2, 4), 0.25), torch.eye(4)[[1, 3]]
-    fig = plots.position_map({"before": before.tolist(), "after": after.tolist()}, right=[1, 3])
-    first, second = fig.axes[:2]
-    assert [ax.get_title() for ax in (first, second)] == ["before", "after"]
-    assert torch.equal(torch.tensor(second.images[0].get_array()).float(), after)
-    assert [(round(p.get_x()), round(p.get_y())) for p in first.patches] == [(1, 0), (3, 1)]
-    assert texts(second) == ["1", "1"]
 
 
 BARS = {"rollout": {"weights": 1.0, "KV cache": 0.5}, "update": {"weights": 1.0, "activations": 6.0, "head": 0.02}}

@@ -13,7 +13,6 @@ import torch
 
 from grpo_lab import plots
 from grpo_lab.plots import live as live_plots
-from grpo_lab.plots import tokens as heat
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -177,8 +176,3 @@ def test_token_heat_tells_the_sign_without_colour_where_there_is_one():
     for values in ([1.0], [[1.0, 2.0]], [1.0, float("nan")]):
         with pytest.raises(ValueError, match="values h"):
             plots.token_heat(["a", "b"], values)
-
-
-def test_shades_run_from_white_to_okabe_ito():
-    shades = [heat.shade(share) for share in (0.0, 1.0, 1.2, -1.0)]
-    assert shades == ["#FFFFFF", plots.OKABE_ITO["sky"], plots.OKABE_ITO["sky"], plots.OKABE_ITO["orange"]]

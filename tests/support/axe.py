@@ -27,8 +27,8 @@ class Axe:
     _armed: "Axe | None" = None
     _hooked = False
 
-    def __init__(self, folder: Path, at: int | None, exit_process: bool = False, fault: int | None = None):
-        self.folder, self.at, self.exit_process, self.fault = str(folder), at, exit_process, fault
+    def __init__(self, folder: Path, at: int | None, fault: int | None = None):
+        self.folder, self.at, self.fault = str(folder), at, fault
         self.changes, self._fsync = 0, os.fsync
         self._on_disk: dict[int, int] = {}  # how many bytes of which file (by its inode) a power cut leaves
 
@@ -58,8 +58,6 @@ class Axe:
     def fall(self) -> None:
         self.__exit__()
         self.cut()
-        if self.exit_process:
-            os._exit(9)
         raise Killed
 
     def cut(self) -> None:

@@ -1,7 +1,7 @@
-"""A run in a process of its own, for tests to kill: `python -m tests.support.killed_run FOLDER [AT]`.
+"""A run in a process of its own, for tests to kill: `python -m tests.support.killed_run FOLDER`.
 
 It says every step aloud and waits for an answer, so that it is never further than one step on, however fast or busy the
-machine is. With a number it kills itself, without any clean-up, before that change to its folder.
+machine is.
 """
 
 import sys
@@ -11,7 +11,6 @@ import torch
 
 from grpo_lab.trainer import train
 from grpo_lab.trainer.folder.manifest import MANIFEST
-from tests.support.axe import Axe
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world
 
 SETTINGS = {
@@ -36,6 +35,4 @@ def continue_run(folder: Path, callback=None):
 
 
 if __name__ == "__main__":
-    folder, at = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else None
-    with Axe(folder, at, exit_process=True):
-        continue_run(folder, lambda step, metrics: (print("step", step, flush=True), sys.stdin.readline()))
+    continue_run(Path(sys.argv[1]), lambda step, metrics: (print("step", step, flush=True), sys.stdin.readline()))

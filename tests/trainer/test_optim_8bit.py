@@ -10,8 +10,6 @@ from grpo_lab.trainer import PolicyOptimizer, optim_8bit
 from grpo_lab.trainer.optim_8bit import EightBitAdamW
 from tests.support.worlds import make_config
 
-N = 8192
-
 
 def make(parameters, lr, stochastic_rounding=True, betas=(0.9, 0.999), weight_decay=0.0):
     settings = {"lr": lr, "betas": betas, "weight_decay": weight_decay}

@@ -109,21 +109,6 @@ def test_half_of_the_table_is_the_best_and_half_the_worst():
         assert [float(row.split()[0]) for row in rows] == want
 
 
-def test_of_several_functions_the_table_has_a_column_each():
-    both = [
-        record(1.5) | {"rewards": {"f": 1.0, "a_long_name": 0.5}},
-        record(0.5) | {"rewards": {"f": 0.5, "a_long_name": None}},
-    ]
-    _, head, *rows = best_and_worst(both, None).splitlines()
-    assert head.split()[:4] == ["reward", "f", "a_long_name", "advantage"] and {len(row) for row in rows} == {
-        len(rows[0])
-    }
-    assert [row.split()[:4] for row in rows] == [
-        ["1.500", "1.000", "0.500", "0.000"],
-        ["0.500", "0.500", "none", "0.000"],
-    ]
-
-
 def test_a_row_is_one_line_whatever_was_said():
     said = 'one\ntwo\x1b[2J\r"\u202e' + "x" * 500
     (row,) = best_and_worst([record(1.0, said, [{"role": "user", "content": "1+1=?\n"}], -0.5)], 1).splitlines()[2:]

@@ -20,18 +20,9 @@ def ratio_by_rows(logp, old_logp, mask, level="token"):
     return torch.stack(rows).exp().unsqueeze(1)
 
 
-def _sequence_ratio(logp, old_logp, mask):
-    return ratio_by_rows(logp.detach(), old_logp, mask, "sequence")
-
-
 def gspo_by_quotient(logp, old_logp, mask):
     one = (logp - logp.detach()).exp()
     return objective.importance_ratio(logp, old_logp, mask, "sequence").detach() / (2 - one)
-
-
-def gspo_by_sum(logp, old_logp, mask):
-    s = _sequence_ratio(logp, old_logp, mask)
-    return s + s * (logp - logp.detach())
 
 
 def _settled(ratio, advantages, epsilon, epsilon_high, delta):
@@ -44,12 +35,6 @@ def clipped_by_sign(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=Non
     """For a good token only the upper bound can bind, for a bad one only the lower one and delta."""
     a, low, high, delta = _settled(ratio, advantages, epsilon, epsilon_high, delta)
     return torch.where(a > 0, ratio.clamp(max=high), ratio.clamp(low, delta)) * a
-
-
-def clipped_as_the_least_of_two(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
-    a, low, high, delta = _settled(ratio, advantages, epsilon, epsilon_high, delta)
-    offers = torch.stack([ratio.clamp(max=delta) * a, ratio.clamp(low, high) * a])
-    return offers.min(dim=0).values
 
 
 def _column(advantages):
@@ -101,27 +86,12 @@ def loss_by_the_table(
     return objective.aggregate(values, mask, loss_type, max_completion_length, num_items), {"beta": beta}
 
 
-def loss_of_two_sums(logp, advantages, mask, old_logp=None, ref_logp=None, *, loss_type="grpo", beta=0.0, **settings):
-    """Aggregation is linear: surrogate and KL term may be aggregated apart."""
-    clip = {name: settings[name] for name in ("epsilon", "epsilon_high", "delta") if name in settings}
-    denominator = {name: settings[name] for name in ("max_completion_length", "num_items") if name in settings}
-    old_logp = logp.detach() if old_logp is None else old_logp.detach()
-    ratio = objective.importance_ratio(logp, old_logp, mask, settings.get("importance_sampling_level", "token"))
-    surrogate = objective.clipped_surrogate(ratio, advantages, **clip)
-    loss = -objective.aggregate(surrogate, mask, loss_type, **denominator)
-    if beta > 0:
-        kl = kl_estimate(logp, ref_logp, settings.get("kl_estimator", "k3"))
-        kl = kl * ratio if settings.get("kl_bias_correction") else kl
-        loss = loss + beta * objective.aggregate(kl, mask, loss_type, **denominator)
-    return loss, {"loss": loss.item()}
-
-
 RIGHT = {
     "importance_ratio": (ratio_by_rows,),
-    "gspo_token_ratio": (gspo_by_quotient, gspo_by_sum),
-    "clipped_surrogate": (clipped_by_sign, clipped_as_the_least_of_two),
+    "gspo_token_ratio": (gspo_by_quotient,),
+    "clipped_surrogate": (clipped_by_sign,),
     "cispo_surrogate": (cispo_without_gradient_of_the_weight,),
     "sapo_surrogate": (sapo_by_both,),
     "aggregate": (aggregate_by_loops,),
-    "policy_loss": (loss_by_the_table, loss_of_two_sums),
+    "policy_loss": (loss_by_the_table,),
 }

@@ -9,7 +9,6 @@ from tests.support.oracles.loops import table, total, zero
 
 LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")
 PER_SEQUENCE = ("grpo", "sapo")
-PER_TOTAL_TOKENS = ("dapo", "cispo", "vespo")
 
 
 def log_ratio_per_sequence(logp, old_logp, mask, b, clamp=None):

@@ -109,16 +109,6 @@ def test_a_model_that_could_not_be_saved_is_refused_at_the_start(tmp_path):
         train(model, tokenizer, ROWS, letter_reward, make_config(output_dir=str(tmp_path / "out")))
 
 
-def test_a_tokenizer_with_several_templates_is_saved_whole(tmp_path):
-    for resume in (False, True):
-        model, tokenizer = make_world()
-        tokenizer.chat_template = {"default": tokenizer.chat_template, "tool_use": "x"}
-        config = make_config(output_dir=str(tmp_path), resume_from_checkpoint=resume)
-        assert len(train(model, tokenizer, ROWS, letter_reward, config)) == 2
-    loaded = AutoTokenizer.from_pretrained(tmp_path, local_files_only=True)
-    assert loaded.chat_template == tokenizer.chat_template
-
-
 def test_the_manifest_names_every_file_of_the_run_but_itself(whole_run):
     folder = whole_run[0]
     run = json.loads((folder / "grpo_run.json").read_text(encoding="utf-8"))

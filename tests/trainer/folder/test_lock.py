@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -26,25 +25,6 @@ def test_a_second_run_is_refused_while_the_first_goes_on_and_ends_well(resume, u
 
     assert_same_end(cheap_run(folder, callback=second), undisturbed)
     assert refused and not (folder / LOCK).exists()
-
-
-def test_of_runs_that_begin_at_the_same_moment_one_goes_on(tmp_path):
-    """Threads of one process: whoever comes second finds a lock, or a run."""
-    folder, ends, gate = tmp_path / "out", [], threading.Barrier(3)
-
-    def begin():
-        gate.wait()
-        try:
-            ends.append(len(cheap_run(folder, resume=False)[2]))
-        except (BlockingIOError, FileExistsError) as error:
-            ends.append(type(error))
-
-    threads = [threading.Thread(target=begin) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(ends) == 3 and [end for end in ends if isinstance(end, int)] == [4]
 
 
 HOLDER = """
