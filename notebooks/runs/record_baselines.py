@@ -1,18 +1,22 @@
-"""Record three questions of notebook 02, put to the tiny model, in baselines.json.
+"""Record four questions of notebooks 02 and further, put to the tiny model, in baselines.json.
 
-    python notebooks/runs/record_baselines.py            everything: some fifteen minutes on one core
+    python notebooks/runs/record_baselines.py            everything: some thirty minutes on one core
     python notebooks/runs/record_baselines.py --fast     hardly anything; into outputs/
+
+"scatter": how much the gradient of a batch of 8 problems with 8 answers each varies around its mean, at three stages of
+a training. Of each batch three gradients are taken: with the reward (1 or 0) as the weight, with 1, and with leave-
+one-out advantages. Whatever right and wrong are paid, the gradient is a sum of the first two. For the first batches
+also the squared length of the score of each answer, by its kind. "learning": the same task paid in four
+ways without a baseline, with leave-one-out, and with group advantages: plain REINFORCE on sums of log-probabilities.
 
 "budget": 64 completions a step, as many prompts of a small group or few prompts of a large one. The advantage is
 leave-one-out, and everything but the size of the group is the same. "process": what a reward for each step of the
 working brings, by the advantages of `process_advantages`, beside the same points given to the whole completion, and
-beside the answer alone. After each step P(<think>) is computed, which no sampling disturbs. "step": one step of plain
-gradient ascent from the untrained model, along three gradients of the same answers: with the reward as the weight, with
-1, and with leave-one-out advantages. Any constant baseline, and rewards of 1 and -1, are sums of the first two. For the
-answers of the first batches also the squared length of each one's score, by what kind of answer it is.
+beside the answer alone. After each step P(<think>) is computed, which no sampling disturbs.
 """
 
 import argparse
+import json
 import re
 import sys
 from dataclasses import asdict, replace
@@ -20,7 +24,7 @@ from pathlib import Path
 
 import torch
 
-from grpo_lab.advantages import process_advantages, rloo_advantages
+from grpo_lab.advantages import group_advantages, process_advantages, rloo_advantages
 from grpo_lab.bench.__main__ import machine, write_json
 from grpo_lab.commands import Parser, command
 from grpo_lab.config import GRPOConfig
@@ -28,7 +32,7 @@ from grpo_lab.evaluate import evaluate, thinking_probability
 from grpo_lab.models import load_policy
 from grpo_lab.policy_gradient import sequence_logprob
 from grpo_lab.rewards import accuracy_reward
-from grpo_lab.rollout import encode_prompts, sample_completions, score_logprobs
+from grpo_lab.rollout import sample_completions, score_logprobs
 from grpo_lab.tasks import addition_problems
 from grpo_lab.trainer import collect, train, update
 from grpo_lab.trainer.run import Run
@@ -37,10 +41,12 @@ HERE = Path(__file__).parent
 GROUPS = (2, 4, 8, 16, 64)
 COMMON = {"learning_rate": 2e-4, "generation_batch_size": 64, "max_completion_length": 40, "max_steps": 12}
 COMMON |= {"loss_type": "grpo", "disable_tqdm": True}
-BATCHES, PROMPTS, GROUP, STEP = 64, 8, 8, 0.01  # "step": how many, of what, and the learning rate
-SCORED = 16  # the batches of which every single answer's score is measured
+BATCHES, PROMPTS, GROUP = 64, 8, 8  # "scatter" and "learning": how many batches, of what
+SCORED = 12  # the batches of which every single answer's score is measured
+STAGES = (0, 12, 32)  # the steps of a training with leave-one-out after which the scatter is measured
+PAID = {"1 and 0": (1, 0), "0 and -1": (0, -1), "1 and -1": (1, -1), "2 and 1": (2, 1)}  # for right, for wrong
+COMPARED = {"leave one out": rloo_advantages, "divided": group_advantages}
 KINDS = ("thought, right", "thought, wrong", "guessed, right", "guessed, wrong")
-CONSTANTS = {"b = -1": -1.0, "b = 0": 0.0, "b = 0.17": 0.17, "b = 0.5": 0.5}
 LINE = re.compile(r"(\d+)\+(\d+)=(\d+)")
 
 
@@ -128,59 +134,85 @@ def squared_scores(model, rollout, rewards: torch.Tensor, thinks: torch.Tensor) 
     return found
 
 
-def one_batch(
-    model, tokenizer, problems: list[dict], held_out: list[dict], seed: int, scored: bool = False
-) -> tuple[dict, torch.Tensor]:
-    """What one step would do to P(<think>) under each baseline, and the three gradients, of shape (3, parameters)."""
-    torch.manual_seed(seed)
+def answers_to(model, tokenizer, problems: list[dict]) -> tuple:
+    """A batch, by the seed that is set: the rollout, its rewards, and the sum of each answer's log-probabilities."""
     rows = [problems[i] for i in torch.randint(len(problems), (PROMPTS,))]
     rollout = sample_completions(model, tokenizer, [row["prompt"] for row in rows], GROUP, max_completion_length=40)
-    answers = [row["answer"] for row in rows for _ in range(GROUP)]
-    rewards = torch.tensor(accuracy_reward(rollout.texts, answer=answers))
+    rewards = torch.tensor(accuracy_reward(rollout.texts, answer=[row["answer"] for row in rows for _ in range(GROUP)]))
     prompts = rollout.prompt_ids, rollout.prompt_mask
     logp, _ = score_logprobs(model, *prompts, rollout.completion_ids, rollout.mask, rollout.prompt_of_row)
-    total = sequence_logprob(logp, rollout.mask)
-    weights = (rewards, torch.ones_like(rewards), rloo_advantages(rewards.view(PROMPTS, GROUP)).flatten())
-    parameters = list(model.parameters())
-    flat = torch.nn.utils.parameters_to_vector
-    gradients = torch.stack(
-        [flat(torch.autograd.grad((w * total).mean(), parameters, retain_graph=True)) for w in weights]
-    )
-    start, after = flat(parameters).detach(), {}
-    directions = {name: gradients[0] - b * gradients[1] for name, b in CONSTANTS.items()}
-    directions |= {"1 and -1": 2 * gradients[0] - gradients[1], "group": gradients[2]}
-    for name, direction in directions.items():
-        torch.nn.utils.vector_to_parameters(start + STEP * direction, parameters)
-        after[name] = round(thinking_probability(model, tokenizer, held_out), 5)
-    torch.nn.utils.vector_to_parameters(start, parameters)
-    thinks = torch.tensor(["<think>" in text for text in rollout.texts])
-    kept = {"seed": seed, "thinking": int(thinks.sum()), "right_thinking": int(rewards[thinks].sum())}
-    if scored:
-        kept |= {"squared_scores": squared_scores(model, rollout, rewards, thinks)}
-    return kept | {"right_otherwise": int(rewards[~thinks].sum()), "after": after}, gradients
+    return rollout, rewards, sequence_logprob(logp, rollout.mask)
 
 
-def steps(batches: int) -> dict:
-    """All batches, and per batch the products with the gradient of P(<think>) and of the gradients with one another."""
+def weights_of(arm: str, rewards: torch.Tensor) -> torch.Tensor:
+    """What the log-probability of each answer is multiplied by."""
+    if arm in COMPARED:
+        return COMPARED[arm](rewards.view(PROMPTS, GROUP)).flatten()
+    right, wrong = PAID[arm]
+    return wrong + (right - wrong) * rewards
+
+
+def reinforce(model, tokenizer, arm: str, seed: int, steps: int, after=None) -> list[float]:
+    """REINFORCE with AdamW; the share of right answers of each step, on problems that are new to the model."""
+    problems = addition_problems("train", 20_000)
+    parameters, shares = list(model.parameters()), []
+    optimizer = torch.optim.AdamW(parameters, lr=2e-4, weight_decay=0.0)
+    for step in range(steps):
+        torch.manual_seed(10_000 * seed + step)
+        _, rewards, logp = answers_to(model, tokenizer, problems)
+        (-(weights_of(arm, rewards) * logp).mean()).backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        shares.append(rewards.mean().item())
+        if after is not None:
+            after(step + 1)
+    return shares
+
+
+def learned(arm: str, seed: int, steps: int) -> dict:
     model, tokenizer = load_policy("tiny", device="cpu")
-    problems, held_out = addition_problems("train", 20_000), addition_problems("test", 50, seed=1)
-    ids = torch.tensor([[tokenizer.convert_tokens_to_ids("<think>")]]).expand(len(held_out), 1)
-    prompts = encode_prompts(tokenizer, [row["prompt"] for row in held_out])
-    logp, _ = score_logprobs(model, *prompts, ids, torch.ones_like(ids).bool(), torch.arange(len(held_out)))
-    habit = torch.autograd.grad(logp.exp().mean(), list(model.parameters()))
-    habit = torch.nn.utils.parameters_to_vector(habit)
-    runs, total, products = [], 0, 0
+    right = reinforce(model, tokenizer, arm, seed, steps)
+    held_out = addition_problems("test", 200, seed=1)
+    end = evaluate(model, tokenizer, held_out, num_generations=4)["accuracy"]
+    thinking = thinking_probability(model, tokenizer, held_out[:64])
+    ends = {"accuracy": round(end, 4), "thinking": round(thinking, 4)}
+    return {"arm": arm, "seed": seed, "right": [round(share, 4) for share in right]} | ends
+
+
+def scatter_at(model, tokenizer, step: int, batches: int) -> dict:
+    """At one stage: the share right, the squared length of the mean gradient, the covariances of the three gradients
+    (traces), and the squared lengths of scores by kind of answer."""
+    problems, flat = addition_problems("train", 20_000), torch.nn.utils.parameters_to_vector
+    total, products, right, found = 0, 0, 0, {kind: [0, 0.0] for kind in KINDS}
     for i in range(batches):
-        run, gradients = one_batch(model, tokenizer, problems, held_out, 1000 + i, scored=i < SCORED)
-        along, between = gradients @ habit, gradients @ gradients.T
-        run |= {"along_thinking": [round(x, 5) for x in along.tolist()]}
-        run |= {"reward_times_one": round(between[0, 1].item(), 5), "one_times_one": round(between[1, 1].item(), 5)}
-        runs.append(run)
-        total, products = total + gradients, products + between
-    covariance = (products - total @ total.T / batches) / max(batches - 1, 1)  # traces, of the three gradients
-    settings = {"prompts": PROMPTS, "num_generations": GROUP, "learning_rate": STEP, "optimizer": "plain ascent"}
+        torch.manual_seed(1_000_000 + i)
+        rollout, rewards, logp = answers_to(model, tokenizer, problems)
+        weights = (rewards, torch.ones_like(rewards), weights_of("leave one out", rewards))
+        parameters = list(model.parameters())
+        g = torch.stack([flat(torch.autograd.grad((w * logp).mean(), parameters, retain_graph=True)) for w in weights])
+        total, products, right = total + g, products + g @ g.T, right + rewards.mean().item()
+        if i < SCORED:
+            thinks = torch.tensor(["<think>" in text for text in rollout.texts])
+            for kind, (count, length) in squared_scores(model, rollout, rewards, thinks).items():
+                found[kind] = [found[kind][0] + count, round(found[kind][1] + length, 2)]
+    covariance = (products - total @ total.T / batches) / max(batches - 1, 1)
     rounded = [[round(c, 6) for c in row] for row in covariance.tolist()]
-    return {"settings": settings, "at_first": round(logp.exp().mean().item(), 5), "runs": runs, "covariance": rounded}
+    mean = (total[2] / batches).square().sum().item()
+    shown = {"step": step, "right": round(right / batches, 4), "mean_squared": round(mean, 5)}
+    return shown | {"covariance": rounded, "squared_scores": found}
+
+
+def scatter(batches: int, stages: tuple[int, ...]) -> list[dict]:
+    model, tokenizer = load_policy("tiny", device="cpu")
+    found = [scatter_at(model, tokenizer, 0, batches)]
+
+    def after(step: int) -> None:
+        if step in stages:
+            found.append(scatter_at(model, tokenizer, step, batches))
+
+    reinforce(model, tokenizer, "leave one out", 99, max(stages), after)
+    return found
 
 
 ARMS = {
@@ -197,7 +229,8 @@ def main(arguments: list[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--fast", action="store_true", help="one step, one seed, into outputs/")
-    parser.add_argument("--seeds", type=int, default=6, help="how many for the groups; twice as many for the process")
+    parser.add_argument("--seeds", type=int, default=6, help="how many for the groups; twice as many for the others")
+    parser.add_argument("--only", nargs="+", choices=("scatter", "learning", *ARMS), help="the rest stays as it is")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     folder = HERE.parents[1] / "outputs" if args.fast else HERE
@@ -205,9 +238,25 @@ def main(arguments: list[str] | None = None) -> None:
     settings = {
         name: value for name, value in asdict(GRPOConfig(**COMMON, num_generations=8)).items() if name in COMMON
     }
-    record = {"machine": machine(), "settings": settings, "step": steps(2 if args.fast else BATCHES)}
-    record |= {question: [] for question in ARMS}
+    old = json.loads((HERE / "baselines.json").read_text(encoding="utf-8")) if args.only else {}
+    record = {"machine": machine(), "settings": settings} | {
+        name: old.get(name, []) for name in ("scatter", "learning", *ARMS)
+    }
+    wanted = args.only or ["scatter", "learning", *ARMS]
+    if "scatter" in wanted:
+        record["scatter"] = scatter(2, (0, 1)) if args.fast else scatter(BATCHES, STAGES)
+        write_json(folder / "baselines.json", record)
+    if "learning" in wanted:
+        record["learning"] = []
+        for seed in range(1 if args.fast else 2 * args.seeds):
+            for arm in (*PAID, *COMPARED):
+                record["learning"].append(learned(arm, seed, 1 if args.fast else 24))
+                print(record["learning"][-1], flush=True)
+                write_json(folder / "baselines.json", record)
     for question, arms in ARMS.items():
+        if question not in wanted:
+            continue
+        record[question] = []
         seeds = args.seeds * (2 if question == "process" else 1)
         for seed in range(1 if args.fast else seeds):
             for arm in arms:

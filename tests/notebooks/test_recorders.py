@@ -118,18 +118,25 @@ def test_without_its_end_token_a_completion_of_07b_is_one_token_shorter_and_a_tr
     assert not (cut.mask & ~experience.mask).any()
 
 
-def test_a_step_of_02_is_tried_with_each_baseline_and_the_model_is_put_back(monkeypatch):
+def test_scatter_of_02_is_that_of_each_payment_and_the_model_stays_as_it_was(monkeypatch):
     recorder = recorders.baselines
-    monkeypatch.setattr(recorder, "PROMPTS", 2)
+    for name, value in {"PROMPTS": 2, "GROUP": 4, "SCORED": 1}.items():
+        monkeypatch.setattr(recorder, name, value)
     model, tokenizer = recorder.load_policy("tiny", device="cpu")
-    before = torch.nn.utils.parameters_to_vector(model.parameters()).detach().clone()
-    problems, held_out = addition_problems("train", 20), addition_problems("test", 2)
-    run, gradients = recorder.one_batch(model, tokenizer, problems, held_out, seed=1000, scored=True)
-    assert torch.equal(torch.nn.utils.parameters_to_vector(model.parameters()), before)
-    assert gradients.shape == (3, len(before)) and set(run["after"]) == {*recorder.CONSTANTS, "1 and -1", "group"}
-    torch.nn.utils.vector_to_parameters(before + recorder.STEP * (2 * gradients[0] - gradients[1]), model.parameters())
-    thinking = recorder.thinking_probability(model, tokenizer, held_out)
-    assert run["after"]["1 and -1"] == pytest.approx(thinking, abs=1e-5)
+    parameters = list(model.parameters())
+    before = torch.nn.utils.parameters_to_vector(parameters).detach().clone()
+    found = recorder.scatter_at(model, tokenizer, step=0, batches=3)
+    assert torch.equal(torch.nn.utils.parameters_to_vector(parameters), before)
+    gradients = []
+    for i in range(3):  # paid 2 and 1, literally
+        torch.manual_seed(1_000_000 + i)
+        _, rewards, logp = recorder.answers_to(model, tokenizer, addition_problems("train", 20_000))
+        loss = ((1 + rewards) * logp).mean()
+        gradients.append(torch.nn.utils.parameters_to_vector(torch.autograd.grad(loss, parameters)))
+    covariance = torch.tensor(found["covariance"])
+    scatter = torch.stack(gradients).var(0).sum()
+    assert covariance[:2, :2].sum() == pytest.approx(scatter.item(), rel=1e-3)
+    assert sum(count for count, _ in found["squared_scores"].values()) == 8
 
 
 # ---- the committed records are of these settings
