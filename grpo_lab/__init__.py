@@ -37,7 +37,7 @@ Instruments: what shows, checks and measures.
     plots             figures in one look, with intervals, live curves, tokens on colours
     notebook          what every notebook begins with
     doctor            what works on this machine, and which command fixes the rest
-    bench             speed and memory as ratios: against TRL, of the log-prob head, on a card
+    bench             speed and memory as ratios: against TRL, and on a card
 
 Around them.
     assets            the tiny model, and how it was made

@@ -5,6 +5,7 @@ and not what it happened to draw. What needs transformers is imported when it is
 """
 
 import contextlib
+import functools
 import html
 import re
 import sys
@@ -33,15 +34,23 @@ def reply(
     max_new_tokens: the reply is cut off there, at least 1.
     temperature: 0 takes the most likely token at every step; above, tokens are drawn, as they are in training.
     write: is given each piece of the reply as soon as it is there; together they are the reply.
+
+    Raises:
+        ValueError: for settings out of range, and where prompt and reply have no room in the model's context.
     """
     from transformers import GenerationConfig, TextStreamer
 
     from grpo_lab.rollout import encode_prompts, end_token_ids, evaluating, pad_token_id
+    from grpo_lab.rollout.fast_paths import context_length
     from grpo_lab.rollout.prompts import set_aside_generation_config
 
     _check_settings(max_new_tokens, temperature)
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     ids, mask = (x.to(model.device) for x in encode_prompts(tokenizer, [messages]))
+    context = context_length(model.config) or sys.maxsize
+    if ids.shape[1] + max_new_tokens > context:
+        together = f"together they must be at most {context}, the model's context"
+        raise ValueError(f"prompt has {ids.shape[1]} tokens and max_new_tokens is {max_new_tokens}; {together}")
     drawn = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
     ends = {"eos_token_id": end_token_ids(model, tokenizer), "pad_token_id": pad_token_id(tokenizer)}
     settings = GenerationConfig(**drawn, **ends, max_new_tokens=max_new_tokens)
@@ -50,52 +59,6 @@ def reply(
     with evaluating(model), set_aside_generation_config(model):  # its penalties would change the reply
         sequence = model.generate(ids, attention_mask=mask.long(), generation_config=settings, streamer=streamer)[0]
     return tokenizer.decode(sequence[ids.shape[1] :], skip_special_tokens=True)
-
-
-class Conversation:
-    """Remembers what was said; the oldest turns are left out where the model's context has no room for them.
-
-    system: what the model is told first; never left out. "" leaves it to the chat template.
-    messages: what was said and is still remembered, questions and replies in turn.
-    """
-
-    def __init__(self, model, tokenizer, system: str = "", max_new_tokens: int = 256, temperature: float = 0.0):
-        from grpo_lab.rollout.fast_paths import context_length
-
-        if not tokenizer.chat_template:
-            raise ValueError("model has no chat template; expected one that was trained to chat")
-        self.context = context_length(model.config) or sys.maxsize
-        if max_new_tokens >= self.context:
-            raise ValueError(f"max_new_tokens is {max_new_tokens}; expected less than the model's {self.context}")
-        self.model, self.tokenizer = model, tokenizer
-        self.max_new_tokens, self.temperature = max_new_tokens, temperature
-        self.told = [{"role": "system", "content": system}] if system else []
-        self.messages: list[dict] = []
-
-    def ask(self, question: str, write: Callable[[str], object] | None = None) -> str:
-        """Put a question; the reply. What is interrupted or refused was never said.
-
-        write: as in `reply`.
-
-        Raises:
-            ValueError: if the question alone is longer than the context, less the room for a reply; or if the chat
-                template takes no such messages.
-        """
-        from grpo_lab.rollout import encode_prompts
-
-        kept, asked = self.messages, {"role": "user", "content": question}
-        room = self.context - self.max_new_tokens
-        while (tokens := encode_prompts(self.tokenizer, [[*self.told, *kept, asked]])[0].shape[1]) > room:
-            if not kept:
-                raise ValueError(
-                    f"the question is {tokens} tokens long; expected at most {room}: the model has room for "
-                    f"{self.context}, of which max_new_tokens = {self.max_new_tokens} are kept for the reply"
-                )
-            kept = kept[2:]
-        messages = [*self.told, *kept, asked]
-        text = reply(self.model, self.tokenizer, messages, self.max_new_tokens, self.temperature, write)
-        self.messages = [*kept, asked, {"role": "assistant", "content": text}]
-        return text
 
 
 class ChatBox:
@@ -137,28 +100,34 @@ def main(arguments: list[str] | None = None) -> None:
     with contextlib.redirect_stdout(sys.stderr):  # stdout has the replies alone
         model, tokenizer = load_policy(args.model)
         one_thread_if_small(model)
-    talk = Conversation(model, tokenizer, args.system, args.max_new_tokens, args.temperature)
+    told = [{"role": "system", "content": args.system}] if args.system else []
+    answer = functools.partial(_answer, model, tokenizer, args.max_new_tokens, args.temperature)
     if args.prompt is None:
-        converse(talk)
+        converse(answer, told)
     else:
-        _answer(talk, args.prompt)
+        answer([*told, {"role": "user", "content": args.prompt}])
 
 
-def converse(talk: Conversation) -> None:
-    """Answer a reader at a terminal, whom an error does not end, or every line of a pipe; until its end or /quit."""
-    live = sys.stdin.isatty()
+def converse(answer: Callable[[list[dict]], str], told: list[dict]) -> None:
+    """Answer a reader at a terminal, whom an error does not end, or every line of a pipe; until its end or /quit.
+
+    answer: from all that was said to the reply. What is interrupted or refused was never said.
+    told: what the model is told first.
+    """
+    live, messages = sys.stdin.isatty(), told
     for line in _lines(live):
-        try:
-            if line == "/quit":
-                return
-            if line == "/new":
-                talk.messages = []
-            elif line:
-                _answer(talk, line)
-        except (KeyboardInterrupt, ValueError) as error:
-            if not live:
-                raise
-            print(f"\n({str(error) or 'stopped, and forgotten'})")
+        if line == "/quit":
+            return
+        if line == "/new":
+            messages = told
+        elif line:
+            asked = [*messages, {"role": "user", "content": line}]
+            try:
+                messages = [*asked, {"role": "assistant", "content": answer(asked)}]
+            except (KeyboardInterrupt, ValueError) as error:
+                if not live:
+                    raise
+                print(f"\n({str(error) or 'stopped, and forgotten'})")
 
 
 def _lines(live: bool) -> Iterator[str]:
@@ -173,13 +142,14 @@ def _lines(live: bool) -> Iterator[str]:
             yield input("\nyou: " if live else "").strip()
 
 
-def _answer(talk: Conversation, question: str) -> None:
+def _answer(model, tokenizer, max_new_tokens: int, temperature: float, messages: list[dict]) -> str:
     """Print the reply piece by piece, without what a terminal would obey: a policy may say anything."""
-    before = len(talk.messages)
-    talk.ask(question, lambda text: print(printable(text), end="", flush=True))
+    text = reply(
+        model, tokenizer, messages, max_new_tokens, temperature,
+        write=lambda piece: print(printable(piece), end="", flush=True),
+    )  # fmt: skip
     print(flush=True)
-    if len(talk.messages) < before + 2:
-        print(f"(the oldest turns were left out: the model has room for {talk.context} tokens)", file=sys.stderr)
+    return text
 
 
 def printable(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Greedy replies are the most likely tokens; a conversation is remembered as far as the context reaches."""
+"""Greedy replies are the most likely tokens; what was said in a conversation is what the next reply sees."""
 
 import html
 import io
@@ -10,7 +10,7 @@ import torch
 
 import grpo_lab.models
 from grpo_lab import chat
-from grpo_lab.chat import ChatBox, Conversation, reply
+from grpo_lab.chat import ChatBox, reply
 from grpo_lab.rollout import encode_prompts
 from tests.support.refused import refused
 
@@ -53,8 +53,7 @@ def test_a_reply_in_training_mode_with_gradient_checkpointing_is_that_of_evaluat
 
     def replies():
         torch.manual_seed(0)
-        talk = Conversation(model, tokenizer, max_new_tokens=24, temperature=1.5)
-        return [reply(model, tokenizer, "10+20+30=?", 24), talk.ask("10+20+30=?"), talk.ask("2+2")]
+        return [reply(model, tokenizer, "10+20+30=?", 24, temperature) for temperature in (0.0, 1.5)]
 
     expected = replies()
     model.gradient_checkpointing_enable()
@@ -112,40 +111,10 @@ def heard(monkeypatch):
     return given
 
 
-def test_what_was_said_is_what_the_next_reply_sees_and_the_oldest_turns_make_room(tiny, heard):
-    talk, told = Conversation(*tiny, system="S", max_new_tokens=10), said("system", "S")
-    assert [talk.ask("first"), talk.ask("second")] == ["2 heard", "4 heard"]
-    assert heard[1] == [told, said("user", "first"), said("assistant", "2 heard"), said("user", "second")]
-    both = [told, said("user", "second"), said("assistant", "4 heard"), said("user", "third")]
-    talk.context = encode_prompts(tiny[1], [both])[0].shape[1] + 10
-    talk.ask("third")
-    assert heard[-1] == both
-    talk.context -= 1
-    talk.ask("third")  # as long as before, with one token less
-    assert heard[-1] == [told, said("user", "third")]
-
-
-def test_what_is_refused_or_interrupted_was_never_said(tiny, heard, monkeypatch):
-    talk = Conversation(*tiny, max_new_tokens=10)
-    talk.ask("first")
-    before, talk.context = talk.messages, 30
-    with pytest.raises(ValueError, match=r"the question is \d+ tokens long; expected at most 20: .* room for 30"):
-        talk.ask("word " * 50)
-
-    def interrupted(*arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(chat, "reply", interrupted)
-    talk.context = 2048
-    with pytest.raises(KeyboardInterrupt):
-        talk.ask("a")
-    assert talk.messages == before
-
-
 def test_wrong_settings_and_a_model_that_cannot_chat_are_refused(tiny):
     model, tokenizer = tiny
-    with pytest.raises(ValueError, match="max_new_tokens is 2048; expected less than the model's 2048"):
-        Conversation(model, tokenizer, max_new_tokens=2048)
+    with pytest.raises(ValueError, match=r"prompt has \d+ tokens and max_new_tokens is 2048; together .* at most 2048"):
+        reply(*tiny, "2+2", 2048)
     with pytest.raises(ValueError, match="max_new_tokens is 0"):
         reply(*tiny, "2+2", 0)
     for temperature in (-0.1, float("nan")):
@@ -155,10 +124,10 @@ def test_wrong_settings_and_a_model_that_cannot_chat_are_refused(tiny):
     try:
         tokenizer.chat_template = "{{ raise_exception('no system, please') }}"
         with pytest.raises(ValueError, match="chat template.*no system, please"):
-            Conversation(model, tokenizer, "S").ask("a")
+            reply(model, tokenizer, "a")
         tokenizer.chat_template = None
-        with pytest.raises(ValueError, match="no chat template"):
-            Conversation(model, tokenizer)
+        with pytest.raises(ValueError, match="no chat_template"):
+            reply(model, tokenizer, "a")
     finally:
         tokenizer.chat_template = template
 
@@ -199,13 +168,17 @@ def test_one_question_one_reply(loaded, tiny, capsys):
 
 def test_from_a_pipe_comes_one_question_a_line_in_utf8(loaded, heard, monkeypatch, capsys):
     piped(monkeypatch, "\ufeffczq是谁\r\n\n你好 \n/new\n/etc/hosts\n/quit\nnever".encode())
-    assert chat.main(["--model", "tiny"]) == 0
-    assert capsys.readouterr().out == "1 heard\n3 heard\n1 heard\n"
-    assert [messages[-1]["content"] for messages in heard] == ["czq是谁", "你好", "/etc/hosts"]
+    assert chat.main(["--model", "tiny", "--system", "S"]) == 0
+    assert capsys.readouterr().out == "2 heard\n4 heard\n2 heard\n"
+    told, first = said("system", "S"), [said("user", "czq是谁"), said("assistant", "2 heard")]
+    assert heard[1] == [told, *first, said("user", "你好")] and heard[2] == [told, said("user", "/etc/hosts")]
 
 
 def test_a_pipe_that_cannot_be_answered_is_an_error(loaded, monkeypatch):
-    for text, want in [(b"\xff\xfe", "'utf-8' codec can't decode"), (b"word " * 2000, "the question is 8019")]:
+    for text, want in [
+        (b"\xff\xfe", "'utf-8' codec can't decode"),
+        (b"word " * 2000, "prompt has 8019 tokens and max_new_tokens is 256"),
+    ]:
         piped(monkeypatch, text)
         assert want in refused(chat.main, "--model", "tiny")
 
@@ -221,26 +194,22 @@ def test_a_reader_asks_begins_anew_and_leaves(loaded, heard, monkeypatch, capsys
 
 
 def test_ctrl_c_stops_a_reply_and_a_question_that_is_too_long_ends_nothing(loaded, monkeypatch, capsys):
-    acts = iter([KeyboardInterrupt(), ValueError("the question is 9 tokens long"), "fine"])
+    acts, seen = iter([KeyboardInterrupt(), ValueError("prompt has 9 tokens"), "fine"]), []
 
-    def ask(self, question, write):
-        if isinstance(act := next(acts), BaseException):
-            raise act
-        self.messages += [question, act]
-        write(act)
+    def act(model, tokenizer, messages, max_new_tokens, temperature, write):
+        seen.append(messages)
+        if isinstance(next_act := next(acts), BaseException):
+            raise next_act
+        write(next_act)
+        return next_act
 
-    monkeypatch.setattr(Conversation, "ask", ask)
+    monkeypatch.setattr(chat, "reply", act)
     typed(monkeypatch, "a", "b", "c")
     assert chat.main(["--model", "tiny"]) == 0
     printed = capsys.readouterr().out
-    assert "(stopped, and forgotten)" in printed and "(the question is 9 tokens long)" in printed and "fine" in printed
+    assert "(stopped, and forgotten)" in printed and "(prompt has 9 tokens)" in printed and "fine" in printed
+    assert seen[-1] == [said("user", "c")], "what was interrupted or refused was never said"
 
 
-def test_forgotten_turns_are_reported_and_a_terminal_obeys_nothing_that_a_policy_says(tiny, heard, capsys):
-    talk = Conversation(*tiny, max_new_tokens=10)
-    for question in ("a", "b", "c"):
-        talk.ask(question)
-    talk.context = 40
-    chat._answer(talk, "d")
-    assert "the model has room for 40 tokens" in capsys.readouterr().err
+def test_a_terminal_obeys_nothing_that_a_policy_says():
     assert chat.printable("\x1b[2Ja\tb\n谁\x07\x9b") == "�[2Ja\tb\n谁��"
