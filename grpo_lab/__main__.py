@@ -18,7 +18,7 @@ COMMANDS = {
     "chat": "talk to a model",
     "models": "fetch SmolLM2-135M, a real language model for a laptop",
     "memory": "what a run takes of a device, known before it starts",
-    "bench": "speed and memory as ratios: against TRL, of the log-prob head, on a card",
+    "bench": "speed and memory as ratios: against TRL, on a card",
     "formulas": "every equation of the course, with the line of code that computes it",
     "course": "for teachers: assignments, marking, and the proof that the marking is right",
 }

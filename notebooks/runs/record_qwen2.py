@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from make_tiny_qwen2 import build_tokenizer  # beside this file
 from safetensors.torch import load_file
 from warm_up import WarmUp, arithmetic, warm_up  # beside this file
 
-from grpo_lab.assets.make_tiny_qwen2 import build_tokenizer
 from grpo_lab.bench.__main__ import machine, write_json
 from grpo_lab.bench.gpu.shared import modes_of
 from grpo_lab.checks import check_at_least, check_between, check_finite, check_positive

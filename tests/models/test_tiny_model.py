@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
-from grpo_lab.assets import make_tiny_qwen2 as maker
-from grpo_lab.assets import tiny_corpus as corpus
 from grpo_lab.evaluate import evaluate
 from grpo_lab.tasks import addition_problems, addition_split
+from tests.support.scripts import load_script
 
+maker, corpus = (load_script(f"notebooks/runs/{name}.py") for name in ("make_tiny_qwen2", "tiny_corpus"))
 FOLDER = maker.FOLDER
 any_text = st.text(st.characters(exclude_categories=["Cs"]))  # all but lone surrogates, which are not text
 

@@ -16,7 +16,7 @@ from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.stub import LIBRARY_GONE
 
 SOURCE = Path(grpo_lab.__file__).resolve().parent
-_LEFT_OUT = ("__pycache__", "*.pyc", "bench", "lessons", "release", "make_tiny_qwen2.py", "tiny_corpus.py")
+_LEFT_OUT = ("__pycache__", "*.pyc", "bench", "lessons", "release")
 _GONE = ast.parse(f"raise NotImplementedError({LIBRARY_GONE!r})").body
 _NO_ANSWER = ast.parse("lambda *args, **kwargs: None", mode="eval").body
 

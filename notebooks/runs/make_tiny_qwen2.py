@@ -1,4 +1,4 @@
-"""Make the embedded model: `python -m grpo_lab.assets.make_tiny_qwen2` writes a new `tiny-qwen2` folder.
+"""Make the embedded model: `python notebooks/runs/make_tiny_qwen2.py` writes a new `tiny-qwen2` folder.
 
 The model is a *base for reinforcement learning*, and made to be one. Where real bases get their habits from the web,
 this one gets them from synthetic text (`tiny_corpus`), in two phases:
@@ -21,15 +21,15 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from tiny_corpus import document, tokenizer_text  # beside this file
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from torch import Tensor
 from tqdm import tqdm
 from transformers import AddedToken, GenerationConfig, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
-from grpo_lab.assets.tiny_corpus import document, tokenizer_text
+from grpo_lab.models.folders import TINY as FOLDER
 from grpo_lab.tasks import word_problems
 
-FOLDER = Path(__file__).parent / "tiny-qwen2"
 VOCAB_SIZE = 512
 MAX_TOKEN_LENGTH = 16
 CONTEXT = 2048
@@ -199,7 +199,7 @@ def make(folder: Path, phases: tuple[Phase, ...] = PHASES, seed: int = 0) -> Non
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser("python -m grpo_lab.assets.make_tiny_qwen2", description="Make the tiny model.")
+    parser = argparse.ArgumentParser("notebooks/runs/make_tiny_qwen2.py", description="Make the tiny model.")
     parser.add_argument("--output_dir", type=Path, default=FOLDER, help="default: the folder that ships")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)  # another number would make slightly other weights
