@@ -24,7 +24,7 @@ PYTEST = $(PY) -m pytest -n $(WORKERS) --maxschedchunk 2 --ignore notebooks/assi
 NBMAKE = --nbmake --nbmake-timeout 300
 # In forks the notebooks share one import of everything; nbmake, a kernel for each, is what `make test-all` and CI run.
 SYSTEM ?= $(shell uname)
-NOTEBOOKS = $(if $(filter Linux,$(SYSTEM)),-p tests.notebooks.forked,$(NBMAKE))
+NOTEBOOKS = $(if $(filter Linux,$(SYSTEM)),-p no:nbmake -p tests.notebooks.forked,$(NBMAKE))
 # JupyterLab refuses to start for root, which is who you are in most containers and on rented machines.
 AS_ROOT := $(if $(filter 0,$(shell id -u 2>/dev/null)),--allow-root)
 
