@@ -15,20 +15,14 @@ HOW = "`make gpu`, on a machine with an NVIDIA card, writes it"
 PHASES = ("rollout", "reward", "score", "update")
 
 
-def read_record(path: str | os.PathLike) -> dict | None:
-    """The record in a file; None if there is no such file. A damaged one is an error."""
-    file = Path(path)
-    if not file.is_file():
-        return None
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"path is {file.name!r}; expected a record in JSON: {error}") from error
+def read_record(file: Path) -> dict | None:
+    """The record in a file; None if there is no such file."""
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
 
 def show_runs(path: str | os.PathLike) -> None:
-    """Table and curves of the training runs in a record; a sentence if there is none."""
-    record = read_record(path)
+    """Table of the training runs in a record; a sentence if there is none."""
+    record = read_record(Path(path))
     if record is None or not record["runs"]:
         say(f"No run on a card has been recorded yet (`{Path(path).name}`): {HOW}.")
         return
@@ -36,7 +30,6 @@ def show_runs(path: str | os.PathLike) -> None:
     recorded = f"**Recorded**, not computed here: {record['what']}. {describe(record['machine'])}."
     say(f"{recorded} Held-out accuracy of the base {base}.")
     say(as_markdown(run_rows(record)))
-    _draw(record["runs"])
 
 
 def run_rows(record: dict) -> list[dict[str, str]]:
@@ -108,28 +101,3 @@ def as_markdown(rows: list[dict[str, str]]) -> str:
 
 def _mode(cell: dict) -> str:
     return cell["mode"] + (", checkpointed" if cell["checkpointing"] else "")
-
-
-def _draw(runs: list[dict]) -> None:
-    import matplotlib.pyplot as plt
-
-    from grpo_lab.plots import band, finish
-
-    panels = {"reward": "reward", "rewards/think_rate/mean": "share that thinks", "grad_norm": "norm of the gradient"}
-    fig, axes = plt.subplots(1, len(panels), figsize=(10.5, 3.0))
-    modes = list(dict.fromkeys(run["mode"] for run in runs))
-    for ax, (name, label) in zip(axes, panels.items(), strict=True):
-        for mode in modes:
-            curves = [run["metrics"][name] for run in runs if run["mode"] == mode]
-            steps = range(1, len(curves[0]) + 1)
-            if len(curves) > 1:
-                band(ax, steps, curves, label=f"{mode}, {len(curves)} seeds")
-            else:
-                ax.plot(steps, curves[0], label=f"{mode}, one seed")
-        ax.set(xlabel="step", ylabel=label)
-    axes[0].legend()
-    finish(
-        fig,
-        caption="Recorded: the same base, trained in several modes; bands are 95% intervals over seeds.",
-        alt=f"Reward, share of thinking answers and norm of the gradient against steps, for {', '.join(modes)}.",
-    )

@@ -70,7 +70,6 @@ class GRPOConfig:
     top_k: int = setting(0, "[0, inf)")
     top_p: float = setting(1.0, "(0, 1]")
     repetition_penalty: float = setting(1.0, "(0, inf)")
-    cache_implementation: str | None = setting(None, ("dynamic", "static"), "none: static on a card, dynamic elsewhere")
 
     reward_weights: list[float] | None = setting(None, group="rewards and advantages")
     advantage: str = setting("group", ADVANTAGES, 'what a reward is compared with; "none" uses it raw')
@@ -150,5 +149,5 @@ class GRPOConfig:
         return {name: getattr(self, name) for name in same} | {"kl_bias_correction": self.use_bias_correction_kl}
 
     def sampling_arguments(self) -> dict:
-        names = ("temperature", "top_k", "top_p", "repetition_penalty", "cache_implementation")
+        names = ("temperature", "top_k", "top_p", "repetition_penalty")
         return {name: getattr(self, name) for name in names}

@@ -9,7 +9,7 @@ from grpo_lab.config.differences import MEANINGS
 # Settings that mean the same under the same name in TRL's GRPOConfig.
 SAME = (
     *("seed", "num_generations", "generation_batch_size", "max_completion_length"),
-    *("temperature", "top_k", "top_p", "repetition_penalty", "cache_implementation"),
+    *("temperature", "top_k", "top_p", "repetition_penalty"),
     *("reward_weights", "scale_rewards", "mask_truncated_completions"),
     *("loss_type", "importance_sampling_level", "epsilon", "epsilon_high", "delta", "beta", "use_bias_correction_kl"),
     *("sapo_temperature_neg", "sapo_temperature_pos"),

@@ -217,7 +217,7 @@ def _evaluated(model, tokenizer, rows: Rows, reward_funcs, config: GRPOConfig) -
     """As our own loop does, by the model's own forward pass: adapters and TRL's wrappers are in it."""
     training = model.training
     try:
-        return evaluate_policy(model, tokenizer, rows, reward_funcs, replace(config, cache_implementation="dynamic"))
+        return evaluate_policy(model, tokenizer, rows, reward_funcs, config, cache_implementation="dynamic")
     finally:
         model.train(training)
 

@@ -23,7 +23,7 @@ from grpo_lab.rollout import encode_prompts
 SETTINGS = (
     "num_generations", "generation_batch_size", "max_completion_length", "per_device_train_batch_size",
     "gradient_accumulation_steps", "gradient_checkpointing", "num_iterations", "beta", "ref_model_device",
-    "log_kl", "cache_implementation",
+    "log_kl",
 )  # fmt: skip
 
 

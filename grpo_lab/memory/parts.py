@@ -10,7 +10,7 @@ from grpo_lab.rollout import score
 from grpo_lab.rollout.static import CAPACITY_STEP, CAPTURED_LOGITS
 from grpo_lab.trainer.optim_8bit import BLOCK, FEWEST, PIECE
 
-DRAWING = {"generate": 8, "step": 4, "captured step": CAPTURED_LOGITS}  # tensors alive
+DRAWING = {"step": 4, "captured step": CAPTURED_LOGITS}  # tensors alive
 TABLE = 4 * 256  # bytes of the table that the codes of an 8-bit tensor point into
 
 

@@ -58,23 +58,12 @@ def resident(s: Setting) -> Parts:
 
 
 def rollout(s: Setting) -> Parts:
-    """The prompts; then a token step for all rows, at its worst moment."""
-    rows, dynamic = s.config.generation_batch_size, s.config.cache_implementation == "dynamic"
-    # `generate` computes the prompt of every row for itself, and its attention every key for all of its query heads.
-    prompt_tokens = rows * s.prompt_length if dynamic else s.config.prompts_per_step * (s.prompt_length - 1)
+    """The prompts; then a token step for all rows."""
+    prompt_tokens = s.config.prompts_per_step * (s.prompt_length - 1)
     prefix = {"KV cache": _growing(s, prompt_tokens), "half copies": s.layer_copies}
-    prompts = prefix | {"activations": _forward(s, prompt_tokens)}
-    if not dynamic:
-        # Until the rollout ends, autocast keeps the copies that it made for the prompts.
-        step = {name: size + prefix.get(name, 0) for name, size in _decoder(s).items()}
-        return _largest(prompts, step)
-    columns = s.length - 1
-    step = {"KV cache": _growing(s, rows * columns), "half copies": s.layer_copies + s.head_copy}
-    repeated = parts.repeated_bytes(s.shape, rows, columns, s.product) if s.config.prompts_per_step > 1 else 0
-    one_layer = 3 * repeated if s.mode.autocast else 3 * repeated // 2  # in float32 first, then rounded
-    appended = _growing(s, rows * columns) // (2 * s.shape.layers)
-    drawing = parts.drawing_bytes(rows, s.shape.vocabulary, parts.DRAWING["generate"])
-    return _largest(prompts, step | {"activations": one_layer + appended}, step | {"drawing": drawing})
+    # Until the rollout ends, autocast keeps the copies that it made for the prompts.
+    step = {name: size + prefix.get(name, 0) for name, size in _decoder(s).items()}
+    return _largest(prefix | {"activations": _forward(s, prompt_tokens)}, step)
 
 
 def _decoder(s: Setting) -> Parts:

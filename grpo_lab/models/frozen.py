@@ -1,8 +1,6 @@
 """What a model must not do beside the policy: move when it is the reference, or drop units while it is scored."""
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 
@@ -32,15 +30,3 @@ def silence_dropout(model: torch.nn.Module) -> None:
         for name, value in vars(module).items():
             if isinstance(value, float) and ("drop" in name or name in ("jitter_noise", "input_jitter_noise")):
                 setattr(module, name, 0.0)
-
-
-@contextmanager
-def without_dropout(model: torch.nn.Module) -> Iterator[None]:
-    """The same for a while."""
-    kept = [(m, {name: x for name, x in vars(m).items() if isinstance(x, float)}) for m in model.modules()]
-    silence_dropout(model)
-    try:
-        yield
-    finally:
-        for module, numbers in kept:
-            vars(module).update(numbers)

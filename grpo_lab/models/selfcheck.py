@@ -14,16 +14,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.logprobs import token_logprobs
-from grpo_lab.models.frozen import without_dropout
 from grpo_lab.rollout.dynamic import Sampling, sample_dynamic
-from grpo_lab.rollout.fast_paths import check_static, context_length, why_plain
+from grpo_lab.rollout.fast_paths import context_length, why_plain
 from grpo_lab.rollout.prompts import evaluating
 from grpo_lab.rollout.score import score_logprobs
 from grpo_lab.rollout.static import sample_static
 
 LENGTH, STEPS, PROMPTS, GENERATIONS = 6, 3, 2, 2  # columns of a prompt, tokens of a completion, and how many of each
 PADDING = 2  # columns of it before the first prompt
-DRAW_EXPERTS = ("phimoe",)  # in training mode, where two are nearly as good: a few tokens would seldom show it
 
 # Nats a token, in the mean. Float32: ten times what the worst token of a sound model may differ by. A bf16 logit from
 # 16 to 32 is exact to 1/16, and the means of sound models on a card are below 0.03; float16, and the TensorFloat32 of
@@ -34,16 +32,7 @@ TOLERANCE = {torch.bfloat16: 0.15, torch.float16: 0.02}
 _faults: dict[tuple, str | None] = {}  # of an architecture, as the models of this process had it
 
 
-def check_model(model, config) -> None:
-    """Raise ValueError if a model cannot be trained under the settings of a run, before its first step."""
-    ensure_checked(model)
-    if config.gradient_checkpointing:
-        ensure_checked(model, checkpointing=True)
-    if config.cache_implementation == "static":
-        check_static(model)
-
-
-def ensure_checked(model, checkpointing: bool = False) -> None:
+def ensure_checked(model) -> None:
     """Check a model; one of each architecture is looked at.
 
     Raises:
@@ -53,35 +42,25 @@ def ensure_checked(model, checkpointing: bool = False) -> None:
         raise ValueError(f"model has weights that are not finite, first in {broken}; expected numbers: it is damaged")
     sizes = tuple((name, *parameter.shape) for name, parameter in model.named_parameters())
     kind = (type(model), model.config.to_json_string(), model.config._attn_implementation, model.dtype, model.device)
-    known = (*kind, sizes, checkpointing)
+    known = (*kind, sizes)
     if known not in _faults:
-        _faults[known] = self_check(model, checkpointing)
-    if (fault := _faults[known]) is None:
-        return
-    if checkpointing:
-        raise ValueError(f"gradient_checkpointing is True; expected False for this model: {fault}")
-    name = f"{type(model).__name__} ({model.config.model_type})"
-    raise ValueError(f"model is a {name}, which cannot be trained here: {fault}")
+        _faults[known] = self_check(model)
+    if fault := _faults[known]:
+        name = f"{type(model).__name__} ({model.config.model_type})"
+        raise ValueError(f"model is a {name}, which cannot be trained here: {fault}")
 
 
-def self_check(model, checkpointing: bool = False) -> str | None:
+def self_check(model) -> str | None:
     """Sample and score a few tokens in every way that is open to the model; compare with its own forward pass.
-
-    checkpointing: score in training mode with gradient checkpointing instead, as a run with that setting does.
 
     Returns:
         The first thing that is wrong, and by how much; None if nothing is. Neither the model nor the stream of random
         numbers changes.
     """
-    if checkpointing and not model.supports_gradient_checkpointing:
-        return f"transformers has none for {type(model).__name__}"
-    if checkpointing and model.config.model_type in DRAW_EXPERTS:
-        return f"in training mode, which it needs, {type(model).__name__} draws experts by chance"
-    ways = {"the scorer with gradient checkpointing": _score_checkpointed} if checkpointing else _ways(model)
     devices = range(torch.cuda.device_count())
     with evaluating(model), torch.no_grad(), torch.random.fork_rng(devices=devices):
         prompts = _prompts(model)
-        return next(filter(None, (_fault(part, way, model, *prompts) for part, way in ways.items())), None)
+        return next(filter(None, (_fault(part, way, model, *prompts) for part, way in _ways(model).items())), None)
 
 
 def _ways(model) -> dict[str, Callable]:
@@ -122,23 +101,8 @@ def _score(model, ids, mask, share_prompts: bool = False) -> tuple[Int[Tensor, "
     completions = ids.repeat_interleave(GENERATIONS, 0)[:, -STEPS:].flip(0)
     rows = torch.arange(PROMPTS, device=ids.device).repeat_interleave(GENERATIONS)
     given = (ids, mask, completions, torch.ones_like(completions, dtype=torch.bool), rows)
-    with torch.enable_grad():  # checkpointed layers work otherwise without
-        logp, _ = score_logprobs(model, *given, share_prompts=share_prompts, with_entropy=False)
-    return completions, logp.detach()
-
-
-def _score_checkpointed(model, ids, mask) -> tuple[Int[Tensor, "B T"], Float[Tensor, "B T"]]:
-    """In training mode with gradient checkpointing, as a run has it."""
-    on = model.is_gradient_checkpointing
-    with without_dropout(model):
-        model.gradient_checkpointing_enable()
-        model.train()
-        try:
-            return _score(model, ids, mask)
-        finally:
-            model.eval()
-            if not on:
-                model.gradient_checkpointing_disable()
+    logp, _ = score_logprobs(model, *given, share_prompts=share_prompts, with_entropy=False)
+    return completions, logp
 
 
 def _own_logp(model, ids, mask, completions: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:

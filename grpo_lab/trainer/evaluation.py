@@ -59,11 +59,13 @@ def sample_and_reward(
 
 
 def evaluate_policy(
-    model, tokenizer, rows: Rows, reward_funcs: Callable | list[Callable], config: GRPOConfig
+    model, tokenizer, rows: Rows, reward_funcs: Callable | list[Callable], config: GRPOConfig, **sampling
 ) -> dict[str, float | None]:
     """Sample completions of every row as the training does, and reward them; the training itself is not touched.
 
     The random stream is one of its own, and the same each time: two evaluations of a run differ by the policy alone.
+
+    sampling: what `sample_completions` takes and the configuration does not say.
 
     Returns:
         Under the names of the training with "eval/" before them: reward, reward_std, rewards/<function>/mean,
@@ -76,7 +78,7 @@ def evaluate_policy(
         batch_size=config.per_device_eval_batch_size or config.generation_batch_size,
         seed=-1 - config.seed,  # the steps of the training have the numbers from 0 on
         arithmetic=autocast(model.device, precision_of(model, config)),
-        config=config, max_completion_length=config.max_completion_length, **config.sampling_arguments(),
+        config=config, max_completion_length=config.max_completion_length, **config.sampling_arguments(), **sampling,
     )  # fmt: skip
     mean, std = mean_and_std(found.rewards.double())
     metrics = {"reward": mean, "reward_std": std, "accuracy": accuracy_of(found.marks)}

@@ -11,7 +11,7 @@ import torch
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import pick_device
 from grpo_lab.models.frozen import frozen_copy, silence_dropout
-from grpo_lab.models.selfcheck import check_model
+from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.precision import PRECISIONS
 from grpo_lab.rewards import reward_names
 from grpo_lab.rewards.scoring import check_signatures, check_weights
@@ -39,7 +39,7 @@ class Run:
             check_dataset(rows, name)
         check_rewards(reward_funcs, config.reward_weights, dataset[0])
         check_evaluation(config, dataset, eval_dataset)
-        check_model(model, config)
+        ensure_checked(model)
         for name, rows in given.items():
             prompts = (rows[index]["prompt"] for index in range(len(rows)))
             check_prompts(model, tokenizer, prompts, config.max_completion_length, f"{name} row {{}}: prompt")

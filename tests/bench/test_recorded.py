@@ -69,11 +69,9 @@ def test_the_ladder_takes_measured_cells_of_our_own_decoder_only():
 def test_runs_are_marked_as_recorded_with_machine_and_words(tmp_path, capsys):
     file = tmp_path / "qwen2_gpu.json"
     file.write_text(json.dumps(RECORD), encoding="utf-8")
-    pytest.importorskip("matplotlib")
     show_runs(file)
     shown = capsys.readouterr().out
     assert "**Recorded**" in shown and "Some Card" in shown and RECORD["what"] in shown
-    assert "Figure. Recorded" in shown
 
 
 @pytest.mark.parametrize("runs", [None, []])

@@ -36,7 +36,7 @@ def test_the_arguments_of_the_loss_are_arguments_of_the_loss():
     arguments = config.loss_arguments()
     assert arguments["kl_bias_correction"] is True and arguments["epsilon_high"] == 0.3
     assert arguments.keys() < inspect.signature(policy_loss).parameters.keys()
-    neutral = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0, "cache_implementation": None}
+    neutral = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0}
     assert config.sampling_arguments() == neutral
 
 

@@ -33,6 +33,7 @@ from tests.support.tape import Tape
 PROMPTS = [[{"role": "user", "content": "1+1=?0123"}], "abc?+ef0", "d"]  # ragged, and two beyond a window of 6
 T, G = 5, 3
 QUICK = ("qwen2 (windows)", "llama", "gemma2", "granite", "gpt2", "opt", "mamba", "rwkv")
+DRAW_EXPERTS = {"phimoe"}  # by chance, in training mode
 REFUSED = {"recurrent_gemma", "minimax", "rwkv", "xlnet"}
 
 
@@ -68,11 +69,7 @@ def test_what_is_open_to_an_architecture_is_right(name):
     for share_prompts in (True, False):
         logp, _ = score(model, rollout, share_prompts=share_prompts)
         assert off(model, rollout, logp) < 1e-4 and logp.isfinite().all()
-    if fault := self_check(model, checkpointing=True):
-        with pytest.raises(ValueError, match="gradient_checkpointing is True; expected False for this model: ") as said:
-            ensure_checked(model, checkpointing=True)
-        assert str(said.value).endswith(fault)
-    else:
+    if name not in DRAW_EXPERTS:
         silence_dropout(model)
         model.gradient_checkpointing_enable()
         logp = score(model.train(), rollout, share_prompts=False)[0]
@@ -122,8 +119,8 @@ GRADIENTS = [
 def test_the_gradient_of_a_step_is_that_of_a_literal_loop(name, checkpointing):
     model, tokenizer = make_architecture(name)
     ensure_checked(model)
-    if checkpointing and self_check(model, checkpointing=True):
-        pytest.skip("no gradient checkpointing with it")
+    if checkpointing and name in DRAW_EXPERTS:
+        pytest.skip("in training mode it draws experts by chance")
     settings = {"generation_batch_size": 12, "num_generations": 4, "max_completion_length": T, "temperature": 0.8}
     config = GRPOConfig(**settings, beta=0.1, gradient_checkpointing=checkpointing)
     silence_dropout(model)
@@ -193,9 +190,8 @@ def row_of(name: str) -> str:
     model, _ = make_architecture(name)
     if fault := self_check(model):
         kept = re.sub(r" by .*|: .*", "", fault)  # without the figure, which differs between processors
-        return f"| {name} | refused: {kept} | |"
-    checkpointing = "no" if self_check(model, checkpointing=True) else "yes"
-    return f"| {name} | {'plain' if why_plain(model) else 'fast'} | {checkpointing} |"
+        return f"| {name} | refused: {kept} |"
+    return f"| {name} | {'plain' if why_plain(model) else 'fast'} |"
 
 
 @pytest.mark.slow

@@ -73,15 +73,15 @@ def update_and_scoring(shape, mode, config, L):
     return update, lambda: all_logprobs(model, experience, config)
 
 
-def rollout_of(mode, kind, T, B):
+def rollout_of(mode, T, B):
     """A call for a rollout of 8 completions a prompt that all become as long as they may; its settings, and L."""
     model, tokenizer = shapes.random_policy("small", dtype=PRECISIONS[mode].weights), make_tokenizer()
     model.generation_config.eos_token_id, model.loaded_for = None, mode
     prompts = ["a" * (30 - number % 2) for number in range(B // 8)]
-    config = make_config(T=T, G=8, B=B, b=B, cache_implementation=kind)
+    config = make_config(T=T, G=8, B=B, b=B)
 
     def rollout():
         with autocast(model.device, precision_of(model, config)):
-            return sample_completions(model, tokenizer, prompts, 8, T, cache_implementation=kind)
+            return sample_completions(model, tokenizer, prompts, 8, T)
 
     return rollout, config, encode_prompts(tokenizer, prompts)[0].shape[1]
