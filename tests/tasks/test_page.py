@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ def test_the_page_does_what_it_says(tmp_path, monkeypatch, capsys):
     for command, *words in map(str.split, commands):
         words = ["chat" if word in ("tiny", "smollm2") else word for word in words]
         assert main([command, *words, *{"train": SHORT, "evaluate": FEW}.get(command, [])]) == 0, (command, words)
+    sys.modules.pop("my_rewards")  # of this folder; another test has one of its own
     said = capsys.readouterr().out
     assert '"rewards/gym_reward/mean"' in said and "options: min_numbers=4" in said and len(commands) == 10
     made = {path.name for path in (tmp_path / "outputs" / "mine").iterdir()}
