@@ -8,7 +8,7 @@ import json
 import os
 from pathlib import Path
 
-from grpo_lab.bench.gpu.tables import measured, size_of, speed_of
+from grpo_lab.bench.gpu.tables import table
 from grpo_lab.display import GIB, markdown_table, say
 
 HOW = "`make gpu`, on a machine with an NVIDIA card, writes it"
@@ -57,35 +57,14 @@ def _accuracy(evaluation: dict) -> str:
 
 
 def show_ladder(folder: str | os.PathLike, own: dict[str, str] | None = None) -> None:
-    """Which machine does what, and how fast: from the records in a folder, after `own`, a row measured just now."""
-    rows = [own] if own else []
+    """How fast machines are: `own`, a row measured just now, and the benches recorded in a folder, as they printed."""
+    if own:
+        say(as_markdown([own]))
     benches = [read_record(file) for file in sorted(Path(folder).glob("qwen2_bench*.json"))]
     for report in benches:
-        rows += ladder_rows(report)
-    if rows:
-        say(as_markdown(rows))
+        say(f"**Recorded**: {describe(report['machine'])}.\n\n```\n{table(report)}\n```")
     if not any(report["setup"]["device"] == "cuda" for report in benches):
         say(f"No card has been measured yet (`qwen2_bench.json`): {HOW}.")
-
-
-def ladder_rows(report: dict) -> list[dict[str, str]]:
-    """The figures of one bench that a reader compares machines by."""
-    setup = report["setup"]
-    command = f"`python -m grpo_lab.bench --gpu --device {setup['device']} --shape {setup['shape']}`"
-    parts = {part: measured(report.get(part, [])) for part in ("rollout", "train", "memory")}
-    rows = {}
-    for cell in parts["rollout"]:
-        if cell["engine"] == "static":
-            size = f"{cell['sequences']} x ({cell['prompt']} + {cell['response']}) tokens, {cell['dtype']}"
-            rows[f"rollout, {size}"] = f"{speed_of(cell):,.0f} tokens/s"
-    for cell in parts["train"]:
-        rows[f"update, {size_of(cell)}, {_mode(cell)}"] = f"{speed_of(cell):,.0f} tokens/s"
-    for cell in parts["memory"]:
-        cap = f", under a cap of {cell['cap'] / 1e9:g} GB" if cell.get("cap") else ""
-        figure = f"{cell['peak'] / GIB:.2f} GiB (plan {cell['planned'] / GIB:.2f})"
-        rows[f"peak, {size_of(cell)}, {_mode(cell)}{cap}"] = figure
-    common = {"machine (recorded)": describe(report["machine"]), "command": command}
-    return [common | {"what": what, "measured": figure} for what, figure in rows.items()]
 
 
 def describe(machine: dict) -> str:
@@ -97,7 +76,3 @@ def describe(machine: dict) -> str:
 def as_markdown(rows: list[dict[str, str]]) -> str:
     """A Markdown table; the columns are the keys of the first row, and every row has them."""
     return markdown_table(list(rows[0]), [[row[name] for name in rows[0]] for row in rows])
-
-
-def _mode(cell: dict) -> str:
-    return cell["mode"] + (", checkpointed" if cell["checkpointing"] else "")

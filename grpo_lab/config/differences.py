@@ -1,45 +1,16 @@
-"""Where a setting of `GRPOConfig` is not what TRL's of the same name is: other defaults, and other meanings.
+"""Where a setting of `GRPOConfig` means something else than TRL's of the same name, or has another default.
 
-Whatever TRL 1.16 has too and is not in these tables has the same default and the same meaning there; the tests hold
-both tables against the installed one.
+Whatever TRL 1.16 has too and is in neither table has the same default and the same meaning there; the tests hold both
+against the installed one.
 """
 
-from typing import NamedTuple
-
-
-class Default(NamedTuple):
-    """A default of ours, TRL's, and why they are not the same."""
-
-    ours: object
-    trl: object
-    reason: str
-
-
-_SMALL = "sized for a model that learns sums on a laptop"
-_ASKED = "nothing that costs or changes the run is on unless it is asked for"
-
-DEFAULTS = {
-    "seed": Default(0, 42, "the seed of the recorded runs"),
-    "max_steps": Default(100, -1, "a run has a length of its own; epochs are not counted"),
-    "save_steps": Default(50, 500, _SMALL),
-    "save_total_limit": Default(2, None, "the newest, and the one before it should the newest turn out broken"),
-    "resume_from_checkpoint": Default(False, None, "True or False: the newest checkpoint of output_dir, or none"),
-    "num_completions_to_print": Default(4, None, "the two best and the two worst; a step has hundreds"),
-    "per_device_eval_batch_size": Default(None, 8, "None is as many as a rollout of the training has"),
-    "disable_tqdm": Default(False, None, "TRL asks the log level"),
-    "num_generations": Default(16, 8, _SMALL),
-    "generation_batch_size": Default(256, None, "one number says how large a rollout is; TRL derives it"),
-    "max_completion_length": Default(64, 512, _SMALL),
-    "use_bias_correction_kl": Default(False, True, "the KL term of the papers"),
-    "ref_model_sync_steps": Default(None, 512, "None keeps the reference frozen; TRL asks sync_ref_model"),
-    "learning_rate": Default(2e-4, 1e-6, _SMALL),
-    "lr_scheduler_type": Default("constant_with_warmup", "linear", "a short run learns to its end"),
-    "warmup_steps": Default(5, 0, "Adam knows nothing of the gradient's size in its first steps"),
-    "per_device_train_batch_size": Default(None, 8, "None is the whole update"),
-    "gradient_checkpointing": Default(False, True, _ASKED),
-    "bf16": Default(False, None, "the model's own precision decides; TRL asks for bf16 wherever fp16 is off"),
-}
-
+# A run's grpo_config.json has the value of each, so what carries a configuration over carries these, too.
+OTHER_DEFAULTS = (
+    "seed", "max_steps", "save_steps", "save_total_limit", "resume_from_checkpoint", "num_completions_to_print",
+    "per_device_eval_batch_size", "disable_tqdm", "num_generations", "generation_batch_size", "max_completion_length",
+    "use_bias_correction_kl", "ref_model_sync_steps", "learning_rate", "lr_scheduler_type", "warmup_steps",
+    "per_device_train_batch_size", "gradient_checkpointing", "bf16",
+)  # fmt: skip
 MEANINGS = {
     "max_steps": "counts rollouts, each with all its updates (`updates_per_step`); TRL counts updates",
     "save_steps": "counts as max_steps does; 0 saves the end alone; no share of the run as in 0.1",

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from grpo_lab.config import GRPOConfig, options
-from grpo_lab.config.differences import DEFAULTS, MEANINGS
+from grpo_lab.config.differences import MEANINGS, OTHER_DEFAULTS
 from grpo_lab.config.ranges import SCHEDULES
 from grpo_lab.trainer.optim import PolicyOptimizer, learning_rate
 from tests.parity.engines import engine
@@ -20,7 +20,7 @@ SHARED = OURS.keys() & TRLS.keys()
 
 
 def test_the_tables_name_settings_that_are_shared():
-    assert DEFAULTS.keys() | MEANINGS.keys() <= SHARED and len(SHARED) > 40
+    assert {*OTHER_DEFAULTS, *MEANINGS} <= SHARED and len(SHARED) > 40
 
 
 def test_the_table_of_defaults_is_exactly_what_differs():
@@ -29,10 +29,7 @@ def test_the_table_of_defaults_is_exactly_what_differs():
     if isinstance(TRLS["lr_scheduler_type"].default, str):  # a plain string, or the enumeration's
         different["lr_scheduler_type"] = tuple(map(str, different["lr_scheduler_type"]))
     whole = {name for name, (ours, theirs) in different.items() if ours == theirs}  # such as 50 and 50.0
-    assert {name: tuple(row[:2]) for name, row in DEFAULTS.items()} == {
-        name: pair for name, pair in different.items() if name not in whole
-    }
-    assert all(row.reason for row in DEFAULTS.values()) and all(MEANINGS.values())
+    assert set(OTHER_DEFAULTS) == different.keys() - whole and all(MEANINGS.values())
 
 
 @pytest.mark.parametrize("name", sorted(SHARED))
@@ -40,8 +37,8 @@ def test_what_we_take_trl_takes(name):
     ours, theirs = (set(options(config[name].type)) for config in (OURS, TRLS))
     theirs |= {int} if float in theirs else set()
     theirs |= {float} if float in theirs else set()
-    if name in DEFAULTS and DEFAULTS[name].ours is None:
-        ours -= {type(None)}  # what our None stands for is said in the table
+    if OURS[name].default is None:
+        ours -= {type(None)}  # what our None stands for, the help of the setting says
     if name == "resume_from_checkpoint":
         assert ours == {bool} and name in MEANINGS
         return

@@ -49,11 +49,6 @@ def measured(cells: list[dict]) -> list[dict]:
     return [cell for cell in cells if "missing" not in cell]
 
 
-def size_of(cell: dict) -> str:
-    """Of an update."""
-    return f"{cell['rows']} x ({cell['prompt']} + {cell['completion']}) tokens"
-
-
 def speed_of(cell: dict) -> float:
     """Tokens a second."""
     return cell["tokens"] / cell["seconds"]
