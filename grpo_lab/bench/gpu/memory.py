@@ -32,7 +32,6 @@ def measure(spec: dict) -> dict:
         "peak": peak,
         "reserved": torch.cuda.max_memory_reserved(device) if total else None,
         "planned": plan.peak,
-        "planned_phase": plan.peak_phase,
     }
 
 
@@ -51,7 +50,6 @@ def train_steps(spec: dict, device: torch.device) -> dict:
         "parameters_moved": sum(share > 0 for share in moved),
         "weights_moved": sum(moved) / len(moved),
         "logp_difference_max": max(step["sampling/logp_difference_max"] for step in history),
-        "step_time": [step["step_time"] for step in history],
     }
 
 

@@ -4,7 +4,7 @@ from functools import partial
 
 import torch
 
-from grpo_lab.bench.gpu.shared import copy_bandwidth, fastest_dtype, make_rows, make_tokenizer, peak_allocated, seconds
+from grpo_lab.bench.gpu.shared import copy_bandwidth, fastest_dtype, make_rows, make_tokenizer, seconds
 from grpo_lab.bench.process import worker_main
 from grpo_lab.memory.parts import cache_bytes, weight_bytes
 from grpo_lab.models.shapes import random_policy, shape_of
@@ -12,7 +12,7 @@ from grpo_lab.rollout import encode_prompts, sample_completions
 
 
 def measure(spec: dict) -> dict:
-    """Seconds of the first rollout (with whatever an engine prepares once) and of the fastest after it; the limit."""
+    """Seconds of the fastest rollout after the first, and the limit."""
     device = torch.device(spec["device"])
     model = random_policy(spec["shape"], device, fastest_dtype(device))
     tokenizer = make_tokenizer(model.config.vocab_size)
@@ -20,20 +20,17 @@ def measure(spec: dict) -> dict:
     prompts = [row["prompt"] for row in make_rows(count, spec["prompt"], model.config.vocab_size)]
     generate = _generate if spec["engine"] == "generate" else _ours
     go = partial(generate, model, tokenizer, prompts, spec)
-    first = seconds(go, device)
+    go()  # with whatever an engine prepares once
     fastest = min(seconds(go, device) for _ in range(spec["repeats"]))
-    peak = peak_allocated(device)  # before the copy, which may take more
     bandwidth = copy_bandwidth(device, spec["copy_bytes"])
     sizes = (spec["sequences"], spec["prompt"], spec["response"], model.dtype.itemsize)
     read = bytes_read(model.config, *sizes)
     return {
         "tokens": spec["sequences"] * spec["response"],
-        "first_seconds": first,
         "seconds": fastest,
         "bytes_read": read,
         "bandwidth": bandwidth,
         "limit_seconds": read / bandwidth,
-        "peak_memory": peak,
         "dtype": str(model.dtype).removeprefix("torch."),
     }
 

@@ -59,11 +59,6 @@ def fastest(call: Callable[[], object], device: torch.device) -> float:
     return min(seconds(call, device) for _ in range(5))
 
 
-def peak_allocated(device: torch.device) -> int | None:
-    """Bytes on the card; None on the CPU."""
-    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
-
-
 def copy_bandwidth(device: torch.device, size: int) -> float:
     """Bytes a second that a copy within the device's memory reads and writes, together."""
     source = torch.empty(size, dtype=torch.uint8, device=device).fill_(1)

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import torch
 
-from grpo_lab.bench.gpu.shared import parity_reward, peak_allocated
+from grpo_lab.bench.gpu.shared import parity_reward
 from grpo_lab.bench.gpu.train import make_run
 from grpo_lab.bench.process import worker_main
 from grpo_lab.bench.train_worker import Watch, prepare
@@ -26,7 +26,6 @@ def measure(spec: dict) -> dict:
         "tokens": history["tokens"],
         "rows_of_steps": history["rows"],
         "prompts": history["prompts"],
-        "peak_memory": peak_allocated(device),
     }
 
 
