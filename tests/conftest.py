@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import importlib.util
 import os
 import shutil
@@ -33,6 +34,14 @@ if importlib.util.find_spec("hypothesis") is not None:  # the tests of a card do
     )
     settings.load_profile("grpo_lab")
 
+
+def stating_shapes() -> set[str]:
+    """The parts of the package with shapes in their signatures; to check all others, too, takes a tenth longer."""
+    package = Path(__file__).parents[1] / "grpo_lab"
+    files = [path for path in package.rglob("*.py") if "\nfrom jaxtyping " in path.read_text(encoding="utf-8")]
+    return {f"grpo_lab.{path.relative_to(package).with_suffix('').parts[0]}" for path in files}
+
+
 SHAPES_CHECKED = importlib.util.find_spec("beartype") is not None
 if SHAPES_CHECKED:
     from importlib.machinery import SourceFileLoader
@@ -46,7 +55,7 @@ if SHAPES_CHECKED:
         with mock.patch("importlib._bootstrap_external.cache_from_source", cache):
             return SourceFileLoader.get_code(loader, name)
 
-    install_import_hook("grpo_lab", "beartype.beartype")
+    install_import_hook(sorted(stating_shapes()), "beartype.beartype")
     _import_hook._JaxtypingLoader.get_code = _code_of
     _import_hook._JaxtypingLoader.exec_module = SourceFileLoader.exec_module
 
@@ -71,6 +80,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
     items.sort(key=_turn)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported stays: the garbage collector need not look through it again, a fifth of the processor's time."""
+    gc.collect()
+    gc.freeze()
 
 
 def _turn(item: pytest.Item) -> tuple[int, int]:

@@ -192,6 +192,7 @@ def make(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess:
     if os.name == "nt" or shutil.which("make") is None:
         pytest.skip("make is for Linux and macOS")
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    clean["PYTHON"] = sys.executable  # or it looks for one, and tries each
     return subprocess.run(["make", *arguments], cwd=folder, env=clean, capture_output=True, text=True, encoding="utf-8")
 
 

@@ -66,7 +66,10 @@ class Products(TorchDispatchMode):
         return function(*arguments, **(keywords or {}))
 
 
-@pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("fp32-master", torch.bfloat16)])
+@pytest.mark.parametrize(
+    ("precision", "dtype"),
+    [pytest.param("fp32", torch.float32, marks=pytest.mark.slow), ("fp32-master", torch.bfloat16)],
+)
 def test_both_compute_in_the_same_precision_and_keep_float32_weights(precision, dtype, tiny):
     pytest.importorskip("trl")
     rows, seen, histories = TASKS["sums"].rows("train", 50), {}, {}

@@ -142,7 +142,8 @@ def test_the_updates_are_updates(checkpointing):
     tables.part_table("train", [cell | spec])
 
 
-@pytest.mark.parametrize("mode", [pytest.param("fp32", marks=pytest.mark.slow), "bf16-naive"])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["fp32", "bf16-naive"])
 def test_training_steps_and_their_plan(mode):
     """Real steps: rollouts, gradients at every parameter, weights that move, and a peak near the planned one."""
     spec = harness.SIZES["cpu"]["memory"] | {"mode": mode, "checkpointing": True, "shape": "small", "device": "cpu"}
@@ -156,6 +157,7 @@ def test_training_steps_and_their_plan(mode):
     tables.part_table("memory", [cell | spec])
 
 
+@pytest.mark.slow
 def test_both_trainers_do_the_same_work():
     pytest.importorskip("trl")
     spec = harness.SIZES["cpu"]["trl"] | {"mode": "fp32", "checkpointing": False, "shape": "small", "device": "cpu"}

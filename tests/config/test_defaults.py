@@ -41,7 +41,7 @@ def test_the_tiny_model_begins_with_the_defaults_of_the_configuration_and_length
     assert default_settings(1000, TASKS["chat"], "cpu")["max_completion_length"] == 48
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.integers(1, 40), st.integers(2, 12), st.sampled_from([20_000_000, HALF_A_BILLION, 2 * 10**9]))
 def test_micro_batches_divide_whatever_batch_is_given(prompts, group, parameters):
     for device_type, most in (("cuda", 16), ("cpu", 8)):

@@ -54,7 +54,7 @@ def test_every_setting_but_those_that_change_no_number_is_compared(tmp_path):
                 check_settings(tmp_path, before, settings)
 
 
-@pytest.mark.parametrize("begins", [True, False])
+@pytest.mark.parametrize("begins", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_evaluations_may_begin_or_end_when_a_run_goes_on_and_training_computes_the_same(begins, tmp_path):
     """The folder says what it was last; and from then on the held-out rows have to be those."""
     parts = [{"eval_steps": 1, "held_out": ROWS}, {"save_steps": 1, "disable_tqdm": False}]
