@@ -225,24 +225,6 @@ def fresh(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
-def test_set_up_costs_nothing_the_second_time_and_follows_the_locks(fresh: Path) -> None:
-    for target, stamp, locks in (
-        ("setup", ".setup-done", ("requirements.lock", "pyproject.toml")),
-        ("dev", ".dev-done", ("requirements-dev.lock", "requirements.lock")),
-    ):
-        assert make("-q", target, folder=fresh).returncode == 1
-        first = make(target, f"PYTHON={sys.executable}", folder=fresh)
-        assert first.returncode == 0 and f"-r {locks[0]}" in first.stdout, first.stderr
-        assert make("-q", target, folder=fresh).returncode == 0
-        now = (fresh / ".venv" / stamp).stat().st_mtime
-        for name in locks:
-            os.utime(fresh / name, (now + 10, now + 10))
-            assert make("-q", target, folder=fresh).returncode == 1, name
-            os.utime(fresh / name, (now - 10, now - 10))
-        assert make("-q", target, folder=fresh).returncode == 0
-
-
 def test_set_up_says_what_python_it_wants_and_installs_a_chosen_torch_first(fresh: Path) -> None:
     for python in ("PYTHON=", "PYTHON=false"):
         done = make("setup", python, folder=fresh)

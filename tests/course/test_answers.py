@@ -49,15 +49,6 @@ def test_an_answer_is_found_where_it_was_typed_with_and_without_the_marks_of_cel
         assert one.written.strip("# ") == MINE and not one.notes
 
 
-def test_two_cells_are_one_answer_of_bounded_length(tmp_path):
-    def change(cells, i):
-        cells[i]["source"] = "First."
-        cells.insert(i + 1, text("x" * 30_000))
-
-    written = handed_in(tmp_path, change).written
-    assert written.startswith("First.\n\nxx") and len(written) == 20_000
-
-
 def test_the_placeholder_is_no_answer(tmp_path):
     for number, left in enumerate((PLACEHOLDER, "*Your answer here.*", "", "**")):
         assert handed_in(tmp_path / str(number), lambda cells, i, left=left: cells[i].update(source=left)).written == ""

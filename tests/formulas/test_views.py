@@ -40,12 +40,6 @@ def test_nbconvert_keeps_formulas_and_code_whole(known):
                 assert re.sub(" +", " ", line.strip()) in re.sub(" +", " ", text), equation.tag
 
 
-def test_show_and_trace_refuse_a_function_without_equations():
-    for use in (show, trace):
-        with pytest.raises(ValueError, match="function is plain; expected one with lines of its docstring"):
-            use(sample.plain)
-
-
 # --- the trace ------------------------------------------------------------------------------------------------
 
 

