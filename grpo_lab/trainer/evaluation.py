@@ -1,5 +1,6 @@
 """Held-out problems while training goes on: sampled and rewarded now and then, and which time was the best."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -8,9 +9,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from grpo_lab.checks import check_choice
 from grpo_lab.config import GRPOConfig
 from grpo_lab.precision import autocast, precision_of
-from grpo_lab.rewards import contains_reward
+from grpo_lab.rewards import contains_reward, reward_names
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import Rows, in_parts
@@ -71,6 +73,9 @@ def evaluate_policy(
         Under the names of the training with "eval/" before them: reward, reward_std, rewards/<function>/mean,
         completions/mean_length, completions/clipped_ratio. And eval/accuracy, of the first reward function
         (`accuracy_of`); of `contains_reward` that is before the price of its length.
+
+    Raises:
+        ValueError: if the best model is to be chosen by an accuracy, and the first reward function gives none.
     """
     found = sample_and_reward(
         model, tokenizer, rows, reward_funcs,
@@ -82,6 +87,10 @@ def evaluate_policy(
     )  # fmt: skip
     mean, std = mean_and_std(found.rewards.double())
     metrics = {"reward": mean, "reward_std": std, "accuracy": accuracy_of(found.marks)}
+    if metrics["accuracy"] is None and metric_for_best_model(config) == "eval/accuracy":
+        raise ValueError(
+            f"metric_for_best_model is {config.metric_for_best_model!r}, but {no_accuracy(found.names[0])}"
+        )
     for name, values in zip(found.names, found.per_func.double().unbind(1), strict=True):
         metrics[f"rewards/{name}/mean"] = mean_and_std(values)[0]
     metrics["completions/mean_length"] = found.lengths.double().mean().item()
@@ -105,7 +114,7 @@ def no_accuracy(name: str) -> str:
     return f"there is no accuracy: {name} gives none, or others than 0 to 1 (-1 for wrong); see rewards/{name}/mean"
 
 
-def check_evaluation(config: GRPOConfig, rows: Rows, held_out: Rows | None) -> None:
+def check_evaluation(config: GRPOConfig, rows: Rows, held_out: Rows | None, reward_funcs) -> None:
     """Raise ValueError for a setting without held-out rows, the other way round, or rows that lack a column."""
     if (config.eval_steps is None) != (held_out is None):
         lacking, given = ("eval_steps", "eval_dataset") if config.eval_steps is None else ("eval_dataset", "eval_steps")
@@ -116,11 +125,53 @@ def check_evaluation(config: GRPOConfig, rows: Rows, held_out: Rows | None) -> N
         raise ValueError(
             f"eval_dataset has the columns {sorted(held_out[0])}; expected those of dataset, with {', '.join(lacking)}"
         )
+    check_choice("metric_for_best_model", metric_for_best_model(config), evaluation_metrics(reward_names(reward_funcs)))
+
+
+def evaluation_metrics(functions: list[str]) -> list[str]:
+    """The names of what `evaluate_policy` returns."""
+    names = ["reward", "reward_std", "accuracy", *(f"rewards/{name}/mean" for name in functions)]
+    return [f"eval/{name}" for name in (*names, "completions/mean_length", "completions/clipped_ratio")]
+
+
+def metric_for_best_model(config: GRPOConfig) -> str:
+    """The metric that says which evaluation is the best, with its "eval/"."""
+    name = (config.metric_for_best_model or "reward").removeprefix("eval_")
+    return name if name.startswith("eval/") else f"eval/{name}"
+
+
+class Standing(NamedTuple):
+    """Where a run stands: the step of its best evaluation, the value there, and how many came after in vain."""
+
+    best: int | None
+    value: float | None
+    in_vain: int
+
+
+def standing(history: list[dict], config: GRPOConfig) -> Standing:
+    """Read from the metrics of the steps, so that a resumed run knows it too; counted as transformers counts.
+
+    An evaluation is in vain unless it is better than the best one before it by more than the threshold.
+    """
+    name = metric_for_best_model(config)
+    greater = not name.endswith("loss") if config.greater_is_better is None else config.greater_is_better
+    best, top, in_vain = None, None, 0
+    for metrics in (metrics for metrics in history if name in metrics):
+        gain = _gain(metrics[name], top, greater)
+        in_vain = 0 if gain > config.early_stopping_threshold else in_vain + 1
+        if gain > 0:
+            best, top = metrics["step"], metrics[name]
+    return Standing(best, top, in_vain)
 
 
 def best_step(history: list[dict], config: GRPOConfig) -> int | None:
-    """The step of the highest held-out reward, the first of equal ones; None where the best model is not asked for."""
-    evaluated = [metrics for metrics in history if metrics.get("eval/reward") is not None]
-    if not config.load_best_model_at_end or not evaluated:
-        return None
-    return max(evaluated, key=lambda metrics: metrics["eval/reward"])["step"]
+    """The step whose checkpoint is to be kept as the best; None where none is asked for."""
+    return standing(history, config).best if config.load_best_model_at_end else None
+
+
+def _gain(value: float | None, top: float | None, greater: bool) -> float:
+    if value is None:  # no reward function applied to anything
+        return -math.inf
+    if top is None:
+        return math.inf
+    return value - top if greater else top - value

@@ -17,7 +17,7 @@ from grpo_lab.rewards import reward_names
 from grpo_lab.rewards.scoring import check_signatures, check_weights
 from grpo_lab.rollout.prompt_checks import check_prompts
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer.evaluation import best_step, check_evaluation, evaluate_policy
+from grpo_lab.trainer.evaluation import best_step, check_evaluation, evaluate_policy, metric_for_best_model, standing
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder, fingerprints
 from grpo_lab.trainer.logprobs import kl_to_reference
@@ -38,7 +38,7 @@ class Run:
         for name, rows in given.items():
             check_dataset(rows, name)
         check_rewards(reward_funcs, config.reward_weights, dataset[0])
-        check_evaluation(config, dataset, eval_dataset)
+        check_evaluation(config, dataset, eval_dataset, reward_funcs)
         ensure_checked(model)
         for name, rows in given.items():
             prompts = (rows[index]["prompt"] for index in range(len(rows)))
@@ -79,7 +79,7 @@ class Run:
         """The end, while the folder is still held and a signal still waits; not if anything failed."""
         if kind is None and (best := best_step(self.history, self.config)) is not None:
             self.folder.load_best(self.model, best)
-            print(f"The result is the model after step {best}, the best in eval/reward")
+            print(f"The result is the model after step {best}, the best in {metric_for_best_model(self.config)}")
         if kind is None and self.folder is not None:
             self.folder.finish(self.model, self.tokenizer)
         if kind is None and self._stopping.asked:
@@ -88,6 +88,13 @@ class Run:
     def steps(self) -> Iterator[int]:
         """Count the steps that are still to be made; each starts a random stream of its own."""
         for step in range(self.first_step, self.config.max_steps):
+            if self._waits_in_vain():
+                at, name = standing(self.history, self.config), metric_for_best_model(self.config)
+                self._reports.say(
+                    f"Stopped early after step {step} of {self.config.max_steps}: {name} was best after step "
+                    f"{at.best}, evaluations since without a better one: {at.in_vain}"
+                )
+                break
             torch.manual_seed(self.config.seed * 1_000_003 + step)
             self._started = time.perf_counter()
             yield step
@@ -146,7 +153,7 @@ class Run:
             self.folder.append(METRICS, [metrics])
             every = self.config.save_steps
             best = best_step(self.history, self.config) == done
-            if best or done == self.config.max_steps or (every and done % every == 0):
+            if best or done == self.config.max_steps or (every and done % every == 0) or self._waits_in_vain():
                 self._save(done)
         if callback is not None:
             callback(done, metrics)
@@ -162,6 +169,11 @@ class Run:
     def _save(self, done: int) -> None:
         if self.folder is not None and not self.folder.has(done):
             self.folder.save(done, self.history, self.model, self.tokenizer, self.optimizer, self.reference)
+
+    def _waits_in_vain(self) -> bool:
+        """Whether the last evaluations brought so little that the run is to end here."""
+        patience = self.config.early_stopping_patience
+        return patience is not None and standing(self.history, self.config).in_vain >= patience
 
     def settings(self) -> dict:
         """The configuration, with the precision that the model decided where it does not say one."""

@@ -2,16 +2,20 @@
 
 import math
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, EarlyStoppingCallback, Trainer, TrainerControl, TrainerState
 
 from grpo_lab.rewards import contains_reward
 from grpo_lab.rollout import sample_completions
 from grpo_lab.trainer import collect, evaluation, train
-from grpo_lab.trainer.evaluation import best_step, evaluate_policy
+from grpo_lab.trainer.evaluation import evaluate_policy, standing
 from grpo_lab.trainer.logprobs import kl_to_reference
+from tests.support.agreement import few
 from tests.support.axe import Killed
 from tests.support.worlds import (
     ROWS,
@@ -25,7 +29,7 @@ from tests.support.worlds import (
 )  # fmt: skip
 
 HELD_OUT = [{"prompt": letter, "answer": letter} for letter in "bcde1"]
-BESIDE = {"eval_steps": 2, "log_completions": True, "logging_steps": 1, "log_kl": True}
+BESIDE = {"eval_steps": 2, "log_completions": True, "logging_steps": 1, "log_kl": True, "early_stopping_patience": 99}
 
 
 def half_marks(completions, completion_ids, **kwargs):
@@ -96,6 +100,7 @@ def test_the_numbers_are_those_of_what_was_sampled():
         }
         got = {name.removeprefix("eval/"): value for name, value in metrics.items() if name.startswith("eval/")}
         assert got == pytest.approx(want, rel=1e-6)
+        assert evaluation.evaluation_metrics(["half_marks", "none_for_some"]) == [f"eval/{name}" for name in want]
 
 
 def test_every_row_is_sampled_once_as_many_at_a_time_as_asked(monkeypatch):
@@ -131,6 +136,9 @@ def test_accuracy_is_of_the_first_function_where_its_one_means_right():
         first, second = (lambda *, values=values, **_: values for values in (values, [5.0] * 5))
         metrics = evaluate_policy(*make_world(), HELD_OUT, [first, second], config)
         assert metrics["eval/accuracy"] == accuracy and metrics["eval/rewards/lambda_2/mean"] == 5.0
+    config = make_config(eval_steps=1, num_generations_eval=1, metric_for_best_model="accuracy")
+    with pytest.raises(ValueError, match="metric_for_best_model is 'accuracy', but there is no accuracy: lambda gives"):
+        evaluate_policy(*make_world(), HELD_OUT, second, config)
 
 
 def test_what_contains_the_answer_is_right_whatever_its_length_costs():
@@ -151,6 +159,11 @@ def test_what_contains_the_answer_is_right_whatever_its_length_costs():
         ([{"prompt": "", "answer": ""}], {"eval_steps": 2}, "eval_dataset row 0: prompt is ''"),
         ([{"question": "a"}], {"eval_steps": 2}, "eval_dataset row 0 has the columns .*; expected 'prompt' among them"),
         ([{"prompt": "a"}], {"eval_steps": 2}, r"eval_dataset has the columns \['prompt'\]; expected .*, with answer"),
+        (
+            HELD_OUT,
+            {"eval_steps": 2, "metric_for_best_model": "acuracy"},
+            "metric_for_best_model is 'eval/acuracy'; expected one of 'eval/reward', .*'eval/rewards/lambda",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_named_before_anything_is_sampled(held_out, settings, message):
@@ -162,34 +175,77 @@ def test_what_does_not_go_together_is_named_before_anything_is_sampled(held_out,
 # --- the best, and the end ------------------------------------------------------------------------------------------
 
 
-def test_the_best_step_is_the_first_of_the_highest_held_out_reward():
-    rewards = [None, 0.25, None, 0.75, -1.0, 0.75, None]
-    history = [{"step": step, "reward": 1.0, "eval/reward": reward} for step, reward in enumerate(rewards, 1)]
-    history.insert(0, {"step": 0, "reward": 9.0})
-    config = make_config(eval_steps=1, output_dir="out", load_best_model_at_end=True)
-    assert [best_step(history[:n], config) for n in range(len(history) + 1)] == [None] * 3 + [2, 2, 4, 4, 4, 4]
-    assert best_step(history, make_config(eval_steps=1)) is None
+@few
+@given(
+    st.lists(st.integers(-3, 3).map(lambda n: n / 4), min_size=1, max_size=12),
+    st.integers(1, 4),
+    st.sampled_from([0.0, 0.25, 0.3, 1.0]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_the_best_and_the_evaluations_in_vain_are_counted_as_in_transformers(
+    values, patience, threshold, greater, gaps
+):
+    config = make_config(
+        eval_steps=1, metric_for_best_model="accuracy", greater_is_better=greater, early_stopping_patience=patience,
+        early_stopping_threshold=threshold,
+    )  # fmt: skip
+    args = SimpleNamespace(
+        metric_for_best_model="accuracy", greater_is_better=greater, save_strategy="steps", load_best_model_at_end=True
+    )
+    callback, state, control = EarlyStoppingCallback(patience, threshold), TrainerState(), TrainerControl()
+    history = []
+    for step, value in enumerate(values, 1):
+        history += [{"step": len(history) + 1, "reward": 1.0}] if gaps else []
+        history.append({"step": len(history) + 1, "reward": 1.0, "eval/accuracy": value})
+        state.global_step = len(history)
+        callback.on_evaluate(args, state, control, {"eval_accuracy": value})
+        Trainer._determine_best_metric(SimpleNamespace(args=args, state=state), {"eval_accuracy": value}, None)
+        found = standing(history, config)
+        assert (found.best, found.value) == (state.best_global_step, state.best_metric), step
+        assert found.in_vain == callback.early_stopping_patience_counter
+        assert (found.in_vain >= patience) == control.should_training_stop
+        if control.should_training_stop:
+            break
 
 
-MARKED = {"reward": half_marks, "eval_steps": 1}
+def test_the_metric_is_the_one_asked_for():
+    of_step = [
+        {"eval/reward": 1.0, "eval/loss": 4.0, "eval/rewards/x/mean": 2.0},
+        {"eval/reward": 3.0, "eval/loss": 5.0, "eval/rewards/x/mean": 1.0},
+        {"eval/reward": None, "eval/loss": 2.0, "eval/rewards/x/mean": 0.0},
+    ]
+    history = [{"step": step} | metrics for step, metrics in enumerate(of_step, 1)]
+    for settings, want in [
+        ({}, (2, 3.0, 1)),
+        ({"greater_is_better": False}, (1, 1.0, 2)),
+        ({"metric_for_best_model": "eval_loss"}, (3, 2.0, 0)),
+        ({"metric_for_best_model": "rewards/x/mean"}, (1, 2.0, 2)),
+    ]:
+        assert standing(history, make_config(eval_steps=1, **settings)) == want
+    assert standing([], make_config(eval_steps=1)) == (None, None, 0)
+    assert standing([{"step": 1, "eval/reward": None}], make_config(eval_steps=1)) == (None, None, 1)
+
+
+LENGTH = {"metric_for_best_model": "completions/mean_length", "greater_is_better": False, "eval_steps": 1}
 
 
 def test_the_best_model_is_kept_and_is_the_result(tmp_path, capsys):
     out = tmp_path / "out"
-    many = {"max_steps": 8, "save_total_limit": 1, "save_steps": 0, "learning_rate": 0.05}
-    model, steps, history = run(output_dir=str(out), load_best_model_at_end=True, **many, **MARKED)
-    rewards = [metrics["eval/reward"] for metrics in history]
-    best = rewards.index(max(rewards)) + 1
+    many = {"max_steps": 8, "save_total_limit": 1, "save_steps": 0, "learning_rate": 0.02}
+    model, steps, history = run(output_dir=str(out), load_best_model_at_end=True, **many, **LENGTH)
+    lengths = [metrics["eval/completions/mean_length"] for metrics in history]
+    best = lengths.index(min(lengths)) + 1
     assert 1 < best < 8, "chosen so that it is neither the first nor the last"
     assert same_weights(weights(model), steps[best - 1]) and not same_weights(steps[-1], steps[best - 1])
     for folder in (out, out / f"checkpoint-{best}"):
         assert same_weights(weights(AutoModelForCausalLM.from_pretrained(folder)), steps[best - 1])
     assert {path.name for path in out.glob("checkpoint-*")} == {f"checkpoint-{best}", "checkpoint-8"}
-    said = f"The result is the model after step {best}, the best in eval/reward"
+    said = f"The result is the model after step {best}, the best in eval/completions/mean_length"
     assert said in capsys.readouterr().out
     (out / f"checkpoint-{best}" / "model.safetensors").unlink()
     with pytest.raises(ValueError, match=rf"checkpoint-{best}', the best checkpoint, is broken .*take checkpoint-8"):
-        run(output_dir=str(out), load_best_model_at_end=True, resume_from_checkpoint=True, **many, **MARKED)
+        run(output_dir=str(out), load_best_model_at_end=True, resume_from_checkpoint=True, **many, **LENGTH)
 
 
 @pytest.mark.slow
@@ -199,7 +255,7 @@ def test_killed_and_resumed_it_ends_the_same(tmp_path, capsys):
             raise Killed
 
     settings = {"max_steps": 7, "save_steps": 3, "learning_rate": 0.05, "load_best_model_at_end": True}
-    settings |= MARKED | BESIDE | {"eval_steps": 2, "logging_steps": 2}
+    settings |= LENGTH | BESIDE | {"eval_steps": 2, "logging_steps": 2}
     want = run(output_dir=str(tmp_path / "whole"), **settings)
     with pytest.raises(Killed):
         run(kill, output_dir=str(tmp_path / "out"), **settings)
@@ -211,6 +267,24 @@ def test_killed_and_resumed_it_ends_the_same(tmp_path, capsys):
 
 def constant(completions, **kwargs):
     return [0.5] * len(completions)
+
+
+def test_a_run_that_gets_no_better_is_stopped_and_says_so_and_can_be_continued(tmp_path, capsys):
+    out = tmp_path / "out"
+    settings = {"output_dir": str(out), "reward": constant, "max_steps": 9, "eval_steps": 1, "beta": 0.1}
+    model, _, history = run(early_stopping_patience=2, **settings)
+    shown = capsys.readouterr().out
+    assert len(history) == 3
+    assert (
+        "Stopped early after step 3 of 9: eval/reward was best after step 1, evaluations since without a better one: 2"
+        in shown
+    )
+    assert (out / "checkpoint-3").is_dir()
+    assert same_weights(weights(AutoModelForCausalLM.from_pretrained(out)), weights(model))
+    _, steps, again = run(early_stopping_patience=2, resume_from_checkpoint=True, **settings)
+    assert again == history and not steps and "Stopped early after step 3 of 9" in capsys.readouterr().out
+    _, _, longer = run(early_stopping_patience=4, resume_from_checkpoint=True, **settings)
+    assert len(longer) == 5 and longer[:3] == history
 
 
 # --- the KL to the start --------------------------------------------------------------------------------------------

@@ -159,11 +159,19 @@ def test_another_ingredient_is_refused_by_name(name, cut_off):
     assert contents(cut_off) == before
 
 
-REWARDS = """
-SCALE = 1.0
+CONSTANTS = "SCALE = 1.0\n"
+HELPERS = """
+import json, torch, idle
+from constants import SCALE
 
 def scaled(lengths):
     return [SCALE * length for length in lengths]
+"""
+REWARDS = """
+import grpo_lab, helpers
+
+def scaled(lengths):
+    return helpers.scaled(lengths)
 
 def my_reward(completions, **kwargs):
     return scaled(map(len, completions))
@@ -176,37 +184,66 @@ class Judge:
 
 @pytest.fixture
 def imported(tmp_path, monkeypatch):
-    """Imports a module of somebody's own, anew each time, with a change in it."""
+    """Imports modules of somebody's own, anew each time, with a change in one of them."""
     monkeypatch.syspath_prepend(tmp_path)
+    texts = {"my_rewards": REWARDS, "helpers": HELPERS, "constants": CONSTANTS, "idle": "", "other": ""}
 
-    def load(old="", new=""):
-        (tmp_path / "my_rewards.py").write_text(REWARDS.replace(old, new) if old else REWARDS, encoding="utf-8")
-        sys.modules.pop("my_rewards", None)
+    def load(name="my_rewards", old="", new=""):
+        for module, text in texts.items():
+            text = text.replace(old, new) if module == name and old else text
+            (tmp_path / f"{module}.py").write_text(text, encoding="utf-8")
+            sys.modules.pop(module, None)
         importlib.invalidate_caches()
         return importlib.import_module("my_rewards")
 
     yield load
-    sys.modules.pop("my_rewards", None)
+    for name in texts:
+        sys.modules.pop(name, None)
 
 
-def test_a_reward_is_refused_if_its_file_has_changed(imported, tmp_path):
-    """The function itself; a sign in a helper; a constant."""
+def test_a_reward_is_refused_with_the_file_that_has_changed(imported, tmp_path):
+    """The function itself; a sign in a helper of another file; a constant that this one imports by its value."""
     folder = tmp_path / "out"
     cheap_run_until(folder, 3, reward=imported().my_reward)
-    opened(folder, rewards=imported().my_reward)
-    for change in [("map(len", "map(hash"), ("[SCALE *", "[-SCALE *"), ("1.0", "2.0")]:
-        message = "^reward_funcs: my_rewards.my_reward depends on my_rewards.py, which has changed since the run in"
+    (tmp_path / "other.py").write_text("nothing = 'imports this'", encoding="utf-8")
+    opened(folder, rewards=importlib.import_module("my_rewards").my_reward)
+    for name, old, new in [
+        ("my_rewards", "map(len", "map(hash"),
+        ("helpers", "[SCALE *", "[-SCALE *"),
+        ("constants", "1.0", "2.0"),
+    ]:
+        message = rf"^reward_funcs: my_rewards.my_reward depends on {name}.py, which has changed since the run in"
         with pytest.raises(ValueError, match=message):
-            opened(folder, rewards=imported(*change).my_reward)
+            opened(folder, rewards=imported(name, old, new).my_reward)
 
 
-def test_an_object_that_rewards_is_known_by_its_class_and_not_by_what_it_gathers(imported):
+def test_the_files_of_a_reward_are_those_of_its_folder_that_it_imports(imported, tmp_path, monkeypatch):
+    assert of_function(imported().my_reward)["files"].keys() == {
+        "my_rewards.py", "helpers.py", "constants.py", "idle.py"
+    }  # fmt: skip
+    for file, text in {
+        "pack/__init__.py": "", "pack/rules.py": "from . import tools\nfrom .deep.scale import SCALE\ndef f(): pass",
+        "pack/tools.py": "", "pack/unused.py": "", "pack/deep/scale.py": "SCALE = 1",
+    }.items():  # fmt: skip
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(text, encoding="utf-8")
+    rules = importlib.import_module("pack.rules")
+    assert of_function(rules.f)["files"].keys() == {
+        "pack/__init__.py", "pack/rules.py", "pack/tools.py", "pack/deep/scale.py"
+    }  # fmt: skip
+
+
+def test_what_a_reward_was_made_with_counts_and_what_it_gathers_does_not(imported):
     module = imported()
     judge = module.Judge()
     before = of_function(judge)
     judge.asked = 1
     assert of_function(judge) == before and "my_rewards.py" in before["files"]
     assert of_function(module.Judge().__call__)["files"] == before["files"]
+    function = reward_with_notes(3)
+    before = of_function(function)
+    function(["a", "b"])
+    assert of_function(function) == before != of_function(reward_with_notes(4))
 
 
 def test_a_function_of_a_script_is_known_by_its_own_source_which_one_edits_in_order_to_resume():
@@ -226,6 +263,18 @@ def test_what_has_no_source_or_is_our_own_is_known_by_its_name():
     for function, name in ((len, "builtins.len"), (accuracy_reward, "grpo_lab.rewards.rules.accuracy_reward")):
         assert of_function(function) == {"name": name, "bound": [], "files": {}}
     assert of_function("abc".count)["name"].endswith("count")
+
+
+def reward_with_notes(limit):
+    seen, count = [], 0
+
+    def reward(completions, **kwargs):
+        nonlocal count
+        count += 1
+        seen.extend(completions)
+        return [float(len(text) < limit) for text in completions]
+
+    return reward
 
 
 @pytest.mark.parametrize("start", ["the start", "checkpoint-2"])
