@@ -30,7 +30,8 @@ def reply(
 ) -> str:
     """The policy's reply, without special tokens.
 
-    prompt: what the user says, or a list of chat messages.
+    prompt: what the user says, which is continued as it stands if the tokenizer has no chat template; or a list of chat
+        messages.
     max_new_tokens: the reply is cut off there, at least 1.
     temperature: 0 takes the most likely token at every step; above, tokens are drawn, as they are in training.
     write: is given each piece of the reply as soon as it is there; together they are the reply.
@@ -45,8 +46,9 @@ def reply(
     from grpo_lab.rollout.prompts import set_aside_generation_config
 
     _check_settings(max_new_tokens, temperature)
-    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    ids, mask = (x.to(model.device) for x in encode_prompts(tokenizer, [messages]))
+    if isinstance(prompt, str) and tokenizer.chat_template is not None:
+        prompt = [{"role": "user", "content": prompt}]
+    ids, mask = (x.to(model.device) for x in encode_prompts(tokenizer, [prompt]))
     context = context_length(model.config) or sys.maxsize
     if ids.shape[1] + max_new_tokens > context:
         together = f"together they must be at most {context}, the model's context"
@@ -96,12 +98,16 @@ def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
     _check_settings(args.max_new_tokens, args.temperature)
     from grpo_lab.models import load_policy, one_thread_if_small
+    from grpo_lab.tasks import as_text
 
     with contextlib.redirect_stdout(sys.stderr):  # stdout has the replies alone
         model, tokenizer = load_policy(args.model)
         one_thread_if_small(model)
+    form = list
+    if args.chat_template == "none":
+        tokenizer.chat_template, form = None, as_text
     told = [{"role": "system", "content": args.system}] if args.system else []
-    answer = functools.partial(_answer, model, tokenizer, args.max_new_tokens, args.temperature)
+    answer = functools.partial(_answer, model, tokenizer, form, args.max_new_tokens, args.temperature)
     if args.prompt is None:
         converse(answer, told)
     else:
@@ -142,10 +148,10 @@ def _lines(live: bool) -> Iterator[str]:
             yield input("\nyou: " if live else "").strip()
 
 
-def _answer(model, tokenizer, max_new_tokens: int, temperature: float, messages: list[dict]) -> str:
+def _answer(model, tokenizer, form: Callable, max_new_tokens: int, temperature: float, messages: list[dict]) -> str:
     """Print the reply piece by piece, without what a terminal would obey: a policy may say anything."""
     text = reply(
-        model, tokenizer, messages, max_new_tokens, temperature,
+        model, tokenizer, form(messages), max_new_tokens, temperature,
         write=lambda piece: print(printable(piece), end="", flush=True),
     )  # fmt: skip
     print(flush=True)
@@ -169,6 +175,8 @@ def _parser() -> Parser:
     add("--model", required=True, help='a folder, a hub id, "tiny", "smollm2" or "auto"')
     add("--prompt", help="one question; its reply is printed, and that is all")
     add("--system", default="", help="what the model is told first (default: what its chat template says)")
+    plain = '"none" has your text continued as it is typed, as a base model needs it (default: model, its own)'
+    add("--chat_template", default="model", choices=("model", "none"), help=plain)
     add("--max_new_tokens", type=int, default=256, help="a reply ends there (default 256)")
     add("--temperature", type=float, default=0.0, help="0 is greedy, 1 is how training samples (default 0)")
     return parser

@@ -3,6 +3,7 @@
 What needs transformers is imported when it is used, so that --help and a wrong option are answered at once.
 """
 
+import argparse
 import contextlib
 import json
 import math
@@ -199,6 +200,10 @@ def _check(settings: dict) -> None:
     check_sampling(settings["temperature"], 0, 1.0, 1.0)
 
 
+def _no_weights(text: str) -> None:
+    raise argparse.ArgumentTypeError("is not taken here: evaluate reports the mean of each reward by itself")
+
+
 def _parser() -> Parser:
     says = "Sample completions of problems that the training does not see, and count the right ones."
     parser = Parser(prog="python -m grpo_lab.evaluate", description=says)
@@ -207,6 +212,7 @@ def _parser() -> Parser:
     add_reward_options(parser)
     add = parser.add_argument
     add("--split", choices=SPLITS, default="test", help='"train" for those of the training (default test)')
+    add("--reward_weights", type=_no_weights, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     add("--n", type=int, help="problems (default: 1000, or as many as there are)")
     add("--seed", type=int, default=1, help="chooses the problems and the samples (default 1)")
     add("--num_generations", type=int, default=4, help="completions a problem (default 4)")

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
-from grpo_lab.commands import Parser, command, shell_line, writable_folder
+from grpo_lab.commands import Parser, command, command_name, shell_line, writable_folder
 from grpo_lab.config import MAY_CHANGE, GRPOConfig
 from grpo_lab.config.arguments import settings_parser, words_in
 from grpo_lab.config.defaults import TINY, default_settings, described
@@ -155,7 +155,7 @@ def _last_step(metrics: dict) -> str:
 
 def _evaluation(given: dict, config: GRPOConfig) -> str:
     """The command that evaluates what was trained, as this machine's shell wants it."""
-    words = ["python", "-m", "grpo_lab.evaluate", "--model", config.output_dir]
+    words = [*command_name("evaluate").split(), "--model", config.output_dir]
     usual = {"task": SUMS, "reward_funcs": None, "system_prompt": BY_REWARDS, "max_completion_length": None}
     usual["chat_template"] = OF_MODEL
     for name, value in ((name, given.get(name)) for name in usual):

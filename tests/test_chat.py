@@ -126,8 +126,8 @@ def test_wrong_settings_and_a_model_that_cannot_chat_are_refused(tiny):
         with pytest.raises(ValueError, match="chat template.*no system, please"):
             reply(model, tokenizer, "a")
         tokenizer.chat_template = None
-        with pytest.raises(ValueError, match="no chat_template"):
-            reply(model, tokenizer, "a")
+        with pytest.raises(ValueError, match="no chat_template: take plain text, .* with `--chat_template none`"):
+            reply(model, tokenizer, [said("user", "a")])
     finally:
         tokenizer.chat_template = template
 
@@ -164,6 +164,15 @@ def typed(monkeypatch, *lines) -> None:
 def test_one_question_one_reply(loaded, tiny, capsys):
     assert chat.main(["--model", "tiny", "--prompt", "10+20+30=?", "--max_new_tokens", "24"]) == 0
     assert capsys.readouterr().out == reply(*tiny, "10+20+30=?", 24) + "\n"
+
+
+def test_without_a_template_a_text_is_continued_as_it_is_typed(loaded, tiny, monkeypatch, capsys):
+    monkeypatch.setattr(tiny[1], "chat_template", tiny[1].chat_template)  # put back at the end
+    piped(monkeypatch, b"10+20=\nand")
+    assert chat.main(["--model", "tiny", "--max_new_tokens", "8", "--chat_template", "none"]) == 0
+    first = reply(*tiny, "10+20=", 8)
+    expected = f"{first}\n" + reply(*tiny, f"10+20=\n\n{first}\n\nand", 8) + "\n"
+    assert tiny[1].chat_template is None and capsys.readouterr().out == expected
 
 
 def test_from_a_pipe_comes_one_question_a_line_in_utf8(loaded, heard, monkeypatch, capsys):

@@ -226,7 +226,10 @@ def test_a_base_model_trains_and_is_measured_on_plain_text(base, here, capsys):
     (folder / "chat_template.jinja").unlink()
     asked = ["--model", str(folder), "--output_dir", str(out), *SMALL]
     assert command.main(asked) == 2
-    assert "has no chat_template: put" in (said := capsys.readouterr().err) and "`--chat_template none`" in said
+    assert (
+        "has no chat_template: take plain text, in a shell with" in (said := capsys.readouterr().err)
+        and "`--chat_template none`" in said
+    )
     assert command.main([*asked, "--chat_template", "none"]) == 0
     shown = capsys.readouterr().out
     assert "; the first prompt, a text: '" in shown and shown.rstrip().endswith("--chat_template none")
@@ -286,7 +289,7 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(here):
     assert same == written | {"max_grad_norm": math.inf}
     assert command.read_options(["--seed", "9", "--config", "run.json"]) == same | {"seed": 9}
     yaml = "output_dir: a b\nbeta: 1e-2\nepsilon_high: null\nreward_weights: [1, -5e-1]\nmax_grad_norm: .inf\n"
-    yaml += "bf16: true\nsystem_prompt: '- brief, 是'\n"
+    yaml += "metric_for_best_model: null\nbf16: true\nsystem_prompt: '- brief, 是'\n"
     (here / "mine.yaml").write_text(yaml, encoding="utf-8")
     assert command.read_options(["--config", "mine.yaml"]) == {
         "output_dir": "a b", "beta": 0.01, "epsilon_high": None, "reward_weights": [1.0, -0.5],
@@ -296,6 +299,7 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(here):
     for text, message in [
         ("epsilom: 0.1", "--config 'bad.yaml' has 'epsilom', which is not known here; did you mean epsilon?"),
         ("config: x.yaml", "--config 'bad.yaml' has 'config', which is not known here"),
+        ("patience: 3", "has 'patience', which is not known here; --help lists what there is; if another version"),
         ("epsilon: wide", "--epsilon is 'wide'; expected a number"),
         ("- a", "--config is 'bad.yaml'; expected a file with lines such as `beta: 0.04`"),
         ("a: [", "--config is 'bad.yaml', which is no YAML: "),

@@ -22,7 +22,7 @@ HUGE = "9223372036854775808"  # 2**63
 WRONG = {
     # the list of commands
     "trian": "'trian' is not a command; did you mean train?",
-    "zzz": "'zzz' is not a command; expected one of doctor, lessons, tasks, train",
+    "zzz": "'zzz' is not a command; expected one of doctor, lessons, tasks, rewards",
     "--help-me": "--help-me is not known here; did you mean --help?",
     # lessons
     "lessons": "DIR is missing; expected a value",
@@ -52,6 +52,7 @@ WRONG = {
     "evaluate --model {tmp}/none": "none', and there is no such folder; expected",
     "evaluate --model tiny --n 0": "--n is 0; it must be at least 1",
     "evaluate --model tiny --n 99999999": "--n is 99999999; it must be a whole number from 1 to 50000",
+    "evaluate --model tiny --reward_weights 1 0.1": "--reward_weights is not taken here: evaluate reports the mean",
     "evaluate --model tiny --temperature 0": "--temperature is 0.0; it must be positive",
     # chat
     "chat --model tiny --temperature -1": "--temperature is -1.0; it must be at least 0",

@@ -111,6 +111,7 @@ def _failed(module: str, error: Exception, script: str) -> int:
         raise error
     if os.environ.get("GRPO_LAB_TRACEBACK") == "1":
         traceback.print_exception(error)
+    line = line.replace("python -m grpo_lab.", command_name(""))
     if module.startswith("grpo_lab."):
         module = command_name(module.removeprefix("grpo_lab."))
     print(f"{f'python {module}' if module.endswith('.py') else module}: error: {line}", file=sys.stderr)

@@ -15,6 +15,7 @@ from grpo_lab.config import defaults
 from grpo_lab.config.ranges import options
 from grpo_lab.config.settings import GRPOConfig
 
+OTHER_VERSION = "--help lists what there is; if another version of grpo_lab wrote it, leave it out"
 METAVARS = {int: "N", float: "X", bool: "true|false", str: "NAME"}
 
 
@@ -41,7 +42,7 @@ def settings_parser(command: str, names: Iterable[str], needed: str = "") -> Par
 
 
 def words_in(file: Path, parser: Parser) -> list[str]:
-    """The options in a YAML file (JSON is YAML, too), as words of a command line.
+    """The options in a YAML file (JSON is YAML, too), as words of a command line; a null of an unknown name is nothing.
 
     Raises:
         ValueError: for a file that holds something else, and for a name that is no option of the parser.
@@ -55,9 +56,11 @@ def words_in(file: Path, parser: Parser) -> list[str]:
     actions = {action.dest: action for action in parser._actions if action.dest not in ("help", "version", "config")}
     words = []
     for name, value in content.items():
+        if name not in actions and value is None:
+            continue  # such as a setting of another version, which was not used
         if name not in actions:
             near = difflib.get_close_matches(str(name), actions, n=1)
-            meant = f"did you mean {near[0]}?" if near else "--help lists what there is"
+            meant = f"did you mean {near[0]}?" if near else OTHER_VERSION
             raise ValueError(f"config {str(file)!r} has {name!r}, which is not known here; {meant}")
         if actions[name].nargs is None:
             words.append(f"--{name}={value}")

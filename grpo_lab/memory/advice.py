@@ -46,13 +46,14 @@ def advise(plan, budget: int) -> list[Change]:
 
 def advice_lines(planned, budget: int) -> list[str]:
     """Whether it fits, and if not, what to change."""
-    sizes = f"{planned.peak / GIB:.2f} GiB of tensors and {RESERVE / GIB:.2f} GiB for CUDA itself"
+    other = "Python and torch" if planned.setting.device_type == "cpu" else "CUDA itself"
+    sizes = f"{planned.peak / GIB:.2f} GiB of tensors and {RESERVE / GIB:.2f} GiB for {other}"
     if planned.fits(budget):
         return [f"It fits into {budget / GIB:.2f} GiB: {sizes}."]
     changes = planned.advice(budget)
     numbered = [f"  {number}. {change}" for number, change in enumerate(changes, 1)]
     enough = bool(changes) and changes[-1].peak + RESERVE <= budget
-    end = "Then it fits." if enough else "Even then it does not fit: a smaller model, or a larger card."
+    end = "Then it fits." if enough else "Even then it does not fit: a smaller model, or more memory."
     return [f"It does not fit into {budget / GIB:.2f} GiB: {sizes}.", *numbered, end]
 
 

@@ -20,7 +20,7 @@ from grpo_lab.tasks import Row, has_thinking
 
 
 def think_rate(completions: Any, **kwargs: Any) -> list[float | None]:
-    """Say of each completion whether it thinks. With weight 0 it is no reward; its mean is reported."""
+    """1.0 for a think block that is not empty, else 0.0. With weight 0 it is no reward; its mean is reported."""
     return [float(has_thinking(completion_text(completion))) for completion in completions]
 
 

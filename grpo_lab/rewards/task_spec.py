@@ -13,6 +13,7 @@ SUMS = "sums"  # the task where none is named
 BY_REWARDS = "by the task and its rewards"
 OF_MODEL = "model"
 OWN = "FILE.jsonl"
+SHOWN = 200  # characters of a prompt
 
 
 def add_task_option(group: ArgumentParser) -> None:
@@ -34,7 +35,8 @@ def add_reward_options(group: ArgumentParser) -> None:
     own = "module:function, one of your own, looked for in the current folder first"
     group.add_argument(
         "--reward_funcs", nargs="+", default=None, metavar="REWARD",
-        help=f"one or several of {', '.join(NAMED)}; or {own}; the first says what is right (default: the task's)",
+        help=f"one or several of {', '.join(NAMED)} (`grpo-lab rewards` says what each pays); or {own}; the first says "
+        "what is right (default: the task's)",
     )  # fmt: skip
     group.add_argument(
         "--system_prompt", default=BY_REWARDS, metavar="TEXT",
@@ -74,7 +76,7 @@ class TaskSpec:
         weights = self.weights or [1.0] * len(self.names)
         rewards = " + ".join(f"{weight:g} {name}" for name, weight in zip(self.names, weights, strict=True))
         first = rows[0]["prompt"]
-        asked = f"the first prompt, a text: {first!r}" if isinstance(first, str) else _said_by_system(first)
+        asked = f"the first prompt, a text: {_begun(repr(first))}" if isinstance(first, str) else _said_by_system(first)
         lines = [f"task {self.task.name}: reward = {rewards}; {asked}"]
         if own := self.task.own:
             count = len(own.rows("train"))
@@ -124,6 +126,10 @@ def for_template(rows: list[Row], tokenizer) -> list[Row]:
         return rows
     print("this model's chat template takes no system message: what the system would say begins the user's words")
     return [row | {"prompt": _said_by_user(row["prompt"])} for row in rows]
+
+
+def _begun(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def _said_by_system(messages: list[dict[str, str]]) -> str:

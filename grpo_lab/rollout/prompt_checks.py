@@ -18,9 +18,9 @@ def check_prompt(tokenizer, prompt, name: str = "prompt") -> None:
                 raise ValueError(f"{name}[{place}][{part!r}] {found}; expected a text")
     if not getattr(tokenizer, "chat_template", None):
         raise ValueError(
-            f"{name} is a list of messages, and the tokenizer has no chat_template: put the chat_template.jinja of a "
-            "model tuned from the same one into its folder; or pass the prompt as a string, in a shell with "
-            "`--chat_template none`"
+            f"{name} is chat messages (as each problem of a task is), and the tokenizer has no chat_template: take "
+            "plain text, in a shell with `--chat_template none`; or put the chat_template.jinja of a model tuned from "
+            "the same one into its folder"
         )
 
 
@@ -39,7 +39,7 @@ def prompt_text(tokenizer, prompt, name: str = "prompt") -> str:
 def encode_prompt(tokenizer, prompt, name: str = "prompt") -> list[int]:
     """The token ids of a prompt. A chat template writes the special tokens itself; none is added to its text."""
     text = prompt_text(tokenizer, prompt, name)
-    if ids := tokenizer(text, add_special_tokens=isinstance(prompt, str))["input_ids"]:
+    if ids := tokenizer(text, add_special_tokens=isinstance(prompt, str), verbose=False)["input_ids"]:
         return ids
     raise ValueError(f"{name} is {prompt!r}, which has no token; expected at least one to follow")
 

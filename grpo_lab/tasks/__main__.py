@@ -24,7 +24,8 @@ def main(arguments: list[str] | None = None) -> None:
     else:
         task = find_task(name)
         if name.startswith(PREFIX):
-            print("options:", usual_options(name.split(":")[1]), end="\n\n")
+            _, generator, *given = name.split(":", 2)
+            print(f"defaults: {usual_options(generator)}", *(f"given: {options}" for options in given), "", sep="\n")
         for row in task.rows("train", 2):
             print(as_text(row["prompt"]), f"answer: {row.get('answer')}", sep="\n", end="\n\n")
 

@@ -28,6 +28,10 @@ BY_HASH_SEED = (
     "isomorphic_strings", "knight_swap", "list_functions", "polynomial_multiplication", "ransom_note", "word_ladder",
 )  # fmt: skip
 OURS = ("seed", "size")  # options that the split needs
+LEFT_OUT = {
+    "codeio": "whose problems are made by running programs of others, which write files into your folder",
+    "composite": "which mixes other generators, from a file",
+}
 EXTRA = "pip install reasoning-gym"
 
 
@@ -79,12 +83,14 @@ def make_generator(generator: str, seed: int = 0) -> tuple[str, str, Any]:
         near = " or ".join(difflib.get_close_matches(name, datasets))
         meant = f"did you mean {near}?" if near else f"expected {PREFIX}NAME;"
         raise ValueError(f"task is '{PREFIX}{generator}'; {meant} `python -m grpo_lab.tasks gym` lists the names")
+    if name in LEFT_OUT:
+        raise ValueError(f"task is '{PREFIX}{generator}', {LEFT_OUT[name]}; expected another generator")
     if name in BY_HASH_SEED and not os.environ.get("PYTHONHASHSEED", "").isdigit():
         said = "whose problems are others in each process; PYTHONHASHSEED=0 in the environment keeps them the same"
         raise ValueError(f"task is '{PREFIX}{generator}', {said}")
     make, settings = datasets[name]
-    known = {field.name for field in fields(settings)} - {*OURS}
-    options = _options(generator, text, known) | {"seed": seed, "size": SIZE}
+    usual = {field.name: getattr(settings(), field.name) for field in fields(settings) if field.name not in OURS}
+    options = _options(generator, text, usual) | {"seed": seed, "size": SIZE}
     try:
         problems = make(settings(**options))
     except Exception as error:  # assertions, and whatever a value of another type leads to
@@ -93,26 +99,29 @@ def make_generator(generator: str, seed: int = 0) -> tuple[str, str, Any]:
     return name, json.dumps(options), problems
 
 
-def _options(generator: str, text: str, known: set[str]) -> dict[str, Any]:
-    """The options in "a=1,b=[2,3],c=true"; a value that is no literal of Python is a text."""
+def _options(generator: str, text: str, usual: dict[str, Any]) -> dict[str, Any]:
+    """The options in "a=1,b=[2,3],c=true"; a value that is no literal of Python is a text. usual: name -> default."""
     options = {}
-    for part in re.split(r",(?=\w*=)", text) if text else []:
+    for part in re.split(r",\s*(?=\w*=)", text) if text else []:
         option, equals, value = part.partition("=")
-        if not equals or option not in known:
-            near = difflib.get_close_matches(option, known, n=1)
-            meant = f"did you mean {near[0]}?" if near else f"expected NAME=VALUE, of {', '.join(sorted(known))}"
+        if not equals or option not in usual:
+            near = difflib.get_close_matches(option, usual, n=1)
+            meant = f"did you mean {near[0]}?" if near else f"expected NAME=VALUE, of {', '.join(sorted(usual))}"
             raise ValueError(f"task is '{PREFIX}{generator}', whose option {part!r} is not known; {meant}")
         value = value.capitalize() if value.lower() in ("true", "false", "none") else value
         try:
             options[option] = ast.literal_eval(value)
         except (SyntaxError, ValueError):
             options[option] = value
+        default = usual[option]
+        if isinstance(options[option], str) and not isinstance(default, str | None):
+            raise ValueError(f"task is '{PREFIX}{generator}', whose option {option} is {value!r}; usual is {default}")
     return options
 
 
 def generator_names() -> list[str]:
     """Every generator, in the order of the alphabet."""
-    return sorted({*_reasoning_gym().factory.DATASETS} - {"composite"})  # which mixes others, from a file
+    return sorted(_reasoning_gym().factory.DATASETS.keys() - LEFT_OUT)
 
 
 def usual_options(name: str) -> str:

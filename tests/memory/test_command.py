@@ -43,7 +43,7 @@ def test_the_plan_of_a_run_the_modes_and_that_it_fits(capsys):
 def test_a_model_on_this_machine_is_planned_with_its_own_prompts(capsys):
     lines = printed(capsys, "--model", "tiny", "--device_type", "cpu")
     assert lines[2].startswith("459,904 parameters, fp32; 256 completions a step x (28 prompt + 64 response) tokens")
-    assert lines[-1].startswith("It fits into 8.00 GiB")
+    assert lines[-1].startswith("It fits into 8.00 GiB") and lines[-1].endswith("0.75 GiB for Python and torch.")
 
 
 def test_what_is_chosen_for_half_a_billion_parameters_fits_a_card_of_8_gib(capsys):

@@ -66,7 +66,7 @@ def test_without_a_chat_template_a_prompt_is_what_is_said_in_it():
     rows = text.rows("test", 5, 0)
     expected = ["\n\n".join(m["content"] for m in row["prompt"]) for row in talk.rows("test", 5, 0)]
     assert [row["prompt"] for row in rows] == expected and expected[0].startswith(THINK_SYSTEM_PROMPT + "\n\n")
-    assert text.described(rows)[0].endswith(f"; the first prompt, a text: {expected[0]!r}")
+    assert text.described(rows)[0].endswith(f"; the first prompt, a text: {repr(expected[0])[:200]}...")
     assert for_template(rows, make_tokenizer()) is rows
 
 

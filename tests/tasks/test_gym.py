@@ -76,7 +76,9 @@ WRONG = {
     "gym:chain_sum:seed=3": "whose option 'seed=3' is not known",
     "gym:chain_sum:x": r"whose option 'x' is not known; expected NAME=VALUE, of allow_negation, ",
     "gym:chain_sum:max_terms=1": r"refuses \(AssertionError: max_terms must be >= min_terms\); usual are min_terms=2,",
-    "gym:chain_sum:max_terms=a": r"refuses \(TypeError: ",
+    "gym:chain_sum:max_terms=a": "whose option max_terms is 'a'; usual is 6",
+    "gym:chain_sum:max_terms=[3]": r"refuses \(TypeError: ",
+    "gym:codeio": "'gym:codeio', whose problems are made by running programs",
     "gym:word_ladder": "others in each process; PYTHONHASHSEED=0 in the environment keeps them",
 }
 
@@ -88,7 +90,8 @@ def test_what_is_wrong_with_a_name_is_said(monkeypatch):
             find_task(name)
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     assert find_task("gym:word_ladder").rows("train", 1) and {*BY_HASH_SEED} < {*generator_names()}
-    problems = make_generator("countdown:operators=['+', '-'],shuffle=false,max_value=20")[2]
+    assert not {"codeio", "composite"} & {*generator_names()}
+    problems = make_generator("countdown:operators=['+', '-'],shuffle=false, max_value=20")[2]
     assert problems.config.operators == ["+", "-"] and problems.config.shuffle is False
 
 
@@ -105,5 +108,6 @@ def test_the_command_lists_tasks_generators_and_problems(capsys):
     assert command([]) == command(["gym"]) == command([SUMS]) == command(["short-sums"]) == 0
     said = capsys.readouterr().out
     assert {"gsm8k", "gym:NAME", "mine.jsonl"} <= {line.split(" ")[0] for line in said.splitlines()}
-    assert "\ncountdown\n" in said and "options: min_terms=2,max_terms=6," in said and "\nanswer: " in said
+    assert "\ncountdown\n" in said and "defaults: min_terms=2,max_terms=6," in said and "\nanswer: " in said
+    assert "\ngiven: max_terms=2,max_digits=1\n\n" in said
     assert "did you mean chain_sum" in refused(command, "gym:chain_smu")

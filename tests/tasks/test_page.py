@@ -14,6 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "own-task.md"
 SHORT = ["--max_steps", "1", "--num_generations", "2", "--generation_batch_size", "2", "--disable_tqdm", "true"]
 SHORT += ["--per_device_train_batch_size", "2", "--gradient_accumulation_steps", "1", "--max_completion_length", "3"]
 FEW = ["--n", "2", "--max_completion_length", "3", "--num_generations", "2"]
+MORE = {"train": SHORT, "evaluate": FEW, "chat": ["--max_new_tokens", "8"]}
 
 
 def test_the_page_does_what_it_says(tmp_path, monkeypatch, capsys):
@@ -31,10 +32,10 @@ def test_the_page_does_what_it_says(tmp_path, monkeypatch, capsys):
     commands = re.findall("^grpo-lab (.*)$", text, re.MULTILINE)
     for command, *words in map(str.split, commands):
         words = ["chat" if word in ("tiny", "smollm2") else word for word in words]
-        assert main([command, *words, *{"train": SHORT, "evaluate": FEW}.get(command, [])]) == 0, (command, words)
+        assert main([command, *words, *MORE.get(command, [])]) == 0, (command, words)
     sys.modules.pop("my_rewards")  # of this folder; another test has one of its own
     said = capsys.readouterr().out
-    assert '"rewards/gym_reward/mean"' in said and "options: min_numbers=4" in said and len(commands) == 10
+    assert '"rewards/gym_reward/mean"' in said and "defaults: min_numbers=4" in said and len(commands) == 11
     made = {path.name for path in (tmp_path / "outputs" / "mine").iterdir()}
     needed = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
     assert needed | {"chat_template.jinja"} <= made, "what a hub and the GGUF converter read"
