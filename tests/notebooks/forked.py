@@ -77,6 +77,7 @@ def make_shell():
     import jaxtyping
     from IPython.core.interactiveshell import InteractiveShell
     from matplotlib import pyplot
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib_inline.backend_inline import configure_inline_support
     from traitlets.config import Config
 
@@ -84,6 +85,7 @@ def make_shell():
 
     jaxtyping.config.update("jaxtyping_disable", True)
     live.SECONDS = float("inf")  # nobody watches: LivePlot draws its first picture and its last
+    ConstrainedLayoutEngine.execute = lambda engine, figure: None  # nor does it matter what overlaps
     shell = InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}), colors="nocolor")
     pyplot.switch_backend(INLINE)
     configure_inline_support(shell, INLINE)
