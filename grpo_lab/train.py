@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None) -> None:
     with _rows_by_their_lines(choice):
         history = engine.train(model, tokenizer, rows, choice.functions, config, **held_out)
     if history:
-        print(_last_step(history[-1]))
+        print(*_closing_lines(history, config), sep="\n")
     print(f"saved to {config.output_dir}")
     if choice.task.own is None or choice.task.own.rows("test"):
         print(f"measure it on {'held-out' * choice.task.held_out or 'the same'} problems: {_evaluation(given, config)}")
@@ -145,12 +145,20 @@ def _rows_by_their_lines(choice: TaskSpec) -> Iterator[None]:
         raise ValueError(place + str(error)[found.end() :]) from error
 
 
-def _last_step(metrics: dict) -> str:
-    means = {name: value for name, value in metrics.items() if name.startswith("rewards/") and name.endswith("/mean")}
-    parts = [f"{name.split('/')[1]} {value:.2f}" for name, value in means.items() if value is not None]
-    if not parts:
-        return f"step {metrics['step']}: no reward, since every reward function returned None"
-    return f"step {metrics['step']}: reward {metrics['reward']:.3f} ({', '.join(parts)})"
+def _closing_lines(history: list[dict], config: GRPOConfig) -> Iterator[str]:
+    """The last step, and whether any step taught anything."""
+    from grpo_lab.trainer.metrics import silent_steps
+    from grpo_lab.trainer.reports import in_words
+
+    last = history[-1]
+    if last["reward"] is None:
+        yield f"step {last['step']}: no reward, since every reward function returned None"
+    else:
+        yield f"step {last['step']}: {in_words(last)}"
+    if "eval/reward" in last:
+        yield in_words(last, "eval/")
+    if (silent := len(silent_steps(history, config))) == len(history):
+        yield f"nothing was learnt: {silent} of {len(history)} steps had no gradient from the rewards"
 
 
 def _evaluation(given: dict, config: GRPOConfig) -> str:

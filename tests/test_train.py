@@ -204,7 +204,7 @@ def test_the_command_trains_and_leaves_a_normal_checkpoint(base, here, capsys):
     shown = capsys.readouterr().out
     assert shown.startswith("task sums: reward = 0 think + 1 my_rewards:length; system prompt: ")
     assert "\nchosen for 0.0 million parameters: learning_rate 0.0002, gradient_checkpointing false\n" in shown
-    assert "step 2: reward" in shown and "(think_rate 0.00, length " in shown
+    assert "step 2: reward" in shown and "(think_rate 0.000, length " in shown
     quoted = f'"{out}"' if sys.platform == "win32" else f"'{out}'"
     assert f"python -m grpo_lab.evaluate --model {quoted} --reward_funcs think my_rewards:length" in shown
     metrics = metrics_of(out)
@@ -218,6 +218,15 @@ def test_the_command_trains_and_leaves_a_normal_checkpoint(base, here, capsys):
     prompt = find_task("sums").rows("train", 1)[0]["prompt"]
     inputs = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_tensors="pt")
     assert model.generate(**inputs, max_new_tokens=2, do_sample=False).shape[0] == 1
+
+
+def test_a_run_that_learnt_nothing_ends_with_it_and_one_that_evaluates_with_its_numbers(base, here, capsys):
+    (here / "my_rewards.py").write_text("def none(completions, **_): return [None] * len(completions)\n")
+    asked = ["--model", base, "--output_dir", "out", "--reward_funcs", "my_rewards:none", "--eval_steps", "2", *SMALL]
+    with pytest.warns(RuntimeWarning, match="returned None"):
+        assert command.main(asked) == 0
+    shown = capsys.readouterr().out
+    assert "\nheld-out reward none (none none)\nnothing was learnt: 2 of 2 steps had no gradient from" in shown
 
 
 def test_a_base_model_trains_and_is_measured_on_plain_text(base, here, capsys):

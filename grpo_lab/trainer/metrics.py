@@ -1,5 +1,6 @@
 """How a step is measured: the clock, the metrics of its updates, and a warning when sampler and trainer disagree."""
 
+import re
 import time
 import warnings
 from collections.abc import Iterator
@@ -84,26 +85,66 @@ def without_signal(history: list[dict], config: GRPOConfig) -> str | None:
     It learns nothing when the last steps (12, or half of a shorter run) had no gradient, or only that of a KL term or
     an entropy bonus. Of 12 steps, one may be another.
     """
-    count = min(12, max(4, config.max_steps // 2))
+    count = _looked_at(config)
     last = history[-count:]
-    other_terms = config.needs_every_row and config.advantage != "none"
-    silent = [m for m in last if m.get("grad_norm") == 0 or (other_terms and m.get("frac_reward_zero_std") == 1)]
+    silent = silent_steps(last, config)
     if len(last) < count or len(silent) < count - count // 12 or any("warning" in metrics for metrics in history):
         return None
-    sign = "the rewards gave no gradient (a KL term or an entropy bonus did)" if other_terms else "the gradient was 0"
-    why = _why_without_signal(silent, config.max_completion_length)
-    return f"step {last[-1]['step']}: in {len(silent)} of the last {count} steps {sign}. {why}"
+    sign = "the rewards gave no gradient (a KL term or an entropy bonus did)"
+    sign = sign if _other_terms(config) else "the gradient was 0"
+    return f"step {last[-1]['step']}: in {len(silent)} of the last {count} steps {sign}. {_why(silent, config)}"
 
 
-def _why_without_signal(steps: list[dict], max_completion_length: int) -> str:
+def silent_steps(history: list[dict], config: GRPOConfig) -> list[dict]:
+    """The steps in which the rewards gave no gradient."""
+    other_terms = _other_terms(config)
+    return [m for m in history if m.get("grad_norm") == 0 or (other_terms and m.get("frac_reward_zero_std") == 1)]
+
+
+def dead_rewards(history: list[dict], config: GRPOConfig) -> str | None:
+    """What to say of weighted rewards that were 0 throughout the last steps while others differed; None if told."""
+    count = _looked_at(config)
+    last = history[-count:]
+    if len(last) < count or any("warning/rewards" in metrics for metrics in history):
+        return None
+    names = [found[1] for name in last[-1] if (found := re.fullmatch("rewards/(.*)/mean", name))]
+    weights = config.reward_weights or [1.0] * len(names)
+    weighted = [name for name, weight in zip(names, weights, strict=True) if weight]
+
+    dead = [name for name in weighted if all(m[f"rewards/{name}/mean"] == m[f"rewards/{name}/std"] == 0 for m in last)]
+    others = [name for name in weighted if any(m[f"rewards/{name}/std"] for m in last)]
+    if not dead or not others:
+        return None
+    return (
+        f"step {last[-1]['step']}: {' and '.join(dead)} {'were' if len(dead) > 1 else 'was'} 0 in all completions of "
+        f"the last {count} steps; only {' and '.join(others)} is being learnt. Read some completions "
+        "(log_completions=True): is their form what the reward reads? Else try easier problems, or more "
+        "completions of each (num_generations)."
+    )
+
+
+def _looked_at(config: GRPOConfig) -> int:
+    return min(12, max(4, config.max_steps // 2))
+
+
+def _other_terms(config: GRPOConfig) -> bool:
+    return config.needs_every_row and config.advantage != "none"
+
+
+def _why(steps: list[dict], config: GRPOConfig) -> str:
+    if config.reward_weights and not any(config.reward_weights):
+        return "All weighted rewards are equal, since every one of reward_weights is 0; give at least one a weight."
     rewards = [metrics["reward"] for metrics in steps if metrics["reward"] is not None]
     if not rewards:
         return "Every reward function returned None each time. log_completions=True shows the completions."
     if all(metrics["completions/clipped_ratio"] > 0.9 for metrics in steps):
-        return f"Nearly all completions were cut off; max_completion_length is {max_completion_length}. Try more."
+        return (
+            f"Nearly all completions were cut off; max_completion_length is {config.max_completion_length}. Try more."
+        )
     more = "more completions of each (num_generations), or a reward for a part of the way"
     if max(rewards) <= 0:
-        return f"All completions were wrong (reward {max(rewards):g} at most). Try easier problems, {more}."
+        wrong = f"All completions were wrong (reward {max(rewards):g} at most)."
+        return f"{wrong} Is their form what the reward reads? Else try easier problems, {more}."
     same = f"All completions of a prompt earned the same (reward {max(rewards):g} at most)."
     return f"{same} If that is the most, they are all right: try harder problems. If not, easier ones, {more}."
 

@@ -30,24 +30,18 @@ def reporting(config: GRPOConfig, first_step: int) -> Iterator["Reports"]:
 
 
 class Reports:
-    """A progress bar, and a board on which curves grow, if there is one."""
+    """A progress bar short enough for 80 columns, and a board on which curves grow, if there is one."""
 
     def __init__(self, bar: tqdm, log: Callable[[dict], None] | None):
         self._bar, self._log = bar, log
-        self._shown: dict[str, str] = {}
 
     def show(self, metrics: dict) -> None:
-        """The metrics of the step that has just been made. What was last evaluated stays in the bar."""
-        means = {name.split("/")[1]: metrics[name] for name in metrics if re.fullmatch("rewards/.*/mean", name)}
-        shown = {"reward": metrics["reward"]} | (means if len(means) > 1 else {})
-        if "eval/reward" in metrics:
-            shown["held-out reward"] = metrics["eval/reward"]
-        if metrics.get("eval/accuracy") is not None:
-            shown["held-out accuracy"] = metrics["eval/accuracy"]
-        self._shown |= {name: _number(value) for name, value in shown.items()}
-        self._shown["length"] = f"{metrics['completions/mean_length']:.1f}"
+        """The metrics of the step that has just been made. An evaluation is a line above the bar."""
+        if "eval/reward" in metrics and not self._bar.disable:
+            self.warn(f"step {metrics['step']}: {in_words(metrics, 'eval/')}")
         self._bar.update()
-        self._bar.set_postfix(self._shown)
+        length = f"{metrics['completions/mean_length']:.1f}"
+        self._bar.set_postfix({"reward": _number(metrics["reward"]), "length": length})
         if self._log is not None:
             self._log({name: value for name, value in metrics.items() if isinstance(value, int | float)})
 
@@ -126,8 +120,8 @@ def best_and_worst(records: list[dict], count: int | None) -> str:
     lines.append("  ".join([*(f"{name:>8}" for name in columns), "prompt, completion"]))
     for record in ranked[:high] + ranked[len(ranked) - low :]:
         asked = record["prompt"] if isinstance(record["prompt"], str) else record["prompt"][-1:]
-        prompt = _quoted(prompt_text(asked), WIDTH // 3)
-        said = f"{prompt} {_quoted(record['completion'], WIDTH - len(prompt))}"
+        prompt = quoted(prompt_text(asked), WIDTH // 3)
+        said = f"{prompt} {quoted(record['completion'], WIDTH - len(prompt))}"
         values = [(record["rewards"] | record)[name] for name in columns]
         numbers = (f"{_number(value):>{max(8, len(name))}}" for name, value in zip(columns, values, strict=True))
         lines.append("  ".join([*numbers, said]))
@@ -135,10 +129,19 @@ def best_and_worst(records: list[dict], count: int | None) -> str:
     return "\n".join(lines).encode(encoding, "backslashreplace").decode(encoding)
 
 
+def in_words(metrics: dict, of: str = "") -> str:
+    """Such as "reward 0.875 (accuracy_reward 0.88, brief 0.12)"; `of` "eval/" those of held-out problems."""
+    means = {found[1]: metrics[name] for name in metrics if (found := re.fullmatch(f"{of}rewards/(.*)/mean", name))}
+    parts = ", ".join(f"{name} {_number(value)}" for name, value in means.items())
+    said = f"{'held-out ' * bool(of)}reward {_number(metrics[f'{of}reward'])} ({parts})"
+    accuracy = metrics.get(f"{of}accuracy")
+    return said if accuracy is None else f"{said}, accuracy {_number(accuracy)}"
+
+
 def _number(value: float | None) -> str:
     return "none" if value is None else f"{value:.3f}"
 
 
-def _quoted(text: str, width: int) -> str:
-    quoted = repr(text)
-    return quoted if len(quoted) <= width else f"{quoted[: width - 4]}...{quoted[-1]}"
+def quoted(text: str, width: int) -> str:
+    said = repr(text)
+    return said if len(said) <= width else f"{said[: width - 4]}...{said[-1]}"

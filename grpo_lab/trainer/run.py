@@ -21,9 +21,9 @@ from grpo_lab.trainer.evaluation import best_step, check_evaluation, evaluate_po
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder, fingerprints
 from grpo_lab.trainer.logprobs import kl_to_reference
-from grpo_lab.trainer.metrics import Clock, MismatchMonitor, without_signal
+from grpo_lab.trainer.metrics import Clock, MismatchMonitor, dead_rewards, without_signal
 from grpo_lab.trainer.optim import PolicyOptimizer, learning_rate
-from grpo_lab.trainer.reports import best_and_worst, completion_records, reporting
+from grpo_lab.trainer.reports import best_and_worst, completion_records, quoted, reporting
 from grpo_lab.trainer.stopping import Stopping
 
 
@@ -54,6 +54,7 @@ class Run:
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable()
         self.folder, self.first_step, self.history = None, 0, []
+        self._example = None  # a completion to be read, with the answer that was expected
         if config.output_dir is not None:
             self.folder = RunFolder(config, self.settings())
 
@@ -124,6 +125,9 @@ class Run:
     def observe(self, step: int, experience: Experience, clock: Clock) -> dict:
         """Look at a rollout before it is learnt from, in the ways that were asked for; the metrics of that."""
         c, done, metrics = self.config, step + 1, {}
+        self._example = quoted(experience.rollout.texts[0], 200)
+        if "answer" in (row := self.rows_of_step(step)[0]):
+            self._example += f" (answer: {quoted(row['answer'], 200)})"
         if c.log_kl and c.beta == 0:
             with clock("time/score"):
                 metrics["kl"] = kl_to_reference(self.model, self.reference, experience, c)
@@ -145,7 +149,10 @@ class Run:
         tokens = (self.history[-1]["num_tokens"] if self.history else 0) + metrics["num_tokens"]
         metrics = {"step": done} | metrics | {"num_tokens": tokens, "step_time": time.perf_counter() - self._started}
         if warning := without_signal([*self.history, metrics], self.config):
-            metrics["warning"] = warning
+            metrics["warning"] = warning + (f" One of them: {self._example}" if self._example else "")
+            self._reports.warn(metrics["warning"])
+        elif warning := dead_rewards([*self.history, metrics], self.config):
+            metrics["warning/rewards"] = warning
             self._reports.warn(warning)
         self.history.append(metrics)
         self._reports.show(metrics)

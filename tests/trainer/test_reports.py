@@ -1,6 +1,7 @@
 """What a run shows: the bar, Weights & Biases (played by a mock), and completions for people to read."""
 
 import json
+import re
 import sys
 from unittest.mock import MagicMock
 
@@ -48,18 +49,19 @@ def test_what_is_not_installed_is_named_with_its_remedy(report_to, module, tmp_p
         run(output_dir=str(tmp_path / "out"), report_to=report_to)
 
 
-def test_the_progress_bar_keeps_what_was_last_evaluated(capsys):
+def test_the_progress_bar_is_short_and_an_evaluation_is_a_line_above_it(capsys):
     model, tokenizer = make_world()
     config = make_config(max_steps=4, eval_steps=2, disable_tqdm=False, reward_weights=[1.0, 0.5])
     history = train(model, tokenizer, ROWS, [letter_reward, none_for_some], config, eval_dataset=ROWS)
-    frames = capsys.readouterr().err.split("\r")
-    for step, evaluated in ((1, None), (2, 2), (3, 2), (4, 4)):
+    frames = re.split("[\r\n]", capsys.readouterr().err)
+    for step in (1, 2, 3, 4):
         (*_, frame) = (frame for frame in frames if f"{step}/4" in frame)  # the last one of the step
-        assert f"reward={history[step - 1]['reward']:.3f}" in frame
-        for name in ("letter_reward", "none_for_some"):
-            assert f"{name}={history[step - 1][f'rewards/{name}/mean']:.3f}" in frame
-        held_out = evaluated and f"held-out reward={history[evaluated - 1]['eval/reward']:.3f}"
-        assert held_out in frame if held_out else "held-out" not in frame
+        assert f"reward={history[step - 1]['reward']:.3f}, length=" in frame and "none_for_some" not in frame
+    lines = [frame for frame in frames if "held-out" in frame]
+    for line, metrics in zip(lines, (history[1], history[3]), strict=True):
+        first, second = (metrics[f"eval/rewards/{name}/mean"] for name in ("letter_reward", "none_for_some"))
+        each = f"(letter_reward {first:.3f}, none_for_some {second:.3f})"
+        assert line.startswith(f"step {metrics['step']}: held-out reward {metrics['eval/reward']:.3f} {each}")
 
 
 # --- completions ---------------------------------------------------------------------------------------------------
