@@ -4,8 +4,6 @@ The notebooks run in this process here, by a stand-in for the sandbox; what the 
 """
 
 import csv
-import json
-import os
 
 import pytest
 
@@ -19,7 +17,7 @@ from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.similar import shapes_of, similar
 from grpo_lab.course.stub import solution_body, stub_source
 from tests.course.classroom import POINTS, WRONG_RLOO, page, rows, run, table
-from tests.course.submitted import LINUX, file_name, submit
+from tests.course.submitted import file_name, submit
 
 
 def test_one_sum_everywhere(folder, sandbox, capsys):
@@ -94,25 +92,6 @@ def test_an_interrupt_ends_it_and_writes_nothing(folder, sandbox):
     with pytest.raises(KeyboardInterrupt):
         run(folder)
     assert not (folder.parent / "out").exists()
-
-
-def test_text_that_no_file_can_hold(folder, sandbox):
-    """Half of a character, in an answer, in an error and in a file's name."""
-    path = folder / "alice" / file_name("02")
-    document = json.loads(path.read_text(encoding="utf-8"))
-    for cell in document["cells"]:
-        if cell["metadata"].get("grpo_lab", {}).get("role") == "written":
-            cell["source"] = "because \ud800 and \udcff <b>"
-        if cell["metadata"].get("grpo_lab", {}) == {"exercise": "rloo_advantages"}:
-            cell["source"] = "def rloo_advantages(rewards):\n    raise ValueError('\\ud800')"
-    path.write_text(json.dumps(document), encoding="utf-8")
-    if LINUX:
-        os.rename(folder / "carol", folder / os.fsdecode(b"carol\xff"))
-    assert run(folder) == 0
-    assert rows(folder)["alice"]["points"] == "18" and len(rows(folder)) == 3
-    alice = page(folder, "students/alice.html")
-    assert "because ? and ? &lt;b&gt;" in alice and "In one batch, 60 of 64 prompts" in alice
-    assert "No written answer was found" in page(folder, "students/bob.html")
 
 
 @pytest.mark.parametrize(

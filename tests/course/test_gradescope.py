@@ -28,15 +28,6 @@ def test_the_zip_has_at_its_top_what_gradescope_looks_for(autograder):
     assert not any("__pycache__" in name or name.startswith("package/tests") for name in names)
 
 
-def test_it_can_be_for_one_assignment(autograder, tmp_path, capsys):
-    assert "--assignment" not in (autograder / "run_autograder").read_text(encoding="utf-8")
-    assert main(["export-gradescope", str(tmp_path / "new"), "--seed", "5", "--assignment", "02"]) == 0
-    script = (tmp_path / "new" / "run_autograder").read_text(encoding="utf-8")
-    assert "--seed 5 --assignment 02 --trust --output" in script
-    assert main(["export-gradescope", str(tmp_path / "no"), "--assignment", "2"]) == 2
-    assert "assignment is '2'; expected the number of one, such as 02" in capsys.readouterr().err
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not LINUX, reason="Gradescope's container is Linux")
 def test_a_submission_gets_its_results(autograder, tmp_path):

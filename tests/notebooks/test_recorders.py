@@ -64,21 +64,6 @@ def test_arms_of_05b_are_the_whole_settings_of_the_family():
         assert differs == ({"loss_type"} if name == "BNPO" else set())  # in one part, bnpo is dapo
 
 
-def test_arms_of_07b_differ_from_the_plain_one_by_what_they_say():
-    arms = recorders.smollm2.ARMS
-    plain = arms["plain"]
-    assert plain.change == {} and plain.precision is None
-    for name, arm in arms.items():
-        changed = {key for key in arm.change if key != "log_kl"}
-        others = [arm.rows is not plain.rows, arm.precision is not None, arm.train is not plain.train]
-        if name == "length price":  # beside "four digits", from which it differs by the reward alone
-            assert arm.rows is arms["four digits"].rows and arm.reward is not plain.reward
-        elif name == "KL k1":  # beside "KL k3"
-            assert arm.change | {"kl_estimator": "k3"} == arms["KL k3"].change | {"kl_estimator": "k3"}
-        elif name != "plain":
-            assert len(changed) + sum(others) == 1, name
-
-
 # ---- what the arms do
 
 
