@@ -144,11 +144,6 @@ def test_a_pipe_that_breaks_elsewhere_is_an_error(capfd):
     assert "[Errno 32] the worker's pipe" in capfd.readouterr().err
 
 
-def test_a_console_that_lacks_a_letter_shows_its_number():
-    printed, said = run("print('czq是谁')", env=os.environ | {"PYTHONIOENCODING": "ascii"}).communicate()
-    assert printed.strip() == r"czq\u662f\u8c01" and said == ""
-
-
 # ---- options
 
 

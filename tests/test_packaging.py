@@ -256,16 +256,6 @@ def test_documents_name_only_targets_commands_and_files_that_exist() -> None:
             assert (ROOT / name).parent.joinpath(link).exists(), (name, link)
 
 
-def test_windows_gets_the_same_steps_in_the_documents_and_in_the_workflow() -> None:
-    steps = yaml.safe_load(read(".github/workflows/test.yml"))["jobs"]["test"]["steps"]
-    windows = "\n".join(step["run"] for step in steps if "Windows" in str(step.get("if")))
-    written = code_of("docs/install.md").replace("\\", "/")
-    for line in windows.splitlines():
-        if "ruff" not in line and "mypy" not in line:
-            assert line in written, line
-    assert re.search(r"-m pytest (.*)", windows)[1] in make("-n", "test", "SYSTEM=Windows").stdout
-
-
 def test_the_version_is_the_same_everywhere() -> None:
     assert f"version: {grpo_lab.__version__}\n" in read("CITATION.cff")
     assert f"## {grpo_lab.__version__}" in read("CHANGELOG.md")

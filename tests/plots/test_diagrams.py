@@ -18,15 +18,6 @@ def texts(ax) -> list[str]:
     return [text.get_text() for text in ax.texts]
 
 
-def test_with_the_cache_a_token_sees_all_before_it_and_without_it_the_last_one():
-    figure = plots.cache_figure(["a", "b", "c"], ["d", "e", "f"], ["d", "-", "-"])
-    seen = []
-    for ax in figure.axes:
-        filled = [box.get_alpha() == 0.75 for box in ax.patches]
-        seen.append([[place for place in range(5) if filled[5 * row + place]] for row in range(3)])
-    assert seen == [[[0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4]], [[0, 1, 2], [3], [4]]]
-
-
 def test_the_weight_of_each_row_is_written_and_padding_is_crossed_out():
     mask = torch.arange(4) < torch.tensor([[2], [4]])
     weights = {name: token_weights(mask, name, 4) for name in ("grpo", "dr_grpo")}

@@ -147,11 +147,6 @@ def test_live_plot_draws_raw_values_and_the_mean_around_each_step(monkeypatch):
     assert list(smooth.get_ydata()) == [0, 3, 3, 0]
 
 
-def test_live_plot_names_what_it_does_not_get():
-    with pytest.raises(ValueError, match="metrics has no 'rewards'; it has kl, reward"):
-        plots.LivePlot("rewards")(0, {"reward": 1.0, "kl": 0.0})
-
-
 # tokens ------------------------------------------------------------------------------------------------------------
 
 

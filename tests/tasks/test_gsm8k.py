@@ -95,13 +95,6 @@ def test_the_hubs_whether_they_answer_or_not(monkeypatch, tmp_path, folder):
         gsm8k_problems("test", source="me/gsm8k")
 
 
-def test_a_missing_package_is_named(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    (tmp_path / "train.parquet").touch()
-    with pytest.raises(ImportError, match="pip install pyarrow"):
-        gsm8k_problems("train", source=tmp_path)
-
-
 def test_a_place_that_is_not_there_or_holds_something_else(folder):
     for source in ("./gsm8k", "/no/such/folder", "data/gsm8k.jsonl", "a/b/c"):
         with pytest.raises(FileNotFoundError, match="which is not there.*; put train.jsonl"):

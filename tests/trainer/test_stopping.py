@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from grpo_lab import train as command
 from grpo_lab.commands import Stopped
 from grpo_lab.trainer import train
 from grpo_lab.trainer.folder import RunFolder
-from grpo_lab.trainer.stopping import RESUME, Stopping
+from grpo_lab.trainer.stopping import RESUME
 from tests.support.resuming import assert_same_end, cheap_run, newest
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, save_world, weights
 
@@ -95,26 +94,6 @@ def test_without_a_folder_the_model_has_the_weights_of_the_finished_step():
     ):
         train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=5), send(signal.SIGINT, 2))
     assert same_weights(weights(model), weights(want))
-
-
-def test_signals_that_somebody_ignores_stay_ignored():
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with Stopping(None) as waiting:
-            signal.raise_signal(signal.SIGINT)
-            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN and not waiting.asked
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def test_outside_the_main_thread_signals_are_left_alone(tmp_path):
-    found = []
-    thread = threading.Thread(
-        target=lambda: found.append((len(cheap_run(tmp_path / "out")[2]), signal.getsignal(signal.SIGINT)))
-    )
-    thread.start()
-    thread.join()
-    assert found == [(4, signal.default_int_handler)]
 
 
 def start(words):
