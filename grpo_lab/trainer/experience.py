@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.advantages import best_of_group, group_advantages, rloo_advantages
+from grpo_lab.checks import check_shapes
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective.surrogates import per_token
 from grpo_lab.precision import autocast, precision_of
@@ -32,6 +33,11 @@ class Experience:
     old_logp: Float[Tensor, "B T"] | None = None  # None: the policy has not moved since it sampled
     ref_logp: Float[Tensor, "B T"] | None = None
     rewards_per_func: Float[Tensor, "B F"] | None = None  # NaN where one did not apply
+
+    def __post_init__(self):
+        if self.advantages is None:
+            raise TypeError("experience.advantages is None; expected a tensor of shape (B,) or (B, T)")
+        check_shapes(mask=(self.mask, "B T"), **{"experience.advantages": (self.advantages, "B | B T")})
 
     def __len__(self) -> int:
         return len(self.mask)

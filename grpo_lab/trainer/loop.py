@@ -109,8 +109,10 @@ def accumulate_gradient(
         with clock("time/score"):
             logp, entropy = completion_logprobs(model, part, config, rows)
         old_and_ref = {"old_logp": part.old_logp, "ref_logp": part.ref_logp}
-        settings = old_and_ref | config.loss_arguments()
-        loss, means = microbatch_loss(logp, part.advantages, part.mask, len(experience), num_items, **settings)
+        settings, advantages = old_and_ref | config.loss_arguments(), part.advantages
+        if advantages.ndim == 2:  # one a token: what stands in the padding means nothing
+            advantages = torch.where(part.mask, advantages, 0)
+        loss, means = microbatch_loss(logp, advantages, part.mask, len(experience), num_items, **settings)
         if entropy is not None:
             loss = loss - config.entropy_coef * token_mean(entropy, part.mask, num_items)
         optimizer.backward(loss)

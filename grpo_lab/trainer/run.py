@@ -55,6 +55,7 @@ class Run:
             model.gradient_checkpointing_enable()
         self.folder, self.first_step, self.history = None, 0, []
         self._example = None  # a completion to be read, with the answer that was expected
+        self._opened = self._step = None
         if config.output_dir is not None:
             self.folder = RunFolder(config, self.settings())
 
@@ -88,6 +89,8 @@ class Run:
 
     def steps(self) -> Iterator[int]:
         """Count the steps that are still to be made; each starts a random stream of its own."""
+        if self._opened is None:
+            raise RuntimeError("this Run is not open; expected its steps inside `with Run(...) as run:`")
         for step in range(self.first_step, self.config.max_steps):
             if self._waits_in_vain():
                 at, name = standing(self.history, self.config), metric_for_best_model(self.config)
@@ -97,7 +100,7 @@ class Run:
                 )
                 break
             torch.manual_seed(self.config.seed * 1_000_003 + step)
-            self._started = time.perf_counter()
+            self._started, self._step = time.perf_counter(), step
             yield step
             if self._stopping.asked and step + 1 < self.config.max_steps:
                 self._save(step + 1)
@@ -143,9 +146,14 @@ class Run:
         """Put the metrics of a step wherever they are wanted; then a checkpoint, if this is a step to make one.
 
         metrics: those of `collect`, and whatever else is to be kept: numbers by name, or None.
+
+        Raises:
+            ValueError, TypeError: for a step that is not at hand or recorded already, and for metrics of another kind.
         """
-        done = step + 1
-        metrics = metrics | self._evaluate(done)
+        if step != self._step:
+            raise ValueError(f"step is {step}; expected each step of `run.steps()` once, while it is at hand")
+        done, metrics = step + 1, plain_numbers(metrics)
+        self._step, metrics = None, metrics | self._evaluate(done)
         tokens = (self.history[-1]["num_tokens"] if self.history else 0) + metrics["num_tokens"]
         metrics = {"step": done} | metrics | {"num_tokens": tokens, "step_time": time.perf_counter() - self._started}
         if warning := without_signal([*self.history, metrics], self.config):
@@ -223,6 +231,20 @@ def check_dataset(dataset: Rows, name: str = "dataset") -> None:
         columns = columns or sorted(row)
         if sorted(row) != columns:
             raise ValueError(f"{name} row {index} has the columns {sorted(row)}; expected those of row 0, {columns}")
+
+
+def plain_numbers(metrics: dict) -> dict:
+    """The metrics of a step as numbers of Python; raises for what is none, for it could not be written to a file."""
+    plain = {}
+    for name, value in metrics.items():
+        if not isinstance(name, str):
+            raise TypeError(f"metrics has the key {name!r}; expected texts, such as 'think_rate'")
+        plain[name] = value.item() if getattr(value, "shape", None) == () else value
+        if not isinstance(plain[name], int | float | str | None):
+            raise TypeError(f"metrics[{name!r}] is {value!r:.60}; expected a number, or None")
+    if lacking := [name for name in ("reward", "num_tokens", "completions/mean_length") if name not in plain]:
+        raise ValueError(f"metrics has no {lacking[0]!r}; expected those of `collect` among them")
+    return plain
 
 
 def check_rewards(reward_funcs, weights: list[float] | None, row: dict) -> None:

@@ -2,21 +2,25 @@
 
 import re
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.tasks import addition_problems
-from grpo_lab.trainer import train
-from tests.support.worlds import same_weights, weights
+from grpo_lab.trainer import Run, train, update
+from grpo_lab.trainer.optim import PolicyOptimizer
+from tests.support.worlds import ROWS, make_config, make_world, ragged_experience, same_weights, weights
 
 PAGE = Path(__file__).parents[2] / "docs" / "own-loop.md"
 WHOLE, ONLY_ADVANTAGE = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
 SHORTER = {"max_steps=30": "max_steps=2, disable_tqdm=True", "generation_batch_size=128": "generation_batch_size=32"}
 LIBRARYS = {
-    "rewards - rewards.median(-1, keepdim=True).values": "group_advantages(rewards)",
+    "(rewards - rewards.nanmedian(-1, keepdim=True).values).nan_to_num(0)": "group_advantages(rewards)",
     "-torch.where(mask, weights[:, None] * logp, 0).sum() / mask.sum()": "policy_loss(logp, advantages, mask, "
     "loss_type='dapo')[0]",
     "import torch\n": "import torch\nfrom grpo_lab.advantages import group_advantages\n"
@@ -68,3 +72,54 @@ def test_with_the_librarys_advantage_alone_it_is_train_bit_for_bit(tmp_path):
     model, history = trained(made["run"])
     assert same_weights(weights(made["model"]), weights(model))
     assert [metrics["loss"] for metrics in made["run"].history] == [metrics["loss"] for metrics in history]
+
+
+COLLECTED = {"reward": 0.5, "num_tokens": 5, "completions/mean_length": 1.0}
+WRONG = {
+    "metrics['loss'] is tensor([1., 2.]); expected a number, or None": {"loss": torch.tensor([1.0, 2.0])},
+    "metrics has the key 3; expected texts": {3: 1.0},
+}
+
+
+def test_a_step_is_recorded_once_with_numbers_of_any_library_and_other_things_are_named(tmp_path):
+    run = Run(*make_world(), ROWS, make_config(output_dir=str(tmp_path), save_steps=0, max_steps=2))
+    with pytest.raises(RuntimeError, match="this Run is not open; expected"):
+        next(run.steps())
+    with pytest.raises(InterruptedError), run:
+        step = next(run.steps())
+        for message, wrong in WRONG.items():
+            with pytest.raises(TypeError, match=re.escape(message)):
+                run.record(step, COLLECTED | wrong)
+        with pytest.raises(ValueError, match="metrics has no 'reward'"):
+            run.record(step, {"loss": 1.0})
+        run.record(step, COLLECTED | {"loss": torch.tensor(0.25, requires_grad=True), "share": np.float32(0.5)})
+        for other in (0, 1):
+            with pytest.raises(ValueError, match=f"step is {other}; expected each step of"):
+                run.record(other, COLLECTED)
+        raise InterruptedError
+    assert '"loss": 0.25, "share": 0.5' in (tmp_path / "metrics.jsonl").read_text("utf-8")
+
+
+@pytest.mark.parametrize("wrong", [None, [1.0] * 4, torch.ones(2, 2), torch.ones(3), torch.ones(4, 4)], ids=str)
+def test_advantages_of_another_kind_are_refused_where_they_are_put_in(wrong, no_checker):
+    with pytest.raises((TypeError, ValueError), match=r"^experience.advantages .*; expected .*\(B,\) or \(B, T\)"):
+        replace(ragged_experience([3, 1, 2, 3]), advantages=wrong)
+
+
+def test_what_stands_in_the_padding_of_own_advantages_means_nothing():
+    experience, config = ragged_experience([3, 1, 2, 3]), make_config(generation_batch_size=4, max_completion_length=24)
+    mine = torch.linspace(-1, 1, 96).view(4, 24)
+    results = []
+    for padding in (0.0, float("nan")):
+        model, _ = make_world()
+        advantages = torch.where(experience.mask, mine, padding)
+        update(model, PolicyOptimizer(model, config), replace(experience, advantages=advantages), config, 0.1)
+        results.append(weights(model))
+    assert same_weights(*results) and not same_weights(results[0], weights(make_world()[0]))
+
+
+def test_the_advantages_of_the_page_are_zero_where_no_reward_applies():
+    nan = float("nan")
+    exec(WHOLE[WHOLE.index("def my_adv") : WHOLE.index("def my_loss")], scope := {})
+    found = scope["my_advantages"](torch.tensor([[1.0, nan, 3.0, 2.0], [nan] * 4]))
+    assert found.tolist() == [[-1, 0, 1, 0], [0] * 4]
