@@ -37,7 +37,7 @@ def settings_parser(command: str, names: Iterable[str], needed: str = "") -> Par
         if setting.name in wanted:
             if title not in groups:
                 groups[title] = parser.add_argument_group(title)  # shown after the command's own options
-            groups[title].add_argument(f"--{setting.name}", help=_help(setting), **_reading(setting.type))
+            groups[title].add_argument(f"--{setting.name}", help=_help(setting), **reading(setting.type))
     return parser
 
 
@@ -64,8 +64,6 @@ def words_in(file: Path, parser: Parser) -> list[str]:
             raise ValueError(f"config {str(file)!r} has {name!r}, which is not known here; {meant}")
         if actions[name].nargs is None:
             words.append(f"--{name}={value}")
-        elif actions[name].nargs == 0:
-            words += [f"--{name}"] * bool(value)
         elif value is not None:
             words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
     return words
@@ -81,7 +79,7 @@ def _help(setting: Field) -> str:
     return f"{'; '.join(filter(None, said))} (default: {default})".strip().replace("%", "%%")
 
 
-def _reading(annotation) -> dict:
+def reading(annotation) -> dict:
     """How argparse reads a setting: bool as true or false, list[float] as numbers, "none" where None is a value."""
     allowed = options(annotation)
     kind = next(option for option in allowed if option is not types.NoneType)

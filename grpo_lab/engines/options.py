@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 from grpo_lab.checks import check_at_least, check_between
 from grpo_lab.config import GRPOConfig
+from grpo_lab.config.arguments import reading
 from grpo_lab.engines.settings import check_settings
 from grpo_lab.precision import pick_precision, precision_asked
 
@@ -51,7 +52,10 @@ def add_engine_options(parser: ArgumentParser) -> None:
         default=SUPPRESS,
         help=f"whose loop trains (default {OWN}: the one of the lessons)",
     )
-    add("--use_peft", action="store_true", default=SUPPRESS, help="with --engine trl: train adapters of LoRA alone")
+    add(
+        "--use_peft", nargs="?", const=True, default=SUPPRESS, **reading(bool),
+        help="with --engine trl: train adapters of LoRA alone",
+    )  # fmt: skip
     add("--lora_r", type=int, default=SUPPRESS, metavar="N", help="rank of an adapter (default 16)")
     add("--lora_alpha", type=int, default=SUPPRESS, metavar="N", help="adapters weigh alpha / r (default 32)")
     add("--lora_dropout", type=float, default=SUPPRESS, metavar="X", help="(default 0; TRL's is 0.05)")

@@ -4,7 +4,6 @@ import os
 from dataclasses import fields
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.differences import MEANINGS
 
 # Settings that mean the same under the same name in TRL's GRPOConfig.
 SAME = (
@@ -23,6 +22,14 @@ KEPT = (
     *("output_dir", "disable_tqdm", "report_to", "run_name"),
     *("eval_steps", "num_generations_eval", "per_device_eval_batch_size"),
 )
+# Why each of the others is refused. What is not here is a thing of our own loop alone.
+WHY = {
+    **dict.fromkeys(("save_steps", "save_total_limit", "load_best_model_at_end"), "TRL saves only the end here"),
+    "resume_from_checkpoint": "TRL saves only the end here, so there is nothing to go on from",
+    "advantage": "TRL compares each completion with its group",
+    "kl_estimator": "TRL has k3 alone",
+    "log_kl": "TRL measures the KL only with beta above 0",
+}
 FLAGS = {"fp32": (), "fp32-master": ("bf16",), "fp16": ("fp16",), "bf16-naive": ()}  # precision -> TRL's name for it
 
 
@@ -31,10 +38,11 @@ def check_settings(config: GRPOConfig) -> None:
     allowed = {field.name: (field.default,) for field in fields(GRPOConfig) if field.name not in SAME + KEPT}
     allowed["save_steps"] += (0,)  # only the end is saved
     for name, values in allowed.items():
-        value = getattr(config, name)
-        if value not in values:
-            why = f"; it is not the same in TRL: {MEANINGS[name]}" if name in MEANINGS else ""
-            raise ValueError(f"{name} is {value!r}; expected {values[0]!r} with --engine trl, which does without{why}")
+        if getattr(config, name) not in values:
+            why = WHY.get(name, "only our own loop has it")
+            raise ValueError(f"{name}: {why}; leave it out with --engine trl")
+    if config.max_steps == 0:
+        raise ValueError("max_steps is 0; it must be at least 1 with --engine trl")
     if config.precision not in (None, *FLAGS):
         ways = ", ".join(FLAGS)
         raise ValueError(f"precision is {config.precision!r}, which only our optimizer has; --engine trl takes {ways}")

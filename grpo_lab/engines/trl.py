@@ -20,6 +20,7 @@ import trl
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback, TrainerCallback
 
+from grpo_lab.commands import Stopped
 from grpo_lab.config import GRPOConfig
 from grpo_lab.engines.settings import FLAGS, SAME, check_settings
 from grpo_lab.precision import precision_of
@@ -31,6 +32,11 @@ from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.folder import METRICS, RunFolder, fingerprints
 from grpo_lab.trainer.optim import learning_rate
 from grpo_lab.trainer.reports import reporting
+
+STOPPED = (
+    "Stopped. TRL saves only the end here, so nothing of this run is kept: begin again, in this folder or another. "
+    "Without --engine trl, a run that was stopped can go on."
+)
 
 
 def train(
@@ -53,6 +59,7 @@ def train(
 
     Raises:
         ValueError: for a setting that TRL lacks, or a precision that it cannot train in.
+        Stopped: a KeyboardInterrupt, when Ctrl-C came; nothing is saved.
     """
     check_settings(config)
     rows = rows_in_order(model, tokenizer, dataset, reward_funcs, config, eval_dataset)
@@ -69,7 +76,10 @@ def train(
         evaluate = partial(_evaluated, model, tokenizer, eval_dataset, reward_funcs, config)
         steps = Steps(config, callback, evaluate, folder, reports)
         trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps, lora)
-        trainer.train()
+        try:
+            trainer.train()
+        except KeyboardInterrupt as stop:
+            raise Stopped(STOPPED) from stop
         policy = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
         if lora is not None:
             policy.merge_and_unload()  # into the model that was given

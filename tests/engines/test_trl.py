@@ -10,6 +10,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from grpo_lab import evaluate, precision
 from grpo_lab import train as command
+from grpo_lab.commands import Stopped
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.differences import MEANINGS
 from grpo_lab.engines import options, settings
@@ -158,9 +159,7 @@ def test_a_setting_that_trl_lacks_or_means_otherwise_is_refused_by_name():
     for name in refused_ones:
         config = GRPOConfig()
         setattr(config, name, "another")
-        with pytest.raises(
-            ValueError, match=f"^{name} is 'another'; expected .* with --engine trl, which does without"
-        ):
+        with pytest.raises(ValueError, match=f"^{name}: .*; leave it out with --engine trl$"):
             settings.check_settings(config)
 
 
@@ -169,7 +168,9 @@ REFUSED = [
     ("--engine trl --lora_r 8", "--lora_r is 8; expected it only with --use_peft"),
     ("--engine trl --use_peft --lora_r 0", "--lora_r is 0; it must be at least 1"),
     ("--engine trl --precision bf16", "--precision is 'bf16', which only our optimizer has; --engine trl takes fp32"),
-    ("--engine trl --load_best_model_at_end true --eval_steps 2", "--load_best_model_at_end is True; expected False"),
+    ("--engine trl --load_best_model_at_end true --eval_steps 2", "--load_best_model_at_end: TRL saves only the"),
+    ("--engine trl --max_steps 0", "--max_steps is 0; it must be at least 1 with --engine trl"),
+    ("--use_peft perhaps", "--use_peft is 'perhaps'; expected true or false"),
     ("--engine verl", "--engine is 'verl'; expected one of"),
 ]
 
@@ -228,8 +229,18 @@ def test_the_command_writes_the_folder_that_evaluate_takes(base, tmp_path, capsy
         == 0
     )
     assert json.loads(capsys.readouterr().out)["n"] == 2
-    again = ["--model", base, "--output_dir", out, *QUICK]
-    assert "holds a run already" in refused(command.main, *again)
+    again = ["--model", base, "--output_dir", out, *QUICK, "--use_peft", "false"]
+    assert refused(command.main, *again).endswith("holds a run already; choose another folder")
+
+
+def test_a_run_that_was_stopped_says_that_nothing_is_kept_and_its_folder_is_free(base, tmp_path):
+    def stop(step, metrics):
+        raise KeyboardInterrupt
+
+    run = [*load_policy(base), ROWS, with_a, make_config(max_steps=1, output_dir=str(tmp_path))]
+    with pytest.raises(Stopped, match=r"^Stopped. TRL saves only the end here, .* begin again"):
+        trl.train(*run, callback=stop)
+    assert len(trl.train(*run)) == 1
 
 
 def test_with_adapters_nothing_but_adapters_moves_and_the_folder_holds_them_merged(base, tmp_path, capsys):
