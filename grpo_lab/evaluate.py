@@ -45,10 +45,11 @@ def evaluate(
         cache_implementation: as in `sample_completions`.
 
     Returns:
-        accuracy: share of right completions; accuracy_ci95: its Wilson interval with one trial a *problem* (careful,
-        since completions of one problem are not independent); pass_at_k: {"1": ..., "2": ..., ...}, the unbiased
-        estimate for k = 1, 2, 4, ... up to num_generations. The three are None where the first function gives other
-        values than 0 to 1, or -1 for a wrong answer: then a 1 does not mean right, and its mean is all there is.
+        accuracy: share of right completions, of those to which the first function applies; accuracy_ci95: its Wilson
+        interval with one trial a *problem* (careful, since completions of one problem are not independent); pass_at_k:
+        {"1": ..., "2": ..., ...}, the unbiased estimate for k = 1, 2, 4, ... up to num_generations, over the problems
+        with so many of them. The three are None where the first function gives other values than 0 to 1, or -1 for a
+        wrong answer: then a 1 does not mean right, and its mean is all there is.
         rewards/<function>/mean: of each function, without weights (None where it applied to nothing).
         frac_reward_zero_std: share of problems whose completions all earn the same by the first function, from which a
         group of this size would learn nothing (None for one completion); mean_length in tokens; format_rate: share in
@@ -71,14 +72,17 @@ def evaluate(
     G = num_generations
     marks = found.marks.nan_to_num(-torch.inf).reshape(len(rows), G)  # -inf: the reward did not apply
     accuracy = accuracy_of(found.marks)
-    of_problem = (marks >= 1).sum(1).tolist()
-    ks = [] if accuracy is None else [2**i for i in range(G.bit_length()) if 2**i <= G]
+    marked, right = (marks > -torch.inf).sum(1).tolist(), (marks >= 1).sum(1).tolist()
+    ks = [] if accuracy is None else [2**i for i in range(G.bit_length()) if 2**i <= max(marked)]
     without_spread = (marks == marks[:, :1]).all(1).double().mean().item()
     means = zip(found.names, found.per_func.double().unbind(1), strict=True)
     return {
         "accuracy": accuracy,
-        "accuracy_ci95": None if accuracy is None else wilson_interval(accuracy, len(rows)),
-        "pass_at_k": {str(k): mean(pass_at_k(G, c, k) for c in of_problem) for k in ks} or None,
+        "accuracy_ci95": None if accuracy is None else wilson_interval(accuracy, sum(map(bool, marked))),
+        "pass_at_k": {
+            str(k): mean(pass_at_k(n, c, k) for n, c in zip(marked, right, strict=True) if n >= k) for k in ks
+        }
+        or None,
         **{f"rewards/{name}/mean": mean_and_std(values)[0] for name, values in means},
         "frac_reward_zero_std": None if G == 1 else without_spread,
         "mean_length": found.lengths.double().mean().item(),

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,9 @@ def test_what_the_package_raises_is_for_the_user():
         raise KeyError("answer")
 
     failed = refused(made_of(lambda: score_completions([reward], ["a"], ["b"], [[1]], {})))
-    assert "error: reward function 'reward' failed: KeyError: 'answer' " in failed and failed.endswith(WHERE)
+    line = reward.__code__.co_firstlineno + 1
+    said = f"error: reward function 'reward' failed in test_commands.py, line {line}: KeyError: 'answer' "
+    assert said in failed and failed.endswith(WHERE)
     unfit = refused(made_of(lambda: score_completions([lambda texts: [1.0]], ["a"], ["b"], [[1]], {})))  # a TypeError
     assert "does not fit the batch: " in unfit and not unfit.endswith(WHERE)
 
@@ -106,6 +109,18 @@ def test_a_variable_shows_where_an_error_comes_from(monkeypatch, capsys):
     assert made_of(lambda: check_positive("epsilon", -1), "--epsilon")([]) == 2
     shown = capsys.readouterr().err
     assert shown.startswith("Traceback") and shown.endswith(f"{NAME}--epsilon is -1; it must be positive\n")
+
+
+def test_a_warning_of_the_package_is_its_sentence_alone(capsys):
+    def warn():
+        warnings.warn_explicit("ours", RuntimeWarning, command.__code__.co_filename, 7)
+        warnings.warn_explicit("another's", RuntimeWarning, "elsewhere.py", 7)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda *given: print(warnings.formatwarning(*given[:4]), end="", file=sys.stderr)
+        assert made_of(warn)([]) == 0
+    assert capsys.readouterr().err.startswith("warning: ours\nelsewhere.py:7: RuntimeWarning: another's\n")
 
 
 # ---- how it ends

@@ -90,8 +90,10 @@ def test_groups_from_which_nothing_is_learnt_and_half_marks_are_not_right():
     ]:
         measure = {"num_generations": 2, "max_completion_length": 2, "correct": lambda *_, given=rewards, **__: given}
         result = evaluate(*make_world(), PLANTED_ROWS, **measure)
-        assert result["frac_reward_zero_std"] == share and result["accuracy"] == rewards.count(1.0) / 4
-        assert list(result["pass_at_k"]) == ["1", "2"]
+        assert result["frac_reward_zero_std"] == share and result["accuracy"] == rewards.count(1.0) / (
+            4 - rewards.count(None)
+        )
+        assert list(result["pass_at_k"]) == ["1", "2"][: 1 if None in rewards else 2]
     result = evaluate(*make_world(), PLANTED_ROWS, num_generations=1, max_completion_length=2)
     assert result["frac_reward_zero_std"] is None and json.loads(json.dumps(result)) == result
 
@@ -122,7 +124,9 @@ def test_right_is_asked_as_in_training():
         return columns["price"]
 
     rows = [{"prompt": [{"role": "user", "content": "a"}], "answer": "2", "level": 3}]
-    with pytest.raises(RuntimeError, match="reward function 'look' failed: KeyError: 'price'"):
+    with pytest.raises(
+        RuntimeError, match=r"reward function 'look' failed in test_\w+.py, line \d+: KeyError: 'price'"
+    ):
         evaluate(*make_world(), rows, num_generations=2, max_completion_length=2, correct=look)
     (prompts, completions, completion_ids, answer, columns), = seen  # fmt: skip
     assert prompts == [rows[0]["prompt"]] * 2 and answer == ["2", "2"] and columns == {"level": [3, 3]}

@@ -8,7 +8,8 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from grpo_lab.commands.parser import command_name, one_line, options
@@ -55,7 +56,8 @@ def command(module: str) -> Callable:
             options.clear()
             _escape_what_a_console_lacks()
             try:
-                return _flushed(main, arguments)
+                with _plain_warnings():
+                    return _flushed(main, arguments)
             except KeyboardInterrupt as stop:
                 print(f"\n{str(stop) or 'stopped'}", file=sys.stderr)
                 return getattr(stop, "exit_code", INTERRUPTED)
@@ -139,6 +141,21 @@ def _reader_has_gone(error: Exception) -> bool:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return True
     return False
+
+
+@contextlib.contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """A warning of this package is its sentence: no path and no line of the source."""
+    before = warnings.formatwarning
+
+    def plain(message, category, filename, *rest) -> str:
+        return f"warning: {message}\n" if filename.startswith(PACKAGE) else before(message, category, filename, *rest)
+
+    warnings.formatwarning = plain
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def _escape_what_a_console_lacks() -> None:

@@ -13,8 +13,11 @@ import math
 import numbers
 import os
 import sys
+import sysconfig
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -163,8 +166,16 @@ def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float
             # Copies, for changing a message in place must not change what the next function sees.
             returned = function(**{keyword: list(map(_own, values)) for keyword, values in keywords.items()})
         except (Exception, SystemExit) as error:  # a library that exits would end the run without a word
-            raise RuntimeError(f"{whose} failed: {type(error).__name__}: {error}") from error
+            raise RuntimeError(f"{whose} failed{_place(error)}: {type(error).__name__}: {error}") from error
     return _checked(returned, name, len(keywords["completions"]))
+
+
+def _place(error: BaseException) -> str:
+    """File and line of the user's own code that it passed last, if there is any."""
+    others = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), "<frozen")
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(others)]
+    own = [frame for frame in frames if "site-packages" not in frame.filename]
+    return f" in {Path(own[-1].filename).name}, line {own[-1].lineno}" if own else ""
 
 
 def _own(value: Any) -> Any:
@@ -229,6 +240,9 @@ def put_back(whose: str) -> Iterator[None]:
 
 def _checked(returned: Any, name: str, B: int) -> list[float]:
     values = returned.tolist() if hasattr(returned, "tolist") else returned
+    if inspect.iscoroutine(values):
+        values.close()  # else Python warns that nobody awaited it
+        raise ValueError(f"reward function {name!r} is async; expected a plain function, which returns a list")
     listed = isinstance(values, (list, tuple))
     if not listed or len(values) != B:
         what = f"{len(values)} rewards" if listed else type(returned).__name__

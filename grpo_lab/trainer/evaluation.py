@@ -101,12 +101,11 @@ def evaluate_policy(
 def accuracy_of(marks: Float[Tensor, " B"]) -> float | None:
     """The share of completions with a mark of 1; None where marks of this kind do not say what is right.
 
-    They do if each lies between 0 and 1, or is -1 for a wrong answer. NaN, where the reward did not apply, counts as
-    not right.
+    They do if each lies between 0 and 1, or is -1 for a wrong answer. NaN, where the reward did not apply, is left out.
     """
     given = marks[~marks.isnan()]
     says_right = len(given) > 0 and (((given >= 0) & (given <= 1)) | (given == -1)).all()
-    return (marks >= 1).double().mean().item() if says_right else None
+    return (given >= 1).double().mean().item() if says_right else None
 
 
 def no_accuracy(name: str) -> str:

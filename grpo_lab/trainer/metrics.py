@@ -109,7 +109,7 @@ def dead_rewards(history: list[dict], config: GRPOConfig) -> str | None:
         return None
     names = [found[1] for name in last[-1] if (found := re.fullmatch("rewards/(.*)/mean", name))]
     weights = config.reward_weights or [1.0] * len(names)
-    weighted = [name for name, weight in zip(names, weights, strict=True) if weight]
+    weighted = [name for name, weight in zip(names, weights, strict=False) if weight]
 
     dead = [name for name in weighted if all(m[f"rewards/{name}/mean"] == m[f"rewards/{name}/std"] == 0 for m in last)]
     others = [name for name in weighted if any(m[f"rewards/{name}/std"] for m in last)]

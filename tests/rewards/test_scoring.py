@@ -5,6 +5,7 @@ import io
 import math
 import os
 import sys
+import warnings
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -117,11 +118,21 @@ def test_an_exception_inside_a_function_or_its_exit_carries_its_name():
     def leaves(completions, **kwargs):
         raise SystemExit(3)
 
-    with pytest.raises(RuntimeError, match=r"reward function 'culprit' failed: KeyError: 'nothing'") as caught:
+    where = r"failed in test_scoring.py, line \d+"
+    with pytest.raises(RuntimeError, match=f"reward function 'culprit' {where}: KeyError: 'nothing'") as caught:
         score(culprit)
     assert isinstance(caught.value.__cause__, KeyError)
-    with pytest.raises(RuntimeError, match="reward function 'leaves' failed: SystemExit: 3"):
+    with pytest.raises(RuntimeError, match=f"reward function 'leaves' {where}: SystemExit: 3"):
         score(leaves)
+
+
+def test_an_async_function_is_refused_and_python_does_not_complain_of_it():
+    async def later(completions, **kwargs):
+        return [1.0] * len(completions)
+
+    with warnings.catch_warnings(), pytest.raises(ValueError, match="'later' is async; expected a plain function"):
+        warnings.simplefilter("error")
+        score(later)
 
 
 def test_a_signature_that_does_not_fit_is_explained():
@@ -208,7 +219,7 @@ def test_a_function_that_closes_a_stream_is_named(monkeypatch):
         print("before")
         sys.stdout.close()
 
-    with pytest.raises(RuntimeError, match="reward function 'closes' failed: RuntimeError: it closes stdout or stderr"):
+    with pytest.raises(RuntimeError, match="reward function 'closes' failed.*: RuntimeError: it closes stdout or"):
         score(closes)
     assert sys.stdout.getvalue() == "before\n"
 

@@ -125,7 +125,7 @@ def test_every_row_is_sampled_once_as_many_at_a_time_as_asked(monkeypatch):
 def test_accuracy_is_of_the_first_function_where_its_one_means_right():
     config = make_config(eval_steps=1, num_generations_eval=1)
     for values, accuracy in [
-        ([1.0, 0.999, None, 1.0, 0.0], 0.4),
+        ([1.0, 0.999, None, 1.0, 0.0], 0.5),
         ([1.0, -1.0, 1.0, 1.0, -1.0], 0.6),
         ([1.0, 1.5, 0.0, 0.0, 0.0], None),
         ([1.0, -0.5, 0.0, 0.0, 0.0], None),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from grpo_lab.commands import shell_line
 from grpo_lab.config import MAY_CHANGE, GRPOConfig
 from grpo_lab.trainer.evaluation import best_step
 from grpo_lab.trainer.folder import checkpoint
@@ -118,6 +119,14 @@ class RunFolder:
         """What is on the disk."""
         names = self.manifest.newest_first() if self.manifest else []
         return f"{(self.path / names[0]).as_posix()!r} is saved." if names else "No checkpoint is saved yet."
+
+    def after_failed_reward(self) -> str:
+        """How to go on: a run does not resume with another reward, so a mended one begins a new run."""
+        model = shell_line(["--model", str(self.path / self.manifest.newest_first()[0])])
+        return (
+            f"Once the reward's file is mended, begin a new run from there: {model}, and another --output_dir. "
+            f"With the file as it is, go on with {RESUME}."
+        )
 
     def has(self, step: int) -> bool:
         """Whether the step has a checkpoint."""
