@@ -298,7 +298,7 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(here):
     assert same == written | {"max_grad_norm": math.inf}
     assert command.read_options(["--seed", "9", "--config", "run.json"]) == same | {"seed": 9}
     yaml = "output_dir: a b\nbeta: 1e-2\nepsilon_high: null\nreward_weights: [1, -5e-1]\nmax_grad_norm: .inf\n"
-    yaml += "metric_for_best_model: null\nbf16: true\nsystem_prompt: '- brief, 是'\n"
+    yaml += "gone_since: null\nbf16: true\nsystem_prompt: '- brief, 是'\n"
     (here / "mine.yaml").write_text(yaml, encoding="utf-8")
     assert command.read_options(["--config", "mine.yaml"]) == {
         "output_dir": "a b", "beta": 0.01, "epsilon_high": None, "reward_weights": [1.0, -0.5],
