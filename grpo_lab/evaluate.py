@@ -9,18 +9,30 @@ import json
 import math
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from statistics import fmean as mean
 
 import torch
 
 from grpo_lab.checks import check_at_least, check_between, check_finite, check_sampling
-from grpo_lab.commands import Parser, command
+from grpo_lab.commands import Parser, command, shell_line
 from grpo_lab.config.defaults import TINY
 from grpo_lab.config.ranges import LARGEST_SEED
 from grpo_lab.precision import autocast_as_loaded
 from grpo_lab.rewards import accuracy_reward, format_reward, reward_names
-from grpo_lab.rewards.task_spec import add_reward_options, add_task_option, choose, for_template
+from grpo_lab.rewards.task_spec import (
+    BY_REWARDS,
+    OF_MODEL,
+    SUMS,
+    add_reward_options,
+    add_task_option,
+    choose,
+    for_template,
+)
 from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts
+
+# What is as in the run that made the model, unless it is typed; and what it is without a run.
+OF_RUN = {"task": SUMS, "reward_funcs": None, "system_prompt": BY_REWARDS, "chat_template": OF_MODEL}
 
 
 def evaluate(
@@ -35,6 +47,7 @@ def evaluate(
     batch_size: int = 512,
     seed: int = 1,
     cache_implementation: str | None = None,
+    disable_tqdm: bool = True,
 ) -> dict:
     """Sample `num_generations` completions of each problem and count.
 
@@ -43,6 +56,7 @@ def evaluate(
         correct: one or several reward functions, called as in training; the first says what is right, by a 1.
         batch_size: completions sampled at a time.
         cache_implementation: as in `sample_completions`.
+        disable_tqdm: whether there is no progress bar, on stderr.
 
     Returns:
         accuracy: share of right completions, of those to which the first function applies; accuracy_ci95: its Wilson
@@ -67,7 +81,7 @@ def evaluate(
     found = sample_and_reward(
         model, tokenizer, rows, correct, num_generations=num_generations, max_completion_length=max_completion_length,
         temperature=temperature, cache_implementation=cache_implementation, batch_size=batch_size, seed=seed,
-        arithmetic=autocast_as_loaded(model),
+        arithmetic=autocast_as_loaded(model), disable_tqdm=disable_tqdm,
     )  # fmt: skip
     G = num_generations
     marks = found.marks.nan_to_num(-torch.inf).reshape(len(rows), G)  # -inf: the reward did not apply
@@ -176,7 +190,7 @@ def main(arguments: list[str] | None = None) -> None:
     name, split, problems = (settings.pop(option) for option in ("model", "split", "n"))
     with contextlib.redirect_stdout(sys.stderr):  # stdout carries the JSON object alone
         small = count_parameters(name, pick_device().type) < TINY
-        asked = {name: settings.pop(name) for name in ("task", "reward_funcs", "system_prompt", "chat_template")}
+        asked = _as_in_the_run(name, {option: settings.pop(option) for option in OF_RUN})
         choice = choose(**asked, small=small)
         rows = choice.rows(split, problems, settings["seed"])
         print(*choice.described(rows), sep="\n")
@@ -184,6 +198,7 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"task {choice.task.name}: no problem is held out; these are the ones that a training sees")
         settings["max_completion_length"] = settings["max_completion_length"] or choice.task.completion_length(small)
         settings["batch_size"] = settings["batch_size"] or (512 if small else 64)
+        settings["disable_tqdm"] = False
         model, tokenizer = load_policy(name)
         one_thread_if_small(model)
         result = evaluate(model, tokenizer, for_template(rows, tokenizer), correct=choice.functions, **settings)
@@ -191,7 +206,26 @@ def main(arguments: list[str] | None = None) -> None:
             from grpo_lab.trainer.evaluation import no_accuracy
 
             print(no_accuracy(reward_names(choice.functions)[0]))
-    print(json.dumps({"task": choice.task.name, "split": split} | result, allow_nan=False))
+    line = json.dumps({"task": choice.task.name, "split": split} | result, allow_nan=False)
+    rounded = json.loads(line, parse_float=lambda digits: round(float(digits), 4))
+    print(json.dumps(rounded, indent=2 if sys.stdout.isatty() else None))
+
+
+def _as_in_the_run(model: str, typed: dict) -> dict:
+    """What was typed; what was not is as in the run whose folder or checkpoint the model is, if it is of that task."""
+    from grpo_lab.trainer.folder.manifest import SETTINGS
+
+    given = {option: value for option, value in typed.items() if value is not None}
+    folder = Path(model).parent if Path(model).name.startswith("checkpoint-") else Path(model)
+    run = json.loads((folder / SETTINGS).read_text(encoding="utf-8")) if (folder / SETTINGS).is_file() else {}
+    if given.get("task") not in (None, run.get("task")):
+        run = {}
+    left = {option: usual for option, usual in OF_RUN.items() if option not in given}
+    taken = {option: run[option] for option, usual in left.items() if run.get(option) not in (None, usual)}
+    if taken:
+        words = [[f"--{option}", *(value if isinstance(value, list) else [value])] for option, value in taken.items()]
+        print(f"as in the run of {folder.as_posix()!r}: {shell_line([word for some in words for word in some])}")
+    return OF_RUN | taken | given
 
 
 def _check(settings: dict) -> None:
@@ -209,11 +243,13 @@ def _no_weights(text: str) -> None:
 
 
 def _parser() -> Parser:
-    says = "Sample completions of problems that the training does not see, and count the right ones."
+    says = "Sample completions of problems that the training does not see, and count the right ones. "
+    says += f"{', '.join(OF_RUN)} are those of the run, where the model is its folder and you give none."
     parser = Parser(prog="python -m grpo_lab.evaluate", description=says)
     parser.add_argument("--model", required=True, help='a folder, a hub id, "tiny", "smollm2" or "auto"')
     add_task_option(parser)
     add_reward_options(parser)
+    parser.set_defaults(**dict.fromkeys(OF_RUN))
     add = parser.add_argument
     add("--split", choices=SPLITS, default="test", help='"train" for those of the training (default test)')
     add("--reward_weights", type=_no_weights, default=argparse.SUPPRESS, help=argparse.SUPPRESS)

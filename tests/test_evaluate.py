@@ -4,6 +4,8 @@ import dataclasses
 import itertools
 import json
 import math
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -188,7 +190,10 @@ def test_stdout_is_one_json_object_alone_and_the_usual_measure_is_a_thousand_sum
     assert all(addition_split(row["operands"]) == "test" for row in rows), "held out"
     assert usual_rows == addition_problems("test", 7, 1)
     sampling = {"num_generations": 4, "max_completion_length": 64, "temperature": 1.0}
-    assert usual == sampling | {"seed": 1, "batch_size": 512, "correct": [accuracy_reward, think_rate]}
+    sampling |= {"disable_tqdm": False, "correct": [accuracy_reward, think_rate]}
+    assert usual == sampling | {"seed": 1, "batch_size": 512}
+    assert "evaluate: 100%" in captured.err and "12/12" in captured.err
+    assert all(number == round(number, 4) for number in result["accuracy_ci95"]), "at most four decimals"
 
 
 @pytest.fixture
@@ -216,6 +221,24 @@ def test_other_tasks_and_what_is_right_there(folder, asked, capsys):
         said = capsys.readouterr()
         assert ("no problem is held out" in said.err) == (task.name == "chat-zh") and '"accuracy": null' in said.out
         assert f"there is no accuracy: {right[0]} gives none, or others than 0 to 1" in said.err
+
+
+def test_what_is_not_typed_is_as_in_the_run_that_made_the_model(folder, asked, capsys, tmp_path):
+    run = {"task": "word-problems", "reward_funcs": ["number"], "system_prompt": "Be brief.", "chat_template": "none"}
+    for place in (out := Path(shutil.copytree(folder, tmp_path / "out")), out / "checkpoint-2"):
+        shutil.copytree(folder, place, dirs_exist_ok=True)
+        (out / "grpo_config.json").write_text(json.dumps(run | {"seed": 3}), encoding="utf-8")
+        for typed, names, plain in [
+            ([], ["number_reward"], True),
+            (["--task", "word-problems", "--reward_funcs", "math"], ["math_reward"], True),
+            (["--task", "sums"], ["accuracy_reward", "think_rate"], False),
+        ]:
+            assert main(["--model", str(place), "--n", "2", *typed]) == 0
+            rows, keywords = asked.pop()
+            assert reward_names(keywords["correct"]) == names and isinstance(rows[0]["prompt"], str) == plain
+            assert not plain or rows[0]["prompt"].startswith("Be brief.")
+            said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("as in the run of")]
+            assert [line.endswith("'Be brief.' --chat_template none") for line in said] == [True] * plain
 
 
 def test_the_problems_of_the_training_and_one_file_of_ones_own(folder, seen, tmp_path):

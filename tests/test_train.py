@@ -244,7 +244,7 @@ def test_a_base_model_trains_and_is_measured_on_plain_text(base, here, capsys):
     assert "; the first prompt, a text: '" in shown and shown.rstrip().endswith("--chat_template none")
     assert AutoTokenizer.from_pretrained(out).chat_template is None and len(metrics_of(out)) == 2
     measured = ["--model", str(out), "--n", "2", "--max_completion_length", "2"]
-    assert evaluate.main(measured) == 2 and evaluate.main([*measured, "--chat_template", "none"]) == 0
+    assert evaluate.main(measured) == 0 and evaluate.main([*measured, "--chat_template", "model"]) == 2
 
 
 def test_the_command_resumes_and_refuses_to_overwrite(base, tmp_path, monkeypatch):

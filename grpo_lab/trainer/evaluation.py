@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from tqdm import tqdm
 
 from grpo_lab.checks import check_choice
 from grpo_lab.config import GRPOConfig
@@ -34,7 +35,7 @@ class Rewarded(NamedTuple):
 
 def sample_and_reward(
     model, tokenizer, rows: Rows, reward_funcs, *, num_generations: int, batch_size: int, seed: int, arithmetic,
-    config: GRPOConfig | None = None, **sampling,
+    config: GRPOConfig | None = None, disable_tqdm: bool = True, **sampling,
 ) -> Rewarded:  # fmt: skip
     """Sample completions of every row and reward them, with a random stream of their own.
 
@@ -42,12 +43,14 @@ def sample_and_reward(
         batch_size: completions sampled at a time.
         arithmetic: the autocast to sample under.
         config: for the weights of the rewards; without it each is 1.
+        disable_tqdm: whether there is no progress bar, on stderr.
         sampling: further arguments of `sample_completions`.
     """
     first = listed(reward_funcs)[0]
     without_price = partial(first, penalty_per_character=0.0) if first is contains_reward else None
     texts, names, parts = [], [], []
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    bar = tqdm(total=len(rows), disable=disable_tqdm, desc="evaluate", unit="problem")
+    with bar, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         for some in in_parts(rows, max(1, batch_size // num_generations)):
             with arithmetic:
@@ -57,6 +60,7 @@ def sample_and_reward(
             marks = per_func[:, 0] if without_price is None else reward_rollout(rollout, some, without_price)[0]
             texts += rollout.texts
             parts.append((rollout.mask.sum(-1).cpu(), rollout.truncated.cpu(), rewards, per_func, marks))
+            bar.update(len(some))
     return Rewarded(texts, names, *map(torch.cat, zip(*parts, strict=True)))
 
 
