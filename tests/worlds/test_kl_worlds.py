@@ -34,6 +34,15 @@ def test_gaussian_moments_are_the_integrals(mu):
         assert_near(std, torch.trapezoid(logp.exp() * (k - want) ** 2, x).sqrt(), 1e-9)
 
 
+def test_gaussian_moments_can_be_differentiated():
+    def loops(mu):
+        spread = torch.stack([mu, (mu**4 / 2 + mu**6 / 4).sqrt(), (torch.exp(mu**2) - 1 - mu**2).sqrt()])
+        return torch.stack([torch.stack([mu**2 / 2, mu**2 / 2 + mu**4 / 8, mu**2 / 2]), spread])
+
+    ours = lambda mu: torch.stack([torch.stack(x) for x in zip(*gaussian_moments(mu).values(), strict=True)])  # noqa: E731
+    assert_agree(ours, loops, torch.tensor([0.5, 1.5]).double(), tolerance=1e-9)
+
+
 @few
 @given(st.integers(1, 3), st.integers(2, 5), seeds, st.sampled_from(("k1", "k2", "k3")))
 def test_enumerated_moments_are_the_loops(N, V, seed, name):
@@ -144,6 +153,17 @@ def test_descent_without_noise():
         assert_near(paths[kind], paths["k2"], 1e-10)
     forward = kl_exact(ref_logits.expand_as(paths["k3"]), paths["k3"])
     assert (forward.diff(dim=1) < 1e-14).all() and (forward[:, -1] < 1e-6).all()
+
+
+def test_descent_with_samples_is_reproducible_and_k1_only_wanders():
+    start, ref_logits = draw(1, 5, seed=0).expand(4, 5), draw(1, 5, seed=1)
+    run = lambda kind, seed=0: descend(start, ref_logits, kind, steps=100, lr=0.3, num_samples=16, seed=seed)  # noqa: E731
+    assert torch.equal(run("k3"), run("k3")) and not torch.equal(run("k3"), run("k3", 1))
+    assert not torch.equal(run("k2")[0], run("k2")[1]), "each run has its own samples"
+    kl = {kind: kl_exact(path, ref_logits.expand_as(path))[:, [0, -1]] for kind in PENALTIES for path in [run(kind)]}
+    assert (kl["k1"][:, 1] > 0.5 * kl["k1"][:, 0]).all()
+    for kind in set(PENALTIES) - {"k1", "r*k2"}:
+        assert (kl[kind][:, 1] < 0.1 * kl[kind][:, 0]).all()
 
 
 def test_descent_in_a_family():
