@@ -37,11 +37,7 @@ TRAINING_PROBLEMS = TRAINING_SUMS
 REWARDS = find_rewards(TASKS[SUMS].reward_funcs)
 REWARD_WEIGHTS = list(TASKS[SUMS].reward_weights)
 SETTINGS = "grpo_config.json"  # what a run writes into its folder
-RESUMED_WITH = (
-    "model",
-    "max_steps",
-    *(name for name in MAY_CHANGE if name not in ("output_dir", "resume_from_checkpoint")),
-)
+RESUMED_WITH = ("max_steps", *(name for name in MAY_CHANGE if name not in ("output_dir", "resume_from_checkpoint")))
 OF_TASK = ("task", "reward_funcs", "system_prompt", "reward_weights", "chat_template")  # options that `choose` takes
 HELD_OUT = 100  # problems of an evaluation during the run
 
@@ -85,17 +81,26 @@ def read_options(arguments: list[str] | None = None) -> dict:
     typed = vars(parser.parse_args(arguments))
     folder = typed.get("resume_from_checkpoint")
     folder = None if isinstance(folder, bool) else folder
-    if file := typed["config"] if folder is None else Path(folder) / SETTINGS:
+    if folder is not None and typed["config"]:
+        raise ValueError("config is given together with resume_from_checkpoint DIR; expected one of them")
+    if file := typed["config"] if folder is None else Path(folder):
+        file = file / SETTINGS if folder is not None or file.is_dir() else file
         if not file.is_file():
             where = f"config is {str(file)!r}" if folder is None else f"resume_from_checkpoint is {folder!r}"
-            raise FileNotFoundError(f"{where}; expected a file of settings, or the output_dir of a run")
-        before = parser.parse_args(words_in(file, parser))
+            of_run = file.parent.parent  # of the run whose checkpoint-12 was named
+            there = (of_run / SETTINGS).is_file()
+            this = f", here {of_run.as_posix()!r}: it goes on from its newest checkpoint" if there else ""
+            raise FileNotFoundError(f"{where}; expected a file of settings, or the output_dir of a run{this}")
+        words, parser.where = words_in(file, parser), f" (in {str(file)!r})"
+        before, parser.where = parser.parse_args(words), ""
     if folder is not None:
+        if not any(word.startswith("--model=") for word in words):
+            raise ValueError(f"resume_from_checkpoint is {folder!r}, begun by a script; go on from the script")
         before.output_dir, before.resume_from_checkpoint = folder, folder
     said = dict(vars(before))
     given = vars(parser.parse_args(arguments, before))
     for name, value in given.items() if folder is not None else ():
-        if name not in RESUMED_WITH and value != said.get(name):
+        if name not in ("model", *RESUMED_WITH) and value != said.get(name):
             raise ValueError(
                 f"{name} is {value!r}; expected {said.get(name)!r}, as in the run in {folder!r}; what may be given "
                 f"anew is {', '.join(RESUMED_WITH)}"
@@ -186,7 +191,7 @@ def _parser() -> Parser:
     )  # fmt: skip
     parser.add_argument(
         "--config", default=None, type=Path, metavar="FILE",
-        help=f"take options from a YAML file, such as the {SETTINGS} of a run; those typed here win",
+        help=f"take options from a YAML file, or from the {SETTINGS} in the folder of a run; those typed here win",
     )  # fmt: skip
     parser.add_argument(
         "--resume_from_checkpoint", type=_true_or_folder, metavar="true|DIR",

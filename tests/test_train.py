@@ -279,6 +279,21 @@ def test_the_folder_alone_is_enough_to_go_on(base, here, capsys):
         (["--output_dir", "elsewhere"], "--output_dir is 'elsewhere'; expected 'out', as"),
     ]:
         assert message in refused(command.main, "--resume_from_checkpoint", "out", *words)
+    (here / "script").mkdir()
+    (here / "script/grpo_config.json").write_text('{"seed": 0}', encoding="utf-8")
+    for words, message in [
+        (
+            ["--resume_from_checkpoint", "out/checkpoint-2"],
+            "expected a file of settings, or the output_dir of a run, here 'out'",
+        ),
+        (
+            ["--resume_from_checkpoint", "out", "--config", "out"],
+            "--config is given together with resume_from_checkpoint DIR",
+        ),
+        (["--config", "out"], "--output_dir 'out' holds a run already"),
+        (["--resume_from_checkpoint", "script"], "is 'script', begun by a script; go on from the script"),
+    ]:
+        assert message in refused(command.main, *words)
     assert "--resume_from_checkpoint is 'no'; expected" in refused(command.main, "--resume_from_checkpoint", "no")
     more = ["--max_steps", "3", "--eval_steps", "1", "--beta", "0"]
     assert command.main(["--resume_from_checkpoint", "out/", *more]) == 0
@@ -297,7 +312,7 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(here):
     same = command.read_options(["--config", "run.json"])
     assert same == written | {"max_grad_norm": math.inf}
     assert command.read_options(["--seed", "9", "--config", "run.json"]) == same | {"seed": 9}
-    yaml = "output_dir: a b\nbeta: 1e-2\nepsilon_high: null\nreward_weights: [1, -5e-1]\nmax_grad_norm: .inf\n"
+    yaml = "output_dir: a b\nbeta: 1e-2\nepsilon_high: null\nreward_weights: [1, -5e-1]\nmax_grad_norm: .inf\nseed:\n"
     yaml += "gone_since: null\nbf16: true\nsystem_prompt: '- brief, 是'\n"
     (here / "mine.yaml").write_text(yaml, encoding="utf-8")
     assert command.read_options(["--config", "mine.yaml"]) == {
@@ -309,7 +324,8 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(here):
         ("epsilom: 0.1", "--config 'bad.yaml' has 'epsilom', which is not known here; did you mean epsilon?"),
         ("config: x.yaml", "--config 'bad.yaml' has 'config', which is not known here"),
         ("patience: 3", "has 'patience', which is not known here; --help lists what there is; if another version"),
-        ("epsilon: wide", "--epsilon is 'wide'; expected a number"),
+        ("epsilon: wide", "--epsilon is 'wide'; expected a number (in 'bad.yaml')"),
+        ("beta: 1\nseed: 2\nbeta: 0", "--config 'bad.yaml' has 'beta' twice"),
         ("- a", "--config is 'bad.yaml'; expected a file with lines such as `beta: 0.04`"),
         ("a: [", "--config is 'bad.yaml', which is no YAML: "),
         ("seed: 1", "--output_dir is missing; expected a value"),

@@ -31,6 +31,8 @@ LONGEST = 200  # characters of a value that a message repeats
 class Parser(argparse.ArgumentParser):
     """One line for an error, with exit code 2; what it reads it also adds to `options`, for errors that come later."""
 
+    where = ""  # ends an error: the file that the words come from
+
     def __init__(self, **settings):
         super().__init__(**({"allow_abbrev": False} | settings))
         self.prog = self.prog.replace("python -m grpo_lab.", command_name(""))
@@ -49,7 +51,7 @@ class Parser(argparse.ArgumentParser):
             if found := re.fullmatch(pattern, message, re.DOTALL):
                 message = found.expand(ours)
                 break
-        self.exit(2, f"{self.prog}: error: {one_line(message)}\n")
+        self.exit(2, f"{self.prog}: error: {one_line(message)}{self.where}\n")
 
     def _unknown(self, text: str) -> str:
         unknown = next((word for word in text.split() if word.startswith("-")), text.split()[0]).split("=")[0]

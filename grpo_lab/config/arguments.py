@@ -42,22 +42,26 @@ def settings_parser(command: str, names: Iterable[str], needed: str = "") -> Par
 
 
 def words_in(file: Path, parser: Parser) -> list[str]:
-    """The options in a YAML file (JSON is YAML, too), as words of a command line; a null of an unknown name is nothing.
+    """The options in a YAML file (JSON is YAML, too), as words of a command line; null is "none", or else as not given.
 
     Raises:
         ValueError: for a file that holds something else, and for a name that is no option of the parser.
     """
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = yaml.safe_load(text := file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"config is {str(file)!r}, which is no YAML: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"config is {str(file)!r}; expected a file with lines such as `beta: 0.04`")
     actions = {action.dest: action for action in parser._actions if action.dest not in ("help", "version", "config")}
+    names = [key.value for key, _ in yaml.compose(text, yaml.SafeLoader).value]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"config {str(file)!r} has {twice[0]!r} twice; expected each name once")
+    with_none = {one.name for one in fields(GRPOConfig) if types.NoneType in options(one.type)} - {"output_dir"}
     words = []
     for name, value in content.items():
-        if name not in actions and value is None:
-            continue  # such as a setting of another version, which was not used
+        if value is None and name not in with_none:
+            continue  # not given; or a setting of another version, which was not used
         if name not in actions:
             near = difflib.get_close_matches(str(name), actions, n=1)
             meant = f"did you mean {near[0]}?" if near else OTHER_VERSION

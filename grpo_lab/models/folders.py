@@ -38,7 +38,14 @@ def find_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path
         return folder, "the folder you named"
     if isinstance(name, os.PathLike) or not HUB_ID.fullmatch(text):
         raise ValueError(f"name is {text!r}, and there is no such folder; {ALLOWED}")
-    return find_in_caches(text) or (_download(text), "downloaded from the Hugging Face hub")
+    if found := find_in_caches(text):
+        return found
+    if text.startswith("outputs/") or folder.parent.is_dir():
+        raise ValueError(
+            f"name is {text!r}, and there is no such folder in {readable(folder.parent.absolute())}; {ALLOWED} (`hf "
+            f"download {text}` fetches one that is meant to come from the hub)"
+        )
+    return _download(text), "downloaded from the Hugging Face hub"
 
 
 def usable_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path, str]:
@@ -118,16 +125,16 @@ def _download(hub_id: str) -> Path:
     print(f"policy: {hub_id} is in no cache of this machine; downloading it from the Hugging Face hub")
     try:
         return Path(snapshot_download(hub_id, cache_dir=huggingface_cache(), allow_patterns=WANTED))
-    except RepositoryNotFoundError as error:
+    except RepositoryNotFoundError:
         raise ValueError(
             f"name is {hub_id!r}; neither a folder in {readable(Path.cwd())} nor a model on the hub that is open "
             "to you has this name (where the owner asks for consent, accept on its page and run `hf auth login`)"
-        ) from error
+        ) from None
     except Exception as error:  # the hub's client raises the errors of whichever HTTP library it uses
         raise ConnectionError(
             f"name is {hub_id!r}; there is no such folder in {readable(Path.cwd())}, no such model in the caches, and "
             f"downloading it failed ({type(error).__name__}). {DOWNLOAD_HELP.format(id=hub_id)}"
-        ) from error
+        ) from None
 
 
 def missing_file(folder: Path) -> str | None:

@@ -131,13 +131,16 @@ def test_no_network_says_what_to_do(monkeypatch):
 def test_a_hub_without_that_model_says_so(monkeypatch):
     response = type("Response", (), {"status_code": 404, "headers": {}, "request": None})()
     downloads(monkeypatch, RepositoryNotFoundError("404", response=response))
-    with pytest.raises(ValueError, match=r"name is 'outputs/run1'; neither a folder in .* nor a model on the hub"):
-        load_policy("outputs/run1")
+    with pytest.raises(ValueError, match=r"name is 'someone/run1'; neither a folder in .* nor a model on the hub"):
+        load_policy("someone/run1")
 
 
 def test_a_wrong_name_lists_what_is_allowed(checkpoint):
     for name in ("tinny", checkpoint / "config.json", "./outputs/none", "C:\\models", "", "a/b/c", Path("org/model")):
         with pytest.raises(ValueError, match=r'name is .*no such folder; expected "auto", "tiny", "smollm2", a folder'):
+            load_policy(name)
+    for name in ("outputs/none", "tests/none"):
+        with pytest.raises(ValueError, match=f"^name is '{name}', and there is no such folder in .*hf download"):
             load_policy(name)
     with pytest.raises(TypeError):
         load_policy(42)

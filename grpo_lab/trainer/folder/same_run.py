@@ -73,8 +73,10 @@ def check_same_run(folder: Path, before: Manifest, settings: dict, prints: dict)
         if name == "eval_dataset" and None in (was[name], prints[name]):
             continue  # evaluations begin, or stop: `eval_steps` may change
         if prints[name] not in [was[name], *(checkpoints if name == "model" else [])]:
+            then, now = was[name][0], prints[name][0]
+            alike = f"its {'weights' if name == 'model' else 'contents'} are not those it began with"
             raise ValueError(
-                f"{name} differs from that of {run} ({was[name][0]} then, {prints[name][0]} now); "
+                f"{name} differs from that of {run} ({alike if then == now else f'{then} then, {now} now'}); "
                 "take the one it began with, or start a new run in another folder"
             )
     if was["reward_funcs"] is not None and prints["reward_funcs"] is not None:

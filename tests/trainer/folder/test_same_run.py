@@ -131,7 +131,10 @@ def other_template():
 
 OTHERS = {
     "setting": ({"learning_rate": 0.02}, "learning_rate: was 0.01, is 0.02.*resume it unchanged"),
-    "weights": ({"model": changed_weights}, "^model differs from that of the run in .*; take the one it began"),
+    "weights": (
+        {"model": changed_weights},
+        r"^model differs from that of the run in .* \(its weights are not those it began with\); take the one",
+    ),
     "dtype": ({"model": lambda model: model.double()}, "^config differs .*precision: was .fp32., is None"),
     "parameters": ({"model": with_frozen_part}, "^model differs .*15 parameters that require a gradient then, 14 "),
     "rows": ({"rows": ROWS[:3]}, "^dataset differs .* .4 rows then, 3 rows now.; take the one"),
