@@ -15,7 +15,6 @@ from grpo_lab.config import defaults
 from grpo_lab.config.ranges import options
 from grpo_lab.config.settings import GRPOConfig
 
-OTHER_VERSION = "--help lists what there is; if another version of grpo_lab wrote it, leave it out"
 METAVARS = {int: "N", float: "X", bool: "true|false", str: "NAME"}
 
 
@@ -64,8 +63,9 @@ def words_in(file: Path, parser: Parser) -> list[str]:
             continue  # not given; or a setting of another version, which was not used
         if name not in actions:
             near = difflib.get_close_matches(str(name), actions, n=1)
-            meant = f"did you mean {near[0]}?" if near else OTHER_VERSION
-            raise ValueError(f"config {str(file)!r} has {name!r}, which is not known here; {meant}")
+            meant = f"did you mean {near[0]}? Or," if near else "--help lists what there is;"
+            other = "if another version of grpo_lab wrote it, leave it out"
+            raise ValueError(f"config {str(file)!r} has {name!r}, which is not known here; {meant} {other}")
         if actions[name].nargs is None:
             words.append(f"--{name}={value}")
         elif value is not None:

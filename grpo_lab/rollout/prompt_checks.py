@@ -18,9 +18,9 @@ def check_prompt(tokenizer, prompt, name: str = "prompt") -> None:
                 raise ValueError(f"{name}[{place}][{part!r}] {found}; expected a text")
     if not getattr(tokenizer, "chat_template", None):
         raise ValueError(
-            f"{name} is chat messages (as each problem of a task is), and the tokenizer has no chat_template: take "
-            "plain text, in a shell with `--chat_template none`; or put the chat_template.jinja of a model tuned from "
-            "the same one into its folder"
+            f"{name} goes to the model as chat messages, and its tokenizer has no chat_template: take plain text, in a "
+            "shell with `--chat_template none`; or put the chat_template.jinja of a model tuned from the same one into "
+            "its folder"
         )
 
 

@@ -6,7 +6,9 @@ two seeds are: reasoning-gym's own seeds 0 and 1 share all but one of their prob
 """
 
 import ast
+import contextlib
 import difflib
+import io
 import json
 import os
 import random
@@ -56,7 +58,8 @@ def gym_problems(split: str, n: int | None, seed: int, generator: str) -> list[R
     for index in range(SIZE):
         in_vain += 1
         try:
-            problem = problems[index]
+            with contextlib.redirect_stdout(io.StringIO()):  # `bf` prints a dot for some
+                problem = problems[index]
         except Exception as error:  # such as: no problem found within the options, in so many attempts
             problem, fault, in_vain = None, f"; reasoning-gym could not make some ({error})", in_vain + PATIENCE // 20
         if problem and problem["question"] not in found and _split(problem) == split:

@@ -171,7 +171,7 @@ def test_a_template_that_refuses_and_one_that_is_missing():
     with pytest.raises(ValueError, match=r"prompts\[1\] is refused by the tokenizer's chat template .*alternate"):
         sample(model, tokenizer, ["a", [SAID]])
     tokenizer.chat_template = None
-    with pytest.raises(ValueError, match=r"prompts\[0\] is chat messages .* and the tokenizer has no chat_template"):
+    with pytest.raises(ValueError, match=r"prompts\[0\] goes to the model as chat messages, .* has no chat_template"):
         sample(model, tokenizer, [[SAID]])
     assert sample(model, tokenizer, ["a"]).mask.any(), "strings need none"
 

@@ -135,7 +135,11 @@ WRONG = [
     ({"dataset": ROWS[0]}, TypeError, "^dataset is a dict; expected a list of dicts or a datasets.Dataset .of one"),
     ({"dataset": pandas.DataFrame(ROWS)}, TypeError, "^dataset is a DataFrame; expected a list of dicts"),
     ({"dataset": [{"prompt": "a"}, {"prompt": ""}]}, ValueError, "^dataset row 1: prompt is '', which has no token"),
-    ({"tokenizer": NO_TEMPLATE}, ValueError, "^dataset row 0: prompt is chat messages .* has no chat_template"),
+    (
+        {"tokenizer": NO_TEMPLATE},
+        ValueError,
+        "^dataset row 0: prompt goes to the model as chat messages, .* has no chat_template",
+    ),
     ({"tokenizer": None}, TypeError, "^tokenizer is of type NoneType; expected the model's"),
     ({"model": "tiny"}, TypeError, "^model is of type str; expected a causal language model"),
     ({"model": torch.nn.Linear(2, 2)}, TypeError, "^model is of type Linear; expected a causal language model"),
