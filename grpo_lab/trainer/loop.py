@@ -109,7 +109,8 @@ def accumulate_gradient(
         with clock("time/score"):
             logp, entropy = completion_logprobs(model, part, config, rows)
         old_and_ref = {"old_logp": part.old_logp, "ref_logp": part.ref_logp}
-        settings, advantages = old_and_ref | config.loss_arguments(), part.advantages
+        settings = old_and_ref | config.loss_arguments()
+        advantages = part.advantages
         if advantages.ndim == 2:  # one a token: what stands in the padding means nothing
             advantages = torch.where(part.mask, advantages, 0)
         loss, means = microbatch_loss(logp, advantages, part.mask, len(experience), num_items, **settings)
