@@ -16,23 +16,19 @@ import torch
 
 from grpo_lab.checks import check_at_least, check_between, check_finite, check_sampling
 from grpo_lab.commands import Parser, command, shell_line
+from grpo_lab.config import SETTINGS
 from grpo_lab.config.defaults import TINY
 from grpo_lab.config.ranges import LARGEST_SEED
 from grpo_lab.precision import autocast_as_loaded
 from grpo_lab.rewards import accuracy_reward, format_reward, reward_names
 from grpo_lab.rewards.task_spec import (
-    BY_REWARDS,
-    OF_MODEL,
-    SUMS,
+    USUAL,
     add_reward_options,
     add_task_option,
     choose,
     for_template,
 )
 from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts
-
-# What is as in the run that made the model, unless it is typed; and what it is without a run.
-OF_RUN = {"task": SUMS, "reward_funcs": None, "system_prompt": BY_REWARDS, "chat_template": OF_MODEL}
 
 
 def evaluate(
@@ -190,7 +186,7 @@ def main(arguments: list[str] | None = None) -> None:
     name, split, problems = (settings.pop(option) for option in ("model", "split", "n"))
     with contextlib.redirect_stdout(sys.stderr):  # stdout carries the JSON object alone
         small = count_parameters(name, pick_device().type) < TINY
-        asked = _as_in_the_run(name, {option: settings.pop(option) for option in OF_RUN})
+        asked = _as_in_the_run(name, {option: settings.pop(option) for option in USUAL})
         choice = choose(**asked, small=small)
         rows = choice.rows(split, problems, settings["seed"])
         print(*choice.described(rows), sep="\n")
@@ -213,19 +209,17 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _as_in_the_run(model: str, typed: dict) -> dict:
     """What was typed; what was not is as in the run whose folder or checkpoint the model is, if it is of that task."""
-    from grpo_lab.trainer.folder.manifest import SETTINGS
-
     given = {option: value for option, value in typed.items() if value is not None}
     folder = Path(model).parent if Path(model).name.startswith("checkpoint-") else Path(model)
     run = json.loads((folder / SETTINGS).read_text(encoding="utf-8")) if (folder / SETTINGS).is_file() else {}
     if given.get("task") not in (None, run.get("task")):
         run = {}
-    left = {option: usual for option, usual in OF_RUN.items() if option not in given}
+    left = {option: usual for option, usual in USUAL.items() if option not in given}
     taken = {option: run[option] for option, usual in left.items() if run.get(option) not in (None, usual)}
     if taken:
         words = [[f"--{option}", *(value if isinstance(value, list) else [value])] for option, value in taken.items()]
         print(f"as in the run of {folder.as_posix()!r}: {shell_line([word for some in words for word in some])}")
-    return OF_RUN | taken | given
+    return USUAL | taken | given
 
 
 def _check(settings: dict) -> None:
@@ -244,12 +238,12 @@ def _no_weights(text: str) -> None:
 
 def _parser() -> Parser:
     says = "Sample completions of problems that the training does not see, and count the right ones. "
-    says += f"{', '.join(OF_RUN)} are those of the run, where the model is its folder and you give none."
+    says += f"{', '.join(USUAL)} are those of the run, where the model is its folder and you give none."
     parser = Parser(prog="python -m grpo_lab.evaluate", description=says)
     parser.add_argument("--model", required=True, help='a folder, a hub id, "tiny", "smollm2" or "auto"')
     add_task_option(parser)
     add_reward_options(parser)
-    parser.set_defaults(**dict.fromkeys(OF_RUN))
+    parser.set_defaults(**dict.fromkeys(USUAL))
     add = parser.add_argument
     add("--split", choices=SPLITS, default="test", help='"train" for those of the training (default test)')
     add("--reward_weights", type=_no_weights, default=argparse.SUPPRESS, help=argparse.SUPPRESS)

@@ -15,15 +15,14 @@ from dataclasses import fields
 from pathlib import Path
 
 from grpo_lab.commands import Parser, command, command_name, shell_line, writable_folder
-from grpo_lab.config import MAY_CHANGE, GRPOConfig
+from grpo_lab.config import MAY_CHANGE, SETTINGS, GRPOConfig
 from grpo_lab.config.arguments import settings_parser, words_in
 from grpo_lab.config.defaults import TINY, default_settings, described
 from grpo_lab.engines.options import OWN, add_engine_options, take_engine
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.rewards.task_spec import (
-    BY_REWARDS,
-    OF_MODEL,
     SUMS,
+    USUAL,
     TaskSpec,
     add_reward_options,
     add_task_option,
@@ -36,9 +35,8 @@ from grpo_lab.tasks.table import TRAINING_SUMS
 TRAINING_PROBLEMS = TRAINING_SUMS
 REWARDS = find_rewards(TASKS[SUMS].reward_funcs)
 REWARD_WEIGHTS = list(TASKS[SUMS].reward_weights)
-SETTINGS = "grpo_config.json"  # what a run writes into its folder
 RESUMED_WITH = ("max_steps", *(name for name in MAY_CHANGE if name not in ("output_dir", "resume_from_checkpoint")))
-OF_TASK = ("task", "reward_funcs", "system_prompt", "reward_weights", "chat_template")  # options that `choose` takes
+OF_TASK = (*USUAL, "reward_weights")  # options that `choose` takes
 HELD_OUT = 100  # problems of an evaluation during the run
 
 
@@ -169,10 +167,8 @@ def _closing_lines(history: list[dict], config: GRPOConfig) -> Iterator[str]:
 def _evaluation(given: dict, config: GRPOConfig) -> str:
     """The command that evaluates what was trained, as this machine's shell wants it."""
     words = [*command_name("evaluate").split(), "--model", config.output_dir]
-    usual = {"task": SUMS, "reward_funcs": None, "system_prompt": BY_REWARDS, "max_completion_length": None}
-    usual["chat_template"] = OF_MODEL
-    for name, value in ((name, given.get(name)) for name in usual):
-        if value not in (None, usual[name]):
+    for name in ("task", "reward_funcs", "system_prompt", "max_completion_length", "chat_template"):
+        if (value := given.get(name)) not in (None, USUAL.get(name)):
             words += [f"--{name}", *(value if isinstance(value, list) else [str(value)])]
     return shell_line(words)
 

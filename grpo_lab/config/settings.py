@@ -18,6 +18,7 @@ from grpo_lab.objective import LEVELS, LOSS_TYPES
 from grpo_lab.objective.table import SMALLEST_LAMBDA
 from grpo_lab.precision import PRECISIONS
 
+SETTINGS = "grpo_config.json"  # where a run keeps them, in its folder
 # What may change when a run is resumed: nothing that training computes depends on it. So may `max_steps`, with which a
 # falling learning rate changes.
 MAY_CHANGE = (

@@ -12,6 +12,8 @@ from grpo_lab.tasks import SPLITS, TASKS, Row, Task, as_text, find_task, with_sy
 SUMS = "sums"  # the task where none is named
 BY_REWARDS = "by the task and its rewards"
 OF_MODEL = "model"
+# The options that say what is asked and rewarded, and what they are where nobody gives them.
+USUAL = {"task": SUMS, "reward_funcs": None, "system_prompt": BY_REWARDS, "chat_template": OF_MODEL}
 OWN = "FILE.jsonl"
 SHOWN = 200  # characters of a prompt
 

@@ -92,8 +92,7 @@ def make_generator(generator: str, seed: int = 0) -> tuple[str, str, Any]:
         said = "whose problems are others in each process; PYTHONHASHSEED=0 in the environment keeps them the same"
         raise ValueError(f"task is '{PREFIX}{generator}', {said}")
     make, settings = datasets[name]
-    usual = {field.name: getattr(settings(), field.name) for field in fields(settings) if field.name not in OURS}
-    options = _options(generator, text, usual) | {"seed": seed, "size": SIZE}
+    options = _options(generator, text, _usual(settings)) | {"seed": seed, "size": SIZE}
     try:
         problems = make(settings(**options))
     except Exception as error:  # assertions, and whatever a value of another type leads to
@@ -129,8 +128,13 @@ def generator_names() -> list[str]:
 
 def usual_options(name: str) -> str:
     """The options of a generator with their defaults, as they are typed: "min_terms=2,max_terms=6"."""
-    usual = _reasoning_gym().factory.DATASETS[name][1]()
-    return ",".join(f"{field.name}={getattr(usual, field.name)}" for field in fields(usual) if field.name not in OURS)
+    _, settings = _reasoning_gym().factory.DATASETS[name]
+    return ",".join(f"{option}={value}" for option, value in _usual(settings).items())
+
+
+def _usual(settings: type) -> dict[str, Any]:
+    usual = settings()
+    return {field.name: getattr(usual, field.name) for field in fields(usual) if field.name not in OURS}
 
 
 def _reasoning_gym() -> Any:

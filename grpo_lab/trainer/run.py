@@ -56,7 +56,7 @@ class Run:
             model.gradient_checkpointing_enable()
         self.folder, self.first_step, self.history = None, 0, []
         self._unmoved = False  # whether the model is as the history says: no update of the step at hand was made
-        self._example = None  # a completion to be read, with the answer that was expected
+        self._first_text = None  # the first completion of the step at hand, once it was observed
         self._opened = self._step = None
         if config.output_dir is not None:
             self.folder = RunFolder(config, self.settings())
@@ -136,9 +136,7 @@ class Run:
         """Look at a rollout before it is learnt from, in the ways that were asked for; the metrics of that."""
         c, done, metrics = self.config, step + 1, {}
         self._unmoved = False
-        self._example = quoted(experience.rollout.texts[0], 200)
-        if "answer" in (row := self.rows_of_step(step)[0]):
-            self._example += f" (answer: {quoted(row['answer'], 200)})"
+        self._first_text = experience.rollout.texts[0]
         if c.log_kl and c.beta == 0:
             with clock("time/score"):
                 metrics["kl"] = kl_to_reference(self.model, self.reference, experience, c)
@@ -165,13 +163,13 @@ class Run:
         metrics = metrics | self._evaluate(done)
         tokens = (self.history[-1]["num_tokens"] if self.history else 0) + metrics["num_tokens"]
         metrics = {"step": done} | metrics | {"num_tokens": tokens, "step_time": time.perf_counter() - self._started}
-        if warning := without_signal([*self.history, metrics], self.config):
-            metrics["warning"] = warning + (f" One of them: {self._example}" if self._example else "")
+        self.history.append(metrics)
+        if warning := without_signal(self.history, self.config):
+            metrics["warning"] = warning + self._example(step)
             self._reports.warn(metrics["warning"])
-        elif warning := dead_rewards([*self.history, metrics], self.config):
+        elif warning := dead_rewards(self.history, self.config):
             metrics["warning/rewards"] = warning
             self._reports.warn(warning)
-        self.history.append(metrics)
         self._reports.show(metrics)
         if self.folder is not None:
             self.folder.append(METRICS, [metrics])
@@ -181,6 +179,13 @@ class Run:
                 self._save(done)
         if callback is not None:
             callback(done, metrics)
+
+    def _example(self, step: int) -> str:
+        """A completion to be read, with the answer that was expected, where the step was observed."""
+        if self._first_text is None:
+            return ""
+        said, row = f" One of them: {quoted(self._first_text, 200)}", self.rows_of_step(step)[0]
+        return said + (f" (answer: {quoted(row['answer'], 200)})" if "answer" in row else "")
 
     def _evaluate(self, done: int) -> dict:
         c, clock = self.config, Clock(self.model.device)

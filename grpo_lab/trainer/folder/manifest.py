@@ -7,12 +7,12 @@ from collections.abc import Container, Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
-from grpo_lab.config import GRPOConfig
+from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.trainer.folder.files import as_json, write_whole
 from grpo_lab.trainer.stopping import RESUME
 
 MANIFEST, FORMAT = "grpo_run.json", 3
-METRICS, SETTINGS, COMPLETIONS = "metrics.jsonl", "grpo_config.json", "completions.jsonl"
+METRICS, COMPLETIONS = "metrics.jsonl", "completions.jsonl"
 CHANGING = (METRICS, SETTINGS, COMPLETIONS, "tensorboard", "wandb")  # files and folders that a run keeps changing
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 # What transformers calls the files of a model and of its tokenizer.

@@ -11,11 +11,11 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from grpo_lab.commands import shell_line
-from grpo_lab.config import MAY_CHANGE, GRPOConfig
+from grpo_lab.config import MAY_CHANGE, SETTINGS, GRPOConfig
 from grpo_lab.trainer.evaluation import best_step
 from grpo_lab.trainer.folder import checkpoint
 from grpo_lab.trainer.folder.files import UNFINISHED, as_json, explained, fault, flush, publish, remove, write_whole
-from grpo_lab.trainer.folder.manifest import COMPLETIONS, METRICS, SETTINGS, Manifest, check_folder, check_free
+from grpo_lab.trainer.folder.manifest import COMPLETIONS, METRICS, Manifest, check_folder, check_free
 from grpo_lab.trainer.folder.same_run import check_length, check_same_run, of_model
 from grpo_lab.trainer.stopping import RESUME
 
