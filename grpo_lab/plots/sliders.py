@@ -29,15 +29,16 @@ def explore(
         ylabel: of the leftmost frame.
     """
     values, frames = list(values), list(values if frames is None else frames)
-    finish(_strip(draw, name, frames, ylabel, 2.7), caption=caption, alt=alt)
+    finish(strip(draw, name, frames, ylabel, 2.7), caption=caption, alt=alt)
     if in_ipython():
         _slider(draw, name, values, frames[len(frames) // 2], ylabel, alt)
 
 
-def _strip(draw: Callable, name: str, frames: list, ylabel: str | None, height: float):
+def strip(draw: Callable, name: str, frames: list, ylabel: str | None, height: float, width: float = WIDTH):
+    """A figure of these frames side by side."""
     import matplotlib.pyplot as plt
 
-    fig, axes = plt.subplots(1, len(frames), figsize=(WIDTH, height), sharey=True, squeeze=False)
+    fig, axes = plt.subplots(1, len(frames), figsize=(width, height), sharey=True, squeeze=False)
     for ax, value in zip(axes[0], frames, strict=True):
         draw(ax, value)
         ax.set_title(_titled(name, value), fontsize=10)
@@ -55,7 +56,7 @@ def _slider(draw: Callable, name: str, values: list, start, ylabel: str | None, 
     handle.continuous_update = False
 
     def show(value) -> None:
-        bundle, metadata = picture(_strip(draw, name, [value], ylabel, 3.2), f"{alt} ({_titled(name, value)})")
+        bundle, metadata = picture(strip(draw, name, [value], ylabel, 3.2), f"{alt} ({_titled(name, value)})")
         display(bundle, metadata)
 
     frame = ipywidgets.interactive_output(show, {"value": handle})

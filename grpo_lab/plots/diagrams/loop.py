@@ -20,31 +20,39 @@ PALE = "#F0F0F0"
 NARROW = 1.36  # width of a box, where the stages stand 1.6 apart
 
 
-def loop_diagram(here: str | Iterable[str] = (), *, caption: str | None = None) -> None:
+def loop_diagram(
+    here: str | Iterable[str] = (), met: Iterable[str] = tuple(STAGES), *, caption: str | None = None
+) -> None:
     """Draw the loop: large with what each stage does and which policies serve it, or small with "you are here".
 
     Args:
         here: one or several of the stages, which are coloured; none of them means the large picture.
+        met: the stages that were met before; the others, which are still to come, are dashed and pale.
         caption: in place of the usual sentence.
 
     Raises:
         ValueError: for a stage that there is not.
     """
-    here = (here,) if isinstance(here, str) else tuple(here)
+    here, met = ((stages,) if isinstance(stages, str) else tuple(stages) for stages in (here, met))
     for stage in here:
         check_choice("here", stage, STAGES)
-    fig = _small(here) if here else _large()
+    for stage in met:
+        check_choice("met", stage, STAGES)
+    fig = _small(here, met) if here else _large()
     alt = f"The loop of GRPO, a row of seven boxes: {', '.join(STAGES)}; an arrow leads from the last back to the first"
     usual = "The loop of GRPO. The policy that a step leaves behind writes the next answers."
     if here:
         alt += f"; coloured: {', '.join(here)}"
         usual = f"You are here: {', '.join(here)}."
+        if later := [stage for stage in STAGES if stage not in here + met]:
+            alt += f"; still to come, dashed: {', '.join(later)}"
+            usual += " The dashed boxes come later."
     finish(fig, caption=caption or usual, alt=alt)
 
 
-def _small(here: tuple[str, ...]):
+def _small(here: tuple[str, ...], met: tuple[str, ...]):
     fig, ax = _canvas(height=0.95, top=0.75, bottom=-0.95)
-    _row(ax, here, tall=0.42)
+    _row(ax, here, tall=0.42, met=met)
     _back(ax, floor=-0.75, text=None, half=0.42)
     return fig
 
@@ -72,7 +80,7 @@ def _canvas(height: float, top: float, bottom: float):
     return fig, ax
 
 
-def _row(ax, coloured: tuple[str, ...], tall: float) -> None:
+def _row(ax, coloured: tuple[str, ...], tall: float, met: tuple[str, ...] = tuple(STAGES)) -> None:
     """The boxes and the arrows between them."""
     from matplotlib.patches import FancyBboxPatch
 
@@ -81,9 +89,19 @@ def _row(ax, coloured: tuple[str, ...], tall: float) -> None:
         look = {"facecolor": PALE, "edgecolor": GREY, "linewidth": 0.8}
         if on:
             look = {"facecolor": "#D9ECF7", "edgecolor": OKABE_ITO["blue"], "linewidth": 1.6}
+        elif stage not in met:
+            look |= {"facecolor": "none", "linestyle": (0, (3, 2))}
         rounded = "round,pad=0,rounding_size=0.12"
         ax.add_patch(FancyBboxPatch((x - NARROW / 2, -tall), NARROW, 2 * tall, boxstyle=rounded, **look))
-        ax.text(x, 0, stage, **CENTRED, fontsize=9, weight="bold" if on else "normal")
+        ax.text(
+            x,
+            0,
+            stage,
+            **CENTRED,
+            fontsize=9,
+            weight="bold" if on else "normal",
+            color="black" if on or stage in met else GREY,
+        )
         if index:
             arrow(ax, (x - 1.6 + NARROW / 2, 0.0), (x - NARROW / 2, 0.0))
 

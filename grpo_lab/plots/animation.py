@@ -1,0 +1,53 @@
+"""What moves, as a recorded animation below a play button, and as a strip of frames for those who only read."""
+
+import base64
+import io
+from collections.abc import Callable, Sequence
+
+from grpo_lab.display import display, in_ipython
+from grpo_lab.plots.sliders import strip
+from grpo_lab.plots.style import finish
+
+SECONDS, LAST = 0.12, 1.5  # that a frame stays, and that the last one stays
+DPI = 80
+
+
+def animate(
+    draw: Callable,
+    name: str,
+    values: Sequence,
+    frames: Sequence,
+    *,
+    caption: str,
+    alt: str,
+    ylabel: str | None = None,
+) -> None:
+    """Show a strip of frames side by side and, below it, a play button that opens all of them one after another.
+
+    Args:
+        draw: called as draw(ax, value); draws one frame and names its x axis. The limits of both axes are its business.
+        name: of what changes from frame to frame, with its unit; each frame is titled "name = value".
+        values: of all frames of the animation.
+        frames: those of them that stand in the strip, at most 4.
+        caption, alt: as in `finish`, for the strip.
+        ylabel: of the leftmost frame.
+    """
+    finish(strip(draw, name, list(frames), ylabel, 2.7), caption=caption, alt=alt)
+    if in_ipython():
+        player = f'<details><summary>▶ Play</summary><img alt="{alt}" src="data:image/gif;base64,{{}}"></details>'
+        display({"text/html": player.format(_gif(draw, name, values, ylabel)), "text/plain": "an animation"})
+
+
+def _gif(draw: Callable, name: str, values: Sequence, ylabel: str | None) -> str:
+    import matplotlib.pyplot as plt
+    from PIL import Image
+
+    pictures, whole = [], io.BytesIO()
+    for value in values:
+        fig, raw = strip(draw, name, [value], ylabel, 3.6, width=4.8), io.BytesIO()
+        fig.savefig(raw, format="png", dpi=DPI)
+        plt.close(fig)
+        pictures.append(Image.open(raw).convert("RGB").quantize(48, dither=Image.Dither.NONE))
+    times = [int(1000 * SECONDS)] * (len(pictures) - 1) + [int(1000 * LAST)]
+    pictures[0].save(whole, format="gif", save_all=True, append_images=pictures[1:], duration=times, loop=0)
+    return base64.b64encode(whole.getvalue()).decode("ascii")
