@@ -53,7 +53,8 @@ def test_it_is_short_enough_for_an_evening(lesson):
 
 
 def test_it_says_where_in_the_loop_you_are(lesson):
-    assert any(calls(source, "loop_diagram") for source in code(lesson)[:6])
+    first = code(lesson) if lesson.number == ENTRANCE else code(lesson)[:6]  # which comes to the loop by an example
+    assert any(calls(source, "loop_diagram") for source in first)
 
 
 def test_predictions_are_asked_alone_and_answered_and_counted(lesson):

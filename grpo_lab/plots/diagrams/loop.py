@@ -13,7 +13,7 @@ STAGES = {
     "reward": "right or wrong?",
     "advantage": "better than its group?",
     "log-probs": "how likely was each token?",
-    "objective": "ratio, clip, KL",
+    "objective": "what to push, how far?",
     "step": "gradient, optimiser",
 }
 PALE = "#F0F0F0"
