@@ -49,7 +49,8 @@ README = """\
 
 One notebook for each lecture notebook: functions to write, each checked at once, and a question to answer in words.
 
-1. Install the package, as its README says; you need no GPU. Open a notebook of this folder in JupyterLab.
+1. Install the package, as its README says; you need no GPU. Open a notebook of this folder in JupyterLab. Its links to
+   the lessons lead one folder up: put this folder into the one that holds them.
 2. Write a function, run its cell, run the check below it. It says what is not right yet, on the smallest input that
    shows it. `hint("name")` helps, and helps more each time. Neither is counted.
 3. Stuck? Go on: every exercise stands by itself. In "See your functions at work", those that you have got right take
@@ -162,7 +163,7 @@ def head(number: str, exercises: dict[str, Exercise]) -> str:
     return (
         f"# Assignment {number} · {title}\n\n"
         f"{len(exercises)} functions to write, about {hours}, {count(points, 'point')}.\n\n"
-        f"**What you need:** notebook {number} (`{stem}.ipynb`), read; this package, installed; no GPU.\n\n"
+        f"**What you need:** [notebook {number}](../{stem}.ipynb), read; this package, installed; no GPU.\n\n"
         f"{HOW_IT_WORKS}"
     )
 
@@ -202,9 +203,8 @@ def _stub_with_imports(exercise: Exercise) -> str:
 
 def task_text(position: int, exercise: Exercise) -> list[str]:
     """Heading, price, task and equations, a paragraph each."""
-    about = (
-        f"*{count(exercise.points, 'point')} · about {exercise.minutes} minutes · {DIFFICULTY[exercise.difficulty]}*"
-    )
+    price = f"{count(exercise.points, 'point')} · about {exercise.minutes} minutes · {DIFFICULTY[exercise.difficulty]}"
+    about = f"*{price} · [back to the lesson](../{TITLES[exercise.notebook][0]}.ipynb)*"
     equations = [f"$$\n{e.latex} \\tag{{{e.tag}}}\n$$" for e in read_equations(exercise.function)]
     return [f"## {position}. `{exercise.name}`", about, exercise.task, *equations]
 
