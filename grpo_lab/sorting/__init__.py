@@ -3,7 +3,6 @@
 from grpo_lab.sorting.losses import LOSSES, UPDATE_WEIGHTS, kl_penalty, surrogate_loss, update_weights
 from grpo_lab.sorting.policy import (
     SortingPolicy,
-    hand_built_policy,
     init_policy,
     position_logprobs,
     response_logprobs,

@@ -11,12 +11,11 @@ more than one.
 from typing import NamedTuple
 
 import torch
-from einops import einsum, rearrange, repeat
+from einops import einsum, rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import pad
 
-from grpo_lab.checks import check_at_least, check_shapes
+from grpo_lab.checks import check_shapes
 
 
 class SortingPolicy(NamedTuple):
@@ -100,34 +99,6 @@ def response_logprobs(logp: Float[Tensor, "S P T V"], responses: Int[Tensor, "S 
     numbers = rearrange(responses, "S P G T -> S P T G")
     taken = rearrange(logp.gather(-1, numbers), "S P T G -> S P G T")  # S P G T (3.15)
     return taken
-
-
-def hand_built_policy(numbers: int, length: int, width: int | None = None) -> SortingPolicy:
-    r"""A policy that sorts, written down instead of trained: proof that the architecture can.
-
-    \tau_t = \frac{t - 1/2}{T} \tag{3.20}
-    d_{x,v} = x - v \tag{3.21}
-    U_{t,x,v} = -c \, \max\big( \tau_t \, d_{x,v},\; (\tau_t - 1) \, d_{x,v} \big) \tag{3.22}
-
-    With E and W the identity, z counts how often each number occurs, and the logit of v at position t is minus the
-    quantile ("pinball") loss of v over the prompt. Its minimum lies at the t-th smallest number. The larger c, the
-    surer.
-
-    Args:
-        numbers: V.
-        length: T.
-        width: D, at least V, which it is if not given. What is above V is filled with zeros, and does nothing.
-    """
-    width = numbers if width is None else width
-    check_at_least("width", width, numbers)
-    sharpness = 40.0
-    position, values, eye = torch.arange(1, length + 1), torch.arange(numbers), torch.eye(numbers)
-    quantile = (position[:, None, None] - 0.5) / length  # T 1 1 (3.20)
-    distance = values[:, None] - values  # V V (3.21)
-    decode = -sharpness * torch.maximum(quantile * distance, (quantile - 1) * distance)  # T V V (3.22)
-    spare = width - numbers
-    encode = pad(repeat(eye, "V D -> T V D", T=length), (0, spare, 0, spare))
-    return SortingPolicy(pad(eye, (0, spare))[None], encode[None], pad(decode, (0, spare, 0, spare))[None])
 
 
 def init_policy(numbers: int, length: int, width: int, dice: list[torch.Generator]) -> SortingPolicy:

@@ -1,8 +1,8 @@
 """Training in the toy world of `sorting`: the whole of GRPO on one screen, several seeds side by side.
 
-An epoch is one round: ask P prompts, draw G responses for each, score them, and take `num_iterations` inner steps on
+A round: ask P prompts, draw G responses for each, score them, and take `num_iterations` inner steps on
 that one batch. Which model is needed when: the policy samples, and is updated; the old policy is never kept, only the
-log-probabilities that it gave to its own responses; the reference is a frozen copy, renewed every few epochs.
+log-probabilities that it gave to its own responses; the reference is a frozen copy, renewed every few rounds.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,10 +15,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from grpo_lab.checks import check_at_least, check_positive
-from grpo_lab.logprobs import token_entropy
 from grpo_lab.sorting.losses import kl_penalty, surrogate_loss, update_weights
 from grpo_lab.sorting.policy import SortingPolicy, init_policy, position_logprobs, response_logprobs, sample_responses
-from grpo_lab.sorting.task import SortingPrompts, ascending_pairs, exact_reward, repaired_reward, sorting_reward
+from grpo_lab.sorting.task import SortingPrompts, exact_reward, repaired_reward, sorting_reward
 
 Reward = Callable[[Tensor, Tensor], Tensor]
 Weights = Callable[[Tensor], Tensor]
@@ -38,20 +37,17 @@ class Experience(NamedTuple):
 
 @dataclass
 class SortingRun:
-    """The result of training. `history["reward"]` and the others have shape (S, points), a column for each of `epochs`.
+    """The result of training. `history["reward"]` and the others have shape (S, points), a column for each of `rounds`.
 
     All of them are measured on the held-out prompts, four responses each: "reward", the one that is trained on;
     "exact", the share of responses that are the sorted prompt; "gamed", the share that are not, and yet get the
-    maximum of `sorting_reward`; "ascending", the share of neighbours in order; "entropy", in nats a number.
-    `batches["exact"]` and `batches["frac_reward_zero_std"]`, shape (S, epochs), are about the responses that were
-    trained on: the share that are the sorted prompt, and the share of groups whose rewards are all equal.
-    `losses`, shape (S, points - 1), is the loss of the last inner step in each of `epochs` but the final one.
+    maximum of `sorting_reward`.
+    `losses`, shape (S, points - 1), is the loss of the last inner step in each of `rounds` but the final one.
     """
 
     policy: SortingPolicy
-    epochs: list[int]
+    rounds: list[int]
     history: dict[str, Float[Tensor, "S N"]]
-    batches: dict[str, Float[Tensor, "S E"]]
     losses: Float[Tensor, "S M"]
 
 
@@ -62,16 +58,17 @@ def train_sorting(
     weights: str | Weights = "normalised",
     loss: str | Loss = "clipped",
     seeds: Sequence[int] = range(5),
-    epochs: int = 150,
+    rounds: int = 150,
     num_prompts: int = 32,
     num_generations: int = 8,
     num_iterations: int = 4,
     learning_rate: float = 5e-3,
     epsilon: float = 0.2,
     beta: float = 0.0,
-    ref_sync_epochs: int = 10,
+    ref_sync_rounds: int = 10,
     width: int = 16,
     eval_every: int = 10,
+    start: SortingPolicy | None = None,
 ) -> SortingRun:
     """Train one policy for each seed, all in the same tensors.
 
@@ -81,40 +78,41 @@ def train_sorting(
         weights: mode of `update_weights`, or a function from the rewards SPG to as many weights.
         loss: of `surrogate_loss`, or a function (logp BT, old_logp BT, advantages B) -> scalar.
         seeds: each gives a run of its own, whatever the other seeds are.
-        epochs: rounds of sampling.
+        rounds: how often a batch is sampled.
         num_prompts: P, prompts a round.
         num_generations: G, responses a prompt.
         num_iterations: inner steps on each batch.
         learning_rate: of Adam.
         epsilon: clip range of the loss "clipped".
         beta: weight of the KL penalty.
-        ref_sync_epochs: the reference is renewed every so many epochs.
+        ref_sync_rounds: the reference is renewed every so many rounds.
         width: D.
-        eval_every: epochs between two entries of the history.
+        eval_every: rounds between two entries of the history.
+        start: one policy for each seed to begin with; random parameters if not given.
 
     Raises:
         ValueError: naming the argument that is wrong.
         FloatingPointError: if a loss is not finite.
     """
     counts = {
-        "seeds": len(seeds), "epochs": epochs, "num_prompts": num_prompts, "num_generations": num_generations,
-        "num_iterations": num_iterations, "ref_sync_epochs": ref_sync_epochs, "width": width, "eval_every": eval_every,
+        "seeds": len(seeds), "rounds": rounds, "num_prompts": num_prompts, "num_generations": num_generations,
+        "num_iterations": num_iterations, "ref_sync_rounds": ref_sync_rounds, "width": width, "eval_every": eval_every,
     }  # fmt: skip
     for name, count in counts.items():
         check_at_least(name, count, 1)
     check_positive("learning_rate", learning_rate)
     dice, eval_dice = _dice(seeds), _dice(seeds)  # separate, so that evaluating more often changes nothing
-    policy = init_policy(prompts.numbers, prompts.train.shape[1], width, dice)
+    policy = start or init_policy(prompts.numbers, prompts.train.shape[1], width, dice)
+    policy = SortingPolicy(*(weight.detach().clone().requires_grad_() for weight in policy))
     optimizer = torch.optim.Adam(policy, lr=learning_rate)
-    points, batches, losses = {}, [], []
-    for epoch in range(epochs):
-        if epoch % ref_sync_epochs == 0:
+    points, losses = {}, []
+    for done in range(rounds):
+        if done % ref_sync_rounds == 0:
             reference = policy.copy()
         asked = _choose(prompts.train, num_prompts, dice)
         batch = collect(policy, reference, asked, reward, weights, num_generations, dice)
-        batches.append(_training_metrics(batch))
-        if look := epoch % eval_every == 0:
-            points[epoch] = evaluate_sorting(policy, prompts.held_out, reward, eval_dice)
+        if look := done % eval_every == 0:
+            points[done] = evaluate_sorting(policy, prompts.held_out, reward, eval_dice)
         for _ in range(num_iterations):
             logp = response_logprobs(position_logprobs(asked, *policy), batch.responses)
             total = len(seeds) * batch_loss(logp, batch, loss, epsilon, beta)  # the sum over seeds of their mean losses
@@ -122,12 +120,11 @@ def train_sorting(
             total.backward()
             optimizer.step()
         if not total.isfinite():
-            raise FloatingPointError(f"the loss is {total.item()} in epoch {epoch}; a smaller learning_rate may help")
+            raise FloatingPointError(f"the loss is {total.item()} in round {done}; a smaller learning_rate may help")
         if look:
             losses.append(_loss_of_each_seed(logp.detach(), batch, loss, epsilon, beta))
-    points[epochs] = evaluate_sorting(policy, prompts.held_out, reward, eval_dice)
-    history, trained_on = _columns(points.values()), _columns(batches)
-    return SortingRun(policy.copy(), list(points), history, trained_on, torch.stack(losses, dim=1))
+    points[rounds] = evaluate_sorting(policy, prompts.held_out, reward, eval_dice)
+    return SortingRun(policy.copy(), list(points), _columns(points.values()), torch.stack(losses, dim=1))
 
 
 @torch.no_grad()
@@ -175,15 +172,8 @@ def evaluate_sorting(
     responses = sample_responses(logp, _uniform(dice, asked.shape[1], 4, asked.shape[2]))
     scores = {"reward": _score(reward, asked, responses), "exact": _score(exact_reward, asked, responses)}
     top = _score(sorting_reward, asked, responses) == 2 * asked.shape[2] - 1
-    pairs = ascending_pairs(_rows(responses)).reshape(top.shape)
-    entropy = token_entropy(rearrange(logp, "S P T V -> (S P) T V"))
-    per_prompt = {
-        **scores,
-        "gamed": (top & (scores["exact"] == 0)).float(),
-        "ascending": pairs / (asked.shape[2] - 1),
-        "entropy": rearrange(entropy, "(S P) T -> S P T", P=asked.shape[1]),
-    }
-    return {name: values.mean((1, 2)) for name, values in per_prompt.items()}
+    scores["gamed"] = (top & (scores["exact"] == 0)).float()
+    return {name: values.mean((1, 2)) for name, values in scores.items()}
 
 
 def greedy_responses(policy: SortingPolicy, prompts: Int[Tensor, "P T"]) -> Int[Tensor, "S P T"]:
@@ -216,14 +206,6 @@ def _score(reward: Reward, prompts: Tensor, responses: Tensor) -> Tensor:
 
 def _rows(values: Tensor) -> Tensor:
     return rearrange(values, "S P G T -> (S P G) T")
-
-
-def _training_metrics(batch: Experience) -> dict[str, Tensor]:
-    """For each seed, on its own batch: the share of right responses, and the share of groups of equal rewards."""
-    return {
-        "exact": _score(exact_reward, batch.prompts, batch.responses).mean((1, 2)),
-        "frac_reward_zero_std": (batch.rewards.amax(-1) == batch.rewards.amin(-1)).float().mean(1),
-    }
 
 
 def _columns(rows: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -85,7 +85,7 @@ def test_a_check_within_the_block_compares_with_the_references():
 
 def run(**settings):
     prompts = make_prompts(numbers=4, length=3)
-    return train_sorting(prompts, seeds=(0,), epochs=4, num_prompts=8, num_generations=4, eval_every=2, **settings)
+    return train_sorting(prompts, seeds=(0,), rounds=4, num_prompts=8, num_generations=4, eval_every=2, **settings)
 
 
 def kl_penalty(logp, ref_logp, beta):

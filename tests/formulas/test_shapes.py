@@ -28,7 +28,6 @@ CALLS = {
     "sampled_penalty": [{"kind": "k2", "num_samples": 4}],
     "completion_mask": [{"eos_token_id": 9}],
     "surrogate_loss": [{"loss": name} for name in ("naive", "unclipped", "clipped")],
-    "hand_built_policy": [{"numbers": 5, "length": 3}],
     "realised_share": [{"learning_rate": 1e-3, "steps": 2, "mode": "fp32"}],
     "pass_at_k": [{"n": 5, "c": 2, "k": 2}],
     "adam_8bit_bytes": [{"size": 2**20}],

@@ -19,7 +19,6 @@ NO_GRADIENT = {
     "stochastic_round": "the bits of a number have no gradient",
     "realised_share": "it steps by a given amount, not by a gradient",
     "sample_responses": "responses are integers",
-    "hand_built_policy": "its parameters are constants",
     "exponential_race": "tokens are integers",
 }
 

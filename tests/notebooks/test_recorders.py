@@ -18,7 +18,7 @@ from tests.support.scripts import load_script
 from tests.support.worlds import make_world
 
 RUNS = Path(__file__).parents[2] / "notebooks" / "runs"
-NAMES = ("arms", "baselines", "gym", "habit", "kl", "objective", "rewards", "s0", "smollm2", "sorting")
+NAMES = ("arms", "baselines", "gym", "habit", "kl", "objective", "rewards", "s0", "smollm2")
 recorders = SimpleNamespace(**{name: load_script(f"notebooks/runs/record_{name}.py") for name in NAMES})
 
 
@@ -137,12 +137,6 @@ def test_records_hold_every_arm_with_every_seed():
         assert run.items() >= vars(recorders.kl.ARMS[run["arm"]]).items() and len(run["thinking"]) == run["steps"] + 1
     recorded = read(RUNS / "smollm2.json")["settings"]
     assert {name: recorders.habit.SETTINGS.get(name) for name in recorded} == recorded | {"log_kl": None}
-    sorting, record = recorders.sorting, read(RUNS / "sorting.json")
-    rows = [(question, name, row) for question, table in sorting.tables().items() for name, row in table.items()]
-    assert len(record["runs"]) == len(rows)
-    for run, (question, name, settings) in zip(record["runs"], rows, strict=True):
-        assert (run["question"], run["name"]) == (question, name)
-        assert run["settings"] == json.loads(json.dumps(sorting.USUAL | settings))
 
 
 # ---- a short run
@@ -167,13 +161,12 @@ def test_short_runs_of_the_other_recorders_have_the_form_of_the_committed_ones(t
     tiny = ["--fast", "--seeds", "0", *folder]
     recorders.smollm2.main(["--model", "tiny", "--device", "cpu", "--arms", "plain", "length price", *tiny])
     recorders.s0.main(["--stand_in", "tiny", "--rates", "2e-6", *tiny])
-    recorders.sorting.main(["--fast", "--json", str(tmp_path / "sorting.json")])
     recorders.objective.main(
         ["--fast", "--output", str(tmp_path / "objective.json"), "--seeds", "0", "--arms", "fresh"]
     )
     habit = ["--model", "tiny", "--steps", "1", "--seeds", "0", "--json", str(tmp_path / "smollm2_habit.json")]
     recorders.habit.main(habit)
-    for name in ("smollm2", "s0", "sorting", "objective", "smollm2_habit"):
+    for name in ("smollm2", "s0", "objective", "smollm2_habit"):
         made, committed = read(tmp_path / f"{name}.json"), read(RUNS / f"{name}.json")
         assert made["runs"] and made.keys() == committed.keys(), name
         assert set(made["runs"][0]) <= set(committed["runs"][0]), name

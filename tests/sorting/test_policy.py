@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from grpo_lab.sorting import (
     SortingPolicy,
-    greedy_responses,
-    hand_built_policy,
     position_logprobs,
     response_logprobs,
     sample_responses,
@@ -53,8 +51,6 @@ def test_wrong_input_is_named():
     for wrong in (-1, 4):
         with pytest.raises(ValueError, match=f"prompts holds numbers from .*{wrong}"):
             position_logprobs(torch.tensor([[[1, wrong]]]), *weights_of(1, 2, 4, 3, seed=0))
-    with pytest.raises(ValueError, match="width is 3"):
-        hand_built_policy(4, 3, width=3)
 
 
 def test_samples_have_the_probabilities_of_the_policy():
@@ -104,14 +100,6 @@ def test_response_logprobs_are_the_loop_in_value_and_gradient(shape, seed):
         ),
         draw(S, P, T, V, seed=seed),
     )
-
-
-@pytest.mark.parametrize(("numbers", "length", "width"), [(2, 2, None), (4, 3, 6), (10, 4, None)])
-def test_the_hand_built_policy_sorts_everything(numbers, length, width):
-    everything = torch.cartesian_prod(*[torch.arange(numbers)] * length)
-    policy = hand_built_policy(numbers, length, width)
-    assert torch.equal(greedy_responses(policy, everything)[0], everything.sort(-1).values)
-    assert position_logprobs(everything[None], *policy).amax(-1).exp().min() > 0.99
 
 
 def test_a_copy_is_frozen_and_stands_alone():

@@ -10,16 +10,16 @@ from grpo_lab.sorting import make_prompts, train_sorting
 
 {mine}
 variants = {variants}
-prompts, epochs, runs = make_prompts(numbers=8, length=4), fast_or_full(16, 80), {{}}
+prompts, rounds, runs = make_prompts(numbers=8, length=4), fast_or_full(16, 80), {{}}
 with using(**mine) as report:
     for name, settings in variants.items():
-        runs[name] = train_sorting(prompts, seeds=range(4), epochs=epochs, eval_every=8, **settings)
+        runs[name] = train_sorting(prompts, seeds=range(4), rounds=rounds, eval_every=8, **settings)
 print(report)
 
 fig, ax = plt.subplots()
 for name, run in runs.items():
-    band(ax, run.epochs, run.history["reward"], name)
-ax.set(xlabel="epoch", ylabel="reward on held-out prompts, at most 7")
+    band(ax, run.rounds, run.history["reward"], name)
+ax.set(xlabel="round", ylabel="reward on held-out prompts, at most 7")
 ax.legend(loc="lower right")
 finish(fig, caption="{caption}", alt="{alt}")"""
 
@@ -90,20 +90,20 @@ DEMONSTRATIONS = {
         '{"raw rewards": {"weights": "raw", "loss": "naive", "num_iterations": 1}, '
         '"minus their mean": {"weights": "centred", "loss": "naive", "num_iterations": 1}}',
         "REINFORCE learns to sort from samples and rewards alone, and sooner when a mean is taken off the rewards.",
-        "Reward over 80 epochs, two curves with bands: with the mean taken off it rises faster than with raw rewards.",
+        "Reward over 80 rounds, two curves with bands: with the mean taken off it rises faster than with raw rewards.",
     ),
     "02": _sorting(
         "Whatever you have got right by now takes the place of the library's function while a small policy learns to "
         "sort. `using(...)` puts your functions in everywhere, and the library's back afterwards.",
         '{"raw rewards": {"weights": "raw"}, "compared within groups": {"weights": "normalised"}}',
         "From the same number of samples: compared within their groups, rewards teach more than raw.",
-        "Reward over 80 epochs, two curves with bands: compared within groups it rises well above raw rewards.",
+        "Reward over 80 rounds, two curves with bands: compared within groups it rises well above raw rewards.",
     ),
     "03": _sorting(
         "The whole algorithm, with every function that you have got right by now in the place of the library's.",
         '{"one inner step": {"num_iterations": 1}, "four inner steps, clipped": {"num_iterations": 4}}',
         "The same samples, used for four clipped steps and not for one, take the policy further.",
-        "Reward over 80 epochs, two curves with bands: with four inner steps it rises faster than with one.",
+        "Reward over 80 rounds, two curves with bands: with four inner steps it rises faster than with one.",
     ),
     "04": (
         "Each estimator alone is the loss here, and nothing else: which of them brings a policy back to its reference? "

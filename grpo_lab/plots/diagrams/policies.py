@@ -1,19 +1,14 @@
-"""Pictures of a policy: its tree of completions, one push, its answers to a sorting task, its versions in a run."""
+"""Pictures of a policy: its tree of completions, and one push."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from grpo_lab.plots.intervals import as_array
-from grpo_lab.plots.style import CENTRED, OKABE_ITO, arrow, box, without_grid
+from grpo_lab.plots.style import CENTRED, OKABE_ITO, without_grid
 
 THIN, THICK = 0.4, 5.0  # widths of an edge of probability 0 and 1, in points
 BACKING = {"facecolor": "white", "edgecolor": "none", "pad": 1.2, "alpha": 0.9}  # behind a text on a line
-LANES = {
-    "policy": "weights: change at every step",
-    "old policy": "numbers only: one per token,\nstored when it was sampled",
-    "reference": "weights: a frozen copy,\nrenewed now and then",
-}
 
 
 def prefix_tree(sequences, token_probabilities, leaf_labels: Sequence[str], mark: Mapping[int, str]):
@@ -87,71 +82,3 @@ def push_bars(before, after, words: Sequence[str], pushed: int, ax):
     ax.set_xticks(list(places), list(words))
     ax.set(ylim=(0, 1.12), yticks=[0, 0.25, 0.5, 0.75, 1])
     ax.grid(axis="x", visible=False)
-
-
-def position_map(panels: Mapping[str, Sequence], right: Sequence[int]):
-    """A figure with probabilities as heat maps side by side, positions against numbers, with the right ones framed.
-
-    Args:
-        panels: title -> probabilities, shape (T, V); each row sums to 1.
-        right: the number that belongs at each of the T positions.
-    """
-    import matplotlib.pyplot as plt
-
-    maps = {title: as_array(values) for title, values in panels.items()}
-    fig, axes = plt.subplots(1, len(maps), figsize=(7.2, 2.4), sharey=True, squeeze=False)
-    for ax, (title, values) in zip(axes[0], maps.items(), strict=True):
-        drawn = ax.imshow(values, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-        for t, number in enumerate(right):
-            frame = {"fill": False, "edgecolor": OKABE_ITO["vermillion"], "linewidth": 1.8}
-            box(ax, number - 0.47, t - 0.46, 0.94, 0.92, **frame)
-        for t, v in zip(*(values >= 0.145).nonzero(), strict=True):
-            said = f"{values[t, v]:.1f}".lstrip("0") if values[t, v] < 0.95 else "1"
-            ax.text(v, t, said, **CENTRED, fontsize=8, color="white" if values[t, v] > 0.6 else "black")
-        ax.set(title=title, xlabel="number", xticks=range(values.shape[1]))
-        ax.set_yticks(range(len(right)), range(1, len(right) + 1))
-        without_grid(ax)
-    axes[0, 0].set_ylabel("position in the response")
-    fig.colorbar(drawn, ax=axes[0].tolist(), label="probability", fraction=0.03, pad=0.02)
-    return fig
-
-
-def weights_timeline(epochs: int = 6, inner: int = 4, renewed_every: int = 3):
-    """Draw which version of the weights stands behind each log-probability, at every inner step; return the figure.
-
-    The version of the policy counts its steps. The old log-probabilities are those of the version that sampled; of that
-    version nothing else is kept, which is why its lane is dashed. The reference is a copy of the weights.
-
-    Args:
-        epochs: batches that are sampled.
-        inner: steps on each batch.
-        renewed_every: epochs after which the reference becomes a copy of the policy.
-    """
-    import matplotlib.pyplot as plt
-
-    steps, span = epochs * inner, inner * renewed_every
-    fig, ax = plt.subplots(figsize=(7.2, 2.9))
-    for step in range(steps):
-        _bar(ax, 0, step, 1, step, "sky")
-    for lane, length in ((1, inner), (2, span)):
-        for start in range(0, steps, length):
-            _bar(ax, lane, start, min(length, steps - start), start, "green", dashed=lane == 1)
-            x = start + (0.28 if lane == 1 else 0.72)  # taken over from the policy
-            arrow(ax, (x, -0.27), (x, -lane + 0.27), "black", linewidth=1, mutation_scale=8)
-    for lane, (name, kept) in enumerate(LANES.items()):
-        ax.text(-0.3, -lane + 0.02, name, ha="right", va="bottom", fontsize=10, fontweight="bold")
-        ax.text(-0.3, -lane - 0.02, kept, ha="right", va="top", fontsize=8, color="#444444", linespacing=1.1)
-    ax.set(xlim=(-0.32 * steps, steps + 0.2), ylim=(0.42 - len(LANES), 0.5), yticks=[])
-    ax.set_xticks(list(range(0, steps + 1, inner)))
-    ax.set_xlabel("inner steps taken; a mark where a new batch is sampled", x=0.62)
-    without_grid(ax, "left")
-    ax.spines["bottom"].set_bounds(0, steps)
-    return fig
-
-
-def _bar(ax, lane: int, start: int, length: int, version: int, colour: str, dashed=False) -> None:
-    """One version of the weights, in its lane, for as long as it is used."""
-    edge = {"edgecolor": "#555555", "linestyle": "--" if dashed else "-", "linewidth": 0.9}
-    face = "white" if dashed else OKABE_ITO[colour] + "55"
-    box(ax, start + 0.04, -lane - 0.25, length - 0.08, 0.5, facecolor=face, **edge)
-    ax.text(start + length / 2, -lane, version, **CENTRED, fontsize=8.5)
