@@ -10,7 +10,7 @@ VERSIONS = {"TRL": "1.16.0", "verl": "0.10.0.dev, August 2026", "OpenRLHF": "0.1
 
 GROUP = {"scale_rewards": "group"}
 NO_KL = {"beta": 0.0}
-SEQUENCE = {"importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4}
+SEQUENCE = {"importance_sampling_level": "sequence"}
 TRL_DEFAULTS = GROUP | NO_KL | {"loss_type": "dapo", "epsilon": 0.2, "max_completion_length": 512}
 TRL_DEFAULTS |= {"sapo_temperature_pos": 1.0, "sapo_temperature_neg": 1.05}
 VERL_GRPO = {"algorithm.adv_estimator": "grpo", "rollout.n": 8, "actor.use_kl_loss": False}
@@ -65,7 +65,7 @@ FAMILY = {
     ),
     "GSPO": Member(
         "sequence", "hard clip", "length, then answers",
-        GROUP | NO_KL | {"loss_type": "grpo"} | SEQUENCE,
+        GROUP | NO_KL | {"loss_type": "grpo", "epsilon": 3e-4, "epsilon_high": 4e-4} | SEQUENCE,
         VERL_GRPO
         | {"actor.policy_loss.loss_mode": "gspo", "actor.clip_ratio_low": 3e-4, "actor.clip_ratio_high": 4e-4},
         RLHF_GROUP | {"actor.policy_loss_type": "gspo", "actor.eps_clip_low_high": "0.0003 0.0004"},
@@ -73,7 +73,7 @@ FAMILY = {
     ),
     "LUSPO": Member(
         "sequence", "hard clip", "answers",
-        GROUP | NO_KL | {"loss_type": "luspo"} | SEQUENCE,
+        GROUP | NO_KL | {"loss_type": "luspo", "epsilon": 2e-3, "epsilon_high": 2.5e-3} | SEQUENCE,
         None, None, "arXiv 2602.05261",
     ),
     "CISPO": Member(

@@ -1,7 +1,6 @@
 """One look for every figure of the series, and what training and tokens look like while you watch."""
 
 from grpo_lab.plots.animation import animate
-from grpo_lab.plots.diagrams.clipping import clip_regions
 from grpo_lab.plots.diagrams.loop import loop_diagram
 from grpo_lab.plots.diagrams.memory import memory_bars
 from grpo_lab.plots.diagrams.policies import prefix_tree, push_bars

@@ -1,4 +1,4 @@
-r"""What notebook 05 measures losses with: how hard each token is pushed, and what a change of convention does to it.
+r"""What notebooks 05 and 05b measure losses with: how much a token weighs, and how hard it is pushed.
 
 A loss is known by its gradient, and every loss of `objective` reaches the model through the log-probabilities of the
 sampled tokens alone. So losses are compared there: one number a token, before the network mixes them.
@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from grpo_lab.objective import LOSSES_BY_TOKENS, aggregate, clipped_surrogate, policy_loss
+from grpo_lab.objective import aggregate, policy_loss
 
 
 def token_push(
@@ -51,22 +51,6 @@ def token_gate(
     return gate
 
 
-def dual_clip_surrogate(
-    ratio: Float[Tensor, "B #T"], advantages: Float[Tensor, "B #T"], c: float = 3.0
-) -> Float[Tensor, "B #T"]:
-    r"""The clipped surrogate with a floor where A < 0, as verl computes it.
-
-    S^{\mathrm{dual}}_{b,t} = \max(S_{b,t},\; c A_{b,t}) \;\text{if}\; A_{b,t} < 0, \;\text{else}\; S_{b,t} \tag{5.32}
-
-    Ratio and A as in `clipped_surrogate`, with its usual epsilon; c is greater than 1, verl's `clip_ratio_c`.
-
-    Source: Ye et al. (2020), "Mastering complex control in MOBA games with deep reinforcement learning", equation 5.
-    """
-    surrogate = clipped_surrogate(ratio, advantages)
-    floored = torch.where(advantages < 0, torch.max(surrogate, c * advantages), surrogate)  # B T (5.32)
-    return floored
-
-
 def token_weights(
     mask: Bool[Tensor, "B T"], loss_type: str, max_completion_length: int | None = None
 ) -> Float[Tensor, "B T"]:
@@ -80,36 +64,3 @@ def token_weights(
     loss = aggregate(values, mask, loss_type, max_completion_length)
     weights = torch.autograd.grad(loss, values)[0]  # B T (5.33)
     return weights
-
-
-def push_in_parts(
-    logp: Float[Tensor, "B T"],
-    advantages: Float[Tensor, " B"],
-    mask: Bool[Tensor, "B T"],
-    rows_at_once: int,
-    count_tokens: bool = True,
-    **settings,
-) -> Float[Tensor, "B T"]:
-    r"""The push of one update whose rows did not fit on the device at once: losses of K parts, added up.
-
-    w_k = 1 \;\text{if}\; L_k \;\text{is divided by}\; N, \;\text{else}\; B_k / B \tag{5.34}
-    L = \sum_k w_k L_k \tag{5.35}
-
-    Args:
-        logp, advantages, mask, settings: as in `policy_loss`, of the whole update.
-        rows_at_once: rows of a part; the last one may be smaller.
-        count_tokens: give "dapo" and its like N, the tokens of the whole update. False is the mistake: each part then
-            divides by its own tokens, and the result depends on how the update was cut.
-
-    Returns:
-        As from `token_push`.
-    """
-    leaf = logp.detach().clone().requires_grad_()
-    by_tokens = count_tokens and settings.get("loss_type") in LOSSES_BY_TOKENS
-    total = torch.zeros(())
-    for rows in torch.arange(len(mask)).split(rows_at_once):
-        num_items = mask.sum() if by_tokens else None
-        loss, _ = policy_loss(leaf[rows], advantages[rows], mask[rows], num_items=num_items, **settings)
-        weight = 1.0 if by_tokens else len(rows) / len(mask)  # scalar (5.34)
-        total = total + weight * loss  # scalar (5.35)
-    return -torch.autograd.grad(total, leaf)[0]

@@ -1,20 +1,23 @@
 """Record the runs of notebooks 05 and 05b in objective.json: the tiny model, several updates a batch, other losses.
 
-    python notebooks/runs/record_objective.py          all arms, two to five seeds: 45 minutes on one core
+    python notebooks/runs/record_objective.py          all arms, three to five seeds: 40 minutes on one core
     python notebooks/runs/record_objective.py --fast   hardly anything; into outputs/
 
 Arms of one seed share their problems and the random numbers of each step. `ARMS` says in what an arm differs from the
-one it is compared with. Runs that the file holds already are not made again.
+one it is compared with. "one_batch" follows many updates from the same 64 answers. What the file holds already is not
+made again.
 """
 
 import argparse
 import contextlib
+import copy
 import io
 import json
 import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 
@@ -23,17 +26,17 @@ from grpo_lab.commands import Parser, command, writable_file
 from grpo_lab.config import GRPOConfig
 from grpo_lab.evaluate import thinking_probability
 from grpo_lab.models import load_policy
+from grpo_lab.objective import policy_loss
 from grpo_lab.objective.family import FAMILY, own_settings
-from grpo_lab.rollout import sample_completions
+from grpo_lab.rollout import sample_completions, score_logprobs
 from grpo_lab.tasks import addition_problems
 from grpo_lab.train import REWARD_WEIGHTS, REWARDS, TRAINING_PROBLEMS
-from grpo_lab.trainer import train
+from grpo_lab.trainer import collect, train
 from grpo_lab.trainer.rewarding import reward_rollout
 
 HERE = Path(__file__).parent
 SEEDS = (0, 1, 2, 3, 4)
-FEW = SEEDS[:2]  # for the controls
-THREE = SEEDS[:3]  # for notebook 05b
+THREE = SEEDS[:3]  # for notebook 05b and the appendix
 COMMON = {
     "num_generations": 16,
     "generation_batch_size": 64,
@@ -42,43 +45,56 @@ COMMON = {
     "loss_type": "dapo",
 }
 EIGHT = {"num_iterations": 8}
-PARTS = {"generation_batch_size": 512, "per_device_train_batch_size": 64}
 NO_CLIP = {"epsilon": 1.0, "epsilon_high": 1e9}
 SMALL = {"learning_rate": 5e-5}
 LENGTH = {"scale_rewards": "none", "max_grad_norm": float("inf")}  # so that a constant factor cancels in Adam's step
-KEPT = ("reward", "entropy", "clip_ratio/region_mean", "completions/mean_length", "grad_norm")
+BUFFER = {"num_generations": 12, "generation_batch_size": 384, "per_device_train_batch_size": 16}  # 24 updates a batch
+UPDATES = 24  # of "one_batch"
+
+
+def without_minimum(ratio, advantages, epsilon, epsilon_high, delta):
+    """The clipped ratio times the advantage, whatever the other offer is."""
+    return ratio.clamp(1 - epsilon, 1 + (epsilon if epsilon_high is None else epsilon_high)) * advantages[:, None]
+
+
+WITHOUT = {  # what to put in whose place
+    "ratio": ("grpo_lab.trainer.loop.all_logprobs", lambda *_: None),  # the policy of now counts as the old one
+    "minimum": ("grpo_lab.objective.table.clipped_surrogate", without_minimum),
+}
 
 
 @dataclass(frozen=True)
 class Arm:
-    """Settings beside `COMMON`, the number of batches, how many of them make one point of the curves, and the seeds."""
+    """Settings beside `COMMON`, batches of a run and of a point of its curve, seeds, what is left out."""
 
     change: dict
     batches: int = 16
     stride: int = 1
     seeds: tuple[int, ...] = SEEDS
+    without: str | None = None
 
 
 ARMS = {
-    "8 updates": Arm(EIGHT),
-    "8 updates, no clip": Arm(EIGHT | NO_CLIP),
-    "8 updates, upper clip": Arm(EIGHT | {"epsilon": 1.0, "epsilon_high": 0.2}),
-    "8 updates, lower clip": Arm(EIGHT | {"epsilon_high": 1e9}),
     "1 update": Arm({}),
     "2 updates": Arm({"num_iterations": 2}),
     "4 updates": Arm({"num_iterations": 4}),
-    "bonus 0.3": Arm({"entropy_coef": 0.3}),
-    "bonus 1.0": Arm({"entropy_coef": 1.0}),
+    "8 updates": Arm(EIGHT),
+    "8 updates, upper clip": Arm(EIGHT | {"epsilon": 1.0, "epsilon_high": 0.2}),
+    "8 updates, lower clip": Arm(EIGHT | {"epsilon_high": 1e9}),
+    "8 updates, no clip": Arm(EIGHT | NO_CLIP),
+    "8 updates, no ratio": Arm(EIGHT, without="ratio"),
+    "8 updates, no minimum": Arm(EIGHT, without="minimum"),
+    "8 updates, small steps": Arm(EIGHT | SMALL),
+    "8 updates, no clip, small steps": Arm(EIGHT | NO_CLIP | SMALL),
+    "8 updates, no ratio, small steps": Arm(EIGHT | SMALL, without="ratio"),
+    "fresh": Arm({}, batches=128, stride=8),  # as many updates as "8 updates", each from answers of its own
     "grpo": Arm(LENGTH | {"loss_type": "grpo"}, batches=32),
     "dr_grpo": Arm(LENGTH | {"loss_type": "dr_grpo"}, batches=32),
-    "fresh": Arm({}, batches=128, stride=8),  # as many updates as "8 updates", each from answers of its own
-    "8 parts": Arm(PARTS),  # as "fresh", but sampled ahead
-    "8 parts, 4 problems": Arm(PARTS | {"num_generations": 128}, seeds=FEW),  # no more problems than "8 updates"
-    "8 updates, small steps": Arm(EIGHT | SMALL, seeds=FEW),
-    "8 updates, no clip, small steps": Arm(EIGHT | NO_CLIP | SMALL, seeds=FEW),
-    "8 parts, no clip": Arm(PARTS | NO_CLIP, seeds=FEW),
-    "8 parts, 4 problems, no clip": Arm(PARTS | NO_CLIP | {"num_generations": 128}, seeds=FEW),
-    "bonus 0.01": Arm({"entropy_coef": 0.01}, seeds=FEW),
+    "bonus 0.3": Arm({"entropy_coef": 0.3}),
+    "bonus 1.0": Arm({"entropy_coef": 1.0}),
+    "buffer, 5e-6": Arm(BUFFER | {"learning_rate": 5e-6}, batches=6, seeds=THREE),
+    "buffer, 2e-4": Arm(BUFFER, batches=6, seeds=THREE),
+    "no buffer": Arm({}, batches=36, stride=6, seeds=THREE),  # as many answers as the two above
 }
 FOUR = {"num_iterations": 4}
 FOR_THIS_MODEL = {"max_completion_length": 64}
@@ -109,23 +125,48 @@ def run(arm: Arm, seed: int, batches: int, rows: list[dict]) -> dict:
         reward_weights=REWARD_WEIGHTS, max_steps=batches, seed=seed, disable_tqdm=True, **(COMMON | arm.change)
     )
     problems = cached_problems("train", TRAINING_PROBLEMS, seed)
-    history = train(model, tokenizer, problems, REWARDS, config, callback=look)
-    kept = [name for name in KEPT if name in history[0]]  # losses without an edge have no clip fraction
-    metrics = {name: [round(step[name], 4) for step in history][arm.stride - 1 :: arm.stride] for name in kept}
-    return {"thinking": thinking, "metrics": metrics, "after": answers(model, tokenizer, rows)}
+    with patch(*WITHOUT[arm.without]) if arm.without else contextlib.nullcontext():
+        train(model, tokenizer, problems, REWARDS, config, callback=look)
+    return {"thinking": thinking} | answers(model, tokenizer, rows)
+
+
+def one_batch(seed: int, updates: int, rows: list[dict]) -> dict:
+    """The loss of each update from one batch of 64 answers, and the accuracy of new answers before every second one."""
+    base, tokenizer = load_tiny()
+    torch.manual_seed(seed)
+    problems = cached_problems("train", TRAINING_PROBLEMS, seed)[:4]
+    config = GRPOConfig(reward_weights=REWARD_WEIGHTS, **COMMON)
+    batch, _ = collect(base, tokenizer, problems, REWARDS, config)
+    rollout, mask = batch.rollout, batch.mask
+    scored = (rollout.prompt_ids, rollout.prompt_mask, rollout.completion_ids, mask, rollout.prompt_of_row)
+    made = {}
+    for name, settings in {"clip": {}, "no clip": NO_CLIP, "no ratio": {}}.items():
+        policy, loss, accuracy, old_logp = copy.deepcopy(base), [], [], None
+        optimizer = torch.optim.AdamW(policy.parameters(), lr=COMMON["learning_rate"], weight_decay=0.0)
+        for step in range(updates + 1):
+            logp = torch.where(mask, score_logprobs(policy, *scored, with_entropy=False)[0], 0)
+            if old_logp is None and name != "no ratio":
+                old_logp = logp.detach()
+            value, _ = policy_loss(logp, batch.advantages, mask, old_logp, loss_type="dapo", **settings)
+            loss.append(round(value.item(), 4))
+            if step % 2 == 0:
+                accuracy.append(answers(policy, tokenizer, rows)["accuracy"])
+            optimizer.zero_grad()
+            value.backward()
+            optimizer.step()
+        made[name] = {"loss": loss, "accuracy": accuracy}
+    return made
 
 
 def answers(model, tokenizer, rows: list[dict]) -> dict:
-    """Accuracy and lengths of four samples to each held-out problem."""
+    """What fraction of four samples to each held-out problem is right, and what fraction thinks."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         rollout = sample_completions(model, tokenizer, [row["prompt"] for row in rows], 4, 64)
     rewards, _, _ = reward_rollout(rollout, rows, REWARDS[0])
-    right, lengths = rewards >= 1, rollout.mask.sum(-1).float()
     thinks = torch.tensor([text.startswith("<think>") for text in rollout.texts])
-    kinds = {"right": right, "wrong": ~right, "thinks": thinks, "thinks, wrong": thinks & ~right}
-    means = {f"length, {name}": round(lengths[kind].mean().item(), 2) for name, kind in kinds.items() if kind.any()}
-    return {"accuracy": right.float().mean().item(), "thinks": thinks.float().mean().item()} | means
+    found = {"accuracy": rewards >= 1, "thinks": thinks}
+    return {name: round(values.float().mean().item(), 4) for name, values in found.items()}
 
 
 @command("notebooks/runs/record_objective.py")
@@ -147,11 +188,15 @@ def main(arguments: list[str] | None = None) -> None:
                 made = run(ARMS[name], seed, 2 * ARMS[name].stride if args.fast else ARMS[name].batches, rows)
                 record["runs"].append({"arm": name, "seed": seed} | made)
                 write_json(path, record)
-                print(name, seed, f"accuracy {made['after']['accuracy']:.2f}, think {made['thinking'][-1]:.2f}")
+                print(name, seed, f"accuracy {made['accuracy']:.2f}, think {made['thinking'][-1]:.2f}")
+    for seed in args.seeds or SEEDS:
+        if str(seed) not in record["one_batch"]:
+            record["one_batch"][str(seed)] = one_batch(seed, 2 if args.fast else UPDATES, rows[:100])
+            write_json(path, record)
 
 
 def _read(path: Path) -> dict:
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"runs": []}
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"runs": [], "one_batch": {}}
 
 
 def _parser() -> Parser:

@@ -46,7 +46,6 @@ EQUIVALENT: dict[str, str] = {
     "(6.8) reward = float(a is not None and same_number(a, given))": (
         "equality is symmetric, and what is no number is equal to nothing from either side"
     ),
-    "(5.32) floored = torch.where(advantages <= 0, torch.max(surrogate, c * advantages), surrogate)": _TIMES_ZERO,
 }
 
 

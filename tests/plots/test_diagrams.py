@@ -4,8 +4,6 @@ import pytest
 import torch
 
 from grpo_lab import plots
-from grpo_lab.objective import clipped_surrogate
-from grpo_lab.plots.diagrams.clipping import ALIVE
 from grpo_lab.worlds import SmallWorld
 from grpo_lab.worlds.comparison import token_weights
 
@@ -26,18 +24,6 @@ def test_the_weight_of_each_row_is_written_and_padding_is_crossed_out():
         assert ax.get_title() == name and texts(ax) == [f"{value:.3f}" for value in weight[:, 0].tolist()]
         assert len(ax.patches) == 6 and len(ax.lines) == 2
     assert [label.get_text() for label in fig.axes[0].get_yticklabels()] == ["short", "long"]
-
-
-def test_a_region_of_the_clip_is_coloured_where_the_surrogate_has_a_slope():
-    for epsilon in (0.2, 0.5):
-        patches = plots.clip_regions(epsilon).axes[0].patches
-        assert len(patches) == 6
-        for index, patch in enumerate(patches):
-            advantage = torch.tensor([1.0 if index < 3 else -1.0])
-            middle = torch.tensor([[patch.get_x() + patch.get_width() / 2]], requires_grad=True)
-            (slope,) = torch.autograd.grad(clipped_surrogate(middle, advantage, epsilon).sum(), middle)
-            coloured = matplotlib.colors.to_hex(patch.get_facecolor()) == ALIVE.lower()
-            assert coloured == (slope.item() != 0)
 
 
 def test_an_edge_of_the_tree_is_as_thick_as_its_token_is_likely():
