@@ -97,26 +97,20 @@ FAMILY = {
 }  # fmt: skip
 
 
-def own_settings(member: Member) -> dict:
-    """The row as settings of this package's GRPOConfig, which has TRL's names."""
-    return dict(member.trl)
-
-
-def settings_table(engine: str) -> str:
-    """Every row of one engine ("trl", "verl" or "openrlhf") as a Markdown table, and which losses it does not have.
+def settings_table(*names: str) -> str:
+    """Whole settings of these losses in each trainer that has them, as a Markdown table.
 
     Of TRL, what differs from its default is bold.
     """
-    form = "{}={!r}" if engine == "trl" else "--{} {}" if engine == "openrlhf" else "{}={}"
-    lines, missing = ["| loss | settings |", "|---|---|"], []
-    for name, member in FAMILY.items():
-        settings = getattr(member, engine)
-        if settings is None:
-            missing.append(name)
-        else:
+    lines = ["| loss | trainer | settings |", "|---|---|---|"]
+    for name in names:
+        member = FAMILY[name]
+        for trainer, form in {"TRL": "{}={!r}", "verl": "{}={}", "OpenRLHF": "--{} {}"}.items():
+            settings = getattr(member, trainer.lower()) or {}
             cells = [f"`{form.format(key, value)}`" for key, value in settings.items()]
-            if engine == "trl":
+            if trainer == "TRL":
                 usual = [TRL_DEFAULTS.get(key) == value for key, value in settings.items()]
                 cells = [cell if same else f"**{cell}**" for cell, same in zip(cells, usual, strict=True)]
-            lines.append(f"| {name} | {', '.join(cells)} |")
-    return "\n".join(lines + (["", f"Not in its source: {', '.join(missing)}."] if missing else []))
+            if cells:
+                lines.append(f"| {name} | {trainer} | {', '.join(cells)} |")
+    return "\n".join(lines)

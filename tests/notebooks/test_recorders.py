@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.objective.family import FAMILY, own_settings
+from grpo_lab.objective.family import FAMILY
 from grpo_lab.rollout import Rollout
 from grpo_lab.tasks import addition_problems
 from grpo_lab.trainer.experience import make_experience
@@ -56,7 +56,7 @@ def test_arms_of_05_of_equal_budget_make_as_many_updates():
 def test_arms_of_05b_are_the_whole_settings_of_the_family():
     recorder = recorders.objective
     for name, member in FAMILY.items():
-        whole = GRPOConfig(**(recorder.COMMON | recorder.FOUR | own_settings(member) | recorder.FOR_THIS_MODEL))
+        whole = GRPOConfig(**(recorder.COMMON | recorder.FOUR | member.trl | recorder.FOR_THIS_MODEL))
         made = GRPOConfig(
             **(recorder.COMMON | recorder.ARMS["4 updates" if name == "BNPO" else f"family: {name}"].change)
         )

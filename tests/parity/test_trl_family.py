@@ -6,7 +6,7 @@ import torch
 from grpo_lab.advantages import group_advantages
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import policy_loss
-from grpo_lab.objective.family import FAMILY, VERSIONS, own_settings
+from grpo_lab.objective.family import FAMILY, VERSIONS
 from tests.parity.engines import VERSIONS as INSTALLED
 from tests.parity.engines import engine, trl_loss
 from tests.support.agreement import assert_agree, batch, draw
@@ -42,7 +42,7 @@ def test_the_version_is_the_one_installed():
 def test_one_value_and_one_gradient(name, distance, tmp_path):
     """Near the old policy, where GSPO's narrow range still lets some answers through, and far from it."""
     member = FAMILY[name]
-    theirs, ours = trls(member.trl, tmp_path), GRPOConfig(**own_settings(member))
+    theirs, ours = trls(member.trl, tmp_path), GRPOConfig(**member.trl)
     logp, old, ref, _, mask = batch(P * G, T, 3, distance)
     rewards = draw(P, G, seed=9)
     assert ours.scale_rewards == theirs.scale_rewards
