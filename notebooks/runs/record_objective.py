@@ -101,7 +101,6 @@ FOR_THIS_MODEL = {"max_completion_length": 64}
 for name, member in FAMILY.items():  # whole settings, four updates a batch; BNPO is "4 updates" here, in one part
     if name != "BNPO":
         ARMS[f"family: {name}"] = Arm(FOUR | member.trl | FOR_THIS_MODEL, seeds=THREE)
-ARMS["family: CISPO alone"] = Arm(FOUR | {"loss_type": "cispo"} | FOR_THIS_MODEL, seeds=THREE)
 
 cached_problems = cache(addition_problems)
 
