@@ -1,4 +1,4 @@
-"""Pictures of a policy: its tree of completions, and one push."""
+"""A picture of a policy: the tree of its completions."""
 
 from collections.abc import Mapping, Sequence
 
@@ -60,25 +60,3 @@ def _heights(sequences: np.ndarray) -> dict[tuple[int, ...], float]:
         for t in range(T + 1):
             places.setdefault(tuple(sequence[:t]), []).append(N - 1 - row)
     return {prefix: sum(found) / len(found) for prefix, found in places.items()}
-
-
-def push_bars(before, after, words: Sequence[str], pushed: int, ax):
-    """Draw the probability of each word before (an empty bar) and after (a filled one), with the change above it.
-
-    Args:
-        before, after: probabilities, one for each word.
-        words: names, written below the bars.
-        pushed: index of the word whose log-probability was pushed; its bar is blue, the others are orange.
-        ax: matplotlib axes to draw into.
-    """
-    before, after = as_array(before), as_array(after)
-    colours = [OKABE_ITO["blue"] if i == pushed else OKABE_ITO["orange"] for i in range(len(words))]
-    places = range(len(words))
-    ax.bar(places, after, width=0.62, color=colours, alpha=0.85)
-    ax.bar(places, before, width=0.76, facecolor="none", edgecolor="#6E6E6E", linewidth=1.2, linestyle="--")
-    for place, old, new in zip(places, before, after, strict=True):
-        change = f"{round(new - old, 3) + 0.0:+.3f}"
-        ax.text(place, max(old, new) + 0.03, change, ha="center", va="bottom", fontsize=8.5)
-    ax.set_xticks(list(places), list(words))
-    ax.set(ylim=(0, 1.12), yticks=[0, 0.25, 0.5, 0.75, 1])
-    ax.grid(axis="x", visible=False)
