@@ -148,8 +148,6 @@ ARMS = {
     "products": Arm("products of two three-digit numbers", rows=products),
     "four digits": Arm("sums of two four-digit numbers", rows=long_sums),
     "length price": Arm("the same; 1 or -1, and each character costs 0.002", rows=long_sums, reward=contains_reward),
-    "KL k3": Arm("beta 0.05 with k3", {"beta": 0.05, "log_kl": False}),
-    "KL k1": Arm("beta 0.05 with k1 in the loss", {"beta": 0.05, "kl_estimator": "k1", "log_kl": False}),
     "no end token": Arm("the end token is cut off before the loss", train=train_without_end),
     "top_p 0.9": Arm("top_p 0.9 while sampling, not while scoring", {"top_p": 0.9}),
     "bf16 weights": Arm("AdamW on bf16 weights, rounded to the nearest", precision="bf16-naive"),

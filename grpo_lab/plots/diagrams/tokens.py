@@ -110,9 +110,10 @@ def cache_figure(prompt: Sequence[str], healthy: Sequence[str], broken: Sequence
                 line = {"linewidth": 0.6, "linestyle": "-" if place < before else ":"}
                 alpha = 0.75 if seen else 1.0
                 box(ax, place, row - 0.38, 0.9, 0.76, facecolor=face, edgecolor=GREY, alpha=alpha, **line)
-            ax.text(len(tokens) + 0.15, row, f"→ {token}", va="center", fontsize=8.5, color=OKABE_ITO[colour])
+            ax.text(len(tokens) + 0.15, row, f"→ {token}", va="center", fontsize=9, color=OKABE_ITO[colour])
         for place, token in enumerate(tokens):
-            ax.text(place + 0.45, -0.65, token, rotation=60, ha="left", va="bottom", fontsize=7.5)
+            turned = {"rotation": 60, "ha": "left"} if token != "-" else {"ha": "center"}  # turned, it is a comma
+            ax.text(place + 0.45, -0.65, token, va="bottom", fontsize=9, **turned)
         ax.set(xlim=(-0.1, len(tokens) + 2.6), ylim=(len(healthy) - 0.4, -2.6))
         ax.set_title(title, fontsize=10, color=OKABE_ITO[colour])
         ax.axis("off")
