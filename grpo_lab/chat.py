@@ -1,4 +1,4 @@
-"""Talk to a policy: one reply, a chat box for a notebook, and `python -m grpo_lab.chat --model DIR` in a shell.
+"""Talk to a policy: one reply, and `python -m grpo_lab.chat --model DIR` in a shell.
 
 Replies are greedy unless a temperature is given: before and after training you want to see what the policy thinks best,
 and not what it happened to draw. What needs transformers is imported when it is used, so that --help is quick.
@@ -6,7 +6,6 @@ and not what it happened to draw. What needs transformers is imported when it is
 
 import contextlib
 import functools
-import html
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -61,36 +60,6 @@ def reply(
     with evaluating(model), set_aside_generation_config(model):  # its penalties would change the reply
         sequence = model.generate(ids, attention_mask=mask.long(), generation_config=settings, streamer=streamer)[0]
     return tokenizer.decode(sequence[ids.shape[1] :], skip_special_tokens=True)
-
-
-class ChatBox:
-    """An input line and the conversation above it, as an ipywidgets box. Each question stands alone: no memory.
-
-    Several policies answer side by side, so that you can compare a model before and after training.
-
-    policies: name -> model; all of them share the tokenizer.
-    """
-
-    def __init__(self, policies: dict, tokenizer, max_new_tokens: int = 64):
-        import ipywidgets
-
-        self.policies, self.tokenizer, self.max_new_tokens = policies, tokenizer, max_new_tokens
-        self.shown = ipywidgets.HTML()
-        self._line = ipywidgets.Text(placeholder="Ask something, then press Send", continuous_update=False)
-        self._button = ipywidgets.Button(description="Send", button_style="primary")
-        self._button.on_click(lambda _: self.ask(self._line.value))
-        self._box = ipywidgets.VBox([self.shown, ipywidgets.HBox([self._line, self._button])])
-
-    def ask(self, question: str) -> None:
-        """Put a question to every policy. What a policy says is escaped: it is text, never markup."""
-        asked = self.tokenizer, question, self.max_new_tokens
-        said = {"you": question} | {name: reply(model, *asked) for name, model in self.policies.items()}
-        form = '<p><b>{}</b>: <span style="white-space:pre-wrap">{}</span></p>'
-        self.shown.value += "".join(form.format(html.escape(name), html.escape(text)) for name, text in said.items())
-        self._line.value = ""
-
-    def _repr_mimebundle_(self, **kwargs):
-        return self._box._repr_mimebundle_(**kwargs)
 
 
 @command("grpo_lab.chat")

@@ -1,30 +1,24 @@
 """Recorded runs on show: what was measured on machines that a reader may not have, always marked as recorded.
 
-The files in `notebooks/runs` are written by `python -m grpo_lab.bench --gpu --json FILE` and by `record_qwen2.py`.
-Nothing is shown that no file holds; where a file is missing, the reader is told which command writes it.
+The file is written by `record_qwen2.py`. Where it is missing, the reader is told which command writes it.
 """
 
 import json
 import os
 from pathlib import Path
 
-from grpo_lab.bench.gpu.tables import table
 from grpo_lab.display import GIB, markdown_table, say
 
 HOW = "`make gpu`, on a machine with an NVIDIA card, writes it"
 PHASES = ("rollout", "reward", "score", "update")
 
 
-def read_record(file: Path) -> dict | None:
-    """The record in a file; None if there is no such file."""
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
-
-
 def show_runs(path: str | os.PathLike) -> None:
     """Table of the training runs in a record; a sentence if there is none."""
-    record = read_record(Path(path))
-    if record is None or not record["runs"]:
-        say(f"No run on a card has been recorded yet (`{Path(path).name}`): {HOW}.")
+    file = Path(path)
+    record = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"runs": []}
+    if not record["runs"]:
+        say(f"No run on a card has been recorded yet (`{file.name}`): {HOW}.")
         return
     base = _accuracy(record["base"])
     recorded = f"**Recorded**, not computed here: {record['what']}. {describe(record['machine'])}."
@@ -54,17 +48,6 @@ def run_rows(record: dict) -> list[dict[str, str]]:
 def _accuracy(evaluation: dict) -> str:
     low, high = evaluation["accuracy_ci95"]
     return f"{evaluation['accuracy']:.3f} ({low:.3f} to {high:.3f})"
-
-
-def show_ladder(folder: str | os.PathLike, own: dict[str, str] | None = None) -> None:
-    """How fast machines are: `own`, a row measured just now, and the benches recorded in a folder, as they printed."""
-    if own:
-        say(as_markdown([own]))
-    benches = [read_record(file) for file in sorted(Path(folder).glob("qwen2_bench*.json"))]
-    for report in benches:
-        say(f"**Recorded**: {describe(report['machine'])}.\n\n```\n{table(report)}\n```")
-    if not any(report["setup"]["device"] == "cuda" for report in benches):
-        say(f"No card has been measured yet (`qwen2_bench.json`): {HOW}.")
 
 
 def describe(machine: dict) -> str:

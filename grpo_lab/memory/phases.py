@@ -1,6 +1,6 @@
 """What is alive in the four phases of a step: rollout, scoring, update, optimizer step. Part name to bytes, each.
 
-Where it matters at which moment of a phase one looks, each moment is a candidate, and the largest counts.
+A phase is a list of moments, in the order in which they come. The largest of them is what the phase needs.
 """
 
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ class Setting:
     mode: Precision
     prompt_length: int
     device_type: str
+    chunked: bool = True  # the head; else all logits stand at once, as in code that calls the model for them
 
     def __post_init__(self):
         shape, c, autocast = self.shape, self.config, self.mode.autocast
@@ -34,7 +35,7 @@ class Setting:
         prompts = rows if c.gradient_checkpointing else min(c.prompts_per_step, rows)
         self.tokens = parts.micro_batch_tokens(rows, prompts, self.prompt_length, c.max_completion_length)
         self.scored = rows * c.max_completion_length
-        self.chunk = parts.chunk_tokens(shape, self.scored, self.device_type)
+        self.chunk = parts.chunk_tokens(shape, self.scored, self.device_type) if self.chunked else None
         self.gradients = parts.weight_bytes(shape.parameters, self.weight)
         self.embedding = parts.weight_bytes(head, self.weight)  # the output's, and its gradient
         # The gradient of an output embedding that is the input's, too, waits for the one from there.
@@ -57,13 +58,13 @@ def resident(s: Setting) -> Parts:
     return {"weights": weights, "Adam's moments": moments, "reference": reference}
 
 
-def rollout(s: Setting) -> Parts:
+def rollout(s: Setting) -> list[Parts]:
     """The prompts; then a token step for all rows."""
     prompt_tokens = s.config.prompts_per_step * (s.prompt_length - 1)
     prefix = {"KV cache": _growing(s, prompt_tokens), "half copies": s.layer_copies}
     # Until the rollout ends, autocast keeps the copies that it made for the prompts.
     step = {name: size + prefix.get(name, 0) for name, size in _decoder(s).items()}
-    return _largest(prefix | {"activations": _forward(s, prompt_tokens)}, step)
+    return [prefix | {"activations": _forward(s, prompt_tokens)}, step]
 
 
 def _decoder(s: Setting) -> Parts:
@@ -83,30 +84,34 @@ def _growing(s: Setting, tokens: int) -> int:
     return parts.cache_bytes(s.shape, tokens, 4 if s.mode.autocast else s.product)
 
 
-def score(s: Setting) -> Parts:
+def score(s: Setting) -> list[Parts]:
     """Log-probabilities without gradient: of the reference, or of the policy before several updates or for a KL."""
     config, shape = s.config, s.shape
     several = config.updates_per_step > 1 or (config.log_kl and config.beta == 0)
     if not several and not resident(s)["reference"]:
-        return {}
+        return [{}]
     copies = s.layer_copies if several else 0
     whole_rows = s.tokens == config.per_device_train_batch_size * s.length
     cache = 0 if whole_rows else _growing(s, config.per_device_train_batch_size * s.length)
     layers = {"activations": _forward(s, s.tokens) + cache, "half copies": copies}
     hidden = parts.weight_bytes((s.tokens + s.scored) * shape.width, s.weight)
     logits = parts.head_score_bytes(shape, s.scored, s.chunk, s.product)
-    return _largest(layers, {"head": logits, "activations": hidden, "half copies": copies + s.head_copy})
+    return [layers, {"head": logits, "activations": hidden, "half copies": copies + s.head_copy}]
 
 
 def _forward(s: Setting, tokens: int) -> int:
     return parts.forward_bytes(s.shape, tokens, s.product, s.weight)
 
 
-def update(s: Setting) -> Parts:
-    """Forward and backward of one micro-batch, at the worst of five moments; those before it leave their gradients."""
-    before = s.gradients if s.config.update_batch_size > s.config.per_device_train_batch_size else 0
+def update(s: Setting) -> list[Parts]:
+    """Forward and backward of the first micro-batch, and of another, to which those before it leave gradients."""
+    several = s.config.update_batch_size > s.config.per_device_train_batch_size
+    return [moment for before in ([0, s.gradients] if several else [0]) for moment in _micro_batch(s, before)]
+
+
+def _micro_batch(s: Setting, before: int) -> list[Parts]:
     early = [{"gradients": before} | moment for moment in (*_around_the_head(s), _top_layer(s))]
-    return _largest(*early, *_after_the_layers(s, before))
+    return [*early, *_after_the_layers(s, before)]
 
 
 def _around_the_head(s: Setting) -> tuple[Parts, Parts]:
@@ -142,10 +147,10 @@ def _layer_at_work(s: Setting) -> int:
     return _one_layer(s) + parts.backward_bytes(s.shape, s.tokens, s.product)
 
 
-def step(s: Setting) -> Parts:
+def step(s: Setting) -> list[Parts]:
     eight_bit = s.mode.optimizer == "adamw8bit"
     at_work = parts.step_bytes(max(s.shape.sizes), s.weight, eight_bit, fused=s.on_card)
-    return {"gradients": s.gradients, "Adam at work": at_work}
+    return [{"gradients": s.gradients, "Adam at work": at_work}]
 
 
 PHASES = {"rollout": rollout, "scoring": score, "update": update, "optimizer": step}
@@ -168,7 +173,3 @@ def _activations(s: Setting) -> int:
 def _last(s: Setting) -> int:
     """What the last norm and the head keep."""
     return s.tokens * ((4 + s.weight) * s.shape.width + 4) + s.scored * s.weight * s.shape.width
-
-
-def _largest(*moments: Parts) -> Parts:
-    return max(moments, key=lambda moment: sum(moment.values()))

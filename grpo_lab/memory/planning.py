@@ -30,7 +30,12 @@ class MemoryPlan:
     """The bytes of tensors alive in each phase of a step, by part."""
 
     setting: Setting
-    phases: dict[str, dict[str, int]]  # phase -> part -> bytes
+    moments: dict[str, list[dict[str, int]]]  # phase -> its moments in order -> part -> bytes
+
+    @property
+    def phases(self) -> dict[str, dict[str, int]]:
+        """Phase -> part -> bytes, at the moment of the phase that needs the most."""
+        return {name: max(moments, key=lambda alive: sum(alive.values())) for name, moments in self.moments.items()}
 
     @property
     def totals(self) -> dict[str, int]:
@@ -111,7 +116,8 @@ def known_shape(model_config) -> ModelShape:
 
 def _plan(setting: Setting) -> MemoryPlan:
     always = phases.resident(setting)
-    return MemoryPlan(setting, {name: always | alive(setting) for name, alive in phases.PHASES.items()})
+    made = {name: [always | alive for alive in moments(setting)] for name, moments in phases.PHASES.items()}
+    return MemoryPlan(setting, made)
 
 
 def compare_modes(model_config, config: GRPOConfig, **about) -> str:

@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -130,6 +131,23 @@ def without_end(experience: Experience) -> Experience:
     return replace(experience, mask=mask)
 
 
+def with_adapters(model):
+    """The same model, frozen; beside each linear map of its layers two narrow matrices, which are trained (LoRA)."""
+    from peft import LoraConfig, inject_adapter_in_model
+
+    linear = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    model = inject_adapter_in_model(LoraConfig(r=16, lora_alpha=32, target_modules=linear), model)
+    for module in model.modules():
+        if hasattr(module, "base_layer"):
+            module.base_layer.forward = partial(_frozen_linear, module.base_layer.weight.bfloat16(), module.base_layer)
+    return model
+
+
+def _frozen_linear(half, layer, x):
+    """Autocast would copy a frozen weight to bf16 at every call; here the copy is made once."""
+    return torch.nn.functional.linear(x, half if torch.is_autocast_enabled(x.device.type) else layer.weight)
+
+
 @dataclass(frozen=True)
 class Arm:
     """A run that differs from `plain` by one thing."""
@@ -140,6 +158,7 @@ class Arm:
     reward: Callable = last_number_reward
     precision: str | None = None  # None: that of the others
     train: Callable = train
+    prepare: Callable = lambda model: model  # before the training
 
 
 ARMS = {
@@ -151,6 +170,8 @@ ARMS = {
     "no end token": Arm("the end token is cut off before the loss", train=train_without_end),
     "top_p 0.9": Arm("top_p 0.9 while sampling, not while scoring", {"top_p": 0.9}),
     "bf16 weights": Arm("AdamW on bf16 weights, rounded to the nearest", precision="bf16-naive"),
+    "LoRA 1e-5": Arm("adapters of rank 16, alpha 32", prepare=with_adapters),
+    "LoRA 1e-4": Arm("the same, learning rate 1e-4", {"learning_rate": 1e-4}, prepare=with_adapters),
 }
 
 
@@ -231,6 +252,8 @@ class Recorder:
         precision = arm.precision or self.precision
         self.make_base(precision)
         model, tokenizer = load_policy(self.model, self.device, precision)
+        torch.manual_seed(seed)  # for the adapters that are drawn, if there are any
+        model = arm.prepare(model)
         config = GRPOConfig(
             **self.settings.common | self.micro_batches() | arm.change,
             max_steps=self.settings.steps,

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from grpo_lab.bench.gpu import table
-from grpo_lab.bench.recorded import run_rows, show_ladder, show_runs
+from grpo_lab.bench.recorded import run_rows, show_runs
 
 MACHINE = {"device": "Some Card", "processor": "x86_64", "torch": "2.11.0", "transformers": "5.17.0"}
 
@@ -66,14 +65,3 @@ def test_without_runs_the_reader_is_told_the_command(tmp_path, capsys, runs):
     show_runs(file)
     shown = capsys.readouterr().out
     assert "No run on a card has been recorded yet" in shown and "make gpu" in shown and "%" not in shown
-
-
-def test_a_ladder_says_that_no_card_was_measured_until_one_was(tmp_path, capsys):
-    own = {"machine (recorded)": "this one", "what": "a step", "measured": "1 s", "command": "this notebook"}
-    show_ladder(tmp_path, own)
-    shown = capsys.readouterr().out
-    assert "| this one | a step | 1 s | this notebook |" in shown and "No card has been measured yet" in shown
-    (tmp_path / "qwen2_bench.json").write_text(json.dumps(BENCH), encoding="utf-8")
-    show_ladder(tmp_path, own)
-    shown = capsys.readouterr().out
-    assert "Some Card; torch 2.11.0" in shown and table(BENCH) in shown and "No card" not in shown

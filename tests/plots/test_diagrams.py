@@ -4,6 +4,9 @@ import pytest
 import torch
 
 from grpo_lab import plots
+from grpo_lab.config import GRPOConfig
+from grpo_lab.memory import GIB, plan
+from grpo_lab.models.shapes import shape_config
 from grpo_lab.worlds import SmallWorld
 from grpo_lab.worlds.comparison import token_weights
 
@@ -52,3 +55,15 @@ def test_pieces_of_memory_stand_end_to_end_each_named_on_it_or_below_but_never_o
         assert {"weights", "KV cache", "activations", "head"} <= {*on_it, *below}
         assert ("activations" in on_it) == on_its_bar == ("activations" not in below) and "7.0" in on_it
         assert (f"a card of {card} GiB" in on_it) == (card is not None)
+
+
+def test_a_step_over_time_has_the_peaks_of_its_plans():
+    several = GRPOConfig(beta=0.1, per_device_train_batch_size=64, gradient_accumulation_steps=4)
+    plans = {
+        name: plan(shape_config("qwen2-0.5b"), several, prompt_length=64, precision=name)
+        for name in ("fp32-master", "bf16")
+    }
+    for ax, made in zip(plots.memory_over_a_step(plans, card=8).axes, plans.values(), strict=True):
+        assert f"{made.peak / GIB:.1f}" in texts(ax) and "a card of 8 GiB" in texts(ax)
+        tops = [path.get_extents().y1 for patch in ax.collections for path in patch.get_paths()]
+        assert max(tops[:-4]) == pytest.approx(made.peak / GIB)  # the last are the four lines between phases

@@ -1,23 +1,31 @@
 """Where the memory of a step goes: bars of what is alive at the same time, piece on piece, beside a card."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from grpo_lab.plots.style import OKABE_ITO
+import numpy as np
+
+from grpo_lab.display import GIB
+from grpo_lab.plots.style import CENTRED, GREY, OKABE_ITO
+
+if TYPE_CHECKING:
+    from grpo_lab.memory import MemoryPlan
 
 # name: colour, hatch. Pieces of other names take the last line.
 LOOKS = {
     "weights": ("blue", ""),
     "Adam's moments": ("sky", "//"),
-    "gradients": ("green", ""),
     "reference": ("purple", "xx"),
+    "gradients": ("green", ""),
     "activations": ("vermillion", ""),
     "head": ("orange", ""),
     "half copies": ("black", "..."),
     "KV cache": ("vermillion", "\\\\"),
 }
+STRETCHES = ("rollout", "scoring", "first micro-batch", "each later one", "optimiser")
 OTHER = ("black", "")
 FAINT = 0.55  # opacity: text on a piece stays readable
-ROOM = 0.0112  # of the axis, for one letter of a label
+ROOM = 0.0125  # of the axis, for one letter of a label
 
 
 def memory_bars(rows: Mapping[str, Mapping[str, int | float]], card: int | float | None = None):
@@ -49,14 +57,67 @@ def memory_bars(rows: Mapping[str, Mapping[str, int | float]], card: int | float
         ax.text(left + 0.01 * end, place, f"{totals[name]:.1f}", va="center", fontsize=9, weight="bold")
     if card is not None:
         ax.axvline(card, color=OKABE_ITO["black"], linestyle=":")
-        ax.annotate(f"a card of {card:g} GiB", (card, 1), xycoords=("data", "axes fraction"), fontsize=8.5,
+        ax.annotate(f"a card of {card:g} GiB", (card, 1), xycoords=("data", "axes fraction"), fontsize=9,
                     xytext=(4, -2), textcoords="offset points", va="bottom")  # fmt: skip
     ax.set(yticks=range(len(rows)), yticklabels=rows, xlim=(0, end), xlabel="GiB alive at the same time")
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
     if below := {piece: patch for piece, patch in patches.items() if piece not in on_it}:
-        fig.legend(below.values(), below, loc="outside lower center", ncols=5, fontsize=8.5, handlelength=1.5)
+        fig.legend(below.values(), below, loc="outside lower center", ncols=5, fontsize=9, handlelength=1.5)
     return fig
+
+
+def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], card: int | float):
+    """A figure with the step of each plan over time, all on one scale: what is alive, piece on piece, and a card.
+
+    The corners are the plan's moments, drawn at equal distances within a phase; the width of a phase means nothing.
+    Each plan has several micro-batches an update.
+    """
+    import matplotlib.pyplot as plt
+
+    tops = [1.1 * max(made.peak / GIB, card) for made in plans.values()]
+    fig, axes = plt.subplots(len(plans), 1, figsize=(7.2, 6.4), sharex=True, height_ratios=tops, squeeze=False)
+    patches, named = {}, set()
+    for ax, top, (name, made) in zip(axes[:, 0], tops, plans.items(), strict=True):
+        times, table = _corners(made)
+        looks = {piece: LOOKS.get(piece, OTHER) for piece in table}
+        fill = [(OKABE_ITO[colour], 0.25 if colour == "black" else FAINT) for colour, _ in looks.values()]
+        hatch = [marks for _, marks in looks.values()]
+        drawn = ax.stackplot(times, table.values(), colors=fill, hatch=hatch, edgecolor="white", linewidth=0.5)
+        patches |= dict(zip(table, drawn, strict=True))
+        total = np.sum(list(table.values()), axis=0)
+        for piece, top_of_it in zip(table, np.cumsum(list(table.values()), axis=0), strict=True):
+            thick = np.asarray(table[piece])
+            if piece not in named and thick.max() > 0.05 * sum(tops):
+                at = np.flatnonzero(thick > 0.9 * thick.max())
+                at = at[(len(at) - 1) // 4]
+                ax.text(times[at], top_of_it[at] - thick[at] / 2, piece, **CENTRED, fontsize=9)
+                named.add(piece)
+        at = total.argmax()
+        ax.text(times[at], total[at] + 0.2, f"{total[at]:.1f}", ha="center", va="bottom", weight="bold")
+        ax.axhline(card, color="black", linestyle=":", linewidth=1)
+        ax.text(4.97, card, f"a card of {card:g} GiB", ha="right", va="bottom", fontsize=9)
+        ax.vlines(range(1, 5), 0, top, color=GREY, linewidth=0.6)
+        ax.set(
+            xlim=(0, 5), ylim=(0, top), ylabel=f"{name}, GiB", xticks=[0.5, 1.5, 2.5, 3.5, 4.5], xticklabels=STRETCHES
+        )
+    if below := {piece: patch for piece, patch in patches.items() if piece not in named}:
+        fig.legend(below.values(), below, loc="outside lower center", ncols=6, fontsize=9, handlelength=1.5)
+    return fig
+
+
+def _corners(made: "MemoryPlan") -> tuple[list[float], dict[str, list[float]]]:
+    """Where the moments of a step stand, and the GiB of each piece there; of the update, two micro-batches."""
+    of = made.moments
+    full = of["optimizer"][0] | {"Adam at work": 0}
+    empty, (first, later) = full | {"gradients": 0}, (of["update"][:5], of["update"][5:])
+    times, states = [], []
+    stretches = (empty, of["rollout"]), (empty, of["scoring"]), (empty, first), (full, later), (full, of["optimizer"])
+    for start, (before, moments) in enumerate(stretches):
+        times += [start + 0.94 * place / len(moments) for place in range(len(moments) + 1)]
+        states += [before, *moments]
+    pieces = [piece for piece in (*LOOKS, "drawing", "Adam at work") if any(state.get(piece) for state in states)]
+    return times, {piece: [state.get(piece, 0) / GIB for state in states] for piece in pieces}
 
 
 def _piece(ax, place: int, left: float, size: float, piece: str):
@@ -73,6 +134,6 @@ def _named(ax, place: int, left: float, size: float, piece: str, end: float, car
     for label in (piece, piece.replace(" ", "\n", 1)):
         width = max(map(len, label.split("\n"))) * ROOM * end
         if width <= size and (card is None or abs(centre - card) > width / 2):
-            ax.text(centre, place, label, ha="center", va="center", fontsize=8)
+            ax.text(centre, place, label, ha="center", va="center", fontsize=9)
             return True
     return False

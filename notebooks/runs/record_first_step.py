@@ -1,0 +1,43 @@
+"""Record how far the first step of GRPO moves SmolLM2's weights in each precision, in first_step.json, for notebook 08.
+
+python notebooks/runs/record_first_step.py      some minutes on one core
+"""
+
+import json
+from pathlib import Path
+
+import torch
+from record_smollm2 import COMMON  # beside this file
+
+from grpo_lab.config import GRPOConfig
+from grpo_lab.models import load_policy
+from grpo_lab.rewards import last_number_reward
+from grpo_lab.tasks.short import short_sums
+from grpo_lab.trainer import train
+
+MICRO = {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}
+
+
+def first_step(mode: str, warmup_steps: int) -> dict:
+    """The mean move of a weight in one step: all, the tied embedding, the rest; in units of that step's rate."""
+    model, tokenizer = load_policy("smollm2", "cpu", mode)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    settings = COMMON | MICRO | {"max_steps": 1, "warmup_steps": warmup_steps, "precision": mode, "disable_tqdm": True}
+    (metrics,) = train(model, tokenizer, short_sums("train"), last_number_reward, GRPOConfig(**settings))
+    rate, sums = metrics["learning_rate"], {"embedding": [0.0, 0], "rest": [0.0, 0]}
+    for name, p in model.named_parameters():
+        of = sums["embedding" if "embed" in name else "rest"]
+        of[0] += (p.detach().float() - before[name].float()).abs().double().sum().item()
+        of[1] += p.numel()
+    total = [sum(values) for values in zip(*sums.values(), strict=True)]
+    means = {name: round(moved / count / rate, 4) for name, (moved, count) in (sums | {"all": total}).items()}
+    return {"mode": mode, "warmup_steps": warmup_steps, "learning_rate": rate} | means
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    arms = (("fp32-master", 5), ("fp32-master", 0), ("bf16", 0), ("bf16-naive", 0))
+    what = "SmolLM2-135M-Instruct, seed 0; 2 cores, x86-64, no card"
+    record = {"what": what, "runs": [first_step(*arm) for arm in arms]}
+    file = Path(__file__).with_name("first_step.json")
+    file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
