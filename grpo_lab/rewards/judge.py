@@ -27,23 +27,24 @@ Does the response give the expected answer? Reply with one word, yes or no."""
 
 _FIELDS = {"prompt", "answer", "completion"}
 _OPENING = re.compile(
-    r"\W*(yes|no|不正确|不是|不对|错误|正确|(?:是|对)的?|[否错])\b\W*?(?:[.,:;!*\n，。：；！]|$)", re.IGNORECASE
+    r"\W*(yes|no|(?:in)?correct|不正确|不是|不对|错误|正确|(?:是|对)的?|[否错])\b\W*?(?:[.,:;!*\n，。：；！]|$)",
+    re.IGNORECASE,
 )
-_ANYWHERE = re.compile(r"\b(?:yes|no)\b|不正确|不对|错误|正确", re.I)
-_NO = ("no", "不正确", "不是", "不对", "错误", "否", "错")
+_ANYWHERE = re.compile(r"\b(?:yes|no|(?:in)?correct)\b|(?:不|没|非)[^，。；,.;\n]{0,6}正确|不对|错误|正确", re.I)
+_NO = re.compile(r"no|incorrect|[不没非否错].*", re.IGNORECASE)
 
 
 def read_verdict(reply: str) -> str | None:
     """The verdict in a judge's reply, "yes" or "no"; None if it says neither or both.
 
-    What comes before `</think>` is passed over. A verdict that opens the reply and stands by itself counts ("No,
-    because ..."); otherwise exactly one of the two words has to occur in it. 是, 对 and 正确 mean yes, 否, 不是, 不对,
-    错误 and 不正确 no.
+    What comes before `</think>` is passed over. A verdict that opens the reply, or what follows its last colon, and
+    stands by itself counts ("No, because ...", "判断：否"); otherwise exactly one of the two has to occur in it.
+    Correct, 是, 对 and 正确 mean yes; incorrect, 否, 不是, 不对, 错误, 不正确 and 没有……正确 no.
     """
     verdict = reply.rpartition("</think>")[2].strip()
-    opening = _OPENING.match(verdict)
+    opening = _OPENING.match(verdict) or _OPENING.match(re.split("[:：]", verdict)[-1])
     words = [opening[1]] if opening else _ANYWHERE.findall(verdict)
-    verdicts = {"no" if word.lower() in _NO else "yes" for word in words}
+    verdicts = {"no" if _NO.fullmatch(word) else "yes" for word in words}
     return verdicts.pop() if len(verdicts) == 1 else None
 
 

@@ -6,10 +6,12 @@ from grpo_lab.rewards import JUDGE_TEMPLATE, judge_reward, read_verdict, reward_
 
 REPLIES = {
     "yes": ["yes", " YES.\n", "Yes, there is no difference.", "The answer is: yes", "是", "是的，没错", "对。",
-            "正确", "**正确**", "回答是正确的。", "<think>yes or no? no, no</think> yes"],
+            "正确", "**正确**", "回答是正确的。", "判断：是", "Correct.", "No doubt: yes",
+            "<think>yes or no? no, no</think> yes"],
     "no": ["No", '"no"', "No: the expected answer would be yes.", "It is not the same, so no.", "否", "不是。", "错误",
-           "不正确", "这个回答不正确。", "不对，应该是 4"],
-    None: ["No doubt about it: yes", "yes/no", "yes and no", "maybe", "I know yesterday's news", "", "是否", "也许"],
+           "不正确", "这个回答不正确。", "不对，应该是 4", "判断：否", "没有给出正确的答案。",
+           "回答不是正确的", "Incorrect"],
+    None: ["yes/no", "yes and no", "maybe", "I know yesterday's news", "", "是否", "也许"],
 }  # fmt: skip
 
 
