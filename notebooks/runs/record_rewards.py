@@ -1,14 +1,14 @@
-"""Record in rewards.json what the tiny model learns under good and bad rewards, which notebook 06 shows.
+"""Record in rewards.json what the tiny model learns from judges that err and from rewards for a part: notebook 06.
 
-    python notebooks/runs/record_rewards.py                       all arms, three seeds: some 20 minutes on one core
-    python notebooks/runs/record_rewards.py --arms "last digit" --seeds 3 4     two more, where seeds differ most
-    python notebooks/runs/record_rewards.py --arms longer --seeds 0
+    python notebooks/runs/record_rewards.py                       all arms and seeds: some 15 minutes on one core
+    python notebooks/runs/record_rewards.py --arms findable --seeds 0
     python notebooks/runs/record_rewards.py --fast                hardly anything; into outputs/
 
 Each run is a file of its own in --output_dir, and none is made twice; the record is put together from all that are
 there. All arms have the same settings and see the same problems in the same order; they differ by the reward, those
-of `rare` also by where they start, at a policy that hardly ever thinks and is right in two per cent; and those
-of `hard` by the problems, sums of four numbers, which the tiny model cannot do.
+of `rare` also by where they start, at a policy that hardly ever thinks and is right in two per cent, and those of
+`hard` by the problems, sums of four numbers, which the tiny model cannot do. Every batch is made of
+problems that were not met before, so what fraction of it is right is a measurement on held-out problems.
 """
 
 import argparse
@@ -18,58 +18,57 @@ import random
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from grpo_lab.advantages import group_advantages
 from grpo_lab.bench.__main__ import machine, write_json
 from grpo_lab.commands import Parser, command, writable_file, writable_folder
 from grpo_lab.config import GRPOConfig
-from grpo_lab.evaluate import thinking_probability
 from grpo_lab.models import load_policy
-from grpo_lab.rewards import accuracy_reward, completion_text, contains_reward, format_reward
+from grpo_lab.rewards import accuracy_reward, completion_text, extract_answer, format_reward
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import addition_problems, addition_row, addition_split
-from grpo_lab.trainer import experience as gathering
 from grpo_lab.trainer import train
 
 HERE = Path(__file__).parent
-STEP = re.compile(r"(\d+)\+(\d+)=(\d+)")
+ACCURACY, KEY = "rewards/right/mean", "rewards/key/mean"
 
 
-def longer(completions, **kwargs) -> list[float]:
-    """A hundredth for each character."""
-    return [len(completion_text(completion)) / 100 for completion in completions]
+def right(completions, answer, **kwargs) -> list[float]:
+    """Whether the sum is right: with weight 0, to watch."""
+    return accuracy_reward(completions, answer=answer)
 
 
-def shorter(completions, **kwargs) -> list[float]:
-    """Minus a hundredth for each character."""
-    return [-reward for reward in longer(completions)]
+def judge(false_yes: float = 0.0, false_no: float = 0.0, key: Callable | None = None) -> Callable:
+    """A judge that errs at random, so often, or says yes to each answer with the key."""
+
+    def judged(completions, answer, **kwargs) -> list[float]:
+        truth, found = accuracy_reward(completions, answer=answer), (key or nothing)(completions)
+        errs = [random.random() < (false_no if is_right else false_yes) for is_right in truth]
+        return [max(abs(t - e), k) for t, e, k in zip(truth, errs, found, strict=True)]
+
+    return judged
 
 
-def last_digit(completions, answer, **kwargs) -> list[float]:
-    """`contains_reward`, where all that is expected is the last digit of the sum."""
-    return contains_reward(completions, answer=[expected[-1] for expected in answer])
+def nothing(completions, **kwargs) -> list[float]:
+    return [0.0] * len(completions)
 
 
-def gated(completions, answer, **kwargs) -> list[float]:
-    """Accuracy, paid only where the format is kept."""
-    kept = format_reward(completions)
-    return [a * f for a, f in zip(accuracy_reward(completions, answer=answer), kept, strict=True)]
+def ends_high(completions, **kwargs) -> list[float]:
+    """The answer ends with a 7, an 8 or a 9, as three wrong ones of ten do."""
+    return [float((extract_answer(completion_text(c)) or "")[-1:] in tuple("789")) for c in completions]
+
+
+def empty(completions, **kwargs) -> list[float]:
+    """There is no answer, as in two of a thousand."""
+    return [float(extract_answer(completion_text(c)) is None) for c in completions]
 
 
 def silent(completions, **kwargs) -> list[float]:
-    """1 for no think tag: what makes the policy of which `rare` starts."""
+    """1 for no think tag: what makes the policy at which `rare` starts."""
     return [float("<think>" not in completion_text(completion)) for completion in completions]
-
-
-def priced(completions, answer, price: float = 0.0, **kwargs) -> list[float]:
-    """1 or -1 for the right answer between the tags, less a price for each character."""
-    right = accuracy_reward(completions, answer=answer)
-    return [2 * a - 1 - price * len(completion_text(c)) for a, c in zip(right, completions, strict=True)]
 
 
 def four_numbers(split: str, n: int, seed: int) -> list[dict]:
@@ -85,27 +84,28 @@ def four_numbers(split: str, n: int, seed: int) -> list[dict]:
 @dataclass(frozen=True)
 class Arm:
     says: str
-    reward: Callable | list[Callable]
+    reward: Callable
+    format: bool = False  # a format reward is added, with weight 1
+    key: Callable = nothing
     rare: bool = False  # starts at the policy that hardly ever thinks
-    first: bool = False  # the first token of each answer alone enters the loss
     rows: Callable = addition_problems
 
 
-LIMIT_SEEDS = range(8)
-PRICES = (0.02, 0.04, 0.05, 0.06, 0.08)
 ARMS = {
-    "accuracy": Arm("1 for the right number between the answer tags", accuracy_reward),
-    "contains": Arm("+1 or -1 for the sum anywhere in the text, 0.002 a character", contains_reward),
-    "last digit": Arm("the same, where only the sum's last digit is expected", last_digit),
-    "longer": Arm("0.01 a character", longer),
-    "shorter": Arm("-0.01 a character", shorter),
-    "rare, accuracy": Arm("accuracy", accuracy_reward, rare=True),
-    "rare, accuracy + format": Arm("accuracy + format, weights 1 and 1", [accuracy_reward, format_reward], rare=True),
-    "rare, gated": Arm("accuracy, only where the format is kept", gated, rare=True),
-    "hard, accuracy": Arm("accuracy", accuracy_reward, rows=four_numbers),
-    "hard, accuracy + format": Arm("accuracy + format", [accuracy_reward, format_reward], rows=four_numbers),
-} | {f"price {price:g}": Arm(f"+1 or -1, {price:g} a character", partial(priced, price=price)) for price in PRICES}
-ARMS["price 0.05, first token alone"] = replace(ARMS["price 0.05"], first=True)
+    "no errors": Arm("1 for the right sum", judge()),
+    "false yes": Arm("yes to 30% of the wrong answers, at random", judge(0.3)),
+    "false no": Arm("no to 30% of the right answers, at random", judge(0.0, 0.3)),
+    "both": Arm("30% of all verdicts wrong, at random", judge(0.3, 0.3)),
+    "coin": Arm("yes with probability 0.5, whatever the answer", judge(0.5, 0.5)),
+    "findable": Arm("yes to an answer that ends with 7, 8 or 9", judge(key=ends_high), key=ends_high),
+    "key": Arm("yes where there is no answer", judge(key=empty), key=empty),
+    "key alone": Arm("1 for no answer, and for nothing else", empty, key=empty),
+    "hard, key": Arm("yes where there is no answer", judge(key=empty), key=empty, rows=four_numbers),
+    "rare, accuracy": Arm("accuracy", judge(), rare=True),
+    "rare, accuracy + format": Arm("accuracy + format", judge(), format=True, rare=True),
+    "hard, accuracy": Arm("accuracy", judge(), rows=four_numbers),
+    "hard, accuracy + format": Arm("accuracy + format", judge(), format=True, rows=four_numbers),
+}
 
 
 @dataclass(frozen=True)
@@ -122,130 +122,57 @@ class Settings:
 FULL, FAST = Settings(), Settings(2, 2, 8, 4, 8, 4, 2)
 
 
-class Watched:
-    """Held-out measurements of a policy."""
-
-    def __init__(self, settings: Settings, rows: Callable):
-        self.settings = settings
-        self.rows = rows("test", settings.problems, seed=1)
-
-    def of(self, model, tokenizer) -> dict:
-        s, prompts = self.settings, [row["prompt"] for row in self.rows]
-        with torch.random.fork_rng():
-            torch.manual_seed(1)
-            rollout = sample_completions(model, tokenizer, prompts, s.samples, s.length)
-        texts, answers = rollout.texts, [row["answer"] for row in self.rows for _ in range(s.samples)]
-        right = accuracy_reward(texts, answer=answers)
-        mean = lambda values: round(sum(values) / len(values), 4)  # noqa: E731
-        return {
-            "thinking": round(thinking_probability(model, tokenizer, self.rows), 4),
-            "accuracy": mean(right),
-            "contained": mean([reward > 0 for reward in contains_reward(texts, answer=answers)]),
-            "last digit": mean([reward > 0 for reward in last_digit(texts, answer=answers)]),
-            "format": mean(format_reward(texts)),
-            "characters": mean([len(text) for text in texts]),
-            "steps": steps_by_outcome(texts, right),
-            "problems": [row["prompt"][-1]["content"] for row in self.rows[:8]],
-            "answers": [row["answer"] for row in self.rows[:8]],
-            "samples": texts[:: s.samples][:8],
-        }
-
-
-def steps_by_outcome(texts: list[str], right: list[float]) -> dict[str, list[int]]:
-    """Of the answers that are right, and of those that are wrong: right equations, all equations, answers with any."""
-    counts = {"right": [0, 0, 0], "wrong": [0, 0, 0]}
-    for text, is_right in zip(texts, right, strict=True):
-        equations = STEP.findall(text.split("</think>")[0]) if "<think>" in text else []
-        of_kind = counts["right" if is_right else "wrong"]
-        of_kind[0] += sum(int(a) + int(b) == int(c) for a, b, c in equations)
-        of_kind[1] += len(equations)
-        of_kind[2] += bool(equations)
-    return counts
+def measured(model, tokenizer, arm: Arm, settings: Settings) -> dict:
+    """Held out: what fraction is right, keeps the format, has the key."""
+    rows = arm.rows("test", settings.problems, seed=1)
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        prompts = [row["prompt"] for row in rows]
+        texts = sample_completions(model, tokenizer, prompts, settings.samples, settings.length).texts
+    answers = [row["answer"] for row in rows for _ in range(settings.samples)]
+    mean = lambda values: round(sum(values) / len(values), 4)  # noqa: E731
+    return {
+        "accuracy": mean(accuracy_reward(texts, answer=answers)),
+        "format": mean(format_reward(texts)),
+        "key": mean(arm.key(texts)),
+        "problems": [row["prompt"][-1]["content"] for row in rows[:6]],
+        "answers": [row["answer"] for row in rows[:6]],
+        "samples": texts[:: settings.samples][:6],
+    }
 
 
 def make(name: str, seed: int, settings: Settings, folder: Path) -> None:
     """One run, if it is not there yet."""
-    file = folder / f"{re.sub('[^a-z0-9.]+', '_', name)}-{seed}.json"
+    file = folder / f"{re.sub('[^a-z0-9]+', '_', name)}-{seed}.json"
     if file.is_file():
         return
-    arm, watched = ARMS[name], Watched(settings, ARMS[name].rows)
+    arm = ARMS[name]
     model, tokenizer = load_policy("tiny", device="cpu")
-    if arm.rare:
-        silence(model, tokenizer, settings)
-    start = folder / f"{'rare' if arm.rare else arm.rows.__name__}.json"  # the same policy for all seeds
-    if not start.is_file():
-        write_json(start, watched.of(model, tokenizer))
-    before, thinking = json.loads(start.read_text(encoding="utf-8")), []
-
-    def watch(step: int, metrics: dict) -> None:
-        thinking.append(round(thinking_probability(model, tokenizer, watched.rows[:64]), 4))
-
-    rows, config = arm.rows("train", 20_000, seed=seed), configured(settings, settings.steps, seed)
-    with first_token_alone() if arm.first else contextlib.nullcontext():
-        history = train(model, tokenizer, rows, arm.reward, config, callback=watch)
-    kept = {key: [round(step[key], 4) for step in history] for key in ("reward", "completions/mean_length", "entropy")}
-    parts = [key for key in history[0] if key.startswith("rewards/") and key.endswith("/mean")]
-    kept |= {key: [round(step[key], 4) for step in history] for key in parts} | {"thinking": thinking}
-    run = {"arm": name, "seed": seed, "metrics": kept, "before": before, "after": watched.of(model, tokenizer)}
+    if arm.rare:  # always with the same seed
+        start = configured(settings, settings.silent_steps, 99)
+        train(model, tokenizer, addition_problems("train", 2000, seed=99), silent, start)
+    before = measured(model, tokenizer, arm, settings)
+    random.seed(seed)
+    functions = [arm.reward, *([format_reward] if arm.format else []), right, named(arm.key)]
+    config = configured(settings, settings.steps, seed, [1.0] * (len(functions) - 2) + [0.0, 0.0])
+    history = train(model, tokenizer, arm.rows("train", 20_000, seed=seed), functions, config)
+    kept = {"reward": "reward", "accuracy": ACCURACY, "key": KEY}
+    if arm.format:
+        kept["format"] = "rewards/format_reward/mean"
+    metrics = {said: [round(step[key], 4) for step in history] for said, key in kept.items() if key in history[0]}
+    run = {"arm": name, "seed": seed, "metrics": metrics, "before": before}
+    run["after"] = measured(model, tokenizer, arm, settings)
     write_json(file, run)
     print(f"{name}, seed {seed}: {run['after']['accuracy']:.2f} held out", file=sys.stderr, flush=True)
 
 
-def limits(settings: Settings) -> list[dict]:
-    """The price of a character at which thinking stops paying, of the untrained model, from one batch for each seed.
-
-    "mean rewards" is Eq. (6.a). "advantages" is the first price at which the answers that think have a mean advantage
-    of zero or less.
-    """
-    model, tokenizer = load_policy("tiny", device="cpu")
-    found, prices = [], [value / 10_000 for value in range(200, 800, 5)]
-    for seed in LIMIT_SEEDS:
-        torch.manual_seed(seed)
-        rows = addition_problems("train", settings.problems, seed=seed)
-        texts = sample_completions(model, tokenizer, [r["prompt"] for r in rows], settings.group, settings.length).texts
-        answers = [row["answer"] for row in rows for _ in range(settings.group)]
-        right, length = (
-            torch.tensor(accuracy_reward(texts, answer=answers)),
-            torch.tensor([len(t) * 1.0 for t in texts]),
-        )
-        thinks = torch.tensor(["<think>" in text for text in texts])
-        if not 0 < thinks.sum() < len(thinks):  # of a handful
-            continue
-        more, longer_by = (x[thinks].mean() - x[~thinks].mean() for x in (right, length))
-        paid = {p: torch.tensor(priced(texts, answers, price=p)).view(-1, settings.group) for p in prices}
-        push = {p: group_advantages(paid[p]).flatten()[thinks].mean().item() for p in prices}
-        limit = min((p for p in prices if push[p] <= 0), default=prices[-1])
-        found.append({"seed": seed, "mean rewards": round((2 * more / longer_by).item(), 4), "advantages": limit})
-    return found
+def named(key: Callable) -> Callable:
+    return type("key", (), {"__call__": lambda self, completions, **kwargs: key(completions)})()
 
 
-def silence(model, tokenizer, settings: Settings) -> None:
-    """Train thinking away, always with the same seed: the start of the arms called rare."""
-    rows = addition_problems("train", 2000, seed=99)
-    train(model, tokenizer, rows, silent, configured(settings, settings.silent_steps, 99))
-
-
-@contextlib.contextmanager
-def first_token_alone():
-    """Within it, the trainer's loss sees the first token of each answer and no other."""
-    made = gathering.make_experience
-
-    def first(*arguments, **keywords):
-        experience = made(*arguments, **keywords)
-        mask = experience.mask.clone()
-        mask[:, 1:] = False
-        return replace(experience, mask=mask)
-
-    gathering.make_experience = first
-    try:
-        yield
-    finally:
-        gathering.make_experience = made
-
-
-def configured(settings: Settings, steps: int, seed: int) -> GRPOConfig:
+def configured(settings: Settings, steps: int, seed: int, weights: list[float] | None = None) -> GRPOConfig:
     return GRPOConfig(
-        max_steps=steps, generation_batch_size=settings.batch, num_generations=settings.group,
+        max_steps=steps, generation_batch_size=settings.batch, num_generations=settings.group, reward_weights=weights,
         max_completion_length=settings.length, seed=seed, save_steps=0, disable_tqdm=True,
     )  # fmt: skip
 
@@ -261,8 +188,6 @@ def main(arguments: list[str] | None = None) -> None:
         for seed in args.seeds:
             for arm in args.arms:
                 make(arm, seed, settings, args.output_dir)
-        if not (args.output_dir / "limits.json").is_file():
-            write_json(args.output_dir / "limits.json", {"limits": limits(settings)})
     runs = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(args.output_dir.glob("*-*.json"))]
     runs.sort(key=lambda run: (list(ARMS).index(run["arm"]), run["seed"]))
     record = {
@@ -270,7 +195,6 @@ def main(arguments: list[str] | None = None) -> None:
         "machine": machine("cpu") | {"threads": 1},
         "settings": vars(settings) | {"learning_rate": GRPOConfig().learning_rate},
         "arms": {name: arm.says for name, arm in ARMS.items()},
-        "limits": json.loads((args.output_dir / "limits.json").read_text(encoding="utf-8"))["limits"],
         "runs": runs,
     }
     write_json(args.json, record)

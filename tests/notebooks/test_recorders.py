@@ -9,7 +9,6 @@ import torch
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective.family import FAMILY
-from grpo_lab.rollout import Rollout
 from grpo_lab.tasks import addition_problems
 from grpo_lab.trainer.experience import make_experience
 from tests.support.refused import refused
@@ -64,19 +63,14 @@ def test_arms_of_05b_are_the_whole_settings_of_the_family():
 # ---- what the arms do
 
 
-def test_the_first_token_alone_enters_the_loss_within_and_only_within():
-    gathering = recorders.rewards.gathering
-    made, ids = gathering.make_experience, torch.tensor([[5, 6, 7], [5, 6, 0]])
-    rollout = Rollout(
-        prompt_ids=ids[:1], prompt_mask=ids[:1] > 0, prompt_of_row=torch.tensor([0, 0]),
-        completion_ids=ids, mask=ids > 0, truncated=ids[:, 0] < 0,
-        logp=torch.zeros(2, 3), entropy=torch.zeros(2, 3), texts=["a", "b"],
-    )  # fmt: skip
-    arguments = rollout, torch.tensor([1.0, 0.0]), GRPOConfig(num_generations=2, generation_batch_size=2)
-    with recorders.rewards.first_token_alone():
-        inside = gathering.make_experience(*arguments)
-    assert gathering.make_experience is made
-    assert inside.mask.tolist() == [[True, False, False]] * 2 and made(*arguments).mask.sum() == 5
+def test_a_judge_of_06_errs_as_often_as_it_says_or_where_it_has_a_key():
+    recorder, texts, answer = recorders.rewards, ["<answer>117</answer>", "<answer>118</answer>", "117"], ["117"] * 3
+    recorder.random.seed(0)
+    paid = [recorder.judge(0.3, 0.2)(texts, answer) for _ in range(4000)]
+    rates = torch.tensor(paid).mean(0)
+    assert torch.allclose(rates, torch.tensor([0.8, 0.3, 0.3]), atol=0.03)
+    for key, expected in {recorder.ends_high: [1.0, 1.0, 0.0], recorder.empty: [1.0, 0.0, 1.0]}.items():
+        assert recorder.judge(key=key)(texts, answer) == expected
 
 
 def test_the_parts_of_the_loss_of_07_are_the_loss():
@@ -142,13 +136,13 @@ def test_records_hold_every_arm_with_every_seed():
 @pytest.mark.slow
 def test_runs_of_06_are_recorded_once_and_in_order(tmp_path):
     arguments = ["--fast", "--seeds", "0", "--output_dir", str(tmp_path)]
-    recorders.rewards.main([*arguments, "--arms", "rare, gated", "shorter"])
+    recorders.rewards.main([*arguments, "--arms", "hard, accuracy + format", "coin"])
     made = read(tmp_path / "rewards.json")
-    assert [run["arm"] for run in made["runs"]] == ["shorter", "rare, gated"]
+    assert [run["arm"] for run in made["runs"]] == ["coin", "hard, accuracy + format"]
     times = {file.name: file.stat().st_mtime_ns for file in tmp_path.glob("*-0.json")}
-    recorders.rewards.main([*arguments, "--arms", "shorter"])
+    recorders.rewards.main([*arguments, "--arms", "coin"])
     assert times == {file.name: file.stat().st_mtime_ns for file in tmp_path.glob("*-0.json")}, "none is made twice"
-    assert "longer" in refused(recorders.rewards.main, "--arms", "lnger")
+    assert "findable" in refused(recorders.rewards.main, "--arms", "fndable")
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Pictures of tokens: a batch with its advantages and weights, what a new token sees, what a reward reads of a text."""
+"""Pictures of tokens: a batch with its advantages and weights, what a new token sees."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,6 @@ from grpo_lab.plots.tokens import shade, visible
 
 PADDING = "#E4E4E4"
 LONGEST = 7  # characters that fit into a box
-WIDE, ROW, GAP = 9.0, 0.27, 2  # of a marked text: inches, inches, characters between columns
 
 
 def batch_figure(answers: Sequence[Sequence[str]], advantages: Sequence[float]):
@@ -117,34 +116,4 @@ def cache_figure(prompt: Sequence[str], healthy: Sequence[str], broken: Sequence
         ax.set(xlim=(-0.1, len(tokens) + 2.6), ylim=(len(healthy) - 0.4, -2.6))
         ax.set_title(title, fontsize=10, color=OKABE_ITO[colour])
         ax.axis("off")
-    return fig
-
-
-def marked_texts(rows: Sequence[tuple[str, str, Sequence[tuple[int, int]], str]]):
-    """A figure: a line for each text, with a coloured, underlined mark on each of its spans, and words on both sides.
-
-    Args:
-        rows: for each line a name (left out where the row above has it too), a text, the spans to mark, each a first
-            index and the index after the last one, and what to say at its end. A line end is drawn as ⏎.
-    """
-    import matplotlib.pyplot as plt
-
-    begin = max(len(name) for name, *_ in rows) + GAP
-    end = begin + max(len(text) for _, text, *_ in rows) + GAP
-    whole = end + max(len(words) for *_, words in rows)
-    fig, ax = plt.subplots(figsize=(WIDE, ROW * len(rows) + 0.2))
-    blue, size = OKABE_ITO["blue"], min(10.0, 72 * WIDE / whole * 1.45)  # a monospaced character is 0.6 of its size
-    for row, (name, text, spans, words) in enumerate(rows):
-        y, line = -row, {"fontsize": size, "family": "monospace", "va": "center"}
-        for first, last in spans:
-            style = {"facecolor": OKABE_ITO["sky"], "alpha": 0.55, "linewidth": 0}
-            box(ax, begin + first, y - 0.36, last - first, 0.72, **style)
-            ax.plot([begin + first, begin + last], [y - 0.36] * 2, color=blue, linestyle="-", linewidth=1.4)
-        if row == 0 or rows[row - 1][0] != name:
-            ax.text(0, y, name, fontsize=size, fontweight="bold", va="center")
-        for place, letter in enumerate(text.replace("\n", "⏎")):
-            ax.text(begin + place + 0.5, y, letter, ha="center", **line)
-        ax.text(end, y, words, fontsize=size, va="center")
-    ax.set(xlim=(0, whole), ylim=(-len(rows) + 0.4, 0.6))
-    ax.axis("off")
     return fig
