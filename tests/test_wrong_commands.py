@@ -74,7 +74,6 @@ WRONG = {
     # scripts
     "notebooks/build.py 99": "names is 99; expected one of 00, 01",
     "notebooks/build.py --check --take": "--take is given together with --check",
-    "notebooks/runs/record.py {tmp}/empty --machine mine": "empty', without metrics.jsonl; expected the output folder",
     "notebooks/runs/record_qwen2.py --minutes nan": "--minutes is nan; expected a finite number",
 }
 

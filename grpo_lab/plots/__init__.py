@@ -4,7 +4,7 @@ from grpo_lab.plots.animation import animate
 from grpo_lab.plots.diagrams.loop import loop_diagram
 from grpo_lab.plots.diagrams.memory import memory_bars, memory_over_a_step
 from grpo_lab.plots.diagrams.policies import prefix_tree
-from grpo_lab.plots.diagrams.tokens import batch_figure, cache_figure, ragged_batch
+from grpo_lab.plots.diagrams.tokens import cache_figure, ragged_batch
 from grpo_lab.plots.intervals import band, mean_interval, t_quantile
 from grpo_lab.plots.live import LivePlot
 from grpo_lab.plots.sliders import explore

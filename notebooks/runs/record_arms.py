@@ -2,7 +2,7 @@
 
     python notebooks/runs/record_arms.py                      all arms, three seeds
     python notebooks/runs/record_arms.py --seeds 3 4          two more; what is there already is kept
-The record also has "shuffled" with seeds 3 to 18, and "shuffled, no momentum" with seeds 0 to 5.
+The record also has "shuffled" with seeds 3 to 18.
 
 Each arm has the samples, the steps, the optimiser and the seeds of the others. Every step measures, without sampling,
 how probable it is that an answer to a held-out problem begins with <think>.
@@ -37,65 +37,40 @@ class Arm:
     """What is different in a run."""
 
     says: str
-    baseline: bool = True  # compare with the group; otherwise the raw reward is the advantage
-    scale: str = "group"
-    shift: float = 0.0  # added to every reward
     shuffled: bool = False  # rewards change places within their group
-    tokens: str = "all"  # that enter the loss: "all", "first", "rest" (all but the first), "no end"
-    beta: float = 0.0
-    momentum: float = 0.9  # of AdamW's running average of gradients, its beta1
-    steps: int = STEPS
+    tokens: str = "all"  # that enter the loss: "all", "first", "rest" (all but the first)
 
 
 ARMS = {
-    "default": Arm("group mean subtracted, divided by the group's standard deviation"),
+    "real": Arm("1 for a right answer, else 0"),
     "shuffled": Arm("the rewards of a group change places", shuffled=True),
-    "shuffled, no momentum": Arm(
-        "the same, and AdamW does not average over past gradients", shuffled=True, momentum=0.0
-    ),
     "first token": Arm("the first token of an answer alone enters the loss", tokens="first"),
     "all but first": Arm("all tokens but the first enter the loss", tokens="rest"),
-    "no std": Arm("centred, not divided", scale="none"),
-    "no baseline": Arm("the raw reward as advantage", baseline=False),
-    "no baseline, +1": Arm("the same, and every answer earns 1 more", baseline=False, shift=1.0),
-    "KL 0.1": Arm("beta 0.1 with k3", beta=0.1),
-    "KL 1": Arm("beta 1 with k3, twice as many steps", beta=1.0, steps=2 * STEPS),
-    "no end token": Arm("the end token does not enter the loss", tokens="no end"),
 }
 
 
 def tokens_in_loss(rollout, tokens: str) -> torch.Tensor:
-    """The part of the completion mask that enters the loss, shape (B, T)."""
-    place, last = torch.arange(rollout.mask.shape[1]), rollout.mask.sum(-1, keepdim=True) - 1
-    kept = {
-        "all": rollout.mask,
-        "first": place == 0,
-        "rest": place > 0,
-        "no end": (place < last) | rollout.truncated[:, None],
-    }
-    return rollout.mask & kept[tokens]
+    """The part of the completion mask that enters the loss, shape (B, T). It still divides by the number of all."""
+    place = torch.arange(rollout.mask.shape[1])
+    return rollout.mask & {"all": place >= 0, "first": place == 0, "rest": place > 0}[tokens]
 
 
-def step_of(arm: Arm, model, reference, tokenizer, optimizer, rows: list[dict], lr: float) -> dict:
+def step_of(arm: Arm, model, tokenizer, optimizer, rows: list[dict], lr: float) -> dict:
     """One step, as in the notebook; groups without spread are left out of the scoring."""
     rollout = sample_completions(model, tokenizer, [row["prompt"] for row in rows], G, LIMIT)
     right = torch.tensor(accuracy_reward(rollout.texts, answer=[row["answer"] for row in rows for _ in range(G)]))
-    rewards = right.view(-1, G) + arm.shift
+    rewards = right.view(-1, G)
     if arm.shuffled:
         rewards = torch.stack([of_group[torch.randperm(G)] for of_group in rewards])
-    advantages = (group_advantages(rewards, arm.scale) if arm.baseline else rewards).flatten()
-    num_items, some = rollout.mask.sum(), (advantages != 0) | (arm.beta > 0)
+    advantages = group_advantages(rewards).flatten()
+    num_items, some = rollout.mask.sum(), advantages != 0
     optimizer.zero_grad()
     if some.any():
         part = rollout[some]
         inputs = (part.prompt_ids, part.prompt_mask, part.completion_ids, part.mask, part.prompt_of_row)
-        ref_logp = None
-        if arm.beta > 0:
-            with torch.no_grad():
-                ref_logp, _ = score_logprobs(reference, *inputs, with_entropy=False)
         logp, _ = score_logprobs(model, *inputs, with_entropy=False)
-        settings = {"loss_type": "dapo", "num_items": num_items, "beta": arm.beta, "kl_estimator": "k3"}
-        loss, _ = policy_loss(logp, advantages[some], tokens_in_loss(part, arm.tokens), ref_logp=ref_logp, **settings)
+        kept = tokens_in_loss(part, arm.tokens)
+        loss, _ = policy_loss(logp, advantages[some], kept, loss_type="dapo", num_items=num_items)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.param_groups[0]["lr"] = lr
@@ -110,15 +85,14 @@ def step_of(arm: Arm, model, reference, tokenizer, optimizer, rows: list[dict], 
 def run(arm: Arm, seed: int, held_out: list[dict]) -> dict:
     """Train once, and count at the end which answers to held-out problems are right: those that think, and others."""
     model, tokenizer = load_policy("tiny", device="cpu")
-    reference, _ = load_policy("tiny", device="cpu")
     train_rows = addition_problems("train", 20_000, seed=seed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(arm.momentum, 0.999), weight_decay=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
     torch.manual_seed(seed)
     history = []
-    for step in range(arm.steps):
+    for step in range(STEPS):
         rows = train_rows[step * PROMPTS : (step + 1) * PROMPTS]
         lr = LEARNING_RATE * min(1, (step + 1) / WARMUP)
-        made = step_of(arm, model, reference, tokenizer, optimizer, rows, lr)
+        made = step_of(arm, model, tokenizer, optimizer, rows, lr)
         history.append(made | {"thinking": thinking_probability(model, tokenizer, held_out[:100])})
     metrics = {name: [round(step[name], 4) for step in history] for name in history[0]}
     return {"metrics": metrics, "after": counted(model, tokenizer, held_out)}

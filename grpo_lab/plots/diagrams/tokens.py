@@ -1,51 +1,9 @@
-"""Pictures of tokens: a batch with its advantages and weights, what a new token sees."""
+"""Pictures of tokens: a batch with its weights, what a new token sees."""
 
 from collections.abc import Sequence
 
 from grpo_lab.plots.intervals import as_array
-from grpo_lab.plots.style import CENTRED, GREY, OKABE_ITO, box, without_grid
-from grpo_lab.plots.tokens import shade, visible
-
-PADDING = "#E4E4E4"
-LONGEST = 7  # characters that fit into a box
-
-
-def batch_figure(answers: Sequence[Sequence[str]], advantages: Sequence[float]):
-    """A figure: a row of boxes for each answer: its tokens in the colour of its advantage, padding in grey after them.
-
-    Args:
-        answers: the tokens of each answer, up to and with the end token.
-        advantages: one number for each answer; it is written in front of the row.
-    """
-    import matplotlib.pyplot as plt
-
-    values = as_array(advantages)
-    width = max(map(len, answers))
-    limit = abs(values).max() or 1.0
-    fig, ax = plt.subplots(figsize=(7.2, 0.4 + 0.42 * len(answers)))
-    for row, (tokens, advantage) in enumerate(zip(answers, values, strict=True)):
-        ax.text(-0.4, row, f"{advantage:+.2f}" if advantage else "0", ha="right", va="center", fontsize=8)
-        for place in range(width):
-            inside = place < len(tokens)
-            colour = shade(advantage / limit) if inside else PADDING
-            box(ax, place, row - 0.42, 0.94, 0.84, facecolor=colour, edgecolor=GREY, linewidth=0.5)
-            if inside:
-                word = short(tokens[place])
-                turn = 90 if len(word) > 2 else 0  # a word fits into a narrow box upright
-                ax.text(place + 0.48, row, word, **CENTRED, fontsize=7 - 1.2 * (turn > 0), rotation=turn)
-    ax.text(-0.4, -0.85, "advantage", ha="right", va="center", fontsize=8, color="#444444")
-    ax.text(0, -0.85, "tokens of the answer, then padding (grey)", va="center", fontsize=8, color="#444444")
-    ax.set(xlim=(-3.4, width + 0.1), ylim=(len(answers) - 0.4, -1.3))
-    ax.axis("off")
-    return fig
-
-
-def short(token: str) -> str:
-    """A token as it fits into a box: without the brackets of a tag, white space made visible."""
-    text = visible(token).strip()
-    text = text[1:-1] if len(text) > 2 and text[0] == "<" and text[-1] == ">" else text
-    text = "end" if text.startswith("|") else text
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+from grpo_lab.plots.style import GREY, OKABE_ITO, box, without_grid
 
 
 def ragged_batch(weights: dict, mask, labels: list[str] | None = None):
