@@ -51,20 +51,29 @@ finish(
 
 KL_WORLD = """\
 from grpo_lab.kl import kl_exact
-from grpo_lab.worlds.kl_worlds import descend
+from grpo_lab.objective import policy_loss
 
 {mine}
 ref = torch.tensor([[2.0, 1.0, 0.0, -1.0]], dtype=torch.float64)
-far = -ref  # the policies start where the reference hardly goes
-paths = {{}}
+paths, nothing = {{}}, torch.zeros(8, dtype=torch.float64)  # no reward: the KL is the whole loss
 with using(**mine) as report:
     for kind in ("k1", "k2", "k3"):
-        paths[kind] = descend(far.expand(8, -1), ref, kind, steps=150, lr=0.5, num_samples=16)
+        torch.manual_seed(0)
+        logits, paths[kind] = -ref.repeat(8, 1), []  # the policies start where the reference hardly goes
+        for _ in range(151):
+            logits = logits.detach().requires_grad_()
+            paths[kind].append(kl_exact(logits.detach()[None], ref.expand(1, 8, -1))[0])
+            words = torch.multinomial(logits.detach().softmax(-1), 16, replacement=True)
+            logp, ref_logp = (x.expand(8, -1).log_softmax(-1).gather(-1, words) for x in (logits, ref))
+            loss, _ = policy_loss(
+                logp, nothing, torch.ones_like(words).bool(), None, ref_logp, beta=1.0, kl_estimator=kind
+            )
+            logits = logits - 0.5 * torch.autograd.grad(8 * loss, logits)[0]
 print(report)
 
 fig, ax = plt.subplots()
 for kind, path in paths.items():
-    band(ax, range(151), kl_exact(path, ref.expand_as(path)), f"{{kind}} as the only loss")
+    band(ax, range(151), torch.stack(path, dim=1), f"{{kind}} as the only loss")
 ax.set(xlabel="step", ylabel="KL(policy, reference), nats")
 ax.legend()
 finish(
