@@ -123,7 +123,8 @@ def test_records_hold_every_arm_with_every_seed():
     assert {(run["arm"], run["seed"]) for run in record["runs"]} == expected
     assert record["settings"].items() >= objective.COMMON.items()
     for run in read(RUNS / "tiny_kl.json")["runs"]:
-        assert run.items() >= vars(recorders.kl.ARMS[run["arm"]]).items() and len(run["thinking"]) == recorders.kl.STEPS + 1
+        assert run.items() >= vars(recorders.kl.ARMS[run["arm"]]).items()
+        assert len(run["thinking"]) == recorders.kl.STEPS + 1
     recorded = read(RUNS / "smollm2.json")["settings"]
     assert {name: recorders.habit.SETTINGS.get(name) for name in recorded} == recorded | {"log_kl": None}
 
