@@ -37,10 +37,11 @@ def test_arms_of_05_that_are_compared_differ_in_one_thing():
     for name in ("1 update", "2 updates", "4 updates", "bonus 0.3", "bonus 1.0"):
         assert len(arms[name].change) <= 1 and arms[name].batches == arms["8 updates"].batches
     assert arms["8 updates, small steps"].change == eight | {"learning_rate": 5e-5}
+    assert arms["8 updates, no ratio"].change == eight and not arms["8 updates, no ratio"].ratio
     assert arms["grpo"].change | {"loss_type": "dr_grpo"} == arms["dr_grpo"].change
 
 
-def test_arms_of_05_of_equal_budget_make_as_many_updates_or_take_as_many_answers():
+def test_arms_of_05_of_equal_budget_make_as_many_updates():
     made = {}
     for name in ("8 updates", "fresh"):
         arm = recorders.objective.ARMS[name]
