@@ -28,7 +28,7 @@ def prefix_tree(sequences, token_probabilities, leaf_labels: Sequence[str], mark
     sequences, chances = np.asarray(sequences), as_array(token_probabilities)
     N, T = sequences.shape
     height = _heights(sequences)
-    fig, ax = plt.subplots(figsize=(7.2, max(2.4, 0.155 * N + 0.5)))
+    fig, ax = plt.subplots(figsize=(7.2, max(2.4, 0.175 * N + 0.5)))
     order = [row for row in range(N) if row not in mark] + list(mark)  # marked paths on top
     for row in order:
         colour = OKABE_ITO[mark[row]] if row in mark else "#B0B0B0"
@@ -37,15 +37,15 @@ def prefix_tree(sequences, token_probabilities, leaf_labels: Sequence[str], mark
             width = THIN + (THICK - THIN) * chances[row, t]
             ax.plot([t, t + 1], ys, color=colour, linewidth=width, linestyle="-", solid_capstyle="round", zorder=2)
             if row in mark:
-                words = {"fontsize": 8.5, "color": colour, "weight": "bold", "zorder": 4, "bbox": BACKING}
+                words = {"fontsize": 9, "color": colour, "weight": "bold", "zorder": 4, "bbox": BACKING}
                 ax.text(t + 0.5, sum(ys) / 2, f"{sequences[row, t]}: {chances[row, t]:.2f}", **CENTRED, **words)
         colour, weight = (colour, "bold") if row in mark else ("black", "normal")
-        words = {"va": "center", "fontsize": 7.5, "color": colour, "weight": weight}
+        words = {"va": "center", "fontsize": 9, "color": colour, "weight": weight}
         ax.text(T + 0.06, height[tuple(sequences[row])], leaf_labels[row], **words)
     for prefix, y in height.items():
         if len(prefix) < T:
             ax.plot(len(prefix), y, "o", color="black", markersize=4, zorder=3)
-    ax.set(xlim=(-0.25, T + 1.15), ylim=(-0.8, N - 0.2), yticks=[])
+    ax.set(xlim=(-0.25, T + 1.3), ylim=(-0.8, N - 0.2), yticks=[])
     written = [f"{t} token{'s' if t > 1 else ''}" for t in range(1, T)]
     ax.set_xticks(range(T + 1), ["nothing\nwritten", *written, "all"])
     without_grid(ax, "left", "bottom")
