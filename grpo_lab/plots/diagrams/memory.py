@@ -1,12 +1,13 @@
 """Where the memory of a step goes: bars of what is alive at the same time, piece on piece, beside a card."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from grpo_lab.display import GIB
-from grpo_lab.plots.style import CENTRED, GREY, OKABE_ITO
+from grpo_lab.plots.style import BACKGROUND, CENTRED, GREY, OKABE_ITO
 
 if TYPE_CHECKING:
     from grpo_lab.memory import MemoryPlan
@@ -20,28 +21,29 @@ LOOKS = {
     "activations": ("vermillion", ""),
     "head": ("orange", ""),
     "half copies": ("black", "..."),
-    "KV cache": ("vermillion", "\\\\"),
+    "KV cache": ("green", "\\\\"),
 }
 STRETCHES = ("rollout", "scoring", "first micro-batch", "each later one", "optimiser")
 OTHER = ("black", "")
 FAINT = 0.55  # opacity: text on a piece stays readable
+CLEAR = {"facecolor": BACKGROUND, "edgecolor": "none", "pad": 0.5}  # hides a line behind a text
 ROOM = 0.0125  # of the axis, for one letter of a label
 
 
-def memory_bars(rows: Mapping[str, Mapping[str, int | float]], card: int | float | None = None):
+def memory_bars(rows: Mapping[str, Mapping[str, int | float]], cards: Sequence[float] = ()):
     """A figure with one bar for each row, made of the pieces that are alive together; the total stands at its end.
 
-    A piece that is wide enough carries its name, unless the line of the card runs there; what is named on no bar is
+    A piece that is wide enough beside the lines of cards carries its name; what is named on no bar is
     named below them.
 
     Args:
-        rows: name of a bar -> piece -> size in GiB. The first row stands on top.
-        card: the size of a card, drawn as a line; None draws none.
+        rows: name of a bar -> piece -> size in GiB. The first row stands on top; one without pieces is a gap.
+        cards: sizes of cards, drawn as lines.
     """
     import matplotlib.pyplot as plt
 
     totals = {name: sum(pieces.values()) for name, pieces in rows.items()}
-    end = 1.13 * max([*totals.values(), card or 0.0])
+    end = 1.13 * max([*totals.values(), *cards])
     used = [piece for piece in LOOKS if any(pieces.get(piece) for pieces in rows.values())]
     used = list(dict.fromkeys([*used, *(p for pieces in rows.values() for p, size in pieces.items() if size)]))
     fig, ax = plt.subplots(figsize=(7.2, 1.3 + 0.5 * len(rows)))
@@ -51,13 +53,14 @@ def memory_bars(rows: Mapping[str, Mapping[str, int | float]], card: int | float
         for piece in used:
             if size := pieces.get(piece, 0.0):
                 patches[piece] = _piece(ax, place, left, size, piece)
-                if _named(ax, place, left, size, piece, end, card):
+                if _named(ax, place, left, size, piece, end, cards):
                     on_it.add(piece)
                 left += size
-        ax.text(left + 0.01 * end, place, f"{totals[name]:.1f}", va="center", fontsize=9, weight="bold")
-    if card is not None:
+        if pieces:
+            ax.text(left + 0.01 * end, place, f"{totals[name]:.1f}", va="center", fontsize=9, weight="bold", bbox=CLEAR)
+    for card in cards:
         ax.axvline(card, color=OKABE_ITO["black"], linestyle=":")
-        ax.annotate(f"a card of {card:g} GiB", (card, 1), xycoords=("data", "axes fraction"), fontsize=9,
+        ax.annotate(f"{card:g} GiB card", (card, 1), xycoords=("data", "axes fraction"), fontsize=9,
                     xytext=(4, -2), textcoords="offset points", va="bottom")  # fmt: skip
     ax.set(yticks=range(len(rows)), yticklabels=rows, xlim=(0, end), xlabel="GiB alive at the same time")
     ax.invert_yaxis()
@@ -67,15 +70,15 @@ def memory_bars(rows: Mapping[str, Mapping[str, int | float]], card: int | float
     return fig
 
 
-def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], card: int | float):
-    """A figure with the step of each plan over time, all on one scale: what is alive, piece on piece, and a card.
+def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], cards: Sequence[float]):
+    """A figure with the step of each plan over time, all on one scale: what is alive, piece on piece, and cards.
 
     The corners are the plan's moments, drawn at equal distances within a phase; the width of a phase means nothing.
     Each plan has several micro-batches an update.
     """
     import matplotlib.pyplot as plt
 
-    tops = [1.1 * max(made.peak / GIB, card) for made in plans.values()]
+    tops = [1.1 * max(made.peak / GIB, *cards[:1]) for made in plans.values()]
     fig, axes = plt.subplots(len(plans), 1, figsize=(7.2, 6.4), sharex=True, height_ratios=tops, squeeze=False)
     patches, named = {}, set()
     for ax, top, (name, made) in zip(axes[:, 0], tops, plans.items(), strict=True):
@@ -91,12 +94,16 @@ def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], card: int | float):
             if piece not in named and thick.max() > 0.05 * sum(tops):
                 at = np.flatnonzero(thick > 0.9 * thick.max())
                 at = at[(len(at) - 1) // 4]
-                ax.text(times[at], top_of_it[at] - thick[at] / 2, piece, **CENTRED, fontsize=9)
+                middle = top_of_it[at] - thick[at] / 2
+                for card in cards:  # its line would strike the name
+                    middle = max(middle, card + 0.02 * sum(tops)) if abs(middle - card) < 0.02 * sum(tops) else middle
+                ax.text(times[at], middle, piece, **CENTRED, fontsize=9)
                 named.add(piece)
         at = total.argmax()
         ax.text(times[at], total[at] + 0.2, f"{total[at]:.1f}", ha="center", va="bottom", weight="bold")
-        ax.axhline(card, color="black", linestyle=":", linewidth=1)
-        ax.text(4.97, card, f"a card of {card:g} GiB", ha="right", va="bottom", fontsize=9)
+        for card in (card for card in cards if card < top):
+            ax.axhline(card, color="black", linestyle=":", linewidth=1)
+            ax.text(5.04, card, f"{card:g} GiB card", va="center", fontsize=9)
         ax.vlines(range(1, 5), 0, top, color=GREY, linewidth=0.6)
         ax.set(
             xlim=(0, 5), ylim=(0, top), ylabel=f"{name}, GiB", xticks=[0.5, 1.5, 2.5, 3.5, 4.5], xticklabels=STRETCHES
@@ -116,8 +123,11 @@ def _corners(made: "MemoryPlan") -> tuple[list[float], dict[str, list[float]]]:
     for start, (before, moments) in enumerate(stretches):
         times += [start + 0.94 * place / len(moments) for place in range(len(moments) + 1)]
         states += [before, *moments]
-    pieces = [piece for piece in (*LOOKS, "drawing", "Adam at work") if any(state.get(piece) for state in states)]
-    return times, {piece: [state.get(piece, 0) / GIB for state in states] for piece in pieces}
+    pieces = [piece for piece in LOOKS if any(state.get(piece) for state in states)]
+    table = {piece: [state.get(piece, 0) / GIB for state in states] for piece in pieces}
+    return times, table | {
+        "other": [sum(size for piece, size in s.items() if piece not in LOOKS) / GIB for s in states]
+    }
 
 
 def _piece(ax, place: int, left: float, size: float, piece: str):
@@ -128,12 +138,13 @@ def _piece(ax, place: int, left: float, size: float, piece: str):
     return patch
 
 
-def _named(ax, place: int, left: float, size: float, piece: str, end: float, card: int | float | None) -> bool:
-    """Write the name onto the piece, in one or two lines, if there is room for it and the line of the card is not."""
-    centre = left + size / 2
+def _named(ax, place: int, left: float, size: float, piece: str, end: float, cards: Sequence[float]) -> bool:
+    """Write the name onto the piece, in one or two lines, if there is room for it beside the lines of cards."""
+    edges = [left, *(card for card in sorted(cards) if left < card < left + size), left + size]
+    room, centre = max((b - a, (a + b) / 2) for a, b in pairwise(edges))
     for label in (piece, piece.replace(" ", "\n", 1)):
         width = max(map(len, label.split("\n"))) * ROOM * end
-        if width <= size and (card is None or abs(centre - card) > width / 2):
+        if width <= room:
             ax.text(centre, place, label, ha="center", va="center", fontsize=9)
             return True
     return False
