@@ -40,6 +40,7 @@ from grpo_lab.tasks.rows import asking
 from grpo_lab.tasks.short import short_sum_row, short_sums
 from grpo_lab.trainer import train
 from grpo_lab.trainer.experience import Experience, collect
+from grpo_lab.trainer.logprobs import all_logprobs
 from grpo_lab.trainer.loop import update
 from grpo_lab.trainer.metrics import Clock
 from grpo_lab.trainer.run import Run
@@ -115,6 +116,8 @@ def train_without_end(model, tokenizer, rows, reward, config) -> list[dict]:
         for step in run.steps():
             clock = Clock(model.device)
             experience, metrics = collect(model, tokenizer, run.rows_of_step(step), reward, config, clock)
+            if config.beta > 0:
+                experience = replace(experience, ref_logp=all_logprobs(run.reference_model(step), experience, config))
             experience = without_end(experience)
             metrics |= run.observe(step, experience, clock)
             metrics |= update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
