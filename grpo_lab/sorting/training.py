@@ -68,7 +68,6 @@ def train_sorting(
     ref_sync_rounds: int = 10,
     width: int = 16,
     eval_every: int = 10,
-    start: SortingPolicy | None = None,
 ) -> SortingRun:
     """Train one policy for each seed, all in the same tensors.
 
@@ -88,7 +87,6 @@ def train_sorting(
         ref_sync_rounds: the reference is renewed every so many rounds.
         width: D.
         eval_every: rounds between two entries of the history.
-        start: one policy for each seed to begin with; random parameters if not given.
 
     Raises:
         ValueError: naming the argument that is wrong.
@@ -102,8 +100,7 @@ def train_sorting(
         check_at_least(name, count, 1)
     check_positive("learning_rate", learning_rate)
     dice, eval_dice = _dice(seeds), _dice(seeds)  # separate, so that evaluating more often changes nothing
-    policy = start or init_policy(prompts.numbers, prompts.train.shape[1], width, dice)
-    policy = SortingPolicy(*(weight.detach().clone().requires_grad_() for weight in policy))
+    policy = init_policy(prompts.numbers, prompts.train.shape[1], width, dice)
     optimizer = torch.optim.Adam(policy, lr=learning_rate)
     points, losses = {}, []
     for done in range(rounds):

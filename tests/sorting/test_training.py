@@ -96,16 +96,6 @@ def test_a_batch_holds_numbers_of_the_policy_that_sampled_of_the_reference_and_o
     assert named.advantages.abs().max() > 0
 
 
-def test_a_run_may_begin_with_given_policies_and_leaves_them_alone():
-    start = init_policy(4, 2, 3, dice(5, 6))
-    before = [w.detach().clone() for w in start]
-    run = train_sorting(PROMPTS, seeds=[3, 4], start=start, **SHORT)
-    assert all(torch.equal(a, b) for a, b in zip(start, before, strict=True))
-    again = train_sorting(PROMPTS, seeds=[3, 4], start=start.copy(), **SHORT)
-    assert torch.equal(weights_of(run), weights_of(again))
-    assert not torch.equal(weights_of(run), weights_of(train_sorting(PROMPTS, seeds=[3, 4], **SHORT)))
-
-
 def test_a_loss_may_be_a_function_and_the_kl_is_added_to_it():
     policy, other = init_policy(4, 2, 3, dice(0, 1)), init_policy(4, 2, 3, dice(2, 3))
     batch = some_batch(policy, other)
