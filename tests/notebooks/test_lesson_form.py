@@ -4,12 +4,15 @@ import ast
 import re
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from tests.support.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 LONGEST, MOST_CELLS, FEWEST_PREDICTIONS = 45, 60, 5
+MOST_WORDS, MOST_LINES, MOST_FOLDS, MOST_FIGURES = 1700, 270, 8, 6
+FIGURES = ("finish", "explore", "token_heat", "memory_bars")  # beside one animation
 HEAD = re.compile(r"\*CPU (\d+) s · reading (\d+) min · needs (nothing|\d\db?(, \d\db?)*)\*")
 ENTRANCE, REFERENCE = "00", "05b"  # the one that says how to read, and the one to look things up in
 WHOLE_LOOP = ("03", "07")  # where "you are here" would say nothing
@@ -51,6 +54,18 @@ def test_the_head_says_what_it_takes(lesson):
 
 def test_it_is_short_enough_for_an_evening(lesson):
     assert len(lesson.cells) <= MOST_CELLS
+
+
+def test_it_says_one_thing_from_its_title_to_its_exercises(lesson):
+    """Words of prose without code, formulas and tables; lines of code, folded ones too; folds; figures."""
+    last = next(i for i, cell in enumerate(lesson.cells) if re.search(r"^## Exercises", cell.source, re.MULTILINE))
+    shown = nbformat.from_dict({"cells": lesson.cells[:last]})
+    text = re.sub(r"\$\$.*?\$\$|`[^`]*`|\$[^$]*\$|^\|.*$", " ", prose(shown), flags=re.DOTALL | re.MULTILINE)
+    folds = [cell for cell in shown.cells if "hide-output" in cell.metadata.get("tags", [])]
+    figures = [call for source in code(shown) for name in FIGURES for call in calls(source, name)]
+    assert len(re.findall(r"[A-Za-z][\w'’-]+", text)) <= MOST_WORDS
+    assert sum(len(source.splitlines()) for source in code(shown)) <= MOST_LINES
+    assert len(folds) <= MOST_FOLDS and len(figures) <= MOST_FIGURES
 
 
 def test_it_says_where_in_the_loop_you_are(lesson):
