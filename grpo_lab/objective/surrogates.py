@@ -85,7 +85,7 @@ def clipped_surrogate(
     \tilde r_{b,t} = \min(r_{b,t}, \delta) \tag{5.6}
     S_{b,t} = \min(\tilde r_{b,t} A_{b,t},\; \bar r_{b,t} A_{b,t}) \tag{5.7}
 
-    The minimum takes the worse of two offers. For A > 0 it stops the push above 1 + epsilon_high, for A < 0 below 1 -
+    The minimum takes the smaller of two values. For A > 0 it stops the push above 1 + epsilon_high, for A < 0 below 1 -
     epsilon; in the two other regions, where the policy has moved the wrong way, the gradient stays.
 
     Args:

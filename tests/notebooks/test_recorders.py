@@ -31,10 +31,8 @@ def read(path: Path) -> dict:
 def test_arms_of_05_that_are_compared_differ_in_one_thing():
     arms = recorders.objective.ARMS
     eight = arms["8 updates"].change
-    for name in ("8 updates, no clip", "8 updates, upper clip", "8 updates, lower clip"):
-        assert arms[name].change.keys() - eight.keys() <= {"epsilon", "epsilon_high"}
-        assert {key: arms[name].change[key] for key in eight} == eight
-    for name in ("1 update", "2 updates", "4 updates", "bonus 0.3", "bonus 1.0"):
+    assert arms["8 updates, no clip"].change == eight | {"epsilon": 1.0, "epsilon_high": 1e9}
+    for name in ("1 update", "2 updates", "4 updates"):
         assert len(arms[name].change) <= 1 and arms[name].batches == arms["8 updates"].batches
     assert arms["8 updates, small steps"].change == eight | {"learning_rate": 5e-5}
     assert arms["8 updates, no ratio"].change == eight and not arms["8 updates, no ratio"].ratio
