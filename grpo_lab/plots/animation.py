@@ -21,6 +21,7 @@ def animate(
     caption: str,
     alt: str,
     ylabel: str | None = None,
+    height: float = 2.7,
 ) -> None:
     """Show a strip of frames side by side and, below it, a play button that opens all of them one after another.
 
@@ -31,8 +32,9 @@ def animate(
         frames: those of them that stand in the strip, at most 4.
         caption, alt: as in `finish`, for the strip.
         ylabel: of the leftmost frame.
+        height: of the strip, in inches.
     """
-    finish(strip(draw, name, list(frames), ylabel, 2.7), caption=caption, alt=alt)
+    finish(strip(draw, name, list(frames), ylabel, height), caption=caption, alt=alt)
     if in_ipython():
         player = f'<details><summary>▶ Play</summary><img alt="{alt}" src="data:image/gif;base64,{{}}"></details>'
         display({"text/html": player.format(_gif(draw, name, values, ylabel)), "text/plain": "an animation"})

@@ -9,12 +9,13 @@ from grpo_lab.plots.style import CENTRED, OKABE_ITO, without_grid
 
 THIN, THICK = 0.4, 5.0  # widths of an edge of probability 0 and 1, in points
 BACKING = {"facecolor": "white", "edgecolor": "none", "pad": 1.2, "alpha": 0.9}  # behind a text on a line
+NODE = {"boxstyle": "circle,pad=0.15", "facecolor": "black", "edgecolor": "none"}
 
 
 def prefix_tree(sequences, token_probabilities, leaf_labels: Sequence[str], mark: Mapping[int, str]):
     """A figure: the tree of all completions, from the empty prefix on the left to the whole completions on the right.
 
-    An edge is one token. The more likely it is after its prefix, the thicker the edge.
+    An edge is one token. The more likely it is after its prefix, the thicker the edge. A node wears its number.
 
     Args:
         sequences: all completions, shape (N, T), in lexicographic order, at most 32.
@@ -42,10 +43,10 @@ def prefix_tree(sequences, token_probabilities, leaf_labels: Sequence[str], mark
         colour, weight = (colour, "bold") if row in mark else ("black", "normal")
         words = {"va": "center", "fontsize": 9, "color": colour, "weight": weight}
         ax.text(T + 0.06, height[tuple(sequences[row])], leaf_labels[row], **words)
-    for prefix, y in height.items():
-        if len(prefix) < T:
-            ax.plot(len(prefix), y, "o", color="black", markersize=4, zorder=3)
-    ax.set(xlim=(-0.25, T + 1.3), ylim=(-0.8, N - 0.2), yticks=[])
+    inner = sorted((prefix for prefix in height if len(prefix) < T), key=lambda prefix: (len(prefix), prefix))
+    for number, prefix in enumerate(inner):  # the root first, then row by row
+        ax.text(len(prefix), height[prefix], number, **CENTRED, fontsize=9, color="white", zorder=3, bbox=NODE)
+    ax.set(xlim=(-0.25, T + 1.6), ylim=(-0.8, N - 0.2), yticks=[])
     written = [f"{t} token{'s' if t > 1 else ''}" for t in range(1, T)]
     ax.set_xticks(range(T + 1), ["nothing\nwritten", *written, "all"])
     without_grid(ax, "left", "bottom")
