@@ -4,27 +4,28 @@
     python notebooks/runs/record_arms.py --seeds 3 4          two more; what is there already is kept
 The record also has "shuffled" with seeds 3 to 18.
 
-Each arm has the samples, the steps, the optimiser and the seeds of the others. Every step measures, without sampling,
-how probable it is that an answer to a held-out problem begins with <think>.
+Each arm has the samples, the steps, the optimiser and the seeds of the others. At the end three probabilities are read
+from the logits, without sampling: of <think>, of the right working after it, and of the right number as a guess.
 """
 
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from grpo_lab.advantages import group_advantages
 from grpo_lab.bench.__main__ import machine
 from grpo_lab.checks import check_at_least
 from grpo_lab.commands import Parser, command, writable_file
-from grpo_lab.evaluate import thinking_probability
 from grpo_lab.models import load_policy
 from grpo_lab.objective import policy_loss
 from grpo_lab.rewards import accuracy_reward
-from grpo_lab.rollout import sample_completions, score_logprobs
+from grpo_lab.rollout import encode_prompts, sample_completions, score_logprobs
 from grpo_lab.tasks import addition_problems, has_thinking
 
 FILE = Path(__file__).with_name("tiny_arms.json")
@@ -34,86 +35,100 @@ LIMIT = 64  # tokens
 
 @dataclass(frozen=True)
 class Arm:
-    """What is different in a run."""
+    """What is different in a run: what is paid, which tokens enter the loss, how each answer begins."""
 
     says: str
-    shuffled: bool = False  # rewards change places within their group
-    tokens: str = "all"  # that enter the loss: "all", "first", "rest" (all but the first)
+    pay: Callable[[Tensor], Tensor] = lambda rewards: rewards  # shape (P, G)
+    keep: Callable[[Tensor], Tensor] = lambda mask: mask  # shape (B, T)
+    begin: str = ""
 
 
 ARMS = {
     "real": Arm("1 for a right answer, else 0"),
-    "shuffled": Arm("the rewards of a group change places", shuffled=True),
-    "first token": Arm("the first token of an answer alone enters the loss", tokens="first"),
-    "all but first": Arm("all tokens but the first enter the loss", tokens="rest"),
+    "shuffled": Arm(
+        "the rewards of a group change places",
+        pay=lambda rewards: torch.stack([of_group[torch.randperm(G)] for of_group in rewards]),
+    ),
+    "wrong paid": Arm("1 for a wrong answer, else 0", pay=lambda rewards: 1 - rewards),
+    "first token": Arm(
+        "the first token of an answer alone enters the loss", keep=lambda mask: mask & (mask.cumsum(1) == 1)
+    ),
+    "all but first": Arm("all tokens but the first enter the loss", keep=lambda mask: mask & (mask.cumsum(1) > 1)),
+    "no thought": Arm("each answer begins with <answer>", begin="<answer>"),
 }
 
 
-def tokens_in_loss(rollout, tokens: str) -> torch.Tensor:
-    """The part of the completion mask that enters the loss, shape (B, T). It still divides by the number of all."""
-    place = torch.arange(rollout.mask.shape[1])
-    return rollout.mask & {"all": place >= 0, "first": place == 0, "rest": place > 0}[tokens]
+def answered(model, tokenizer, rows: list[dict], n: int, begin: str):
+    """n answers to each problem, which begin as they are told; and which of them are right."""
+    prompts = [tokenizer.apply_chat_template(r["prompt"], tokenize=False, add_generation_prompt=True) for r in rows]
+    rollout = sample_completions(model, tokenizer, [text + begin for text in prompts], n, LIMIT)
+    texts, answer = [begin + text for text in rollout.texts], [row["answer"] for row in rows for _ in range(n)]
+    return rollout, texts, torch.tensor(accuracy_reward(texts, answer=answer))
 
 
-def step_of(arm: Arm, model, tokenizer, optimizer, rows: list[dict], lr: float) -> dict:
+def step_of(arm: Arm, model, tokenizer, optimizer, rows: list[dict], lr: float) -> float:
     """One step, as in the notebook; groups without spread are left out of the scoring."""
-    rollout = sample_completions(model, tokenizer, [row["prompt"] for row in rows], G, LIMIT)
-    right = torch.tensor(accuracy_reward(rollout.texts, answer=[row["answer"] for row in rows for _ in range(G)]))
-    rewards = right.view(-1, G)
-    if arm.shuffled:
-        rewards = torch.stack([of_group[torch.randperm(G)] for of_group in rewards])
-    advantages = group_advantages(rewards).flatten()
+    rollout, _, right = answered(model, tokenizer, rows, G, arm.begin)
+    advantages = group_advantages(arm.pay(right.view(-1, G))).flatten()
     num_items, some = rollout.mask.sum(), advantages != 0
     optimizer.zero_grad()
     if some.any():
         part = rollout[some]
         inputs = (part.prompt_ids, part.prompt_mask, part.completion_ids, part.mask, part.prompt_of_row)
         logp, _ = score_logprobs(model, *inputs, with_entropy=False)
-        kept = tokens_in_loss(part, arm.tokens)
+        kept = arm.keep(part.mask)
         loss, _ = policy_loss(logp, advantages[some], kept, loss_type="dapo", num_items=num_items)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.param_groups[0]["lr"] = lr
         optimizer.step()
-    return {
-        "accuracy": right.mean().item(),
-        "length": rollout.mask.sum(-1).double().mean().item(),
-        "truncated": rollout.truncated.double().mean().item(),
-    }
+    return round(right.mean().item(), 4)
 
 
 def run(arm: Arm, seed: int, held_out: list[dict]) -> dict:
-    """Train once, and count at the end which answers to held-out problems are right: those that think, and others."""
+    """Train once; the reward at each step, and what the model does at the end."""
     model, tokenizer = load_policy("tiny", device="cpu")
     train_rows = addition_problems("train", 20_000, seed=seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
     torch.manual_seed(seed)
-    history = []
+    rewards = []
     for step in range(STEPS):
         rows = train_rows[step * PROMPTS : (step + 1) * PROMPTS]
         lr = LEARNING_RATE * min(1, (step + 1) / WARMUP)
-        made = step_of(arm, model, tokenizer, optimizer, rows, lr)
-        history.append(made | {"thinking": thinking_probability(model, tokenizer, held_out[:100])})
-    metrics = {name: [round(step[name], 4) for step in history] for name in history[0]}
-    return {"metrics": metrics, "after": counted(model, tokenizer, held_out)}
+        rewards.append(step_of(arm, model, tokenizer, optimizer, rows, lr))
+    return {"rewards": rewards, "after": counted(model, tokenizer, held_out, arm.begin)}
 
 
-def counted(model, tokenizer, held_out: list[dict]) -> dict:
-    """Of one answer to each held-out problem: how many think, and how many are right, with and without."""
+@torch.no_grad()
+def probability(model, tokenizer, rows: list[dict], texts: list[str], given: int = 0) -> Tensor:
+    """Mean probability of these answers after their first `given` tokens."""
+    words = tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
+    prompts, mask = encode_prompts(tokenizer, [row["prompt"] for row in rows]), words.attention_mask.bool()
+    logp, _ = score_logprobs(model, *prompts, words.input_ids, mask, torch.arange(len(rows)), with_entropy=False)
+    return torch.where(mask, logp, 0)[:, given:].sum(-1).exp().mean()
+
+
+def counted(model, tokenizer, held_out: list[dict], begin: str = "") -> dict:
+    """What is exact, and of one sampled answer to each held-out problem how many are right."""
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        rollout = sample_completions(model, tokenizer, [row["prompt"] for row in held_out], 1, LIMIT)
-    right = accuracy_reward(rollout.texts, answer=[row["answer"] for row in held_out])
-    thinks = [has_thinking(text) for text in rollout.texts]
+        _, texts, right = answered(model, tokenizer, held_out, 1, begin)
+    thinks = torch.tensor([has_thinking(text) for text in texts])
+    guesses = [f"<answer>{row['answer']}</answer>{tokenizer.eos_token}" for row in held_out]
+    workings = []
+    for (a, b, c), guess in zip((row["operands"] for row in held_out), guesses, strict=True):
+        workings.append(f"<think>{a}+{b}={a + b}\n{a + b}+{c}={a + b + c}</think>{guess}")
+    exact = {
+        "thinks": probability(model, tokenizer, held_out, ["<think>"] * len(held_out)),
+        "right_then": probability(model, tokenizer, held_out, workings, given=1),
+        "right_guess": probability(model, tokenizer, held_out, guesses, given=1),
+    }
     return {
         "n": len(held_out),
-        "thinking": sum(thinks),
-        "right": round(sum(right)),
-        "right_thinking": round(sum(r for r, t in zip(right, thinks, strict=True) if t)),
-        "length": round(rollout.mask.sum(-1).double().mean().item(), 3),
-        "truncated": round(rollout.truncated.double().mean().item(), 4),
-        "thinking_probability": round(thinking_probability(model, tokenizer, held_out), 4),
-    }
+        "thinking": int(thinks.sum()),
+        "right": int(right.sum()),
+        "right_thinking": int(right[thinks].sum()),
+    } | {name: round(value.item(), 4) for name, value in exact.items()}
 
 
 @command("notebooks/runs/record_arms.py")
