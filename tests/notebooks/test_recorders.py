@@ -75,7 +75,8 @@ def test_a_judge_of_06_errs_as_often_as_it_says_or_where_it_has_a_key():
 def test_the_parts_of_the_loss_of_07_are_the_loss():
     model, tokenizer = make_world()
     rollout = sample(model, tokenizer, generations=20)
-    whole, first, rest = (recorders.arms.tokens_in_loss(rollout, name) for name in ("all", "first", "rest"))
+    arms = recorders.arms.ARMS
+    whole, first, rest = (arms[name].keep(rollout.mask) for name in ("real", "first token", "all but first"))
     assert torch.equal(whole, rollout.mask) and torch.equal(first | rest, whole) and not (first & rest).any()
     assert (first.sum(-1) == 1).all()
 
