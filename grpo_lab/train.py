@@ -19,6 +19,7 @@ from grpo_lab.config import MAY_CHANGE, SETTINGS, GRPOConfig
 from grpo_lab.config.arguments import settings_parser, words_in
 from grpo_lab.config.defaults import TINY, default_settings, described
 from grpo_lab.engines.options import OWN, add_engine_options, take_engine
+from grpo_lab.engines.processes import is_main, one_prints
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.rewards.task_spec import (
     SUMS,
@@ -43,6 +44,11 @@ HELD_OUT = 100  # problems of an evaluation during the run
 @command("grpo_lab.train")
 def main(arguments: list[str] | None = None) -> None:
     given = read_options(arguments)
+    with one_prints():
+        _run(given)
+
+
+def _run(given: dict) -> None:
     # Only now, since transformers takes seconds to import: --help and a wrong option are answered at once.
     from grpo_lab.memory import announce
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
@@ -54,7 +60,8 @@ def main(arguments: list[str] | None = None) -> None:
     parameters = count_parameters(name, device.type)
     choice, config, chosen = plan_run(given, parameters, device.type)
     engine.check(config)
-    check_folder(config)  # before a model is loaded; the run checks it again
+    if is_main():
+        check_folder(config)  # before a model is loaded; the run checks it again
     rows = choice.rows("train", None, config.seed)
     held_out = _held_out(choice, config)
     print(*choice.described(rows), described(chosen, parameters), sep="\n")

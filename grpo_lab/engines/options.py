@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from grpo_lab.checks import check_at_least, check_between
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import reading
+from grpo_lab.engines.processes import world_size
 from grpo_lab.engines.settings import check_settings
 from grpo_lab.precision import pick_precision, precision_asked
 
@@ -16,15 +17,21 @@ LORA = {"lora_r": 16, "lora_alpha": 32, "lora_dropout": 0.0, "lora_target_module
 
 @dataclass(frozen=True)
 class Engine:
-    """What trains: this package's own loop, or TRL's trainer; there all parameters, or adapters of LoRA alone."""
+    """What trains: this package's own loop, or TRL's trainer; there all parameters, or adapters of LoRA alone.
+
+    fsdp: whether several processes share the parameters by FSDP2, instead of holding all of them each.
+    """
 
     name: str = OWN
     lora: dict | None = None
+    fsdp: bool = False
 
     def check(self, config: GRPOConfig) -> None:
-        """Raise ValueError for a setting that the engine does not have, before anything is loaded."""
+        """Raise ValueError for a setting, or processes, that the engine does not have, before anything is loaded."""
         if self.name == TRL:
             check_settings(config)
+        elif world_size() > 1:
+            raise ValueError(f"WORLD_SIZE is {world_size()}; expected 1: the loop of the lessons runs on one process")
 
     def precision(self, config: GRPOConfig, device, small: bool) -> str | None:
         """The mode asked for; else the default, but "fp32-master" where that is "bf16", which TRL does not have."""
@@ -40,7 +47,7 @@ class Engine:
             return train(*run, **more)
         from grpo_lab.engines.trl import train as train_with_trl
 
-        return train_with_trl(*run, lora=self.lora, **more)
+        return train_with_trl(*run, lora=self.lora, fsdp=self.fsdp, **more)
 
 
 def add_engine_options(parser: ArgumentParser) -> None:
@@ -55,6 +62,10 @@ def add_engine_options(parser: ArgumentParser) -> None:
     add(
         "--use_peft", nargs="?", const=True, default=SUPPRESS, **reading(bool),
         help="with --engine trl: train adapters of LoRA alone",
+    )  # fmt: skip
+    add(
+        "--fsdp", nargs="?", const=True, default=SUPPRESS, **reading(bool),
+        help="with --engine trl under torchrun: FSDP2 divides parameters, gradients and moments among the processes",
     )  # fmt: skip
     add("--lora_r", type=int, default=SUPPRESS, metavar="N", help="rank of an adapter (default 16)")
     add("--lora_alpha", type=int, default=SUPPRESS, metavar="N", help="adapters weigh alpha / r (default 32)")
@@ -72,11 +83,16 @@ def take_engine(given: dict) -> Engine:
         ValueError: for options that do not go together, or out of range.
         ImportError: if the engine is not installed.
     """
-    name, use_peft = given.get("engine", OWN), given.get("use_peft", False)
+    name, use_peft, fsdp = given.get("engine", OWN), given.get("use_peft", False), given.get("fsdp", False)
     lora = {option: given[option] for option in LORA if given.get(option) is not None}
     if use_peft and name == OWN:
         raise ValueError(
             "use_peft is True; expected it only with --engine trl: the loop of the lessons trains all parameters"
+        )
+    if fsdp and (name == OWN or world_size() == 1 or use_peft):
+        raise ValueError(
+            "fsdp is True; expected it only with --engine trl, without --use_peft, on several processes: "
+            "torchrun --nproc_per_node 2 -m grpo_lab.train ..."
         )
     if lora and not use_peft:
         option, value = next(iter(lora.items()))
@@ -88,4 +104,4 @@ def take_engine(given: dict) -> Engine:
     for package in (("trl",) if name == TRL else ()) + (("peft",) if use_peft else ()):
         if find_spec(package) is None:
             raise ImportError(f'engine is {name!r}; {package} is not installed; pip install "grpo-lab[engines]"')
-    return Engine(name, lora if use_peft else None)
+    return Engine(name, lora if use_peft else None, fsdp)

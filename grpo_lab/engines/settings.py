@@ -1,9 +1,9 @@
 """What TRL's trainer makes of each setting of a run: passed on by name, translated, or refused by name."""
 
-import os
 from dataclasses import fields
 
 from grpo_lab.config import GRPOConfig
+from grpo_lab.engines.processes import world_size
 
 # Settings that mean the same under the same name in TRL's GRPOConfig.
 SAME = (
@@ -14,11 +14,12 @@ SAME = (
     *("sapo_temperature_neg", "sapo_temperature_pos"),
     *("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"),
     *("entropy_coef", "learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "max_grad_norm"),
-    *("num_iterations", "per_device_train_batch_size", "gradient_accumulation_steps", "gradient_checkpointing"),
+    *("num_iterations", "gradient_checkpointing"),
 )
 # Settings that mean here what they mean without an engine: the engine translates them, or they concern what is ours.
 KEPT = (
     *("max_steps", "warmup_steps", "lr_scheduler_type", "ref_model_sync_steps", "precision", "bf16", "fp16"),
+    *("per_device_train_batch_size", "gradient_accumulation_steps"),
     *("output_dir", "disable_tqdm", "report_to", "run_name"),
     *("eval_steps", "num_generations_eval", "per_device_eval_batch_size"),
 )
@@ -46,5 +47,26 @@ def check_settings(config: GRPOConfig) -> None:
     if config.precision not in (None, *FLAGS):
         ways = ", ".join(FLAGS)
         raise ValueError(f"precision is {config.precision!r}, which only our optimizer has; --engine trl takes {ways}")
-    if (processes := int(os.environ.get("WORLD_SIZE", 1))) > 1:
-        raise ValueError(f"WORLD_SIZE is {processes}; expected 1: --engine trl runs on one process")
+    rows_of_a_process(config)
+
+
+def rows_of_a_process(config: GRPOConfig) -> dict[str, int]:
+    """How each of the processes takes its part of an update, so that an update sees the rows that it sees on one.
+
+    Raises:
+        ValueError: where they cannot be shared evenly, or where the loss would not be that of the whole update.
+    """
+    processes = world_size()
+    rows, parts = config.per_device_train_batch_size, config.gradient_accumulation_steps
+    if rows % processes == 0:
+        rows //= processes
+    elif parts % processes == 0:
+        parts //= processes
+    else:
+        raise ValueError(
+            f"per_device_train_batch_size is {rows}; expected a multiple of {processes}, the number of processes, "
+            "which share the rows of an update"
+        )
+    if processes > 1 and config.loss_type == "bnpo":
+        raise ValueError("loss_type is 'bnpo', which TRL averages in each process by itself; expected another one")
+    return {"per_device_train_batch_size": rows, "gradient_accumulation_steps": parts}

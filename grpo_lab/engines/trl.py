@@ -9,7 +9,7 @@ import math
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
@@ -17,12 +17,14 @@ from functools import partial
 import datasets
 import torch
 import trl
+from accelerate import DistributedType, FullyShardedDataParallelPlugin, PartialState
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback, TrainerCallback
 
 from grpo_lab.commands import Stopped
 from grpo_lab.config import GRPOConfig
-from grpo_lab.engines.settings import FLAGS, SAME, check_settings
+from grpo_lab.engines.processes import is_main
+from grpo_lab.engines.settings import FLAGS, SAME, check_settings, rows_of_a_process
 from grpo_lab.precision import precision_of
 from grpo_lab.rewards import reward_names, score_completions
 from grpo_lab.rewards.scoring import listed
@@ -48,6 +50,7 @@ def train(
     callback: Callable[[int, dict], None] | None = None,
     eval_dataset: Rows | None = None,
     lora: dict | None = None,
+    fsdp: bool = False,
 ) -> list[dict]:
     """Train the model in place, with the arguments, metrics and errors of `grpo_lab.trainer.train`.
 
@@ -56,6 +59,8 @@ def train(
     Args:
         lora: "lora_r", "lora_alpha", "lora_dropout" and "lora_target_modules"; None trains all parameters. Adapters are
             merged into the model at the end; nothing else of it has moved.
+        fsdp: whether the processes share parameters, gradients and optimizer state by FSDP2. The model that was given
+            is in pieces then, and the trained one is in `output_dir` alone.
 
     Raises:
         ValueError: for a setting that TRL lacks, or a precision that it cannot train in.
@@ -65,6 +70,8 @@ def train(
     rows = rows_in_order(model, tokenizer, dataset, reward_funcs, config, eval_dataset)
     settings = config.command | {"engine": "trl"} | ({"use_peft": True} | lora if lora else {})
     config = replace(config, precision=_mode(model, config, lora), bf16=False, fp16=False)
+    if not is_main():
+        config = replace(config, output_dir=None, report_to="none", disable_tqdm=True)
     trained, training = {p: p.requires_grad for p in model.parameters()}, model.training
     with ExitStack() as stack:
         folder = None
@@ -75,7 +82,7 @@ def train(
         reports = stack.enter_context(reporting(config, 0))
         evaluate = partial(_evaluated, model, tokenizer, eval_dataset, reward_funcs, config)
         steps = Steps(config, callback, evaluate, folder, reports)
-        trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps, lora)
+        trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps, lora, fsdp)
         try:
             trainer.train()
         except KeyboardInterrupt as stop:
@@ -86,9 +93,21 @@ def train(
         for parameter, required in trained.items():
             parameter.requires_grad_(required)
         model.train(training)
+        whole = in_one_piece(model) if fsdp else model
         if folder is not None:
-            folder.finish(model, tokenizer)
+            folder.finish(whole, tokenizer)
     return steps.history
+
+
+def in_one_piece(model):
+    """A copy on the CPU of a model that FSDP2 has divided among the processes; all of them have to call this."""
+    from transformers import AutoModelForCausalLM
+
+    state = {name: tensor.full_tensor().cpu() for name, tensor in model.state_dict().items()}
+    whole = AutoModelForCausalLM.from_config(model.config, dtype=model.dtype)
+    whole.load_state_dict(state)
+    whole.generation_config = model.generation_config
+    return whole
 
 
 def rows_in_order(model, tokenizer, dataset: Rows, reward_funcs, config: GRPOConfig, eval_dataset=None) -> list[dict]:
@@ -107,13 +126,16 @@ def rows_in_order(model, tokenizer, dataset: Rows, reward_funcs, config: GRPOCon
     return rows
 
 
-def make_trainer(model, tokenizer, rows: list[dict], reward_funcs, config: GRPOConfig, steps, lora=None) -> "Trainer":
+def make_trainer(
+    model, tokenizer, rows: list[dict], reward_funcs, config: GRPOConfig, steps, lora=None, fsdp=False
+) -> "Trainer":
     """TRL's trainer, ready to take these rows as they come. The precision of the config is not None."""
+    shards = model._no_split_modules if fsdp else ()
     numbered = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(rows)]
     trainer = Trainer(
         model=model,
         reward_funcs=as_trl_calls_them(reward_funcs, rows),
-        args=trl_config(config, use_cpu=model.device.type == "cpu"),
+        args=trl_config(config, use_cpu=model.device.type == "cpu", shards=shards),
         train_dataset=datasets.Dataset.from_list(numbered),
         processing_class=tokenizer,
         callbacks=[steps],
@@ -126,6 +148,15 @@ def make_trainer(model, tokenizer, rows: list[dict], reward_funcs, config: GRPOC
 
 class Trainer(trl.GRPOTrainer):
     """TRL's, with our weight decay (of every parameter) and our learning rate at each update."""
+
+    def create_accelerator_and_postprocess(self) -> None:
+        super().create_accelerator_and_postprocess()
+        if self.args.fsdp and self.accelerator.distributed_type == DistributedType.MULTI_CPU:
+            # accelerate 1.15 shards on cards alone, and elsewhere leaves the sharding out without a word
+            for state in (PartialState(), self.accelerator.state):
+                state.distributed_type = DistributedType.FSDP
+            self.accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
+            self.is_fsdp_enabled = True
 
     def get_decay_parameter_names(self, model) -> list[str]:
         return [name for name, _ in model.named_parameters()]
@@ -140,12 +171,16 @@ class Trainer(trl.GRPOTrainer):
         return self.lr_scheduler
 
 
-def trl_config(config: GRPOConfig, use_cpu: bool) -> trl.GRPOConfig:
-    """The same run as TRL configures it. TRL counts updates, and we count rollouts."""
+def trl_config(config: GRPOConfig, use_cpu: bool, shards: Iterable[str] = ()) -> trl.GRPOConfig:
+    """The same run as TRL configures it. TRL counts updates, and we count rollouts.
+
+    shards: classes of layers that FSDP2 divides among the processes; none: each process holds all parameters.
+    """
     updates, flags = config.updates_per_step, FLAGS[config.precision]
     sync = config.ref_model_sync_steps
     return trl.GRPOConfig(
         **{name: getattr(config, name) for name in SAME},
+        **rows_of_a_process(config),
         max_steps=config.max_steps * updates,
         logging_steps=updates,
         bf16="bf16" in flags,
@@ -159,6 +194,8 @@ def trl_config(config: GRPOConfig, use_cpu: bool) -> trl.GRPOConfig:
         logging_nan_inf_filter=False,
         shuffle_dataset=False,  # the rows come in our order
         use_cpu=use_cpu,
+        ddp_find_unused_parameters=False,
+        **({"fsdp": True, "fsdp_config": {"transformer_layer_cls_to_wrap": list(shards)}} if shards else {}),
         dataloader_num_workers=0,
         dataloader_pin_memory=False,
     )

@@ -1,0 +1,137 @@
+"""`torchrun ... --engine trl`: on two processes, whole or in pieces, the run is the one of this package's own loop."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from grpo_lab.models import load_policy
+from grpo_lab.trainer import experience, train
+from tests.parity.engines import engine as installed
+from tests.support.worlds import letter_reward, make_config, save_world
+
+ROOT = Path(__file__).parents[2]
+ROWS = [{"prompt": [{"role": "user", "content": f"{n}+1=?"}], "answer": str(n + 1)} for n in range(4)]
+FUNCTIONS = [letter_reward]
+CONFIG = {
+    "max_steps": 3, "num_iterations": 2, "beta": 0.1, "loss_type": "dapo", "weight_decay": 0.1, "max_grad_norm": 0.5,
+    "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2,
+}  # fmt: skip
+on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="gloo between processes: tried on Linux")
+pytestmark = [pytest.mark.slow, on_linux]
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory):
+    """The run of our own loop: its folder with base model and completions, its gradients, weights and metrics."""
+    installed("trl")
+    folder, gradients, rollouts = tmp_path_factory.mktemp("ours"), [], []
+    save_world(folder / "base")
+    model, tokenizer = load_policy(folder / "base", precision="fp32")
+    sample = experience.sample_completions
+
+    def record(*arguments, **settings):
+        rollouts.append(sample(*arguments, **settings))
+        return rollouts[-1]
+
+    def note(optimizer, *_):
+        gradients.append([p.grad.clone() for group in optimizer.param_groups for p in group["params"]])
+
+    hook = register_optimizer_step_pre_hook(note)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(experience, "sample_completions", record)
+        history = train(model, tokenizer, ROWS, FUNCTIONS, make_config(**CONFIG))
+    hook.remove()
+    asked = [[r.prompt_ids[p][r.prompt_mask[p]].tolist() for p in r.prompt_of_row] for r in rollouts]
+    kept = [(r.completion_ids, r.mask, prompts) for r, prompts in zip(rollouts, asked, strict=True)]
+    torch.save(kept, folder / "rollouts.pt")
+    return folder, gradients, dict(model.named_parameters()), history
+
+
+def torchrun(*arguments, timeout=300, cwd=ROOT) -> subprocess.CompletedProcess:
+    """Two processes of one thread each."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", *arguments]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout)
+
+
+@pytest.mark.parametrize("pieces", [[], ["--fsdp"]], ids=["DDP", "FSDP2"])
+def test_on_two_processes_the_same_completions_make_the_same_run(pieces, ours, tmp_path):
+    folder, gradients, weights, history = ours
+    for name in ("base", "rollouts.pt"):
+        (tmp_path / name).symlink_to(folder / name)
+    done = torchrun(str(ROOT / "tests/engines/on_processes.py"), str(tmp_path), *pieces)
+    assert done.returncode == 0, done.stderr[-3000:]
+    first, second = (torch.load(tmp_path / f"rank{rank}.pt") for rank in (0, 1))
+    assert first["names"] == list(weights) and len(first["updates"]) == len(gradients) == 6
+    parameters = sum(p.numel() for p in weights.values())
+    for one, other, wanted in zip(first["updates"], second["updates"], gradients, strict=True):
+        assert (one["held"] < 0.6 * parameters) == bool(pieces), "in pieces, a process holds about half"
+        for a, b, c in zip(one["gradients"], other["gradients"], wanted, strict=True):
+            assert torch.equal(a, b)
+            torch.testing.assert_close(a, c, rtol=1e-3, atol=2e-6)
+        assert all(map(torch.equal, one["weights"], other["weights"]))
+    trained, _ = load_policy(tmp_path / "out", precision="fp32")  # one process reads what two have written
+    for (key, p), last in zip(trained.named_parameters(), first["updates"][-1]["weights"], strict=True):
+        assert torch.equal(p, last), key
+        torch.testing.assert_close(
+            p, weights[key], rtol=0, atol=2e-3, msg=key
+        )  # Adam makes a full step of rounding, too
+    lines = [json.loads(line) for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
+    for theirs, mine in zip(lines, history, strict=True):
+        for key in ("reward", "reward_std", "loss", "num_tokens", "completions/mean_length"):
+            assert theirs[key] == pytest.approx(mine[key], rel=1e-3, abs=1e-5), key
+
+
+QUICK = ["--num_generations", "4", "--generation_batch_size", "8", "--max_completion_length", "4", "--max_steps", "2"]
+QUICK += ["--engine", "trl"]
+
+
+def test_the_command_says_how_many_processes_there_are_and_says_it_once(tmp_path):
+    installed("trl")
+    run = ["-m", "grpo_lab.train", "--model", "tiny", "--task", "short-sums", *QUICK]
+    done = torchrun(*run, "--fsdp", "--eval_steps", "2", "--output_dir", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("2 processes") == done.stdout.count("saved to") == 1
+    assert load_policy(tmp_path / "out")[0].num_parameters() == 459_904
+
+
+def test_a_process_that_dies_ends_the_run(tmp_path):
+    installed("trl")
+    (tmp_path / "dying.py").write_text(
+        "import os, signal\n\n\ndef reward(completions, **_):\n"
+        "    if os.environ['RANK'] == '1':\n        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return [0.0] * len(completions)\n"
+    )
+    run = ["-m", "grpo_lab.train", "--model", "tiny", "--task", "short-sums", "--reward_funcs", "dying:reward", *QUICK]
+    done = torchrun(*run, "--output_dir", str(tmp_path / "out"), timeout=120, cwd=tmp_path)
+    assert done.returncode == 1 and "Signal 9 (SIGKILL)" in done.stderr
+    assert not (tmp_path / "out/model.safetensors").exists()
+
+
+def test_other_settings_on_several_processes_are_refused(monkeypatch):
+    from grpo_lab.config import GRPOConfig
+    from grpo_lab.engines.options import OWN, TRL, Engine, take_engine
+    from grpo_lab.engines.settings import rows_of_a_process
+
+    def shared(**given):
+        config = GRPOConfig(num_generations=4, generation_batch_size=16, **given)
+        return tuple(rows_of_a_process(config).values())
+
+    with pytest.raises(ValueError, match="fsdp is True; expected it only .* on several processes"):
+        take_engine({"engine": TRL, "fsdp": True})
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert take_engine({"engine": TRL, "fsdp": True}) == Engine(TRL, None, True)
+    assert shared() == (8, 1) and shared(per_device_train_batch_size=4, gradient_accumulation_steps=2) == (2, 2)
+    assert shared(per_device_train_batch_size=1, gradient_accumulation_steps=4) == (1, 2)
+    with pytest.raises(ValueError, match="per_device_train_batch_size is 1; expected a multiple of 2"):
+        shared(per_device_train_batch_size=1)
+    with pytest.raises(ValueError, match="loss_type is 'bnpo'"):
+        shared(loss_type="bnpo")
+    with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1"):
+        Engine(OWN).check(GRPOConfig())
