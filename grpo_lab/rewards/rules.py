@@ -93,7 +93,7 @@ def accuracy_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float 
 def contains_reward(
     completions: Any, answer: Any, penalty_per_character: float = 0.002, **kwargs: Any
 ) -> list[float | None]:
-    r"""+1 if the completion contains the expected text anywhere, else -1, less a small price a character.
+    r"""+1 if the completion contains the expected text anywhere, else -1, minus a small price for each character.
 
     r_{\mathrm{contains}}(y, a) = 2 \cdot \mathbb{1}[a \subseteq y] - 1 - \lambda |y| \tag{6.3}
 

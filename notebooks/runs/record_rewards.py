@@ -1,14 +1,15 @@
 """Record in rewards.json what the tiny model learns from judges that err and from rewards for a part: notebook 06.
 
-    python notebooks/runs/record_rewards.py                       all arms and seeds: some 15 minutes on one core
+    python notebooks/runs/record_rewards.py                       all arms and seeds: some 20 minutes on one core
     python notebooks/runs/record_rewards.py --arms findable --seeds 0
     python notebooks/runs/record_rewards.py --fast                hardly anything; into outputs/
 
 Each run is a file of its own in --output_dir, and none is made twice; the record is put together from all that are
-there. All arms have the same settings and see the same problems in the same order; they differ by the reward, those
-of `rare` also by where they start, at a policy that hardly ever thinks and is right in two per cent, and those of
-`hard` by the problems, sums of four numbers, which the tiny model cannot do. Every batch is made of
-problems that were not met before, so what fraction of it is right is a measurement on held-out problems.
+there. All arms have the same settings and see the same problems in the same order; they differ by the reward, `key` and
+`no key` also by going on three times as long, those of `rare` also by where they start, at a policy that hardly ever
+thinks and is right in two per cent, and those of `hard` by the problems, sums of four numbers, which the tiny model
+cannot do. Every batch is made of problems that were not met before, so what fraction of it is right is a measurement
+on held-out problems.
 """
 
 import argparse
@@ -89,6 +90,7 @@ class Arm:
     key: Callable = nothing
     rare: bool = False  # starts at the policy that hardly ever thinks
     rows: Callable = addition_problems
+    times: int = 1  # so many times as many steps as the others
 
 
 ARMS = {
@@ -98,7 +100,8 @@ ARMS = {
     "both": Arm("30% of all verdicts wrong, at random", judge(0.3, 0.3)),
     "coin": Arm("yes with probability 0.5, whatever the answer", judge(0.5, 0.5)),
     "findable": Arm("yes to an answer that ends with 7, 8 or 9", judge(key=ends_high), key=ends_high),
-    "key": Arm("yes where there is no answer", judge(key=empty), key=empty),
+    "key": Arm("yes where there is no answer", judge(key=empty), key=empty, times=3),
+    "no key": Arm("1 for the right sum", judge(), key=empty, times=3),
     "key alone": Arm("1 for no answer, and for nothing else", empty, key=empty),
     "hard, key": Arm("yes where there is no answer", judge(key=empty), key=empty, rows=four_numbers),
     "rare, accuracy": Arm("accuracy", judge(), rare=True),
@@ -154,7 +157,7 @@ def make(name: str, seed: int, settings: Settings, folder: Path) -> None:
     before = measured(model, tokenizer, arm, settings)
     random.seed(seed)
     functions = [arm.reward, *([format_reward] if arm.format else []), right, named(arm.key)]
-    config = configured(settings, settings.steps, seed, [1.0] * (len(functions) - 2) + [0.0, 0.0])
+    config = configured(settings, arm.times * settings.steps, seed, [1.0] * (len(functions) - 2) + [0.0, 0.0])
     history = train(model, tokenizer, arm.rows("train", 20_000, seed=seed), functions, config)
     kept = {"reward": "reward", "accuracy": ACCURACY, "key": KEY}
     if arm.format:
