@@ -13,6 +13,7 @@ NO_KL = {"beta": 0.0}
 SEQUENCE = {"importance_sampling_level": "sequence"}
 TRL_DEFAULTS = GROUP | NO_KL | {"loss_type": "dapo", "epsilon": 0.2, "max_completion_length": 512}
 TRL_DEFAULTS |= {"sapo_temperature_pos": 1.0, "sapo_temperature_neg": 1.05}
+GAMMA = {"vespo_k_pos": 2.0, "vespo_lambda_pos": 3.0, "vespo_k_neg": 3.0, "vespo_lambda_neg": 2.0}
 VERL_GRPO = {"algorithm.adv_estimator": "grpo", "rollout.n": 8, "actor.use_kl_loss": False}
 VERL_VANILLA = VERL_GRPO | {"actor.policy_loss.loss_mode": "vanilla"}
 RLHF_GROUP = {"rollout.n_samples_per_prompt": 8, "algo.advantage.estimator": "group_norm", "algo.kl.init_coef": 0}
@@ -91,7 +92,7 @@ FAMILY = {
     ),
     "VESPO": Member(
         "product over the answer", "smooth weight", "tokens of the update",
-        GROUP | NO_KL | {"loss_type": "vespo"},
+        GROUP | NO_KL | {"loss_type": "vespo"} | GAMMA,
         None, None, "arXiv 2602.10693",
     ),
 }  # fmt: skip
@@ -100,16 +101,18 @@ FAMILY = {
 def settings_table(*names: str) -> str:
     """Whole settings of these losses in each trainer that has them, as a Markdown table.
 
-    Of TRL, what differs from its default is bold.
+    Of TRL, what differs from its default is bold; verl's names are written in full.
     """
     lines = ["| loss | trainer | settings |", "|---|---|---|"]
     for name in names:
         member = FAMILY[name]
         for trainer, form in {"TRL": "{}={!r}", "verl": "{}={}", "OpenRLHF": "--{} {}"}.items():
             settings = getattr(member, trainer.lower()) or {}
-            cells = [f"`{form.format(key, value)}`" for key, value in settings.items()]
+            below = ("actor.", "rollout.") if trainer == "verl" else ()
+            full = {f"actor_rollout_ref.{key}" if key.startswith(below) else key: settings[key] for key in settings}
+            cells = [f"`{form.format(key, value)}`" for key, value in full.items()]
             if trainer == "TRL":
-                usual = [TRL_DEFAULTS.get(key) == value for key, value in settings.items()]
+                usual = [(TRL_DEFAULTS | GAMMA).get(key) == value for key, value in settings.items()]
                 cells = [cell if same else f"**{cell}**" for cell, same in zip(cells, usual, strict=True)]
             if cells:
                 lines.append(f"| {name} | {trainer} | {', '.join(cells)} |")

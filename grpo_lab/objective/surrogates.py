@@ -185,7 +185,7 @@ def vespo_surrogate(
     k_neg: float = 3.0,
     lambda_neg: float = 2.0,
 ) -> Float[Tensor, "B T"]:
-    r"""Weight a whole sequence by a smooth function of its ratio, highest near 1.
+    r"""Weight a whole sequence by a smooth function of its ratio, highest at k / lambda.
 
     \log w_b = \sum_t m_{b,t} (\log \pi_{b,t} - \log \pi^{\mathrm{old}}_{b,t}) \tag{5.11}
     (k, \lambda) = (k_{+}, \lambda_{+}) \;\text{if}\; A_{b,t} \ge 0, \;\text{else}\; (k_{-}, \lambda_{-}) \tag{5.12}

@@ -37,13 +37,13 @@ def token_gate(
     old_logp: Float[Tensor, "B T"],
     **settings,
 ) -> Float[Tensor, "B T"]:
-    r"""Which part of its push does a token keep, now that the policy has moved away from the one that sampled?
+    r"""What is the factor on a token's push, now that the policy has moved away from the one that sampled?
 
     g_{b,t} = p_{b,t} \, / \, p_{b,t}\big\rvert_{\pi^{\mathrm{old}} = \pi} \tag{5.31}
 
     Normalisation and advantage cancel, so the gates of different losses can be set side by side. For use without a
-    KL term. Arguments as in `policy_loss`. The gate is 1 at ratio 1, and zero where there is no push to compare with
-    (masked, or an advantage of zero).
+    KL term. Arguments as in `policy_loss`. The gate is 1 at ratio 1, may exceed 1, and is zero where there is no push
+    to compare with (masked, or an advantage of zero).
     """
     push, _, _ = token_push(logp, advantages, mask, old_logp, **settings)
     on_policy, _, _ = token_push(logp, advantages, mask, None, **settings)

@@ -1,5 +1,7 @@
 """Each row of the family is a configuration that TRL builds, and that gives TRL's loss and our loss one value."""
 
+import inspect
+
 import pytest
 import torch
 
@@ -67,3 +69,10 @@ def test_a_name_alone_is_another_algorithm(tmp_path):
         if torch.isclose(*values, rtol=1e-6):
             same.add(name)
     assert same == {"BNPO", "SAPO", "VESPO"}
+
+
+def test_vespo_with_vllm_needs_another_mode(tmp_path):
+    """TRL's trainer raises under its own default, which the row leaves as it is: notebook 05b says so."""
+    config = trls(FAMILY["VESPO"].trl, tmp_path)
+    assert config.vllm_importance_sampling_correction and config.vllm_importance_sampling_mode == "sequence_mask"
+    assert 'not in ["token_truncate", "token_mask"]' in inspect.getsource(trl.GRPOTrainer.__init__)
