@@ -10,7 +10,7 @@ import pytest
 from tests.support.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
-LONGEST, MOST_CELLS, FEWEST_PREDICTIONS = 45, 60, 5
+LONGEST, MOST_CELLS, FEWEST_PREDICTIONS = 50, 60, 5
 MOST_WORDS, MOST_LINES, MOST_FOLDS, MOST_FIGURES = 1700, 270, 8, 6
 FIGURES = ("finish", "explore", "token_heat", "memory_bars")  # beside one animation
 HEAD = re.compile(r"\*CPU (\d+) s · reading (\d+) min · needs (nothing|\d\db?(, \d\db?)*)\*")
