@@ -1,6 +1,7 @@
 """What moves, as a recorded animation below a play button, and as a strip of frames for those who only read."""
 
 import base64
+import html
 import io
 from collections.abc import Callable, Sequence
 
@@ -36,8 +37,9 @@ def animate(
     """
     finish(strip(draw, name, list(frames), ylabel, height), caption=caption, alt=alt)
     if in_ipython():
-        player = f'<details><summary>▶ Play</summary><img alt="{alt}" src="data:image/gif;base64,{{}}"></details>'
-        display({"text/html": player.format(_gif(draw, name, values, ylabel)), "text/plain": "an animation"})
+        source = f"data:image/gif;base64,{_gif(draw, name, values, ylabel)}"
+        picture = f'<img alt="{html.escape(alt)}" src="{source}">'
+        display({"text/html": f"<details><summary>▶ Play</summary>{picture}</details>", "text/plain": "an animation"})
 
 
 def _gif(draw: Callable, name: str, values: Sequence, ylabel: str | None) -> str:
