@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from grpo_lab.models import load_policy
-from grpo_lab.trainer import experience, train
 from tests.parity.engines import engine as installed
+from tests.support.replay import recorded
 from tests.support.worlds import letter_reward, make_config, save_world
 
 ROOT = Path(__file__).parents[2]
@@ -23,34 +22,17 @@ CONFIG = {
     "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2,
 }  # fmt: skip
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="gloo between processes: tried on Linux")
-pytestmark = [pytest.mark.slow, on_linux]
 
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory):
-    """The run of our own loop: its folder with base model and completions, its gradients, weights and metrics."""
+    """A run of our own loop: folder with base model and completions, history, updates, trained parameters."""
     installed("trl")
-    folder, gradients, rollouts = tmp_path_factory.mktemp("ours"), [], []
-    save_world(folder / "base")
-    model, tokenizer = load_policy(folder / "base", precision="fp32")
-    sample = experience.sample_completions
-
-    def record(*arguments, **settings):
-        rollouts.append(sample(*arguments, **settings))
-        return rollouts[-1]
-
-    def note(optimizer, *_):
-        gradients.append([p.grad.clone() for group in optimizer.param_groups for p in group["params"]])
-
-    hook = register_optimizer_step_pre_hook(note)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experience, "sample_completions", record)
-        history = train(model, tokenizer, ROWS, FUNCTIONS, make_config(**CONFIG))
-    hook.remove()
-    asked = [[r.prompt_ids[p][r.prompt_mask[p]].tolist() for p in r.prompt_of_row] for r in rollouts]
-    kept = [(r.completion_ids, r.mask, prompts) for r, prompts in zip(rollouts, asked, strict=True)]
-    torch.save(kept, folder / "rollouts.pt")
-    return folder, gradients, dict(model.named_parameters()), history
+    folder = tmp_path_factory.mktemp("ours")
+    model, tokenizer = load_policy(save_world(folder / "base"), precision="fp32")
+    history, updates, rollouts = recorded(model, tokenizer, ROWS, FUNCTIONS, make_config(**CONFIG))
+    (folder / "rollouts.json").write_text(json.dumps(rollouts))
+    return folder, history, updates, dict(model.named_parameters())
 
 
 def torchrun(*arguments, timeout=300, cwd=ROOT) -> subprocess.CompletedProcess:
@@ -60,28 +42,26 @@ def torchrun(*arguments, timeout=300, cwd=ROOT) -> subprocess.CompletedProcess:
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout)
 
 
+@pytest.mark.slow
+@on_linux
 @pytest.mark.parametrize("pieces", [[], ["--fsdp"]], ids=["DDP", "FSDP2"])
 def test_on_two_processes_the_same_completions_make_the_same_run(pieces, ours, tmp_path):
-    folder, gradients, weights, history = ours
-    for name in ("base", "rollouts.pt"):
+    folder, history, updates, weights = ours
+    for name in ("base", "rollouts.json"):
         (tmp_path / name).symlink_to(folder / name)
     done = torchrun(str(ROOT / "tests/engines/on_processes.py"), str(tmp_path), *pieces)
     assert done.returncode == 0, done.stderr[-3000:]
     first, second = (torch.load(tmp_path / f"rank{rank}.pt") for rank in (0, 1))
-    assert first["names"] == list(weights) and len(first["updates"]) == len(gradients) == 6
     parameters = sum(p.numel() for p in weights.values())
-    for one, other, wanted in zip(first["updates"], second["updates"], gradients, strict=True):
+    assert len(updates) == 6
+    for one, other, wanted in zip(first, second, updates, strict=True):
         assert (one["held"] < 0.6 * parameters) == bool(pieces), "in pieces, a process holds about half"
-        for a, b, c in zip(one["gradients"], other["gradients"], wanted, strict=True):
-            assert torch.equal(a, b)
-            torch.testing.assert_close(a, c, rtol=1e-3, atol=2e-6)
-        assert all(map(torch.equal, one["weights"], other["weights"]))
-    trained, _ = load_policy(tmp_path / "out", precision="fp32")  # one process reads what two have written
-    for (key, p), last in zip(trained.named_parameters(), first["updates"][-1]["weights"], strict=True):
-        assert torch.equal(p, last), key
-        torch.testing.assert_close(
-            p, weights[key], rtol=0, atol=2e-3, msg=key
-        )  # Adam makes a full step of rounding, too
+        assert all(all(map(torch.equal, one[key], other[key])) for key in ("gradients", "weights"))
+        torch.testing.assert_close(one["gradients"], wanted["gradients"], rtol=1e-3, atol=2e-6)
+    trained = list(load_policy(tmp_path / "out", precision="fp32")[0].parameters())  # one process reads what two wrote
+    assert all(map(torch.equal, trained, first[-1]["weights"]))
+    # Adam makes a full step of rounding, too.
+    torch.testing.assert_close(trained, list(weights.values()), rtol=0, atol=2e-3)
     lines = [json.loads(line) for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
     for theirs, mine in zip(lines, history, strict=True):
         for key in ("reward", "reward_std", "loss", "num_tokens", "completions/mean_length"):
@@ -92,6 +72,8 @@ QUICK = ["--num_generations", "4", "--generation_batch_size", "8", "--max_comple
 QUICK += ["--engine", "trl"]
 
 
+@pytest.mark.slow
+@on_linux
 def test_the_command_says_how_many_processes_there_are_and_says_it_once(tmp_path):
     installed("trl")
     run = ["-m", "grpo_lab.train", "--model", "tiny", "--task", "short-sums", *QUICK]
@@ -101,6 +83,8 @@ def test_the_command_says_how_many_processes_there_are_and_says_it_once(tmp_path
     assert load_policy(tmp_path / "out")[0].num_parameters() == 459_904
 
 
+@pytest.mark.slow
+@on_linux
 def test_a_process_that_dies_ends_the_run(tmp_path):
     installed("trl")
     (tmp_path / "dying.py").write_text(
@@ -115,6 +99,7 @@ def test_a_process_that_dies_ends_the_run(tmp_path):
 
 
 def test_other_settings_on_several_processes_are_refused(monkeypatch):
+    installed("trl")
     from grpo_lab.config import GRPOConfig
     from grpo_lab.engines.options import OWN, TRL, Engine, take_engine
     from grpo_lab.engines.settings import rows_of_a_process

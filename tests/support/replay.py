@@ -1,0 +1,79 @@
+"""The same completions for our own loop and for TRL's trainer: recorded from the first, and replayed by the second."""
+
+import contextlib
+
+import pytest
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from grpo_lab.trainer import experience, train
+
+
+@contextlib.contextmanager
+def updates():
+    """One dict for each update made inside, in the order of the optimizer's parameters, in full.
+
+    gradients: before it; weights: after it; held: how many numbers of the weights this process has.
+    """
+    seen = []
+
+    def before(optimizer, *_):
+        seen.append({"gradients": [_whole(p.grad) for p in _parameters(optimizer)]})
+
+    def after(optimizer, *_):
+        ps = _parameters(optimizer)
+        held = sum(getattr(p, "_local_tensor", p).numel() for p in ps)
+        seen[-1] |= {"weights": [_whole(p) for p in ps], "held": held}
+
+    hooks = register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def recorded(*run):
+    """A run of our own loop; returns its history, its updates, and of each rollout prompts and completions as ids."""
+    rollouts, sample = [], experience.sample_completions
+
+    def record(*arguments, **settings):
+        r = sample(*arguments, **settings)
+        asked = [r.prompt_ids[p][r.prompt_mask[p]].tolist() for p in r.prompt_of_row]
+        rollouts.append((asked, [ids[mask].tolist() for ids, mask in zip(r.completion_ids, r.mask, strict=True)]))
+        return r
+
+    with pytest.MonkeyPatch.context() as patch, updates() as seen:
+        patch.setattr(experience, "sample_completions", record)
+        return train(*run), seen, rollouts
+
+
+def replayed(rollouts, *run, **more):
+    """The same run on TRL, where each process takes its own rows of the completions; its history and its updates."""
+    from grpo_lab.engines import trl
+
+    make, tokenizer = trl.make_trainer, run[1]
+
+    def completions(prompts, trainer):
+        asked, ids = rollouts[trainer.state.global_step // trainer.ours.updates_per_step]
+        assert len(ids) == len(prompts) * trainer.accelerator.num_processes
+        first = len(prompts) * trainer.accelerator.process_index
+        asked, ids = (rows[first : first + len(prompts)] for rows in (asked, ids))
+        assert tokenizer.apply_chat_template(prompts, add_generation_prompt=True).input_ids == asked
+        return {"prompt_ids": asked, "completion_ids": ids, "logprobs": [[0.0] * len(one) for one in ids]}
+
+    def make_replaying(*arguments):
+        trainer = make(*arguments)
+        trainer.rollout_func = completions
+        return trainer
+
+    with pytest.MonkeyPatch.context() as patch, updates() as seen:
+        patch.setattr(trl, "make_trainer", make_replaying)
+        return trl.train(*run, **more), seen
+
+
+def _whole(tensor):
+    return (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).detach().clone()
+
+
+def _parameters(optimizer):
+    return [p for group in optimizer.param_groups for p in group["params"]]
