@@ -30,6 +30,7 @@ Training: the loop, what plans it, and its commands.
     prefix_probability  how probable a beginning of a completion is, and whether it pays
     engines           the same run on TRL: `python -m grpo_lab.train ... --engine trl`
     train             a run from a shell: the training of notebook 07, or a task, rewards and a model of your own
+    export            a run, written as verl takes it
     chat              talk to a policy
 
 Instruments: what shows, checks and measures.

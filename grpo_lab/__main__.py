@@ -18,6 +18,7 @@ COMMANDS = {
     "evaluate": "how good a model is on problems that it was not trained on",
     "chat": "talk to a model",
     "models": "fetch SmolLM2-135M, a real language model for a laptop",
+    "export": "write a run as verl takes it",
     "memory": "what a run takes of a device, known before it starts",
     "bench": "speed and memory as ratios: against TRL, on a card",
     "formulas": "every equation of the course, with the line of code that computes it",

@@ -13,7 +13,7 @@ PACKAGE = Path(grpo_lab.__file__).parent
 # In reading order. Those that serve all parts stand first, and know nothing.
 MATHEMATICS = ("policy_gradient", "advantages", "logprobs", "kl", "objective")
 LANGUAGE_MODELS = ("tasks", "rewards", "precision", "rollout", "models")
-TRAINING = ("config", "trainer", "memory", "evaluate", "prefix_probability", "engines", "train", "chat")
+TRAINING = ("config", "trainer", "memory", "evaluate", "prefix_probability", "engines", "train", "export", "chat")
 INSTRUMENTS = ("formulas", "plots", "notebook", "doctor", "bench")
 SERVING = ("display", "checks", "commands")
 PARTS = (*SERVING, *MATHEMATICS, "sorting", "worlds", *LANGUAGE_MODELS, *TRAINING, *INSTRUMENTS, "assets", "course")

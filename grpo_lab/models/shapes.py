@@ -21,6 +21,16 @@ QWEN2_05B = {
     "rms_norm_eps": 1e-6,
     "tie_word_embeddings": True,
 }
+# Those of Qwen/Qwen2.5-7B-Instruct: 7,615,616,512 parameters, more than one card trains.
+QWEN25_7B = QWEN2_05B | {
+    "vocab_size": 152_064,
+    "hidden_size": 3584,
+    "intermediate_size": 18_944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "tie_word_embeddings": False,
+}
 # The same family, small enough for a test on a CPU; every proportion that a formula for memory could get wrong differs.
 SMALL = QWEN2_05B | {
     "vocab_size": 4096,
@@ -30,7 +40,7 @@ SMALL = QWEN2_05B | {
     "num_attention_heads": 6,
     "num_key_value_heads": 2,
 }
-SHAPES = {"qwen2-0.5b": QWEN2_05B, "small": SMALL}
+SHAPES = {"qwen2-0.5b": QWEN2_05B, "qwen2.5-7b": QWEN25_7B, "small": SMALL}
 
 
 def shape_config(shape: str) -> Qwen2Config:
