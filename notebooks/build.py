@@ -112,10 +112,18 @@ def clean_output(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
     if output.output_type == "stream":
         lines = [line.split("\r")[-1] for line in output.text.split("\n")]
         output.text = "\n".join(line for line in lines if not PROGRESS_BAR.search(line))
+        output.text = without_paths(output.text)
         return output if output.text.strip() else None
-    if output.output_type in ("display_data", "execute_result") and WIDGET in output.data:
-        return None
+    if output.output_type in ("display_data", "execute_result"):
+        if WIDGET in output.data:
+            return None
+        output.data.update({k: without_paths(v) for k, v in output.data.items() if k.startswith("text/")})
     return output
+
+
+def without_paths(text: str) -> str:
+    """Text that does not say where this machine keeps its Python and the course."""
+    return text.replace(sys.executable, ".venv/bin/python").replace(str(HERE.parent), ".")
 
 
 def save_pictures(stems: list[str]) -> None:

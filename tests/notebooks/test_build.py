@@ -1,6 +1,7 @@
 """The build: what is tagged as hidden is folded in JupyterLab and on the web; reading time counts what is in sight."""
 
 import re
+import sys
 from pathlib import Path
 
 import nbformat
@@ -100,3 +101,8 @@ def cell(source: str, kind: str = "markdown", tags: tuple[str, ...] = ()):
 )
 def test_reading_time_is_of_what_is_in_sight(cells, minutes):
     assert build.reading_minutes(nbformat.v4.new_notebook(cells=cells)) == minutes
+
+
+def test_no_path_of_this_machine_is_kept():
+    said = nbformat.v4.new_output("execute_result", {"text/markdown": f"at {sys.executable}, in {build.HERE.parent}"})
+    assert build.clean_output(said).data["text/markdown"] == "at .venv/bin/python, in ."
