@@ -18,7 +18,7 @@ NAMES = {
         "score_function_objective",
     ),
     "02": ("group_advantages", "rloo_advantages", "best_of_group", "process_advantages", "return_to_go"),
-    "03": ("response_logprobs", "surrogate_loss", "kl_penalty", "repaired_reward"),
+    "03": ("response_logprobs", "surrogate_loss", "repaired_reward", "kl_penalty"),
     "04": ("kl_estimate", "kl_exact", "kl_in_reward"),
     "05": (
         "importance_ratio", "gspo_token_ratio", "clipped_surrogate", "cispo_surrogate", "sapo_surrogate", "aggregate",
