@@ -60,7 +60,8 @@ def evaluate(
         {"1": ..., "2": ..., ...}, the unbiased estimate for k = 1, 2, 4, ... up to num_generations, over the problems
         with so many of them. The three are None where the first function gives other values than 0 to 1, or -1 for a
         wrong answer: then a 1 does not mean right, and its mean is all there is.
-        rewards/<function>/mean: of each function, without weights (None where it applied to nothing).
+        rewards/<function>/mean: of each function, without weights (None where it applied to nothing), and
+        rewards/<function>/frac_none: share of completions to which it did not apply, if any.
         frac_reward_zero_std: share of problems whose completions all earn the same by the first function, from which a
         group of this size would learn nothing (None for one completion); mean_length in tokens; format_rate: share in
         think/answer form; think_rate: share with reasoning between think tags; n and num_generations.
@@ -72,7 +73,7 @@ def evaluate(
         raise ValueError("rows is empty; expected at least one problem")
     check_at_least("num_generations", num_generations, 1)
     from grpo_lab.trainer.evaluation import accuracy_of, sample_and_reward
-    from grpo_lab.trainer.metrics import mean_and_std
+    from grpo_lab.trainer.metrics import mean_and_std, none_shares
 
     found = sample_and_reward(
         model, tokenizer, rows, correct, num_generations=num_generations, max_completion_length=max_completion_length,
@@ -94,6 +95,7 @@ def evaluate(
         }
         or None,
         **{f"rewards/{name}/mean": mean_and_std(values)[0] for name, values in means},
+        **none_shares(found.names, found.per_func),
         "frac_reward_zero_std": None if G == 1 else without_spread,
         "mean_length": found.lengths.double().mean().item(),
         "format_rate": mean(format_reward(found.texts)),

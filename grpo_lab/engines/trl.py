@@ -208,12 +208,14 @@ def as_trl_calls_them(reward_funcs, rows: list[dict]) -> list[Callable]:
     """
 
     def wrapped(function: Callable, name: str) -> Callable:
-        def reward(prompts, completions, completion_ids, row, **_) -> list[float | None]:
+        def reward(prompts, completions, completion_ids, row, log_metric, **_) -> list[float | None]:
             asked = [rows[number] for number in row]
             columns = {key: [one[key] for one in asked] for key in rows[0] if key != "prompt"}
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "every reward function")  # the others may apply; TRL looks at all
                 found = score_completions(function, prompts, completions, completion_ids, columns)[1]
+            # On every process and every time, for TRL gathers them; `Steps` leaves zeros out, as our own loop does.
+            log_metric(f"rewards/{name}/frac_none", found.isnan().double().mean().item())
             return [None if math.isnan(value) else value for value in found[:, 0].tolist()]
 
         reward.__name__ = name
@@ -243,6 +245,7 @@ class Steps(TrainerCallback):
             return
         c, done = self.config, state.global_step // self.config.updates_per_step
         metrics = {"step": done} | {name: value for name, value in logs.items() if name != "epoch"}
+        metrics = {name: value for name, value in metrics.items() if value or not name.endswith("/frac_none")}
         if c.eval_steps is not None and (done % c.eval_steps == 0 or done == c.max_steps):
             metrics |= self.evaluate()
         now = time.perf_counter()

@@ -8,7 +8,7 @@ import math
 import re
 import string
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from grpo_lab.rewards.text import check_column, completion_text, expected_texts, prompt_text, shortened
@@ -53,6 +53,7 @@ def judge_reward(
     template: str = JUDGE_TEMPLATE,
     name: str = "judge_reward",
     unclear: float | None = 0.0,
+    ask: Callable[..., Iterable] = map,
 ) -> Callable[..., list[float | None]]:
     r"""A reward function that asks a judge about each completion: 1.0 for yes, 0.0 for no.
 
@@ -67,6 +68,7 @@ def judge_reward(
         name: under which the reward appears in metrics and errors.
         unclear: the reward where the reply is neither yes nor no. With 0.0, as for a no, confusing the judge is no way
             out of being wrong. None leaves the completion out: for a judge that fails by itself, whatever it reads.
+        ask: how the questions of a batch are put to the judge: `map`, one after the other, or that of an executor.
     """
     if unclear is not None and not math.isfinite(unclear):
         raise ValueError(f"unclear is {unclear!r}; expected a finite number, or None to leave the completion out")
@@ -77,14 +79,19 @@ def judge_reward(
     def judged(completions: Any, prompts: Any = None, answer: Any = None, **kwargs: Any) -> list[float | None]:
         questions = _questions(name, completions, prompts) if "prompt" in fields else [""] * len(completions)
         expected = expected_texts(name, completions, answer) if "answer" in fields else [""] * len(completions)
+        asked = [
+            template.format(prompt=x, answer=a, completion=completion_text(y))
+            for x, y, a in zip(questions, completions, expected, strict=True)
+            if a is not None
+        ]
+        replies = iter(ask(judge, asked))
         rewards: list[float | None] = []
         unreadable = 0
-        for x, y, a in zip(questions, completions, expected, strict=True):
+        for a in expected:
             if a is None:
                 rewards.append(None)
                 continue
-            question = template.format(prompt=x, answer=a, completion=completion_text(y))
-            reply = judge(question)
+            reply = next(replies)
             if not isinstance(reply, str):
                 raise TypeError(f"{name}: the judge's reply is {shortened(reply)}; expected a str")
             verdict = read_verdict(reply)

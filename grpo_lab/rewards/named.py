@@ -15,6 +15,7 @@ from grpo_lab.rewards.gym import gym_reward
 from grpo_lab.rewards.mathematics import math_reward
 from grpo_lab.rewards.rules import accuracy_reward, contains_reward, format_reward, graded_reward
 from grpo_lab.rewards.scoring import put_back
+from grpo_lab.rewards.served_judge import PREFIX, served_judge
 from grpo_lab.rewards.text import completion_text, expected_texts
 from grpo_lab.tasks import Row, has_thinking
 
@@ -49,10 +50,12 @@ def short_name(name: str) -> str:
 def find_rewards(names: Iterable[str]) -> list[Callable]:
     """The reward functions of these names.
 
-    A name is one of `NAMED` (or its function's own), or "module:function": the module is looked for in the current
-    folder first, then among those that are installed. Importing it runs it.
+    A name is one of `NAMED` (or its function's own); "judge:URL" (see `served_judge`, which asks it a first question);
+    or "module:function": the module is looked for in the current folder first, then among those that are installed.
+    Importing it runs it.
 
     Raises:
+        ConnectionError: for a judge that does not answer.
         ValueError: for another name, and for one that occurs twice.
         ImportError: for a module that is not there, or fails; for a function that is not in it.
         TypeError: for what is no function.
@@ -64,7 +67,13 @@ def find_rewards(names: Iterable[str]) -> list[Callable]:
         )
     if unknown := next((name for name in shorts if name not in NAMED and ":" not in name), None):
         raise ValueError(f"reward_funcs has {unknown!r}; expected {', '.join(NAMED)}, or module:function of your own")
-    return [NAMED[name] if name in NAMED else _own_reward(name) for name in shorts]
+    return [_found(name) for name in shorts]
+
+
+def _found(name: str) -> Callable:
+    rest = name.removeprefix(PREFIX).replace(".", "_")
+    is_judge = name.startswith(PREFIX) and not rest.isidentifier()  # else a function of your own judge.py
+    return NAMED[name] if name in NAMED else served_judge(name) if is_judge else _own_reward(name)
 
 
 def _own_reward(name: str) -> Callable:

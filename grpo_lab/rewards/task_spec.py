@@ -37,8 +37,9 @@ def add_reward_options(group: ArgumentParser) -> None:
     own = "module:function, one of your own, looked for in the current folder first"
     group.add_argument(
         "--reward_funcs", nargs="+", default=None, metavar="REWARD",
-        help=f"one or several of {', '.join(NAMED)} (`grpo-lab rewards` says what each pays); or {own}; the first says "
-        "what is right (default: the task's)",
+        help=f"one or several of {', '.join(NAMED)} (`grpo-lab rewards` says what each pays); judge:URL, a model "
+        f"behind a server, such as judge:http://localhost:8000/v1; or {own}; the first says what is right "
+        "(default: the task's)",
     )  # fmt: skip
     group.add_argument(
         "--system_prompt", default=BY_REWARDS, metavar="TEXT",

@@ -18,7 +18,7 @@ from grpo_lab.rewards.scoring import listed
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import Rows, in_parts
 from grpo_lab.trainer.experience import reward_rollout
-from grpo_lab.trainer.metrics import mean_and_std
+from grpo_lab.trainer.metrics import mean_and_std, none_shares
 
 
 class Rewarded(NamedTuple):
@@ -97,6 +97,7 @@ def evaluate_policy(
         )
     for name, values in zip(found.names, found.per_func.double().unbind(1), strict=True):
         metrics[f"rewards/{name}/mean"] = mean_and_std(values)[0]
+    metrics |= none_shares(found.names, found.per_func)
     metrics["completions/mean_length"] = found.lengths.double().mean().item()
     metrics["completions/clipped_ratio"] = found.truncated.double().mean().item()
     return {f"eval/{name}": value for name, value in metrics.items()}

@@ -14,7 +14,7 @@ from grpo_lab.objective.surrogates import per_token
 from grpo_lab.precision import autocast, precision_of
 from grpo_lab.rewards import score_completions
 from grpo_lab.rollout import Rollout, sample_completions
-from grpo_lab.trainer.metrics import Clock, mean_and_std
+from grpo_lab.trainer.metrics import Clock, mean_and_std, none_shares
 
 EPS = 1e-4  # keeps the division by the standard deviation finite; TRL's
 
@@ -188,4 +188,4 @@ def reward_metrics(experience: Experience, per_func: Float[Tensor, "B F"], names
     }
     for name, values in zip(names, per_func.unbind(1), strict=True):
         metrics[f"rewards/{name}/mean"], metrics[f"rewards/{name}/std"] = mean_and_std(values)
-    return metrics
+    return metrics | none_shares(names, per_func)

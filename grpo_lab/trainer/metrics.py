@@ -79,6 +79,12 @@ def mean_and_std(values: Tensor) -> tuple[float | None, float]:
     return given.mean().item() if len(given) else None, given.std().item() if len(given) > 1 else 0.0
 
 
+def none_shares(names: list[str], per_func: Float[Tensor, "B F"]) -> dict[str, float]:
+    """The share of completions to which a reward did not apply, for each reward of which there are some."""
+    shares = per_func.isnan().double().mean(0).tolist()
+    return {f"rewards/{name}/frac_none": share for name, share in zip(names, shares, strict=True) if share}
+
+
 def without_signal(history: list[dict], config: GRPOConfig) -> str | None:
     """What to say of a run that learns nothing: since when, why, and what to try. None if it learns, or was told.
 
