@@ -207,4 +207,4 @@ def test_rewards_are_called_as_here_and_count_alike_where_none_applies():
     assert (function.__name__, other.__name__) == ("strict", "strict_2")
     given = {"prompts": ["b", "a"], "completions": ["x", "y"], "completion_ids": [[1], [2]], "row": [1, 0]}
     assert function(**given, trainer_state=None, log_metric=lambda *said: seen.append(said)) == [None, 2.0]
-    assert seen == [(["b", "a"], [{3}, (1, 2)])]
+    assert seen == [(["b", "a"], [{3}, (1, 2)]), ("rewards/strict/frac_none", 0.5)]

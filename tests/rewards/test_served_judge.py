@@ -183,6 +183,7 @@ def test_a_module_of_ones_own_may_be_called_judge(tmp_path, monkeypatch):
 
 def test_a_run_counts_refusals_and_goes_on_with_its_model_wherever_it_is_served(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("JUDGE_API_KEY", "secret")
+    monkeypatch.setattr(command, "HELD_OUT", 2)
     words = [
         *("--output_dir", str(tmp_path / "run"), "--num_generations", "4", "--generation_batch_size", "8"),
         *("--max_completion_length", "8", "--disable_tqdm", "true", "--task", "short-sums", "--eval_steps", "1"),
