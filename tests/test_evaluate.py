@@ -114,6 +114,7 @@ def test_a_reward_on_another_scale_has_a_mean_and_no_accuracy(monkeypatch):
     assert result["accuracy"] is result["accuracy_ci95"] is result["pass_at_k"] is None
     means = {name: value for name, value in result.items() if name.startswith("rewards/")}
     want = {"rewards/marks/mean": 4.5, "rewards/accuracy_reward/mean": 3 / 8, "rewards/nowhere/mean": None}
+    want["rewards/nowhere/frac_none"] = 1.0  # of the others there is no such share
     assert means == want and json.dumps(result, allow_nan=False)
 
 

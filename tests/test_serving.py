@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import re
 import subprocess
 import sys
@@ -15,8 +14,9 @@ import torch
 from grpo_lab import train as command
 from grpo_lab.chat import reply
 from grpo_lab.rewards import JUDGE_TEMPLATE
-from grpo_lab.rewards.named import find_rewards
 from grpo_lab.rewards.served_judge import SHOWN
+from grpo_lab.rollout import sample_completions
+from grpo_lab.tasks import find_task, has_thinking
 
 openai = pytest.importorskip("openai")
 pytest.importorskip("fastapi")
@@ -53,7 +53,7 @@ def save(model, tokenizer, folder):
 def test_the_openai_client_reads_what_chat_writes_streaming_or_not(tiny, tmp_path):
     questions, hub = ("10+20+30=?", "3+4=?"), tmp_path / "hub"
     with serving(save(*tiny, tmp_path / "policy"), hub) as url:
-        client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=120)
+        client = openai.OpenAI(base_url=url, api_key="none", timeout=120)
         for question in questions:
             expected = reply(*tiny, question)
             asked = {"messages": [{"role": "user", "content": question}], "temperature": 0, "max_tokens": 64}
@@ -70,22 +70,23 @@ def test_the_openai_client_reads_what_chat_writes_streaming_or_not(tiny, tmp_pat
         client.models.list()
 
 
-def about(response: str, row: dict) -> list[dict]:
-    filled = JUDGE_TEMPLATE.format(prompt=row["prompt"], answer=row["answer"], completion=response)
-    return [*SHOWN, {"role": "user", "content": filled}]
-
-
 def teach_to_judge(model, tokenizer):
     """Whether a response thinks, in place of whether it is right: as much as so small a model can see."""
-    drawn, optimizer = random.Random(0), torch.optim.AdamW(model.parameters(), lr=1e-3)
-    for _ in range(120):
-        number, row = drawn.randint(0, 99), {"prompt": f"{drawn.randint(0, 99)}+{drawn.randint(0, 99)}=?", "answer": 7}
-        thinks = drawn.random() < 0.5
-        asked = about(f"<think>{number}</think>" * thinks + f"<answer>{number}</answer>", row)
+    rows, optimizer = find_task("sums").rows("train", 64, 0), torch.optim.AdamW(model.parameters(), lr=1e-3)
+    torch.manual_seed(0)
+    texts = sample_completions(model, tokenizer, [row["prompt"] for row in rows], 4, 64).texts
+    by_verdict = {verdict: [] for verdict in ("yes", "no")}
+    for number, text in enumerate(texts):
+        row = rows[number // 4]
+        filled = JUDGE_TEMPLATE.format(prompt=row["prompt"][0]["content"], answer=row["answer"], completion=text)
+        by_verdict["yes" if has_thinking(text) else "no"].append([*SHOWN, {"role": "user", "content": filled}])
+    for number in range(100):
+        verdict = ("yes", "no")[number % 2]
+        asked = by_verdict[verdict][number // 2 % len(by_verdict[verdict])]
         ids = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_dict=True).input_ids
-        verdict = [*tokenizer("yes" if thinks else "no").input_ids, tokenizer.eos_token_id]
-        logits = model(torch.tensor([ids + verdict])).logits[0, len(ids) - 1 : -1]
-        torch.nn.functional.cross_entropy(logits, torch.tensor(verdict)).backward()
+        said = [*tokenizer(verdict).input_ids, tokenizer.eos_token_id]
+        logits = model(torch.tensor([ids + said])).logits[0, len(ids) - 1 : -1]
+        torch.nn.functional.cross_entropy(logits, torch.tensor(said)).backward()
         optimizer.step()
         optimizer.zero_grad()
 
@@ -93,16 +94,10 @@ def teach_to_judge(model, tokenizer):
 def test_a_served_model_judges_a_run(tiny, tmp_path):
     teach_to_judge(*tiny)
     with serving(save(*tiny, tmp_path / "judge"), tmp_path / "hub") as url:
-        (judge,) = find_rewards([f"judge:{url}"])
-        given = ["<think>1+1</think><answer>2</answer>", "<answer>2</answer>"] * 2
-        assert judge(given, prompts=["1+1=?"] * 4, answer=["2"] * 4) == [1.0, 0.0] * 2
         words = ["--reward_funcs", f"judge:{url}", "think", "--reward_weights", "1", "0", "--max_steps", "2"]
-        assert command.main([*words, "--output_dir", str(tmp_path / "run"), "--disable_tqdm", "true"]) == 0
+        words += ["--num_generations", "8", "--generation_batch_size", "64", "--disable_tqdm", "true"]
+        assert command.main([*words, "--output_dir", str(tmp_path / "run")]) == 0
     for line in (tmp_path / "run/metrics.jsonl").read_text(encoding="utf-8").splitlines():
         metrics = json.loads(line)
-        assert (
-            metrics["rewards/judge/mean"]
-            == metrics["reward"]
-            == pytest.approx(metrics["rewards/think_rate/mean"], abs=0.05)
-        )
-        assert metrics.get("rewards/judge/frac_none", 0) < 0.05 and 0 < metrics["reward"] < 1
+        assert metrics["rewards/judge/mean"] == pytest.approx(metrics["rewards/think_rate/mean"], abs=0.1)
+        assert metrics.get("rewards/judge/frac_none", 0) < 0.1 and 0 < metrics["reward"] < 1

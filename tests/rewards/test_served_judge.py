@@ -181,6 +181,7 @@ def test_a_module_of_ones_own_may_be_called_judge(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "judge")
 
 
+@pytest.mark.slow
 def test_a_run_counts_refusals_and_goes_on_with_its_model_wherever_it_is_served(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("JUDGE_API_KEY", "secret")
     monkeypatch.setattr(command, "HELD_OUT", 2)

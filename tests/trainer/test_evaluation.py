@@ -96,9 +96,10 @@ def test_the_numbers_are_those_of_what_was_sampled():
             "completions/mean_length": sum(lengths) / 10,
             "completions/clipped_ratio": rollout.truncated.float().mean().item(),
         }
+        assert evaluation.evaluation_metrics(["half_marks", "none_for_some"]) == [f"eval/{name}" for name in want]
+        want |= {"rewards/none_for_some/frac_none": 1 - len(given) / 10} if len(given) < 10 else {}
         got = {name.removeprefix("eval/"): value for name, value in metrics.items() if name.startswith("eval/")}
         assert got == pytest.approx(want, rel=1e-6)
-        assert evaluation.evaluation_metrics(["half_marks", "none_for_some"]) == [f"eval/{name}" for name in want]
 
 
 def test_every_row_is_sampled_once_as_many_at_a_time_as_asked(monkeypatch):
