@@ -14,6 +14,7 @@ from typing import Any
 from grpo_lab.rewards.judge import JUDGE_TEMPLATE, judge_reward
 
 PREFIX, KEY = "judge:", "JUDGE_API_KEY"
+ADDRESS = r"(https?://[^\s/?#@:]+(?::\d{1,5})?(?:/[^\s?#@]*)?)(?:#(\S+))?"
 # Question, expected answer, response, verdict.
 EXAMPLES = (
     ("What is 3 + 4?", "7", "3 + 4 = 7", "yes"),
@@ -48,15 +49,12 @@ def served_judge(name: str) -> Callable[..., list[float | None]]:
 
 
 def judge(server: "_Server", completions: Any, prompts: Any, answer: Any, **kwargs: Any) -> list[float | None]:
-    """As `judge_reward`; None where there is no verdict."""
     return server.judged(completions, prompts, answer)
 
 
 class _Server:
     def __init__(self, name: str):
-        found = re.fullmatch(
-            r"(https?://[^\s/?#@:]+(?::\d{1,5})?(?:/[^\s?#@]*)?)(?:#(\S+))?", name.removeprefix(PREFIX)
-        )
+        found = re.fullmatch(ADDRESS, name.removeprefix(PREFIX))
         if found is None:
             wanted = f"{PREFIX}http://HOST:PORT/v1, with #MODEL at its end where the server has several"
             raise ValueError(f"reward_funcs has {name!r}; expected {wanted}")
@@ -98,7 +96,6 @@ class _Server:
             wanted = f"expected {PREFIX}URL, or {PREFIX}URL#MODEL where the server has several; a key goes into {KEY}"
             raise ValueError(f"{has} does not take a question ({said}); {wanted}") from None
         if not getattr(done, "choices", None):
-            wanted = "expected a chat completion; does the URL lack /v1?"
-            raise ValueError(f"{has} answers {str(done)!r:.80}; {wanted}")
+            raise ValueError(f"{has} answers {str(done)!r:.80}; expected a chat completion; does the URL lack /v1?")
         whole = done.choices[0].finish_reason != "length"  # what was cut off may be thinking
         return (whole and done.choices[0].message.content) or ""
