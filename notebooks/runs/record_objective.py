@@ -49,7 +49,8 @@ NO_CLIP = {"epsilon": 1.0, "epsilon_high": 1e9}
 SMALL = {"learning_rate": 5e-5}
 LENGTH = {"scale_rewards": "none", "max_grad_norm": float("inf")}  # so that a constant factor cancels in Adam's step
 UPDATES = 24  # of "one_batch"
-ONE_BATCH = ("clip", "no clip", "no ratio")  # its ways with a curve; the two others are looked at once, at the end
+BOUNDS = {"clip": {}, "upper bound": {"epsilon": 1.0, "epsilon_high": 0.2}, "lower bound": {"epsilon_high": 1e9}}
+ONE_BATCH = (*BOUNDS, "no clip", "no ratio", "ratio if bad", "ratio if good")  # the last two: looked at at the end
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,8 @@ ARMS = {
     "8 updates": Arm(EIGHT),
     "8 updates, no clip": Arm(EIGHT | NO_CLIP),
     "8 updates, no ratio": Arm(EIGHT, ratio=False),
-    "8 updates, small steps": Arm(EIGHT | SMALL, seeds=THREE),
-    "8 updates, no clip, small steps": Arm(EIGHT | NO_CLIP | SMALL, seeds=THREE),
+    "8 updates, small steps": Arm(EIGHT | SMALL),
+    "8 updates, no clip, small steps": Arm(EIGHT | NO_CLIP | SMALL),
     "8 updates, no ratio, small steps": Arm(EIGHT | SMALL, ratio=False),
     "fresh": Arm({}, batches=128, stride=8),  # as many updates as "8 updates", each from answers of its own
     "grpo": Arm(LENGTH | {"loss_type": "grpo"}, batches=32),
@@ -113,8 +114,8 @@ def run(arm: Arm, seed: int, batches: int, rows: list[dict]) -> dict:
     return {"thinking": thinking} | answers(model, tokenizer, rows)
 
 
-def one_batch(seed: int, updates: int, rows: list[dict]) -> dict:
-    """Many updates from one batch of 64 answers, and what new answers are before every second one.
+def one_batch(name: str, seed: int, updates: int, rows: list[dict]) -> dict:
+    """Many updates from one batch of 64 answers, in one of the ways of `ONE_BATCH`: new answers at every second one.
 
     The two last ways divide by the probability of the time of sampling on the tokens of bad (good) answers only.
     """
@@ -125,25 +126,23 @@ def one_batch(seed: int, updates: int, rows: list[dict]) -> dict:
     batch, _ = collect(base, tokenizer, problems, REWARDS, config)
     rollout, mask = batch.rollout, batch.mask
     scored = (rollout.prompt_ids, rollout.prompt_mask, rollout.completion_ids, mask, rollout.prompt_of_row)
-    made, good = {}, (batch.advantages > 0)[:, None]
-    ways = {"clip": mask, "no clip": mask, "no ratio": ~mask & mask, "ratio if bad": mask & ~good}
-    for name, divides in (ways | {"ratio if good": mask & good}).items():
-        settings = {} if name == "clip" else NO_CLIP
-        policy, thinking, accuracy, sampled = copy.deepcopy(base), [], [], None
-        optimizer = torch.optim.AdamW(policy.parameters(), lr=COMMON["learning_rate"], weight_decay=0.0)
-        for step in range(updates + 1):
-            logp = torch.where(mask, score_logprobs(policy, *scored, with_entropy=False)[0], 0)
-            sampled = logp.detach() if sampled is None else sampled
-            old_logp = torch.where(divides, sampled, logp.detach())
-            value, _ = policy_loss(logp, batch.advantages, mask, old_logp, loss_type="dapo", **settings)
-            if step % 2 == 0 and (name in ONE_BATCH or step == updates):
-                thinking.append(round(thinking_probability(policy, tokenizer, rows), 4))
-                accuracy.append(answers(policy, tokenizer, rows)["accuracy"])
-            optimizer.zero_grad()
-            value.backward()
-            optimizer.step()
-        made[name] = {"thinking": thinking, "accuracy": accuracy}
-    return made
+    good = (batch.advantages > 0)[:, None]
+    divides = {"no ratio": ~mask & mask, "ratio if bad": mask & ~good, "ratio if good": mask & good}.get(name, mask)
+    settings = BOUNDS.get(name, NO_CLIP)
+    policy, thinking, accuracy, sampled = copy.deepcopy(base), [], [], None
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=COMMON["learning_rate"], weight_decay=0.0)
+    for step in range(updates + 1):
+        logp = torch.where(mask, score_logprobs(policy, *scored, with_entropy=False)[0], 0)
+        sampled = logp.detach() if sampled is None else sampled
+        old_logp = torch.where(divides, sampled, logp.detach())
+        value, _ = policy_loss(logp, batch.advantages, mask, old_logp, loss_type="dapo", **settings)
+        if step % 2 == 0 and (name in ONE_BATCH[:-2] or step == updates):
+            thinking.append(round(thinking_probability(policy, tokenizer, rows), 4))
+            accuracy.append(answers(policy, tokenizer, rows)["accuracy"])
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+    return {"thinking": thinking, "accuracy": accuracy}
 
 
 def answers(model, tokenizer, rows: list[dict]) -> dict:
@@ -178,9 +177,11 @@ def main(arguments: list[str] | None = None) -> None:
                 write_json(path, record)
                 print(name, seed, f"accuracy {made['accuracy']:.2f}, think {made['thinking'][-1]:.2f}")
     for seed in args.seeds or SEEDS:
-        if str(seed) not in record["one_batch"]:
-            record["one_batch"][str(seed)] = one_batch(seed, 2 if args.fast else UPDATES, rows[:100])
-            write_json(path, record)
+        made = record["one_batch"].setdefault(str(seed), {})
+        for name in ONE_BATCH:
+            if name not in made:
+                made[name] = one_batch(name, seed, 2 if args.fast else UPDATES, rows[:100])
+                write_json(path, record)
 
 
 def _read(path: Path) -> dict:
