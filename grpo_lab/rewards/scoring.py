@@ -12,7 +12,6 @@ import inspect
 import math
 import numbers
 import os
-import sys
 import sysconfig
 import traceback
 import warnings
@@ -62,8 +61,8 @@ def score_completions(
         RuntimeError: from an exception inside a reward function, with its name.
 
     Each function gets copies of its own, messages included: what one changes in place reaches neither the next nor the
-    caller. What one switches for the whole process (gradients, torch's default dtype and device, the working directory,
-    stdout) is put back, with a warning (`put_back`). Random numbers are not: a reward may draw from them.
+    caller. What one switches for the whole process (gradients, torch's default dtype and device, the working directory)
+    is put back, with a warning (`put_back`). Random numbers are not: a reward may draw from them.
     """
     functions = listed(reward_funcs)
     names = reward_names(functions)
@@ -200,39 +199,20 @@ _SWITCHES: dict[str, tuple[Callable, Callable]] = {
         lambda device: torch.set_default_device(None if device.type == "cpu" else device),
     ),
     "the working directory": (_folder, lambda folder: folder and os.chdir(folder)),
-    "sys.stdout": (lambda: sys.stdout, functools.partial(setattr, sys, "stdout")),
-    "sys.stderr": (lambda: sys.stderr, functools.partial(setattr, sys, "stderr")),
 }
-_replaced: set = set()  # kept, for a wrapper that is collected closes the stream that it wraps
-
-
-class _Lent:
-    """A stream of the run, for somebody's code to write to and not to close."""
-
-    def __init__(self, stream: Any):
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def close(self) -> None:
-        raise RuntimeError("it closes stdout or stderr, to which the run goes on to write")
 
 
 @contextlib.contextmanager
 def put_back(whose: str) -> Iterator[None]:
     """What somebody's code switches for the whole process is put back and named in a warning."""
-    streams = [stream and _Lent(stream) for stream in (sys.stdout, sys.stderr)]
-    with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
-        before = {what: read() for what, (read, _) in _SWITCHES.items()}
-        try:
-            with torch.set_grad_enabled(torch.is_grad_enabled()):
-                yield
-        finally:
-            changed = {what: now for what, (read, _) in _SWITCHES.items() if (now := read()) != before[what]}
-            for what, now in changed.items():
-                _SWITCHES[what][1](before[what])
-                _replaced.add(now)
+    before = {what: read() for what, (read, _) in _SWITCHES.items()}
+    try:
+        with torch.set_grad_enabled(torch.is_grad_enabled()):
+            yield
+    finally:
+        changed = {what: now for what, (read, _) in _SWITCHES.items() if (now := read()) != before[what]}
+        for what in changed:
+            _SWITCHES[what][1](before[what])
     for what, now in changed.items():
         message = f"{whose} changed {what} to {now}; it was set back"
         warnings.warn(message, RuntimeWarning, stacklevel=3)

@@ -1,10 +1,8 @@
 """Several reward functions, one reward: what is added up, what is refused, and that TRL does the same."""
 
 import functools
-import io
 import math
 import os
-import sys
 import warnings
 from fractions import Fraction
 from types import SimpleNamespace
@@ -188,40 +186,24 @@ def test_what_a_function_changes_in_place_reaches_nobody_else():
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_a_function_switches_is_put_back_and_named(fails, tmp_path, monkeypatch):
-    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    monkeypatch.setattr(sys, "stdout", out)
-
+def test_what_a_function_switches_is_put_back_and_named(fails, tmp_path):
     def switches(completions, **kwargs):
         torch.set_grad_enabled(False)
         torch.set_default_dtype(torch.float64)
         torch.set_default_device("meta")
         os.chdir(tmp_path)
-        sys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8")
         return [1.0 / (0 if fails else 1)] * len(completions)
 
     folder = os.getcwd()
     with pytest.raises(RuntimeError, match="ZeroDivisionError") if fails else pytest.warns(RuntimeWarning) as said:
         score(switches)
     assert torch.is_grad_enabled() and torch.get_default_dtype() == torch.float32 and os.getcwd() == folder
-    assert torch.get_default_device().type == "cpu" and sys.stdout is out and not out.closed
-    for what in () if fails else ("torch's default dtype to torch.float64", "torch's default device to meta", "sys.st"):
+    assert torch.get_default_device().type == "cpu"
+    for what in () if fails else ("torch's default dtype to torch.float64", "torch's default device to meta"):
         assert any(f"reward function 'switches' changed {what}" in str(warning.message) for warning in said)
     with torch.no_grad():
         score(format_reward)
         assert not torch.is_grad_enabled()
-
-
-def test_a_function_that_closes_a_stream_is_named(monkeypatch):
-    monkeypatch.setattr(sys, "stdout", io.StringIO())
-
-    def closes(completions, **kwargs):
-        print("before")
-        sys.stdout.close()
-
-    with pytest.raises(RuntimeError, match="reward function 'closes' failed.*: RuntimeError: it closes stdout or"):
-        score(closes)
-    assert sys.stdout.getvalue() == "before\n"
 
 
 def test_the_largest_rewards_still_have_a_finite_spread_and_their_weight_counts():
