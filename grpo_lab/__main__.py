@@ -21,7 +21,6 @@ COMMANDS = {
     "export": "write a run as verl takes it",
     "memory": "what a run takes of a device, known before it starts",
     "bench": "speed and memory as ratios: against TRL, on a card",
-    "formulas": "every equation of the course, with the line of code that computes it",
     "course": "for teachers: assignments, marking, and the proof that the marking is right",
 }
 PACKAGE = Path(__file__).parent

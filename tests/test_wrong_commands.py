@@ -26,7 +26,7 @@ WRONG = {
     "--help-me": "--help-me is not known here; did you mean --help?",
     # lessons
     "lessons": "DIR is missing; expected a value",
-    # doctor, formulas
+    # doctor
     "doctor --fix": "--fix is not known here; --help lists what there is",
     # memory
     "memory --budget 0": "--budget is 0.0; it must be positive",

@@ -11,6 +11,7 @@ from torch import Tensor
 from grpo_lab.formulas import Equation
 from grpo_lab.formulas.recording import recording
 from grpo_lab.objective import LOSS_TYPES
+from tests.support.equations import formula_map
 
 SIZES = (3, 5, 7, 11, 13, 17)
 ONE, TEXTS = {"answer": ["1", "1"]}, {"completions": ["<answer>1</answer>"] * 2}
@@ -42,9 +43,9 @@ CALLS = {
 }  # fmt: skip
 
 
-def test_every_stated_shape_is_true(known):
+def test_every_stated_shape_is_true():
     by_function: dict[str, list[Equation]] = {}
-    for equation in known.values():
+    for equation in formula_map().values():
         by_function.setdefault(equation.function, []).append(equation)
     wrong = [fault for name, found in by_function.items() for fault in faults(pkgutil.resolve_name(name), found)]
     assert wrong == []

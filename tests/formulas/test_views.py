@@ -13,6 +13,7 @@ from grpo_lab.formulas import show, trace
 from grpo_lab.formulas.source import read_equations
 from grpo_lab.formulas.views import _math, source_view
 from tests.support import formula_sample as sample
+from tests.support.equations import formula_map
 
 # --- the display ----------------------------------------------------------------------------------------------
 
@@ -28,9 +29,9 @@ def test_show_prints_equation_code_and_shape(capsys):
     assert "    # P 1\n" in out and "total += value" in out and out.isascii()
 
 
-def test_nbconvert_keeps_formulas_and_code_whole(known):
+def test_nbconvert_keeps_formulas_and_code_whole():
     filters = pytest.importorskip("nbconvert.filters")
-    for name in {equation.function for equation in known.values()}:
+    for name in {equation.function for equation in formula_map().values()}:
         function = pkgutil.resolve_name(name)
         page = html.unescape(filters.markdown2html(bundle(function)["text/markdown"])).replace("\u00a0", " ")
         text = re.sub(r"<br\s*/?>", "\n", page)

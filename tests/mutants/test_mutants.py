@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from grpo_lab.formulas import formula_map
 from tests.mutants.equivalent import check, reason
 from tests.mutants.errata import IDS, _planted, errata_mutants
 from tests.mutants.lines import anchored_modules, anchors, line_mutants
 from tests.mutants.mutant import ROOT, Mutant, read
 from tests.mutants.pool import judge
 from tests.mutants.swap import swapped
+from tests.support.equations import formula_map
 
 KL = "grpo_lab/kl.py"
 
@@ -35,15 +35,9 @@ def test_every_mutant_of_an_anchored_line_is_killed(record_property):
     record_property("summary", f"equations mapped: {len(formula_map())}, mutants killed: {killed}")
 
 
-@pytest.fixture(scope="module")
-def equations() -> set[str]:
-    """The tags of all equations; the first call imports the package."""
-    return set(formula_map())
-
-
-def test_every_equation_has_mutants_that_are_not_equivalent(of_lines, equations):
+def test_every_equation_has_mutants_that_are_not_equivalent(of_lines):
     tags = {tag for path in anchored_modules() for tag in anchors(read(path))}
-    assert tags == equations
+    assert tags == set(formula_map())
     for tag in tags:
         found = [m for m in of_lines if m.name.startswith(f"({tag}) ")]
         assert sum(reason(m) is None for m in found) >= 2, tag
@@ -54,10 +48,11 @@ def test_every_list_fits_the_source(of_lines):
     mutants = errata_mutants()
     assert {m.name.split(":")[0] for m in mutants} == set(IDS)
     assert len({m.name + m.path for m in (*mutants, *of_lines)}) == len(mutants) + len(of_lines)
-    for mutant in (*mutants, *of_lines):
+    for mutant in mutants:
         ast.parse(mutant.mutated)
+    for mutant in (*mutants, *of_lines):  # those of lines are written from a tree, so they can be read
         assert any((ROOT / test).exists() for test in mutant.tests), f"no test file for {mutant.path}"
-        assert mutant.diff().count("\n+") >= 1
+        assert mutant.mutated != mutant.original
 
 
 def test_a_swap_reaches_whoever_imported_the_function_and_is_undone():

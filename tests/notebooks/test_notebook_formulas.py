@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_lab.formulas import formula_map
+from tests.support.equations import formula_map
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 ANY = r"\d+"  # the lesson whose letters an equation has: in further.ipynb, of any
@@ -126,20 +126,15 @@ def series() -> dict[str, dict]:
     return {path.stem.partition("_")[0]: json.loads(path.read_text(encoding="utf-8")) for path in NOTEBOOKS}
 
 
-@pytest.fixture(scope="module")
-def code() -> dict:
-    return formula_map()
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_formulas_of_the_notebook_agree_with_the_code(path, series, code):
+def test_formulas_of_the_notebook_agree_with_the_code(path, series):
     name = path.stem.partition("_")[0]
-    assert faults(lesson(name), series[name], code, letters_of(series)) == []
+    assert faults(lesson(name), series[name], formula_map(), letters_of(series)) == []
 
 
 def test_letter_tags_are_unique_in_the_series(series):
     assert repeated_letters(series) == []
 
 
-def test_every_equation_of_the_code_is_in_a_notebook(series, code):
-    assert orphans(series, code) == []
+def test_every_equation_of_the_code_is_in_a_notebook(series):
+    assert orphans(series, formula_map()) == []

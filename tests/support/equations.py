@@ -1,0 +1,35 @@
+"""All equations of the package by their tags, in order, with the lines that compute them."""
+
+import functools
+import importlib
+import inspect
+from pathlib import Path
+
+import grpo_lab
+from grpo_lab.formulas import Equation, equations
+
+PACKAGE = Path(grpo_lab.__file__).parent
+
+
+def sources(*left_out: str) -> list[tuple[Path, str]]:
+    """All files of the package with their text, but for some of its parts."""
+    paths = [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] not in left_out]
+    return [(path, path.read_text(encoding="utf-8")) for path in paths]
+
+
+def tag_key(tag: str) -> tuple[int, ...]:
+    """Sorts "2.10" behind "2.9"."""
+    return tuple(map(int, tag.split(".")))
+
+
+@functools.cache
+def formula_map() -> dict[str, Equation]:
+    """Without the course, whose exercises may repeat them; the modules with equations are imported."""
+    found = {}
+    for path, text in sources("assets", "course", "formulas"):
+        if r"\tag{" in text:
+            name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+            values = (inspect.unwrap(one) for one in vars(importlib.import_module(name)).values() if callable(one))
+            own = [one for one in values if inspect.isfunction(one) and one.__module__ == name]
+            found |= {e.tag: e for function in own if function.__name__ != "<lambda>" for e in equations(function)}
+    return dict(sorted(found.items(), key=lambda item: tag_key(item[0])))
