@@ -10,7 +10,7 @@ deviation is a convention.
 """
 
 import torch
-from einops import rearrange, reduce
+from einops import reduce
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -201,9 +201,3 @@ def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor,
         returns = rewards[..., t] + gamma * returns  # P G (2.13)
         all_returns[..., t] = returns
     return all_returns
-
-
-def return_to_go_advantages(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor, "P G T"]:
-    """Normalise `return_to_go` over the group at each position: Eq. (2.13), then Eq. (2.1) to (2.4) for every t."""
-    by_position = rearrange(return_to_go(rewards, gamma), "P G T -> (P T) G")
-    return rearrange(group_advantages(by_position), "(P T) G -> P G T", P=len(rewards))

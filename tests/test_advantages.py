@@ -13,7 +13,6 @@ from grpo_lab.advantages import (
     group_advantages,
     process_advantages,
     return_to_go,
-    return_to_go_advantages,
     rloo_advantages,
 )
 from tests.support import oracles
@@ -32,7 +31,6 @@ OF_GROUPS = {
     "rloo": rloo_advantages,
     "best": best_of_group,
     "process": lambda r: process_advantages(r[..., None], torch.ones_like(r[..., None], dtype=torch.bool))[..., 0],
-    "return to go": lambda r: return_to_go_advantages(r[..., None], 1.0)[..., 0],
 }
 
 
@@ -91,8 +89,6 @@ def test_equal_step_rewards_give_exactly_zero(dtype):
         steps = torch.full((2, 3, 7), value, dtype=dtype)
         mask = torch.rand(steps.shape, generator=torch.Generator().manual_seed(0)) < 0.5
         assert (process_advantages(steps, mask) == 0).all()
-        last = torch.where(torch.arange(7) == 6, steps, 0)
-        assert (return_to_go_advantages(last, 0.9) == 0).all()
 
 
 # --- properties -----------------------------------------------------------------------------------------------
@@ -146,7 +142,6 @@ def test_process_advantages_are_the_loops(shape, seed, eps, share):
 def test_returns_are_the_loops(shape, seed, gamma):
     rewards = draw(*shape, seed=seed)
     assert_agree(lambda r: return_to_go(r, gamma), lambda r: oracles.return_to_go(r, gamma), rewards)
-    assert_near(return_to_go_advantages(rewards, gamma), oracles.return_to_go_advantages(rewards, gamma))
 
 
 @few
@@ -197,16 +192,16 @@ def test_wrong_arguments_are_named(no_checker):
             group_advantages(rewards, **wrong)
     with pytest.raises(ValueError, match="eps"):
         process_advantages(steps, mask, eps=0.0)
-    for gamma, function in itertools.product((-0.1, 1.1, math.nan), (return_to_go, return_to_go_advantages)):
+    for gamma in (-0.1, 1.1, math.nan):
         with pytest.raises(ValueError, match="gamma"):
-            function(steps, gamma)
+            return_to_go(steps, gamma)
     for function in OF_GROUPS.values():
         for bad in (math.nan, math.inf, -math.inf):
             with pytest.raises(ValueError, match="rewards holds NaN or infinite values"):
                 function(torch.tensor([[0.0, 1.0, bad], [0.0, 1.0, 2.0]]))
     with pytest.raises(TypeError, match=r"^rewards is a list; expected a tensor .*, such as torch.tensor\(rewards\)"):
         group_advantages([[1.0, 0.0]])
-    for name in ("group", "rloo", "return to go"):
+    for name in ("group", "rloo"):
         with pytest.raises(ValueError, match="G = 1"):
             OF_GROUPS[name](single)
     with pytest.raises(ValueError, match="1 element"):

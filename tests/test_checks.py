@@ -12,7 +12,6 @@ from grpo_lab.advantages import (
     group_advantages,
     process_advantages,
     return_to_go,
-    return_to_go_advantages,
     rloo_advantages,
 )
 from grpo_lab.kl import kl_estimate, kl_exact, kl_in_reward
@@ -92,7 +91,6 @@ SHAPES = [
         f"step_mask has shape (2, 3, 1); expected {PGT}, where P = 2 and G = 3 and T = 4",
     ),
     (return_to_go, (f(2, 3), 0.9), f"rewards has shape (2, 3); expected {PGT}"),
-    (return_to_go_advantages, (f(2, 3), 0.9), f"rewards has shape (2, 3); expected {PGT}"),
     (kl_estimate, (f(4, 6), f(4, 5)), "ref_logp has shape (4, 5); expected (B, T), where B = 4 and T = 6"),
     (kl_exact, (f(1, 2, 3), f(1, 2, 4)), "ref_logits has shape (1, 2, 4); expected (B, T, V), where "),
     (kl_in_reward, (f(3), f(2, 3), f(2, 3), b(2, 3), 0.1), "rewards has shape (3,); expected (B,), where B = 2"),

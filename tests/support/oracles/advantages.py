@@ -74,10 +74,3 @@ def return_to_go(rewards, gamma) -> torch.Tensor:
             for p in range(P)
         ]
     )
-
-
-def return_to_go_advantages(rewards, gamma) -> torch.Tensor:
-    P, G, T = rewards.shape
-    returns = return_to_go(rewards.double(), gamma)
-    columns = [[normalise([returns[p, g, t] for g in range(G)], 1, 1e-4) for t in range(T)] for p in range(P)]
-    return table([[[columns[p][t][g] for t in range(T)] for g in range(G)] for p in range(P)])
