@@ -1,4 +1,4 @@
-"""Architectures that transformers can make at random from a configuration, each so small that it runs at once.
+"""Architectures of every kind, as transformers makes them from a configuration, each so small that it runs at once.
 
 Windows are 6 tokens and chunks 4, so that a few tokens reach beyond them; scales and soft caps are far from 1.
 """
@@ -24,7 +24,6 @@ WIDE = GROUPED | {"head_dim": 8}
 GPT = {"vocab_size": V, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64} | ENDS
 STATES = {"vocab_size": V, "hidden_size": 32, "num_hidden_layers": 2} | ENDS
 MAMBA = STATES | {"state_size": 4, "time_step_rank": 4}
-MAMBA2 = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 1, "mamba_chunk_size": 4}
 
 ONE_LOCAL = {"sliding_window": WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
 ALL_LOCAL = {"sliding_window": WINDOW}
@@ -37,7 +36,6 @@ ROUTED |= {"n_group": 1, "topk_group": 1, "n_shared_experts": 1}
 LATENT = {"kv_lora_rank": 8, "q_lora_rank": 12, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8}
 SHARED_EXPERT = {"shared_expert_intermediate_size": 24}
 LINEAR = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8}
-HYBRID = {"num_hidden_layers": 4, "layers_block_type": ["mamba", "hybrid"] * 2, "mamba_d_state": 8}
 
 
 def rope(kind: str, **more) -> dict:
@@ -62,37 +60,17 @@ ARCHITECTURES = {
     "mistral": WIDE | ALL_FAR,
     "mistral (windows)": WIDE | ALL_LOCAL,
     "mixtral": WIDE | LOCAL_EXPERTS | ALL_FAR,
-    "ministral": WIDE | ALL_LOCAL,
     "gemma": WIDE,
     "gemma2": WIDE | CAPS | ALL_LOCAL,
     "gemma3_text": WIDE | ONE_LOCAL | {"query_pre_attn_scalar": 8},
-    "gemma3n_text": WIDE
-    | ONE_LOCAL
-    | {"vocab_size_per_layer_input": V, "hidden_size_per_layer_input": 8, "num_kv_shared_layers": 0, "laurel_rank": 4}
-    | {"activation_sparsity_pattern": [0.0, 0.0]},
-    "vaultgemma": WIDE | CAPS | ALL_LOCAL,
     "recurrent_gemma": WIDE
     | {"lru_width": 32, "attention_window_size": WINDOW, "block_types": ["recurrent", "attention"]},
     "granite": GROUPED
     | {"logits_scaling": 8.0, "attention_multiplier": 0.1, "residual_multiplier": 0.5, "embedding_multiplier": 2.0},
-    "granitemoe": GROUPED | LOCAL_EXPERTS | {"logits_scaling": 4.0},
-    "granitemoehybrid": GROUPED
-    | LOCAL_EXPERTS
-    | MAMBA2
-    | {"logits_scaling": 4.0, "layer_types": ["mamba", "attention"], "shared_intermediate_size": 16},
-    "cohere": GROUPED | {"logit_scale": 0.25},
     "cohere2": WIDE | ONE_LOCAL | {"logit_scale": 0.25},
-    "hyperclovax": WIDE | {"logits_scaling": 0.25},
-    "phi": GROUPED | {"partial_rotary_factor": 0.5},
     "phi3": GROUPED | ALL_FAR,
     "phi3 (windows)": GROUPED | ALL_LOCAL,
-    "phimoe": GROUPED | LOCAL_EXPERTS,
     "gpt2": GPT,
-    "gpt_bigcode": GPT,
-    "gptj": GPT | {"rotary_dim": 4},
-    "codegen": GPT | {"rotary_dim": 4},
-    "gpt_neo": MOST
-    | {"num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]], "window_size": WINDOW},
     "gpt_neox": MOST,
     "gpt_oss": WIDE | LOCAL_EXPERTS | ONE_LOCAL,
     "opt": MOST | {"ffn_dim": 48, "word_embed_proj_dim": 16},
@@ -101,51 +79,20 @@ ARCHITECTURES = {
     "bloom": {"vocab_size": V, "hidden_size": 32, "n_layer": 2, "n_head": 4} | ENDS,
     "mpt": {"vocab_size": V, "d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 64, "expansion_ratio": 2},
     "falcon": MOST,
-    "falcon (alibi)": MOST | {"alibi": True, "multi_query": False},
-    "falcon_h1": WIDE | MAMBA2 | {"mamba_d_ssm": 32, "mamba_d_head": 8, "lm_head_multiplier": 0.3},
-    "stablelm": GROUPED,
-    "starcoder2": GROUPED | ALL_FAR,
-    "starcoder2 (windows)": GROUPED | ALL_LOCAL,
-    "persimmon": MOST,
-    "olmo": GROUPED | {"clip_qkv": 8.0},
     "olmo2": GROUPED,
-    "olmo3": GROUPED | ONE_LOCAL,
-    "olmoe": GROUPED | EXPERTS,
     "smollm3": GROUPED | {"no_rope_layers": [1, 0]},
-    "glm": WIDE,
     "glm4": WIDE,
-    "glm4_moe": WIDE | ROUTED,
-    "deepseek_v2": MOST | {"num_key_value_heads": 4} | LATENT | ROUTED,
     "deepseek_v3": MOST | {"num_key_value_heads": 4} | LATENT | ROUTED,
     "ernie4_5": WIDE,
-    "ernie4_5_moe": GROUPED
-    | {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 24, "moe_layer_start_index": 1},
     "exaone4": WIDE | ONE_LOCAL,
-    "hunyuan_v1_dense": WIDE,
     "seed_oss": WIDE,
-    "helium": WIDE,
-    "nemotron": GROUPED,
-    "nanochat": GROUPED,
-    "arcee": GROUPED,
-    "apertus": GROUPED,
-    "bitnet": GROUPED,
     "minimax": WIDE | LOCAL_EXPERTS | {"layer_types": ["linear_attention", "full_attention"], "block_size": 4},
     "mamba": MAMBA,
-    "mamba2": STATES | {"state_size": 4, "num_heads": 4, "head_dim": 16, "n_groups": 1, "chunk_size": 4},
-    "falcon_mamba": MAMBA,
     "jamba": GROUPED
     | {"num_experts": 2, "num_experts_per_tok": 1, "attn_layer_period": 2, "attn_layer_offset": 1}
     | {"mamba_d_state": 4, "mamba_dt_rank": 4, "use_mamba_kernels": False},
-    "bamba": GROUPED | MAMBA2 | {"attn_layer_indices": [1]},
-    "zamba2": GROUPED
-    | HYBRID
-    | {"mamba_headdim": 16, "n_mamba_heads": 4, "mamba_ngroups": 1, "chunk_size": 4, "adapter_rank": 4},
-    "nemotron_h": WIDE
-    | {"layers_block_type": ["mamba", "attention"], "mamba_num_heads": 4, "mamba_head_dim": 16, "ssm_state_size": 8}
-    | {"n_groups": 1, "chunk_size": 4},
     "lfm2": GROUPED | {"layer_types": ["conv", "full_attention"], "block_ff_dim": 48, "block_multiple_of": 8},
     "rwkv": STATES | {"context_length": 64, "attention_hidden_size": 32, "intermediate_size": 48},
-    "bert": MOST | {"is_decoder": True},
     "xlnet": {"vocab_size": V, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48} | ENDS,
 }
 
