@@ -25,14 +25,17 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
-if importlib.util.find_spec("hypothesis") is not None:  # the tests of a card do without
-    from hypothesis import HealthCheck, settings
 
-    # The same examples on every machine, however busy it is, and whatever earlier runs left behind.
-    settings.register_profile(
-        "grpo_lab", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
-    )
-    settings.load_profile("grpo_lab")
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The same examples on every machine, however busy it is; without the long proofs, two fifths of them."""
+    if importlib.util.find_spec("hypothesis") is not None:  # the tests of a card do without
+        from hypothesis import HealthCheck, settings
+
+        count = 40 if "not slow" in config.option.markexpr else 100
+        kept = {"deadline": None, "derandomize": True, "database": None, "max_examples": count}
+        settings.register_profile("grpo_lab", **kept, suppress_health_check=[HealthCheck.too_slow])
+        settings.load_profile("grpo_lab")
 
 
 def stating_shapes() -> set[str]:

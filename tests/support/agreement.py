@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 # Deadlines measure the machine, not the code. `derandomize` gives everyone the same examples.
 # The profile of `tests.mutants` leaves shrinking out.
 phases = [phase for phase in (Phase.generate, Phase.shrink) if phase in settings.default.phases]
-few = settings(max_examples=25, deadline=None, derandomize=True, phases=phases)
-many = settings(few, max_examples=60)
+usual = settings.default.max_examples
+few = settings(max_examples=usual // 4, deadline=None, derandomize=True, phases=phases)
+many = settings(few, max_examples=6 * usual // 10)
 seeds = st.integers(0, 2**20)
 
 

@@ -151,7 +151,7 @@ pieces = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(st.lists(pieces, max_size=25).map("".join), st.lists(pieces, max_size=8).map("".join))
 def test_no_text_raises_and_a_number_is_equal_to_itself_alone(given_text, expected):
     judge_form(expected, given_answer(f"<answer>{given_text}</answer>"))
