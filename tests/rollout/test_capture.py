@@ -18,6 +18,8 @@ from tests.support.sampling import SETTINGS, sample
 from tests.support.tape import Tape, address, capture_on_the_cpu, refuse_questions, tensors
 from tests.support.worlds import make_world
 
+PLAIN_AND_ALL = [SETTINGS[0], SETTINGS[-1]]
+
 
 def static(world, *more, **settings):
     return sample(*world, *more, cache_implementation="static", **settings)
@@ -28,7 +30,7 @@ def tapes(monkeypatch):
     return capture_on_the_cpu(monkeypatch)
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("settings", PLAIN_AND_ALL, ids=str)
 def test_a_captured_step_does_what_the_step_does(settings, tapes):
     world = make_world(pad_is_end=True)
     want = sample(*world, cache_implementation="dynamic", **settings)
@@ -65,7 +67,7 @@ def loaded(model, settings, prompts=2, length=3, device="cpu"):
     return decoder
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("settings", PLAIN_AND_ALL, ids=str)
 @pytest.mark.parametrize("autocast", [False, True])
 def test_a_step_reads_its_own_memory_and_the_weights_and_nothing_else(settings, autocast):
     model, _ = make_world()
@@ -84,7 +86,7 @@ def test_a_step_reads_its_own_memory_and_the_weights_and_nothing_else(settings, 
     assert len(unread) == 1 and unread[0] is model.model.rotary_emb.original_inv_freq, "the rest is used"
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("settings", PLAIN_AND_ALL, ids=str)
 def test_every_step_asks_for_the_same_work(settings):
     model, _ = make_world()
     signatures, addresses = [], []
@@ -128,8 +130,7 @@ def step_on_a_fake_card(dtype, settings, monkeypatch, rows=64, capacity=768):
     return decoder
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
-@pytest.mark.parametrize("settings", [SETTINGS[0], SETTINGS[-1]], ids=str)
+@pytest.mark.parametrize(("dtype", "settings"), [*zip((torch.bfloat16, torch.float32), PLAIN_AND_ALL, strict=True)])
 def test_a_step_of_two_layers_of_qwen2_stays_on_the_card(dtype, settings, monkeypatch):
     decoder = step_on_a_fake_card(dtype, settings, monkeypatch)
     assert decoder.cache.keys[1].shape == (64, 2, 768, 64) and decoder.cache.keys[1].dtype == dtype

@@ -99,7 +99,7 @@ def test_every_size_is_drawn_and_scored_alike(prompts):
             assert (logp - static.logp)[static.mask].abs().max() < 1e-4
 
 
-@pytest.mark.parametrize("heads", [(4, 1), (4, 2), (4, 4), (6, 3)], ids=str)
+@pytest.mark.parametrize("heads", [(4, 1), (4, 4), (6, 3)], ids=str)
 def test_any_number_of_shared_heads_and_any_attention_of_the_model(heads):
     sizes = {"hidden_size": 24, "num_attention_heads": heads[0], "num_key_value_heads": heads[1]}
     for attention in ("sdpa", "eager"):
@@ -191,7 +191,7 @@ def test_a_long_completion_in_float64_step_by_step():
     model, tokenizer = make_world(scale=0.05)
     make_exact(model)
     model.generation_config.eos_token_id = None
-    drawn = sample(model, tokenizer, length=100, generations=20, cache_implementation="static")
+    drawn = sample(model, tokenizer, length=66, generations=8, cache_implementation="static")
     assert drawn.mask.sum(-1).max() > 60 and drawn.completion_ids.shape[1] + drawn.prompt_ids.shape[1] > 64
     logp, _ = score(model, drawn)
     assert (logp - drawn.logp)[drawn.mask].abs().max() < 1e-6
