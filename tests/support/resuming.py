@@ -19,6 +19,7 @@ EVERYTHING = {
     "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "entropy_coef": 0.01,
     "lr_scheduler_type": "linear", "warmup_steps": 3,
 }  # fmt: skip
+ONE_UPDATE = {"num_iterations": 1, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}  # a step
 CHEAP = {"max_steps": 4, "save_steps": 2, "beta": 0.1, "ref_model_sync_steps": 3}
 
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.support.resuming import cheap_run
+from tests.support.resuming import cheap_run, real_run
 
 
 @pytest.fixture(autouse=True)
@@ -14,6 +14,12 @@ def _nobody_waits_for_the_disk(request, monkeypatch):
         monkeypatch.setattr(os, "fsync", lambda number: None)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory):
     return cheap_run(tmp_path_factory.mktemp("undisturbed") / "out")
+
+
+@pytest.fixture(scope="session")
+def whole_run(tmp_path_factory):
+    """With everything that a run may have; no test changes it."""
+    return real_run(tmp_path_factory.mktemp("whole") / "out")

@@ -20,11 +20,6 @@ from tests.support.resuming import (
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, weights
 
 
-@pytest.fixture(scope="module")
-def whole_run(tmp_path_factory):
-    return real_run(tmp_path_factory.mktemp("whole") / "out")
-
-
 @pytest.mark.parametrize("last", [1, 4])
 def test_a_folder_with_a_run_is_refused_without_resume(last, tmp_path, capsys):
     cheap_run_until(tmp_path / "out", last)

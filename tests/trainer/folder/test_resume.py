@@ -20,6 +20,7 @@ from grpo_lab.trainer.folder import RunFolder, checkpoint
 from tests.support import killed_run
 from tests.support.axe import Killed
 from tests.support.resuming import (
+    ONE_UPDATE,
     assert_same_end,
     cheap_run,
     cheap_run_under,
@@ -71,11 +72,6 @@ def test_killed_again_while_resuming(share, undisturbed, tmp_path):
             assert_same_end(cheap_run(folder), want)
         else:
             return assert_same_end(end, want)
-
-
-@pytest.fixture(scope="module")
-def whole_run(tmp_path_factory):
-    return real_run(tmp_path_factory.mktemp("whole") / "out")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +142,7 @@ def test_skipped_updates_and_the_loss_scale_are_remembered(tmp_path):
 
 def test_the_reference_comes_from_the_checkpoint_not_from_the_model_handed_in(tmp_path):
     """Whoever resumes with the output folder's model would otherwise hold it to itself."""
-    frozen = {"ref_model_sync_steps": None, "max_steps": 3, "save_steps": 1}
+    frozen = {"ref_model_sync_steps": None, "max_steps": 3, "save_steps": 1} | ONE_UPDATE
     want = real_run(tmp_path / "whole", **frozen)
     run_until_killed(tmp_path / "out", 2, **frozen)
     with pytest.MonkeyPatch.context() as patch:

@@ -17,6 +17,7 @@ from grpo_lab.trainer import Run
 from grpo_lab.trainer.folder.same_run import check_settings, of_function
 from tests.support.resuming import (
     CHEAP,
+    ONE_UPDATE,
     assert_same_end,
     cheap_run,
     cheap_run_until,
@@ -59,16 +60,17 @@ def test_evaluations_may_begin_or_end_when_a_run_goes_on_and_training_computes_t
     """The folder says what it was last; and from then on the held-out rows have to be those."""
     parts = [{"eval_steps": 1, "held_out": ROWS}, {"save_steps": 1, "disable_tqdm": False}]
     first, then = reversed(parts) if begins else parts
-    want = real_run(tmp_path / "whole", max_steps=3)
-    run_until_killed(tmp_path / "out", 2, max_steps=3, **first)
-    folder, model, history = real_run(tmp_path / "out", resume=True, max_steps=3, **then)
+    short = {"max_steps": 3} | ONE_UPDATE
+    want = real_run(tmp_path / "whole", **short)
+    run_until_killed(tmp_path / "out", 2, **short, **first)
+    folder, model, history = real_run(tmp_path / "out", resume=True, **short, **then)
     assert same_weights(weights(model), weights(want[1]))
     assert [m["loss"] for m in history] == [m["loss"] for m in want[2]]
     assert ["eval/reward" in metrics for metrics in history] == [not begins, not begins, begins]
     saved = json.loads((folder / "grpo_config.json").read_text(encoding="utf-8"))
     assert saved["eval_steps"] == then.get("eval_steps") and not saved["resume_from_checkpoint"]
     with pytest.raises(ValueError, match="^eval_dataset differs from that of the run"):
-        real_run(folder, resume=True, max_steps=3, eval_steps=1, held_out=ROWS[1:])
+        real_run(folder, resume=True, eval_steps=1, held_out=ROWS[1:], **short)
 
 
 @pytest.mark.parametrize("schedule", ["constant", "linear"])
