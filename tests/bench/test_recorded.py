@@ -29,14 +29,6 @@ RECORD = {
     "base": {"accuracy": 0.2, "accuracy_ci95": [0.15, 0.25]},
     "runs": [run("bf16", 0, 0.8), run("bf16", 1, 0.7), run("bf16-naive", 0, 0.3)],
 }
-BENCH = {
-    "machine": MACHINE,
-    "setup": {"device": "cuda", "shape": "qwen2-0.5b"},
-    "memory": [
-        {"mode": "bf16", "checkpointing": True, "rows": 8, "prompt": 256, "completion": 512, "peak": 3.5 * 2**30,
-         "reserved": None, "planned": 3.25 * 2**30, "cap": 8 * 10**9, "steps": 2, "finite": True},
-    ],
-}  # fmt: skip
 
 
 def test_a_run_becomes_a_row_of_its_own_figures():

@@ -101,10 +101,10 @@ def test_scatter_of_02_is_that_of_each_payment_and_the_model_stays_as_it_was(mon
     before = torch.nn.utils.parameters_to_vector(parameters).detach().clone()
     found = recorder.scatter_at(model, tokenizer, step=0, batches=3)
     assert torch.equal(torch.nn.utils.parameters_to_vector(parameters), before)
-    gradients = []
+    gradients, rows = [], addition_problems("train", 20_000)
     for i in range(3):  # paid 2 and 1, literally
         torch.manual_seed(1_000_000 + i)
-        _, rewards, logp = recorder.answers_to(model, tokenizer, addition_problems("train", 20_000))
+        _, rewards, logp = recorder.answers_to(model, tokenizer, rows)
         loss = ((1 + rewards) * logp).mean()
         gradients.append(torch.nn.utils.parameters_to_vector(torch.autograd.grad(loss, parameters)))
     covariance = torch.tensor(found["covariance"])

@@ -30,6 +30,7 @@ def test_what_is_not_compared_in_time_scores_nothing_and_is_said():
     assert rewarded("x+1", "1+x") == [1.0]
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_or_interrupted_is_replaced(monkeypatch):
     rewarded("x", "x")
     WORKER.process.kill()
