@@ -62,7 +62,7 @@ WRONG = {
     "bench --gpu --json {tmp}/none/a.json": "none/a.json'; expected the name of a file, in a folder that can be",
     "bench --gpu --steps 7": "--steps is 7; expected it only with --against",
     f"bench --against trl --seeds 0 {HUGE}": f"--seeds is {HUGE}; it must lie between 0 and",
-    "bench --against trl --accuracy nan": "--accuracy is nan; it must be greater than 0 and at most 1",
+    "bench --against trl --steps 4": "--steps is 4; it must be at least 5",
     # course
     "course": "COMMAND is missing; expected a value",
     "course mark": "COMMAND is 'mark'; expected one of",

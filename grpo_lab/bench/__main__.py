@@ -14,7 +14,7 @@ from grpo_lab.config.ranges import LARGEST_SEED
 
 # What an option goes with; with anything else it would do nothing.
 WITH = {
-    "against": ("seeds", "steps", "accuracy", "model", "precision", "threads"),
+    "against": ("seeds", "steps"),
     "gpu": ("only", "shape", "device"),
 }
 
@@ -38,20 +38,10 @@ def main(arguments: list[str] | None = None) -> int:
 def _measured(args: argparse.Namespace, device: str) -> tuple[dict, str]:
     """What was measured, and its table."""
     if args.against:
-        return _trained(args)
+        report = against.compare(args.seeds, args.steps)
+        return report, against.table(report)
     report = gpu.compare(args.shape, device, args.only)
     return report, gpu.table(report)
-
-
-def _trained(args: argparse.Namespace) -> tuple[dict, str]:
-    """Pairs of runs, and the ratios in each."""
-    from grpo_lab.models.folders import count_parameters
-
-    task = against.task_for(count_parameters(args.model))
-    setup = {"model": args.model, "task": task, "precision": args.precision, "accuracy": args.accuracy}
-    setup |= {"steps": args.steps or against.STEPS[task], "threads": args.threads or 1}
-    report = against.compare(args.seeds, setup)
-    return report, against.table(report)
 
 
 def write_json(file: Path, report: dict) -> None:
@@ -90,16 +80,9 @@ def _parser() -> Parser:
     what.add_argument("--gpu", action="store_true", help="Qwen2-0.5B on a card: rollout, updates, memory, TRL")
     parser.add_argument("--device", choices=["cpu", "cuda"], help="with --gpu (default cuda)")
     parser.add_argument("--json", type=writable_file, help="also write everything measured to this file")
-    parser.add_argument("--threads", type=int, help="torch threads, with --against (default 1)")
     one = parser.add_argument_group("with --against")
-    one.add_argument("--model", default="tiny", help='"tiny", "smollm2" or a folder (default tiny)')
-    tiny, larger = against.STEPS.values()
-    about = f"of a run, at least {against.WINDOW} (default {tiny}; {larger} for a larger model than the tiny one)"
-    one.add_argument("--steps", type=int, help=about)
+    one.add_argument("--steps", type=int, default=60, help=f"of a run, at least {against.WINDOW} (default 60)")
     one.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="one pair of runs each (default 0 1 2)")
-    one.add_argument("--accuracy", type=float, default=0.8, help="time is taken to this accuracy (default 0.8)")
-    precisions = ["fp32", "fp32-master"]
-    one.add_argument("--precision", choices=precisions, default="fp32", help="fp32-master: bf16 arithmetic")
     two = parser.add_argument_group("with --gpu")
     two.add_argument("--only", choices=list(gpu.PARTS), nargs="+", help="(default: all, in under 9 minutes)")
     two.add_argument("--shape", choices=["qwen2-0.5b", "small"], default="qwen2-0.5b", help="(default qwen2-0.5b)")
@@ -109,19 +92,11 @@ def _parser() -> Parser:
 def _check(args: argparse.Namespace, parser: Parser) -> None:
     """Raise ValueError for what cannot be measured, before anything is."""
     _check_belongs(args, parser)
-    least = against.WINDOW if args.against else 1  # which the running reward is over
-    check_at_least("steps", least if args.steps is None else args.steps, least)
-    check_at_least("threads", 1 if args.threads is None else args.threads, 1)
+    check_at_least("steps", args.steps, against.WINDOW)  # which the running reward is over
     for seed in args.seeds:
         check_between("seeds", seed, 0, LARGEST_SEED)
-    if not 0 < args.accuracy <= 1:
-        raise ValueError(f"accuracy is {args.accuracy}; it must be greater than 0 and at most 1")
     if args.against and not process.is_installed(args.against):
         raise ImportError(f"against is {args.against!r}; {args.against} is not installed; pip install trl==1.16.0")
-    if args.against:
-        from grpo_lab.models.folders import usable_folder
-
-        usable_folder(args.model)
     if args.gpu and args.device != "cpu":
         import torch
 

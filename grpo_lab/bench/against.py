@@ -6,10 +6,10 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from grpo_lab.bench.process import run_worker
-from grpo_lab.config.defaults import TINY
 from grpo_lab.display import text_table
 
 WORKER = "grpo_lab.bench.train_worker"
+ACCURACY = 0.8  # that time is taken to
 WINDOW = 5  # steps that the running reward is averaged over
 # What is compared: (key, label, unit divided by, digits). The ratio is ours over theirs.
 ROWS = (
@@ -21,42 +21,33 @@ ROWS = (
     ("peak_memory", "peak memory, MiB", 2**20, 0),
     ("held_out_accuracy", "held-out accuracy at the end", 1, 3),
 )
-STEPS = {"sums": 60, "short-sums": 6}  # of a run on a task, by default
 
 
-def task_for(parameters: int) -> str:
-    """What a model of this size is trained on: one like the tiny model was warmed up on sums, others speak English."""
-    return "sums" if parameters < TINY else "short-sums"
-
-
-def compare(seeds: list[int], setup: dict, run: Callable[..., dict] = run_worker) -> dict:
-    """One pair of runs a seed, each run in a fresh process; which of the two goes first changes from pair to pair.
-
-    setup: what all runs share: model, task, precision, steps, threads, and the accuracy that time is taken to.
-    """
-    pairs, accuracy = [], setup["accuracy"]
+def compare(seeds: list[int], steps: int, run: Callable[..., dict] = run_worker) -> dict:
+    """One pair of runs a seed, each run in a fresh process; which of the two goes first changes from pair to pair."""
+    pairs, setup = [], {"steps": steps, "threads": 1}
     for index, seed in enumerate(seeds):
         pair = {}
         for trainer in ("ours", "trl") if index % 2 == 0 else ("trl", "ours"):
             measured = run(WORKER, setup | {"trainer": trainer, "seed": seed})
-            pair[trainer] = figures(measured, accuracy) | {"history": measured["history"]}
+            pair[trainer] = figures(measured) | {"history": measured["history"]}
             print(f"seed {seed}, {trainer}: {pair[trainer]['seconds_per_step']:.3f} s per step", file=sys.stderr)
         check_same_problems(pair["ours"]["history"], pair["trl"]["history"])
         pairs.append({"seed": seed} | pair)
     return {"setup": setup, "summary": summarise(pairs), "pairs": pairs}
 
 
-def figures(measured: dict, accuracy: float) -> dict:
+def figures(measured: dict) -> dict:
     """What a run's record comes to.
 
     The accuracy is that of the training problems, of which each is new to the policy: the mean of the last `WINDOW`
-    steps. Time to it is training time, from the start to the end of the step at which it is reached; None if it is not.
-    CPU seconds are the processor's own: on a busy machine they tell more.
+    steps. Time to it is training time, from the start to the end of the step at which `ACCURACY` is reached; None if it
+    is not. CPU seconds are the processor's own: on a busy machine they tell more.
     """
     history = measured["history"]
     rewards = history["reward"]
     means = [statistics.fmean(rewards[i - WINDOW : i]) for i in range(WINDOW, len(rewards) + 1)]
-    reached = next((i + WINDOW for i, mean in enumerate(means) if mean >= accuracy), None)
+    reached = next((i + WINDOW for i, mean in enumerate(means) if mean >= ACCURACY), None)
     times = {}
     for clock in ("", "cpu_"):
         ends = history[f"{clock}seconds"]
@@ -102,9 +93,8 @@ def table(report: dict) -> str:
     """The summary as text: a line a figure."""
     setup, pairs = report["setup"], len(report["pairs"])
     lead = (
-        f"model {setup['model']}, task {setup['task']}, {setup['precision']}, {setup['steps']} steps, "
-        f"{setup['threads']} torch thread(s), {pairs} pair(s) of runs; "
-        f"accuracy {setup['accuracy']:g} means the mean reward of {WINDOW} steps; ratios: median (min..max over pairs)"
+        f"the tiny model on sums, {setup['steps']} steps, one torch thread, {pairs} pair(s) of runs; accuracy: "
+        f"a mean reward of {ACCURACY:g} over {WINDOW} steps; ratios: median (min..max over pairs)"
     )
     rows = []
     for key, label, unit, digits in ROWS:

@@ -31,15 +31,6 @@ def our_config(seed: int, steps: int, **settings) -> GRPOConfig:
     return GRPOConfig(seed=seed, max_steps=steps, save_steps=0, disable_tqdm=True, **settings)
 
 
-def settings_for(model, spec: dict) -> dict:
-    """What `python -m grpo_lab.train` chooses for the model and the task, in the precision that is asked for.
-
-    The precision is set by the flag that both trainers have; the model has to be loaded for the same mode.
-    """
-    given = {"bf16": spec["precision"] == "fp32-master"} | spec.get("settings", {})
-    return default_settings(model.num_parameters(), TASKS[spec["task"]], model.device.type, given) | given
-
-
 class Watch:
     """Records the time, the reward and the tokens of each step of a run."""
 
@@ -83,10 +74,11 @@ def trl_trainer(model, tokenizer, rows: list[dict], config: GRPOConfig, watch: W
 
 
 def measure(spec: dict) -> dict:
-    """Train as the spec says; what happened at each step, and the memory. The clock runs in training only."""
-    task = TASKS[spec["task"]]
-    model, tokenizer = load_policy(spec["model"], device="cpu", precision=spec["precision"])
-    config = our_config(spec["seed"], spec["steps"], **settings_for(model, spec))
+    """Train the tiny model on sums; what happened at each step, and the memory. The clock runs in training only."""
+    task = TASKS["sums"]
+    model, tokenizer = load_policy("tiny", device="cpu", precision="fp32")
+    settings = default_settings(model.num_parameters(), task, "cpu")  # as `python -m grpo_lab.train` chooses them
+    config = our_config(spec["seed"], spec["steps"], **settings)
     rows = task.rows("train", None, config.seed)
     right = find_rewards(task.reward_funcs[:1])[0]
     watch = Watch(right)

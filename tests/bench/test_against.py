@@ -9,10 +9,7 @@ import torch
 
 from grpo_lab.bench import __main__ as command
 from grpo_lab.bench import against, process
-from grpo_lab.models import folders
 from tests.support.refused import refused
-
-SETUP = {"model": "tiny", "task": "sums", "precision": "fp32", "steps": 6, "threads": 1, "accuracy": 0.8}
 
 
 def test_different_problems_are_no_comparison():
@@ -35,7 +32,7 @@ def record(seconds, rewards, **more):
 
 def test_figures_of_a_run():
     rewards = [0.0, 0.5, 0.5, 1.0, 1.0, 1.0, 1.0]  # means of five: 0.6, 0.8, 0.9
-    figures = against.figures(record([4.0, 5.0, 6.0, 7.0, 8.5, 9.5, 10.0], rewards), accuracy=0.8)
+    figures = against.figures(record([4.0, 5.0, 6.0, 7.0, 8.5, 9.5, 10.0], rewards))
     assert figures == {
         "seconds_per_step": 1.0,  # of 4, 1, 1, 1, 1.5, 1, 0.5: the slow first step does not count for more than one
         "time_to_accuracy": 9.5,
@@ -82,10 +79,10 @@ class Stub:
 
 def test_runs_alternate_and_share_everything_but_the_trainer(capsys):
     stub = Stub()
-    setup = SETUP | {"threads": 2, "model": "smollm2", "task": "short-sums", "precision": "fp32-master"}
-    report = against.compare([5, 6], setup, run=stub)
+    report = against.compare([5, 6], 6, run=stub)
     order = [(spec.pop("seed"), spec.pop("trainer")) for _, spec in stub.specs]
     assert order == [(5, "ours"), (5, "trl"), (6, "trl"), (6, "ours")]
+    setup = {"steps": 6, "threads": 1}
     assert stub.specs == [(against.WORKER, setup)] * 4 and report["setup"] == setup
     steps = report["summary"]["seconds_per_step"]
     assert (steps["ours"], steps["trl"]) == (2.5, 5.0)  # medians of 1 and 4, of 4 and 6
@@ -102,26 +99,13 @@ def test_without_trl_the_command_says_what_to_install(monkeypatch):
     assert "trl is not installed; pip install trl==" in refused(command.main, "--against", "trl")
 
 
-LARGE = {"model": "smollm2", "task": "short-sums"}
-CHOSEN = {
-    "--seeds 4 7 9": SETUP | {"steps": 60},
-    "--seeds 4 7 9 --steps 6 --accuracy 0.7": SETUP | {"accuracy": 0.7},
-    "--seeds 4 7 9 --model smollm2": SETUP | LARGE,
-    "--seeds 4 7 9 --model smollm2 --steps 9 --precision fp32-master": SETUP
-    | LARGE
-    | {"steps": 9, "precision": "fp32-master"},
-}
-
-
-def test_the_command_chooses_by_the_size_of_the_model_prints_the_table_and_writes_all(monkeypatch, tmp_path, capsys):
+def test_the_command_prints_the_table_and_writes_all(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(process, "is_installed", lambda package: True)
-    monkeypatch.setattr(folders, "usable_folder", lambda name: None)
-    monkeypatch.setattr(folders, "count_parameters", {"tiny": 459_904, "smollm2": 134_515_008}.get)
     monkeypatch.setattr(against, "compare", functools.partial(against.compare, run=Stub()))
     file = tmp_path / "report.json"
-    for options, setup in CHOSEN.items():
-        command.main(["--against", "trl", *options.split(), "--json", str(file)])
+    for options, steps in {"": 60, "--steps 6": 6}.items():
+        command.main(["--against", "trl", "--seeds", "4", "7", "9", *options.split(), "--json", str(file)])
         report = json.loads(file.read_text(encoding="utf-8"))
-        assert report["setup"] == setup and [p["seed"] for p in report["pairs"]] == [4, 7, 9]
+        assert report["setup"]["steps"] == steps and [p["seed"] for p in report["pairs"]] == [4, 7, 9]
         assert capsys.readouterr().out.strip() == against.table(report)
     assert report["machine"]["torch"] == torch.__version__ and report["machine"]["device"] == "cpu"

@@ -1,40 +1,17 @@
 """Both trainers have the same settings and problems and learn from them alike; tests/engines compares each gradient."""
 
 import copy
-from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.bench import against, train_worker
-from grpo_lab.config.defaults import default_settings
 from grpo_lab.rollout import end_token_ids
 from grpo_lab.tasks import TASKS, addition_problems
 
-TRAINERS = ("ours", "trl")
 SMALL = {"num_generations": 4, "generation_batch_size": 8, "max_completion_length": 8}
-
-SMOLLM2 = 134_515_008  # parameters
-LARGE = default_settings(SMOLLM2, TASKS["short-sums"], "cpu")
 IN_PARTS = SMALL | {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
-
-
-# --- the same settings ----------------------------------------------------------------------------------------------
-
-
-def test_a_larger_model_has_the_settings_of_its_size_and_no_problem_twice_in_its_usual_run():
-    model = SimpleNamespace(num_parameters=lambda: SMOLLM2, device=torch.device("cpu"))
-    spec = {"task": against.task_for(SMOLLM2), "precision": "fp32-master"}
-    chosen = train_worker.settings_for(model, spec)
-    assert chosen == LARGE | {"bf16": True}
-    config = train_worker.our_config(0, against.STEPS[spec["task"]], **chosen)
-    assert (config.num_generations, config.generation_batch_size, config.max_completion_length) == (8, 64, 20)
-    assert config.updates_per_step == 1 and config.learning_rate == 1e-5
-    held_out, train = (
-        {row["prompt"][-1]["content"] for row in TASKS[spec["task"]].rows(split)} for split in ("test", "train")
-    )
-    assert not held_out & train and len(train) >= config.max_steps * config.prompts_per_step
 
 
 def test_trl_samples_neutrally_with_the_same_ends_in_float32(tiny):
@@ -73,11 +50,10 @@ class Products(TorchDispatchMode):
 def test_both_compute_in_the_same_precision_and_keep_float32_weights(precision, dtype, tiny):
     pytest.importorskip("trl")
     rows, seen, histories = TASKS["sums"].rows("train", 50), {}, {}
-    for trainer in TRAINERS:
+    for trainer in ("ours", "trl"):
         model, tokenizer = copy.deepcopy(tiny[0]), tiny[1]
         model.loaded_for = precision  # as load_policy leaves it
-        spec = {"task": "sums", "precision": precision, "settings": IN_PARTS}
-        config = train_worker.our_config(0, 1, **train_worker.settings_for(model, spec))
+        config = train_worker.our_config(0, 1, precision=precision, **IN_PARTS)
         watch = train_worker.Watch(lambda completions, **_: [float(place % 2) for place in range(len(completions))])
         go = train_worker.prepare(trainer, model, tokenizer, rows, config, watch)
         watch.start()
@@ -89,6 +65,3 @@ def test_both_compute_in_the_same_precision_and_keep_float32_weights(precision, 
     against.check_same_problems(histories["ours"], histories["trl"])
     assert seen["ours"] == seen["trl"]
     assert {kinds[1:] for kinds in seen["ours"]} == {(dtype, dtype)} and len(seen["ours"]) == 3
-
-
-# --- the same work --------------------------------------------------------------------------------------------------
