@@ -55,7 +55,7 @@ compute_score = verl_reward({names!r}, {weights!r})
 
 @command("grpo_lab.export")
 def main(arguments: list[str] | None = None) -> None:
-    parser = Parser(prog="grpo_lab.export", description="Write a run as verl takes it; nothing is started.")
+    parser = Parser(prog="python -m grpo_lab.export", description="Write a run as verl takes it; nothing is started.")
     parser.add_argument("engine", choices=("verl",), help=f"for verl {VERL}")
     parser.add_argument("folder", type=writable_folder, metavar="DIR", help="a new folder")
     parser.epilog = "Every other option is one of `grpo-lab train`, which says what it means."
