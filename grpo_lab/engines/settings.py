@@ -21,12 +21,12 @@ KEPT = (
     *("max_steps", "warmup_steps", "lr_scheduler_type", "ref_model_sync_steps", "precision", "bf16", "fp16"),
     *("per_device_train_batch_size", "gradient_accumulation_steps"),
     *("output_dir", "disable_tqdm", "report_to", "run_name"),
+    *("save_steps", "save_total_limit", "resume_from_checkpoint"),
     *("eval_steps", "num_generations_eval", "per_device_eval_batch_size"),
 )
 # Why each of the others is refused. What is not here is a thing of our own loop alone.
 WHY = {
-    **dict.fromkeys(("save_steps", "save_total_limit", "load_best_model_at_end"), "TRL saves only the end here"),
-    "resume_from_checkpoint": "TRL saves only the end here, so there is nothing to go on from",
+    "load_best_model_at_end": "the result there is the last model",
     "advantage": "TRL compares each completion with its group",
     "kl_estimator": "TRL has k3 alone",
     "log_kl": "TRL measures the KL only with beta above 0",
@@ -37,7 +37,6 @@ FLAGS = {"fp32": (), "fp32-master": ("bf16",), "fp16": ("fp16",), "bf16-naive": 
 def check_settings(config: GRPOConfig) -> None:
     """Raise ValueError for the first setting that this engine does not have, or that means another thing there."""
     allowed = {field.name: (field.default,) for field in fields(GRPOConfig) if field.name not in SAME + KEPT}
-    allowed["save_steps"] += (0,)  # only the end is saved
     for name, values in allowed.items():
         if getattr(config, name) not in values:
             why = WHY.get(name, "only our own loop has it")
@@ -47,6 +46,11 @@ def check_settings(config: GRPOConfig) -> None:
     if config.precision not in (None, *FLAGS):
         ways = ", ".join(FLAGS)
         raise ValueError(f"precision is {config.precision!r}, which only our optimizer has; --engine trl takes {ways}")
+    if config.resume_from_checkpoint and config.ref_model_sync_steps is not None:
+        raise ValueError(
+            f"ref_model_sync_steps is {config.ref_model_sync_steps}; expected none with resume_from_checkpoint and "
+            "--engine trl, whose checkpoints lack the refreshed reference"
+        )
     rows_of_a_process(config)
 
 

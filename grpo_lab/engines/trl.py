@@ -13,18 +13,22 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 
 import datasets
 import torch
 import trl
 from accelerate import DistributedType, FullyShardedDataParallelPlugin, PartialState
+from accelerate.utils import broadcast_object_list
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback, TrainerCallback
+from transformers.trainer import TRAINING_ARGS_NAME
 
-from grpo_lab.commands import Stopped
 from grpo_lab.config import GRPOConfig
-from grpo_lab.engines.processes import is_main
+from grpo_lab.engines.processes import is_main, world_size
+from grpo_lab.engines.resuming import check_processes, keep, together, writes_into
 from grpo_lab.engines.settings import FLAGS, SAME, check_settings, rows_of_a_process
+from grpo_lab.models.loading import without_bars
 from grpo_lab.precision import precision_of
 from grpo_lab.rewards import reward_names, score_completions
 from grpo_lab.rewards.scoring import listed
@@ -34,11 +38,7 @@ from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.folder import METRICS, RunFolder, fingerprints
 from grpo_lab.trainer.optim import learning_rate
 from grpo_lab.trainer.reports import reporting
-
-STOPPED = (
-    "Stopped. TRL saves only the end here, so nothing of this run is kept: begin again, in this folder or another. "
-    "Without --engine trl, a run that was stopped can go on."
-)
+from grpo_lab.trainer.stopping import Stopping
 
 
 def train(
@@ -64,35 +64,42 @@ def train(
 
     Raises:
         ValueError: for a setting that TRL lacks, or a precision that it cannot train in.
-        Stopped: a KeyboardInterrupt, when Ctrl-C came; nothing is saved.
+        Stopped: a KeyboardInterrupt, when Ctrl-C or SIGTERM came. One process alone finishes and saves its step.
     """
     check_settings(config)
     rows = rows_in_order(model, tokenizer, dataset, reward_funcs, config, eval_dataset)
-    settings = config.command | {"engine": "trl"} | ({"use_peft": True} | lora if lora else {})
+    settings = config.command | {"engine": "trl", "use_peft": lora is not None, "fsdp": fsdp} | (lora or {})
     config = replace(config, precision=_mode(model, config, lora), bf16=False, fp16=False)
     if not is_main():
-        config = replace(config, output_dir=None, report_to="none", disable_tqdm=True)
+        config = replace(config, report_to="none", disable_tqdm=True)
     trained, training = {p: p.requires_grad for p in model.parameters()}, model.training
     with ExitStack() as stack:
-        folder = None
-        if config.output_dir is not None:
+        folder, begun = None, (0, [])
+        if config.output_dir is not None and is_main():
             folder = stack.enter_context(RunFolder(config, asdict(config) | settings))
-            folder.open(model, None, None, fingerprints(model, tokenizer, dataset, reward_funcs, eval_dataset))
+            prints = fingerprints(model, tokenizer, dataset, reward_funcs, eval_dataset)
+            begun = folder.open(model, None, None, prints)
+            if begun[0]:
+                check_processes(folder, begun[0])
         stack.enter_context(torch.random.fork_rng(devices=range(torch.cuda.device_count())))
-        reports = stack.enter_context(reporting(config, 0))
+        reports = stack.enter_context(reporting(config, begun[0]))
         evaluate = partial(_evaluated, model, tokenizer, eval_dataset, reward_funcs, config)
-        steps = Steps(config, callback, evaluate, folder, reports)
+        stopping = Stopping(folder and folder.saved)
+        if world_size() == 1:
+            stack.enter_context(stopping)
+        steps = Steps(config, callback, evaluate, folder, reports, stopping)
         trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps, lora, fsdp)
-        try:
-            trainer.train()
-        except KeyboardInterrupt as stop:
-            raise Stopped(STOPPED) from stop
+        done, steps.lines = broadcast_object_list(list(begun))
+        with together(folder and folder.saved):
+            trainer.train(resume_from_checkpoint=f"{config.output_dir}/checkpoint-{done}" if done else None)
         policy = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
         if lora is not None:
             policy.merge_and_unload()  # into the model that was given
         for parameter, required in trained.items():
             parameter.requires_grad_(required)
         model.train(training)
+        if stopping.asked:
+            stopping.stop(f"after step {steps.history[-1]['step']} of {config.max_steps}")
         whole = in_one_piece(model) if fsdp else model
         if folder is not None:
             folder.finish(whole, tokenizer)
@@ -116,7 +123,8 @@ def rows_in_order(model, tokenizer, dataset: Rows, reward_funcs, config: GRPOCon
     Raises:
         ValueError: if some prompts are strings and others lists of messages, which TRL does not mix.
     """
-    alone = replace(config, output_dir=None, report_to="none", beta=0.0, ref_model_sync_steps=None)
+    changed = {"output_dir": None, "resume_from_checkpoint": False, "report_to": "none", "beta": 0.0}
+    alone = replace(config, **changed, ref_model_sync_steps=None)
     run = Run(model, tokenizer, dataset, alone, reward_funcs, eval_dataset)
     rows = [row for step in range(config.max_steps) for row in run.rows_of_step(step)]
     if len({isinstance(row["prompt"], str) for row in rows}) > 1:
@@ -132,10 +140,13 @@ def make_trainer(
     """TRL's trainer, ready to take these rows as they come. The precision of the config is not None."""
     shards = model._no_split_modules if fsdp else ()
     numbered = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(rows)]
+    args = trl_config(config, use_cpu=model.device.type == "cpu", shards=shards)
+    if args.device.type == "cpu":
+        args._setup_devices = torch.device("cpu")  # else "cpu:0" on several processes, whither torch.load loads nothing
     trainer = Trainer(
         model=model,
         reward_funcs=as_trl_calls_them(reward_funcs, rows),
-        args=trl_config(config, use_cpu=model.device.type == "cpu", shards=shards),
+        args=args,
         train_dataset=datasets.Dataset.from_list(numbered),
         processing_class=tokenizer,
         callbacks=[steps],
@@ -158,6 +169,14 @@ class Trainer(trl.GRPOTrainer):
             self.accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
             self.is_fsdp_enabled = True
 
+    def create_model_card(self, *_, **__) -> None:
+        """None: it would lie in the folder of the run."""
+
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        with without_bars():  # they would break up the progress bar of the run
+            super()._save(output_dir, state_dict)
+        (Path(output_dir) / TRAINING_ARGS_NAME).unlink()  # a pickle, which nothing reads
+
     def get_decay_parameter_names(self, model) -> list[str]:
         return [name for name, _ in model.named_parameters()]
 
@@ -177,7 +196,7 @@ def trl_config(config: GRPOConfig, use_cpu: bool, shards: Iterable[str] = ()) ->
     shards: classes of layers that FSDP2 divides among the processes; none: each process holds all parameters.
     """
     updates, flags = config.updates_per_step, FLAGS[config.precision]
-    sync = config.ref_model_sync_steps
+    sync, saves = config.ref_model_sync_steps, config.output_dir is not None
     return trl.GRPOConfig(
         **{name: getattr(config, name) for name in SAME},
         **rows_of_a_process(config),
@@ -187,8 +206,9 @@ def trl_config(config: GRPOConfig, use_cpu: bool, shards: Iterable[str] = ()) ->
         fp16="fp16" in flags,
         sync_ref_model=sync is not None,
         **({} if sync is None else {"ref_model_sync_steps": sync * updates, "ref_model_mixup_alpha": 1.0}),
-        output_dir=tempfile.gettempdir(),  # nothing is written there
-        save_strategy="no",
+        output_dir=str(writes_into(config)) if saves else tempfile.gettempdir(),  # where nothing is written
+        save_strategy="steps" if saves else "no",  # and after the last one
+        save_steps=(config.save_steps or config.max_steps) * updates,
         report_to="none",
         disable_tqdm=True,
         logging_nan_inf_filter=False,
@@ -231,12 +251,18 @@ class Steps(TrainerCallback):
     evaluate: returns the metrics of held-out problems; called as often as the configuration says.
     """
 
-    def __init__(self, config: GRPOConfig, callback=None, evaluate=None, folder=None, reports=None):
+    def __init__(self, config: GRPOConfig, callback=None, evaluate=None, folder=None, reports=None, stopping=None):
         self.config, self.callback, self.evaluate, self.folder = config, callback, evaluate, folder
-        self.reports, self.history = reports, []
+        self.reports, self.stopping, self.lines = reports, stopping, []
+
+    @property
+    def history(self) -> list[dict]:
+        """The metrics of the steps, without what was evaluated before the first."""
+        return [line for line in self.lines if line["step"] > 0]
 
     def on_train_begin(self, args, state, control, **_):
-        if self.config.eval_steps is not None:
+        state.save_steps, state.logging_steps = args.save_steps, args.logging_steps  # not those before it went on
+        if self.config.eval_steps is not None and not self.lines:
             self._write({"step": 0} | self.evaluate())
         self._started = time.perf_counter()
 
@@ -251,14 +277,22 @@ class Steps(TrainerCallback):
         now = time.perf_counter()
         metrics |= {"num_tokens": int(metrics["num_tokens"]), "step_time": now - self._started}
         self._started = now
-        self.history.append(metrics)
         self._write(metrics)
         if self.reports is not None:
             self.reports.show(metrics)
         if self.callback is not None:
             self.callback(done, metrics)
+        if self.stopping is not None and self.stopping.asked:
+            control.should_save, control.should_training_stop = self.folder is not None, True
+
+    def on_save(self, args, state, control, **_):
+        PartialState().wait_for_everyone()  # each process has written its part
+        if self.folder is not None:
+            written = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            keep(self.folder, written, state.global_step // self.config.updates_per_step, self.lines)
 
     def _write(self, metrics: dict) -> None:
+        self.lines.append(metrics)
         if self.folder is not None:
             self.folder.append(METRICS, [metrics])
 

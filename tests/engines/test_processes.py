@@ -35,10 +35,10 @@ def ours(tmp_path_factory):
     return folder, history, updates, dict(model.named_parameters())
 
 
-def torchrun(*arguments, timeout=300, cwd=ROOT) -> subprocess.CompletedProcess:
+def torchrun(*arguments, timeout=300, cwd=ROOT, **more) -> subprocess.CompletedProcess:
     """Two processes of one thread each."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", *arguments]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)} | more
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout)
 
 
@@ -68,34 +68,39 @@ def test_on_two_processes_the_same_completions_make_the_same_run(pieces, ours, t
             assert theirs[key] == pytest.approx(mine[key], rel=1e-3, abs=1e-5), key
 
 
-QUICK = ["--num_generations", "4", "--generation_batch_size", "8", "--max_completion_length", "4", "--max_steps", "2"]
-QUICK += ["--engine", "trl"]
+DYING = """import os, signal
+
+calls = []
+
+
+def reward(completions, **_):
+    calls.append(None)
+    if (os.environ["RANK"], len(calls)) == ("1", int(os.environ.get("DIES", 0))):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [float(len(completion[0]["content"])) for completion in completions]
+"""
+QUICK = ["--num_generations", "4", "--generation_batch_size", "8", "--max_completion_length", "4", "--max_steps", "4"]
+QUICK += ["--save_steps", "2", "--engine", "trl", "--task", "short-sums", "--reward_funcs", "dying:reward"]
 
 
 @pytest.mark.slow
 @on_linux
-def test_the_command_says_how_many_processes_there_are_and_says_it_once(tmp_path):
+@pytest.mark.parametrize("pieces", [[], ["--fsdp"]], ids=["DDP", "FSDP2"])
+def test_a_run_one_of_whose_processes_is_killed_ends_with_a_word_and_goes_on(pieces, tmp_path):
     installed("trl")
-    run = ["-m", "grpo_lab.train", "--model", "tiny", "--task", "short-sums", *QUICK]
-    done = torchrun(*run, "--fsdp", "--eval_steps", "2", "--output_dir", str(tmp_path / "out"))
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("2 processes") == done.stdout.count("saved to") == 1
-    assert load_policy(tmp_path / "out")[0].num_parameters() == 459_904
-
-
-@pytest.mark.slow
-@on_linux
-def test_a_process_that_dies_ends_the_run(tmp_path):
-    installed("trl")
-    (tmp_path / "dying.py").write_text(
-        "import os, signal\n\n\ndef reward(completions, **_):\n"
-        "    if os.environ['RANK'] == '1':\n        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    return [0.0] * len(completions)\n"
-    )
-    run = ["-m", "grpo_lab.train", "--model", "tiny", "--task", "short-sums", "--reward_funcs", "dying:reward", *QUICK]
-    done = torchrun(*run, "--output_dir", str(tmp_path / "out"), timeout=120, cwd=tmp_path)
-    assert done.returncode == 1 and "Signal 9 (SIGKILL)" in done.stderr
+    (tmp_path / "dying.py").write_text(DYING)
+    run = ["-m", "grpo_lab.train", "--output_dir", "out", *QUICK, *pieces]
+    died = torchrun(*run, timeout=120, cwd=tmp_path, DIES="4")
+    assert died.returncode == 1 and "Signal 9 (SIGKILL)" in died.stderr
+    assert "Stopped: one of the 2 processes is gone. 'out/checkpoint-2' is saved. Go on with" in died.stderr
     assert not (tmp_path / "out/model.safetensors").exists()
+    done = torchrun("-m", "grpo_lab.train", "--resume_from_checkpoint", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Resumed at step 2 of 4" in done.stdout
+    assert done.stdout.count("2 processes") == done.stdout.count("saved to") == 1
+    lines = (tmp_path / "out/metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 4]
+    assert load_policy(tmp_path / "out")[0].num_parameters() == 459_904
 
 
 def test_other_settings_on_several_processes_are_refused(monkeypatch):

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import signal
 from dataclasses import fields
 
 import pytest
@@ -14,10 +15,12 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.differences import MEANINGS
 from grpo_lab.engines import options, settings
 from grpo_lab.models import load_policy
+from grpo_lab.trainer import train
 from tests.parity.engines import engine as installed
 from tests.support.refused import refused
 from tests.support.replay import recorded, replayed
-from tests.support.worlds import letter_reward, make_config, save_world, weights
+from tests.support.resuming import files, metrics_in
+from tests.support.worlds import letter_reward, make_config, same_weights, save_world, weights, without_times
 
 installed("trl")
 trl = pytest.importorskip("grpo_lab.engines.trl")
@@ -112,7 +115,7 @@ def test_a_setting_that_trl_lacks_or_means_otherwise_is_refused_by_name():
     # What these two mean here the engine brings along: which parameters decay, and inf, which TRL takes as it is.
     assert set(settings.SAME) & MEANINGS.keys() == {"weight_decay", "max_grad_norm"}
     refused_ones = {field.name for field in fields(GRPOConfig)} - {*settings.SAME, *settings.KEPT}
-    assert {"log_completions", "kl_estimator", "advantage", "resume_from_checkpoint", "save_steps"} < refused_ones
+    assert {"log_completions", "kl_estimator", "advantage", "load_best_model_at_end"} < refused_ones
     for name in refused_ones:
         config = GRPOConfig()
         setattr(config, name, "another")
@@ -125,7 +128,8 @@ REFUSED = [
     ("--engine trl --lora_r 8", "--lora_r is 8; expected it only with --use_peft"),
     ("--engine trl --use_peft --lora_r 0", "--lora_r is 0; it must be at least 1"),
     ("--engine trl --precision bf16", "--precision is 'bf16', which only our optimizer has; --engine trl takes fp32"),
-    ("--engine trl --load_best_model_at_end true --eval_steps 2", "--load_best_model_at_end: TRL saves only the"),
+    ("--engine trl --load_best_model_at_end true --eval_steps 2", "--load_best_model_at_end: the result there"),
+    ("--engine trl --resume_from_checkpoint true --beta 0.1 --ref_model_sync_steps 2", "--ref_model_sync_steps is 2;"),
     ("--engine trl --max_steps 0", "--max_steps is 0; it must be at least 1 with --engine trl"),
     ("--use_peft perhaps", "--use_peft is 'perhaps'; expected true or false"),
     ("--engine verl", "--engine is 'verl'; expected one of"),
@@ -162,22 +166,61 @@ def test_the_command_writes_the_folder_that_evaluate_takes(base, tmp_path, capsy
     assert [line.get("learning_rate") for line in lines] == pytest.approx([None, 4e-5, 8e-5])
     saved = json.loads((tmp_path / "out" / "grpo_config.json").read_text("utf-8"))
     assert saved["engine"] == "trl" and saved["precision"] == "fp32" and saved["num_generations"] == 4
-    assert not list(tmp_path.glob("out/checkpoint-*"))
+    assert [folder.name for folder in tmp_path.glob("out/checkpoint-*")] == ["checkpoint-2"]
     capsys.readouterr()
     measured = ["--task", "short-sums", "--n", "2", "--num_generations", "1", "--max_completion_length", "4"]
     assert evaluate.main(["--model", out, *measured]) == 0
     assert json.loads(capsys.readouterr().out)["n"] == 2
-    assert refused(command.main, *run, "--use_peft", "false").endswith("holds a run already; choose another folder")
+    assert refused(command.main, *run, "--use_peft", "false").endswith("and the name of this folder)")
 
 
-def test_a_run_that_was_stopped_says_that_nothing_is_kept_and_its_folder_is_free(base, tmp_path):
+LORA = options.LORA | {"lora_r": 2}
+
+
+@pytest.mark.parametrize("lora", [None, LORA], ids=["all parameters", "adapters"])
+def test_a_run_that_breaks_or_is_stopped_goes_on_as_if_it_had_not(lora, base, tmp_path):
+    """Bit for bit, with reference model, several updates a step, a falling learning rate and evaluations."""
+    settings = {"max_steps": 5, "save_steps": 2, "beta": 0.1, "num_iterations": 2, "eval_steps": 2}
+    settings |= {"lr_scheduler_type": "linear", "per_device_train_batch_size": 4}
+
+    def run(name, callback=None, rows=ROWS, **more):
+        (model, tokenizer), config = load_policy(base), make_config(output_dir=str(tmp_path / name), **settings | more)
+        history = trl.train(model, tokenizer, rows, letter_reward, config, callback, eval_dataset=ROWS[:2], lora=lora)
+        return weights(model), without_times(history)
+
+    def fail(step, metrics):
+        if step == 3:
+            raise RuntimeError("broken")
+
     def stop(step, metrics):
-        raise KeyboardInterrupt
+        if step == 4:
+            signal.raise_signal(signal.SIGINT)
 
-    run = [*load_policy(base), ROWS, with_a, make_config(max_steps=1, output_dir=str(tmp_path))]
-    with pytest.raises(Stopped, match=r"^Stopped. TRL saves only the end here, .* begin again"):
-        trl.train(*run, callback=stop)
-    assert len(trl.train(*run)) == 1
+    whole, history = run("whole")
+    with pytest.raises(RuntimeError, match="broken"):
+        run("broken", fail)
+    with pytest.raises(ValueError, match="dataset differs from that of the run"):
+        run("broken", resume_from_checkpoint=True, rows=ROWS[:3])
+    with pytest.raises(Stopped, match=r"after step 4 of 5 by Ctrl-C. '.*/checkpoint-4' is saved. Go on with resume"):
+        run("broken", stop, resume_from_checkpoint=True)
+    again, same_history = run("broken", resume_from_checkpoint=True)
+    assert same_weights(again, whole) and same_history == history
+    ours, theirs = (without_times(metrics_in(tmp_path / name)) for name in ("whole", "broken"))
+    assert ours == theirs and [line["step"] for line in theirs] == [0, 1, 2, 3, 4, 5]
+    assert files(tmp_path / "whole") == files(tmp_path / "broken") and not list(tmp_path.rglob("training_args.bin"))
+
+
+def test_what_another_engine_or_other_processes_began_is_refused(base, tmp_path, monkeypatch):
+    run = [*load_policy(base), ROWS, letter_reward]
+    begun, resumed = (make_config(output_dir=str(tmp_path), resume_from_checkpoint=again) for again in (False, True))
+    trl.train(*run, begun)
+    with pytest.raises(ValueError, match=r"\(engine: was 'trl', is 'grpo_lab'\); resume it unchanged"):
+        train(*load_policy(base), *run[2:], resumed)
+    with pytest.raises(ValueError, match=r"\(fsdp: was False, is True\); resume it unchanged"):
+        trl.train(*load_policy(base), *run[2:], resumed, fsdp=True)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1, the number of processes of the run in"):
+        trl.train(*load_policy(base), *run[2:], resumed)
 
 
 def test_with_adapters_nothing_but_adapters_moves_and_the_folder_holds_them_merged(base, tmp_path, capsys):

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from grpo_lab.models.loading import without_bars
 from grpo_lab.trainer.folder.files import as_json, flush_and_describe
 
+ENGINE_STATE = "grpo_state.json"  # in a checkpoint that an engine wrote, whose other files the engine itself reads
 _OPTIMIZER, _STATE, _REFERENCE = "optimizer.safetensors", "trainer_state.json", "reference"
 
 
@@ -49,8 +50,11 @@ def load(folder: Path, files: dict[str, list], model, reference=None) -> tuple[d
     """Put the saved weights into the model (and into the reference, if saved); returns state and optimizer tensors.
 
     Args:
-        files: as `write` returned them. No other file of the folder is looked at.
+        files: as `write` returned them. No other file of the folder is looked at. Of an engine's checkpoint, the state
+            alone is.
     """
+    if ENGINE_STATE in files:
+        return json.loads((folder / ENGINE_STATE).read_text(encoding="utf-8")), {}
     load_weights(folder, files, model)
     below = [name.removeprefix(f"{_REFERENCE}/") for name in files if name.startswith(f"{_REFERENCE}/")]
     if reference is not None and below:

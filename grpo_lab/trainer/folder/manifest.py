@@ -99,12 +99,11 @@ def check_folder(config: GRPOConfig) -> Manifest | None:
             f"resume_from_checkpoint is True; expected a run in {str(folder)!r}, which {which}; leave it out to start "
             "one, in a new folder"
         )
-    on_trl = manifest is not None and manifest.settings.get("engine") == "trl"
-    # A run that has not made a single step is no obstacle; nor is one on TRL, which saves its end alone, without it.
-    begun = metrics.is_file() and metrics.stat().st_size > 0 and (not on_trl or manifest.model)
+    begun = metrics.is_file() and metrics.stat().st_size > 0  # one that has not made a single step is no obstacle
     if manifest is not None and (manifest.checkpoints or begun) and not config.resume_from_checkpoint:
-        more = "" if on_trl else f", or continue it with {RESUME}"
-        raise FileExistsError(f"output_dir {str(folder)!r} holds a run already; choose another folder{more}")
+        raise FileExistsError(
+            f"output_dir {str(folder)!r} holds a run already; choose another folder, or continue it with {RESUME}"
+        )
     _check_nothing_in_the_way(folder, manifest)
     return manifest
 

@@ -4,7 +4,7 @@ import contextlib
 import math
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,6 +60,7 @@ class RunFolder:
         """Begin a new run, or load its newest good checkpoint; returns the steps that are done, and their metrics.
 
         Args:
+            optimizer: None for an engine, which reads its checkpoint itself.
             prints: as `fingerprints` returns them.
         """
         checkpoint.check_savable(model)
@@ -87,17 +88,28 @@ class RunFolder:
             file.write(_as_lines(records))
 
     def save(self, step: int, history: list[dict], model, tokenizer, optimizer, reference) -> None:
-        """Write the checkpoint of a step, then remove those for which `save_total_limit` has no room."""
+        """Write the checkpoint of a step, and keep it."""
+        state = {"step": step, "log_history": history} | optimizer.state()
+        parts = model, tokenizer, optimizer.tensors(), state, reference
+        self.keep(step, history, lambda unfinished: checkpoint.write(unfinished, *parts), of_model(model))
+
+    def keep(
+        self, step: int, history: list[dict], write: Callable[[Path], dict], model: list[str] | None = None
+    ) -> None:
+        """Make a checkpoint of a step, then remove those for which `save_total_limit` has no room.
+
+        write: makes the folder of this name, and describes its files as `checkpoint.write` does.
+        model: its fingerprint, where a run may go on with the model of the checkpoint itself.
+        """
         name = f"checkpoint-{step}"
         check_free(self.path, [name], self.manifest.checkpoints)
-        state = {"step": step, "log_history": history} | optimizer.state()
         with self._writing(self.path / name):
             with self._unfinished(name) as unfinished:
-                files = checkpoint.write(unfinished, model, tokenizer, optimizer.tensors(), state, reference)
+                files = write(unfinished)
             for path in (self.path / name for name in (METRICS, COMPLETIONS)):
                 if path.is_file():
                     flush(path)
-            entry = {"step": step, "files": files, "model": of_model(model)}
+            entry = {"step": step, "files": files, "model": model}
             # The checkpoint counts from here on: the rest is made up for when the run goes on.
             self._commit(checkpoints=self.manifest.checkpoints | {name: entry})
             self._finish_renames()
@@ -155,7 +167,8 @@ class RunFolder:
         before, entry = self.manifest, self.manifest.checkpoints[found]
         check_length(self.path, entry["step"], before.settings, self.settings)
         state, tensors = checkpoint.load(self.path / found, entry["files"], model, reference)
-        optimizer.load(state, tensors)
+        if optimizer is not None:
+            optimizer.load(state, tensors)
         with self._writing(self.path):
             self._discard(broken)
             self._discard_surplus(state["log_history"])

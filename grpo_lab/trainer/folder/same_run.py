@@ -30,6 +30,9 @@ from grpo_lab.tasks import Rows
 from grpo_lab.trainer.folder.files import as_json, digest
 from grpo_lab.trainer.folder.manifest import Manifest
 
+ENGINE = dict.fromkeys(("lora_r", "lora_alpha", "lora_dropout", "lora_target_modules"))  # what trains, if not said
+ENGINE |= {"engine": "grpo_lab", "use_peft": False, "fsdp": False}
+
 
 def fingerprints(model, tokenizer, dataset: Rows, reward_funcs, eval_dataset: Rows | None = None) -> dict:
     """What a run begins with, ready for JSON: each ingredient in words, and its checksum."""
@@ -85,8 +88,8 @@ def check_same_run(folder: Path, before: Manifest, settings: dict, prints: dict)
 
 def check_settings(folder: Path, before: dict, settings: dict) -> None:
     """Raise ValueError unless every setting is what it was, but for `MAY_CHANGE` and `max_steps`."""
-    now = json.loads(as_json(settings))
-    compared = {field.name for field in fields(GRPOConfig)} - {*MAY_CHANGE, "max_steps"}
+    before, now = ENGINE | before, ENGINE | json.loads(as_json(settings))
+    compared = {field.name for field in fields(GRPOConfig)} - {*MAY_CHANGE, "max_steps"} | ENGINE.keys()
     changed = {k: (before.get(k), v) for k, v in now.items() if k in compared and before.get(k) != v}
     if changed:
         listed = ", ".join(f"{name}: was {old!r}, is {new!r}" for name, (old, new) in changed.items())
