@@ -12,6 +12,7 @@ from grpo_lab.engines.settings import check_settings
 from grpo_lab.precision import pick_precision, precision_asked
 
 OWN, TRL = "grpo_lab", "trl"
+VLLM = ("vllm_server_base_url", "vllm_server_host", "vllm_server_port")  # where TRL finds the server of --use_vllm
 LORA = {"lora_r": 16, "lora_alpha": 32, "lora_dropout": 0.0, "lora_target_modules": None}
 
 
@@ -20,11 +21,13 @@ class Engine:
     """What trains: this package's own loop, or TRL's trainer; there all parameters, or adapters of LoRA alone.
 
     fsdp: whether several processes share the parameters by FSDP2, instead of holding all of them each.
+    vllm: by TRL's names, what lets vLLM sample; None samples with transformers.
     """
 
     name: str = OWN
     lora: dict | None = None
     fsdp: bool = False
+    vllm: dict | None = None
 
     def check(self, config: GRPOConfig) -> None:
         """Raise ValueError for a setting, or processes, that the engine does not have, before anything is loaded."""
@@ -47,7 +50,7 @@ class Engine:
             return train(*run, **more)
         from grpo_lab.engines.trl import train as train_with_trl
 
-        return train_with_trl(*run, lora=self.lora, fsdp=self.fsdp, **more)
+        return train_with_trl(*run, lora=self.lora, fsdp=self.fsdp, vllm=self.vllm, **more)
 
 
 def add_engine_options(parser: ArgumentParser) -> None:
@@ -67,6 +70,10 @@ def add_engine_options(parser: ArgumentParser) -> None:
         "--fsdp", nargs="?", const=True, default=SUPPRESS, **reading(bool),
         help="with --engine trl under torchrun: FSDP2 divides parameters, gradients and moments among the processes",
     )  # fmt: skip
+    add("--use_vllm", choices=("colocate", "server"), default=SUPPRESS, help="with --engine trl: vLLM samples")
+    add("--vllm_server_base_url", default=SUPPRESS, metavar="URL", help="of the server, with --use_vllm server")
+    add("--vllm_server_host", default=SUPPRESS, metavar="NAME", help="(TRL's default: 0.0.0.0)")
+    add("--vllm_server_port", type=int, default=SUPPRESS, metavar="N", help="(TRL's default: 8000)")
     add("--lora_r", type=int, default=SUPPRESS, metavar="N", help="rank of an adapter (default 16)")
     add("--lora_alpha", type=int, default=SUPPRESS, metavar="N", help="adapters weigh alpha / r (default 32)")
     add("--lora_dropout", type=float, default=SUPPRESS, metavar="X", help="(default 0; TRL's is 0.05)")
@@ -97,11 +104,26 @@ def take_engine(given: dict) -> Engine:
     if lora and not use_peft:
         option, value = next(iter(lora.items()))
         raise ValueError(f"{option} is {value}; expected it only with --use_peft")
+    vllm = _take_vllm(given, name)
     lora = LORA | lora
     check_at_least("lora_r", lora["lora_r"], 1)
     check_at_least("lora_alpha", lora["lora_alpha"], 1)
     check_between("lora_dropout", lora["lora_dropout"], 0, 1)
-    for package in (("trl",) if name == TRL else ()) + (("peft",) if use_peft else ()):
+    for package in ("trl",) * (name == TRL) + ("peft",) * use_peft + ("vllm",) * (vllm is not None):
         if find_spec(package) is None:
-            raise ImportError(f'engine is {name!r}; {package} is not installed; pip install "grpo-lab[engines]"')
-    return Engine(name, lora if use_peft else None, fsdp)
+            raise ImportError(f"engine is {name!r}; {package} is not installed; pip install {_source(package)}")
+    return Engine(name, lora if use_peft else None, fsdp, vllm)
+
+
+def _take_vllm(given: dict, engine: str) -> dict | None:
+    mode, server = given.get("use_vllm"), {name: given[name] for name in VLLM if name in given}
+    if mode is not None and engine == OWN:
+        raise ValueError(f"use_vllm is {mode!r}; expected it only with --engine trl: the lessons sample by themselves")
+    if server and mode != "server":
+        name, value = next(iter(server.items()))
+        raise ValueError(f"{name} is {value!r}; expected it only with --use_vllm server")
+    return None if mode is None else {"use_vllm": True, "vllm_mode": mode} | server
+
+
+def _source(package: str) -> str:
+    return '"vllm", where there is an NVIDIA card' if package == "vllm" else '"grpo-lab[engines]"'

@@ -51,6 +51,7 @@ def train(
     eval_dataset: Rows | None = None,
     lora: dict | None = None,
     fsdp: bool = False,
+    vllm: dict | None = None,
 ) -> list[dict]:
     """Train the model in place, with the arguments, metrics and errors of `grpo_lab.trainer.train`.
 
@@ -61,12 +62,15 @@ def train(
             merged into the model at the end; nothing else of it has moved.
         fsdp: whether the processes share parameters, gradients and optimizer state by FSDP2. The model that was given
             is in pieces then, and the trained one is in `output_dir` alone.
+        vllm: "use_vllm", "vllm_mode" and where the server is, as TRL takes them; None samples with transformers.
 
     Raises:
         ValueError: for a setting that TRL lacks, or a precision that it cannot train in.
         Stopped: a KeyboardInterrupt, when Ctrl-C or SIGTERM came. One process alone finishes and saves its step.
     """
     check_settings(config)
+    if vllm is not None and vllm["vllm_mode"] == "colocate" and model.device.type != "cuda":
+        raise ValueError(f"use_vllm is 'colocate'; expected a model on an NVIDIA card, here it is on {model.device}")
     rows = rows_in_order(model, tokenizer, dataset, reward_funcs, config, eval_dataset)
     settings = config.command | {"engine": "trl", "use_peft": lora is not None, "fsdp": fsdp} | (lora or {})
     config = replace(config, precision=_mode(model, config, lora), bf16=False, fp16=False)
@@ -88,7 +92,7 @@ def train(
         if world_size() == 1:
             stack.enter_context(stopping)
         steps = Steps(config, callback, evaluate, folder, reports, stopping)
-        trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps, lora, fsdp)
+        trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps, lora, fsdp, vllm)
         done, steps.lines = broadcast_object_list(list(begun))
         with together(folder and folder.saved):
             trainer.train(resume_from_checkpoint=f"{config.output_dir}/checkpoint-{done}" if done else None)
@@ -135,12 +139,12 @@ def rows_in_order(model, tokenizer, dataset: Rows, reward_funcs, config: GRPOCon
 
 
 def make_trainer(
-    model, tokenizer, rows: list[dict], reward_funcs, config: GRPOConfig, steps, lora=None, fsdp=False
+    model, tokenizer, rows: list[dict], reward_funcs, config: GRPOConfig, steps, lora=None, fsdp=False, vllm=None
 ) -> "Trainer":
     """TRL's trainer, ready to take these rows as they come. The precision of the config is not None."""
     shards = model._no_split_modules if fsdp else ()
     numbered = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(rows)]
-    args = trl_config(config, use_cpu=model.device.type == "cpu", shards=shards)
+    args = trl_config(config, use_cpu=model.device.type == "cpu", shards=shards, vllm=vllm)
     if args.device.type == "cpu":
         args._setup_devices = torch.device("cpu")  # else "cpu:0" on several processes, whither torch.load loads nothing
     trainer = Trainer(
@@ -190,7 +194,9 @@ class Trainer(trl.GRPOTrainer):
         return self.lr_scheduler
 
 
-def trl_config(config: GRPOConfig, use_cpu: bool, shards: Iterable[str] = ()) -> trl.GRPOConfig:
+def trl_config(
+    config: GRPOConfig, use_cpu: bool, shards: Iterable[str] = (), vllm: dict | None = None
+) -> trl.GRPOConfig:
     """The same run as TRL configures it. TRL counts updates, and we count rollouts.
 
     shards: classes of layers that FSDP2 divides among the processes; none: each process holds all parameters.
@@ -216,6 +222,7 @@ def trl_config(config: GRPOConfig, use_cpu: bool, shards: Iterable[str] = ()) ->
         use_cpu=use_cpu,
         ddp_find_unused_parameters=False,
         **({"fsdp": True, "fsdp_config": {"transformer_layer_cls_to_wrap": list(shards)}} if shards else {}),
+        **(vllm or {}),
         dataloader_num_workers=0,
         dataloader_pin_memory=False,
     )
