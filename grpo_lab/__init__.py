@@ -10,6 +10,7 @@ Mathematics: plain tensors in, plain tensors out.
     logprobs          what a policy thought of the tokens that were sampled, and which of them count
     kl                the distance from a reference policy, and three estimators of it
     objective         from importance ratio to loss: GRPO and its relatives
+    scale             sampler and trainer on different machines: weights of old answers, the price of waiting
 
 Worlds small enough to enumerate.
     sorting           the toy of notebook 03: numbers to be sorted, from the reward to the training run

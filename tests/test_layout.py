@@ -11,7 +11,7 @@ import grpo_lab
 
 PACKAGE = Path(grpo_lab.__file__).parent
 # In reading order. Those that serve all parts stand first, and know nothing.
-MATHEMATICS = ("policy_gradient", "advantages", "logprobs", "kl", "objective")
+MATHEMATICS = ("policy_gradient", "advantages", "logprobs", "kl", "objective", "scale")
 LANGUAGE_MODELS = ("tasks", "rewards", "precision", "rollout", "models")
 TRAINING = ("config", "trainer", "memory", "evaluate", "prefix_probability", "engines", "train", "export", "chat")
 INSTRUMENTS = ("formulas", "plots", "notebook", "doctor", "bench")

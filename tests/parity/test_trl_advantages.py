@@ -1,9 +1,10 @@
-"""`group_advantages` against the advantages of a real GRPOTrainer, which gets its completions and rewards from us."""
+"""Advantages, and weights of what another sampled, against a real GRPOTrainer: its completions and rewards are ours."""
 
 import pytest
 import torch
 
 from grpo_lab.advantages import group_advantages
+from grpo_lab.scale import importance_weights, truncate_weights
 from tests.parity.engines import engine
 from tests.support.agreement import assert_near, draw
 
@@ -62,3 +63,21 @@ def test_advantages(trainer, scale, name):
     theirs = trainer._generate_and_score_completions(rows)["advantages"].view(P, G)
     assert theirs.abs().sum() > 0
     assert_near(group_advantages(rewards, scale=scale) / theirs.std(), theirs / theirs.std(), 1e-5)
+
+
+@pytest.mark.parametrize("mode", ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"])
+def test_importance_weights(trainer, mode, monkeypatch):
+    """The rollout says how likely its sampler found the two tokens of each completion."""
+    said = torch.linspace(-3, -0.2, 2 * P * G).view(-1, 2)
+    rollout = {"prompt_ids": [[2]] * P * G, "completion_ids": [[3, 1]] * P * G, "logprobs": said.tolist()}
+    settings = {"correction": True, "mode": mode, "clip_max": 1.5}
+    monkeypatch.setattr(trainer, "rollout_func", lambda *_: rollout)
+    monkeypatch.setattr(trainer, "use_vllm", True)
+    monkeypatch.setattr(trainer, "_last_loaded_step", trainer.state.global_step, raising=False)
+    for name, value in settings.items():
+        monkeypatch.setattr(trainer, f"vllm_importance_sampling_{name}", value)
+    made = trainer._generate_and_score_completions([{"prompt": "question", "reward": 0.0}] * (P * G))
+    level, mode = mode.split("_")
+    weights = importance_weights(made["old_per_token_logps"], said, made["completion_mask"].bool(), level)
+    assert weights.min() < 1.5 < weights.max()
+    assert_near(truncate_weights(weights, 1.5, mode), made["importance_sampling_ratio"], 1e-5)

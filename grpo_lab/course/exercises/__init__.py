@@ -30,6 +30,7 @@ NAMES = {
         "pass_at_k",
     ),
     "08": ("stochastic_round", "cache_bytes", "exponential_race", "learning_rate"),
+    "10": ("importance_weights", "truncate_weights", "straggler_bubble", "weight_sync_seconds"),
 }  # fmt: skip
 _NOTEBOOKS = {name: notebook for notebook, names in NAMES.items() for name in names}
 _loaded: dict[str, Exercise] = {}

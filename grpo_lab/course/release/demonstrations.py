@@ -82,6 +82,48 @@ finish(
     alt="KL to the reference over 150 steps: k2 and k3 fall towards zero, k1 stays high with a wide band.",
 )"""
 
+STALE = """\
+import copy
+from collections import deque
+from dataclasses import replace
+
+import grpo_lab.scale
+from grpo_lab.models import load_policy
+from grpo_lab.tasks import addition_problems
+from grpo_lab.train import REWARD_WEIGHTS, REWARDS
+from grpo_lab.trainer import GRPOConfig, all_logprobs, collect, update
+from grpo_lab.trainer.run import Run
+
+{mine}
+model, tokenizer = load_policy("tiny", device="cpu")
+sampler, versions, earned, bubbles = copy.deepcopy(model), deque(maxlen=17), [], []
+config = GRPOConfig(
+    max_steps=fast_or_full(2, 32), num_generations=16, generation_batch_size=64, reward_weights=REWARD_WEIGHTS,
+    disable_tqdm=True,
+)
+with using(**mine) as report, Run(model, tokenizer, addition_problems("train", 2000), config, REWARDS) as run:
+    for step in run.steps():
+        versions.append(copy.deepcopy(model.state_dict()))
+        sampler.load_state_dict(versions[0])
+        batch, metrics = collect(sampler, tokenizer, run.rows_of_step(step), REWARDS, config)
+        weights = grpo_lab.scale.importance_weights(all_logprobs(model, batch, config), batch.rollout.logp, batch.mask)
+        weights = grpo_lab.scale.truncate_weights(weights)
+        update(model, run.optimizer, replace(batch, advantages=batch.advantages[:, None] * weights), config, 2e-4)
+        earned.append(metrics["reward"])
+        bubbles.append(grpo_lab.scale.straggler_bubble(batch.mask.sum(-1), 64))
+print(report)
+
+fig, ax = plt.subplots()
+ax.plot(earned, label="reward of the sampler's answers")
+ax.plot(bubbles, label="fraction of slots that wait")
+ax.set(xlabel="update")
+ax.legend()
+finish(
+    fig,
+    caption="The sampler is sixteen updates behind: its reward rises that much later.",
+    alt="Two curves over 32 updates: reward, flat for sixteen updates and then rising, and the waiting slots.",
+)"""
+
 
 def _sorting(text: str, variants: str, caption: str, alt: str) -> tuple[str, str]:
     return text, SORTING.format(mine=MINE, variants=variants, caption=caption, alt=alt)
@@ -140,5 +182,10 @@ DEMONSTRATIONS = {
         "Here the tiny model stands in for the big one, in the same loop; with a card, notebook 08 does it in earnest.",
         "Fifteen steps of GRPO with your functions: reward and length, as on the big model, only faster.",
         "completions/mean_length", "mean length in tokens",
+    ),
+    "10": (
+        "The tiny model learns from answers sixteen updates old, with the weights of your functions. Without any "
+        "weight it would not last: see notebook 10.",
+        STALE.format(mine=MINE),
     ),
 }  # fmt: skip

@@ -27,6 +27,7 @@ TITLES = {
     "06": ("06_rewards_and_verifiers", "Rewards and verifiers"),
     "07": ("07_r1_zero_on_a_laptop", "R1-Zero on a laptop"),
     "08": ("08_grpo_on_qwen2", "GRPO on Qwen2"),
+    "10": ("10_beyond_one_machine", "Beyond one machine"),
 }
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 DIFFICULTY = {1: "easy", 2: "medium", 3: "hard"}

@@ -55,4 +55,10 @@ WRITTEN = {
         "the memory: weights, gradients, moments, the largest activation. What do you change first if it does not "
         "fit, and what does that cost?",
     ),
+    "10": Question(
+        "10-age",
+        "Your sampler runs ahead, and answers are six updates old when they are learnt from. The reward rises, and "
+        "falls after a day. Name two measurements that would show whether the age is to blame, and two changes, "
+        "with what each costs.",
+    ),
 }  # fmt: skip

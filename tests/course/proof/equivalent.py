@@ -21,6 +21,7 @@ _NOT_COMPARED = "what stands where the mask is False is not compared"
 _GROUP_ONLY = "in the exercise the advantage is 'group' throughout"
 _LENGTHS = "`check_expected` refuses columns of unlike length before"
 _LONGEST = "the limit is there to save time; the docstring names none"
+_STOPPED = "the gradient is stopped at the end in any case"
 _SAME_LENGTH = "the two are of one length"
 
 # By exercise: what stands behind "->" in the mutant's name, its whole name, or the function that is changed with a
@@ -129,6 +130,10 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "kl_in_reward": {
         "penalised = (rewards - beta * torch.where(mask, kl_estimate(logp, ref_logp, 'k1'), 0).sum(-1).detach())"
         ".detach()": "rewards are numbers: nothing is differentiated that could reach them",
+    },
+    "importance_weights": {
+        "difference = torch.where(mask, logp - sampler_logp, 0).detach()": _STOPPED,
+        "difference = difference.sum(-1, keepdim=True).detach()": _STOPPED,
     },
 }
 

@@ -1,0 +1,88 @@
+import torch
+
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, padded
+from grpo_lab.course.wrong_answers import changed
+from grpo_lab.scale import importance_weights
+
+TWO = torch.ones(1, 2, dtype=torch.bool)
+
+
+def log(*probabilities: float):
+    return f64([list(probabilities)]).log()
+
+
+def _stale(d, B, T):
+    sampler = d.logp(B, T) - 0.1
+    return d.logp_near(sampler, 0.5), sampler, d.ragged(B, T)
+
+
+def _nan_in_the_padding(d, B, T):
+    logp, sampler, mask = _stale(d, B, T)
+    return padded(logp, mask), padded(sampler, mask), mask
+
+
+EXERCISE = Exercise(
+    function=importance_weights,
+    notebook="10",
+    points=4,
+    minutes=15,
+    difficulty=2,
+    task="Answers come from a sampler whose weights are some updates old. How much likelier does the trainer find "
+    "them? This weight turns what the old sampler wrote into a lesson for the policy of now.",
+    hints=(
+        "You hold logarithms. A quotient of probabilities is a difference there.",
+        "Answers differ in length. What has to be the difference where there is no token?",
+        "The probability of an answer is a product over its tokens. What is that for logarithms?",
+        "The weight is a number that multiplies the loss, and no path for its gradient.",
+    ),
+    cases=(
+        given("two tokens, likelier and rarer", log(0.4, 0.1), log(0.2, 0.4), TWO),
+        given("nothing has moved", log(0.4, 0.1), log(0.4, 0.1), TWO),
+        given("the same two tokens, as a sequence", log(0.4, 0.1), log(0.2, 0.4), TWO, "sequence"),
+        given("padding after one token", log(0.4, 0.9), log(0.2, 0.1), torch.tensor([[True, False]]), "sequence"),
+        drawn("tokens of rows of different lengths", lambda d: _stale(d, 3, 5)),
+        drawn("sequences of different lengths", lambda d: _stale(d, 3, 5), level="sequence"),
+        extreme("a token at e^-800", f64([[-800.5, -0.5]]), f64([[-801.5, -0.25]]), TWO),
+        at_scale("NaN in the padding", lambda d: _nan_in_the_padding(d, 6, 8)),
+        at_scale("NaN in the padding, sequences", lambda d: _nan_in_the_padding(d, 6, 8), level="sequence"),
+    ),
+    gradient_of=("logp", "sampler_logp"),
+    misconceptions=(
+        Misconception(
+            "upside-down",
+            changed(importance_weights, ("difference.exp()", "(-difference).exp()")),
+            "You divide by the trainer's probability. What the sampler wrote too often has to count less, so whose "
+            "probability stands below?",
+            "10.3",
+        ),
+        Misconception(
+            "gradient-through-the-weight",
+            changed(importance_weights, ("difference.exp().detach()", "difference.exp()")),
+            "Your weight has a gradient. Multiplied with the loss it pushes every token a second time.",
+            "10.3",
+        ),
+        Misconception(
+            "padding-counted",
+            changed(importance_weights, ("torch.where(mask, logp - sampler_logp, 0)",
+                                         "logp - sampler_logp")),
+            "What stands behind the end of an answer enters your weight. It means nothing, and may be anything.",
+            "10.1",
+        ),
+        Misconception(
+            "mean-of-the-sequence",
+            changed(importance_weights, ("difference.sum(-1, keepdim=True)",
+                                         "difference.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)")),
+            "You take the mean over the tokens, as GSPO's ratio does. An importance weight is the quotient of the "
+            "probabilities of the whole answer: a product, without a root.",
+            "10.2",
+        ),
+        Misconception(
+            "no-exponential",
+            changed(importance_weights, ("difference.exp()", "difference")),
+            "You return the difference of the logarithms. Where nothing has moved it is 0, and the answer would teach "
+            "nothing. What should the weight be there?",
+            "10.3",
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,114 @@
+"""Record what old answers cost the tiny model, in staleness.json, for notebook 10.
+
+    python notebooks/runs/record_staleness.py            all arms, five seeds: 25 minutes on one core
+    python notebooks/runs/record_staleness.py --fast     hardly anything; into outputs/
+
+The sampler is a copy of the policy from `age` updates ago (in the first updates, from the beginning), in `precision`.
+Arms of one seed share their problems and the random numbers of each update. `way` is what the trainer does about it:
+"ignored" takes the answers for its own; "truncated" weighs each token by Eq. (10.4) with C = 3, "untruncated" with
+C infinite, "sequences" each answer as a whole; "clipped" takes the ratio to the sampler and clips, as in notebook 05.
+"""
+
+import argparse
+import contextlib
+import copy
+import io
+import json
+import math
+import sys
+from collections import deque
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.commands import Parser, command, writable_file
+from grpo_lab.config import GRPOConfig
+from grpo_lab.evaluate import evaluate, thinking_probability
+from grpo_lab.models import load_policy
+from grpo_lab.scale import importance_weights, truncate_weights
+from grpo_lab.tasks import addition_problems
+from grpo_lab.train import REWARD_WEIGHTS, REWARDS, TRAINING_PROBLEMS
+from grpo_lab.trainer import all_logprobs, collect, update
+from grpo_lab.trainer.run import Run
+
+HERE = Path(__file__).parent
+UPDATES, EVERY = 48, 8
+COMMON = {"num_generations": 16, "generation_batch_size": 64, "learning_rate": 2e-4, "warmup_steps": 0}
+ARMS = [(age, "fp32", way) for age in (0, 16, 4, 1) for way in ("ignored", "truncated") if age or way == "ignored"]
+ARMS += [(16, "fp32", way) for way in ("clipped", "untruncated", "sequences")]
+ARMS += [(0, precision, way) for precision in ("fp8", "bf16") for way in ("ignored", "truncated")]
+WEIGHTS = {"truncated": ("token", 3.0), "untruncated": ("token", math.inf), "sequences": ("sequence", 3.0)}
+
+problems = cache(addition_problems)
+
+
+def in_precision(state: dict, precision: str) -> dict:
+    """The weights as a sampler of this precision has them. fp8: 8-bit numbers (e4m3) with one scale a matrix."""
+    if precision != "fp8":
+        return state  # bf16: the sampler's own parameters are bf16
+    scales = {name: w.abs().max() / 448 for name, w in state.items()}
+    return {name: (w / scales[name]).to(torch.float8_e4m3fn).float() * scales[name] for name, w in state.items()}
+
+
+def run(age: int, precision: str, way: str, seed: int, updates: int, held_out: list[dict]) -> dict:
+    with contextlib.redirect_stdout(io.StringIO()):
+        model, tokenizer = load_policy("tiny", device="cpu")
+    sampler = copy.deepcopy(model).to(torch.bfloat16 if precision == "bf16" else torch.float32)
+    config = GRPOConfig(reward_weights=REWARD_WEIGHTS, max_steps=updates, seed=seed, disable_tqdm=True, **COMMON)
+    versions = deque(maxlen=age + 1)
+    kept = {"accuracy": [], "thinking": [], "difference": [], "cut": []}
+    with Run(model, tokenizer, problems("train", TRAINING_PROBLEMS, seed), config, REWARDS) as training:
+        for step in training.steps():
+            versions.append(copy.deepcopy(model.state_dict()))
+            sampler.load_state_dict(in_precision(versions[0], precision))
+            experience, _ = collect(sampler, tokenizer, training.rows_of_step(step), REWARDS, config)
+            mask, sampled = experience.mask, experience.rollout.logp
+            logp = all_logprobs(model, experience, config)
+            if way == "clipped":
+                experience = replace(experience, old_logp=sampled)
+            elif way in WEIGHTS:
+                level, cap = WEIGHTS[way]
+                weights = truncate_weights(importance_weights(logp, sampled, mask, level), cap)
+                experience = replace(experience, advantages=experience.advantages[:, None] * weights.expand_as(mask))
+            difference = (logp - sampled)[mask]
+            kept["difference"].append(difference.abs().mean().item())
+            kept["cut"].append((difference > math.log(3.0)).float().mean().item())
+            update(model, training.optimizer, experience, config, training.learning_rate(step))
+            if (step + 1) % EVERY == 0 or step + 1 == updates:
+                kept["accuracy"].append(evaluate(model, tokenizer, held_out)["accuracy"])
+                kept["thinking"].append(thinking_probability(model, tokenizer, held_out))
+    return {name: [float(f"{value:.3g}") for value in values] for name, values in kept.items()}
+
+
+@command("notebooks/runs/record_staleness.py")
+def main(arguments: list[str] | None = None) -> None:
+    parser = Parser(
+        prog="python notebooks/runs/record_staleness.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--fast", action="store_true", help="two updates, two problems")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
+    parser.add_argument("--output", type=writable_file, help="the record (default: staleness.json beside this script)")
+    args = parser.parse_args(arguments)
+    path = args.output or (Path("outputs/staleness.json") if args.fast else HERE / "staleness.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
+    held_out = problems("test", 2 if args.fast else 100, seed=1)
+    record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"runs": []}
+    record |= {"machine": machine("cpu"), "settings": COMMON | {"held_out": len(held_out), "every": EVERY}}
+    there = {(made["age"], made["precision"], made["way"], made["seed"]) for made in record["runs"]}
+    for seed in args.seeds[:1] if args.fast else args.seeds:
+        for age, precision, way in ARMS:
+            if (age, precision, way, seed) not in there:
+                made = run(age, precision, way, seed, 2 if args.fast else UPDATES, held_out)
+                record["runs"].append({"age": age, "precision": precision, "way": way, "seed": seed} | made)
+                write_json(path, record)
+                print(age, precision, way, seed, made["accuracy"], flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
