@@ -8,6 +8,7 @@ import gc
 import importlib.util
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from unittest import mock
@@ -25,6 +26,8 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
+# With it jsonschema, for nbformat, builds a grammar of addresses in a second and a half; without it, it builds none.
+sys.modules.setdefault("rfc3987_syntax", None)
 
 
 def pytest_configure(config: pytest.Config) -> None:

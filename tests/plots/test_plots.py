@@ -121,7 +121,7 @@ def test_in_a_shell_finish_prints_the_caption_and_a_live_plot_is_silent(capsys):
 def test_live_plot_redraws_one_output_and_ends_complete(shown, monkeypatch):
     monkeypatch.setattr(live_plots, "SECONDS", 0.0)
     live = plots.LivePlot("reward", "entropy")
-    for step in range(5):
+    for step in range(2):
         live(step, {"reward": step / 2, "entropy": torch.tensor(1.0), "loss": 0.0})
     assert len(shown) == 1
     assert "still growing" in shown[0][0]["text/plain"]
