@@ -20,6 +20,7 @@ from grpo_lab.train import plan_run, read_options
 VERL = "0.9.1"
 NEVER = 1e9  # a bound of verl's dual clip, which cannot be switched off, that no ratio reaches
 AVERAGES = {"grpo": "seq-mean-token-mean", "dapo": "token-mean", "dr_grpo": "seq-mean-token-sum-norm"}
+SEQUENCE_AVERAGES = {"grpo": "seq-mean-token-mean", "luspo": "seq-mean-token-sum"}
 ESTIMATORS = {"k1": "kl", "k2": "mse", "k3": "low_var_kl"}
 SCHEDULES = {"constant": "constant", "constant_with_warmup": "constant", "cosine": "cosine"}
 # Settings that `overrides` passes on or translates; those that concern only what one sees or keeps are left out.
@@ -226,15 +227,16 @@ def _objective(c: GRPOConfig) -> dict[str, object]:
         made |= edges | ({"loss_scale_factor": c.max_completion_length} if loss == "dr_grpo" else {})
     elif c.delta is not None:
         raise ValueError(f"delta is {c.delta}; expected none: verl {VERL} has it for grpo, dapo and dr_grpo alone")
-    elif (level, loss) == ("sequence", "grpo"):
-        made = {"policy_loss.loss_mode": "gspo"} | edges
+    elif level == "sequence" and loss in SEQUENCE_AVERAGES:  # verl's gspo takes any average, and its default is another
+        made = {"policy_loss.loss_mode": "gspo", "loss_agg_mode": SEQUENCE_AVERAGES[loss]} | edges
     elif (level, loss) == ("token", "cispo"):  # verl bounds the weight from below, too, and counts both edges from 1
         made = {"policy_loss.loss_mode": "cispo", "loss_agg_mode": "token-mean"}
         made |= {"clip_ratio_low": 1.0, "clip_ratio_high": high - 1}
-    elif (level, loss) == ("token", "sapo"):
-        made = {"policy_loss.loss_mode": "sapo", "tau_pos": c.sapo_temperature_pos, "tau_neg": c.sapo_temperature_neg}
+    elif (level, loss) == ("token", "sapo"):  # its loss is averaged so in any case, a KL term only if told
+        made = {"policy_loss.loss_mode": "sapo", "loss_agg_mode": "seq-mean-token-mean"}
+        made |= {"tau_pos": c.sapo_temperature_pos, "tau_neg": c.sapo_temperature_neg}
     else:
-        losses = "grpo, dapo, dr_grpo, cispo, sapo by token, grpo by sequence"
+        losses = "grpo, dapo, dr_grpo, cispo, sapo by token, grpo, luspo by sequence"
         raise ValueError(f"loss_type is {loss!r} by {level}; expected one that verl {VERL} has: {losses}")
     kl = {"kl_loss_coef": c.beta, "kl_loss_type": ESTIMATORS[c.kl_estimator]} if c.beta else {}
     return made | {"use_kl_loss": c.beta > 0} | kl | {"entropy_coeff": c.entropy_coef}

@@ -6,7 +6,7 @@ that differs from the defaults of that trainer, and names a default that it reli
 
 from typing import NamedTuple
 
-VERSIONS = {"TRL": "1.16.0", "verl": "0.10.0.dev, August 2026", "OpenRLHF": "0.11.0, August 2026"}
+VERSIONS = {"TRL": "1.16.0", "verl": "0.9.1 and 0.10.0.dev, August 2026", "OpenRLHF": "0.11.0, August 2026"}
 
 GROUP = {"scale_rewards": "group"}
 NO_KL = {"beta": 0.0}
@@ -67,15 +67,17 @@ FAMILY = {
     "GSPO": Member(
         "sequence", "hard clip", "length, then answers",
         GROUP | NO_KL | {"loss_type": "grpo", "epsilon": 3e-4, "epsilon_high": 4e-4} | SEQUENCE,
-        VERL_GRPO
-        | {"actor.policy_loss.loss_mode": "gspo", "actor.clip_ratio_low": 3e-4, "actor.clip_ratio_high": 4e-4},
+        VERL_GRPO | {"actor.policy_loss.loss_mode": "gspo", "actor.loss_agg_mode": "seq-mean-token-mean",
+                     "actor.clip_ratio_low": 3e-4, "actor.clip_ratio_high": 4e-4},
         RLHF_GROUP | {"actor.policy_loss_type": "gspo", "actor.eps_clip_low_high": "0.0003 0.0004"},
         "arXiv 2507.18071",
     ),
     "LUSPO": Member(
         "sequence", "hard clip", "answers",
         GROUP | NO_KL | {"loss_type": "luspo", "epsilon": 2e-3, "epsilon_high": 2.5e-3} | SEQUENCE,
-        None, None, "arXiv 2602.05261",
+        VERL_GRPO | {"actor.policy_loss.loss_mode": "gspo", "actor.loss_agg_mode": "seq-mean-token-sum",
+                     "actor.clip_ratio_low": 2e-3, "actor.clip_ratio_high": 2.5e-3},
+        None, "arXiv 2602.05261",
     ),
     "CISPO": Member(
         "token", "weight bounded, gradient never lost", "tokens of the update",
@@ -101,7 +103,8 @@ FAMILY = {
 def settings_table(*names: str) -> str:
     """Whole settings of these losses in each trainer that has them, as a Markdown table.
 
-    Of TRL, what differs from its default is bold; verl's names are written in full.
+    Of TRL, what differs from its default is bold; verl's names are written in full. Each row can be pasted: TRL's as
+    keyword arguments, the others on a command line.
     """
     lines = ["| loss | trainer | settings |", "|---|---|---|"]
     for name in names:
@@ -115,5 +118,5 @@ def settings_table(*names: str) -> str:
                 usual = [(TRL_DEFAULTS | GAMMA).get(key) == value for key, value in settings.items()]
                 cells = [cell if same else f"**{cell}**" for cell, same in zip(cells, usual, strict=True)]
             if cells:
-                lines.append(f"| {name} | {trainer} | {', '.join(cells)} |")
+                lines.append(f"| {name} | {trainer} | {(', ' if trainer == 'TRL' else ' ').join(cells)} |")
     return "\n".join(lines)
