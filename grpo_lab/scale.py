@@ -1,4 +1,4 @@
-r"""What changes when sampler and trainer are not one machine: the weights of old answers, and the price of waiting.
+r"""Sampler and trainer on different machines: weights of old answers, and the price of waiting.
 
 Axes: B completions of T tokens; R samplers, each with a copy of the model and S rows.
 """
@@ -16,7 +16,7 @@ LEVELS, MODES = ("token", "sequence"), ("truncate", "mask")
 
 
 class Card(NamedTuple):
-    """Peaks of a card: operations in bf16 a second, bytes of its memory a second, gigabits of its link a second."""
+    """Peaks of a card, a second each: operations in bf16, bytes of its memory, gigabits of its link."""
 
     flops: float = 989e12  # NVIDIA, H100 SXM data sheet: half of what it gives with sparsity
     memory: float = 3.35e12  # the same
@@ -52,8 +52,7 @@ def importance_weights(
     difference = torch.where(mask, logp - sampler_logp, 0)  # B T (10.1)
     if level == "sequence":
         difference = difference.sum(-1, keepdim=True)  # B 1 (10.2)
-    weights = difference.exp().detach()  # B T (10.3)
-    return weights
+    return difference.exp().detach()  # B T (10.3)
 
 
 def truncate_weights(weights: Float[Tensor, "B #T"], cap: float = 3.0, mode: str = "truncate") -> Float[Tensor, "B #T"]:
@@ -104,14 +103,13 @@ def weight_sync_seconds(parameters: float, links: int, gigabits: float = H100.gi
     b = n e \tag{10.8}
     t = \frac{8 \, b}{10^9 \, g \, c} \tag{10.9}
 
-    More samplers need not take longer: who has a part can pass it on while the next one comes in.
+    More samplers need not take longer: who has a part can pass it on while the next comes in.
 
     Args:
         parameters: n. links: c, of this sampler. gigabits: g, 10^9 bits a second and link. bytes_each: e, a number.
     """
-    given = {"parameters": parameters, "links": links, "gigabits": gigabits, "bytes_each": bytes_each}
-    for name, value in given.items():
-        check_positive(name, value)
+    check_positive("parameters", parameters)
+    check_positive("links", links)
     size = parameters * bytes_each  # scalar (10.8)
     seconds = 8 * size / (1e9 * gigabits * links)  # scalar (10.9)
     return seconds
@@ -146,7 +144,7 @@ def decoding_seconds(
     b_t = 2 n + \kappa \, s_t \, (L + t) \tag{10.14}
     \tau = \sum_t \max \Big( \frac{2 n s_t}{c F}, \frac{b_t}{c M} \Big) \tag{10.15}
 
-    The sum ends with the longest row. Each token of it reads all weights (2 bytes each), and the cache of the rows.
+    The sum ends with the longest row. Each of its tokens reads all weights (2 bytes each), and the cache of the rows.
 
     Args:
         lengths: n_i, tokens of each completion. prompt: L, those of a prompt.

@@ -17,7 +17,7 @@ from tests.support.scripts import load_script
 from tests.support.worlds import make_world
 
 RUNS = Path(__file__).parents[2] / "notebooks" / "runs"
-NAMES = ("arms", "baselines", "gym", "habit", "kl", "objective", "rewards", "smollm2")
+NAMES = ("arms", "baselines", "gym", "habit", "kl", "objective", "rewards", "smollm2", "staleness")
 recorders = SimpleNamespace(**{name: load_script(f"notebooks/runs/record_{name}.py") for name in NAMES})
 
 
@@ -122,6 +122,8 @@ def test_records_hold_every_arm_with_every_seed():
     expected = {(name, seed) for name, arm in objective.ARMS.items() for seed in arm.seeds}
     assert {(run["arm"], run["seed"]) for run in record["runs"]} == expected
     assert record["settings"].items() >= objective.COMMON.items()
+    made = {(run["age"], run["precision"], run["way"], run["seed"]) for run in read(RUNS / "staleness.json")["runs"]}
+    assert made == {(*arm, seed) for arm in recorders.staleness.ARMS for seed in range(3)}
     for run in read(RUNS / "tiny_kl.json")["runs"]:
         assert run.items() >= vars(recorders.kl.ARMS[run["arm"]]).items()
         assert len(run["thinking"]) == recorders.kl.STEPS + 1
@@ -130,6 +132,14 @@ def test_records_hold_every_arm_with_every_seed():
 
 
 # ---- a short run
+
+
+def test_without_age_the_sampler_of_10_is_the_trainer_and_with_it_or_in_fp8_it_is_near():
+    recorder, rows = recorders.staleness, addition_problems("test", 2, seed=1)
+    arms = (0, "fp32", "ignored"), (0, "fp8", "ignored"), (1, "fp32", "truncated")
+    fresh, coarse, old = (recorder.run(*arm, 0, 2, rows)["difference"] for arm in arms)
+    assert max(fresh) < 1e-5 and old[0] < 1e-5
+    assert all(1e-3 < difference < 0.1 for difference in (*coarse, old[1]))
 
 
 @pytest.mark.slow
