@@ -111,7 +111,8 @@ def take_engine(given: dict) -> Engine:
     check_between("lora_dropout", lora["lora_dropout"], 0, 1)
     for package in ("trl",) * (name == TRL) + ("peft",) * use_peft + ("vllm",) * (vllm is not None):
         if find_spec(package) is None:
-            raise ImportError(f"engine is {name!r}; {package} is not installed; pip install {_source(package)}")
+            source = '"vllm", where there is an NVIDIA card' if package == "vllm" else '"grpo-lab[engines]"'
+            raise ImportError(f"engine is {name!r}; {package} is not installed; pip install {source}")
     return Engine(name, lora if use_peft else None, fsdp, vllm)
 
 
@@ -123,7 +124,3 @@ def _take_vllm(given: dict, engine: str) -> dict | None:
         name, value = next(iter(server.items()))
         raise ValueError(f"{name} is {value!r}; expected it only with --use_vllm server")
     return None if mode is None else {"use_vllm": True, "vllm_mode": mode} | server
-
-
-def _source(package: str) -> str:
-    return '"vllm", where there is an NVIDIA card' if package == "vllm" else '"grpo-lab[engines]"'

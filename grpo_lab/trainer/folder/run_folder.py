@@ -93,9 +93,7 @@ class RunFolder:
         parts = model, tokenizer, optimizer.tensors(), state, reference
         self.keep(step, history, lambda unfinished: checkpoint.write(unfinished, *parts), of_model(model))
 
-    def keep(
-        self, step: int, history: list[dict], write: Callable[[Path], dict], model: list[str] | None = None
-    ) -> None:
+    def keep(self, step: int, history: list[dict], write: Callable, model: list | None = None) -> None:
         """Make a checkpoint of a step, then remove those for which `save_total_limit` has no room.
 
         write: makes the folder of this name, and describes its files as `checkpoint.write` does.
