@@ -33,7 +33,7 @@ PASSED = (
     *("max_grad_norm", "num_iterations", "per_device_train_batch_size", "gradient_accumulation_steps"),
     *("gradient_checkpointing", "precision", "bf16"),
 )
-LEFT_OUT = ("save_total_limit", "disable_tqdm", "run_name", "logging_steps", "num_completions_to_print")
+LEFT_OUT = ("save_total_limit", "disable_tqdm", "logging_steps", "num_completions_to_print")
 LEFT_OUT += ("per_device_eval_batch_size", "max_nonfinite_steps", "log_kl", "log_completions")
 RUN = """\
 #!/usr/bin/env bash

@@ -23,7 +23,7 @@ SETTINGS = "grpo_config.json"  # where a run keeps them, in its folder
 # falling learning rate changes.
 MAY_CHANGE = (
     *("output_dir", "resume_from_checkpoint", "save_steps", "save_total_limit", "report_to", "disable_tqdm"),
-    *("run_name", "logging_steps", "log_completions", "num_completions_to_print", "eval_steps"),
+    *("logging_steps", "log_completions", "num_completions_to_print", "eval_steps"),
     *("early_stopping_patience", "early_stopping_threshold"),
 )
 
@@ -53,8 +53,7 @@ class GRPOConfig:
     resume_from_checkpoint: bool = setting(False)
 
     disable_tqdm: bool = setting(False, group="what it shows")
-    report_to: str = setting("none", ("none", "tensorboard", "wandb"), "where metrics go beside metrics.jsonl")
-    run_name: str | None = setting(None, about="on Weights & Biases (none: the name of the folder)")
+    report_to: str = setting("none", ("none", "tensorboard"), "where metrics go beside metrics.jsonl")
     logging_steps: int = setting(10, "[1, inf)", "with log_completions: every so many steps")
     log_completions: bool = setting(False, about="print the best and worst, write all of the step to completions.jsonl")
     num_completions_to_print: int | None = setting(4, "[0, inf)", "half of them the best, half the worst (none: all)")

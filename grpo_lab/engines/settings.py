@@ -20,7 +20,7 @@ SAME = (
 KEPT = (
     *("max_steps", "warmup_steps", "lr_scheduler_type", "ref_model_sync_steps", "precision", "bf16", "fp16"),
     *("per_device_train_batch_size", "gradient_accumulation_steps"),
-    *("output_dir", "disable_tqdm", "report_to", "run_name"),
+    *("output_dir", "disable_tqdm", "report_to"),
     *("save_steps", "save_total_limit", "resume_from_checkpoint"),
     *("eval_steps", "num_generations_eval", "per_device_eval_batch_size"),
 )

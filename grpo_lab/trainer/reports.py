@@ -1,13 +1,11 @@
-"""What a run shows while it goes: a progress bar, curves on TensorBoard or Weights & Biases, completions to read."""
+"""What a run shows while it goes: a progress bar, curves on TensorBoard, completions to read."""
 
 import importlib
 import math
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 from tqdm import tqdm
@@ -23,8 +21,7 @@ WIDTH = 100  # characters of a prompt with its completion, in the table of compl
 def reporting(config: GRPOConfig, first_step: int) -> Iterator["Reports"]:
     """What shows the metrics of each step wherever the configuration wants them."""
     with ExitStack() as stack:
-        board = {"none": lambda *_: None, "tensorboard": _tensorboard, "wandb": _wandb}[config.report_to]
-        log = board(stack, config, first_step)
+        log = _tensorboard(stack, config, first_step) if config.report_to == "tensorboard" else None
         bar = tqdm(total=config.max_steps, initial=first_step, disable=config.disable_tqdm, desc="GRPO", unit="step")
         yield Reports(stack.enter_context(bar), log)
 
@@ -55,7 +52,11 @@ class Reports:
 
 
 def _tensorboard(stack: ExitStack, config: GRPOConfig, first_step: int) -> Callable[[dict], None]:
-    module = _import("torch.utils.tensorboard", config)
+    try:
+        module = importlib.import_module("torch.utils.tensorboard")
+    except ImportError as error:
+        said = "report_to is 'tensorboard', which is not installed: python -m pip install tensorboard"
+        raise ImportError(said) from error
     # What a killed run showed of steps that are now made again is struck out.
     folder = str(Path(config.output_dir) / "tensorboard")
     writer = stack.enter_context(module.SummaryWriter(folder, purge_step=first_step + 1))
@@ -65,23 +66,6 @@ def _tensorboard(stack: ExitStack, config: GRPOConfig, first_step: int) -> Calla
             writer.add_scalar(name, value, metrics["step"])
 
     return log
-
-
-def _wandb(stack: ExitStack, config: GRPOConfig, first_step: int) -> Callable[[dict], None]:
-    wandb, folder = _import("wandb", config), Path(config.output_dir)
-    about = {"name": config.run_name or folder.name, "dir": str(folder), "config": asdict(config)}
-    # Resumed, it is the same run again: wandb keeps the number of one that was cut off in `dir`.
-    run = wandb.init(project=os.environ.get("WANDB_PROJECT", "grpo_lab"), resume="auto", allow_val_change=True, **about)
-    run.define_metric("*", step_metric="step")  # wandb's own count only grows, where steps may be made again
-    return stack.enter_context(run).log
-
-
-def _import(module: str, config: GRPOConfig):
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        name = config.report_to
-        raise ImportError(f"report_to is {name!r}, which is not installed: python -m pip install {name}") from error
 
 
 def completion_records(step: int, rows: list[dict], experience: Experience, names: list[str]) -> list[dict]:

@@ -1,4 +1,4 @@
-"""What a run shows: the bar, Weights & Biases (played by a mock), and completions for people to read."""
+"""What a run shows: the bar, curves and completions for people to read."""
 
 import json
 import re
@@ -8,7 +8,6 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 
-from grpo_lab.config import GRPOConfig
 from grpo_lab.trainer import collect, train
 from grpo_lab.trainer.reports import best_and_worst, completion_records
 from tests.support.axe import Killed
@@ -19,34 +18,30 @@ def nothing(completions, **kwargs):
     return [None] * len(completions)
 
 
-def test_what_is_none_is_not_logged_and_what_is_evaluated_is(tmp_path, monkeypatch):
-    """To Weights & Biases, played by a mock: every step with its number, in a run that is closed as it ended."""
-    wandb, model, tokenizer = MagicMock(), *make_world()
-    monkeypatch.setitem(sys.modules, "wandb", wandb)
-    monkeypatch.delenv("WANDB_PROJECT", raising=False)
-    settings = {"report_to": "wandb", "eval_steps": 2, "log_completions": True, "logging_steps": 1}
+def test_where_no_reward_applies_the_board_and_the_file_go_without_and_what_is_evaluated_is_there(
+    tmp_path, monkeypatch
+):
+    """The board is played by a mock: every step with its number, in a writer that is closed."""
+    writer, (model, tokenizer) = MagicMock(), make_world()
+    monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter", writer)
+    settings = {"report_to": "tensorboard", "eval_steps": 2, "log_completions": True, "logging_steps": 1}
     config = make_config(output_dir=str(tmp_path / "out"), **settings)
     with pytest.warns(RuntimeWarning, match="their reward is NaN"):
         history = train(model, tokenizer, ROWS, nothing, config, eval_dataset=ROWS)
-    about, run = wandb.init.call_args.kwargs, wandb.init.return_value
-    assert (about["project"], about["name"], about["resume"]) == ("grpo_lab", "out", "auto")
-    assert GRPOConfig(**about["config"]) == config and about["allow_val_change"], "resume_from_checkpoint may change"
-    logged = [call.args[0] for call in run.__enter__.return_value.log.call_args_list]
-    assert logged == [{name: value for name, value in metrics.items() if value is not None} for metrics in history]
-    assert "reward" not in logged[0] and "eval/accuracy" not in logged[1]
-    assert "eval/completions/mean_length" in logged[1] and "eval/completions/mean_length" not in logged[0]
-    assert run.__exit__.called
+    logged = [call.args for call in writer.return_value.__enter__.return_value.add_scalar.call_args_list]
+    numbers = [(name, value, m["step"]) for m in history for name, value in m.items() if value is not None]
+    assert logged == numbers and history[0]["reward"] is None
+    assert writer.return_value.__exit__.called
     (found, *_) = lines(tmp_path / "out")
     assert (found["reward"], found["rewards"], found["advantage"]) == (None, {"nothing": None}, 0.0)
 
 
-@pytest.mark.parametrize(("report_to", "module"), [("wandb", "wandb"), ("tensorboard", "torch.utils.tensorboard")])
-def test_what_is_not_installed_is_named_with_its_remedy(report_to, module, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, module, None)
+def test_a_board_that_is_not_installed_is_named_with_its_remedy(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(
-        ImportError, match=f"report_to is '{report_to}', which is not installed: python -m pip install {report_to}"
+        ImportError, match="report_to is 'tensorboard', .* not installed: python -m pip install tensorb"
     ):
-        run(output_dir=str(tmp_path / "out"), report_to=report_to)
+        run(output_dir=str(tmp_path / "out"), report_to="tensorboard")
 
 
 def test_the_progress_bar_is_short_and_an_evaluation_is_a_line_above_it(capsys):

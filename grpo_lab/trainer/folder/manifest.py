@@ -13,7 +13,7 @@ from grpo_lab.trainer.stopping import RESUME
 
 MANIFEST, FORMAT = "grpo_run.json", 3
 METRICS, COMPLETIONS = "metrics.jsonl", "completions.jsonl"
-CHANGING = (METRICS, SETTINGS, COMPLETIONS, "tensorboard", "wandb")  # files and folders that a run keeps changing
+CHANGING = (METRICS, SETTINGS, COMPLETIONS, "tensorboard")  # files and folders that a run keeps changing
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 # What transformers calls the files of a model and of its tokenizer.
 MODEL = re.compile(
