@@ -70,7 +70,7 @@ def check_together(config) -> None:
     _check_delta(config)
     for needed, dependent in {
         "output_dir": {"resume_from_checkpoint": False, "report_to": "none", "load_best_model_at_end": False},
-        "eval_steps": {"load_best_model_at_end": False, "early_stopping_patience": None},
+        "eval_steps": {"load_best_model_at_end": False},
     }.items():
         for name, off in dependent.items():
             value = getattr(config, name)

@@ -24,7 +24,6 @@ SETTINGS = "grpo_config.json"  # where a run keeps them, in its folder
 MAY_CHANGE = (
     *("output_dir", "resume_from_checkpoint", "save_steps", "save_total_limit", "report_to", "disable_tqdm"),
     *("logging_steps", "log_completions", "num_completions_to_print", "eval_steps"),
-    *("early_stopping_patience", "early_stopping_threshold"),
 )
 
 
@@ -65,8 +64,6 @@ class GRPOConfig:
     metric_for_best_model: str | None = setting(None, about='one of the metrics "eval/..." (none: "eval/reward")')
     greater_is_better: bool | None = setting(None, about='none: unless the name of that metric ends in "loss"')
     load_best_model_at_end: bool = setting(False, about="a checkpoint at each new best; the last of them is the result")
-    early_stopping_patience: int | None = setting(None, "[1, inf)", "stop after so many evaluations without a new best")
-    early_stopping_threshold: float = setting(0.0, "[0, inf)", "by how much a new best has to be better")
 
     num_generations: int = setting(16, "[1, inf)", "G, completions a prompt", group="sampling")
     generation_batch_size: int = setting(256, "[1, inf)", "B = P*G, completions a step")

@@ -1,6 +1,5 @@
 """Held-out problems while training goes on: sampled and rewarded now and then, and which time was the best."""
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -144,38 +143,14 @@ def metric_for_best_model(config: GRPOConfig) -> str:
     return name if name.startswith("eval/") else f"eval/{name}"
 
 
-class Standing(NamedTuple):
-    """Where a run stands: the step of its best evaluation, the value there, and how many came after in vain."""
+def best_step(history: list[dict], config: GRPOConfig) -> int | None:
+    """The step of the best evaluation, the first of equal ones; None where the best is not to be kept.
 
-    best: int | None
-    value: float | None
-    in_vain: int
-
-
-def standing(history: list[dict], config: GRPOConfig) -> Standing:
-    """Read from the metrics of the steps, so that a resumed run knows it too; counted as transformers counts.
-
-    An evaluation is in vain unless it is better than the best one before it by more than the threshold.
+    Read from the metrics of the steps, so that a resumed run knows it too.
     """
     name = metric_for_best_model(config)
+    evaluated = [m for m in history if m.get(name) is not None]  # None: no reward function applied to anything
+    if not config.load_best_model_at_end or not evaluated:
+        return None
     greater = not name.endswith("loss") if config.greater_is_better is None else config.greater_is_better
-    best, top, in_vain = None, None, 0
-    for metrics in (metrics for metrics in history if name in metrics):
-        gain = _gain(metrics[name], top, greater)
-        in_vain = 0 if gain > config.early_stopping_threshold else in_vain + 1
-        if gain > 0:
-            best, top = metrics["step"], metrics[name]
-    return Standing(best, top, in_vain)
-
-
-def best_step(history: list[dict], config: GRPOConfig) -> int | None:
-    """The step whose checkpoint is to be kept as the best; None where none is asked for."""
-    return standing(history, config).best if config.load_best_model_at_end else None
-
-
-def _gain(value: float | None, top: float | None, greater: bool) -> float:
-    if value is None:  # no reward function applied to anything
-        return -math.inf
-    if top is None:
-        return math.inf
-    return value - top if greater else top - value
+    return (max if greater else min)(evaluated, key=lambda metrics: metrics[name])["step"]

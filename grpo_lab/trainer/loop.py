@@ -43,8 +43,7 @@ def train(
         eval_dataset: held-out rows, sampled and rewarded every `eval_steps` steps and after the last one.
 
     Returns:
-        One dict of metrics a step, mostly under TRL's names; the same as in metrics.jsonl. Fewer than `max_steps` of
-        them if `early_stopping_patience` ended the run.
+        One dict of metrics a step, mostly under TRL's names; the same as in metrics.jsonl.
 
     Raises:
         ValueError: for a dataset or settings that do not fit.

@@ -18,7 +18,7 @@ from grpo_lab.rewards import reward_names
 from grpo_lab.rewards.scoring import check_signatures, check_weights
 from grpo_lab.rollout.prompt_checks import check_prompts
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer.evaluation import best_step, check_evaluation, evaluate_policy, metric_for_best_model, standing
+from grpo_lab.trainer.evaluation import best_step, check_evaluation, evaluate_policy, metric_for_best_model
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder, fingerprints
 from grpo_lab.trainer.logprobs import kl_to_reference
@@ -98,13 +98,6 @@ class Run:
         if self._opened is None:
             raise RuntimeError("this Run is not open; expected its steps inside `with Run(...) as run:`")
         for step in range(self.first_step, self.config.max_steps):
-            if self._waits_in_vain():
-                at, name = standing(self.history, self.config), metric_for_best_model(self.config)
-                self._reports.say(
-                    f"Stopped early after step {step} of {self.config.max_steps}: {name} was best after step "
-                    f"{at.best}, evaluations since without a better one: {at.in_vain}"
-                )
-                break
             torch.manual_seed(self.config.seed * 1_000_003 + step)
             self._started, self._step = time.perf_counter(), step
             self._unmoved = True
@@ -175,7 +168,7 @@ class Run:
             self.folder.append(METRICS, [metrics])
             every = self.config.save_steps
             best = best_step(self.history, self.config) == done
-            if best or done == self.config.max_steps or (every and done % every == 0) or self._waits_in_vain():
+            if best or done == self.config.max_steps or (every and done % every == 0):
                 self._save(done)
         if callback is not None:
             callback(done, metrics)
@@ -198,11 +191,6 @@ class Run:
     def _save(self, done: int) -> None:
         if self.folder is not None and not self.folder.has(done):
             self.folder.save(done, self.history, self.model, self.tokenizer, self.optimizer, self.reference)
-
-    def _waits_in_vain(self) -> bool:
-        """Whether the last evaluations brought so little that the run is to end here."""
-        patience = self.config.early_stopping_patience
-        return patience is not None and standing(self.history, self.config).in_vain >= patience
 
     def settings(self) -> dict:
         """The configuration, with the precision that the model decided where it does not say one."""

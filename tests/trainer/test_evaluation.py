@@ -7,11 +7,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM, EarlyStoppingCallback, Trainer, TrainerControl, TrainerState
+from transformers import AutoModelForCausalLM, Trainer, TrainerState
 
 from grpo_lab.rollout import sample_completions
 from grpo_lab.trainer import collect, evaluation, train
-from grpo_lab.trainer.evaluation import evaluate_policy, standing
+from grpo_lab.trainer.evaluation import best_step, evaluate_policy
 from grpo_lab.trainer.logprobs import kl_to_reference
 from tests.support.agreement import few
 from tests.support.axe import Killed
@@ -27,7 +27,7 @@ from tests.support.worlds import (
 )  # fmt: skip
 
 HELD_OUT = [{"prompt": letter, "answer": letter} for letter in "bcde1"]
-BESIDE = {"eval_steps": 2, "log_completions": True, "logging_steps": 1, "log_kl": True, "early_stopping_patience": 99}
+BESIDE = {"eval_steps": 2, "log_completions": True, "logging_steps": 1, "log_kl": True}
 
 
 def half_marks(completions, completion_ids, **kwargs):
@@ -166,37 +166,17 @@ def test_what_does_not_go_together_is_named_before_anything_is_sampled(held_out,
 
 
 @few
-@given(
-    st.lists(st.integers(-3, 3).map(lambda n: n / 4), min_size=1, max_size=12),
-    st.integers(1, 4),
-    st.sampled_from([0.0, 0.25, 0.3, 1.0]),
-    st.booleans(),
-    st.booleans(),
-)
-def test_the_best_and_the_evaluations_in_vain_are_counted_as_in_transformers(
-    values, patience, threshold, greater, gaps
-):
-    config = make_config(
-        eval_steps=1, metric_for_best_model="accuracy", greater_is_better=greater, early_stopping_patience=patience,
-        early_stopping_threshold=threshold,
-    )  # fmt: skip
-    args = SimpleNamespace(
-        metric_for_best_model="accuracy", greater_is_better=greater, save_strategy="steps", load_best_model_at_end=True
-    )
-    callback, state, control = EarlyStoppingCallback(patience, threshold), TrainerState(), TrainerControl()
-    history = []
-    for step, value in enumerate(values, 1):
+@given(st.lists(st.integers(-3, 3).map(lambda n: n / 4), min_size=1, max_size=12), st.booleans(), st.booleans())
+def test_the_best_is_the_one_that_transformers_takes(values, greater, gaps):
+    best = {"metric_for_best_model": "accuracy", "greater_is_better": greater, "load_best_model_at_end": True}
+    config = make_config(eval_steps=1, output_dir="out", **best)
+    args, state, history = SimpleNamespace(**best, save_strategy="steps"), TrainerState(), []
+    for value in values:
         history += [{"step": len(history) + 1, "reward": 1.0}] if gaps else []
         history.append({"step": len(history) + 1, "reward": 1.0, "eval/accuracy": value})
         state.global_step = len(history)
-        callback.on_evaluate(args, state, control, {"eval_accuracy": value})
         Trainer._determine_best_metric(SimpleNamespace(args=args, state=state), {"eval_accuracy": value}, None)
-        found = standing(history, config)
-        assert (found.best, found.value) == (state.best_global_step, state.best_metric), step
-        assert found.in_vain == callback.early_stopping_patience_counter
-        assert (found.in_vain >= patience) == control.should_training_stop
-        if control.should_training_stop:
-            break
+        assert best_step(history, config) == state.best_global_step
 
 
 def test_the_metric_is_the_one_asked_for():
@@ -207,14 +187,14 @@ def test_the_metric_is_the_one_asked_for():
     ]
     history = [{"step": step} | metrics for step, metrics in enumerate(of_step, 1)]
     for settings, want in [
-        ({}, (2, 3.0, 1)),
-        ({"greater_is_better": False}, (1, 1.0, 2)),
-        ({"metric_for_best_model": "eval_loss"}, (3, 2.0, 0)),
-        ({"metric_for_best_model": "rewards/x/mean"}, (1, 2.0, 2)),
+        ({}, 2),
+        ({"greater_is_better": False}, 1),
+        ({"metric_for_best_model": "eval_loss"}, 3),
+        ({"metric_for_best_model": "rewards/x/mean"}, 1),
     ]:
-        assert standing(history, make_config(eval_steps=1, **settings)) == want
-    assert standing([], make_config(eval_steps=1)) == (None, None, 0)
-    assert standing([{"step": 1, "eval/reward": None}], make_config(eval_steps=1)) == (None, None, 1)
+        config = make_config(eval_steps=1, output_dir="out", load_best_model_at_end=True, **settings)
+        assert best_step(history, config) == want and best_step([{"step": 1, "eval/reward": None}], config) is None
+    assert best_step(history, make_config(eval_steps=1)) is None
 
 
 LENGTH = {"metric_for_best_model": "completions/mean_length", "greater_is_better": False, "eval_steps": 1}
@@ -257,24 +237,6 @@ def test_killed_and_resumed_it_ends_the_same(tmp_path, capsys):
 
 def constant(completions, **kwargs):
     return [0.5] * len(completions)
-
-
-def test_a_run_that_gets_no_better_is_stopped_and_says_so_and_can_be_continued(tmp_path, capsys):
-    out = tmp_path / "out"
-    settings = {"output_dir": str(out), "reward": constant, "max_steps": 9, "eval_steps": 1, "beta": 0.1}
-    model, _, history = run(early_stopping_patience=2, **settings)
-    shown = capsys.readouterr().out
-    assert len(history) == 3
-    assert (
-        "Stopped early after step 3 of 9: eval/reward was best after step 1, evaluations since without a better one: 2"
-        in shown
-    )
-    assert (out / "checkpoint-3").is_dir()
-    assert same_weights(weights(AutoModelForCausalLM.from_pretrained(out)), weights(model))
-    _, steps, again = run(early_stopping_patience=2, resume_from_checkpoint=True, **settings)
-    assert again == history and not steps and "Stopped early after step 3 of 9" in capsys.readouterr().out
-    _, _, longer = run(early_stopping_patience=4, resume_from_checkpoint=True, **settings)
-    assert len(longer) == 5 and longer[:3] == history
 
 
 # --- the KL to the start --------------------------------------------------------------------------------------------
