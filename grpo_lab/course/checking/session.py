@@ -2,16 +2,15 @@
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from grpo_lab.checks import check_choice
 from grpo_lab.course import exercises as registry
-from grpo_lab.course.checking import fake_device
 from grpo_lab.course.checking.judging import judge, of_fault
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.checking.stand_ins import neighbours, suspended
-from grpo_lab.course.checking.verdict import SIGNS, TITLES, Part, Verdict
+from grpo_lab.course.checking.verdict import SIGNS, TITLES, Verdict
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import exercise as find_exercise
 from grpo_lab.display import View, markdown_table
@@ -54,10 +53,7 @@ def _judged(function: Callable, exercise: Exercise, seed: int) -> Verdict:
     if callable(function) and inspect.unwrap(function) is inspect.unwrap(exercise.function):
         return of_fault(exercise, "library")
     expected_outcomes(exercise, seed)  # before anything of the student's runs
-    verdict = judge(exercise, run_student(function, exercise, seed), seed)
-    if verdict.right and (remark := fake_device.remark(function, exercise, seed)):
-        return replace(verdict, parts=(*verdict.parts, Part("say", remark)))
-    return verdict
+    return judge(exercise, run_student(function, exercise, seed), seed)
 
 
 def _note(verdict: Verdict, exercise: Exercise, function: Callable) -> None:

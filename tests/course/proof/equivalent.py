@@ -8,7 +8,7 @@ from tests.course.proof.mutants import Mutant
 _HALF = "the docstring promises nothing about half precision"
 _EITHER_WAY = "the order does not matter"
 _SIGN_OF_A_COUNT = "only whether the count is 0 is asked, so its sign does not matter"
-_ONE_DEVICE = "that an answer would run on a GPU, too, is a remark"
+_ONE_DEVICE = "nobody asks an answer to run on a GPU, too"
 _NO_GRADIENT = "nothing in this exercise is differentiated"
 _SPREAD = "a standard deviation is the same from wherever it is measured"
 _CANCELS = "what is added to all rewards of a group cancels where their mean is subtracted"
