@@ -2,10 +2,8 @@
 
 import copy
 import math
-import re
 
 import torch
-from torch import nn
 
 from grpo_lab.objective import policy_loss
 
@@ -42,16 +40,6 @@ def frozen_by_parameters(model):
     return reference
 
 
-def silence_by_names(model):
-    of_numbers = re.compile(r".*drop.*|(input_)?jitter_noise")
-    for _, module in model.named_modules():
-        names = [
-            name for name, value in vars(module).items() if isinstance(value, float) and of_numbers.fullmatch(name)
-        ]
-        names += ["p"] * isinstance(module, nn.Dropout)
-        vars(module).update(dict.fromkeys(names, 0.0))
-
-
 def microbatch_by_advantages(logp, advantages, mask, rows, num_items, *, loss_type="grpo", **settings):
     """Surrogate and KL term are linear in advantage and beta, so the share may be put there."""
     share = 1.0 if loss_type in ("dapo", "cispo", "vespo") else logp.shape[0] / rows
@@ -83,7 +71,6 @@ def pass_by_product(n, c, k):
 RIGHT = {
     "read_sequences": (read_row_by_row,),
     "compute_advantages": (advantages_by_nan_functions,),
-    "silence_dropout": (silence_by_names,),
     "frozen_copy": (frozen_by_parameters,),
     "microbatch_loss": (microbatch_by_advantages,),
     "step_if_finite": (step_early_out,),
