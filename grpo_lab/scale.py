@@ -32,8 +32,8 @@ def importance_weights(
     r"""How much likelier the trainer finds what was sampled than the sampler did.
 
     d_{b,t} = m_{b,t} \, (\ell_{b,t} - \ell^{\mathrm{s}}_{b,t}) \tag{10.1}
-    D_b = \sum_t d_{b,t} \tag{10.2}
-    w = \mathrm{sg} \big[ e^{d} \big], \;\text{or}\; \mathrm{sg} \big[ e^{D} \big] \tag{10.3}
+    w_{b,t} = \mathrm{sg} \big[ e^{d_{b,t}} \big] \tag{10.2}
+    w_b = \mathrm{sg} \big[ e^{\sum_t d_{b,t}} \big] \tag{10.3}
 
     Args:
         logp: log-probabilities under the policy that is trained, before its update.
@@ -50,9 +50,9 @@ def importance_weights(
     check_shapes(logp=(logp, "B T"), sampler_logp=(sampler_logp, "B T"), mask=(mask, "B T"))
     check_dtype("mask", mask, "bool")
     difference = torch.where(mask, logp - sampler_logp, 0)  # B T (10.1)
-    if level == "sequence":
-        difference = difference.sum(-1, keepdim=True)  # B 1 (10.2)
-    return difference.exp().detach()  # B T (10.3)
+    if level == "token":
+        return difference.exp().detach()  # B T (10.2)
+    return difference.sum(-1, keepdim=True).exp().detach()  # B 1 (10.3)
 
 
 def truncate_weights(weights: Float[Tensor, "B #T"], cap: float = 3.0, mode: str = "truncate") -> Float[Tensor, "B #T"]:

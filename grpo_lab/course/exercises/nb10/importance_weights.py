@@ -51,16 +51,17 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "upside-down",
-            changed(importance_weights, ("difference.exp()", "(-difference).exp()")),
+            changed(importance_weights, ("logp - sampler_logp", "sampler_logp - logp")),
             "You divide by the trainer's probability. What the sampler wrote too often has to count less, so whose "
             "probability stands below?",
-            "10.3",
+            "10.1",
         ),
         Misconception(
             "gradient-through-the-weight",
-            changed(importance_weights, ("difference.exp().detach()", "difference.exp()")),
+            changed(importance_weights, ("difference.exp().detach()", "difference.exp()"),
+                    ("keepdim=True).exp().detach()", "keepdim=True).exp()")),
             "Your weight has a gradient. Multiplied with the loss it pushes every token a second time.",
-            "10.3",
+            "10.2",
         ),
         Misconception(
             "padding-counted",
@@ -75,14 +76,15 @@ EXERCISE = Exercise(
                                          "difference.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)")),
             "You take the mean over the tokens, as GSPO's ratio does. An importance weight is the quotient of the "
             "probabilities of the whole answer: a product, without a root.",
-            "10.2",
+            "10.3",
         ),
         Misconception(
             "no-exponential",
-            changed(importance_weights, ("difference.exp()", "difference")),
+            changed(importance_weights, ("difference.exp()", "difference"),
+                    ("keepdim=True).exp()", "keepdim=True)")),
             "You return the difference of the logarithms. Where nothing has moved it is 0, and the answer would teach "
             "nothing. What should the weight be there?",
-            "10.3",
+            "10.2",
         ),
     ),
 )  # fmt: skip
