@@ -1,14 +1,7 @@
 """Killed at any point and resumed, a run ends with the same weights and metrics, and leaves nothing behind."""
 
-import contextlib
 import json
 import math
-import os
-import random
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +10,6 @@ from transformers import AutoModelForCausalLM
 
 from grpo_lab.trainer import PolicyOptimizer, Run, optim_8bit, train
 from grpo_lab.trainer.folder import RunFolder, checkpoint
-from tests.support import killed_run
 from tests.support.axe import Killed
 from tests.support.resuming import (
     ONE_UPDATE,
@@ -151,44 +143,6 @@ def test_the_reference_comes_from_the_checkpoint_not_from_the_model_handed_in(tm
         for parameter in saved.parameters():  # out of the file's own memory, whose alignment changes how sums round
             parameter.data = parameter.data.clone()
         assert_same_end(real_run(tmp_path / "out", resume=True, **frozen), want)
-
-
-@pytest.fixture(scope="module")
-def whole_worker(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("worker") / "out"
-    return folder, *killed_run.continue_run(folder)
-
-
-def start_worker(folder):
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.support.killed_run", str(folder)],
-        cwd=Path(__file__).parents[3],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": "."},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-    )
-
-
-@pytest.mark.slow
-def test_killed_by_the_system_at_random_moments(whole_worker, tmp_path):
-    """Three times, each some time in the step that follows the chosen one; the step before says how long one takes."""
-    chance, folder = random.Random(), tmp_path / "out"
-    for life in range(3):
-        steps, worker, told = chance.randint(2, 4), start_worker(folder), []
-        while len(told) < steps:
-            if worker.stdout.readline().startswith("step"):
-                told.append(time.perf_counter())
-                print("on", file=worker.stdin, flush=True)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            worker.wait(timeout=chance.uniform(0, told[-1] - told[-2]))
-        worker.kill()
-        _, error = worker.communicate(timeout=600)
-        assert worker.returncode != 0, f"it should have been killed after step {steps} of life {life}: {error}"
-    assert len(whole_lines(folder)) >= 4
-    assert_same_end((folder, *killed_run.continue_run(folder)), whole_worker)
 
 
 def whole_lines(folder):
