@@ -17,20 +17,8 @@ def cold_entropy(logits, temperature=1.0):
     return -(p * torch.log(p)).sum(-1)
 
 
-def population_advantages(rewards, scale="group", ddof=1, eps=1e-4):
-    centred = rewards - rewards.mean(-1, keepdim=True)  # with its residue
-    if scale == "none":
-        return centred
-    std = rewards.std(unbiased=False) if scale == "batch" else rewards.std(-1, keepdim=True, unbiased=False)
-    return centred / (std + eps)
-
-
 def padded_mean(logp, mask):
     return (logp * mask).mean(-1)
-
-
-def by_id_and_no_lists(completion_ids, eos_token_id):
-    return completion_ids != eos_token_id
 
 
 def attached_estimate(logp, ref_logp, estimator="k3"):
@@ -44,9 +32,7 @@ def nonsense(logp, mask):
 
 TOGETHER = [
     ("token_entropy", cold_entropy, {"temperature-mismatch", "log-of-zero"}),
-    ("group_advantages", population_advantages, {"population-std", "residue-as-spread"}),
     ("sequence_logprob", padded_mean, {"mean-over-padding", "zero-times-infinity"}),
-    ("completion_mask", by_id_and_no_lists, {"eos-by-id"}),
     ("kl_estimate", attached_estimate, {"reference-not-detached", "k3-plus-is-k3"}),
     ("sequence_logprob", nonsense, set()),
 ]

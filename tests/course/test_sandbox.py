@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from grpo_lab.course.grading import sandbox as module
 from grpo_lab.course.grading import walls
 from grpo_lab.course.grading.grade import Grading, grade
-from grpo_lab.course.grading.notebook import Cell
-from grpo_lab.course.grading.sandbox import CROWD, ENDLESS, Sandbox
+from grpo_lab.course.grading.sandbox import CROWD, ENDLESS
 from grpo_lab.course.grading.walls import AS_NOBODY, strongest_wall
 from grpo_lab.course.release.notebooks import of_notebook
 from tests.course import attacks
@@ -217,40 +215,3 @@ def test_a_container_has_no_network_and_only_the_package():
     for option in ("--network none", "--read-only", "--cap-drop ALL", "--pids-limit 100", "--user 65534:65534"):
         assert option in " ".join(command)
     assert [command[i + 1] for i, word in enumerate(command) if word == "--volume"] == ["package:/package:ro"]
-
-
-@pytest.fixture
-def process(tmp_path):
-    """A run of two cells and two exercises, without a process: what it is told is what a stranger says."""
-    sandbox = Sandbox.__new__(Sandbox)
-    sandbox.exercises, sandbox.folder, sandbox.stopped = of_notebook("02"), tmp_path, module.threading.Event()
-    made = module._Run(sandbox, [Cell(3, ""), Cell(5, "")], ["group_advantages", "rloo_advantages"], [0, 7], {}, {})
-    made.told = []
-    made._tell = lambda worker, request: made.told.append(request)
-    return made
-
-
-def takes(process, *messages: dict) -> list[bool]:
-    return [process._takes(message, b"x", None) for message in messages]
-
-
-FORGED = [{}, {"cell": 99}, {"cell": [3]}, {"exercise": "f"}, {"at": "cell"}, {"failed": 3}]
-
-
-def test_a_step_counts_once_and_only_onward_and_what_was_not_asked_for_is_none(process):
-    assert not any(takes(process, *FORGED)) and process.failed == {}
-    steps = [{"cell": 3}, {"cell": 5}, {"exercise": "group_advantages"}, {"exercise": "rloo_advantages"}, {"done": ""}]
-    for step in steps:
-        assert takes(process, step, step, steps[0], *FORGED) == [True, *[False] * (2 + len(FORGED))]
-    assert process.at == len(steps) - 1
-
-
-def test_an_answer_counts_once_and_then_the_library_is_lent_to_those_behind_it(process):
-    assert not any(takes(process, {"seed": 0}, {"fault": "early"})) and process.answers == {}
-    takes(process, {"exercise": "group_advantages"}, {"seed": 0}, {"seed": 99})
-    assert process.answers == {} and process.told == []
-    takes(process, {"seed": 7})
-    assert "could not be taken over" in process.answers["group_advantages"], "x is no file of outcomes"
-    assert set(process.told[0]["lent"]) == {"group_advantages"}
-    takes(process, {"fault": "again"}, {"seed": 0})
-    assert "taken over" in process.answers["group_advantages"] and len(process.told) == 1

@@ -7,7 +7,7 @@ import torch
 
 from grpo_lab.models.frozen import silence_dropout
 from grpo_lab.models.shapes import random_policy
-from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, all_logprobs
+from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient
 from grpo_lab.trainer import logprobs as computing
 from grpo_lab.trainer import loop as trainer
 from grpo_lab.trainer.logprobs import completion_logprobs
@@ -98,17 +98,6 @@ def test_padding_that_all_prompts_share_is_left_out_and_prompts_are_shared_only_
             inside = experience.mask[row]
             torch.testing.assert_close(got[inside], alone[inside], rtol=0, atol=1e-12)
         shapes.clear()
-
-
-def test_scores_of_all_rows_come_back_in_their_own_order():
-    model, experience = make_exact(make_world()[0]), ragged_experience(ALTERNATING, inactive=(2,))
-    config = make_config(per_device_train_batch_size=2, gradient_accumulation_steps=4)
-    whole, in_parts = all_logprobs(model, experience, make_config()), all_logprobs(model, experience, config)
-    assert not in_parts.requires_grad
-    for row, inside in enumerate(experience.mask):
-        torch.testing.assert_close(whole[row, inside], in_parts[row, inside], rtol=0, atol=1e-12)
-        alone = completion_logprobs(model, experience[row : row + 1], config)[0][0]
-        torch.testing.assert_close(in_parts[row, inside], alone[inside].double(), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

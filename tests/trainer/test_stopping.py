@@ -1,17 +1,11 @@
 """Ctrl-C and SIGTERM: the step is finished and saved, it is said how to go on, and the end is the same."""
 
 import math
-import os
-import re
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from grpo_lab import train as command
 from grpo_lab.commands import Stopped, shell_line
 from grpo_lab.models import load_policy
 from grpo_lab.trainer import train
@@ -24,7 +18,6 @@ from tests.support.worlds import (
     make_config,
     make_world,
     same_weights,
-    save_world,
     weights,
     without_times,
 )
@@ -129,40 +122,3 @@ def test_without_a_folder_the_model_has_the_weights_of_the_finished_step():
     ):
         train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=5), send(signal.SIGINT, 2))
     assert same_weights(weights(model), weights(want))
-
-
-def start(words):
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    out, root = subprocess.PIPE, Path(__file__).parents[2]
-    return subprocess.Popen(
-        [sys.executable, *words], cwd=root, env=environment, stdout=out, stderr=out, text=True, encoding="utf-8"
-    )
-
-
-def lines_in(folder):
-    path = folder / "metrics.jsonl"
-    return path.read_bytes().count(b"\n") if path.exists() else 0
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no signals between processes")
-def test_the_command_stops_without_a_traceback_and_goes_on_by_what_it_says(tmp_path):
-    """SIGTERM, then SIGINT, then to the end: each time from the folder alone, as it said."""
-    out, base = tmp_path / "out", save_world(tmp_path / "base")
-    small = "--num_generations 4 --generation_batch_size 8 --max_completion_length 4 --disable_tqdm true --max_steps 60"
-    words, resume = ["--model", base, *small.split()], ["--resume_from_checkpoint", str(out)]
-    first = [*words, "--output_dir", str(out)]
-    for number, code, arguments in ((signal.SIGTERM, 143, first), (signal.SIGINT, 130, resume)):
-        before, process = lines_in(out), start(["-m", "grpo_lab.train", *arguments])
-        while process.poll() is None and lines_in(out) < before + 3:
-            time.sleep(0.002)
-        process.send_signal(number)
-        _, error = process.communicate(timeout=300)
-        assert process.returncode == code, error
-        assert "Traceback" not in error
-        assert re.search(rf"Stopped after step \d+ of 60 by .* is saved\. Go on with {re.escape(RESUME)}", error)
-    whole = tmp_path / "whole"
-    for arguments in (resume, [*words, "--output_dir", str(whole)]):
-        assert not command.main(arguments)
-    for name in ("model.safetensors", "checkpoint-60/optimizer.safetensors"):
-        assert (out / name).read_bytes() == (whole / name).read_bytes()
