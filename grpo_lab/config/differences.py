@@ -26,5 +26,5 @@ MEANINGS = {
     "resume_from_checkpoint": "True or False, and not the name of a folder: output_dir is where the run goes on",
     "weight_decay": "of every parameter; in TRL not of biases and norms",
     "max_grad_norm": "inf leaves gradients as they are, and 0 is refused; in TRL 0 leaves them as they are",
-    "report_to": "one of the three, not a list",
+    "report_to": "one of the two, not a list",
 }

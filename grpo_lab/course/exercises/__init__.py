@@ -24,7 +24,7 @@ NAMES = {
         "importance_ratio", "gspo_token_ratio", "clipped_surrogate", "cispo_surrogate", "sapo_surrogate", "aggregate",
         "policy_loss",
     ),
-    "06": ("format_fault", "extract_answer", "accuracy_reward", "graded_reward", "same_number"),
+    "06": ("format_fault", "extract_answer", "accuracy_reward", "graded_reward"),
     "07": ("read_sequences", "compute_advantages", "frozen_copy", "microbatch_loss", "step_if_finite", "pass_at_k"),
     "08": ("stochastic_round", "cache_bytes", "exponential_race", "learning_rate"),
     "10": ("importance_weights", "truncate_weights", "straggler_bubble", "weight_sync_seconds"),

@@ -20,7 +20,6 @@ _UNDER_THE_MASK = "nothing is promised about NaN under the mask; `aggregate` kee
 _NOT_COMPARED = "what stands where the mask is False is not compared"
 _GROUP_ONLY = "in the exercise the advantage is 'group' throughout"
 _LENGTHS = "`check_expected` refuses columns of unlike length before"
-_LONGEST = "the limit is there to save time; the docstring names none"
 _STOPPED = "the gradient is stopped at the end in any case"
 _SAME_LENGTH = "the two are of one length"
 
@@ -96,12 +95,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "graded_reward": {
         "for completion, expected in zip(completions, answer):": _LENGTHS,
         "for completion, expected in zip(completions, answer, strict=False):": _LENGTHS,
-    },
-    "same_number": {
-        "a, b = (_number_in(expected), _number_in(given))": "equality is symmetric",
-        "plain = normalise_text(text)": "the docstring does not ask for the minus sign of print",
-        "return Fraction(plain) if _NUMBER.fullmatch(plain) else None": _LONGEST,
-        "return Fraction(plain) if len(plain) < LONGEST and _NUMBER.fullmatch(plain) else None": _LONGEST,
     },
     "stochastic_round": {
         "return rounded.bfloat16()": "infinities, and NaN as arithmetic makes it, come out of these lines as they are",

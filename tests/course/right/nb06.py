@@ -52,25 +52,9 @@ def graded_by_steps(completions, answer, **kwargs):
     return rewards
 
 
-def number_by_whole_numbers(given, expected):
-    """Numerator and denominator as ints, then cross-multiplied."""
-
-    def parts(text):
-        found = re.fullmatch(r"(-?)(\d*)(?:\.(\d*)|/(\d+))?", normalise_text(text))
-        if not found or not (found[2] or found[3]) or (found[4] and not int(found[4])):
-            return None
-        decimals = found[3] or ""
-        top = int(found[2] + decimals or 0) * (-1 if found[1] else 1)
-        return top, int(found[4]) if found[4] else 10 ** len(decimals)
-
-    a, b = parts(given), parts(expected)
-    return a is not None and b is not None and a[0] * b[1] == b[0] * a[1]
-
-
 RIGHT = {
     "format_fault": (fault_by_tags_found,),
     "extract_answer": (extract_by_partition,),
     "accuracy_reward": (accuracy_in_columns,),
     "graded_reward": (graded_by_steps,),
-    "same_number": (number_by_whole_numbers,),
 }
