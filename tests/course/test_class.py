@@ -7,9 +7,15 @@ import csv
 
 import pytest
 
+from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.grading import grade as grade_module
 from grpo_lab.course.grading import walls
 from grpo_lab.course.grading.command import page_names
+from grpo_lab.course.grading.downloads import Submission
+from grpo_lab.course.grading.grade import Graded, Grading
+from grpo_lab.course.grading.notebook import Cell
+from grpo_lab.course.grading.similar import shapes_of, similar
+from grpo_lab.course.stub import solution_body, stub_source
 from tests.course.classroom import POINTS, WRONG_RLOO, page, rows, run, table
 from tests.course.submitted import file_name, submit
 
@@ -157,3 +163,59 @@ def test_one_stray_notebook_changes_nobodys_sum(folder, sandbox):
     assert "01_policy_gradient, which is not graded here, and was left out" in found["bob"]["remarks"]
     run(folder, assignment="01")
     assert "sequence_logprob" in rows(folder)["zoe"]
+
+
+SHAPE = """
+def best_of_group(rewards):
+    best = rewards.argmax(-1, keepdim=True)
+    kept = torch.zeros_like(rewards)
+    return kept.scatter(-1, best, rewards.gather(-1, best))
+"""
+
+
+HEAD, BODY = SHAPE.strip().split("\n", 1)
+# The same answer with other names, with other words, and behind the lines that the stub gives.
+COPIES = (
+    SHAPE,
+    f"{HEAD}\n    # x\n{BODY}".replace("best =", "b =").replace(", best", ", b").replace("kept", "out"),
+    f'def best_of_group(rewards: "Tensor") -> "Tensor":\n    """My own words."""\n{BODY}',
+    stub_source(EXERCISES["best_of_group"]).rpartition("    raise ")[0] + BODY,
+)
+
+
+def test_the_shape_of_an_answer_is_bounded():
+    exercise = {"best_of_group": EXERCISES["best_of_group"]}
+    long = SHAPE.replace("keepdim=True", "keepdim=0x" + "f" * 4000)
+    assert len(shapes_of(long, exercise)["best_of_group"]) < 2 * len(SHAPE)
+    short = "def best_of_group(rewards):\n    return rewards"
+    assert shapes_of(short, exercise) == {"best_of_group": ""}, "too short to say anything"
+
+
+def class_of(*answers: str) -> Grading:
+    """Students a, b, ... with these answers."""
+    found = [Submission(chr(97 + i), cells=[Cell(1, answer)]) for i, answer in enumerate(answers)]
+    return Grading("02_baselines_and_advantages", 7, "none", [Graded(one, {}) for one in found])
+
+
+def own(number: int) -> str:
+    """An answer like nobody else's."""
+    return SHAPE.replace("-1", str(100 + number))
+
+
+@pytest.mark.parametrize(("copies", "students"), [(2, 3), (2, 20), (4, 20), (5, 20), (12, 50)])
+def test_groups_of_any_size_are_found(copies, students):
+    grading = class_of(*(COPIES * 3)[:copies], *(own(number) for number in range(students - copies)))
+    assert similar(grading) == [([chr(97 + i) for i in range(copies)], ["best_of_group"])]
+
+
+def test_two_groups_stay_apart():
+    grading = class_of(*[SHAPE] * 3, *[SHAPE.replace("argmax", "argmin")] * 2, *(own(number) for number in range(15)))
+    assert [students for students, _ in similar(grading)] == [["a", "b", "c"], ["d", "e"]]
+
+
+@pytest.mark.parametrize("answer", ["what everybody writes", "the stub", "the library's"])
+def test_what_is_no_hint(answer):
+    exercise = EXERCISES["best_of_group"]
+    library = f"def best_of_group(rewards):\n{solution_body(exercise)}"
+    source, copies = {"the stub": (stub_source(exercise), 3), "the library's": (library, 3)}.get(answer, (SHAPE, 9))
+    assert similar(class_of(*[source] * copies, *(own(number) for number in range(9 - copies)))) == []

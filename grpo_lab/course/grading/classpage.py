@@ -6,6 +6,7 @@ from grpo_lab.course.checking.verdict import count, prose
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import Grading
 from grpo_lab.course.grading.report import STATES, document, safe
+from grpo_lab.course.grading.similar import similar
 
 TO_DISCUSS = 2  # mistakes proposed for the next lecture
 Lost = tuple[Exercise, str, int, float]  # an exercise, a known mistake, how many made it, the points that it cost them
@@ -61,6 +62,7 @@ def class_page(grading: Grading) -> str:
         f"<p>{averaged(grading)}. Seed {grading.seed}.</p>",
         _mistakes(mistakes(grading)),
         _exercises(grading),
+        _alike(similar(grading)),
         _problems(to_look_at(grading)),
     ]
     return document("The class", "\n".join(part for part in body if part))
@@ -94,6 +96,13 @@ def _mistakes(lost: list[Lost]) -> str:
 
 def _table(title: str, head: str, rows: list[str]) -> str:
     return f"<section><h2>{title}</h2><table><tr>{head}</tr>{''.join(rows)}</table></section>"
+
+
+def _alike(groups: list[tuple[list[str], list[str]]]) -> str:
+    hint = "A hint, and no proof: short right answers are often alike, and people may work together where you allow it."
+    rows = [f"<li>{safe(', '.join(students))}: {safe(', '.join(names))}</li>" for students, names in groups]
+    body = f'<p class="quiet">{hint}</p><ul>{"".join(rows)}</ul>'
+    return f"<section><h2>Answers of the same shape</h2>{body}</section>" if rows else ""
 
 
 def _problems(lines: list[str]) -> str:

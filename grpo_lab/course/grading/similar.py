@@ -1,0 +1,101 @@
+"""Answers that are alike, as a hint and no more: most right answers to a short exercise are alike by themselves.
+
+Two functions are compared by their syntax trees, with names of variables, docstrings, annotations, comments and layout
+taken out, and with the lines that the stub gives. Each pair of students is compared; who is alike by pairs is a group.
+"""
+
+import ast
+from collections import Counter
+from functools import cache
+from itertools import combinations
+from math import log2
+
+from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.grading.grade import Grading
+from grpo_lab.course.stub import body_of, given_checks, is_check, solution_body, stub_source
+
+FEWEST_NODES = 25  # below, equality is no surprise
+SMALLEST_CLASS = 10  # as if there were so many: with three students, nothing is rare
+LONG = 40  # nodes after which a common answer says twice as much
+ENOUGH, AT_LEAST = 10.0, 2.0  # bits for any pair; and for one that agrees in nearly all that both have written
+NEARLY_ALL = 0.8
+
+
+def similar(grading: Grading) -> list[tuple[list[str], list[str]]]:
+    """Groups of students with rare answers in common, and the exercises in which any two of them agree."""
+    shapes = {one.submission.student: _of_student(one.submission.cells, grading.exercises) for one in grading.handed_in}
+    often = Counter((name, shape) for own in shapes.values() for name, shape in own.items())
+    group = {student: {student} for student in shapes}
+    agreed: dict[str, set[str]] = {student: set() for student in shapes}
+    for one, other in combinations(shapes, 2):
+        both = shapes[one].keys() & shapes[other].keys()
+        equal = {name for name in both if shapes[one][name] == shapes[other][name]}
+        bits = sum(_surprise(shapes[one][name], often[name, shapes[one][name]], len(shapes)) for name in equal)
+        if bits >= ENOUGH or (bits >= AT_LEAST and len(equal) >= NEARLY_ALL * len(both)):
+            agreed[one] |= equal
+            agreed[other] |= equal
+            if group[one] is not group[other]:
+                group[one] |= group[other]
+                group |= dict.fromkeys(group[other], group[one])
+    groups = {id(members): members for members in group.values() if len(members) > 1}.values()
+    found = [(sorted(members), sorted(set().union(*(agreed[student] for student in members)))) for members in groups]
+    return sorted(found, key=lambda one: (-len(one[1]), one[0]))
+
+
+def _surprise(shape: str, often: int, students: int) -> float:
+    """How much a common answer says, in bits: more the rarer it is, and the longer."""
+    return log2(max(students, SMALLEST_CLASS) / often) * max(1.0, shape.count(" ") / LONG)
+
+
+def _of_student(cells, exercises: dict[str, Exercise]) -> dict[str, str]:
+    """Exercise -> the shape of the answer, where it is long enough to say something, and not the library's own."""
+    found: dict[str, str] = {}
+    for cell in cells:
+        found |= shapes_of(cell.source, exercises)
+    return {name: shape for name, shape in found.items() if shape and shape != _of_library(exercises[name])}
+
+
+def shapes_of(source: str, exercises: dict[str, Exercise]) -> dict[str, str]:
+    """Exercise -> what is left of its function when names, words and given lines are gone; "" for small ones."""
+    try:
+        functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+        own = [node for node in functions if node.name in exercises]
+        return {node.name: _shape(node, _given(exercises[node.name])) for node in own}
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
+
+
+@cache
+def _given(exercise: Exercise) -> set[str]:
+    stub = next(node for node in ast.parse(stub_source(exercise)).body if isinstance(node, ast.FunctionDef))
+    return {ast.dump(statement) for statement in given_checks(stub)}
+
+
+@cache
+def _of_library(exercise: Exercise) -> str:
+    return shapes_of(f"def {exercise.name}():\n{solution_body(exercise)}", {exercise.name: exercise})[exercise.name]
+
+
+def _shape(function: ast.FunctionDef, given: set[str]) -> str:
+    kinds: dict[str, int] = {}
+    parts = []
+    for statement in body_of(function):
+        if is_check(statement) and ast.dump(statement) in given:
+            continue
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name):
+                parts.append(f"name{kinds.setdefault(node.id, len(kinds))}")
+            elif isinstance(node, ast.Attribute):
+                parts.append(f".{node.attr}")
+            elif isinstance(node, ast.Constant):
+                parts.append(_constant(node.value))
+            elif not isinstance(node, ast.expr_context):
+                parts.append(type(node).__name__)
+    return " ".join(parts) if len(parts) >= FEWEST_NODES else ""
+
+
+def _constant(value: object) -> str:
+    """Words do not matter, and a whole number may be too long to be written in decimals."""
+    if isinstance(value, str | bytes):
+        return f"={type(value).__name__}"
+    return f"={hash(value)}" if type(value) is int else f"={value!r}"
