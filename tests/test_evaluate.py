@@ -118,25 +118,6 @@ def test_a_reward_on_another_scale_has_a_mean_and_no_accuracy(monkeypatch):
     assert means == want and json.dumps(result, allow_nan=False)
 
 
-def test_right_is_asked_as_in_training():
-    """With prompts, token ids and messages where the prompt is messages; an error has the function's name."""
-    seen = []
-
-    def look(prompts, completions, completion_ids, answer, **columns):
-        seen.append((prompts, completions, completion_ids, answer, columns))
-        return columns["price"]
-
-    rows = [{"prompt": [{"role": "user", "content": "a"}], "answer": "2", "level": 3}]
-    with pytest.raises(
-        RuntimeError, match=r"reward function 'look' failed in test_\w+.py, line \d+: KeyError: 'price'"
-    ):
-        evaluate(*make_world(), rows, num_generations=2, max_completion_length=2, correct=look)
-    (prompts, completions, completion_ids, answer, columns), = seen  # fmt: skip
-    assert prompts == [rows[0]["prompt"]] * 2 and answer == ["2", "2"] and columns == {"level": [3, 3]}
-    assert all(completion[0]["role"] == "assistant" for completion in completions)
-    assert all(1 <= len(ids) <= 2 for ids in completion_ids)
-
-
 def test_lengths_count_the_end_token_and_the_seed_decides_without_touching_the_callers_state():
     model, tokenizer = make_world()
     model.train()

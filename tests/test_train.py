@@ -14,7 +14,6 @@ from grpo_lab import evaluate, trainer
 from grpo_lab import train as command
 from grpo_lab.config import GRPOConfig, options
 from grpo_lab.config.defaults import SETTINGS
-from grpo_lab.models import loading
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rewards.named import think_rate
 from grpo_lab.rewards.task_spec import BY_REWARDS
@@ -247,30 +246,10 @@ def test_a_base_model_trains_and_is_measured_on_plain_text(base, here, capsys):
     assert evaluate.main(measured) == 0 and evaluate.main([*measured, "--chat_template", "model"]) == 2
 
 
-def test_the_command_resumes_and_refuses_to_overwrite(base, tmp_path, monkeypatch):
-    out, same = tmp_path / "out", ["--model", base, "--output_dir", str(tmp_path / "out"), *SMALL]
-    command.main(same)
-    before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
-    with monkeypatch.context() as unloaded:
-        unloaded.setattr(loading, "_load_model", None)
-        assert "holds a run already; choose another folder" in refused(command.main, *same)
-    assert command.main([*same, "--resume_from_checkpoint", "true"]) == 0
-    assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
-
-
 def test_the_folder_alone_is_enough_to_go_on(base, here, capsys):
     """Model, task, reward and every setting come from it; beside it stands only what may change."""
-    own = [
-        "--model",
-        base,
-        "--task",
-        "mine.jsonl",
-        "--reward_funcs",
-        "my_rewards:length",
-        *SMALL,
-        "--max_grad_norm",
-        "inf",
-    ]
+    own = ["--task", "mine.jsonl", "--reward_funcs", "my_rewards:length", "--max_grad_norm", "inf"]
+    own += ["--model", base, *SMALL]
     assert command.main(["--output_dir", "whole", *own, "--max_steps", "3"]) == 0
     assert command.main(["--output_dir", "out", *own]) == 0
     for words, message in [

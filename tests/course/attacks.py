@@ -78,16 +78,6 @@ def group_advantages(rewards, scale="group", ddof=1, eps=1e-4):
 FLOOD = "def best_of_group(rewards):\n    while True:\n        print('x' * 1000)\n"
 ENDLESS_CELL = "while True:\n    pass"
 EXIT_CELL = "import sys\nsys.exit(3)"
-THREADS = """
-import threading, time
-
-def forever():
-    while True:
-        time.sleep(0.1)
-
-for _ in range(5):
-    threading.Thread(target=forever, daemon=False).start()
-"""
 FORKS = """
 import os
 for _ in range(50):
@@ -108,16 +98,6 @@ time.sleep(10)
 ERRORS_WITHOUT_END = "import os\nwhile True:\n    os.write(2, b'x' * 10_000)"
 INTERRUPTS = ("raise KeyboardInterrupt", "import _thread\n_thread.interrupt_main()\nx = 1 + 1")
 INTERRUPT = "def best_of_group(rewards):\n    raise KeyboardInterrupt\n"
-NESTED = """
-import os
-here = os.open(".", os.O_RDONLY)
-for _ in range(1_200):
-    os.mkdir("deep", dir_fd=here)
-    here, above = os.open("deep", os.O_RDONLY, dir_fd=here), here
-    os.close(above)
-os.close(here)
-open(bytes([255, 254, 10]), "w").close()
-"""
 FULL = """
 for number in range(100):
     with open(f"x{number}", "wb") as file:

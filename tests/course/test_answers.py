@@ -47,6 +47,7 @@ def test_an_answer_is_found_where_it_was_typed_with_and_without_the_marks_of_cel
     for name, without_marks in (("marked", False), ("bare", True)):
         one = handed_in(tmp_path / name, PLACES[place], without_marks=without_marks)
         assert one.written.strip("# ") == MINE and not one.notes
+        assert not any("finished()" in cell.source for cell in one.cells), "no training run"
 
 
 def test_the_placeholder_is_no_answer(tmp_path):

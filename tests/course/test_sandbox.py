@@ -35,7 +35,7 @@ def hand_in(folder: Path) -> None:
         folder / "dying" / file_name("02"), **RLOO, best_of_group=attacks.EXIT, return_to_go=attacks.SEGFAULT,
         group_advantages=attacks.ALLOCATION, process_advantages=attacks.STUBBORN,
     )  # fmt: skip
-    cells = (attacks.ENDLESS_CELL, attacks.EXIT_CELL, attacks.THREADS, attacks.FORKS, "1 / 0", "def (", "%magic\n!ls")
+    cells = (attacks.ENDLESS_CELL, attacks.EXIT_CELL, attacks.FORKS, "1 / 0", "def (", "%magic\n!ls")
     submit(folder / "wild.ipynb", cells=(*cells, "x = 1" + " " * 300_000), **RLOO, best_of_group=attacks.FLOOD)
     submit(folder / "patching" / file_name("02"), cells=(attacks.PATCHES,), return_to_go=attacks.VERDICT)
     submit(folder / "forging" / file_name("02"), cells=(attacks.FORGERY,), return_to_go=attacks.VERDICT)
@@ -43,7 +43,6 @@ def hand_in(folder: Path) -> None:
     for student, cell in (("slowed", "SLOWED"), ("crowd", "CROWD"), ("noise", "ERRORS_WITHOUT_END"), ("full", "FULL")):
         submit(folder / student / file_name("02"), cells=(getattr(attacks, cell),), **RLOO)
     submit(folder / "interrupt" / file_name("02"), cells=attacks.INTERRUPTS, **RLOO, best_of_group=attacks.INTERRUPT)
-    submit(folder / "nested" / file_name("02"), cells=(attacks.NESTED,), **RLOO)
     submit(folder / "surrogate" / file_name("02"), cells=(attacks.SURROGATE_CELL,), **RLOO, **attacks.SURROGATES)
     hand_in_what_is_no_notebook(folder, folder / "honest" / file_name("02"))
 
@@ -133,11 +132,11 @@ def test_nothing_that_a_submission_does_changes_a_mark(tmp_path):
     assert dying.verdicts["process_advantages"].fault in ("hang", "stopped")
     assert wild.verdicts["best_of_group"].fault == "flood"
     assert "time limit" in wild.cells["3"] and "SystemExit" in wild.cells["4"]
-    assert "ZeroDivisionError" in wild.cells["7"] and "SyntaxError" in wild.cells["8"] and "9" not in wild.cells
+    assert "ZeroDivisionError" in wild.cells["6"] and "SyntaxError" in wild.cells["7"] and "8" not in wild.cells
     assert any("300,005 characters" in note for note in wild.submission.notes)
 
     # What is too much is stopped, and costs only its author.
-    for student in ("crowd", "noise", "slowed", "interrupt", "nested", "surrogate"):
+    for student in ("crowd", "noise", "slowed", "interrupt", "surrogate"):
         assert points(found[student]) == {"rloo_advantages": POINTS["rloo_advantages"]}, student
     assert found["crowd"].cells == {"3": CROWD} and found["slowed"].cells == {"3": ENDLESS}
     assert "File too large" in found["noise"].cells["3"] and "No space left" in found["full"].cells["3"]

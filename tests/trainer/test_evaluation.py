@@ -75,10 +75,11 @@ def test_the_numbers_are_those_of_what_was_sampled():
         with torch.random.fork_rng():
             torch.manual_seed(-1 - 3)
             prompts = [row["prompt"] for row in HELD_OUT]
-            rollouts[step] = sample_completions(model, tokenizer, prompts, 2, 5)
+            rollouts[step] = sample_completions(model, tokenizer, prompts, 2, 5, temperature=0.7)
 
     rollouts, (model, tokenizer) = {}, make_world()
-    config = make_config(max_steps=2, eval_steps=1, num_generations_eval=2, per_device_eval_batch_size=10, seed=3)
+    sampling = {"num_generations_eval": 2, "per_device_eval_batch_size": 10, "temperature": 0.7}
+    config = make_config(max_steps=2, eval_steps=1, seed=3, **sampling)
     both = [half_marks, none_for_some]
     history = train(model, tokenizer, ROWS, both, config, sample, HELD_OUT)
     for metrics in history:
@@ -100,27 +101,6 @@ def test_the_numbers_are_those_of_what_was_sampled():
         want |= {"rewards/none_for_some/frac_none": 1 - len(given) / 10} if len(given) < 10 else {}
         got = {name.removeprefix("eval/"): value for name, value in metrics.items() if name.startswith("eval/")}
         assert got == pytest.approx(want, rel=1e-6)
-
-
-def test_every_row_is_sampled_once_as_many_at_a_time_as_asked(monkeypatch):
-    calls, real = [], sample_completions
-
-    def spy(model, tokenizer, asked, group, **sampling):
-        calls.append((asked, group, sampling["max_completion_length"], sampling["temperature"]))
-        return real(model, tokenizer, asked, group, **sampling)
-
-    monkeypatch.setattr(evaluation, "sample_completions", spy)
-    for settings, prompts, group in [
-        ({}, [2, 2, 1], 4),
-        ({"num_generations_eval": 1, "per_device_eval_batch_size": 3}, [3, 2], 1),
-        ({"num_generations_eval": 9}, [1, 1, 1, 1, 1], 9),
-    ]:
-        calls.clear()
-        config = make_config(eval_steps=1, temperature=0.7, **settings)
-        evaluate_policy(*make_world(), HELD_OUT, letter_reward, config)
-        assert [len(asked) for asked, *_ in calls] == prompts
-        assert [prompt for asked, *_ in calls for prompt in asked] == [row["prompt"] for row in HELD_OUT]
-        assert {call[1:] for call in calls} == {(group, 5, 0.7)}
 
 
 def test_accuracy_is_of_the_first_function_where_its_one_means_right():

@@ -59,18 +59,13 @@ def test_what_arrives_of_200_updates_in_one_direction(name, share):
 
 @pytest.mark.slow
 def test_second_moments_too_few_to_be_quantised_follow_the_gradients():
-    """In bf16, torchao's choice for them, they stop short at a third, and never come down again."""
-    ours, theirs = (torch.nn.Parameter(torch.ones(64, dtype=torch.bfloat16)) for _ in range(2))
-    optimizer, reference = make([ours], 0.0), AdamW8bit([theirs], lr=0.0)
-    with torch.compiler.set_stance("force_eager"):
-        for _ in range(1200):
-            ours.grad = theirs.grad = torch.ones_like(ours)
-            optimizer.step()
-            theirs.grad = torch.ones_like(ours)
-            reference.step()
-    want = 1 - 0.999**1200
-    assert optimizer.tensors()["0.0.exp_avg_sq"][0].item() == pytest.approx(want, rel=1e-3)
-    assert reference.state[theirs]["exp_avg_sq"][0].item() < 0.5 * want
+    """In bf16, torchao's choice for them, they would stop short at a third, and never come down again."""
+    ours = torch.nn.Parameter(torch.ones(64, dtype=torch.bfloat16))
+    optimizer = make([ours], 0.0)
+    for _ in range(1200):
+        ours.grad = torch.ones_like(ours)
+        optimizer.step()
+    assert optimizer.tensors()["0.0.exp_avg_sq"][0].item() == pytest.approx(1 - 0.999**1200, rel=1e-3)
 
 
 def test_parameters_may_be_replaced_between_steps_and_gradients_are_let_go():

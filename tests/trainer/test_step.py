@@ -178,17 +178,6 @@ def test_equal_rewards_everywhere_move_nothing_and_score_nothing(monkeypatch):
         assert metrics["rows_without_gradient"] == 1.0 and metrics["reward"] == pytest.approx(0.7)
 
 
-@pytest.mark.parametrize("settings", [{"beta": 0.1}, {"entropy_coef": 0.1}], ids=str)
-def test_with_a_kl_term_or_an_entropy_bonus_every_row_counts(settings):
-    model, tokenizer = make_world()
-    before = weights(model)
-    config = make_config(max_steps=3, ref_model_sync_steps=None, **settings)
-    rewarded = train(model, tokenizer, ROWS, lambda completions, **kwargs: [0.7] * len(completions), config)
-    assert all(metrics["rows_without_gradient"] == 0.0 for metrics in rewarded)
-    if config.entropy_coef:
-        assert not same_weights(weights(model), before)
-
-
 @pytest.mark.parametrize("settings", [{}, INNER, {"gradient_checkpointing": True}], ids=str)
 def test_the_first_ratio_is_exactly_one_even_with_dropout_in_the_model(settings, monkeypatch):
     ratios, loss = [], trainer.microbatch_loss

@@ -51,7 +51,6 @@ IN_CHECKPOINT = [
     ("model.safetensors", cut, r"model.safetensors has [\d,]+ bytes; expected [\d,]+"),
     ("model.safetensors", flip, "model.safetensors is not what was written: its checksum differs"),
     ("optimizer.safetensors", Path.unlink, "optimizer.safetensors is missing"),
-    ("optimizer.safetensors", flip, "optimizer.safetensors is not what was written"),
     ("trainer_state.json", lambda path: path.write_text("{}", encoding="utf-8"), "trainer_state.json has 2 bytes"),
     ("trainer_state.json", lambda path: edit(path, '"step": 4', '"step": 3'), "trainer_state.json is not what was"),
     ("reference", shutil.rmtree, "reference/config.json is missing"),
@@ -62,14 +61,11 @@ METRICS = [
     Path.unlink,
     cut,
     flip,
-    lambda path: edit(path, '"reward": 0.5', '"reward": 0.9'),
-    lambda path: path.write_bytes(b"\xff" * 99),
 ]
 # Nothing depends on it, or it is written anew in any case: nothing is said.
 HARMLESS = [
     ("metrics.jsonl", lambda path: path.write_text(path.read_text() + '{"step": 5', encoding="utf-8")),
     ("grpo_config.json", Path.unlink),
-    ("grpo_config.json", lambda path: edit(path, "0.01", "0.02")),
     ("model.safetensors", flip),
     ("config.json", lambda path: path.write_text("{", encoding="utf-8")),
     ("grpo_run.lock", lambda path: path.write_text("{", encoding="utf-8")),
@@ -81,8 +77,6 @@ STOPS = [
     (Path.unlink, "resume_from_checkpoint is True; .* which holds no grpo_run.json; .* in a new folder"),
     (cut, "grpo_run.json' is not what the run wrote: it was edited, cut or damaged.*Restore it from"),
     (flip, "grpo_run.json' is not what the run wrote"),
-    (lambda path: path.write_bytes(b"\xff\xfe\x00"), "grpo_run.json' is not what the run wrote"),
-    (lambda path: path.write_text("[]", encoding="utf-8"), "grpo_run.json' is not what the run wrote"),
     (lambda path: edit(path, '"step": 4', '"step": 2'), "grpo_run.json' is not what the run wrote"),
     (lambda path: signed(path, format=2), "grpo_run.json' has format 2; expected 3: resume with the version of"),
     (lambda path: signed(path, extra=2), "grpo_run.json' has format 3"),
