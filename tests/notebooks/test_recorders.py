@@ -123,7 +123,7 @@ def test_records_hold_every_arm_with_every_seed():
     assert {(run["arm"], run["seed"]) for run in record["runs"]} == expected
     assert record["settings"].items() >= objective.COMMON.items()
     made = {(run["age"], run["precision"], run["way"], run["seed"]) for run in read(RUNS / "staleness.json")["runs"]}
-    assert made == {(*arm, seed) for arm in recorders.staleness.ARMS for seed in range(3)}
+    assert made == {(*arm, seed) for arm in recorders.staleness.ARMS for seed in range(5)}
     for run in read(RUNS / "tiny_kl.json")["runs"]:
         assert run.items() >= vars(recorders.kl.ARMS[run["arm"]]).items()
         assert len(run["thinking"]) == recorders.kl.STEPS + 1

@@ -25,7 +25,6 @@ EXERCISE = Exercise(
     hints=(
         "Keep one number a slot: until when it is busy. Which slot takes the next answer?",
         "The batch ends when the last slot does. All slots together then had how many places for tokens?",
-        "The smallest of a changing list is what `heapq` keeps at the front.",
     ),
     cases=(
         given("two slots, 3 tokens and 1", lengths(3, 1), 2),

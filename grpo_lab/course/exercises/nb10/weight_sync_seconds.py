@@ -20,7 +20,6 @@ EXERCISE = Exercise(
     hints=(
         "How many bytes has a number in bf16? What else of a training must a sampler have?",
         "Networks are sold in bits, memory in bytes; giga is 10^9 here.",
-        "Each link brings another part, at the same time.",
     ),
     cases=(
         given("8 billion numbers of 2 bytes, one link of 128 Gb/s", 8e9, 1, 128.0),
