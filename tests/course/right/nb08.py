@@ -23,10 +23,6 @@ def rate_as_minimum(step, peak, warmup_steps, max_steps, scheduler_type):
     return peak if scheduler_type == "constant" else peak * rate
 
 
-def race_by_time(log_pi, noise):
-    return (noise * torch.exp(-log_pi)).min(dim=-1).indices
-
-
 def cache_by_heads(shape, tokens, e):
     head_width = shape.queries // shape.heads
     key_heads = shape.keys // head_width
@@ -36,6 +32,5 @@ def cache_by_heads(shape, tokens, e):
 RIGHT = {
     "stochastic_round": (round_by_lower_bits,),
     "cache_bytes": (cache_by_heads,),
-    "exponential_race": (race_by_time,),
     "learning_rate": (rate_as_minimum,),
 }
