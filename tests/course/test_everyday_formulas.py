@@ -7,22 +7,6 @@ from grpo_lab.course.checking.outcome import expected_outcomes, outcome_of
 from grpo_lab.course.exercises import exercise
 
 
-def group_advantages(rewards, scale="group", ddof=1, eps=1e-4):
-    centred = rewards - rewards.mean(1, keepdim=True)
-    if scale == "none":
-        return centred
-    if scale == "batch":
-        return centred / (rewards.std(correction=ddof) + eps)
-    return centred / (rewards.std(1, keepdim=True, correction=ddof) + eps)
-
-
-def process_advantages(step_rewards, step_mask, eps=1e-4):
-    n = step_mask.sum((1, 2), keepdim=True)
-    centred = step_mask * (step_rewards - (step_mask * step_rewards).sum((1, 2), keepdim=True) / n)
-    std = ((centred**2).sum((1, 2), keepdim=True) / (n - 1)).sqrt()
-    return (centred / (std + eps)).flip(-1).cumsum(-1).flip(-1)
-
-
 def token_logprobs(logits, token_ids, temperature=1.0):
     z = logits / temperature
     return z.gather(-1, token_ids[..., None])[..., 0] - z.exp().sum(-1).log()
@@ -42,7 +26,7 @@ def kl_exact(logits, ref_logits):
     return (p * (p / q).log()).sum(-1)
 
 
-EVERYDAY = (group_advantages, process_advantages, token_logprobs, token_entropy, sequence_logprob, kl_exact)
+EVERYDAY = (token_logprobs, token_entropy, sequence_logprob, kl_exact)
 
 
 @pytest.mark.parametrize("answer", EVERYDAY, ids=lambda answer: answer.__name__)

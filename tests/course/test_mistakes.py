@@ -17,10 +17,6 @@ def cold_entropy(logits, temperature=1.0):
     return -(p * torch.log(p)).sum(-1)
 
 
-def padded_mean(logp, mask):
-    return (logp * mask).mean(-1)
-
-
 def attached_estimate(logp, ref_logp, estimator="k3"):
     d = ref_logp - logp  # every value is right; two gradients are not
     return {"k1": -d, "k2": d**2 / 2, "k3": d.exp() - 1 - d, "k3+": d.exp() - 1 - d}[estimator]
@@ -32,7 +28,6 @@ def nonsense(logp, mask):
 
 TOGETHER = [
     ("token_entropy", cold_entropy, {"temperature-mismatch", "log-of-zero"}),
-    ("sequence_logprob", padded_mean, {"mean-over-padding", "zero-times-infinity"}),
     ("kl_estimate", attached_estimate, {"reference-not-detached", "k3-plus-is-k3"}),
     ("sequence_logprob", nonsense, set()),
 ]

@@ -14,7 +14,6 @@ from grpo_lab.trainer import collect, evaluation, train
 from grpo_lab.trainer.evaluation import best_step, evaluate_policy
 from grpo_lab.trainer.logprobs import kl_to_reference
 from tests.support.agreement import few
-from tests.support.axe import Killed
 from tests.support.worlds import (
     ROWS,
     letter_reward,
@@ -196,23 +195,6 @@ def test_the_best_model_is_kept_and_is_the_result(tmp_path, capsys):
     (out / f"checkpoint-{best}" / "model.safetensors").unlink()
     with pytest.raises(ValueError, match=rf"checkpoint-{best}', the best checkpoint, is broken .*take checkpoint-8"):
         run(output_dir=str(out), load_best_model_at_end=True, resume_from_checkpoint=True, **many, **LENGTH)
-
-
-@pytest.mark.slow
-def test_killed_and_resumed_it_ends_the_same(tmp_path, capsys):
-    def kill(step, metrics):
-        if step == 4:
-            raise Killed
-
-    settings = {"max_steps": 7, "save_steps": 3, "learning_rate": 0.05, "load_best_model_at_end": True}
-    settings |= LENGTH | BESIDE | {"eval_steps": 2, "logging_steps": 2}
-    want = run(output_dir=str(tmp_path / "whole"), **settings)
-    with pytest.raises(Killed):
-        run(kill, output_dir=str(tmp_path / "out"), **settings)
-    model, _, history = run(output_dir=str(tmp_path / "out"), resume_from_checkpoint=True, **settings)
-    assert same_weights(weights(model), weights(want[0])) and without_times(history) == without_times(want[2])
-    lines = [(tmp_path / name / "completions.jsonl").read_text(encoding="utf-8") for name in ("whole", "out")]
-    assert lines[0] == lines[1]
 
 
 def constant(completions, **kwargs):
