@@ -18,7 +18,6 @@ WRONG_NEIGHBOUR = """
 def importance_ratio(logp, old_logp, mask, level="token"):
     return (logp - old_logp.detach()).exp()
 """
-TRICK = "globals()['importance_ratio'] = __import__('grpo_lab.objective').objective.importance_ratio"
 # Neither says how it is computed.
 CIRCLE = """
 def importance_ratio(logp, old_logp, mask, level="token"):
@@ -65,9 +64,6 @@ def test_a_later_exercise_stays_the_notebook_s_own():
 def test_grading_lends_the_neighbours_and_gives_no_points_for_them(tmp_path):
     submit(tmp_path / "blank" / file_name("05"), "05", gspo_token_ratio=CALLER)
     submit(tmp_path / "wrong" / file_name("05"), "05", gspo_token_ratio=CALLER, importance_ratio=WRONG_NEIGHBOUR)
-    submit(tmp_path / "trick" / file_name("05"), "05", cells=(TRICK,), gspo_token_ratio=CALLER)
-    taken = "from grpo_lab.objective import importance_ratio\n"
-    submit(tmp_path / "taken" / file_name("05"), "05", gspo_token_ratio=CALLER, importance_ratio=taken)
     submit(tmp_path / "circle" / file_name("05"), "05", gspo_token_ratio=CALLER, importance_ratio=CIRCLE)
     submit(tmp_path / "thief" / file_name("05"), "05", gspo_token_ratio=THIEF)
     earned = {

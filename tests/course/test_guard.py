@@ -10,7 +10,7 @@ import torch
 
 from grpo_lab.course import check, guard
 from grpo_lab.course.checking.run_case import run_student
-from grpo_lab.course.guard import FLOOD, SHOWN, guarded
+from grpo_lab.course.guard import SHOWN, guarded
 from tests.course.toys import MEAN, scaled_mean
 
 
@@ -40,15 +40,6 @@ def flooding(values, mask, scale=1.0):
         print("all work and no play")
 
 
-def flooding_and_stubborn(values, mask, scale=1.0):
-    for _ in range(3 * FLOOD // 20):
-        try:
-            print("all work and no play")
-        except BaseException:
-            continue
-    return scaled_mean(values, mask, scale)
-
-
 def leaving(values, mask, scale=1.0):
     sys.exit(0)
 
@@ -62,7 +53,7 @@ def asking(values, mask, scale=1.0):
 
 
 FAULTS = [
-    (endless, "endless"), (endless_and_stubborn, "endless"), (flooding, "flood"), (flooding_and_stubborn, "flood"),
+    (endless, "endless"), (endless_and_stubborn, "endless"), (flooding, "flood"),
     (leaving, "exit"), (interrupting, "exit"), (asking, "input"),
 ]  # fmt: skip
 

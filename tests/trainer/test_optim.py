@@ -106,13 +106,9 @@ def guarded(dtype=torch.float32, **settings):
     return model, PolicyOptimizer(model, make_config(**settings))
 
 
-def put_gradient(model, value):
-    for p in model.parameters():
-        p.grad = torch.full_like(p, value)
-
-
 def step_with(model, optimizer, gradient, lr, loss):
-    put_gradient(model, gradient)
+    for p in model.parameters():
+        p.grad = torch.full_like(p, gradient)
     return optimizer.step(lr, loss)
 
 

@@ -68,16 +68,6 @@ def test_second_moments_too_few_to_be_quantised_follow_the_gradients():
     assert optimizer.tensors()["0.0.exp_avg_sq"][0].item() == pytest.approx(1 - 0.999**1200, rel=1e-3)
 
 
-def test_parameters_may_be_replaced_between_steps_and_gradients_are_let_go():
-    model = torch.nn.Linear(64, 64, bias=False).bfloat16()
-    optimizer = make(list(model.parameters()), 0.1)
-    model.weight.data = torch.ones(64, 64, dtype=torch.bfloat16)  # as `model.to(...)` does
-    model.weight.grad = torch.ones_like(model.weight)
-    optimizer.step()
-    assert torch.allclose(model.weight.float(), torch.full((64, 64), 0.9), rtol=0.01)
-    assert all(piece.grad is None for pieces in optimizer.pieces for piece in pieces)
-
-
 def test_parameters_that_are_not_contiguous_are_named():
     odd = torch.nn.Parameter(torch.zeros(64, 128, dtype=torch.bfloat16).T)
     with pytest.raises(ValueError, match=r"parameters \[1\] are not contiguous"):
