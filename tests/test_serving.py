@@ -1,6 +1,5 @@
 """A folder of this package behind `transformers serve`: asked by the openai client, and as the judge of a run."""
 
-import json
 import os
 import re
 import subprocess
@@ -9,14 +8,9 @@ import time
 from contextlib import contextmanager
 
 import pytest
-import torch
 
-from grpo_lab import train as command
 from grpo_lab.chat import reply
-from grpo_lab.rewards import JUDGE_TEMPLATE
-from grpo_lab.rewards.served_judge import SHOWN
-from grpo_lab.rollout import sample_completions
-from grpo_lab.tasks import find_task, has_thinking
+from tests.support.scripts import load_script
 
 openai = pytest.importorskip("openai")
 pytest.importorskip("fastapi")
@@ -70,34 +64,7 @@ def test_the_openai_client_reads_what_chat_writes_streaming_or_not(tiny, tmp_pat
         client.models.list()
 
 
-def teach_to_judge(model, tokenizer):
-    """Whether a response thinks, in place of whether it is right: as much as so small a model can see."""
-    rows, optimizer = find_task("sums").rows("train", 64, 0), torch.optim.AdamW(model.parameters(), lr=1e-3)
-    torch.manual_seed(0)
-    texts = sample_completions(model, tokenizer, [row["prompt"] for row in rows], 4, 64).texts
-    by_verdict = {verdict: [] for verdict in ("yes", "no")}
-    for number, text in enumerate(texts):
-        row = rows[number // 4]
-        filled = JUDGE_TEMPLATE.format(prompt=row["prompt"][0]["content"], answer=row["answer"], completion=text)
-        by_verdict["yes" if has_thinking(text) else "no"].append([*SHOWN, {"role": "user", "content": filled}])
-    for number in range(100):
-        verdict = ("yes", "no")[number % 2]
-        asked = by_verdict[verdict][number // 2 % len(by_verdict[verdict])]
-        ids = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_dict=True).input_ids
-        said = [*tokenizer(verdict).input_ids, tokenizer.eos_token_id]
-        logits = model(torch.tensor([ids + said])).logits[0, len(ids) - 1 : -1]
-        torch.nn.functional.cross_entropy(logits, torch.tensor(said)).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-def test_a_served_model_judges_a_run(tiny, tmp_path):
-    teach_to_judge(*tiny)
-    with serving(save(*tiny, tmp_path / "judge"), tmp_path / "hub") as url:
-        words = ["--reward_funcs", f"judge:{url}", "think", "--reward_weights", "1", "0", "--max_steps", "2"]
-        words += ["--num_generations", "8", "--generation_batch_size", "64", "--disable_tqdm", "true"]
-        assert command.main([*words, "--output_dir", str(tmp_path / "run")]) == 0
-    for line in (tmp_path / "run/metrics.jsonl").read_text(encoding="utf-8").splitlines():
-        metrics = json.loads(line)
-        assert metrics["rewards/judge/mean"] == pytest.approx(metrics["rewards/think_rate/mean"], abs=0.1)
-        assert metrics.get("rewards/judge/frac_none", 0) < 0.1 and 0 < metrics["reward"] < 1
+def test_a_served_model_judges_a_run(tmp_path):
+    for step in load_script("notebooks/runs/record_judge.py").judged_run(tmp_path):
+        assert step["judge/mean"] == pytest.approx(step["think_rate/mean"], abs=0.1) and 0 < step["judge/mean"] < 1
+        assert step["judge/frac_none"] < 0.1

@@ -17,7 +17,7 @@ from tests.support.scripts import load_script
 from tests.support.worlds import make_world
 
 RUNS = Path(__file__).parents[2] / "notebooks" / "runs"
-NAMES = ("arms", "baselines", "gym", "habit", "kl", "objective", "rewards", "smollm2", "staleness")
+NAMES = ("arms", "baselines", "gym", "habit", "kl", "objective", "rewards", "s0", "smollm2", "staleness")
 recorders = SimpleNamespace(**{name: load_script(f"notebooks/runs/record_{name}.py") for name in NAMES})
 
 
@@ -160,6 +160,8 @@ def test_short_runs_of_the_other_recorders_have_the_form_of_the_committed_ones(t
     folder = ["--output_dir", str(tmp_path)]
     tiny = ["--fast", "--seeds", "0", *folder]
     recorders.smollm2.main(["--model", "tiny", "--device", "cpu", "--arms", "plain", "length price", *tiny])
+    recorders.s0.main(["--stand_in", "tiny", *tiny])
+    assert [run["arm"] for run in read(tmp_path / "s0.json")["runs"]] == list(recorders.s0.ARMS)
     recorders.objective.main(
         ["--fast", "--output", str(tmp_path / "objective.json"), "--seeds", "0", "--arms", "fresh"]
     )
