@@ -8,6 +8,7 @@ import gc
 import importlib.util
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -26,6 +27,8 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job; tests press Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # With it jsonschema, for nbformat, builds a grammar of addresses in a second and a half; without it, it builds none.
 sys.modules.setdefault("rfc3987_syntax", None)
 
