@@ -43,7 +43,13 @@ def test_weights_see_neither_padding_nor_gradient():
     logp, sampler, _, _, mask = batch(4, 5, seed=0)
     dirty = torch.where(mask, sampler, math.nan)
     assert torch.equal(importance_weights(logp, dirty, mask), importance_weights(logp, sampler, mask))
-    assert not importance_weights(logp.requires_grad_(), sampler, mask).requires_grad
+    for level in ("token", "sequence"):
+        assert not importance_weights(logp.requires_grad_(), sampler, mask, level).requires_grad
+
+
+def test_a_weight_at_the_cap_is_kept():
+    for mode in ("truncate", "mask"):
+        assert truncate_weights(torch.tensor([[2.0, 2.5]]), 2.0, mode)[0, 0] == 2
 
 
 def test_weighted_by_the_untruncated_ratio_the_sampler_teaches_what_the_policy_would():

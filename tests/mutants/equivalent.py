@@ -20,6 +20,8 @@ NO_GRADIENT = {
     "realised_share": "it steps by a given amount, not by a gradient",
     "sample_responses": "responses are integers",
     "exponential_race": "tokens are integers",
+    "truncate_weights": "weights come without a gradient",
+    "decoding_seconds": "lengths are integers",
 }
 
 _SIGN_OF_A_COUNT = "the next line asks only whether the count is 0, so its sign does not matter"
@@ -43,6 +45,7 @@ EQUIVALENT: dict[str, str] = {
     "(5.11) log_w = log_ratio.sum(-1, keepdim=True).clamp(math.log(1e-08), 19)": _VANISHED,
     "(5.11) log_w = log_ratio.sum(-1, keepdim=True).clamp(math.log(1e-08), 20).detach()": _STOPPED_LATER,
     "(5.12) k, lam = (torch.where(advantages > 0, positive[i], negative[i]) for i in (0, 1))": _TIMES_ZERO,
+    "(10.1) difference = torch.where(mask, logp - sampler_logp, 0).detach()": "the weight is stopped in the end",
     "(6.8) reward = float(a is not None and same_number(a, given))": (
         "equality is symmetric, and what is no number is equal to nothing from either side"
     ),

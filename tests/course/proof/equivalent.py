@@ -126,7 +126,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     },
     "importance_weights": {
         "difference = torch.where(mask, logp - sampler_logp, 0).detach()": _STOPPED,
-        "difference = difference.sum(-1, keepdim=True).detach()": _STOPPED,
     },
 }
 
