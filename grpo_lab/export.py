@@ -15,7 +15,7 @@ from pathlib import Path
 
 from grpo_lab.commands import Parser, command, writable_folder
 from grpo_lab.config import GRPOConfig
-from grpo_lab.train import plan_run, read_options
+from grpo_lab.train import HELD_OUT, plan_run, read_options
 
 VERL = "0.9.1"
 NEVER = 1e9  # a bound of verl's dual clip, which cannot be switched off, that no ratio reaches
@@ -80,20 +80,19 @@ def export(given: dict, folder: Path) -> None:
         raise ImportError('datasets is not installed; pip install "grpo-lab[engines]"') from error
     from transformers import AutoTokenizer
 
-    from grpo_lab.engines.options import OWN
+    from grpo_lab.engines.options import OWN, take_engine
     from grpo_lab.models.folders import count_parameters, usable_folder
     from grpo_lab.rewards.task_spec import for_template
     from grpo_lab.rollout import encode_prompts
 
-    if given.get("engine", OWN) != OWN:
-        raise ValueError(f"engine is {given['engine']!r}; expected none: what is written is for verl")
+    if (engine := take_engine(given).name) != OWN:
+        raise ValueError(f"engine is {engine!r}; expected none: what is written is for verl")
     model = usable_folder(given["model"])[0].resolve()
     choice, config, _ = plan_run(given, count_parameters(given["model"]), "cuda")
     tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True, trust_remote_code=False)
-    train = choice.rows("train", None, config.seed)
-    rows = {"train": train, "test": (choice.rows("test", None, seed=1) if choice.task.held_out else train)[:100]}
+    rows = {"train": choice.rows("train", None, config.seed), "test": choice.rows("test", None, seed=1)[:HELD_OUT]}
     rows = {split: for_template(some, tokenizer) for split, some in rows.items()}
-    longest = encode_prompts(tokenizer, [row["prompt"] for row in rows["train"]])[0].shape[1]
+    longest = encode_prompts(tokenizer, [row["prompt"] for some in rows.values() for row in some])[0].shape[1]
     settings = overrides(config, model, folder, longest)
     folder.mkdir(parents=True, exist_ok=True)
     for split, some in rows.items():

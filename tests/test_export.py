@@ -159,3 +159,9 @@ def test_the_files_for_a_cluster_are_whole():
     assert load_config_from_file(str(folder / "accelerate.yaml")).num_processes == 8
     assert subprocess.run(["bash", "-n", folder / "slurm.sh"]).returncode == 0
     assert "not run" in (folder / "slurm.sh").read_text(encoding="utf-8")
+
+
+def test_options_of_an_engine_are_refused(tmp_path, capsys):
+    for option in (["--use_peft"], ["--use_vllm", "server"], ["--lora_r", "4"]):
+        assert main(["verl", str(tmp_path / "new"), *option]) == 2
+        assert "expected it only with" in capsys.readouterr().err and not (tmp_path / "new").exists()
