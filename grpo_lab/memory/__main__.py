@@ -31,8 +31,7 @@ SETTINGS = (
 @command("grpo_lab.memory")
 def main(arguments: list[str] | None = None) -> None:
     given = vars(_parser().parse_args(arguments))
-    model, shape, task, budget = (given.pop(name) for name in ("model", "shape", "task", "budget"))
-    cards = given.pop("cards")
+    model, shape, task, budget, cards = (given.pop(name) for name in ("model", "shape", "task", "budget", "cards"))
     check_positive("budget", budget)
     precision, prompt_length, device_type = (given.pop(name) for name in ("precision", "prompt_length", "device_type"))
     folder = None if model is None else usable_folder(model, device_type)[0]
@@ -43,21 +42,17 @@ def main(arguments: list[str] | None = None) -> None:
     config = GRPOConfig(**(given | chosen))
     if prompt_length is None:
         prompt_length = choice.task.prompt_length if folder is None else longest_prompt(folder, choice)
-    size = 2 * parameters if folder is None else weight_bytes(folder)  # bytes; such shapes are kept in bf16
-    given_mode = precision is not None
-    precision = precision or ("bf16" if device_type == "cuda" and size >= SMALL else "fp32")  # as `load_policy` does
+    heading = f"task {choice.task.name}; {described(chosen, parameters)}"
     if cards is not None:
-        mode = precision if given_mode else DIVIDED[0]
-        print(
-            f"task {choice.task.name}; {described(chosen, parameters)}; {mode}, FSDP2 (--engine trl --fsdp)",
-            "",
-            sep="\n",
-        )
-        print(cards_table(model_config, config, cards=cards, prompt_length=prompt_length, precision=mode))
+        precision = precision or DIVIDED[0]
+        print(f"{heading}; {precision}, FSDP2 (--engine trl --fsdp)\n")
+        print(cards_table(model_config, config, cards=cards, prompt_length=prompt_length, precision=precision))
         return
+    size = 2 * parameters if folder is None else weight_bytes(folder)  # bytes; such shapes are kept in bf16
+    precision = precision or ("bf16" if device_type == "cuda" and size >= SMALL else "fp32")  # as `load_policy` does
     about, budget = {"prompt_length": prompt_length, "device_type": device_type}, int(budget * GIB)
     planned = plan(model_config, config, precision=precision, **about)
-    print(f"task {choice.task.name}; {described(chosen, parameters)}", planned.table(), sep="\n\n")
+    print(heading, planned.table(), sep="\n\n")
     print("", compare_modes(model_config, config, **about), "", *advice_lines(planned, budget), sep="\n")
 
 

@@ -7,14 +7,13 @@ all logits of a micro-batch at once. What vLLM and NCCL take beside it is not co
 import copy
 
 import torch
-from transformers import AutoModelForCausalLM
 
 from grpo_lab.checks import check_at_least, check_choice
 from grpo_lab.config import GRPOConfig
 from grpo_lab.display import GIB, text_table
 from grpo_lab.memory import parts, phases
 from grpo_lab.memory.phases import Setting
-from grpo_lab.models.shapes import shape_of
+from grpo_lab.models.shapes import shape_of, without_weights
 from grpo_lab.precision import PRECISIONS
 
 DIVIDED = ("fp32-master", "fp32")  # modes of the engine that keep what this counts
@@ -43,28 +42,26 @@ def plan_cards(
     check_at_least("cards", cards, 1)
     check_at_least("prompt_length", prompt_length, 1)
     check_choice("precision", precision, DIVIDED)
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(model_config)
+    model = without_weights(model_config)
     held = sum(share(parameter, cards) for parameter in model.parameters())
     layer = sum(parameter.numel() for parameter in model.base_model.layers[0].parameters())
     rest = sum(p.numel() for p in model.parameters()) - layer * len(model.base_model.layers)
-    e = 2 if precision == "fp32-master" else 4  # bytes of a number that is gathered
     rows = max(1, config.per_device_train_batch_size // cards)
     each = copy.copy(config)
     each.per_device_train_batch_size = rows
     setting = Setting(shape_of(model_config), each, PRECISIONS[precision], prompt_length, "cuda", chunked=False)
     setting.tokens = rows * setting.length
     whole = {} if cards == 1 else {
-        "gathered: two layers, embedding, head": e * (2 * layer + rest),
-        "their gradients, not yet divided": e * (layer + rest),
+        "gathered: two layers, embedding, head": parts.weight_bytes(2 * layer + rest, setting.product),
+        "their gradients, not yet divided": parts.weight_bytes(layer + rest, setting.product),
     }  # fmt: skip
     return {
-        "weights": 4 * held,
-        "gradients": 4 * held,
-        "Adam's moments": 8 * held,
+        "weights": parts.weight_bytes(held, setting.weight),
+        "gradients": parts.weight_bytes(held, setting.weight),
+        "Adam's moments": parts.adam_bytes(held, setting.weight),
         **whole,
-        "activations": phases._activations(setting),
-        "logits": parts.head_update_bytes(setting.shape, setting.scored, None, 4),
+        "activations": phases.activations(setting),
+        "logits": parts.head_update_bytes(setting.shape, setting.scored, setting.chunk, setting.weight),
     }
 
 

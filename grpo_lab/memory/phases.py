@@ -116,7 +116,7 @@ def _micro_batch(s: Setting, before: int) -> list[Parts]:
 
 def _around_the_head(s: Setting) -> tuple[Parts, Parts]:
     """The last moment of the forward pass, and the first of the backward pass."""
-    kept, copies = _activations(s), s.layer_copies + s.head_copy
+    kept, copies = activations(s), s.layer_copies + s.head_copy
     in_graph = s.head_copy if s.config.gradient_checkpointing else copies
     forward = parts.head_score_bytes(s.shape, s.scored, s.chunk, s.product)
     backward = parts.head_update_bytes(s.shape, s.scored, s.chunk, s.weight)
@@ -127,7 +127,7 @@ def _around_the_head(s: Setting) -> tuple[Parts, Parts]:
 def _top_layer(s: Setting) -> Parts:
     """The backward pass of the last layer, whose activations are computed again if layers are checkpointed."""
     checkpointing = s.config.gradient_checkpointing
-    inner = _activations(s) - _last(s) + _layer_at_work(s) - (0 if checkpointing else _one_layer(s))
+    inner = activations(s) - _last(s) + _layer_at_work(s) - (0 if checkpointing else _one_layer(s))
     return {"activations": inner, "half copies": 0 if checkpointing else s.layer_copies, "head": s.head_gradient}
 
 
@@ -161,7 +161,7 @@ def _one_layer(s: Setting) -> int:
     return kept + parts.repeated_bytes(s.shape, s.config.per_device_train_batch_size, s.length, s.product)
 
 
-def _activations(s: Setting) -> int:
+def activations(s: Setting) -> int:
     """What the forward pass keeps: all of each layer or only its input; the last norm, the mask, the scored states."""
     rows, shape = s.config.per_device_train_batch_size, s.shape
     per_layer = s.tokens * s.weight * shape.width if s.config.gradient_checkpointing else _one_layer(s)

@@ -84,10 +84,15 @@ class ModelShape:
         return sum(self.sizes)
 
 
+def without_weights(model_config):
+    """The model of a transformers configuration on the meta device: no memory is taken for its weights."""
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(model_config)
+
+
 def shape_of(model_config) -> ModelShape:
     """The sizes of the model of a transformers configuration; no memory is taken for its weights."""
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(model_config)
+    model = without_weights(model_config)
     linear = [m for m in model.base_model.modules() if isinstance(m, torch.nn.Linear)]
     return ModelShape(
         sizes=tuple(p.numel() for p in model.parameters()),
