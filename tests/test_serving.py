@@ -1,12 +1,5 @@
 """A folder of this package behind `transformers serve`: asked by the openai client, and as the judge of a run."""
 
-import os
-import re
-import subprocess
-import sys
-import time
-from contextlib import contextmanager
-
 import pytest
 
 from grpo_lab.chat import reply
@@ -15,27 +8,7 @@ from tests.support.scripts import load_script
 openai = pytest.importorskip("openai")
 pytest.importorskip("fastapi")
 pytestmark = pytest.mark.slow
-
-
-@contextmanager
-def serving(folder, hub):
-    """The address of a server of this folder, on a free port of loopback; at the end the server is gone."""
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(hub), "NO_PROXY": "127.0.0.1"}
-    words = ["serve", str(folder), "--host", "127.0.0.1", "--port", "0", "--device", "cpu"]
-    said = folder.parent / f"{folder.name}.log"
-    with said.open("wb") as log:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "transformers.cli.transformers", *words], env=environment, stdout=log, stderr=log
-        )
-    try:
-        end = time.monotonic() + 300
-        while not (found := re.search(r"running on (http://127\.0\.0\.1:\d+)", said.read_text(errors="replace"))):
-            assert server.poll() is None and time.monotonic() < end, said.read_text(errors="replace")
-            time.sleep(0.1)
-        yield f"{found[1]}/v1"
-    finally:
-        server.kill()
-        server.wait()
+recorder = load_script("notebooks/runs/record_judge.py")
 
 
 def save(model, tokenizer, folder):
@@ -46,7 +19,7 @@ def save(model, tokenizer, folder):
 
 def test_the_openai_client_reads_what_chat_writes_streaming_or_not(tiny, tmp_path):
     questions, hub = ("10+20+30=?", "3+4=?"), tmp_path / "hub"
-    with serving(save(*tiny, tmp_path / "policy"), hub) as url:
+    with recorder.serving(save(*tiny, tmp_path / "policy"), hub) as url:
         client = openai.OpenAI(base_url=url, api_key="none", timeout=120)
         for question in questions:
             expected = reply(*tiny, question)
@@ -65,6 +38,6 @@ def test_the_openai_client_reads_what_chat_writes_streaming_or_not(tiny, tmp_pat
 
 
 def test_a_served_model_judges_a_run(tmp_path):
-    for step in load_script("notebooks/runs/record_judge.py").judged_run(tmp_path):
+    for step in recorder.judged_run(tmp_path):
         assert step["judge/mean"] == pytest.approx(step["think_rate/mean"], abs=0.1) and 0 < step["judge/mean"] < 1
         assert step["judge/frac_none"] < 0.1

@@ -7,16 +7,20 @@ The judge is a copy of the tiny model, taught to say yes to responses that think
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
 from grpo_lab import train as command
+from grpo_lab.bench.__main__ import write_json
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import JUDGE_TEMPLATE
 from grpo_lab.rewards.served_judge import SHOWN
@@ -46,23 +50,33 @@ def teach_to_judge(model, tokenizer) -> None:
         optimizer.zero_grad()
 
 
+@contextmanager
+def serving(folder: Path, hub: Path) -> Iterator[str]:
+    """The address of a server of this folder, on a free port of loopback; at the end the server is gone."""
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(hub), "NO_PROXY": "127.0.0.1"}
+    words = ["serve", str(folder), "--host", "127.0.0.1", "--port", "0", "--device", "cpu"]
+    words, said = [sys.executable, "-m", "transformers.cli.transformers", *words], folder.with_suffix(".log")
+    with said.open("wb") as log:
+        server = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
+    try:
+        end = time.monotonic() + 300
+        while not (found := re.search(r"running on (http://127\.0\.0\.1:\d+)", said.read_text(errors="replace"))):
+            assert server.poll() is None and time.monotonic() < end, said.read_text(errors="replace")
+            time.sleep(0.1)
+        yield f"{found[1]}/v1"
+    finally:
+        server.kill()
+        server.wait()
+
+
 def judged_run(folder: Path) -> list[dict]:
     model, tokenizer = load_policy("tiny", device="cpu")
     teach_to_judge(model, tokenizer)
     for part in (model, tokenizer):
         part.save_pretrained(folder / "judge")
-    serve = ["transformers.cli.transformers", "serve", str(folder / "judge"), "--host", "127.0.0.1", "--port", "0"]
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen([sys.executable, "-m", *serve, "--device", "cpu"], stdout=log, stderr=log)
-    try:
-        while not (found := re.search(r"running on (http://127\.0\.0\.1:\d+)", (folder / "log").read_text())):
-            assert server.poll() is None, (folder / "log").read_text()
-            time.sleep(0.1)
-        rewards = ["--reward_funcs", f"judge:{found[1]}/v1", "think", "--reward_weights", "1", "0"]
+    with serving(folder / "judge", folder / "hub") as url:
+        rewards = ["--reward_funcs", f"judge:{url}", "think", "--reward_weights", "1", "0"]
         assert command.main([*RUN, *rewards, "--output_dir", str(folder / "run")]) == 0
-    finally:
-        server.kill()
-        server.wait()
     steps = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
     names = ("judge/mean", "judge/frac_none", "think_rate/mean")
     return [{name: step.get(f"rewards/{name}", 0) for name in names} for step in steps]
@@ -71,5 +85,4 @@ def judged_run(folder: Path) -> list[dict]:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         record = {"what": "tiny model, seed 0; 2 cores, x86-64, no card", "steps": judged_run(Path(folder))}
-    file = Path(__file__).with_name("judge.json")
-    file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_json(Path(__file__).with_name("judge.json"), record)

@@ -1,10 +1,7 @@
 """`torchrun ... --engine trl`: on two processes, whole or in pieces, the run is the one of this package's own loop."""
 
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,9 +9,9 @@ import torch
 from grpo_lab.models import load_policy
 from tests.parity.engines import engine as installed
 from tests.support.replay import recorded
+from tests.support.torchrun import ROOT, torchrun
 from tests.support.worlds import letter_reward, make_config, save_world
 
-ROOT = Path(__file__).parents[2]
 ROWS = [{"prompt": [{"role": "user", "content": f"{n}+1=?"}], "answer": str(n + 1)} for n in range(4)]
 FUNCTIONS = [letter_reward]
 CONFIG = {
@@ -33,13 +30,6 @@ def ours(tmp_path_factory):
     history, updates, rollouts = recorded(model, tokenizer, ROWS, FUNCTIONS, make_config(**CONFIG))
     (folder / "rollouts.json").write_text(json.dumps(rollouts))
     return folder, history, updates, dict(model.named_parameters())
-
-
-def torchrun(*arguments, timeout=300, cwd=ROOT, **more) -> subprocess.CompletedProcess:
-    """Two processes of one thread each."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", *arguments]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)} | more
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout)
 
 
 @pytest.mark.slow

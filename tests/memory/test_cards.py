@@ -1,7 +1,5 @@
 """The plan for several cards, held against what processes of torchrun really allocate."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +8,7 @@ import torch
 from grpo_lab.memory.__main__ import main
 from grpo_lab.memory.cards import plan_cards, share
 from grpo_lab.models.shapes import random_policy, shape_config, shape_of
+from tests.support.torchrun import torchrun
 from tests.support.worlds import make_config
 
 SMALL = shape_config("small")
@@ -24,9 +23,8 @@ def plan(cards: int, shape=SMALL, rows: int = 4, **more) -> dict[str, int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("cards", [2, 3])
 def test_two_and_three_processes_hold_and_gather_what_is_planned(cards, tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={cards}"]
-    script = Path(__file__).with_name("on_cards.py")
-    subprocess.run([*command, script, tmp_path], check=True, timeout=300, cwd=Path(__file__).parents[2])
+    done = torchrun(Path(__file__).with_name("on_cards.py"), tmp_path, processes=cards)
+    assert done.returncode == 0, done.stderr[-3000:]
     held = [torch.load(path) for path in sorted(tmp_path.glob("*.pt"))]
     planned = plan(cards, precision="fp32")
     assert len(held) == cards

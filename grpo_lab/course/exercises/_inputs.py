@@ -78,6 +78,11 @@ def padded(values: Tensor, mask: Tensor, filling: float = float("nan")) -> Tenso
     return values.masked_fill(~mask, filling)
 
 
+def nan_in_the_padding(logp: Tensor, other: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The same arguments, whose log-probabilities are NaN where the mask is False."""
+    return padded(logp, mask), padded(other, mask), mask
+
+
 def f64(rows: list | float) -> Tensor:
     return torch.tensor(rows, dtype=torch.float64)
 

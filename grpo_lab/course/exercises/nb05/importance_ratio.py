@@ -1,7 +1,7 @@
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, padded
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, nan_in_the_padding
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.objective import importance_ratio
 
@@ -48,11 +48,6 @@ def _all_one_way(d, B, T):
     return logp, old_logp, d.holes(B, T)
 
 
-def _nan_in_the_padding(d, B, T):
-    logp, old_logp, mask = _with_holes(d, B, T)
-    return padded(logp, mask), padded(old_logp, mask), mask
-
-
 EXERCISE = Exercise(
     function=importance_ratio,
     notebook="05",
@@ -91,7 +86,7 @@ EXERCISE = Exercise(
             level="token",
         ),
         at_scale("300 tokens that all moved the same way", lambda d: _all_one_way(d, 3, 300), level="sequence"),
-        at_scale("NaN wherever nothing counts", lambda d: _nan_in_the_padding(d, 5, 9), level="sequence"),
+        at_scale("NaN wherever nothing counts", lambda d: nan_in_the_padding(*_with_holes(d, 5, 9)), level="sequence"),
     ),
     gradient_of=("logp", "old_logp"),
     observe=under_the_mask,

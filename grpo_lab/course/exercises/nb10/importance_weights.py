@@ -1,7 +1,7 @@
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, padded
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, nan_in_the_padding
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.scale import importance_weights
 
@@ -15,11 +15,6 @@ def log(*probabilities: float):
 def _stale(d, B, T):
     sampler = d.logp(B, T) - 0.1
     return d.logp_near(sampler, 0.5), sampler, d.ragged(B, T)
-
-
-def _nan_in_the_padding(d, B, T):
-    logp, sampler, mask = _stale(d, B, T)
-    return padded(logp, mask), padded(sampler, mask), mask
 
 
 EXERCISE = Exercise(
@@ -44,8 +39,8 @@ EXERCISE = Exercise(
         drawn("tokens of rows of different lengths", lambda d: _stale(d, 3, 5)),
         drawn("sequences of different lengths", lambda d: _stale(d, 3, 5), level="sequence"),
         extreme("a token at e^-800", f64([[-800.5, -0.5]]), f64([[-801.5, -0.25]]), TWO),
-        at_scale("NaN in the padding", lambda d: _nan_in_the_padding(d, 6, 8)),
-        at_scale("NaN in the padding, sequences", lambda d: _nan_in_the_padding(d, 6, 8), level="sequence"),
+        at_scale("NaN in the padding", lambda d: nan_in_the_padding(*_stale(d, 6, 8))),
+        at_scale("NaN in the padding, sequences", lambda d: nan_in_the_padding(*_stale(d, 6, 8)), level="sequence"),
     ),
     gradient_of=("logp", "sampler_logp"),
     misconceptions=(
