@@ -81,6 +81,8 @@ lab: $(STAMP)
 # One thread a process: on few cores, thread pools that compete make everything slower and no result different.
 check test test-all mutants: export OMP_NUM_THREADS = 1
 check test test-all mutants: export GRPO_LAB_PROFILE = fast
+# What pytest makes of the tests is kept: to make it anew takes each process six seconds.
+check test test-all mutants: export PYTHONDONTWRITEBYTECODE =
 check: lint types
 	$(PY) -m tests.changed
 

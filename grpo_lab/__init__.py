@@ -36,7 +36,7 @@ Training: the loop, what plans it, and its commands.
 
 Instruments: what shows, checks and measures.
     formulas          the equations of docstrings beside the lines of code that compute them
-    plots             figures in one look, with intervals, live curves, tokens on colours
+    plots             figures in one look, with intervals, tokens on colours
     notebook          what every notebook begins with
     doctor            what works on this machine, and which command fixes the rest
     bench             speed and memory as ratios: against TRL, and on a card

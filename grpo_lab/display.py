@@ -105,11 +105,11 @@ def in_ipython() -> bool:
     return ipython is not None and ipython.get_ipython() is not None
 
 
-def display(bundle: dict[str, str], metadata: dict | None = None, display_id: bool = False):
-    """Show the richest form of `bundle` (MIME type to content); returns a handle for updates if display_id is True."""
+def display(bundle: dict[str, str], metadata: dict | None = None) -> None:
+    """Show the richest form of `bundle` (MIME type to content)."""
     if not in_ipython():
         print(bundle["text/plain"])
-        return None
+        return
     from IPython.display import display as ipython_display
 
-    return ipython_display(bundle, metadata=metadata or {}, raw=True, display_id=display_id or None)
+    ipython_display(bundle, metadata=metadata or {}, raw=True)

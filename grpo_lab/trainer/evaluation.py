@@ -152,5 +152,4 @@ def best_step(history: list[dict], config: GRPOConfig) -> int | None:
     evaluated = [m for m in history if m.get(name) is not None]  # None: no reward function applied to anything
     if not config.load_best_model_at_end or not evaluated:
         return None
-    greater = not name.endswith("loss") if config.greater_is_better is None else config.greater_is_better
-    return (max if greater else min)(evaluated, key=lambda metrics: metrics[name])["step"]
+    return max(evaluated, key=lambda metrics: metrics[name])["step"]

@@ -39,7 +39,7 @@ def train(
             columns go to the reward functions.
         reward_funcs: one or several, with TRL's signature.
         config: the settings.
-        callback: called with the step and its metrics after every step, for example a `plots.LivePlot`.
+        callback: called with the step and its metrics after every step.
         eval_dataset: held-out rows, sampled and rewarded every `eval_steps` steps and after the last one.
 
     Returns:

@@ -1,6 +1,5 @@
 """How a step is measured: the clock, the metrics of its updates, and a warning when sampler and trainer disagree."""
 
-import re
 import time
 import warnings
 from collections.abc import Iterator
@@ -105,28 +104,6 @@ def silent_steps(history: list[dict], config: GRPOConfig) -> list[dict]:
     """The steps in which the rewards gave no gradient."""
     other_terms = _other_terms(config)
     return [m for m in history if m.get("grad_norm") == 0 or (other_terms and m.get("frac_reward_zero_std") == 1)]
-
-
-def dead_rewards(history: list[dict], config: GRPOConfig) -> str | None:
-    """What to say of weighted rewards that were 0 throughout the last steps while others differed; None if told."""
-    count = _looked_at(config)
-    last = history[-count:]
-    if len(last) < count or any("warning/rewards" in metrics for metrics in history):
-        return None
-    names = [found[1] for name in last[-1] if (found := re.fullmatch("rewards/(.*)/mean", name))]
-    weights = config.reward_weights or [1.0] * len(names)
-    weighted = [name for name, weight in zip(names, weights, strict=False) if weight]
-
-    dead = [name for name in weighted if all(m[f"rewards/{name}/mean"] == m[f"rewards/{name}/std"] == 0 for m in last)]
-    others = [name for name in weighted if any(m[f"rewards/{name}/std"] for m in last)]
-    if not dead or not others:
-        return None
-    return (
-        f"step {last[-1]['step']}: {' and '.join(dead)} {'were' if len(dead) > 1 else 'was'} 0 in all completions of "
-        f"the last {count} steps; only {' and '.join(others)} is being learnt. Read some completions "
-        "(log_completions=True): is their form what the reward reads? Else try easier problems, or more "
-        "completions of each (num_generations)."
-    )
 
 
 def _looked_at(config: GRPOConfig) -> int:

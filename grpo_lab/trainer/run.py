@@ -22,7 +22,7 @@ from grpo_lab.trainer.evaluation import best_step, check_evaluation, evaluate_po
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder, fingerprints
 from grpo_lab.trainer.logprobs import kl_to_reference
-from grpo_lab.trainer.metrics import Clock, MismatchMonitor, dead_rewards, without_signal
+from grpo_lab.trainer.metrics import Clock, MismatchMonitor, without_signal
 from grpo_lab.trainer.optim import PolicyOptimizer, learning_rate
 from grpo_lab.trainer.reports import best_and_worst, completion_records, quoted, reporting
 from grpo_lab.trainer.stopping import Stopping
@@ -160,9 +160,6 @@ class Run:
         if warning := without_signal(self.history, self.config):
             metrics["warning"] = warning + self._example(step)
             self._reports.warn(metrics["warning"])
-        elif warning := dead_rewards(self.history, self.config):
-            metrics["warning/rewards"] = warning
-            self._reports.warn(warning)
         self._reports.show(metrics)
         if self.folder is not None:
             self.folder.append(METRICS, [metrics])

@@ -81,10 +81,11 @@ def make_shell():
     from matplotlib_inline.backend_inline import configure_inline_support
     from traitlets.config import Config
 
-    from grpo_lab.plots import live
+    from grpo_lab.plots import animation
 
     jaxtyping.config.update("jaxtyping_disable", True)
-    live.SECONDS = float("inf")  # nobody watches: LivePlot draws its first picture and its last
+    whole = animation._gif  # nobody watches: its first frame and its last
+    animation._gif = lambda draw, name, values, ylabel: whole(draw, name, [values[0], values[-1]], ylabel)
     ConstrainedLayoutEngine.execute = lambda engine, figure: None  # nor does it matter what overlaps
     shell = InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}), colors="nocolor")
     pyplot.switch_backend(INLINE)

@@ -5,14 +5,12 @@ import html
 import io
 import re
 import statistics
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from grpo_lab import plots
-from grpo_lab.plots import live as live_plots
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -21,20 +19,13 @@ plt = pytest.importorskip("matplotlib.pyplot")
 
 @pytest.fixture
 def shown(monkeypatch) -> list[list]:
-    """Stands for the notebook: bundle and metadata of what is displayed, or of what later replaces it."""
+    """Stands for the notebook: bundle and metadata of what is displayed."""
     ipython = pytest.importorskip("IPython")
     places = []
 
-    def display(bundle, metadata, raw, display_id):
+    def display(bundle, metadata, raw):
         assert raw
-        place = [bundle, metadata]
-        places.append(place)
-
-        def update(bundle, metadata, raw):
-            assert raw
-            place[:] = [bundle, metadata]
-
-        return SimpleNamespace(update=update) if display_id else None
+        places.append([bundle, metadata])
 
     monkeypatch.setattr(ipython, "get_ipython", lambda: object())
     monkeypatch.setattr(ipython.display, "display", display)
@@ -104,47 +95,11 @@ def test_finish_stores_alt_text_and_shows_the_caption(shown):
     assert not plt.fignum_exists(fig.number)  # or the notebook shows it twice
 
 
-def test_in_a_shell_finish_prints_the_caption_and_a_live_plot_is_silent(capsys):
+def test_in_a_shell_finish_prints_the_caption(capsys):
     fig, _ = plt.subplots()
     plots.finish(fig, caption="See.", alt="Seen.")
     assert capsys.readouterr().out == "Figure. See.\n"
     assert plt.get_fignums() == [fig.number]
-    live = plots.LivePlot("reward")
-    live(0, {"reward": 1.0})
-    live.finish(caption="See.", alt="Seen.")
-    assert capsys.readouterr().out == "" and plt.get_fignums() == [fig.number]
-
-
-# live --------------------------------------------------------------------------------------------------------------
-
-
-def test_live_plot_redraws_one_output_and_ends_complete(shown, monkeypatch):
-    monkeypatch.setattr(live_plots, "SECONDS", 0.0)
-    live = plots.LivePlot("reward", "entropy")
-    for step in range(2):
-        live(step, {"reward": step / 2, "entropy": torch.tensor(1.0), "loss": 0.0})
-    assert len(shown) == 1
-    assert "still growing" in shown[0][0]["text/plain"]
-    live.finish(caption="It learns.", alt="A rising line.")
-    (bundle, metadata), (caption, _) = shown
-    assert metadata["image/png"]["alt"] == bundle["text/plain"] == "A rising line."
-    assert caption["text/markdown"] == "**Figure.** It learns."
-    assert plt.get_fignums() == []
-
-
-def test_live_plot_draws_raw_values_and_the_mean_around_each_step(monkeypatch):
-    for count in (1, 2, 5, 30):  # a smoothed line begins and ends on its data, and follows a trend
-        trend = [2.0 * step + 1 for step in range(count)]
-        assert live_plots.smoothed(trend) == pytest.approx(trend)
-    monkeypatch.setattr(live_plots, "AROUND", 1)
-    live = plots.LivePlot("reward")
-    for step, reward in enumerate([0.0, 3.0, 6.0, 0.0, None]):  # a reward of None has no point
-        live(10 * step, {"reward": reward})
-    (ax,) = live.figure().axes
-    raw, smooth = ax.lines
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("step", "reward")
-    assert list(raw.get_xdata()) == [0, 10, 20, 30] and list(raw.get_ydata()) == [0, 3, 6, 0]
-    assert list(smooth.get_ydata()) == [0, 3, 3, 0]
 
 
 # tokens ------------------------------------------------------------------------------------------------------------

@@ -83,14 +83,13 @@ def test_it_is_asked_with_examples_several_at_once_and_each_question_once():
     assert len(rest) == 3, "two of q and one of r"
     assert first["key"] == "Bearer none" and first["path"] == "/v1/chat/completions" and first["temperature"] == 0
     assert {one["model"] for one in server.asked} == {"some/model"}
-    *shown, last = rest[0]["messages"]
-    shown_by_hand = []
+    shown = []
     for x, a, y, verdict in EXAMPLES:
         question = JUDGE_TEMPLATE.format(prompt=x, answer=a, completion=y)
-        shown_by_hand += [{"role": "user", "content": question}, {"role": "assistant", "content": verdict}]
-    assert shown == shown_by_hand and {example[3] for example in EXAMPLES} == {"yes", "no"}
-    wanted = [JUDGE_TEMPLATE.format(prompt="q", answer="1", completion=text) for text in ("right", "wrong")]
-    assert last["role"] == "user" and last["content"] in wanted
+        shown += [{"role": "user", "content": question}, {"role": "assistant", "content": verdict}]
+    assert all(one["messages"][:-1] == shown for one in rest) and {example[3] for example in EXAMPLES} == {"yes", "no"}
+    wanted = {JUDGE_TEMPLATE.format(prompt="q", answer="1", completion=text) for text in ("right", "wrong")}
+    assert wanted < {one["messages"][-1]["content"] for one in rest}, "in whichever order the two arrive"
 
 
 def test_no_verdict_is_no_reward_and_is_counted():

@@ -145,11 +145,11 @@ def test_what_does_not_go_together_is_named_before_anything_is_sampled(held_out,
 
 
 @few
-@given(st.lists(st.integers(-3, 3).map(lambda n: n / 4), min_size=1, max_size=12), st.booleans(), st.booleans())
-def test_the_best_is_the_one_that_transformers_takes(values, greater, gaps):
-    best = {"metric_for_best_model": "accuracy", "greater_is_better": greater, "load_best_model_at_end": True}
+@given(st.lists(st.integers(-3, 3).map(lambda n: n / 4), min_size=1, max_size=12), st.booleans())
+def test_the_best_is_the_one_that_transformers_takes(values, gaps):
+    best = {"metric_for_best_model": "accuracy", "load_best_model_at_end": True}
     config = make_config(eval_steps=1, output_dir="out", **best)
-    args, state, history = SimpleNamespace(**best, save_strategy="steps"), TrainerState(), []
+    args, state, history = SimpleNamespace(**best, greater_is_better=True, save_strategy="steps"), TrainerState(), []
     for value in values:
         history += [{"step": len(history) + 1, "reward": 1.0}] if gaps else []
         history.append({"step": len(history) + 1, "reward": 1.0, "eval/accuracy": value})
@@ -160,23 +160,18 @@ def test_the_best_is_the_one_that_transformers_takes(values, greater, gaps):
 
 def test_the_metric_is_the_one_asked_for():
     of_step = [
-        {"eval/reward": 1.0, "eval/loss": 4.0, "eval/rewards/x/mean": 2.0},
-        {"eval/reward": 3.0, "eval/loss": 5.0, "eval/rewards/x/mean": 1.0},
-        {"eval/reward": None, "eval/loss": 2.0, "eval/rewards/x/mean": 0.0},
+        {"eval/reward": 1.0, "eval/rewards/x/mean": 2.0},
+        {"eval/reward": 3.0, "eval/rewards/x/mean": 1.0},
+        {"eval/reward": None, "eval/rewards/x/mean": 0.0},
     ]
     history = [{"step": step} | metrics for step, metrics in enumerate(of_step, 1)]
-    for settings, want in [
-        ({}, 2),
-        ({"greater_is_better": False}, 1),
-        ({"metric_for_best_model": "eval_loss"}, 3),
-        ({"metric_for_best_model": "rewards/x/mean"}, 1),
-    ]:
+    for settings, want in [({}, 2), ({"metric_for_best_model": "rewards/x/mean"}, 1)]:
         config = make_config(eval_steps=1, output_dir="out", load_best_model_at_end=True, **settings)
         assert best_step(history, config) == want and best_step([{"step": 1, "eval/reward": None}], config) is None
     assert best_step(history, make_config(eval_steps=1)) is None
 
 
-LENGTH = {"metric_for_best_model": "completions/mean_length", "greater_is_better": False, "eval_steps": 1}
+LENGTH = {"metric_for_best_model": "completions/mean_length", "eval_steps": 1}
 
 
 def test_the_best_model_is_kept_and_is_the_result(tmp_path, capsys):
@@ -184,7 +179,7 @@ def test_the_best_model_is_kept_and_is_the_result(tmp_path, capsys):
     many = {"max_steps": 8, "save_total_limit": 1, "save_steps": 0, "learning_rate": 0.02}
     model, steps, history = run(output_dir=str(out), load_best_model_at_end=True, **many, **LENGTH)
     lengths = [metrics["eval/completions/mean_length"] for metrics in history]
-    best = lengths.index(min(lengths)) + 1
+    best = lengths.index(max(lengths)) + 1
     assert 1 < best < 8, "chosen so that it is neither the first nor the last"
     assert same_weights(weights(model), steps[best - 1]) and not same_weights(steps[-1], steps[best - 1])
     for folder in (out, out / f"checkpoint-{best}"):

@@ -14,7 +14,7 @@ from grpo_lab.trainer import experience as gathering
 from grpo_lab.trainer import logprobs as computing
 from grpo_lab.trainer import loop as trainer
 from grpo_lab.trainer import metrics as clock_module
-from grpo_lab.trainer.metrics import WORST, MismatchMonitor, dead_rewards, without_signal
+from grpo_lab.trainer.metrics import WORST, MismatchMonitor, without_signal
 from tests.support.axe import Killed
 from tests.support.slow_trainer import Recording
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, none_for_some, run
@@ -208,22 +208,6 @@ def test_the_cause_is_named_with_what_to_try():
         ({}, {"reward_weights": [0.0]}, "All weighted rewards are equal, since"),
     ]:
         assert why in without_signal(steps([0.0] * 12, **silent), make_config(max_steps=100, **settings))
-
-
-def test_a_weighted_reward_that_is_always_zero_is_named_once_where_another_is_learnt():
-    def of(name, mean, std):
-        return {f"rewards/{name}/mean": mean, f"rewards/{name}/std": std}
-
-    history = [{"step": n} | of("right", 0.0, 0.0) | of("brief", 0.5, 0.1) for n in range(1, 13)]
-    config = make_config(max_steps=100)
-    said = dead_rewards(history, config)
-    assert said.startswith("step 12: right was 0 in all completions of the last 12 steps; only brief is being learnt.")
-    assert dead_rewards(history[:11], config) is None, "too early to say"
-    assert dead_rewards([*history, {"warning/rewards": said}], config) is None, "said already"
-    assert dead_rewards(history, make_config(max_steps=100, reward_weights=[0.0, 1.0])) is None, "it is only measured"
-    for other in ({}, of("right", 0.0, 0.5), of("right", 1.0, 0.0)):  # -1 and 1 by turns; all right
-        changed = [*history[:-1], history[-1] | other]
-        assert (dead_rewards(changed, config) is None) == bool(other)
 
 
 def test_one_step_of_twelve_may_have_a_signal_and_two_are_a_run_that_learns():

@@ -1,23 +1,20 @@
 """Whether a resumed run is the run that began: with other settings or ingredients it would get other numbers.
 
 Model, data and tokenizer are compared by content, wherever they lie. A reward function is compared by the file that
-defines it, which changes with its helpers and constants, too, and by those of the same folder that this file imports,
-itself or through another of them; in a script or a notebook, which one edits in order to resume, by its own source;
-the rewards of this package by name. What an installed package holds, or a judge answers, is not looked at.
+defines it, which changes with its helpers and constants, too; in a script or a notebook, which one edits in order to
+resume, by its own source; the rewards of this package by name. What that file imports, or a judge answers, is not
+looked at.
 """
 
-import ast
 import contextlib
 import dis
 import functools
 import hashlib
-import importlib.util
 import inspect
 import json
 import re
 import sys
-import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -127,43 +124,12 @@ def _definition(named: Any) -> dict[str, str]:
     module = named.__module__ or ""
     if module.split(".")[0] == "grpo_lab":
         return {}
-    if module != "__main__" and _file(module) is not None:
-        return _files(module)
+    file = Path(getattr(sys.modules.get(module), "__file__", None) or "")
+    if module != "__main__" and file.is_file():
+        return {file.name: digest(file)}
     with contextlib.suppress(OSError, TypeError):  # written in C, or typed into a console
         return {module: _hash(inspect.getsource(named))}
     return {}
-
-
-def _files(module: str) -> dict[str, str]:
-    """Checksums of the file of a module, and of those in or below its folder that it imports, or one of them does."""
-    found: dict[str, Path] = {}
-    root, waiting = _file(module).parents[module.count(".")], [module]
-    while waiting:
-        name = waiting.pop()
-        file = None if name in found else _file(name)
-        if file is not None and file.is_relative_to(root):
-            found[name] = file
-            waiting += [name.rpartition(".")[0], *_imports(name, file)]
-    return {file.relative_to(root).as_posix(): digest(file) for file in found.values()}
-
-
-def _file(module: str) -> Path | None:
-    """The source of a module of somebody's own: not of grpo_lab or of Python, and not installed."""
-    file = Path(getattr(sys.modules.get(module), "__file__", None) or "")
-    installed = {"site-packages", "dist-packages"} & {*file.parts} or file.is_relative_to(sysconfig.get_path("stdlib"))
-    ours = module.split(".")[0] == "grpo_lab"
-    return None if ours or installed or file.suffix != ".py" or not file.is_file() else file
-
-
-def _imports(module: str, file: Path) -> Iterator[str]:
-    """The names of modules that a file imports, and names that may be modules or not."""
-    for node in ast.walk(ast.parse(file.read_bytes())):
-        if isinstance(node, ast.Import):
-            yield from (one.name for one in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            written = "." * node.level + (node.module or "")
-            base = importlib.util.resolve_name(written, sys.modules[module].__package__)
-            yield from (base, *(f"{base}.{one.name}" for one in node.names))
 
 
 def _captured(function: Any) -> list[str]:

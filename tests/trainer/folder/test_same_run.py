@@ -151,78 +151,42 @@ def test_another_ingredient_is_refused_by_name(name, cut_off):
     assert contents(cut_off) == before
 
 
-CONSTANTS = "SCALE = 1.0\n"
-HELPERS = """
-import json, torch, idle
-from constants import SCALE
-
-def scaled(lengths):
-    return [SCALE * length for length in lengths]
-"""
 REWARDS = """
-import grpo_lab, helpers
-
-def scaled(lengths):
-    return helpers.scaled(lengths)
+SCALE = 1.0
 
 def my_reward(completions, **kwargs):
-    return scaled(map(len, completions))
+    return [SCALE * len(completion) for completion in completions]
 
 class Judge:
     def __call__(self, completions, **kwargs):
-        return scaled(map(len, completions))
+        return my_reward(completions)
 """
 
 
 @pytest.fixture
 def imported(tmp_path, monkeypatch):
-    """Imports modules of somebody's own, anew each time, with a change in one of them."""
+    """Imports a module of somebody's own, anew each time, with a change in it."""
     monkeypatch.syspath_prepend(tmp_path)
-    texts = {"my_rewards": REWARDS, "helpers": HELPERS, "constants": CONSTANTS, "idle": "", "other": ""}
 
-    def load(name="my_rewards", old="", new=""):
-        for module, text in texts.items():
-            text = text.replace(old, new) if module == name and old else text
-            (tmp_path / f"{module}.py").write_text(text, encoding="utf-8")
-            sys.modules.pop(module, None)
+    def load(old="", new=""):
+        (tmp_path / "my_rewards.py").write_text(REWARDS.replace(old, new), encoding="utf-8")
+        sys.modules.pop("my_rewards", None)
         importlib.invalidate_caches()
         return importlib.import_module("my_rewards")
 
     yield load
-    for name in texts:
-        sys.modules.pop(name, None)
+    sys.modules.pop("my_rewards", None)
 
 
 def test_a_reward_is_refused_with_the_file_that_has_changed(imported, tmp_path):
-    """The function itself; a sign in a helper of another file; a constant that this one imports by its value."""
+    """The function itself; a constant beside it."""
     folder = tmp_path / "out"
     cheap_run_until(folder, 3, reward=imported().my_reward)
-    (tmp_path / "other.py").write_text("nothing = 'imports this'", encoding="utf-8")
-    opened(folder, rewards=importlib.import_module("my_rewards").my_reward)
-    for name, old, new in [
-        ("my_rewards", "map(len", "map(hash"),
-        ("helpers", "[SCALE *", "[-SCALE *"),
-        ("constants", "1.0", "2.0"),
-    ]:
-        message = rf"^reward_funcs: my_rewards.my_reward depends on {name}.py, which has changed since the run in"
+    opened(folder, rewards=imported().my_reward)
+    for old, new in [("* len(", "* hash("), ("1.0", "2.0")]:
+        message = "^reward_funcs: my_rewards.my_reward depends on my_rewards.py, which has changed since the run in"
         with pytest.raises(ValueError, match=message):
-            opened(folder, rewards=imported(name, old, new).my_reward)
-
-
-def test_the_files_of_a_reward_are_those_of_its_folder_that_it_imports(imported, tmp_path, monkeypatch):
-    assert of_function(imported().my_reward)["files"].keys() == {
-        "my_rewards.py", "helpers.py", "constants.py", "idle.py"
-    }  # fmt: skip
-    for file, text in {
-        "pack/__init__.py": "", "pack/rules.py": "from . import tools\nfrom .deep.scale import SCALE\ndef f(): pass",
-        "pack/tools.py": "", "pack/unused.py": "", "pack/deep/scale.py": "SCALE = 1",
-    }.items():  # fmt: skip
-        (tmp_path / file).parent.mkdir(exist_ok=True)
-        (tmp_path / file).write_text(text, encoding="utf-8")
-    rules = importlib.import_module("pack.rules")
-    assert of_function(rules.f)["files"].keys() == {
-        "pack/__init__.py", "pack/rules.py", "pack/tools.py", "pack/deep/scale.py"
-    }  # fmt: skip
+            opened(folder, rewards=imported(old, new).my_reward)
 
 
 def test_what_a_reward_was_made_with_counts_and_what_it_gathers_does_not(imported):
