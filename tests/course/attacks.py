@@ -112,7 +112,7 @@ PATCHES = """
 import glob, shutil, sys
 import torch
 import grpo_lab.course.checking.judging, grpo_lab.course.checking.compare
-import grpo_lab.course.checking.outcome, grpo_lab.course.checking.outcome_file
+import grpo_lab.course.checking.outcome, grpo_lab.course.checking.outcome_bytes
 from grpo_lab.course.exercises import EXERCISES
 
 yes = lambda *args, **kwargs: True

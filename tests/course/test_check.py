@@ -8,7 +8,7 @@ import torch
 
 from grpo_lab.course import check
 from grpo_lab.course.checking import judge
-from grpo_lab.course.checking.outcome_file import load_outcomes, save_outcomes
+from grpo_lab.course.checking.outcome_bytes import from_bytes, to_bytes
 from grpo_lab.course.checking.relations import relation
 from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.checking.shown import lines
@@ -175,9 +175,8 @@ def test_what_is_shown_is_bounded():
     assert len(shown) == 101 and shown[-1] == "… and 900 lines more"
 
 
-def test_outcomes_of_another_process_get_the_same_verdict(tmp_path):
-    save_outcomes(tmp_path / "o", run_student(not_masked, MEAN))
-    assert check(not_masked, MEAN) == judge(MEAN, load_outcomes(tmp_path / "o"))
+def test_outcomes_of_another_process_get_the_same_verdict():
+    assert check(not_masked, MEAN) == judge(MEAN, from_bytes(to_bytes(run_student(not_masked, MEAN))))
     with pytest.raises(ValueError, match="outcomes has 1 entries; expected 2"):
         judge(MEAN, run_student(not_masked, MEAN)[:1])
 

@@ -1,4 +1,4 @@
-"""Outcomes: what is compared, when it counts as equal, and the file that carries it."""
+"""Outcomes: what is compared, when it counts as equal, and the bytes that carry it."""
 
 import json
 import math
@@ -8,12 +8,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from grpo_lab.course.checking import plain_data
 from grpo_lab.course.checking.compare import equal, same, same_gradient
 from grpo_lab.course.checking.outcome import Outcome, outcome_of
-from grpo_lab.course.checking.outcome_file import load_outcomes, save_outcomes
+from grpo_lab.course.checking.outcome_bytes import from_bytes, to_bytes
 from grpo_lab.course.checking.plain_data import Other, TooLarge, plain
 from tests.course.proof.trials import outcomes
 from tests.course.toys import MEAN, scaled_mean
@@ -58,29 +58,16 @@ trees = st.recursive(
 
 @given(trees)
 @settings(max_examples=20)
-def test_a_file_brings_back_exactly_what_was_put_into_it(tmp_path_factory, tree):
-    path = tmp_path_factory.getbasetemp() / "o.safetensors"
+def test_bytes_bring_back_exactly_what_was_put_into_them(tree):
     content = plain(tree)
     before = Outcome(content, {"x": content, "y": None}, True, {"w": content}, {"seen": content}, *"EmtFp")
-    save_outcomes(path, [before, Outcome()])
-    after, empty = load_outcomes(path)
+    after, empty = from_bytes(to_bytes([before, Outcome()]))
     for name in ("value", "gradients", "changed", "observed"):
         assert same(getattr(after, name), getattr(before, name), 0.0)
     assert replace(after, value=0, gradients={}, changed={}, observed={}) == replace(
         before, value=0, gradients={}, changed={}, observed={}
     )
     assert empty == Outcome()
-
-
-def test_no_half_file_is_left_and_broken_ones_say_what_is_wrong(tmp_path):
-    path = tmp_path / "o.safetensors"
-    save_outcomes(path, outcomes(MEAN, scaled_mean))
-    assert [p.name for p in tmp_path.iterdir()] == ["o.safetensors"]
-    path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(ValueError, match="o.safetensors"):
-        load_outcomes(path)
-    with pytest.raises(ValueError, match="FileNotFound"):
-        load_outcomes(tmp_path / "missing")
 
 
 GOOD = {
@@ -95,17 +82,21 @@ FORGED_FIELDS = (
     {"gradients": {"list": []}},
     {"error": None}, {"extra": 1},
 )  # fmt: skip
-FORGED_FILES = ("[" * 100_000, "{}", "[1]", "[{}]", json.dumps([GOOD] * 300), json.dumps([GOOD]) + " " * 2**25)
+FORGED_TEXTS = ("[" * 100_000, "{}", "[1]", "[{}]", json.dumps([GOOD] * 300), json.dumps([GOOD]) + " " * 2**25)
 
 
-def test_a_forged_file_is_refused_unless_it_has_the_right_form(tmp_path):
-    path = tmp_path / "forged.safetensors"
-    for rows in (*FORGED_FILES, *(json.dumps([GOOD | forged]) for forged in FORGED_FIELDS)):
-        save_file({"t": torch.zeros(1)}, path, metadata={"outcomes": rows})
-        with pytest.raises(ValueError, match="outcomes cannot be read from forged"):
-            load_outcomes(path)
-    save_file({"t": torch.zeros(1)}, path, metadata={"outcomes": json.dumps([GOOD])})
-    assert load_outcomes(path) == [Outcome()]
+def forged(text: str) -> bytes:
+    return save({"t": torch.zeros(1), "outcomes": torch.frombuffer(bytearray(text, "ascii"), dtype=torch.uint8)})
+
+
+def test_forged_bytes_are_refused_unless_they_have_the_right_form():
+    texts = [*FORGED_TEXTS, *(json.dumps([GOOD | fields]) for fields in FORGED_FIELDS)]
+    whole = to_bytes(outcomes(MEAN, scaled_mean))
+    no_text = [save({"outcomes": values}) for values in (torch.ones(2, 2), torch.ones(3).bfloat16())]
+    for content in (*map(forged, texts), *no_text, whole[:-9], b"\xff" * 8 + whole[8:], save({}), b"", b"\0" * 9):
+        with pytest.raises(ValueError, match="outcomes cannot be read"):
+            from_bytes(content)
+    assert from_bytes(forged(json.dumps([GOOD]))) == [Outcome()]
 
 
 def test_results_beyond_all_bounds_are_refused_and_long_keys_cut(monkeypatch):

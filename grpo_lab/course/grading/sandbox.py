@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from grpo_lab.course.checking.outcome_file import MAX_FILE, load_outcomes
+from grpo_lab.course.checking.outcome_bytes import MAX_CONTENT, from_bytes
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.package_copy import library_source, make_copy
@@ -181,18 +181,10 @@ class _Run:
         elif message.get("seed") in self.seeds:
             self.outcomes[message["seed"]] = content
         if name not in self.answers and len(self.outcomes) == len(self.seeds):
-            self.answers[name] = self._loaded(self.outcomes)
-
-    def _loaded(self, contents: dict[int, bytes]) -> dict[int, list] | str:
-        found = {}
-        with tempfile.TemporaryDirectory(dir=self.sandbox.folder, ignore_cleanup_errors=True) as folder:
-            for seed, content in contents.items():
-                (path := Path(folder, str(seed))).write_bytes(content)
-                try:
-                    found[seed] = load_outcomes(path)
-                except ValueError as error:
-                    return f"What it returned could not be taken over: {error}"[:400]
-        return found
+            try:
+                self.answers[name] = {seed: from_bytes(content) for seed, content in self.outcomes.items()}
+            except ValueError as error:
+                self.answers[name] = f"What it returned could not be taken over: {error}"[:400]
 
     def _tell(self, worker, request: dict) -> None:
         with suppress(OSError):  # it has ended
@@ -230,7 +222,7 @@ def _read(stream, messages: queue.Queue, over: threading.Event) -> None:
             message = json.loads(line) if line else None
             if message is not None:
                 size = message.get("bytes", 0)
-                content = stream.read(size) if type(size) is int and 0 < size <= MAX_FILE else b""
+                content = stream.read(size) if type(size) is int and 0 < size <= MAX_CONTENT else b""
         except (ValueError, OSError, AttributeError, RecursionError):
             return  # nothing of it can be understood any more; its time will run out
         while not over.is_set():

@@ -15,7 +15,6 @@ import os
 import re
 import signal
 import sys
-import tempfile
 import types
 from pathlib import Path
 
@@ -92,7 +91,7 @@ def load_exercises(names: list[str]) -> dict[str, Exercise]:
     import numpy  # noqa: F401
     import torch
 
-    from grpo_lab.course.checking import outcome_file, run_case  # noqa: F401
+    from grpo_lab.course.checking import outcome_bytes, run_case  # noqa: F401
     from grpo_lab.course.exercises import exercise
 
     torch.set_num_threads(1)
@@ -132,7 +131,7 @@ def lend(sources: dict[str, str], exercises: dict[str, Exercise], namespace: dic
 
 
 def try_exercise(exercise: Exercise, function, request: dict, channel: Channel) -> None:
-    from grpo_lab.course.checking.outcome_file import save_outcomes
+    from grpo_lab.course.checking.outcome_bytes import to_bytes
     from grpo_lab.course.checking.run_case import run_student
 
     if not callable(function):
@@ -141,9 +140,7 @@ def try_exercise(exercise: Exercise, function, request: dict, channel: Channel) 
     try:
         for seed in request["seeds"]:
             outcomes = run_student(function, exercise, seed, request["case_seconds"])
-            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-                save_outcomes(path := Path(folder, "outcomes"), outcomes)
-                channel.say({"seed": seed}, path.read_bytes())
+            channel.say({"seed": seed}, to_bytes(outcomes))
     except BaseException as error:
         channel.say({"fault": f"The check could not run it: {describe(error)}"})
 
