@@ -60,11 +60,13 @@ def test_a_stub_is_not_started_and_an_unfinished_branch_is_wrong():
     assert verdict.status == "wrong" and "not written yet" in verdict.message and "scale = 2" in repr(verdict)
 
 
+NEEDED = "(values, mask, scale=1.0) is needed"
 SIGNATURES = (
-    (lambda values, mask: values, "are needed"),
-    (lambda values, weights, scale=1.0: values, "are needed"),
-    (lambda values, mask, scale=2.0: values, "has the default 2.0; the exercise has the default 1.0"),
-    (lambda values, mask, *, scale=1.0: values, "keyword-only"),
+    (lambda values, mask: values, f"it takes (values, mask), and {NEEDED}"),
+    (lambda values, weights, scale=1.0: values, NEEDED),
+    (lambda values, mask, scale=2.0: values, f"it takes (values, mask, scale=2.0), and {NEEDED}"),
+    (lambda values, mask, scale=True: values, NEEDED),
+    (lambda values, mask, *, scale=1.0: values, f"it takes (values, mask, *, scale=1.0), and {NEEDED}"),
     (torch.nn.Linear, "is not a function"),
 )
 

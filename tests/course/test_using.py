@@ -64,8 +64,8 @@ def test_a_module_imported_within_the_block_gets_the_function_and_gives_it_back(
     ("functions", "message"),
     [
         ({"kl_estimates": kl_estimate}, "exercise is 'kl_estimates'; expected one of 'token_logprobs', "),
-        ({"kl_estimate": lambda logp, ref: logp}, "kl_estimate=...*are needed"),
-        ({"kl_estimate": lambda logp, ref_logp, estimator="k1": logp}, "has the default 'k1'"),
+        ({"kl_estimate": lambda logp, ref: logp}, r"it takes \(logp, ref\), and \(logp, ref_logp, "),
+        ({"kl_estimate": lambda logp, ref_logp, estimator="k1": logp}, "estimator='k3'\\) is needed"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(functions, message):

@@ -1,6 +1,7 @@
-"""When do two results, and two outcomes, count as equal?"""
+"""When do two results, and two outcomes, count as equal, and which properties hold?"""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,6 +12,24 @@ from grpo_lab.course.exercise import Exercise
 
 ROUNDING = 1e-4  # of a sum in float32
 NOISE = 1e-11  # of a difference of two nearly equal numbers in float64
+
+
+def properties(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome]) -> dict[str, bool]:
+    """Which of the properties that this exercise asks for hold. `outcomes` may end early, after a fault.
+
+    Right values come first: without them nothing else counts, as an answer that returns zeros is stable, too.
+    """
+    missing = [Outcome(fault="unreached")] * (len(expected) - len(outcomes))
+    rows = list(zip(exercise.cases, [*outcomes, *missing], expected, strict=True))
+    simple = [(got, right) for case, got, right in rows if case.tests == "values"]
+    extreme = [(got, right) for case, got, right in rows if case.tests == "stability"]
+    found = {"values": all(equal_values(got, right, exercise) for got, right in simple)}
+    if exercise.gradient_of:
+        found["gradients"] = all(equal_gradients(got, right, exercise) for got, right in simple)
+    if extreme:  # gradients that are wrong everywhere cost their own share only
+        agree = equal if found.get("gradients", True) else equal_values
+        found["stability"] = all(agree(got, right, exercise) for got, right in extreme)
+    return {name: holds and found["values"] for name, holds in found.items()}
 
 
 def equal(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:

@@ -10,15 +10,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from grpo_lab.course.checking.compare import equal, equal_values, is_number
+from grpo_lab.course.checking.compare import equal, equal_values, is_number, properties
 from grpo_lab.course.checking.difference import Difference, difference
 from grpo_lab.course.checking.mistakes import likely, matching
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs
 from grpo_lab.course.checking.plain_data import Other
-from grpo_lab.course.checking.points import in_words, properties
 from grpo_lab.course.checking.relations import everywhere
 from grpo_lab.course.checking.shown import arguments_shown, brief, brief_arguments, brief_pair, count, lines
-from grpo_lab.course.checking.verdict import WIDTH, Part, Verdict, summary
+from grpo_lab.course.checking.verdict import WIDTH, Part, Verdict
 from grpo_lab.course.exercise import TESTS, Exercise, Misconception
 from grpo_lab.course.stub import LIBRARY_GONE
 from grpo_lab.formulas.source import read_equations
@@ -36,6 +35,7 @@ FAULTS = {
     "library": "This is the library's own function, or calls it. It is for you to write: where your work is marked, "
     "the library does not have it.",
 }
+WORDS = {"values": "values", "gradients": "gradients", "stability": "large and extreme inputs"}
 HARDER = "Right on ordinary inputs; this one is large or extreme. "
 
 
@@ -196,7 +196,8 @@ def _in_full(exercise: Exercise, outcome: Outcome, found: Difference, index: int
 
 def _score(outcomes: Sequence[Outcome], failing: list[int], held: dict[str, bool]) -> Part:
     right = len(outcomes) - len(failing)
-    return Part("say", f"{right} of {count(len(outcomes), 'case')} right: {in_words(held)}.")
+    found = ", ".join(f"{WORDS[name]} {'✓' if holds else '✗'}" for name, holds in held.items())
+    return Part("say", f"{right} of {count(len(outcomes), 'case')} right: {found}.")
 
 
 def _arguments(exercise: Exercise, index: int, seed: int) -> dict:
@@ -213,4 +214,4 @@ def _printed(outcome: Outcome) -> list[Part]:
 
 
 def _verdict(exercise: Exercise, status: str, parts: list[Part], **more) -> Verdict:
-    return Verdict(exercise.name, status, summary(parts), tuple(parts), full=exercise.points, **more)
+    return Verdict(exercise.name, status, tuple(parts), full=exercise.points, **more)

@@ -1,7 +1,7 @@
 """Run a student's function on every case of an exercise, guarded; the result is data for `judge`."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from grpo_lab.course.checking.outcome import Outcome, outcome_of
@@ -35,42 +35,30 @@ def signature_fault(function: Callable, exercise: Exercise) -> str:
     """What is wrong with names, order, kinds or defaults of the arguments; "" if nothing is."""
     if not callable(function) or isinstance(function, type):
         return f"{function!r} is not a function"
-    needed = inspect.signature(exercise.function).parameters
     try:
-        given = inspect.signature(function).parameters
+        mine = inspect.signature(function)
     except (TypeError, ValueError):
         return f"the arguments of {function!r} cannot be read"
-    if _takes_the_rest(given) and not _takes_the_rest(needed):  # its **settings are the keywords that it does not name
-        given = {name: parameter for name, parameter in given.items() if parameter.kind != parameter.VAR_KEYWORD}
-        needed = {name: p for name, p in needed.items() if name in given or p.kind != p.KEYWORD_ONLY}
-    if _names(given) != _names(needed):
-        return f"it takes ({', '.join(given)}), and ({', '.join(needed)}) are needed"
-    for name, parameter in needed.items():
-        if parameter.kind in VARIADIC:
-            continue
-        if given[name].kind != parameter.kind:
-            return f"{name} is {given[name].kind.description}, and {parameter.kind.description} is needed"
-        if not _same_default(given[name].default, parameter.default):
-            return f"{name} {_says_default(given[name].default)}; the exercise {_says_default(parameter.default)}"
-    return ""
+    signature = inspect.signature(exercise.function)
+    given, needed = _compared(mine), _compared(signature)
+    if _REST in given and _REST not in needed:  # its **settings are the keywords that it does not name
+        given.remove(_REST)
+        needed = [parameter for parameter in needed if parameter in given or "keyword-only" not in parameter]
+    return "" if given == needed else f"it takes {_bare(mine)}, and {_bare(signature)} is needed"
 
 
-VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_REST = "variadic keyword"
 
 
-def _takes_the_rest(parameters: Mapping[str, inspect.Parameter]) -> bool:
-    return any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values())
+def _compared(signature: inspect.Signature) -> list:
+    """Of each argument what a caller sees: of `*args` and `**kwargs` not the name."""
+    parameters = signature.parameters.values()
+    seen = [(p.name, p.kind.description, p.default, isinstance(p.default, bool)) for p in parameters]  # 1 is not True
+    return [kind if kind.startswith("variadic") else (name, kind, *default) for name, kind, *default in seen]
 
 
-def _names(parameters: Mapping[str, inspect.Parameter]) -> list:
-    """Of `*args` and `**kwargs` no caller sees the names."""
-    return [parameter.kind if parameter.kind in VARIADIC else name for name, parameter in parameters.items()]
-
-
-def _same_default(a, b) -> bool:
-    """1 and 1.0 are the same default, 1 and True are not."""
-    return a is b or (bool(a == b) and isinstance(a, bool) == isinstance(b, bool))
-
-
-def _says_default(default) -> str:
-    return "has no default" if default is inspect.Parameter.empty else f"has the default {default!r}"
+def _bare(signature: inspect.Signature) -> str:
+    """Without annotations."""
+    empty = signature.empty
+    parameters = [parameter.replace(annotation=empty) for parameter in signature.parameters.values()]
+    return str(signature.replace(parameters=parameters, return_annotation=empty))

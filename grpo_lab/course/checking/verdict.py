@@ -9,10 +9,10 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from grpo_lab.course.checking.points import earned
 from grpo_lab.course.checking.shown import count
 
 WIDTH = 112  # of a line of text
+OF_VALUES = 0.6  # of the points; the other properties share the rest alike
 _STRESS = re.compile(r"(?<![\w*])\*(\w[^*\n]{0,60}?)\*(?![\w*])")
 TITLES = {
     "right": "right",
@@ -48,13 +48,17 @@ class Verdict:
 
     exercise: str
     status: str
-    message: str
-    parts: tuple[Part, ...] = field(default=(), repr=False)
-    more: tuple[Part, ...] = field(default=(), repr=False)
+    parts: tuple[Part, ...] = ()
+    more: tuple[Part, ...] = ()
     fault: str = ""
     misconceptions: tuple[str, ...] = ()
     properties: dict[str, bool] = field(default_factory=dict)
     full: int = 0
+
+    @property
+    def message(self) -> str:
+        """The sentences of what is said at once."""
+        return "\n".join(part.text for part in self.parts if part.kind == "say")
 
     @property
     def right(self) -> bool:
@@ -91,7 +95,12 @@ def worth(*verdicts: Verdict) -> int | float:
     """The points for the properties that hold in all of these verdicts on one exercise."""
     names = {name: None for verdict in verdicts for name in verdict.properties}
     held = {name: all(verdict.properties.get(name, False) for verdict in verdicts) for name in names}
-    return earned(verdicts[0].full, held)
+    if not held.get("values"):
+        return 0
+    others = [holds for name, holds in held.items() if name != "values"]
+    share = OF_VALUES + (1 - OF_VALUES) * sum(others) / len(others) if others else 1.0
+    points = round(verdicts[0].full * share, 1)
+    return int(points) if points == int(points) else points
 
 
 def prose(text: str) -> str:
@@ -125,7 +134,3 @@ def _text(part: Part) -> str:
     if part.kind == "equation":
         return f"Eq. ({part.title})" + (f"  {part.text}" if part.text else "")
     return "\n".join(textwrap.fill(line, WIDTH) for line in part.text.split("\n"))
-
-
-def summary(parts: Sequence[Part]) -> str:
-    return "\n".join(part.text for part in parts if part.kind == "say")

@@ -167,4 +167,4 @@ def mark(exercise: Exercise, answer: dict[int, list] | str, seed: int) -> tuple[
 
 def _said(exercise: Exercise, status: str, text: str) -> Verdict:
     parts = tuple(Part("say", line) for line in text.splitlines() if line.strip())
-    return Verdict(exercise.name, status, text, parts, fault="stopped" if status == "form" else "")
+    return Verdict(exercise.name, status, parts, fault="stopped" if status == "form" else "")

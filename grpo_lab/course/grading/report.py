@@ -3,7 +3,7 @@
 import html
 
 from grpo_lab import __version__
-from grpo_lab.course.checking.verdict import Part, Verdict, prose
+from grpo_lab.course.checking.verdict import Verdict, part_html, prose
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import Graded, Grading
 from grpo_lab.course.release.written import WRITTEN, Question
@@ -75,19 +75,11 @@ def _row(one: Graded, exercise: Exercise) -> str:
 def _section(verdict: Verdict) -> str:
     """What went wrong. What is expected does not stand here."""
     parts = [f'<section id="{safe(verdict.exercise)}"><h2><code>{safe(verdict.exercise)}</code></h2>']
-    parts += [_part(part) for part in verdict.parts if part.kind != "expected"]
-    parts += [_part(part) for part in verdict.more if part.kind == "equation"]
+    parts += [part_html(part) for part in verdict.parts if part.kind != "expected"]
+    parts += [f"<p>Look at Eq. ({safe(part.title)}).</p>" for part in verdict.more if part.kind == "equation"]
     if verdict.misconceptions:
         parts.append(f'<p class="quiet">Known as: {safe(", ".join(verdict.misconceptions))}.</p>')
     return "\n".join([*parts, "</section>"])
-
-
-def _part(part: Part) -> str:
-    if part.kind == "values":
-        return f"<pre>{safe(part.text)}</pre>"
-    if part.kind == "equation":
-        return f"<p>Look at Eq. ({safe(part.title)}).</p>"
-    return f"<p>{prose(part.text)}</p>"
 
 
 def _written(one: Graded, question: Question) -> str:
