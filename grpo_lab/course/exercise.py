@@ -33,7 +33,8 @@ class Case:
 class Misconception:
     """One mistake. `wrong` makes it, with the signature of the reference; `says` is what the student reads.
 
-    name: words in lower case joined by hyphens. equation: the tag that it breaks, such as "4.4".
+    name: words in lower case joined by hyphens. equation: the tag that it breaks, such as "4.4"; "" for the last one of
+    the docstring, if there is any.
     """
 
     name: str

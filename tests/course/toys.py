@@ -62,9 +62,9 @@ MEAN = Exercise(
         Case(_drawn, "rows of several lengths"),
     ),
     (
-        Misconception("mean-over-padding", over_padding, "You divide by all T positions.", "1.91", ),
-        Misconception("not-masked", not_masked, "The mask is not used.", "1.92"),
-        Misconception("as-sum", as_sum, "You return a sum.", "1.92"),
+        Misconception("mean-over-padding", over_padding, "You divide by all T positions.", "1.91"),
+        Misconception("not-masked", not_masked, "The mask is not used."),
+        Misconception("as-sum", as_sum, "You return a sum."),
     ),
     ("Which positions count?", "Two lines: a count, and a quotient."),
     gradient_of=("values",),

@@ -75,9 +75,9 @@ def _right(exercise: Exercise, outcomes: Sequence[Outcome], held: dict[str, bool
 
 def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], seed: int, held: dict) -> Verdict:
     index, found, blamed, said = _explained(exercise, outcomes, failing, seed, held)
-    equation = _equation(exercise, blamed[0].equation if blamed else "")
     of_form = found.fault and found.fault != "error" and not blamed
-    more = [*said[1:], *_in_full(exercise, outcomes[index], found, index, seed), *equation]
+    more = [*said[1:], *_in_full(exercise, outcomes[index], found, index, seed)]
+    more += _equation(exercise, blamed[0]) if blamed else []
     return _verdict(
         exercise,
         "partly" if held["values"] else "form" if of_form else "wrong",
@@ -204,9 +204,11 @@ def _arguments(exercise: Exercise, index: int, seed: int) -> dict:
     return arguments_shown(inputs(exercise, index, seed)[0])
 
 
-def _equation(exercise: Exercise, tag: str) -> list[Part]:
-    """The equation of that tag, as the docstring has it."""
-    return [Part("equation", e.latex, tag) for e in read_equations(exercise.function) if e.tag == tag] if tag else []
+def _equation(exercise: Exercise, mistake: Misconception) -> list[Part]:
+    """The equation that the mistake breaks, as the docstring has it."""
+    known = {equation.tag: equation.latex for equation in read_equations(exercise.function)}
+    tag = mistake.equation or next(reversed(known), "")
+    return [Part("equation", known[tag], tag)] if tag in known else []
 
 
 def _printed(outcome: Outcome) -> list[Part]:

@@ -44,7 +44,6 @@ EXERCISE = Exercise(
             changed(completion_mask, ("ends_before == 0", "is_end == 0")),
             "You decide by *which* token stands at a position. That drops the end token, and lets in whatever follows "
             "it as long as it is another token. What makes a position padding: what stands there, or what came before?",
-            "1.6",
         ),
         Misconception(
             "up-to-the-last-end",
@@ -61,7 +60,6 @@ EXERCISE = Exercise(
             ),
             "A row without an end token keeps only its first position. `argmax` of a row of zeros is 0: it says "
             "'found at the very beginning' when nothing was found. What should hold for a response that was cut off?",
-            "1.6",
         ),
         Misconception(
             "one-end-only",

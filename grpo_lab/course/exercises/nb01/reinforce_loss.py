@@ -30,21 +30,18 @@ EXERCISE = Exercise(
             changed(reinforce_loss, ("-(weights", "(weights")),
             "Right except for its sign. An optimiser makes the loss smaller: as you wrote it, a rewarded response "
             "becomes less likely with every step.",
-            "1.8",
         ),
         Misconception(
             "weights-not-detached",
             changed(reinforce_loss, (".detach()", "")),
             "The value is right, but a gradient flows into the weights. If they depend on the policy, as a KL penalty "
             "in the reward does, that adds a second, unwanted term. What are weights to the policy gradient?",
-            "1.8",
         ),
         Misconception(
             "sum-not-mean",
             changed(reinforce_loss, (".mean()", ".sum()")),
             "You add the samples up. Double the batch and your step doubles too, at the same learning rate. What "
             "estimates an expectation?",
-            "1.8",
         ),
         Misconception(
             "probability-not-log",
@@ -52,7 +49,6 @@ EXERCISE = Exercise(
             "You weight the probability, not its logarithm. The samples are *drawn* from the policy, so each counts "
             "with its probability already; yours count with its square. Which factor does the log-derivative trick "
             "leave?",
-            "1.8",
         ),
         Misconception(
             "product-of-means",
@@ -60,7 +56,6 @@ EXERCISE = Exercise(
             "This is the product of two averages, as comes out, too, where a column meets a row and every reward is "
             "paired with every response. Then each gets the same push, whatever it earned. Which reward belongs to "
             "which response?",
-            "1.8",
         ),
     ),
 )

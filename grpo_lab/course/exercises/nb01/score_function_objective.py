@@ -32,35 +32,30 @@ EXERCISE = Exercise(
             changed(score_function_objective, (".detach()", "")),
             "The value is right, the gradient is not: the probability in front carries a gradient as well, so the "
             "product rule adds a second term. Which factor is only a weight?",
-            "1.10",
         ),
         Misconception(
             "probability-missing",
             changed(score_function_objective, ("seq_logp.detach().exp() * ", "")),
             "Every response counts the same in your sum. When you *sample*, likely ones turn up more often, and that "
             "does the weighting. What does it when all are listed once?",
-            "1.10",
         ),
         Misconception(
             "wrong-factor-stopped",
             changed(score_function_objective, (".detach()", ""), ("* seq_logp", "* seq_logp.detach()")),
             "You stopped the gradient of the logarithm and left that of the probability. Which of the two is "
             "differentiated in Eq. (1.d), and which only weights it?",
-            "1.10",
         ),
         Misconception(
             "all-stopped",
             changed(score_function_objective, (".sum()", ".sum().detach()")),
             "The value is right and the gradient is zero: nothing in your result is attached to the policy any more, "
             "so nothing would be learned. What has to stay live?",
-            "1.10",
         ),
         Misconception(
             "expected-reward",
             changed(score_function_objective, (".detach()", ""), (" * seq_logp", "")),
             "This is Eq. (1.9), the expected reward itself. Its gradient is the one you are after, but here you are to "
             "get it the way sampling does: with a frozen probability, and something live to carry the gradient.",
-            "1.10",
         ),
     ),
 )

@@ -34,35 +34,30 @@ EXERCISE = Exercise(
             changed(sequence_logprob, ("torch.where(mask, logp, 0)", "logp")),
             "The padding counts in your sum. Those positions were never chosen by the policy. Which of them does the "
             "mask let in?",
-            "1.7",
         ),
         Misconception(
             "length-mean",
             changed(sequence_logprob, (".sum(-1)", ".sum(-1) / mask.sum(-1).clamp(min=1)")),
             "You return the mean over the tokens. That is a useful number elsewhere, but it makes a response of a "
             "hundred tokens as likely as one of a single token. What do logarithms of multiplied probabilities do?",
-            "1.7",
         ),
         Misconception(
             "mean-over-padding",
             changed(sequence_logprob, (".sum(-1)", ".mean(-1)")),
             "You divide by the width of the tensor, padding included: the same response gets another value when its "
             "batch has a longer neighbour. Should there be a division at all?",
-            "1.7",
         ),
         Misconception(
             "zero-times-infinity",
             changed(sequence_logprob, ("torch.where(mask, logp, 0)", "(logp * mask)")),
             "NaN: you multiply by the mask, and behind the end there may stand minus infinity. What is zero times "
             "that? Look for an operation that *chooses* between two values.",
-            "1.7",
         ),
         Misconception(
             "over-the-rows",
             changed(sequence_logprob, (".sum(-1)", ".sum(0)")),
             "You add up over the rows: token t of all responses together. Which axis belongs to a single response? "
             "(Where there are as many rows as positions, the shape will not tell you.)",
-            "1.7",
         ),
     ),
 )

@@ -52,7 +52,6 @@ EXERCISE = Exercise(
             changed(token_entropy, ("return entropy", "return entropy / 0.6931471805599453")),
             "Off by the same factor everywhere, about 1.44: your logarithm has base 2. All log-probabilities of the "
             "course are natural logarithms. Which unit does the docstring promise?",
-            "1.4",
         ),
         Misconception(
             "log-of-zero",
@@ -60,14 +59,12 @@ EXERCISE = Exercise(
             "NaN for a policy that is certain: a probability so small that it is 0 in floating point has a logarithm "
             "of minus infinity, and zero times that is not a number. Could you have the logarithm without ever forming "
             "the probability first?",
-            "1.4",
         ),
         Misconception(
             "mean-over-vocabulary",
             changed(token_entropy, ("return entropy", "return entropy / logits.shape[-1]")),
             "Too small by the factor V. The probabilities are already the weights of an average; what does a mean over "
             "the words divide by on top of that?",
-            "1.4",
         ),
         Misconception(
             "logits-as-logp",

@@ -48,7 +48,6 @@ EXERCISE = Exercise(
             "Your result has one position too few: you have shifted the logits against the tokens, as one does with "
             "the raw output of a language model. Whose job is the shift here? The docstring says what the logits at "
             "position t already predict.",
-            "1.2",
         ),
         Misconception(
             "temperature-mismatch",
@@ -70,7 +69,6 @@ EXERCISE = Exercise(
             changed(token_logprobs, (" - z.logsumexp(-1)", "")),
             "These are the logits of the sampled tokens. Add 10 to all logits of a position: the policy stays the "
             "same, your result does not. What is missing to make a log-probability of it?",
-            "1.2",
         ),
         Misconception(
             "softmax-over-positions",
@@ -81,14 +79,12 @@ EXERCISE = Exercise(
             ),
             "Your probabilities add up to 1 over the positions of a row. A policy chooses among words, at each "
             "position anew: over which of the axes B, T, V do its probabilities add up?",
-            "1.2",
         ),
         Misconception(
             "overflowing-sum",
             changed(token_logprobs, ("z.logsumexp(-1)", "z.exp().sum(-1).log()")),
             "Right on paper, but the exponential of a logit of 1000 is infinite in floating point, and so is your "
             "normaliser. What can be subtracted from all logits of a position beforehand without changing the policy?",
-            "1.2",
         ),
     ),
 )

@@ -39,14 +39,12 @@ EXERCISE = Exercise(
             ),
             "Of several best completions you keep the first. They earned the same, and which of them stands first is "
             "chance. What does Eq. (2.6) say about ties?",
-            "2.6",
         ),
         Misconception(
             "equal-group-kept",
             changed(best_of_group, (" & (best > worst)", "")),
             "In a group of equal rewards everyone is the best, so you push all of them up, although none was better "
             "than the others. Which part of Eq. (2.6) is there to prevent that?",
-            "2.6",
         ),
         Misconception(
             "best-of-batch",
@@ -57,13 +55,11 @@ EXERCISE = Exercise(
             ),
             "You look for the best of the whole batch. Only the easiest prompt then learns anything. Among whom is "
             "the best to be found?",
-            "2.6",
         ),
         Misconception(
             "one-not-reward",
             changed(best_of_group, ("rewards, 0)", "torch.ones_like(rewards), 0)")),
             "You mark the best with a 1. That is a mask; the weight is what the best earned.",
-            "2.6",
         ),
         Misconception(
             "group-mixed",
@@ -74,7 +70,6 @@ EXERCISE = Exercise(
             ),
             "You take the maximum down the columns, so answers to different prompts compete. Which axis holds the "
             "answers to one prompt?",
-            "2.6",
         ),
     ),
 )

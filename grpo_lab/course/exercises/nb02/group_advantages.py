@@ -47,7 +47,6 @@ EXERCISE = Exercise(
             changed(group_advantages, ("centred = from_first", "eps, centred = 0, from_first")),
             "There is no epsilon in your quotient, so a group of equal rewards gives 0 / 0, which is NaN, and one NaN "
             "in a batch destroys the weights. What should a group in which nobody was better teach?",
-            "2.4",
         ),
         Misconception(
             "residue-as-spread",

@@ -82,14 +82,12 @@ EXERCISE = Exercise(
             changed(process_advantages, ("scaled.flip(-1).cumsum(-1).flip(-1)", "scaled.cumsum(-1)")),
             "Your sum runs forwards: a token is credited with the steps *before* it, which it cannot have caused. "
             "From which end has the sum to run?",
-            "2.12",
         ),
         Misconception(
             "not-accumulated",
             not_accumulated,
             "Only the last token of each step gets credit. The tokens that led there did the work: what happens "
             "between Eq. (2.11) and the result?",
-            "2.12",
         ),
         Misconception(
             "mean-over-padding",

@@ -43,27 +43,23 @@ EXERCISE = Exercise(
             changed(return_to_go, ("rewards[..., t] + gamma * returns", "gamma * (rewards[..., t] + returns)")),
             "A token's own reward is discounted too: every power of gamma is one too high. At distance zero, by how "
             "much should a reward shrink?",
-            "2.13",
         ),
         Misconception(
             "undiscounted",
             changed(return_to_go, ("gamma * returns", "returns")),
             "gamma makes no difference to your result: a reward at the far end counts as much as one right here.",
-            "2.13",
         ),
         Misconception(
             "from-the-start",
             changed(return_to_go, ("reversed(range(rewards.shape[-1]))", "range(rewards.shape[-1])")),
             "Your sum runs forwards: a token is credited with what was earned *before* it. Which rewards can a token "
             "still change?",
-            "2.13",
         ),
         Misconception(
             "discounted-by-position",
             discounted_by_position,
             "You discount by a token's distance from the *start of the response*. From the second token on everything "
             "is too small. From where does token t measure the distance?",
-            "2.13",
         ),
         Misconception(
             "quotient-of-powers",
@@ -71,7 +67,6 @@ EXERCISE = Exercise(
             "Right on paper: you multiply with gamma^t, add up, and divide by it again. With a small gamma or a long "
             "response gamma^t is too small for a float, and becomes zero; then you divide zero by zero. Does "
             "Eq. (2.13) need any power of gamma but the first?",
-            "2.13",
         ),
     ),
 )

@@ -29,35 +29,30 @@ EXERCISE = Exercise(
             changed(rloo_advantages, ("(r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)", "r.mean(-1, keepdim=True)")),
             "You subtract the mean of the whole group, and the completion's own reward is part of it: each is compared "
             "with itself a little. With two completions everything comes out half as large. Who are 'the others'?",
-            "2.5",
         ),
         Misconception(
             "others-divided-by-all",
             changed(rloo_advantages, (" - rewards[:, :1]", ""), ("(r.shape[1] - 1)", "r.shape[1]")),
             "You add up the others, but divide by the size of the whole group, so your baseline is too small. Equal "
             "rewards should give zero. How many others are there?",
-            "2.5",
         ),
         Misconception(
             "sum-of-others",
             changed(rloo_advantages, (" - rewards[:, :1]", ""), (" / (r.shape[1] - 1)", "")),
             "You subtract the *sum* of the others. It grows with the group: of a hundred equal completions each would "
             "look terrible. What would make it a fair comparison?",
-            "2.5",
         ),
         Misconception(
             "no-centre",
             changed(rloo_advantages, ("return advantages", "return rewards")),
             "These are the rewards themselves. If all completions of a prompt are right, all are pushed up, and none "
             "was better than the others. What is missing?",
-            "2.5",
         ),
         Misconception(
             "divided-by-std",
             changed(rloo_advantages, ("return advantages", "return advantages / (r.std(-1, keepdim=True) + 0.0001)")),
             "You divide by the standard deviation as well. That is a habit of GRPO; leave-one-out does without, and "
             "the own reward, which sits in that spread, would make it biased again.",
-            "2.5",
         ),
     ),
 )

@@ -50,14 +50,12 @@ EXERCISE = Exercise(
             "This is k1, the difference of the two log-probabilities: without bias as a *value*. But a loss is there "
             "to be differentiated, and the gradient of k1 is the score: zero on average, noise every time. Does your "
             "penalty know where the reference is, once it is differentiated?",
-            "3.19",
         ),
         Misconception(
             "k2-for-k3",
             changed(kl_penalty, ("'k3'", "'k2'")),
             "This is k2, half the squared difference. Near the reference it looks like k3, and its gradient is a good "
             "one, but Eq. (3.19) asks for k3. Notebook 04 tells them apart.",
-            "3.19",
         ),
         Misconception(
             "kl-reversed",
@@ -65,28 +63,24 @@ EXERCISE = Exercise(
             "Your d has the other sign. The result is never negative and zero where the two agree, so it looks right, "
             "but it estimates another quantity, and explodes just where samples are plenty. In which order do the two "
             "stand in Eq. (4.1)?",
-            "3.19",
         ),
         Misconception(
             "reference-not-detached",
             live_reference,
             "The value is right, but a gradient flows into the reference: it would be pulled towards the policy. "
             "Which of the two is meant to move?",
-            "3.19",
         ),
         Misconception(
             "sum-over-numbers",
             changed(kl_penalty, (".mean()", ".sum(-1).mean()")),
             "You average over responses but add up over their numbers, so long responses pay more. By what does "
             "Eq. (3.19) divide?",
-            "3.19",
         ),
         Misconception(
             "estimate-of-the-mean",
             of_the_mean,
             "You average the differences first and apply k3 to that one number. A number that became likelier and one "
             "that became less likely then cancel, and moving away costs nothing. In which order do mean and k3 stand?",
-            "3.19",
         ),
     ),
 )

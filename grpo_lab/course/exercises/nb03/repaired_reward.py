@@ -57,14 +57,12 @@ EXERCISE = Exercise(
             changed(repaired_reward, (" + ascending_pairs(responses)", "")),
             "The right numbers score, in whatever order. Nobody would learn to sort from that: which term of Eq. (3.6) "
             "is missing?",
-            "3.6",
         ),
         Misconception(
             "strictly-ascending",
             changed(repaired_reward, ("ascending_pairs(responses)", "responses.diff(dim=-1).gt(0).sum(-1)")),
             "Equal neighbours don't count as ordered for you. Then a prompt with a repetition can never reach the "
             "maximum. What does Eq. (3.1) ask of a pair?",
-            "3.6",
         ),
     ),
 )

@@ -54,21 +54,18 @@ EXERCISE = Exercise(
             "The shapes fit, but `reshape` does not move an axis: it cuts the same row of numbers at other places, so "
             "numbers of different responses end up at one position. For G = 3 and T = 2, write down where each of the "
             "six numbers lands.",
-            "3.15",
         ),
         Misconception(
             "group-mixed-on-the-way-back",
             changed(response_logprobs, ("return taken", "return logp.gather(-1, numbers).reshape(responses.shape)")),
             "The look-up is right, and then `reshape` cuts the result at the wrong places: the log-probabilities of "
             "one position are handed to one response. How do you *move* an axis?",
-            "3.15",
         ),
         Misconception(
             "not-turned-back",
             changed(response_logprobs, ("'S P T G -> S P G T'", "'S P T G -> S P T G'")),
             "The right numbers, with positions and responses in each other's places. Where there are as many responses "
             "as positions, no shape will tell you. In which order do the axes of the result stand?",
-            "3.15",
         ),
         Misconception(
             "response-as-position",
@@ -76,14 +73,12 @@ EXERCISE = Exercise(
             "You look up with G standing where the table has T: response i reads from row i of the table, whatever its "
             "position. It runs as long as there are no more responses than positions. Which axis has to be moved "
             "before the look-up?",
-            "3.15",
         ),
         Misconception(
             "frozen",
             changed(response_logprobs, ("return taken", "return taken.detach()")),
             "The values are right, but no gradient reaches the policy. That is what you store as `old_logp`; for the "
             "update these numbers have to stay attached.",
-            "3.15",
         ),
     ),
 )

@@ -100,21 +100,18 @@ EXERCISE = Exercise(
             "The advantages meet the wrong axis: advantage j is multiplied with position j of *every* response. With "
             "as many responses as positions that runs without complaint; otherwise it crashes, and you are lucky. "
             "Which shape says 'one per row'?",
-            "3.18",
         ),
         Misconception(
             "clip-inverted",
             changed(surrogate_loss, ("policy_loss(logp, advantages,", "-policy_loss(logp, -advantages,")),
             "You take the larger of the two terms. Then the clip acts where the policy has moved the wrong way, and "
             "lets it run where it has gone far enough. Which of the two is the cautious one?",
-            "3.18",
         ),
         Misconception(
             "clip-one-sided",
             changed(surrogate_loss, (CLIPPED, f"-({RATIO}.clamp(max=1 + epsilon) * advantages[:, None]).mean()")),
             "You compare the ratios before the advantage is multiplied in. For a negative advantage, smaller and "
             "larger change places. Try ratio 1/2 with advantage -1: should that number still be pushed down?",
-            "3.18",
         ),
     ),
 )

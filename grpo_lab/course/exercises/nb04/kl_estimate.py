@@ -73,14 +73,12 @@ EXERCISE = Exercise(
             changed(kl_estimate, ("k2 - k2.detach()", "k1 - k1.detach()")),
             "Your k3+ has the right value and the gradient of k1. On average that gradient is zero: as a term of the "
             "loss it is noise and nothing else. Which estimator's gradient is worth having?",
-            "4.5",
         ),
         Misconception(
             "k3-plus-is-k3",
             changed(kl_estimate, ("return k3_plus", "return k3")),
             "Your k3+ is k3, gradient included, and that is the gradient of the *forward* KL. Which factor should be "
             "frozen, and which should carry the gradient?",
-            "4.5",
         ),
     ),
 )

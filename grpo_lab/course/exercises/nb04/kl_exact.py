@@ -35,7 +35,6 @@ EXERCISE = Exercise(
             changed(kl_exact, ("logp.exp() * (logp - ref_logp)", "ref_logp.exp() * (ref_logp - logp)")),
             "This is the forward KL, averaged over what the *reference* says. It is never negative and zero where the "
             "two agree, so nothing looks wrong. Whose samples does Eq. (4.a) average over?",
-            "4.7",
         ),
         Misconception(
             "kl-full-prob",
@@ -57,7 +56,6 @@ EXERCISE = Exercise(
             ),
             "You give `kl_div` a target of log-probabilities, and it takes them for probabilities: they are negative, "
             "and their logarithm is NaN. What does its documentation say about `log_target`?",
-            "4.7",
         ),
         Misconception(
             "logits-not-normalised",
@@ -72,7 +70,6 @@ EXERCISE = Exercise(
             "The value is right, and its gradient is zero: the probabilities in front carry none, and the average of "
             "the score, which is left, vanishes. This is k1, averaged, as a loss. Where does the policy stand in "
             "Eq. (4.7)?",
-            "4.7",
         ),
         Misconception(
             "log-of-zero",

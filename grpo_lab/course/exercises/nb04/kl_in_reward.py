@@ -65,7 +65,6 @@ EXERCISE = Exercise(
             changed(kl_in_reward, ("rewards - beta", "rewards + beta")),
             "The charge has the wrong sign: an answer that the policy likes better than the reference does earns "
             "*more*. Such a policy is paid for running away. Which way should the distance push the reward?",
-            "4.8",
         ),
         Misconception(
             "charge-not-stopped",
@@ -74,14 +73,12 @@ EXERCISE = Exercise(
             ),
             "The values are right, but your reward carries a gradient. In the loss it would add a term of its own, on "
             "top of the policy gradient. What is a reward to the policy gradient, a number or a function?",
-            "4.8",
         ),
         Misconception(
             "mask-ignored",
             changed(kl_in_reward, ("torch.where(mask, kl_estimate(logp, ref_logp, 'k1'), 0)", "(logp - ref_logp)")),
             "The padding is charged as well: an answer pays for what stands behind its end, and pays more if its batch "
             "has a longer neighbour. Which tokens did the policy choose?",
-            "4.8",
         ),
         Misconception(
             "zero-times-nan",
@@ -90,21 +87,18 @@ EXERCISE = Exercise(
             ),
             "NaN: you multiply by the mask, and in the padding there may stand minus infinity on both sides. What is "
             "their difference, and what is zero times that? Look for an operation that *chooses*.",
-            "4.8",
         ),
         Misconception(
             "length-mean",
             changed(kl_in_reward, ("sum(-1).detach()", "sum(-1).detach() / mask.sum(-1).clamp(min=1)")),
             "You charge the mean over the tokens. A long answer then pays no more than a short one for going just as "
             "far at every token. The log-probability of a whole answer is a sum: what is its KL?",
-            "4.8",
         ),
         Misconception(
             "k3-in-reward",
             changed(kl_in_reward, ("'k1'", "'k3'")),
             "You charge k3. In the reward its *value* is multiplied with the score, and there the extra terms of k3, "
             "harmless on average, cancel the pull near the reference. Which estimator stands in Eq. (4.8)?",
-            "4.8",
         ),
     ),
 )

@@ -97,7 +97,6 @@ EXERCISE = Exercise(
             "For 'dapo', 'cispo' and 'vespo' you divide by the tokens of *this* batch and ignore `num_items`. Cut an "
             "update into micro-batches and each becomes a mean of its own: the result depends on how you cut. Whose "
             "tokens should be counted?",
-            "5.20",
         ),
         Misconception(
             "length-mean-mislabelled",

@@ -37,34 +37,29 @@ EXERCISE = Exercise(
             changed(cispo_surrogate, (".detach()", "")),
             "The value is right, but a gradient flows through the ratio as well. The weight says how much a token "
             "counts; should the policy be able to improve the objective by changing the weight?",
-            "5.8",
         ),
         Misconception(
             "log-probability-missing",
             changed(cispo_surrogate, (".detach() * per_token(advantages) * logp", " * per_token(advantages)")),
             "The bounded ratio carries the gradient, and the log-probability does not. Above the bound it is flat, so "
             "the gradient is dropped, which is what CISPO is there to avoid. What else could carry the gradient?",
-            "5.8",
         ),
         Misconception(
             "advantage-broadcast",
             changed(cispo_surrogate, ("per_token(advantages)", "advantages")),
             "The advantages have shape (B,), and you multiply them as they are. Where B = T nothing fails, and token t "
             "of every completion gets the advantage of completion t. Along which axis should they lie?",
-            "5.8",
         ),
         Misconception(
             "bound-from-one",
             changed(cispo_surrogate, ("max=bound", "max=1 + bound")),
             "You bound the ratio at 1 + bound, as verl does. Here, as in TRL, the bound is the ceiling itself.",
-            "5.8",
         ),
         Misconception(
             "token-dropped",
             changed(cispo_surrogate, ("ratio.clamp(max=bound)", "torch.where(ratio > bound, 0, ratio)")),
             "A token whose ratio exceeds the bound gets weight 0. That is masking: its gradient is gone, which CISPO "
             "is there to avoid. Should it weigh nothing, or no more than the bound?",
-            "5.8",
         ),
     ),
 )

@@ -52,7 +52,6 @@ EXERCISE = Exercise(
             changed(clipped_surrogate, ("torch.min", "torch.max")),
             "You take the better of the two offers. Where a token has been pushed far enough, yours goes on pushing; "
             "where it has moved the wrong way, yours lets go. Should the objective be an optimist?",
-            "5.7",
         ),
         Misconception(
             "clip-one-sided",
@@ -62,7 +61,6 @@ EXERCISE = Exercise(
             ),
             "You take the smaller *ratio* first, and multiply by the advantage afterwards. For A > 0 that is the same. "
             "Now take A = -1 and ratios 0.5 and 0.8: which product is smaller, and which ratio did you keep?",
-            "5.7",
         ),
         Misconception(
             "advantage-broadcast",
@@ -70,14 +68,12 @@ EXERCISE = Exercise(
             "The advantages have shape (B,), and you multiply them as they are. Broadcasting lays them along the "
             "tokens: where B = T nothing fails, and token t of *every* completion gets the advantage of completion t. "
             "Along which axis should they lie?",
-            "5.7",
         ),
         Misconception(
             "clip-only",
             changed(clipped_surrogate, ("return surrogate", "return clipped * advantages")),
             "You always take the clipped ratio. A bad token that has become much likelier then lies on the flat part, "
             "with no gradient that would bring it back. There should be a second offer to compare with.",
-            "5.7",
         ),
         Misconception(
             "epsilon-high-ignored",

@@ -50,14 +50,12 @@ EXERCISE = Exercise(
             changed(gspo_token_ratio, ("'sequence').detach()", "'sequence')")),
             "The values are right. But a gradient flows through the sequence ratio, too, so every token is pushed "
             "twice: by itself, and by the whole sequence. Which of your two factors should only be a number?",
-            "5.4",
         ),
         Misconception(
             "no-gradient",
             changed(gspo_token_ratio, ("logp.detach()", "logp")),
             "The values are right, but no gradient reaches `logp`. A factor that is x - x is 0 with gradient 0. Which "
             "of the two x has to be stopped, and nothing behind it?",
-            "5.4",
         ),
         Misconception(
             "sequence-ratio",
@@ -67,20 +65,17 @@ EXERCISE = Exercise(
             ),
             "The values are right, but this is GSPO itself: each token's entry moves all tokens of its sequence, each "
             "by a share. Here an entry belongs to its own token. Look at the second factor of Eq. (5.4).",
-            "5.4",
         ),
         Misconception(
             "token-ratio",
             changed(gspo_token_ratio, ("return ratio", "return importance_ratio(logp, old_logp, mask)")),
             "This is the ratio of each token by itself. Where does the ratio of the whole sequence enter?",
-            "5.4",
         ),
         Misconception(
             "ratio-twice",
             changed(gspo_token_ratio, ("logp - logp.detach()", "logp - old_logp.detach()")),
             "You multiply the sequence ratio by the token's own ratio, so the move is counted twice. What should the "
             "*value* of the second factor be?",
-            "5.4",
         ),
     ),
 )

@@ -112,7 +112,6 @@ EXERCISE = Exercise(
             changed(importance_ratio, (" / mask.sum(-1, keepdim=True).clamp(min=1)", "")),
             "At the sequence level you multiply the ratios of all tokens. A thousand tokens that each moved by 1% give "
             "a ratio of 20 000, and everything is clipped. How does GSPO make long and short completions comparable?",
-            "5.3",
         ),
         Misconception(
             "mean-of-ratios",
@@ -124,14 +123,12 @@ EXERCISE = Exercise(
             "At the sequence level you average the ratios. Take two tokens, one twice and one half as likely: together "
             "the completion is exactly as likely as before, and your mean is not 1. Where does the mean belong, before "
             "the exponential or after it?",
-            "5.3",
         ),
         Misconception(
             "empty-row-nan",
             changed(importance_ratio, (".clamp(min=1)", "")),
             "A row in which no token counts gives 0 / 0, and one NaN makes the loss NaN. Such rows exist: truncated "
             "completions may be masked whole. What is the smallest count that keeps the quotient finite?",
-            "5.3",
         ),
         Misconception(
             "mask-by-multiplying",
@@ -141,7 +138,6 @@ EXERCISE = Exercise(
             ),
             "You multiply by the mask, so NaN at a padded position gives 0 * NaN, which is NaN, and the ratio of the "
             "whole sequence is lost. How can a position be left out without computing with it?",
-            "5.3",
         ),
     ),
 )

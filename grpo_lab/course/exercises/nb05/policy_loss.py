@@ -147,7 +147,6 @@ EXERCISE = Exercise(
             changed(policy_loss, ("max_completion_length, num_items)", "max_completion_length)")),
             "`num_items` does not arrive at the aggregation. Then every micro-batch is a mean of its own, and the "
             "gradient depends on how the update is cut.",
-            "5.23",
         ),
     ),
 )

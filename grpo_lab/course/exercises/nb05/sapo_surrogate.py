@@ -44,27 +44,23 @@ EXERCISE = Exercise(
             changed(sapo_surrogate, ("4 / tau * torch", "torch")),
             "The factor in front of the sigmoid is missing. At ratio 1 your slope is tau / 4; the unclipped objective "
             "has slope 1 there, and SAPO is meant to start out the same.",
-            "5.10",
         ),
         Misconception(
             "gate-at-zero",
             changed(sapo_surrogate, ("tau * (ratio - 1)", "tau * ratio")),
             "The middle of your gate is at ratio 0. It should be where the policy has not moved. Which ratio is that?",
-            "5.10",
         ),
         Misconception(
             "tau-divides",
             changed(sapo_surrogate, ("tau * (ratio - 1)", "(ratio - 1) / tau")),
             "You divide by tau inside the sigmoid. The name suggests a temperature, but here a larger tau makes the "
             "gate *steeper*.",
-            "5.10",
         ),
         Misconception(
             "advantage-broadcast",
             changed(sapo_surrogate, ("per_token(advantages)", "advantages")),
             "The advantages have shape (B,), and you use them as they are. Where B = T nothing fails, and token t of "
             "every completion gets the advantage of completion t. Along which axis should they lie?",
-            "5.10",
         ),
     ),
 )

@@ -82,7 +82,6 @@ EXERCISE = Exercise(
             changed(accuracy_reward, ("given != '' and ", "")),
             "An empty answer counts as right where an empty text is expected. One broken row in the data, and silence "
             "pays. What besides equality has to hold?",
-            "6.2",
         ),
         Misconception(
             "reward-contains",
@@ -91,7 +90,6 @@ EXERCISE = Exercise(
             ),
             "An answer that *contains* the expected text is right for you. So '1 2 3 4 5 6 7 8 9' is right for any "
             "digit, and the policy will list them all. Equal is more than contained.",
-            "6.2",
         ),
         Misconception(
             "not-normalised",
@@ -105,28 +103,24 @@ EXERCISE = Exercise(
             ),
             "You compare the texts as they are: '1,000' is wrong where '1000' is expected, and so are full-width "
             "digits and double spaces. A right answer punished teaches the opposite.",
-            "6.2",
         ),
         Misconception(
             "none-as-zero",
             changed(accuracy_reward, ("None if expected is None else reward", "reward")),
             "Where no answer is known you give 0. That says *wrong*, and pulls the group down. None says that this "
             "reward does not apply.",
-            "6.2",
         ),
         Misconception(
             "numbers-unequal",
             changed(accuracy_reward, ("normalise_text(str(expected))", "expected")),
             "You compare the expected value as it comes: the int 4 is never equal to the text '4', and a group that "
             "answers right earns nothing. Both sides need the same form.",
-            "6.2",
         ),
         Misconception(
             "block-not-needed",
             changed(accuracy_reward, ("or ''", "or completion_text(completion)")),
             "Without an answer block you take the whole text. Then the format is never learned, and a response cut off "
             "in its thinking can still be right by chance.",
-            "6.2",
         ),
     ),
 )

@@ -59,40 +59,34 @@ EXERCISE = Exercise(
             changed(graded_reward, ("wanted != '' and given == wanted", "given == wanted")),
             "An empty answer gets full marks where an empty text is expected. One broken row in the data, and silence "
             "pays best.",
-            "6.4",
         ),
         Misconception(
             "empty-contained",
             changed(graded_reward, ("wanted != '' and wanted in given", "wanted in given")),
             "Where the expected text is empty, everything gets half marks: the empty text is contained in every text. "
             "What has to hold besides `in`?",
-            "6.4",
         ),
         Misconception(
             "reward-contains",
             changed(graded_reward, ("0.5 if contained", "1.0 if contained")),
             "An answer that contains the expected text gets full marks. Even this generous reward pays half for that: "
             "otherwise a list of all numbers is as good as solving the problem.",
-            "6.4",
         ),
         Misconception(
             "contains-backwards",
             changed(graded_reward, ("wanted != '' and wanted in given", "given in wanted")),
             "You ask whether the answer is contained in the expected text. Then '1' earns half marks for 12, and so "
             "does an empty answer. Which of the two is to contain the other?",
-            "6.4",
         ),
         Misconception(
             "half-marks-first",
             changed(graded_reward, ("1.0 if exact else 0.5 if contained", "0.5 if contained else 1.0 if exact")),
             "You ask about containing first. A text contains itself, so the right answer never gets more than half.",
-            "6.4",
         ),
         Misconception(
             "none-graded",
             changed(graded_reward, ("None if expected is None else reward", "reward")),
             "Where no answer is known you give 0.01. That says *wrong*; None says that this reward does not apply.",
-            "6.4",
         ),
     ),
 )

@@ -81,7 +81,6 @@ EXERCISE = Exercise(
             changed(microbatch_loss, ("num_items=num_items", "num_items=mask.sum()")),
             "Losses that divide by tokens get the tokens of this part. Each part is then a mean of its own, in which a "
             "token weighs the more the fewer it shares its part with. Whose tokens should be counted?",
-            "5.25",
         ),
         Misconception(
             "always-weighted",

@@ -42,7 +42,6 @@ EXERCISE = Exercise(
             changed(pass_at_k, ("1 - math.comb(n - c, k) / math.comb(n, k)", "c / n")),
             "This is pass@1, the share of right completions. Drawing more often gives more chances: what changes with "
             "k?",
-            "7.1",
         ),
         Misconception(
             "with-replacement",
@@ -50,25 +49,21 @@ EXERCISE = Exercise(
             "You draw with replacement, as if the share c / n were the true chance. It is only an estimate, and its "
             "power is biased downwards: of two completions one right, both drawn, you give 0.75, but one of them *is* "
             "right. How often is a group of k *different* completions all wrong?",
-            "7.1",
         ),
         Misconception(
             "all-right",
             changed(pass_at_k, ("1 - math.comb(n - c, k)", "math.comb(c, k)")),
             "This is the chance that *all* k are right. One is enough.",
-            "7.1",
         ),
         Misconception(
             "all-wrong",
             changed(pass_at_k, ("1 - math.comb", "math.comb")),
             "This is the chance that all k are wrong. One step is missing.",
-            "7.1",
         ),
         Misconception(
             "not-all-right",
             changed(pass_at_k, ("n - c", "c")),
             "You take away the chance that all k are right; what is left is *at least one wrong*. Which are the n - c?",
-            "7.1",
         ),
     ),
 )

@@ -62,33 +62,28 @@ EXERCISE = Exercise(
             "keys-alone",
             changed(cache_bytes, ("2 * ", "")),
             "This is half of it. Attention compares with the keys, and then adds up ... what?",
-            "8.14",
         ),
         Misconception(
             "one-layer",
             changed(cache_bytes, ("shape.layers * ", "")),
             "This is one layer's share. Every layer has keys and values of its own.",
-            "8.14",
         ),
         Misconception(
             "all-query-heads",
             changed(cache_bytes, ("shape.keys", "shape.queries")),
             "You count a key for each *query* head. In Qwen2 seven query heads share one, which is why a token takes "
             "12 KiB and not 84.",
-            "8.14",
         ),
         Misconception(
             "hidden-width",
             changed(cache_bytes, ("shape.keys", "shape.width")),
             "You count the hidden width. That was right as long as every head had keys of its own, of the width that "
             "falls to it.",
-            "8.14",
         ),
         Misconception(
             "numbers-for-bytes",
             changed(cache_bytes, (" * e", "")),
             "You count numbers. How many bytes has each?",
-            "8.14",
         ),
     ),
 )

@@ -77,20 +77,17 @@ EXERCISE = Exercise(
             changed(stochastic_round, ("torch.where(x.isfinite(), rounded, x)", "x")),
             "You round to the nearest bf16 number, as `.bfloat16()` does. At a learning rate of 1e-6 an update is "
             "smaller than half a step: rounded back every time, 98% of the movement is lost. What is the noise for?",
-            "8.4",
         ),
         Misconception(
             "cut-off",
             changed(stochastic_round, ("torch.where(noise < p, x_1, x_0)", "x_0")),
             "You cut the lower bits off. Every rounding then goes towards zero: all weights shrink, step after step.",
-            "8.4",
         ),
         Misconception(
             "chances-swapped",
             changed(stochastic_round, ("x_1, x_0", "x_0, x_1")),
             "The two neighbours have each other's chances: a number that lies close to x_0 usually goes to x_1. A "
             "number that *is* in bf16 should never move.",
-            "8.4",
         ),
         Misconception(
             "coin-flip",

@@ -71,7 +71,6 @@ EXERCISE = Exercise(
                                          "difference.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)")),
             "You take the mean over the tokens, as GSPO's ratio does. An importance weight is the quotient of the "
             "probabilities of the whole answer: a product, without a root.",
-            "10.3",
         ),
         Misconception(
             "no-exponential",

@@ -42,14 +42,12 @@ EXERCISE = Exercise(
             "busy-fraction",
             changed(straggler_bubble, ("1 - int(lengths.sum())", "int(lengths.sum())")),
             "This is the fraction of time in which slots write. The bubble is the rest.",
-            "10.7",
         ),
         Misconception(
             "the-longest-answer",
             changed(straggler_bubble, ("max(busy)", "int(lengths.max())")),
             "You end the batch with its longest answer. With fewer slots than answers it ends with the slot that is "
             "busy longest, which may have written several.",
-            "10.7",
         ),
         Misconception(
             "in-turn",
@@ -67,7 +65,6 @@ EXERCISE = Exercise(
             "slots-that-were-used",
             changed(straggler_bubble, ("slots * max", "min(slots, len(lengths)) * max")),
             "A slot that never gets an answer is empty all the time. You leave it out.",
-            "10.7",
         ),
     ),
 )

@@ -56,13 +56,11 @@ EXERCISE = Exercise(
             "masked-is-one",
             changed(truncate_weights, ("weights, 0)", "weights, 1)")),
             "What is above the cap gets the weight 1 from you: it counts as if it were fresh. Left out means 0.",
-            "10.5",
         ),
         Misconception(
             "cap-left-out",
             changed(truncate_weights, ("weights <= cap", "weights < cap")),
             "A weight that is exactly the cap is not above it.",
-            "10.5",
         ),
         Misconception(
             "scaled-to-the-cap",

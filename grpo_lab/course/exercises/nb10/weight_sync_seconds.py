@@ -35,7 +35,6 @@ EXERCISE = Exercise(
             "bits-for-bytes",
             changed(weight_sync_seconds, ("8 * size", "size")),
             "A link of 400 Gb/s carries 400 billion *bits* a second. You send bytes.",
-            "10.9",
         ),
         Misconception(
             "everything-adam-has",
@@ -47,13 +46,11 @@ EXERCISE = Exercise(
             "one-link",
             changed(weight_sync_seconds, (" * links)", ")")),
             "You send everything over one link. Each card of the sampler has its own, and needs a part only.",
-            "10.9",
         ),
         Misconception(
             "two-to-the-thirty",
             changed(weight_sync_seconds, ("1000000000.0", "2 ** 30")),
             "You count giga as 2^30. That is usual for memory; for networks it is 10^9.",
-            "10.9",
         ),
     ),
 )
