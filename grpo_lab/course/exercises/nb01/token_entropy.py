@@ -5,17 +5,6 @@ from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, giv
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.logprobs import token_entropy
 
-
-def log_of_zero(logits, temperature=1.0):
-    p = (logits / temperature).softmax(-1)
-    return -(p * p.log()).sum(-1)
-
-
-def with_logits(logits, temperature=1.0):
-    z = logits / temperature
-    return -(z.softmax(-1) * z).sum(-1)
-
-
 EXERCISE = Exercise(
     function=token_entropy,
     notebook="01",
@@ -55,7 +44,7 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "log-of-zero",
-            log_of_zero,
+            changed(token_entropy, ("log_softmax(-1)", "softmax(-1).log()")),
             "NaN for a policy that is certain: a probability so small that it is 0 in floating point has a logarithm "
             "of minus infinity, and zero times that is not a number. Could you have the logarithm without ever forming "
             "the probability first?",
@@ -68,7 +57,7 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "logits-as-logp",
-            with_logits,
+            changed(token_entropy, ("* logp)", "* (logits / temperature))")),
             "You average the logits in the place of log-probabilities. Add 10 to all logits: the policy is the same, "
             "your entropy is not. What has to happen to logits first?",
             "1.3",

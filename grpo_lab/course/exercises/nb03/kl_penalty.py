@@ -4,22 +4,12 @@ from grpo_lab.course.wrong_answers import changed
 from grpo_lab.sorting import kl_penalty
 
 
-def _k3(d):
-    return d.exp() - 1 - d
-
-
-def live_reference(logp, ref_logp, beta):
-    return beta * _k3(ref_logp - logp).mean()
-
-
-def of_the_mean(logp, ref_logp, beta):
-    return beta * _k3((ref_logp.detach() - logp).mean())
-
-
 def _near(d, B, T):
     ref = d.logp(B, T)
     return d.logp_near(ref, 0.7), ref
 
+
+K3 = "kl_estimate(logp, ref_logp, 'k3')"
 
 EXERCISE = Exercise(
     function=kl_penalty,
@@ -66,7 +56,7 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "reference-not-detached",
-            live_reference,
+            changed(kl_penalty, (K3, "((ref_logp - logp).expm1() - (ref_logp - logp))")),
             "The value is right, but a gradient flows into the reference: it would be pulled towards the policy. "
             "Which of the two is meant to move?",
         ),
@@ -78,7 +68,7 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "estimate-of-the-mean",
-            of_the_mean,
+            changed(kl_penalty, (K3, "kl_estimate(logp.mean((0, 1), True), ref_logp.mean((0, 1), True), 'k3')")),
             "You average the differences first and apply k3 to that one number. A number that became likelier and one "
             "that became less likely then cancel, and moving away costs nothing. In which order do mean and k3 stand?",
         ),

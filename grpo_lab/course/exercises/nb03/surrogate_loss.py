@@ -1,31 +1,21 @@
-import torch
+from collections.abc import Callable
 
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.sorting import surrogate_loss
 
-
-def _loss(logp, ratio, A, loss, epsilon):
-    clipped = ratio.clamp(1 - epsilon, 1 + epsilon)
-    gain = {"naive": A * logp, "unclipped": ratio * A, "clipped": torch.minimum(ratio * A, clipped * A)}
-    return -gain[loss].mean()
+CLIPPED = "policy_loss(logp, advantages, mask, old_logp, epsilon=epsilon)[0]"
+RATIO = "(logp - old_logp.detach()).exp()"
 
 
-def quotient(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
-    return _loss(logp, logp / old_logp.detach(), advantages[:, None], loss, epsilon)
-
-
-def live_old(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
-    return _loss(logp, (logp - old_logp).exp(), advantages[:, None], loss, epsilon)
-
-
-def underflowing(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
-    return _loss(logp, logp.exp() / old_logp.detach().exp(), advantages[:, None], loss, epsilon)
-
-
-def broadcast(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
-    return _loss(logp, (logp - old_logp.detach()).exp(), advantages, loss, epsilon)
+def written_out(ratio: str, A: str = "advantages[:, None]") -> Callable:
+    return changed(
+        surrogate_loss,
+        ("reinforce_loss(sequence_logprob(logp, mask) / logp.shape[1], advantages)", f"-({A} * logp).mean()"),
+        ("importance_ratio(logp, old_logp, mask) * advantages[:, None]", f"{ratio} * {A}"),
+        (CLIPPED, f"-torch.minimum({ratio} * {A}, {ratio}.clamp(1 - epsilon, 1 + epsilon) * {A}).mean()"),
+    )
 
 
 def _turns(d, B, T, spread=0.5):
@@ -33,8 +23,6 @@ def _turns(d, B, T, spread=0.5):
     return d.logp_near(old, spread), old, d.normal(B)
 
 
-CLIPPED = "policy_loss(logp, advantages, mask, old_logp, epsilon=epsilon)[0]"
-RATIO = "(logp - old_logp.detach()).exp()"
 LOSSES = ("naive", "unclipped", "clipped")
 HALF = f64([[0.5]]).log()
 UP, DOWN = f64([[0.75]]).log(), f64([[0.25]]).log()  # ratios 3/2 and 1/2
@@ -73,14 +61,14 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "ratio-quotient",
-            quotient,
+            written_out("(logp / old_logp.detach())"),
             "You divide one log-probability by the other. Both are negative: when a number becomes likelier, your "
             "'ratio' falls, so training runs backwards. How is a quotient of probabilities written with logarithms?",
             "3.17",
         ),
         Misconception(
             "ratio-of-underflowing-probabilities",
-            underflowing,
+            written_out("(logp.exp() / old_logp.detach().exp())"),
             "Right on paper: you make probabilities of both logarithms and divide. A probability of e^-800 is zero to "
             "the computer, and so your ratio is 0 / 0. Which operation on the logarithms comes to the same as a "
             "quotient, and needs neither probability?",
@@ -88,7 +76,7 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "old-not-detached",
-            live_old,
+            written_out("(logp - old_logp).exp()"),
             "The values are right, but a gradient flows into `old_logp`. At the first inner step old and new are the "
             "same network: the two gradients cancel and nothing is learned. What are the old log-probabilities, a "
             "network or numbers?",
@@ -96,7 +84,7 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "advantage-broadcast",
-            broadcast,
+            written_out(RATIO, "advantages"),
             "The advantages meet the wrong axis: advantage j is multiplied with position j of *every* response. With "
             "as many responses as positions that runs without complaint; otherwise it crashes, and you are lucky. "
             "Which shape says 'one per row'?",

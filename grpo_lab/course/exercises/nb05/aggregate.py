@@ -9,6 +9,7 @@ from grpo_lab.objective import aggregate
 VALUES = f64([[6.0, 0.0, 0.0], [2.0, 2.0, 2.0]])
 MASK = torch.tensor([[True, False, False], [True, True, True]])
 EMPTY = torch.tensor([[False, False, False], [True, True, False]])
+NAN = float("nan")
 ONE_TOKEN = torch.tensor([[False, False, False], [False, True, False]])
 
 
@@ -16,15 +17,9 @@ def _ragged(d, B, T):
     return d.normal(B, T), d.ragged(B, T)
 
 
-def _with_empty_row(d, B, T):
-    mask = d.ragged(B, T)
-    mask[-1] = False
-    return d.normal(B, T), mask
-
-
-def _nan_in_the_padding(d, B, T):
+def _with_holes(d, B, T, filling=0.0):
     mask = d.holes(B, T)
-    return padded(d.normal(B, T), mask), mask
+    return padded(d.normal(B, T), mask, filling), mask
 
 
 EXERCISE = Exercise(
@@ -53,18 +48,18 @@ EXERCISE = Exercise(
         given("grpo: one row without tokens", VALUES, EMPTY, "grpo"),
         given("bnpo: no token at all", VALUES, torch.zeros(2, 3, dtype=torch.bool), "bnpo"),
         given("luspo: one value a row", f64([[6.0], [2.0]]), MASK, "luspo"),
-        drawn("grpo", lambda d: (*_with_empty_row(d, 4, 6), "grpo")),
+        drawn("grpo", lambda d: (*_with_holes(d, 4, 6), "grpo")),
         drawn("bnpo, as many rows as tokens", lambda d: (*_ragged(d, 5, 5), "bnpo")),
         drawn("dr_grpo", lambda d: (*_ragged(d, 3, 4), "dr_grpo"), max_completion_length=7),
         drawn("cispo", lambda d: (*_ragged(d, 3, 4), "cispo"), num_items=torch.tensor(31)),
         given("bnpo: 4 tokens of an update of 8", VALUES, MASK, "bnpo", num_items=8),
         given("bnpo: one token", VALUES, ONE_TOKEN, "bnpo"),
         given("dapo: an update of 0 tokens", VALUES, MASK, "dapo", num_items=0),
-        drawn("vespo", lambda d: (*_with_empty_row(d, 3, 5), "vespo"), num_items=20.5),
-        at_scale("grpo: 300 tokens, NaN in the padding", lambda d: (*_nan_in_the_padding(d, 3, 300), "grpo")),
+        drawn("vespo", lambda d: (*_with_holes(d, 3, 5), "vespo"), num_items=20.5),
+        at_scale("grpo: 300 tokens, NaN in the padding", lambda d: (*_with_holes(d, 3, 300, NAN), "grpo")),
         at_scale(
             "dr_grpo: 300 tokens, NaN in the padding",
-            lambda d: (*_nan_in_the_padding(d, 3, 300), "dr_grpo"),
+            lambda d: (*_with_holes(d, 3, 300, NAN), "dr_grpo"),
             max_completion_length=512,
             num_items=9000,
         ),

@@ -30,12 +30,6 @@ def _ragged(d, B, T):
     return *_moved(d, B, T), d.ragged(B, T)
 
 
-def _with_empty_row(d, B, T):
-    mask = d.ragged(B, T)
-    mask[-1] = False
-    return *_moved(d, B, T), mask
-
-
 def _with_holes(d, B, T):
     return *_moved(d, B, T), d.holes(B, T)
 
@@ -68,16 +62,10 @@ EXERCISE = Exercise(
         given("nothing has moved", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]]), TWO),
         given("two tokens, each twice as likely", log(0.4, 0.2), log(0.2, 0.1), TWO, "sequence"),
         given("two tokens, twice and half as likely", log(0.4, 0.1), log(0.2, 0.2), TWO, "sequence"),
-        given(
-            "padding after one token",
-            log(0.4, 0.9),
-            log(0.2, 0.1),
-            torch.tensor([[True, False]]),
-            "sequence",
-        ),
+        given("padding after one token", log(0.4, 0.9), log(0.2, 0.1), torch.tensor([[True, False]]), "sequence"),
         given("no token counts", log(0.4, 0.9), log(0.2, 0.1), ~TWO, "sequence"),
         drawn("tokens of rows of different lengths", lambda d: _ragged(d, 3, 5)),
-        drawn("sequences of different lengths, one empty", lambda d: _with_empty_row(d, 3, 5), level="sequence"),
+        drawn("sequences of different lengths, one empty", lambda d: _with_holes(d, 3, 5), level="sequence"),
         extreme(
             "one token 30 nats likelier, one 30 less at e^-800",
             f64([[-0.5, -830.25]]),

@@ -24,9 +24,8 @@ def _batch(d, B, T):
 
 def _first_update(d, B, T):
     """Nothing was recorded while sampling; one row has no token that counts."""
-    logp, advantages, mask, _, ref_logp = _batch(d, B, T)
-    mask[-1] = False
-    return logp, advantages, mask, None, ref_logp
+    logp, advantages, _, _, ref_logp = _batch(d, B, T)
+    return logp, advantages, d.holes(B, T), None, ref_logp
 
 
 def _per_token(d, B, T):

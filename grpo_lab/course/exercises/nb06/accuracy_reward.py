@@ -1,17 +1,11 @@
-from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice, at_scale, extreme, given
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import Dice, drawn, extreme, given
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.rewards import accuracy_reward
 
 
 def said(answer, thought="so"):
     return f"<think>{thought}</think><answer>{answer}</answer>"
-
-
-def _group(seed: int) -> tuple[tuple, dict]:
-    right = 100 + seed
-    texts = [said(right), said(right + 1), said(f"{right} or {right + 1}"), said("", right), f"{right}"]
-    return (texts, [str(right)] * 5), {"prompts": ["?"] * 5}
 
 
 def _many(dice: Dice) -> tuple[list[str], list]:
@@ -24,7 +18,6 @@ def _many(dice: Dice) -> tuple[list[str], list]:
     return texts, [(a, f" {a}", None)[row % 3] for row, a in enumerate(answers)]
 
 
-CHAT = [{"role": "assistant", "content": said("4")}]
 TALK = [
     {"role": "user", "content": said("3")},
     {"role": "assistant", "content": said("4\n")},
@@ -58,7 +51,6 @@ EXERCISE = Exercise(
         given("an expected number", [said("4")], [4]),
         given("no answer is known", [said("4"), said("4")], [None, "4"]),
         given("expected in another form", [said("1000"), said("a b"), said("12")], ["1,000", "a  b", "１２"]),
-        given("a chat message", [CHAT], ["4"]),
         given("a conversation", [TALK], ["4"]),
         given("the same number or word, but another text", [said("4.0"), said("paris")], ["4", "Paris"]),
         given("right in a block before the last", [said("4") + said("5"), said("4") + said("")], ["4", "4"]),
@@ -72,9 +64,8 @@ EXERCISE = Exercise(
             ["北京", "STRASSE", "é", "102"],
         ),
         given("other columns", [said("4")], ["4"], prompts=["4?"], completion_ids=[[4]], solution=["5"], level=[1]),
-        Case(_group, "a group"),
+        drawn("300 responses", _many),
         extreme("a long response", [said("4", thought="4 or 5\n" * 3000), said("4 " * 3000)], ["4", "4"]),
-        at_scale("300 responses", _many),
     ),
     misconceptions=(
         Misconception(

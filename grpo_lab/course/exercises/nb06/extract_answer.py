@@ -1,26 +1,15 @@
-import random
-
-from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import extreme, given
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import Dice, drawn, extreme, given
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.rewards import extract_answer
 
 AS_WRITTEN = ("42.", "0", "None", "(4)", '"4"', "$4$", "1,000", "１２", "a  b", "北京", "4\n\n5", "&lt;", "...")
 
 
-def _two_blocks(seed: int) -> tuple[tuple, dict]:
-    return (f"<answer>{seed}</answer> No:\n<answer>\n{seed + 7} cm\n</answer>",), {}
-
-
-def _tags_and_words(pieces: int) -> Case:
-    """Tags and words in an order drawn from the seed, with a closed block at the beginning."""
-
-    def build(seed: int) -> tuple[tuple, dict]:
-        dice = random.Random(f"answer/{pieces}/{seed}")
-        drawn = dice.choices(["<answer>", "</answer>", "4", " ", "\n", "</think>", "12"], k=pieces)
-        return ("<answer>7</answer>" + "".join(drawn),), {}
-
-    return Case(build, f"{pieces} tags and words in any order")
+def _tags_and_words(dice: Dice, pieces: int) -> tuple[str]:
+    """Tags and words in any order, with a closed block at the beginning."""
+    words = ("<answer>", "</answer>", "4", " ", "\n", "</think>", "12")
+    return ("<answer>7</answer>" + "".join(words[i] for i in dice.integers(len(words), pieces)),)
 
 
 EXERCISE = Exercise(
@@ -56,8 +45,7 @@ EXERCISE = Exercise(
         given("a block in other letters", "<answer>4</answer> or <Answer>5</Answer>"),
         given("opened three times", "<answer>1<answer> 2 <answer>\n3</answer>"),
         *(given(f"an answer as it is written, {text}", f"<answer>{text}</answer>") for text in AS_WRITTEN),
-        Case(_two_blocks, "a second thought"),
-        *(_tags_and_words(pieces) for pieces in (5, 7, 9, 40)),
+        *(drawn(f"{n} tags and words in any order", lambda d, n=n: _tags_and_words(d, n)) for n in (5, 7, 9, 40)),
         extreme("a long response", "<think>" + "so\n" * 5000 + "</think><answer>" + "4\n" * 5000 + "</answer>"),
         extreme(
             "300 blocks, the last one never closed", "".join(f"<answer>{i}</answer>" for i in range(300)) + "<answer>1"

@@ -1,7 +1,5 @@
-import random
-
 from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import extreme, given
+from grpo_lab.course.exercises._inputs import Dice, drawn, extreme, given
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.rewards import format_fault
 
@@ -24,25 +22,11 @@ def opening_tags_only(text):
     return format_fault(text) if closing == [1, 1] else None
 
 
-def _shuffled(seed: int) -> tuple[tuple, dict]:
-    """Tags and words in an order drawn from the seed."""
-
-    dice = random.Random(f"format/{seed}")
-    parts = [*TAGS, "so", "4", "\n", dice.choice([*TAGS, " "])]
-    dice.shuffle(parts)
-    return ("".join(parts),), {}
-
-
-def _nearly_kept(label: str, *inserted: str) -> Case:
-    """The format, with one of these somewhere between its tags, drawn from the seed."""
-
-    def build(seed: int) -> tuple[tuple, dict]:
-        dice = random.Random(f"{label}/{seed}")
-        pieces = ["<think>", "so", "</think>", "\n", "<answer>", "4", "</answer>"]
-        pieces.insert(dice.randrange(len(pieces) + 1), dice.choice(inserted))
-        return ("".join(pieces),), {}
-
-    return Case(build, label)
+def _nearly_kept(dice: Dice, *inserted: str) -> tuple[str]:
+    """The format, with one of these somewhere between its tags."""
+    pieces = ["<think>", "so", "</think>", "\n", "<answer>", "4", "</answer>"]
+    pieces.insert(int(dice.integers(len(pieces) + 1, 1)), inserted[dice.integers(len(inserted), 1)])
+    return ("".join(pieces),)
 
 
 EXERCISE = Exercise(
@@ -83,9 +67,8 @@ EXERCISE = Exercise(
         *(given(f"the {NTH[n]} tag missing", KEPT.replace(tag, "")) for n, tag in enumerate(TAGS)),
         *(given(f"the {NTH[n]} tag twice", KEPT.replace(tag, 2 * tag)) for n, tag in enumerate(TAGS)),
         given("the second tag in the place of the first", KEPT.replace(TAGS[0], TAGS[1])),
-        Case(_shuffled, "tags in any order"),
-        _nearly_kept("a word or a blank somewhere", "so", " ", "\n"),
-        _nearly_kept("one tag more", *TAGS),
+        drawn("a word or a blank somewhere", lambda d: _nearly_kept(d, "so", " ", "\n")),
+        drawn("one tag more", lambda d: _nearly_kept(d, *TAGS)),
         extreme("a long response", "<think>" + "so\n" * 5000 + "</think><answer>4</answer>" + "\n" * 5000),
         extreme("a word after thousands of lines", KEPT + "\n" * 5000 + "so"),
     ),

@@ -1,15 +1,8 @@
-from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, extreme, given
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import drawn, extreme, given
 from grpo_lab.course.exercises.nb06.accuracy_reward import MARKS, TALK, _many, said
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.rewards import graded_reward
-
-
-def _group(seed: int) -> tuple[tuple, dict]:
-    right = 100 + seed
-    texts = [said(right), said(f"{right - 1} {right}"), said(f"3{right}"), said(seed + 1), said("", right)]
-    return (texts, [right] * 5), {}
-
 
 EXERCISE = Exercise(
     function=graded_reward,
@@ -49,9 +42,8 @@ EXERCISE = Exercise(
             "other letters", [said("去北京"), said("Straße"), said("e\u0301a"), said("10²")], ["北京", "SS", "é", "102"]
         ),
         given("other columns", [said("4 5")], ["4"], prompts=["4?"], completion_ids=[[4]], solution=["5"], level=[1]),
-        Case(_group, "a group"),
+        drawn("300 responses", _many),
         extreme("a long list", [said(" ".join(map(str, range(5000)))), said("4", thought="5\n" * 5000)], [4711, 5]),
-        at_scale("300 responses", _many),
     ),
     misconceptions=(
         Misconception(

@@ -12,19 +12,20 @@ class TinyTokenizer:
     eos_token_id = END
     eos_token, pad_token = "<end>", "<pad>"
 
-    def __init__(self, pad_token_id: int = PAD, words: dict[int, str] = WORDS):
-        self.pad_token_id, self.words = pad_token_id, words
-        self.all_special_ids = [i for i in (PAD, END, STOP) if i not in words]
+    all_special_ids = (PAD, END, STOP)
+
+    def __init__(self, pad_token_id: int = PAD):
+        self.pad_token_id = pad_token_id
 
     def decode(self, token_ids, skip_special_tokens: bool = False, **ignored) -> str:
         ids = torch.as_tensor(token_ids).flatten().tolist()
-        return "".join(self.words.get(i) or ("" if skip_special_tokens else f"<{i}>") for i in ids)
+        return "".join(WORDS.get(i) or ("" if skip_special_tokens else f"<{i}>") for i in ids)
 
     def batch_decode(self, sequences, **settings) -> list[str]:
         return [self.decode(row, **settings) for row in sequences]
 
     def encode(self, text: str, **ignored) -> list[int]:
-        ids, pieces = [], sorted(self.words.items(), key=lambda item: -len(item[1]))
+        ids, pieces = [], sorted(WORDS.items(), key=lambda item: -len(item[1]))
         while text:
             found = next(((i, word) for i, word in pieces if text.startswith(word)), None)
             if found:

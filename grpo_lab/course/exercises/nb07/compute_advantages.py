@@ -1,10 +1,8 @@
-from dataclasses import replace
-
 import torch
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice, f64
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, given
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.trainer.experience import compute_advantages
 
@@ -26,29 +24,16 @@ def nan_spreads(rewards, config):
     return (centred / spread[config.scale_rewards]).flatten()
 
 
-def settings(rows: int, num_generations: int, scale: str) -> GRPOConfig:
-    return GRPOConfig(generation_batch_size=rows, num_generations=num_generations, scale_rewards=scale)
+def batch(rewards, G, scale="group", dtype=torch.float64):
+    """The rewards, and the settings of a run that has so many."""
+    settings = GRPOConfig(generation_batch_size=len(rewards), num_generations=G, scale_rewards=scale)
+    return torch.as_tensor(rewards, dtype=dtype), settings
 
 
-def _given(label, rewards, G, scale="group", dtype=torch.float64):
-    def build(seed: int) -> tuple[tuple, dict]:
-        return (f64(rewards).to(dtype), settings(len(rewards), G, scale)), {}
-
-    return Case(build, label)
-
-
-def _drawn(label, P, G, scale="group", missing=0, dtype=torch.float64, offset=0.0):
-    def build(seed: int) -> tuple[tuple, dict]:
-        dice = Dice(seed)
-        rewards = offset + dice.normal(P * G) + dice.normal(P).repeat_interleave(G)
-        rewards[torch.randperm(P * G, generator=dice.generator)[:missing]] = NAN
-        return (rewards.to(dtype), settings(P * G, G, scale)), {}
-
-    return Case(build, label)
-
-
-def _stable(case: Case) -> Case:
-    return replace(case, tests="stability")
+def _drawn(d, P, G, scale="group", missing=0):
+    rewards = d.normal(P * G) + d.normal(P).repeat_interleave(G)
+    rewards[torch.randperm(P * G, generator=d.generator)[:missing]] = NAN
+    return batch(rewards, G, scale)
 
 
 EXERCISE = Exercise(
@@ -68,23 +53,23 @@ EXERCISE = Exercise(
         "With 'batch' the mean is the group's and the spread that of all rewards which are not NaN.",
     ),
     cases=(
-        _given("one prompt: right and wrong, centred only", [1.0, 0.0], 2, "none"),
-        _given("two prompts, three completions each", [1.0, 0.0, 0.0, 1.0, 1.0, 0.0], 3),
-        _given("an easy prompt and a hard one", [1.0, 1.0, 0.0, 0.0], 2),
-        _given("no reward applies to one of three", [1.0, NAN, 0.0], 3),
-        _given("one reward alone", [NAN, 2.0, 1.0, 0.0], 2),
-        _given("no reward at all", [NAN, NAN, 1.0, 3.0], 2, "none"),
-        _given("two prompts of unlike spread, one spread for all", [1.0, 0.0, 10.0, 0.0], 2, "batch"),
-        _drawn("many prompts", 3, 4),
-        _drawn("one spread for all", 3, 5, "batch"),
-        _drawn("one spread for all, some NaN", 3, 5, "batch", missing=4),
-        _drawn("centred only, some NaN", 2, 6, "none", missing=3),
-        _stable(_given("rewards that differ by 1e-6", [0.0, 1e-6, 3e-6, 0.0, 0.0, 2e-6], 3)),
-        _stable(_given("float32, rewards near 10000", NEAR, 4, dtype=torch.float32)),
-        _stable(_given("equal rewards, and a prompt without any", [0.1, 0.1, 0.1, NAN, NAN, NAN, 7.0, NAN, 7.0], 3)),
-        _stable(_given("one reward in all, one spread for all", [NAN, 2.0, NAN, NAN], 2, "batch")),
-        _stable(_given("two rewards in all, one spread for all", [1.0, 0.0, NAN, NAN], 2, "batch")),
-        _stable(_drawn("15 prompts, one spread for all, many NaN", 15, 7, "batch", missing=40)),
+        given("one prompt: right and wrong, centred only", *batch([1.0, 0.0], 2, "none")),
+        given("two prompts, three completions each", *batch([1.0, 0.0, 0.0, 1.0, 1.0, 0.0], 3)),
+        given("an easy prompt and a hard one", *batch([1.0, 1.0, 0.0, 0.0], 2)),
+        given("no reward applies to one of three", *batch([1.0, NAN, 0.0], 3)),
+        given("one reward alone", *batch([NAN, 2.0, 1.0, 0.0], 2)),
+        given("no reward at all", *batch([NAN, NAN, 1.0, 3.0], 2, "none")),
+        given("two prompts of unlike spread, one spread for all", *batch([1.0, 0.0, 10.0, 0.0], 2, "batch")),
+        drawn("many prompts", lambda d: _drawn(d, 3, 4)),
+        drawn("one spread for all", lambda d: _drawn(d, 3, 5, "batch")),
+        drawn("one spread for all, some NaN", lambda d: _drawn(d, 3, 5, "batch", missing=4)),
+        drawn("centred only, some NaN", lambda d: _drawn(d, 2, 6, "none", missing=3)),
+        extreme("rewards that differ by 1e-6", *batch([0.0, 1e-6, 3e-6, 0.0, 0.0, 2e-6], 3)),
+        extreme("float32, rewards near 10000", *batch(NEAR, 4, dtype=torch.float32)),
+        extreme("equal rewards, and a prompt without any", *batch([0.1, 0.1, 0.1, NAN, NAN, NAN, 7.0, NAN, 7.0], 3)),
+        extreme("one reward in all, one spread for all", *batch([NAN, 2.0, NAN, NAN], 2, "batch")),
+        extreme("two rewards in all, one spread for all", *batch([1.0, 0.0, NAN, NAN], 2, "batch")),
+        at_scale("15 prompts, one spread for all, many NaN", lambda d: _drawn(d, 15, 7, "batch", missing=40)),
     ),
     misconceptions=(
         Misconception(

@@ -1,13 +1,12 @@
-from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice, extreme, given
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import Dice, drawn, extreme, given
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.evaluate import pass_at_k
 
 
-def _drawn(seed: int) -> tuple[tuple, dict]:
-    dice = Dice(seed)
+def _numbers(dice: Dice) -> tuple[int, ...]:
     n = 6 + int(dice.integers(20, 1)[0])
-    return (n, 2 + int(dice.integers(n - 5, 1)[0]), 2 + int(dice.integers(3, 1)[0])), {}
+    return n, 2 + int(dice.integers(n - 5, 1)[0]), 2 + int(dice.integers(3, 1)[0])
 
 
 EXERCISE = Exercise(
@@ -30,7 +29,7 @@ EXERCISE = Exercise(
         given("none is right", 5, 0, 3),
         given("fewer wrong ones than drawn", 5, 4, 2),
         given("as many drawn as there are wrong ones", 6, 2, 4),
-        Case(_drawn, "other numbers"),
+        drawn("other numbers", _numbers),
         extreme("one of ten thousand, half of them drawn", 10_000, 1, 5_000),
         extreme("many of thousands", 4_000, 3, 1_500),
         extreme("half of 200 000, one drawn", 200_000, 100_000, 1),

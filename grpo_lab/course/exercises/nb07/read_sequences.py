@@ -1,8 +1,8 @@
 import torch
 
-from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice, at_scale
-from grpo_lab.course.exercises.nb07._tiny_tokenizer import END, PAD, STOP, WORDS, TinyTokenizer
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import Dice, at_scale, drawn, given
+from grpo_lab.course.exercises.nb07._tiny_tokenizer import END, PAD, STOP, TinyTokenizer
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.rollout import read_sequences
 
@@ -16,21 +16,17 @@ def retokenised(sequences, prompt_length, eos_token_ids, tokenizer):
     return again, mask, truncated, texts
 
 
-def generated(label, rows, prompt_length, ends=(END,), pad=PAD, words=WORDS):
-    def build(seed: int) -> tuple[tuple, dict]:
-        return (torch.tensor(rows), prompt_length, list(ends), TinyTokenizer(pad, words)), {}
-
-    return Case(build, label)
+def generated(label, rows, prompt_length, ends=(END,), pad=PAD):
+    return given(label, torch.tensor(rows), prompt_length, list(ends), TinyTokenizer(pad))
 
 
-def _drawn(seed: int) -> tuple[tuple, dict]:
+def _many(dice: Dice) -> tuple:
     """Padded on the left with the end token, as a tokenizer without padding token is; rows cut off, or ended."""
-    dice = Dice(seed)
     rows = dice.integers(5, 6, 9) + 3
     rows[:3, :2] = END
     for row, length in enumerate(dice.integers(4, 4).tolist()):
         rows[row, 4 + length :] = END
-    return (rows, 4, [END, STOP], TinyTokenizer(END)), {}
+    return rows, 4, [END, STOP], TinyTokenizer(END)
 
 
 def _large(dice: Dice) -> tuple:
@@ -73,7 +69,7 @@ EXERCISE = Exercise(
             "another token than the tokenizer's ends it", [[6, 3, END, 4, STOP], [6, END, PAD, 3, 4]], 1, ends=(STOP,)
         ),
         generated("a word ends the completion", [[6, 3, 4, PAD], [6, 4, END, 3], [6, 3, 3, 3]], 1, ends=(END, 4)),
-        Case(_drawn, "many rows"),
+        drawn("many rows", _many),
         at_scale("300 tokens", _large),
     ),
     misconceptions=(

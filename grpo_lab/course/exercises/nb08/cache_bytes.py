@@ -1,5 +1,5 @@
-from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice, extreme, given
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import Dice, drawn, extreme, given
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.memory.parts import cache_bytes
 from grpo_lab.models.shapes import ModelShape
@@ -17,14 +17,9 @@ def sized(
     )  # fmt: skip
 
 
-def _drawn(seed: int) -> tuple[tuple, dict]:
-    layers, groups, key_heads, tokens = (2 + int(x) for x in Dice(seed).integers(9, 4))
-    return (sized(layers, 40, groups * key_heads, key_heads, 16, 96, 1000), 100 * tokens, 4), {}
-
-
-def written_out(result, args, kwargs):
-    """The number; of a very large one also its digits, where a float shows fewer."""
-    return {"the number of bytes": result} | ({"the number written out": str(result)} if args[1] > 10**12 else {})
+def _another(dice: Dice) -> tuple:
+    layers, groups, key_heads, tokens = (2 + int(x) for x in dice.integers(9, 4))
+    return sized(layers, 40, groups * key_heads, key_heads, 16, 96, 1000), 100 * tokens, 4
 
 
 TINY = sized(layers=2, width=12, heads=4, key_heads=2, head_width=4, inner=24, vocabulary=50)
@@ -51,11 +46,10 @@ EXERCISE = Exercise(
         given("Qwen2-0.5B, 64 completions of 768 tokens", QWEN2_05B, 64 * 768, 2),
         given("no token yet", QWEN2_05B, 0, 2),
         given("every head with a key of its own, one byte a number", OWN_KEYS, 1_000_000, 1),
-        Case(_drawn, "another model"),
+        drawn("another model", _another),
         extreme("more tokens than float32 can count", QWEN2_05B, 2**24 + 1, 2),
         extreme("more bytes than a float can count", sized(3, 15, 5, 1, 7, 11, 13), 10**15 + 1, 1),
     ),
-    observe=written_out,
     tolerance=0.0,
     misconceptions=(
         Misconception(

@@ -1,19 +1,9 @@
-from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice, at_scale, given
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import Dice, at_scale, drawn, given
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.trainer.optim import learning_rate
 
 NAMES = ("constant", "constant_with_warmup", "linear", "cosine")
-
-
-def _drawn(label, scheduler_type):
-    def build(seed: int) -> tuple[tuple, dict]:
-        dice = Dice(seed)
-        warmup = int(dice.integers(9, 1)[0]) + 2
-        step = warmup + 1 + int(dice.integers(30, 1)[0])
-        return (step, 3.0, warmup, warmup + 40, scheduler_type), {}
-
-    return Case(build, label)
 
 
 def _at(dice: Dice, warmup_steps: int, max_steps: int, scheduler_type: str) -> tuple:
@@ -46,10 +36,7 @@ EXERCISE = Exercise(
         given("linear, no steps of warm-up", 3, 2.0, 0, 10, "linear"),
         given("linear, one step after the warm-up, at its end", 5, 2.0, 4, 5, "linear"),
         *(given(f"{n}, step {t} of 8, 3 of warm-up", t, 2.0, 3, 8, n) for n in NAMES for t in (0, 2, 3, 5, 8)),
-        _drawn("linear", "linear"),
-        _drawn("cosine", "cosine"),
-        _drawn("constant", "constant"),
-        _drawn("constant_with_warmup", "constant_with_warmup"),
+        *(drawn(n, lambda d, n=n: _at(d, 7, 50, n)) for n in NAMES),
         at_scale("cosine, a long run", lambda d: _at(d, 100_000, 3_000_000, "cosine")),
         at_scale("linear, a long run", lambda d: _at(d, 100_000, 3_000_000, "linear")),
     ),

@@ -1,38 +1,27 @@
 import torch
+from torch import Tensor, tensor
 
-from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice, at_scale, extreme
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import Dice, at_scale, drawn, extreme, given
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.precision import stochastic_round
 
 INF, NAN = float("inf"), float("nan")
 
 
-def _given(label, x, noise):
-    tensors = lambda: (torch.tensor(x, dtype=torch.float32), torch.tensor(noise, dtype=torch.float32))  # noqa: E731
-    return Case(lambda seed: (tensors(), {}), label)
+def _with_noise(dice: Dice, x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.float(), torch.rand(x.shape, generator=dice.generator)
 
 
-def _drawn(label, scale, *shape):
-    def build(seed: int) -> tuple[tuple, dict]:
-        dice = torch.Generator().manual_seed(seed)
-        return (scale * torch.randn(shape, generator=dice), torch.rand(shape, generator=dice)), {}
-
-    return Case(build, label)
-
-
-def _updates(seed: int) -> tuple[tuple, dict]:
+def _updates(dice: Dice) -> tuple[Tensor, Tensor]:
     """Weights after one Adam step at a rate of 1e-5, too small a move for the nearest bf16 number to change."""
-    dice = torch.Generator().manual_seed(seed)
-    weights = (0.02 * torch.randn(40, generator=dice)).bfloat16().float()
-    return (weights - 1e-5, torch.rand(40, generator=dice)), {}
+    return _with_noise(dice, dice.normal(40, scale=0.02).bfloat16().float() - 1e-5)
 
 
-def _every_size(dice: Dice) -> tuple:
+def _every_size(dice: Dice) -> tuple[Tensor, Tensor]:
     """From 1e-30 to 1e30, of either sign."""
     size = 60 * torch.rand(5000, generator=dice.generator, dtype=torch.float64) - 30
-    sign = 2 * dice.integers(2, 5000) - 1
-    return (sign * 10**size).float(), torch.rand(5000, generator=dice.generator)
+    return _with_noise(dice, (2 * dice.integers(2, 5000) - 1) * 10**size)
 
 
 EXERCISE = Exercise(
@@ -53,21 +42,19 @@ EXERCISE = Exercise(
         "Compare the noise with the place between the two neighbours. The result is bf16; infinities stay.",
     ),
     cases=(
-        _given("a quarter of the way, noise below", [1 + 1 / 512], [0.125]),
-        _given("a quarter of the way, noise above", [1 + 1 / 512], [0.5]),
-        _given("three quarters of the way", [1 + 3 / 512, 1 + 3 / 512], [0.5, 0.9]),
-        _given("bf16 already", [1.0, -2.5, 0.0, 384.0], [0.0, 0.3, 0.9, 0.5]),
-        _given("below zero", [-1 - 1 / 512, -1 - 1 / 512], [0.125, 0.5]),
-        _given("noise equal to the place", [1 + 1 / 512, 1 + 1 / 256], [0.25, 0.5]),
-        _given("no finite number", [INF, -INF, NAN], [0.2, 0.5, 0.8]),
-        _given("a single number, without an axis", 1 + 1 / 512, 0.125),
-        _given("noise zero", [1 + 1 / 512, 1.0, -1 - 1 / 512, 0.0], [0.0, 0.0, 0.0, 0.0]),
-        Case(_updates, "weights after a small update"),
-        _drawn("many numbers", 1.0, 200),
-        _drawn("a matrix of small ones", 1e-4, 6, 5),
-        extreme(
-            "beyond the largest number of bf16", torch.tensor([3.4e38, -3.4e38, 3.4e38]), torch.tensor([0.0, 0.5, 0.99])
-        ),
+        given("a quarter of the way, noise below", tensor([1 + 1 / 512]), tensor([0.125])),
+        given("a quarter of the way, noise above", tensor([1 + 1 / 512]), tensor([0.5])),
+        given("three quarters of the way", tensor([1 + 3 / 512, 1 + 3 / 512]), tensor([0.5, 0.9])),
+        given("bf16 already", tensor([1.0, -2.5, 0.0, 384.0]), tensor([0.0, 0.3, 0.9, 0.5])),
+        given("below zero", tensor([-1 - 1 / 512, -1 - 1 / 512]), tensor([0.125, 0.5])),
+        given("noise equal to the place", tensor([1 + 1 / 512, 1 + 1 / 256]), tensor([0.25, 0.5])),
+        given("no finite number", tensor([INF, -INF, NAN]), tensor([0.2, 0.5, 0.8])),
+        given("a single number, without an axis", tensor(1 + 1 / 512), tensor(0.125)),
+        given("noise zero", tensor([1 + 1 / 512, 1.0, -1 - 1 / 512, 0.0]), tensor([0.0, 0.0, 0.0, 0.0])),
+        drawn("weights after a small update", _updates),
+        drawn("many numbers", lambda d: _with_noise(d, d.normal(200))),
+        drawn("a matrix of small ones", lambda d: _with_noise(d, d.normal(6, 5, scale=1e-4))),
+        extreme("beyond the largest number of bf16", tensor([3.4e38, -3.4e38, 3.4e38]), tensor([0.0, 0.5, 0.99])),
         at_scale("5000 numbers of every size", _every_size),
     ),
     tolerance=0.0,
