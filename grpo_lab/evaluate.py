@@ -3,7 +3,6 @@
 What needs transformers is imported when it is used, so that --help and a wrong option are answered at once.
 """
 
-import argparse
 import contextlib
 import json
 import math
@@ -234,10 +233,6 @@ def _check(settings: dict) -> None:
     check_sampling(settings["temperature"], 0, 1.0, 1.0)
 
 
-def _no_weights(text: str) -> None:
-    raise argparse.ArgumentTypeError("is not taken here: evaluate reports the mean of each reward by itself")
-
-
 def _parser() -> Parser:
     says = "Sample completions of problems that the training does not see, and count the right ones. "
     says += f"{', '.join(USUAL)} are those of the run, where the model is its folder and you give none."
@@ -248,7 +243,6 @@ def _parser() -> Parser:
     parser.set_defaults(**dict.fromkeys(USUAL))
     add = parser.add_argument
     add("--split", choices=SPLITS, default="test", help='"train" for those of the training (default test)')
-    add("--reward_weights", type=_no_weights, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     add("--n", type=int, help="problems (default: 1000, or as many as there are)")
     add("--seed", type=int, default=1, help="chooses the problems and the samples (default 1)")
     add("--num_generations", type=int, default=4, help="completions a problem (default 4)")

@@ -154,11 +154,6 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     process.stderr.close()
 
 
-def test_a_pipe_that_breaks_elsewhere_is_an_error(capfd):
-    assert made_of(raises(BrokenPipeError(32, "the worker's pipe")))([]) == 2
-    assert "[Errno 32] the worker's pipe" in capfd.readouterr().err
-
-
 # ---- options
 
 

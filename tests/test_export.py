@@ -61,6 +61,7 @@ def test_rows_updates_and_steps_are_counted_as_verl_counts_them():
 
 
 @pytest.mark.skipif(importlib.util.find_spec("verl") is None, reason="verl is not installed")
+@pytest.mark.slow
 def test_verls_own_configuration_knows_every_setting_and_its_type(written):
     from omegaconf import OmegaConf
 

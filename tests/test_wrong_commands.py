@@ -52,7 +52,6 @@ WRONG = {
     "evaluate --model {tmp}/none": "none', and there is no such folder; expected",
     "evaluate --model tiny --n 0": "--n is 0; it must be at least 1",
     "evaluate --model tiny --n 99999999": "--n is 99999999; it must be a whole number from 1 to 50000",
-    "evaluate --model tiny --reward_weights 1 0.1": "--reward_weights is not taken here: evaluate reports the mean",
     "evaluate --model tiny --temperature 0": "--temperature is 0.0; it must be positive",
     # chat
     "chat --model tiny --temperature -1": "--temperature is -1.0; it must be at least 0",

@@ -1,7 +1,6 @@
 """A `main` as a command: which exceptions the user can fix, the one line about them, and the exit code."""
 
 import contextlib
-import errno
 import functools
 import inspect
 import os
@@ -61,8 +60,11 @@ def command(module: str) -> Callable:
             except KeyboardInterrupt as stop:
                 print(f"\n{str(stop) or 'stopped'}", file=sys.stderr)
                 return getattr(stop, "exit_code", INTERRUPTED)
+            except BrokenPipeError:  # whoever read the output has gone; Python is not to meet the pipe at its end
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                return NO_READER
             except Exception as error:
-                return NO_READER if _reader_has_gone(error) else _failed(module, error, script)
+                return _failed(module, error, script)
 
         return run
 
@@ -127,20 +129,6 @@ def _flushed(main: Callable, arguments: list[str] | None) -> int:
     finally:
         if sys.stdout is not None and not isinstance(sys.exception(), Exception):
             sys.stdout.flush()
-
-
-def _reader_has_gone(error: Exception) -> bool:
-    """Whether nobody reads the output any more. A pipe to a worker may break, too: that is an error."""
-    # Windows says "invalid argument", as it does for the name of a file; but then there is a name.
-    if not isinstance(error, OSError) or error.errno not in (errno.EPIPE, errno.EINVAL) or error.filename is not None:
-        return False
-    try:
-        print(flush=True)
-    except OSError:
-        with contextlib.suppress(OSError, ValueError):  # else Python would meet the closed pipe again at its end
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False
 
 
 @contextlib.contextmanager

@@ -5,8 +5,6 @@ import typing
 from dataclasses import field, fields
 from pathlib import Path
 
-import torch
-
 from grpo_lab.checks import check_choice, check_finite
 from grpo_lab.objective.table import LOSSES, clipped
 from grpo_lab.precision import PRECISIONS, short_name
@@ -47,8 +45,6 @@ def check_each(config) -> None:
     folder = config.output_dir
     fits = folder is None or (folder.strip() and not Path(folder).is_file())
     _check(fits, "output_dir", repr(folder), "expected the name of a folder, or None")
-    _check_weights(config.reward_weights)
-    _check_device(config.ref_model_device)
 
 
 def check_sizes(config) -> None:
@@ -117,19 +113,3 @@ def _check_delta(config) -> None:
     high = high if LOSSES[config.loss_type].surrogate is clipped else 0.0
     fits = config.delta is None or config.delta > 1 + high
     _check(fits, "delta", config.delta, f"it must be greater than 1 + epsilon_high = {1 + high}")
-
-
-def _check_weights(weights) -> None:
-    _check(weights != [], "reward_weights", weights, "expected a number for each reward function, or None")
-    for weight in weights or []:
-        if isinstance(weight, bool) or not isinstance(weight, int | float):
-            raise TypeError(f"reward_weights is {weights}; expected numbers, and not {weight!r}")
-        check_finite("reward_weights", weight)
-
-
-def _check_device(name) -> None:
-    try:
-        usable = name is None or torch.device(name).type != "meta"
-    except RuntimeError:
-        usable = False
-    _check(usable, "ref_model_device", repr(name), "expected a device of torch, such as 'cpu' or 'cuda:1'")

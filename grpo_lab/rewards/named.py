@@ -14,7 +14,6 @@ from grpo_lab.rewards.answers import final_answer_reward, last_number_reward, nu
 from grpo_lab.rewards.gym import gym_reward
 from grpo_lab.rewards.mathematics import math_reward
 from grpo_lab.rewards.rules import accuracy_reward, contains_reward, format_reward, graded_reward
-from grpo_lab.rewards.scoring import put_back
 from grpo_lab.rewards.served_judge import PREFIX, served_judge
 from grpo_lab.rewards.text import completion_text, expected_texts
 from grpo_lab.tasks import Row, has_thinking
@@ -83,7 +82,7 @@ def _own_reward(name: str) -> Callable:
         meant = f", such as {Path(module_name).stem}:{attribute}" if is_file else ""
         raise ValueError(f"reward_funcs has {name!r}; expected module:function{meant}, the module without folders")
     try:
-        with _current_folder_first(), put_back(f"reward_funcs {name!r}"):
+        with _current_folder_first():
             module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # whatever the lines of somebody's file do
         wanted = f"the module, from {os.getcwd()} or installed, cannot be imported"

@@ -5,17 +5,15 @@ would move the mean of its group. Whoever computes advantages has to leave it ou
 infinity that a reward function itself returns is an error, for it would reach the weights.
 """
 
-import contextlib
 import copy
 import functools
 import inspect
 import math
 import numbers
-import os
 import sysconfig
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +59,8 @@ def score_completions(
         RuntimeError: from an exception inside a reward function, with its name.
 
     Each function gets copies of its own, messages included: what one changes in place reaches neither the next nor the
-    caller. What one switches for the whole process (gradients, torch's default dtype and device, the working directory)
-    is put back, with a warning (`put_back`). Random numbers are not: a reward may draw from them.
+    caller. If it switches gradients off for the whole process, they are on again afterwards. Random numbers are not put
+    back: a reward may draw from them.
     """
     functions = listed(reward_funcs)
     names = reward_names(functions)
@@ -160,12 +158,12 @@ def _keywords(prompts: Any, completions: Any, completion_ids: Any, columns: dict
 
 def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float]:
     whose = f"reward function {name!r}"
-    with put_back(whose):
-        try:
+    try:
+        with torch.set_grad_enabled(torch.is_grad_enabled()):
             # Copies, for changing a message in place must not change what the next function sees.
             returned = function(**{keyword: list(map(_own, values)) for keyword, values in keywords.items()})
-        except (Exception, SystemExit) as error:  # a library that exits would end the run without a word
-            raise RuntimeError(f"{whose} failed{_place(error)}: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:  # a library that exits would end the run without a word
+        raise RuntimeError(f"{whose} failed{_place(error)}: {type(error).__name__}: {error}") from error
     return _checked(returned, name, len(keywords["completions"]))
 
 
@@ -183,39 +181,6 @@ def _own(value: Any) -> Any:
         return copy.deepcopy(value)
     except Exception:
         return value
-
-
-def _folder() -> str | None:
-    with contextlib.suppress(FileNotFoundError):  # where somebody has removed the working directory
-        return os.getcwd()
-
-
-# What code may switch for the whole process, and the run goes on to use: how it is read, and how it is set.
-_SWITCHES: dict[str, tuple[Callable, Callable]] = {
-    "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
-    # None, since a default of "cpu" would make every call of torch slower.
-    "torch's default device": (
-        torch.get_default_device,
-        lambda device: torch.set_default_device(None if device.type == "cpu" else device),
-    ),
-    "the working directory": (_folder, lambda folder: folder and os.chdir(folder)),
-}
-
-
-@contextlib.contextmanager
-def put_back(whose: str) -> Iterator[None]:
-    """What somebody's code switches for the whole process is put back and named in a warning."""
-    before = {what: read() for what, (read, _) in _SWITCHES.items()}
-    try:
-        with torch.set_grad_enabled(torch.is_grad_enabled()):
-            yield
-    finally:
-        changed = {what: now for what, (read, _) in _SWITCHES.items() if (now := read()) != before[what]}
-        for what in changed:
-            _SWITCHES[what][1](before[what])
-    for what, now in changed.items():
-        message = f"{whose} changed {what} to {now}; it was set back"
-        warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 def _checked(returned: Any, name: str, B: int) -> list[float]:

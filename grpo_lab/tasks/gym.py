@@ -5,7 +5,6 @@ whether a problem is held out, as for the other tasks. So a question that is tra
 two seeds are: reasoning-gym's own seeds 0 and 1 share all but one of their problems.
 """
 
-import ast
 import contextlib
 import difflib
 import io
@@ -16,6 +15,8 @@ import re
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any
+
+import yaml
 
 from grpo_lab.checks import check_choice
 from grpo_lab.tasks.rows import SPLITS, Row, asking, split_of
@@ -102,7 +103,7 @@ def make_generator(generator: str, seed: int = 0) -> tuple[str, str, Any]:
 
 
 def _options(generator: str, text: str, usual: dict[str, Any]) -> dict[str, Any]:
-    """The options in "a=1,b=[2,3],c=true"; a value that is no literal of Python is a text. usual: name -> default."""
+    """The options in "a=1,b=[2,3],c=true"; a value that is no YAML is a text. usual: name -> default."""
     options = {}
     for part in re.split(r",\s*(?=\w*=)", text) if text else []:
         option, equals, value = part.partition("=")
@@ -110,12 +111,11 @@ def _options(generator: str, text: str, usual: dict[str, Any]) -> dict[str, Any]
             near = difflib.get_close_matches(option, usual, n=1)
             meant = f"did you mean {near[0]}?" if near else f"expected NAME=VALUE, of {', '.join(sorted(usual))}"
             raise ValueError(f"task is '{PREFIX}{generator}', whose option {part!r} is not known; {meant}")
-        value = value.capitalize() if value.lower() in ("true", "false", "none") else value
-        try:
-            options[option] = ast.literal_eval(value)
-        except (SyntaxError, ValueError):
-            options[option] = value
         default = usual[option]
+        try:
+            options[option] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            options[option] = value
         if isinstance(options[option], str) and not isinstance(default, str | None):
             raise ValueError(f"task is '{PREFIX}{generator}', whose option {option} is {value!r}; usual is {default}")
     return options

@@ -196,7 +196,10 @@ def test_the_command_writes_the_folder_that_evaluate_takes(base, tmp_path, capsy
 LORA = options.LORA | {"lora_r": 2}
 
 
-@pytest.mark.parametrize("lora", [None, LORA], ids=["all parameters", "adapters"])
+@pytest.mark.parametrize(
+    "lora",
+    [pytest.param(None, id="all parameters"), pytest.param(LORA, id="adapters", marks=pytest.mark.slow)],
+)
 def test_a_run_that_breaks_or_is_stopped_goes_on_as_if_it_had_not(lora, base, tmp_path):
     """Bit for bit, with reference model, several updates a step, a falling learning rate and evaluations."""
     settings = {"max_steps": 5, "save_steps": 2, "beta": 0.1, "num_iterations": 2, "eval_steps": 2}

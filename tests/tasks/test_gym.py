@@ -59,14 +59,21 @@ def test_the_score_is_that_of_the_verifier_for_the_answer_block_or_what_follows_
     assert gym_reward([[{"role": "assistant", "content": f"<answer>{texts[3]}</answer>, then"}]], which[:1]) == [1.0]
 
 
-def test_an_answer_that_would_run_for_ever_or_do_harm_earns_nothing(tmp_path):
+def test_an_answer_that_would_do_harm_earns_nothing(tmp_path):
     name, options, problems = make_generator("countdown:min_numbers=2,max_numbers=2")
     file = tmp_path / "made"
-    answers = [f"open({str(file)!r}, 'w')", f"__import__('os').mkdir({str(file)!r})", "9**9**9**9", "9**9**9**9"]
+    answers = [f"open({str(file)!r}, 'w')", f"__import__('os').mkdir({str(file)!r})", problems[0]["answer"]]
+    scores = gym_reward(answers, [{"generator": name, "options": options, "index": 0}] * 3)
+    assert max(scores[:2]) < 0.05 and scores[2] == 1.0 and not file.exists()
+
+
+@pytest.mark.slow
+def test_an_answer_that_would_run_for_ever_earns_nothing():
+    name, options, problems = make_generator("countdown:min_numbers=2,max_numbers=2")
     which = {"generator": name, "options": options, "index": 0}
-    with pytest.warns(RuntimeWarning, match=r"gym_reward: 2 of 5 answers were not scored within 1 s .*'9\*\*9"):
-        scores = gym_reward([*answers, problems[0]["answer"]], [which] * 5, time_limit=1.0)
-    assert max(scores[:4]) < 0.05 and scores[4] == 1.0 and not file.exists()
+    with pytest.warns(RuntimeWarning, match=r"gym_reward: 2 of 3 answers were not scored within 1 s .*'9\*\*9"):
+        scores = gym_reward(["9**9**9**9", "9**9**9**9", problems[0]["answer"]], [which] * 3, time_limit=1.0)
+    assert max(scores[:2]) < 0.05 and scores[2] == 1.0
 
 
 WRONG = {
