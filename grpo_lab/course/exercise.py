@@ -48,17 +48,16 @@ class Exercise:
     """A function to write. See `Case` and `Misconception` for its parts; `pytest tests/course -k prove` checks them.
 
     function: the reference, a function of grpo_lab; its name is the name of the exercise.
-    notebook: "04" for the fourth.
     points, minutes: at least 1. difficulty: 1, 2 or 3.
     hints: at least 2, from gentle to nearly there, never the line itself.
     gradient_of: arguments whose gradients are compared too.
     observe: (result, args, kwargs) -> dict of what is compared where the result itself is no plain tensor.
     tolerance: relative and absolute.
     task: one or two sentences, what to write and why it matters.
+    notebook: "04" for the fourth, by the folder that it lies in.
     """
 
     function: Callable
-    notebook: str
     points: int
     minutes: int
     difficulty: int
@@ -69,6 +68,7 @@ class Exercise:
     observe: Callable | None = None
     tolerance: float = 1e-6
     task: str = ""
+    notebook: str = ""
 
     @property
     def name(self) -> str:

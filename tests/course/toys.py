@@ -56,7 +56,7 @@ def _drawn(seed: int):
 
 
 MEAN = Exercise(
-    copy_of(scaled_mean), "01", 2, 5, 1,
+    copy_of(scaled_mean), 2, 5, 1,
     (
         Case(_tiny, "one of two tokens counts"),
         Case(_drawn, "rows of several lengths"),
@@ -67,5 +67,5 @@ MEAN = Exercise(
         Misconception("as-sum", as_sum, "You return a sum."),
     ),
     ("Which positions count?", "Two lines: a count, and a quotient."),
-    gradient_of=("values",),
+    gradient_of=("values",), notebook="01",
 )  # fmt: skip

@@ -7,6 +7,7 @@ the language-model libraries.
 
 import importlib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 from grpo_lab.course.exercise import Exercise
@@ -43,7 +44,8 @@ def exercise(name_or_function: str | Callable) -> Exercise:
     if name not in _loaded:
         if name not in _NOTEBOOKS:
             raise KeyError(f"exercise is {name!r}; expected one of {', '.join(map(repr, _NOTEBOOKS))}")
-        _loaded[name] = importlib.import_module(f"{__name__}.nb{_NOTEBOOKS[name]}.{name}").EXERCISE
+        module = importlib.import_module(f"{__name__}.nb{_NOTEBOOKS[name]}.{name}")
+        _loaded[name] = replace(module.EXERCISE, notebook=_NOTEBOOKS[name])
     return _loaded[name]
 
 

@@ -7,7 +7,6 @@ from grpo_lab.logprobs import completion_mask
 
 EXERCISE = Exercise(
     function=completion_mask,
-    notebook="01",
     points=3,
     minutes=15,
     difficulty=2,

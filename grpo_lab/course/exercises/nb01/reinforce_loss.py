@@ -5,7 +5,6 @@ from grpo_lab.policy_gradient import reinforce_loss
 
 EXERCISE = Exercise(
     function=reinforce_loss,
-    notebook="01",
     points=3,
     minutes=10,
     difficulty=1,

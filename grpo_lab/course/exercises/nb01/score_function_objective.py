@@ -5,7 +5,6 @@ from grpo_lab.policy_gradient import score_function_objective
 
 EXERCISE = Exercise(
     function=score_function_objective,
-    notebook="01",
     points=3,
     minutes=12,
     difficulty=2,

@@ -9,7 +9,6 @@ INF, NAN = float("inf"), float("nan")
 
 EXERCISE = Exercise(
     function=sequence_logprob,
-    notebook="01",
     points=2,
     minutes=8,
     difficulty=1,

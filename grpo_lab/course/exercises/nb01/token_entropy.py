@@ -7,7 +7,6 @@ from grpo_lab.logprobs import token_entropy
 
 EXERCISE = Exercise(
     function=token_entropy,
-    notebook="01",
     points=3,
     minutes=10,
     difficulty=2,

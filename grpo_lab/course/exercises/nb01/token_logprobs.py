@@ -10,7 +10,6 @@ INF = float("inf")
 
 EXERCISE = Exercise(
     function=token_logprobs,
-    notebook="01",
     points=4,
     minutes=15,
     difficulty=2,

@@ -7,7 +7,6 @@ from grpo_lab.course.wrong_answers import changed
 
 EXERCISE = Exercise(
     function=best_of_group,
-    notebook="02",
     points=3,
     minutes=10,
     difficulty=1,

@@ -12,7 +12,6 @@ ROUNDED = torch.tensor([[1_000_000.125] * 3])
 
 EXERCISE = Exercise(
     function=group_advantages,
-    notebook="02",
     points=6,
     minutes=25,
     difficulty=2,

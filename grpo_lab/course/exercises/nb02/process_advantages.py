@@ -37,7 +37,6 @@ def _sparse(d, P, G, T):
 
 EXERCISE = Exercise(
     function=process_advantages,
-    notebook="02",
     points=6,
     minutes=30,
     difficulty=3,

@@ -18,7 +18,6 @@ def quotient_of_powers(rewards, gamma):
 
 EXERCISE = Exercise(
     function=return_to_go,
-    notebook="02",
     points=3,
     minutes=12,
     difficulty=2,

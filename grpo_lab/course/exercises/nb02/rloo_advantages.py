@@ -5,7 +5,6 @@ from grpo_lab.course.wrong_answers import changed
 
 EXERCISE = Exercise(
     function=rloo_advantages,
-    notebook="02",
     points=3,
     minutes=10,
     difficulty=1,

@@ -13,7 +13,6 @@ K3 = "kl_estimate(logp, ref_logp, 'k3')"
 
 EXERCISE = Exercise(
     function=kl_penalty,
-    notebook="03",
     points=3,
     minutes=12,
     difficulty=2,

@@ -7,7 +7,6 @@ from grpo_lab.sorting import repaired_reward
 
 EXERCISE = Exercise(
     function=repaired_reward,
-    notebook="03",
     points=4,
     minutes=15,
     difficulty=2,

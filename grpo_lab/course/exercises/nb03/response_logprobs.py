@@ -12,7 +12,6 @@ def _input(d, S, P, G, T, V):
 
 EXERCISE = Exercise(
     function=response_logprobs,
-    notebook="03",
     points=3,
     minutes=15,
     difficulty=2,

@@ -30,7 +30,6 @@ BETTER, WORSE = f64([1.0]), f64([-1.0])
 
 EXERCISE = Exercise(
     function=surrogate_loss,
-    notebook="03",
     points=5,
     minutes=25,
     difficulty=3,

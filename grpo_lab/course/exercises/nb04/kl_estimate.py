@@ -14,7 +14,6 @@ HALF, QUARTER = f64([[0.5]]).log(), f64([[0.25]]).log()
 
 EXERCISE = Exercise(
     function=kl_estimate,
-    notebook="04",
     points=6,
     minutes=25,
     difficulty=3,

@@ -5,7 +5,6 @@ from grpo_lab.kl import kl_exact
 
 EXERCISE = Exercise(
     function=kl_exact,
-    notebook="04",
     points=4,
     minutes=15,
     difficulty=2,

@@ -22,7 +22,6 @@ INF = float("inf")
 
 EXERCISE = Exercise(
     function=kl_in_reward,
-    notebook="04",
     points=3,
     minutes=12,
     difficulty=2,

@@ -24,7 +24,6 @@ def _with_holes(d, B, T, filling=0.0):
 
 EXERCISE = Exercise(
     function=aggregate,
-    notebook="05",
     points=6,
     minutes=25,
     difficulty=2,

@@ -6,7 +6,6 @@ from grpo_lab.objective import cispo_surrogate
 
 EXERCISE = Exercise(
     function=cispo_surrogate,
-    notebook="05",
     points=3,
     minutes=10,
     difficulty=2,

@@ -15,7 +15,6 @@ def _far(d, *shape):
 
 EXERCISE = Exercise(
     function=clipped_surrogate,
-    notebook="05",
     points=5,
     minutes=20,
     difficulty=2,

@@ -19,7 +19,6 @@ def _old_nan_in_the_padding(d, B, T):
 
 EXERCISE = Exercise(
     function=gspo_token_ratio,
-    notebook="05",
     points=3,
     minutes=15,
     difficulty=2,

@@ -44,7 +44,6 @@ def _all_one_way(d, B, T):
 
 EXERCISE = Exercise(
     function=importance_ratio,
-    notebook="05",
     points=4,
     minutes=15,
     difficulty=1,

@@ -52,7 +52,6 @@ SEQUENCE = {"importance_sampling_level": "sequence"}
 
 EXERCISE = Exercise(
     function=policy_loss,
-    notebook="05",
     points=8,
     minutes=35,
     difficulty=3,

@@ -6,7 +6,6 @@ from grpo_lab.objective import sapo_surrogate
 
 EXERCISE = Exercise(
     function=sapo_surrogate,
-    notebook="05",
     points=3,
     minutes=15,
     difficulty=2,

@@ -29,7 +29,6 @@ MARKS = ("", ".", "'", '"', "$", "%", "!", "(", "-", "*")
 
 EXERCISE = Exercise(
     function=accuracy_reward,
-    notebook="06",
     points=3,
     minutes=15,
     difficulty=1,

@@ -14,7 +14,6 @@ def _tags_and_words(dice: Dice, pieces: int) -> tuple[str]:
 
 EXERCISE = Exercise(
     function=extract_answer,
-    notebook="06",
     points=3,
     minutes=15,
     difficulty=2,

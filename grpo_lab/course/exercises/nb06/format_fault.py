@@ -31,7 +31,6 @@ def _nearly_kept(dice: Dice, *inserted: str) -> tuple[str]:
 
 EXERCISE = Exercise(
     function=format_fault,
-    notebook="06",
     points=4,
     minutes=20,
     difficulty=2,

@@ -6,7 +6,6 @@ from grpo_lab.rewards import graded_reward
 
 EXERCISE = Exercise(
     function=graded_reward,
-    notebook="06",
     points=3,
     minutes=10,
     difficulty=1,

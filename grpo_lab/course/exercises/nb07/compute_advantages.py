@@ -38,7 +38,6 @@ def _drawn(d, P, G, scale="group", missing=0):
 
 EXERCISE = Exercise(
     function=compute_advantages,
-    notebook="07",
     points=5,
     minutes=25,
     difficulty=2,

@@ -67,7 +67,6 @@ def _partly_frozen(dice: Dice) -> tuple:
 
 EXERCISE = Exercise(
     function=frozen_copy,
-    notebook="07",
     points=3,
     minutes=10,
     difficulty=1,

@@ -36,7 +36,6 @@ ONE, TWO, THREE = [True, False, False], [True, True, False], [True, True, True]
 
 EXERCISE = Exercise(
     function=microbatch_loss,
-    notebook="07",
     points=4,
     minutes=20,
     difficulty=2,

@@ -11,7 +11,6 @@ def _numbers(dice: Dice) -> tuple[int, ...]:
 
 EXERCISE = Exercise(
     function=pass_at_k,
-    notebook="07",
     points=2,
     minutes=10,
     difficulty=1,

@@ -40,7 +40,6 @@ def _large(dice: Dice) -> tuple:
 
 EXERCISE = Exercise(
     function=read_sequences,
-    notebook="07",
     points=6,
     minutes=25,
     difficulty=2,

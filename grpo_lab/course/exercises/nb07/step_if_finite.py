@@ -49,7 +49,6 @@ def _case(label, gradients, loss=0.5, max_grad_norm=1.0, kind="sgd", dtype=torch
 
 EXERCISE = Exercise(
     function=step_if_finite,
-    notebook="07",
     points=4,
     minutes=20,
     difficulty=2,

@@ -28,7 +28,6 @@ QWEN2_05B = sized(layers=24, width=896, heads=14, key_heads=2, head_width=64, in
 
 EXERCISE = Exercise(
     function=cache_bytes,
-    notebook="08",
     points=2,
     minutes=10,
     difficulty=1,

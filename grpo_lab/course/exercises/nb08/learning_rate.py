@@ -13,7 +13,6 @@ def _at(dice: Dice, warmup_steps: int, max_steps: int, scheduler_type: str) -> t
 
 EXERCISE = Exercise(
     function=learning_rate,
-    notebook="08",
     points=2,
     minutes=10,
     difficulty=1,

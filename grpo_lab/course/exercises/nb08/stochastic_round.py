@@ -26,7 +26,6 @@ def _every_size(dice: Dice) -> tuple[Tensor, Tensor]:
 
 EXERCISE = Exercise(
     function=stochastic_round,
-    notebook="08",
     points=5,
     minutes=30,
     difficulty=3,

@@ -19,7 +19,6 @@ def _stale(d, B, T):
 
 EXERCISE = Exercise(
     function=importance_weights,
-    notebook="10",
     points=4,
     minutes=15,
     difficulty=2,

@@ -16,7 +16,6 @@ def _batch(d, B, slots, below=40):
 
 EXERCISE = Exercise(
     function=straggler_bubble,
-    notebook="10",
     points=3,
     minutes=20,
     difficulty=2,

@@ -16,7 +16,6 @@ SOME = f64([[0.2, 1.0, 2.9, 3.0, 7.0]])
 
 EXERCISE = Exercise(
     function=truncate_weights,
-    notebook="10",
     points=2,
     minutes=10,
     difficulty=1,

@@ -11,7 +11,6 @@ def _sampler(d: Dice) -> tuple:
 
 EXERCISE = Exercise(
     function=weight_sync_seconds,
-    notebook="10",
     points=2,
     minutes=10,
     difficulty=1,
