@@ -23,7 +23,9 @@ SIZES = {"num_generations": 8, "generation_batch_size": 64, "per_device_train_ba
 @pytest.fixture(scope="module")
 def written(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("run") / "verl"
-    assert not main(["verl", str(folder), "--num_iterations", "2", "--eval_steps", "5"])
+    rewards = ["--reward_funcs", "accuracy", "think", "--reward_weights", "1", "0"]
+    run = ["--task", "short-sums", *rewards, "--num_iterations", "2", "--eval_steps", "5"]
+    assert not main(["verl", str(folder), *run])
     return folder
 
 
@@ -61,7 +63,6 @@ def test_rows_updates_and_steps_are_counted_as_verl_counts_them():
 
 
 @pytest.mark.skipif(importlib.util.find_spec("verl") is None, reason="verl is not installed")
-@pytest.mark.slow
 def test_verls_own_configuration_knows_every_setting_and_its_type(written):
     from omegaconf import OmegaConf
 

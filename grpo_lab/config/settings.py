@@ -32,7 +32,7 @@ class GRPOConfig:
     """Settings of one run. A *step* is one batch of rollouts and all updates made from it.
 
     (TRL counts updates: multiply every number of steps by `updates_per_step` when you move. What else differs under the
-    same name stands in `grpo_lab.config.differences`.)
+    same name stands in docs/commands.md.)
 
     Raises:
         ValueError: for the first setting that is out of its range, or does not fit the others; it is named.

@@ -58,12 +58,21 @@ def check_room(model, tokens: int, max_completion_length: int, name: str = "prom
 
 
 def check_prompts(model, tokenizer, prompts: Iterable, max_completion_length: int, name: str = "prompts[{}]") -> None:
-    """All prompts of a run before its first step; those that are clearly short enough are not encoded for it."""
-    limit = context_length(model.config)
+    """All prompts of a run before its first step; those that are clearly short enough are not encoded for it.
+
+    Nor do messages go through the template if others with the same roles did: it adds no more to them than it has said.
+    """
+    limit, added = context_length(model.config), {}
     for index, prompt in enumerate(prompts):
-        text = prompt_text(tokenizer, prompt, name.format(index))
-        most = len(text.encode()) + 1  # no token stands for less than a byte, but for one that may open the sequence
-        if not text or (limit is not None and most + max_completion_length > limit):
+        check_prompt(tokenizer, prompt, name.format(index))
+        if isinstance(prompt, str):
+            size = len(prompt.encode())
+        else:
+            if (roles := tuple(message["role"] for message in prompt)) not in added:
+                added[roles] = len(prompt_text(tokenizer, prompt, name.format(index)).encode())
+            size = added[roles] + sum(len(message["content"].encode()) for message in prompt)
+        most = size + 1  # no token stands for less than a byte, but for one that may open the sequence
+        if not size or (limit is not None and most + max_completion_length > limit):
             ids = encode_prompt(tokenizer, prompt, name.format(index))
             check_room(model, len(ids), max_completion_length, name.format(index))
 

@@ -12,11 +12,11 @@ from grpo_lab import evaluate, precision
 from grpo_lab import train as command
 from grpo_lab.commands import Stopped
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.differences import MEANINGS
 from grpo_lab.engines import options, settings
 from grpo_lab.models import load_policy
 from grpo_lab.trainer import train
 from tests.parity.engines import engine as installed
+from tests.support.differences import MEANINGS
 from tests.support.refused import refused
 from tests.support.replay import recorded, replayed
 from tests.support.resuming import files, metrics_in

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from grpo_lab.config import GRPOConfig, options
-from grpo_lab.config.differences import MEANINGS, OTHER_DEFAULTS
 from grpo_lab.config.ranges import SCHEDULES
 from grpo_lab.trainer.optim import PolicyOptimizer, learning_rate
 from tests.parity.engines import engine
+from tests.support.differences import MEANINGS, OTHER_DEFAULTS
 from tests.support.worlds import make_config, make_world
 
 trl = engine("trl")
