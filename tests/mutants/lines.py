@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from grpo_lab.formulas.source import ANCHOR
-from tests.course.proof.operators import mutate_statement
+from tests.course.proof.operators import variants
 from tests.mutants.mutant import ROOT, Mutant, make_mutant, read
 
 
@@ -42,7 +42,7 @@ def _of_line(path: str, source: str, tag: str, line: int) -> Iterator[Mutant]:
     statements = [s for s in ast.walk(tree) if isinstance(s, ast.stmt) and not hasattr(s, "body")]
     statement = next(s for s in reversed(statements) if line in (s.lineno, s.end_lineno))
     before, seen = ast.unparse(statement), set()
-    for new in mutate_statement(statement):
+    for new in variants(statement):
         text = ast.unparse(new)
         if text not in seen | {before}:
             seen.add(text)

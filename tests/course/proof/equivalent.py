@@ -4,10 +4,10 @@ import re
 
 from grpo_lab.course.exercise import Exercise
 from tests.course.proof.mutants import Mutant
+from tests.mutants.equivalent import EQUIVALENT as OF_LINES
 
 _HALF = "the docstring promises nothing about half precision"
 _EITHER_WAY = "the order does not matter"
-_SIGN_OF_A_COUNT = "only whether the count is 0 is asked, so its sign does not matter"
 _ONE_DEVICE = "nobody asks an answer to run on a GPU, too"
 _NO_GRADIENT = "nothing in this exercise is differentiated"
 _SPREAD = "a standard deviation is the same from wherever it is measured"
@@ -20,7 +20,6 @@ _UNDER_THE_MASK = "nothing is promised about NaN under the mask; `aggregate` kee
 _NOT_COMPARED = "what stands where the mask is False is not compared"
 _GROUP_ONLY = "in the exercise the advantage is 'group' throughout"
 _LENGTHS = "`check_expected` refuses columns of unlike length before"
-_STOPPED = "the gradient is stopped at the end in any case"
 _SAME_LENGTH = "the two are of one length"
 
 # By exercise: what stands behind "->" in the mutant's name, its whole name, or the function that is changed with a
@@ -40,9 +39,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     },
     "completion_mask": {
         "ends = torch.tensor(eos_token_id, device=completion_ids.device)": "`isin` takes a single number, too",
-        "is_end = -torch.isin(completion_ids, ends).long()": _SIGN_OF_A_COUNT,
-        "ends_before = is_end - is_end.cumsum(-1)": _SIGN_OF_A_COUNT,
-        "ends_before = -(is_end.cumsum(-1) - is_end)": _SIGN_OF_A_COUNT,
+        "is_end = -torch.isin(completion_ids, ends).long()": "a count of which only zero is asked",
     },
     "group_advantages": {
         "std = (rewards + rewards[0, 0]).std(correction=ddof)": _SPREAD,
@@ -55,9 +52,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "r = rewards + rewards[:, :1]": _CANCELS,
         "r = rewards": _CANCELS,
     },
-    "process_advantages": {
-        "mean = from_least.sum((1, 2), keepdim=True) / count.clamp(min=2)": "measured from itself, a single step is 0",
-    },
     "return_to_go": {"all_returns = -torch.zeros_like(rewards)": "minus 0 is 0"},
     "response_logprobs": {"numbers = rearrange(responses, 'S P G T -> S P T G').detach()": _WHOLE},
     "surrogate_loss": {"mask = torch.ones_like(logp, dtype=torch.bool).detach()": _WHOLE},
@@ -68,10 +62,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "clipped_surrogate": {"advantages = per_token(advantages).detach()": _NUMBERS},
     "sapo_surrogate": {
         "advantages = per_token(advantages).detach()": _NUMBERS,
-        "tau = torch.where(advantages >= 0, ratio.new_tensor(tau_pos), ratio.new_tensor(tau_neg))": (
-            "an advantage of 0 makes the contribution 0 with either tau"
-        ),
-        "tau = torch.where(advantages > 0, ratio.new_tensor(tau_pos), ratio.new_tensor(tau_neg)).detach()": _NUMBERS,
     },
     "policy_loss": {
         "_mean:": _METRICS,
@@ -120,13 +110,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "if scored.sum() > 1 or config.advantage == 'none':": _GROUP_ONLY,
         "if scored.sum() > 1 or (scored.all() and config.advantage == 'none'):": _GROUP_ONLY,
     },
-    "kl_in_reward": {
-        "penalised = (rewards - beta * torch.where(mask, kl_estimate(logp, ref_logp, 'k1'), 0).sum(-1).detach())"
-        ".detach()": "rewards are numbers: nothing is differentiated that could reach them",
-    },
-    "importance_weights": {
-        "difference = torch.where(mask, logp - sampler_logp, 0).detach()": _STOPPED,
-    },
 }
 
 
@@ -137,6 +120,7 @@ def of(exercise: Exercise) -> dict[str, str]:
 def entry(exercise: Exercise, mutant: Mutant) -> str:
     """The entry that explains the mutant, or a reason that holds for all of its kind; "" if nothing does."""
     found = next((text for text in of(exercise) if text in (mutant.name, mutant.change, f"{mutant.function}:")), "")
+    found = found or next((reason for text, reason in OF_LINES.items() if text.endswith(f") {mutant.change}")), "")
     if not found and not exercise.gradient_of and mutant.after.endswith(".detach()"):
         return _NO_GRADIENT
     if not found and "torch.result_type(" in mutant.before:

@@ -5,7 +5,6 @@ reference is a gap in the exercise: it would be accepted if a student wrote it.
 """
 
 import ast
-import copy
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,9 +14,8 @@ from grpo_lab.course.checking.compare import equal
 from grpo_lab.course.checking.outcome import Outcome, outcome_of
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.guard import guarded
-from grpo_lab.course.stub import is_check
 from grpo_lab.course.wrong_answers import built_anew, tree_of
-from tests.course.proof.operators import mutate_statement, variants
+from tests.course.proof.operators import variants
 
 SECONDS = 2.0  # for one case; a mutant may be without end
 
@@ -33,29 +31,23 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        return f"{self.function}: {_line(self.before)} -> {self.change}"
+        return f"{self.function}: {self.before} -> {self.change}"
 
     @property
     def change(self) -> str:
-        return _line(self.after) or "nothing"
+        return self.after or "nothing"
 
 
 def mutants(exercise: Exercise) -> Iterator[Mutant]:
     """Every mutant of the reference of an exercise, no two with the same code."""
     reference = inspect.unwrap(exercise.function)
-    trees, seen = _trees(reference), set()
+    trees = _trees(reference)
     for name, tree in trees.items():
-        for before, after, changed in _changes(tree):
-            code = ast.unparse(changed)
-            if (name, code) not in seen | {(name, ast.unparse(tree))}:
-                seen.add((name, code))
-                with_change = {**trees, name: changed}
-                yield Mutant(
-                    name,
-                    before,
-                    after,
-                    built_anew(reference, ast.Module([copy.deepcopy(t) for t in with_change.values()], [])),
-                )
+        source = ast.unparse(tree)
+        for code in dict.fromkeys(map(ast.unparse, variants(tree))):
+            if code != source:
+                whole = "\n".join(code if one == name else ast.unparse(other) for one, other in trees.items())
+                yield Mutant(name, *_difference(source, code), built_anew(reference, whole))
 
 
 def survives(exercise: Exercise, mutant: Mutant, expected: Sequence[Outcome], seed: int = 0) -> bool:
@@ -83,70 +75,9 @@ def _trees(reference: FunctionType) -> dict[str, ast.FunctionDef]:
     return found
 
 
-def _changes(tree: ast.FunctionDef) -> Iterator[tuple[str, str, ast.FunctionDef]]:
-    """(statement before, after, whole function) of every change in one place of its body."""
-    for place, statement in enumerate(_statements(tree)):
-        before = ast.unparse(statement)
-        for new in _of_statement(statement):
-            changed = copy.deepcopy(tree)
-            _replace(changed, place, new)
-            yield _head(before), _head(ast.unparse(new)) if new else "", ast.fix_missing_locations(changed)
-
-
-def _of_statement(statement: ast.stmt) -> Iterator[ast.stmt | None]:
-    match statement:
-        case ast.Assign() | ast.AnnAssign() | ast.AugAssign() | ast.Return():
-            if statement.value is not None:
-                yield from mutate_statement(statement)
-            if isinstance(statement, ast.AugAssign):
-                yield None
-        case ast.If() | ast.While():
-            for test in [*variants(statement.test), ast.UnaryOp(ast.Not(), statement.test)]:
-                yield _changed(statement, test=test)
-            if isinstance(statement, ast.If):
-                yield None
-        case ast.For():
-            for series in variants(statement.iter):
-                yield _changed(statement, iter=series)
-        case ast.Expr():
-            yield None
-            for value in variants(statement.value):
-                yield _changed(statement, value=value)
-
-
-def _statements(tree: ast.FunctionDef) -> list[ast.stmt]:
-    """All statements below a function but the checks of its arguments, in the order of `ast.walk`, which a copy keeps.
-
-    No case asks for an error: the checks are given.
-    """
-    statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node is not tree]
-    checks = {inner for statement in statements if is_check(statement) for inner in ast.walk(statement)}
-    return [statement for statement in statements if statement not in checks]
-
-
-def _replace(tree: ast.FunctionDef, place: int, new: ast.stmt | None) -> None:
-    """Put `new` where that statement is; None leaves it out."""
-    old = _statements(tree)[place]
-    for node in ast.walk(tree):
-        for field, value in ast.iter_fields(node):
-            if isinstance(value, list) and old in value:
-                where = value.index(old)
-                rest = value[:where] + ([new] if new else []) + value[where + 1 :]
-                setattr(node, field, rest if rest or field == "orelse" else [ast.Pass()])
-                return
-
-
-def _changed(statement: ast.stmt, **fields) -> ast.stmt:
-    new = copy.copy(statement)
-    for name, value in fields.items():
-        setattr(new, name, value)
-    return new
-
-
-def _head(text: str) -> str:
-    """The first line of a statement: of a block, what is asked."""
-    return text.splitlines()[0]
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
+def _difference(source: str, code: str) -> tuple[str, str]:
+    """The first line that differs, of a statement what is asked; "" where it is left out."""
+    before, after = source.splitlines(), code.splitlines()
+    place = next(i for i, (old, new) in enumerate(zip(before, [*after, ""], strict=False)) if old != new)
+    left_out = len(after) < len(before) or after[place].strip() == "pass"
+    return before[place].strip(), "" if left_out else after[place].strip()

@@ -1,17 +1,20 @@
 """The small ways to get one line of mathematics wrong.
 
-`variants(expression)` yields every expression that differs from the given one in one place: operators and comparisons
-are exchanged, terms and calls dropped, constants moved, branches and arguments swapped.
+`variants` yields every tree that differs from the given one in one place: operators and comparisons are exchanged,
+terms, calls and statements dropped, constants moved, branches and arguments swapped, signs and gradients lost.
 """
 
 import ast
 import copy
 from collections.abc import Iterator
 
+from grpo_lab.course.stub import is_check
+
 MODULES = {"torch", "math", "np", "einops", "F"}
 # Dropping these changes a type that compares equal (1.0 == True), or nothing that a test could see.
 KEPT_CALLS = {"float", "bool", "int", "list", "tuple"}
 
+LEFT_ALONE = {"targets", "target", "annotation", "returns", "decorator_list"}
 BINARY = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
     ast.Pow: ast.Mult, ast.Mod: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
@@ -29,36 +32,41 @@ NAMES = {
 }  # fmt: skip
 
 
-def mutate_statement(statement: ast.stmt) -> Iterator[ast.stmt]:
-    """Every statement with the same targets that computes something slightly different."""
-    if isinstance(statement, ast.AugAssign):
-        for operator in [BINARY[type(statement.op)]] if type(statement.op) in BINARY else []:
-            yield _with(statement, op=operator())
-    value = statement.value
-    wanted = list(variants(value))
-    if isinstance(value, ast.Tuple):
-        wanted.append(_with(value, elts=value.elts[::-1]))
-    elif _is_arithmetic(value):
-        wanted.append(_detached(value))
-        if not isinstance(value, ast.UnaryOp):
-            wanted.append(ast.UnaryOp(ast.USub(), value))
-    for new in wanted:
-        yield _with(statement, value=new)
-
-
 def variants(node: ast.AST) -> Iterator[ast.AST]:
-    """Every tree that differs from this one in one place."""
-    yield from _at_root(node)
+    """Every tree that differs from this one in one place: of a function, a statement, or an expression."""
+    yield from _of_statement(node) if isinstance(node, ast.stmt) else _at_root(node)
     if _is_negative_number(node):
         return
     for field, value in ast.iter_fields(node):
-        if isinstance(value, ast.AST):
-            for new in variants(value):
-                yield _with(node, **{field: new})
-        elif isinstance(value, list):
+        if isinstance(value, ast.AST) and field not in LEFT_ALONE and not isinstance(value, ast.arguments):
+            yield from (_with(node, **{field: new}) for new in variants(value))
+        elif isinstance(value, list) and field not in LEFT_ALONE:
             for place, part in enumerate(value):
-                for new in variants(part) if isinstance(part, ast.AST) else ():
-                    yield _with(node, **{field: [*value[:place], new, *value[place + 1 :]]})
+                for new in _of_part(part):
+                    yield _with(node, **{field: [*value[:place], *new, *value[place + 1 :]] or [ast.Pass()]})
+
+
+def _of_part(part: object) -> Iterator[list[ast.AST]]:
+    """What may stand in a list in the place of this; nothing else of a check, since no case asks for an error."""
+    if not isinstance(part, ast.AST) or isinstance(part, ast.Raise) or (isinstance(part, ast.stmt) and is_check(part)):
+        return
+    yield from ([new] for new in variants(part))
+    if isinstance(part, ast.AugAssign | ast.If | ast.Expr):
+        yield []
+
+
+def _of_statement(node: ast.stmt) -> Iterator[ast.stmt]:
+    if isinstance(node, ast.AugAssign) and type(node.op) in BINARY:
+        yield _with(node, op=BINARY[type(node.op)]())
+    if isinstance(node, ast.If | ast.While):
+        yield _with(node, test=ast.UnaryOp(ast.Not(), node.test))
+    value = getattr(node, "value", None)
+    if isinstance(value, ast.Tuple):
+        yield _with(node, value=_with(value, elts=value.elts[::-1]))
+    elif _is_arithmetic(value) and not isinstance(node, ast.Expr):
+        yield _with(node, value=_detached(value))
+        if not isinstance(value, ast.UnaryOp):
+            yield _with(node, value=ast.UnaryOp(ast.USub(), value))
 
 
 def _at_root(node: ast.AST) -> Iterator[ast.AST]:
@@ -155,7 +163,7 @@ def _is_negative_number(node: ast.AST) -> bool:
     return False
 
 
-def _is_arithmetic(node: ast.AST) -> bool:
+def _is_arithmetic(node: ast.AST | None) -> bool:
     """Whether a sign and a gradient may mean something here; they do not for comparisons, choices and lists."""
     operator = getattr(node, "op", None)
     of_bits = isinstance(operator, (ast.BitAnd, ast.BitOr, ast.Not))
