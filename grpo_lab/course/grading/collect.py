@@ -77,7 +77,7 @@ def _files(folder: Path) -> Iterable[File]:
     for entry in sorted(folder.iterdir(), key=lambda p: p.name):
         if not unseen(entry.name):
             files = list(walk(entry))
-            yield from files or [File((entry.name, ""), bytes)]  # an empty folder is somebody's, too
+            yield from files or [File((entry.name, ""))]  # an empty folder is somebody's, too
 
 
 def _stem_of(wanted: str, assignments: Assignments) -> str:
@@ -100,7 +100,9 @@ def _read_all(files: list[tuple[Submission, File]], assignments: Assignments) ->
     read, other = [], []
     for one, file in files:
         if not is_notebook(file.name):
-            other += [why] if (why := _why_not(file)) else []
+            other += [f"{file.name}: {file.problem}" if file.problem else f"{file.name} is no notebook"] * bool(
+                file.name
+            )
         elif len(read) >= MAX_NOTEBOOKS:
             other.append(f"{file.name}: more than {MAX_NOTEBOOKS} notebooks are not read")
         else:
@@ -109,15 +111,6 @@ def _read_all(files: list[tuple[Submission, File]], assignments: Assignments) ->
         return read, other
     why = "no notebook (.ipynb)" + (f" ({'; '.join(other[:5])})" if other else "")
     return [replace(files[0][0], file="", problem=why)], []
-
-
-def _why_not(file: File) -> str:
-    """What is said of a file that is no notebook; "" for the mark of an empty folder."""
-    try:
-        content = file.read() if file.name else None
-    except ValueError as error:
-        return f"{file.name}: {error}" if str(error) != "no notebook" else f"{file.name} is no notebook"
-    return "" if content is None else f"{file.name} is no notebook"
 
 
 def _one_of(notebooks: list[Submission], other: list[str], counted: str) -> Submission:
@@ -161,6 +154,8 @@ def _read(one: Submission, file: File, assignments: Assignments) -> Submission:
     """The submission with the code cells that grading runs, and the written answers."""
     one.assignment = named = by_name(stem(one.file), assignments)
     try:
+        if file.problem:
+            raise ValueError(file.problem)
         cells = cells_of(file.read())
         one.assignment = assignment_of(named, cells, assignments)
         if not one.assignment:

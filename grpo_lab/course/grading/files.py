@@ -23,14 +23,20 @@ UNSEEN = ("__pycache__", "__macosx", "thumbs.db", "desktop.ini")  # what systems
 
 @dataclass(frozen=True)
 class File:
-    """One file. `parts` are the names on the way to it, its own last."""
+    """One file. `parts` are the names on the way to it, its own last; `problem` says why nothing reads it."""
 
     parts: tuple[str, ...]
-    read: Callable[[], bytes]
+    source: Callable[[], bytes] = bytes
+    problem: str = ""
 
     @property
     def name(self) -> str:
         return self.parts[-1]
+
+    def read(self) -> bytes:
+        if self.problem:
+            raise ValueError(self.problem)
+        return self.source()
 
 
 def walk(entry: Path) -> Iterator[File]:
@@ -42,21 +48,21 @@ def walk(entry: Path) -> Iterator[File]:
             continue
         found += 1
         if found > MAX_FILES:
-            yield File(parts, refusing(f"there are more than {MAX_FILES:,} files; the rest was not looked at"))
+            yield File(parts, problem=f"there are more than {MAX_FILES:,} files; the rest was not looked at")
             return
         try:
             status = path.lstat()
             if stat.S_ISDIR(status.st_mode) and len(parts) > MAX_DEPTH:
-                yield File(parts, refusing(f"folders more than {MAX_DEPTH} deep are not looked into"))
+                yield File(parts, problem=f"folders more than {MAX_DEPTH} deep are not looked into")
             elif stat.S_ISDIR(status.st_mode):
                 below = sorted((path / name for name in os.listdir(path)), key=lambda p: p.name, reverse=True)
                 waiting += [(one, (*parts, one.name)) for one in below]
             elif stat.S_ISREG(status.st_mode) and path.suffix.lower() == ".zip":
                 yield from archived((path,), parts)
             else:
-                yield File(parts, _reader(path, status))
+                yield File(parts, partial(_bytes_of, path), _unreadable(status))
         except OSError as error:
-            yield File(parts, refusing(f"it cannot be looked into ({error.strerror})"))
+            yield File(parts, problem=f"it cannot be looked into ({error.strerror})")
 
 
 def archived(place: tuple, parts: tuple[str, ...]) -> Iterator[File]:
@@ -71,7 +77,7 @@ def archived(place: tuple, parts: tuple[str, ...]) -> Iterator[File]:
             members = archive.infolist()
     except Exception as error:  # the format has many ways to be broken
         said = str(error) if type(error) is ValueError else "it cannot be read as a zip archive"
-        yield File(parts, refusing(said))
+        yield File(parts, problem=said)
         return
     parts = (*parts[:-1], stem(parts[-1]))
     for member in members[:MAX_MEMBERS]:
@@ -80,12 +86,10 @@ def archived(place: tuple, parts: tuple[str, ...]) -> Iterator[File]:
             continue
         if below[-1].lower().endswith(".zip"):
             yield from archived((*place, member), (*parts, *below))
-        elif is_notebook(below[-1]) or below[-1] == GRADESCOPE_LIST:
-            yield File((*parts, *below), partial(_content, place, member, MAX_NOTEBOOK))
         else:
-            yield File((*parts, *below), refusing("no notebook"))
+            yield File((*parts, *below), partial(_content, place, member, MAX_NOTEBOOK))
     if len(members) > MAX_MEMBERS:
-        yield File((*parts, "…"), refusing(f"there are more than {MAX_MEMBERS:,} files; the rest was not looked at"))
+        yield File((*parts, "…"), problem=f"there are more than {MAX_MEMBERS:,} files; the rest was not looked at")
 
 
 def _opened(place: tuple) -> Path | io.BytesIO:
@@ -112,26 +116,17 @@ def _content(place: tuple, member: zipfile.ZipInfo, most: int) -> bytes:
     return content
 
 
-def _reader(path: Path, status: os.stat_result) -> Callable[[], bytes]:
+def _unreadable(status: os.stat_result) -> str:
     if not stat.S_ISREG(status.st_mode):
-        return refusing("a link, not a file" if stat.S_ISLNK(status.st_mode) else "no ordinary file")
-    if status.st_size > MAX_NOTEBOOK:
-        return refusing(_too_large(status.st_size, MAX_NOTEBOOK))
-
-    def read() -> bytes:
-        try:
-            return path.read_bytes()
-        except OSError as error:
-            raise ValueError(f"it cannot be read ({error.strerror})") from None
-
-    return read
+        return "a link, not a file" if stat.S_ISLNK(status.st_mode) else "no ordinary file"
+    return _too_large(status.st_size, MAX_NOTEBOOK) if status.st_size > MAX_NOTEBOOK else ""
 
 
-def refusing(why: str) -> Callable[[], bytes]:
-    def read() -> bytes:
-        raise ValueError(why)
-
-    return read
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"it cannot be read ({error.strerror})") from None
 
 
 def _too_large(size: int, most: int) -> str:

@@ -1,7 +1,7 @@
 """Answers that are alike, as a hint and no more: most right answers to a short exercise are alike by themselves.
 
 Two functions are compared by their syntax trees, with names of variables, docstrings, annotations, comments and layout
-taken out, and with the lines that the stub gives. Each pair of students is compared; who is alike by pairs is a group.
+taken out, and without the checks that lead it. Each pair of students is compared; who is alike by pairs is a group.
 """
 
 import ast
@@ -12,7 +12,7 @@ from math import log2
 
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import Grading
-from grpo_lab.course.stub import body_of, given_checks, is_check, solution_body, stub_source
+from grpo_lab.course.stub import body_of, given_checks, solution_body
 
 FEWEST_NODES = 25  # below, equality is no surprise
 SMALLEST_CLASS = 10  # as if there were so many: with three students, nothing is rare
@@ -60,15 +60,9 @@ def shapes_of(source: str, exercises: dict[str, Exercise]) -> dict[str, str]:
     try:
         functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
         own = [node for node in functions if node.name in exercises]
-        return {node.name: _shape(node, _given(exercises[node.name])) for node in own}
+        return {node.name: _shape(node) for node in own}
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
-
-
-@cache
-def _given(exercise: Exercise) -> set[str]:
-    stub = next(node for node in ast.parse(stub_source(exercise)).body if isinstance(node, ast.FunctionDef))
-    return {ast.dump(statement) for statement in given_checks(stub)}
 
 
 @cache
@@ -76,12 +70,10 @@ def _of_library(exercise: Exercise) -> str:
     return shapes_of(f"def {exercise.name}():\n{solution_body(exercise)}", {exercise.name: exercise})[exercise.name]
 
 
-def _shape(function: ast.FunctionDef, given: set[str]) -> str:
+def _shape(function: ast.FunctionDef) -> str:
     kinds: dict[str, int] = {}
     parts = []
-    for statement in body_of(function):
-        if is_check(statement) and ast.dump(statement) in given:
-            continue
+    for statement in body_of(function)[len(given_checks(function)) :]:
         for node in ast.walk(statement):
             if isinstance(node, ast.Name):
                 parts.append(f"name{kinds.setdefault(node.id, len(kinds))}")

@@ -1,20 +1,9 @@
-import torch
-
 from grpo_lab.advantages import return_to_go
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
 from grpo_lab.course.wrong_answers import changed
 
-
-def discounted_by_position(rewards, gamma):
-    powers = gamma ** torch.arange(rewards.shape[-1], dtype=rewards.dtype)
-    return (powers * rewards).flip(-1).cumsum(-1).flip(-1)
-
-
-def quotient_of_powers(rewards, gamma):
-    powers = gamma ** torch.arange(rewards.shape[-1], dtype=rewards.dtype)
-    return (powers * rewards).flip(-1).cumsum(-1).flip(-1) / powers
-
+BY_POSITION = ("rewards[..., t] + gamma * returns", "gamma ** t * rewards[..., t] + returns")
 
 EXERCISE = Exercise(
     function=return_to_go,
@@ -56,13 +45,13 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "discounted-by-position",
-            discounted_by_position,
+            changed(return_to_go, BY_POSITION),
             "You discount by a token's distance from the *start of the response*. From the second token on everything "
             "is too small. From where does token t measure the distance?",
         ),
         Misconception(
             "quotient-of-powers",
-            quotient_of_powers,
+            changed(return_to_go, BY_POSITION, ("[..., t] = returns", "[..., t] = returns / gamma ** t")),
             "Right on paper: you multiply with gamma^t, add up, and divide by it again. With a small gamma or a long "
             "response gamma^t is too small for a float, and becomes zero; then you divide zero by zero. Does "
             "Eq. (2.13) need any power of gamma but the first?",

@@ -1,6 +1,6 @@
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
-from grpo_lab.course.exercises.nb05.clipped_surrogate import _far, _ratio
+from grpo_lab.course.exercises.nb05.clipped_surrogate import _far, _ratio, advantage_broadcast
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.objective import cispo_surrogate
 
@@ -43,12 +43,7 @@ EXERCISE = Exercise(
             "The bounded ratio carries the gradient, and the log-probability does not. Above the bound it is flat, so "
             "the gradient is dropped, which is what CISPO is there to avoid. What else could carry the gradient?",
         ),
-        Misconception(
-            "advantage-broadcast",
-            changed(cispo_surrogate, ("per_token(advantages)", "advantages")),
-            "The advantages have shape (B,), and you multiply them as they are. Where B = T nothing fails, and token t "
-            "of every completion gets the advantage of completion t. Along which axis should they lie?",
-        ),
+        advantage_broadcast(cispo_surrogate),
         Misconception(
             "bound-from-one",
             changed(cispo_surrogate, ("max=bound", "max=1 + bound")),

@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
 from grpo_lab.course.wrong_answers import changed
@@ -11,6 +13,16 @@ def _ratio(d, *shape):
 def _far(d, *shape):
     """Ratios between about e^-12 and e^12."""
     return d.normal(*shape, scale=4.0).exp()
+
+
+def advantage_broadcast(surrogate: Callable) -> Misconception:
+    return Misconception(
+        "advantage-broadcast",
+        changed(surrogate, ("per_token(advantages)", "advantages")),
+        "The advantages have shape (B,), and you use them as they are. Broadcasting lays them along the tokens: where "
+        "B = T nothing fails, and token t of *every* completion gets the advantage of completion t. Along which axis "
+        "should they lie?",
+    )
 
 
 EXERCISE = Exercise(
@@ -61,13 +73,7 @@ EXERCISE = Exercise(
             "You take the smaller *ratio* first, and multiply by the advantage afterwards. For A > 0 that is the same. "
             "Now take A = -1 and ratios 0.5 and 0.8: which product is smaller, and which ratio did you keep?",
         ),
-        Misconception(
-            "advantage-broadcast",
-            changed(clipped_surrogate, ("per_token(advantages)", "advantages")),
-            "The advantages have shape (B,), and you multiply them as they are. Broadcasting lays them along the "
-            "tokens: where B = T nothing fails, and token t of *every* completion gets the advantage of completion t. "
-            "Along which axis should they lie?",
-        ),
+        advantage_broadcast(clipped_surrogate),
         Misconception(
             "clip-only",
             changed(clipped_surrogate, ("return surrogate", "return clipped * advantages")),

@@ -1,6 +1,6 @@
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import drawn, extreme, f64, given
-from grpo_lab.course.exercises.nb05.clipped_surrogate import _ratio
+from grpo_lab.course.exercises.nb05.clipped_surrogate import _ratio, advantage_broadcast
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.objective import sapo_surrogate
 
@@ -55,11 +55,6 @@ EXERCISE = Exercise(
             "You divide by tau inside the sigmoid. The name suggests a temperature, but here a larger tau makes the "
             "gate *steeper*.",
         ),
-        Misconception(
-            "advantage-broadcast",
-            changed(sapo_surrogate, ("per_token(advantages)", "advantages")),
-            "The advantages have shape (B,), and you use them as they are. Where B = T nothing fails, and token t of "
-            "every completion gets the advantage of completion t. Along which axis should they lie?",
-        ),
+        advantage_broadcast(sapo_surrogate),
     ),
 )
