@@ -100,9 +100,8 @@ def _read_all(files: list[tuple[Submission, File]], assignments: Assignments) ->
     read, other = [], []
     for one, file in files:
         if not is_notebook(file.name):
-            other += [f"{file.name}: {file.problem}" if file.problem else f"{file.name} is no notebook"] * bool(
-                file.name
-            )
+            said = f"{file.name}: {file.problem}" if file.problem else f"{file.name} is no notebook"
+            other += [said] if file.name else []  # of an empty folder
         elif len(read) >= MAX_NOTEBOOKS:
             other.append(f"{file.name}: more than {MAX_NOTEBOOKS} notebooks are not read")
         else:
@@ -154,8 +153,6 @@ def _read(one: Submission, file: File, assignments: Assignments) -> Submission:
     """The submission with the code cells that grading runs, and the written answers."""
     one.assignment = named = by_name(stem(one.file), assignments)
     try:
-        if file.problem:
-            raise ValueError(file.problem)
         cells = cells_of(file.read())
         one.assignment = assignment_of(named, cells, assignments)
         if not one.assignment:
