@@ -55,32 +55,23 @@ class Engine:
 
 def add_engine_options(parser: ArgumentParser) -> None:
     """--engine, --use_peft, --lora_r, ...; what was not given is absent from what is parsed."""
-    add = parser.add_argument_group("engine").add_argument
-    add(
-        "--engine",
-        choices=(OWN, TRL),
-        default=SUPPRESS,
-        help=f"whose loop trains (default {OWN}: the one of the lessons)",
-    )
-    add(
-        "--use_peft", nargs="?", const=True, default=SUPPRESS, **reading(bool),
-        help="with --engine trl: train adapters of LoRA alone",
-    )  # fmt: skip
-    add(
-        "--fsdp", nargs="?", const=True, default=SUPPRESS, **reading(bool),
-        help="with --engine trl under torchrun: FSDP2 divides parameters, gradients and moments among the processes",
-    )  # fmt: skip
-    add("--use_vllm", choices=("colocate", "server"), default=SUPPRESS, help="with --engine trl: vLLM samples")
-    add("--vllm_server_base_url", default=SUPPRESS, metavar="URL", help="of the server, with --use_vllm server")
-    add("--vllm_server_host", default=SUPPRESS, metavar="NAME", help="(TRL's default: 0.0.0.0)")
-    add("--vllm_server_port", type=int, default=SUPPRESS, metavar="N", help="(TRL's default: 8000)")
-    add("--lora_r", type=int, default=SUPPRESS, metavar="N", help="rank of an adapter (default 16)")
-    add("--lora_alpha", type=int, default=SUPPRESS, metavar="N", help="adapters weigh alpha / r (default 32)")
-    add("--lora_dropout", type=float, default=SUPPRESS, metavar="X", help="(default 0; TRL's is 0.05)")
-    add(
-        "--lora_target_modules", nargs="+", default=SUPPRESS, metavar="NAME",
-        help="layers with an adapter, or all-linear (default: PEFT's for the model)",
-    )  # fmt: skip
+    group = parser.add_argument_group("engine")
+    switch, number = {"nargs": "?", "const": True, **reading(bool)}, {"type": int, "metavar": "N"}
+    names, trl = {"nargs": "+", "metavar": "NAME"}, f"with --engine {TRL}"
+    for name, about, how in (
+        ("engine", f"whose loop trains (default {OWN}: the one of the lessons)", {"choices": (OWN, TRL)}),
+        ("use_peft", f"{trl}: train adapters of LoRA alone", switch),
+        ("fsdp", f"{trl} under torchrun: FSDP2 divides parameters, gradients and moments", switch),
+        ("use_vllm", f"{trl}: vLLM samples", {"choices": ("colocate", "server")}),
+        ("vllm_server_base_url", "of the server, with --use_vllm server", {"metavar": "URL"}),
+        ("vllm_server_host", "(TRL's default: 0.0.0.0)", {"metavar": "NAME"}),
+        ("vllm_server_port", "(TRL's default: 8000)", number),
+        ("lora_r", "rank of an adapter (default 16)", number),
+        ("lora_alpha", "adapters weigh alpha / r (default 32)", number),
+        ("lora_dropout", "(default 0; TRL's is 0.05)", {"type": float, "metavar": "X"}),
+        ("lora_target_modules", "layers with an adapter, or all-linear (default: PEFT's for the model)", names),
+    ):  # fmt: skip
+        group.add_argument(f"--{name}", help=about, default=SUPPRESS, **how)
 
 
 def take_engine(given: dict) -> Engine:

@@ -9,8 +9,8 @@ import math
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -76,15 +76,14 @@ def train(
     config = replace(config, precision=_mode(model, config, lora), bf16=False, fp16=False)
     if not is_main():
         config = replace(config, report_to="none", disable_tqdm=True)
-    trained, training = {p: p.requires_grad for p in model.parameters()}, model.training
     with ExitStack() as stack:
         folder, begun = None, (0, [])
         if config.output_dir is not None and is_main():
             folder = stack.enter_context(RunFolder(config, asdict(config) | settings))
-            prints = fingerprints(model, tokenizer, dataset, reward_funcs, eval_dataset)
-            begun = folder.open(model, None, None, prints)
+            begun = folder.open(model, None, None, fingerprints(model, tokenizer, dataset, reward_funcs, eval_dataset))
             if begun[0]:
                 check_processes(folder, begun[0])
+        stack.enter_context(_as_it_was(model))
         stack.enter_context(torch.random.fork_rng(devices=range(torch.cuda.device_count())))
         reports = stack.enter_context(reporting(config, begun[0]))
         evaluate = partial(_evaluated, model, tokenizer, eval_dataset, reward_funcs, config)
@@ -93,21 +92,35 @@ def train(
             stack.enter_context(stopping)
         steps = Steps(config, callback, evaluate, folder, reports, stopping)
         trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps, lora, fsdp, vllm)
-        done, steps.lines = broadcast_object_list(list(begun))
-        with together(folder and folder.saved):
-            trainer.train(resume_from_checkpoint=f"{config.output_dir}/checkpoint-{done}" if done else None)
-        policy = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
-        if lora is not None:
-            policy.merge_and_unload()  # into the model that was given
-        for parameter, required in trained.items():
-            parameter.requires_grad_(required)
-        model.train(training)
+        _train(trainer, steps, begun, merge=lora is not None)
         if stopping.asked:
             stopping.stop(f"after step {steps.history[-1]['step']} of {config.max_steps}")
         whole = in_one_piece(model) if fsdp else model
         if folder is not None:
             folder.finish(whole, tokenizer)
     return steps.history
+
+
+def _train(trainer: "Trainer", steps: "Steps", begun: tuple[int, list[dict]], merge: bool) -> None:
+    """All steps that are left, on all processes; then adapters, if there are some, into the model that was given."""
+    done, steps.lines = broadcast_object_list(list(begun))
+    with together(steps.folder and steps.folder.saved):
+        trainer.train(resume_from_checkpoint=f"{steps.config.output_dir}/checkpoint-{done}" if done else None)
+    policy = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
+    if merge:
+        policy.merge_and_unload()
+
+
+@contextmanager
+def _as_it_was(model) -> Iterator[None]:
+    """Which parameters require a gradient, and the mode, are put back."""
+    trained, training = {p: p.requires_grad for p in model.parameters()}, model.training
+    try:
+        yield
+    finally:
+        for parameter, required in trained.items():
+            parameter.requires_grad_(required)
+        model.train(training)
 
 
 def in_one_piece(model):

@@ -17,12 +17,9 @@ def frozen_copy(model: torch.nn.Module) -> torch.nn.Module:
 def silence_dropout(model: torch.nn.Module) -> None:
     """Sampler and scorer have to be the same function, so no dropout, not even in training mode.
 
-    In place, for good, and wherever it sits: the modules `torch.nn.Dropout` (and classes derived from it, which
-    `torch.nn.Dropout2d` is not), which stay where they are, with a `p` of 0; and the probabilities that transformers'
-    layers keep as numbers, which become 0. These are a module's attributes that are floats and have "drop" in their
-    name, such as `attention_dropout` and `layerdrop`, and those named `jitter_noise` and `input_jitter_noise`.
-    Everything else stays as it is. Putting the model into evaluation mode would not be enough: gradient checkpointing,
-    for one, needs training mode.
+    In place and for good: the modules `torch.nn.Dropout`, and the probabilities that transformers' layers keep as
+    numbers, such as `attention_dropout`, `layerdrop` and `jitter_noise`. Evaluation mode would not be enough: gradient
+    checkpointing, for one, needs training mode.
     """
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
