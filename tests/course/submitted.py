@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import os
 import sys
 import textwrap
 from collections.abc import Callable
@@ -39,26 +38,3 @@ def source_of(name: str, function: Callable | str) -> str:
         return textwrap.dedent(function)
     module, answer = inspect.getmodule(function), function.__name__
     return f'{inspect.getsource(module)}\n\n{name} = {answer}\n{name}.__name__ = "{name}"\n'
-
-
-def hand_in_what_is_no_notebook(folder: Path, honest: Path) -> None:
-    (folder / "broken.ipynb").write_text("{not json", encoding="utf-8")
-    (folder / "other.ipynb").write_text('{"cells": 3}', encoding="utf-8")
-    (folder / "deep.ipynb").write_text("[" * 200_000, encoding="utf-8")
-    (folder / "empty").mkdir()
-    with open(folder / "huge.ipynb", "wb") as file:
-        file.truncate(40_000_000)
-    if LINUX:
-        (folder / "linked.ipynb").symlink_to(honest)
-        (folder / "via-link").mkdir()
-        (folder / "via-link" / honest.name).symlink_to(honest)
-        os.mkfifo(folder / "pipe.ipynb")
-
-
-def assert_each_is_named(problems: dict[str, str]) -> None:
-    assert "JSONDecodeError" in problems["broken"] and "RecursionError" in problems["deep"]
-    assert "no list of cells" in problems["other"]
-    assert "40 MB" in problems["huge"] and "no notebook" in problems["empty"]
-    if LINUX:
-        assert "link" in problems["linked"] and "link" in problems["via-link"]
-        assert "no ordinary file" in problems["pipe"]

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from grpo_lab.course.grading.package_copy import library_source, make_copy
 from grpo_lab.course.grading.worker import Channel, run_cells
 from grpo_lab.course.release import assignments
 from tests.course.proof.trials import outcomes
-from tests.course.submitted import assert_each_is_named, file_name, hand_in_what_is_no_notebook, submit
+from tests.course.submitted import LINUX, file_name, submit
 from tests.course.toys import MEAN, not_masked, scaled_mean
 
 PACKAGE = Path(grpo_lab.__file__).parent
@@ -72,10 +73,21 @@ def test_an_exercise_calls_only_those_before_it():
 
 def test_what_is_no_notebook_gets_a_clear_entry(tmp_path):
     honest = submit(tmp_path / "honest" / file_name("02"))
-    hand_in_what_is_no_notebook(tmp_path, honest)
+    texts = {"broken": "{not json", "other": '{"cells": 3}', "deep": "[" * 200_000, "huge": " " * 40_000_000}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.ipynb").write_text(text, encoding="utf-8")
+    (tmp_path / "empty").mkdir()
+    said = {"honest": "", "broken": "JSONDecodeError", "deep": "RecursionError", "other": "no list of cells"}
+    said |= {"huge": "40 MB", "empty": "no notebook"}
+    if LINUX:
+        (tmp_path / "linked.ipynb").symlink_to(honest)
+        (tmp_path / "via-link").mkdir()
+        (tmp_path / "via-link" / honest.name).symlink_to(honest)
+        os.mkfifo(tmp_path / "pipe.ipynb")
+        said |= {"linked": "link", "via-link": "link", "pipe": "no ordinary file"}
     found = {one.student: one.problem for one in find_submissions(tmp_path, assignments())[1]}
-    assert found.pop("honest") == ""
-    assert_each_is_named(found)
+    assert found.keys() == said.keys() and all(words in found[student] for student, words in said.items())
+    assert not found["honest"]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import torch
 from grpo_lab.course.checking import judge
 from grpo_lab.course.checking.outcome import Outcome
 from grpo_lab.course.exercise import Case
+from grpo_lab.course.exercises import exercise
 from tests.course.proof.trials import outcomes
 from tests.course.toys import MEAN, scaled_mean
 
@@ -59,3 +60,16 @@ def test_a_run_that_was_stopped_on_an_extreme_input_keeps_the_points_for_values(
     verdict = judge(MEANS, [*outcomes(MEANS, scaled_mean)[:2], Outcome(fault="endless")])
     assert verdict.status == "form" and verdict.points == 8
     assert judge(MEANS, [outcomes(MEANS, scaled_mean)[0], Outcome(fault="endless")]).points == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "mistake"),
+    [
+        ("token_logprobs", "overflowing-sum"), ("token_entropy", "log-of-zero"),
+        ("sequence_logprob", "zero-times-infinity"), ("kl_exact", "log-of-zero"),
+    ],
+)  # fmt: skip
+def test_the_formula_as_most_people_write_it_loses_only_the_points_for_extremes(name, mistake):
+    one = exercise(name)
+    answer = next(m.wrong for m in one.misconceptions if m.name == mistake)
+    assert judge(one, outcomes(one, answer)).properties == {"values": True, "gradients": True, "stability": False}
