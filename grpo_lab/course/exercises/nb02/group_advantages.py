@@ -32,7 +32,6 @@ EXERCISE = Exercise(
         given("an easy prompt and a hard one", EASY_AND_HARD),
         given("an easy prompt and a hard one, one spread for both", EASY_AND_HARD, scale="batch"),
         drawn("as many prompts as completions", lambda d: (d.normal(3, 3),)),
-        drawn("prompts of unlike spread", lambda d: (d.normal(3, 4) * f64([[0.1], [1.0], [10.0]]),)),
         drawn("one spread for the batch, population", lambda d: (5 + d.normal(3, 2),), scale="batch", ddof=0),
         drawn("centred only, larger", lambda d: (d.normal(2, 6),), scale="none"),
         extreme("equal rewards in float32, far from zero", ROUNDED),

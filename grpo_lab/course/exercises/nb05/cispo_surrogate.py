@@ -20,7 +20,6 @@ EXERCISE = Exercise(
     cases=(
         given("a ratio of 2 under a bound of 5", f64([[2.0]]), f64([[-1.0]]), f64([1.0]), 5.0),
         given("a ratio of 8 under a bound of 5", f64([[8.0]]), f64([[-1.0]]), f64([1.0]), 5.0),
-        given("a bad token above the bound", f64([[8.0]]), f64([[-1.0]]), f64([-1.0]), 5.0),
         drawn("many completions", lambda d: (2 * _ratio(d, 4, 6), d.logp(4, 6), d.normal(4)), bound=2.5),
         drawn("as many completions as tokens", lambda d: (2 * _ratio(d, 5, 5), d.logp(5, 5), d.normal(5)), bound=2.0),
         drawn("one ratio a sequence", lambda d: (2 * _ratio(d, 4, 1), d.logp(4, 3), d.normal(4)), bound=1.5),

@@ -22,7 +22,6 @@ EXERCISE = Exercise(
         given("a good token at ratio 2, tau 2", f64([[2.0]]), f64([1.0]), tau_pos=2.0, tau_neg=3.0),
         given("a bad token at ratio 2, tau 3", f64([[2.0]]), f64([-1.0]), tau_pos=2.0, tau_neg=3.0),
         given("a bad token at ratio 1/2", f64([[0.5]]), f64([-1.0]), tau_pos=2.0, tau_neg=3.0),
-        drawn("many completions", lambda d: (_ratio(d, 4, 6), d.normal(4))),
         drawn("as many completions as tokens", lambda d: (_ratio(d, 5, 5), d.normal(5)), tau_pos=1.5, tau_neg=0.5),
         drawn("one ratio a sequence", lambda d: (_ratio(d, 4, 1), d.normal(4))),
         drawn("an advantage for each token", lambda d: (_ratio(d, 3, 4), d.normal(3, 4)), tau_neg=2.0),

@@ -62,7 +62,6 @@ EXERCISE = Exercise(
         drawn("many prompts", lambda d: _drawn(d, 3, 4)),
         drawn("one spread for all", lambda d: _drawn(d, 3, 5, "batch")),
         drawn("one spread for all, some NaN", lambda d: _drawn(d, 3, 5, "batch", missing=4)),
-        drawn("centred only, some NaN", lambda d: _drawn(d, 2, 6, "none", missing=3)),
         extreme("rewards that differ by 1e-6", *batch([0.0, 1e-6, 3e-6, 0.0, 0.0, 2e-6], 3)),
         extreme("float32, rewards near 10000", *batch(NEAR, 4, dtype=torch.float32)),
         extreme("equal rewards, and a prompt without any", *batch([0.1, 0.1, 0.1, NAN, NAN, NAN, 7.0, NAN, 7.0], 3)),

@@ -40,10 +40,7 @@ EXERCISE = Exercise(
     ),
     cases=(
         given("one token of a tiny model", TINY, 1, 2),
-        given("three tokens in float32", TINY, 3, 4),
         given("Qwen2-0.5B, one token in bf16", QWEN2_05B, 1, 2),
-        given("Qwen2-0.5B, 64 completions of 768 tokens", QWEN2_05B, 64 * 768, 2),
-        given("no token yet", QWEN2_05B, 0, 2),
         given("every head with a key of its own, one byte a number", OWN_KEYS, 1_000_000, 1),
         drawn("another model", _another),
         extreme("more tokens than float32 can count", QWEN2_05B, 2**24 + 1, 2),

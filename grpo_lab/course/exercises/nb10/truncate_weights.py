@@ -28,7 +28,6 @@ EXERCISE = Exercise(
     cases=(
         given("below, at and above the cap", SOME),
         given("below, at and above the cap, left out", SOME, 3.0, "mask"),
-        given("another cap", f64([[0.5], [4.0]]), 2.0),
         given("one weight a completion, left out", f64([[0.5], [4.0]]), 2.0, "mask"),
         drawn("many weights", lambda d: (_weights(d, 4, 6), 1.5)),
         drawn("many weights, left out", lambda d: (_weights(d, 4, 6), 1.5, "mask")),

@@ -24,7 +24,6 @@ EXERCISE = Exercise(
         given("8 billion numbers of 2 bytes, one link of 128 Gb/s", 8e9, 1, 128.0),
         given("the same over four links", 8e9, 4, 128.0),
         given("a number of one byte each", 8e9, 4, 128.0, 1),
-        given("70 billion, to a machine of eight cards", 70e9, 8),
         given("a tiny model over a slow line", 460_000.0, 1, 0.01, 4),
         drawn("other samplers", _sampler),
         extreme("a million times a million numbers", 1e12, 3, 400.0),
