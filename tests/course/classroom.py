@@ -7,10 +7,12 @@ from pathlib import Path
 from grpo_lab.course.checking.outcome import outcome_of
 from grpo_lab.course.grading import command
 from grpo_lab.course.grading.sandbox import Sandbox
-from tests.course.right import nb02
+from grpo_lab.course.release.nbgrader import solution
+from grpo_lab.course.release.notebooks import of_notebook
+from grpo_lab.course.stub import solution_imports
 
 POINTS = {"group_advantages": 6, "rloo_advantages": 3, "best_of_group": 3, "process_advantages": 6, "return_to_go": 3}
-RIGHT = {name: nb02.RIGHT[name][0] for name in POINTS}
+RIGHT = {name: "\n".join([*solution_imports(e), solution(e)]) for name, e in of_notebook("02").items()}
 WRONG_RLOO = """
 def rloo_advantages(rewards):
     others = rewards.mean(-1, keepdim=True)

@@ -12,9 +12,8 @@ from grpo_lab.course.grading import walls
 from grpo_lab.course.grading.grade import Grading, grade
 from grpo_lab.course.grading.sandbox import CROWD, ENDLESS
 from grpo_lab.course.grading.walls import AS_NOBODY, strongest_wall
-from grpo_lab.course.release.notebooks import of_notebook
 from tests.course import attacks
-from tests.course.classroom import POINTS
+from tests.course.classroom import POINTS, RIGHT
 from tests.course.submitted import file_name, submit
 
 SEED, ROOT = 20_011, Path(__file__).parents[2]
@@ -26,8 +25,7 @@ needs_bubblewrap = pytest.mark.skipif(
 
 def hand_in(folder: Path) -> None:
     """A folder of submissions: one honest student among many who are not."""
-    right = {name: exercise.function for name, exercise in of_notebook("02").items()}
-    submit(folder / "honest" / file_name("02"), cells=(attacks.USUAL,), **right)
+    submit(folder / "honest" / file_name("02"), cells=(attacks.USUAL,), **RIGHT)
     submit(folder / "untouched" / file_name("02"))
     known = attacks.RIGHT_RLOO.replace("rloo_advantages", "RIGHT") + attacks.HARD_CODED
     submit(folder / "cheating" / file_name("02"), rloo_advantages=known, best_of_group=attacks.IMPORTED)

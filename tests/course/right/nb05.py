@@ -7,17 +7,8 @@ from einops import rearrange
 
 from grpo_lab import objective
 from grpo_lab.kl import kl_estimate
-
-
-def ratio_by_rows(logp, old_logp, mask, level="token"):
-    old = old_logp.clone().detach()
-    if level == "token":
-        return (logp - old).exp()
-    rows = []
-    for new, before, keep in zip(logp, old, mask, strict=True):
-        count = int(keep.sum())
-        rows.append((new[keep] - before[keep]).sum() / max(count, 1))
-    return torch.stack(rows).exp().unsqueeze(1)
+from tests.course.right import by_loops
+from tests.support.oracles import objective as oracles
 
 
 def gspo_by_quotient(logp, old_logp, mask):
@@ -87,7 +78,7 @@ def loss_by_the_table(
 
 
 RIGHT = {
-    "importance_ratio": (ratio_by_rows,),
+    "importance_ratio": (by_loops(oracles.importance_ratio),),
     "gspo_token_ratio": (gspo_by_quotient,),
     "clipped_surrogate": (clipped_by_sign,),
     "cispo_surrogate": (cispo_without_gradient_of_the_weight,),
