@@ -13,7 +13,13 @@ LINUX = sys.platform == "linux"
 
 
 def submit(path: Path, number: str = "02", cells: tuple[str, ...] = (), **written: Callable | str) -> Path:
-    """Write the notebook of an assignment with these functions in the place of stubs, and these cells in front."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(submission(number, cells, **written))
+    return path
+
+
+def submission(number: str = "02", cells: tuple[str, ...] = (), **written: Callable | str) -> bytes:
+    """The notebook of an assignment with these functions in the place of stubs, and these cells in front."""
     notebook = json.loads(notebook_text(number))
     for cell in notebook["cells"]:
         mark = cell["metadata"].get("grpo_lab", {})
@@ -23,9 +29,7 @@ def submit(path: Path, number: str = "02", cells: tuple[str, ...] = (), **writte
     blank = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
     extra = [blank | {"id": f"x{i}", "source": source} for i, source in enumerate(cells)]
     notebook["cells"][2:2] = extra
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(notebook), encoding="utf-8")
-    return path
+    return json.dumps(notebook).encode()
 
 
 def file_name(number: str) -> str:

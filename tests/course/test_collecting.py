@@ -1,7 +1,6 @@
 """What students really send: names that platforms make, archives, odd endings; graded, or listed with a reason."""
 
 import io
-import json
 import zipfile
 from pathlib import Path
 
@@ -12,22 +11,13 @@ from grpo_lab.course.grading.collect import find_submissions
 from grpo_lab.course.grading.downloads import Submission
 from grpo_lab.course.grading.files import MAX_DEPTH
 from grpo_lab.course.release import assignments
-from grpo_lab.course.release.notebooks import notebook_text
-from tests.course.submitted import file_name
+from tests.course.submitted import file_name, submission
 
 RLOO = "def rloo_advantages(rewards):\n    return rewards"
 
 
-def notebook(number: str = "02", answer: str = "", **changed) -> bytes:
-    """The assignment with the cell of rloo_advantages replaced, and a written answer."""
-    document = json.loads(notebook_text(number))
-    for cell in document["cells"]:
-        mark = cell["metadata"].get("grpo_lab", {})
-        if mark == {"exercise": "rloo_advantages"}:
-            cell["source"] = RLOO
-        if mark.get("role") == "written":
-            cell["source"] = answer or cell["source"]
-    return json.dumps(document | changed).encode()
+def notebook(number: str = "02") -> bytes:
+    return submission(number, **{"rloo_advantages": RLOO} if number == "02" else {})
 
 
 def found(folder: Path, wanted: str | None = "02") -> dict[str, Submission]:
@@ -129,7 +119,7 @@ def test_encodings(tmp_path):
     files = {
         "bom.ipynb": b"\xef\xbb\xbf" + notebook(),
         "wide.ipynb": notebook().decode().encode("utf-16"),
-        "latin.ipynb": notebook(answer="Grüße").replace(b"\\u00fc", b"\xfc"),
+        "latin.ipynb": submission(rloo_advantages="# Grüße").replace(b"\\u00fc", b"\xfc"),
     }
     people = found(written(tmp_path, files))
     assert wrote(people["bom"]) and wrote(people["wide"])
