@@ -60,7 +60,7 @@ def hand_in_a_spy(folder: Path, listener: socket.socket) -> None:
         "PACKAGE": ROOT / "grpo_lab" / "advantages.py",
         "TESTS": ROOT / "tests" / "course" / "right",
         "GIT": ROOT / ".git",
-        "OTHER": classroom / "honest" / file_name("02"),
+        "OTHER": classroom / "spy" / file_name("02"),
         "CLASS": classroom,
         "HOME": home,
         "MARKS": folder / "marks" / "grades.csv",
@@ -76,7 +76,8 @@ def hand_in_a_spy(folder: Path, listener: socket.socket) -> None:
         f"PARENT = {os.getpid()}",
         f"PORT = {listener.getsockname()[1]}",
     ]
-    submit(classroom / "spy" / file_name("02"), cells=("\n".join(known), attacks.SPY), **attacks.REPORT)
+    written = attacks.REPORT | {"best_of_group": RIGHT["best_of_group"]}
+    submit(classroom / "spy" / file_name("02"), cells=(attacks.USUAL, "\n".join(known), attacks.SPY), **written)
 
 
 def grade_in(folder: Path, **settings) -> Grading:
@@ -89,13 +90,12 @@ def grade_in(folder: Path, **settings) -> Grading:
 
 
 @needs_bubblewrap
-def test_a_spy_finds_nothing_and_an_honest_notebook_does_as_usual(tmp_path, listener):
-    """The quick case of the test below."""
-    submit(tmp_path / "class" / "honest" / file_name("02"), cells=(attacks.USUAL,), **RLOO)
+def test_a_spy_finds_nothing_and_what_is_usual_works(tmp_path, listener):
+    """The quick case of the test below, in one process."""
     hand_in_a_spy(tmp_path, listener)
     grading = grade_in(tmp_path, seconds=60.0)
-    honest, _ = grading.students
-    assert honest.cells == {} and honest.points["rloo_advantages"] == POINTS["rloo_advantages"]
+    (spy,) = grading.students
+    assert spy.cells == {} and points(spy) == {"best_of_group": POINTS["best_of_group"]}
     assert findings(grading) == []
     with pytest.raises(BlockingIOError):
         listener.accept()
@@ -150,7 +150,7 @@ def points(one) -> dict[str, int]:
 
 
 def findings(grading: Grading) -> list[str]:
-    (spy,) = [one for one in grading.students if one.submission.student == "spy"]
+    (spy,) = grading.students
     message = spy.verdicts["rloo_advantages"].message
     said = f"{message}\n" + str(spy.verdicts["rloo_advantages"])
     assert "found " in said, said
