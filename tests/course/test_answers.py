@@ -5,7 +5,6 @@ import json
 import pytest
 
 from grpo_lab.course.grading.collect import find_submissions
-from grpo_lab.course.release import assignments
 from grpo_lab.course.release.notebooks import notebook_text
 from tests.course.submitted import file_name, submit
 
@@ -25,7 +24,7 @@ def handed_in(folder, change, *, without_marks=False):
     path = folder / "alice" / file_name("02")
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(document), encoding="utf-8")
-    _, (one,) = find_submissions(folder, assignments())
+    _, (one,) = find_submissions(folder)
     return one
 
 
@@ -65,6 +64,6 @@ def test_what_a_stranger_writes_for_marks_ends_nothing(tmp_path):
 
 def test_cells_beat_the_name_of_the_file(tmp_path):
     submit(tmp_path / "alice" / file_name("05"), "02")
-    _, (one,) = find_submissions(tmp_path, assignments())
+    _, (one,) = find_submissions(tmp_path)
     assert one.assignment == "02_baselines_and_advantages"
     assert "it is named like 05_grpo_objective, and graded as 02_baselines_and_advantages" in one.notes[0]

@@ -11,7 +11,7 @@ from nbclient import NotebookClient
 
 from grpo_lab.course.__main__ import main
 from grpo_lab.course.exercises import EXERCISES
-from grpo_lab.course.release.notebooks import TITLES, assignments, notebook_text, of_notebook
+from grpo_lab.course.release.notebooks import ASSIGNMENTS, TITLES, notebook_text, of_notebook
 from grpo_lab.course.release.written import WRITTEN
 from tests.course.proof.trials import right_answers
 from tests.course.submitted import submit
@@ -69,8 +69,8 @@ def assert_imports_exist(cell: ast.Module) -> None:
 def test_names_are_those_of_the_lecture_notebooks_and_nothing_is_left_out():
     lectures = {path.stem for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")}
     assert {stem for number, (stem, _) in TITLES.items() if number != "08"} <= lectures
-    assert sum(len(names) for names in assignments().values()) == len(EXERCISES)
-    assert {path.stem for path in FOLDER.glob("*.ipynb")} == set(assignments())
+    assert sum(len(names) for names in ASSIGNMENTS.values()) == len(EXERCISES)
+    assert {path.stem for path in FOLDER.glob("*.ipynb")} == set(ASSIGNMENTS)
 
 
 def test_release_never_overwrites(tmp_path, capsys):

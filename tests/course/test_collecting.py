@@ -10,7 +10,6 @@ from grpo_lab.course.grading import files
 from grpo_lab.course.grading.collect import find_submissions
 from grpo_lab.course.grading.downloads import Submission
 from grpo_lab.course.grading.files import MAX_DEPTH
-from grpo_lab.course.release import assignments
 from tests.course.submitted import file_name, submission
 
 RLOO = "def rloo_advantages(rewards):\n    return rewards"
@@ -21,7 +20,7 @@ def notebook(number: str = "02") -> bytes:
 
 
 def found(folder: Path, wanted: str | None = "02") -> dict[str, Submission]:
-    return {one.student: one for one in find_submissions(folder, assignments(), wanted)[1]}
+    return {one.student: one for one in find_submissions(folder, wanted)[1]}
 
 
 def written(folder: Path, files: dict[str, bytes]) -> Path:

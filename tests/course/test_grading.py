@@ -15,7 +15,7 @@ from grpo_lab.course.grading.collect import find_submissions
 from grpo_lab.course.grading.grade import mark
 from grpo_lab.course.grading.package_copy import library_source, make_copy
 from grpo_lab.course.grading.worker import Channel, run_cells
-from grpo_lab.course.release import assignments
+from grpo_lab.course.release import ASSIGNMENTS
 from tests.course.proof.trials import outcomes
 from tests.course.submitted import LINUX, file_name, submit
 from tests.course.toys import MEAN, not_masked, scaled_mean
@@ -65,7 +65,7 @@ def functions(path: Path) -> dict[str, ast.FunctionDef]:
 
 def test_an_exercise_calls_only_those_before_it():
     """They are lent to it in grading, once they have been judged themselves."""
-    for names in assignments().values():
+    for names in ASSIGNMENTS.values():
         for name in names:
             called = {n.id for n in ast.walk(ast.parse(library_source(EXERCISES[name]))) if isinstance(n, ast.Name)}
             assert (called - {name}) & set(names) <= set(earlier(name)), name
@@ -85,7 +85,7 @@ def test_what_is_no_notebook_gets_a_clear_entry(tmp_path):
         (tmp_path / "via-link" / honest.name).symlink_to(honest)
         os.mkfifo(tmp_path / "pipe.ipynb")
         said |= {"linked": "link", "via-link": "link", "pipe": "no ordinary file"}
-    found = {one.student: one.problem for one in find_submissions(tmp_path, assignments())[1]}
+    found = {one.student: one.problem for one in find_submissions(tmp_path)[1]}
     assert found.keys() == said.keys() and all(words in found[student] for student, words in said.items())
     assert not found["honest"]
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from grpo_lab.course.checking.compare import is_number, no_gradient, same, same_gradient
-from grpo_lab.course.checking.outcome import AFTERWARDS, inputs
+from grpo_lab.course.checking.outcome import AFTERWARDS, expected_outcomes, inputs
 from grpo_lab.course.checking.plain_data import Other, Outcome, plain
 from grpo_lab.course.checking.relations import relation
 from grpo_lab.course.checking.shown import dtype_name
@@ -32,13 +32,11 @@ class Difference:
     fault: str = ""
 
 
-def difference(
-    got: Outcome, expected: Outcome, exercise: Exercise, index: int, seed: int, changing: frozenset[str] = frozenset()
-) -> Difference:
-    """What differs, in the order in which a student should mend it: errors, form, values, gradients.
-
-    changing: arguments that it is the function's task to change, with some inputs.
-    """
+def difference(got: Outcome, exercise: Exercise, index: int, seed: int) -> Difference:
+    """What differs on case `index`, in the order in which a student should mend it: errors, form, values, gradients."""
+    expected = expected_outcomes(exercise, seed)[index]
+    # Arguments that it is the function's task to change, with some inputs.
+    changing = {name for outcome in expected_outcomes(exercise, seed) for name in outcome.changed}
     if got.error:
         return _of_error(got, expected)
     view = _View(_masks(exercise, index, seed), exercise.tolerance, may_be_none(exercise))
@@ -133,7 +131,7 @@ def _about_shapes(got: Tensor, expected: Tensor) -> str:
     return " A single number is expected." if not expected.ndim else ""
 
 
-def _of_changes(got: Outcome, expected: Outcome, view: _View, changing: frozenset[str]) -> list[Difference | None]:
+def _of_changes(got: Outcome, expected: Outcome, view: _View, changing: set[str]) -> list[Difference | None]:
     """Arguments changed in place that should stay as they are; then those that should be changed, and how."""
     found = []
     for name in [name for name in got.changed if name not in expected.changed]:

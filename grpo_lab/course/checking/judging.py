@@ -101,13 +101,8 @@ class _Explained(NamedTuple):
 def _explained(exercise: Exercise, outcomes, failing: list[int], seed: int, held: dict) -> _Explained:
     """By one mistake that explains every case, else by how all numbers relate, else by several mistakes together."""
     expected = expected_outcomes(exercise, seed)
-    changing = frozenset(name for outcome in expected for name in outcome.changed)
-
-    def differing(index: int) -> Difference:
-        return difference(outcomes[index], expected[index], exercise, index, seed, changing)
-
-    index = _simplest_first(exercise, outcomes, expected, failing)[0]
-    found, named = differing(index), matching(exercise, outcomes, seed)
+    index = _simplest(exercise, outcomes, expected, failing)
+    found, named = difference(outcomes[index], exercise, index, seed), matching(exercise, outcomes, seed)
     if named:
         return _Explained(index, found, named, _of_mistakes(named, True, found))
     relation = ""
@@ -115,15 +110,15 @@ def _explained(exercise: Exercise, outcomes, failing: list[int], seed: int, held
         relation = _in_all_cases(exercise, outcomes, expected)
     if not (relation or found.fault) and (together := likely(exercise, outcomes, seed)):
         index = next(iter(together.values()))[0]  # a case that shows what is said first
-        found = differing(index)
+        found = difference(outcomes[index], exercise, index, seed)
         return _Explained(index, found, list(together), _of_mistakes(list(together), False, found))
     return _Explained(index, found, [], [_of_numbers(exercise.cases[index].tests, found, relation or found.finding)])
 
 
-def _simplest_first(exercise: Exercise, outcomes, expected, failing: list[int]) -> list[int]:
+def _simplest(exercise: Exercise, outcomes, expected, failing: list[int]) -> int:
     """Ordinary cases before extreme ones; in each, wrong values before wrong gradients, and small cases first."""
     only_gradient = {index: equal_values(outcomes[index], expected[index], exercise) for index in failing}
-    return sorted(failing, key=lambda index: (TESTS.index(exercise.cases[index].tests), only_gradient[index]))
+    return min(failing, key=lambda index: (TESTS.index(exercise.cases[index].tests), only_gradient[index]))
 
 
 def _in_all_cases(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome]) -> str:

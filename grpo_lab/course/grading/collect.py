@@ -30,13 +30,13 @@ from grpo_lab.course.grading.files import (
     walk,
 )
 from grpo_lab.course.grading.notebook import assignment_of, by_name, cells_of, marks_of, to_run, written_answer
+from grpo_lab.course.release import ASSIGNMENTS
 
 MAX_NOTES = 20  # files that are said to be left out
 _AGAIN = re.compile(r"(?P<base>.*?)(?: ?\((?P<browser>\d{1,3})\)|-(?P<canvas>\d{1,2}))?", re.DOTALL)
-Assignments = dict[str, tuple[str, ...]]  # stem -> names of its exercises
 
 
-def find_submissions(folder: Path, assignments: Assignments, wanted: str | None = None) -> tuple[str, list[Submission]]:
+def find_submissions(folder: Path, wanted: str | None = None) -> tuple[str, list[Submission]]:
     """The assignment that is graded, and what each student of a class handed in for it.
 
     An entry of the folder is `alice/02_….ipynb`, `alice.ipynb`, `alice.zip`, or has a name that Moodle, Canvas or
@@ -45,7 +45,6 @@ def find_submissions(folder: Path, assignments: Assignments, wanted: str | None 
 
     Args:
         folder: where the submissions lie, or a zip archive of that, or a platform's download in a folder.
-        assignments: all that there are.
         wanted: such as "02"; None means the one that most students handed in.
 
     Raises:
@@ -61,8 +60,8 @@ def find_submissions(folder: Path, assignments: Assignments, wanted: str | None 
             by_student.setdefault((one.student, one.number), []).append((one, file))
     if not by_student:
         raise ValueError(f"folder is {folder}; expected one folder or notebook a student, and found none")
-    read = [_read_all(own, assignments) for _, own in sorted(by_student.items(), key=lambda item: item[0])]
-    counted = _stem_of(wanted, assignments) if wanted else _most_handed_in([notebooks for notebooks, _ in read])
+    read = [_read_all(own) for _, own in sorted(by_student.items(), key=lambda item: item[0])]
+    counted = _stem_of(wanted) if wanted else _most_handed_in([notebooks for notebooks, _ in read])
     found = [_one_of(notebooks, other, counted) for notebooks, other in read]
     _name_apart(found)
     return counted, sorted(found, key=lambda one: one.student.casefold())
@@ -80,11 +79,11 @@ def _files(folder: Path) -> Iterable[File]:
             yield from files or [File((entry.name, ""))]  # an empty folder is somebody's, too
 
 
-def _stem_of(wanted: str, assignments: Assignments) -> str:
-    for name in assignments:
+def _stem_of(wanted: str) -> str:
+    for name in ASSIGNMENTS:
         if wanted in (name, name[:2]):
             return name
-    numbers = ", ".join(name[:2] for name in assignments)
+    numbers = ", ".join(name[:2] for name in ASSIGNMENTS)
     raise ValueError(f"assignment is {wanted!r}; expected one of {numbers}")
 
 
@@ -95,7 +94,7 @@ def _most_handed_in(read: list[list[Submission]]) -> str:
     return min(often, key=lambda name: (-often[name], name))
 
 
-def _read_all(files: list[tuple[Submission, File]], assignments: Assignments) -> tuple[list[Submission], list[str]]:
+def _read_all(files: list[tuple[Submission, File]]) -> tuple[list[Submission], list[str]]:
     """The notebooks of one student, and what is said of the other files. Without a notebook, one that says so."""
     read, other = [], []
     for one, file in files:
@@ -105,7 +104,7 @@ def _read_all(files: list[tuple[Submission, File]], assignments: Assignments) ->
         elif len(read) >= MAX_NOTEBOOKS:
             other.append(f"{file.name}: more than {MAX_NOTEBOOKS} notebooks are not read")
         else:
-            read.append(_read(one, file, assignments))
+            read.append(_read(one, file))
     if read:
         return read, other
     why = "no notebook (.ipynb)" + (f" ({'; '.join(other[:5])})" if other else "")
@@ -149,12 +148,12 @@ def _name_apart(found: list[Submission]) -> None:
         taken.add(one.student.casefold())
 
 
-def _read(one: Submission, file: File, assignments: Assignments) -> Submission:
+def _read(one: Submission, file: File) -> Submission:
     """The submission with the code cells that grading runs, and the written answers."""
-    one.assignment = named = by_name(stem(one.file), assignments)
+    one.assignment = named = by_name(stem(one.file))
     try:
         cells = cells_of(file.read())
-        one.assignment = assignment_of(named, cells, assignments)
+        one.assignment = assignment_of(named, cells)
         if not one.assignment:
             raise ValueError("it belongs to no assignment: neither its file name nor its cells say to which")
     except ValueError as error:

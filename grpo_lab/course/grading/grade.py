@@ -13,13 +13,12 @@ from pathlib import Path
 from grpo_lab.course.checking import Verdict, judge, worth
 from grpo_lab.course.checking.verdict import Part
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.grading.collect import find_submissions
 from grpo_lab.course.grading.downloads import Submission
 from grpo_lab.course.grading.sandbox import Answers, Failures, Sandbox
 from grpo_lab.course.grading.walls import private_places, strongest_wall
 from grpo_lab.course.grading.worker import MISSING
-from grpo_lab.course.release import assignments
+from grpo_lab.course.release import of_notebook
 
 VISIBLE = 0
 HARD_CODED = (
@@ -68,7 +67,7 @@ class Grading:
 
     @property
     def exercises(self) -> dict[str, Exercise]:
-        return exercises_of(self.assignment)
+        return of_notebook(self.assignment[:2])
 
     @property
     def out_of(self) -> int:
@@ -77,10 +76,6 @@ class Grading:
     @property
     def handed_in(self) -> list[Graded]:
         return [one for one in self.students if not one.submission.problem]
-
-
-def exercises_of(assignment: str) -> dict[str, Exercise]:
-    return {name: EXERCISES[name] for name in assignments()[assignment]}
 
 
 def grade(
@@ -110,15 +105,17 @@ def grade(
         ValueError: for a folder in which nobody has handed in anything, and for an unknown assignment; and where there
             is neither a sandbox nor trust.
     """
-    stem, found = find_submissions(folder, assignments(), assignment)
+    stem, found = find_submissions(folder, assignment)
     done: dict[int, Graded] = {}
-    with Sandbox(exercises_of(stem), strongest_wall(trust), seconds, [folder, *hidden, *private_places()]) as sandbox:
+    with Sandbox(
+        of_notebook(stem[:2]), strongest_wall(trust), seconds, [folder, *hidden, *private_places()]
+    ) as sandbox:
         with ThreadPoolExecutor(jobs) as pool:
             running = {pool.submit(_run, one, sandbox, seed): index for index, one in enumerate(found)}
             try:
                 for future in as_completed(running):
                     index = running[future]
-                    done[index] = _marked(found[index], future, sandbox.exercises, seed)
+                    done[index] = _marked(found[index], future, exercises, seed)
                     progress(len(done), len(found))
             except BaseException:
                 sandbox.stop()

@@ -5,7 +5,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from grpo_lab.course.release.notebooks import notebook_text
+from grpo_lab.course.release.notebooks import ASSIGNMENTS, notebook_text
 from grpo_lab.course.release.written import WRITTEN
 
 MAX_CELL, MAX_CELLS, MAX_ANSWER = 200_000, 2_000, 20_000  # characters, cells, characters
@@ -41,21 +41,21 @@ def cells_of(content: bytes) -> list[dict]:
     return [cell if isinstance(cell, dict) else {} for cell in cells]
 
 
-def assignment_of(named: str, cells: list[dict], assignments: dict[str, tuple[str, ...]]) -> str:
+def assignment_of(named: str, cells: list[dict]) -> str:
     """By the exercises in its cells, marked or defined there; or else by its name."""
     exercises = {mark(cell).get("exercise") for cell in cells}
-    if not any(exercises & set(own) for own in assignments.values()):
+    if not any(exercises & set(own) for own in ASSIGNMENTS.values()):
         exercises = {name for cell in cells for name in _defined(source_of(cell))}
-    most = max(assignments, key=lambda one: (len(exercises & set(assignments[one])), one == named))
-    return most if exercises & set(assignments[most]) else named
+    most = max(ASSIGNMENTS, key=lambda one: (len(exercises & set(ASSIGNMENTS[one])), one == named))
+    return most if exercises & set(ASSIGNMENTS[most]) else named
 
 
-def by_name(name: str, assignments: dict[str, tuple[str, ...]]) -> str:
+def by_name(name: str) -> str:
     """`02_baselines_and_advantages`, and also `02_baselines_and_advantages (1)` or `02-final`."""
-    if name in assignments:
+    if name in ASSIGNMENTS:
         return name
     match = re.match(r"(\d\d)[_\- .]", name)
-    return next((found for found in assignments if match and found.startswith(f"{match[1]}_")), "")
+    return next((found for found in ASSIGNMENTS if match and found.startswith(f"{match[1]}_")), "")
 
 
 def _defined(source: str) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from grpo_lab.course.checking.verdict import count
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.exercises import EXERCISES
+from grpo_lab.course.exercises import EXERCISES, NAMES
 from grpo_lab.course.release.demonstrations import DEMONSTRATIONS
 from grpo_lab.course.release.written import WRITTEN
 from grpo_lab.course.stub import named_imports, stub_imports, stub_source
@@ -29,6 +29,7 @@ TITLES = {
     "08": ("08_grpo_on_qwen2", "GRPO on Qwen2"),
     "10": ("10_beyond_one_machine", "Beyond one machine"),
 }
+ASSIGNMENTS = {stem: NAMES[number] for number, (stem, _) in TITLES.items()}  # file stem -> names of its exercises
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 DIFFICULTY = {1: "easy", 2: "medium", 3: "hard"}
 
@@ -76,11 +77,6 @@ IMPORTS = (
 def of_notebook(notebook: str) -> dict[str, Exercise]:
     """The exercises of a notebook, in order."""
     return {name: exercise for name, exercise in EXERCISES.items() if exercise.notebook == notebook}
-
-
-def assignments() -> dict[str, tuple[str, ...]]:
-    """File stem -> names of its exercises."""
-    return {stem: tuple(of_notebook(number)) for number, (stem, _) in TITLES.items()}
 
 
 def build(folder: Path) -> list[Path]:

@@ -16,31 +16,20 @@ def after_an_update(reference, args, kwargs):
     (model,) = args
     if not isinstance(reference, nn.Module):
         return {"kind of the result": "no model"}
-    own = {tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers())}
-    tensors = (*reference.named_parameters(), *reference.named_buffers())
-    found = {
-        "kind of the result": "a model",
-        "tensors that reference and model share": _listed(n for n, tensor in tensors if tensor.data_ptr() in own),
-        "modes in the reference": _modes(reference),
-        "parameters of the reference that take gradients": _taking_gradients(reference),
-        "modes in the model": _modes(model),
-        "parameters of the model that take gradients": _taking_gradients(model),
-    }
+    own = {tensor.data_ptr() for tensor in model.state_dict().values()}
+    shared = _listed(name for name, tensor in reference.state_dict().items() if tensor.data_ptr() in own)
+    found = {"kind of the result": "a model", "tensors that reference and model share": shared}
+    for name, one in (("reference", reference), ("model", model)):
+        modes = dict.fromkeys("training" if module.training else "evaluation" for module in one.modules())
+        found[f"modes in the {name}"] = _listed(modes)
+        taking = _listed(name for name, parameter in one.named_parameters() if parameter.requires_grad)
+        found[f"parameters of the {name} that take gradients"] = taking
     with torch.no_grad():
-        for tensor in (*model.parameters(), *model.buffers()):
+        for tensor in model.state_dict().values():
             tensor.add_(1)
-        found["output of the reference after the model has moved"] = reference.eval()(
-            INPUT.to(next(reference.parameters()).dtype)
-        )
+        x = INPUT.to(next(reference.parameters()).dtype)
+        found["output of the reference after the model has moved"] = reference.eval()(x)
     return found
-
-
-def _modes(model: nn.Module) -> str:
-    return _listed(dict.fromkeys("training" if module.training else "evaluation" for module in model.modules()))
-
-
-def _taking_gradients(model: nn.Module) -> str:
-    return _listed(name for name, parameter in model.named_parameters() if parameter.requires_grad)
 
 
 def _listed(words: Iterable[str]) -> str:
