@@ -1,0 +1,484 @@
+"""Plant every fault that `grpo_lab.diagnose` names in real short runs, and make healthy ones: faults.json.
+
+    python notebooks/runs/record_faults.py             what the file lacks, of both parts: an hour on one core
+    python notebooks/runs/record_faults.py --table     what diagnose finds in it, misses, and calls a fault in vain
+    python notebooks/runs/record_faults.py --fast      three runs of two steps; into outputs/
+
+The model is the tiny one. A fault is planted as a user makes it: by a setting, by a reward function, or by a wrong line
+in the loop, for which a patch stands here. The rules were tuned on the part "seen"; the part "kept", of other seeds,
+tasks and settings, was looked at once, when they were fixed. Of a history those metrics are kept that a rule may read,
+to four digits: {metric: one value a step}, or one value for all steps, or {step: value} where only some have it.
+"""
+
+import argparse
+import contextlib
+import copy
+import io
+import json
+import math
+import multiprocessing
+import random
+import re
+import sys
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+
+from grpo_lab.bench.__main__ import machine
+from grpo_lab.commands import Parser, command, writable_file
+from grpo_lab.config import GRPOConfig
+from grpo_lab.kl import kl_estimate
+from grpo_lab.models import load_policy
+from grpo_lab.models.frozen import frozen_copy
+from grpo_lab.objective import microbatch_loss, token_mean
+from grpo_lab.rewards import accuracy_reward, contains_reward, format_reward
+from grpo_lab.rewards.text import completion_text
+from grpo_lab.rollout import sample_completions
+from grpo_lab.tasks import addition_problems, chat_tasks
+from grpo_lab.trainer import train
+
+FILE = Path(__file__).with_name("faults.json")
+SEEDS = {"seen": (0, 1, 2), "kept": (11, 12, 13)}
+OURS, TRL = "ours", "trl"
+BOTH = (OURS, TRL)
+COMMON = {
+    "num_generations": 8,
+    "generation_batch_size": 64,
+    "learning_rate": 2e-4,
+    "warmup_steps": 0,
+    "max_steps": 30,
+    "disable_tqdm": True,
+}
+UNREAD = re.compile(
+    "time/|step_time|num_tokens|tokens_per_second|completions/(min|max)_|clip_ratio/.*_(min|max)$|step$|warning"
+)
+
+
+# ---- tasks. A prompt that has begun the answer makes a completion of five tokens, and a step of a tenth of a second
+
+
+def opened(rows: list[dict], begin: str) -> list[dict]:
+    """Sums whose reply has begun: with "<answer>" a guess is left to be made, with "<think>" a working."""
+    tokenizer = load_tiny()[1]
+    texts = [tokenizer.apply_chat_template(r["prompt"], tokenize=False, add_generation_prompt=True) for r in rows]
+    return [{"prompt": text + begin, "answer": row["answer"]} for text, row in zip(texts, rows, strict=True)]
+
+
+@cache
+def problems(task: str, split: str, seed: int) -> list[dict]:
+    """Of a task's split; "few" after its name leaves four of its problems."""
+    name, few = task.removesuffix(" few"), task.endswith(" few") and split == "train"
+    count = 4 if few else {"train": 2000, "test": 32}[split]
+    if name == "chat":
+        return chat_tasks("zh")
+    rows = addition_problems(split, count, seed=seed if split == "train" else 1)
+    begin = {"sums": None, "guess": "<answer>", "work": "<think>"}[name]
+    return rows if begin is None else opened(rows, begin)
+
+
+# ---- rewards
+
+
+def number_in(completion) -> int | None:
+    found = re.search(r"\d+", completion_text(completion))
+    return None if found is None else int(found[0])
+
+
+def right(completions, answer, **_) -> list[float]:
+    """1 for the right number in a reply that had begun."""
+    return [float(number_in(c) == int(a)) for c, a in zip(completions, answer, strict=True)]
+
+
+def worked(completions, answer, **_) -> list[float]:
+    """1 for the right answer after a working that had begun."""
+    return accuracy_reward([f"<think>{c}" for c in completions], answer)
+
+
+def near(completions, answer, **_) -> list[float]:
+    """From 0 to 1: how near the number is."""
+    numbers = [number_in(c) for c in completions]
+    return [0.0 if n is None else math.exp(-abs(n - int(a)) / 25) for n, a in zip(numbers, answer, strict=True)]
+
+
+def even(completions, **_) -> list[float]:
+    return [float((number_in(c) or 1) % 2 == 0) for c in completions]
+
+
+def has_seven(completions, **_) -> list[float]:
+    return [float("7" in completion_text(c)) for c in completions]
+
+
+def has_number(completions, **_) -> list[float]:
+    return [float(number_in(c) is not None) for c in completions]
+
+
+def boxed(completions, answer, **_) -> list[float]:
+    r"""1 for \boxed{} around the answer, a form that the tiny model never writes."""
+    return [float(f"\\boxed{{{a}}}" in completion_text(c)) for c, a in zip(completions, answer, strict=True)]
+
+
+def mean_near(completions, answer, **_) -> list[float]:
+    """The mistake: the mean of the batch for each completion."""
+    values = near(completions, answer)
+    return [sum(values) / len(values)] * len(values)
+
+
+def wordy(completions, **_) -> list[float]:
+    return [len(completion_text(c)) / 40 for c in completions]
+
+
+def now_and_then_huge(completions, answer, **_) -> list[float]:
+    """The mistake: one reward in 150 is not scaled."""
+    return [value * (1000 if random.random() < 1 / 150 else 1) for value in near(completions, answer)]
+
+
+# ---- wrong lines: what a patch does to the loop. Each takes the engine and the model
+
+
+Patch = Callable[[str, object], contextlib.AbstractContextManager]
+
+
+def nothing(engine: str, model) -> contextlib.AbstractContextManager:
+    return contextlib.nullcontext()
+
+
+def of_loss(change: Callable) -> Patch:
+    """A patch of our loss: change(loss, logp, mask, num_items, settings) -> loss."""
+
+    def changed(logp, advantages, mask, rows, num_items, **settings):
+        loss, metrics = microbatch_loss(logp, advantages, mask, rows, num_items, **settings)
+        return change(loss, logp, mask, num_items, settings), metrics
+
+    return patch("grpo_lab.trainer.loop.microbatch_loss", changed)
+
+
+def of_trl_loss(change_inputs: Callable = dict, change: Callable = lambda loss: loss):
+    from grpo_lab.engines.trl import Trainer
+
+    original = Trainer._compute_loss
+
+    def changed(self, model, inputs):
+        return change(original(self, model, change_inputs(inputs)))
+
+    return patch.object(Trainer, "_compute_loss", changed)
+
+
+def of_trl_trainer(change: Callable):
+    """A patch of TRL's trainer once it is made."""
+    from grpo_lab.engines import trl
+
+    original = trl.make_trainer
+
+    def made(*args, **kwargs):
+        trainer = original(*args, **kwargs)
+        change(trainer)
+        return trainer
+
+    return patch.object(trl, "make_trainer", made)
+
+
+def kl_sign(engine: str, model):
+    """Divergence from the reference is rewarded: kl-sign."""
+    if engine == TRL:
+        return of_trl_trainer(lambda trainer: setattr(trainer, "beta", -trainer.beta))
+
+    def change(loss, logp, mask, num_items, settings):
+        kl = kl_estimate(logp, torch.where(mask, settings["ref_logp"], 0), settings["kl_estimator"])
+        return loss - 2 * settings["beta"] * token_mean(torch.where(mask, kl, 0), mask, num_items)
+
+    return of_loss(change)
+
+
+def other_reference(engine: str, model):
+    """The reference is the base, and the policy a checkpoint that was trained before."""
+    base = copy.deepcopy(model)
+    rows, config = problems("guess", "train", 99), GRPOConfig(**COMMON | {"max_steps": 12, "learning_rate": 5e-4})
+    train(model, load_tiny()[1], rows, has_seven, config)
+    return reference_is(base, engine)
+
+
+def reference_is(reference, engine: str):
+    if engine == TRL:
+        return of_trl_trainer(lambda trainer: trainer.ref_model.load_state_dict(reference.state_dict()))
+    return patch("grpo_lab.trainer.run.frozen_copy", lambda _: frozen_copy(reference))
+
+
+def now_and_then_nan(engine: str, model):
+    """A term of the loss takes the logarithm of 0 in one update of six."""
+    count = iter(range(10**6))
+
+    def change(loss, *_):
+        return loss * math.nan if next(count) % 6 == 5 else loss
+
+    return of_trl_loss(change=change) if engine == TRL else of_loss(change)
+
+
+def ratio_of_now(engine: str, model):
+    """Each update takes the policy of now for the one that sampled: every ratio is 1."""
+    if engine == TRL:
+        return of_trl_loss(lambda inputs: inputs | {"old_per_token_logps": None})
+    return patch("grpo_lab.trainer.loop.all_logprobs", lambda *_: None)
+
+
+def sampled_with(**settings) -> Patch:
+    """The sampler alone is told so; the loss is not."""
+
+    def changed(*args, **kwargs):
+        return sample_completions(*args, **kwargs | settings)
+
+    return lambda engine, model: patch("grpo_lab.trainer.experience.sample_completions", changed)
+
+
+# ---- the runs
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A run with a fault in it (finding None: without). `settings` stand beside `COMMON`."""
+
+    finding: str | None
+    how: str
+    settings: dict = field(default_factory=dict)
+    task: str = "guess"
+    rewards: tuple[Callable, ...] = (near,)
+    wrong: Patch = nothing
+    engines: tuple[str, ...] = BOTH
+    precision: str | None = None
+    seeds: tuple[int, ...] | None = None  # None: those of the part
+
+
+KL = {"beta": 0.02}
+MEASURED = {"eval_steps": 5, "num_generations_eval": 4}
+FOUR = {"num_iterations": 4, "max_steps": 16}
+SHORT = {"max_steps": 16}
+SEEN = {
+    "no box": Plant("no_spread_all_wrong", "the reward reads a form that is never written", SHORT, rewards=(boxed,)),
+    "any number": Plant("no_spread_all_right", "the reward is for any number", SHORT, rewards=(has_number,)),
+    "mean reward": Plant("no_spread_equal", "the batch's mean as each reward", SHORT, rewards=(mean_near,)),
+    "entropy sign": Plant("entropy_collapse", "entropy_coef is -1", {"entropy_coef": -1.0}),
+    "20 tokens": Plant("truncation", "workings of 27 tokens are cut at 20",
+                       SHORT | {"max_completion_length": 20}, "work", (worked,)),
+    "paid by length": Plant("length_without_gain", "each character is paid, too",
+                            {"max_completion_length": 24, "reward_weights": [1.0, 2.0]}, rewards=(near, wordy)),
+    "KL sign": Plant("kl_explosion", "the KL term has the wrong sign", {"beta": 0.5}, wrong=kl_sign),
+    "base as reference": Plant("kl_not_zero_at_start", "the policy is a trained checkpoint, the reference the base",
+                               SHORT | KL, wrong=other_reference),
+    "hidden top_p": Plant("sampler_scorer_apart", "the sampler has a top_p of 0.8 that no setting shows", SHORT,
+                          wrong=sampled_with(top_p=0.8), engines=(OURS,)),
+    "bf16 AdamW": Plant("updates_swallowed", "AdamW on bf16 weights at 5e-5", {"learning_rate": 5e-5}, rewards=(even,),
+                        precision="bf16-naive"),
+    "huge reward": Plant("gradient_spikes", "one reward in 150 is a thousand times too large",
+                         {"scale_rewards": "none"}, rewards=(now_and_then_huge,)),
+    "log of 0": Plant("nonfinite_steps", "the loss is NaN in one update of six", {"max_nonfinite_steps": 9},
+                      wrong=now_and_then_nan),
+    "four problems": Plant("held_out_falls_behind", "four problems for 40 steps at 1e-3",
+                           {"max_steps": 40, "learning_rate": 1e-3, "generation_batch_size": 32} | MEASURED,
+                           "guess few"),
+    "ratio of now": Plant("clip_never", "old log-probabilities are those of now, four updates", FOUR,
+                          wrong=ratio_of_now),
+    "epsilon 3e-4": Plant("clip_always", "GSPO's epsilon on tokens, four updates",
+                          FOUR | {"epsilon": 3e-4, "epsilon_high": 4e-4}),
+    "rate 1e-2": Plant("learning_rate_too_high", "learning rate 1e-2", {"learning_rate": 1e-2, "max_completion_length": 24}),
+    "rate 1e-7": Plant("learning_rate_too_low", "learning rate 1e-7", {"learning_rate": 1e-7}, rewards=(even,)),
+    "a box, too": Plant("reward_component_still", "one of two rewards is never earned", rewards=(even, boxed)),
+}  # fmt: skip
+
+
+def healthy(how: str, settings: dict, task: str = "guess", rewards: tuple = (near,), engines: tuple = BOTH) -> Plant:
+    return Plant(None, how, settings, task, rewards, engines=engines, seeds=(3,))
+
+
+SUMS = {"max_completion_length": 32, "generation_batch_size": 32}
+SEEN |= {
+    "near": healthy("nearness", {}),
+    "even": healthy("even numbers", {}, rewards=(even,)),
+    "near, 60 steps": healthy("nearness, longer", {"max_steps": 60, "num_generations": 4}),
+    "seven": healthy("a seven in the number", {"num_generations": 16}, rewards=(has_seven,)),
+    "sums": healthy("sums", SUMS, "sums", (accuracy_reward,)),
+    "work": healthy("right answers after a working", SUMS | SHORT, "work", (worked,)),
+    "chat": healthy("four questions", {"generation_batch_size": 32, "max_completion_length": 24}, "chat",
+                    (contains_reward,), (OURS,)),
+    "KL term": healthy("a KL term", {"beta": 0.04}, rewards=(even,)),
+    "KL term, four updates": healthy("a KL term, four updates", KL | FOUR | {"learning_rate": 1e-4}),
+    "KL measured": healthy("KL measured", {"log_kl": True}, rewards=(has_seven,), engines=(OURS,)),
+    "held out": healthy("held-out sums measured", MEASURED),
+    "two rewards": healthy("nearness and parity", {}, rewards=(near, even)),
+    "dr_grpo": healthy("loss dr_grpo", {"loss_type": "dr_grpo", "scale_rewards": "none"}, rewards=(even,)),
+    "sequence": healthy("ratio of sequences, two updates",
+                        {"importance_sampling_level": "sequence", "num_iterations": 2, "epsilon": 0.02}),
+    "slow": healthy("a tenth of the rate", {"learning_rate": 5e-5}, rewards=(even,)),
+    "10 steps": healthy("ten steps", {"max_steps": 10, "learning_rate": 4e-4}, rewards=(even,)),
+    "any rate, linear": healthy("a rate that falls to 0", {"lr_scheduler_type": "linear", "warmup_steps": 4}),
+    "autocast": healthy("bf16 arithmetic", {"bf16": True}, rewards=(even,)),
+}  # fmt: skip
+PARTS = {"seen": SEEN, "kept": {}}
+
+
+def load_tiny(precision: str | None = None) -> tuple:
+    """The tiny model and its tokenizer, without a word."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        return load_policy("tiny", device="cpu", precision=precision)
+
+
+def run(plant: Plant, engine: str, seed: int, steps: int | None = None) -> tuple[list[dict], GRPOConfig]:
+    """The history of one run, up to the error that ended it, if any, and its whole settings."""
+    torch.set_num_threads(1)
+    random.seed(seed)
+    torch.manual_seed(seed)
+    model, tokenizer = load_tiny(plant.precision)
+    settings = COMMON | {"seed": seed} | plant.settings | ({} if steps is None else {"max_steps": steps})
+    if engine == TRL:
+        settings.pop("max_nonfinite_steps", None)  # which only our own loop has
+    config = GRPOConfig(precision=plant.precision, **settings)
+    held_out = {"eval_dataset": problems(plant.task, "test", seed)} if config.eval_steps else {}
+    history: list[dict] = []
+    arguments = (model, tokenizer, problems(plant.task, "train", seed), list(plant.rewards), config)
+    with plant.wrong(engine, model), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            trainer_of(engine)(*arguments, callback=lambda _, metrics: history.append(metrics), **held_out)
+        except RuntimeError as error:  # a run that NaN has ended
+            print(engine, plant.how, f"ended at step {len(history)}: {error}", file=sys.stderr)
+    return history, config
+
+
+def trainer_of(engine: str) -> Callable:
+    if engine == OURS:
+        return train
+    from grpo_lab.engines.trl import train as by_trl
+
+    return by_trl
+
+
+def record_of(part: str, name: str, engine: str, seed: int, steps: int | None = None) -> dict:
+    """One entry of the file."""
+    plant = PARTS[part][name]
+    history, config = run(plant, engine, seed, steps)
+    usual, settings = asdict(GRPOConfig()), asdict(config)
+    changed = {key: value for key, value in settings.items() if value != usual[key] and key != "disable_tqdm"}
+    return {
+        "part": part, "name": name, "engine": engine, "seed": seed, "finding": plant.finding, "how": plant.how,
+        "task": plant.task, "rewards": [function.__name__ for function in plant.rewards], "steps": len(history),
+        "settings": changed, "history": packed(history),
+    }  # fmt: skip
+
+
+# ---- the file
+
+
+def packed(history: list[dict]) -> dict:
+    """Metrics by name, to four digits; see the top."""
+    names = dict.fromkeys(name for metrics in history for name in metrics if not UNREAD.match(name))
+    columns = {}
+    for name in names:
+        values = {m["step"]: _rounded(m[name]) for m in history if name in m}
+        same = len(set(map(repr, values.values()))) == 1
+        whole = len(values) == len(history)
+        columns[name] = values if not whole else next(iter(values.values())) if same else list(values.values())
+    return columns
+
+
+def unpacked(entry: dict) -> list[dict]:
+    """The history of an entry, as the trainer returned it: one dict of metrics a step."""
+    history = [{"step": step} for step in range(1, entry["steps"] + 1)]
+    for name, values in entry["history"].items():
+        if isinstance(values, dict):
+            values = {int(step): value for step, value in values.items()}
+        for position, metrics in enumerate(history):
+            if isinstance(values, dict):
+                metrics |= {name: values[metrics["step"]]} if metrics["step"] in values else {}
+            else:
+                metrics[name] = values[position] if isinstance(values, list) else values
+    return history
+
+
+def settings_of(entry: dict) -> dict:
+    """All settings of an entry's run, as its grpo_config.json would hold them."""
+    return asdict(GRPOConfig(**entry["settings"]))
+
+
+def read(path: Path = FILE) -> dict:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"machine": {}, "runs": []}
+
+
+def write(path: Path, record: dict) -> None:
+    """One run a line; whole or not at all."""
+    order = {(part, name): place for part in PARTS for place, name in enumerate(PARTS[part])}
+    runs = sorted(record["runs"], key=lambda r: (r["part"] != "seen", order.get((r["part"], r["name"]), 0),
+                                                 r["engine"], r["seed"]))  # fmt: skip
+    lines = ",\n".join(json.dumps(entry, separators=(",", ":"), ensure_ascii=False) for entry in runs)
+    text = f'{{"machine": {json.dumps(record["machine"])}, "runs": [\n{lines}\n]}}\n'
+    partial = path.with_name(path.name + ".tmp")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def _rounded(value):
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def jobs(parts: list[str], names: list[str] | None) -> list[tuple]:
+    """Part, name, engine, seed: the first seed of everything before the second of anything."""
+    wanted = [
+        (place, part, name, engine, seed)
+        for part in parts
+        for name, plant in PARTS[part].items()
+        for place, seed in enumerate(plant.seeds or SEEDS[part])
+        for engine in plant.engines
+        if names is None or name in names
+    ]
+    return [job[1:] for job in sorted(wanted, key=lambda job: (job[1] != "seen", job[0], job[3]))]
+
+
+@command("notebooks/runs/record_faults.py")
+def main(arguments: list[str] | None = None) -> None:
+    args = _parser().parse_args(arguments)
+    path = args.output or (Path("outputs/faults.json") if args.fast else FILE)
+    record = read(path)
+    if args.table:
+        print(table(record))
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    record["machine"] = machine("cpu")
+    there = {(entry["part"], entry["name"], entry["engine"], entry["seed"]) for entry in record["runs"]}
+    todo = [job for job in jobs(args.parts, args.names) if args.again or job not in there]
+    todo = [job for job in todo if job[2] in args.engines][: 3 if args.fast else None]
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(args.workers, mp_context=spawn) as pool:
+        made = {pool.submit(record_of, *job, 2 if args.fast else None): job for job in todo}
+        for future in as_completed(made):
+            record["runs"] = [
+                e for e in record["runs"] if (e["part"], e["name"], e["engine"], e["seed"]) != made[future]
+            ]
+            record["runs"].append(future.result())
+            write(path, record)
+            print(*made[future], flush=True)
+
+
+def table(record: dict) -> str:
+    return ""
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python notebooks/runs/record_faults.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--table", action="store_true", help="print what diagnose says of the file, and record nothing")
+    parser.add_argument("--parts", nargs="+", choices=tuple(PARTS), default=list(PARTS))
+    parser.add_argument("--names", nargs="+", metavar="NAME", help="of runs, such as 'KL sign' (default: all)")
+    parser.add_argument("--engines", nargs="+", choices=BOTH, default=list(BOTH))
+    parser.add_argument("--again", action="store_true", help="make anew what is there already")
+    parser.add_argument("--workers", type=int, default=1, help="processes (default 1)")
+    parser.add_argument("--output", type=writable_file, help="the record (default: faults.json beside this script)")
+    parser.add_argument("--fast", action="store_true", help="three runs of two steps")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
