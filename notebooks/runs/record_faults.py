@@ -22,7 +22,7 @@ import re
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from unittest.mock import patch
@@ -39,8 +39,9 @@ from grpo_lab.objective import microbatch_loss, token_mean
 from grpo_lab.rewards import accuracy_reward, contains_reward, format_reward
 from grpo_lab.rewards.text import completion_text
 from grpo_lab.rollout import sample_completions
-from grpo_lab.tasks import addition_problems, chat_tasks
+from grpo_lab.tasks import addition_problems, chat_tasks, word_problems
 from grpo_lab.trainer import train
+from grpo_lab.trainer.logprobs import all_logprobs
 
 FILE = Path(__file__).with_name("faults.json")
 SEEDS = {"seen": (0, 1, 2), "kept": (11, 12, 13)}
@@ -71,14 +72,21 @@ def opened(rows: list[dict], begin: str) -> list[dict]:
 
 @cache
 def problems(task: str, split: str, seed: int) -> list[dict]:
-    """Of a task's split; "few" after its name leaves four of its problems."""
-    name, few = task.removesuffix(" few"), task.endswith(" few") and split == "train"
+    """Of a task's split. "few" after its name leaves four of its problems; "shifted" makes their answers 40 too large.
+
+    The held-out problems are neither.
+    """
+    name, _, how = task.partition(" ")
+    few, shifted = (how == word and split == "train" for word in ("few", "shifted"))
     count = 4 if few else {"train": 2000, "test": 32}[split]
     if name == "chat":
         return chat_tasks("zh")
+    if name == "stories":
+        return word_problems(split, count, seed)
     rows = addition_problems(split, count, seed=seed if split == "train" else 1)
     begin = {"sums": None, "guess": "<answer>", "work": "<think>"}[name]
-    return rows if begin is None else opened(rows, begin)
+    rows = rows if begin is None else opened(rows, begin)
+    return [row | {"answer": str(int(row["answer"]) + 40)} for row in rows] if shifted else rows
 
 
 # ---- rewards
@@ -133,8 +141,8 @@ def wordy(completions, **_) -> list[float]:
 
 
 def now_and_then_huge(completions, answer, **_) -> list[float]:
-    """The mistake: one reward in 150 is not scaled."""
-    return [value * (1000 if random.random() < 1 / 150 else 1) for value in near(completions, answer)]
+    """The mistake: one reward in 500 is not scaled."""
+    return [value * (1000 if random.random() < 1 / 500 else 1) for value in near(completions, answer)]
 
 
 # ---- wrong lines: what a patch does to the loop. Each takes the engine and the model
@@ -202,20 +210,33 @@ def other_reference(engine: str, model):
     return reference_is(base, engine)
 
 
+def already_good(engine: str, model):
+    """The policy has learnt the four questions before the run begins."""
+    config = GRPOConfig(**COMMON | {"max_steps": 12, "max_completion_length": 40})
+    train(model, load_tiny()[1], problems("chat", "train", 0), contains_reward, config)
+    return contextlib.nullcontext()
+
+
 def reference_is(reference, engine: str):
     if engine == TRL:
-        return of_trl_trainer(lambda trainer: trainer.ref_model.load_state_dict(reference.state_dict()))
+        return of_trl_trainer(
+            lambda trainer: trainer.ref_model.to(reference.dtype).load_state_dict(reference.state_dict())
+        )
     return patch("grpo_lab.trainer.run.frozen_copy", lambda _: frozen_copy(reference))
 
 
-def now_and_then_nan(engine: str, model):
-    """A term of the loss takes the logarithm of 0 in one update of six."""
-    count = iter(range(10**6))
+def now_and_then(factor: float, every: int) -> Patch:
+    """The loss of one update in so many is multiplied: by NaN, as where a term of it takes the logarithm of 0."""
 
-    def change(loss, *_):
-        return loss * math.nan if next(count) % 6 == 5 else loss
+    def planted(engine: str, model):
+        count = iter(range(1, 10**6))
 
-    return of_trl_loss(change=change) if engine == TRL else of_loss(change)
+        def change(loss, *_):
+            return loss * factor if next(count) % every == 0 else loss
+
+        return of_trl_loss(change=change) if engine == TRL else of_loss(change)
+
+    return planted
 
 
 def ratio_of_now(engine: str, model):
@@ -223,6 +244,37 @@ def ratio_of_now(engine: str, model):
     if engine == TRL:
         return of_trl_loss(lambda inputs: inputs | {"old_per_token_logps": None})
     return patch("grpo_lab.trainer.loop.all_logprobs", lambda *_: None)
+
+
+def no_reference_precision(engine: str, model):
+    """The policy has bf16 weights, and the reference the float32 ones from which they were rounded."""
+    return reference_is(load_tiny()[0], engine)
+
+
+def old_at_temperature_2(engine: str, model):
+    """The old log-probabilities are those of another temperature than the new ones."""
+
+    def changed(model, experience, config, rows=None):
+        return all_logprobs(model, experience, replace(config, temperature=2.0), rows)
+
+    return patch("grpo_lab.trainer.loop.all_logprobs", changed)
+
+
+def stale_sampler(engine: str, model):
+    """The sampler keeps the weights of the first step."""
+    first = copy.deepcopy(model)
+
+    def changed(model, *args, **kwargs):
+        return sample_completions(first, *args, **kwargs)
+
+    return patch("grpo_lab.trainer.experience.sample_completions", changed)
+
+
+def good_at_even(engine: str, model):
+    """The policy has learnt to say even numbers before the run begins."""
+    config = GRPOConfig(**COMMON | {"max_steps": 25, "learning_rate": 5e-4})
+    train(model, load_tiny()[1], problems("guess", "train", 98), even, config)
+    return contextlib.nullcontext()
 
 
 def sampled_with(**settings) -> Patch:
@@ -260,22 +312,24 @@ SEEN = {
     "no box": Plant("no_spread_all_wrong", "the reward reads a form that is never written", SHORT, rewards=(boxed,)),
     "any number": Plant("no_spread_all_right", "the reward is for any number", SHORT, rewards=(has_number,)),
     "mean reward": Plant("no_spread_equal", "the batch's mean as each reward", SHORT, rewards=(mean_near,)),
-    "entropy sign": Plant("entropy_collapse", "entropy_coef is -1", {"entropy_coef": -1.0}),
+    "entropy sign": Plant("entropy_collapse", "entropy_coef is -1", {"entropy_coef": -1.0, "learning_rate": 5e-4}),
     "20 tokens": Plant("truncation", "workings of 27 tokens are cut at 20",
                        SHORT | {"max_completion_length": 20}, "work", (worked,)),
-    "paid by length": Plant("length_without_gain", "each character is paid, too",
-                            {"max_completion_length": 24, "reward_weights": [1.0, 2.0]}, rewards=(near, wordy)),
-    "KL sign": Plant("kl_explosion", "the KL term has the wrong sign", {"beta": 0.5}, wrong=kl_sign),
+    "paid by length": Plant("length_without_gain", "each character is paid, and ten times as well as a right answer",
+                            {"reward_weights": [0.1, 1.0], "max_completion_length": 40, "max_steps": 36,
+                             "learning_rate": 6e-4}, "chat", (contains_reward, wordy), wrong=already_good),
+    "KL sign": Plant("kl_explosion", "the KL term has the wrong sign", {"beta": 1.0, "learning_rate": 5e-4},
+                     wrong=kl_sign),
     "base as reference": Plant("kl_not_zero_at_start", "the policy is a trained checkpoint, the reference the base",
                                SHORT | KL, wrong=other_reference),
     "hidden top_p": Plant("sampler_scorer_apart", "the sampler has a top_p of 0.8 that no setting shows", SHORT,
                           wrong=sampled_with(top_p=0.8), engines=(OURS,)),
     "bf16 AdamW": Plant("updates_swallowed", "AdamW on bf16 weights at 5e-5", {"learning_rate": 5e-5}, rewards=(even,),
                         precision="bf16-naive"),
-    "huge reward": Plant("gradient_spikes", "one reward in 150 is a thousand times too large",
+    "huge reward": Plant("gradient_spikes", "one reward in 500 is a thousand times too large",
                          {"scale_rewards": "none"}, rewards=(now_and_then_huge,)),
     "log of 0": Plant("nonfinite_steps", "the loss is NaN in one update of six", {"max_nonfinite_steps": 9},
-                      wrong=now_and_then_nan),
+                      wrong=now_and_then(math.nan, 6)),
     "four problems": Plant("held_out_falls_behind", "four problems for 40 steps at 1e-3",
                            {"max_steps": 40, "learning_rate": 1e-3, "generation_batch_size": 32} | MEASURED,
                            "guess few"),
@@ -283,14 +337,17 @@ SEEN = {
                           wrong=ratio_of_now),
     "epsilon 3e-4": Plant("clip_always", "GSPO's epsilon on tokens, four updates",
                           FOUR | {"epsilon": 3e-4, "epsilon_high": 4e-4}),
-    "rate 1e-2": Plant("learning_rate_too_high", "learning rate 1e-2", {"learning_rate": 1e-2, "max_completion_length": 24}),
+    "rate 1e-2": Plant("learning_rate_too_high", "learning rate 1e-2",
+                       {"learning_rate": 1e-2, "max_completion_length": 24}),
     "rate 1e-7": Plant("learning_rate_too_low", "learning rate 1e-7", {"learning_rate": 1e-7}, rewards=(even,)),
     "a box, too": Plant("reward_component_still", "one of two rewards is never earned", rewards=(even, boxed)),
 }  # fmt: skip
 
 
-def healthy(how: str, settings: dict, task: str = "guess", rewards: tuple = (near,), engines: tuple = BOTH) -> Plant:
-    return Plant(None, how, settings, task, rewards, engines=engines, seeds=(3,))
+def healthy(
+    how: str, settings: dict, task: str = "guess", rewards: tuple = (near,), engines: tuple = BOTH, seed: int = 3
+) -> Plant:
+    return Plant(None, how, settings, task, rewards, engines=engines, seeds=(seed,))
 
 
 SUMS = {"max_completion_length": 32, "generation_batch_size": 32}
@@ -316,7 +373,89 @@ SEEN |= {
     "any rate, linear": healthy("a rate that falls to 0", {"lr_scheduler_type": "linear", "warmup_steps": 4}),
     "autocast": healthy("bf16 arithmetic", {"bf16": True}, rewards=(even,)),
 }  # fmt: skip
-PARTS = {"seen": SEEN, "kept": {}}
+KEPT = {
+    "stories": Plant("no_spread_all_wrong", "problems far too hard",
+                     {"max_steps": 12, "max_completion_length": 32, "generation_batch_size": 32}, "stories",
+                     (accuracy_reward,)),
+    "learnt before": Plant("no_spread_all_right", "problems that the policy has learnt", SHORT, rewards=(even,),
+                           wrong=good_at_even),
+    "greedy": Plant("no_spread_equal", "top_k is 1", {"max_steps": 20, "top_k": 1}),
+    "raw rewards": Plant("entropy_collapse", "rewards are used raw",
+                         {"advantage": "none", "learning_rate": 1e-3, "max_steps": 40}, engines=(OURS,)),
+    "entropy sign, sevens": Plant("entropy_collapse", "entropy_coef is -2", {"entropy_coef": -2.0,
+                                  "learning_rate": 4e-4, "max_steps": 40}, rewards=(near, has_seven)),
+    "8 tokens": Plant("truncation", "replies of eleven tokens are cut at eight",
+                      {"max_steps": 20, "max_completion_length": 8, "generation_batch_size": 32}, "chat",
+                      (contains_reward,)),
+    "paid by length, measured": Plant("length_without_gain", "each character is paid, too; the policy explores more",
+                                      {"temperature": 1.3, "reward_weights": [0.2, 1.0], "max_completion_length": 40,
+                                       "max_steps": 36, "learning_rate": 4e-4} | MEASURED, "chat",
+                                      (contains_reward, wordy), wrong=already_good),
+    "rate 3e-3, KL": Plant("kl_explosion", "learning rate 3e-3 beside a KL term",
+                           KL | {"learning_rate": 3e-3, "max_completion_length": 24}, rewards=(has_seven,)),
+    "fp32 reference": Plant("kl_not_zero_at_start", "bf16 policy, float32 reference", SHORT | KL,
+                            wrong=no_reference_precision, precision="bf16-naive"),
+    "sampler at 0.7": Plant("sampler_scorer_apart", "the sampler's temperature is 0.7, the scorer's 1",
+                            {"max_steps": 20, "max_completion_length": 32, "generation_batch_size": 32}, "sums",
+                            (accuracy_reward,), sampled_with(temperature=0.7), (OURS,)),
+    "stale sampler": Plant("sampler_scorer_apart", "the sampler keeps the first weights", rewards=(even,),
+                           wrong=stale_sampler, engines=(OURS,)),
+    "bf16 AdamW, sevens": Plant("updates_swallowed", "AdamW on bf16 weights at 3e-5",
+                                {"learning_rate": 3e-5, "num_generations": 16, "max_steps": 40}, rewards=(has_seven,),
+                                precision="bf16-naive"),
+    "undivided": Plant("gradient_spikes", "one loss in twelve is 60 times too large", {"max_steps": 40},
+                       rewards=(even, near), wrong=now_and_then(60.0, 12)),
+    "log of 0, rare": Plant("nonfinite_steps", "the loss is NaN in one update of 13",
+                            {"max_steps": 20, "max_completion_length": 32, "generation_batch_size": 32}, "work",
+                            (worked,), now_and_then(math.nan, 13)),
+    "answers shifted": Plant("held_out_falls_behind", "the answers of the training problems are 40 too large",
+                             {"max_steps": 50, "learning_rate": 5e-4} | MEASURED, "guess shifted"),
+    "no clip range": Plant("clip_never", "epsilon 1, epsilon_high 1e9, four updates",
+                           FOUR | {"epsilon": 1.0, "epsilon_high": 1e9}, rewards=(has_seven,)),
+    "old at temperature 2": Plant("clip_always", "old log-probabilities at temperature 2, four updates", FOUR,
+                                  rewards=(even,), wrong=old_at_temperature_2, engines=(OURS,)),
+    "epsilon 1e-3": Plant("clip_always", "epsilon 1e-3, eight updates",
+                          {"num_iterations": 8, "max_steps": 12, "epsilon": 1e-3}, rewards=(has_seven,)),
+    "rate 3e-3": Plant("learning_rate_too_high", "learning rate 3e-3",
+                       {"learning_rate": 3e-3, "max_completion_length": 32, "generation_batch_size": 32}, "sums",
+                       (accuracy_reward,)),
+    "rate 1e-6": Plant("learning_rate_too_low", "learning rate 1e-6",
+                       {"learning_rate": 1e-6, "num_generations": 16, "max_steps": 24}, rewards=(has_seven,)),
+    "format of a rest": Plant("reward_component_still", "the format is asked of a reply that had begun",
+                              {"max_steps": 20, "max_completion_length": 32, "generation_batch_size": 32}, "work",
+                              (worked, format_reward)),
+    "near, fast": healthy("nearness", {"learning_rate": 5e-4}, seed=14),
+    "sums, 16 a group": healthy("sums", SUMS | {"num_generations": 16}, "sums", (accuracy_reward,), seed=14),
+    "sums, half the rate": healthy("sums", SUMS | {"learning_rate": 1e-4, "max_steps": 40}, "sums", (accuracy_reward,),
+                                   seed=15),
+    "work, KL": healthy("workings, a KL term", SUMS | {"beta": 0.01}, "work", (worked,), seed=15),
+    "chat, 50 steps": healthy("four questions", {"generation_batch_size": 32, "max_completion_length": 32,
+                              "max_steps": 50}, "chat", (contains_reward,), seed=16),
+    "seven, slow": healthy("a seven, slowly", {"learning_rate": 3e-5, "num_generations": 16, "max_steps": 40},
+                           rewards=(has_seven,), seed=11),
+    "150 steps": healthy("nearness for long", {"max_steps": 150}, engines=(OURS,), seed=17),
+    "rloo": healthy("rloo", {"advantage": "rloo"}, rewards=(even,), engines=(OURS,), seed=17),
+    "cispo": healthy("loss cispo", {"loss_type": "cispo", "epsilon_high": 5.0, "num_iterations": 2}, seed=18),
+    "sapo": healthy("loss sapo", {"loss_type": "sapo", "num_iterations": 2}, rewards=(even,), seed=18),
+    "grpo": healthy("loss grpo, micro-batches", {"loss_type": "grpo", "per_device_train_batch_size": 16,
+                    "gradient_accumulation_steps": 4}, seed=18),
+    "bnpo": healthy("loss bnpo, batch deviation", {"loss_type": "bnpo", "scale_rewards": "batch"},
+                    rewards=(has_seven,), seed=18),
+    "eight updates": healthy("eight updates", {"num_iterations": 8, "learning_rate": 1e-4, "max_steps": 16}, seed=19),
+    "two batches": healthy("two updates of half a batch", {"per_device_train_batch_size": 32}, rewards=(even,),
+                           seed=19),
+    "cooler": healthy("temperature 0.8", {"temperature": 0.8}, rewards=(has_seven,), seed=20),
+    "warmer": healthy("temperature 1.2", {"temperature": 1.2}, seed=20),
+    "weighted": healthy("two rewards, weighted", {"reward_weights": [1.0, 0.2]}, rewards=(near, has_seven), seed=21),
+    "held out, sums": healthy("held-out workings", SUMS | {"max_steps": 20} | MEASURED, "work", (worked,), seed=21),
+    "entropy bonus": healthy("an entropy bonus", {"entropy_coef": 0.01}, rewards=(even,), seed=22),
+    "cosine": healthy("a cosine", {"lr_scheduler_type": "cosine", "warmup_steps": 3, "learning_rate": 4e-4}, seed=22),
+    "KL, strong": healthy("a strong KL term", {"beta": 0.2}, rewards=(has_seven,), seed=23),
+    "12 steps": healthy("twelve steps", {"max_steps": 12, "learning_rate": 5e-4}, rewards=(has_seven,), seed=23),
+    "autocast, chat": healthy("bf16 arithmetic", {"bf16": True, "generation_batch_size": 32,
+                              "max_completion_length": 32}, "chat", (contains_reward,), seed=24),
+}  # fmt: skip
+PARTS = {"seen": SEEN, "kept": KEPT}
 
 
 def load_tiny(precision: str | None = None) -> tuple:
@@ -398,7 +537,8 @@ def unpacked(entry: dict) -> list[dict]:
 
 def settings_of(entry: dict) -> dict:
     """All settings of an entry's run, as its grpo_config.json would hold them."""
-    return asdict(GRPOConfig(**entry["settings"]))
+    settings = asdict(GRPOConfig(**entry["settings"]))
+    return settings | {"precision": settings["precision"] or ("fp32-master" if settings["bf16"] else "fp32")}
 
 
 def read(path: Path = FILE) -> dict:
@@ -451,6 +591,9 @@ def main(arguments: list[str] | None = None) -> None:
     with ProcessPoolExecutor(args.workers, mp_context=spawn) as pool:
         made = {pool.submit(record_of, *job, 2 if args.fast else None): job for job in todo}
         for future in as_completed(made):
+            if future.exception() is not None:
+                print(*made[future], repr(future.exception()), file=sys.stderr, flush=True)
+                continue
             record["runs"] = [
                 e for e in record["runs"] if (e["part"], e["name"], e["engine"], e["seed"]) != made[future]
             ]
@@ -459,8 +602,40 @@ def main(arguments: list[str] | None = None) -> None:
             print(*made[future], flush=True)
 
 
+# ---- what diagnose says of it
+
+
+def named(entry: dict) -> list[str]:
+    """The findings in a run of the record."""
+    from grpo_lab.diagnose import diagnose
+
+    return [found.name for found in diagnose(unpacked(entry), settings=settings_of(entry))]
+
+
 def table(record: dict) -> str:
-    return ""
+    """For each finding, of how many planted runs it is told: of both parts and engines. Then every miss and alarm."""
+    columns = [(part, engine) for part in PARTS for engine in BOTH]
+    said = [(entry, named(entry)) for entry in record["runs"]]
+    lines = ["found of planted".ljust(26) + "".join(f"{part}, {engine}".rjust(13) for part, engine in columns)]
+    for finding in dict.fromkeys(entry["finding"] for entry, _ in said if entry["finding"]):
+        cells = [_share(said, column, finding) for column in columns]
+        lines.append(finding.ljust(26) + "".join(cell.rjust(13) for cell in cells))
+    alarms = [_share(said, column, None) for column in columns]
+    lines.append("alarms in healthy runs".ljust(26) + "".join(cell.rjust(13) for cell in alarms))
+    wrong = [(e, names) for e, names in said if (e["finding"] not in names if e["finding"] else names)]
+    for entry, names in wrong:
+        what = f"{entry['part']}, {entry['engine']}, {entry['name']!r}, seed {entry['seed']}"
+        planted = f"planted {entry['finding']}" if entry["finding"] else "healthy"
+        lines.append(f"{what}: {planted}; named {', '.join(names) or 'nothing'}")
+    return "\n".join(lines)
+
+
+def _share(said: list[tuple[dict, list[str]]], column: tuple[str, str], finding: str | None) -> str:
+    of_column = [n for e, n in said if (e["part"], e["engine"]) == column and e["finding"] == finding]
+    if not of_column:
+        return "-"
+    count = sum(bool(names) if finding is None else finding in names for names in of_column)
+    return f"{count}/{len(of_column)}"
 
 
 def _parser() -> Parser:
