@@ -107,9 +107,8 @@ def grade(
     """
     stem, found = find_submissions(folder, assignment)
     done: dict[int, Graded] = {}
-    with Sandbox(
-        of_notebook(stem[:2]), strongest_wall(trust), seconds, [folder, *hidden, *private_places()]
-    ) as sandbox:
+    exercises, unseen = of_notebook(stem[:2]), [folder, *hidden, *private_places()]
+    with Sandbox(exercises, strongest_wall(trust), seconds, unseen) as sandbox:
         with ThreadPoolExecutor(jobs) as pool:
             running = {pool.submit(_run, one, sandbox, seed): index for index, one in enumerate(found)}
             try:
