@@ -45,10 +45,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def stating_shapes() -> set[str]:
-    """The parts of the package with shapes in their signatures; to check all others, too, takes a tenth longer."""
+    """The modules with shapes in their signatures; to check all others, too, takes a tenth longer."""
     package = Path(__file__).parents[1] / "grpo_lab"
     files = [path for path in package.rglob("*.py") if "\nfrom jaxtyping " in path.read_text(encoding="utf-8")]
-    return {f"grpo_lab.{path.relative_to(package).with_suffix('').parts[0]}" for path in files}
+    return {".".join(path.relative_to(package.parent).with_suffix("").parts) for path in files}
 
 
 SHAPES_CHECKED = importlib.util.find_spec("beartype") is not None

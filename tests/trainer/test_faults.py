@@ -74,7 +74,9 @@ def test_nothing_scored_at_all_is_a_step_without_movement():
     assert history[0]["reward"] is None and history[0]["frac_reward_zero_std"] == 1.0
 
 
-@pytest.mark.parametrize(("name", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("bf16", torch.bfloat16), pytest.param("fp16", torch.float16, marks=pytest.mark.slow)]
+)
 def test_under_autocast_sampler_scorer_and_reference_all_compute_alike(name, dtype, monkeypatch):
     seen, score = [], computing.score_logprobs
 

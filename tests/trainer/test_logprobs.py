@@ -100,7 +100,7 @@ def test_padding_that_all_prompts_share_is_left_out_and_prompts_are_shared_only_
         shapes.clear()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.slow)])
 def test_checkpointed_layers_give_the_same_values_and_gradients(dtype):
     """Dropout in the configuration, silenced as a run does, and a model in training mode, as checkpointing needs it."""
     plain = random_policy("small", dtype=dtype)

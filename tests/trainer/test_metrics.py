@@ -176,7 +176,10 @@ def test_a_run_warns_of_a_scorer_that_goes_astray_after_its_check(monkeypatch):
     assert message.startswith("step 3: log-probabilities while sampling and while training differ by 0.")
 
 
-@pytest.mark.parametrize(("settings", "sign"), [({}, "the gradient was 0. All"), ({"beta": 0.1}, "a KL term or")])
+@pytest.mark.parametrize(
+    ("settings", "sign"),
+    [({}, "the gradient was 0. All"), pytest.param({"beta": 0.1}, "a KL term or", marks=pytest.mark.slow)],
+)
 def test_a_run_without_signal_says_so_once_on_stderr_and_in_its_folder(settings, sign, tmp_path, capsys):
     def wrong(completions, **_):
         return [0.0] * len(completions)
