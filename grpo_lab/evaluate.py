@@ -105,7 +105,7 @@ def evaluate(
 
 
 @torch.no_grad()
-def thinking_probability(model, tokenizer, rows: Rows, *, token: str = "<think>", batch_size: int = 512) -> float:
+def thinking_probability(model, tokenizer, rows: Rows, *, batch_size: int = 512) -> float:
     """The probability that a completion begins with `<think>`, exactly, as the mean over the prompts of the rows.
 
     Nothing is sampled, so nothing scatters: it is read from the logits after each prompt, at temperature 1. For a model
@@ -113,19 +113,18 @@ def thinking_probability(model, tokenizer, rows: Rows, *, token: str = "<think>"
 
     Args:
         rows: problems with "prompt".
-        token: the text of one token.
         batch_size: prompts at a time.
 
     Raises:
-        ValueError: if rows is empty, or the tokenizer writes `token` as several tokens.
+        ValueError: if rows is empty, or the tokenizer writes `<think>` as several tokens.
     """
     from grpo_lab.rollout import encode_prompts, evaluating, score_logprobs
 
     if len(rows) == 0:
         raise ValueError("rows is empty; expected at least one problem")
-    ids = tokenizer(token, add_special_tokens=False).input_ids
+    ids = tokenizer("<think>", add_special_tokens=False).input_ids
     if len(ids) != 1:
-        raise ValueError(f"token is {token!r}, which the tokenizer writes as {len(ids)} tokens; expected one")
+        raise ValueError(f"tokenizer writes '<think>' as {len(ids)} tokens; expected one")
     total = 0.0
     for part in in_parts(rows, batch_size):
         prompt_ids, prompt_mask = encode_prompts(tokenizer, [row["prompt"] for row in part])

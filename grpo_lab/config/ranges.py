@@ -5,7 +5,7 @@ import typing
 from dataclasses import field, fields
 from pathlib import Path
 
-from grpo_lab.checks import check_choice, check_finite
+from grpo_lab.checks import check_choice, check_clip_range, check_finite
 from grpo_lab.objective.table import LOSSES, clipped
 from grpo_lab.precision import PRECISIONS, short_name
 
@@ -63,7 +63,8 @@ def check_sizes(config) -> None:
 def check_together(config) -> None:
     """Raise ValueError for settings of which one needs another, or rules it out."""
     _check_precision(config)
-    _check_delta(config)
+    if LOSSES[config.loss_type].surrogate is clipped:  # it says so itself, after the first rollout
+        check_clip_range(config.epsilon, config.epsilon_high, config.delta)
     for needed, dependent in {
         "output_dir": {"resume_from_checkpoint": False, "report_to": "none", "load_best_model_at_end": False},
         "eval_steps": {"load_best_model_at_end": False},
@@ -105,11 +106,3 @@ def _check_precision(config) -> None:
         for flag in ("bf16", "fp16"):
             fits = not getattr(config, flag) or flag == half
             _check(fits, flag, True, f"expected False with precision = {config.precision!r}")
-
-
-def _check_delta(config) -> None:
-    """As `clipped_surrogate` would after the first rollout; the losses that do not read it take any above 1."""
-    high = config.epsilon if config.epsilon_high is None else config.epsilon_high
-    high = high if LOSSES[config.loss_type].surrogate is clipped else 0.0
-    fits = config.delta is None or config.delta > 1 + high
-    _check(fits, "delta", config.delta, f"it must be greater than 1 + epsilon_high = {1 + high}")
