@@ -17,6 +17,7 @@ COMMANDS = {
     "train": "train a model on a task of the course or of your own",
     "evaluate": "how good a model is on problems that it was not trained on",
     "chat": "talk to a model",
+    "diagnose": "what looks wrong in the log of a run, ours or TRL's, and what to try",
     "models": "fetch SmolLM2-135M, a real language model for a laptop",
     "export": "write a run as verl takes it",
     "memory": "what a run takes of a device, known before it starts",

@@ -14,7 +14,7 @@ PACKAGE = Path(grpo_lab.__file__).parent
 MATHEMATICS = ("policy_gradient", "advantages", "logprobs", "kl", "objective", "scale")
 LANGUAGE_MODELS = ("tasks", "rewards", "precision", "rollout", "models")
 TRAINING = ("config", "trainer", "memory", "evaluate", "prefix_probability", "engines", "train", "export", "chat")
-INSTRUMENTS = ("formulas", "plots", "notebook", "doctor", "bench")
+INSTRUMENTS = ("formulas", "plots", "notebook", "diagnose", "doctor", "bench")
 SERVING = ("display", "checks", "commands")
 PARTS = (*SERVING, *MATHEMATICS, "sorting", "worlds", *LANGUAGE_MODELS, *TRAINING, *INSTRUMENTS, "assets", "course")
 
@@ -70,7 +70,7 @@ def test_the_settings_need_no_language_model():
 
 
 def test_nothing_but_what_draws_knows_the_plots():
-    for part in set(PARTS) - {"plots", "notebook", "bench", "course"}:
+    for part in set(PARTS) - {"plots", "notebook", "diagnose", "bench", "course"}:
         assert not any("plots" in parts_of(path) for path in modules(part)), part
 
 

@@ -1,0 +1,56 @@
+"""`python -m grpo_lab.diagnose DIR`: what looks wrong in a run, from a shell. Exit code 1 if anything does."""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from grpo_lab.commands import Parser, command, writable_file
+from grpo_lab.diagnose.glossary import page
+from grpo_lab.diagnose.logs import read_log
+from grpo_lab.diagnose.report import figure, report, side_by_side
+from grpo_lab.diagnose.rules import diagnose, notes
+
+
+@command("grpo_lab.diagnose")
+def main(arguments: list[str] | None = None) -> int:
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    if args.glossary:
+        print(page(), end="")
+        return 0
+    if not 1 <= len(args.source) <= 2:
+        parser.error(f"DIR is given {len(args.source)} times; expected a run, or two")
+    logs = [read_log(source) for source in args.source]
+    if args.plot is not None:
+        _save_figure(logs, args.plot)
+    found = {log.name: {"findings": [asdict(one) for one in diagnose(log)], "notes": notes(log)} for log in logs}
+    if args.json:
+        print(json.dumps(found, indent=1, ensure_ascii=False))
+    else:
+        table = [side_by_side(logs)] if len(logs) > 1 else []
+        print(*(report(log) for log in logs), *table, sep="\n\n")
+    return int(any(one["findings"] for one in found.values()))
+
+
+def _save_figure(logs, file: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    figure(logs).savefig(file)
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="python -m grpo_lab.diagnose", description="What looks wrong in the log of a run, and why.")
+    parser.add_argument(
+        "source", nargs="*", metavar="DIR",
+        help="a folder of a run, of TRL or of TensorBoard's events; or metrics.jsonl, trainer_state.json, a CSV of W&B",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.add_argument("--plot", type=writable_file, metavar="FILE", help="draw the curves, such as curves.png")
+    parser.add_argument("--glossary", action="store_true", help="print what each metric means, and stop")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
