@@ -60,7 +60,7 @@ def check_room(model, tokens: int, max_completion_length: int, name: str = "prom
 def check_prompts(model, tokenizer, prompts: Iterable, max_completion_length: int, name: str = "prompts[{}]") -> None:
     """All prompts of a run before its first step; those that are clearly short enough are not encoded for it.
 
-    Nor do messages go through the template if others with the same roles did: it adds no more to them than it has said.
+    Messages go through the template once for each sequence of roles: all that it made bounds what it adds to others.
     """
     limit, added = context_length(model.config), {}
     for index, prompt in enumerate(prompts):
