@@ -71,15 +71,15 @@ def test_bytes_bring_back_exactly_what_was_put_into_them(tree):
 
 
 GOOD = {
-    "value": None, "gradients": {"dict": []}, "attached": False, "changed": {"dict": []}, "observed": None, "error": "",
+    "value": None, "gradients": {"dict": {}}, "attached": False, "changed": {"dict": {}}, "observed": None, "error": "",
     "message": "", "trace": "", "fault": "", "printed": "",
 }  # fmt: skip
 
 
 FORGED_FIELDS = (
-    {"value": {"tensor": "elsewhere"}}, {"value": {"pickle": "cos"}}, {"value": {"list": [None] * 20_000}},
-    {"value": {"int": "0x1"}}, {"value": {"dict": [[{"a": 1}, None]]}}, {"value": {"list": ["x" * 20_000] * 300}},
-    {"gradients": {"list": []}},
+    {"value": {"tensor": "elsewhere"}}, {"value": {"pickle": "cos"}}, {"value": [None] * 20_000},
+    {"value": {"int": "0x1"}}, {"value": {"dict": [[{"a": 1}, None]]}}, {"value": ["x" * 20_000] * 300},
+    {"gradients": []},
     {"error": None}, {"extra": 1},
 )  # fmt: skip
 FORGED_TEXTS = ("[" * 100_000, "{}", "[1]", "[{}]", json.dumps([GOOD] * 300), json.dumps([GOOD]) + " " * 2**25)

@@ -53,9 +53,9 @@ def _encode(tree: Any, tensors: dict[str, Tensor]) -> Any:
         tensors[name] = tree.contiguous().clone()  # the format refuses tensors that share memory
         return {"tensor": name}
     if isinstance(tree, dict):
-        return {"dict": [[key, _encode(value, tensors)] for key, value in tree.items()]}
+        return {"dict": {key: _encode(value, tensors) for key, value in tree.items()}}
     if isinstance(tree, list | tuple):
-        return {"list": [_encode(value, tensors) for value in tree]}
+        return [_encode(value, tensors) for value in tree]
     if isinstance(tree, Other):
         return {"other": tree.kind}
     return tree
@@ -75,14 +75,13 @@ def _decode(node: Any, tensors: dict[str, Tensor], depth: int) -> Any:
     _check(depth <= MAX_DEPTH + 2, f"at most {MAX_DEPTH} levels")
     if node is None or isinstance(node, bool | int | float | str):
         return node
+    if isinstance(node, list):
+        return [_decode(part, tensors, depth + 1) for part in node]
     _check(isinstance(node, dict) and len(node) == 1, "a value in the form of to_bytes")
     ((kind, content),) = node.items()
-    if kind == "list":
-        return [_decode(part, tensors, depth + 1) for part in content]
     if kind == "dict":
-        pairs = {key: _decode(part, tensors, depth + 1) for key, part in content}
-        _check(all(type(key) is str for key in pairs), "texts as keys")
-        return pairs
+        _check(isinstance(content, dict), "a dictionary")
+        return {key: _decode(part, tensors, depth + 1) for key, part in content.items()}
     _check(type(content) is str and len(content) < 2000, "a short text")
     return {"tensor": tensors.__getitem__, "other": Other}[kind](content)
 
