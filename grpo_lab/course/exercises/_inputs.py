@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from grpo_lab.course.exercise import Case
 
+INF, NAN = float("inf"), float("nan")
+
 
 class Dice:
     """Draws tensors from a seed, the same ones in every process."""
@@ -73,7 +75,7 @@ def at_scale(label: str, draw: Callable[[Dice], tuple], **kwargs: object) -> Cas
     return replace(drawn(label, draw, **kwargs), tests="stability")
 
 
-def padded(values: Tensor, mask: Tensor, filling: float = float("nan")) -> Tensor:
+def padded(values: Tensor, mask: Tensor, filling: float = NAN) -> Tensor:
     """The values, with something else where the mask is False."""
     return values.masked_fill(~mask, filling)
 
@@ -85,6 +87,11 @@ def nan_in_the_padding(logp: Tensor, other: Tensor, mask: Tensor) -> tuple[Tenso
 
 def f64(rows: list | float) -> Tensor:
     return torch.tensor(rows, dtype=torch.float64)
+
+
+def log(*probabilities: float) -> Tensor:
+    """One row."""
+    return f64([list(probabilities)]).log()
 
 
 def _fresh(value: object) -> object:

@@ -1,11 +1,9 @@
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, extreme, f64, given
+from grpo_lab.course.exercises._inputs import INF, NAN, drawn, extreme, f64, given
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.policy_gradient import sequence_logprob
-
-INF, NAN = float("inf"), float("nan")
 
 EXERCISE = Exercise(
     function=sequence_logprob,

@@ -1,12 +1,9 @@
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
+from grpo_lab.course.exercises._inputs import INF, at_scale, drawn, extreme, f64, given
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.logprobs import token_logprobs
-
-INF = float("inf")
-
 
 EXERCISE = Exercise(
     function=token_logprobs,

@@ -2,10 +2,9 @@ import torch
 
 from grpo_lab.advantages import process_advantages
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, padded
+from grpo_lab.course.exercises._inputs import NAN, at_scale, drawn, extreme, f64, given, padded
 from grpo_lab.course.wrong_answers import changed
 
-NAN = float("nan")
 not_accumulated = changed(process_advantages, ("return advantages", "return scaled"))
 
 

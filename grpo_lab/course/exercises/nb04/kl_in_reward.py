@@ -1,7 +1,7 @@
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, padded
+from grpo_lab.course.exercises._inputs import INF, at_scale, drawn, extreme, f64, given, padded
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.kl import kl_in_reward
 
@@ -18,7 +18,6 @@ def _with_holes(d, B, T):
 
 
 YES = torch.tensor([[True]])
-INF = float("inf")
 
 EXERCISE = Exercise(
     function=kl_in_reward,

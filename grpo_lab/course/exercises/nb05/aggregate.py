@@ -1,7 +1,7 @@
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given, padded
+from grpo_lab.course.exercises._inputs import NAN, at_scale, drawn, f64, given, padded
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.objective import aggregate
 
@@ -9,7 +9,6 @@ from grpo_lab.objective import aggregate
 VALUES = f64([[6.0, 0.0, 0.0], [2.0, 2.0, 2.0]])
 MASK = torch.tensor([[True, False, False], [True, True, True]])
 EMPTY = torch.tensor([[False, False, False], [True, True, False]])
-NAN = float("nan")
 ONE_TOKEN = torch.tensor([[False, False, False], [False, True, False]])
 
 

@@ -1,7 +1,7 @@
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, nan_in_the_padding
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, log, nan_in_the_padding
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.objective import importance_ratio
 
@@ -13,17 +13,13 @@ def under_the_mask(result, args, kwargs):
     return {"ratio (1 where the mask is False)": torch.where(mask, result, 1.0) if same_shape else result}
 
 
-def log(*probabilities: float):
-    return f64([list(probabilities)]).log()
-
-
 ONE = torch.ones(1, 1, dtype=torch.bool)
 TWO = torch.ones(1, 2, dtype=torch.bool)
 
 
 def _moved(d, B, T):
-    old = d.logp(B, T) - 0.1
-    return (old + d.normal(B, T, scale=0.4)).clamp(max=-0.01), old
+    old = d.logp(B, T)
+    return d.logp_near(old, 0.4), old
 
 
 def _ragged(d, B, T):

@@ -2,12 +2,11 @@ import torch
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, given
+from grpo_lab.course.exercises._inputs import NAN, at_scale, drawn, extreme, given
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.trainer.experience import compute_advantages
 
 EPS = 1e-4
-NAN = float("nan")
 # Their means, and what is left without them, are exact in float32; the squares are not.
 NEAR = [10001.0, 10000.0, 10000.0, 10002.0, 10000.0, NAN, 10004.0, NAN]
 

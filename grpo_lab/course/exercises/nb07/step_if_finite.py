@@ -4,11 +4,9 @@ import torch
 from torch import nn
 
 from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice
+from grpo_lab.course.exercises._inputs import INF, NAN, Dice
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.trainer.optim import step_if_finite
-
-NAN, INF = float("nan"), float("inf")
 
 
 def after(result, args, kwargs):

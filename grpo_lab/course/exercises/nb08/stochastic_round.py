@@ -2,11 +2,9 @@ import torch
 from torch import Tensor, tensor
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice, at_scale, drawn, extreme, given
+from grpo_lab.course.exercises._inputs import INF, NAN, Dice, at_scale, drawn, extreme, given
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.precision import stochastic_round
-
-INF, NAN = float("inf"), float("nan")
 
 
 def _with_noise(dice: Dice, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,15 +1,11 @@
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, nan_in_the_padding
+from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, log, nan_in_the_padding
 from grpo_lab.course.wrong_answers import changed
 from grpo_lab.scale import importance_weights
 
 TWO = torch.ones(1, 2, dtype=torch.bool)
-
-
-def log(*probabilities: float):
-    return f64([list(probabilities)]).log()
 
 
 def _stale(d, B, T):
