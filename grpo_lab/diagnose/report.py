@@ -1,12 +1,16 @@
 """What the command says of one run or of two: the findings in words, the numbers side by side, the curves."""
 
+import numpy as np
+from jaxtyping import Float
+
 from grpo_lab.diagnose import conditions as c
 from grpo_lab.diagnose.logs import Log
 from grpo_lab.diagnose.rules import RULES, diagnose, notes
 from grpo_lab.display import text_table
 
 SHOWN = ("reward", "eval/reward", c.SPREAD, "entropy", c.LENGTH, c.CUT, "kl", c.GRADIENT, c.CLIPPED)
-PANELS = 6
+PANELS, BESIDE = 6, 2  # of a figure, and of a row of it
+AROUND = 5  # steps before and after each one in the mean that is drawn, fewer near the two ends
 
 
 def report(log: Log) -> str:
@@ -49,7 +53,6 @@ def figure(logs: list[Log]):
     """The curves of one run, or of several in the same panels, as a matplotlib figure."""
     import matplotlib.pyplot as plt
 
-    from grpo_lab.plots.live import BESIDE, smoothed
     from grpo_lab.plots.style import DASHES, OKABE_ITO, use_style
 
     use_style()
@@ -60,8 +63,8 @@ def figure(logs: list[Log]):
         for log, colour, dashes in zip(logs, OKABE_ITO.values(), DASHES, strict=False):
             steps, values = log.points(name)
             ax.plot(steps, values, "-", color=colour, alpha=0.3, linewidth=1)
-            ax.plot(steps, smoothed(list(values)), color=colour, linestyle=dashes, label=log.name)
-            if name == "reward":
+            ax.plot(steps, smoothed(values), color=colour, linestyle=dashes, label=log.name)
+            if name == "reward" and len(log.points("eval/reward")[0]):
                 ax.plot(*log.points("eval/reward"), "o", color=colour, label="held-out reward")
         ax.set(xlabel="step", ylabel=name)
     for ax in axes.flat[len(names) :]:
@@ -69,3 +72,9 @@ def figure(logs: list[Log]):
     handles = {line.get_label(): line for line in fig.axes[0].lines if not line.get_label().startswith("_")}
     fig.legend(handles.values(), handles, loc="outside upper center", ncols=2)
     return fig
+
+
+def smoothed(values: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
+    """The mean over the steps around each one: as many before it as after it, so that a trend does not shift it."""
+    reach = [min(AROUND, i, len(values) - 1 - i) for i in range(len(values))]
+    return np.array([values[i - r : i + r + 1].mean() for i, r in enumerate(reach)])

@@ -55,7 +55,7 @@ OWN_RUNS = "recorded runs (notebooks/runs/faults.json)"
 
 RULES = (
     Rule(
-        c.nonfinite_steps, ("loss | grad_norm",),
+        c.nonfinite_steps, ("loss | grad_norm | nonfinite_steps",),
         ("a learning rate that is too high", "a logarithm of 0, a 0/0 or a reward that is NaN",
          "a row without tokens, or a softmax over -inf alone", "fp16 without a loss scale"),
         ("halve the learning rate, clip the gradient (max_grad_norm 1)", "skip an update that is not finite",
@@ -70,7 +70,7 @@ RULES = (
         ("top_p 1, top_k 0, repetition_penalty 1, one temperature in both",
          "score the sampled ids themselves, with the model in eval mode",
          "importance sampling between the engines (vllm_importance_sampling_correction), fp32 for the head"),
-        "Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training; trainer.metrics",
+        "Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training; notebook 10",
     ),
     Rule(
         c.kl_not_zero_at_start, ("kl",),
@@ -160,7 +160,7 @@ RULES = (
          "a form that the model never tries", "an answer column that is empty"),
         ("call the reward on a completion that should earn it", "show the form in the prompt, or in a warm-up",
          "a reward for a part of the form"),
-        "mistake regex-no-dotall of notebook 06; trainer.metrics",
+        "the pattern without DOTALL in notebook 06",
     ),
     Rule(
         c.entropy_collapse, ("entropy", "reward"),

@@ -1,0 +1,136 @@
+"""The command, the pages of completions and the glossary, on folders that a run has written."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from grpo_lab.diagnose import browse
+from grpo_lab.diagnose import glossary as shown
+from grpo_lab.diagnose.__main__ import main
+from grpo_lab.diagnose.glossary import METRICS, TRL, named, page
+from grpo_lab.trainer import train
+from tests.support.refused import refused
+from tests.support.worlds import ROWS, letter_reward, make_config, make_world, none_for_some
+
+ROOT = Path(__file__).parents[2]
+
+
+def written(folder: Path, **columns) -> str:
+    """A folder with 16 steps; the reward rises."""
+    folder.mkdir()
+    rows = [{"step": i + 1, "reward": i / 16, "grad_norm": 1.0} | columns for i in range(16)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(folder)
+
+
+def test_a_healthy_run_is_one_line_and_a_list_of_what_was_not_looked_at(tmp_path, capsys):
+    run_of = written(tmp_path / "healthy")
+    assert main([run_of]) == 0
+    first, blind = capsys.readouterr().out.splitlines()
+    assert first == f"{run_of}: no findings up to step 16 (reward 0.0938 -> 0.844)"
+    assert blind.startswith("not looked at") and "kl_explosion (kl)" in blind and "gradient_spikes" not in blind
+
+
+def test_findings_are_printed_with_causes_and_remedies_and_are_exit_code_1(tmp_path, capsys):
+    assert main([written(tmp_path / "broken", loss=None)]) == 1
+    text = capsys.readouterr().out
+    assert "1 finding up to" in text and "1. nonfinite_steps, from step 1: 16 of 16 steps had" in text
+    assert "may come from: " in text and "try: " in text and "source: " in text
+
+
+def test_json_is_the_findings_alone(tmp_path, capsys):
+    run_of = written(tmp_path / "broken", loss=None)
+    assert main([run_of, "--json"]) == 1
+    (finding,) = json.loads(capsys.readouterr().out)[run_of]["findings"]
+    assert finding["name"] == "nonfinite_steps" and finding["step"] == 1 and len(finding["causes"]) > 1
+
+
+def test_two_runs_stand_side_by_side_and_in_one_picture(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    one, two = written(tmp_path / "one", entropy=0.2), written(tmp_path / "two")
+    assert main([one, two, "--plot", str(tmp_path / "curves.png")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(re.fullmatch(r"reward +0\.0938 -> 0\.844 +0\.0938 -> 0\.844", line) for line in lines)
+    assert any(re.fullmatch(r"entropy +0\.2 -> 0\.2 +none", line) for line in lines)
+    assert (tmp_path / "curves.png").stat().st_size > 10_000
+
+
+def test_wrong_words_are_one_line(tmp_path):
+    assert refused(main).endswith("error: DIR is given 0 times; expected a run, or two")
+    assert "none' does not exist; expected a folder of a run" in refused(main, str(tmp_path / "none"))
+    assert "--plot is ''; expected the name of a file" in refused(main, "a", "--plot", "")
+
+
+# ---- completions
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """What a run of two steps leaves: three prompts of four completions, and a reward that does not always apply."""
+    folder = tmp_path_factory.mktemp("run") / "out"
+    settings = {"log_completions": True, "logging_steps": 1, "generation_batch_size": 12, "beta": 0.1}
+    model, tokenizer = make_world()
+    config = make_config(output_dir=str(folder), eval_steps=1, **settings)
+    train(model, tokenizer, ROWS, [letter_reward, none_for_some], config, eval_dataset=ROWS[:2])
+    return folder
+
+
+def test_a_group_is_shown_with_its_rewards_and_its_tokens_in_the_colour_of_its_advantage(folder):
+    view = browse(folder, step=1, group=1)
+    records = [json.loads(line) for line in (folder / "completions.jsonl").read_text(encoding="utf-8").splitlines()]
+    group = records[4:8]
+    assert view.kind == "text/html" and view.rich.count("<tr>") == 5
+    for record in group:
+        assert f"{record['advantage']:.3g}" in view.rich and repr(record["completion"]) in repr(view)
+    assert "none" in repr(browse(folder)) or all(r["rewards"]["none_for_some"] is not None for r in records)
+    coloured = {re.sub("<[^>]*>", "", cell) for cell in re.findall("<code[^>]*>.*?</code>", view.rich)}
+    assert coloured and all(
+        len(token) <= 3 for token in coloured
+    )  # of the tokenizer in the folder: two letters at most
+
+
+def test_a_text_that_looks_like_html_stays_a_text(tmp_path):
+    record = {"step": 3, "prompt": "<b>1+1</b>", "completion": "<script>2 3", "rewards": {"f": None}, "reward": 1.0}
+    (tmp_path / "completions.jsonl").write_text(json.dumps(record | {"advantage": 0.0}), encoding="utf-8")
+    markup = browse(tmp_path).rich
+    assert "<script>" not in markup and "<b>" not in markup and "&lt;script&gt;2" in markup and ">none<" in markup
+
+
+def test_a_step_a_group_and_a_folder_that_are_not_there_are_named(folder, tmp_path):
+    with pytest.raises(FileNotFoundError, match="holds no completions.jsonl; train with log_completions=True"):
+        browse(tmp_path)
+    with pytest.raises(ValueError, match="step is 7; expected one that was recorded: 1, 2"):
+        browse(folder, step=7)
+    with pytest.raises(ValueError, match="group is 3; expected 0 to 2"):
+        browse(folder, group=3)
+
+
+# ---- the glossary
+
+
+def test_the_page_is_what_the_glossary_says():
+    """`python -m grpo_lab.diagnose --glossary > docs/metrics.md` writes it."""
+    assert (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8") == page()
+    assert shown().rich in page() and len({metric.name for metric in METRICS}) == len(METRICS)
+
+
+def test_every_metric_that_a_run_writes_is_in_the_glossary(folder):
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    names = {name for row in rows for name in row} - {"step", "warning", "warning/rewards"}
+    assert {"kl", "eval/reward", "rewards/letter_reward/std"} <= names
+    assert not {name for name in names if named(name) is None}
+    assert named("anything") is None and named("eval/anything") is None
+
+
+def test_every_metric_that_trl_writes_is_in_the_glossary():
+    pytest.importorskip("trl")
+    from trl.trainer import grpo_trainer
+
+    source = Path(grpo_trainer.__file__).read_text(encoding="utf-8")
+    names = set(re.findall(r'_metrics\[(?:mode|"train")\]\["([^"]+)"\]', source))
+    names = {name for name in names if not name.startswith("tools/")}  # tools are no part of the course
+    assert len(names) > 20 and not {name for name in names if named(name) is None}
+    of_trl = {metric.name for metric in METRICS if metric.of == TRL}
+    assert of_trl <= names | {"policy_loss"}

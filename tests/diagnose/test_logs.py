@@ -1,0 +1,115 @@
+"""Every kind of log gives the same rows under the same names, and what is no log is refused by name."""
+
+import csv
+import json
+import math
+
+import pytest
+
+from grpo_lab.config import SETTINGS
+from grpo_lab.diagnose import logs
+from grpo_lab.diagnose.logs import Log, read_log
+from grpo_lab.trainer.folder import METRICS
+
+ROWS = [{"step": step, "reward": step / 4, "entropy": 1.0, "eval/reward": 0.5 * step} for step in (1, 2, 3)]
+
+
+def write(path, rows) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def by_trl(rows: list[dict]) -> list[dict]:
+    """As transformers keeps a log: evaluations in rows of their own, and a summary at the end."""
+    trained = [{"step": r["step"], "epoch": 0.1, "reward": r["reward"], "entropy": 1.0} for r in rows]
+    held_out = [{"step": r["step"], "eval_reward": r["eval/reward"]} for r in rows]
+    pairs = [row for pair in zip(trained, held_out, strict=True) for row in pair]
+    return [*pairs, {"step": rows[-1]["step"], "train_runtime": 9.0}]
+
+
+def kept(log: Log) -> list[dict]:
+    return [{name: row[name] for name in ROWS[0] if name in row} for row in log.rows]
+
+
+def test_our_folder_gives_rows_and_settings(tmp_path):
+    assert (logs.METRICS, logs.SETTINGS) == (METRICS, SETTINGS)
+    write(tmp_path / METRICS, [*ROWS[:2], ROWS[2] | {"loss": None, "warning": "words are no numbers"}])
+    (tmp_path / SETTINGS).write_text('{"precision": "fp16", "num_iterations": 2}', encoding="utf-8")
+    log = read_log(tmp_path, {"precision": "fp32"})
+    assert kept(log) == ROWS and log.name == str(tmp_path)
+    assert log.settings == {"precision": "fp32", "num_iterations": 2}
+    assert math.isnan(log.rows[2]["loss"]) and "warning" not in log.rows[2]
+    assert kept(read_log(tmp_path / METRICS)) == ROWS
+
+
+def test_the_log_of_trl_is_read_as_a_list_as_a_file_and_from_the_newest_checkpoint(tmp_path):
+    history = by_trl(ROWS)
+    assert kept(read_log(history)) == ROWS
+    for number, rows in ((2, history[:4]), (10, history)):
+        folder = tmp_path / f"checkpoint-{number}"
+        folder.mkdir()
+        (folder / "trainer_state.json").write_text(json.dumps({"log_history": rows}), encoding="utf-8")
+    assert kept(read_log(tmp_path)) == ROWS
+    assert kept(read_log(tmp_path / "checkpoint-2")) == ROWS[:2]
+    older = read_log([{"step": 1, "completion_length": 9.0, "clip_ratio": 0.1}])
+    assert older.rows == [{"step": 1, "completions/mean_length": 9.0, "clip_ratio/region_mean": 0.1}]
+
+
+def test_events_of_tensorboard_with_the_settings_that_trl_puts_beside_them(tmp_path):
+    pytest.importorskip("tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(tmp_path / "runs" / "monday")) as writer:
+        writer.add_text("args", json.dumps({"num_iterations": 4}))
+        for row in ROWS:
+            for name, value in row.items():
+                tag = name if name.startswith("eval/") else f"train/{name}"
+                writer.add_scalar(tag, value, row["step"])
+    log = read_log(tmp_path)
+    assert kept(log) == ROWS and log.settings["num_iterations"] == 4
+    with SummaryWriter(str(tmp_path / "runs" / "tuesday")) as writer:
+        writer.add_scalar("train/reward", 1.0, 1)
+    with pytest.raises(ValueError, match="several runs; expected one of runs/monday, runs/tuesday"):
+        read_log(tmp_path)
+
+
+def test_without_tensorboard_its_events_are_refused(tmp_path, monkeypatch):
+    (tmp_path / "events.out.tfevents.1").write_bytes(b"")
+    monkeypatch.setitem(__import__("sys").modules, "tensorboard.backend.event_processing.event_accumulator", None)
+    with pytest.raises(ImportError, match="needs tensorboard, which is not installed: python -m pip install"):
+        read_log(tmp_path)
+
+
+def test_both_tables_that_wandb_exports(tmp_path):
+    history, chart = tmp_path / "history.csv", tmp_path / "chart.csv"
+    with history.open("w", encoding="utf-8-sig", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["_step", "train/global_step", "train/reward", "train/entropy", "eval/reward"])
+        for row in ROWS:
+            table.writerow([7 * row["step"], row["step"], row["reward"], 1.0, ""])
+            table.writerow([7 * row["step"] + 1, row["step"], "", "", row["eval/reward"]])
+    assert kept(read_log(history)) == ROWS
+    with chart.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["Step", "fine-sun-1 - train/reward", "fine-sun-1 - train/reward__MIN"])
+        table.writerows([row["step"], row["reward"], -9] for row in ROWS)
+    assert read_log(chart).rows == [{"step": row["step"], "reward": row["reward"]} for row in ROWS]
+
+
+def test_what_is_no_log_is_refused_by_name(tmp_path):
+    (tmp_path / "state.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "broken.jsonl").write_text('{"step": 1,', encoding="utf-8")
+    (tmp_path / "notes.txt").write_text("", encoding="utf-8")
+    (tmp_path / "empty").mkdir()
+    for source, error, said in [
+        (tmp_path / "none", FileNotFoundError, "none' does not exist; expected a folder of a run"),
+        (tmp_path / "empty", FileNotFoundError, "holds no log; expected metrics.jsonl"),
+        (tmp_path / "state.json", ValueError, "has no 'log_history'"),
+        (tmp_path / "broken.jsonl", ValueError, "cannot be read as JSON"),
+        (tmp_path / "notes.txt", ValueError, "notes.txt'; expected a folder of a run"),
+        ([], ValueError, "'run' holds no numbers"),
+        ([{"step": 1, "reward": None}], ValueError, "holds no numbers"),
+        ([{"reward": 1.0}], ValueError, "has a row without a step"),
+        ({"reward": 1.0}, TypeError, "source is of type dict; expected a folder of a run"),
+    ]:
+        with pytest.raises(error, match=said):
+            read_log(source)

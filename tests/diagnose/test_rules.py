@@ -1,0 +1,137 @@
+"""Each rule fires on the smallest history that crosses its line, and not on one that just does not."""
+
+import pytest
+
+from grpo_lab.diagnose import RULES, Finding, diagnose, notes
+
+STEPS = 32
+RISING = {"reward": (0.2, 0.8), "frac_reward_zero_std": 0.1, "entropy": (1.0, 0.6), "completions/mean_length": 20.0}
+
+
+def history(**metrics) -> list[dict]:
+    """Rows in which a metric is a number, goes evenly from one number to another, or is a list."""
+    columns = {}
+    for name, value in (RISING | metrics).items():
+        if isinstance(value, tuple):
+            value = [value[0] + (value[1] - value[0]) * i / (STEPS - 1) for i in range(STEPS)]
+        columns[name] = value if isinstance(value, list) else [value] * STEPS
+    columns = {name: values for name, values in columns.items() if values[0] != "left out"}
+    return [{"step": i + 1} | {name: values[i] for name, values in columns.items()} for i in range(STEPS)]
+
+
+def at(step: int, value, usual=1.0) -> list:
+    return [value if i + 1 == step else usual for i in range(STEPS)]
+
+
+def waves(middle: float, size: float) -> list[float]:
+    return [middle + size * (-1) ** i for i in range(STEPS)]
+
+
+STILL = {"reward": waves(0.5, 0.02), "entropy": waves(1.0, 0.01), "learning_rate": 1e-7}
+FLAT = {"reward": waves(0.5, 0.02)}
+ITERATED = {"num_iterations": 2}
+FP32 = {"precision": "fp32"}
+SILENT = {"frac_reward_zero_std": 1.0}
+# name -> (metrics that cross the line, metrics that just do not), or with settings for each, too.
+LINES = {
+    "nonfinite_steps": ({"loss": at(5, None)}, {"loss": at(5, 99.0)}),
+    "sampler_scorer_apart": (
+        {"sampling/logp_difference_max": 0.7}, {"sampling/logp_difference_max": 0.5},
+    ),
+    "kl_not_zero_at_start": ({"kl": (0.01, 0.3)}, {"kl": (0.0005, 0.3)}),
+    "learning_rate_too_high": (
+        {"reward": [0.5] * 16 + [0.3] * 16}, {"reward": [0.5] * 16 + [0.4] * 16},
+    ),
+    "kl_explosion": (FLAT | {"kl": (0.0, 0.7)}, FLAT | {"kl": (0.0, 0.5)}),
+    "updates_swallowed": (STILL, STILL | {"reward": (0.2, 0.8)}, {"precision": "bf16-naive"}),
+    "learning_rate_too_low": (STILL, STILL | {"entropy": (1.0, 0.9)}),
+    "gradient_spikes": ({"grad_norm": at(20, 21.0)}, {"grad_norm": at(20, 19.0)}),
+    "clip_never": (
+        {"clip_ratio/region_mean": 0.0, "ratio": 1.0}, {"clip_ratio/region_mean": 0.0, "ratio": at(3, 1.001)}, ITERATED,
+    ),
+    "clip_always": ({"clip_ratio/region_mean": 0.21}, {"clip_ratio/region_mean": 0.19}),
+    "no_spread_all_wrong": (SILENT | {"reward": 0.0}, {"frac_reward_zero_std": 0.94, "reward": 0.0}),
+    "no_spread_all_right": (SILENT | {"reward": 1.0}, SILENT | {"reward": (0.2, 1.0)}),
+    "no_spread_equal": (SILENT | {"reward": 0.5}, {"frac_reward_zero_std": 0.94, "reward": 0.5}),
+    "reward_component_still": (
+        {"rewards/right/mean": (0.2, 0.8), "rewards/format/mean": 0.0},
+        {"rewards/right/mean": (0.2, 0.8), "rewards/format/mean": at(9, 0.1, 0.0)},
+    ),
+    "entropy_collapse": (FLAT | {"entropy": (1.0, 0.01)}, FLAT | {"entropy": (1.0, 0.2)}),
+    "truncation": ({"completions/clipped_ratio": 0.6}, {"completions/clipped_ratio": 0.45}),
+    "length_without_gain": (
+        FLAT | {"completions/mean_length": (20.0, 40.0)}, FLAT | {"completions/mean_length": (20.0, 26.0)},
+    ),
+    "held_out_falls_behind": ({"eval/reward": (0.2, 0.4)}, {"eval/reward": (0.2, 0.75)}),
+}  # fmt: skip
+
+
+def named(*arguments) -> list[str]:
+    return [finding.name for finding in diagnose(*arguments)]
+
+
+def test_every_rule_has_its_two_histories():
+    assert [rule.name for rule in RULES] == list(LINES)
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_rule_fires_beyond_its_line_and_not_before(name):
+    beyond, before, settings = (*LINES[name], {})[:3]
+    assert name in named(history(**beyond), settings)
+    assert name not in named(history(**before), settings)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_rule_says_nothing_where_the_log_lacks_its_metrics(rule):
+    beyond = (*LINES[rule.name], {})[0]
+    for need in rule.needs:
+        lacking = dict.fromkeys(need.split(" | "), "left out")
+        assert rule.name not in named(history(**beyond | lacking), (*LINES[rule.name], {})[2])
+
+
+def test_a_healthy_run_has_no_finding_and_a_short_one_is_not_judged():
+    assert diagnose(history()) == []
+    assert diagnose(history(kl=(0.0, 2.0), grad_norm=waves(2.0, 1.0))) == []
+    assert diagnose(history(reward=(0.9, 0.0))[:7]) == []
+
+
+def test_a_finding_says_when_what_why_and_what_to_try():
+    (found,) = diagnose(history(grad_norm=at(20, 1e3)))
+    assert isinstance(found, Finding) and found.step == 20
+    assert "grad_norm is 1e+03 at step 20, 1 in the median step" in found.evidence
+    assert all(
+        len(found.causes) > 1 and found.remedies and found.source for found in diagnose(history(loss=at(3, None)))
+    )
+
+
+def test_the_first_step_of_a_fault_is_named():
+    for name, value, step in [("loss", at(5, None), 5), ("kl", (0.01, 0.3), 1)]:
+        assert diagnose(history(**{name: value}))[0].step == step
+
+
+def test_settings_draw_the_line_where_they_say_more():
+    apart = history(**{"sampling/logp_difference_max": 0.01})
+    assert not diagnose(apart) and named(apart, FP32) == ["sampler_scorer_apart"]
+    overflows = [row | {"nonfinite_steps": min(row["step"], 3)} for row in history()]
+    assert named(overflows) == ["nonfinite_steps"] and not diagnose(overflows, {"precision": "fp16"})
+    one_update = history(**{"clip_ratio/region_mean": 0.0, "ratio": 1.0})
+    assert not diagnose(one_update, {"num_iterations": 1}) and not diagnose(one_update)
+    parts = {"num_iterations": 1, "generation_batch_size": 64, "per_device_train_batch_size": 16}
+    assert named(one_update, parts) == ["clip_never"]
+    measured = history(**{"rewards/right/mean": (0.2, 0.8), "rewards/thinks/mean": 0.0})
+    assert named(measured) == ["reward_component_still"] and not diagnose(measured, {"reward_weights": [1.0, 0.0]})
+    assert not diagnose(history(**{"clip_ratio/region_mean": 0.3}), {"importance_sampling_level": "sequence"})
+
+
+def test_what_rounding_leaves_of_equal_rewards_is_no_spread():
+    """TRL compares standard deviations: the mean of equal floats may differ from them in the last digit."""
+    assert named(history(frac_reward_zero_std=waves(0.5, 0.5), reward=0.4, reward_std=3e-8)) == ["no_spread_equal"]
+
+
+def test_a_loss_of_zero_is_explained_and_no_finding():
+    """The log of trl issue 2703: loss 0, gradient not."""
+    rows = history(loss=0.0, grad_norm=0.4)
+    (note,) = notes(rows)
+    assert note.startswith("loss_zero: ") and "no fault" in note and not diagnose(rows)
+    assert not notes(history(loss=0.2, grad_norm=0.4))
+    assert "with one update" in notes(history(**{"clip_ratio/region_mean": 0.0}), {"num_iterations": 1})[0]
