@@ -6,8 +6,10 @@
 
 The model is the tiny one. A fault is planted as a user makes it: by a setting, by a reward function, or by a wrong line
 in the loop, for which a patch stands here. The rules were tuned on the part "seen", three seeds of each; the part
-"kept", one seed of other tasks and settings, was looked at once, when they were fixed. Of a history those metrics are kept that a rule may read,
-to four digits: {metric: one value a step}, or one value for all steps, or {step: value} where only some have it.
+"kept", one seed of other tasks and settings, was looked at once, when they were fixed.
+
+Of a history those metrics are kept that a rule may read, to four digits: {metric: one value a step}, or one value for
+all steps, or {step: value} where only some have it.
 """
 
 import argparse
