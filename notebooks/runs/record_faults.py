@@ -393,7 +393,7 @@ KEPT = {  # not looked at when the rules were made
                                       (contains_reward, wordy), wrong=already_good),
     "rate 3e-3, KL": Plant("kl_explosion", "learning rate 3e-3 beside a KL term",
                            KL | {"learning_rate": 3e-3, "max_completion_length": 24}),
-    "fp32 reference": Plant("kl_not_zero_at_start", "bf16 policy, float32 reference (ours refuses)", SHORT | KL,
+    "fp32 reference": Plant("kl_not_zero_at_start", "bf16 policy, float32 reference", SHORT | KL,
                             wrong=no_reference_precision, engines=(TRL,), precision="bf16-naive"),
     "another's reference": Plant("kl_not_zero_at_start", "the reference is a checkpoint of another run", SHORT | KL,
                                  rewards=(even,), wrong=reference_of_another_run),
