@@ -22,7 +22,7 @@ import multiprocessing
 import random
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -595,19 +595,25 @@ def main(arguments: list[str] | None = None) -> None:
     there = {(entry["part"], entry["name"], entry["engine"], entry["seed"]) for entry in record["runs"]}
     todo = [job for job in jobs(args.parts, args.names) if args.again or job not in there]
     todo = [job for job in todo if job[2] in args.engines][: 3 if args.fast else None]
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(args.workers, mp_context=spawn) as pool:
-        made = {pool.submit(record_of, *job, 2 if args.fast else None): job for job in todo}
-        for future in as_completed(made):
-            if future.exception() is not None:
-                print(*made[future], repr(future.exception()), file=sys.stderr, flush=True)
-                continue
-            record["runs"] = [
-                e for e in record["runs"] if (e["part"], e["name"], e["engine"], e["seed"]) != made[future]
-            ]
-            record["runs"].append(future.result())
-            write(path, record)
-            print(*made[future], flush=True)
+    for job, entry in made(todo, args.workers, 2 if args.fast else None):
+        record["runs"] = [e for e in record["runs"] if (e["part"], e["name"], e["engine"], e["seed"]) != job]
+        record["runs"].append(entry)
+        write(path, record)
+        print(*job, flush=True)
+
+
+def made(todo: list[tuple], workers: int, steps: int | None) -> Iterator[tuple[tuple, dict]]:
+    """Each job with its entry, as they are done: by one worker in this process, by several in others."""
+    if workers == 1:
+        yield from ((job, record_of(*job, steps)) for job in todo)
+        return
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        futures = {pool.submit(record_of, *job, steps): job for job in todo}
+        for future in as_completed(futures):
+            if future.exception() is None:
+                yield futures[future], future.result()
+            else:  # the others go on
+                print(*futures[future], repr(future.exception()), file=sys.stderr, flush=True)
 
 
 # ---- what diagnose says of it
