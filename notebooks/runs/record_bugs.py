@@ -1,0 +1,124 @@
+"""Write bugs.json: short runs of the tiny model, in each of which one mistake of `grpo_lab.bugs` is planted.
+
+    python notebooks/runs/record_bugs.py
+
+Every arm has the settings, the problems and the seeds of the others; "healthy" has no mistake. Two arms keep weights in
+bf16, one of them with the mistake; "healthy, bf16" is theirs to compare with. The blind runs of notebook 09 have seeds
+of their own, and a few samples of their last step. What the file holds already is kept.
+"""
+
+import argparse
+import json
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+
+from grpo_lab.bench.__main__ import machine
+from grpo_lab.bugs import BUGS
+from grpo_lab.commands import Parser, command, writable_file
+from grpo_lab.models import load_policy
+from grpo_lab.rewards import accuracy_reward
+from grpo_lab.tasks import addition_problems
+from grpo_lab.trainer import GRPOConfig, collect, train
+from grpo_lab.trainer.logprobs import kl_to_reference
+
+FILE = Path(__file__).with_name("bugs.json")
+SETTINGS = {
+    "max_steps": 12,
+    "num_generations": 8,
+    "generation_batch_size": 64,
+    "num_iterations": 2,
+    "per_device_train_batch_size": 16,
+    "gradient_accumulation_steps": 4,
+    "temperature": 0.8,
+    "beta": 0.05,
+    "learning_rate": 2e-4,
+}
+HEALTHY, BF16 = ("healthy", "healthy, bf16"), ("healthy, bf16", "pure-bf16-adamw")
+HUNTED = (
+    *("temperature-mismatch", "retokenised", "off-by-one", "microbatch-mean", "group-mixed", "no-centre"),
+    *("eos-trimmed", "k1-as-loss", "ratio-quotient", "old-not-frozen", "ref-not-frozen", "pure-bf16-adamw"),
+)
+PLUS_ONE = {"healthy, paid 2 and 1": "healthy", "no-centre, paid 2 and 1": "no-centre"}
+BLIND = {"P": "no-centre", "Q": "old-not-frozen", "R": "healthy", "S": "answers-mixed", "T": "temperature-mismatch"}
+KEPT = ("reward", "loss", "kl", "ratio", "clip_ratio/region_mean", "entropy", "completions/mean_length", "grad_norm",
+        "frac_reward_zero_std", "sampling/logp_difference_max")  # fmt: skip
+
+
+def two_and_one(completions, answer, **kwargs):
+    """The reward of `accuracy_reward`, and 1 more for every completion."""
+    return [1 + reward for reward in accuracy_reward(completions, answer)]
+
+
+def run(name: str, seed: int, settings: dict, samples: bool = False) -> dict:
+    """Train once with this mistake: metrics of each step; at the end the fraction right on held-out sums, and the KL.
+
+    The KL is that to the model at the start, with a reference that is known to be it.
+    """
+    model, tokenizer = load_policy("tiny", device="cpu", precision="bf16" if name in BF16 else None)
+    config = GRPOConfig(**settings, seed=seed, disable_tqdm=True)
+    rows, bug = addition_problems("train", 2000, seed=seed), PLUS_ONE.get(name, name)
+    pay = two_and_one if name in PLUS_ONE else accuracy_reward
+    made = {"arm": name, "seed": seed}
+    with nullcontext() if bug in HEALTHY else BUGS[bug].planted():
+        try:
+            history = train(model, tokenizer, rows, pay, config)
+        except RuntimeError as error:
+            return made | {"stopped": str(error)}
+        if samples:  # as the run sees them
+            experience, _ = collect(model, tokenizer, rows[:2], accuracy_reward, config)
+            paid = zip(experience.rollout.texts, experience.rewards.tolist(), strict=True)
+            asked = [rows[0]["prompt"][-1]["content"], rows[1]["prompt"][-1]["content"]]
+            made["samples"] = [[asked[i // 8], text, reward] for i, (text, reward) in enumerate(paid) if i % 8 < 3]
+    torch.manual_seed(1)
+    held_out, base = addition_problems("test", 200, seed=1), load_policy("tiny", device="cpu")[0]
+    check = GRPOConfig(num_generations=1, generation_batch_size=200, advantage="none", temperature=config.temperature)
+    experience, metrics = collect(model, tokenizer, held_out, accuracy_reward, check)
+    made |= {"right": round(metrics["reward"], 4), "kl": round(kl_to_reference(model, base, experience, check), 4)}
+    made["metrics"] = {key: [float(f"{step[key]:.4g}") for step in history] for key in KEPT}
+    return made
+
+
+@command("notebooks/runs/record_bugs.py")
+def main(arguments: list[str] | None = None) -> None:
+    args = _parser().parse_args(arguments)
+    torch.set_num_threads(1)
+    there = json.loads(args.json.read_text(encoding="utf-8")) if args.json.is_file() else {"runs": [], "blind": {}}
+    settings = SETTINGS | {"max_steps": args.steps}
+    record = {"machine": machine("cpu") | {"threads": 1}, "settings": settings} | {key: there[key] for key in there}
+    done = {(made["arm"], made["seed"]) for made in record["runs"]}
+    for seed in args.seeds:
+        for name in args.arms:
+            if (name, seed) not in done:
+                record["runs"].append(run(name, seed, settings))
+                _write(args.json, record)
+    for letter, seed in zip(BLIND, range(20, 25), strict=True):
+        if args.blind and letter not in record["blind"]:
+            record["blind"][letter] = run(BLIND[letter], seed, settings, samples=True)
+            _write(args.json, record)
+    print(f"{args.json.name}: {len(record['runs'])} runs, {len(record['blind'])} blind ones")
+
+
+def _write(file: Path, record: dict) -> None:
+    file.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python notebooks/runs/record_bugs.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    arms = [*HEALTHY, *HUNTED, *PLUS_ONE]
+    parser.add_argument("--arms", nargs="+", choices=arms, default=arms, help="(default: all)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--steps", type=int, default=SETTINGS["max_steps"], help="(default 12)")
+    parser.add_argument("--blind", action=argparse.BooleanOptionalAction, default=True, help="the five blind runs too")
+    parser.add_argument("--json", type=writable_file, default=FILE, help="default: notebooks/runs/bugs.json")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
