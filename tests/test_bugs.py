@@ -30,7 +30,7 @@ def apart() -> float:
 
 
 def far(paid: float) -> torch.Tensor:
-    return compute_advantages(torch.tensor([1.0, 0, 0, 0, 0, 0, 0, 0]) + paid, GRPOConfig(**SIZE))
+    return compute_advantages(torch.tensor([0.0, 1, 0, 0, 0, 0, 0, 0]) + paid, GRPOConfig(**SIZE))
 
 
 def part() -> torch.Tensor:
@@ -86,6 +86,6 @@ def test_the_diff_shows_what_goes_and_what_comes(name):
 def test_what_does_not_stand_in_the_source_is_refused():
     with (
         pytest.raises(ValueError, match="0 times; expected it once"),
-        Bug("grpo_lab.kl", "kl_exact", "no", "x").planted(),
+        Bug("grpo_lab.kl", "kl_exact", "not there", "x").planted(),
     ):
         pass
