@@ -14,7 +14,7 @@ PACKAGE = Path(grpo_lab.__file__).parent
 MATHEMATICS = ("policy_gradient", "advantages", "logprobs", "kl", "objective", "scale")
 LANGUAGE_MODELS = ("tasks", "rewards", "precision", "rollout", "models")
 TRAINING = ("config", "trainer", "memory", "evaluate", "prefix_probability", "engines", "train", "export", "chat")
-INSTRUMENTS = ("formulas", "plots", "notebook", "diagnose", "doctor", "bench")
+INSTRUMENTS = ("formulas", "plots", "notebook", "bugs", "diagnose", "doctor", "bench")
 SERVING = ("display", "checks", "commands")
 PARTS = (*SERVING, *MATHEMATICS, "sorting", "worlds", *LANGUAGE_MODELS, *TRAINING, *INSTRUMENTS, "assets", "course")
 
