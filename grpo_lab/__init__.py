@@ -38,6 +38,7 @@ Instruments: what shows, checks and measures.
     formulas          the equations of docstrings beside the lines of code that compute them
     plots             figures in one look, with intervals, tokens on colours
     notebook          what every notebook begins with
+    bugs              mistakes in circulation, planted in the live source and shown as a diff
     diagnose          what looks wrong in the log of a run, and what to try; what each metric means
     doctor            what works on this machine, and which command fixes the rest
     bench             speed and memory as ratios: against TRL, and on a card
