@@ -53,6 +53,7 @@ class Exercise:
     gradient_of: arguments whose gradients are compared too.
     observe: (result, args, kwargs) -> dict of what is compared where the result itself is no plain tensor.
     tolerance: relative and absolute.
+    planted: names of the misconceptions that the stub makes, where the exercise is to repair what runs and is wrong.
     task: one or two sentences, what to write and why it matters.
     notebook: "04" for the fourth, by the folder that it lies in.
     """
@@ -67,6 +68,7 @@ class Exercise:
     gradient_of: tuple[str, ...] = ()
     observe: Callable | None = None
     tolerance: float = 1e-6
+    planted: tuple[str, ...] = ()
     task: str = ""
     notebook: str = ""
 

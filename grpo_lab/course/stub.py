@@ -20,12 +20,32 @@ YOUR_LINES = "# your lines (the checks of the arguments above are given)"
 
 
 def stub_source(exercise: Exercise) -> str:
-    """The function as the student gets it: signature, docstring and the checks of its arguments, without the rest."""
+    """The function as the student gets it: its head, and the wrong lines where it is to be repaired."""
+    missing = f'    raise NotImplementedError("{exercise.name} is not written yet")\n'
+    return stub_head(exercise) + (planted_body(exercise) or missing)
+
+
+def stub_head(exercise: Exercise) -> str:
+    """Signature, docstring and the checks of its arguments, without the rest."""
     lines, node, first = _parts(exercise)
     given = lines[node.lineno - 1 : first]
     if first > _docstring_end(node):
         given.append(f"    {YOUR_LINES}\n")
-    return "".join([*given, f'    raise NotImplementedError("{exercise.name} is not written yet")\n'])
+    return "".join(given)
+
+
+def planted_body(exercise: Exercise) -> str:
+    """The lines behind the docstring with the mistakes that are planted in them; "" where none is."""
+    body = solution_body(exercise) if exercise.planted else ""
+    for right, wrong in planted_pairs(exercise):
+        body = body.replace(right, wrong)
+    return body
+
+
+def planted_pairs(exercise: Exercise) -> list[tuple[str, str]]:
+    """What the planted mistakes replace, and with what."""
+    planted = [mistake for mistake in exercise.misconceptions if mistake.name in exercise.planted]
+    return [pair for mistake in planted for pair in mistake.wrong.pairs]
 
 
 def solution_body(exercise: Exercise) -> str:
@@ -35,9 +55,8 @@ def solution_body(exercise: Exercise) -> str:
 
 
 def stub_imports(exercise: Exercise) -> tuple[str, ...]:
-    """The import lines that signature and given checks need, such as "from jaxtyping import Float"."""
-    _, node = _source(exercise)
-    return _imports(exercise, [node.args, *([node.returns] if node.returns else []), *given_checks(node)])
+    """The import lines that its signature and its lines need, such as "from jaxtyping import Float"."""
+    return _imports(exercise, [ast.parse(stub_source(exercise))])
 
 
 def solution_imports(exercise: Exercise) -> tuple[str, ...]:

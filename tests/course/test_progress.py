@@ -34,7 +34,7 @@ def without_gradient(values, mask, scale=1.0):
 def test_attempts_are_counted_and_points_are_those_that_check_says():
     assert "Nothing has been checked yet" in repr(progress())
     check(stub, ALONE)
-    assert row("scaled_mean") == ["scaled_mean", "0 of 2", "○ not written yet", "0"]
+    assert row("scaled_mean") == ["scaled_mean", "0 of 2", "○ not done yet", "0"]
     check(not_masked, ALONE)
     assert row("scaled_mean") == ["scaled_mean", "0 of 2", "✗ not right yet", "1"] and finished() == {}
     assert check(without_gradient, ALONE).points == 1.2
@@ -70,7 +70,7 @@ def test_exercises_of_the_same_notebook_are_listed_before_they_are_tried():
     check(not_masked, MEAN)  # of notebook 01
     rows = [line for line in repr(progress()).splitlines() if line.startswith("| ")][2:]
     assert len(rows) > 3 and sum("scaled_mean" in line for line in rows) == 1
-    assert all("○ not written yet | 0 |" in line for line in rows if "scaled_mean" not in line)
+    assert all("○ not done yet | 0 |" in line for line in rows if "scaled_mean" not in line)
 
 
 def test_hints_unfold_one_at_a_time():

@@ -72,8 +72,7 @@ def test_every_difference_still_fits_its_reference():
                     assert "expected it once" not in str(error), f"{exercise.name}, {mistake.name}: {error}"
 
 
-# How numbers are spelt, which notebook 06 shows; and how a model is asked, which 07b shows.
-WITHOUT_EXERCISE = ["string-equality", "cache-dropped"]
+WITHOUT_EXERCISE = ["string-equality"]  # how numbers are spelt, which notebook 06 shows
 
 
 def test_every_mistake_in_circulation_is_recognised_somewhere():

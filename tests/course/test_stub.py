@@ -3,20 +3,25 @@
 import ast
 import inspect
 import re
+from contextlib import nullcontext
 
 import pytest
 
-from grpo_lab.course import check, stub_source
+from grpo_lab.course import check, progress, stub_source
+from grpo_lab.course.checking import judge
 from grpo_lab.course.exercises import EXERCISES
+from grpo_lab.course.grading.grade import mark
 from grpo_lab.course.release.nbgrader import solution
-from grpo_lab.course.stub import solution_body, solution_imports, stub_imports
+from grpo_lab.course.stub import planted_body, planted_pairs, solution_body, solution_imports, stub_imports
 from grpo_lab.formulas import equations
+from tests.course.proof.trials import SEEDS, outcomes
 from tests.course.toys import MEAN
 
 # One for each of the mathematics' modules: notebooks 01 to 05.
 NAMES = ("token_logprobs", "group_advantages", "repaired_reward", "kl_estimate", "policy_loss")
 
 
+BROKEN = [exercise for exercise in EXERCISES.values() if exercise.planted]
 SOME = [MEAN, *(EXERCISES[name] for name in NAMES)]
 
 
@@ -29,7 +34,7 @@ def test_a_stub_runs_in_an_empty_notebook_and_keeps_signature_and_docstring(exer
     assert str(inspect.signature(function)) == str(inspect.signature(reference))
     assert inspect.getdoc(function) == inspect.getdoc(reference)
     args, kwargs = exercise.cases[0].build(0)
-    with pytest.raises(NotImplementedError, match=exercise.name):
+    with nullcontext() if exercise.planted else pytest.raises(NotImplementedError, match=exercise.name):
         function(*args, **kwargs)
     assert not ast.parse(source).body[0].decorator_list
     assert exercise is not MEAN or check(function, MEAN).status == "not started"
@@ -49,3 +54,36 @@ def test_nothing_of_the_answer_is_in_the_stub_and_all_of_it_in_the_solution_whic
     exec("\n".join([*solution_imports(exercise), whole]), namespace)
     assert namespace[exercise.name] is not exercise.function
     assert check(namespace[exercise.name], exercise).right
+
+
+@pytest.mark.parametrize("exercise", BROKEN, ids=lambda e: e.name)
+def test_what_is_to_be_repaired_is_one_line_or_two_away_from_right_and_earns_nothing_as_it_is(exercise):
+    """In a check, in progress and in a grading; and a mistake that is left of two is told."""
+    body = solution_body(exercise)
+    assert {m.name for m in exercise.misconceptions} >= set(exercise.planted)
+    assert all(body.count(right) == 1 for right, _ in planted_pairs(exercise)) and planted_body(exercise) != body
+    namespace: dict = {}
+    exec("\n".join([*stub_imports(exercise), stub_source(exercise)]), namespace)
+    given = namespace[exercise.name]
+    verdict = check(given)
+    assert (verdict.status, verdict.points, verdict.misconceptions) == ("not started", 0, ())
+    assert "It does what it did" in verdict.message and "yours" in repr(verdict)
+    row = next(line for line in str(progress()).splitlines() if exercise.name in line)
+    assert f"0 of {exercise.points}" in row and "○ not done yet | 0 |" in row
+    points, marked = mark(exercise, {seed: outcomes(exercise, given, seed) for seed in SEEDS}, SEEDS[1])
+    assert (points, marked.status) == (0, "not started")
+    for name in exercise.planted if len(exercise.planted) > 1 else ():
+        left = next(m for m in exercise.misconceptions if m.name == name)
+        half = judge(exercise, outcomes(exercise, left.wrong))
+        assert half.status == "wrong" and half.misconceptions == (name,) and half.points == 0
+
+
+@pytest.mark.parametrize("exercise", BROKEN, ids=lambda e: e.name)
+def test_nbgrader_gets_the_solution_and_students_the_broken_lines(exercise):
+    whole = solution(exercise)
+    cut = re.sub(r"    ### BEGIN.*### END SOLUTION\n", "", whole, flags=re.DOTALL)
+    assert ast.dump(ast.parse(cut)) == ast.dump(ast.parse(stub_source(exercise)))
+    for text, right in ((whole, True), (cut, False)):
+        namespace: dict = {}
+        exec("\n".join([*solution_imports(exercise), text]), namespace)
+        assert check(namespace[exercise.name]).right is right

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from grpo_lab.course.checking.compare import equal, equal_values, is_number, properties
 from grpo_lab.course.checking.difference import Difference, difference
-from grpo_lab.course.checking.mistakes import likely, matching
+from grpo_lab.course.checking.mistakes import as_given, likely, matching
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs
 from grpo_lab.course.checking.plain_data import Other
 from grpo_lab.course.checking.relations import everywhere
@@ -78,13 +78,14 @@ def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], 
     of_form = found.fault and found.fault != "error" and not blamed
     more = [*said[1:], *_in_full(exercise, outcomes[index], found, index, seed)]
     more += _equation(exercise, blamed[0]) if blamed else []
+    unchanged = as_given(exercise) in blamed
     return _verdict(
         exercise,
-        "partly" if held["values"] else "form" if of_form else "wrong",
+        "not started" if unchanged else "partly" if held["values"] else "form" if of_form else "wrong",
         [said[0], *_in_short(exercise, outcomes[index], found, index, seed, said[0].text)],
         more=(*more, _score(outcomes, failing, held)),
         fault=found.fault if of_form else "",
-        misconceptions=tuple(mistake.name for mistake in blamed),
+        misconceptions=() if unchanged else tuple(mistake.name for mistake in blamed),
         properties=held,
     )
 

@@ -6,11 +6,13 @@ misconception computes is asked for case by case, and no longer than it may stil
 """
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 
 from grpo_lab.course.checking.compare import equal, equal_values, no_gradient, same_gradient
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, outcome_of
 from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.stub import planted_pairs
+from grpo_lab.course.wrong_answers import changed
 
 _MOST = 3
 _Agree = Callable[[Outcome, Outcome], bool]
@@ -22,13 +24,24 @@ def wrong_outcome(exercise: Exercise, mistake: Misconception, index: int, seed: 
     return outcome_of(mistake.wrong, exercise, index, seed)
 
 
+@cache
+def as_given(exercise: Exercise) -> Misconception | None:
+    """What the stub of an exercise in repairing does, and the first of its mistakes, in words."""
+    if not exercise.planted:
+        return None
+    first = next(mistake for mistake in exercise.misconceptions if mistake.name == exercise.planted[0])
+    unchanged = changed(exercise.function, *planted_pairs(exercise))
+    return Misconception("as given", unchanged, f"It does what it did when you got it. {first.says}")
+
+
 def matching(exercise: Exercise, got: Sequence[Outcome], seed: int) -> list[Misconception]:
     """The first misconception that explains every case, if there is one.
 
     One explains a case if it differs from the reference there and the outcome equals its own, or if it does not
     differ and the outcome equals the reference's. One that differs nowhere explains nothing.
     """
-    found = next((m for m in exercise.misconceptions if _explains(exercise, m, got, seed)), None)
+    given = [unchanged] if (unchanged := as_given(exercise)) else []
+    found = next((m for m in (*given, *exercise.misconceptions) if _explains(exercise, m, got, seed)), None)
     return [found] if found else []
 
 

@@ -19,7 +19,7 @@ TITLES = {
     "partly": "partly right",
     "wrong": "not right yet",
     "form": "not right yet",
-    "not started": "not written yet",
+    "not started": "not done yet",
 }
 SIGNS = {"right": "✓", "partly": "◐", "wrong": "✗", "form": "✗", "not started": "○"}
 COLOURS = {"right": "#009E73", "partly": "#0072B2", "wrong": "#D55E00", "form": "#D55E00", "not started": "#808080"}

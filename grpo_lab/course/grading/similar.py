@@ -48,10 +48,14 @@ def _surprise(shape: str, often: int, students: int) -> float:
 
 
 def _of_student(cells, exercises: dict[str, Exercise]) -> dict[str, str]:
-    """Exercise -> the shape of the answer, where it is long enough to say something, and not the library's own."""
+    """Exercise -> the shape of the answer, where it is long enough to say something, and not the library's own.
+
+    Not of what was repaired: nearly all of that was given.
+    """
     found: dict[str, str] = {}
+    written = {name: exercise for name, exercise in exercises.items() if not exercise.planted}
     for cell in cells:
-        found |= shapes_of(cell.source, exercises)
+        found |= shapes_of(cell.source, written)
     return {name: shape for name, shape in found.items() if shape and shape != _of_library(exercises[name])}
 
 

@@ -124,6 +124,39 @@ finish(
     alt="Two curves over 32 updates: reward, flat for sixteen updates and then rising, and the waiting slots.",
 )"""
 
+REPAIRED = """\
+from grpo_lab.course import stub_source
+from grpo_lab.course.exercises import exercise
+
+mine, given, lengths = finished(), dict(globals()), {}
+print("repaired so far:", ", ".join(mine) or "none yet")
+exec(stub_source(exercise("learn_to_stop")), given)
+updates = {"as it was given": given["learn_to_stop"]} | {"repaired": f for n, f in mine.items() if n == "learn_to_stop"}
+for name, update in updates.items():
+    torch.manual_seed(0)
+    table, lengths[name] = torch.zeros(6, 6), []
+    for _ in range(fast_or_full(20, 150)):
+        ids, last = [], torch.zeros(64, dtype=torch.long)
+        for _ in range(20):  # token 1 ends an answer, and is its padding
+            drawn = torch.multinomial(table[last].softmax(-1), 1)[:, 0]
+            last = torch.where(last == 1, 1, drawn)
+            ids.append(last)
+        ids = torch.stack(ids, dim=1)
+        words = (ids != 1).sum(-1).float()
+        lengths[name].append(words.mean())
+        table = update(table, ids, words.mean() - words, 1, 0.1)  # the shorter the better
+
+fig, ax = plt.subplots()
+for name, run in lengths.items():
+    ax.plot(run, label=name)
+ax.set(xlabel="update", ylabel="words in an answer, at most 20")
+ax.legend()
+finish(
+    fig,
+    caption="Short answers are rewarded: what is learnt without a gradient at the end token, and with it.",
+    alt="Mean length over 150 updates: as it was given it does not fall; repaired, it falls towards zero.",
+)"""
+
 
 def _sorting(text: str, variants: str, caption: str, alt: str) -> tuple[str, str]:
     return text, SORTING.format(mine=MINE, variants=variants, caption=caption, alt=alt)
@@ -182,6 +215,10 @@ DEMONSTRATIONS = {
         "Here the tiny model stands in for the big one, in the same loop; with a card, notebook 08 does it in earnest.",
         "Fifteen steps of GRPO with your functions: reward and length, as on the big model, only faster.",
         "completions/mean_length", "mean length in tokens",
+    ),
+    "09": (
+        "The reward asks for short answers. The update as it was given, beside yours, once you have repaired it.",
+        REPAIRED,
     ),
     "10": (
         "The tiny model learns from answers sixteen updates old, with the weights of your functions. Without any "

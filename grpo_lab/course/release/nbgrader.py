@@ -25,7 +25,7 @@ from grpo_lab.course.release.notebooks import (
     written_text,
 )
 from grpo_lab.course.release.written import WRITTEN
-from grpo_lab.course.stub import solution_body, solution_imports, stub_source
+from grpo_lab.course.stub import planted_body, solution_body, solution_imports, stub_head
 
 CONFIG = """\
 # nbgrader's settings for this course; https://nbgrader.readthedocs.io lists them all.
@@ -35,6 +35,8 @@ c.ClearSolutions.code_stub = {"python": "raise NotImplementedError('yours to wri
 c.ExecutePreprocessor.timeout = 120
 c.Exchange.path_includes_course = True
 """
+
+REPAIR = "    # These lines run once nothing is raised above: repair them.\n"
 
 TEST = """\
 verdict = check({name})
@@ -89,10 +91,9 @@ def source_notebook(number: str, seed: int) -> str:
 
 
 def solution(exercise: Exercise) -> str:
-    """The reference with its body between the marks that nbgrader cuts out."""
-    head = stub_source(exercise).rstrip().rsplit("\n", 1)[0]
-    body = solution_body(exercise).rstrip()
-    return f"{head}\n    ### BEGIN SOLUTION\n{body}\n    ### END SOLUTION"
+    """The reference with its body between the marks that nbgrader cuts out; then what is to be repaired."""
+    whole = f"{stub_head(exercise)}    ### BEGIN SOLUTION\n{solution_body(exercise)}    ### END SOLUTION"
+    return f"{whole}\n{REPAIR}{planted_body(exercise).rstrip()}" if exercise.planted else whole
 
 
 def _mark(identity: str, *, solution: bool = False, locked: bool = False, points: int | None = None) -> dict:

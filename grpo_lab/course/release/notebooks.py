@@ -27,17 +27,23 @@ TITLES = {
     "06": ("06_rewards_and_verifiers", "Rewards and verifiers"),
     "07": ("07_r1_zero_on_a_laptop", "R1-Zero on a laptop"),
     "08": ("08_grpo_on_qwen2", "GRPO on Qwen2"),
+    "09": ("09_find_the_bug", "Find the bug"),
     "10": ("10_beyond_one_machine", "Beyond one machine"),
 }
 ASSIGNMENTS = {stem: NAMES[number] for number, (stem, _) in TITLES.items()}  # file stem -> names of its exercises
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 DIFFICULTY = {1: "easy", 2: "medium", 3: "hard"}
 
+WRITE = """\
+Each exercise has a cell with a function whose last lines are missing. The checks of arguments are given; write the
+   lines below them, and run the cell."""
+REPAIR = """\
+Each exercise has a cell with a function that runs and is wrong; its docstring is right. Run it, measure, and repair it
+   as you like. Until it does something else, it is *not done yet*, and earns nothing."""
 HOW_IT_WORKS = """\
 **How it works**
 
-1. Each exercise has a cell with a function whose last lines are missing. The checks of arguments are given; write the
-   lines below them, and run the cell.
+1. {first}
 2. The next cell checks it at once. If something is not right yet, it says what, on the smallest input that shows it.
    The points go by what is right: values first, then gradients, then large and extreme inputs.
 3. `hint("name")` gives a hint, and called again a stronger one. Nothing is counted; check as often as you like.
@@ -155,13 +161,14 @@ def written_text(number: str) -> str:
 
 def head(number: str, exercises: dict[str, Exercise]) -> str:
     stem, title = TITLES[number]
+    broken = any(e.planted for e in exercises.values())
     points = sum(e.points for e in exercises.values())
     hours = _duration(sum(e.minutes for e in exercises.values()))
     return (
         f"# Assignment {number} · {title}\n\n"
-        f"{len(exercises)} functions to write, about {hours}, {count(points, 'point')}.\n\n"
+        f"{len(exercises)} functions to {'repair' if broken else 'write'}, about {hours}, {count(points, 'point')}.\n\n"
         f"**What you need:** [notebook {number}](../{stem}.ipynb), read; this package, installed; no GPU.\n\n"
-        f"{HOW_IT_WORKS}"
+        f"{HOW_IT_WORKS.format(first=REPAIR if broken else WRITE)}"
     )
 
 

@@ -55,6 +55,11 @@ WRITTEN = {
         "the memory: weights, gradients, moments, the largest activation. What do you change first if it does not "
         "fit, and what does that cost?",
     ),
+    "09": Question(
+        "09-first-look",
+        "A run's reward has been flat for 100 updates, and its loss, gradient and KL look as always. You have an "
+        "hour. Which three measurements do you take first, in which order, and which faults does each rule out?",
+    ),
     "10": Question(
         "10-age",
         "Your sampler runs ahead, and answers are six updates old when they are learnt from. The reward rises, and "

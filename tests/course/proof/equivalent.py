@@ -110,6 +110,15 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "if scored.sum() > 1 or config.advantage == 'none':": _GROUP_ONLY,
         "if scored.sum() > 1 or (scored.all() and config.advantage == 'none'):": _GROUP_ONLY,
     },
+    "learn_to_stop": {
+        "starts = -torch.zeros_like(completion_ids[:, :1])": "minus 0 is 0",
+        "policy = table.requires_grad_()": "whether the table given takes gradients afterwards is not compared",
+        "gains = torch.where(mask, advantages[:, None] * logp, 1)": (
+            "a constant outside of the mask has no gradient, and only the gradient is used"
+        ),
+    },
+    "stay_near_reference": {"reference = logits": "the policy is a copy already, so nothing moves the logits given"},
+    "many_small_steps": {"loss = (targets - predicted).square().mean()": "a square forgets the sign"},
 }
 
 
@@ -121,7 +130,8 @@ def entry(exercise: Exercise, mutant: Mutant) -> str:
     """The entry that explains the mutant, or a reason that holds for all of its kind; "" if nothing does."""
     found = next((text for text in of(exercise) if text in (mutant.name, mutant.change, f"{mutant.function}:")), "")
     found = found or next((reason for text, reason in OF_LINES.items() if text.endswith(f") {mutant.change}")), "")
-    if not found and not exercise.gradient_of and mutant.after.endswith(".detach()"):
+    detached = mutant.after.endswith(".detach()") or mutant.before.replace(".detach()", "") == mutant.after
+    if not found and not exercise.gradient_of and detached:
         return _NO_GRADIENT
     if not found and "torch.result_type(" in mutant.before:
         return _WHOLE_NUMBERS

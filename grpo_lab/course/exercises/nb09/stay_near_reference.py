@@ -1,0 +1,91 @@
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.wrong_answers import changed
+from grpo_lab.kl import kl_exact
+
+
+def stay_near_reference(
+    logits: Float[Tensor, "P V"], rewards: Float[Tensor, "P V"], beta: float, learning_rate: float, steps: int
+) -> tuple[Float[Tensor, "P V"], list[float]]:
+    """Raise the expected reward, and stay near the policy of the start. Nothing is sampled: all is exact.
+
+    Args:
+        logits: of V answers to each of P prompts, at the start. They stay as they are.
+        rewards: of each answer.
+        beta: weight of KL(policy, start) in the loss, a mean over prompts as the reward is.
+        learning_rate: of gradient descent.
+        steps: how many.
+
+    Returns:
+        The logits at the end, and the KL before each step.
+    """
+    policy = logits.clone().requires_grad_()
+    reference = logits.clone()
+    distances = []
+    for _ in range(steps):
+        reward = (policy.softmax(-1) * rewards).sum(-1).mean()
+        kl = kl_exact(policy[None], reference[None]).mean()
+        distances.append(kl.item())
+        gradient = torch.autograd.grad(beta * kl - reward, policy)[0]
+        with torch.no_grad():
+            policy -= learning_rate * gradient
+    return policy.detach(), distances
+
+
+EXERCISE = Exercise(
+    function=stay_near_reference,
+    notebook="09",
+    points=3,
+    minutes=15,
+    difficulty=1,
+    task="Set `beta` to 0 or to 100: the run is the same to the last digit. The reward rises well; the policy goes "
+    "where it likes. Measure, find the fault, repair it.",
+    hints=(
+        "The function returns the KL before each step. What should it be before the first one, and what before the "
+        "second?",
+        "Print the reference before and after `policy -= ...`.",
+        "Two tensors may be one piece of memory. `data_ptr()` tells; which calls copy, and which only look at it "
+        "from elsewhere?",
+    ),
+    cases=(
+        given("one prompt, two answers, two steps", f64([[0.0, 0.0]]), f64([[1.0, 0.0]]), 1.0, 1.0, 2),
+        given("a strong penalty, three steps", f64([[1.0, 0.0]]), f64([[0.0, 1.0]]), 4.0, 0.5, 3),
+        given("no penalty", f64([[1.0, 0.0, 0.5]]), f64([[0.0, 1.0, 2.0]]), 0.0, 0.5, 3),
+        drawn("three prompts, five steps", lambda d: (d.normal(3, 4), d.normal(3, 4), 0.7, 0.5, 5)),
+    ),
+    planted=("ref-not-frozen",),
+    misconceptions=(
+        Misconception(
+            "ref-not-frozen",
+            changed(stay_near_reference, ("reference = logits.clone()", "reference = policy.detach()")),
+            "The KL is zero before every step, also where the policy has moved: the reference goes with it, and "
+            "`beta` has no effect.",
+        ),
+        Misconception(
+            "reference-one-behind",
+            changed(stay_near_reference, ("(kl.item())", "(kl.item()); reference = policy.detach().clone()")),
+            "The KL is that of a single step: your reference follows the policy, one step behind. It slows the policy "
+            "down, and holds it nowhere.",
+        ),
+        Misconception(
+            "reference-uniform",
+            changed(stay_near_reference, ("reference = logits.clone()", "reference = torch.zeros_like(logits)")),
+            "The KL is above zero before the first step. Your reference finds all answers equally likely; it should "
+            "be the policy of the start.",
+        ),
+        Misconception(
+            "kl-reversed",
+            changed(stay_near_reference, ("policy[None], reference[None]", "reference[None], policy[None]")),
+            "Your reference stands still, and the KL is that of the reference from the policy, the other direction.",
+        ),
+        Misconception(
+            "kl-sign",
+            changed(stay_near_reference, ("beta * kl - reward", "-beta * kl - reward")),
+            "The loss falls where the KL grows: you reward the policy for leaving its reference.",
+        ),
+    ),
+)

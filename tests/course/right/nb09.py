@@ -1,0 +1,88 @@
+"""Right repairs in assignment 09, each made differently; the check has to accept them all."""
+
+import torch
+
+from grpo_lab.advantages import group_advantages
+from grpo_lab.kl import kl_exact
+from grpo_lab.logprobs import token_logprobs
+from grpo_lab.objective import policy_loss
+
+
+def stop_by_the_token_before(table, completion_ids, advantages, end, learning_rate=1.0):
+    policy = table.clone().requires_grad_()
+    before = completion_ids.roll(1, dims=1)
+    before[:, 0] = 0
+    logp = policy.log_softmax(-1)[before, completion_ids]
+    sampled = before != end
+    loss = -(logp * advantages[:, None])[sampled].mean()
+    return table - learning_rate * torch.autograd.grad(loss, policy)[0]
+
+
+def stop_by_lengths(table, completion_ids, advantages, end, learning_rate=1.0):
+    policy = table.clone().requires_grad_()
+    starts = torch.zeros_like(completion_ids[:, :1])
+    logp = token_logprobs(policy[torch.cat([starts, completion_ids[:, :-1]], dim=1)], completion_ids)
+    lengths = (completion_ids != end).sum(-1, keepdim=True) + 1
+    mask = torch.arange(completion_ids.shape[1]) < lengths
+    loss = -torch.where(mask, advantages[:, None] * logp, 0).sum() / mask.sum()
+    loss.backward()
+    return table - learning_rate * policy.grad
+
+
+def stay_without_in_place(logits, rewards, beta, learning_rate, steps):
+    policy, distances = logits, []
+    for _ in range(steps):
+        policy = policy.detach().requires_grad_()
+        kl = kl_exact(policy[None], logits[None]).mean()
+        loss = beta * kl - (policy.softmax(-1) * rewards).sum(-1).mean()
+        policy = policy - learning_rate * torch.autograd.grad(loss, policy)[0]
+        distances.append(kl.item())
+    return policy.detach(), distances
+
+
+def steps_in_float32(weights, inputs, targets, learning_rate, steps):
+    master = weights.to(torch.float32)
+    for _ in range(steps):
+        missing = inputs @ master - targets
+        master = master - learning_rate * 2 * missing @ inputs / len(inputs)
+    return master.to(weights.dtype)
+
+
+def steps_onto_a_model(weights, inputs, targets, learning_rate, steps):
+    model, master = weights.clone().requires_grad_(), weights.double()
+    for _ in range(steps):
+        loss = (inputs.bfloat16() @ model - targets).square().mean()
+        master -= learning_rate * torch.autograd.grad(loss, model)[0]
+        model.data.copy_(master)
+    return master.bfloat16()
+
+
+def accuracy_from_the_right_answers(model, prompts, answers):
+    """Right in every token if each is right behind right ones: one pass tells."""
+    before, P = model.training, prompts.shape[1]
+    logits = model.eval()(torch.cat([prompts, answers], dim=1))[:, P - 1 : -1]
+    model.train(before)
+    return float((logits.argmax(-1) == answers).all(-1).double().mean())
+
+
+def train_in_a_table(logits, answers, old_logp, rewards, temperature, learning_rate, steps):
+    P = len(logits)
+    advantages = group_advantages(rewards.unflatten(0, (P, -1))).ravel()
+    prompt = torch.arange(P).repeat_interleave(len(answers) // P)
+    policy, ratios = logits, []
+    for _ in range(steps):
+        policy = policy.detach().requires_grad_()
+        logp = token_logprobs(policy[prompt] / temperature, answers)
+        ratios.append((logp - old_logp).exp().mean().item())
+        loss, _ = policy_loss(logp, advantages, torch.ones_like(logp).bool(), old_logp)
+        policy = policy - learning_rate * torch.autograd.grad(loss, policy)[0]
+    return policy.detach(), ratios
+
+
+RIGHT = {
+    "learn_to_stop": (stop_by_the_token_before, stop_by_lengths),
+    "stay_near_reference": (stay_without_in_place,),
+    "many_small_steps": (steps_in_float32, steps_onto_a_model),
+    "held_out_accuracy": (accuracy_from_the_right_answers,),
+    "train_on_batch": (train_in_a_table,),
+}
