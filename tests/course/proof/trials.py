@@ -36,6 +36,8 @@ def rejects(exercise: Exercise, mistake: Misconception, seed: int) -> list[str]:
     verdict = judge(exercise, outcomes, seed)
     if verdict.right:
         return [f"{mistake.name} accepted"]
+    if exercise.planted == (mistake.name,):  # nothing was repaired yet
+        return [] if verdict.status == "not started" else [f"{mistake.name}: {verdict.status}, as it was given"]
     if mistake.name not in verdict.misconceptions:
         return [f"{mistake.name} rejected, but named {', '.join(verdict.misconceptions) or verdict.fault or 'nothing'}"]
     lines = repr(verdict).splitlines()
