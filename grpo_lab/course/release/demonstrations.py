@@ -128,13 +128,13 @@ REPAIRED = """\
 from grpo_lab.course import stub_source
 from grpo_lab.course.exercises import exercise
 
-mine, given, lengths = finished(), dict(globals()), {}
+mine, given, shares = finished(), dict(globals()), {}
 print("repaired so far:", ", ".join(mine) or "none yet")
 exec(stub_source(exercise("learn_to_stop")), given)
 updates = {"as it was given": given["learn_to_stop"]} | {"repaired": f for n, f in mine.items() if n == "learn_to_stop"}
 for name, update in updates.items():
     torch.manual_seed(0)
-    table, lengths[name] = torch.zeros(6, 6), []
+    table, shares[name] = torch.zeros(6, 6), []
     for _ in range(fast_or_full(20, 150)):
         ids, last = [], torch.zeros(64, dtype=torch.long)
         for _ in range(20):  # token 1 ends an answer, and is its padding
@@ -142,19 +142,19 @@ for name, update in updates.items():
             last = torch.where(last == 1, 1, drawn)
             ids.append(last)
         ids = torch.stack(ids, dim=1)
-        words = (ids != 1).sum(-1).float()
-        lengths[name].append(words.mean())
-        table = update(table, ids, words.mean() - words, 1, 0.1)  # the shorter the better
+        right = ((ids[:, 0] == 2) & (ids[:, 1] == 1)).float()  # word 2, and nothing more
+        shares[name].append(right.mean())
+        table = update(table, ids, right, 1, 2.0)
 
 fig, ax = plt.subplots()
-for name, run in lengths.items():
+for name, run in shares.items():
     ax.plot(run, label=name)
-ax.set(xlabel="update", ylabel="words in an answer, at most 20")
+ax.set(xlabel="update", ylabel="share of right answers")
 ax.legend()
 finish(
     fig,
-    caption="Short answers are rewarded: what is learnt without a gradient at the end token, and with it.",
-    alt="Mean length over 150 updates: as it was given it does not fall; repaired, it falls towards zero.",
+    caption="One word and the end is right: what is learnt without a gradient at the end token, and with it.",
+    alt="Share of right answers over 150 updates: as it was given it stays below 0.2; repaired, it comes near 1.",
 )"""
 
 
@@ -217,7 +217,7 @@ DEMONSTRATIONS = {
         "completions/mean_length", "mean length in tokens",
     ),
     "09": (
-        "The reward asks for short answers. The update as it was given, beside yours, once you have repaired it.",
+        "An answer is right if it is one certain word, and then ends. The update as it was given, beside yours, once you have repaired it.",
         REPAIRED,
     ),
     "10": (

@@ -56,10 +56,11 @@ EXERCISE = Exercise(
     points=4,
     minutes=15,
     difficulty=1,
-    task="The reward asks for short answers. After a hundred updates they are as long as ever. Loss and gradient are "
-    "finite, the reward is right, and the same update learns which word to say. Measure, find the fault, repair it.",
+    task="An answer is right if it is one certain word and then ends; it earns 1, every other answer 0. After 150 "
+    "updates most answers begin with that word, and go on behind it as they always did: 6% are right. Measure, find "
+    "the fault, repair it.",
     hints=(
-        "Which entries of the table should a completion change that was praised for its end? Subtract the tables "
+        "Which entries of the table should a completion change that ended, and was rewarded? Subtract the tables "
         "before and after one update, and look at the column of the end token.",
         "Print the mask of one padded completion, under its tokens. Which token has a gradient, and which should?",
         "One token says two things here: the answer is over, and nothing stands here. What tells the two apart?",
@@ -76,7 +77,7 @@ EXERCISE = Exercise(
         Misconception(
             "eos-trimmed",
             changed(learn_to_stop, ("mask = completion_mask(completion_ids, end)", "mask = completion_ids != end")),
-            "The end token gets no gradient, in no completion: whether an answer stops, and when, is never learnt.",
+            "The end token gets no gradient, in no completion: no answer is ever praised for where it stops.",
         ),
         Misconception(
             "padding-counted",

@@ -42,7 +42,7 @@ EXERCISE = Exercise(
     points=3,
     minutes=15,
     difficulty=1,
-    task="Set `beta` to 0 or to 100: the run is the same to the last digit. The reward rises well; the policy goes "
+    task="Set `beta` to 0 or to 100: the run is the same to ten digits. The reward rises well; the policy goes "
     "where it likes. Measure, find the fault, repair it.",
     hints=(
         "The function returns the KL before each step. What should it be before the first one, and what before the "

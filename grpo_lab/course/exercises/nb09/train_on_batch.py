@@ -68,8 +68,8 @@ EXERCISE = Exercise(
     points=6,
     minutes=30,
     difficulty=3,
-    task="Answers that earned more than others to their prompt get rarer. Many ratios are clipped at once, and the "
-    "ratio before the first update is not 1. *Two* faults are in here, each hides the other. Find both, repair both.",
+    task="Where all prompts are equally hard it learns; with easy prompts and hard ones in a batch it hardly does. And "
+    "the ratio before the first update is not 1. *Two* faults are in here: measure, find both, repair both.",
     hints=(
         "Which numbers must be what they are, whatever was sampled? Write down two: one about the advantages of a "
         "prompt, one about the ratio before the first update.",
