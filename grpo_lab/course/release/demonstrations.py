@@ -217,8 +217,8 @@ DEMONSTRATIONS = {
         "completions/mean_length", "mean length in tokens",
     ),
     "09": (
-        "An answer is right if it is one certain word, and then ends. The update as it was given, beside yours, once you "
-        "have repaired it.",
+        "An answer is right if it is one certain word, and then ends. The update as it was given, beside yours, once "
+        "you have repaired it.",
         REPAIRED,
     ),
     "10": (
