@@ -76,7 +76,7 @@ def last_number_reward(completions: Any, answer: Any, **kwargs: Any) -> list[flo
     """
     numbers = _expected_numbers("last_number_reward", completions, answer)
     pairs = zip(completions, numbers, strict=True)
-    return [None if a is None else float(same_number(_last_number(completion_text(y)), a)) for y, a in pairs]
+    return [None if a is None else float(same_number(last_number(completion_text(y)), a)) for y, a in pairs]
 
 
 def final_answer_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | None]:
@@ -111,7 +111,7 @@ def _number_in(text: str) -> Fraction | None:
     return Fraction(plain) if len(plain) <= LONGEST and _NUMBER.fullmatch(plain) else None
 
 
-def _last_number(text: str) -> str:
+def last_number(text: str) -> str:
     """The last number as it stands there, such as "-3", "0.5" or "1,000"; empty if there is none."""
     *_, last = [None, *_IN_TEXT.finditer(text)]
     before = text[: last.start()].rstrip()[-1:] if last else ""

@@ -1,0 +1,248 @@
+"""Record in buys.json what prompts, votes and training buy on SmolLM2-135M-Instruct, which notebook 07c shows.
+
+    python notebooks/runs/record_buys.py                       everything: some two hours on one core
+    python notebooks/runs/record_buys.py --only sums-GRPO-0    one piece, such as this run with seed 0
+
+Each piece is a file of its own in --output_dir, and none is made twice; the record is put together from all that are
+there. So it may be stopped and started again, and two processes may share the work.
+"""
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from grpo_lab.bench.__main__ import machine
+from grpo_lab.commands import Parser, command, writable_file, writable_folder
+from grpo_lab.config import GRPOConfig
+from grpo_lab.models import load_policy
+from grpo_lab.precision import autocast_as_loaded
+from grpo_lab.rewards import last_number, last_number_reward
+from grpo_lab.rollout import Rollout, encode_prompts, sample_completions
+from grpo_lab.tasks.gym import gym_problems
+from grpo_lab.tasks.rows import asking
+from grpo_lab.tasks.short import short_sums
+from grpo_lab.trainer import train
+from grpo_lab.trainer.experience import Experience, collect
+from grpo_lab.trainer.loop import accumulate_gradient
+from grpo_lab.trainer.optim import learning_rate
+from grpo_lab.trainer.run import Run
+
+FILE = Path(__file__).with_name("buys.json")
+PRECISION, EXAMPLES = "fp32-master", 4
+SETTINGS = {"learning_rate": 1e-5, "num_generations": 8, "max_completion_length": 20, "precision": PRECISION}
+UPDATE = {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}  # rows of an update: 64
+
+
+@dataclass(frozen=True)
+class Task:
+    says: str
+    rows: Callable  # of (split, n, seed)
+    updates: int  # of a training
+    samples: int  # to each held-out problem
+
+
+TASKS = {
+    "sums": Task("sums of two numbers up to 20", short_sums, 16, 32),
+    "products": Task(
+        "products of two one-digit numbers (gym:products:max_digits=1)",
+        partial(gym_problems, generator="products:max_digits=1"),
+        16,
+        32,
+    ),
+}
+
+
+def expression(row: dict) -> str:
+    """What is to be calculated, such as "8 + 9"."""
+    return re.search(r"\d+ [+*] \d+", row["prompt"][-1]["content"])[0]
+
+
+def with_examples(row: dict, examples: list[dict], says: Callable) -> list[dict]:
+    """The prompt after worked examples, as if the model had answered them."""
+    said = [[*e["prompt"], {"role": "assistant", "content": says(e)}] for e in examples]
+    return [*(message for messages in said for message in messages), *row["prompt"]]
+
+
+FORMS = {  # how the question is put: messages from a row and worked examples; and tokens of an answer
+    "direct": (lambda row, _: row["prompt"], 20),
+    "few-shot": (lambda row, examples: with_examples(row, examples, lambda e: e["answer"]), 20),
+    "step by step": (lambda row, _: asking(f"What is {expression(row)}? Think step by step, then say the number."), 48),
+    "written out": (
+        lambda row, examples: with_examples(row, examples, lambda e: f"{expression(e)} = {e['answer']}"),
+        20,
+    ),
+}
+
+
+def asked(task: Task, split: str, form: str, n: int | None, seed: int) -> list[dict]:
+    """Problems of a split, put in this form; the worked examples are always of the training problems."""
+    examples, (put, _) = task.rows("train", EXAMPLES, 1), FORMS[form]
+    return [row | {"prompt": put(row, examples)} for row in task.rows(split, n, seed)]
+
+
+def measured(model, tokenizer, task: Task, form: str, problems: int | None, samples: int, temperature=1.0) -> dict:
+    """Of each held-out problem: the numbers that its samples end with, how many each, and whether greedy is right."""
+    rows, length = asked(task, "test", form, problems, 1), FORMS[form][1]
+    numbers, right, tokens, started = [], [], [], time.process_time()
+    with autocast_as_loaded(model), torch.random.fork_rng():
+        torch.manual_seed(1)
+        for start in range(0, len(rows), 4):
+            some = rows[start : start + 4]
+            prompts = [row["prompt"] for row in some]
+            rollout = sample_completions(model, tokenizer, prompts, samples, length, temperature=temperature)
+            texts = [rollout.texts[i * samples : (i + 1) * samples] for i in range(len(some))]
+            numbers += [Counter(last_number(text) for text in of_one).most_common() for of_one in texts]
+            right += [
+                sum(last_number_reward(t, answer=[r["answer"]] * samples)) for t, r in zip(texts, some, strict=True)
+            ]
+            tokens += rollout.mask.sum(-1).tolist()
+        greedy = []
+        for start in range(0, len(rows), 64):
+            some = rows[start : start + 64]
+            texts = sample_completions(model, tokenizer, [r["prompt"] for r in some], 1, length, top_k=1).texts
+            greedy += last_number_reward(texts, answer=[r["answer"] for r in some])
+    return {
+        "right": [int(count) for count in right],
+        "greedy": [int(mark) for mark in greedy],
+        "numbers": numbers,
+        "tokens": round(sum(tokens) / len(tokens), 2),
+        "seconds": round(time.process_time() - started),
+    }
+
+
+def of_rewards(model, tokenizer, rows, config) -> list[float]:
+    """GRPO; the fraction of right samples of each step."""
+    return [step["reward"] for step in train(model, tokenizer, rows, last_number_reward, config)]
+
+
+def imitate(model, tokenizer, rows, config, rounds: int) -> list[float]:
+    """Sample, keep the right answers, imitate them; in so many rounds, with as many samples and updates as GRPO."""
+    updates, each = config.max_steps, config.max_steps // rounds
+    config = replace(config, max_steps=rounds, generation_batch_size=config.generation_batch_size * each)
+    with Run(model, tokenizer, rows, config, last_number_reward) as run:
+        for turn in run.steps():
+            experience, metrics = collect(model, tokenizer, run.rows_of_step(turn), last_number_reward, config)
+            supervise(run, experience[experience.rewards == 1], range(turn * each, (turn + 1) * each), updates)
+            run.record(turn, metrics)
+    return [step["reward"] for step in run.history]
+
+
+def supervise(run: Run, right: Experience, turns: range, updates: int) -> None:
+    """Updates that make these answers likelier: each on 64 of them, or on all if there are fewer."""
+    config = run.config
+    for number in turns if len(right) else ():
+        some = right[torch.randperm(len(right))[: config.update_batch_size]]
+        some = replace(some, advantages=torch.ones(len(some)))  # every answer counts 1, so Eq. (5.23) is supervised
+        loss = accumulate_gradient(run.model, run.optimizer, some, config)["loss"]
+        run.optimizer.step(
+            learning_rate(number, config.learning_rate, config.warmup_steps, updates, "constant_with_warmup"), loss
+        )
+
+
+def of_answers(model, tokenizer, rows, config) -> list[float]:
+    """Supervised training on the answers that the data set gives: no sample, but a label for every problem."""
+    rows = rows[: config.max_steps * config.prompts_per_step]
+    config = replace(config, max_steps=1)
+    ids = [[*tokenizer(row["answer"], add_special_tokens=False).input_ids, tokenizer.eos_token_id] for row in rows]
+    length = max(map(len, ids))
+    completion = torch.tensor([row + [tokenizer.pad_token_id] * (length - len(row)) for row in ids])
+    mask = torch.tensor([[True] * len(row) + [False] * (length - len(row)) for row in ids])
+    none, flat = torch.zeros(mask.shape), torch.zeros(len(rows))
+    texts = [row["answer"] for row in rows]
+    prompts = encode_prompts(tokenizer, [row["prompt"] for row in rows])
+    rollout = Rollout(*prompts, torch.arange(len(rows)), completion, mask, none, none, flat.bool(), texts)
+    with Run(model, tokenizer, rows, config, last_number_reward) as run:
+        for _ in run.steps():
+            supervise(run, Experience(rollout, flat, flat, mask), range(16), 16)
+            run.record(0, {"reward": 1.0, "num_tokens": 0, "completions/mean_length": 0.0})
+    return []
+
+
+ARMS = {  # what says how it is trained, and in which form it is asked, then and later
+    "GRPO": (of_rewards, "direct"),
+    "imitation, 1 round": (partial(imitate, rounds=1), "direct"),
+    "imitation, 4 rounds": (partial(imitate, rounds=4), "direct"),
+    "given answers": (of_answers, "direct"),
+    "GRPO, written out": (of_rewards, "written out"),
+}
+
+
+def make(piece: str, sizes: argparse.Namespace) -> dict:
+    """A piece is "TASK-FORM", before training, or "TASK-ARM-SEED"."""
+    name, what, *seed = piece.split("-") if "few-shot" not in piece else (piece.split("-")[0], "few-shot")
+    task = TASKS[name]
+    samples = sizes.samples or task.samples
+    model, tokenizer = load_policy(sizes.model, device="cpu", precision=PRECISION)
+    if not seed:
+        return {"form": what} | measured(model, tokenizer, task, what, sizes.problems, samples)
+    way, form = ARMS[what]
+    config = GRPOConfig(
+        **SETTINGS, **UPDATE, generation_batch_size=64, max_steps=sizes.updates or task.updates, seed=int(seed[0]),
+        save_steps=0, disable_tqdm=True,
+    )  # fmt: skip
+    started = time.process_time()
+    rewards = way(model, tokenizer, asked(task, "train", form, None, int(seed[0])), config)
+    cost = {"training_seconds": round(time.process_time() - started), "reward": [round(r, 4) for r in rewards]}
+    samples = samples if what == "GRPO" or name != "sums" else samples // 2
+    return {"arm": what, "seed": int(seed[0])} | cost | measured(model, tokenizer, task, form, sizes.problems, samples)
+
+
+def pieces() -> list[str]:
+    """All, in the order in which they are made."""
+    runs = [f"{task}-{arm}-{seed}" for task in TASKS for arm in ARMS for seed in range(3)]
+    kept = [run for run in runs if run.startswith("sums") or "-GRPO-" in run or "4 rounds" in run]
+    return [f"{task}-{form}" for task in TASKS for form in FORMS] + kept
+
+
+@command("notebooks/runs/record_buys.py")
+def main(arguments: list[str] | None = None) -> None:
+    args = _parser().parse_args(arguments)
+    torch.set_num_threads(1)
+    args.output_dir.mkdir(parents=True, exist_ok=True)
+    files = {piece: args.output_dir / f"{piece.replace(' ', '_').replace(',', '')}.json" for piece in pieces()}
+    for piece in args.only or pieces():
+        if not files[piece].is_file():
+            made = make(piece, args)
+            files[piece].write_text(json.dumps(made), encoding="utf-8")
+            print(piece, sum(made["right"]), sum(made["greedy"]), made["seconds"], file=sys.stderr, flush=True)
+    found = {piece: json.loads(file.read_text(encoding="utf-8")) for piece, file in files.items() if file.is_file()}
+    lines = [f" {json.dumps(piece)}: {json.dumps(made)}" for piece, made in found.items()]
+    head = {
+        "what": "SmolLM2-135M-Instruct, dequantised from 4 bits; reasoning-gym 0.1.25",
+        "machine": machine() | {"threads": 1},
+        "settings": SETTINGS | UPDATE | {"generation_batch_size": 64, "warmup_steps": 5, "updates": 16},
+        "tasks": {name: task.says for name, task in TASKS.items()},
+    }
+    args.json.write_text(
+        json.dumps(head, indent=1)[:-2] + ',\n "pieces": {\n' + ",\n".join(lines) + "\n }\n}\n", encoding="utf-8"
+    )
+    print(f"{args.json.name}: {len(found)} pieces")
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python notebooks/runs/record_buys.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", nargs="+", choices=pieces(), help="these pieces (default: all)")
+    parser.add_argument("--model", default="smollm2", help='"smollm2", "tiny" or a folder (default smollm2)')
+    parser.add_argument("--samples", type=int, help="to each held-out problem")
+    parser.add_argument("--problems", type=int, help="held out (default: all)")
+    parser.add_argument("--updates", type=int, help="of a training")
+    parser.add_argument("--output_dir", type=writable_folder, default=Path("outputs/record_buys"))
+    parser.add_argument("--json", type=writable_file, default=FILE, help="default: notebooks/runs/buys.json")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
