@@ -26,7 +26,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy
 from grpo_lab.precision import autocast_as_loaded
 from grpo_lab.rewards import last_number, last_number_reward
-from grpo_lab.rollout import Rollout, encode_prompts, sample_completions
+from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks.gym import gym_problems
 from grpo_lab.tasks.rows import asking
 from grpo_lab.tasks.short import short_sums
@@ -46,17 +46,13 @@ UPDATE = {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}  
 class Task:
     says: str
     rows: Callable  # of (split, n, seed)
-    updates: int  # of a training
-    samples: int  # to each held-out problem
 
 
 TASKS = {
-    "sums": Task("sums of two numbers up to 20", short_sums, 16, 32),
+    "sums": Task("sums of two numbers up to 20", short_sums),
     "products": Task(
         "products of two one-digit numbers (gym:products:max_digits=1)",
         partial(gym_problems, generator="products:max_digits=1"),
-        16,
-        32,
     ),
 }
 
@@ -89,7 +85,7 @@ def asked(task: Task, split: str, form: str, n: int | None, seed: int) -> list[d
     return [row | {"prompt": put(row, examples)} for row in task.rows(split, n, seed)]
 
 
-def measured(model, tokenizer, task: Task, form: str, problems: int | None, samples: int, temperature=1.0) -> dict:
+def measured(model, tokenizer, task: Task, form: str, problems: int | None, samples: int) -> dict:
     """Of each held-out problem: the numbers that its samples end with, how many each, and whether greedy is right."""
     rows, length = asked(task, "test", form, problems, 1), FORMS[form][1]
     numbers, right, tokens, started = [], [], [], time.process_time()
@@ -98,7 +94,7 @@ def measured(model, tokenizer, task: Task, form: str, problems: int | None, samp
         for start in range(0, len(rows), 4):
             some = rows[start : start + 4]
             prompts = [row["prompt"] for row in some]
-            rollout = sample_completions(model, tokenizer, prompts, samples, length, temperature=temperature)
+            rollout = sample_completions(model, tokenizer, prompts, samples, length)
             texts = [rollout.texts[i * samples : (i + 1) * samples] for i in range(len(some))]
             numbers += [Counter(last_number(text) for text in of_one).most_common() for of_one in texts]
             right += [
@@ -148,30 +144,9 @@ def supervise(run: Run, right: Experience, turns: range, updates: int) -> None:
         )
 
 
-def of_answers(model, tokenizer, rows, config) -> list[float]:
-    """Supervised training on the answers that the data set gives: no sample, but a label for every problem."""
-    rows = rows[: config.max_steps * config.prompts_per_step]
-    config = replace(config, max_steps=1)
-    ids = [[*tokenizer(row["answer"], add_special_tokens=False).input_ids, tokenizer.eos_token_id] for row in rows]
-    length = max(map(len, ids))
-    completion = torch.tensor([row + [tokenizer.pad_token_id] * (length - len(row)) for row in ids])
-    mask = torch.tensor([[True] * len(row) + [False] * (length - len(row)) for row in ids])
-    none, flat = torch.zeros(mask.shape), torch.zeros(len(rows))
-    texts = [row["answer"] for row in rows]
-    prompts = encode_prompts(tokenizer, [row["prompt"] for row in rows])
-    rollout = Rollout(*prompts, torch.arange(len(rows)), completion, mask, none, none, flat.bool(), texts)
-    with Run(model, tokenizer, rows, config, last_number_reward) as run:
-        for _ in run.steps():
-            supervise(run, Experience(rollout, flat, flat, mask), range(16), 16)
-            run.record(0, {"reward": 1.0, "num_tokens": 0, "completions/mean_length": 0.0})
-    return []
-
-
 ARMS = {  # what says how it is trained, and in which form it is asked, then and later
     "GRPO": (of_rewards, "direct"),
-    "imitation, 1 round": (partial(imitate, rounds=1), "direct"),
     "imitation, 4 rounds": (partial(imitate, rounds=4), "direct"),
-    "given answers": (of_answers, "direct"),
     "GRPO, written out": (of_rewards, "written out"),
 }
 
@@ -180,27 +155,26 @@ def make(piece: str, sizes: argparse.Namespace) -> dict:
     """A piece is "TASK-FORM", before training, or "TASK-ARM-SEED"."""
     name, what, *seed = piece.split("-") if "few-shot" not in piece else (piece.split("-")[0], "few-shot")
     task = TASKS[name]
-    samples = sizes.samples or task.samples
+    samples = sizes.samples or (32 if piece == "sums-direct" else 16)
     model, tokenizer = load_policy(sizes.model, device="cpu", precision=PRECISION)
     if not seed:
         return {"form": what} | measured(model, tokenizer, task, what, sizes.problems, samples)
     way, form = ARMS[what]
     config = GRPOConfig(
-        **SETTINGS, **UPDATE, generation_batch_size=64, max_steps=sizes.updates or task.updates, seed=int(seed[0]),
+        **SETTINGS, **UPDATE, generation_batch_size=64, max_steps=sizes.updates, seed=int(seed[0]),
         save_steps=0, disable_tqdm=True,
     )  # fmt: skip
     started = time.process_time()
     rewards = way(model, tokenizer, asked(task, "train", form, None, int(seed[0])), config)
     cost = {"training_seconds": round(time.process_time() - started), "reward": [round(r, 4) for r in rewards]}
-    samples = samples if what == "GRPO" or name != "sums" else samples // 2
+    samples = samples if name != "sums" else samples // 2
     return {"arm": what, "seed": int(seed[0])} | cost | measured(model, tokenizer, task, form, sizes.problems, samples)
 
 
 def pieces() -> list[str]:
     """All, in the order in which they are made."""
     runs = [f"{task}-{arm}-{seed}" for task in TASKS for arm in ARMS for seed in range(3)]
-    kept = [run for run in runs if run.startswith("sums") or "-GRPO-" in run or "4 rounds" in run]
-    return [f"{task}-{form}" for task in TASKS for form in FORMS] + kept
+    return [f"{task}-{form}" for task in TASKS for form in FORMS] + runs
 
 
 @command("notebooks/runs/record_buys.py")
@@ -238,7 +212,7 @@ def _parser() -> Parser:
     parser.add_argument("--model", default="smollm2", help='"smollm2", "tiny" or a folder (default smollm2)')
     parser.add_argument("--samples", type=int, help="to each held-out problem")
     parser.add_argument("--problems", type=int, help="held out (default: all)")
-    parser.add_argument("--updates", type=int, help="of a training")
+    parser.add_argument("--updates", type=int, default=16, help="of a training (default 16)")
     parser.add_argument("--output_dir", type=writable_folder, default=Path("outputs/record_buys"))
     parser.add_argument("--json", type=writable_file, default=FILE, help="default: notebooks/runs/buys.json")
     return parser
