@@ -17,7 +17,7 @@ from tests.support.scripts import load_script
 from tests.support.worlds import make_world
 
 RUNS = Path(__file__).parents[2] / "notebooks" / "runs"
-NAMES = ("arms", "baselines", "gym", "habit", "kl", "objective", "rewards", "s0", "smollm2", "staleness")
+NAMES = ("arms", "baselines", "buys", "gym", "habit", "kl", "objective", "rewards", "s0", "smollm2", "staleness")
 recorders = SimpleNamespace(**{name: load_script(f"notebooks/runs/record_{name}.py") for name in NAMES})
 
 
@@ -172,6 +172,11 @@ def test_short_runs_of_the_other_recorders_have_the_form_of_the_committed_ones(t
         made, committed = read(tmp_path / f"{name}.json"), read(RUNS / f"{name}.json")
         assert made["runs"] and made.keys() == committed.keys(), name
         assert set(made["runs"][0]) <= set(committed["runs"][0]), name
+    sizes = ["--model", "tiny", "--samples", "2", "--problems", "2", "--updates", "4", "--json", str(tmp_path / "b")]
+    names = ["sums-written out", "sums-imitation, 4 rounds-0"]
+    recorders.buys.main(["--only", *names, *sizes, *folder])
+    made, committed = read(tmp_path / "b")["pieces"], read(RUNS / "buys.json")["pieces"]
+    assert {name: made[name].keys() == committed[name].keys() for name in made} == dict.fromkeys(names, True)
 
 
 @pytest.mark.slow
