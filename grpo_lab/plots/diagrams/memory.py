@@ -33,8 +33,8 @@ ROOM = 0.0125  # of the axis, for one letter of a label
 def memory_bars(rows: Mapping[str, Mapping[str, int | float]], cards: Sequence[float] = ()):
     """A figure with one bar for each row, made of the pieces that are alive together; the total stands at its end.
 
-    A piece that is wide enough beside the lines of cards carries its name; what is named on no bar is
-    named below them.
+    A piece that is wide enough beside the lines of cards carries its name, or has it above the first bar; what is
+    named nowhere there is named below the bars.
 
     Args:
         rows: name of a bar -> piece -> size in GiB. The first row stands on top; one without pieces is a gap.
@@ -47,7 +47,7 @@ def memory_bars(rows: Mapping[str, Mapping[str, int | float]], cards: Sequence[f
     used = [piece for piece in LOOKS if any(pieces.get(piece) for pieces in rows.values())]
     used = list(dict.fromkeys([*used, *(p for pieces in rows.values() for p, size in pieces.items() if size)]))
     fig, ax = plt.subplots(figsize=(7.2, 1.3 + 0.5 * len(rows)))
-    patches, on_it = {}, set()
+    patches, on_it, above = {}, set(), 0.0  # where what stands above the first bar ends
     for place, (name, pieces) in enumerate(rows.items()):
         left = 0.0
         for piece in used:
@@ -55,6 +55,13 @@ def memory_bars(rows: Mapping[str, Mapping[str, int | float]], cards: Sequence[f
                 patches[piece] = _piece(ax, place, left, size, piece)
                 if _named(ax, place, left, size, piece, end, cards):
                     on_it.add(piece)
+                else:  # above the first bar, if there is room
+                    half = _letters(piece) * end / 2
+                    middle = max(left + size / 2, half)
+                    if place == 0 and middle - half >= above:
+                        ax.text(middle, -0.36, piece, ha="center", va="bottom", fontsize=9)
+                        on_it.add(piece)
+                        above = middle + half
                 left += size
         if pieces:
             ax.text(left + 0.01 * end, place, f"{totals[name]:.1f}", va="center", fontsize=9, weight="bold", bbox=CLEAR)
@@ -63,7 +70,7 @@ def memory_bars(rows: Mapping[str, Mapping[str, int | float]], cards: Sequence[f
         ax.annotate(f"{card:g} GiB card", (card, 1), xycoords=("data", "axes fraction"), fontsize=9,
                     xytext=(4, -2), textcoords="offset points", va="bottom")  # fmt: skip
     ax.set(yticks=range(len(rows)), yticklabels=rows, xlim=(0, end), xlabel="GiB alive at the same time")
-    ax.invert_yaxis()
+    ax.set_ylim(len(rows) - 0.5, -0.8)
     ax.grid(axis="y", visible=False)
     if below := {piece: patch for piece, patch in patches.items() if piece not in on_it}:
         fig.legend(below.values(), below, loc="outside lower center", ncols=5, fontsize=9, handlelength=1.5)
@@ -138,13 +145,17 @@ def _piece(ax, place: int, left: float, size: float, piece: str):
     return patch
 
 
+def _letters(label: str) -> float:
+    """How wide the label is, of the axis."""
+    return max(map(len, label.split("\n"))) * ROOM
+
+
 def _named(ax, place: int, left: float, size: float, piece: str, end: float, cards: Sequence[float]) -> bool:
     """Write the name onto the piece, in one or two lines, if there is room for it beside the lines of cards."""
     edges = [left, *(card for card in sorted(cards) if left < card < left + size), left + size]
     room, centre = max((b - a, (a + b) / 2) for a, b in pairwise(edges))
     for label in (piece, piece.replace(" ", "\n", 1)):
-        width = max(map(len, label.split("\n"))) * ROOM * end
-        if width <= room:
+        if _letters(label) * end <= room:
             ax.text(centre, place, label, ha="center", va="center", fontsize=9)
             return True
     return False
