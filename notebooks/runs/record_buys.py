@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from grpo_lab.bench.__main__ import machine
 from grpo_lab.commands import Parser, command, writable_file, writable_folder
@@ -26,12 +27,19 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy
 from grpo_lab.precision import autocast_as_loaded
 from grpo_lab.rewards import last_number, last_number_reward
-from grpo_lab.rollout import sample_completions
+from grpo_lab.rollout import (
+    Rollout,
+    encode_prompts,
+    end_token_ids,
+    pad_token_id,
+    read_sequences,
+    sample_completions,
+)
 from grpo_lab.tasks.gym import gym_problems
 from grpo_lab.tasks.rows import asking
 from grpo_lab.tasks.short import short_sums
 from grpo_lab.trainer import train
-from grpo_lab.trainer.experience import Experience, collect
+from grpo_lab.trainer.experience import Experience, collect, rollout_metrics
 from grpo_lab.trainer.loop import accumulate_gradient
 from grpo_lab.trainer.optim import learning_rate
 from grpo_lab.trainer.run import Run
@@ -132,6 +140,31 @@ def imitate(model, tokenizer, rows, config, rounds: int) -> list[float]:
     return [step["reward"] for step in run.history]
 
 
+def of_answers(model, tokenizer, rows, config, says: Callable) -> list[float]:
+    """Supervised training on given answers: as many updates as GRPO, each on 64 training problems, and no sample."""
+    with Run(model, tokenizer, rows, config, last_number_reward) as run:
+        for turn in run.steps():
+            some = [rows[place] for place in torch.randperm(len(rows))[: config.update_batch_size].tolist()]
+            experience = given(model, tokenizer, some, says)
+            supervise(run, experience, range(turn, turn + 1), config.max_steps)
+            run.record(turn, rollout_metrics(experience.rollout, 1.0) | {"reward": 1.0})
+    return []
+
+
+def given(model, tokenizer, rows: list[dict], says: Callable) -> Experience:
+    """The given answer to each of these problems, as if it had been sampled, and paid 1."""
+    prompt_ids, prompt_mask = encode_prompts(tokenizer, [row["prompt"] for row in rows])
+    ends = end_token_ids(model, tokenizer)
+    answers = [torch.tensor([*tokenizer.encode(says(row)), ends[0]]) for row in rows]
+    answers = pad_sequence(answers, batch_first=True, padding_value=pad_token_id(tokenizer))
+    ids, mask, truncated, texts = read_sequences(
+        torch.cat([prompt_ids, answers], 1), prompt_ids.shape[1], ends, tokenizer
+    )
+    paid, zeros = torch.ones(len(rows)), torch.zeros(mask.shape)
+    rollout = Rollout(prompt_ids, prompt_mask, torch.arange(len(rows)), ids, mask, zeros, zeros, truncated, texts)
+    return Experience(rollout, paid, paid, mask)
+
+
 def supervise(run: Run, right: Experience, turns: range, updates: int) -> None:
     """Updates that make these answers likelier: each on 64 of them, or on all if there are fewer."""
     config = run.config
@@ -148,6 +181,8 @@ ARMS = {  # what says how it is trained, and in which form it is asked, then and
     "GRPO": (of_rewards, "direct"),
     "imitation, 4 rounds": (partial(imitate, rounds=4), "direct"),
     "GRPO, written out": (of_rewards, "written out"),
+    "given numbers": (partial(of_answers, says=lambda row: row["answer"]), "direct"),
+    "given sums": (partial(of_answers, says=lambda row: f"{expression(row)} = {row['answer']}"), "direct"),
 }
 
 
