@@ -6,7 +6,7 @@
 
 The model is the tiny one. A fault is planted as a user makes it: by a setting, by a reward function, or by a wrong line
 in the loop, for which a patch stands here. The rules were tuned on the part "seen", three seeds of each; the part
-"kept", one seed of other tasks and settings, was looked at once, when they were fixed.
+"kept", three seeds of other tasks and settings, was looked at when they were fixed.
 
 Of a history those metrics are kept that a rule may read, to four digits: {metric: one value a step}, or one value for
 all steps, or {step: value} where only some have it.
@@ -47,7 +47,7 @@ from grpo_lab.trainer import train
 FILE = Path(__file__).with_name("faults.json")
 OURS, TRL = "ours", "trl"
 BOTH = (OURS, TRL)
-SEEDS = {("seen", OURS): (0, 1, 2), ("seen", TRL): (0, 1, 2), ("kept", OURS): (11,), ("kept", TRL): (11,)}
+SEEDS = {("seen", OURS): (0, 1, 2), ("seen", TRL): (0, 1, 2), ("kept", OURS): (11, 12, 13), ("kept", TRL): (11, 12, 13)}
 COMMON = {
     "num_generations": 8,
     "generation_batch_size": 64,
@@ -425,43 +425,35 @@ KEPT = {  # not looked at when the rules were made
                               {"max_steps": 20, "max_completion_length": 32, "generation_batch_size": 32}, "work",
                               (worked, format_reward)),
     "near, fast": healthy("nearness", {"learning_rate": 5e-4}, seed=14),
-    "sums, 16 a group": healthy("sums", SUMS | {"num_generations": 16}, "sums", (accuracy_reward,),
-                                engines=(OURS,), seed=14),
-    "sums, half the rate": healthy("sums", SUMS | {"learning_rate": 1e-4, "max_steps": 40}, "sums", (accuracy_reward,),
-                                   engines=(OURS,), seed=15),
-    "work, KL": healthy("workings, a KL term", SUMS | {"beta": 0.01}, "work", (worked,), engines=(OURS,), seed=15),
+    "sums, 16 a group": healthy("sums", SUMS | {"num_generations": 16}, "sums", (accuracy_reward,), seed=14),
+    "sums, half the rate": healthy("sums", SUMS | {"learning_rate": 1e-4, "max_steps": 40}, "sums",
+                                   (accuracy_reward,), seed=15),
+    "work, KL": healthy("workings, a KL term", SUMS | {"beta": 0.01}, "work", (worked,), seed=15),
     "chat, 50 steps": healthy("four questions", {"generation_batch_size": 32, "max_completion_length": 32,
-                              "max_steps": 50}, "chat", (contains_reward,), engines=(OURS,), seed=16),
+                              "max_steps": 50}, "chat", (contains_reward,), seed=16),
     "seven, slow": healthy("a seven, slowly", {"learning_rate": 3e-5, "num_generations": 16, "max_steps": 40},
                            rewards=(has_seven,), seed=11),
-    "150 steps": healthy("nearness for long", {"max_steps": 150}, engines=(OURS,), seed=17),
+    "150 steps": healthy("nearness for long", {"max_steps": 150}, seed=17),
     "rloo": healthy("rloo", {"advantage": "rloo"}, rewards=(even,), engines=(OURS,), seed=17),
-    "cispo": healthy("loss cispo", {"loss_type": "cispo", "epsilon_high": 5.0, "num_iterations": 2},
-                      engines=(OURS,), seed=18),
-    "sapo": healthy("loss sapo", {"loss_type": "sapo", "num_iterations": 2}, rewards=(even,), engines=(OURS,), seed=18),
+    "cispo": healthy("loss cispo", {"loss_type": "cispo", "epsilon_high": 5.0, "num_iterations": 2}, seed=18),
+    "sapo": healthy("loss sapo", {"loss_type": "sapo", "num_iterations": 2}, rewards=(even,), seed=18),
     "grpo": healthy("loss grpo, micro-batches", {"loss_type": "grpo", "per_device_train_batch_size": 16,
-                    "gradient_accumulation_steps": 4}, engines=(OURS,), seed=18),
+                    "gradient_accumulation_steps": 4}, seed=18),
     "bnpo": healthy("loss bnpo, batch deviation", {"loss_type": "bnpo", "scale_rewards": "batch"},
-                    rewards=(has_seven,), engines=(OURS,), seed=18),
-    "eight updates": healthy("eight updates", {"num_iterations": 8, "learning_rate": 1e-4, "max_steps": 16},
-                             engines=(OURS,), seed=19),
+                    rewards=(has_seven,), seed=18),
+    "eight updates": healthy("eight updates", {"num_iterations": 8, "learning_rate": 1e-4, "max_steps": 16}, seed=19),
     "two batches": healthy("two updates of half a batch", {"per_device_train_batch_size": 32}, rewards=(even,),
-                           engines=(OURS,), seed=19),
-    "cooler": healthy("temperature 0.8", {"temperature": 0.8}, rewards=(has_seven,),
-                      engines=(OURS,), seed=20),
-    "warmer": healthy("temperature 1.2", {"temperature": 1.2}, engines=(OURS,), seed=20),
-    "weighted": healthy("two rewards, weighted", {"reward_weights": [1.0, 0.2]}, rewards=(near, has_seven),
-                      engines=(OURS,), seed=21),
-    "held out, sums": healthy("held-out workings", SUMS | {"max_steps": 20} | MEASURED, "work", (worked,),
-                              engines=(OURS,), seed=21),
-    "entropy bonus": healthy("an entropy bonus", {"entropy_coef": 0.01}, rewards=(even,), engines=(OURS,), seed=22),
-    "cosine": healthy("a cosine", {"lr_scheduler_type": "cosine", "warmup_steps": 3, "learning_rate": 4e-4},
-                      engines=(OURS,), seed=22),
-    "KL, strong": healthy("a strong KL term", {"beta": 0.2}, rewards=(has_seven,), engines=(OURS,), seed=23),
-    "12 steps": healthy("twelve steps", {"max_steps": 12, "learning_rate": 5e-4}, rewards=(has_seven,),
-                      engines=(OURS,), seed=23),
+                           seed=19),
+    "cooler": healthy("temperature 0.8", {"temperature": 0.8}, rewards=(has_seven,), seed=20),
+    "warmer": healthy("temperature 1.2", {"temperature": 1.2}, seed=20),
+    "weighted": healthy("two rewards, weighted", {"reward_weights": [1.0, 0.2]}, rewards=(near, has_seven), seed=21),
+    "held out, sums": healthy("held-out workings", SUMS | {"max_steps": 20} | MEASURED, "work", (worked,), seed=21),
+    "entropy bonus": healthy("an entropy bonus", {"entropy_coef": 0.01}, rewards=(even,), seed=22),
+    "cosine": healthy("a cosine", {"lr_scheduler_type": "cosine", "warmup_steps": 3, "learning_rate": 4e-4}, seed=22),
+    "KL, strong": healthy("a strong KL term", {"beta": 0.2}, rewards=(has_seven,), seed=23),
+    "12 steps": healthy("twelve steps", {"max_steps": 12, "learning_rate": 5e-4}, rewards=(has_seven,), seed=23),
     "autocast, chat": healthy("bf16 arithmetic", {"bf16": True, "generation_batch_size": 32,
-                              "max_completion_length": 32}, "chat", (contains_reward,), engines=(OURS,), seed=24),
+                              "max_completion_length": 32}, "chat", (contains_reward,), seed=24),
 }  # fmt: skip
 PARTS = {"seen": SEEN, "kept": KEPT}
 
