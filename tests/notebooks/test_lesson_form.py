@@ -60,7 +60,7 @@ def test_it_says_one_thing_from_its_title_to_its_exercises(lesson):
     """Words of prose without code, formulas and tables; lines of code, folded ones too; folds; figures."""
     last = next(i for i, cell in enumerate(lesson.cells) if re.search(r"^## Exercises", cell.source, re.MULTILINE))
     shown = nbformat.from_dict({"cells": lesson.cells[:last]})
-    text = re.sub(r"\$\$.*?\$\$|`[^`]*`|\$[^$]*\$|^\|.*$", " ", prose(shown), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"\$\$.*?\$\$|`[^`]*`|\$[^$]*\$|^\|[^\n]*$", " ", prose(shown), flags=re.DOTALL | re.MULTILINE)
     folds = [cell for cell in shown.cells if "hide-output" in cell.metadata.get("tags", [])]
     figures = [call for source in code(shown) for name in FIGURES for call in calls(source, name)]
     assert len(re.findall(r"[A-Za-z][\w'’-]+", text)) <= MOST_WORDS
