@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from grpo_lab.checks import check_between
 from grpo_lab.config.ranges import LARGEST_SEED
+from grpo_lab.course.wrong_answers import changed
 
 TESTS = ("values", "stability")
 
@@ -29,26 +30,25 @@ class Case:
     tests: str = "values"
 
 
-@dataclass(frozen=True)
 class Misconception:
-    """One mistake. `wrong` makes it, with the signature of the reference; `says` is what the student reads.
+    """One mistake: what the student reads of it, and what makes it.
 
-    name: words in lower case joined by hyphens. equation: the tag that it breaks, such as "4.4"; "" for the last one of
-    the docstring, if there is any.
+    pairs: what stands exactly once in the reference, and what stands there instead; or wrong: a function that makes it,
+    with the arguments of the reference. equation: the tag that it breaks, where that is not the equation of the line
+    that is changed. name: its key in the exercise.
     """
 
-    name: str
-    wrong: Callable
-    says: str
-    equation: str = ""
+    def __init__(self, says: str, *pairs: tuple[str, str], wrong: Callable | None = None, equation: str = ""):
+        self.says, self.pairs, self.wrong, self.equation, self.name = says, pairs, wrong, equation, ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Exercise:
     """A function to write. See `Case` and `Misconception` for its parts; `pytest tests/course -k prove` checks them.
 
     function: the reference, a function of grpo_lab; its name is the name of the exercise.
     points, minutes: at least 1. difficulty: 1, 2 or 3.
+    misconceptions: by name, words in lower case joined by hyphens; the first that fits is named.
     hints: at least 2, from gentle to nearly there, never the line itself.
     gradient_of: arguments whose gradients are compared too.
     observe: (result, args, kwargs) -> dict of what is compared where the result itself is no plain tensor.
@@ -63,7 +63,7 @@ class Exercise:
     minutes: int
     difficulty: int
     cases: tuple[Case, ...]
-    misconceptions: tuple[Misconception, ...]
+    misconceptions: dict[str, Misconception]
     hints: tuple[str, ...]
     gradient_of: tuple[str, ...] = ()
     observe: Callable | None = None
@@ -71,6 +71,10 @@ class Exercise:
     planted: tuple[str, ...] = ()
     task: str = ""
     notebook: str = ""
+
+    def __post_init__(self):
+        for name, mistake in self.misconceptions.items():
+            mistake.name, mistake.wrong = name, mistake.wrong or changed(self.function, *mistake.pairs)
 
     @property
     def name(self) -> str:

@@ -44,8 +44,7 @@ def planted_body(exercise: Exercise) -> str:
 
 def planted_pairs(exercise: Exercise) -> list[tuple[str, str]]:
     """What the planted mistakes replace, and with what."""
-    planted = [mistake for mistake in exercise.misconceptions if mistake.name in exercise.planted]
-    return [pair for mistake in planted for pair in mistake.wrong.pairs]
+    return [pair for name in exercise.planted for pair in exercise.misconceptions[name].pairs]
 
 
 def solution_body(exercise: Exercise) -> str:

@@ -32,7 +32,6 @@ def changed(reference: Callable, *pairs: tuple[str, str]) -> Callable:
     def wrong(*args, **kwargs):
         return built()(*args, **kwargs)
 
-    wrong.pairs = pairs
     wrong.__signature__ = inspect.signature(reference)
     wrong.__name__ = wrong.__qualname__ = f"changed_{reference.__name__}"
     return wrong

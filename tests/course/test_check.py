@@ -24,7 +24,7 @@ def written_differently(values, mask, scale=1.0):
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_mistake_is_recognised_by_what_it_computes(seed):
-    for mistake in MEAN.misconceptions:
+    for mistake in MEAN.misconceptions.values():
         verdict = check(mistake.wrong, MEAN, seed=seed)
         assert verdict.status == "wrong" and verdict.misconceptions == (mistake.name,) and verdict.points == 0
         assert mistake.says in verdict.message and f"Eq. ({mistake.equation or '1.92'})" in verdict.details
@@ -201,7 +201,7 @@ def reference_lines(function) -> set[str]:
 
 @pytest.mark.parametrize("one", [MEAN, EXERCISES["format_fault"], EXERCISES["rloo_advantages"]], ids=lambda e: e.name)
 def test_no_verdict_contains_source_of_the_reference(one):
-    answers = [lambda: None, *(m.wrong for m in one.misconceptions)]
+    answers = [lambda: None, *(m.wrong for m in one.misconceptions.values())]
     verdicts = [check(answer, one) for answer in answers]
     text = "\n".join(verdict.details + verdict._repr_html_() for verdict in verdicts)
     assert not [line for line in reference_lines(one.function) if line in text] and "secret_" not in text

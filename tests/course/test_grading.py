@@ -30,12 +30,13 @@ def test_the_copy_that_a_submission_imports_has_no_answers(tmp_path):
         body = functions(package / file_of(exercise.function))[exercise.name].body
         statements = body[1:] if isinstance(body[0], ast.Expr) else body
         assert len(statements) == 1 and isinstance(statements[0], ast.Raise), exercise.name
-        for mistake in exercise.misconceptions:
+        for name, mistake in exercise.misconceptions.items():
             wrong = functions(package / file_of(mistake.wrong)).get(mistake.wrong.__name__)
-            assert wrong is None or isinstance(wrong.body[-1], ast.Raise), f"{exercise.name}: {mistake.name}"
+            assert wrong is None or isinstance(wrong.body[-1], ast.Raise), f"{exercise.name}: {name}"
     for path in (package / "course" / "exercises").glob("*/*.py"):
         calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
-        assert not [c for c in calls if getattr(c.func, "id", "") == "changed" and len(c.args) > 1], path.name
+        mistakes = [call for call in calls if getattr(call.func, "id", "") == "Misconception"]
+        assert not [call for call in mistakes if len(call.args) > 1 or call.keywords], path.name
 
 
 @pytest.mark.slow

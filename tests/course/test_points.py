@@ -71,5 +71,5 @@ def test_a_run_that_was_stopped_on_an_extreme_input_keeps_the_points_for_values(
 )  # fmt: skip
 def test_the_formula_as_most_people_write_it_loses_only_the_points_for_extremes(name, mistake):
     one = exercise(name)
-    answer = next(m.wrong for m in one.misconceptions if m.name == mistake)
+    answer = one.misconceptions[mistake].wrong
     assert judge(one, outcomes(one, answer)).properties == {"values": True, "gradients": True, "stability": False}

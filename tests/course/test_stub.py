@@ -60,7 +60,7 @@ def test_nothing_of_the_answer_is_in_the_stub_and_all_of_it_in_the_solution_whic
 def test_what_is_to_be_repaired_is_one_line_or_two_away_from_right_and_earns_nothing_as_it_is(exercise):
     """In a check, in progress and in a grading; and a mistake that is left of two is told."""
     body = solution_body(exercise)
-    assert {m.name for m in exercise.misconceptions} >= set(exercise.planted)
+    assert set(exercise.misconceptions) >= set(exercise.planted)
     assert all(body.count(right) == 1 for right, _ in planted_pairs(exercise)) and planted_body(exercise) != body
     namespace: dict = {}
     exec("\n".join([*stub_imports(exercise), stub_source(exercise)]), namespace)
@@ -73,7 +73,7 @@ def test_what_is_to_be_repaired_is_one_line_or_two_away_from_right_and_earns_not
     points, marked = mark(exercise, {seed: outcomes(exercise, given, seed) for seed in SEEDS}, SEEDS[1])
     assert (points, marked.status) == (0, "not started")
     for name in exercise.planted if len(exercise.planted) > 1 else ():
-        left = next(m for m in exercise.misconceptions if m.name == name)
+        left = exercise.misconceptions[name]
         half = judge(exercise, outcomes(exercise, left.wrong))
         assert half.status == "wrong" and half.misconceptions == (name,) and half.points == 0
 

@@ -61,11 +61,11 @@ MEAN = Exercise(
         Case(_tiny, "one of two tokens counts"),
         Case(_drawn, "rows of several lengths"),
     ),
-    (
-        Misconception("mean-over-padding", over_padding, "You divide by all T positions.", "1.91"),
-        Misconception("not-masked", not_masked, "The mask is not used."),
-        Misconception("as-sum", as_sum, "You return a sum."),
-    ),
+    {
+        "mean-over-padding": Misconception("You divide by all T positions.", wrong=over_padding, equation="1.91"),
+        "not-masked": Misconception("The mask is not used.", wrong=not_masked),
+        "as-sum": Misconception("You return a sum.", wrong=as_sum),
+    },
     ("Which positions count?", "Two lines: a count, and a quotient."),
     gradient_of=("values",), notebook="01",
 )  # fmt: skip

@@ -3,6 +3,7 @@
 No verdict contains source of the reference.
 """
 
+import ast
 import textwrap
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -201,10 +202,12 @@ def _arguments(exercise: Exercise, index: int, seed: int) -> dict:
 
 
 def _equation(exercise: Exercise, mistake: Misconception) -> list[Part]:
-    """The equation that the mistake breaks, as the docstring has it."""
-    known = {equation.tag: equation.latex for equation in read_equations(exercise.function)}
-    tag = mistake.equation or next(reversed(known), "")
-    return [Part("equation", known[tag], tag)] if tag in known else []
+    """The equation that the mistake breaks: its own, that of the last line that it changes, or the last of all."""
+    known = read_equations(exercise.function)
+    code = {equation: ast.unparse(ast.parse(equation.code)) for equation in known}
+    changed = [e for before, _ in mistake.pairs for e in known if before in code[e]]
+    own = [e for e in known if e.tag == mistake.equation]
+    return [Part("equation", e.latex, e.tag) for e in [*known, *changed, *own][-1:]]
 
 
 def _printed(outcome: Outcome) -> list[Part]:

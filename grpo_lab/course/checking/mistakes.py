@@ -29,9 +29,9 @@ def as_given(exercise: Exercise) -> Misconception | None:
     """What the stub of an exercise in repairing does, and the first of its mistakes, in words."""
     if not exercise.planted:
         return None
-    first = next(mistake for mistake in exercise.misconceptions if mistake.name == exercise.planted[0])
+    first = exercise.misconceptions[exercise.planted[0]]
     unchanged = changed(exercise.function, *planted_pairs(exercise))
-    return Misconception("as given", unchanged, f"It does what it did when you got it. {first.says}")
+    return Misconception(f"It does what it did when you got it. {first.says}", wrong=unchanged)
 
 
 def matching(exercise: Exercise, got: Sequence[Outcome], seed: int) -> list[Misconception]:
@@ -41,7 +41,7 @@ def matching(exercise: Exercise, got: Sequence[Outcome], seed: int) -> list[Misc
     differ and the outcome equals the reference's. One that differs nowhere explains nothing.
     """
     given = [unchanged] if (unchanged := as_given(exercise)) else []
-    found = next((m for m in (*given, *exercise.misconceptions) if _explains(exercise, m, got, seed)), None)
+    found = next((m for m in (*given, *exercise.misconceptions.values()) if _explains(exercise, m, got, seed)), None)
     return [found] if found else []
 
 
@@ -82,7 +82,7 @@ def _cover(exercise: Exercise, got: Sequence[Outcome], seed: int, agree: _Agree)
     """Choose the mistake that explains most, then the one that explains most of the rest, and so on."""
     expected = expected_outcomes(exercise, seed)
     failing = {index for index, right in enumerate(expected) if not agree(got[index], right)}
-    explains = {m: _explained(exercise, m, got, failing, seed, agree) for m in exercise.misconceptions}
+    explains = {m: _explained(exercise, m, got, failing, seed, agree) for m in exercise.misconceptions.values()}
     chosen, left = {}, set(failing)
     while left and len(chosen) < _MOST:
         best = max(explains, key=lambda mistake: len(left & explains[mistake]))

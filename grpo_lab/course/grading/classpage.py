@@ -22,8 +22,7 @@ def mistakes(grading: Grading) -> list[Lost]:
     for one in grading.handed_in:
         for name, verdict in one.verdicts.items():
             exercise = grading.exercises[name]
-            known = {m.name for m in exercise.misconceptions}
-            named = [mistake for mistake in verdict.misconceptions if mistake in known]
+            named = [mistake for mistake in verdict.misconceptions if mistake in exercise.misconceptions]
             for mistake in named:
                 students[name, mistake] += 1
                 cost[name, mistake] += (exercise.points - one.points[name]) / len(named)
@@ -86,7 +85,7 @@ def _mistakes(lost: list[Lost]) -> str:
     """Those that are proposed for the next lecture stand out."""
     rows = []
     for exercise, name, students, points in lost:
-        says = prose(next(m.says for m in exercise.misconceptions if m.name == name))
+        says = prose(exercise.misconceptions[name].says)
         told = f"<b>{safe(name)}</b>: {says}" if (exercise, name, students, points) in to_discuss(lost) else safe(name)
         cells = f'<td><code>{safe(exercise.name)}</code></td><td>{told}</td><td class="n">{students}</td>'
         rows.append(f'<tr>{cells}<td class="n">{points:g}</td></tr>')

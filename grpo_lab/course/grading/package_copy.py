@@ -18,7 +18,6 @@ from grpo_lab.course.stub import LIBRARY_GONE
 SOURCE = Path(grpo_lab.__file__).resolve().parent
 _LEFT_OUT = ("__pycache__", "*.pyc", "bench", "lessons", "release")
 _GONE = ast.parse(f"raise NotImplementedError({LIBRARY_GONE!r})").body
-_NO_ANSWER = ast.parse("lambda *args, **kwargs: None", mode="eval").body
 
 
 def make_copy(folder: Path, exercises: Iterable[Exercise]) -> None:
@@ -61,13 +60,8 @@ def without_body(source: str, name: str) -> str:
 def _strip_wrong_answers(folder: Path) -> None:
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*/*.py"))}
     for call in (node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.Call)):
-        name = getattr(call.func, "id", "")
-        if name == "Misconception":
-            call.args[1:2] = [_NO_ANSWER] if len(call.args) > 1 else []
-            for keyword in call.keywords:
-                keyword.value = _NO_ANSWER if keyword.arg == "wrong" else keyword.value
-        elif name == "changed":  # what is changed is part of an answer
-            call.args = call.args[:1]
+        if getattr(call.func, "id", "") == "Misconception":
+            call.args, call.keywords = call.args[:1], []  # what is changed is part of an answer
     while gone := list(_unused(trees.values())):
         for tree, node in gone:
             tree.body.remove(node)

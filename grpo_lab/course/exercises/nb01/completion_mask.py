@@ -2,7 +2,6 @@ import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.logprobs import completion_mask
 
 EXERCISE = Exercise(
@@ -29,43 +28,33 @@ EXERCISE = Exercise(
         drawn("as many rows as positions, two ends", lambda d: (d.integers(6, 5, 5), [0, 4])),
         at_scale("300 positions, three ends", lambda d: (d.integers(100, 7, 300), [99, 0, 41])),
     ),
-    misconceptions=(
-        Misconception(
-            "eos-trimmed",
-            changed(completion_mask, (" - is_end", "")),
+    misconceptions={
+        "eos-trimmed": Misconception(
             "You cut the end token off. The policy *chose* to stop there, and a choice that is not scored is never "
             "rewarded: trained like this, responses grow until they are one token repeated. "
             "On which side of the border does the first end token lie?",
-            "1.5",
+            (" - is_end", ""),
         ),
-        Misconception(
-            "eos-by-id",
-            changed(completion_mask, ("ends_before == 0", "is_end == 0")),
+        "eos-by-id": Misconception(
             "You decide by *which* token stands at a position. That drops the end token, and lets in whatever follows "
             "it as long as it is another token. What makes a position padding: what stands there, or what came before?",
+            ("ends_before == 0", "is_end == 0"),
         ),
-        Misconception(
-            "up-to-the-last-end",
-            changed(completion_mask, ("ends_before == 0", "ends_before < is_end.sum(-1, keepdim=True).clamp(min=1)")),
+        "up-to-the-last-end": Misconception(
             "Your mask reaches to the last end token of the row. When rows are padded with the end token, that is all "
             "of the padding. Which of several end tokens ended the response?",
-            "1.5",
+            ("ends_before == 0", "ends_before < is_end.sum(-1, keepdim=True).clamp(min=1)"),
         ),
-        Misconception(
-            "cut-off-forgotten",
-            changed(
-                completion_mask,
-                ("ends_before == 0", "torch.arange(is_end.shape[1]) <= is_end.argmax(-1, keepdim=True)"),
-            ),
+        "cut-off-forgotten": Misconception(
             "A row without an end token keeps only its first position. `argmax` of a row of zeros is 0: it says "
             "'found at the very beginning' when nothing was found. What should hold for a response that was cut off?",
+            ("ends_before == 0", "torch.arange(is_end.shape[1]) <= is_end.argmax(-1, keepdim=True)"),
         ),
-        Misconception(
-            "one-end-only",
-            changed(completion_mask, (".reshape(-1)", ".reshape(-1)[:1]")),
+        "one-end-only": Misconception(
             "You look for the first of the end tokens in the list and overlook the others. Qwen2-Instruct has two: "
             "which tokens may end a response?",
-            "1.5",
+            (".reshape(-1)", ".reshape(-1)[:1]"),
+            equation="1.5",
         ),
-    ),
+    },
 )

@@ -1,6 +1,5 @@
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.policy_gradient import reinforce_loss
 
 EXERCISE = Exercise(
@@ -23,38 +22,33 @@ EXERCISE = Exercise(
         at_scale("300 samples, long and unlikely", lambda d: (300 * d.logp(300), d.normal(300))),
     ),
     gradient_of=("seq_logp", "weights"),
-    misconceptions=(
-        Misconception(
-            "ascends",
-            changed(reinforce_loss, ("-(weights", "(weights")),
+    misconceptions={
+        "ascends": Misconception(
             "Right except for its sign. An optimiser makes the loss smaller: as you wrote it, a rewarded response "
             "becomes less likely with every step.",
+            ("-(weights", "(weights"),
         ),
-        Misconception(
-            "weights-not-detached",
-            changed(reinforce_loss, (".detach()", "")),
+        "weights-not-detached": Misconception(
             "The value is right, but a gradient flows into the weights. If they depend on the policy, as a KL penalty "
             "in the reward does, that adds a second, unwanted term. What are weights to the policy gradient?",
+            (".detach()", ""),
         ),
-        Misconception(
-            "sum-not-mean",
-            changed(reinforce_loss, (".mean()", ".sum()")),
+        "sum-not-mean": Misconception(
             "You add the samples up. Double the batch and your step doubles too, at the same learning rate. What "
             "estimates an expectation?",
+            (".mean()", ".sum()"),
         ),
-        Misconception(
-            "probability-not-log",
-            changed(reinforce_loss, ("* seq_logp", "* seq_logp.exp()")),
+        "probability-not-log": Misconception(
             "You weight the probability, not its logarithm. The samples are *drawn* from the policy, so each counts "
             "with its probability already; yours count with its square. Which factor does the log-derivative trick "
             "leave?",
+            ("* seq_logp", "* seq_logp.exp()"),
         ),
-        Misconception(
-            "product-of-means",
-            changed(reinforce_loss, ("weights.detach()", "weights.detach().mean()")),
+        "product-of-means": Misconception(
             "This is the product of two averages, as comes out, too, where a column meets a row and every reward is "
             "paired with every response. Then each gets the same push, whatever it earned. Which reward belongs to "
             "which response?",
+            ("weights.detach()", "weights.detach().mean()"),
         ),
-    ),
+    },
 )

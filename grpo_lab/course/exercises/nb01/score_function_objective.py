@@ -1,6 +1,5 @@
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.policy_gradient import score_function_objective
 
 EXERCISE = Exercise(
@@ -25,36 +24,33 @@ EXERCISE = Exercise(
         ),
     ),
     gradient_of=("seq_logp",),
-    misconceptions=(
-        Misconception(
-            "nothing-stopped",
-            changed(score_function_objective, (".detach()", "")),
+    misconceptions={
+        "nothing-stopped": Misconception(
             "The value is right, the gradient is not: the probability in front carries a gradient as well, so the "
             "product rule adds a second term. Which factor is only a weight?",
+            (".detach()", ""),
         ),
-        Misconception(
-            "probability-missing",
-            changed(score_function_objective, ("seq_logp.detach().exp() * ", "")),
+        "probability-missing": Misconception(
             "Every response counts the same in your sum. When you *sample*, likely ones turn up more often, and that "
             "does the weighting. What does it when all are listed once?",
+            ("seq_logp.detach().exp() * ", ""),
         ),
-        Misconception(
-            "wrong-factor-stopped",
-            changed(score_function_objective, (".detach()", ""), ("* seq_logp", "* seq_logp.detach()")),
+        "wrong-factor-stopped": Misconception(
             "You stopped the gradient of the logarithm and left that of the probability. Which of the two is "
             "differentiated in Eq. (1.d), and which only weights it?",
+            (".detach()", ""),
+            ("* seq_logp", "* seq_logp.detach()"),
         ),
-        Misconception(
-            "all-stopped",
-            changed(score_function_objective, (".sum()", ".sum().detach()")),
+        "all-stopped": Misconception(
             "The value is right and the gradient is zero: nothing in your result is attached to the policy any more, "
             "so nothing would be learned. What has to stay live?",
+            (".sum()", ".sum().detach()"),
         ),
-        Misconception(
-            "expected-reward",
-            changed(score_function_objective, (".detach()", ""), (" * seq_logp", "")),
+        "expected-reward": Misconception(
             "This is Eq. (1.9), the expected reward itself. Its gradient is the one you are after, but here you are to "
             "get it the way sampling does: with a frozen probability, and something live to carry the gradient.",
+            (".detach()", ""),
+            (" * seq_logp", ""),
         ),
-    ),
+    },
 )

@@ -2,7 +2,6 @@ import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import INF, NAN, drawn, extreme, f64, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.policy_gradient import sequence_logprob
 
 EXERCISE = Exercise(
@@ -25,36 +24,31 @@ EXERCISE = Exercise(
         extreme("NaN in the padding", f64([[-1.0, NAN], [-2.0, -3.0]]), torch.tensor([[True, False], [True, True]])),
     ),
     gradient_of=("logp",),
-    misconceptions=(
-        Misconception(
-            "mask-ignored",
-            changed(sequence_logprob, ("torch.where(mask, logp, 0)", "logp")),
+    misconceptions={
+        "mask-ignored": Misconception(
             "The padding counts in your sum. Those positions were never chosen by the policy. Which of them does the "
             "mask let in?",
+            ("torch.where(mask, logp, 0)", "logp"),
         ),
-        Misconception(
-            "length-mean",
-            changed(sequence_logprob, (".sum(-1)", ".sum(-1) / mask.sum(-1).clamp(min=1)")),
+        "length-mean": Misconception(
             "You return the mean over the tokens. That is a useful number elsewhere, but it makes a response of a "
             "hundred tokens as likely as one of a single token. What do logarithms of multiplied probabilities do?",
+            (".sum(-1)", ".sum(-1) / mask.sum(-1).clamp(min=1)"),
         ),
-        Misconception(
-            "mean-over-padding",
-            changed(sequence_logprob, (".sum(-1)", ".mean(-1)")),
+        "mean-over-padding": Misconception(
             "You divide by the width of the tensor, padding included: the same response gets another value when its "
             "batch has a longer neighbour. Should there be a division at all?",
+            (".sum(-1)", ".mean(-1)"),
         ),
-        Misconception(
-            "zero-times-infinity",
-            changed(sequence_logprob, ("torch.where(mask, logp, 0)", "(logp * mask)")),
+        "zero-times-infinity": Misconception(
             "NaN: you multiply by the mask, and behind the end there may stand minus infinity. What is zero times "
             "that? Look for an operation that *chooses* between two values.",
+            ("torch.where(mask, logp, 0)", "(logp * mask)"),
         ),
-        Misconception(
-            "over-the-rows",
-            changed(sequence_logprob, (".sum(-1)", ".sum(0)")),
+        "over-the-rows": Misconception(
             "You add up over the rows: token t of all responses together. Which axis belongs to a single response? "
             "(Where there are as many rows as positions, the shape will not tell you.)",
+            (".sum(-1)", ".sum(0)"),
         ),
-    ),
+    },
 )

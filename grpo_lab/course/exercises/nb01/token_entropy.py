@@ -2,7 +2,6 @@ import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.logprobs import token_entropy
 
 EXERCISE = Exercise(
@@ -27,39 +26,33 @@ EXERCISE = Exercise(
         at_scale("gaps of hundreds", lambda d: (d.normal(3, 5, 11, scale=200.0),), temperature=0.3),
     ),
     gradient_of=("logits",),
-    misconceptions=(
-        Misconception(
-            "temperature-mismatch",
-            changed(token_entropy, ("(_at_least_float32(logits) / temperature)", "logits")),
+    misconceptions={
+        "temperature-mismatch": Misconception(
             "The temperature makes no difference to your result, so this is the entropy of a policy that did not "
             "sample the tokens. A hot policy is less decided than a cold one: where does it enter?",
-            "1.3",
+            ("(_at_least_float32(logits) / temperature)", "logits"),
         ),
-        Misconception(
-            "bits-not-nats",
-            changed(token_entropy, ("return entropy", "return entropy / 0.6931471805599453")),
+        "bits-not-nats": Misconception(
             "Off by the same factor everywhere, about 1.44: your logarithm has base 2. All log-probabilities of the "
             "course are natural logarithms. Which unit does the docstring promise?",
+            ("return entropy", "return entropy / 0.6931471805599453"),
         ),
-        Misconception(
-            "log-of-zero",
-            changed(token_entropy, ("log_softmax(-1)", "softmax(-1).log()")),
+        "log-of-zero": Misconception(
             "NaN for a policy that is certain: a probability so small that it is 0 in floating point has a logarithm "
             "of minus infinity, and zero times that is not a number. Could you have the logarithm without ever forming "
             "the probability first?",
+            ("log_softmax(-1)", "softmax(-1).log()"),
         ),
-        Misconception(
-            "mean-over-vocabulary",
-            changed(token_entropy, ("return entropy", "return entropy / logits.shape[-1]")),
+        "mean-over-vocabulary": Misconception(
             "Too small by the factor V. The probabilities are already the weights of an average; what does a mean over "
             "the words divide by on top of that?",
+            ("return entropy", "return entropy / logits.shape[-1]"),
         ),
-        Misconception(
-            "logits-as-logp",
-            changed(token_entropy, ("* logp)", "* (logits / temperature))")),
+        "logits-as-logp": Misconception(
             "You average the logits in the place of log-probabilities. Add 10 to all logits: the policy is the same, "
             "your entropy is not. What has to happen to logits first?",
-            "1.3",
+            ("* logp)", "* (logits / temperature))"),
+            equation="1.3",
         ),
-    ),
+    },
 )

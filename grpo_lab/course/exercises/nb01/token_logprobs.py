@@ -2,7 +2,6 @@ import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import INF, at_scale, drawn, extreme, f64, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.logprobs import token_logprobs
 
 EXERCISE = Exercise(
@@ -33,54 +32,41 @@ EXERCISE = Exercise(
         ),
     ),
     gradient_of=("logits",),
-    misconceptions=(
-        Misconception(
-            "off-by-one",
-            changed(
-                token_logprobs,
-                ("_at_least_float32(logits)", "logits[:, :-1]"),
-                ("token_ids.unsqueeze", "token_ids[:, 1:].unsqueeze"),
-            ),
+    misconceptions={
+        "off-by-one": Misconception(
             "Your result has one position too few: you have shifted the logits against the tokens, as one does with "
             "the raw output of a language model. Whose job is the shift here? The docstring says what the logits at "
             "position t already predict.",
+            ("_at_least_float32(logits)", "logits[:, :-1]"),
+            ("token_ids.unsqueeze", "token_ids[:, 1:].unsqueeze"),
         ),
-        Misconception(
-            "temperature-mismatch",
-            changed(token_logprobs, (" / temperature", "")),
+        "temperature-mismatch": Misconception(
             "The temperature makes no difference to your result. A policy sampled at 0.7 is sharper than the model's "
             "own softmax, so these are the log-probabilities of a policy that did not write the tokens. At which point "
             "of the computation did the sampler use its temperature?",
-            "1.1",
+            (" / temperature", ""),
         ),
-        Misconception(
-            "temperature-late",
-            changed(token_logprobs, (" / temperature", ""), ("return logp", "return logp / temperature")),
+        "temperature-late": Misconception(
             "You divide finished log-probabilities by the temperature. Take two words of probability 0.9 and 0.1, at "
             "temperature 2: do the numbers that you get still belong to probabilities that add up to 1?",
-            "1.1",
+            (" / temperature", ""),
+            ("return logp", "return logp / temperature"),
         ),
-        Misconception(
-            "not-normalised",
-            changed(token_logprobs, (" - z.logsumexp(-1)", "")),
+        "not-normalised": Misconception(
             "These are the logits of the sampled tokens. Add 10 to all logits of a position: the policy stays the "
             "same, your result does not. What is missing to make a log-probability of it?",
+            (" - z.logsumexp(-1)", ""),
         ),
-        Misconception(
-            "softmax-over-positions",
-            changed(
-                token_logprobs,
-                ("_at_least_float32(logits) / temperature", "(logits / temperature).log_softmax(1)"),
-                (" - z.logsumexp(-1)", ""),
-            ),
+        "softmax-over-positions": Misconception(
             "Your probabilities add up to 1 over the positions of a row. A policy chooses among words, at each "
             "position anew: over which of the axes B, T, V do its probabilities add up?",
+            ("_at_least_float32(logits) / temperature", "(logits / temperature).log_softmax(1)"),
+            (" - z.logsumexp(-1)", ""),
         ),
-        Misconception(
-            "overflowing-sum",
-            changed(token_logprobs, ("z.logsumexp(-1)", "z.exp().sum(-1).log()")),
+        "overflowing-sum": Misconception(
             "Right on paper, but the exponential of a logit of 1000 is infinite in floating point, and so is your "
             "normaliser. What can be subtracted from all logits of a position beforehand without changing the policy?",
+            ("z.logsumexp(-1)", "z.exp().sum(-1).log()"),
         ),
-    ),
+    },
 )

@@ -3,7 +3,6 @@ import torch
 from grpo_lab.advantages import best_of_group
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import drawn, extreme, f64, given
-from grpo_lab.course.wrong_answers import changed
 
 EXERCISE = Exercise(
     function=best_of_group,
@@ -29,45 +28,32 @@ EXERCISE = Exercise(
             "equal rewards whose mean is another number", torch.tensor([[0.9] * 3, [1.8] * 3, [3.1] * 3, [-3.6] * 3])
         ),
     ),
-    misconceptions=(
-        Misconception(
-            "first-of-ties",
-            changed(
-                best_of_group, ("rewards == best", "torch.arange(rewards.shape[1]) == rewards.argmax(-1, keepdim=True)")
-            ),
+    misconceptions={
+        "first-of-ties": Misconception(
             "Of several best completions you keep the first. They earned the same, and which of them stands first is "
             "chance. What does Eq. (2.6) say about ties?",
+            ("rewards == best", "torch.arange(rewards.shape[1]) == rewards.argmax(-1, keepdim=True)"),
         ),
-        Misconception(
-            "equal-group-kept",
-            changed(best_of_group, (" & (best > worst)", "")),
+        "equal-group-kept": Misconception(
             "In a group of equal rewards everyone is the best, so you push all of them up, although none was better "
             "than the others. Which part of Eq. (2.6) is there to prevent that?",
+            (" & (best > worst)", ""),
         ),
-        Misconception(
-            "best-of-batch",
-            changed(
-                best_of_group,
-                ("reduce(rewards, 'P G -> P 1', 'max')", "rewards.max()"),
-                ("reduce(rewards, 'P G -> P 1', 'min')", "rewards.min()"),
-            ),
+        "best-of-batch": Misconception(
             "You look for the best of the whole batch. Only the easiest prompt then learns anything. Among whom is "
             "the best to be found?",
+            ("reduce(rewards, 'P G -> P 1', 'max')", "rewards.max()"),
+            ("reduce(rewards, 'P G -> P 1', 'min')", "rewards.min()"),
         ),
-        Misconception(
-            "one-not-reward",
-            changed(best_of_group, ("rewards, 0)", "torch.ones_like(rewards), 0)")),
+        "one-not-reward": Misconception(
             "You mark the best with a 1. That is a mask; the weight is what the best earned.",
+            ("rewards, 0)", "torch.ones_like(rewards), 0)"),
         ),
-        Misconception(
-            "group-mixed",
-            changed(
-                best_of_group,
-                ("'P G -> P 1', 'max'", "'P G -> 1 G', 'max'"),
-                ("'P G -> P 1', 'min'", "'P G -> 1 G', 'min'"),
-            ),
+        "group-mixed": Misconception(
             "You take the maximum down the columns, so answers to different prompts compete. Which axis holds the "
             "answers to one prompt?",
+            ("'P G -> P 1', 'max'", "'P G -> 1 G', 'max'"),
+            ("'P G -> P 1', 'min'", "'P G -> 1 G', 'min'"),
         ),
-    ),
+    },
 )

@@ -3,7 +3,6 @@ import torch
 from grpo_lab.advantages import group_advantages
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
-from grpo_lab.course.wrong_answers import changed
 
 EASY_AND_HARD = f64([[11.0, 9.0], [0.0, 2.0]])
 # The mean of three of these is not one of them in float32, in whatever order they are added up.
@@ -39,58 +38,47 @@ EXERCISE = Exercise(
         extreme("equal rewards in float32, one spread", torch.cat([ROUNDED, -ROUNDED]), scale="batch", ddof=0),
         at_scale("a million from zero", lambda d: (1e6 + d.normal(3, 40),), eps=1e-6),
     ),
-    misconceptions=(
-        Misconception(
-            "std-no-eps",
-            changed(group_advantages, ("centred = from_first", "eps, centred = 0, from_first")),
+    misconceptions={
+        "std-no-eps": Misconception(
             "There is no epsilon in your quotient, so a group of equal rewards gives 0 / 0, which is NaN, and one NaN "
             "in a batch destroys the weights. What should a group in which nobody was better teach?",
+            ("centred = from_first", "eps, centred = 0, from_first"),
+            equation="2.4",
         ),
-        Misconception(
-            "residue-as-spread",
-            changed(group_advantages, ("rewards - rewards[:, :1]", "rewards")),
+        "residue-as-spread": Misconception(
             "Right on paper, but in floating point the mean of equal numbers need not be that number. A residue is "
             "left over, and where the spread should be zero it *is* the spread: divided by itself, it pushes equal "
             "answers apart. What could you subtract first, exactly, that the mean would cancel anyhow?",
-            "2.1",
+            ("rewards - rewards[:, :1]", "rewards"),
         ),
-        Misconception(
-            "std-over-batch",
-            changed(group_advantages, ("if scale == 'batch':", "if True:")),
+        "std-over-batch": Misconception(
             "One standard deviation divides all prompts. Then a prompt whose rewards differ widely sets the scale, and "
             "those that differ a little drown. Whose spread is meant when `scale` is 'group'?",
-            "2.3",
+            ("if scale == 'batch':", "if True:"),
+            equation="2.3",
         ),
-        Misconception(
-            "no-centre",
-            changed(
-                group_advantages,
-                ("return centred\n", "return rewards\n"),
-                ("return centred /", "return rewards /"),
-                ("advantages = centred /", "advantages = rewards /"),
-            ),
+        "no-centre": Misconception(
             "Nothing is subtracted: every completion of an all-right group is pushed up, and it is not clear against "
             "what. What is the average advantage of a group supposed to be?",
-            "2.2",
+            ("return centred\n", "return rewards\n"),
+            ("return centred /", "return rewards /"),
+            ("advantages = centred /", "advantages = rewards /"),
+            equation="2.2",
         ),
-        Misconception(
-            "group-mixed",
-            changed(
-                group_advantages,
-                ("rewards[:, :1]", "rewards[:1]"),
-                ("'P G -> P 1'", "'P G -> 1 G'"),
-                ("sum(-1, keepdim=True) / (rewards.shape[1]", "sum(0, keepdim=True) / (rewards.shape[0]"),
-            ),
+        "group-mixed": Misconception(
             "You compare along the wrong axis: completion i of one prompt against completion i of the others. An easy "
             "prompt is then rewarded for being easy. Which axis holds the answers to the same prompt?",
-            "2.2",
+            ("rewards[:, :1]", "rewards[:1]"),
+            ("'P G -> P 1'", "'P G -> 1 G'"),
+            ("sum(-1, keepdim=True) / (rewards.shape[1]", "sum(0, keepdim=True) / (rewards.shape[0]"),
+            equation="2.2",
         ),
-        Misconception(
-            "population-std",
-            changed(group_advantages, ("correction=ddof", "correction=0"), (" - ddof", "")),
+        "population-std": Misconception(
             "You divide by G where the sample standard deviation divides by G - 1. All your advantages come out a "
             "little too large, most of all in small groups. Which argument decides between the two?",
-            "2.3",
+            ("correction=ddof", "correction=0"),
+            (" - ddof", ""),
+            equation="2.3",
         ),
-    ),
+    },
 )

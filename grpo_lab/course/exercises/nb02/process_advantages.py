@@ -3,9 +3,6 @@ import torch
 from grpo_lab.advantages import process_advantages
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import NAN, at_scale, drawn, extreme, f64, given, padded
-from grpo_lab.course.wrong_answers import changed
-
-not_accumulated = changed(process_advantages, ("return advantages", "return scaled"))
 
 
 def over_padding(step_rewards, step_mask, eps=1e-4):
@@ -74,47 +71,40 @@ EXERCISE = Exercise(
         ),
         at_scale("a million from zero, NaN where no step ends", lambda d: _sparse(d, 3, 4, 50)),
     ),
-    misconceptions=(
-        Misconception(
-            "credits-the-past",
-            changed(process_advantages, ("scaled.flip(-1).cumsum(-1).flip(-1)", "scaled.cumsum(-1)")),
+    misconceptions={
+        "credits-the-past": Misconception(
             "Your sum runs forwards: a token is credited with the steps *before* it, which it cannot have caused. "
             "From which end has the sum to run?",
+            ("scaled.flip(-1).cumsum(-1).flip(-1)", "scaled.cumsum(-1)"),
         ),
-        Misconception(
-            "not-accumulated",
-            not_accumulated,
+        "not-accumulated": Misconception(
             "Only the last token of each step gets credit. The tokens that led there did the work: what happens "
             "between Eq. (2.11) and the result?",
+            ("return advantages", "return scaled"),
         ),
-        Misconception(
-            "mean-over-padding",
-            over_padding,
+        "mean-over-padding": Misconception(
             "Mean and spread run over all positions, also those at which no step ends. Longer responses then have "
             "smaller means. How many numbers does a group really have to average?",
-            "2.8",
+            wrong=over_padding,
+            equation="2.8",
         ),
-        Misconception(
-            "each-completion-alone",
-            each_alone,
+        "each-completion-alone": Misconception(
             "Each completion is normalised by itself. One with only good steps then looks like one with only bad "
             "steps. With whom is a step to be compared?",
-            "2.8",
+            wrong=each_alone,
+            equation="2.8",
         ),
-        Misconception(
-            "residue-as-spread",
-            changed(process_advantages, ("step_rewards - least", "step_rewards")),
+        "residue-as-spread": Misconception(
             "Right on paper, but in floating point the mean of equal numbers need not be that number. What is left "
             "over is then all the spread there is: divided by itself, it pushes equal steps apart. What does Eq. (2.7) "
             "subtract beforehand?",
-            "2.7",
+            ("step_rewards - least", "step_rewards"),
         ),
-        Misconception(
-            "zero-times-nan",
-            changed(process_advantages, ("count = ", "from_least = step_rewards * step_mask; count = ")),
+        "zero-times-nan": Misconception(
             "NaN: you multiply by the mask, and where no step ends anything may stand. What is zero times NaN? Look "
             "for an operation that *chooses* between two values.",
-            "2.9",
+            ("count = ", "from_least = step_rewards * step_mask; count = "),
+            equation="2.9",
         ),
-    ),
+    },
 )

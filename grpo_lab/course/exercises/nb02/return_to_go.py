@@ -1,7 +1,6 @@
 from grpo_lab.advantages import return_to_go
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
-from grpo_lab.course.wrong_answers import changed
 
 BY_POSITION = ("rewards[..., t] + gamma * returns", "gamma ** t * rewards[..., t] + returns")
 
@@ -25,36 +24,32 @@ EXERCISE = Exercise(
         extreme("only this token counts", f64([[[1.0, 2.0, 4.0]]]), 0.0),
         at_scale("powers of gamma too small for a float", lambda d: (d.normal(1, 1, 120), 0.001)),
     ),
-    misconceptions=(
-        Misconception(
-            "gamma-power-off-by-one",
-            changed(return_to_go, ("rewards[..., t] + gamma * returns", "gamma * (rewards[..., t] + returns)")),
+    misconceptions={
+        "gamma-power-off-by-one": Misconception(
             "A token's own reward is discounted too: every power of gamma is one too high. At distance zero, by how "
             "much should a reward shrink?",
+            ("rewards[..., t] + gamma * returns", "gamma * (rewards[..., t] + returns)"),
         ),
-        Misconception(
-            "undiscounted",
-            changed(return_to_go, ("gamma * returns", "returns")),
+        "undiscounted": Misconception(
             "gamma makes no difference to your result: a reward at the far end counts as much as one right here.",
+            ("gamma * returns", "returns"),
         ),
-        Misconception(
-            "from-the-start",
-            changed(return_to_go, ("reversed(range(rewards.shape[-1]))", "range(rewards.shape[-1])")),
+        "from-the-start": Misconception(
             "Your sum runs forwards: a token is credited with what was earned *before* it. Which rewards can a token "
             "still change?",
+            ("reversed(range(rewards.shape[-1]))", "range(rewards.shape[-1])"),
         ),
-        Misconception(
-            "discounted-by-position",
-            changed(return_to_go, BY_POSITION),
+        "discounted-by-position": Misconception(
             "You discount by a token's distance from the *start of the response*. From the second token on everything "
             "is too small. From where does token t measure the distance?",
+            BY_POSITION,
         ),
-        Misconception(
-            "quotient-of-powers",
-            changed(return_to_go, BY_POSITION, ("[..., t] = returns", "[..., t] = returns / gamma ** t")),
+        "quotient-of-powers": Misconception(
             "Right on paper: you multiply with gamma^t, add up, and divide by it again. With a small gamma or a long "
             "response gamma^t is too small for a float, and becomes zero; then you divide zero by zero. Does "
             "Eq. (2.13) need any power of gamma but the first?",
+            BY_POSITION,
+            ("[..., t] = returns", "[..., t] = returns / gamma ** t"),
         ),
-    ),
+    },
 )

@@ -1,7 +1,6 @@
 from grpo_lab.advantages import rloo_advantages
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given
-from grpo_lab.course.wrong_answers import changed
 
 EXERCISE = Exercise(
     function=rloo_advantages,
@@ -22,36 +21,33 @@ EXERCISE = Exercise(
         drawn("as many prompts as completions", lambda d: (d.normal(3, 3),)),
         at_scale("a million from zero", lambda d: (1e6 + d.normal(3, 40),)),
     ),
-    misconceptions=(
-        Misconception(
-            "leave-one-out-includes-itself",
-            changed(rloo_advantages, ("(r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)", "r.mean(-1, keepdim=True)")),
+    misconceptions={
+        "leave-one-out-includes-itself": Misconception(
             "You subtract the mean of the whole group, and the completion's own reward is part of it: each is compared "
             "with itself a little. With two completions everything comes out half as large. Who are 'the others'?",
+            ("(r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)", "r.mean(-1, keepdim=True)"),
         ),
-        Misconception(
-            "others-divided-by-all",
-            changed(rloo_advantages, (" - rewards[:, :1]", ""), ("(r.shape[1] - 1)", "r.shape[1]")),
+        "others-divided-by-all": Misconception(
             "You add up the others, but divide by the size of the whole group, so your baseline is too small. Equal "
             "rewards should give zero. How many others are there?",
+            (" - rewards[:, :1]", ""),
+            ("(r.shape[1] - 1)", "r.shape[1]"),
         ),
-        Misconception(
-            "sum-of-others",
-            changed(rloo_advantages, (" - rewards[:, :1]", ""), (" / (r.shape[1] - 1)", "")),
+        "sum-of-others": Misconception(
             "You subtract the *sum* of the others. It grows with the group: of a hundred equal completions each would "
             "look terrible. What would make it a fair comparison?",
+            (" - rewards[:, :1]", ""),
+            (" / (r.shape[1] - 1)", ""),
         ),
-        Misconception(
-            "no-centre",
-            changed(rloo_advantages, ("return advantages", "return rewards")),
+        "no-centre": Misconception(
             "These are the rewards themselves. If all completions of a prompt are right, all are pushed up, and none "
             "was better than the others. What is missing?",
+            ("return advantages", "return rewards"),
         ),
-        Misconception(
-            "divided-by-std",
-            changed(rloo_advantages, ("return advantages", "return advantages / (r.std(-1, keepdim=True) + 0.0001)")),
+        "divided-by-std": Misconception(
             "You divide by the standard deviation as well. That is a habit of GRPO; leave-one-out does without, and "
             "the own reward, which sits in that spread, would make it biased again.",
+            ("return advantages", "return advantages / (r.std(-1, keepdim=True) + 0.0001)"),
         ),
-    ),
+    },
 )

@@ -1,6 +1,5 @@
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import drawn, extreme, f64, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.sorting import kl_penalty
 
 
@@ -32,44 +31,38 @@ EXERCISE = Exercise(
         extreme("e^200 times likelier than under the reference", f64([[-1.0]]), f64([[-201.0]]), 0.5),
     ),
     gradient_of=("logp", "ref_logp"),
-    misconceptions=(
-        Misconception(
-            "k1-as-loss",
-            changed(kl_penalty, ("'k3'", "'k1'")),
+    misconceptions={
+        "k1-as-loss": Misconception(
             "This is k1, the difference of the two log-probabilities: without bias as a *value*. But a loss is there "
             "to be differentiated, and the gradient of k1 is the score: zero on average, noise every time. Does your "
             "penalty know where the reference is, once it is differentiated?",
+            ("'k3'", "'k1'"),
         ),
-        Misconception(
-            "k2-for-k3",
-            changed(kl_penalty, ("'k3'", "'k2'")),
+        "k2-for-k3": Misconception(
             "This is k2, half the squared difference. Near the reference it looks like k3, and its gradient is a good "
             "one, but Eq. (3.19) asks for k3. Notebook 04 tells them apart.",
+            ("'k3'", "'k2'"),
         ),
-        Misconception(
-            "kl-reversed",
-            changed(kl_penalty, ("logp, ref_logp, 'k3'", "-logp, -ref_logp, 'k3'")),
+        "kl-reversed": Misconception(
             "Your d has the other sign. The result is never negative and zero where the two agree, so it looks right, "
             "but it estimates another quantity, and explodes just where samples are plenty. In which order do the two "
             "stand in Eq. (4.1)?",
+            ("logp, ref_logp, 'k3'", "-logp, -ref_logp, 'k3'"),
         ),
-        Misconception(
-            "reference-not-detached",
-            changed(kl_penalty, (K3, "((ref_logp - logp).expm1() - (ref_logp - logp))")),
+        "reference-not-detached": Misconception(
             "The value is right, but a gradient flows into the reference: it would be pulled towards the policy. "
             "Which of the two is meant to move?",
+            (K3, "((ref_logp - logp).expm1() - (ref_logp - logp))"),
         ),
-        Misconception(
-            "sum-over-numbers",
-            changed(kl_penalty, (".mean()", ".sum(-1).mean()")),
+        "sum-over-numbers": Misconception(
             "You average over responses but add up over their numbers, so long responses pay more. By what does "
             "Eq. (3.19) divide?",
+            (".mean()", ".sum(-1).mean()"),
         ),
-        Misconception(
-            "estimate-of-the-mean",
-            changed(kl_penalty, (K3, "kl_estimate(logp.mean((0, 1), True), ref_logp.mean((0, 1), True), 'k3')")),
+        "estimate-of-the-mean": Misconception(
             "You average the differences first and apply k3 to that one number. A number that became likelier and one "
             "that became less likely then cancel, and moving away costs nothing. In which order do mean and k3 stand?",
+            (K3, "kl_estimate(logp.mean((0, 1), True), ref_logp.mean((0, 1), True), 'k3')"),
         ),
-    ),
+    },
 )

@@ -2,7 +2,6 @@ from torch import tensor
 
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.sorting import repaired_reward
 
 EXERCISE = Exercise(
@@ -29,39 +28,31 @@ EXERCISE = Exercise(
         extreme("large numbers", tensor([[4000, 0, 4000]]), tensor([[0, 4000, 4001]])),
         at_scale("300 numbers", lambda d: (d.integers(100, 7, 300), d.integers(100, 7, 300))),
     ),
-    misconceptions=(
-        Misconception(
-            "set-inclusion",
-            changed(repaired_reward, ("torch.minimum(*copies)", "(copies[0] * (copies[1] > 0))")),
+    misconceptions={
+        "set-inclusion": Misconception(
             "This is the reward that can be gamed: each number of the prompt asks only whether it is there "
             "*somewhere*, so two equal ones are both content with a single copy. How many copies should it take?",
-            "3.5",
+            ("torch.minimum(*copies)", "(copies[0] * (copies[1] > 0))"),
         ),
-        Misconception(
-            "response-counted",
-            changed(repaired_reward, ("torch.minimum(*copies)", "(copies[1] * (copies[0] > 0))")),
+        "response-counted": Misconception(
             "You go through the response and ask of each number whether the prompt has it. Then repeating one right "
             "number pays every time. What limits how often a number may pay?",
-            "3.5",
+            ("torch.minimum(*copies)", "(copies[1] * (copies[0] > 0))"),
         ),
-        Misconception(
-            "distinct-numbers",
-            changed(repaired_reward, ("torch.minimum(*copies)", "(copies > 0).all(0)")),
+        "distinct-numbers": Misconception(
             "Each number pays once at most, however often it stands in both. Take the prompt (1, 1, 2): what should "
             "its sorted form score, and what does it score here?",
-            "3.5",
+            ("torch.minimum(*copies)", "(copies > 0).all(0)"),
         ),
-        Misconception(
-            "order-ignored",
-            changed(repaired_reward, (" + ascending_pairs(responses)", "")),
+        "order-ignored": Misconception(
             "The right numbers score, in whatever order. Nobody would learn to sort from that: which term of Eq. (3.6) "
             "is missing?",
+            (" + ascending_pairs(responses)", ""),
         ),
-        Misconception(
-            "strictly-ascending",
-            changed(repaired_reward, ("ascending_pairs(responses)", "responses.diff(dim=-1).gt(0).sum(-1)")),
+        "strictly-ascending": Misconception(
             "Equal neighbours don't count as ordered for you. Then a prompt with a repetition can never reach the "
             "maximum. What does Eq. (3.1) ask of a pair?",
+            ("ascending_pairs(responses)", "responses.diff(dim=-1).gt(0).sum(-1)"),
         ),
-    ),
+    },
 )

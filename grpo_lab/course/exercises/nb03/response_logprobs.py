@@ -2,7 +2,6 @@ from torch import tensor
 
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.sorting import response_logprobs
 
 
@@ -42,42 +41,34 @@ EXERCISE = Exercise(
         at_scale("300 positions, 100 numbers", lambda d: _input(d, 1, 3, 5, 300, 100)),
     ),
     gradient_of=("logp",),
-    misconceptions=(
-        Misconception(
-            "group-mixed",
-            changed(
-                response_logprobs,
-                ("rearrange(responses, 'S P G T -> S P T G')", "responses.reshape(*logp.shape[:3], -1)"),
-                ("return taken", "return logp.gather(-1, numbers).reshape(responses.shape)"),
-            ),
+    misconceptions={
+        "group-mixed": Misconception(
             "The shapes fit, but `reshape` does not move an axis: it cuts the same row of numbers at other places, so "
             "numbers of different responses end up at one position. For G = 3 and T = 2, write down where each of the "
             "six numbers lands.",
+            ("rearrange(responses, 'S P G T -> S P T G')", "responses.reshape(*logp.shape[:3], -1)"),
+            ("return taken", "return logp.gather(-1, numbers).reshape(responses.shape)"),
         ),
-        Misconception(
-            "group-mixed-on-the-way-back",
-            changed(response_logprobs, ("return taken", "return logp.gather(-1, numbers).reshape(responses.shape)")),
+        "group-mixed-on-the-way-back": Misconception(
             "The look-up is right, and then `reshape` cuts the result at the wrong places: the log-probabilities of "
             "one position are handed to one response. How do you *move* an axis?",
+            ("return taken", "return logp.gather(-1, numbers).reshape(responses.shape)"),
         ),
-        Misconception(
-            "not-turned-back",
-            changed(response_logprobs, ("'S P T G -> S P G T'", "'S P T G -> S P T G'")),
+        "not-turned-back": Misconception(
             "The right numbers, with positions and responses in each other's places. Where there are as many responses "
             "as positions, no shape will tell you. In which order do the axes of the result stand?",
+            ("'S P T G -> S P G T'", "'S P T G -> S P T G'"),
         ),
-        Misconception(
-            "response-as-position",
-            changed(response_logprobs, ("return taken", "return logp.gather(-1, responses)")),
+        "response-as-position": Misconception(
             "You look up with G standing where the table has T: response i reads from row i of the table, whatever its "
             "position. It runs as long as there are no more responses than positions. Which axis has to be moved "
             "before the look-up?",
+            ("return taken", "return logp.gather(-1, responses)"),
         ),
-        Misconception(
-            "frozen",
-            changed(response_logprobs, ("return taken", "return taken.detach()")),
+        "frozen": Misconception(
             "The values are right, but no gradient reaches the policy. That is what you store as `old_logp`; for the "
             "update these numbers have to stay attached.",
+            ("return taken", "return taken.detach()"),
         ),
-    ),
+    },
 )

@@ -1,6 +1,5 @@
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import drawn, extreme, f64, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.kl import kl_estimate
 
 
@@ -36,48 +35,38 @@ EXERCISE = Exercise(
         *(extreme(f"{name}, 200 nats apart", f64([[-0.5, -200.5]]), f64([[-200.5, -0.5]]), name) for name in NAMES),
     ),
     gradient_of=("logp", "ref_logp"),
-    misconceptions=(
-        Misconception(
-            "kl-reversed",
-            changed(kl_estimate, ("ref_logp.detach() - logp", "logp - ref_logp.detach()")),
+    misconceptions={
+        "kl-reversed": Misconception(
             "Your d has the other sign. k2 does not notice, k1 comes out negated, and k3 stays positive and looks "
             "right, but it estimates another quantity and pulls on the wrong tokens. "
             "Of the two, whose log-probability comes first in Eq. (4.1)?",
-            "4.1",
+            ("ref_logp.detach() - logp", "logp - ref_logp.detach()"),
         ),
-        Misconception(
-            "kl-reversed-in-k3",
-            changed(kl_estimate, ("d.expm1() - d", "(-d).expm1() + d")),
+        "kl-reversed-in-k3": Misconception(
             "Your k1 is right, and in k3 the exponent has the other sign. The result is never negative, and zero where "
             "the policies agree, but its average is a chi-square divergence less the KL. Which quotient of "
             "probabilities averages to 1 under the policy?",
-            "4.4",
+            ("d.expm1() - d", "(-d).expm1() + d"),
         ),
-        Misconception(
-            "reference-not-detached",
-            changed(kl_estimate, ("ref_logp.detach()", "ref_logp")),
+        "reference-not-detached": Misconception(
             "The values are right, but a gradient flows into the reference as well. In training, which of the two is "
             "meant to move?",
-            "4.1",
+            ("ref_logp.detach()", "ref_logp"),
         ),
-        Misconception(
-            "k2-not-halved",
-            changed(kl_estimate, ("d.square() / 2", "d.square()")),
+        "k2-not-halved": Misconception(
             "Your k2 is twice as large as it should be. Near d = 0 it should agree with k3: expand the exponential to "
             "second order and compare.",
-            "4.3",
+            ("d.square() / 2", "d.square()"),
         ),
-        Misconception(
-            "k1-as-loss",
-            changed(kl_estimate, ("k2 - k2.detach()", "k1 - k1.detach()")),
+        "k1-as-loss": Misconception(
             "Your k3+ has the right value and the gradient of k1. On average that gradient is zero: as a term of the "
             "loss it is noise and nothing else. Which estimator's gradient is worth having?",
+            ("k2 - k2.detach()", "k1 - k1.detach()"),
         ),
-        Misconception(
-            "k3-plus-is-k3",
-            changed(kl_estimate, ("return k3_plus", "return k3")),
+        "k3-plus-is-k3": Misconception(
             "Your k3+ is k3, gradient included, and that is the gradient of the *forward* KL. Which factor should be "
             "frozen, and which should carry the gradient?",
+            ("return k3_plus", "return k3"),
         ),
-    ),
+    },
 )

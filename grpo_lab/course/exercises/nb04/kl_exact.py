@@ -1,6 +1,5 @@
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import drawn, extreme, f64, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.kl import kl_exact
 
 EXERCISE = Exercise(
@@ -27,55 +26,42 @@ EXERCISE = Exercise(
         extreme("a word that the reference never says", f64([[[0.0, 0.0, 1.0]]]), f64([[[0.0, -1e5, 1.0]]])),
     ),
     gradient_of=("logits", "ref_logits"),
-    misconceptions=(
-        Misconception(
-            "kl-reversed",
-            changed(kl_exact, ("logp.exp() * (logp - ref_logp)", "ref_logp.exp() * (ref_logp - logp)")),
+    misconceptions={
+        "kl-reversed": Misconception(
             "This is the forward KL, averaged over what the *reference* says. It is never negative and zero where the "
             "two agree, so nothing looks wrong. Whose samples does Eq. (4.a) average over?",
+            ("logp.exp() * (logp - ref_logp)", "ref_logp.exp() * (ref_logp - logp)"),
         ),
-        Misconception(
-            "kl-full-prob",
-            changed(
-                kl_exact,
-                ("(logits.log_softmax(-1)", "(logits.log_softmax(1)"),
-                ("ref_logits.log_softmax(-1)", "ref_logits.log_softmax(1)"),
-            ),
+        "kl-full-prob": Misconception(
             "Your softmax runs over the positions of a row, so what you compare are not distributions over words. "
             "With a single position it gives zero, whatever the logits. Over which of B, T, V do the probabilities of "
             "one choice add up to 1?",
-            "4.6",
+            ("(logits.log_softmax(-1)", "(logits.log_softmax(1)"),
+            ("ref_logits.log_softmax(-1)", "ref_logits.log_softmax(1)"),
         ),
-        Misconception(
-            "kl-full-prob-log-target",
-            changed(
-                kl_exact,
-                ("(logp.exp() * (logp - ref_logp))", "torch.nn.functional.kl_div(ref_logp, logp, reduction='none')"),
-            ),
+        "kl-full-prob-log-target": Misconception(
             "You give `kl_div` a target of log-probabilities, and it takes them for probabilities: they are negative, "
             "and their logarithm is NaN. What does its documentation say about `log_target`?",
+            ("(logp.exp() * (logp - ref_logp))", "torch.nn.functional.kl_div(ref_logp, logp, reduction='none')"),
         ),
-        Misconception(
-            "logits-not-normalised",
-            changed(kl_exact, ("logp - ref_logp", "logits - ref_logits")),
+        "logits-not-normalised": Misconception(
             "You compare the logits as they come. Add 1 to all logits of the policy: it is the same policy, but your "
             "distance from it has grown by 1. What has to happen to logits first?",
-            "4.6",
+            ("logp - ref_logp", "logits - ref_logits"),
+            equation="4.6",
         ),
-        Misconception(
-            "k1-as-loss",
-            changed(kl_exact, ("logp.exp()", "logp.exp().detach()")),
+        "k1-as-loss": Misconception(
             "The value is right, and its gradient is zero: the probabilities in front carry none, and the average of "
             "the score, which is left, vanishes. This is k1, averaged, as a loss. Where does the policy stand in "
             "Eq. (4.7)?",
+            ("logp.exp()", "logp.exp().detach()"),
         ),
-        Misconception(
-            "log-of-zero",
-            changed(kl_exact, ("logp - ref_logp", "logp.exp().log() - ref_logp.exp().log()")),
+        "log-of-zero": Misconception(
             "NaN for a policy that is certain: a probability that is 0 in floating point has a logarithm of minus "
             "infinity, and zero times that is not a number. Could you have the logarithm without the probability "
             "first?",
-            "4.6",
+            ("logp - ref_logp", "logp.exp().log() - ref_logp.exp().log()"),
+            equation="4.6",
         ),
-    ),
+    },
 )

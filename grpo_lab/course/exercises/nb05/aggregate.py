@@ -2,7 +2,6 @@ import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import NAN, at_scale, drawn, f64, given, padded
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.objective import aggregate
 
 # One token with loss 6, three with loss 2: the mean of means is 4, the mean over tokens 3.
@@ -63,59 +62,45 @@ EXERCISE = Exercise(
         ),
     ),
     gradient_of=("values",),
-    misconceptions=(
-        Misconception(
-            "mean-over-padding",
-            changed(aggregate, ("lengths.clamp(min=1)", "mask.shape[1]")),
+    misconceptions={
+        "mean-over-padding": Misconception(
             "For 'grpo' you divide each row by T, padding included. A short completion in a long batch then counts for "
             "little, and how much depends on who else is in the batch. How many tokens has the row itself?",
-            "5.16",
+            ("lengths.clamp(min=1)", "mask.shape[1]"),
         ),
-        Misconception(
-            "mask-forgotten",
-            changed(aggregate, ("torch.where(mask, values, 0)", "values")),
+        "mask-forgotten": Misconception(
             "What stands at padded positions reaches your loss. Those tokens were never chosen by the policy.",
-            "5.15",
+            ("torch.where(mask, values, 0)", "values"),
         ),
-        Misconception(
-            "mask-by-multiplying",
-            changed(aggregate, ("torch.where(mask, values, 0)", "(values * mask)")),
+        "mask-by-multiplying": Misconception(
             "You multiply by the mask, so NaN at a padded position gives 0 * NaN, which is NaN, and the loss is lost. "
             "How can a position be left out without computing with it?",
-            "5.15",
+            ("torch.where(mask, values, 0)", "(values * mask)"),
         ),
-        Misconception(
-            "microbatch-mean",
-            changed(aggregate, ("lengths.sum() if num_items is None else torch.as_tensor(num_items)", "lengths.sum()")),
+        "microbatch-mean": Misconception(
             "For 'dapo', 'cispo' and 'vespo' you divide by the tokens of *this* batch and ignore `num_items`. Cut an "
             "update into micro-batches and each becomes a mean of its own: the result depends on how you cut. Whose "
             "tokens should be counted?",
+            ("lengths.sum() if num_items is None else torch.as_tensor(num_items)", "lengths.sum()"),
         ),
-        Misconception(
-            "length-mean-mislabelled",
-            changed(aggregate, ("case 'grpo' | 'sapo'", "case 'grpo' | 'sapo' | 'dr_grpo'")),
+        "length-mean-mislabelled": Misconception(
             "What you call 'dr_grpo' still divides each row by its own length. That is 'grpo', with the length bias "
             "that Dr. GRPO removes: tokens of a long wrong answer are punished less than those of a short one.",
-            "5.18",
+            ("case 'grpo' | 'sapo'", "case 'grpo' | 'sapo' | 'dr_grpo'"),
+            equation="5.18",
         ),
-        Misconception(
-            "empty-row-nan",
-            changed(
-                aggregate,
-                ("lengths.clamp(min=1)", "lengths"),
-                ("lengths.sum().clamp(min=1)", "lengths.sum()"),
-                ("total.clamp(min=1)", "total"),
-            ),
+        "empty-row-nan": Misconception(
             "A row without a token gives 0 / 0, and one NaN makes the loss NaN. It happens: truncated completions may "
             "be masked whole. What keeps each denominator at least 1?",
-            "5.16",
+            ("lengths.clamp(min=1)", "lengths"),
+            ("lengths.sum().clamp(min=1)", "lengths.sum()"),
+            ("total.clamp(min=1)", "total"),
+            equation="5.16",
         ),
-        Misconception(
-            "all-token-mean",
-            changed(aggregate, ("(sums / lengths.clamp(min=1)).mean()", "sums.sum() / lengths.sum().clamp(1)")),
+        "all-token-mean": Misconception(
             "For 'grpo' you average over all tokens of the batch. A completion of 1000 tokens then counts a hundred "
             "times as much as one of 10. In GRPO each *completion* has one vote: what is averaged first?",
-            "5.16",
+            ("(sums / lengths.clamp(min=1)).mean()", "sums.sum() / lengths.sum().clamp(1)"),
         ),
-    ),
+    },
 )

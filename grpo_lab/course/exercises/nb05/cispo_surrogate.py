@@ -1,7 +1,6 @@
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
 from grpo_lab.course.exercises.nb05.clipped_surrogate import _far, _ratio, advantage_broadcast
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.objective import cispo_surrogate
 
 EXERCISE = Exercise(
@@ -29,30 +28,26 @@ EXERCISE = Exercise(
         at_scale("300 tokens", lambda d: (_far(d, 3, 300), 50 * d.logp(3, 300), d.normal(3)), bound=5.0),
     ),
     gradient_of=("ratio", "logp"),
-    misconceptions=(
-        Misconception(
-            "weight-not-detached",
-            changed(cispo_surrogate, (".detach()", "")),
+    misconceptions={
+        "weight-not-detached": Misconception(
             "The value is right, but a gradient flows through the ratio as well. The weight says how much a token "
             "counts; should the policy be able to improve the objective by changing the weight?",
+            (".detach()", ""),
         ),
-        Misconception(
-            "log-probability-missing",
-            changed(cispo_surrogate, (".detach() * per_token(advantages) * logp", " * per_token(advantages)")),
+        "log-probability-missing": Misconception(
             "The bounded ratio carries the gradient, and the log-probability does not. Above the bound it is flat, so "
             "the gradient is dropped, which is what CISPO is there to avoid. What else could carry the gradient?",
+            (".detach() * per_token(advantages) * logp", " * per_token(advantages)"),
         ),
-        advantage_broadcast(cispo_surrogate),
-        Misconception(
-            "bound-from-one",
-            changed(cispo_surrogate, ("max=bound", "max=1 + bound")),
+        "advantage-broadcast": advantage_broadcast(),
+        "bound-from-one": Misconception(
             "You bound the ratio at 1 + bound, as verl does. Here, as in TRL, the bound is the ceiling itself.",
+            ("max=bound", "max=1 + bound"),
         ),
-        Misconception(
-            "token-dropped",
-            changed(cispo_surrogate, ("ratio.clamp(max=bound)", "torch.where(ratio > bound, 0, ratio)")),
+        "token-dropped": Misconception(
             "A token whose ratio exceeds the bound gets weight 0. That is masking: its gradient is gone, which CISPO "
             "is there to avoid. Should it weigh nothing, or no more than the bound?",
+            ("ratio.clamp(max=bound)", "torch.where(ratio > bound, 0, ratio)"),
         ),
-    ),
+    },
 )

@@ -1,8 +1,5 @@
-from collections.abc import Callable
-
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.objective import clipped_surrogate
 
 
@@ -15,13 +12,12 @@ def _far(d, *shape):
     return d.normal(*shape, scale=4.0).exp()
 
 
-def advantage_broadcast(surrogate: Callable) -> Misconception:
+def advantage_broadcast() -> Misconception:
     return Misconception(
-        "advantage-broadcast",
-        changed(surrogate, ("per_token(advantages)", "advantages")),
         "The advantages have shape (B,), and you use them as they are. Broadcasting lays them along the tokens: where "
         "B = T nothing fails, and token t of *every* completion gets the advantage of completion t. Along which axis "
         "should they lie?",
+        ("per_token(advantages)", "advantages"),
     )
 
 
@@ -55,42 +51,33 @@ EXERCISE = Exercise(
         at_scale("300 tokens and delta", lambda d: (_far(d, 3, 300), d.normal(3, 300)), epsilon_high=0.28, delta=4.0),
     ),
     gradient_of=("ratio",),
-    misconceptions=(
-        Misconception(
-            "clip-inverted",
-            changed(clipped_surrogate, ("torch.min", "torch.max")),
+    misconceptions={
+        "clip-inverted": Misconception(
             "You take the better of the two offers. Where a token has been pushed far enough, yours goes on pushing; "
             "where it has moved the wrong way, yours lets go. Should the objective be an optimist?",
+            ("torch.min", "torch.max"),
         ),
-        Misconception(
-            "clip-one-sided",
-            changed(
-                clipped_surrogate,
-                ("torch.min(bounded * advantages, clipped * advantages)", "torch.min(bounded, clipped) * advantages"),
-            ),
+        "clip-one-sided": Misconception(
             "You take the smaller *ratio* first, and multiply by the advantage afterwards. For A > 0 that is the same. "
             "Now take A = -1 and ratios 0.5 and 0.8: which product is smaller, and which ratio did you keep?",
+            ("torch.min(bounded * advantages, clipped * advantages)", "torch.min(bounded, clipped) * advantages"),
         ),
-        advantage_broadcast(clipped_surrogate),
-        Misconception(
-            "clip-only",
-            changed(clipped_surrogate, ("return surrogate", "return clipped * advantages")),
+        "advantage-broadcast": advantage_broadcast(),
+        "clip-only": Misconception(
             "You always take the clipped ratio. A bad token that has become much likelier then lies on the flat part, "
             "with no gradient that would bring it back. There should be a second offer to compare with.",
+            ("return surrogate", "return clipped * advantages"),
         ),
-        Misconception(
-            "epsilon-high-ignored",
-            changed(clipped_surrogate, ("1 - epsilon, 1 + epsilon_high", "1 - epsilon, 1 + epsilon")),
+        "epsilon-high-ignored": Misconception(
             "`epsilon_high` has no effect in your version. It is the room *above* 1; only if it is None is that the "
             "same as below.",
-            "5.5",
+            ("1 - epsilon, 1 + epsilon_high", "1 - epsilon, 1 + epsilon"),
         ),
-        Misconception(
-            "delta-ignored",
-            changed(clipped_surrogate, ("bounded * advantages", "ratio * advantages")),
+        "delta-ignored": Misconception(
             "`delta` has no effect in your version. A bad token whose ratio is 1000 contributes -1000, and rules the "
             "batch. Which of the two offers has no bound from above yet?",
-            "5.6",
+            ("bounded * advantages", "ratio * advantages"),
+            equation="5.6",
         ),
-    ),
+    },
 )

@@ -1,7 +1,6 @@
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, log, padded
 from grpo_lab.course.exercises.nb05.importance_ratio import TWO, _all_one_way, _ragged, _with_holes, under_the_mask
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.objective import gspo_token_ratio
 
 
@@ -35,38 +34,30 @@ EXERCISE = Exercise(
     ),
     gradient_of=("logp", "old_logp"),
     observe=under_the_mask,
-    misconceptions=(
-        Misconception(
-            "sequence-not-detached",
-            changed(gspo_token_ratio, ("'sequence').detach()", "'sequence')")),
+    misconceptions={
+        "sequence-not-detached": Misconception(
             "The values are right. But a gradient flows through the sequence ratio, too, so every token is pushed "
             "twice: by itself, and by the whole sequence. Which of your two factors should only be a number?",
+            ("'sequence').detach()", "'sequence')"),
         ),
-        Misconception(
-            "no-gradient",
-            changed(gspo_token_ratio, ("logp.detach()", "logp")),
+        "no-gradient": Misconception(
             "The values are right, but no gradient reaches `logp`. A factor that is x - x is 0 with gradient 0. Which "
             "of the two x has to be stopped, and nothing behind it?",
+            ("logp.detach()", "logp"),
         ),
-        Misconception(
-            "sequence-ratio",
-            changed(
-                gspo_token_ratio,
-                ("return ratio", "return importance_ratio(logp, old_logp, mask, 'sequence').expand_as(logp)"),
-            ),
+        "sequence-ratio": Misconception(
             "The values are right, but this is GSPO itself: each token's entry moves all tokens of its sequence, each "
             "by a share. Here an entry belongs to its own token. Look at the second factor of Eq. (5.4).",
+            ("return ratio", "return importance_ratio(logp, old_logp, mask, 'sequence').expand_as(logp)"),
         ),
-        Misconception(
-            "token-ratio",
-            changed(gspo_token_ratio, ("return ratio", "return importance_ratio(logp, old_logp, mask)")),
+        "token-ratio": Misconception(
             "This is the ratio of each token by itself. Where does the ratio of the whole sequence enter?",
+            ("return ratio", "return importance_ratio(logp, old_logp, mask)"),
         ),
-        Misconception(
-            "ratio-twice",
-            changed(gspo_token_ratio, ("logp - logp.detach()", "logp - old_logp.detach()")),
+        "ratio-twice": Misconception(
             "You multiply the sequence ratio by the token's own ratio, so the move is counted twice. What should the "
             "*value* of the second factor be?",
+            ("logp - logp.detach()", "logp - old_logp.detach()"),
         ),
-    ),
+    },
 )

@@ -3,7 +3,6 @@ import torch
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given, padded
 from grpo_lab.course.exercises.nb05.importance_ratio import ONE
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.objective import policy_loss
 
 
@@ -94,57 +93,42 @@ EXERCISE = Exercise(
     ),
     gradient_of=("logp", "old_logp", "ref_logp"),
     observe=the_loss,
-    misconceptions=(
-        Misconception(
-            "ascends",
-            changed(policy_loss, ("-surrogate", "surrogate")),
+    misconceptions={
+        "ascends": Misconception(
             "The sign of the surrogate is missing. An optimiser makes the loss smaller, and the surrogate is to become "
             "*larger*: as you wrote it, good answers are unlearned.",
-            "5.21",
+            ("-surrogate", "surrogate"),
         ),
-        Misconception(
-            "kl-rewarded",
-            changed(policy_loss, ("values + beta", "values - beta")),
+        "kl-rewarded": Misconception(
             "Your KL term has the wrong sign: the further the policy runs from the reference, the smaller the loss. "
             "Did the minus sign of the surrogate catch the KL term as well?",
-            "5.22",
+            ("values + beta", "values - beta"),
         ),
-        Misconception(
-            "k1-as-loss",
-            changed(policy_loss, ("0), kl_estimator)", "0), 'k1')")),
+        "k1-as-loss": Misconception(
             "You use k1 as the KL term. As a value it is unbiased, but the gradient of log pi is zero on average: it "
             "penalises nothing. Which estimator was asked for, and where does it have to go?",
-            "5.22",
+            ("0), kl_estimator)", "0), 'k1')"),
+            equation="5.22",
         ),
-        Misconception(
-            "kl-reversed",
-            changed(
-                policy_loss,
-                ("kl_estimate(logp, torch.where", "kl_estimate(-logp, -torch.where"),
-            ),
+        "kl-reversed": Misconception(
             "The two policies have changed places in your KL term: it grows with exp(log pi - log ref). Samples come "
             "from the policy, so that is no estimate of the KL at all, and one token that the reference thinks "
             "impossible makes it explode. Which of them is the one that is *estimated from*?",
-            "5.22",
+            ("kl_estimate(logp, torch.where", "kl_estimate(-logp, -torch.where"),
+            equation="5.22",
         ),
-        Misconception(
-            "kl-over-padding",
-            changed(
-                policy_loss,
-                ("torch.where(mask, logp, 0), torch.where(mask, old_logp, 0)", "logp, old_logp"),
-                ("torch.where(mask, ref_logp, 0)", "ref_logp"),
-                ("values + beta * kl", "values"),
-                ("return (loss, ", "return (loss + beta * kl.mean() if beta > 0 else loss, "),
-            ),
+        "kl-over-padding": Misconception(
             "The KL term is averaged by itself, over all positions, padding included. It should be a number per token, "
             "and meet the same mask and the same denominator as the surrogate. At which line does it join?",
-            "5.22",
+            ("torch.where(mask, logp, 0), torch.where(mask, old_logp, 0)", "logp, old_logp"),
+            ("torch.where(mask, ref_logp, 0)", "ref_logp"),
+            ("values + beta * kl", "values"),
+            ("return (loss, ", "return (loss + beta * kl.mean() if beta > 0 else loss, "),
         ),
-        Misconception(
-            "microbatch-mean",
-            changed(policy_loss, ("max_completion_length, num_items)", "max_completion_length)")),
+        "microbatch-mean": Misconception(
             "`num_items` does not arrive at the aggregation. Then every micro-batch is a mean of its own, and the "
             "gradient depends on how the update is cut.",
+            ("max_completion_length, num_items)", "max_completion_length)"),
         ),
-    ),
+    },
 )

@@ -1,7 +1,6 @@
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import drawn, extreme, f64, given
 from grpo_lab.course.exercises.nb05.clipped_surrogate import _ratio, advantage_broadcast
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.objective import sapo_surrogate
 
 EXERCISE = Exercise(
@@ -29,31 +28,26 @@ EXERCISE = Exercise(
         extreme("a word that has become impossible", f64([[0.0, 1.0], [0.0, 1.0]]), f64([1.0, -1.0])),
     ),
     gradient_of=("ratio",),
-    misconceptions=(
-        Misconception(
-            "taus-swapped",
-            changed(sapo_surrogate, ("advantages > 0", "advantages < 0")),
+    misconceptions={
+        "taus-swapped": Misconception(
             "Good and bad tokens have each other's tau. Bad ones are meant to fade faster: pushing a token down raises "
             "all others a little, and most of those are nonsense.",
-            "5.9",
+            ("advantages > 0", "advantages < 0"),
         ),
-        Misconception(
-            "scale-missing",
-            changed(sapo_surrogate, ("4 / tau * torch", "torch")),
+        "scale-missing": Misconception(
             "The factor in front of the sigmoid is missing. At ratio 1 your slope is tau / 4; the unclipped objective "
             "has slope 1 there, and SAPO is meant to start out the same.",
+            ("4 / tau * torch", "torch"),
         ),
-        Misconception(
-            "gate-at-zero",
-            changed(sapo_surrogate, ("tau * (ratio - 1)", "tau * ratio")),
+        "gate-at-zero": Misconception(
             "The middle of your gate is at ratio 0. It should be where the policy has not moved. Which ratio is that?",
+            ("tau * (ratio - 1)", "tau * ratio"),
         ),
-        Misconception(
-            "tau-divides",
-            changed(sapo_surrogate, ("tau * (ratio - 1)", "(ratio - 1) / tau")),
+        "tau-divides": Misconception(
             "You divide by tau inside the sigmoid. The name suggests a temperature, but here a larger tau makes the "
             "gate *steeper*.",
+            ("tau * (ratio - 1)", "(ratio - 1) / tau"),
         ),
-        advantage_broadcast(sapo_surrogate),
-    ),
+        "advantage-broadcast": advantage_broadcast(),
+    },
 )

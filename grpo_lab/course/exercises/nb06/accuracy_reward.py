@@ -1,6 +1,5 @@
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, drawn, extreme, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.rewards import accuracy_reward
 
 
@@ -66,51 +65,40 @@ EXERCISE = Exercise(
         drawn("300 responses", _many),
         extreme("a long response", [said("4", thought="4 or 5\n" * 3000), said("4 " * 3000)], ["4", "4"]),
     ),
-    misconceptions=(
-        Misconception(
-            "empty-matches",
-            changed(accuracy_reward, ("given != '' and ", "")),
+    misconceptions={
+        "empty-matches": Misconception(
             "An empty answer counts as right where an empty text is expected. One broken row in the data, and silence "
             "pays. What besides equality has to hold?",
+            ("given != '' and ", ""),
         ),
-        Misconception(
-            "reward-contains",
-            changed(
-                accuracy_reward, ("given == normalise_text(str(expected))", "normalise_text(str(expected)) in given")
-            ),
+        "reward-contains": Misconception(
             "An answer that *contains* the expected text is right for you. So '1 2 3 4 5 6 7 8 9' is right for any "
             "digit, and the policy will list them all. Equal is more than contained.",
+            ("given == normalise_text(str(expected))", "normalise_text(str(expected)) in given"),
         ),
-        Misconception(
-            "not-normalised",
-            changed(
-                accuracy_reward,
-                ("normalise_text(str(expected))", "str(expected)"),
-                (
-                    "normalise_text(extract_answer(completion_text(completion)) or '')",
-                    "extract_answer(completion_text(completion)) or ''",
-                ),
-            ),
+        "not-normalised": Misconception(
             "You compare the texts as they are: '1,000' is wrong where '1000' is expected, and so are full-width "
             "digits and double spaces. A right answer punished teaches the opposite.",
+            ("normalise_text(str(expected))", "str(expected)"),
+            (
+                "normalise_text(extract_answer(completion_text(completion)) or '')",
+                "extract_answer(completion_text(completion)) or ''",
+            ),
         ),
-        Misconception(
-            "none-as-zero",
-            changed(accuracy_reward, ("None if expected is None else reward", "reward")),
+        "none-as-zero": Misconception(
             "Where no answer is known you give 0. That says *wrong*, and pulls the group down. None says that this "
             "reward does not apply.",
+            ("None if expected is None else reward", "reward"),
         ),
-        Misconception(
-            "numbers-unequal",
-            changed(accuracy_reward, ("normalise_text(str(expected))", "expected")),
+        "numbers-unequal": Misconception(
             "You compare the expected value as it comes: the int 4 is never equal to the text '4', and a group that "
             "answers right earns nothing. Both sides need the same form.",
+            ("normalise_text(str(expected))", "expected"),
         ),
-        Misconception(
-            "block-not-needed",
-            changed(accuracy_reward, ("or ''", "or completion_text(completion)")),
+        "block-not-needed": Misconception(
             "Without an answer block you take the whole text. Then the format is never learned, and a response cut off "
             "in its thinking can still be right by chance.",
+            ("or ''", "or completion_text(completion)"),
         ),
-    ),
+    },
 )

@@ -1,6 +1,5 @@
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, drawn, extreme, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.rewards import extract_answer
 
 AS_WRITTEN = ("42.", "0", "None", "(4)", '"4"', "$4$", "1,000", "１２", "a  b", "北京", "4\n\n5", "&lt;", "...")
@@ -50,44 +49,35 @@ EXERCISE = Exercise(
             "300 blocks, the last one never closed", "".join(f"<answer>{i}</answer>" for i in range(300)) + "<answer>1"
         ),
     ),
-    misconceptions=(
-        Misconception(
-            "first-block",
-            changed(extract_answer, ("blocks[-1]", "blocks[0]")),
+    misconceptions={
+        "first-block": Misconception(
             "You take the first block. A response that corrects itself means its last one.",
+            ("blocks[-1]", "blocks[0]"),
         ),
-        Misconception(
-            "greedy",
-            changed(extract_answer, ("_ANSWER.findall(text)", "re.findall('<answer>(.*)</answer>', text, re.DOTALL)")),
+        "greedy": Misconception(
             "Your pattern runs from the first opening tag to the last closing one, and takes the whole text between "
             "two answers for an answer. What makes a repetition stop as early as it can?",
+            ("_ANSWER.findall(text)", "re.findall('<answer>(.*)</answer>', text, re.DOTALL)"),
         ),
-        Misconception(
-            "regex-no-dotall",
-            changed(extract_answer, ("_ANSWER.findall(text)", "re.findall(_ANSWER.pattern, text)")),
+        "regex-no-dotall": Misconception(
             "An answer that stands on a line of its own is not found: the dot does not match a line break. Which flag "
             "changes that?",
+            ("_ANSWER.findall(text)", "re.findall(_ANSWER.pattern, text)"),
         ),
-        Misconception(
-            "empty-matches",
-            changed(extract_answer, (".strip() or None", ".strip()")),
+        "empty-matches": Misconception(
             "An empty block gives you an empty text. Whoever compares that with an expected answer that happens to be "
             "empty, or looks for it *in* one, finds it equal. What should say that there is no answer?",
+            (".strip() or None", ".strip()"),
         ),
-        Misconception(
-            "unclosed-counts",
-            changed(
-                extract_answer,
-                ("_ANSWER.findall(text)", "[block.partition('</answer>')[0] for block in text.split('<answer>')[1:]]"),
-            ),
+        "unclosed-counts": Misconception(
             "You take a block that is never closed. Such a response was cut off at the length limit: '<answer>12' may "
             "have been on its way to 125.",
+            ("_ANSWER.findall(text)", "[block.partition('</answer>')[0] for block in text.split('<answer>')[1:]]"),
         ),
-        Misconception(
-            "opened-twice",
-            changed(extract_answer, ("_ANSWER.findall(text)", "re.findall('<answer>(.*?)</answer>', text, re.DOTALL)")),
+        "opened-twice": Misconception(
             "In '<answer>one <answer>two</answer>' you begin at the first opening tag, and the second becomes part of "
             "the answer. Which opening tag belongs to the closing one?",
+            ("_ANSWER.findall(text)", "re.findall('<answer>(.*?)</answer>', text, re.DOTALL)"),
         ),
-    ),
+    },
 )

@@ -1,6 +1,5 @@
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, drawn, extreme, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.rewards import format_fault
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
@@ -71,42 +70,34 @@ EXERCISE = Exercise(
         extreme("a long response", "<think>" + "so\n" * 5000 + "</think><answer>4</answer>" + "\n" * 5000),
         extreme("a word after thousands of lines", KEPT + "\n" * 5000 + "so"),
     ),
-    misconceptions=(
-        Misconception(
-            "regex-no-dotall",
-            changed(format_fault, ("FORMAT_PATTERN.fullmatch(text)", "re.fullmatch(FORMAT_PATTERN.pattern, text)")),
+    misconceptions={
+        "regex-no-dotall": Misconception(
             "Your pattern stops at the end of a line: a response that thinks in several lines breaks the format, and a "
             "policy learns to think in one. What does a dot match, and which flag changes that?",
+            ("FORMAT_PATTERN.fullmatch(text)", "re.fullmatch(FORMAT_PATTERN.pattern, text)"),
         ),
-        Misconception(
-            "text-outside-unseen",
-            changed(format_fault, ("None if FORMAT_PATTERN.fullmatch(text) else 'text outside'", "None")),
+        "text-outside-unseen": Misconception(
             "Text before, between or after the blocks goes unnoticed. Is finding the pattern *somewhere* enough?",
+            ("None if FORMAT_PATTERN.fullmatch(text) else 'text outside'", "None"),
         ),
-        Misconception(
-            "repeated-unseen",
-            changed(
-                format_fault,
-                (
-                    "return 'repeated tag'",
-                    r"return None if re.fullmatch(r'\s*<think>.*</think>\s*<answer>.*</answer>\s*', text, re.DOTALL) "
-                    "else 'repeated tag'",
-                ),
-            ),
+        "repeated-unseen": Misconception(
             "Your pattern accepts a response with two answers: its dots take in the tags between. A policy would write "
             "every candidate it can think of. What says how often a tag occurs?",
+            (
+                "return 'repeated tag'",
+                r"return None if re.fullmatch(r'\s*<think>.*</think>\s*<answer>.*</answer>\s*', text, re.DOTALL) "
+                "else 'repeated tag'",
+            ),
         ),
-        Misconception(
-            "closing-tags-unseen",
-            opening_tags_only,
+        "closing-tags-unseen": Misconception(
             "You count the opening tags alone. A response cut off before `</answer>` then keeps the format. There are "
             "four tags.",
+            wrong=opening_tags_only,
         ),
-        Misconception(
-            "interleaved-unseen",
-            changed(format_fault, ("text.index(tag) for tag in TAGS", "text.index(tag) for tag in TAGS[::2]")),
+        "interleaved-unseen": Misconception(
             "You compare only where the two blocks *begin*. `<think>..<answer>..</think></answer>` has all four tags "
             "once, and in the wrong order. Which positions have to rise?",
+            ("text.index(tag) for tag in TAGS", "text.index(tag) for tag in TAGS[::2]"),
         ),
-    ),
+    },
 )

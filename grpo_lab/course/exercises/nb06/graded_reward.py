@@ -1,7 +1,6 @@
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import drawn, extreme, given
 from grpo_lab.course.exercises.nb06.accuracy_reward import MARKS, TALK, _many, said
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.rewards import graded_reward
 
 EXERCISE = Exercise(
@@ -44,40 +43,34 @@ EXERCISE = Exercise(
         drawn("300 responses", _many),
         extreme("a long list", [said(" ".join(map(str, range(5000)))), said("4", thought="5\n" * 5000)], [4711, 5]),
     ),
-    misconceptions=(
-        Misconception(
-            "empty-matches",
-            changed(graded_reward, ("wanted != '' and given == wanted", "given == wanted")),
+    misconceptions={
+        "empty-matches": Misconception(
             "An empty answer gets full marks where an empty text is expected. One broken row in the data, and silence "
             "pays best.",
+            ("wanted != '' and given == wanted", "given == wanted"),
         ),
-        Misconception(
-            "empty-contained",
-            changed(graded_reward, ("wanted != '' and wanted in given", "wanted in given")),
+        "empty-contained": Misconception(
             "Where the expected text is empty, everything gets half marks: the empty text is contained in every text. "
             "What has to hold besides `in`?",
+            ("wanted != '' and wanted in given", "wanted in given"),
         ),
-        Misconception(
-            "reward-contains",
-            changed(graded_reward, ("0.5 if contained", "1.0 if contained")),
+        "reward-contains": Misconception(
             "An answer that contains the expected text gets full marks. Even this generous reward pays half for that: "
             "otherwise a list of all numbers is as good as solving the problem.",
+            ("0.5 if contained", "1.0 if contained"),
         ),
-        Misconception(
-            "contains-backwards",
-            changed(graded_reward, ("wanted != '' and wanted in given", "given in wanted")),
+        "contains-backwards": Misconception(
             "You ask whether the answer is contained in the expected text. Then '1' earns half marks for 12, and so "
             "does an empty answer. Which of the two is to contain the other?",
+            ("wanted != '' and wanted in given", "given in wanted"),
         ),
-        Misconception(
-            "half-marks-first",
-            changed(graded_reward, ("1.0 if exact else 0.5 if contained", "0.5 if contained else 1.0 if exact")),
+        "half-marks-first": Misconception(
             "You ask about containing first. A text contains itself, so the right answer never gets more than half.",
+            ("1.0 if exact else 0.5 if contained", "0.5 if contained else 1.0 if exact"),
         ),
-        Misconception(
-            "none-graded",
-            changed(graded_reward, ("None if expected is None else reward", "reward")),
+        "none-graded": Misconception(
             "Where no answer is known you give 0.01. That says *wrong*; None says that this reward does not apply.",
+            ("None if expected is None else reward", "reward"),
         ),
-    ),
+    },
 )

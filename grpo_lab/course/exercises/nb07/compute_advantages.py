@@ -3,7 +3,6 @@ import torch
 from grpo_lab.config import GRPOConfig
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import NAN, at_scale, drawn, extreme, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.trainer.experience import compute_advantages
 
 EPS = 1e-4
@@ -68,37 +67,30 @@ EXERCISE = Exercise(
         extreme("two rewards in all, one spread for all", *batch([1.0, 0.0, NAN, NAN], 2, "batch")),
         at_scale("15 prompts, one spread for all, many NaN", lambda d: _drawn(d, 15, 7, "batch", missing=40)),
     ),
-    misconceptions=(
-        Misconception(
-            "group-mixed",
-            mixed,
+    misconceptions={
+        "group-mixed": Misconception(
             "You compare answers to *different* prompts. The completions of a prompt stand next to each other; a table "
             "with G rows puts those of all prompts side by side. Which axis of the table is G?",
+            wrong=mixed,
         ),
-        Misconception(
-            "one-group",
-            changed(compute_advantages, ("view(-1, config.num_generations)", "view(1, -1)")),
+        "one-group": Misconception(
             "You compare every completion with the whole batch. An easy prompt's answers then all look good, a hard "
             "one's all bad. With whom does GRPO compare?",
+            ("view(-1, config.num_generations)", "view(1, -1)"),
         ),
-        Misconception(
-            "nan-as-zero",
-            changed(
-                compute_advantages, ("by_group = rewards.view", "by_group = (rewards := rewards.nan_to_num(0.0)).view")
-            ),
+        "nan-as-zero": Misconception(
             "You read NaN as a reward of 0. That says *worse than everybody*; it was meant to say *not judged*. And "
             "the mean of the others is wrong as well.",
+            ("by_group = rewards.view", "by_group = (rewards := rewards.nan_to_num(0.0)).view"),
         ),
-        Misconception(
-            "nan-spreads",
-            nan_spreads,
+        "nan-spreads": Misconception(
             "One NaN makes a whole group NaN, or the whole batch, and the next update destroys the weights. Who should "
             "be left out of the comparison?",
+            wrong=nan_spreads,
         ),
-        Misconception(
-            "no-centre",
-            lambda rewards, config: rewards.nan_to_num(0.0),
+        "no-centre": Misconception(
             "You return the rewards as they are. Where all answers are right, all are pushed up: nothing is compared.",
+            wrong=lambda rewards, config: rewards.nan_to_num(0.0),
         ),
-    ),
+    },
 )

@@ -5,7 +5,6 @@ from torch import nn
 
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, at_scale, drawn
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.models import frozen_copy
 
 INPUT = torch.tensor([[1.0, -2.0, 0.5]], dtype=torch.float64)
@@ -79,36 +78,31 @@ EXERCISE = Exercise(
         at_scale("a policy in float32", lambda dice: (dice.fill(Shifted()).float(),)),
     ),
     observe=after_an_update,
-    misconceptions=(
-        Misconception(
-            "ref-not-frozen",
-            changed(frozen_copy, ("copy.deepcopy(model).requires_grad_(False).eval()", "model")),
+    misconceptions={
+        "ref-not-frozen": Misconception(
             "You return the model itself. The reference moves with every update, the KL is zero for ever, and beta has "
             "no effect, however large you make it. No curve will tell you.",
+            ("copy.deepcopy(model).requires_grad_(False).eval()", "model"),
         ),
-        Misconception(
-            "parameters-shared",
-            changed(frozen_copy, ("deepcopy", "copy")),
+        "parameters-shared": Misconception(
             "Your copy is a new object with the *same* tensors in it: move the policy, and the reference moves along. "
             "You have frozen the policy, too. Which kind of copy goes all the way down?",
+            ("deepcopy", "copy"),
         ),
-        Misconception(
-            "policy-frozen",
-            changed(frozen_copy, ("deepcopy(model)", "deepcopy(model.requires_grad_(False))")),
+        "policy-frozen": Misconception(
             "You froze the policy before you copied it. `requires_grad_` works in place: there is nothing left to "
             "train.",
+            ("deepcopy(model)", "deepcopy(model.requires_grad_(False))"),
         ),
-        Misconception(
-            "takes-gradients",
-            changed(frozen_copy, (".requires_grad_(False)", "")),
+        "takes-gradients": Misconception(
             "The copy still takes gradients. They cost memory, and an optimizer that is given all parameters would "
             "train the reference as well.",
+            (".requires_grad_(False)", ""),
         ),
-        Misconception(
-            "dropout-on",
-            changed(frozen_copy, (".eval()", "")),
+        "dropout-on": Misconception(
             "The copy is still in training mode: its dropout makes every log-probability a matter of chance, so the KL "
             "is noise even before the first update. Which mode should a reference be in?",
+            (".eval()", ""),
         ),
-    ),
+    },
 )

@@ -5,7 +5,6 @@ import torch
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, f64
 from grpo_lab.course.exercises.nb05.policy_loss import the_loss
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.objective import microbatch_loss
 
 
@@ -64,41 +63,32 @@ EXERCISE = Exercise(
     ),
     gradient_of=("logp",),
     observe=the_loss,
-    misconceptions=(
-        Misconception(
-            "microbatch-mean",
-            changed(microbatch_loss, ("share * loss", "loss")),
+    misconceptions={
+        "microbatch-mean": Misconception(
             "You return the part's mean as it is. Cut an update of 8 rows into 4 parts and their sum is four times "
             "what it should be: what you tune as a learning rate then depends on your memory. How much of the update "
             "is this part?",
-            "5.24",
+            ("share * loss", "loss"),
         ),
-        Misconception(
-            "microbatch-token-mean",
-            changed(microbatch_loss, ("num_items=num_items", "num_items=mask.sum()")),
+        "microbatch-token-mean": Misconception(
             "Losses that divide by tokens get the tokens of this part. Each part is then a mean of its own, in which a "
             "token weighs the more the fewer it shares its part with. Whose tokens should be counted?",
+            ("num_items=num_items", "num_items=mask.sum()"),
         ),
-        Misconception(
-            "always-weighted",
-            changed(microbatch_loss, ("1.0 if loss_type in LOSSES_BY_TOKENS else ", "")),
+        "always-weighted": Misconception(
             "You weight every loss by the share of the rows. 'dapo', 'cispo' and 'vespo' divide by the tokens "
             "of the whole update already: their parts add up as they are, and yours add up to too little.",
-            "5.24",
+            ("1.0 if loss_type in LOSSES_BY_TOKENS else ", ""),
         ),
-        Misconception(
-            "share-upside-down",
-            changed(microbatch_loss, ("len(mask) / rows", "rows / len(mask)")),
+        "share-upside-down": Misconception(
             "Your weight is upside down: the smaller the part, the more it counts. What should the weights of all "
             "parts add up to?",
-            "5.24",
+            ("len(mask) / rows", "rows / len(mask)"),
         ),
-        Misconception(
-            "divided-by-parts",
-            changed(microbatch_loss, ("len(mask) / rows", "1 / -(-rows // len(mask))")),
+        "divided-by-parts": Misconception(
             "You divide by the number of parts. That is right only if all are of one size: cut 4 rows into 3 + 1, and "
             "the last row counts as much as the three before it. What does each row have to weigh?",
-            "5.24",
+            ("len(mask) / rows", "1 / -(-rows // len(mask))"),
         ),
-    ),
+    },
 )

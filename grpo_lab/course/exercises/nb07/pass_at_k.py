@@ -1,6 +1,5 @@
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, drawn, extreme, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.evaluate import pass_at_k
 
 
@@ -32,34 +31,29 @@ EXERCISE = Exercise(
         extreme("many of thousands", 4_000, 3, 1_500),
         extreme("a single one, wrong", 1, 0, 1),
     ),
-    misconceptions=(
-        Misconception(
-            "k-ignored",
-            changed(pass_at_k, ("1 - math.comb(n - c, k) / math.comb(n, k)", "c / n")),
+    misconceptions={
+        "k-ignored": Misconception(
             "This is pass@1, the share of right completions. Drawing more often gives more chances: what changes with "
             "k?",
+            ("1 - math.comb(n - c, k) / math.comb(n, k)", "c / n"),
         ),
-        Misconception(
-            "with-replacement",
-            changed(pass_at_k, ("1 - math.comb(n - c, k) / math.comb(n, k)", "1 - (1 - c / n) ** k")),
+        "with-replacement": Misconception(
             "You draw with replacement, as if the share c / n were the true chance. It is only an estimate, and its "
             "power is biased downwards: of two completions one right, both drawn, you give 0.75, but one of them *is* "
             "right. How often is a group of k *different* completions all wrong?",
+            ("1 - math.comb(n - c, k) / math.comb(n, k)", "1 - (1 - c / n) ** k"),
         ),
-        Misconception(
-            "all-right",
-            changed(pass_at_k, ("1 - math.comb(n - c, k)", "math.comb(c, k)")),
+        "all-right": Misconception(
             "This is the chance that *all* k are right. One is enough.",
+            ("1 - math.comb(n - c, k)", "math.comb(c, k)"),
         ),
-        Misconception(
-            "all-wrong",
-            changed(pass_at_k, ("1 - math.comb", "math.comb")),
+        "all-wrong": Misconception(
             "This is the chance that all k are wrong. One step is missing.",
+            ("1 - math.comb", "math.comb"),
         ),
-        Misconception(
-            "not-all-right",
-            changed(pass_at_k, ("n - c", "c")),
+        "not-all-right": Misconception(
             "You take away the chance that all k are right; what is left is *at least one wrong*. Which are the n - c?",
+            ("n - c", "c"),
         ),
-    ),
+    },
 )

@@ -3,7 +3,6 @@ import torch
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, at_scale, drawn, given
 from grpo_lab.course.exercises.nb07._tiny_tokenizer import END, PAD, STOP, TinyTokenizer
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.rollout import read_sequences
 
 
@@ -71,53 +70,39 @@ EXERCISE = Exercise(
         drawn("many rows", _many),
         at_scale("300 tokens", _large),
     ),
-    misconceptions=(
-        Misconception(
-            "retokenised",
-            retokenised,
+    misconceptions={
+        "retokenised": Misconception(
             "You decode the completion and encode the text again. Where the policy sampled 'a', then 'b', the text "
             "'ab' is one token: you score a token that was never sampled, and lose the end token. Which ids are the "
             "ones that were sampled?",
+            wrong=retokenised,
         ),
-        Misconception(
-            "eos-trimmed",
-            changed(
-                read_sequences,
-                ("eos_token_ids)", "eos_token_ids) & ~torch.isin(completion_ids, torch.tensor(eos_token_ids))"),
-            ),
+        "eos-trimmed": Misconception(
             "Your mask leaves the end token out. The policy *chose* to stop there. If that choice is never scored, "
             "stopping is never rewarded, and responses grow to the limit.",
+            ("eos_token_ids)", "eos_token_ids) & ~torch.isin(completion_ids, torch.tensor(eos_token_ids))"),
         ),
-        Misconception(
-            "eos-masked-as-padding",
-            changed(read_sequences, ("eos_token_ids)", "eos_token_ids) & (completion_ids != tokenizer.pad_token_id)")),
+        "eos-masked-as-padding": Misconception(
             "You mask every token that has the padding's id. Where padding *is* the end token, as in many checkpoints, "
             "the first end is masked with it, and stopping is never rewarded. Only position tells the two apart.",
+            ("eos_token_ids)", "eos_token_ids) & (completion_ids != tokenizer.pad_token_id)"),
         ),
-        Misconception(
-            "prompt-kept",
-            changed(read_sequences, ("sequences[:, prompt_length:]", "sequences")),
+        "prompt-kept": Misconception(
             "The prompt is still in there. The policy did not choose those tokens. Where do the completions begin?",
+            ("sequences[:, prompt_length:]", "sequences"),
         ),
-        Misconception(
-            "one-end-only",
-            changed(
-                read_sequences, ("completion_ids = ", "eos_token_ids = [tokenizer.eos_token_id]; completion_ids = ")
-            ),
+        "one-end-only": Misconception(
             "You look for the tokenizer's end token alone. Chat models end a turn with another one; then every "
             "response seems to have been cut off. `eos_token_ids` lists them all.",
+            ("completion_ids = ", "eos_token_ids = [tokenizer.eos_token_id]; completion_ids = "),
         ),
-        Misconception(
-            "full-is-truncated",
-            changed(
-                read_sequences,
-                (
-                    "~torch.isin(completion_ids, torch.tensor(eos_token_ids, device=mask.device)).any(-1)",
-                    "mask.all(-1)",
-                ),
-            ),
+        "full-is-truncated": Misconception(
             "You call a row truncated if it is full. It may have ended on its very last token: that response is "
             "complete.",
+            (
+                "~torch.isin(completion_ids, torch.tensor(eos_token_ids, device=mask.device)).any(-1)",
+                "mask.all(-1)",
+            ),
         ),
-    ),
+    },
 )

@@ -5,7 +5,6 @@ from torch import nn
 
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import INF, NAN, Dice
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.trainer.optim import step_if_finite
 
 
@@ -74,37 +73,30 @@ EXERCISE = Exercise(
         _case("plus and minus infinity, with Adam", [[0.3], [INF, -INF], [0.1]], kind="adam"),
     ),
     observe=after,
-    misconceptions=(
-        Misconception(
-            "nonfinite-step",
-            changed(step_if_finite, ("math.isfinite(norm) and math.isfinite(loss)", "True")),
+    misconceptions={
+        "nonfinite-step": Misconception(
             "You step in any case. One NaN in the gradient makes the norm NaN, clipping spreads it to every gradient, "
             "and after this step all weights are NaN. It never heals.",
+            ("math.isfinite(norm) and math.isfinite(loss)", "True"),
         ),
-        Misconception(
-            "loss-only",
-            changed(step_if_finite, ("math.isfinite(norm) and math.isfinite(loss)", "math.isfinite(loss)")),
+        "loss-only": Misconception(
             "You only ask about the loss. A finite loss may have a gradient that is not: sqrt at 0 is the classic.",
+            ("math.isfinite(norm) and math.isfinite(loss)", "math.isfinite(loss)"),
         ),
-        Misconception(
-            "gradient-only",
-            changed(step_if_finite, (" and math.isfinite(loss)", "")),
+        "gradient-only": Misconception(
             "You only ask about the gradient. Where the loss is not finite something is wrong with the batch, even if "
             "the gradient happens to look fine.",
+            (" and math.isfinite(loss)", ""),
         ),
-        Misconception(
-            "gradients-kept",
-            changed(step_if_finite, ("optimizer.zero_grad()", "if stepped: optimizer.zero_grad()")),
+        "gradients-kept": Misconception(
             "After a skipped update the bad gradients are still there. The next backward pass *adds* to them: NaN plus "
             "anything is NaN, so every later update is skipped as well.",
+            ("optimizer.zero_grad()", "if stepped: optimizer.zero_grad()"),
         ),
-        Misconception(
-            "unclipped",
-            changed(
-                step_if_finite, ("clip_gradients(parameters, max_grad_norm)", "clip_gradients(parameters, math.inf)")
-            ),
+        "unclipped": Misconception(
             "The step is made with gradients that are not clipped: one unlucky batch with a gradient of norm 1000 "
             "undoes a thousand careful steps. What is `max_grad_norm` for, and when?",
+            ("clip_gradients(parameters, max_grad_norm)", "clip_gradients(parameters, math.inf)"),
         ),
-    ),
+    },
 )

@@ -1,6 +1,5 @@
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, drawn, extreme, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.memory.parts import cache_bytes
 from grpo_lab.models.shapes import ModelShape
 
@@ -47,33 +46,28 @@ EXERCISE = Exercise(
         extreme("more bytes than a float can count", sized(3, 15, 5, 1, 7, 11, 13), 10**15 + 1, 1),
     ),
     tolerance=0.0,
-    misconceptions=(
-        Misconception(
-            "keys-alone",
-            changed(cache_bytes, ("2 * ", "")),
+    misconceptions={
+        "keys-alone": Misconception(
             "This is half of it. Attention compares with the keys, and then adds up ... what?",
+            ("2 * ", ""),
         ),
-        Misconception(
-            "one-layer",
-            changed(cache_bytes, ("shape.layers * ", "")),
+        "one-layer": Misconception(
             "This is one layer's share. Every layer has keys and values of its own.",
+            ("shape.layers * ", ""),
         ),
-        Misconception(
-            "all-query-heads",
-            changed(cache_bytes, ("shape.keys", "shape.queries")),
+        "all-query-heads": Misconception(
             "You count a key for each *query* head. In Qwen2 seven query heads share one, which is why a token takes "
             "12 KiB and not 84.",
+            ("shape.keys", "shape.queries"),
         ),
-        Misconception(
-            "hidden-width",
-            changed(cache_bytes, ("shape.keys", "shape.width")),
+        "hidden-width": Misconception(
             "You count the hidden width. That was right as long as every head had keys of its own, of the width that "
             "falls to it.",
+            ("shape.keys", "shape.width"),
         ),
-        Misconception(
-            "numbers-for-bytes",
-            changed(cache_bytes, (" * e", "")),
+        "numbers-for-bytes": Misconception(
             "You count numbers. How many bytes has each?",
+            (" * e", ""),
         ),
-    ),
+    },
 )

@@ -1,6 +1,5 @@
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, at_scale, drawn, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.trainer.optim import learning_rate
 
 NAMES = ("constant", "constant_with_warmup", "linear", "cosine")
@@ -39,35 +38,30 @@ EXERCISE = Exercise(
         at_scale("cosine, a long run", lambda d: _at(d, 100_000, 3_000_000, "cosine")),
         at_scale("linear, a long run", lambda d: _at(d, 100_000, 3_000_000, "linear")),
     ),
-    misconceptions=(
-        Misconception(
-            "starts-at-zero",
-            changed(learning_rate, ("(step + 1)", "step")),
+    misconceptions={
+        "starts-at-zero": Misconception(
             "Your first step has a learning rate of 0: a batch is sampled, scored and thrown away. And the peak comes "
             "a step late.",
+            ("(step + 1)", "step"),
         ),
-        Misconception(
-            "peak-a-step-late",
-            changed(learning_rate, ("/ warmup_steps", "/ (warmup_steps + 1)")),
+        "peak-a-step-late": Misconception(
             "You divide the warm-up into one step too many: the last of its steps is still below the peak. With 4 "
             "steps, which rate should the first one have?",
+            ("/ warmup_steps", "/ (warmup_steps + 1)"),
         ),
-        Misconception(
-            "constant-warms-up",
-            changed(learning_rate, (" and scheduler_type != 'constant'", "")),
+        "constant-warms-up": Misconception(
             'Your "constant" warms up. In transformers and TRL it does not: that is "constant_with_warmup". Whoever '
             "moves a setting there would train with another rate and not notice.",
+            (" and scheduler_type != 'constant'", ""),
         ),
-        Misconception(
-            "falls-from-the-start",
-            changed(learning_rate, ("(step - warmup_steps) / max(max_steps - warmup_steps, 1)", "step / max_steps")),
+        "falls-from-the-start": Misconception(
             "You count the fall from step 0. At the end of the warm-up the rate then jumps down from the peak. When "
             "does the fall begin?",
+            ("(step - warmup_steps) / max(max_steps - warmup_steps, 1)", "step / max_steps"),
         ),
-        Misconception(
-            "whole-wave",
-            changed(learning_rate, ("math.pi * share", "2 * math.pi * share")),
+        "whole-wave": Misconception(
             "Your cosine goes down and up again: the run ends at its peak. Which part of the wave goes only down?",
+            ("math.pi * share", "2 * math.pi * share"),
         ),
-    ),
+    },
 )

@@ -3,7 +3,6 @@ from torch import Tensor, tensor
 
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import INF, NAN, Dice, at_scale, drawn, extreme, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.precision import stochastic_round
 
 
@@ -54,37 +53,30 @@ EXERCISE = Exercise(
         at_scale("5000 numbers of every size", _every_size),
     ),
     tolerance=0.0,
-    misconceptions=(
-        Misconception(
-            "pure-bf16-adamw",
-            changed(stochastic_round, ("torch.where(x.isfinite(), rounded, x)", "x")),
+    misconceptions={
+        "pure-bf16-adamw": Misconception(
             "You round to the nearest bf16 number, as `.bfloat16()` does. At a learning rate of 1e-6 an update is "
             "smaller than half a step: rounded back every time, 98% of the movement is lost. What is the noise for?",
+            ("torch.where(x.isfinite(), rounded, x)", "x"),
         ),
-        Misconception(
-            "cut-off",
-            changed(stochastic_round, ("torch.where(noise < p, x_1, x_0)", "x_0")),
+        "cut-off": Misconception(
             "You cut the lower bits off. Every rounding then goes towards zero: all weights shrink, step after step.",
+            ("torch.where(noise < p, x_1, x_0)", "x_0"),
         ),
-        Misconception(
-            "chances-swapped",
-            changed(stochastic_round, ("x_1, x_0", "x_0, x_1")),
+        "chances-swapped": Misconception(
             "The two neighbours have each other's chances: a number that lies close to x_0 usually goes to x_1. A "
             "number that *is* in bf16 should never move.",
+            ("x_1, x_0", "x_0, x_1"),
         ),
-        Misconception(
-            "coin-flip",
-            changed(stochastic_round, ("noise < p", "(noise < 0.5) & (p > 0)")),
+        "coin-flip": Misconception(
             "You flip a fair coin, whatever the place between the two neighbours. The mean is then their middle. It "
             "should be x: how often up, at a quarter of the way?",
-            "8.3",
+            ("noise < p", "(noise < 0.5) & (p > 0)"),
         ),
-        Misconception(
-            "rounded-to-infinity",
-            changed(stochastic_round, ("(x - x_0) / (x_1 - x_0)", "(x.view(torch.int32) & (2 ** 16 - 1)) / 2 ** 16")),
+        "rounded-to-infinity": Misconception(
             "Beyond the largest number of bf16, about 3.39e38, one step further is infinity, and you take it. A weight "
             "that is infinite never comes back. What does the docstring say of such a number?",
-            "8.2",
+            ("(x - x_0) / (x_1 - x_0)", "(x.view(torch.int32) & (2 ** 16 - 1)) / 2 ** 16"),
         ),
-    ),
+    },
 )

@@ -5,7 +5,6 @@ from torch.nn.functional import one_hot
 
 from grpo_lab.course.exercise import Case, Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice
-from grpo_lab.course.wrong_answers import changed
 
 NUMBERS = 7
 
@@ -71,7 +70,6 @@ def _dropout(seed: int) -> tuple[tuple, dict]:
 
 EXERCISE = Exercise(
     function=held_out_accuracy,
-    notebook="09",
     points=4,
     minutes=15,
     difficulty=2,
@@ -92,32 +90,25 @@ EXERCISE = Exercise(
     ),
     observe=after_measuring,
     planted=("cache-dropped",),
-    misconceptions=(
-        Misconception(
-            "cache-dropped",
-            changed(
-                held_out_accuracy,
-                ("    was_training = model.training\n    model.eval()\n", ""),
-                ("    model.train(was_training)\n", ""),
-            ),
+    misconceptions={
+        "cache-dropped": Misconception(
             "You measure another model than the one that is used later. Here it sees only the last token that it "
             "read; and one with dropout gives another number whenever you measure it.",
+            ("    was_training = model.training\n    model.eval()\n", ""),
+            ("    model.train(was_training)\n", ""),
         ),
-        Misconception(
-            "left-in-evaluation",
-            changed(held_out_accuracy, ("    model.train(was_training)\n", "")),
+        "left-in-evaluation": Misconception(
             "The number is right, and the model stays in evaluation mode: from here on the training goes on without "
             "dropout, and nobody asked for that. In which mode did you find it?",
+            ("    model.train(was_training)\n", ""),
         ),
-        Misconception(
-            "always-to-training",
-            changed(held_out_accuracy, ("model.train(was_training)", "model.train()")),
+        "always-to-training": Misconception(
             "The model is in training mode afterwards, also where it was not before. Leave it as you found it.",
+            ("model.train(was_training)", "model.train()"),
         ),
-        Misconception(
-            "share-of-tokens",
-            changed(held_out_accuracy, (" == answers).all(-1)", " == answers)")),
+        "share-of-tokens": Misconception(
             "You count right tokens. An answer with one wrong token is wrong, however many of the others are right.",
+            (" == answers).all(-1)", " == answers)"),
         ),
-    ),
+    },
 )

@@ -4,7 +4,6 @@ from torch import Tensor
 
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import drawn, f64, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.logprobs import completion_mask, token_logprobs
 
 END = 1
@@ -52,7 +51,6 @@ ZEROS = torch.zeros(3, 3, dtype=torch.float64)
 
 EXERCISE = Exercise(
     function=learn_to_stop,
-    notebook="09",
     points=4,
     minutes=15,
     difficulty=1,
@@ -73,28 +71,24 @@ EXERCISE = Exercise(
         drawn("as many completions as tokens", lambda d: _sampled(d, 4, 4, 3), learning_rate=0.25),
     ),
     planted=("eos-trimmed",),
-    misconceptions=(
-        Misconception(
-            "eos-trimmed",
-            changed(learn_to_stop, ("mask = completion_mask(completion_ids, end)", "mask = completion_ids != end")),
+    misconceptions={
+        "eos-trimmed": Misconception(
             "The end token gets no gradient, in no completion: no answer is ever praised for where it stops.",
+            ("mask = completion_mask(completion_ids, end)", "mask = completion_ids != end"),
         ),
-        Misconception(
-            "padding-counted",
-            changed(learn_to_stop, ("completion_mask(completion_ids, end)", "torch.ones_like(completion_ids).bool()")),
+        "padding-counted": Misconception(
             "The end token learns now, and so does the padding: all that stands behind the first end token was never "
             "sampled, and a short answer is paid for it many times.",
+            ("completion_mask(completion_ids, end)", "torch.ones_like(completion_ids).bool()"),
         ),
-        Misconception(
-            "mean-over-padding",
-            changed(learn_to_stop, ("/ mask.sum()", "/ mask.numel()")),
+        "mean-over-padding": Misconception(
             "The sum is right, and what it is divided by counts the padding: the longer the longest answer, the "
             "smaller the update.",
+            ("/ mask.sum()", "/ mask.numel()"),
         ),
-        Misconception(
-            "off-by-one",
-            changed(learn_to_stop, ("policy[before]", "policy[completion_ids]")),
+        "off-by-one": Misconception(
             "The logits that follow a token are asked for that token itself. Which row of the table chose it?",
+            ("policy[before]", "policy[completion_ids]"),
         ),
-    ),
+    },
 )

@@ -4,7 +4,6 @@ from torch import Tensor
 
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import drawn, given
-from grpo_lab.course.wrong_answers import changed
 
 
 def many_small_steps(
@@ -48,7 +47,6 @@ ONE = torch.ones(1, dtype=torch.bfloat16)
 
 EXERCISE = Exercise(
     function=many_small_steps,
-    notebook="09",
     points=4,
     minutes=15,
     difficulty=2,
@@ -68,25 +66,21 @@ EXERCISE = Exercise(
     ),
     tolerance=0.01,  # two neighbours of bfloat16: so the model may also compute in float32
     planted=("pure-bf16-adamw",),
-    misconceptions=(
-        Misconception(
-            "pure-bf16-adamw",
-            changed(many_small_steps, ("weights.float()", "weights.clone()")),
+    misconceptions={
+        "pure-bf16-adamw": Misconception(
             "No small step arrives, and a thousand of them do not, either: each is rounded away by itself, where the "
             "next number is further than the step.",
+            ("weights.float()", "weights.clone()"),
         ),
-        Misconception(
-            "float16-weights",
-            changed(many_small_steps, ("weights.float()", "weights.half()")),
+        "float16-weights": Misconception(
             "You keep the weights in float16. Its numbers are eight times as dense, so smaller steps arrive; those of "
             "a usual learning rate do not, and small gradients become zero.",
+            ("weights.float()", "weights.half()"),
         ),
-        Misconception(
-            "learning-rate-raised",
-            changed(
-                many_small_steps, ("weights.float()", "weights.clone()"), ("-= learning_rate", "-= 10 * learning_rate")
-            ),
+        "learning-rate-raised": Misconception(
             "You raised the rate. Larger steps arrive; they are not those that were asked for.",
+            ("weights.float()", "weights.clone()"),
+            ("-= learning_rate", "-= 10 * learning_rate"),
         ),
-    ),
+    },
 )

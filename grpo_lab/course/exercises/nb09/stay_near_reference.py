@@ -4,7 +4,6 @@ from torch import Tensor
 
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import drawn, f64, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.kl import kl_exact
 
 
@@ -38,7 +37,6 @@ def stay_near_reference(
 
 EXERCISE = Exercise(
     function=stay_near_reference,
-    notebook="09",
     points=3,
     minutes=15,
     difficulty=1,
@@ -58,34 +56,29 @@ EXERCISE = Exercise(
         drawn("three prompts, five steps", lambda d: (d.normal(3, 4), d.normal(3, 4), 0.7, 0.5, 5)),
     ),
     planted=("ref-not-frozen",),
-    misconceptions=(
-        Misconception(
-            "ref-not-frozen",
-            changed(stay_near_reference, ("reference = logits.clone()", "reference = policy.detach()")),
+    misconceptions={
+        "ref-not-frozen": Misconception(
             "The KL is zero before every step, also where the policy has moved: the reference goes with it, and "
             "`beta` has no effect.",
+            ("reference = logits.clone()", "reference = policy.detach()"),
         ),
-        Misconception(
-            "reference-one-behind",
-            changed(stay_near_reference, ("(kl.item())", "(kl.item()); reference = policy.detach().clone()")),
+        "reference-one-behind": Misconception(
             "The KL is that of a single step: your reference follows the policy, one step behind. It slows the policy "
             "down, and holds it nowhere.",
+            ("(kl.item())", "(kl.item()); reference = policy.detach().clone()"),
         ),
-        Misconception(
-            "reference-uniform",
-            changed(stay_near_reference, ("reference = logits.clone()", "reference = torch.zeros_like(logits)")),
+        "reference-uniform": Misconception(
             "The KL is above zero before the first step. Your reference finds all answers equally likely; it should "
             "be the policy of the start.",
+            ("reference = logits.clone()", "reference = torch.zeros_like(logits)"),
         ),
-        Misconception(
-            "kl-reversed",
-            changed(stay_near_reference, ("policy[None], reference[None]", "reference[None], policy[None]")),
+        "kl-reversed": Misconception(
             "Your reference stands still, and the KL is that of the reference from the policy, the other direction.",
+            ("policy[None], reference[None]", "reference[None], policy[None]"),
         ),
-        Misconception(
-            "kl-sign",
-            changed(stay_near_reference, ("beta * kl - reward", "-beta * kl - reward")),
+        "kl-sign": Misconception(
             "The loss falls where the KL grows: you reward the policy for leaving its reference.",
+            ("beta * kl - reward", "-beta * kl - reward"),
         ),
-    ),
+    },
 )

@@ -5,7 +5,6 @@ from torch import Tensor
 from grpo_lab.advantages import group_advantages
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import drawn, f64, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.logprobs import token_logprobs
 from grpo_lab.objective import policy_loss
 
@@ -64,7 +63,6 @@ def _two_prompts(temperature: float, steps: int):
 
 EXERCISE = Exercise(
     function=train_on_batch,
-    notebook="09",
     points=6,
     minutes=30,
     difficulty=3,
@@ -86,36 +84,31 @@ EXERCISE = Exercise(
         drawn("four prompts, temperature 1.5", lambda d: _batch(d, 4, 4, 3, 4, 1.5, 4.0, 4)),
     ),
     planted=("group-mixed", "temperature-mismatch"),
-    misconceptions=(
-        Misconception(
-            "group-mixed",
-            changed(train_on_batch, ("(rewards.view(P, G)).flatten()", "(rewards.view(G, P).T).T.flatten()")),
+    misconceptions={
+        "group-mixed": Misconception(
             "The advantages of a prompt do not sum to zero: answers are compared with those of *other* prompts, and "
             "an easy prompt's answers all look good.",
+            ("(rewards.view(P, G)).flatten()", "(rewards.view(G, P).T).T.flatten()"),
         ),
-        Misconception(
-            "temperature-mismatch",
-            changed(train_on_batch, ("answers, temperature)", "answers)")),
+        "temperature-mismatch": Misconception(
             "The ratio before the first update is not 1, though nothing has moved: what was recorded and what is "
             "recomputed come from different distributions.",
+            ("answers, temperature)", "answers)"),
         ),
-        Misconception(
-            "old-recomputed",
-            changed(train_on_batch, ("mask, old_logp)", "mask)")),
+        "old-recomputed": Misconception(
             "The ratio is 1 before *every* update, also where the policy has moved: you compare the policy with "
             "itself, and nothing is ever clipped.",
+            ("mask, old_logp)", "mask)"),
         ),
-        Misconception(
-            "temperature-after-softmax",
-            changed(train_on_batch, ("answers, temperature)", "answers) / temperature")),
+        "temperature-after-softmax": Misconception(
             "You divide log-probabilities by the temperature. What comes out are no probabilities that sum to 1: the "
             "temperature belongs to the logits.",
+            ("answers, temperature)", "answers) / temperature"),
         ),
-        Misconception(
-            "prompts-tiled",
-            changed(train_on_batch, ("policy.repeat_interleave(G, dim=0)", "policy.repeat(G, 1, 1)")),
+        "prompts-tiled": Misconception(
             "An answer is scored as if it belonged to another prompt: in which order do the rows of the policy stand "
             "when you repeat them, and in which the answers?",
+            ("policy.repeat_interleave(G, dim=0)", "policy.repeat(G, 1, 1)"),
         ),
-    ),
+    },
 )  # fmt: skip

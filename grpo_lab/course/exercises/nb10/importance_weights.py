@@ -2,7 +2,6 @@ import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, log, nan_in_the_padding
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.scale import importance_weights
 
 TWO = torch.ones(1, 2, dtype=torch.bool)
@@ -38,42 +37,33 @@ EXERCISE = Exercise(
         at_scale("NaN in the padding, sequences", lambda d: nan_in_the_padding(*_stale(d, 6, 8)), level="sequence"),
     ),
     gradient_of=("logp", "sampler_logp"),
-    misconceptions=(
-        Misconception(
-            "upside-down",
-            changed(importance_weights, ("logp - sampler_logp", "sampler_logp - logp")),
+    misconceptions={
+        "upside-down": Misconception(
             "You divide by the trainer's probability. What the sampler wrote too often has to count less, so whose "
             "probability stands below?",
-            "10.1",
+            ("logp - sampler_logp", "sampler_logp - logp"),
         ),
-        Misconception(
-            "gradient-through-the-weight",
-            changed(importance_weights, ("difference.exp().detach()", "difference.exp()"),
-                    ("keepdim=True).exp().detach()", "keepdim=True).exp()")),
+        "gradient-through-the-weight": Misconception(
             "Your weight has a gradient. Multiplied with the loss it pushes every token a second time.",
-            "10.2",
+            ("difference.exp().detach()", "difference.exp()"),
+            ("keepdim=True).exp().detach()", "keepdim=True).exp()"),
         ),
-        Misconception(
-            "padding-counted",
-            changed(importance_weights, ("torch.where(mask, logp - sampler_logp, 0)",
-                                         "logp - sampler_logp")),
+        "padding-counted": Misconception(
             "What stands behind the end of an answer enters your weight. It means nothing, and may be anything.",
-            "10.1",
+            ("torch.where(mask, logp - sampler_logp, 0)",
+                                         "logp - sampler_logp"),
         ),
-        Misconception(
-            "mean-of-the-sequence",
-            changed(importance_weights, ("difference.sum(-1, keepdim=True)",
-                                         "difference.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)")),
+        "mean-of-the-sequence": Misconception(
             "You take the mean over the tokens, as GSPO's ratio does. An importance weight is the quotient of the "
             "probabilities of the whole answer: a product, without a root.",
+            ("difference.sum(-1, keepdim=True)",
+                                         "difference.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)"),
         ),
-        Misconception(
-            "no-exponential",
-            changed(importance_weights, ("difference.exp()", "difference"),
-                    ("keepdim=True).exp()", "keepdim=True)")),
+        "no-exponential": Misconception(
             "You return the difference of the logarithms. Where nothing has moved it is 0, and the answer would teach "
             "nothing. What should the weight be there?",
-            "10.2",
+            ("difference.exp()", "difference"),
+            ("keepdim=True).exp()", "keepdim=True)"),
         ),
-    ),
+    },
 )  # fmt: skip

@@ -2,7 +2,6 @@ import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.scale import straggler_bubble
 
 
@@ -36,34 +35,26 @@ EXERCISE = Exercise(
         extreme("one answer of a million tokens", lengths(*[1] * 50, 10**6), 51),
         at_scale("a thousand answers, 64 slots", lambda d: _batch(d, 1000, 64, 16_384)),
     ),
-    misconceptions=(
-        Misconception(
-            "busy-fraction",
-            changed(straggler_bubble, ("1 - int(lengths.sum())", "int(lengths.sum())")),
+    misconceptions={
+        "busy-fraction": Misconception(
             "This is the fraction of time in which slots write. The bubble is the rest.",
+            ("1 - int(lengths.sum())", "int(lengths.sum())"),
         ),
-        Misconception(
-            "the-longest-answer",
-            changed(straggler_bubble, ("max(busy)", "int(lengths.max())")),
+        "the-longest-answer": Misconception(
             "You end the batch with its longest answer. With fewer slots than answers it ends with the slot that is "
             "busy longest, which may have written several.",
+            ("max(busy)", "int(lengths.max())"),
         ),
-        Misconception(
-            "in-turn",
-            changed(
-                straggler_bubble,
-                ("for length in lengths.tolist()", "for i, length in enumerate(lengths.tolist())"),
-                ("done = heapq.heappop(busy) + length", "busy[i % slots] += length"),
-                ("heapq.heappush(busy, done)", "pass"),
-            ),
+        "in-turn": Misconception(
             "You deal the answers out in turn, whether a slot is free or not. A free slot waits for nobody: the next "
             "answer goes to the slot that is done first.",
-            "10.6",
+            ("for length in lengths.tolist()", "for i, length in enumerate(lengths.tolist())"),
+            ("done = heapq.heappop(busy) + length", "busy[i % slots] += length"),
+            ("heapq.heappush(busy, done)", "pass"),
         ),
-        Misconception(
-            "slots-that-were-used",
-            changed(straggler_bubble, ("slots * max", "min(slots, len(lengths)) * max")),
+        "slots-that-were-used": Misconception(
             "A slot that never gets an answer is empty all the time. You leave it out.",
+            ("slots * max", "min(slots, len(lengths)) * max"),
         ),
-    ),
+    },
 )

@@ -4,7 +4,6 @@ import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.scale import truncate_weights
 
 
@@ -36,36 +35,28 @@ EXERCISE = Exercise(
         extreme("infinite weights, left out", f64([[math.inf, 1.0]]), 3.0, "mask"),
         at_scale("float32", lambda d: (100 * torch.rand(50, 40, generator=d.generator), 20.0, "mask")),
     ),
-    misconceptions=(
-        Misconception(
-            "clipped-on-both-sides",
-            changed(truncate_weights, ("weights.clamp(max=cap)", "weights.clamp(1 / cap, cap)")),
+    misconceptions={
+        "clipped-on-both-sides": Misconception(
             "You raise the small weights, too. They do no harm: a token that the trainer would hardly write should "
             "hardly count.",
-            "10.4",
+            ("weights.clamp(max=cap)", "weights.clamp(1 / cap, cap)"),
         ),
-        Misconception(
-            "cut-from-below",
-            changed(truncate_weights, ("weights.clamp(max=cap)", "weights.clamp(min=cap)")),
+        "cut-from-below": Misconception(
             "Your weights are *at least* the cap. The large ones are the trouble.",
-            "10.4",
+            ("weights.clamp(max=cap)", "weights.clamp(min=cap)"),
         ),
-        Misconception(
-            "masked-is-one",
-            changed(truncate_weights, ("weights, 0)", "weights, 1)")),
+        "masked-is-one": Misconception(
             "What is above the cap gets the weight 1 from you: it counts as if it were fresh. Left out means 0.",
+            ("weights, 0)", "weights, 1)"),
         ),
-        Misconception(
-            "cap-left-out",
-            changed(truncate_weights, ("weights <= cap", "weights < cap")),
+        "cap-left-out": Misconception(
             "A weight that is exactly the cap is not above it.",
+            ("weights <= cap", "weights < cap"),
         ),
-        Misconception(
-            "scaled-to-the-cap",
-            changed(truncate_weights, ("weights.clamp(max=cap)", "weights * (cap / weights.max()).clamp(max=1)")),
+        "scaled-to-the-cap": Misconception(
             "You scale all weights until the largest fits. One large weight then makes all others small: it outvotes "
             "them as before.",
-            "10.4",
+            ("weights.clamp(max=cap)", "weights * (cap / weights.max()).clamp(max=1)"),
         ),
-    ),
+    },
 )

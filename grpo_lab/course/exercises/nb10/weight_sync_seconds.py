@@ -1,6 +1,5 @@
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.exercises._inputs import Dice, drawn, extreme, given
-from grpo_lab.course.wrong_answers import changed
 from grpo_lab.scale import weight_sync_seconds
 
 
@@ -28,27 +27,22 @@ EXERCISE = Exercise(
         drawn("other samplers", _sampler),
         extreme("a million times a million numbers", 1e12, 3, 400.0),
     ),
-    misconceptions=(
-        Misconception(
-            "bits-for-bytes",
-            changed(weight_sync_seconds, ("8 * size", "size")),
+    misconceptions={
+        "bits-for-bytes": Misconception(
             "A link of 400 Gb/s carries 400 billion *bits* a second. You send bytes.",
+            ("8 * size", "size"),
         ),
-        Misconception(
-            "everything-adam-has",
-            changed(weight_sync_seconds, ("parameters * bytes_each", "parameters * 16")),
+        "everything-adam-has": Misconception(
             "Gradients and moments stay with the trainer. A sampler needs the weights alone.",
-            "10.8",
+            ("parameters * bytes_each", "parameters * 16"),
         ),
-        Misconception(
-            "one-link",
-            changed(weight_sync_seconds, (" * links)", ")")),
+        "one-link": Misconception(
             "You send everything over one link. Each card of the sampler has its own, and needs a part only.",
+            (" * links)", ")"),
         ),
-        Misconception(
-            "two-to-the-thirty",
-            changed(weight_sync_seconds, ("1000000000.0", "2 ** 30")),
+        "two-to-the-thirty": Misconception(
             "You count giga as 2^30. That is usual for memory; for networks it is 10^9.",
+            ("1000000000.0", "2 ** 30"),
         ),
-    ),
+    },
 )
