@@ -40,6 +40,7 @@ class Arm:
     estimator: str = "k3"
     divided: bool = False  # group_advantages, TRL's default, in place of leave one out
     max_norm: float | None = None  # to which the gradient is clipped
+    momentum: float = 0.9  # AdamW's first beta
 
 
 ARMS = {
@@ -48,8 +49,8 @@ ARMS = {
     "0.5, k1": Arm(0.5, "k1"),
     "0.5": Arm(0.5),
     "1": Arm(1.0),
+    "1, no momentum": Arm(1.0, momentum=0.0),
     "2": Arm(2.0),
-    "1, divided": Arm(1.0, divided=True),
     "2, divided": Arm(2.0, divided=True),
 }
 
@@ -57,7 +58,7 @@ ARMS = {
 def train(policy, reference, tokenizer, arm: Arm, steps: int, seed: int, held_out: list[dict]) -> dict:
     """The samples of a step come from a seed of their own."""
     rows = addition_problems("train", steps * PROMPTS, seed=seed)
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=5e-4, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=5e-4, betas=(arm.momentum, 0.999), weight_decay=0.0)
     made = {"thinking": [thinking_probability(policy, tokenizer, held_out)], "kl": [], "spread": [], "norm": []}
     for step in range(steps):
         batch = rows[step * PROMPTS : (step + 1) * PROMPTS]
