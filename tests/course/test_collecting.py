@@ -1,6 +1,7 @@
 """What students really send: names that platforms make, archives, odd endings; graded, or listed with a reason."""
 
 import io
+import json
 import zipfile
 from pathlib import Path
 
@@ -167,3 +168,26 @@ def test_what_a_student_calls_a_file_makes_it_nobody_elses(tmp_path):
     name = "mallory_LATE_666_90002_x_4711_assignsubmission_file_02.ipynb"
     one = found(written(tmp_path, {name: notebook()}))["mallory"]
     assert (one.number, one.platform) == ("666", "canvas")
+
+
+def test_the_training_run_is_left_out_with_and_without_the_marks_of_cells(tmp_path):
+    bare = json.loads(notebook())
+    for cell in bare["cells"]:
+        cell["metadata"] = {}
+    people = found(written(tmp_path, {"a.ipynb": notebook(), "b.ipynb": json.dumps(bare).encode()}))
+    for one in people.values():
+        assert wrote(one) and not any("finished()" in cell.source for cell in one.cells)
+
+
+def test_what_a_stranger_writes_for_marks_ends_nothing(tmp_path):
+    forged = json.loads(notebook())
+    for cell, mark in zip(forged["cells"], ({"role": {}}, {"exercise": ["a"]}, [], 3), strict=False):
+        cell["metadata"]["grpo_lab"] = mark
+    (one,) = found(written(tmp_path, {"a.ipynb": json.dumps(forged).encode()})).values()
+    assert not one.problem
+
+
+def test_cells_beat_the_name_of_the_file(tmp_path):
+    (one,) = found(written(tmp_path, {f"alice/{file_name('05')}": notebook()})).values()
+    assert one.assignment == "02_baselines_and_advantages"
+    assert "it is named like 05_grpo_objective, and graded as 02_baselines_and_advantages" in one.notes[0]

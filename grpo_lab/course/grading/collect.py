@@ -29,7 +29,7 @@ from grpo_lab.course.grading.files import (
     unseen,
     walk,
 )
-from grpo_lab.course.grading.notebook import assignment_of, by_name, cells_of, marks_of, to_run, written_answer
+from grpo_lab.course.grading.notebook import assignment_of, by_name, cells_of, to_run
 from grpo_lab.course.release import ASSIGNMENTS
 
 MAX_NOTES = 20  # files that are said to be left out
@@ -127,7 +127,7 @@ def _one_of(notebooks: list[Submission], other: list[str], counted: str) -> Subm
 
 def _emptied(one: Submission) -> Submission:
     one.problem = f"it is for {one.assignment}, which is not graded here"
-    one.assignment, one.cells, one.written, one.notes = "", [], "", []
+    one.assignment, one.cells, one.notes = "", [], []
     return one
 
 
@@ -149,7 +149,7 @@ def _name_apart(found: list[Submission]) -> None:
 
 
 def _read(one: Submission, file: File) -> Submission:
-    """The submission with the code cells that grading runs, and the written answers."""
+    """The submission with the code cells that grading runs."""
     one.assignment = named = by_name(stem(one.file))
     try:
         cells = cells_of(file.read())
@@ -161,8 +161,6 @@ def _read(one: Submission, file: File) -> Submission:
         return one
     if named and named != one.assignment:
         one.notes.append(f"it is named like {named}, and graded as {one.assignment}, as its cells are")
-    marks = marks_of(one.assignment, cells)
-    one.cells, said = to_run(cells, marks)
-    one.written = written_answer(one.assignment, cells, marks)
+    one.cells, said = to_run(one.assignment, cells)
     one.notes += said
     return one

@@ -24,7 +24,7 @@ class Submission:
 
     student: the name that its folder or file has, or that a learning platform gave it. file: what the student called
     it. platform: "moodle", "canvas", "gradescope", or ""; number, email: the platform's own, of the student; upload:
-    Canvas's number of the file. written: the answer in words.
+    Canvas's number of the file.
     """
 
     student: str
@@ -35,7 +35,6 @@ class Submission:
     upload: int = 0
     assignment: str = ""
     cells: list[Cell] = field(default_factory=list)
-    written: str = ""
     problem: str = ""
     notes: list[str] = field(default_factory=list)
 

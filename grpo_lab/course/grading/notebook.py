@@ -5,13 +5,10 @@ import json
 import re
 from dataclasses import dataclass
 
-from grpo_lab.course.release.notebooks import ASSIGNMENTS, notebook_text
-from grpo_lab.course.release.written import WRITTEN
+from grpo_lab.course.release.demonstrations import DEMONSTRATIONS
+from grpo_lab.course.release.notebooks import ASSIGNMENTS
 
-MAX_CELL, MAX_CELLS, MAX_ANSWER = 200_000, 2_000, 20_000  # characters, cells, characters
-_PLACEHOLDER = re.compile(r"\*?Your answer here\.( A few sentences are enough\.)?\*?")
-_HEADING = re.compile(r"^#+ In your own words.*$", re.MULTILINE)
-SKIPPED_ROLES = {"demo", "written"}  # a check, a hint and the progress say nothing in the sandbox
+MAX_CELL, MAX_CELLS = 200_000, 2_000  # characters, cells
 
 
 @dataclass(frozen=True)
@@ -71,47 +68,19 @@ def mark(cell: dict) -> dict:
     return {key: value for key, value in written.items() if isinstance(value, str)}
 
 
-def marks_of(assignment: str, cells: list[dict]) -> list[dict]:
-    """The mark of each cell; where an editor dropped them all, those of the assignment's cells of the same text."""
-    marks = [mark(cell) for cell in cells]
-    if any(marks):
-        return marks
-    own = json.loads(notebook_text(assignment[:2]))["cells"]
-    by_text = {source_of(cell).strip(): mark(cell) for cell in own}
-    return [by_text.get(source_of(cell).strip(), {}) for cell in cells]
-
-
-def to_run(cells: list[dict], marks: list[dict]) -> tuple[list[Cell], list[str]]:
-    """The code cells that grading runs, and what is said of those that are too long for it."""
+def to_run(assignment: str, cells: list[dict]) -> tuple[list[Cell], list[str]]:
+    """The code cells that grading runs, all but the training run, and what is said of those that are too long."""
+    _, run = DEMONSTRATIONS[assignment[:2]]
     found, said = [], []
-    for number, (cell, its) in enumerate(zip(cells, marks, strict=True), 1):
-        source, role = source_of(cell), str(its.get("role"))
-        if cell.get("cell_type") != "code" or not source.strip() or role in SKIPPED_ROLES:
+    for number, cell in enumerate(cells, 1):
+        source = source_of(cell)
+        if cell.get("cell_type") != "code" or mark(cell).get("role") == "demo" or source.strip() in ("", run):
             continue
         if len(source) > MAX_CELL:
             said.append(f"cell {number} has {len(source):,} characters and was left out")
         else:
             found.append(Cell(number, source))
     return found, said
-
-
-def written_answer(assignment: str, cells: list[dict], marks: list[dict]) -> str:
-    """All that was typed between the written question and the next cell of the assignment, in whichever cell.
-
-    Args:
-        assignment: its file stem, such as "02_baselines_and_advantages".
-        cells, marks: each cell of the notebook, and what the assignment wrote into its metadata ({} for a new one).
-    """
-    question = re.compile(r"\s+".join(map(re.escape, WRITTEN[assignment[:2]].text.split())))
-    found, here = [], False
-    for cell, its in zip(cells, marks, strict=True):
-        source = source_of(cell)
-        asked = its.get("role") in ("question", "written")
-        here = asked or (not its and (here or question.search(source) is not None))
-        for own in (question, _HEADING, _PLACEHOLDER):
-            source = own.sub("", source)
-        found += [source.strip()] if here and re.search(r"\w", source) else []
-    return "\n\n".join(found)[:MAX_ANSWER]
 
 
 def source_of(cell: dict) -> str:

@@ -3,10 +3,9 @@
 import html
 
 from grpo_lab import __version__
-from grpo_lab.course.checking.verdict import Verdict, part_html, prose
+from grpo_lab.course.checking.verdict import Verdict, part_html
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import Graded, Grading
-from grpo_lab.course.release.written import WRITTEN, Question
 
 STYLE = """
 :root { color-scheme: light dark; --line: #d0d0d0; --right: #00724f; --wrong: #b24a00; --none: #666; --quiet: #f4f4f4; }
@@ -42,7 +41,7 @@ def document(title: str, body: str) -> str:
 
 
 def student_page(one: Graded, grading: Grading) -> str:
-    """What is right and what is not, on which input, and which known mistake it is; and the written answers."""
+    """What is right and what is not, on which input, and which known mistake it is."""
     exercises = grading.exercises
     body = [f"<h1>{safe(one.submission.student)}</h1>"]
     body.append(f"<p><strong>{one.total:g} of {grading.out_of} points.</strong></p>")
@@ -54,7 +53,6 @@ def student_page(one: Graded, grading: Grading) -> str:
         body += [
             _section(one.verdicts[name]) for name in exercises if one.state(exercises[name]) in ("partly", "wrong")
         ]
-        body.append(_written(one, WRITTEN[grading.assignment[:2]]))
     if one.cells:
         failed = "".join(f"<li>cell {safe(number)}: {safe(why)}</li>" for number, why in one.cells.items())
         body.append(f"<section><h2>Cells that failed</h2><ul>{failed}</ul></section>")
@@ -80,10 +78,3 @@ def _section(verdict: Verdict) -> str:
     if verdict.misconceptions:
         parts.append(f'<p class="quiet">Known as: {safe(", ".join(verdict.misconceptions))}.</p>')
     return "\n".join([*parts, "</section>"])
-
-
-def _written(one: Graded, question: Question) -> str:
-    """The question, and what the student wrote."""
-    answer = one.submission.written
-    said = f"<p>You wrote:</p><pre>{safe(answer)}</pre>" if answer else "<p>No written answer was found.</p>"
-    return f"<section><h2>In your own words</h2><p>{prose(question.text)}</p>{said}</section>"
