@@ -24,7 +24,6 @@ from grpo_lab.course.release.notebooks import (
     task_text,
     written_text,
 )
-from grpo_lab.course.release.written import WRITTEN
 from grpo_lab.course.stub import planted_body, solution_body, solution_imports, stub_head
 
 CONFIG = """\
@@ -73,7 +72,7 @@ def export(folder: Path, seed: int) -> list[Path]:
 
 def source_notebook(number: str, seed: int) -> str:
     """The teacher's notebook: solutions between their marks, tests, hidden tests, the written question."""
-    exercises, question = of_notebook(number), WRITTEN[number]
+    exercises, written = of_notebook(number), f"written-{number}"
     needed = [line for e in exercises.values() for line in solution_imports(e)]
     imports = setup_source([*needed, "from grpo_lab.course.checking import worth"])
     cells = [cell("markdown", f"n{number}-head", head(number, exercises)), cell("code", f"n{number}-setup", imports)]
@@ -85,8 +84,8 @@ def source_notebook(number: str, seed: int) -> str:
             cell("code", f"n{number}-{name}-hint", f'hint("{name}")'),
             cell("code", f"test-{name}", test, _mark(f"test-{name}", locked=True, points=exercise.points)),
         ]
-    cells.append(cell("markdown", f"{question.name}-question", written_text(number)))
-    cells.append(cell("markdown", question.name, ANSWER_HERE, _mark(question.name, solution=True, points=0)))
+    cells.append(cell("markdown", f"{written}-question", written_text(number)))
+    cells.append(cell("markdown", written, ANSWER_HERE, _mark(written, solution=True, points=0)))
     return document(cells)
 
 

@@ -119,9 +119,9 @@ def refuse_unless_new(folder: Path) -> None:
 @cache
 def notebook_text(number: str) -> str:
     cells = []
-    for index, (kind, source, mark) in enumerate(cells_of(number)):
-        name = mark.get("question") or mark.get("exercise") or f"{index:02d}"
-        cells.append(cell(kind, f"a{number}-{name}-{mark.get('role', 'stub')}", source, {"grpo_lab": mark}))
+    for kind, source, mark in cells_of(number):
+        name = f"a{number}-{mark.get('exercise', 'notebook')}-{mark.get('role', 'stub')}"
+        cells.append(cell(kind, name, source, {"grpo_lab": mark}))
     return document(cells, {"grpo_lab": {"assignment": TITLES[number][0]}})
 
 
@@ -148,15 +148,14 @@ def cells_of(number: str) -> Iterator[tuple[str, str, dict]]:
     text, code = DEMONSTRATIONS[number]
     yield "markdown", f"## See your functions at work\n\n{text}", {"role": "demo-text"}
     yield "code", code, {"role": "demo"}
-    question = WRITTEN[number]
-    yield "markdown", written_text(number), {"role": "question", "question": question.name}
-    yield "markdown", ANSWER_HERE, {"role": "written", "question": question.name}
+    yield "markdown", written_text(number), {"role": "question"}
+    yield "markdown", ANSWER_HERE, {"role": "written"}
     yield "markdown", "## How far are you?", {"role": "progress-text"}
     yield "code", "progress()", {"role": "progress"}
 
 
 def written_text(number: str) -> str:
-    return f"## In your own words\n\n{WRITTEN[number].text}"
+    return f"## In your own words\n\n{WRITTEN[number]}"
 
 
 def head(number: str, exercises: dict[str, Exercise]) -> str:

@@ -1,7 +1,6 @@
 import torch
 
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, given
+from grpo_lab.course.exercise import Exercise, Misconception, at_scale, drawn, given
 from grpo_lab.logprobs import completion_mask
 
 EXERCISE = Exercise(

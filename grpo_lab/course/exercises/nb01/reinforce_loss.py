@@ -1,5 +1,4 @@
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given
+from grpo_lab.course.exercise import Exercise, Misconception, at_scale, drawn, f64, given
 from grpo_lab.policy_gradient import reinforce_loss
 
 EXERCISE = Exercise(

@@ -1,7 +1,6 @@
 import torch
 
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import INF, NAN, drawn, extreme, f64, given
+from grpo_lab.course.exercise import INF, NAN, Exercise, Misconception, drawn, extreme, f64, given
 from grpo_lab.policy_gradient import sequence_logprob
 
 EXERCISE = Exercise(

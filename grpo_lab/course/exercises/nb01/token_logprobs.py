@@ -1,7 +1,6 @@
 import torch
 
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import INF, at_scale, drawn, extreme, f64, given
+from grpo_lab.course.exercise import INF, Exercise, Misconception, at_scale, drawn, extreme, f64, given
 from grpo_lab.logprobs import token_logprobs
 
 EXERCISE = Exercise(

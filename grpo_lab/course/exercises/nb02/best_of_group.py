@@ -1,8 +1,7 @@
 import torch
 
 from grpo_lab.advantages import best_of_group
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, extreme, f64, given
+from grpo_lab.course.exercise import Exercise, Misconception, drawn, extreme, f64, given
 
 EXERCISE = Exercise(
     function=best_of_group,

@@ -1,8 +1,7 @@
 import torch
 
 from grpo_lab.advantages import group_advantages
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
+from grpo_lab.course.exercise import Exercise, Misconception, at_scale, drawn, extreme, f64, given
 
 EASY_AND_HARD = f64([[11.0, 9.0], [0.0, 2.0]])
 # The mean of three of these is not one of them in float32, in whatever order they are added up.

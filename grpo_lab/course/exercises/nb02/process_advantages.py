@@ -1,8 +1,7 @@
 import torch
 
 from grpo_lab.advantages import process_advantages
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import NAN, at_scale, drawn, extreme, f64, given, padded
+from grpo_lab.course.exercise import NAN, Exercise, Misconception, at_scale, drawn, extreme, f64, given, padded
 
 
 def over_padding(step_rewards, step_mask, eps=1e-4):

@@ -1,6 +1,5 @@
 from grpo_lab.advantages import return_to_go
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
+from grpo_lab.course.exercise import Exercise, Misconception, at_scale, drawn, extreme, f64, given
 
 BY_POSITION = ("rewards[..., t] + gamma * returns", "gamma ** t * rewards[..., t] + returns")
 

@@ -1,6 +1,5 @@
 from grpo_lab.advantages import rloo_advantages
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given
+from grpo_lab.course.exercise import Exercise, Misconception, at_scale, drawn, f64, given
 
 EXERCISE = Exercise(
     function=rloo_advantages,

@@ -1,5 +1,4 @@
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, extreme, f64, given
+from grpo_lab.course.exercise import Exercise, Misconception, drawn, extreme, f64, given
 from grpo_lab.sorting import kl_penalty
 
 

@@ -1,7 +1,6 @@
 from torch import tensor
 
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
+from grpo_lab.course.exercise import Exercise, Misconception, at_scale, drawn, extreme, f64, given
 from grpo_lab.sorting import response_logprobs
 
 

@@ -1,7 +1,6 @@
 import torch
 
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import INF, at_scale, drawn, extreme, f64, given, padded
+from grpo_lab.course.exercise import INF, Exercise, Misconception, at_scale, drawn, extreme, f64, given, padded
 from grpo_lab.kl import kl_in_reward
 
 

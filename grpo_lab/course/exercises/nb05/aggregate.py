@@ -1,7 +1,6 @@
 import torch
 
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import NAN, at_scale, drawn, f64, given, padded
+from grpo_lab.course.exercise import NAN, Exercise, Misconception, at_scale, drawn, f64, given, padded
 from grpo_lab.objective import aggregate
 
 # One token with loss 6, three with loss 2: the mean of means is 4, the mean over tokens 3.

@@ -1,5 +1,4 @@
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given
+from grpo_lab.course.exercise import Exercise, Misconception, at_scale, drawn, extreme, f64, given
 from grpo_lab.course.exercises.nb05.clipped_surrogate import _far, _ratio, advantage_broadcast
 from grpo_lab.objective import cispo_surrogate
 

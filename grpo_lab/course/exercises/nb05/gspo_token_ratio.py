@@ -1,5 +1,4 @@
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, log, padded
+from grpo_lab.course.exercise import Exercise, Misconception, at_scale, drawn, extreme, f64, given, log, padded
 from grpo_lab.course.exercises.nb05.importance_ratio import TWO, _all_one_way, _ragged, _with_holes, under_the_mask
 from grpo_lab.objective import gspo_token_ratio
 

@@ -1,7 +1,6 @@
 import torch
 
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, log, nan_in_the_padding
+from grpo_lab.course.exercise import Exercise, Misconception, at_scale, drawn, extreme, f64, given, log, nan_padded
 from grpo_lab.objective import importance_ratio
 
 
@@ -67,7 +66,7 @@ EXERCISE = Exercise(
             level="token",
         ),
         at_scale("300 tokens that all moved the same way", lambda d: _all_one_way(d, 3, 300), level="sequence"),
-        at_scale("NaN wherever nothing counts", lambda d: nan_in_the_padding(*_with_holes(d, 5, 9)), level="sequence"),
+        at_scale("NaN wherever nothing counts", lambda d: nan_padded(*_with_holes(d, 5, 9)), level="sequence"),
     ),
     gradient_of=("logp", "old_logp"),
     observe=under_the_mask,

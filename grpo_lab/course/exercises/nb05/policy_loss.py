@@ -1,7 +1,6 @@
 import torch
 
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, f64, given, padded
+from grpo_lab.course.exercise import Exercise, Misconception, at_scale, drawn, f64, given, padded
 from grpo_lab.course.exercises.nb05.importance_ratio import ONE
 from grpo_lab.objective import policy_loss
 

@@ -1,5 +1,4 @@
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice, drawn, extreme, given
+from grpo_lab.course.exercise import Dice, Exercise, Misconception, drawn, extreme, given
 from grpo_lab.rewards import extract_answer
 
 AS_WRITTEN = ("42.", "0", "None", "(4)", '"4"', "$4$", "1,000", "１２", "a  b", "北京", "4\n\n5", "&lt;", "...")

@@ -1,5 +1,4 @@
-from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice, drawn, extreme, given
+from grpo_lab.course.exercise import Case, Dice, Exercise, Misconception, drawn, extreme, given
 from grpo_lab.rewards import format_fault
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")

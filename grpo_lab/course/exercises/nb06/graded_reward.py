@@ -1,5 +1,4 @@
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, extreme, given
+from grpo_lab.course.exercise import Exercise, Misconception, drawn, extreme, given
 from grpo_lab.course.exercises.nb06.accuracy_reward import MARKS, TALK, _many, said
 from grpo_lab.rewards import graded_reward
 

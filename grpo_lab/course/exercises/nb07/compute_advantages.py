@@ -1,8 +1,7 @@
 import torch
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import NAN, at_scale, drawn, extreme, given
+from grpo_lab.course.exercise import NAN, Exercise, Misconception, at_scale, drawn, extreme, given
 from grpo_lab.trainer.experience import compute_advantages
 
 EPS = 1e-4

@@ -3,8 +3,7 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice, at_scale, drawn
+from grpo_lab.course.exercise import Dice, Exercise, Misconception, at_scale, drawn
 from grpo_lab.models import frozen_copy
 
 INPUT = torch.tensor([[1.0, -2.0, 0.5]], dtype=torch.float64)

@@ -2,8 +2,7 @@ from dataclasses import replace
 
 import torch
 
-from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice, f64
+from grpo_lab.course.exercise import Case, Dice, Exercise, Misconception, f64
 from grpo_lab.course.exercises.nb05.policy_loss import the_loss
 from grpo_lab.objective import microbatch_loss
 

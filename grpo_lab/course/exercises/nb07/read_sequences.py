@@ -1,7 +1,6 @@
 import torch
 
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice, at_scale, drawn, given
+from grpo_lab.course.exercise import Dice, Exercise, Misconception, at_scale, drawn, given
 from grpo_lab.course.exercises.nb07._tiny_tokenizer import END, PAD, STOP, TinyTokenizer
 from grpo_lab.rollout import read_sequences
 

@@ -3,8 +3,7 @@ import math
 import torch
 from torch import nn
 
-from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import INF, NAN, Dice
+from grpo_lab.course.exercise import INF, NAN, Case, Dice, Exercise, Misconception
 from grpo_lab.trainer.optim import step_if_finite
 
 

@@ -1,5 +1,4 @@
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice, drawn, extreme, given
+from grpo_lab.course.exercise import Dice, Exercise, Misconception, drawn, extreme, given
 from grpo_lab.memory.parts import cache_bytes
 from grpo_lab.models.shapes import ModelShape
 

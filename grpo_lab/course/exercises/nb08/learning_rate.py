@@ -1,5 +1,4 @@
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice, at_scale, drawn, given
+from grpo_lab.course.exercise import Dice, Exercise, Misconception, at_scale, drawn, given
 from grpo_lab.trainer.optim import learning_rate
 
 NAMES = ("constant", "constant_with_warmup", "linear", "cosine")

@@ -1,8 +1,7 @@
 import torch
 from torch import Tensor, tensor
 
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import INF, NAN, Dice, at_scale, drawn, extreme, given
+from grpo_lab.course.exercise import INF, NAN, Dice, Exercise, Misconception, at_scale, drawn, extreme, given
 from grpo_lab.precision import stochastic_round
 
 

@@ -3,8 +3,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from grpo_lab.course.exercise import Case, Exercise, Misconception
-from grpo_lab.course.exercises._inputs import Dice
+from grpo_lab.course.exercise import Case, Dice, Exercise, Misconception
 
 NUMBERS = 7
 

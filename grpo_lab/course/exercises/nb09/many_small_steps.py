@@ -2,8 +2,7 @@ import torch
 from jaxtyping import BFloat16, Float
 from torch import Tensor
 
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, given
+from grpo_lab.course.exercise import Exercise, Misconception, drawn, given
 
 
 def many_small_steps(

@@ -2,8 +2,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercise import Exercise, Misconception, drawn, f64, given
 from grpo_lab.kl import kl_exact
 
 

@@ -3,8 +3,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from grpo_lab.advantages import group_advantages
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import drawn, f64, given
+from grpo_lab.course.exercise import Exercise, Misconception, drawn, f64, given
 from grpo_lab.logprobs import token_logprobs
 from grpo_lab.objective import policy_loss
 

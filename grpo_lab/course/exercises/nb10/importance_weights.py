@@ -1,7 +1,6 @@
 import torch
 
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, f64, given, log, nan_in_the_padding
+from grpo_lab.course.exercise import Exercise, Misconception, at_scale, drawn, extreme, f64, given, log, nan_padded
 from grpo_lab.scale import importance_weights
 
 TWO = torch.ones(1, 2, dtype=torch.bool)
@@ -33,8 +32,8 @@ EXERCISE = Exercise(
         drawn("tokens of rows of different lengths", lambda d: _stale(d, 3, 5)),
         drawn("sequences of different lengths", lambda d: _stale(d, 3, 5), level="sequence"),
         extreme("a token at e^-800", f64([[-800.5, -0.5]]), f64([[-801.5, -0.25]]), TWO),
-        at_scale("NaN in the padding", lambda d: nan_in_the_padding(*_stale(d, 6, 8))),
-        at_scale("NaN in the padding, sequences", lambda d: nan_in_the_padding(*_stale(d, 6, 8)), level="sequence"),
+        at_scale("NaN in the padding", lambda d: nan_padded(*_stale(d, 6, 8))),
+        at_scale("NaN in the padding, sequences", lambda d: nan_padded(*_stale(d, 6, 8)), level="sequence"),
     ),
     gradient_of=("logp", "sampler_logp"),
     misconceptions={

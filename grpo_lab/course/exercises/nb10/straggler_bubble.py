@@ -1,7 +1,6 @@
 import torch
 
-from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.exercises._inputs import at_scale, drawn, extreme, given
+from grpo_lab.course.exercise import Exercise, Misconception, at_scale, drawn, extreme, given
 from grpo_lab.scale import straggler_bubble
 
 
