@@ -3,13 +3,11 @@
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
 
 from grpo_lab.commands import Parser, command, writable_file
-from grpo_lab.diagnose.glossary import page
 from grpo_lab.diagnose.logs import read_log
-from grpo_lab.diagnose.report import figure, report, side_by_side
-from grpo_lab.diagnose.rules import diagnose, notes
+from grpo_lab.diagnose.report import GLOSSARY, figure, report, side_by_side
+from grpo_lab.diagnose.rules import diagnose
 
 
 @command("grpo_lab.diagnose")
@@ -17,27 +15,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
     args = parser.parse_args(arguments)
     if args.glossary:
-        print(page(), end="")
+        print(GLOSSARY.read_text(encoding="utf-8"), end="")
         return 0
     if not 1 <= len(args.source) <= 2:
         parser.error(f"DIR is given {len(args.source)} times; expected a run, or two")
     logs = [read_log(source) for source in args.source]
     if args.plot is not None:
-        _save_figure(logs, args.plot)
-    found = {log.name: {"findings": [asdict(one) for one in diagnose(log)], "notes": notes(log)} for log in logs}
+        import matplotlib
+
+        matplotlib.use("Agg")
+        figure(logs).savefig(args.plot)
+    found = {log.name: [asdict(one) for one in diagnose(log)] for log in logs}
     if args.json:
         print(json.dumps(found, indent=1, ensure_ascii=False))
     else:
-        table = [side_by_side(logs)] if len(logs) > 1 else []
-        print(*(report(log) for log in logs), *table, sep="\n\n")
-    return int(any(one["findings"] for one in found.values()))
-
-
-def _save_figure(logs, file: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    figure(logs).savefig(file)
+        print(*map(report, logs), *[side_by_side(logs)] * (len(logs) == 2), sep="\n\n")
+    return int(any(found.values()))
 
 
 def _parser() -> Parser:

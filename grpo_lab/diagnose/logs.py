@@ -4,7 +4,6 @@ import csv
 import json
 import math
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,14 +11,15 @@ import numpy as np
 from jaxtyping import Float
 
 METRICS, SETTINGS, STATE = "metrics.jsonl", "grpo_config.json", "trainer_state.json"  # as the trainers call them
-EVENTS = "events.out.tfevents.*"
-STEPS = ("step", "train/global_step", "global_step", "Step", "_step")  # the first of these that a row has
-# Names of older versions of TRL -> those of today.
-OLDER = {"completion_length": "completions/mean_length", "clip_ratio": "clip_ratio/region_mean"}
+STEPS = ("step", "train/global_step", "Step", "_step")  # the first of these that a row has
 KINDS = (
     f"a folder of a run ({METRICS}, {STATE} or TensorBoard's events), one of these files, a CSV of W&B, or a list of "
     "dicts with a step each"
 )
+
+
+class Lacking(LookupError):
+    """The log has too few numbers of the metric that is named."""
 
 
 @dataclass(frozen=True)
@@ -39,19 +39,16 @@ class Log:
         """One number a row; NaN where there is none."""
         return np.array([row.get(metric, math.nan) for row in self.rows], dtype=float)
 
-    def points(self, metric: str) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]]:
-        """(steps, values) of the K rows that have a finite value."""
+    def points(self, metric: str, least: int = 0) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]]:
+        """(steps, values) of the K rows that have a finite value; `Lacking` if those are fewer than the least."""
         values = self.column(metric)
         kept = np.isfinite(values)
+        if kept.sum() < least:
+            raise Lacking(metric)
         return self.column("step")[kept], values[kept]
 
-    def has(self, *metrics: str) -> bool:
-        return all(any(metric in row for row in self.rows) for metric in metrics)
-
-    @property
-    def metrics(self) -> list[str]:
-        """The names of all numbers in it, in the order in which they appear."""
-        return list(dict.fromkeys(name for row in self.rows for name in row if name != "step"))
+    def has(self, metric: str) -> bool:
+        return any(metric in row for row in self.rows)
 
 
 def read_log(source, settings: dict | None = None) -> Log:
@@ -66,7 +63,7 @@ def read_log(source, settings: dict | None = None) -> Log:
         FileNotFoundError: if there is no such path, or no log in the folder.
         ValueError: for a file that is no log, or a log without steps or without numbers.
         TypeError: for another kind of source.
-        ImportError: for TensorBoard's events where tensorboard is not installed.
+        ImportError: for TensorBoard's events where tensorboard is missing.
     """
     if isinstance(source, Log):
         return Log(source.rows, source.settings | (settings or {}), source.name)
@@ -80,58 +77,48 @@ def read_log(source, settings: dict | None = None) -> Log:
 
 
 def _from_path(path: Path) -> tuple[list[dict], dict]:
+    """(rows, settings) as they stand there."""
     if path.is_dir():
         return _from_folder(path)
     if not path.is_file():
         raise FileNotFoundError(f"source {str(path)!r} does not exist; expected {KINDS}")
-    if path.suffix == ".jsonl":
-        return _parsed(path, lambda text: [json.loads(line) for line in text.splitlines()]), {}
-    if path.suffix == ".json":
-        state = _parsed(path, json.loads)
-        if not isinstance(state, dict) or "log_history" not in state:
-            raise ValueError(f"source {str(path)!r} has no 'log_history'; expected a {STATE} as a trainer writes it")
-        return state["log_history"], {}
     if path.suffix == ".csv":
         with path.open(encoding="utf-8-sig", newline="") as file:
-            return [_of_chart(row) for row in csv.DictReader(file)], {}
-    if "tfevents" in path.name:
-        return _from_events(path)
-    raise ValueError(f"source is {str(path)!r}; expected {KINDS}")
+            return list(csv.DictReader(file)), {}
+    if path.suffix not in (".json", ".jsonl"):
+        raise ValueError(f"source is {str(path)!r}; expected {KINDS}")
+    text = path.read_text(encoding="utf-8")
+    try:
+        if path.suffix == ".jsonl":
+            return [json.loads(line) for line in text.splitlines()], {}
+        return json.loads(text)["log_history"], {}
+    except ValueError as error:
+        raise ValueError(f"source {str(path)!r} cannot be read as JSON: {error}") from error
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"source {str(path)!r} has no 'log_history'; expected a {STATE}") from error
 
 
 def _from_folder(folder: Path) -> tuple[list[dict], dict]:
     if (folder / METRICS).is_file():
-        settings = _parsed(folder / SETTINGS, json.loads) if (folder / SETTINGS).is_file() else {}
-        return _from_path(folder / METRICS)[0], settings
-    states = [folder / STATE] if (folder / STATE).is_file() else list(folder.glob(f"checkpoint-*/{STATE}"))
-    if states:
+        settings = folder / SETTINGS
+        return _from_path(folder / METRICS)[0], json.loads(settings.read_bytes()) if settings.is_file() else {}
+    if states := [*folder.glob(STATE), *folder.glob(f"checkpoint-*/{STATE}")]:
         return _from_path(max(states, key=lambda path: path.stat().st_mtime))
-    holding = sorted({path.parent for path in folder.rglob(EVENTS)})
+    holding = sorted({path.parent for path in folder.rglob("events.out.tfevents.*")})
     if len(holding) > 1:
-        raise ValueError(
-            f"source {str(folder)!r} holds events of several runs; expected one of "
-            + ", ".join(path.relative_to(folder).as_posix() for path in holding)
-        )
-    if holding:
-        return _from_events(holding[0])
-    raise FileNotFoundError(f"source {str(folder)!r} holds no log; expected {METRICS}, {STATE} or TensorBoard's events")
+        names = ", ".join(path.relative_to(folder).as_posix() for path in holding)
+        raise ValueError(f"source {str(folder)!r} holds events of several runs; expected one of {names}")
+    if not holding:
+        said = f"source {str(folder)!r} holds no log; expected {METRICS}, {STATE} or TensorBoard's events"
+        raise FileNotFoundError(said)
+    return _from_events(holding[0])
 
 
-def _parsed(path: Path, parse):
-    try:
-        return parse(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"source {str(path)!r} cannot be read as JSON: {error}") from error
-
-
-def _from_events(path: Path) -> tuple[list[dict], dict]:
+def _from_events(folder: Path) -> tuple[list[dict], dict]:
     """Scalars, and the settings that transformers' trainers put beside them as a text."""
-    try:
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    except ImportError as error:
-        said = f"source {str(path)!r} needs tensorboard, which is not installed: python -m pip install tensorboard"
-        raise ImportError(said) from error
-    events = EventAccumulator(str(path), size_guidance={"scalars": 0, "tensors": 0}).Reload()
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0}).Reload()
     scalars, texts = events.Tags()["scalars"], events.Tags()["tensors"]
     rows = [{"step": point.step, tag: point.value} for tag in scalars for point in events.Scalars(tag)]
     settings = {}
@@ -141,14 +128,7 @@ def _from_events(path: Path) -> tuple[list[dict], dict]:
     return rows, settings
 
 
-def _of_chart(row: dict) -> dict:
-    """W&B writes the columns of a chart as "name of the run - metric", with "__MIN" and "__MAX" beside them."""
-    return {
-        name.split(" - ")[-1]: text for name, text in row.items() if name and not re.search("__(MIN|MAX|STEP)$", name)
-    }
-
-
-def _by_step(rows: Iterable[dict], name: str) -> list[dict]:
+def _by_step(rows: list[dict], name: str) -> list[dict]:
     """Rows of the same step as one, under our names, in the order of the steps."""
     steps: dict[int, dict] = {}
     for row in rows:
@@ -158,15 +138,14 @@ def _by_step(rows: Iterable[dict], name: str) -> list[dict]:
         values = {_our_name(name): _number(value) for name, value in row.items() if name not in STEPS}
         known = {name: value for name, value in values.items() if value is not None}
         steps.setdefault(int(float(row[key])), {}).update(known)
-    found = [{"step": step} | steps[step] for step in sorted(steps)]
-    if not any(math.isfinite(value) for row in found for name, value in row.items() if name != "step"):
+    if not any(math.isfinite(value) for values in steps.values() for value in values.values()):
         raise ValueError(f"source {name!r} holds no numbers; expected the metrics of at least one step")
-    return found
+    return [{"step": step} | steps[step] for step in sorted(steps)]
 
 
 def _our_name(name: str) -> str:
-    name = name.removeprefix("train/")
-    return f"eval/{name.removeprefix('eval_')}" if name.startswith("eval_") else OLDER.get(name, name)
+    """TRL's without its prefix; W&B calls a column of a chart "name of the run - metric"."""
+    return re.sub("^eval_", "eval/", name.split(" - ")[-1].removeprefix("train/"))
 
 
 def _number(value) -> float | None:

@@ -50,8 +50,6 @@ def test_the_log_of_trl_is_read_as_a_list_as_a_file_and_from_the_newest_checkpoi
         (folder / "trainer_state.json").write_text(json.dumps({"log_history": rows}), encoding="utf-8")
     assert kept(read_log(tmp_path)) == ROWS
     assert kept(read_log(tmp_path / "checkpoint-2")) == ROWS[:2]
-    older = read_log([{"step": 1, "completion_length": 9.0, "clip_ratio": 0.1}])
-    assert older.rows == [{"step": 1, "completions/mean_length": 9.0, "clip_ratio/region_mean": 0.1}]
 
 
 def test_events_of_tensorboard_with_the_settings_that_trl_puts_beside_them(tmp_path):
@@ -72,13 +70,6 @@ def test_events_of_tensorboard_with_the_settings_that_trl_puts_beside_them(tmp_p
         read_log(tmp_path)
 
 
-def test_without_tensorboard_its_events_are_refused(tmp_path, monkeypatch):
-    (tmp_path / "events.out.tfevents.1").write_bytes(b"")
-    monkeypatch.setitem(__import__("sys").modules, "tensorboard.backend.event_processing.event_accumulator", None)
-    with pytest.raises(ImportError, match="needs tensorboard, which is not installed: python -m pip install"):
-        read_log(tmp_path)
-
-
 def test_both_tables_that_wandb_exports(tmp_path):
     history, chart = tmp_path / "history.csv", tmp_path / "chart.csv"
     with history.open("w", encoding="utf-8-sig", newline="") as file:
@@ -92,7 +83,7 @@ def test_both_tables_that_wandb_exports(tmp_path):
         table = csv.writer(file)
         table.writerow(["Step", "fine-sun-1 - train/reward", "fine-sun-1 - train/reward__MIN"])
         table.writerows([row["step"], row["reward"], -9] for row in ROWS)
-    assert read_log(chart).rows == [{"step": row["step"], "reward": row["reward"]} for row in ROWS]
+    assert read_log(chart).column("reward").tolist() == [row["reward"] for row in ROWS]
 
 
 def test_what_is_no_log_is_refused_by_name(tmp_path):
