@@ -20,7 +20,7 @@ PY := $(BIN)/python
 STAMP := .venv/.setup-done
 DEV := .venv/.dev-done
 # Handed out two at a time, so that the long ones, which come first (tests/conftest.py), are shared evenly.
-PYTEST = $(PY) -m pytest -n $(WORKERS) --maxschedchunk 2 --ignore notebooks/assignments
+PYTEST = $(PY) -m pytest -n $(WORKERS) --maxschedchunk 2 --ignore notebooks/assignments --ignore notebooks/zh
 NBMAKE = --nbmake --nbmake-timeout 300
 # In forks the notebooks share one import of everything; nbmake, a kernel for each, is what `make test-all` and CI run.
 SYSTEM ?= $(shell uname)

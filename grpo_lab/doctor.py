@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from grpo_lab.commands import Parser, command
 from grpo_lab.display import GIB, markdown_table, readable
+from grpo_lab.language import _
 
 ROOT = Path(__file__).parents[1]
 PYTHON = os.path.relpath(sys.executable) if Path(sys.executable).is_relative_to(Path.cwd()) else sys.executable
@@ -49,15 +50,17 @@ class Report(dict[str, Check]):
     def __repr__(self) -> str:
         lines = []
         for name, check in self.items():
-            lines.append(f"{check.status.replace('fail', 'FAIL'):<5} {name:<12} {check.found}")
+            lines.append(f"{check.status.replace('fail', 'FAIL'):<5} {name:<12} {_(check.found)}")
             if check.remedy:  # on one line, however long: commands are there to be copied
-                lines.append(f"{'':<18} -> {check.remedy}")
-        return "\n".join([*lines, "", self.summary()])
+                lines.append(f"{'':<18} -> {_(check.remedy)}")
+        return "\n".join([*lines, "", _(self.summary())])
 
     def _repr_markdown_(self) -> str:
-        rows = [(f"**{check.status}**", name, " → ".join(filter(None, check[1:]))) for name, check in self.items()]
+        rows = [
+            (f"**{check.status}**", name, " → ".join(map(_, filter(None, check[1:])))) for name, check in self.items()
+        ]
         rows = [[cell.replace("|", r"\|") for cell in row] for row in rows]
-        return f"{markdown_table(('', '', 'what was found → what to do'), rows)}\n\n{self.summary()}"
+        return f"{markdown_table(('', '', _('what was found → what to do')), rows)}\n\n{_(self.summary())}"
 
 
 def doctor() -> Report:

@@ -8,6 +8,7 @@ machine.
 either: it writes the text into the cells and leaves their outputs as they are, for changes that alter no output.
 `--take 03` goes the other way, for those who edited a notebook in JupyterLab: its cells become the text.
 `--reading` says how long each takes to read, which its head repeats. `--html FOLDER` writes web pages.
+`--lang zh_CN` executes nothing: it brings po/zh_CN/*.po in step with the English and writes Chinese pages from them.
 
 Two tags keep an answer out of sight: the code of a cell tagged hide-input, or the outputs of one tagged hide-output,
 are collapsed in JupyterLab and folded on a web page.
@@ -22,6 +23,7 @@ from pathlib import Path
 
 import jupytext
 import nbformat
+import translations
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
@@ -216,6 +218,8 @@ def take(text: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     args = _parser().parse_args(arguments)
     check_at_least("timeout", args.timeout, 1)
+    if args.lang:
+        return int(translations.renew(args.names, args.check))
     failed = False
     for text in texts(args.names):
         if args.take:
@@ -233,6 +237,9 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             seconds = built(text, args.timeout)
             print(f"{text.stem}: {seconds:.0f} s, {notebook_of(text).stat().st_size / 1000:.0f} kB", flush=True)
+    if not (args.check or args.take or args.reading or args.html):
+        for name in {text.stem for text in texts(args.names)} & set(translations.written()):
+            translations.write(name)
     if not (args.check or args.sources or args.take or args.reading or args.html):
         save_pictures([text.stem for text in texts(args.names)])
     return int(failed)
@@ -259,6 +266,7 @@ def _parser() -> Parser:
     mode.add_argument("--sources", action="store_true", help="write the cells and keep the outputs")
     mode.add_argument("--take", action="store_true", help="write the text from the notebook")
     mode.add_argument("--reading", action="store_true", help="estimate minutes of reading")
+    parser.add_argument("--lang", choices=[translations.LANG], help="write these pages in this language")
     mode.add_argument("--html", type=Path, metavar="FOLDER", help="write web pages there")
     parser.add_argument("--timeout", type=int, default=900, help="seconds that one cell may take")
     return parser

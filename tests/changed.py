@@ -25,7 +25,7 @@ def tests_of(path: str) -> list[str]:
     place = PurePosixPath(path)
     if place.parts[0] == "tests":
         return [path] if place.name.startswith("test_") else []
-    if place.parts[0] == "notebooks":
+    if place.parts[0] in ("notebooks", "po"):
         return ["tests/notebooks"]
     if place.suffix != ".py" or place.parts[0] != "grpo_lab":
         return ["tests/test_packaging.py"]

@@ -18,6 +18,7 @@ from unittest import mock
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("GRPO_LAB_PROFILE", "fast")
+os.environ["GRPO_LAB_LANG"] = "en"  # whatever the machine speaks
 # A model in somebody's caches must not decide what a test or a notebook trains. (xdist's workers inherit the folder.)
 if "PYTEST_XDIST_WORKER" not in os.environ:
     _caches = tempfile.TemporaryDirectory(prefix="grpo-lab-caches-", ignore_cleanup_errors=True)

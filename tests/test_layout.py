@@ -15,7 +15,7 @@ MATHEMATICS = ("policy_gradient", "advantages", "logprobs", "kl", "objective", "
 LANGUAGE_MODELS = ("tasks", "rewards", "precision", "rollout", "models")
 TRAINING = ("config", "trainer", "memory", "evaluate", "prefix_probability", "engines", "train", "export", "chat")
 INSTRUMENTS = ("formulas", "plots", "notebook", "bugs", "diagnose", "doctor", "bench")
-SERVING = ("display", "checks", "commands")
+SERVING = ("display", "checks", "language", "commands")
 PARTS = (*SERVING, *MATHEMATICS, "sorting", "worlds", *LANGUAGE_MODELS, *TRAINING, *INSTRUMENTS, "assets", "course")
 
 

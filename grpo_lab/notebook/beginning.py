@@ -10,6 +10,7 @@ import torch
 
 from grpo_lab.checks import check_choice
 from grpo_lab.display import in_ipython, say
+from grpo_lab.language import _, enter_folder
 from grpo_lab.notebook.predictions import forget_predictions
 
 PROFILES = ("fast", "full")
@@ -40,6 +41,7 @@ def begin(seed: int = 0, threads: int = 1) -> None:
 
     warnings.filterwarnings("ignore", category=FutureWarning)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    enter_folder()
     use_style()
     forget_predictions()
     if in_ipython():
@@ -71,4 +73,4 @@ def _say_result(info) -> None:
     kernel = getattr(get_ipython(), "kernel", None)
     metadata = kernel.get_parent().get("metadata", {}) if kernel is not None else {}
     if HIDDEN in metadata.get("tags", ()):
-        say(RESULT)
+        say(_(RESULT))

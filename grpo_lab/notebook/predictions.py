@@ -9,6 +9,7 @@ from math import comb
 
 from grpo_lab.checks import check_choice
 from grpo_lab.display import in_ipython, prose, say
+from grpo_lab.language import _
 
 SURE = 0.8  # how often a range is meant to hold the truth
 FEWEST = 3  # ranges that allow a word on calibration
@@ -50,7 +51,8 @@ class Prediction:
         self.question = question
 
     def ask(self) -> None:
-        say(f"**Predict.** {prose(self.question)} {prose(self.hint)}", f"Predict. {self.question} {self.hint}")
+        head, asked = _("Predict."), f"{_(self.question)} {_(self.hint)}"
+        say(f"**{head}** {prose(asked)}", f"{head} {asked}")
         if in_ipython():
             from IPython.display import display
 
@@ -64,8 +66,8 @@ class Prediction:
             ValueError: for a value that could not have been guessed.
         """
         self.answer = self.checked(value)
-        guess, told = self.guess(), f"Truth: {self.written(self.answer)}."
-        verdict = "" if guess is None else f" You said {self.written(guess)}: {self.verdict(guess)}."
+        guess, told = self.guess(), _(f"Truth: {self.written(self.answer)}.")
+        verdict = "" if guess is None else " " + _(f"You said {self.written(guess)}: {self.verdict(guess)}.")
         say(f"**{prose(told)}**{prose(verdict)}", told + verdict)
 
 
@@ -84,7 +86,7 @@ class Range(Prediction):
 
         form = ".0f" if self.step >= 1 else ".2f" if self.step >= 0.01 else ".3g"
         ends = {"min": self.low, "max": self.high, "value": (self.low, self.high), "step": self.step}
-        look = {"readout_format": form, "description": "from, to", "layout": Layout(width="480px")}
+        look = {"readout_format": form, "description": _("from, to"), "layout": Layout(width="480px")}
         return FloatRangeSlider(**ends, **look, continuous_update=False)
 
     def guess(self) -> tuple[float, float] | None:
@@ -140,7 +142,8 @@ class Choice(Prediction):
     def make_widget(self):
         from ipywidgets import Layout, RadioButtons
 
-        return RadioButtons(options=self.choices, value=None, layout=Layout(width="max-content"))
+        options = [(_(choice), choice) for choice in self.choices]
+        return RadioButtons(options=options, value=None, layout=Layout(width="max-content"))
 
     def guess(self) -> str | None:
         return None if self.widget is None else self.widget.value
@@ -168,14 +171,14 @@ def how_well_did_you_predict() -> None:
     """One line on all predictions of the notebook: how many held, and whether the ranges were wide enough."""
     told = [made for made in _made.values() if made.answer is not None and made.guess() is not None]
     if not told:
-        return say("No predictions were made in this run.")
+        return say(_("No predictions were made in this run."))
     ranges = [made for made in told if isinstance(made, Range)]
     said = [f"You answered {len(told)} of {len(_made)} predictions."]
     if ranges:
         said.append(_of_ranges(sum(made.held() for made in ranges), len(ranges)))
     if rest := [made.held() for made in told if not isinstance(made, Range)]:
         said.append(f"Of {_counted(len(rest), 'choice')}, {sum(rest)} {'was' if sum(rest) == 1 else 'were'} right.")
-    return say(" ".join(said))
+    return say(" ".join(map(_, said)))
 
 
 def _of_ranges(held: int, n: int) -> str:

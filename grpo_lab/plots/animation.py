@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable, Sequence
 
 from grpo_lab.display import display, in_ipython
+from grpo_lab.language import _
 from grpo_lab.plots.sliders import strip
 from grpo_lab.plots.style import finish
 
@@ -38,7 +39,7 @@ def animate(
     finish(strip(draw, name, list(frames), ylabel, height), caption=caption, alt=alt)
     if in_ipython():
         source = f"data:image/gif;base64,{_gif(draw, name, values, ylabel)}"
-        picture = f'<img alt="{html.escape(alt)}" src="{source}">'
+        picture = f'<img alt="{html.escape(_(alt))}" src="{source}">'
         display({"text/html": f"<details><summary>▶ Play</summary>{picture}</details>", "text/plain": "an animation"})
 
 

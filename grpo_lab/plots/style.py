@@ -9,6 +9,7 @@ import base64
 import io
 
 from grpo_lab.display import display, in_ipython, prose, say
+from grpo_lab.language import _
 
 OKABE_ITO = {
     "blue": "#0072B2",
@@ -24,6 +25,8 @@ GREY = "#9A9A9A"
 CENTRED = {"ha": "center", "va": "center"}
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 DPI = 110
+# For Chinese in plots of yours. Matplotlib knows a collection by its first font (JP, HK), which has all signs.
+CHINESE_FONTS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "Microsoft YaHei", "SimHei", "PingFang SC", "PingFang HK")
 LOOK = {
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True,
     "axes.facecolor": BACKGROUND, "figure.facecolor": BACKGROUND, "savefig.facecolor": BACKGROUND,
@@ -37,8 +40,11 @@ def use_style() -> None:
     """Give every figure from here on the look of the series."""
     import matplotlib.pyplot as plt
     from cycler import cycler
+    from matplotlib.font_manager import get_font_names
 
-    plt.rcParams.update(LOOK | {"axes.prop_cycle": cycler(color=OKABE_ITO.values()) + cycler(linestyle=DASHES)})
+    there = set(get_font_names())
+    fonts = {"font.sans-serif": ["DejaVu Sans", *(name for name in CHINESE_FONTS if name in there)]}
+    plt.rcParams.update(LOOK | fonts | {"axes.prop_cycle": cycler(color=OKABE_ITO.values()) + cycler(linestyle=DASHES)})
 
 
 def finish(fig, *, caption: str, alt: str) -> None:
@@ -67,12 +73,14 @@ def picture(fig, alt: str) -> tuple[dict[str, str], dict]:
     # The octree keeps the colours of thin lines; the default method would merge them with the bands around them.
     few = Image.open(raw).convert("RGB").quantize(128, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
     few.save(small, format="png", optimize=True)
+    alt = _(alt)
     content = {"image/png": base64.b64encode(small.getvalue()).decode("ascii"), "text/plain": alt}
     return content, {"image/png": {"alt": alt}}
 
 
 def show_caption(caption: str) -> None:
-    say(f"**Figure.** {prose(caption)}", f"Figure. {caption}")
+    caption, head = _(caption), _("Figure.")
+    say(f"**{head}** {prose(caption)}", f"{head} {caption}")
 
 
 def box(ax, x, y, width, height, **style) -> None:

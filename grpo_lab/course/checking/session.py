@@ -14,6 +14,7 @@ from grpo_lab.course.checking.verdict import SIGNS, TITLES, Verdict
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import exercise as find_exercise
 from grpo_lab.display import View, markdown_table
+from grpo_lab.language import _
 
 
 @dataclass
@@ -89,20 +90,20 @@ def progress(notebook: str | None = None) -> View:
     exercises = {name: exercise for name, exercise in known.items() if exercise.notebook in notebooks}
     exercises |= {name: entry.exercise for name, entry in ENTRIES.items() if name not in exercises}
     if not exercises:
-        return View(text := "Nothing has been checked yet.", text)
+        return View(text := _("Nothing has been checked yet."), text)
     reached = round(sum(ENTRIES[name].verdict.points for name in exercises if name in ENTRIES), 1)
     points = sum(exercise.points for exercise in exercises.values())
-    table = markdown_table(("exercise", "points", "status", "attempts"), map(_row, exercises.values()))
-    return View(text := f"{table}\n\n{reached:g} of {points} points.", text)
+    table = markdown_table((_("exercise"), _("points"), _("status"), _("attempts")), map(_row, exercises.values()))
+    return View(text := f"{table}\n\n{_(f'{reached:g} of {points} points.')}", text)
 
 
 def _row(exercise: Exercise) -> tuple[str, ...]:
     if exercise.name not in ENTRIES:
-        return exercise.name, f"0 of {exercise.points}", f"{SIGNS['not started']} {TITLES['not started']}", "0"
+        return exercise.name, f"0 of {exercise.points}", f"{SIGNS['not started']} {_(TITLES['not started'])}", "0"
     entry = ENTRIES[exercise.name]
     status = entry.verdict.status
     points = f"{entry.verdict.points:g} of {exercise.points}"
-    return exercise.name, points, f"{SIGNS[status]} {TITLES[status]}", str(entry.attempts)
+    return exercise.name, points, f"{SIGNS[status]} {_(TITLES[status])}", str(entry.attempts)
 
 
 def hint(name_or_function: str | Callable) -> View:
@@ -110,8 +111,8 @@ def hint(name_or_function: str | Callable) -> View:
     exercise = find_exercise(name_or_function)
     of = len(exercise.hints)
     shown = _hints_shown[exercise.name] = min(_hints_shown.get(exercise.name, 0) + 1, of)
-    rest = f"Ask again for the next one; {of - shown} more." if shown < of else "That was the last."
-    given = [(f"Hint {number} of {of}", text) for number, text in enumerate(exercise.hints[:shown], 1)]
+    rest = _(f"Ask again for the next one; {of - shown} more." if shown < of else "That was the last.")
+    given = [(_(f"Hint {number} of {of}"), _(text)) for number, text in enumerate(exercise.hints[:shown], 1)]
     folds = [f"<details><summary>{title}</summary>\n\n{text}\n\n</details>" for title, text in given]
     folds[-1] = folds[-1].replace("<details>", "<details open>", 1)
     return View("\n".join([*folds, "", rest]), "\n".join([*(f"{title}: {text}" for title, text in given), rest]))

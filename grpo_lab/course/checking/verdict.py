@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from grpo_lab.course.checking.shown import count
+from grpo_lab.language import _
 
 WIDTH = 112  # of a line of text
 OF_VALUES = 0.6  # of the points; the other properties share the rest alike
@@ -87,8 +87,8 @@ class Verdict:
         """Status, and what it is worth where that is not everything and not nothing."""
         part = ""
         if self.status == "partly":
-            part = f", {self.points:g} of {count(self.full, 'point')}"
-        return f"{SIGNS[self.status]} {self.exercise}: {TITLES[self.status]}{part}"
+            part = ", " + _(f"{self.points:g} of {self.full} point{'' if self.full == 1 else 's'}")
+        return f"{SIGNS[self.status]} {self.exercise}: {_(TITLES[self.status])}{part}"
 
 
 def worth(*verdicts: Verdict) -> int | float:
@@ -113,24 +113,24 @@ def prose(text: str) -> str:
 def part_html(part: Part) -> str:
     if part.kind in ("values", "expected"):
         block = "margin:0.2em 0 0.8em;overflow-x:auto;background:transparent;color:inherit"
-        title = f"<div>{prose(part.title)}</div>" if part.title else ""
+        title = f"<div>{prose(_(part.title))}</div>" if part.title else ""
         return f'{title}<pre style="{block}">{html.escape(part.text)}</pre>'
     if part.kind == "equation":
         latex = f"$$ {html.escape(part.text)} \\tag{{{part.title}}} $$" if part.text else ""
         return f"<div>Eq. ({part.title})</div>{latex}"
-    return f"<p>{prose(part.text)}</p>"
+    return f"<p>{prose(_(part.text))}</p>"
 
 
 def folded_html(parts: Sequence[Part]) -> str:
     if not parts:
         return ""
     body = "".join(map(part_html, parts))
-    return f"<details><summary>The whole input, both results, the equation</summary>{body}</details>"
+    return f"<details><summary>{_('The whole input, both results, the equation')}</summary>{body}</details>"
 
 
 def _text(part: Part) -> str:
     if part.kind in ("values", "expected"):
-        return "\n".join([part.title, *(f"    {line}" for line in part.text.split("\n"))]).lstrip("\n")
+        return "\n".join([_(part.title), *(f"    {line}" for line in part.text.split("\n"))]).lstrip("\n")
     if part.kind == "equation":
         return f"Eq. ({part.title})" + (f"  {part.text}" if part.text else "")
-    return "\n".join(textwrap.fill(line, WIDTH) for line in part.text.split("\n"))
+    return "\n".join(textwrap.fill(line, WIDTH) for line in _(part.text).split("\n"))

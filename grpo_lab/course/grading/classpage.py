@@ -2,7 +2,8 @@
 
 from collections import Counter
 
-from grpo_lab.course.checking.verdict import count, prose
+from grpo_lab.course.checking.shown import count
+from grpo_lab.course.checking.verdict import prose
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import Grading
 from grpo_lab.course.grading.report import STATES, document, safe

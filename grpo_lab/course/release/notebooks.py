@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from grpo_lab.course.checking.verdict import count
+from grpo_lab.course.checking.shown import count
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import EXERCISES, NAMES
 from grpo_lab.course.release.demonstrations import DEMONSTRATIONS

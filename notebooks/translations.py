@@ -1,0 +1,269 @@
+"""Pages in Chinese, by gettext: what `build.py --lang zh_CN` does. Nothing runs again.
+
+po/zh_CN/NAME.po has an entry for each Markdown block of a page, and for each caption, alternative text, prediction and
+choice in its code; grpo_lab.po has what the package says. Code cells, their ids and outputs are those of the English
+notebook; only captions, alternative texts and predictions are replaced in the outputs.
+"""
+
+import ast
+import html
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import nbformat
+from babel.messages import Catalog, Message
+from babel.messages.pofile import read_po, write_po
+
+from grpo_lab.language import PO, translated
+
+LANG = "zh_CN"
+NOTEBOOKS = Path(__file__).parent
+ROOT = NOTEBOOKS.parent
+PAGES = {path.stem: path for path in sorted(NOTEBOOKS.glob("*.ipynb"))}
+PAGES |= {f"assignment_{path.stem}": path for path in sorted(NOTEBOOKS.glob("assignments/*.ipynb"))}
+PAGES |= {"README": ROOT / "README.md", "glossary": ROOT / "docs" / "glossary.md"}
+HEADER = f'msgid ""\nmsgstr ""\n"Language: {LANG}\\n"\n"Content-Type: text/plain; charset=utf-8\\n"\n\n'
+UNTRANSLATED = "*〔下面一段还没有译成中文〕*"
+
+# What the package says: all sentences of some modules, and of others what is in _() and what is called one of SHOWN.
+PACKAGE = "grpo_lab"
+CHECKING = ("difference", "judging", "mistakes", "relations", "run_case", "session", "stand_ins", "verdict")
+SAYING = ("notebook/predictions.py", "doctor.py", *(f"course/checking/{name}.py" for name in CHECKING))
+DRAWING = ("notebook/beginning.py", "plots/**/*.py")
+SHOWN = ("caption", "alt", "said", "usual", "choices", "question")  # arguments and variables
+WORDS = ["The result:", "right", "wrong", "lower", "higher", "values", "gradients"]
+WORDS += [f"{{0}} {word}{s}" for word in ("case", "point", "range", "choice") for s in ("", "s")]
+
+# What a translation has to keep, in the order in which it is looked for and taken out.
+MARKS = {
+    "mathematics": r"\$\$.+?\$\$|\$[^$\n]+\$",
+    "code": r"```.*?```|`[^`]+`",
+    "links": r"\]\([^)\s]+\)|https?://[^\s)]+",
+    "HTML": r"</?\w[^>]*>",
+    "values": r"\{\w+\}",
+    "numbers": r"\d+(?:[.,:]\d+)*",
+}
+
+
+def blocks(markdown: str) -> list[str]:
+    """What blank lines part, outside of fences and formulas; joined by a blank line they are the text."""
+    found = [""]
+    for part in re.split(r"\n\s*\n", markdown):
+        unfinished = found[-1].count("```") % 2 or found[-1].count("$$") % 2
+        found = [*found[:-1], f"{found[-1]}\n\n{part}"] if unfinished else [*found, part]
+    return found[1:]
+
+
+def is_prose(block: str) -> bool:
+    for mark in MARKS.values():
+        block = re.sub(mark, "", block, flags=re.DOTALL)
+    return bool(re.search(r"[A-Za-z]{2}", block))
+
+
+@cache
+def messages(name: str) -> dict[str, str]:
+    """Everything to translate under this name, in the order of the page, and what it is."""
+    found = {}
+    if name == PACKAGE:
+        found |= dict.fromkeys(WORDS, "word")
+        for pattern in (*SAYING, *DRAWING):
+            for path in sorted((ROOT / PACKAGE).glob(pattern)):
+                texts = shown(path.read_text(encoding="utf-8"), whole=pattern in SAYING)
+                found |= dict.fromkeys(texts, path.relative_to(ROOT).as_posix())
+        return found
+    for cell in cells(PAGES[name]):
+        if cell.cell_type == "markdown":
+            found |= {block: "block" for block in blocks(cell.source) if is_prose(block)}
+        else:
+            found |= dict.fromkeys(shown(cell.source), "shown")
+    if name.startswith("assignment_"):
+        from grpo_lab.course.exercises import EXERCISES
+
+        for exercise in (e for e in EXERCISES.values() if e.notebook == name.split("_")[1]):
+            found |= dict.fromkeys(exercise.hints, "hint")
+            found |= dict.fromkeys([mistake.says for mistake in exercise.misconceptions], "verdict")
+    return found
+
+
+def cells(page: Path) -> list[nbformat.NotebookNode]:
+    if page.suffix == ".ipynb":
+        return nbformat.read(page, as_version=4).cells
+    return [nbformat.v4.new_markdown_cell(page.read_text(encoding="utf-8").strip())]
+
+
+def shown(source: str, whole: bool = False) -> Iterator[str]:
+    """What this code shows: captions, alternative texts, predictions; of a whole module, all of its sentences."""
+    tree, pairs = ast.parse(source), []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword):
+            pairs.append((node.arg, node.value))
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("predict", "_"):
+            pairs += [("question", argument) for argument in node.args]
+        elif isinstance(node, ast.Assign | ast.AugAssign):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            targets, values = (getattr(side, "elts", [side]) for side in (target, node.value))
+            pairs += [(getattr(name, "id", ""), value) for name, value in zip(targets, values, strict=False)]
+        elif isinstance(node, ast.Raise):
+            node.exc = None  # errors stay English
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            node.value.value = None  # docstrings
+    for _, value in (pair for pair in pairs if pair[0] in SHOWN):
+        yield from sentences(value, least=1)
+    for text in sentences(tree, least=2) if whole else ():
+        if not re.search(r"[<;]\w|  ", text):
+            yield re.sub(r"^\{0\} (?=[A-Z])|(?<=\.) \{\w\}$", "", text)  # a sentence beside it stands for itself
+
+
+def sentences(node: ast.AST, least: int) -> Iterator[str]:
+    """Its texts of at least so many words, with {0} in the place of a value."""
+    if isinstance(node, ast.JoinedStr):
+        values = [part for part in node.values if isinstance(part, ast.FormattedValue)]
+        text = "".join(f"{{{values.index(p)}}}" if p in values else p.value for p in node.values)
+        if len(re.findall("[A-Za-z]", re.sub(r"\{\w+\}", "", text))) >= 5:
+            yield text.strip(" ;,")
+        for value in values:
+            yield from sentences(value.value, least=2)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        if len(re.findall(r"[A-Za-z]{2,}", node.value)) >= least and (least == 1 or " " in node.value):
+            yield node.value.strip(" ;,")
+    else:
+        for child in ast.iter_child_nodes(node):
+            yield from sentences(child, least)
+
+
+def update(name: str) -> None:
+    """Bring its file in step with the English: what is new is empty, what has changed is marked as fuzzy."""
+    wanted, catalog = Catalog(), read(name)
+    for text, kind in messages(name).items():
+        wanted.add(text, auto_comments=[kind])
+    catalog.update(wanted)
+    known = {message.id: message.string for other in (PO / LANG).glob("*.po") for message in done(other.stem)}
+    for message in catalog:
+        message.string = message.string or known.get(message.id, "")
+        message.flags &= {"fuzzy"}
+    with (PO / LANG / f"{name}.po").open("wb") as file:
+        file.write(HEADER.encode())
+        write_po(file, catalog, width=None, ignore_obsolete=True, include_previous=True, omit_header=True)
+
+
+def read(name: str) -> Catalog:
+    path = PO / LANG / f"{name}.po"
+    return read_po(path.read_bytes().splitlines() if path.exists() else [], LANG)
+
+
+def done(name: str) -> list[Message]:
+    """The translations that a person has confirmed."""
+    return [message for message in read(name) if message.id and message.string and not message.fuzzy]
+
+
+def missing(name: str) -> list[str]:
+    there = {message.id for message in done(name)}
+    return [text for text in messages(name) if text not in there]
+
+
+def faults(name: str) -> list[str]:
+    """Translations that do not keep what they have to keep; the package's may leave out a value, such as "was"."""
+    said = []
+    for message in done(name):
+        for mark in MARKS:
+            english, ours = (marks(text)[mark] for text in (message.id, message.string))
+            if english != ours and not (mark == "values" and name == PACKAGE and ours <= english):
+                said.append(f"{message.id[:60]!r}: {mark} {sorted((english - ours) + (ours - english))}")
+    return said
+
+
+def marks(text: str) -> dict[str, Counter]:
+    found = {}
+    for mark, pattern in MARKS.items():
+        found[mark] = Counter(re.findall(pattern, text, re.DOTALL))
+        text = re.sub(pattern, " ", text, flags=re.DOTALL)
+    return found
+
+
+def twin(page: Path) -> Path:
+    """The Chinese page of an English one."""
+    if page.suffix == ".ipynb":
+        return NOTEBOOKS / "zh" / page.relative_to(NOTEBOOKS)
+    return page.with_name(f"{page.stem}.zh-CN.md")
+
+
+def chinese(name: str) -> str:
+    """The Chinese page, from the English page and the translations."""
+    page, known = PAGES[name], {message.id: message.string for message in done(name)}
+    if page.suffix != ".ipynb":
+        return translated_markdown(page.read_text(encoding="utf-8").strip(), page, known) + "\n"
+    notebook = nbformat.read(page, as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = translated_markdown(cell.source, page, known)
+        for output in cell.get("outputs", []):
+            translate_output(output)
+    return nbformat.writes(notebook) + "\n"
+
+
+def translated_markdown(markdown: str, page: Path, known: dict[str, str]) -> str:
+    found = []
+    for block in blocks(markdown):
+        found += [known.get(block, block)] if block in known or not is_prose(block) else [UNTRANSLATED, block]
+    return re.sub(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)", lambda link: relinked(link[1], page), "\n\n".join(found))
+
+
+def relinked(link: str, page: Path) -> str:
+    """The link as the Chinese page has it: to a Chinese page if there is one."""
+    goal = Path(os.path.normpath(page.parent / link))
+    if goal in PAGES.values() and twin(goal).exists():
+        goal = twin(goal)
+    return Path(os.path.relpath(goal, twin(page).parent)).as_posix()
+
+
+def translate_output(output: nbformat.NotebookNode) -> None:
+    """Its captions, alternative texts and predictions; what the code printed stays as it is."""
+    data, picture = output.get("data", {}), output.get("metadata", {}).get("image/png", {})
+    for kind in {"text/markdown", "text/plain"} & set(data) if {"text/markdown", "image/png"} & set(data) else ():
+        data[kind] = translated(data[kind], LANG)
+    if "alt" in picture:
+        picture["alt"] = translated(picture["alt"], LANG)
+    if "text/html" in data:
+        parts = re.split(r'(?<= alt=")([^"]*)', data["text/html"])
+        parts[1::2] = [html.escape(translated(html.unescape(alt), LANG)) for alt in parts[1::2]]
+        data["text/html"] = "".join(parts)
+
+
+def write(name: str) -> None:
+    path = twin(PAGES[name])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(chinese(name), encoding="utf-8")
+
+
+def written() -> list[str]:
+    """The pages that have a Chinese twin."""
+    return [name for name, page in PAGES.items() if twin(page).exists()]
+
+
+def differences(name: str) -> list[str]:
+    """What is wrong with the translations of a page, and with its Chinese twin, if there is one."""
+    stale = name in written() and twin(PAGES[name]).read_text(encoding="utf-8") != chinese(name)
+    return faults(name) + ["the Chinese page is not in step: python notebooks/build.py --lang zh_CN"] * stale
+
+
+def renew(wanted: list[str], check: bool) -> bool:
+    """`build.py --lang`: bring files and pages in step, or only say what is not; True if something is wrong.
+
+    The pages that are named are written, or without names those that were written before.
+    """
+    names = [name for name in (*PAGES, PACKAGE) if not wanted or any(name.startswith(start) for start in wanted)]
+    for name in [] if check else names:
+        update(name)
+    for name in [] if check else (wanted and names) or written():
+        if name != PACKAGE:
+            write(name)
+    for name in names:
+        left = missing(name) if name in (*written(), PACKAGE) else []
+        print(f"{name}: {len(missing(name))} of {len(messages(name))} to translate")
+        for said in (*(f"to translate: {text[:90]!r}" for text in left), *differences(name)):
+            print(f"    {said}")
+    return any(map(differences, names))

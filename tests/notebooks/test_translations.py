@@ -1,0 +1,142 @@
+"""The Chinese pages: the English cells and outputs, in step with po/zh_CN; and what is still to translate."""
+
+import json
+import re
+
+import nbformat
+import pytest
+
+from tests.support.scripts import load_script
+
+pytest.importorskip("babel")
+translations = load_script("notebooks/translations.py")
+WRITTEN = translations.written()
+NAMES = [*translations.PAGES, translations.PACKAGE]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_translations_keep_what_is_no_prose_and_pages_are_in_step(name):
+    if name == translations.PACKAGE:
+        assert not translations.faults(name)
+    else:
+        assert not translations.differences(name)
+
+
+@pytest.mark.parametrize("name", [name for name in WRITTEN if translations.PAGES[name].suffix == ".ipynb"])
+def test_a_chinese_notebook_has_the_same_code_ids_and_outputs(name):
+    page = translations.PAGES[name]
+    ours, theirs = (nbformat.read(path, as_version=4) for path in (translations.twin(page), page))
+    assert ours.metadata == theirs.metadata
+    for one, other in zip(ours.cells, theirs.cells, strict=True):
+        assert (one.id, one.cell_type, one.metadata) == (other.id, other.cell_type, other.metadata)
+        if one.cell_type == "code":
+            assert one.source == other.source
+            assert list(map(as_run, one.outputs)) == list(map(as_run, other.outputs))
+
+
+def as_run(output) -> str:
+    """Without captions, alternative texts and predictions."""
+    data = {kind: value for kind, value in output.get("data", {}).items() if not kind.startswith("text/")}
+    page = re.sub(' alt="[^"]*"', "", output.get("data", {}).get("text/html", ""))
+    return json.dumps([data, page, output.get("text"), output.output_type])
+
+
+@pytest.mark.parametrize("name", [*WRITTEN, translations.PACKAGE])
+def test_what_is_to_translate(name):
+    """A report, so that a paragraph which has changed holds nobody up; `make test-all` insists."""
+    if left := translations.missing(name):
+        pytest.skip(f"{len(left)} of {len(translations.messages(name))} to translate, such as {left[0][:60]!r}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*WRITTEN, *[translations.PACKAGE] * bool(WRITTEN)])
+def test_a_page_that_is_published_is_translated(name):
+    assert not translations.missing(name)
+
+
+@pytest.fixture
+def page(tmp_path, monkeypatch):
+    """A series of one lesson, and where its Chinese twin will stand."""
+    lesson = nbformat.v4.new_notebook()
+    code = "finish(fig, caption=f'Of {n} sums, {right:.0%} are right.', alt='Bars.')\nprint('Of 9 sums')"
+    output = {
+        "text/markdown": "**Figure.** Of 9 sums, 85% are right.",
+        "text/plain": "Figure. Of 9 sums, 85% are right.",
+    }
+    outputs = [nbformat.v4.new_output("display_data", output), nbformat.v4.new_output("stream", text="Of 9 sums\n")]
+    markdown = "# A lesson\n\nBy $x = 1$ see `f(2)`, [next](02_b.ipynb).\n\n$$\ny\n\n\\tag{1.2}\n$$"
+    lesson.cells = [nbformat.v4.new_markdown_cell(markdown), nbformat.v4.new_code_cell(code, outputs=outputs)]
+    nbformat.write(lesson, tmp_path / "01_a.ipynb")
+    monkeypatch.setattr(translations, "NOTEBOOKS", tmp_path)
+    monkeypatch.setattr(translations, "PAGES", {"01_a": tmp_path / "01_a.ipynb"})
+    monkeypatch.setattr(translations, "PO", tmp_path / "po")
+    monkeypatch.setattr("grpo_lab.language.PO", tmp_path / "po")
+    (tmp_path / "po" / "zh_CN").mkdir(parents=True)
+    forget()
+    yield tmp_path / "zh" / "01_a.ipynb"
+    forget()
+
+
+def forget() -> None:
+    from grpo_lab import language
+
+    for cached in (translations.messages, language.known, language.translated):
+        cached.cache_clear()
+
+
+def translate(page, english: str, chinese: str) -> None:
+    path = page.parents[1] / "po" / "zh_CN" / "01_a.po"
+    before, after = path.read_text(encoding="utf-8").split(f'msgid "{english}"\nmsgstr ""', 1)
+    path.write_text(f'{before}msgid "{english}"\nmsgstr "{chinese}"{after}', encoding="utf-8")
+    forget()
+
+
+def test_a_lesson_is_extracted_and_what_is_missing_stays_english_and_is_marked(page):
+    translations.renew(["01"], check=False)
+    assert list(translations.messages("01_a")) == [
+        "# A lesson",
+        "By $x = 1$ see `f(2)`, [next](02_b.ipynb).",
+        "Of {0} sums, {1} are right.",
+        "Bars.",
+    ]
+    text = nbformat.read(page, as_version=4).cells[0].source
+    assert text.count(translations.UNTRANSLATED) == 2 and text.endswith("$$\ny\n\n\\tag{1.2}\n$$")
+    translate(page, "# A lesson", "# 一课")
+    translate(page, "By $x = 1$ see `f(2)`, [next](02_b.ipynb).", "由 $x = 1$，见 `f(2)`，[下一课](02_b.ipynb)。")
+    translate(page, "Of {0} sums, {1} are right.", "{0} 道题中 {1} 正确。")
+    assert translations.differences("01_a") == [
+        "the Chinese page is not in step: python notebooks/build.py --lang zh_CN"
+    ]
+    translations.renew([], check=False)
+    lesson = nbformat.read(page, as_version=4)
+    assert lesson.cells[0].source.startswith("# 一课\n\n由 $x = 1$，见 `f(2)`，[下一课](../02_b.ipynb)。\n\n$$")
+    assert lesson.cells[1].outputs[0].data["text/markdown"] == "**Figure.** 9 道题中 85% 正确。"
+    assert lesson.cells[1].outputs[1].text == "Of 9 sums\n"
+    assert translations.differences("01_a") == [] and translations.missing("01_a") == ["Bars."]
+
+
+def test_what_the_english_says_now_has_to_be_confirmed(page):
+    translations.renew(["01"], check=False)
+    translate(page, "By $x = 1$ see `f(2)`, [next](02_b.ipynb).", "由 $x = 1$，见 `f(2)`，[下一课](02_b.ipynb)。")
+    english = translations.PAGES["01_a"]
+    english.write_text(english.read_text(encoding="utf-8").replace("$x = 1$ see", "$x = 1$ you see"), encoding="utf-8")
+    forget()
+    translations.renew([], check=False)
+    assert "By $x = 1$ you see `f(2)`, [next](02_b.ipynb)." in translations.missing("01_a")
+    assert "#, fuzzy" in (page.parents[1] / "po" / "zh_CN" / "01_a.po").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("chinese", "mark"),
+    [
+        ("由 $x = 2$，见 `f(2)`，[下一课](02_b.ipynb)。", "mathematics"),
+        ("由 $x = 1$，见 `f(3)`，[下一课](02_b.ipynb)。", "code"),
+        ("由 $x = 1$，见 `f(2)`，[下一课](03_b.ipynb)。", "links"),
+        ("由 $x = 1$，见 `f(2)`，[下 1 课](02_b.ipynb)。", "numbers"),
+    ],
+)
+def test_a_translation_that_says_something_else_is_found(page, chinese, mark):
+    translations.renew(["01"], check=False)
+    translate(page, "By $x = 1$ see `f(2)`, [next](02_b.ipynb).", chinese)
+    (said,) = translations.faults("01_a")
+    assert f": {mark} [" in said
