@@ -1,4 +1,4 @@
-"""Both trainers have the same settings and problems and learn from them alike; tests/engines compares each gradient."""
+"""Both trainers sample and compute alike; tests/engines compares problems, settings and each gradient."""
 
 import copy
 
@@ -6,26 +6,30 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from grpo_lab.bench import against, train_worker
+from grpo_lab.bench.train_worker import engine_of
+from grpo_lab.config import GRPOConfig
 from grpo_lab.rollout import end_token_ids
-from grpo_lab.tasks import TASKS, addition_problems
+from grpo_lab.tasks import TASKS
 
-SMALL = {"num_generations": 4, "generation_batch_size": 8, "max_completion_length": 8}
-IN_PARTS = SMALL | {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
+IN_PARTS = {
+    "num_generations": 4, "generation_batch_size": 8, "max_completion_length": 8, "max_steps": 1, "disable_tqdm": True,
+    "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2,
+}  # fmt: skip
 
 
-def test_trl_samples_neutrally_with_the_same_ends_in_float32(tiny):
-    pytest.importorskip("trl")
-    config = train_worker.our_config(1, 9, **SMALL, warmup_steps=4)
-    rows = addition_problems("train", 100)
-    trainer = train_worker.trl_trainer(*tiny, rows, config, train_worker.Watch())
+def spread(completions, **_):
+    return [float(place % 2) for place in range(len(completions))]
+
+
+def test_trl_samples_neutrally_with_the_same_ends(tiny):
+    trl = pytest.importorskip("grpo_lab.engines.trl")
+    config = GRPOConfig(**IN_PARTS, precision="fp32")
+    trainer = trl.make_trainer(*tiny, TASKS["sums"].rows("train", 8), spread, config, trl.Steps(config))
     settings = trainer.generation_config
     assert settings.do_sample and settings.max_new_tokens == config.max_completion_length
     assert (settings.temperature, settings.top_k, settings.top_p) == (1.0, 0, 1.0)
     assert settings.repetition_penalty == 1.0 and settings.min_p is None
     assert sorted(settings.eos_token_id) == end_token_ids(trainer.model, trainer.processing_class)
-    assert {p.dtype for p in trainer.model.parameters()} == {torch.float32}
-    assert {p.device.type for p in trainer.model.parameters()} == {"cpu"}
     assert not trainer.model.is_gradient_checkpointing and trainer.ref_model is None
 
 
@@ -49,19 +53,13 @@ class Products(TorchDispatchMode):
 )
 def test_both_compute_in_the_same_precision_and_keep_float32_weights(precision, dtype, tiny):
     pytest.importorskip("trl")
-    rows, seen, histories = TASKS["sums"].rows("train", 50), {}, {}
+    seen = []
     for trainer in ("ours", "trl"):
-        model, tokenizer = copy.deepcopy(tiny[0]), tiny[1]
-        model.loaded_for = precision  # as load_policy leaves it
-        config = train_worker.our_config(0, 1, precision=precision, **IN_PARTS)
-        watch = train_worker.Watch(lambda completions, **_: [float(place % 2) for place in range(len(completions))])
-        go = train_worker.prepare(trainer, model, tokenizer, rows, config, watch)
-        watch.start()
+        model, config = copy.deepcopy(tiny[0]), GRPOConfig(**IN_PARTS, precision=precision)
         with Products() as products:
-            go()
-        seen[trainer], histories[trainer] = products.dtypes, watch.history
+            engine_of(trainer).train(model, tiny[1], TASKS["sums"].rows("train", 50), spread, config)
+        seen.append(products.dtypes)
         assert {p.dtype for p in model.parameters()} == {torch.float32}
         assert any((p != q).any() for p, q in zip(model.parameters(), tiny[0].parameters(), strict=True))
-    against.check_same_problems(histories["ours"], histories["trl"])
-    assert seen["ours"] == seen["trl"]
-    assert {kinds[1:] for kinds in seen["ours"]} == {(dtype, dtype)} and len(seen["ours"]) == 3
+    assert seen[0] == seen[1]
+    assert {kinds[1:] for kinds in seen[0]} == {(dtype, dtype)} and len(seen[0]) == 3

@@ -162,8 +162,7 @@ def test_both_trainers_do_the_same_work():
     pytest.importorskip("trl")
     spec = harness.SIZES["cpu"]["trl"] | {"mode": "fp32", "checkpointing": False, "shape": "small", "device": "cpu"}
     ours, trl = (trl_worker.measure(spec | {"trainer": trainer}) for trainer in ("ours", "trl"))
-    for name in ("prompts", "rows_of_steps", "tokens"):
-        assert ours[name] == trl[name], name
+    assert ours["tokens_so_far"] == trl["tokens_so_far"] == [4 * 16, 2 * 4 * 16]
     tables.part_table("trl", [spec | {"trainer": "ours"} | ours, spec | {"trainer": "trl"} | trl])
     assert not spec.keys() & ours.keys(), "what was asked for is not overwritten by what was measured"
-    assert ours["tokens"] == [4 * 8] * 2 and len(ours["seconds_of_steps"]) == len(trl["seconds_of_steps"]) == 2
+    assert len(ours["seconds_of_steps"]) == len(trl["seconds_of_steps"]) == 2
