@@ -69,7 +69,6 @@ def score_completions(
     check_signatures(functions, columns)
     returned = [_call(function, name, keywords) for function, name in zip(functions, names, strict=True)]
     per_func = torch.tensor(returned, dtype=torch.float32).T
-    _check_weighted(weights * per_func, names)
     rewards = (weights * per_func).nansum(dim=1)  # B (6.7)
     nobody = per_func.isnan().all(dim=1)
     if nobody.any():
@@ -90,10 +89,7 @@ def reward_names(reward_funcs: Any) -> list[str]:
     """
     reward_funcs = listed(reward_funcs)
     if not reward_funcs or not all(map(callable, reward_funcs)):
-        wanted = "expected at least one reward function, and nothing else"
-        hint = "; find_rewards (grpo_lab.rewards.named) looks up names, reward_model_reward takes a reward model"
-        named = any(isinstance(function, str) for function in reward_funcs)
-        raise ValueError(f"reward_funcs is {reward_funcs}; {wanted}{hint if named else ''}")
+        raise ValueError(f"reward_funcs is {reward_funcs}; expected at least one reward function, and nothing else")
     names: list[str] = []
     for function in reward_funcs:
         while isinstance(function, functools.partial):
@@ -138,14 +134,6 @@ def check_weights(reward_weights: Any, names: Sequence[str]) -> Float[Tensor, " 
     return torch.tensor(weights, dtype=torch.float32)
 
 
-def _check_weighted(products: Float[Tensor, "B F"], names: Sequence[str]) -> None:
-    too_large = (products.abs() > LARGEST).nonzero().tolist()
-    if too_large:
-        row, f = too_large[0]
-        product = f"{products[row, f]:g} for row {row}"
-        raise ValueError(f"reward function {names[f]!r} times its weight is {product}; expected at most {LARGEST:g}")
-
-
 def _keywords(prompts: Any, completions: Any, completion_ids: Any, columns: dict[str, Any]) -> dict[str, Any]:
     if clashes := [name for name in _RESERVED if name in columns]:
         raise ValueError(f"columns has {clashes[0]!r}, which is the trainer's own keyword; expected another name")
@@ -161,7 +149,7 @@ def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float
     try:
         with torch.set_grad_enabled(torch.is_grad_enabled()):
             # Copies, for changing a message in place must not change what the next function sees.
-            returned = function(**{keyword: list(map(_own, values)) for keyword, values in keywords.items()})
+            returned = function(**{keyword: list(map(copy.deepcopy, values)) for keyword, values in keywords.items()})
     except (Exception, SystemExit) as error:  # a library that exits would end the run without a word
         raise RuntimeError(f"{whose} failed{_place(error)}: {type(error).__name__}: {error}") from error
     return _checked(returned, name, len(keywords["completions"]))
@@ -175,19 +163,8 @@ def _place(error: BaseException) -> str:
     return f" in {Path(own[-1].filename).name}, line {own[-1].lineno}" if own else ""
 
 
-def _own(value: Any) -> Any:
-    """A copy; what cannot be copied, such as a lock or an open file, stays the same one."""
-    try:
-        return copy.deepcopy(value)
-    except Exception:
-        return value
-
-
 def _checked(returned: Any, name: str, B: int) -> list[float]:
     values = returned.tolist() if hasattr(returned, "tolist") else returned
-    if inspect.iscoroutine(values):
-        values.close()  # else Python warns that nobody awaited it
-        raise ValueError(f"reward function {name!r} is async; expected a plain function, which returns a list")
     listed = isinstance(values, (list, tuple))
     if not listed or len(values) != B:
         what = f"{len(values)} rewards" if listed else type(returned).__name__

@@ -85,7 +85,7 @@ def none_shares(names: list[str], per_func: Float[Tensor, "B F"]) -> dict[str, f
 
 
 def without_signal(history: list[dict], config: GRPOConfig) -> str | None:
-    """What to say of a run that learns nothing: since when, why, and what to try. None if it learns, or was told.
+    """What to say of a run that learns nothing: since when, and where causes are named. None if it learns, or was told.
 
     It learns nothing when the last steps (12, or half of a shorter run) had no gradient, or only that of a KL term or
     an entropy bonus. Of 12 steps, one may be another.
@@ -97,7 +97,7 @@ def without_signal(history: list[dict], config: GRPOConfig) -> str | None:
         return None
     sign = "the rewards gave no gradient (a KL term or an entropy bonus did)"
     sign = sign if _other_terms(config) else "the gradient was 0"
-    return f"step {last[-1]['step']}: in {len(silent)} of the last {count} steps {sign}. {_why(silent, config)}"
+    return f"step {last[-1]['step']}: in {len(silent)} of the last {count} steps {sign}. {_where(last, config)}"
 
 
 def silent_steps(history: list[dict], config: GRPOConfig) -> list[dict]:
@@ -114,22 +114,11 @@ def _other_terms(config: GRPOConfig) -> bool:
     return config.needs_every_row and config.advantage != "none"
 
 
-def _why(steps: list[dict], config: GRPOConfig) -> str:
-    if config.reward_weights and not any(config.reward_weights):
-        return "All weighted rewards are equal, since every one of reward_weights is 0; give at least one a weight."
-    rewards = [metrics["reward"] for metrics in steps if metrics["reward"] is not None]
-    if not rewards:
-        return "Every reward function returned None each time. log_completions=True shows the completions."
-    if all(metrics["completions/clipped_ratio"] > 0.9 for metrics in steps):
-        return (
-            f"Nearly all completions were cut off; max_completion_length is {config.max_completion_length}. Try more."
-        )
-    more = "more completions of each (num_generations), or a reward for a part of the way"
-    if max(rewards) <= 0:
-        wrong = f"All completions were wrong (reward {max(rewards):g} at most)."
-        return f"{wrong} Is their form what the reward reads? Else try easier problems, {more}."
-    same = f"All completions of a prompt earned the same (reward {max(rewards):g} at most)."
-    return f"{same} If that is the most, they are all right: try harder problems. If not, easier ones, {more}."
+def _where(last: list[dict], config: GRPOConfig) -> str:
+    rewards = [metrics["reward"] for metrics in last if metrics["reward"] is not None]
+    earned = f"a reward of {max(rewards):g} at most" if rewards else "no reward at all"
+    said = f"All completions of a prompt earned the same, {earned}."
+    return said + (f" `grpo-lab diagnose {config.output_dir}` names causes and remedies." if config.output_dir else "")
 
 
 class MismatchMonitor:

@@ -9,7 +9,6 @@ from grpo_lab.bench import __main__ as command
 from grpo_lab.bench import against, process
 from tests.support.refused import refused
 
-
 # --- the arithmetic -------------------------------------------------------------------------------------------------
 
 

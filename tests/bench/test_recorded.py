@@ -2,9 +2,7 @@
 
 import json
 
-import pytest
-
-from grpo_lab.bench.recorded import run_rows, show_runs
+from grpo_lab.bench.recorded import show_runs
 
 MACHINE = {"device": "Some Card", "processor": "x86_64", "torch": "2.11.0", "transformers": "5.17.0"}
 
@@ -31,29 +29,15 @@ RECORD = {
 }
 
 
-def test_a_run_becomes_a_row_of_its_own_figures():
-    rows = run_rows(RECORD)
-    assert [(row["mode"], row["seed"]) for row in rows] == [("bf16", "0"), ("bf16", "1"), ("bf16-naive", "0")]
-    first = rows[0]
-    assert first["held-out accuracy"] == "0.800 (0.700 to 0.900)"
-    assert first["rollout : reward : score : update"] == "60% : 2% : 18% : 20%"
-    assert first["seconds a step"] == "18.33"  # 55 s, three steps
-    assert first["peak"] == "3.00 GiB" and first["weights that moved"] == "25.0%"
-
-
-def test_runs_are_marked_as_recorded_with_machine_and_words(tmp_path, capsys):
+def test_runs_are_marked_as_recorded_and_become_rows_of_their_own_figures(tmp_path, capsys):
     file = tmp_path / "qwen2_gpu.json"
+    show_runs(file)
+    shown = capsys.readouterr().out
+    assert "No run on a card has been recorded yet" in shown and "make gpu" in shown and "%" not in shown
     file.write_text(json.dumps(RECORD), encoding="utf-8")
     show_runs(file)
     shown = capsys.readouterr().out
     assert "**Recorded**" in shown and "Some Card" in shown and RECORD["what"] in shown
-
-
-@pytest.mark.parametrize("runs", [None, []])
-def test_without_runs_the_reader_is_told_the_command(tmp_path, capsys, runs):
-    file = tmp_path / "qwen2_gpu.json"
-    if runs is not None:
-        file.write_text(json.dumps(RECORD | {"runs": runs}), encoding="utf-8")
-    show_runs(file)
-    shown = capsys.readouterr().out
-    assert "No run on a card has been recorded yet" in shown and "make gpu" in shown and "%" not in shown
+    # 55 s, three steps
+    first = "| bf16 | 0 | 0.800 (0.700 to 0.900) | 25.0% | 3.00 GiB | 60% : 2% : 18% : 20% | 18.33 |"
+    assert first in shown and shown.count("\n| bf16") == 3

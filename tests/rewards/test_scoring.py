@@ -2,7 +2,6 @@
 
 import functools
 import math
-import warnings
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -123,15 +122,6 @@ def test_an_exception_inside_a_function_or_its_exit_carries_its_name():
         score(leaves)
 
 
-def test_an_async_function_is_refused_and_python_does_not_complain_of_it():
-    async def later(completions, **kwargs):
-        return [1.0] * len(completions)
-
-    with warnings.catch_warnings(), pytest.raises(ValueError, match="'later' is async; expected a plain function"):
-        warnings.simplefilter("error")
-        score(later)
-
-
 def test_a_signature_that_does_not_fit_is_explained():
     with pytest.raises(
         TypeError, match=r"'accuracy_reward' does not fit .* argument: 'answer'; expected .* prompts.*, solution"
@@ -196,11 +186,9 @@ def test_gradients_that_a_function_switches_off_are_on_again():
         assert not torch.is_grad_enabled()
 
 
-def test_the_largest_rewards_still_have_a_finite_spread_and_their_weight_counts():
+def test_the_largest_rewards_still_have_a_finite_spread():
     large = score(returns([1e15, -1e15, 0.0]))[0]
     assert large.repeat(10**5).std().isfinite()
-    with pytest.raises(ValueError, match=r"reward function 'constant' times its weight is 1e.17 for row 2; .* 1e.15"):
-        score(returns([0.0, 1.0, 1e14]), reward_weights=[1e3])
 
 
 def test_weights_are_a_finite_number_for_each_function():

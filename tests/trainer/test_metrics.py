@@ -178,7 +178,7 @@ def test_a_run_warns_of_a_scorer_that_goes_astray_after_its_check(monkeypatch):
 
 @pytest.mark.parametrize(
     ("settings", "sign"),
-    [({}, "the gradient was 0. All"), pytest.param({"beta": 0.1}, "a KL term or", marks=pytest.mark.slow)],
+    [({}, "the gradient was 0. All"), ({"beta": 0.1}, "a KL term or")],
 )
 def test_a_run_without_signal_says_so_once_on_stderr_and_in_its_folder(settings, sign, tmp_path, capsys):
     def wrong(completions, **_):
@@ -187,30 +187,16 @@ def test_a_run_without_signal_says_so_once_on_stderr_and_in_its_folder(settings,
     _, history = run(reward=wrong, max_steps=10, output_dir=str(tmp_path / "out"), **settings)
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "of the last" in line]
     assert line.startswith("step 5: in 5 of the last 5 steps") and sign in line
-    assert "All completions were wrong (reward 0 at most). Is their form what the reward reads? Else try" in line
-    assert ". One of them: '" in line
+    assert "All completions of a prompt earned the same, a reward of 0 at most. `grpo-lab diagnose " in line
+    assert " One of them: '" in line
     written = [json.loads(text) for text in (tmp_path / "out/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     for metrics in (history, written):
         assert {m["step"]: m["warning"] for m in metrics if "warning" in m} == {5: line}
 
 
-def steps(norms, reward=0.0, clipped=0.0):
-    usual = {"frac_reward_zero_std": 1.0, "reward": reward, "completions/clipped_ratio": clipped}
+def steps(norms):
+    usual = {"frac_reward_zero_std": 1.0, "reward": None}
     return [usual | {"step": step, "grad_norm": norm} for step, norm in enumerate(norms, 1)]
-
-
-def test_the_cause_is_named_with_what_to_try():
-    for silent, settings, why in [
-        (
-            {"reward": 1.0},
-            {},
-            "(reward 1 at most). If that is the most, they are all right: try harder problems. If no",
-        ),
-        ({"reward": None}, {}, "Every reward function returned None each time. log_completions=True shows"),
-        ({"clipped": 0.95}, {}, "Nearly all completions were cut off; max_completion_length is 5. Try more."),
-        ({}, {"reward_weights": [0.0]}, "All weighted rewards are equal, since"),
-    ]:
-        assert why in without_signal(steps([0.0] * 12, **silent), make_config(max_steps=100, **settings))
 
 
 def test_one_step_of_twelve_may_have_a_signal_and_two_are_a_run_that_learns():
@@ -218,5 +204,5 @@ def test_one_step_of_twelve_may_have_a_signal_and_two_are_a_run_that_learns():
     assert without_signal(steps([0.0] * 11), config) is None, "too early to say"
     assert without_signal(steps([0.1, 0.0, 0.2] + [0.0] * 9), config) is None
     said = without_signal(steps([0.1, 0.2, 0.0, 0.2] + [0.0] * 10), config)
-    assert said.startswith("step 14: in 11 of the last 12 steps the gradient was 0.")
+    assert said.startswith("step 14: in 11 of the last 12 steps the gradient was 0.") and "no reward at all" in said
     assert without_signal(steps([0.1] * 12), config) is None, "advantages of one's own, where rewards are equal"
