@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import warnings
 from pathlib import Path
 
 import pytest
@@ -109,18 +108,6 @@ def test_a_variable_shows_where_an_error_comes_from(monkeypatch, capsys):
     assert made_of(lambda: check_positive("epsilon", -1), "--epsilon")([]) == 2
     shown = capsys.readouterr().err
     assert shown.startswith("Traceback") and shown.endswith(f"{NAME}--epsilon is -1; it must be positive\n")
-
-
-def test_a_warning_of_the_package_is_its_sentence_alone(capsys):
-    def warn():
-        warnings.warn_explicit("ours", RuntimeWarning, command.__code__.co_filename, 7)
-        warnings.warn_explicit("another's", RuntimeWarning, "elsewhere.py", 7)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        warnings.showwarning = lambda *given: print(warnings.formatwarning(*given[:4]), end="", file=sys.stderr)
-        assert made_of(warn)([]) == 0
-    assert capsys.readouterr().err.startswith("warning: ours\nelsewhere.py:7: RuntimeWarning: another's\n")
 
 
 # ---- how it ends

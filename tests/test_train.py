@@ -304,7 +304,6 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(here):
         ("config: x.yaml", "--config 'bad.yaml' has 'config', which is not known here"),
         ("patience: 3", "has 'patience', which is not known here; --help lists what there is; if another version"),
         ("epsilon: wide", "--epsilon is 'wide'; expected a number (in 'bad.yaml')"),
-        ("beta: 1\nseed: 2\nbeta: 0", "--config 'bad.yaml' has 'beta' twice"),
         ("- a", "--config is 'bad.yaml'; expected a file with lines such as `beta: 0.04`"),
         ("a: [", "--config is 'bad.yaml', which is no YAML: "),
         ("seed: 1", "--output_dir is missing; expected a value"),

@@ -1,14 +1,12 @@
 """A `main` as a command: which exceptions the user can fix, the one line about them, and the exit code."""
 
-import contextlib
 import functools
 import inspect
 import os
 import re
 import sys
 import traceback
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from grpo_lab.commands.parser import command_name, one_line, options
@@ -55,8 +53,7 @@ def command(module: str) -> Callable:
             options.clear()
             _escape_what_a_console_lacks()
             try:
-                with _plain_warnings():
-                    return _flushed(main, arguments)
+                return _flushed(main, arguments)
             except KeyboardInterrupt as stop:
                 print(f"\n{str(stop) or 'stopped'}", file=sys.stderr)
                 return getattr(stop, "exit_code", INTERRUPTED)
@@ -129,21 +126,6 @@ def _flushed(main: Callable, arguments: list[str] | None) -> int:
     finally:
         if sys.stdout is not None and not isinstance(sys.exception(), Exception):
             sys.stdout.flush()
-
-
-@contextlib.contextmanager
-def _plain_warnings() -> Iterator[None]:
-    """A warning of this package is its sentence: no path and no line of the source."""
-    before = warnings.formatwarning
-
-    def plain(message, category, filename, *rest) -> str:
-        return f"warning: {message}\n" if filename.startswith(PACKAGE) else before(message, category, filename, *rest)
-
-    warnings.formatwarning = plain
-    try:
-        yield
-    finally:
-        warnings.formatwarning = before
 
 
 def _escape_what_a_console_lacks() -> None:

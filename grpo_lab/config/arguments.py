@@ -47,15 +47,12 @@ def words_in(file: Path, parser: Parser) -> list[str]:
         ValueError: for a file that holds something else, and for a name that is no option of the parser.
     """
     try:
-        content = yaml.safe_load(text := file.read_text(encoding="utf-8"))
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"config is {str(file)!r}, which is no YAML: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"config is {str(file)!r}; expected a file with lines such as `beta: 0.04`")
     actions = {action.dest: action for action in parser._actions if action.dest not in ("help", "version", "config")}
-    names = [key.value for key, _ in yaml.compose(text, yaml.SafeLoader).value]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"config {str(file)!r} has {twice[0]!r} twice; expected each name once")
     with_none = {one.name for one in fields(GRPOConfig) if types.NoneType in options(one.type)} - {"output_dir"}
     words = []
     for name, value in content.items():
