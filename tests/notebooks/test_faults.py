@@ -11,8 +11,8 @@ from tests.support.scripts import load_script
 
 recorder = load_script("notebooks/runs/record_faults.py")
 RECORD = recorder.read()
-# What the rules do not tell of the part that was kept, as it came out when they were fixed (commit d68b46a): run, engine
-# and seeds.
+# What the rules do not tell of the part that was kept, as it came out when they were fixed (commit d68b46a): run,
+# engine and seeds.
 MISSED = {
     ("greedy", "trl"): (11, 12, 13),
     ("entropy sign, sevens", "ours"): (11, 12, 13),
