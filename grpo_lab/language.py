@@ -17,7 +17,7 @@ LANGUAGES = ("en", "zh_CN")
 HERE = Path(__file__).parent
 PO = HERE / "po" if (HERE / "po").is_dir() else HERE.parent / "po"  # a wheel has it inside
 SLOT = re.compile(r"\{(\w+)\}")  # in a message, the place of a value
-SEAMS = re.compile(r"(\n+|; | \| | → | / |\*\* ?|\*\(|\)\*|(?<=[.!?:]) )")  # between the parts of a text
+SEAMS = re.compile(r"(\n+|; |\s*\|\s*| → | / |\*\* ?|\*\(|\)\*|(?<=[.!?:]) )")  # between the parts of a text
 
 
 def enter_folder() -> None:
@@ -76,6 +76,6 @@ def known(to: str) -> tuple[dict[str, str], list[tuple[re.Pattern, str]]]:
                 exact |= {message.id: message.string, prose(message.id): prose(message.string)}
     slots = {text: SLOT.findall(text) for text in exact}
     valued = [text for text, names in slots.items() if names and len(names) == len(set(names))]
-    form = {text: re.sub(r"\\\{(\w+)\\\}", r"(?P<_\1>.*?)", re.escape(text)) for text in valued}
+    form = {text: re.sub(r"\\\{(\w+)\\\}", r"(?P<_\1>[^|\n]*?)", re.escape(text)) for text in valued}
     longest_first = sorted(form, key=len, reverse=True)  # the most telling first
-    return exact, [(re.compile(form[text], re.DOTALL), exact[text]) for text in longest_first]
+    return exact, [(re.compile(form[text]), exact[text]) for text in longest_first]

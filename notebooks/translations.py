@@ -34,8 +34,9 @@ PACKAGE = "grpo_lab"
 CHECKING = ("difference", "judging", "mistakes", "relations", "run_case", "session", "stand_ins", "verdict")
 SAYING = ("notebook/predictions.py", "doctor.py", *(f"course/checking/{name}.py" for name in CHECKING))
 DRAWING = ("notebook/beginning.py", "plots/**/*.py")
-SHOWN = ("caption", "alt", "said", "usual", "choices", "question")  # arguments and variables
-WORDS = ["The result:", "right", "wrong", "lower", "higher", "values", "gradients"]
+SHOWN = ("caption", "alt", "said", "usual", "choices")  # arguments and variables
+WORDS = ["The result:", "right", "wrong", "lower", "higher", "values", "gradients", "there", "loads"]
+WORDS += ["equation", "code", "shape", "value"]
 WORDS += [f"{{0}} {word}{s}" for word in ("case", "point", "range", "choice") for s in ("", "s")]
 
 # What a translation has to keep, in the order in which it is looked for and taken out.
@@ -75,7 +76,7 @@ def messages(name: str) -> dict[str, str]:
                 texts = shown(path.read_text(encoding="utf-8"), whole=pattern in SAYING)
                 found |= dict.fromkeys(texts, path.relative_to(ROOT).as_posix())
         return found
-    for cell in cells(PAGES[name]):
+    for cell in read_page(PAGES[name]).cells:
         if cell.cell_type == "markdown":
             found |= {block: "block" for block in blocks(cell.source) if is_prose(block)}
         else:
@@ -85,14 +86,16 @@ def messages(name: str) -> dict[str, str]:
 
         for exercise in (e for e in EXERCISES.values() if e.notebook == name.split("_")[1]):
             found |= dict.fromkeys(exercise.hints, "hint")
-            found |= dict.fromkeys([mistake.says for mistake in exercise.misconceptions], "verdict")
+            found |= dict.fromkeys([mistake.says for mistake in exercise.misconceptions.values()], "verdict")
     return found
 
 
-def cells(page: Path) -> list[nbformat.NotebookNode]:
+def read_page(page: Path) -> nbformat.NotebookNode:
+    """The notebook; a Markdown file as one of a single cell."""
     if page.suffix == ".ipynb":
-        return nbformat.read(page, as_version=4).cells
-    return [nbformat.v4.new_markdown_cell(page.read_text(encoding="utf-8").strip())]
+        return nbformat.read(page, as_version=4)
+    text = page.read_text(encoding="utf-8").strip()
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])
 
 
 def shown(source: str, whole: bool = False) -> Iterator[str]:
@@ -102,7 +105,7 @@ def shown(source: str, whole: bool = False) -> Iterator[str]:
         if isinstance(node, ast.keyword):
             pairs.append((node.arg, node.value))
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("predict", "_"):
-            pairs += [("question", argument) for argument in node.args]
+            pairs += [("caption", argument) for argument in node.args]
         elif isinstance(node, ast.Assign | ast.AugAssign):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
             targets, values = (getattr(side, "elts", [side]) for side in (target, node.value))
@@ -194,15 +197,13 @@ def twin(page: Path) -> Path:
 def chinese(name: str) -> str:
     """The Chinese page, from the English page and the translations."""
     page, known = PAGES[name], {message.id: message.string for message in done(name)}
-    if page.suffix != ".ipynb":
-        return translated_markdown(page.read_text(encoding="utf-8").strip(), page, known) + "\n"
-    notebook = nbformat.read(page, as_version=4)
+    notebook = read_page(page)
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = translated_markdown(cell.source, page, known)
         for output in cell.get("outputs", []):
             translate_output(output)
-    return nbformat.writes(notebook) + "\n"
+    return (nbformat.writes(notebook) if page.suffix == ".ipynb" else notebook.cells[0].source) + "\n"
 
 
 def translated_markdown(markdown: str, page: Path, known: dict[str, str]) -> str:
@@ -223,10 +224,10 @@ def relinked(link: str, page: Path) -> str:
 def translate_output(output: nbformat.NotebookNode) -> None:
     """Its captions, alternative texts and predictions; what the code printed stays as it is."""
     data, picture = output.get("data", {}), output.get("metadata", {}).get("image/png", {})
-    for kind in {"text/markdown", "text/plain"} & set(data) if {"text/markdown", "image/png"} & set(data) else ():
-        data[kind] = translated(data[kind], LANG)
+    if "text/markdown" in data:
+        data["text/markdown"] = translated(data["text/markdown"], LANG)
     if "alt" in picture:
-        picture["alt"] = translated(picture["alt"], LANG)
+        picture["alt"] = data["text/plain"] = translated(picture["alt"], LANG)
     if "text/html" in data:
         parts = re.split(r'(?<= alt=")([^"]*)', data["text/html"])
         parts[1::2] = [html.escape(translated(html.unescape(alt), LANG)) for alt in parts[1::2]]

@@ -16,6 +16,7 @@ from torch import Tensor
 from grpo_lab.display import View, display, markdown_table, tensor_lines
 from grpo_lab.formulas.recording import recording
 from grpo_lab.formulas.source import Equation, read_equations
+from grpo_lab.language import _
 
 NBSP = "\u00a0"  # plain spaces would collapse
 INDENT = " " * 8
@@ -100,7 +101,7 @@ def _view(function: Callable, head: tuple[str, ...], rows: list[tuple[str, ...]]
     summary = (inspect.getdoc(function) or "").partition("\n")[0]
     place = "" if function.__module__ == "__main__" else f"{function.__module__.replace('.', '/')}.py"
     title = f"**`{function.__name__}`**" + (f" in `{place}`" if place else "")
-    markdown = f"{title}: {summary}\n\n{markdown_table(head, rows)}"
+    markdown = f"{title}: {summary}\n\n{markdown_table([word and _(word) for word in head], rows)}"
     return View(markdown, "\n\n".join([f"{function.__name__}{f' in {place}' if place else ''}: {summary}", *text]))
 
 
