@@ -100,9 +100,10 @@ class Dice:
         """Log-probabilities, between about -4 and 0."""
         return -2 * self.normal(*shape).abs()
 
-    def logp_near(self, logp: Tensor, scale: float = 1.0) -> Tensor:
-        """Log-probabilities of a policy that has moved: these, less or more by about `scale`."""
-        return -(logp + self.normal(*logp.shape, scale=scale)).abs()
+    def moved(self, *shape: int, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of a policy that has moved, and those from which it has, by about `scale` each."""
+        before = self.logp(*shape)
+        return -(before + self.normal(*shape, scale=scale)).abs(), before
 
     def integers(self, below: int, *shape: int) -> Tensor:
         return torch.randint(below, shape, generator=self.generator)

@@ -1,5 +1,9 @@
 """The cell of each assignment that puts the student's right functions into a real run. Half a minute on a laptop."""
 
+AT_WORK = (
+    "Whatever you have got right by now takes the place of the library's function: `using(...)` puts your functions "
+    "in, and takes them out."
+)
 MINE = """\
 mine = finished()
 print("right so far:", ", ".join(mine) or "none yet, so the library's functions do all of it")
@@ -159,71 +163,66 @@ finish(
 
 
 def _sorting(text: str, variants: str, caption: str, alt: str) -> tuple[str, str]:
-    return text, SORTING.format(mine=MINE, variants=variants, caption=caption, alt=alt)
+    return f"{text} {AT_WORK}", SORTING.format(mine=MINE, variants=variants, caption=caption, alt=alt)
 
 
 def _tiny(text: str, caption: str, metric: str, label: str, settings: str = "") -> tuple[str, str]:
-    return text, TINY.format(mine=MINE, caption=caption, metric=metric, label=label, settings=settings)
+    return f"{text} {AT_WORK}", TINY.format(mine=MINE, caption=caption, metric=metric, label=label, settings=settings)
 
 
 # Of each assignment: what happens, for the student, and the code of the cell.
 DEMONSTRATIONS = {
     "01": _sorting(
-        "Whatever you have got right by now takes the place of the library's function in this run: a small policy "
-        "learns to sort with REINFORCE. `using(...)` puts your functions in, and takes them out.",
+        "A small policy learns to sort with REINFORCE.",
         '{"raw rewards": {"weights": "raw", "loss": "naive", "num_iterations": 1}, '
         '"minus their mean": {"weights": "centred", "loss": "naive", "num_iterations": 1}}',
         "REINFORCE learns to sort from samples and rewards alone, and sooner when a mean is taken off the rewards.",
         "Reward over 80 rounds, two curves with bands: with the mean taken off it rises faster than with raw rewards.",
     ),
     "02": _sorting(
-        "Whatever you have got right by now takes the place of the library's function while a small policy learns to "
-        "sort. `using(...)` puts your functions in everywhere, and the library's back afterwards.",
+        "A small policy learns to sort.",
         '{"raw rewards": {"weights": "raw"}, "compared within groups": {"weights": "normalised"}}',
         "From the same number of samples: compared within their groups, rewards teach more than raw.",
         "Reward over 80 rounds, two curves with bands: compared within groups it rises well above raw rewards.",
     ),
     "03": _sorting(
-        "The whole algorithm, with every function that you have got right by now in the place of the library's.",
+        "The whole algorithm.",
         '{"one inner step": {"num_iterations": 1}, "four inner steps, clipped": {"num_iterations": 4}}',
         "The same samples, used for four clipped steps and not for one, take the policy further.",
         "Reward over 80 rounds, two curves with bands: with four inner steps it rises faster than with one.",
     ),
     "04": (
         "Each estimator alone is the loss here, and nothing else: which of them brings a policy back to its reference? "
-        "The functions that you have got right by now are the ones at work.",
+        + AT_WORK,
         KL_WORLD.format(mine=MINE),
     ),
     "05": _tiny(
-        "GRPO on a language model: the tiny Qwen2 that comes with the package, two updates a batch, with every "
-        "function that you have got right by now in the place of the library's.",
+        "GRPO on a language model: the tiny Qwen2 that comes with the package, two updates a batch.",
         "Fifteen steps of GRPO: the reward rises, and with two updates a batch some ratios leave the clip range.",
         "clip_ratio/region_mean", "share of tokens clipped", ", num_iterations=2",
     ),
     "06": _tiny(
-        "A policy finds out what your reward pays for. The tiny model trains on it, with every function that you have "
-        "got right by now in the place of the library's.",
+        "The tiny model trains on your reward, and finds out what it pays for.",
         "Fifteen steps of GRPO: the reward rises, whatever the policy does for it. The answers get longer.",
         "completions/mean_length", "mean length in tokens",
     ),
     "07": _tiny(
-        "The whole loop on the tiny model: sample, reward, compare, score, step. Your right functions do their part.",
+        "The whole loop on the tiny model: sample, reward, compare, score, step.",
         "Fifteen steps of GRPO: thinking is never rewarded, and pays. Its share among the answers rises.",
         "rewards/think_rate/mean", "share of answers that think",
     ),
     "08": _tiny(
-        "Here the tiny model stands in for the big one, in the same loop; with a card, notebook 08 does it in earnest.",
+        "The tiny model stands in for the big one, in the same loop; with a card, notebook 08 trains the big one.",
         "Fifteen steps of GRPO with your functions: reward and length, as on the big model, only faster.",
         "completions/mean_length", "mean length in tokens",
     ),
     "09": (
-        "An answer is right if it is one certain word, and then ends. The update as it was given, beside yours, once "
-        "you have repaired it.",
+        "An answer is right if it is one certain word, and then ends. The update as it was given, beside yours.",
         REPAIRED,
     ),
     "10": (
         "The tiny model learns from answers sixteen updates old, with the weights of your functions. Without any "
-        "weight it would not last: see notebook 10.",
+        f"weight it would not last: see notebook 10. {AT_WORK}",
         STALE.format(mine=MINE),
     ),
 }  # fmt: skip

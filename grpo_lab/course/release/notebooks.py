@@ -59,11 +59,8 @@ One notebook for each lecture notebook: functions to write, each checked at once
 
 1. Install the package, as its README says; you need no GPU. Open a notebook of this folder in JupyterLab. Its links to
    the lessons lead one folder up: put this folder into the one that holds them.
-2. Write a function, run its cell, run the check below it. It says what is not right yet, on the smallest input that
-   shows it. `hint("name")` helps, and helps more each time. Neither is counted.
-3. Stuck? Go on: every exercise stands by itself. In "See your functions at work", those that you have got right take
-   the place of the library's in a training run.
-4. Hand in the notebook under its name. One that you hand in again replaces the one before it.
+2. Each notebook begins with how it works. Stuck? Go on: every exercise stands by itself.
+3. Hand in the notebook under its name. One that you hand in again replaces the one before it.
 
 What is marked: each function runs on the inputs that the check shows you, and on fresh ones of the same kind. Keep the
 names and the arguments of the functions; beyond that write them as you like. Cells that you add are run too, in order,

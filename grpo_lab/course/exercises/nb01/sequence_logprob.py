@@ -44,10 +44,5 @@ EXERCISE = Exercise(
             "that? Look for an operation that *chooses* between two values.",
             ("torch.where(mask, logp, 0)", "(logp * mask)"),
         ),
-        "over-the-rows": Misconception(
-            "You add up over the rows: token t of all responses together. Which axis belongs to a single response? "
-            "(Where there are as many rows as positions, the shape will not tell you.)",
-            (".sum(-1)", ".sum(0)"),
-        ),
     },
 )

@@ -10,11 +10,6 @@ def over_padding(step_rewards, step_mask, eps=1e-4):
     return (centred / (rewards.std((1, 2), keepdim=True) + eps)).flip(-1).cumsum(-1).flip(-1)
 
 
-def each_alone(step_rewards, step_mask, eps=1e-4):
-    alone = (table.flatten(0, 1)[:, None] for table in (step_rewards, step_mask))
-    return process_advantages(*alone, eps).view_as(step_rewards)
-
-
 def _steps(d, P, G, T):
     """Every completion ends with a step, and has others before."""
     mask = d.integers(2, P, G, T) == 0
@@ -85,12 +80,6 @@ EXERCISE = Exercise(
             "Mean and spread run over all positions, also those at which no step ends. Longer responses then have "
             "smaller means. How many numbers does a group really have to average?",
             wrong=over_padding,
-            equation="2.8",
-        ),
-        "each-completion-alone": Misconception(
-            "Each completion is normalised by itself. One with only good steps then looks like one with only bad "
-            "steps. With whom is a step to be compared?",
-            wrong=each_alone,
             equation="2.8",
         ),
         "residue-as-spread": Misconception(

@@ -32,12 +32,6 @@ EXERCISE = Exercise(
             (" - rewards[:, :1]", ""),
             ("(r.shape[1] - 1)", "r.shape[1]"),
         ),
-        "sum-of-others": Misconception(
-            "You subtract the *sum* of the others. It grows with the group: of a hundred equal completions each would "
-            "look terrible. What would make it a fair comparison?",
-            (" - rewards[:, :1]", ""),
-            (" / (r.shape[1] - 1)", ""),
-        ),
         "no-centre": Misconception(
             "These are the rewards themselves. If all completions of a prompt are right, all are pushed up, and none "
             "was better than the others. What is missing?",

@@ -48,11 +48,6 @@ EXERCISE = Exercise(
             ("rearrange(responses, 'S P G T -> S P T G')", "responses.reshape(*logp.shape[:3], -1)"),
             ("return taken", "return logp.gather(-1, numbers).reshape(responses.shape)"),
         ),
-        "group-mixed-on-the-way-back": Misconception(
-            "The look-up is right, and then `reshape` cuts the result at the wrong places: the log-probabilities of "
-            "one position are handed to one response. How do you *move* an axis?",
-            ("return taken", "return logp.gather(-1, numbers).reshape(responses.shape)"),
-        ),
         "not-turned-back": Misconception(
             "The right numbers, with positions and responses in each other's places. Where there are as many responses "
             "as positions, no shape will tell you. In which order do the axes of the result stand?",

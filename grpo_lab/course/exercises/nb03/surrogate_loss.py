@@ -14,8 +14,7 @@ def written_out(ratio: str, A: str = "advantages[:, None]") -> tuple[tuple[str, 
 
 
 def _turns(d, B, T, spread=0.5):
-    old = d.logp(B, T)
-    return d.logp_near(old, spread), old, d.normal(B)
+    return *d.moved(B, T, scale=spread), d.normal(B)
 
 
 LOSSES = ("naive", "unclipped", "clipped")

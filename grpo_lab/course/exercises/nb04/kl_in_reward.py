@@ -5,14 +5,14 @@ from grpo_lab.kl import kl_in_reward
 
 
 def _batch(d, B, T):
-    ref = d.logp(B, T)
-    return d.normal(B), d.logp_near(ref), ref, d.ragged(B, T)
+    return d.normal(B), *d.moved(B, T), d.ragged(B, T)
 
 
 def _with_holes(d, B, T):
     """NaN and infinities stand where nothing counts."""
-    ref, mask = d.logp(B, T), d.holes(B, T)
-    return d.normal(B), padded(d.logp_near(ref), mask), padded(ref, mask, -INF), mask
+    rewards, logp, ref, _ = _batch(d, B, T)
+    mask = d.holes(B, T)
+    return rewards, padded(logp, mask), padded(ref, mask, -INF), mask
 
 
 YES = torch.tensor([[True]])

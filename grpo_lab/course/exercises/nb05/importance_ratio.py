@@ -15,17 +15,12 @@ ONE = torch.ones(1, 1, dtype=torch.bool)
 TWO = torch.ones(1, 2, dtype=torch.bool)
 
 
-def _moved(d, B, T):
-    old = d.logp(B, T)
-    return d.logp_near(old, 0.4), old
-
-
 def _ragged(d, B, T):
-    return *_moved(d, B, T), d.ragged(B, T)
+    return *d.moved(B, T, scale=0.4), d.ragged(B, T)
 
 
 def _with_holes(d, B, T):
-    return *_moved(d, B, T), d.holes(B, T)
+    return *d.moved(B, T, scale=0.4), d.holes(B, T)
 
 
 def _all_one_way(d, B, T):

@@ -63,10 +63,6 @@ EXERCISE = Exercise(
             "does an empty answer. Which of the two is to contain the other?",
             ("wanted != '' and wanted in given", "given in wanted"),
         ),
-        "half-marks-first": Misconception(
-            "You ask about containing first. A text contains itself, so the right answer never gets more than half.",
-            ("1.0 if exact else 0.5 if contained", "0.5 if contained else 1.0 if exact"),
-        ),
         "none-graded": Misconception(
             "Where no answer is known you give 0.01. That says *wrong*; None says that this reward does not apply.",
             ("None if expected is None else reward", "reward"),

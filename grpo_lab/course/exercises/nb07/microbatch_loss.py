@@ -79,11 +79,6 @@ EXERCISE = Exercise(
             "of the whole update already: their parts add up as they are, and yours add up to too little.",
             ("1.0 if loss_type in LOSSES_BY_TOKENS else ", ""),
         ),
-        "share-upside-down": Misconception(
-            "Your weight is upside down: the smaller the part, the more it counts. What should the weights of all "
-            "parts add up to?",
-            ("len(mask) / rows", "rows / len(mask)"),
-        ),
         "divided-by-parts": Misconception(
             "You divide by the number of parts. That is right only if all are of one size: cut 4 rows into 3 + 1, and "
             "the last row counts as much as the three before it. What does each row have to weigh?",

@@ -50,9 +50,5 @@ EXERCISE = Exercise(
             "This is the chance that all k are wrong. One step is missing.",
             ("1 - math.comb", "math.comb"),
         ),
-        "not-all-right": Misconception(
-            "You take away the chance that all k are right; what is left is *at least one wrong*. Which are the n - c?",
-            ("n - c", "c"),
-        ),
     },
 )

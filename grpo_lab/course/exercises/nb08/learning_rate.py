@@ -58,9 +58,5 @@ EXERCISE = Exercise(
             "does the fall begin?",
             ("(step - warmup_steps) / max(max_steps - warmup_steps, 1)", "step / max_steps"),
         ),
-        "whole-wave": Misconception(
-            "Your cosine goes down and up again: the run ends at its peak. Which part of the wave goes only down?",
-            ("math.pi * share", "2 * math.pi * share"),
-        ),
     },
 )

@@ -67,11 +67,6 @@ EXERCISE = Exercise(
             "number that *is* in bf16 should never move.",
             ("x_1, x_0", "x_0, x_1"),
         ),
-        "coin-flip": Misconception(
-            "You flip a fair coin, whatever the place between the two neighbours. The mean is then their middle. It "
-            "should be x: how often up, at a quarter of the way?",
-            ("noise < p", "(noise < 0.5) & (p > 0)"),
-        ),
         "rounded-to-infinity": Misconception(
             "Beyond the largest number of bf16, about 3.39e38, one step further is infinity, and you take it. A weight "
             "that is infinite never comes back. What does the docstring say of such a number?",

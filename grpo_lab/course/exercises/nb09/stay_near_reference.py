@@ -66,11 +66,6 @@ EXERCISE = Exercise(
             "down, and holds it nowhere.",
             ("(kl.item())", "(kl.item()); reference = policy.detach().clone()"),
         ),
-        "reference-uniform": Misconception(
-            "The KL is above zero before the first step. Your reference finds all answers equally likely; it should "
-            "be the policy of the start.",
-            ("reference = logits.clone()", "reference = torch.zeros_like(logits)"),
-        ),
         "kl-reversed": Misconception(
             "Your reference stands still, and the KL is that of the reference from the policy, the other direction.",
             ("policy[None], reference[None]", "reference[None], policy[None]"),

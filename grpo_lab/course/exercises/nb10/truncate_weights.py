@@ -52,10 +52,5 @@ EXERCISE = Exercise(
             "A weight that is exactly the cap is not above it.",
             ("weights <= cap", "weights < cap"),
         ),
-        "scaled-to-the-cap": Misconception(
-            "You scale all weights until the largest fits. One large weight then makes all others small: it outvotes "
-            "them as before.",
-            ("weights.clamp(max=cap)", "weights * (cap / weights.max()).clamp(max=1)"),
-        ),
     },
 )
