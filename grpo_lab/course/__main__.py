@@ -26,18 +26,10 @@ def list_exercises() -> int:
     return 0
 
 
-def build_assignments(folder: Path) -> int:
-    from grpo_lab.course.release import build
+def write(folder: Path, what: str) -> int:
+    from grpo_lab.course import release
 
-    for path in build(folder):
-        print(path)
-    return 0
-
-
-def release_to(folder: Path) -> int:
-    from grpo_lab.course.release import release
-
-    for path in release(folder):
+    for path in getattr(release, what)(folder):
         print(path)
     return 0
 
@@ -71,20 +63,26 @@ def _parser() -> Parser:
     parser = Parser(prog="python -m grpo_lab.course", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
 
-    def add(name: str, run, says: str, folder: str = "", kind: Callable[[str], Path] = writable_folder) -> Parser:
+    def add(name: str, run, says: str, folder: str = "", kind: Callable = writable_folder, **settings) -> Parser:
         one = commands.add_parser(name, help=says, description=says)
-        one.set_defaults(run=run)
+        one.set_defaults(run=run, **settings)
         if folder:
             one.add_argument("folder", type=kind, metavar="DIR", help=folder)
         return one
 
     add("list", list_exercises, "Every exercise, with points and minutes.")
-    built = add("build", build_assignments, "Write the assignment notebooks anew; unchanged ones are left alone.")
+    built = add("build", write, "Write the assignment notebooks anew; unchanged ones are left alone.", what="build")
     built.add_argument("folder", type=writable_folder, nargs="?", default=Path("notebooks/assignments"), metavar="DIR")
-    add("release", release_to, "Write the students' folder: assignments and a README.", "a new or empty folder")
-    _grade_options(
-        add("grade", grade_folder, GRADE, "one folder, notebook or zip a student; or a class as a zip", Path)
-    )
+    says = "Write the students' folder: assignments and a README."
+    add("release", write, says, "a new or empty folder", what="release")
+    graded = add("grade", grade_folder, GRADE, "one folder, notebook or zip a student; or a class as a zip", Path)
+    option = graded.add_argument
+    option("--output", type=writable_folder, help="folder for the results (default: DIR-grades, beside DIR)")
+    option("--assignment", metavar="NN", help="such as 02 (default: what most of the class handed in)")
+    option("--seed", type=int, help="of the fresh inputs, not 0; drawn if left out, and reported")
+    option("--jobs", type=int, default=1, help="notebooks at the same time (default 1)")
+    option("--time-limit", type=float, default=30.0, help="seconds for a cell or a function (default 30)")
+    option("--trust", action="store_true", help="run submissions without a sandbox where there is none")
     exported = add("export-nbgrader", export_to_nbgrader, "Write an nbgrader course.", "a new or empty folder")
     exported.add_argument("--seed", type=int, help="of the hidden tests; drawn if left out, and reported")
     uploaded = add("export-gradescope", export_to_gradescope, "Write an autograder.", "a new or empty folder")
@@ -96,16 +94,6 @@ def _parser() -> Parser:
 GRADE = (
     "Mark submissions, each in a sandbox: bubblewrap on Linux, else Docker. An interrupted grading is simply run again."
 )
-
-
-def _grade_options(graded: Parser) -> None:
-    add = graded.add_argument
-    add("--output", type=writable_folder, help="folder for the results (default: DIR-grades, beside DIR)")
-    add("--assignment", metavar="NN", help="such as 02 (default: what most of the class handed in)")
-    add("--seed", type=int, help="of the fresh inputs, not 0; drawn if left out, and reported")
-    add("--jobs", type=int, default=1, help="notebooks at the same time (default 1)")
-    add("--time-limit", type=float, default=30.0, help="seconds for a cell or a function (default 30)")
-    add("--trust", action="store_true", help="run submissions without a sandbox where there is none")
 
 
 if __name__ == "__main__":

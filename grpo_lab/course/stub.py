@@ -122,7 +122,7 @@ def _import_lines(exercise: Exercise, names: set[str]) -> tuple[str, ...]:
     lines = {}
     for statement in ast.parse(inspect.getsource(module)).body:
         lines |= dict(_names_of_import(statement) or _names_of_definition(statement, module.__name__))
-    return tuple(sorted({lines[name] for name in names - {exercise.name} if name in lines}, key=_import_order))
+    return tuple(sorted({lines[name] for name in names - {exercise.name} if name in lines}))
 
 
 def _names_of_import(statement: ast.stmt) -> list[tuple[str, str]]:
@@ -153,8 +153,3 @@ def _public_module(module: str, name: str) -> str:
     packages = [".".join(parts[:depth]) for depth in range(2, len(parts))] if parts[0] == "grpo_lab" else []
     exporting = (package for package in packages if vars(importlib.import_module(package)).get(name) is value)
     return next(exporting, module)
-
-
-def _import_order(line: str) -> tuple[bool, str, str]:
-    words = line.split()
-    return words[1].startswith("grpo_lab"), words[1].lower(), line

@@ -1,6 +1,5 @@
 """`python -m grpo_lab.course grade`: grade, and write the tables, a page for each student and one of the class."""
 
-import os
 import re
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from grpo_lab.course.grading.classpage import averaged, class_page, mistakes, to
 from grpo_lab.course.grading.grade import Grading, grade
 from grpo_lab.course.grading.report import student_page
 from grpo_lab.course.grading.walls import STRONG
+from grpo_lab.course.release.notebooks import write_whole
 
 
 def grade_class(folder: Path, *, output: Path | None, assignment, seed, jobs, time_limit, trust) -> int:
@@ -52,14 +52,7 @@ def write_results(grading: Grading, folder: Path) -> None:
         if path.name not in pages:
             path.unlink()
     for name, text in (texts | {"class.html": class_page(grading)}).items():
-        _write_whole(folder / name, text)
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """The file whole or not at all. What no file can hold, half of a character, becomes a question mark."""
-    unfinished = path.with_name(path.name + ".unfinished")
-    unfinished.write_bytes(text.encode("utf-8", "replace"))
-    os.replace(unfinished, path)
+        write_whole(folder / name, text)
 
 
 def page_names(students: list[str]) -> list[str]:

@@ -89,11 +89,16 @@ def build(folder: Path) -> list[Path]:
     for number, (stem, _) in TITLES.items():
         path, text = folder / f"{stem}.ipynb", notebook_text(number)
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            unfinished = path.with_name(path.name + ".unfinished")
-            unfinished.write_text(text, encoding="utf-8", newline="\n")
-            os.replace(unfinished, path)
+            write_whole(path, text)
         written.append(path)
     return written
+
+
+def write_whole(path: Path, text: str) -> None:
+    """The file whole or not at all. What no file can hold, half of a character, becomes a question mark."""
+    unfinished = path.with_name(path.name + ".unfinished")
+    unfinished.write_bytes(text.encode("utf-8", "replace"))
+    os.replace(unfinished, path)
 
 
 def release(folder: Path) -> list[Path]:

@@ -40,11 +40,6 @@ EXERCISE = Exercise(
             (".detach()", ""),
             ("* seq_logp", "* seq_logp.detach()"),
         ),
-        "all-stopped": Misconception(
-            "The value is right and the gradient is zero: nothing in your result is attached to the policy any more, "
-            "so nothing would be learned. What has to stay live?",
-            (".sum()", ".sum().detach()"),
-        ),
         "expected-reward": Misconception(
             "This is Eq. (1.9), the expected reward itself. Its gradient is the one you are after, but here you are to "
             "get it the way sampling does: with a frozen probability, and something live to carry the gradient.",

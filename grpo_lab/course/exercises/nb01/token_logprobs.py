@@ -45,12 +45,6 @@ EXERCISE = Exercise(
             "of the computation did the sampler use its temperature?",
             (" / temperature", ""),
         ),
-        "temperature-late": Misconception(
-            "You divide finished log-probabilities by the temperature. Take two words of probability 0.9 and 0.1, at "
-            "temperature 2: do the numbers that you get still belong to probabilities that add up to 1?",
-            (" / temperature", ""),
-            ("return logp", "return logp / temperature"),
-        ),
         "not-normalised": Misconception(
             "These are the logits of the sampled tokens. Add 10 to all logits of a position: the policy stays the "
             "same, your result does not. What is missing to make a log-probability of it?",

@@ -38,12 +38,6 @@ EXERCISE = Exercise(
             "than the others. Which part of Eq. (2.6) is there to prevent that?",
             (" & (best > worst)", ""),
         ),
-        "best-of-batch": Misconception(
-            "You look for the best of the whole batch. Only the easiest prompt then learns anything. Among whom is "
-            "the best to be found?",
-            ("reduce(rewards, 'P G -> P 1', 'max')", "rewards.max()"),
-            ("reduce(rewards, 'P G -> P 1', 'min')", "rewards.min()"),
-        ),
         "one-not-reward": Misconception(
             "You mark the best with a 1. That is a mask; the weight is what the best earned.",
             ("rewards, 0)", "torch.ones_like(rewards), 0)"),

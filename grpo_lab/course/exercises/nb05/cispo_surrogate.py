@@ -43,10 +43,5 @@ EXERCISE = Exercise(
             "You bound the ratio at 1 + bound, as verl does. Here, as in TRL, the bound is the ceiling itself.",
             ("max=bound", "max=1 + bound"),
         ),
-        "token-dropped": Misconception(
-            "A token whose ratio exceeds the bound gets weight 0. That is masking: its gradient is gone, which CISPO "
-            "is there to avoid. Should it weigh nothing, or no more than the bound?",
-            ("ratio.clamp(max=bound)", "torch.where(ratio > bound, 0, ratio)"),
-        ),
     },
 )

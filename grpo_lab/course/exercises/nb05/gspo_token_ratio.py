@@ -49,10 +49,6 @@ EXERCISE = Exercise(
             "by a share. Here an entry belongs to its own token. Look at the second factor of Eq. (5.4).",
             ("return ratio", "return importance_ratio(logp, old_logp, mask, 'sequence').expand_as(logp)"),
         ),
-        "token-ratio": Misconception(
-            "This is the ratio of each token by itself. Where does the ratio of the whole sequence enter?",
-            ("return ratio", "return importance_ratio(logp, old_logp, mask)"),
-        ),
         "ratio-twice": Misconception(
             "You multiply the sequence ratio by the token's own ratio, so the move is counted twice. What should the "
             "*value* of the second factor be?",

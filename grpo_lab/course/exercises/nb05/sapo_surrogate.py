@@ -42,11 +42,6 @@ EXERCISE = Exercise(
             "The middle of your gate is at ratio 0. It should be where the policy has not moved. Which ratio is that?",
             ("tau * (ratio - 1)", "tau * ratio"),
         ),
-        "tau-divides": Misconception(
-            "You divide by tau inside the sigmoid. The name suggests a temperature, but here a larger tau makes the "
-            "gate *steeper*.",
-            ("tau * (ratio - 1)", "(ratio - 1) / tau"),
-        ),
         "advantage-broadcast": advantage_broadcast(),
     },
 )

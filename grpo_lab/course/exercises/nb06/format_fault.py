@@ -11,15 +11,6 @@ def _ordered(order: tuple[int, ...]) -> Case:
     return given(f"the {', '.join(NTH[n] for n in order)} tag", f"{a}so{b}{c}4{d}")
 
 
-def opening_tags_only(text):
-    opening, closing = ([text.count(tag) for tag in tags] for tags in (TAGS[::2], TAGS[1::2]))
-    if 0 in opening:
-        return "missing tag"
-    if max(opening) > 1:
-        return "repeated tag"
-    return format_fault(text) if closing == [1, 1] else None
-
-
 def _nearly_kept(dice: Dice, *inserted: str) -> tuple[str]:
     """The format, with one of these somewhere between its tags."""
     pieces = ["<think>", "so", "</think>", "\n", "<answer>", "4", "</answer>"]
@@ -91,7 +82,11 @@ EXERCISE = Exercise(
         "closing-tags-unseen": Misconception(
             "You count the opening tags alone. A response cut off before `</answer>` then keeps the format. There are "
             "four tags.",
-            wrong=opening_tags_only,
+            ("for tag in TAGS]\n    if min", "for tag in TAGS[::2]]\n    if min"),
+            (
+                "    positions",
+                "    if [text.count(tag) for tag in TAGS[1::2]] != [1, 1]:\n        return None\n    positions",
+            ),
         ),
         "interleaved-unseen": Misconception(
             "You compare only where the two blocks *begin*. `<think>..<answer>..</think></answer>` has all four tags "

@@ -57,11 +57,5 @@ EXERCISE = Exercise(
             ("difference.sum(-1, keepdim=True)",
                                          "difference.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)"),
         ),
-        "no-exponential": Misconception(
-            "You return the difference of the logarithms. Where nothing has moved it is 0, and the answer would teach "
-            "nothing. What should the weight be there?",
-            ("difference.exp()", "difference"),
-            ("keepdim=True).exp()", "keepdim=True)"),
-        ),
     },
 )  # fmt: skip
