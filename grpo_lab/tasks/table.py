@@ -109,7 +109,7 @@ TASKS = {
              **_WORDS, prompt_length=160, language="zh"),
         Task("chat", "four short questions; none is held out", partial(_chats, language="en"),
              **_CHAT, prompt_length=64, system_prompt=ANSWER_ONLY["en"]),
-        Task("chat-zh", "the same in Chinese; all the Chinese that the tiny model knows", partial(_chats, language="zh"),
+        Task("chat-zh", "the same in Chinese; all Chinese that the tiny model knows", partial(_chats, language="zh"),
              **_CHAT, prompt_length=64, system_prompt=ANSWER_ONLY["zh"], language="zh", warmed_up=48),
         Task("gsm8k", "school problems from the hub, with a worked example; gsm8k:FOLDER reads them from a folder",
              partial(_gsm8k, source=HUB_ID), ("final", "format"), (1.0, 0.1),
