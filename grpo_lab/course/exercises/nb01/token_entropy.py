@@ -42,11 +42,6 @@ EXERCISE = Exercise(
             "the probability first?",
             ("log_softmax(-1)", "softmax(-1).log()"),
         ),
-        "mean-over-vocabulary": Misconception(
-            "Too small by the factor V. The probabilities are already the weights of an average; what does a mean over "
-            "the words divide by on top of that?",
-            ("return entropy", "return entropy / logits.shape[-1]"),
-        ),
         "logits-as-logp": Misconception(
             "You average the logits in the place of log-probabilities. Add 10 to all logits: the policy is the same, "
             "your entropy is not. What has to happen to logits first?",

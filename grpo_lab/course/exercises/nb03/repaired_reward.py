@@ -48,10 +48,5 @@ EXERCISE = Exercise(
             "is missing?",
             (" + ascending_pairs(responses)", ""),
         ),
-        "strictly-ascending": Misconception(
-            "Equal neighbours don't count as ordered for you. Then a prompt with a repetition can never reach the "
-            "maximum. What does Eq. (3.1) ask of a pair?",
-            ("ascending_pairs(responses)", "responses.diff(dim=-1).gt(0).sum(-1)"),
-        ),
     },
 )

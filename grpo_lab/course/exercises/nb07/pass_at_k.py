@@ -42,10 +42,6 @@ EXERCISE = Exercise(
             "right. How often is a group of k *different* completions all wrong?",
             ("1 - math.comb(n - c, k) / math.comb(n, k)", "1 - (1 - c / n) ** k"),
         ),
-        "all-right": Misconception(
-            "This is the chance that *all* k are right. One is enough.",
-            ("1 - math.comb(n - c, k)", "math.comb(c, k)"),
-        ),
         "all-wrong": Misconception(
             "This is the chance that all k are wrong. One step is missing.",
             ("1 - math.comb", "math.comb"),

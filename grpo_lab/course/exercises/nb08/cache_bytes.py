@@ -64,9 +64,5 @@ EXERCISE = Exercise(
             "falls to it.",
             ("shape.keys", "shape.width"),
         ),
-        "numbers-for-bytes": Misconception(
-            "You count numbers. How many bytes has each?",
-            (" * e", ""),
-        ),
     },
 )

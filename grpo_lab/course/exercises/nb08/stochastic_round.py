@@ -62,11 +62,6 @@ EXERCISE = Exercise(
             "You cut the lower bits off. Every rounding then goes towards zero: all weights shrink, step after step.",
             ("torch.where(noise < p, x_1, x_0)", "x_0"),
         ),
-        "chances-swapped": Misconception(
-            "The two neighbours have each other's chances: a number that lies close to x_0 usually goes to x_1. A "
-            "number that *is* in bf16 should never move.",
-            ("x_1, x_0", "x_0, x_1"),
-        ),
         "rounded-to-infinity": Misconception(
             "Beyond the largest number of bf16, about 3.39e38, one step further is infinity, and you take it. A weight "
             "that is infinite never comes back. What does the docstring say of such a number?",

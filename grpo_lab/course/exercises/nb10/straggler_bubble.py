@@ -51,9 +51,5 @@ EXERCISE = Exercise(
             ("done = heapq.heappop(busy) + length", "busy[i % slots] += length"),
             ("heapq.heappush(busy, done)", "pass"),
         ),
-        "slots-that-were-used": Misconception(
-            "A slot that never gets an answer is empty all the time. You leave it out.",
-            ("slots * max", "min(slots, len(lengths)) * max"),
-        ),
     },
 )
