@@ -2,7 +2,7 @@
 
     with planted("off-by-one"):
         history = train(...)  # makes the mistake
-    show_bugs("off-by-one")
+    show_bugs({"C": "off-by-one"})
 
 Notebook 09 hunts them; the test suite has to kill each of them as a mutant. Whoever imported a function holds the
 function object, so its code is exchanged inside the object, and its decorators stay.
@@ -11,7 +11,7 @@ function object, so its code is exchanged inside the object, and its decorators 
 import difflib
 import importlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import CodeType, FunctionType
@@ -150,9 +150,10 @@ def planted(name: str) -> AbstractContextManager:
     return nullcontext() if name == "healthy" else BUGS[name].planted()
 
 
-def show_bugs(*names: str) -> None:
-    """Of each mistake the name, the function, and the lines that differ from the live source."""
-    for name in names:
+def show_bugs(runs: Mapping[str, str]) -> None:
+    """Of each run's mistake the lines that differ from the live source; the first stands open, a click opens others."""
+    for place, (run, name) in enumerate(runs.items()):
         bug = BUGS[name]
-        head = f"{name}, in `{bug.module}.{bug.function}`"
-        say(f"**{head}**\n\n```diff\n{bug.diff()}\n```", f"{head}\n{bug.diff()}")
+        where = f"{bug.module}.{bug.function}"
+        head = f"<details{'' if place else ' open'}><summary>Run {run}: {name}, in <code>{where}</code></summary>"
+        say(f"{head}\n\n```diff\n{bug.diff()}\n```\n\n</details>", f"Run {run}: {name}, in {where}\n{bug.diff()}")

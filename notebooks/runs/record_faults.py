@@ -619,15 +619,17 @@ def named(entry: dict) -> list[str]:
 
 
 def table(record: dict) -> str:
-    """For each finding, of how many planted runs it is told: of both parts and engines. Then every miss and alarm."""
+    """For each finding, and for all, of how many planted runs it is told. Then every miss and every alarm."""
     columns = [(part, engine) for part in PARTS for engine in BOTH]
     said = [(entry, named(entry)) for entry in record["runs"]]
+    findings = list(dict.fromkeys(entry["finding"] for entry, _ in said if entry["finding"]))
+    rows = {finding: {finding} for finding in findings} | {
+        "all of them": set(findings),
+        "alarms in healthy runs": {None},
+    }
     lines = ["found of planted".ljust(26) + "".join(f"{part}, {engine}".rjust(13) for part, engine in columns)]
-    for finding in dict.fromkeys(entry["finding"] for entry, _ in said if entry["finding"]):
-        cells = [_share(said, column, finding) for column in columns]
-        lines.append(finding.ljust(26) + "".join(cell.rjust(13) for cell in cells))
-    alarms = [_share(said, column, None) for column in columns]
-    lines.append("alarms in healthy runs".ljust(26) + "".join(cell.rjust(13) for cell in alarms))
+    for row, planted in rows.items():
+        lines.append(row.ljust(26) + "".join(_share(said, column, planted).rjust(13) for column in columns))
     wrong = [(e, names) for e, names in said if (e["finding"] not in names if e["finding"] else names)]
     for entry, names in wrong:
         what = f"{entry['part']}, {entry['engine']}, {entry['name']!r}, seed {entry['seed']}"
@@ -636,12 +638,10 @@ def table(record: dict) -> str:
     return "\n".join(lines)
 
 
-def _share(said: list[tuple[dict, list[str]]], column: tuple[str, str], finding: str | None) -> str:
-    of_column = [n for e, n in said if (e["part"], e["engine"]) == column and e["finding"] == finding]
-    if not of_column:
-        return "-"
-    count = sum(bool(names) if finding is None else finding in names for names in of_column)
-    return f"{count}/{len(of_column)}"
+def _share(said: list[tuple[dict, list[str]]], column: tuple[str, str], planted: set[str | None]) -> str:
+    of_column = [(e["finding"], n) for e, n in said if (e["part"], e["engine"]) == column and e["finding"] in planted]
+    told = sum(finding in names if finding else bool(names) for finding, names in of_column)
+    return f"{told}/{len(of_column)}" if of_column else "-"
 
 
 def _parser() -> Parser:
