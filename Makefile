@@ -28,7 +28,7 @@ NOTEBOOKS = $(if $(filter Linux,$(SYSTEM)),-p no:nbmake -p tests.notebooks.forke
 # JupyterLab refuses to start for root, which is who you are in most containers and on rented machines.
 AS_ROOT := $(if $(filter 0,$(shell id -u 2>/dev/null)),--allow-root)
 
-.PHONY: help setup dev lab check test test-all lint types mutants notebooks doctor format lock gpu gpu-test gpu-bench gpu-record
+.PHONY: help setup dev lab check test test-all lint types mutants notebooks doctor format lock gpu gpu-test gpu-record
 .DEFAULT_GOAL := help
 
 help:
@@ -41,8 +41,8 @@ help:
 	@echo "make doctor     say what this machine can do, and what to mend"
 	@echo "make mutants    plant known mistakes in the code, one by one: does a test notice each?"
 	@echo "make notebooks  build the notebooks from notebooks/text, executed"
-	@echo "make gpu        on an NVIDIA card: its tests, its speed and memory, the recorded runs of notebook 08"
-	@echo "                (gpu-test, gpu-bench and gpu-record are the three by themselves)"
+	@echo "make gpu        on an NVIDIA card: its tests, and the recorded runs of notebook 08"
+	@echo "                (gpu-test and gpu-record are the two by themselves)"
 	@echo "make format     put the code into the project's form"
 	@echo "make lock       renew requirements.lock and requirements-dev.lock"
 
@@ -102,13 +102,10 @@ notebooks: $(DEV)
 
 # The next part runs even if one fails: a card is rented by the minute.
 gpu: $(STAMP)
-	$(MAKE) -k gpu-test gpu-bench gpu-record
+	$(MAKE) -k gpu-test gpu-record
 
 gpu-test: $(DEV)
 	$(PY) -m pytest tests/gpu
-
-gpu-bench: $(STAMP)
-	$(PY) -m grpo_lab.bench --gpu --json notebooks/runs/qwen2_bench.json
 
 gpu-record: $(STAMP)
 	$(PY) notebooks/runs/record_qwen2.py --minutes $(MINUTES)

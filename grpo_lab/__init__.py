@@ -41,7 +41,7 @@ Instruments: what shows, checks and measures.
     bugs              mistakes in circulation, planted in the live source and shown as a diff
     diagnose          what looks wrong in the log of a run, and what to try; what each metric means
     doctor            what works on this machine, and which command fixes the rest
-    bench             speed and memory as ratios: against TRL, and on a card
+    bench             speed and memory as ratios, against TRL
 
 Around them.
     assets            the tiny model, and how it was made

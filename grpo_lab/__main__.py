@@ -21,7 +21,7 @@ COMMANDS = {
     "models": "fetch SmolLM2-135M, a real language model for a laptop",
     "export": "write a run as verl takes it",
     "memory": "what a run takes of a device, known before it starts",
-    "bench": "speed and memory as ratios: against TRL, on a card",
+    "bench": "speed and memory as ratios, against TRL",
     "course": "for teachers: assignments, marking, and the proof that the marking is right",
 }
 PACKAGE = Path(__file__).parent

@@ -56,10 +56,9 @@ WRONG = {
     # chat
     "chat --model tiny --temperature -1": "--temperature is -1.0; it must be at least 0",
     "chat --model tiny --temperature inf": "--temperature is inf; expected a finite number",
-    # bench; that a table names more of them, tests/bench/test_against.py sees to
-    "bench": "nothing is chosen; expected one of --against --gpu",
-    "bench --gpu --json {tmp}/none/a.json": "none/a.json'; expected the name of a file, in a folder that can be",
-    "bench --gpu --steps 7": "--steps is 7; expected it only with --against",
+    # bench
+    "bench": "--against is missing; expected a value",
+    "bench --against trl --json {tmp}/none/a.json": "none/a.json'; expected the name of a file, in a folder that can",
     f"bench --against trl --seeds 0 {HUGE}": f"--seeds is {HUGE}; it must lie between 0 and",
     "bench --against trl --steps 4": "--steps is 4; it must be at least 5",
     # course
@@ -115,7 +114,7 @@ def test_what_is_typed_wrong_is_one_line_that_says_what_is_expected(places):
 def test_what_is_empty_is_nothing(places):
     for words, want in [
         (["train", "--output_dir", ""], "--output_dir is ''; expected a folder"),
-        (["bench", "--gpu", "--json", ""], "--json is ''; expected the name of a file"),
+        (["bench", "--against", "trl", "--json", ""], "--json is ''; expected the name of a file"),
         (["chat", "--model", ""], "--model is '', and there is no such folder; expected"),
     ]:
         assert want in refusal(words)

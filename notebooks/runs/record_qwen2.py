@@ -25,7 +25,6 @@ from safetensors.torch import load_file
 from warm_up import WarmUp, arithmetic, warm_up  # beside this file
 
 from grpo_lab.bench.__main__ import machine, write_json
-from grpo_lab.bench.gpu.shared import modes_of
 from grpo_lab.checks import check_at_least, check_between, check_finite, check_positive
 from grpo_lab.commands import Parser, command, writable_file, writable_folder
 from grpo_lab.config import GRPOConfig
@@ -33,7 +32,7 @@ from grpo_lab.config.ranges import LARGEST_SEED
 from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy, pick_device
 from grpo_lab.models.shapes import SHAPES, random_policy
-from grpo_lab.precision import PRECISIONS, autocast
+from grpo_lab.precision import PRECISIONS, autocast, has_native_bf16
 from grpo_lab.tasks import addition_problems
 from grpo_lab.train import REWARD_WEIGHTS, REWARDS, TRAINING_PROBLEMS
 from grpo_lab.trainer import train
@@ -122,7 +121,8 @@ class Recorder:
 
     def lacking(self, seeds: list[int]) -> list[tuple[str, int]]:
         """The runs that are still to be made, the most telling first."""
-        modes = [mode for mode in MODES if mode in modes_of(self.device)] or modes_of(self.device)
+        without_bf16 = self.device.type == "cuda" and not has_native_bf16(self.device)  # it would emulate it
+        modes = ["fp32", "fp16"] if without_bf16 else MODES
         wanted = [(mode, seeds[0]) for mode in modes] + [(modes[0], seed) for seed in seeds[1:]]
         made = {(run["mode"], run["seed"]) for run in self.record["runs"]}
         return [run for run in wanted if run not in made]

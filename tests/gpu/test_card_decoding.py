@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from grpo_lab.bench.gpu.shared import make_rows, make_tokenizer
 from grpo_lab.models.shapes import random_policy
 from grpo_lab.precision import PRECISIONS, autocast, has_native_bf16
 from grpo_lab.rollout import sample_completions, score_logprobs
 from grpo_lab.rollout import static as decoding
+from tests.support.card import make_rows, make_tokenizer
 from tests.support.sampling import sample
 from tests.support.worlds import make_world
 

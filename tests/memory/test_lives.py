@@ -2,7 +2,7 @@
 
 import torch
 
-from grpo_lab.bench.peak import Lives, peak_of_lives
+from tests.support.peak import Lives, peak_of_lives
 
 
 def ones():

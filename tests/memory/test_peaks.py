@@ -8,7 +8,6 @@ from itertools import product
 import pytest
 import torch
 
-from grpo_lab.bench.peak import Lives, peak_of_lives
 from grpo_lab.memory import parts
 from grpo_lab.models import shapes
 from grpo_lab.precision import PRECISIONS
@@ -18,6 +17,7 @@ from grpo_lab.rollout.static import Decoder
 from grpo_lab.trainer import PolicyOptimizer
 from tests.support.allocations import peak_on_cpu
 from tests.support.fake_device import fake_card, fake_qwen2
+from tests.support.peak import Lives, peak_of_lives
 from tests.support.steps import UNTIED, during, make_config, planned, rollout_of, update_and_scoring
 
 

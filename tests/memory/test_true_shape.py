@@ -1,12 +1,12 @@
-"""One real step of all 494,032,768 parameters of Qwen2-0.5B's shape, on the CPU, in a process of its own."""
+"""Real steps on the CPU and their plan: of a small model, and of all 494,032,768 parameters of Qwen2-0.5B's shape."""
 
 from pathlib import Path
 
 import pytest
 
-from grpo_lab.bench.gpu import memory
 from grpo_lab.bench.process import run_worker
 from grpo_lab.display import GIB
+from tests.support import card
 
 pytestmark = pytest.mark.slow
 # One prompt of 4 tokens with two completions of 4: what is left are the weights, and what belongs to each of them.
@@ -25,10 +25,10 @@ def free_memory() -> float:
 def test_one_step(mode):
     """Sampled, scored, backward, AdamW; the peak of all tensors as planned."""
     spec = SIZES | {"mode": mode, "shape": "qwen2-0.5b", "device": "cpu"}
-    planned = memory.plan_for(spec)
+    planned = card.plan_for(spec)
     if (free := free_memory()) < 1.25 * planned.peak:
         pytest.skip(f"needs {1.25 * planned.peak / GIB:.1f} GiB of free memory, and there are {free / GIB:.1f}")
-    cell = run_worker("grpo_lab.bench.gpu.memory", spec | {"threads": 1})
+    cell = run_worker("tests.support.card", spec | {"threads": 1})
     assert cell["steps"] == 1 and cell["finite"] and cell["nonfinite_steps"] == 0
     assert cell["parameters"] == cell["parameters_with_gradient"] == PARAMETERS
     # The weights of the norms are 1, where no step of 1e-5 arrives in bf16; nor does it at most of the other weights.
@@ -38,3 +38,16 @@ def test_one_step(mode):
     assert cell["logp_difference_max"] < (0.1 if naive else 1e-4)
     assert cell["planned"] == planned.peak
     assert planned.peak == pytest.approx(cell["peak"], rel=0.02)
+
+
+@pytest.mark.parametrize("mode", ["fp32", "bf16-naive"])
+def test_two_steps_of_a_small_model(mode):
+    """Gradients at every parameter, weights that move, and a peak near the planned one."""
+    spec = card.SHORT | {"mode": mode, "checkpointing": True, "shape": "small", "device": "cpu"}
+    cell = card.measure(spec | {"learning_rate": 1e-3})
+    assert cell["steps"] == 2 and cell["finite"] and cell["nonfinite_steps"] == 0
+    assert cell["parameters"] == cell["parameters_with_gradient"] == 2 + 4 * 12
+    # Next to 1, where the weights of the norms are, bf16 numbers are further apart than a naive step is long.
+    norms = 1 + 4 * 2
+    assert cell["parameters_moved"] == cell["parameters"] - (norms if mode == "bf16-naive" else 0)
+    assert cell["planned"] == pytest.approx(cell["peak"], rel=0.1)

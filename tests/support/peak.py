@@ -8,16 +8,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
-    """On a card all that torch allocates, what kernels take for themselves included; on the CPU see `peak_of_lives`."""
-    if device.type != "cuda":
-        return peak_of_lives(call)
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    call()
-    return torch.cuda.max_memory_allocated() - before
-
-
 def peak_of_lives(call: Callable[[], object]) -> int:
     """Of what operations return, and no more: the same number on every kind of processor."""
     with Lives() as lives:

@@ -1,0 +1,172 @@
+"""A few steps of real training at the shape of a known model: on a card, or on the CPU; random weights, no download.
+
+As a script it is a measurement in a process of its own (`run_worker("tests.support.card", spec)`): the peak of memory,
+what was planned, and what the steps did to the weights. With a cap, torch refuses every allocation beyond it, so that a
+large card can stand in for a small one.
+"""
+
+import math
+from functools import partial
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from grpo_lab.bench.process import worker_main
+from grpo_lab.config import GRPOConfig
+from grpo_lab.memory import planning
+from grpo_lab.models.shapes import random_policy, shape_config
+from grpo_lab.precision import PRECISIONS, has_native_bf16
+from grpo_lab.rollout import Rollout
+from grpo_lab.trainer import train
+from grpo_lab.trainer.experience import Experience
+from tests.support.peak import peak_of_lives
+
+LONG = {"rows": 8, "num_generations": 8, "prompt": 256, "completion": 512, "steps": 2}
+SHORT = {"rows": 4, "num_generations": 2, "prompt": 8, "completion": 16, "steps": 2}
+CAP = 8 * 10**9  # bytes; a consumer card with 8 GiB keeps the rest for itself
+LEARNING_RATE = 1e-5
+SAMPLE = 1000  # weights of a parameter that are compared before and after
+
+
+def make_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
+    """A word a token: "t0", "t1", ... Its end token has the id `vocab_size`, which no model of that size can sample.
+
+    So every completion runs to its full length.
+    """
+    core = Tokenizer(models.WordLevel({f"t{i}": i for i in range(vocab_size)} | {"<end>": vocab_size}, unk_token="t0"))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<end>", pad_token="t0", padding_side="left")
+
+
+def make_rows(prompts: int, length: int, vocab_size: int) -> list[dict]:
+    """Prompts of exactly so many tokens."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(vocab_size, (prompts, length), generator=generator).tolist()
+    return [{"prompt": " ".join(f"t{token}" for token in row)} for row in ids]
+
+
+def parity_reward(completions, completion_ids, **columns) -> list[float]:
+    """Random weights answer nothing right; rewards that differ all the same keep every row in the update."""
+    return [float(sum(ids) % 7) for ids in completion_ids]
+
+
+def modes_of(device: torch.device) -> list[str]:
+    """The precision modes that a device is meant for; a card without bf16 would emulate it."""
+    without_bf16 = device.type == "cuda" and not has_native_bf16(device)
+    return ["fp32", "fp16"] if without_bf16 else list(PRECISIONS)
+
+
+def make_run(spec: dict, device: torch.device) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, list, GRPOConfig]:
+    """Random weights in the mode of the spec, a tokenizer for them, and prompts for all of its steps."""
+    model = random_policy(spec["shape"], device, PRECISIONS[spec["mode"]].weights)
+    vocabulary, config = model.config.vocab_size, make_config(spec, max_steps=spec["steps"])
+    rows = make_rows(config.prompts_per_step * spec["steps"], spec["prompt"], vocabulary)
+    return model, make_tokenizer(vocabulary), rows, config
+
+
+def make_config(spec: dict, **settings) -> GRPOConfig:
+    return GRPOConfig(
+        precision=spec["mode"],
+        num_generations=spec["num_generations"],
+        generation_batch_size=spec["rows"],
+        max_completion_length=spec["completion"],
+        gradient_checkpointing=spec["checkpointing"],
+        learning_rate=spec.get("learning_rate", LEARNING_RATE),
+        warmup_steps=0,
+        save_steps=0,
+        disable_tqdm=True,
+        **settings,
+    )
+
+
+def make_experience(spec: dict, vocab_size: int, device: torch.device) -> Experience:
+    """Random prompts and completions, every token in the loss, no advantage zero."""
+    generator = torch.Generator().manual_seed(0)
+    row = torch.arange(spec["rows"], device=device)
+    prompt_of_row = row // spec["num_generations"]
+    prompt_shape = (spec["rows"] // spec["num_generations"], spec["prompt"])
+    prompt_ids = torch.randint(vocab_size, prompt_shape, generator=generator).to(device)
+    completion_ids = torch.randint(vocab_size, (len(row), spec["completion"]), generator=generator).to(device)
+    prompt_mask, mask, truncated = (torch.ones_like(x, dtype=torch.bool) for x in (prompt_ids, completion_ids, row))
+    nothing = torch.zeros(mask.shape, device=device)
+    prompts = (prompt_ids, prompt_mask, prompt_of_row)
+    rollout = Rollout(*prompts, completion_ids, mask, nothing, nothing, truncated, [""] * len(row))
+    advantages = torch.where(row % 2 == 0, 1.0, -1.0)
+    return Experience(rollout, advantages, advantages, mask)
+
+
+def measure(spec: dict) -> dict:
+    """Peak bytes of tensors, planned bytes, and what the steps did to the weights."""
+    device = torch.device(spec["device"])
+    total = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0
+    if spec.get("cap"):
+        torch.cuda.set_per_process_memory_fraction(min(spec["cap"] / total, 1.0), device)
+    done = {}
+    peak = _peak_bytes(lambda: done.update(train_steps(spec, device)), device)
+    plan = plan_for(spec)
+    return done | {
+        "peak": peak,
+        "reserved": torch.cuda.max_memory_reserved(device) if total else None,
+        "planned": plan.peak,
+    }
+
+
+def _peak_bytes(call, device: torch.device) -> int:
+    """On a card all that torch allocates, what kernels take for themselves included."""
+    if device.type != "cuda":
+        return peak_of_lives(call)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def train_steps(spec: dict, device: torch.device) -> dict:
+    model, tokenizer, rows, config = make_run(spec, device)
+    before, reached = sample_of(model), watch_gradients(model)
+    history = train(model, tokenizer, rows, parity_reward, config)
+    after = sample_of(model)
+    moved = [(before[name] != after[name]).float().mean().item() for name in before]
+    return {
+        "steps": len(history),
+        "finite": all(math.isfinite(step[name]) for step in history for name in ("loss", "grad_norm")),
+        "nonfinite_steps": history[-1]["nonfinite_steps"],
+        "parameters": len(before),
+        "parameters_with_gradient": len(reached),
+        "parameters_moved": sum(share > 0 for share in moved),
+        "weights_moved": sum(moved) / len(moved),
+        "logp_difference_max": max(step["sampling/logp_difference_max"] for step in history),
+    }
+
+
+def sampled(tensor: torch.Tensor) -> torch.Tensor:
+    """A few of its numbers, spread over it."""
+    return tensor.detach().flatten()[:: max(1, tensor.numel() // SAMPLE)]
+
+
+def sample_of(model) -> dict[str, torch.Tensor]:
+    return {name: sampled(p).to("cpu", copy=True) for name, p in model.named_parameters()}
+
+
+def watch_gradients(model) -> set[str]:
+    """The names of the parameters that a gradient other than zero reaches, filled in as training goes on."""
+    reached = set()
+
+    def note(name, parameter):
+        sample = sampled(parameter.grad)
+        if sample.isfinite().all() and sample.any():
+            reached.add(name)
+
+    for name, parameter in model.named_parameters():
+        parameter.register_post_accumulate_grad_hook(partial(note, name))
+    return reached
+
+
+def plan_for(spec: dict) -> planning.MemoryPlan:
+    machine = {"precision": spec["mode"], "device_type": spec["device"]}
+    return planning.plan(shape_config(spec["shape"]), make_config(spec), prompt_length=spec["prompt"], **machine)
+
+
+if __name__ == "__main__":
+    worker_main(measure)
