@@ -1,11 +1,10 @@
 """One look for every figure of the series, its moving pictures, and tokens on colours."""
 
-from grpo_lab.plots.animation import animate
+from grpo_lab.plots.animation import animate, strip
 from grpo_lab.plots.diagrams.loop import loop_diagram
 from grpo_lab.plots.diagrams.memory import memory_bars, memory_over_a_step
 from grpo_lab.plots.diagrams.policies import prefix_tree
 from grpo_lab.plots.diagrams.tokens import cache_figure, ragged_batch
 from grpo_lab.plots.intervals import band, mean_interval, t_quantile
-from grpo_lab.plots.sliders import explore
 from grpo_lab.plots.style import OKABE_ITO, finish, use_style
 from grpo_lab.plots.tokens import token_heat

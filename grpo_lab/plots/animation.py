@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 from grpo_lab.display import display, in_ipython
 from grpo_lab.language import _
-from grpo_lab.plots.sliders import strip
 from grpo_lab.plots.style import finish
 
 SECONDS, LAST = 0.12, 1.5  # that a frame stays, and that the last one stays
@@ -28,19 +27,40 @@ def animate(
     """Show a strip of frames side by side and, below it, a play button that opens all of them one after another.
 
     Args:
-        draw: called as draw(ax, value); draws one frame and names its x axis. The limits of both axes are its business.
-        name: of what changes from frame to frame, with its unit; each frame is titled "name = value".
+        draw, name, ylabel, height: as in `strip`.
         values: of all frames of the animation.
         frames: those of them that stand in the strip, at most 4.
         caption, alt: as in `finish`, for the strip.
-        ylabel: of the leftmost frame.
-        height: of the strip, in inches.
     """
     finish(strip(draw, name, list(frames), ylabel, height), caption=caption, alt=alt)
     if in_ipython():
         source = f"data:image/gif;base64,{_gif(draw, name, values, ylabel)}"
         picture = f'<img alt="{html.escape(_(alt))}" src="{source}">'
         display({"text/html": f"<details><summary>▶ Play</summary>{picture}</details>", "text/plain": "an animation"})
+
+
+def strip(
+    draw: Callable, name: str, frames: Sequence, ylabel: str | None = None, height: float = 2.7, width: float = 7.2
+):
+    """A figure of these frames side by side, each titled "name = value".
+
+    Args:
+        draw: called as draw(ax, value); draws one frame and names its x axis. The limits of both axes are its business.
+        name: of what changes from frame to frame, with its unit.
+        frames: the values that are drawn, at most 4.
+        ylabel: of the leftmost frame.
+        height, width: of the figure, in inches.
+    """
+    import matplotlib.pyplot as plt
+
+    fig, axes = plt.subplots(1, len(frames), figsize=(width, height), sharey=True, squeeze=False)
+    for ax, value in zip(axes[0], frames, strict=True):
+        draw(ax, value)
+        written = f"{value:.4g}" if isinstance(value, float) else value
+        ax.set_title(f"{name} = {written}", fontsize=10)
+    if ylabel:
+        axes[0, 0].set_ylabel(ylabel)
+    return fig
 
 
 def _gif(draw: Callable, name: str, values: Sequence, ylabel: str | None) -> str:
