@@ -188,7 +188,7 @@ def test_the_best_model_is_kept_and_is_the_result(tmp_path, capsys):
     said = f"The result is the model after step {best}, the best in eval/completions/mean_length"
     assert said in capsys.readouterr().out
     (out / f"checkpoint-{best}" / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match=rf"checkpoint-{best}', the best checkpoint, is broken .*take checkpoint-8"):
+    with pytest.raises(ValueError, match=rf"checkpoint-{best}', the best checkpoint, is broken .*restore it"):
         run(output_dir=str(out), load_best_model_at_end=True, resume_from_checkpoint=True, **many, **LENGTH)
 
 

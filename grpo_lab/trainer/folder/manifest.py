@@ -4,14 +4,14 @@ import hashlib
 import json
 import re
 from collections.abc import Container, Iterable
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.trainer.folder.files import as_json, write_whole
 from grpo_lab.trainer.stopping import RESUME
 
-MANIFEST, FORMAT = "grpo_run.json", 3
+MANIFEST = "grpo_run.json"
 METRICS, COMPLETIONS = "metrics.jsonl", "completions.jsonl"
 CHANGING = (METRICS, SETTINGS, COMPLETIONS, "tensorboard")  # files and folders that a run keeps changing
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
@@ -37,7 +37,6 @@ class Manifest:
     fingerprints: dict
     checkpoints: dict[str, dict] = field(default_factory=dict)
     model: dict[str, list] = field(default_factory=dict)
-    format: int = FORMAT
 
     def written(self, folder: Path, **changes) -> "Manifest":
         """Write it with some of its fields changed, and return what was written."""
@@ -68,19 +67,15 @@ def read_manifest(folder: Path) -> Manifest | None:
         return None
     try:
         content = json.loads(path.read_bytes().decode("utf-8"))
-        sound = content.pop("checksum") == _checksum(content)
-    except (ValueError, KeyError, AttributeError, TypeError):
-        sound = False
-    if not sound:
+        if content.pop("checksum") != _checksum(content):
+            raise ValueError("checksum")
+        return Manifest(**content)
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise ValueError(
             f"{str(path)!r} is not what the run wrote: it was edited, cut or damaged, and without it nothing in the "
-            "folder is safe to touch. Restore it from a copy; or start a new run in another folder, with one of this "
-            "folder's checkpoints as its model"
-        )
-    if content.get("format") != FORMAT or content.keys() != {one.name for one in fields(Manifest)}:
-        version = f"has format {content.get('format')}; expected {FORMAT}"
-        raise ValueError(f"{str(path)!r} {version}: resume with the version of grpo_lab that wrote it")
-    return Manifest(**content)
+            "folder is safe to touch. Restore it from a copy, or resume with the version of grpo_lab that wrote it; or "
+            "start a new run in another folder, with one of this folder's checkpoints as its model"
+        ) from error
 
 
 def check_folder(config: GRPOConfig) -> Manifest | None:

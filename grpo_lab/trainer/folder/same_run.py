@@ -7,7 +7,6 @@ looked at.
 """
 
 import contextlib
-import dis
 import functools
 import hashlib
 import inspect
@@ -53,7 +52,7 @@ def of_model(model) -> list[str]:
 
 
 def of_function(function: Callable) -> dict:
-    """Its name, what is bound to it (by `functools.partial` or a closure), and the checksums of what defines it."""
+    """Its name, what `functools.partial` has bound to it, and the checksums of what defines it."""
     bound = []
     while isinstance(function, functools.partial):
         bound += [_in_words(one) for one in (*function.args, *sorted(function.keywords.items()))]
@@ -61,7 +60,7 @@ def of_function(function: Callable) -> dict:
     function = inspect.unwrap(function)
     named = function if hasattr(function, "__qualname__") else type(function)
     name = f"{named.__module__}.{named.__qualname__}"
-    return {"name": name, "bound": bound + _captured(function), "files": _definition(named)}
+    return {"name": name, "bound": bound, "files": _definition(named)}
 
 
 def check_same_run(folder: Path, before: Manifest, settings: dict, prints: dict) -> None:
@@ -130,16 +129,6 @@ def _definition(named: Any) -> dict[str, str]:
     with contextlib.suppress(OSError, TypeError):  # written in C, or typed into a console
         return {module: _hash(inspect.getsource(named))}
     return {}
-
-
-def _captured(function: Any) -> list[str]:
-    """The plain values that a closure was made with; not those that it changes itself, such as a counter."""
-    if not inspect.isfunction(function):
-        return []
-    changed = {one.argval for one in dis.get_instructions(function) if one.opname == "STORE_DEREF"}
-    plain = (int, float, str, bytes, type(None))
-    values = inspect.getclosurevars(function).nonlocals.items()
-    return [f"{name}={_in_words(v)}" for name, v in values if name not in changed and isinstance(v, plain)]
 
 
 def _of_rows(dataset: Rows) -> list[str]:

@@ -196,10 +196,6 @@ def test_what_a_reward_was_made_with_counts_and_what_it_gathers_does_not(importe
     judge.asked = 1
     assert of_function(judge) == before and "my_rewards.py" in before["files"]
     assert of_function(module.Judge().__call__)["files"] == before["files"]
-    function = reward_with_notes(3)
-    before = of_function(function)
-    function(["a", "b"])
-    assert of_function(function) == before != of_function(reward_with_notes(4))
 
 
 def test_a_function_of_a_script_is_known_by_its_own_source_which_one_edits_in_order_to_resume():
@@ -219,18 +215,6 @@ def test_what_has_no_source_or_is_our_own_is_known_by_its_name():
     for function, name in ((len, "builtins.len"), (accuracy_reward, "grpo_lab.rewards.rules.accuracy_reward")):
         assert of_function(function) == {"name": name, "bound": [], "files": {}}
     assert of_function("abc".count)["name"].endswith("count")
-
-
-def reward_with_notes(limit):
-    seen, count = [], 0
-
-    def reward(completions, **kwargs):
-        nonlocal count
-        count += 1
-        seen.extend(completions)
-        return [float(len(text) < limit) for text in completions]
-
-    return reward
 
 
 @pytest.mark.parametrize("start", ["the start", "checkpoint-2"])
