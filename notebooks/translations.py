@@ -39,15 +39,11 @@ WORDS = ["The result:", "right", "wrong", "lower", "higher", "values", "gradient
 WORDS += ["equation", "code", "shape", "value"]
 WORDS += [f"{{0}} {word}{s}" for word in ("case", "point", "range", "choice") for s in ("", "s")]
 
-# What a translation has to keep, in the order in which it is looked for and taken out.
-MARKS = {
-    "mathematics": r"\$\$.+?\$\$|\$[^$\n]+\$",
-    "code": r"```.*?```|`[^`]+`",
-    "links": r"\]\([^)\s]+\)|https?://[^\s)]+",
-    "HTML": r"</?\w[^>]*>",
-    "values": r"\{\w+\}",
-    "numbers": r"\d+(?:[.,:]\d+)*",
-}
+# What a translation has to keep: formulas, code, links, tags of HTML, places of values, numbers.
+KEPT = re.compile(
+    r"\$\$.+?\$\$|\$[^$\n]+\$|```.*?```|`[^`]+`|\]\([^)\s]+\)|https?://[^\s)]+|</?\w[^>]*>|\{\w+\}|\d+(?:[.,:]\d+)*",
+    re.DOTALL,
+)
 
 
 def blocks(markdown: str) -> list[str]:
@@ -60,9 +56,7 @@ def blocks(markdown: str) -> list[str]:
 
 
 def is_prose(block: str) -> bool:
-    for mark in MARKS.values():
-        block = re.sub(mark, "", block, flags=re.DOTALL)
-    return bool(re.search(r"[A-Za-z]{2}", block))
+    return bool(re.search(r"[A-Za-z]{2}", KEPT.sub("", block)))
 
 
 @cache
@@ -172,19 +166,13 @@ def faults(name: str) -> list[str]:
     """Translations that do not keep what they have to keep; the package's may leave out a value, such as "was"."""
     said = []
     for message in done(name):
-        for mark in MARKS:
-            english, ours = (marks(text)[mark] for text in (message.id, message.string))
-            if english != ours and not (mark == "values" and name == PACKAGE and ours <= english):
-                said.append(f"{message.id[:60]!r}: {mark} {sorted((english - ours) + (ours - english))}")
+        english, ours = (Counter(KEPT.findall(text)) for text in (message.id, message.string))
+        differing = [mark for mark in english | ours if english[mark] != ours[mark]]
+        if name == PACKAGE and ours <= english:
+            differing = [mark for mark in differing if not mark.startswith("{")]
+        if differing:
+            said.append(f"{message.id[:60]!r}: not as often as in English: {', '.join(differing)}")
     return said
-
-
-def marks(text: str) -> dict[str, Counter]:
-    found = {}
-    for mark, pattern in MARKS.items():
-        found[mark] = Counter(re.findall(pattern, text, re.DOTALL))
-        text = re.sub(pattern, " ", text, flags=re.DOTALL)
-    return found
 
 
 def twin(page: Path) -> Path:
@@ -257,14 +245,14 @@ def renew(wanted: list[str], check: bool) -> bool:
     The pages that are named are written, or without names those that were written before.
     """
     names = [name for name in (*PAGES, PACKAGE) if not wanted or any(name.startswith(start) for start in wanted)]
-    for name in [] if check else names:
-        update(name)
-    for name in [] if check else (wanted and names) or written():
-        if name != PACKAGE:
+    if not check:
+        for name in names:
+            update(name)
+        for name in [name for name in names if name in (PAGES if wanted else written())]:
             write(name)
     for name in names:
-        left = missing(name) if name in (*written(), PACKAGE) else []
-        print(f"{name}: {len(missing(name))} of {len(messages(name))} to translate")
-        for said in (*(f"to translate: {text[:90]!r}" for text in left), *differences(name)):
+        left = missing(name)
+        print(f"{name}: {len(left)} of {len(messages(name))} to translate")
+        for said in (*(repr(text[:100]) for text in left if wanted), *differences(name)):
             print(f"    {said}")
     return any(map(differences, names))
