@@ -36,7 +36,7 @@ SAYING = ("notebook/predictions.py", "doctor.py", *(f"course/checking/{name}.py"
 DRAWING = ("notebook/beginning.py", "plots/**/*.py")
 SHOWN = ("caption", "alt", "said", "usual", "choices")  # arguments and variables
 WORDS = ["The result:", "right", "wrong", "lower", "higher", "values", "gradients", "there", "loads"]
-WORDS += ["equation", "code", "shape", "value"]
+WORDS += ["equation", "code", "shape", "value", "in `{0}`:"]
 WORDS += [f"{{0}} {word}{s}" for word in ("case", "point", "range", "choice") for s in ("", "s")]
 
 # What a translation has to keep: formulas, code, links, tags of HTML, places of values, numbers.
@@ -100,6 +100,9 @@ def shown(source: str, whole: bool = False) -> Iterator[str]:
             pairs.append((node.arg, node.value))
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("predict", "_"):
             pairs += [("caption", argument) for argument in node.args]
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("show", "trace"):
+            name = getattr(node.args[0], "id", getattr(node.args[0], "attr", ""))
+            pairs.append(("caption", ast.Constant(summaries().get(name, ""))))
         elif isinstance(node, ast.Assign | ast.AugAssign):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
             targets, values = (getattr(side, "elts", [side]) for side in (target, node.value))
@@ -113,6 +116,15 @@ def shown(source: str, whole: bool = False) -> Iterator[str]:
     for text in sentences(tree, least=2) if whole else ():
         if not re.search(r"[<;]\w|  ", text):
             yield re.sub(r"^\{0\} (?=[A-Z])|(?<=\.) \{\w\}$", "", text)  # a sentence beside it stands for itself
+
+
+@cache
+def summaries() -> dict[str, str]:
+    """The first lines of the docstrings that hold formulas, by function."""
+    sources = (path.read_text(encoding="utf-8") for path in (ROOT / PACKAGE).rglob("*.py"))
+    trees = [ast.parse(source) for source in sources if r"\tag{" in source]
+    functions = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    return {function.name: (ast.get_docstring(function) or "").partition("\n")[0] for function in functions}
 
 
 def sentences(node: ast.AST, least: int) -> Iterator[str]:

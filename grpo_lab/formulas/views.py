@@ -100,8 +100,8 @@ def _view(function: Callable, head: tuple[str, ...], rows: list[tuple[str, ...]]
     function = inspect.unwrap(function)
     summary = (inspect.getdoc(function) or "").partition("\n")[0]
     place = "" if function.__module__ == "__main__" else f"{function.__module__.replace('.', '/')}.py"
-    title = f"**`{function.__name__}`**" + (f" in `{place}`" if place else "")
-    markdown = f"{title}: {summary}\n\n{markdown_table([word and _(word) for word in head], rows)}"
+    title = f"**`{function.__name__}`** " + _(f"in `{place}`:") if place else f"**`{function.__name__}`**:"
+    markdown = f"{title} {_(summary)}\n\n{markdown_table([word and _(word) for word in head], rows)}"
     return View(markdown, "\n\n".join([f"{function.__name__}{f' in {place}' if place else ''}: {summary}", *text]))
 
 
