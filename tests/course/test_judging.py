@@ -1,4 +1,4 @@
-"""Points by property: values first, then gradients and extremes, each with its share."""
+"""Points by property, values first; and two mistakes in one answer: each is named, and none that it speaks against."""
 
 from dataclasses import replace
 
@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from grpo_lab.course.checking import judge
-from grpo_lab.course.checking.outcome import Outcome
+from grpo_lab.course.checking.mistakes import likely, matching
+from grpo_lab.course.checking.outcome import Outcome, expected_outcomes
 from grpo_lab.course.exercise import Case
 from grpo_lab.course.exercises import exercise
 from tests.course.proof.trials import outcomes
-from tests.course.toys import MEAN, scaled_mean
+from tests.course.toys import MEAN, as_sum, not_masked, scaled_mean
 
 
 def _padded(seed):
@@ -64,12 +65,48 @@ def test_a_run_that_was_stopped_on_an_extreme_input_keeps_the_points_for_values(
 
 @pytest.mark.parametrize(
     ("name", "mistake"),
-    [
-        ("token_logprobs", "overflowing-sum"), ("token_entropy", "log-of-zero"),
-        ("sequence_logprob", "zero-times-infinity"), ("kl_exact", "log-of-zero"),
-    ],
-)  # fmt: skip
+    [("token_logprobs", "overflowing-sum"), ("sequence_logprob", "zero-times-infinity"), ("kl_exact", "log-of-zero")],
+)
 def test_the_formula_as_most_people_write_it_loses_only_the_points_for_extremes(name, mistake):
     one = exercise(name)
     answer = one.misconceptions[mistake].wrong
     assert judge(one, outcomes(one, answer)).properties == {"values": True, "gradients": True, "stability": False}
+
+
+def cold_entropy(logits, temperature=1.0):
+    p = torch.softmax(logits, -1)  # no temperature, and a logarithm of zero
+    return -(p * torch.log(p)).sum(-1)
+
+
+def attached_estimate(logp, ref_logp, estimator="k3"):
+    d = ref_logp - logp  # every value is right; two gradients are not
+    return {"k1": -d, "k2": d**2 / 2, "k3": d.exp() - 1 - d, "k3+": d.exp() - 1 - d}[estimator]
+
+
+def nonsense(logp, mask):
+    return logp.sum(-1) * 0 + 17
+
+
+TOGETHER = [
+    ("token_entropy", cold_entropy, {"temperature-mismatch", "log-of-zero"}),
+    ("kl_estimate", attached_estimate, {"reference-not-detached", "k3-plus-is-k3"}),
+    ("sequence_logprob", nonsense, set()),
+]
+
+
+@pytest.mark.parametrize(("name", "function", "want"), TOGETHER)
+def test_mistakes_that_come_together_are_named(name, function, want):
+    one = exercise(name)
+    got = outcomes(one, function)
+    assert not matching(one, got, 0) and {mistake.name for mistake in likely(one, got, 0)} == want
+
+
+def test_a_mistake_matches_where_it_differs_and_only_if_the_rest_is_right():
+    def named(got):
+        return [mistake.name for mistake in matching(MEAN, got, 0)]
+
+    expected = expected_outcomes(MEAN)
+    assert named(expected) == []
+    mixed = [outcomes(MEAN, not_masked)[0], outcomes(MEAN, as_sum)[1]]  # like one mistake, then like another
+    assert named(mixed) == []
+    assert named([replace(o, gradients={"values": None}) for o in expected]) == []

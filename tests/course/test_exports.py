@@ -1,23 +1,26 @@
-"""The exported course in nbgrader itself: the reference earns everything, untouched stubs earn nothing."""
+"""The exports, in nbgrader itself and as Gradescope runs one: the reference earns everything, stubs nothing."""
 
 import json
 import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from grpo_lab.course.__main__ import main
 from grpo_lab.course.release.notebooks import TITLES, of_notebook
+from tests.course.right import nb01
+from tests.course.submitted import LINUX, file_name, submit
 
-pytest.importorskip("nbgrader")
 SEED = 4_711
 
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory) -> Path:
+    pytest.importorskip("nbgrader")
     folder = tmp_path_factory.mktemp("nbgrader") / "course"
     assert main(["export-nbgrader", str(folder), "--seed", str(SEED)]) == 0
     return folder
@@ -90,3 +93,41 @@ def test_nbgrader_marks_the_reference_full_and_stubs_zero_and_part_of_the_points
     assert scores(course, assignment, "stubs") == (0.0, most)
     points = exercises["kl_exact"].points
     assert 0.6 * points <= scores(course, assignment, "lenient")[0] < points
+
+
+@pytest.fixture(scope="module")
+def autograder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gradescope") / "autograder"
+    assert main(["export-gradescope", str(folder), "--seed", "4711"]) == 0
+    return folder
+
+
+def test_the_zip_has_at_its_top_what_gradescope_looks_for(autograder):
+    with zipfile.ZipFile(f"{autograder}.zip") as archive:
+        names = set(archive.namelist())
+    assert {"setup.sh", "run_autograder", "package/pyproject.toml", "package/grpo_lab/__init__.py"} <= names
+    assert not any("__pycache__" in name or name.startswith("package/tests") for name in names)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not LINUX, reason="Gradescope's container is Linux")
+def test_a_submission_gets_its_results(autograder, tmp_path):
+    written = {
+        "sequence_logprob": nb01.sequence_by_masked_fill,
+        "reinforce_loss": "def reinforce_loss(a, b):\n    1 / 0",
+    }
+    submit(tmp_path / "submission" / file_name("01"), "01", **written)
+    own = {
+        "AUTOGRADER_ROOT": str(tmp_path),
+        "AUTOGRADER_PYTHON": sys.executable,
+        "PYTHONPATH": str(autograder / "package"),
+    }
+    done = subprocess.run(
+        ["bash", str(autograder / "run_autograder")], env=os.environ | own, capture_output=True, encoding="utf-8"
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    results = json.loads((tmp_path / "results" / "results.json").read_text(encoding="utf-8"))
+    points = {test["name"]: test["score"] for test in results["tests"]}
+    assert set(points) == set(of_notebook("01"))
+    assert points["sequence_logprob"] == of_notebook("01")["sequence_logprob"].points == results["score"]
+    assert sum(test["max_score"] for test in results["tests"]) >= results["score"]
