@@ -60,22 +60,21 @@ def test_a_stub_is_not_started_and_an_unfinished_branch_is_wrong():
     assert verdict.status == "wrong" and "not written yet" in verdict.message and "scale = 2" in repr(verdict)
 
 
-NEEDED = "(values, mask, scale=1.0) is needed"
 SIGNATURES = (
-    (lambda values, mask: values, f"it takes (values, mask), and {NEEDED}"),
-    (lambda values, weights, scale=1.0: values, NEEDED),
-    (lambda values, mask, scale=2.0: values, f"it takes (values, mask, scale=2.0), and {NEEDED}"),
-    (lambda values, mask, scale=True: values, NEEDED),
-    (lambda values, mask, *, scale=1.0: values, f"it takes (values, mask, *, scale=1.0), and {NEEDED}"),
+    (lambda values, mask: values, "it takes (values, mask), and (values, mask, scale=1.0) is needed"),
+    (lambda values, weights, scale=1.0: values, "it takes (values, weights, scale=1.0)"),
+    (lambda values, mask, scale=2.0: values, "it takes (values, mask, scale=2.0)"),
+    (lambda values, mask, scale=True: values, "it takes (values, mask, scale=True)"),
+    (lambda values, mask, *, scale=1.0: values, "it takes (values, mask, *, scale=1.0)"),
     (torch.nn.Linear, "is not a function"),
 )
 
 
-@pytest.mark.parametrize(("function", "words"), SIGNATURES)
-def test_a_function_with_another_signature_is_refused_with_what_differs(function, words):
-    verdict = check(function, MEAN)
-    assert (verdict.status, verdict.fault) == ("form", "signature") and not verdict.misconceptions
-    assert words in verdict.message
+def test_a_function_with_another_signature_is_refused_with_what_differs():
+    for function, words in SIGNATURES:
+        verdict = check(function, MEAN)
+        assert (verdict.status, verdict.fault) == ("form", "signature") and not verdict.misconceptions
+        assert words in verdict.message
 
 
 def raising(error):
@@ -157,13 +156,7 @@ MASK = torch.tensor([[True, True, False], [True, False, False], [True, True, Tru
 )
 def test_relations(got, expected, words):
     assert words in relation(got, expected, {"mask": MASK}, 1e-6)
-
-
-def test_a_relation_is_never_invented():
-    dice = torch.Generator().manual_seed(0)
-    for shape in ((5, 4), (7,), (3, 3)):
-        a, b = (torch.randn(shape, generator=dice).double() for _ in range(2))
-        assert relation(a, b, {}, 1e-6) == ""
+    assert relation(A, A.square() + A.flip(0), {}, 1e-6) == "", "none is invented"
 
 
 def test_what_is_shown_is_bounded():
