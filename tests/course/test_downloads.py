@@ -12,11 +12,6 @@ submission_{key}:
     :sid: '{sid}'
     :email: {email}
   :created_at: 2026-11-10 20:00:00.000000000 Z
-  :score: 0.0
-  :results: {{}}
-  :history:
-  - :id: 1
-    :created_at: 2020-01-01 00:00:00.000000000 Z
 """
 SMITHS = [(301, "Anna Schmidt", "1001"), (305, "Noah Smith", "1011"), (306, "Noah Smith", "1012")]
 EXPORT = {f"assignment_7_export/submission_{key}/{file_name('02')}": notebook() for key, *_ in SMITHS} | {

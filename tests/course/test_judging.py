@@ -28,16 +28,16 @@ def by_multiplying(values, mask, scale=1.0):
     return scale * (values * mask).sum(-1) / mask.sum(-1).clamp(min=1)
 
 
+def zeros(values, mask, scale=1.0):
+    return 0 * torch.where(mask, values, 0).sum(-1)
+
+
 def without_gradient(values, mask, scale=1.0):
-    return scaled_mean(values, mask, scale).detach() + 0 * torch.where(mask, values, 0).sum(-1)
+    return scaled_mean(values, mask, scale).detach() + zeros(values, mask)
 
 
 def both(values, mask, scale=1.0):
     return by_multiplying(values, mask, scale).detach() + 0 * values.sum(-1)
-
-
-def zeros(values, mask, scale=1.0):
-    return 0 * torch.where(mask, values, 0).sum(-1)
 
 
 @pytest.mark.parametrize(
