@@ -13,7 +13,6 @@ from pathlib import Path
 from grpo_lab.checks import check_choice
 from grpo_lab.display import prose
 
-LANGUAGES = ("en", "zh_CN")
 HERE = Path(__file__).parent
 PO = HERE / "po" if (HERE / "po").is_dir() else HERE.parent / "po"  # a wheel has it inside
 SLOT = re.compile(r"\{(\w+)\}")  # in a message, the place of a value
@@ -33,7 +32,7 @@ def language() -> str:
     variables = (os.environ.get(name) for name in ("GRPO_LAB_LANG", "LC_ALL", "LC_MESSAGES", "LANG"))
     name = next(filter(None, variables), None) or locale.getlocale()[0] or ""
     if chosen := os.environ.get("GRPO_LAB_LANG"):
-        check_choice("GRPO_LAB_LANG", chosen, LANGUAGES)
+        check_choice("GRPO_LAB_LANG", chosen, ("en", "zh_CN"))
     return "zh_CN" if re.match(r"zh[_-](CN|SG|Hans)|Chinese \(Simplified", name) else "en"
 
 
@@ -58,8 +57,9 @@ def translated(text: str, to: str) -> str:
     if head == text:
         return said
     seam = parts[2 * heads.index(head) + 1]
-    joint = "" if seam == " " and said[-1:] in tuple("。！？：") else seam
-    return said + joint + translated(text[len(head) + len(seam) :], to)
+    rest = text[len(head) + len(seam) :]
+    close = seam == " " and said[-1:] in tuple("。！？：") and rest[:1] != "*"  # of *this*, which begins after a space
+    return said + ("" if close else seam) + translated(rest, to)
 
 
 @cache
