@@ -34,8 +34,9 @@ class Trend(NamedTuple):
 
 def trend(log: Log, metric: str) -> Trend:
     steps, values = log.points(metric, FEWEST)
-    if metric == SPREAD and log.has("reward_std"):  # what rounding leaves is no spread
-        values = np.where(log.column("reward_std")[np.isfinite(log.column(metric))] < 1e-6, 1.0, values)
+    if metric == SPREAD:  # TRL takes what rounding leaves of equal rewards for a spread
+        rounding = (log.column("reward_std") < 1e-6) | (log.column(GRADIENT) < 1e-3)
+        values = np.where(rounding[np.isfinite(log.column(metric))], 1.0, values)
     quarter = len(values) // 4
     first, last = values[:quarter].mean(), values[-quarter:].mean()
     error = np.diff(values).std() / quarter**0.5  # neighbours differ by twice the variance of one, and so do two means
@@ -120,23 +121,24 @@ def sampler_scorer_apart(log: Log) -> Evidence:
 def kl_not_zero_at_start(log: Log) -> Evidence:
     steps, kl = log.points("kl", 1)
     moved = log.column(CLIPPED)[0] > 0 or abs(log.column("ratio")[0] - 1) > 1e-4 or (updates_of_a_rollout(log) or 1) > 1
-    if steps[0] != 1 or moved or abs(kl[0]) < 1e-3:
+    if steps[0] != 1 or moved or abs(kl[0]) < (1e-6 if log.settings.get("precision") == "fp32" else 1e-4):
         return None
     return 1, f"kl is {kl[0]:.2g} nats a token before the first update (0 expected: policy and reference are the same)"
 
 
 def kl_explosion(log: Log) -> Evidence:
     kl, reward = trend(log, "kl"), trend(log, "reward")
-    if kl.last < max(0.5, 2 * kl.first) or (reward.by > reward.error and kl.last < 10):
+    if kl.last < max(0.5, 2 * log.points("kl")[1][0]) or (reward.rises and kl.last < 10):
         return None
     return kl.step, f"{kl} nats a token, and buys nothing: {reward}"
 
 
 def entropy_collapse(log: Log) -> Evidence:
     entropy, reward = trend(log, "entropy"), trend(log, "reward")
-    if solved(log) or reward.rises or entropy.last >= max(0.25 * entropy.first, 0.02):
+    gone, low = (entropy.last < limit(0.25 * entropy.first, 0.02) for limit in (min, max))
+    if solved(log) or not (gone or (low and not reward.rises)):
         return None
-    return entropy.step, f"{entropy} nats a token, and buys nothing: {reward}"
+    return entropy.step, f"{entropy} nats a token, and nothing new is tried: {reward}"
 
 
 def clip_always(log: Log) -> Evidence:
@@ -145,11 +147,10 @@ def clip_always(log: Log) -> Evidence:
 
 def clip_never(log: Log) -> Evidence:
     updates, clipped, ratio = updates_of_a_rollout(log) or 1, log.points(CLIPPED, FEWEST)[1], log.points("ratio")[1]
-    if updates < 2 or clipped.any() or np.abs(ratio - 1).max(initial=0) > 1e-6:
-        return None
-    if not len(ratio) and still(log):
+    most = np.abs(ratio - 1).max(initial=0)
+    if updates < 2 or clipped.any() or 1e-6 < most < 0.02 or (not len(ratio) and still(log)):
         return None  # small steps do not reach the clip range
-    said = ", and ratio is 1 in each" if len(ratio) else ", though the policy moves"
+    said = f", and ratio is off 1 by {most:.2g} at most" if len(ratio) else ", though the policy moves"
     return int(log.rows[0]["step"]), f"{CLIPPED} is 0 in all steps with {updates} updates of each rollout{said}"
 
 
@@ -244,12 +245,13 @@ def length_without_gain(log: Log) -> Evidence:
 
 
 def held_out_falls_behind(log: Log) -> Evidence:
-    at, held_out = log.points("eval/reward", 3)
-    steps, reward = log.points("reward", FEWEST)
-    width = 2 * max(2, len(reward) // 10)
+    (at, held_out), (steps, reward) = log.points("eval/reward", 4), log.points("reward", FEWEST)
+    width, half = 2 * max(2, len(reward) // 10), len(at) // 2
     trained = np.array([reward[np.abs(steps - one).argsort()[:width]].mean() for one in at])
-    gap, error = trained - held_out, np.diff(reward).std() / width**0.5
-    if gap[-1] < max(0.15 * abs(trained[-1]), 4 * error) or gap[-1] - gap[0] < 2 * error:
+    gap = trained - held_out
+    (before, error), late = (gap[:half].mean(), np.diff(gap).std() / (2 * half) ** 0.5), gap[-half:].mean()
+    gained = held_out[-half:].mean() - held_out[:half].mean() > 2 * np.diff(held_out).std() / half**0.5
+    if late < max(0.15 * abs(trained[-half:].mean()), 4 * error) or (gained and late - before < 2 * error):
         return None
-    said = [f"reward is {a:.3g} and eval/reward {b:.3g}" for a, b in zip(trained, held_out, strict=True)]
-    return int(at[gap > gap[-1] / 2][0]), f"{said[-1]} at the end; {said[0]} at step {int(at[0])}"
+    said = f"reward is {late:.2g} above eval/reward in the last {half} evaluations, {before:.2g} in the first {half}"
+    return int(at[-half]), said
