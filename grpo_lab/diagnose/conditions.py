@@ -224,7 +224,7 @@ def learning_rate_too_high(log: Log) -> Evidence:
     if len(entropy) != len(reward) or not entropy[0]:
         return None
     share = np.convolve(entropy, np.ones(width) / width, "valid") / entropy[0]
-    lost = (means < 0.25 * reward[0]) & ((share < 0.5) | (share > 2))
+    lost = (means < reward[0] - 0.75 * abs(reward[0])) & ((share < 0.5) | (share > 2))
     if not lost.any():
         return None
     return int(steps[lost.argmax()]), f"reward falls from {reward[0]:.3g} in the first step to {means[lost][0]:.3g}"
@@ -239,19 +239,22 @@ def truncation(log: Log) -> Evidence:
 
 def length_without_gain(log: Log) -> Evidence:
     length, gain = trend(log, LENGTH), trend(log, components(log)[0])
-    if gain.rises or not (length.rises and length.last > 1.3 * length.first):
+    if gain.by > 2 * gain.error or not (length.rises and length.last > 1.3 * length.first):
         return None
     return length.step, f"{length}, {gain}"
 
 
 def held_out_falls_behind(log: Log) -> Evidence:
+    """In the later half of the evaluations; and more than before, or held-out problems gain nothing."""
     (at, held_out), (steps, reward) = log.points("eval/reward", 4), log.points("reward", FEWEST)
     width, half = 2 * max(2, len(reward) // 10), len(at) // 2
     trained = np.array([reward[np.abs(steps - one).argsort()[:width]].mean() for one in at])
     gap = trained - held_out
-    (before, error), late = (gap[:half].mean(), np.diff(gap).std() / (2 * half) ** 0.5), gap[-half:].mean()
-    gained = held_out[-half:].mean() - held_out[:half].mean() > 2 * np.diff(held_out).std() / half**0.5
-    if late < max(0.15 * abs(trained[-half:].mean()), 4 * error) or (gained and late - before < 2 * error):
+    before, late, error = gap[:half].mean(), gap[-half:].mean(), np.diff(gap).std() / (2 * half) ** 0.5
+    if late < max(0.15 * abs(trained[-half:].mean()), 4 * error):
+        return None
+    gain = held_out[-half:].mean() - held_out[:half].mean()
+    if late - before < 2 * error and gain > 2 * np.diff(held_out).std() / half**0.5:
         return None
     said = f"reward is {late:.2g} above eval/reward in the last {half} evaluations, {before:.2g} in the first {half}"
     return int(at[-half]), said

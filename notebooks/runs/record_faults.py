@@ -5,8 +5,9 @@
     python notebooks/runs/record_faults.py --fast      three runs of two steps; into outputs/
 
 The model is the tiny one. A fault is planted as a user makes it: by a setting, by a reward function, or by a wrong line
-in the loop, for which a patch stands here. The rules were tuned on the part "seen", three seeds of each; the part
-"kept", three seeds of other tasks and settings, was looked at when they were fixed.
+in the loop, for which a patch stands here. "seen" and "kept" are three seeds each, kept of other tasks and settings.
+Tuned on seen alone, the rules (commit d68b46a) found 49 of the 60 kept faults in ours and 41 of 54 on TRL, and called
+none of the 45 healthy kept runs ill. Since then they are tuned on both parts, so neither is a test of them any more.
 
 Of a history those metrics are kept that a rule may read, to four digits: {metric: one value a step}, or one value for
 all steps, or {step: value} where only some have it.
@@ -18,12 +19,10 @@ import copy
 import io
 import json
 import math
-import multiprocessing
 import random
 import re
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -47,7 +46,7 @@ from grpo_lab.trainer import train
 FILE = Path(__file__).with_name("faults.json")
 OURS, TRL = "ours", "trl"
 BOTH = (OURS, TRL)
-SEEDS = {("seen", OURS): (0, 1, 2), ("seen", TRL): (0, 1, 2), ("kept", OURS): (11, 12, 13), ("kept", TRL): (11, 12, 13)}
+SEEDS = {"seen": (0, 1, 2), "kept": (11, 12, 13)}
 COMMON = {
     "num_generations": 8,
     "generation_batch_size": 64,
@@ -372,8 +371,7 @@ SEEN |= {
     "any rate, linear": healthy("a rate that falls to 0", {"lr_scheduler_type": "linear", "warmup_steps": 4}),
     "autocast": healthy("bf16 arithmetic", {"bf16": True}, rewards=(even,)),
 }  # fmt: skip
-KEPT = {  # not looked at when the rules were made
-
+KEPT = {
     "stories": Plant("no_spread_all_wrong", "problems far too hard",
                      {"max_steps": 12, "max_completion_length": 32, "generation_batch_size": 32}, "stories",
                      (accuracy_reward,)),
@@ -561,14 +559,14 @@ def _rounded(value):
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
-def jobs(parts: list[str], names: list[str] | None) -> list[tuple]:
+def jobs(names: list[str] | None = None) -> list[tuple]:
     """Part, name, engine, seed: the first seed of everything before the second of anything."""
     wanted = [
         (place, part, name, engine, seed)
-        for part in parts
+        for part in PARTS
         for name, plant in PARTS[part].items()
         for engine in plant.engines
-        for place, seed in enumerate(plant.seeds or SEEDS[part, engine])
+        for place, seed in enumerate(plant.seeds or SEEDS[part])
         if names is None or name in names
     ]
     return [job[1:] for job in sorted(wanted, key=lambda job: (job[1] != "seen", job[0], job[3]))]
@@ -585,27 +583,11 @@ def main(arguments: list[str] | None = None) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     record["machine"] = machine("cpu")
     there = {(entry["part"], entry["name"], entry["engine"], entry["seed"]) for entry in record["runs"]}
-    todo = [job for job in jobs(args.parts, args.names) if args.again or job not in there]
-    todo = [job for job in todo if job[2] in args.engines][: 3 if args.fast else None]
-    for job, entry in made(todo, args.workers, 2 if args.fast else None):
-        record["runs"] = [e for e in record["runs"] if (e["part"], e["name"], e["engine"], e["seed"]) != job]
-        record["runs"].append(entry)
+    todo = [job for job in jobs(args.names) if job not in there]
+    for job in todo[: 3 if args.fast else None]:
+        record["runs"].append(record_of(*job, 2 if args.fast else None))
         write(path, record)
         print(*job, flush=True)
-
-
-def made(todo: list[tuple], workers: int, steps: int | None) -> Iterator[tuple[tuple, dict]]:
-    """Each job with its entry, as they are done: by one worker in this process, by several in others."""
-    if workers == 1:
-        yield from ((job, record_of(*job, steps)) for job in todo)
-        return
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures = {pool.submit(record_of, *job, steps): job for job in todo}
-        for future in as_completed(futures):
-            if future.exception() is None:
-                yield futures[future], future.result()
-            else:  # the others go on
-                print(*futures[future], repr(future.exception()), file=sys.stderr, flush=True)
 
 
 # ---- what diagnose says of it
@@ -651,11 +633,7 @@ def _parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--table", action="store_true", help="print what diagnose says of the file, and record nothing")
-    parser.add_argument("--parts", nargs="+", choices=tuple(PARTS), default=list(PARTS))
     parser.add_argument("--names", nargs="+", metavar="NAME", help="of runs, such as 'KL sign' (default: all)")
-    parser.add_argument("--engines", nargs="+", choices=BOTH, default=list(BOTH))
-    parser.add_argument("--again", action="store_true", help="make anew what is there already")
-    parser.add_argument("--workers", type=int, default=1, help="processes (default 1)")
     parser.add_argument("--output", type=writable_file, help="the record (default: faults.json beside this script)")
     parser.add_argument("--fast", action="store_true", help="three runs of two steps")
     return parser

@@ -38,7 +38,7 @@ LINES = {
     "sampler_scorer_apart": (
         {"sampling/logp_difference_max": 0.7}, {"sampling/logp_difference_max": 0.5},
     ),
-    "kl_not_zero_at_start": ({"kl": (0.01, 0.3)}, {"kl": (0.0005, 0.3)}),
+    "kl_not_zero_at_start": ({"kl": (0.01, 0.3)}, {"kl": (0.00005, 0.3)}),
     "learning_rate_too_high": (
         {"reward": [0.5] * 16 + [0.3] * 16}, {"reward": [0.5] * 16 + [0.4] * 16},
     ),
@@ -95,6 +95,15 @@ def test_a_healthy_run_has_no_finding_and_a_short_one_is_not_judged():
     assert diagnose(history(reward=(0.9, 0.0))[:7]) == []
 
 
+def test_rewards_below_zero_that_rise_do_not_fall():
+    assert not diagnose(history(reward=(-0.45, -0.1), entropy=(0.1, 0.4)))
+
+
+def test_a_held_out_set_that_gains_as_training_does_is_only_harder():
+    assert not diagnose(history(**{"eval/reward": (0.0, 0.6)}))
+    assert named(history(**{"eval/reward": waves(0.1, 0.02)})) == ["held_out_falls_behind"]
+
+
 def test_a_log_too_noisy_to_show_a_change_is_not_called_still():
     assert named(history(**STILL)) == ["learning_rate_too_low"]
     assert not diagnose(history(**STILL | {"entropy": waves(1.0, 0.1)}))
@@ -120,11 +129,14 @@ def test_settings_draw_the_line_where_they_say_more():
     measured = history(**{"rewards/right/mean": (0.2, 0.8), "rewards/thinks/mean": 0.0})
     assert named(measured) == ["reward_component_still"] and not diagnose(measured, {"reward_weights": [1.0, 0.0]})
     assert not diagnose(history(**{"clip_ratio/region_mean": 0.3}), {"importance_sampling_level": "sequence"})
+    wide = history(**{"clip_ratio/region_mean": 0.0, "ratio": waves(1.0, 0.05)})
+    assert named(wide, ITERATED) == ["clip_never"] and not diagnose(wide)
 
 
 def test_what_rounding_leaves_of_equal_rewards_is_no_spread():
     """TRL compares standard deviations: the mean of equal floats may differ from them in the last digit."""
-    assert named(history(frac_reward_zero_std=waves(0.5, 0.5), reward=0.4, reward_std=3e-8)) == ["no_spread_equal"]
+    for of_rounding in ({"reward_std": 3e-8}, {"grad_norm": 4e-4}):
+        assert named(history(frac_reward_zero_std=waves(0.5, 0.5), reward=0.4, **of_rounding)) == ["no_spread_equal"]
 
 
 def test_a_loss_of_zero_is_explained_and_no_finding():
