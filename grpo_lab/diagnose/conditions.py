@@ -173,7 +173,7 @@ def gradient_spikes(log: Log) -> Evidence:
     if len(norms) < FEWEST:
         raise Lacking(GRADIENT)
     usual = max(np.median(norms), np.median(norms[: len(norms) // 4]))
-    if norms.max() <= 20 * usual:
+    if norms.max() <= max(20 * usual, 1):  # below 1 it may be the first group with a spread
         return None
     said = f"{GRADIENT} is {norms.max():.3g} at step {int(steps[norms.argmax()])}, {usual:.3g} in the median step"
     return int(steps[norms > 20 * usual][0]), said
@@ -251,7 +251,7 @@ def held_out_falls_behind(log: Log) -> Evidence:
     trained = np.array([reward[np.abs(steps - one).argsort()[:width]].mean() for one in at])
     gap = trained - held_out
     before, late, error = gap[:half].mean(), gap[-half:].mean(), np.diff(gap).std() / (2 * half) ** 0.5
-    if late < max(0.15 * abs(trained[-half:].mean()), 4 * error):
+    if late <= max(0.15 * abs(trained[-half:].mean()), 4 * error):
         return None
     gain = held_out[-half:].mean() - held_out[:half].mean()
     if late - before < 2 * error and gain > 2 * np.diff(held_out).std() / half**0.5:

@@ -65,15 +65,16 @@ def figure(logs: list[Log]):
     rows = -(-len(names) // BESIDE)
     fig, axes = plt.subplots(rows, BESIDE, figsize=(7.2, 0.4 + 2.1 * rows), squeeze=False)
     for ax, name in zip(axes.flat, names, strict=False):
-        for log, colour, dashes in zip(logs, OKABE_ITO.values(), DASHES, strict=False):
+        for log, colour, dashes, mark in zip(logs, OKABE_ITO.values(), DASHES, "os", strict=False):
             steps, values = log.points(name)
             reach = [min(AROUND, i, len(values) - 1 - i) for i in range(len(values))]
             smooth = [values[i - r : i + r + 1].mean() for i, r in enumerate(reach)]
             ax.plot(steps, values, "-", color=colour, alpha=0.3, linewidth=1)
             ax.plot(steps, smooth, color=colour, linestyle=dashes, label=log.name)
             if name == "reward" and log.has("eval/reward"):
-                ax.plot(*log.points("eval/reward"), "o", color=colour, label=f"{log.name}, held out")
-        ax.set(xlabel="step", ylabel=name)
+                ax.plot(*log.points("eval/reward"), mark, color=colour, label=f"{log.name}, held out")
+        ax.set(xlabel="step", title=name)
+        ax.locator_params(axis="x", integer=True)
     for ax in axes.flat[len(names) :]:
         ax.remove()
     fig.legend(*fig.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)

@@ -101,6 +101,7 @@ def test_rewards_below_zero_that_rise_do_not_fall():
 
 def test_a_held_out_set_that_gains_as_training_does_is_only_harder():
     assert not diagnose(history(**{"eval/reward": (0.0, 0.6)}))
+    assert "held_out_falls_behind" not in named(history(reward=0.0, **{"eval/reward": 0.0}))
     assert named(history(**{"eval/reward": waves(0.1, 0.02)})) == ["held_out_falls_behind"]
 
 
