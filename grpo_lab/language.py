@@ -52,14 +52,20 @@ def translated(text: str, to: str) -> str:
         head, said = there[-1], exact[there[-1]]  # the longest
     elif fits := [(head, form, said) for head in heads for form, said in forms if form.fullmatch(head)]:
         head, form, said = fits[0]  # the shortest, so that values reach no further than they have to
-        values = {slot: translated(value, to) for slot, value in form.fullmatch(head).groupdict().items()}
-        said = SLOT.sub(lambda slot: values[f"_{slot[1]}"], said)
+        values = form.fullmatch(head).groupdict()
+        said = SLOT.sub(lambda slot: _listed(values[f"_{slot[1]}"], to), said)
     if head == text:
         return said
     seam = parts[2 * heads.index(head) + 1]
     rest = text[len(head) + len(seam) :]
     close = seam == " " and said[-1:] in tuple("。！？：") and rest[:1] != "*"  # of *this*, which begins after a space
     return said + ("" if close else seam) + translated(rest, to)
+
+
+def _listed(value: str, to: str) -> str:
+    """A value, or several with commas between."""
+    whole = translated(value, to)
+    return whole if whole != value else ", ".join(translated(one, to) for one in value.split(", "))
 
 
 @cache

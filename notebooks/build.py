@@ -16,6 +16,7 @@ are collapsed in JupyterLab and folded on a web page.
 
 import argparse
 import base64
+import os
 import re
 import sys
 import time
@@ -75,6 +76,7 @@ def read_text(path: Path) -> nbformat.NotebookNode:
 
 def build(text: Path, timeout: int) -> float:
     notebook = read_text(text)
+    os.environ["GRPO_LAB_LANG"] = "en"  # whatever this machine speaks
     started = time.perf_counter()
     NotebookClient(
         notebook, timeout=timeout, kernel_name="python3", resources={"metadata": {"path": str(HERE)}}

@@ -65,6 +65,7 @@ def forget() -> None:
         ("Truth: 0.25.", "答案：0.25。"),
         ("Truth: the right sum.", "答案：正确的和。"),  # a value that is translated, too
         ("It has shape (2, 3); (2,) is expected. An axis is missing.", "形状应为 (2,)，你的是 (2, 3)。少了一个轴。"),
+        ("Truth: the right sum, 7.", "答案：正确的和, 7。"),
         ("**Truth: 0.25.** Nobody knows this.", "**答案：0.25。** Nobody knows this."),
         ("*(the right sum / another number)*", "*(正确的和 / another number)*"),
         ("After &lt;think>: 85% of 2,000 answers.", "2,000 个回答中，&lt;think> 之后：85%。"),  # as Markdown has it

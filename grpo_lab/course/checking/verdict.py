@@ -74,7 +74,7 @@ class Verdict:
         return "\n\n".join(_text(part) for part in (*self.parts, *self.more))
 
     def __repr__(self) -> str:
-        more = "   (more: print(check(...).details))" if self.more else ""
+        more = "   " + _("(more: print(check(...).details))") if self.more else ""
         return "\n".join([f"{self._head()}{more}", *(_text(part) for part in self.parts)])
 
     def _repr_html_(self) -> str:
