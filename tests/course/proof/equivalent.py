@@ -19,8 +19,7 @@ _METRICS = "only the loss is checked, and not the metrics"
 _UNDER_THE_MASK = "nothing is promised about NaN under the mask; `aggregate` keeps what is finite out of the loss"
 _NOT_COMPARED = "what stands where the mask is False is not compared"
 _GROUP_ONLY = "in the exercise the advantage is 'group' throughout"
-_LENGTHS = "`check_expected` refuses columns of unlike length before"
-_SAME_LENGTH = "the two are of one length"
+_STRICT = "`strict` only raises, and no case asks for an error"
 
 # By exercise: what stands behind "->" in the mutant's name, its whole name, or the function that is changed with a
 # colon; and why it changes nothing.
@@ -78,20 +77,10 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "kl = kl_estimate(logp, torch.where(mask, ref_logp, 1), kl_estimator)": _UNDER_THE_MASK,
         "old_logp = logp if old_logp is None else old_logp": "`importance_ratio` stops its gradient",
     },
-    "accuracy_reward": {
-        "for completion, expected in zip(completions, answer):": _LENGTHS,
-        "for completion, expected in zip(completions, answer, strict=False):": _LENGTHS,
-    },
-    "graded_reward": {
-        "for completion, expected in zip(completions, answer):": _LENGTHS,
-        "for completion, expected in zip(completions, answer, strict=False):": _LENGTHS,
-    },
     "stochastic_round": {
         "return rounded.bfloat16()": "infinities, and NaN as arithmetic makes it, come out of these lines as they are",
     },
     "read_sequences": {
-        "rows = zip(completion_ids.cpu(), mask.cpu())": _SAME_LENGTH,
-        "rows = zip(completion_ids.cpu(), mask.cpu(), strict=False)": _SAME_LENGTH,
         "rows = zip(completion_ids, mask.cpu(), strict=True)": "a mask on the CPU picks from a tensor on any device",
     },
     "compute_advantages": {
@@ -104,8 +93,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "return -others[config.advantage](by_group)": _GROUP_ONLY,
         "return group_advantages(by_group, scale=config.scale_rewards)": "EPS is what `group_advantages` takes anyway",
         "advantages = -torch.zeros_like(by_group)": "minus 0 is 0",
-        "for group, answer in zip(by_group, advantages):": _SAME_LENGTH,
-        "for group, answer in zip(by_group, advantages, strict=False):": _SAME_LENGTH,
         "if scored.sum() > 1:": _GROUP_ONLY,
         "if scored.sum() > 1 or config.advantage == 'none':": _GROUP_ONLY,
         "if scored.sum() > 1 or (scored.all() and config.advantage == 'none'):": _GROUP_ONLY,
@@ -135,6 +122,8 @@ def entry(exercise: Exercise, mutant: Mutant) -> str:
         return _NO_GRADIENT
     if not found and "torch.result_type(" in mutant.before:
         return _WHOLE_NUMBERS
+    if not found and re.sub(", strict=False", "", mutant.after) == re.sub(", strict=True", "", mutant.before):
+        return _STRICT
     if not found and re.sub(r", device=[\w.]+|\.cpu\(\)", "", mutant.before) == re.sub(r"\.cpu\(\)", "", mutant.after):
         return _ONE_DEVICE
     return found
