@@ -32,14 +32,11 @@ def test_a_healthy_run_is_one_line_and_a_list_of_what_was_not_looked_at(tmp_path
 
 
 def test_findings_are_printed_with_causes_and_remedies_and_are_exit_code_1(tmp_path, capsys):
-    assert main([written(tmp_path / "broken", loss=None)]) == 1
+    run_of = written(tmp_path / "broken", loss=None)
+    assert main([run_of]) == 1
     text = capsys.readouterr().out
     assert "1 finding up to" in text and "1. nonfinite_steps, from step 1: 16 of 16 steps had" in text
     assert "may come from: " in text and "try: " in text and "source: " in text
-
-
-def test_json_is_the_findings_alone(tmp_path, capsys):
-    run_of = written(tmp_path / "broken", loss=None)
     assert main([run_of, "--json"]) == 1
     (finding,) = json.loads(capsys.readouterr().out)[run_of]
     assert finding["name"] == "nonfinite_steps" and finding["step"] == 1 and len(finding["causes"]) > 1
@@ -95,12 +92,13 @@ def test_a_text_that_looks_like_html_stays_a_text(tmp_path):
 
 
 def test_a_step_a_group_and_a_folder_that_are_not_there_are_named(folder, tmp_path):
-    with pytest.raises(FileNotFoundError, match="holds no completions.jsonl; train with log_completions=True"):
-        browse(tmp_path)
-    with pytest.raises(ValueError, match="step is 7; expected one that was recorded: 1, 2"):
-        browse(folder, step=7)
-    with pytest.raises(ValueError, match="group is 3; expected 0 to 2"):
-        browse(folder, group=3)
+    for arguments, error, said in [
+        ({"folder": tmp_path}, FileNotFoundError, "holds no completions.jsonl; train with log_completions=True"),
+        ({"folder": folder, "step": 7}, ValueError, "step is 7; expected one that was recorded: 1, 2"),
+        ({"folder": folder, "group": 3}, ValueError, "group is 3; expected 0 to 2"),
+    ]:
+        with pytest.raises(error, match=said):
+            browse(**arguments)
 
 
 # ---- the glossary
