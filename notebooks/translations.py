@@ -38,7 +38,7 @@ SHOWN = ("caption", "alt", "said", "usual", "choices")  # arguments and variable
 WORDS = ["The result:", "right", "wrong", "lower", "higher", "values", "gradients", "there", "loads"]
 WORDS += ["equation", "code", "shape", "value", "in `{0}`:", "The result", "The gradient of {0}", "{0} ✓", "{0} ✗"]
 WORDS += ["a tensor", "a number", "a text", "a dictionary"]
-WORDS += [f"{{0}} {word}{s}" for word in ("case", "point", "range", "choice") for s in ("", "s")]
+WORDS += [f"{{0}} {word}{s}" for word in ("case", "point", "range", "choice", "time") for s in ("", "s")]
 
 # What a translation has to keep: formulas, code, links, tags of HTML, places of values, numbers.
 KEPT = re.compile(

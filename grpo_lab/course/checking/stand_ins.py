@@ -19,6 +19,7 @@ from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import earlier
 from grpo_lab.course.exercises import exercise as find_exercise
 from grpo_lab.course.stub import LIBRARY_GONE
+from grpo_lab.language import _
 
 _blocks: list["using"] = []  # that are active, the inner ones last
 _installed: dict[Callable, Callable] = {}  # reference -> what stands in its place now
@@ -52,8 +53,8 @@ class using:
 
     def __repr__(self) -> str:
         if not self.calls:
-            return "no function of yours was used"
-        return "\n".join(f"your {name} was called {count(calls, 'time')}" for name, calls in self.calls.items())
+            return _("no function of yours was used")
+        return "\n".join(_(f"your {name} was called {count(calls, 'time')}") for name, calls in self.calls.items())
 
     def _counted(self, name: str, function: Callable) -> Callable:
         @functools.wraps(function)
