@@ -13,16 +13,21 @@ recorder = load_script("notebooks/runs/record_faults.py")
 RECORD = recorder.read()
 # What the rules miss: run, engine and seeds.
 MISSED = {
+    ("answers shifted", "trl"): (41,),
     ("rate 3e-3, KL", "ours"): (13,),
-    ("fp32 reference", "trl"): (13,),
+    ("fp32 reference", "trl"): (13, 41),
     ("bf16 AdamW, sevens", "trl"): (11,),
     ("rate 1e-6", "ours"): (13,),
-    ("rate 1e-6", "trl"): (13,),
+    ("rate 1e-6", "trl"): (13, 41),
 }
 
 
-def of(part: str, planted: bool) -> list[dict]:
-    return [run for run in RECORD["runs"] if run["part"] == part and bool(run["finding"]) == planted]
+def planted() -> list[dict]:
+    return [run for run in RECORD["runs"] if run["finding"]]
+
+
+def healthy() -> list[dict]:
+    return [run for run in RECORD["runs"] if not run["finding"]]
 
 
 def test_record_holds_every_run_of_the_plan_and_enough_of_each_kind():
@@ -33,22 +38,22 @@ def test_record_holds_every_run_of_the_plan_and_enough_of_each_kind():
         assert (run["finding"], run["how"], run["task"]) == (plant.finding, plant.how, plant.task)
         wanted = recorder.COMMON | plant.settings
         assert all(wanted[name] == value for name, value in run["settings"].items() if name in wanted)
-    for part in recorder.PARTS:
-        seeds = Counter((run["finding"], run["engine"]) for run in of(part, True))
+    for part in ("seen", "kept"):
+        seeds = Counter((run["finding"], run["engine"]) for run in planted() if run["part"] == part)
         assert {finding for finding, _ in seeds} == {rule.name for rule in RULES} and min(seeds.values()) >= 3
-    assert len(of("seen", False)) + len(of("kept", False)) >= 36
+    assert len(healthy()) >= 90
 
 
 def test_each_planted_fault_is_named_but_those_that_are_listed():
     missed = {}
-    for run in [*of("seen", True), *of("kept", True)]:
+    for run in planted():
         if run["finding"] not in recorder.named(run):
             missed[run["name"], run["engine"]] = (*missed.get((run["name"], run["engine"]), ()), run["seed"])
     assert missed == MISSED
 
 
 def test_no_healthy_run_is_called_ill_at_any_of_its_steps():
-    for run in [*of("seen", False), *of("kept", False)]:
+    for run in healthy():
         history, settings = recorder.unpacked(run), recorder.settings_of(run)
         for steps in range(8, len(history) + 1, 4):
             assert diagnose(history[:steps], settings) == [], (run["name"], run["engine"], steps)
