@@ -1,8 +1,9 @@
-"""Mutants of the mistakes in circulation: `errata.txt` lists them as replacements in our source."""
+"""Mutants of the mistakes in circulation: those of `grpo_lab.bugs`, and `errata.txt` with further replacements."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
+from grpo_lab.bugs import BUGS
 from tests.mutants.mutant import Mutant, make_mutant, read
 
 # The faults of code among the mistakes; each has at least one mutant.
@@ -11,7 +12,7 @@ IDS = (
     "old-not-detached", "clip-inverted", "clip-one-sided", "k1-as-loss", "kl-reversed", "kl-full-prob", "std-no-eps",
     "std-over-batch", "no-centre", "mean-over-padding", "microbatch-mean", "length-mean-mislabelled",
     "advantage-broadcast", "group-mixed", "pure-bf16-adamw", "reward-contains", "regex-no-dotall", "empty-matches",
-    "string-equality", "ref-not-frozen", "dropout-on", "nonfinite-step", "cache-dropped",
+    "string-equality", "ref-not-frozen", "dropout-on", "nonfinite-step", "cache-dropped", "answers-mixed", "old-not-frozen",
 )  # fmt: skip
 
 
@@ -22,7 +23,8 @@ class StaleError(ValueError):
 def errata_mutants() -> list[Mutant]:
     """Every planted mistake; an error if one of them no longer fits the source."""
     text = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
-    mutants = [_planted(*entry) for entry in _entries(text)]
+    planted = [(name, f"{bug.module.replace('.', '/')}.py", bug.before, bug.after) for name, bug in BUGS.items()]
+    mutants = [_planted(*entry) for entry in (*planted, *_entries(text))]
     if missing := set(IDS) - {mutant.name.split(":")[0] for mutant in mutants}:
         raise StaleError(f"errata.txt has no mutant for {', '.join(sorted(missing))}")
     return mutants

@@ -92,6 +92,7 @@ def test_without_its_end_token_a_completion_of_07b_is_one_token_shorter_and_a_tr
     assert not (cut.mask & ~experience.mask).any()
 
 
+@pytest.mark.slow
 def test_scatter_of_02_is_that_of_each_payment_and_the_model_stays_as_it_was(monkeypatch):
     recorder = recorders.baselines
     for name, value in {"PROMPTS": 2, "GROUP": 4, "SCORED": 1}.items():
@@ -134,6 +135,7 @@ def test_records_hold_every_arm_with_every_seed():
 # ---- a short run
 
 
+@pytest.mark.slow
 def test_without_age_the_sampler_of_10_is_the_trainer_and_with_it_or_in_fp8_it_is_near(monkeypatch):
     recorder, rows = recorders.staleness, addition_problems("test", 2, seed=1)
     monkeypatch.setitem(recorder.COMMON, "generation_batch_size", 16)

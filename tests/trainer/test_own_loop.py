@@ -68,6 +68,7 @@ def test_with_the_librarys_advantage_and_loss_it_makes_the_steps_of_train(tmp_pa
             assert mine[name] == pytest.approx(its[name], abs=2e-6), name
 
 
+@pytest.mark.slow
 def test_with_the_librarys_advantage_alone_it_is_train_bit_for_bit(tmp_path):
     imports, lines = ONLY_ADVANTAGE.split("\n\n        ")
     script = imports + "\n" + WHOLE[: WHOLE.index("        logp, _ =")] + "        " + lines
