@@ -12,7 +12,8 @@ IDS = (
     "old-not-detached", "clip-inverted", "clip-one-sided", "k1-as-loss", "kl-reversed", "kl-full-prob", "std-no-eps",
     "std-over-batch", "no-centre", "mean-over-padding", "microbatch-mean", "length-mean-mislabelled",
     "advantage-broadcast", "group-mixed", "pure-bf16-adamw", "reward-contains", "regex-no-dotall", "empty-matches",
-    "string-equality", "ref-not-frozen", "dropout-on", "nonfinite-step", "cache-dropped", "answers-mixed", "old-not-frozen",
+    "string-equality", "ref-not-frozen", "dropout-on", "nonfinite-step", "cache-dropped",
+    "answers-mixed", "old-not-frozen",
 )  # fmt: skip
 
 
