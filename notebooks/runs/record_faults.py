@@ -623,9 +623,10 @@ def table(record: dict) -> str:
         "alarms in healthy runs": {None},
     }
     lines = ["found of planted".ljust(26) + "".join(f"{part}, {engine}".rjust(13) for part, engine in columns)]
-    for row, planted in rows.items():
-        lines.append(row.ljust(26) + "".join(_share(said, column, planted).rjust(13) for column in columns))
+    for row, kinds in rows.items():
+        lines.append(row.ljust(26) + "".join(_share(said, column, kinds).rjust(13) for column in columns))
     wrong = [(e, names) for e, names in said if (e["finding"] not in names if e["finding"] else names)]
+    lines.append("")
     for entry, names in wrong:
         what = f"{entry['part']}, {entry['engine']}, {entry['name']!r}, seed {entry['seed']}"
         planted = f"planted {entry['finding']}" if entry["finding"] else "healthy"
