@@ -28,7 +28,7 @@ NOTEBOOKS = $(if $(filter Linux,$(SYSTEM)),-p no:nbmake -p tests.notebooks.forke
 # JupyterLab refuses to start for root, which is who you are in most containers and on rented machines.
 AS_ROOT := $(if $(filter 0,$(shell id -u 2>/dev/null)),--allow-root)
 
-.PHONY: help setup dev lab check test test-all lint types mutants notebooks doctor format lock gpu gpu-test gpu-record
+.PHONY: help setup dev lab check test test-all lint types mutants notebooks site doctor format lock gpu gpu-test gpu-record
 .DEFAULT_GOAL := help
 
 help:
@@ -41,6 +41,7 @@ help:
 	@echo "make doctor     say what this machine can do, and what to mend"
 	@echo "make mutants    plant known mistakes in the code, one by one: does a test notice each?"
 	@echo "make notebooks  build the notebooks from notebooks/text, executed"
+	@echo "make site       write the web site to build/site, from the notebooks as they are"
 	@echo "make gpu        on an NVIDIA card: its tests, and the recorded runs of notebook 08"
 	@echo "                (gpu-test and gpu-record are the two by themselves)"
 	@echo "make format     put the code into the project's form"
@@ -99,6 +100,10 @@ mutants: $(DEV)
 
 notebooks: $(DEV)
 	$(PY) notebooks/build.py $(ONLY)
+
+# A broken link is an error.
+site: $(DEV)
+	$(PY) -m sphinx -q -W --keep-going -c docs . build/site
 
 # The next part runs even if one fails: a card is rented by the minute.
 gpu: $(STAMP)

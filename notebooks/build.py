@@ -7,11 +7,11 @@ machine.
 `--check` executes nothing; it says whether each notebook has the same cells as its text. `--sources` executes nothing
 either: it writes the text into the cells and leaves their outputs as they are, for changes that alter no output.
 `--take 03` goes the other way, for those who edited a notebook in JupyterLab: its cells become the text.
-`--reading` says how long each takes to read, which its head repeats. `--html FOLDER` writes web pages.
+`--reading` says how long each takes to read, which its head repeats.
 `--lang zh_CN` executes nothing: it brings po/zh_CN/*.po in step with the English and writes Chinese pages from them.
 
 Two tags keep an answer out of sight: the code of a cell tagged hide-input, or the outputs of one tagged hide-output,
-are collapsed in JupyterLab and folded on a web page.
+are collapsed in JupyterLab and folded on the site.
 """
 
 import argparse
@@ -184,17 +184,6 @@ def reading_minutes(notebook: nbformat.NotebookNode) -> int:
     return 5 * max(1, round(seconds / 300))
 
 
-def write_page(text: Path, folder: Path) -> None:
-    """The notebook as a web page, where what is hidden is folded."""
-    from nbconvert import HTMLExporter
-
-    exporter = HTMLExporter(template_file=str(HERE / "page.html.j2"))
-    page, _ = exporter.from_filename(str(notebook_of(text)))
-    page = re.sub(r'href="(\w+)\.ipynb"', r'href="\1.html"', page)  # the next lesson is a page, too
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{text.stem}.html").write_text(page, encoding="utf-8")
-
-
 def write_sources(text: Path) -> None:
     """Give the notebook the cells of its text, each with the output that it has."""
     ours, theirs = read_text(text), nbformat.read(notebook_of(text), as_version=4)
@@ -230,8 +219,6 @@ def main(arguments: list[str] | None = None) -> int:
             write_sources(text)
         elif args.reading:
             print(f"{text.stem}: {len(read_text(text).cells)} cells, {reading_minutes(read_text(text))} min")
-        elif args.html:
-            write_page(text, args.html)
         elif args.check:
             said = differences(text)
             failed |= bool(said)
@@ -239,10 +226,10 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             seconds = built(text, args.timeout)
             print(f"{text.stem}: {seconds:.0f} s, {notebook_of(text).stat().st_size / 1000:.0f} kB", flush=True)
-    if not (args.check or args.take or args.reading or args.html):
+    if not (args.check or args.take or args.reading):
         for name in {text.stem for text in texts(args.names)} & set(translations.written()):
             translations.write(name)
-    if not (args.check or args.sources or args.take or args.reading or args.html):
+    if not (args.check or args.sources or args.take or args.reading):
         save_pictures([text.stem for text in texts(args.names)])
     return int(failed)
 
@@ -269,7 +256,6 @@ def _parser() -> Parser:
     mode.add_argument("--take", action="store_true", help="write the text from the notebook")
     mode.add_argument("--reading", action="store_true", help="estimate minutes of reading")
     parser.add_argument("--lang", choices=[translations.LANG], help="write these pages in this language")
-    mode.add_argument("--html", type=Path, metavar="FOLDER", help="write web pages there")
     parser.add_argument("--timeout", type=int, default=900, help="seconds that one cell may take")
     return parser
 

@@ -28,15 +28,16 @@ def load_policy(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a causal language model and its tokenizer, and print what was loaded, from where and why.
 
-    name: "auto" takes Qwen2-0.5B-Instruct if it is on this machine (ModelScope's cache, then Hugging Face's). If it is
-        not, it stops on a card and says how to get it, and takes the shipped tiny model elsewhere. "tiny" takes the
-        tiny model; anything else is a folder, or a hub id such as "Qwen/Qwen2-0.5B-Instruct", which is looked up in the
-        same caches and downloaded only if it is in neither.
-    device: "cpu", "cuda", "cuda:1", "mps"; None takes the NVIDIA card if torch can use one, else the CPU.
-    precision: the mode in which the model is to be trained, a name in `PRECISIONS`: "bf16" (bf16 weights, 8-bit
-        AdamW), "fp32-master" and "fp16" (float32 weights, half-precision arithmetic), "fp32", or "bf16-naive". None
-        takes "bf16" on a card that has bf16, "fp16" on one that has not, such as the T4, and "fp32" on the CPU and for
-        models so small that rounding costs more than it saves.
+    Args:
+        name: "auto" takes Qwen2-0.5B-Instruct if it is on this machine (ModelScope's cache, then Hugging Face's). If it
+            is not, it stops on a card and says how to get it, and takes the shipped tiny model elsewhere. "tiny" takes
+            the tiny model; anything else is a folder, or a hub id such as "Qwen/Qwen2-0.5B-Instruct", which is looked
+            up in the same caches and downloaded only if it is in neither.
+        device: "cpu", "cuda", "cuda:1", "mps"; None takes the NVIDIA card if torch can use one, else the CPU.
+        precision: the mode in which the model is to be trained, a name in `PRECISIONS`: "bf16" (bf16 weights, 8-bit
+            AdamW), "fp32-master" and "fp16" (float32 weights, half-precision arithmetic), "fp32", or "bf16-naive". None
+            takes "bf16" on a card that has bf16, "fp16" on one that has not, such as the T4, and "fp32" on the CPU and
+            for models so small that rounding costs more than it saves.
 
     Before it is returned, a few tokens are sampled and scored to see whether both are right for its architecture
     (models/selfcheck.py); a model for which they are not is refused.

@@ -1,6 +1,5 @@
-"""The build: what is tagged as hidden is folded in JupyterLab and on the web; reading time counts what is in sight."""
+"""The build: what is tagged as hidden is folded in JupyterLab; reading time counts what is in sight."""
 
-import re
 import sys
 from pathlib import Path
 
@@ -51,9 +50,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "11_small.md").write_text(TEXT, encoding="utf-8")
     monkeypatch.setattr(build, "TEXT", tmp_path / "text")
-    template = build.HERE / "page.html.j2"
     monkeypatch.setattr(build, "HERE", tmp_path)
-    (tmp_path / "page.html.j2").write_text(template.read_text(encoding="utf-8"), encoding="utf-8")
     build.build(tmp_path / "text" / "11_small.md", timeout=60)
     return tmp_path
 
@@ -71,16 +68,6 @@ def test_tags_become_what_jupyterlab_collapses_by(folder):
     del built.cells[3].metadata["jupyter"]
     nbformat.write(built, folder / "11_small.ipynb")
     assert build.differences(folder / "text" / "11_small.md") == ["cell 3 differs"], "an answer would stand open"
-
-
-def test_a_page_folds_the_same_and_a_fold_says_what_is_in_it(folder):
-    build.write_page(folder / "text" / "11_small.md", folder / "html")
-    page = (folder / "html" / "11_small.html").read_text(encoding="utf-8")
-    folded = re.findall(r'<details class="folded">.*?</details>', page, re.DOTALL)
-    summaries = ["Code", "Code of this figure", "Show the result (predict first)"]
-    for fold, summary, inside in zip(folded, summaries, ["some code", "a figure", "the truth is 7"], strict=True):
-        assert f"<summary>{summary}</summary>" in fold and inside in fold
-    assert "in sight" not in "".join(folded)
 
 
 def cell(source: str, kind: str = "markdown", tags: tuple[str, ...] = ()):

@@ -1,0 +1,165 @@
+"""The web site, built by `make site` from the executed notebooks, the pages of docs/ and the docstrings; nothing runs.
+
+The root of the repository is Sphinx's source folder, so every link between notebooks, pages and files holds as it is.
+"""
+
+import os
+import re
+import shutil
+from importlib.metadata import distribution
+from pathlib import Path
+
+import nbformat
+from docutils import nodes
+
+import grpo_lab
+from grpo_lab.formulas import equations
+from grpo_lab.formulas.source import TAGGED
+from grpo_lab.notebook.beginning import HIDDEN
+
+HERE = Path(__file__).parent
+MATHJAX = "sphinx-mathjax-offline"  # a package that carries MathJax, of which one file does all
+# Where the notebooks are opened from: on GitHub's runners this is set. Without it a page only offers its file.
+REPOSITORY = os.environ.get("GITHUB_REPOSITORY")
+BRANCH = "gh-pages"  # of the site, whose notebooks begin by installing the package
+INSTALL = """\
+# Away from a checkout of the course this fetches it and installs the package.
+from pathlib import Path
+
+if not Path("{up}grpo_lab").exists():
+    !git clone --depth 1 https://github.com/{repository} course
+    %cd course/{folder}
+    %pip install --quiet {up} matplotlib ipywidgets
+"""
+
+LABELS = ("Toggle hidden content", "Search")  # they hide from a screen reader what these buttons say in sight
+CHINESE = """
+```{toctree}
+:hidden:
+:glob:
+:caption: 中文
+
+README.zh*
+notebooks/zh/*
+```
+"""
+
+project, author, release = "grpo_lab", "The grpo_lab authors", grpo_lab.__version__
+root_doc = "README"
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "sphinx.ext.githubpages"]
+include_patterns = ["*.md", "docs/*.md", "notebooks/**.ipynb", "notebooks/assignments/*.md", "grpo_lab/models/*.md"]
+exclude_patterns = [".*", "build", "docs/index.md", "notebooks/text", "notebooks/runs"]
+
+nb_execution_mode = "off"
+nb_render_markdown_format = "myst"
+myst_enable_extensions = ["dollarmath", "amsmath"]
+myst_heading_anchors = 3
+default_role = "literal"
+autodoc_member_order = "bysource"
+add_module_names = False
+
+html_theme = "sphinx_book_theme"
+html_title = "grpo_lab"
+html_static_path = ["site.css", str(distribution(MATHJAX).locate_file(f"{MATHJAX}/static/mathjax/tex-svg.js"))]
+html_css_files = ["site.css"]
+mathjax_path = "tex-svg.js"
+html_context = {"default_mode": "auto"}
+html_theme_options = {"use_download_button": False, "use_fullscreen_button": False, "navbar_persistent": []}
+if REPOSITORY:
+    html_theme_options |= {"repository_url": f"https://github.com/{REPOSITORY}", "use_repository_button": True}
+
+
+def read(app, docname: str, source: list[str]) -> None:
+    """The front page gets the contents of the site, and a notebook what its pages need."""
+    if docname == root_doc:
+        source[0] += (HERE / "index.md").read_text(encoding="utf-8")
+        if any(HERE.parent.glob("notebooks/zh/*.ipynb")):
+            source[0] += CHINESE
+    if app.env.doc2path(docname).suffix == ".ipynb":
+        notebook = nbformat.reads(source[0], as_version=4)
+        for cell in notebook.cells:
+            fold(cell) if cell.cell_type == "code" else link(cell)
+        notebook.cells[0].source = notebook.cells[0].source.replace("\n", f"\n\n{places(docname)}\n", 1)
+        source[0] = nbformat.writes(notebook)
+
+
+def fold(cell) -> None:
+    """Say what is under a fold and what a picture shows."""
+    tags = cell.metadata.get("tags", [])
+    if HIDDEN not in tags:
+        prompt = "Code of this figure" if "caption=" in cell.source else "Code"
+    else:
+        prompt = "Predict first, then open the {type}" if ".truth(" in cell.source else "Show the {type}"
+    cell.metadata["mystnb"] = {"code_prompt_show": prompt, "code_prompt_hide": prompt}
+    for output in cell.outputs:
+        if alt := output.get("metadata", {}).get("image/png", {}).get("alt"):
+            cell.metadata["mystnb"]["image"] = {"alt": alt}
+
+
+def link(cell) -> None:
+    """JupyterLab's anchors (`#A-heading:-with-a-colon`) become those of the site."""
+    cell.source = re.sub(r"\]\(#(.+?)\)", lambda m: f"](#{nodes.make_id(m[1])})", cell.source)
+
+
+def places(docname: str) -> str:
+    """Links that open a notebook."""
+    up = "../" * docname.count("/")
+    found = [f'<a download href="{up}_sources/{docname}.ipynb">your JupyterLab</a>']
+    if REPOSITORY:
+        file = f"github.com/{REPOSITORY}/blob/{BRANCH}/_sources/{docname}.ipynb"
+        found += [
+            f'<a href="https://colab.research.google.com/{file.replace(".com", "", 1)}">Colab</a>',
+            f'<a href="https://www.kaggle.com/kernels/welcome?src=https://{file}">Kaggle</a>',
+            '<a href="https://modelscope.cn/my/mynotebook">ModelScope</a> (upload the file)',
+        ]
+    return f'<p class="places">Open in {" · ".join(found)}</p>'
+
+
+def formulas_beside_code(app, what, name: str, function, options, lines: list[str]) -> None:
+    """An equation of a docstring becomes a row: the equation, and the line of code that computes it."""
+    code = {e.tag: e for e in equations(function)} if what == "function" else {}
+    rows = []
+    for line in lines:
+        match = TAGGED.fullmatch(line.strip())
+        if match is None or match["tag"] not in code:
+            rows.append(re.sub(r"([\\|])", r"\\\1", line))  # a backslash and a bar mean something to Sphinx
+            continue
+        e = code[match["tag"]]
+        rows += ["", ".. container:: formula", "", "   .. math::", "", f"      {line.strip()}", ""]
+        rows += ["   .. code-block:: python", "", *(f"      {c}" for c in f"{e.code}  # {e.shape}".splitlines()), ""]
+    # What is returned is prose, where napoleon looks for a type before a colon.
+    text = re.sub(r"(?m)^Returns:\n((?: {4}.*\n)+)", lambda m: f"Returns:\n    : {' '.join(m[1].split())}\n", "\n".join(rows))
+    lines[:] = text.split("\n")
+
+
+def keep_display(app, doctree) -> None:
+    """Sphinx would put formulas of several lines into an environment in which MathJax takes no tag."""
+    for node in doctree.findall(nodes.math_block):
+        if not node.get("nowrap"):
+            node["nowrap"] = node["no-wrap"] = True
+            node.children = [nodes.Text(rf"\[{node.astext()}\]")]
+
+
+def finish(app, error) -> None:
+    """README is the front page too, and notebooks for other machines begin by installing the package."""
+    if error:
+        return
+    for path in app.outdir.rglob("*.html"):
+        page = path.read_text(encoding="utf-8")
+        for label in LABELS:
+            page = page.replace(f' aria-label="{label}"', "")
+        path.write_text(page, encoding="utf-8", newline="\n")
+    shutil.copy(app.outdir / "README.html", app.outdir / "index.html")
+    for path in (app.outdir / "_sources").rglob("*.ipynb") if REPOSITORY else ():
+        folder = path.parent.relative_to(app.outdir / "_sources")
+        notebook = nbformat.read(path, as_version=4)
+        install = INSTALL.format(up="../" * len(folder.parts), folder=folder.as_posix(), repository=REPOSITORY)
+        notebook.cells.insert(0, nbformat.v4.new_code_cell(install, id="install"))
+        nbformat.write(notebook, path)
+
+
+def setup(app) -> None:
+    app.connect("source-read", read)
+    app.connect("autodoc-process-docstring", formulas_beside_code, priority=400)
+    app.connect("doctree-read", keep_display)
+    app.connect("build-finished", finish)
