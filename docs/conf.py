@@ -60,9 +60,10 @@ add_module_names = False
 
 html_theme = "sphinx_book_theme"
 html_title = "grpo_lab"
-html_static_path = ["site.css", str(distribution(MATHJAX).locate_file(f"{MATHJAX}/static/mathjax/tex-svg.js"))]
+html_static_path = ["site.css", str(distribution(MATHJAX).locate_file(f"{MATHJAX}/static/mathjax/tex-svg-full.js"))]
 html_css_files = ["site.css"]
-mathjax_path = "tex-svg.js"
+mathjax_path = "tex-svg-full.js"
+html_use_index = html_domain_indices = False  # the search finds a function
 html_context = {"default_mode": "auto"}
 html_theme_options = {"use_download_button": False, "use_fullscreen_button": False, "navbar_persistent": []}
 if REPOSITORY:
@@ -128,7 +129,9 @@ def formulas_beside_code(app, what, name: str, function, options, lines: list[st
         rows += ["", ".. container:: formula", "", "   .. math::", "", f"      {line.strip()}", ""]
         rows += ["   .. code-block:: python", "", *(f"      {c}" for c in f"{e.code}  # {e.shape}".splitlines()), ""]
     # What is returned is prose, where napoleon looks for a type before a colon.
-    text = re.sub(r"(?m)^Returns:\n((?: {4}.*\n)+)", lambda m: f"Returns:\n    : {' '.join(m[1].split())}\n", "\n".join(rows))
+    text = re.sub(
+        r"(?m)^Returns:\n((?: {4}.*\n)+)", lambda m: f"Returns:\n    : {' '.join(m[1].split())}\n", "\n".join(rows)
+    )
     lines[:] = text.split("\n")
 
 
