@@ -11,6 +11,7 @@ from pathlib import Path
 
 import nbformat
 from docutils import nodes
+from sphinx.search.en import SearchEnglish
 
 import grpo_lab
 from grpo_lab.formulas import equations
@@ -33,16 +34,17 @@ if not Path("{up}grpo_lab").exists():
 """
 
 LABELS = ("Toggle hidden content", "Search")  # they hide from a screen reader what these buttons say in sight
-CHINESE = """
-```{toctree}
-:hidden:
-:glob:
-:caption: 中文
-
-README.zh*
-notebooks/zh/*
-```
-"""
+CHINESE = re.compile(r"(^|/)zh/|\.zh-CN")
+FOLDS = {
+    "Code": "代码",
+    "Code of this figure": "画图的代码",
+    "Show the source": "打开代码",
+    "Show the output": "打开结果",
+    "Show the outputs": "打开结果",
+    "Predict first, then open the source": "先预测，再打开代码",
+    "Predict first, then open the output": "先预测，再打开结果",
+    "Predict first, then open the outputs": "先预测，再打开结果",
+}
 
 project, author, release = "grpo_lab", "The grpo_lab authors", grpo_lab.__version__
 root_doc = "README"
@@ -74,8 +76,8 @@ def read(app, docname: str, source: list[str]) -> None:
     """The front page gets the contents of the site, and a notebook what its pages need."""
     if docname == root_doc:
         source[0] += (HERE / "index.md").read_text(encoding="utf-8")
-        if any(HERE.parent.glob("notebooks/zh/*.ipynb")):
-            source[0] += CHINESE
+        chinese = sorted(filter(CHINESE.search, app.env.found_docs))
+        source[0] += "\n".join(["", "```{toctree}", ":hidden:", ":caption: 中文", "", *chinese, "```", ""])
     if app.env.doc2path(docname).suffix == ".ipynb":
         notebook = nbformat.reads(source[0], as_version=4)
         for cell in notebook.cells:
@@ -151,6 +153,9 @@ def finish(app, error) -> None:
         page = path.read_text(encoding="utf-8")
         for label in LABELS:
             page = page.replace(f' aria-label="{label}"', "")
+        if CHINESE.search(path.relative_to(app.outdir).as_posix()):
+            page = page.replace('<html lang="en"', '<html lang="zh-CN"')
+            page = re.sub(r'(admonition-title">)([^<]+)', lambda m: m[1] + FOLDS.get(m[2], m[2]), page)
         path.write_text(page, encoding="utf-8", newline="\n")
     shutil.copy(app.outdir / "README.html", app.outdir / "index.html")
     for path in (app.outdir / "_sources").rglob("*.ipynb") if REPOSITORY else ():
@@ -161,7 +166,15 @@ def finish(app, error) -> None:
         nbformat.write(notebook, path)
 
 
+class Search(SearchEnglish):
+    """Also finds two Chinese characters that stand beside each other; longer words are found as parts of a sentence."""
+
+    def split(self, input: str) -> list[str]:
+        return super().split(input) + re.findall(r"(?=([\u4e00-\u9fff]{2}))", input)
+
+
 def setup(app) -> None:
+    app.add_search_language(Search)
     app.connect("source-read", read)
     app.connect("autodoc-process-docstring", formulas_beside_code, priority=400)
     app.connect("doctree-read", keep_display)

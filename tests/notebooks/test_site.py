@@ -94,7 +94,8 @@ def test_in_a_browser_without_a_network_formulas_are_set_and_nothing_is_wider_th
             page.wait_for_function(f"document.querySelectorAll('.math mjx-container').length === {wanted}")
             assert not page.query_selector_all("[data-mml-node=merror]"), path
             assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
-        page.goto(f"{(site / 'search.html').as_uri()}?q=clipped_surrogate")
-        page.wait_for_selector("#search-results li a")
+        for word in ("clipped_surrogate", "优势"):
+            page.goto(f"{(site / 'search.html').as_uri()}?q={word}")
+            page.wait_for_selector("#search-results li a")
         browser.close()
     assert not [address for address in asked if urlsplit(address).scheme not in ("file", "data")]
