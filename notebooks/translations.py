@@ -102,8 +102,8 @@ def shown(source: str, whole: bool = False) -> Iterator[str]:
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("predict", "_"):
             pairs += [("caption", argument) for argument in node.args]
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("show", "trace"):
-            name = getattr(node.args[0], "id", getattr(node.args[0], "attr", ""))
-            pairs.append(("caption", ast.Constant(summaries().get(name, ""))))
+            names = [getattr(argument, "id", getattr(argument, "attr", "")) for argument in node.args]
+            pairs += [("caption", ast.Constant(summaries().get(name, ""))) for name in names]
         elif isinstance(node, ast.Assign | ast.AugAssign):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
             targets, values = (getattr(side, "elts", [side]) for side in (target, node.value))
