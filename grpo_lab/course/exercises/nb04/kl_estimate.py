@@ -46,6 +46,11 @@ EXERCISE = Exercise(
             "meant to move?",
             ("ref_logp.detach()", "ref_logp"),
         ),
+        "k2-not-halved": Misconception(
+            "Your k2 is twice as large as it should be. Near d = 0 it should agree with k3: expand the exponential to "
+            "second order and compare.",
+            ("d.square() / 2", "d.square()"),
+        ),
         "k1-as-loss": Misconception(
             "Your k3+ has the right value and the gradient of k1. On average that gradient is zero: as a term of the "
             "loss it is noise and nothing else. Which estimator's gradient is worth having?",
