@@ -1,6 +1,7 @@
 """Everything about a run that is not the algorithm: order of the data, reference model, files, progress, resuming."""
 
 import functools
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -54,6 +55,7 @@ class Run:
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable()
         self.folder, self.first_step, self.history = None, 0, []
+        self._unmoved = False  # whether the model is as the history says: no update of the step at hand was made
         self._first_text = None  # the first completion of the step at hand, once it was observed
         self._opened = self._step = None
         if config.output_dir is not None:
@@ -86,6 +88,10 @@ class Run:
             self.folder.finish(self.model, self.tokenizer)
         if kind is None and self._stopping.asked:
             self._stopping.stop("after its last step")
+        # All that `score_completions` says of a function begins so.
+        if self._unmoved and self.history and self.folder is not None and str(error).startswith("reward function "):
+            self._save(len(self.history))
+            print(f"{self.folder.saved()} {self.folder.after_failed_reward()}", file=sys.stderr)
 
     def steps(self) -> Iterator[int]:
         """Count the steps that are still to be made; each starts a random stream of its own."""
@@ -94,6 +100,7 @@ class Run:
         for step in range(self.first_step, self.config.max_steps):
             torch.manual_seed(self.config.seed * 1_000_003 + step)
             self._started, self._step = time.perf_counter(), step
+            self._unmoved = True
             yield step
             if self._stopping.asked and step + 1 < self.config.max_steps:
                 self._save(step + 1)
@@ -121,6 +128,7 @@ class Run:
     def observe(self, step: int, experience: Experience, clock: Clock) -> dict:
         """Look at a rollout before it is learnt from, in the ways that were asked for; the metrics of that."""
         c, done, metrics = self.config, step + 1, {}
+        self._unmoved = False
         self._first_text = experience.rollout.texts[0]
         if c.log_kl and c.beta == 0:
             with clock("time/score"):
@@ -144,7 +152,7 @@ class Run:
         if step != self._step:
             raise ValueError(f"step is {step}; expected each step of `run.steps()` once, while it is at hand")
         done, metrics = step + 1, plain_numbers(metrics)
-        self._step = None
+        self._step, self._unmoved = None, False
         metrics = metrics | self._evaluate(done)
         tokens = (self.history[-1]["num_tokens"] if self.history else 0) + metrics["num_tokens"]
         metrics = {"step": done} | metrics | {"num_tokens": tokens, "step_time": time.perf_counter() - self._started}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from grpo_lab.commands import shell_line
 from grpo_lab.config import MAY_CHANGE, SETTINGS, GRPOConfig
 from grpo_lab.trainer.evaluation import best_step
 from grpo_lab.trainer.folder import checkpoint
@@ -129,6 +130,14 @@ class RunFolder:
         names = self.manifest.newest_first() if self.manifest else []
         return f"{(self.path / names[0]).as_posix()!r} is saved." if names else "No checkpoint is saved yet."
 
+    def after_failed_reward(self) -> str:
+        """How to go on: a run does not resume with another reward, so a mended one begins a new run."""
+        model = shell_line(["--model", str(self.path / self.manifest.newest_first()[0])])
+        return (
+            f"Once the reward's file is mended, begin a new run from there: {model}, and another --output_dir. "
+            f"With the file as it is, go on with {RESUME}."
+        )
+
     def has(self, step: int) -> bool:
         """Whether the step has a checkpoint."""
         return f"checkpoint-{step}" in self.manifest.checkpoints
@@ -162,6 +171,9 @@ class RunFolder:
             names = {"max_steps", *MAY_CHANGE} - {"output_dir", "resume_from_checkpoint"}
             settings = before.settings | {name: self.settings[name] for name in names}
             self._commit(settings=settings)
+            text, metrics = _as_lines(state["log_history"]), self.path / METRICS
+            if not (metrics.is_file() and metrics.read_bytes().startswith(text.encode())):
+                print(f"{str(metrics)!r} is not as the run wrote it (lost, edited, cut or damaged): it is written anew")
             self._write_lines(state["log_history"])
         print(f"Resumed at step {state['step']} of {self.config.max_steps} from {(self.path / found).as_posix()!r}")
         return state["step"], state["log_history"]

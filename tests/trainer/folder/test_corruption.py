@@ -56,9 +56,14 @@ IN_CHECKPOINT = [
     ("reference", shutil.rmtree, "reference/config.json is missing"),
     ("reference/model.safetensors", flip, "reference/model.safetensors is not what was written"),
 ]
+# The metrics: it is said, and they are written anew.
+METRICS = [
+    Path.unlink,
+    cut,
+    flip,
+]
 # Nothing depends on it, or it is written anew in any case: nothing is said.
 HARMLESS = [
-    *(("metrics.jsonl", spoil) for spoil in (cut, flip, Path.unlink)),
     ("metrics.jsonl", lambda path: path.write_text(path.read_text() + '{"step": 5', encoding="utf-8")),
     ("grpo_config.json", Path.unlink),
     ("model.safetensors", flip),
@@ -88,6 +93,15 @@ def test_a_broken_newest_checkpoint_is_named_and_the_one_before_it_taken(name, s
     said = capsys.readouterr().out
     assert re.search(rf"checkpoint-4' is broken \({what}.*\); checkpoint-2, which is older, is taken", said)
     assert "Resumed at step 2 of 4 from" in said
+
+
+def test_damaged_metrics_are_written_anew_and_it_is_said(whole, tmp_path, capsys):
+    for number, spoil in enumerate(METRICS):
+        folder = copy_of(whole[0], tmp_path / str(number) / "out")
+        spoil(folder / "metrics.jsonl")
+        assert_same_end(cheap_run(folder), whole)
+        assert re.search("metrics.jsonl' is not as the run wrote it .*: it is written anew", capsys.readouterr().out)
+        assert contents(folder) == contents(whole[0])
 
 
 @pytest.mark.parametrize(
