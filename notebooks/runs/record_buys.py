@@ -70,6 +70,11 @@ def expression(row: dict) -> str:
     return re.search(r"\d+ [+*] \d+", row["prompt"][-1]["content"])[0]
 
 
+def questions(task: Task) -> dict[str, str]:
+    """What is trained on, and what is held out."""
+    return {split: ", ".join(expression(row) for row in task.rows(split, None, 1)) for split in ("train", "test")}
+
+
 def with_examples(row: dict, examples: list[dict], says: Callable) -> list[dict]:
     """The prompt after worked examples, as if the model had answered them."""
     said = [[*e["prompt"], {"role": "assistant", "content": says(e)}] for e in examples]
@@ -230,6 +235,7 @@ def main(arguments: list[str] | None = None) -> None:
         "machine": machine() | {"threads": 1},
         "settings": SETTINGS | UPDATE | {"generation_batch_size": 64, "warmup_steps": 5, "updates": 16},
         "tasks": {name: task.says for name, task in TASKS.items()},
+        "questions": {name: questions(task) for name, task in TASKS.items() if any(name in piece for piece in found)},
     }
     args.json.write_text(
         json.dumps(head, indent=1)[:-2] + ',\n "pieces": {\n' + ",\n".join(lines) + "\n }\n}\n", encoding="utf-8"

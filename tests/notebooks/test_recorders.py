@@ -175,7 +175,7 @@ def test_short_runs_of_the_other_recorders_have_the_form_of_the_committed_ones(t
         assert made["runs"] and made.keys() == committed.keys(), name
         assert set(made["runs"][0]) <= set(committed["runs"][0]), name
     sizes = ["--model", "tiny", "--samples", "2", "--problems", "2", "--updates", "4", "--json", str(tmp_path / "b")]
-    names = ["sums-written out", "sums-imitation, 4 rounds-0"]
+    names = ["sums-written out", "sums-imitation, 4 rounds-0", "sums-given sums-0"]
     recorders.buys.main(["--only", *names, *sizes, *folder])
     made, committed = read(tmp_path / "b")["pieces"], read(RUNS / "buys.json")["pieces"]
     assert {name: made[name].keys() == committed[name].keys() for name in made} == dict.fromkeys(names, True)
