@@ -8,7 +8,7 @@ import contextlib
 import functools
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 
@@ -84,37 +84,25 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def converse(answer: Callable[[list[dict]], str], told: list[dict]) -> None:
-    """Answer a reader at a terminal, whom an error does not end, or every line of a pipe; until its end or /quit.
+    """Answer a reader, whom an error does not end, until the end of the input or /quit.
 
     answer: from all that was said to the reply. What is interrupted or refused was never said.
     told: what the model is told first.
     """
-    live, messages = sys.stdin.isatty(), told
-    for line in _lines(live):
-        if line == "/quit":
-            return
-        if line == "/new":
-            messages = told
-        elif line:
-            asked = [*messages, {"role": "user", "content": line}]
-            try:
-                messages = [*asked, {"role": "assistant", "content": answer(asked)}]
-            except (KeyboardInterrupt, ValueError) as error:
-                if not live:
-                    raise
-                print(f"\n({str(error) or 'stopped, and forgotten'})")
-
-
-def _lines(live: bool) -> Iterator[str]:
-    if live:
-        print(HELP)
-        with contextlib.suppress(ImportError):  # Windows has none, and needs none: its console edits lines by itself
-            import readline  # noqa: F401
-    else:
-        sys.stdin.reconfigure(encoding="utf-8-sig")  # on every system
+    print(HELP)
+    with contextlib.suppress(ImportError):  # Windows has none, and needs none: its console edits lines by itself
+        import readline  # noqa: F401
+    messages = told
     with contextlib.suppress(EOFError):
-        while True:
-            yield input("\nyou: " if live else "").strip()
+        while (line := input("\nyou: ").strip()) != "/quit":
+            asked = [*messages, {"role": "user", "content": line}]
+            if line == "/new":
+                messages = told
+            elif line:
+                try:
+                    messages = [*asked, {"role": "assistant", "content": answer(asked)}]
+                except (KeyboardInterrupt, ValueError) as error:
+                    print(f"\n({str(error) or 'stopped, and forgotten'})")
 
 
 def _answer(model, tokenizer, form: Callable, max_new_tokens: int, temperature: float, messages: list[dict]) -> str:
@@ -138,7 +126,7 @@ def _check_settings(max_new_tokens: int, temperature: float) -> None:
 
 
 def _parser() -> Parser:
-    says = "Talk to a model. Questions come from you, from --prompt, or one a line from a pipe."
+    says = "Talk to a model. Questions come from you, or one from --prompt."
     parser = Parser(prog="python -m grpo_lab.chat", description=says)
     add: Callable = parser.add_argument
     add("--model", required=True, help='a folder, a hub id, "tiny", "smollm2" or "auto"')

@@ -1,8 +1,5 @@
 """Greedy replies are the most likely tokens; what was said in a conversation is what the next reply sees."""
 
-import io
-import sys
-
 import pytest
 import torch
 
@@ -10,7 +7,6 @@ import grpo_lab.models
 from grpo_lab import chat
 from grpo_lab.chat import reply
 from grpo_lab.rollout import encode_prompts
-from tests.support.refused import refused
 
 
 def by_hand(model, tokenizer, question: str, limit: int, temperature: float) -> str:
@@ -126,10 +122,6 @@ def loaded(tiny, monkeypatch):
     monkeypatch.setattr(grpo_lab.models, "one_thread_if_small", lambda model: None)
 
 
-def piped(monkeypatch, text: bytes) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text), encoding="ascii"))
-
-
 def typed(monkeypatch, *lines) -> None:
     """A reader at a terminal; an exception is what they press."""
     left = iter(lines)
@@ -141,8 +133,6 @@ def typed(monkeypatch, *lines) -> None:
         return line
 
     monkeypatch.setattr("builtins.input", read)
-    monkeypatch.setattr(sys, "stdin", io.StringIO())
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
 
 
 def test_one_question_one_reply(loaded, tiny, capsys):
@@ -152,35 +142,19 @@ def test_one_question_one_reply(loaded, tiny, capsys):
 
 def test_without_a_template_a_text_is_continued_as_it_is_typed(loaded, tiny, monkeypatch, capsys):
     monkeypatch.setattr(tiny[1], "chat_template", tiny[1].chat_template)  # put back at the end
-    piped(monkeypatch, b"10+20=\nand")
+    typed(monkeypatch, "10+20=", "and")
     assert chat.main(["--model", "tiny", "--max_new_tokens", "8", "--chat_template", "none"]) == 0
     first = reply(*tiny, "10+20=", 8)
-    expected = f"{first}\n" + reply(*tiny, f"10+20=\n\n{first}\n\nand", 8) + "\n"
+    expected = f"{chat.HELP}\n{first}\n" + reply(*tiny, f"10+20=\n\n{first}\n\nand", 8) + "\n"
     assert tiny[1].chat_template is None and capsys.readouterr().out == expected
-
-
-def test_from_a_pipe_comes_one_question_a_line_in_utf8(loaded, heard, monkeypatch, capsys):
-    piped(monkeypatch, "\ufeffczq是谁\r\n\n你好 \n/new\n/etc/hosts\n/quit\nnever".encode())
-    assert chat.main(["--model", "tiny", "--system", "S"]) == 0
-    assert capsys.readouterr().out == "2 heard\n4 heard\n2 heard\n"
-    told, first = said("system", "S"), [said("user", "czq是谁"), said("assistant", "2 heard")]
-    assert heard[1] == [told, *first, said("user", "你好")] and heard[2] == [told, said("user", "/etc/hosts")]
-
-
-def test_a_pipe_that_cannot_be_answered_is_an_error(loaded, monkeypatch):
-    for text, want in [
-        (b"\xff\xfe", "'utf-8' codec can't decode"),
-        (b"word " * 2000, "prompt has 8019 tokens and max_new_tokens is 256"),
-    ]:
-        piped(monkeypatch, text)
-        assert want in refused(chat.main, "--model", "tiny")
 
 
 def test_a_reader_asks_begins_anew_and_leaves(loaded, heard, monkeypatch, capsys):
     typed(monkeypatch, "a", " ", "b", "/new", "c", "/quit", "never")
-    assert chat.main(["--model", "tiny"]) == 0
+    assert chat.main(["--model", "tiny", "--system", "S"]) == 0
     printed = capsys.readouterr().out
-    assert [line for line in printed.splitlines() if line.endswith("heard")] == ["1 heard", "3 heard", "1 heard"]
+    assert heard[1] == [said("system", "S"), said("user", "a"), said("assistant", "2 heard"), said("user", "b")]
+    assert [line for line in printed.splitlines() if line.endswith("heard")] == ["2 heard", "4 heard", "2 heard"]
     assert printed.count(chat.HELP) == 1
     typed(monkeypatch, "a", KeyboardInterrupt)
     assert chat.main(["--model", "tiny"]) == 130
