@@ -28,7 +28,7 @@ NOTEBOOKS = $(if $(filter Linux,$(SYSTEM)),-p no:nbmake -p tests.notebooks.forke
 # JupyterLab refuses to start for root, which is who you are in most containers and on rented machines.
 AS_ROOT := $(if $(filter 0,$(shell id -u 2>/dev/null)),--allow-root)
 
-.PHONY: help setup dev lab check test test-all lint types mutants notebooks site doctor format lock gpu gpu-test gpu-record
+.PHONY: help setup dev lab check test test-all lint types mutants notebooks site doctor format lock gpu gpu-test gpu-bench gpu-record
 .DEFAULT_GOAL := help
 
 help:
@@ -42,8 +42,8 @@ help:
 	@echo "make mutants    plant known mistakes in the code, one by one: does a test notice each?"
 	@echo "make notebooks  build the notebooks from notebooks/text, executed"
 	@echo "make site       write the web site to build/site, from the notebooks as they are"
-	@echo "make gpu        on an NVIDIA card: its tests, and the recorded runs of notebook 08"
-	@echo "                (gpu-test and gpu-record are the two by themselves)"
+	@echo "make gpu        on an NVIDIA card: its tests, time and memory beside TRL's, the recorded runs of notebook 08"
+	@echo "                (gpu-test, gpu-bench and gpu-record are the three by themselves)"
 	@echo "make format     put the code into the project's form"
 	@echo "make lock       renew requirements.lock and requirements-dev.lock"
 
@@ -107,10 +107,14 @@ site: $(DEV)
 
 # The next part runs even if one fails: a card is rented by the minute.
 gpu: $(STAMP)
-	$(MAKE) -k gpu-test gpu-record
+	$(MAKE) -k gpu-test gpu-bench gpu-record
 
 gpu-test: $(DEV)
 	$(PY) -m pytest tests/gpu
+
+gpu-bench: $(DEV)
+	$(PY) -m grpo_lab.bench --against trl --model smollm2 --precision fp32-master --device cuda --steps 10 \
+		--json notebooks/runs/smollm2_bench.json
 
 gpu-record: $(STAMP)
 	$(PY) notebooks/runs/record_qwen2.py --minutes $(MINUTES)

@@ -10,6 +10,7 @@ from grpo_lab.bench import against, process
 from grpo_lab.checks import check_at_least, check_between
 from grpo_lab.commands import Parser, command, writable_file
 from grpo_lab.config.ranges import LARGEST_SEED
+from grpo_lab.precision import PRECISIONS
 
 
 @command("grpo_lab.bench")
@@ -19,16 +20,27 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--json", type=writable_file, help="also write everything measured to this file")
     parser.add_argument("--steps", type=int, default=60, help=f"of a run, at least {against.WINDOW} (default 60)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="one pair of runs each (default 0 1 2)")
+    models = '"tiny", which is trained on sums, or "smollm2", a folder or a hub id, on short sums (default tiny)'
+    parser.add_argument("--model", default="tiny", help=models)
+    modes = [mode for mode in PRECISIONS if mode != "bf16"]  # whose optimizer is ours alone
+    parser.add_argument("--precision", choices=modes, default="fp32", help="(default fp32)")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="(default cpu)")
     args = parser.parse_args(arguments)
     check_at_least("steps", args.steps, against.WINDOW)  # which the running reward is over
     for seed in args.seeds:
         check_between("seeds", seed, 0, LARGEST_SEED)
     if not process.is_installed(args.against):
         raise ImportError(f"against is {args.against!r}; {args.against} is not installed; pip install trl==1.16.0")
-    report = against.compare(args.seeds, args.steps)
+    from grpo_lab.models import pick_device
+    from grpo_lab.models.folders import usable_folder
+
+    pick_device(args.device)
+    usable_folder(args.model, args.device)
+    which = {name: getattr(args, name) for name in ("model", "precision", "device")}
+    report = against.compare(args.seeds, args.steps, **which)
     print(against.table(report))
     if args.json is not None:
-        write_json(args.json, {"machine": machine()} | report)
+        write_json(args.json, {"machine": machine(args.device)} | report)
 
 
 def write_json(file: Path, report: dict) -> None:

@@ -23,9 +23,10 @@ ROWS = (
 )
 
 
-def compare(seeds: list[int], steps: int, run: Callable[..., dict] = run_worker) -> dict:
+def compare(seeds: list[int], steps: int, run: Callable[..., dict] = run_worker, **which) -> dict:
     """One pair of runs a seed, each run in a fresh process; which of the two goes first changes from pair to pair."""
-    pairs, setup = [], {"steps": steps, "threads": 1}
+    which = {"model": "tiny", "precision": "fp32", "device": "cpu"} | which
+    pairs, setup = [], which | {"steps": steps, "threads": 1 if which["device"] == "cpu" else None}
     for index, seed in enumerate(seeds):
         pair = {}
         for trainer in ("ours", "trl") if index % 2 == 0 else ("trl", "ours"):
@@ -83,7 +84,8 @@ def table(report: dict) -> str:
     """The summary as text: a line a figure."""
     setup, pairs = report["setup"], len(report["pairs"])
     lead = (
-        f"the tiny model on sums, {setup['steps']} steps, one torch thread, {pairs} pair(s) of runs; accuracy: "
+        f"{setup['model']}, {setup['precision']}, {setup['device']}, {setup['steps']} steps, {pairs} pair(s) of runs; "
+        "one torch thread on a CPU; accuracy: "
         f"a mean reward of {ACCURACY:g} over {WINDOW} steps; ratios: median (min..max over pairs)"
     )
     rows = []

@@ -7,9 +7,11 @@ learning rate at each update, and the times of the steps. What each does inside 
 import time
 from itertools import accumulate
 
+import torch
+
 from grpo_lab.bench.process import peak_memory, worker_main
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.defaults import default_settings
+from grpo_lab.config.defaults import TINY, default_settings
 from grpo_lab.engines.options import OWN, Engine
 from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy
@@ -25,11 +27,15 @@ def engine_of(trainer: str) -> Engine:
 
 
 def measure(spec: dict) -> dict:
-    """Train the tiny model on sums; the time and the reward of each step, and the memory."""
-    task = TASKS["sums"]
-    model, tokenizer = load_policy("tiny", device="cpu", precision="fp32")
-    settings = default_settings(model.num_parameters(), task, "cpu")  # as `python -m grpo_lab.train` chooses them
-    config = GRPOConfig(seed=spec["seed"], max_steps=spec["steps"], disable_tqdm=True, **settings)
+    """Train the model on sums; the time and the reward of each step, and the memory.
+
+    On a card a step ends when its numbers are there, and the memory is that of torch's tensors, not of the process.
+    """
+    on_card, precision = spec["device"] == "cuda", spec["precision"]
+    model, tokenizer = load_policy(spec["model"], device=spec["device"], precision=precision)
+    task = TASKS["sums" if model.num_parameters() < TINY else "short-sums"]
+    settings = default_settings(model.num_parameters(), task, spec["device"])  # as `python -m grpo_lab.train` has them
+    config = GRPOConfig(seed=spec["seed"], max_steps=spec["steps"], precision=precision, disable_tqdm=True, **settings)
     rows, right = task.rows("train", None, config.seed), find_rewards(task.reward_funcs[:1])[0]
     cpu_seconds, started = [], time.process_time()  # the processor's own: other work changes it little
 
@@ -37,7 +43,7 @@ def measure(spec: dict) -> dict:
         cpu_seconds.append(time.process_time() - started)
 
     steps = engine_of(spec["trainer"]).train(model, tokenizer, rows, right, config, callback=note)
-    peak = peak_memory()
+    peak = torch.cuda.max_memory_allocated() if on_card else peak_memory()
     counted = {"num_generations": 1, "max_completion_length": config.max_completion_length, "correct": right}
     found = evaluate(model, tokenizer, task.rows("test")[:HELD_OUT_PROBLEMS], **counted)
     history = {"seconds": list(accumulate(metrics["step_time"] for metrics in steps)), "cpu_seconds": cpu_seconds}

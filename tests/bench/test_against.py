@@ -2,11 +2,14 @@
 
 import functools
 import json
+import shutil
 
+import pytest
 import torch
 
 from grpo_lab.bench import __main__ as command
-from grpo_lab.bench import against, process
+from grpo_lab.bench import against, process, train_worker
+from grpo_lab.models.folders import TINY
 from tests.support.refused import refused
 
 # --- the arithmetic -------------------------------------------------------------------------------------------------
@@ -69,7 +72,7 @@ def test_runs_alternate_and_share_everything_but_the_trainer(capsys):
     report = against.compare([5, 6], 6, run=stub)
     order = [(spec.pop("seed"), spec.pop("trainer")) for _, spec in stub.specs]
     assert order == [(5, "ours"), (5, "trl"), (6, "trl"), (6, "ours")]
-    setup = {"steps": 6, "threads": 1}
+    setup = {"model": "tiny", "precision": "fp32", "device": "cpu", "steps": 6, "threads": 1}
     assert stub.specs == [(against.WORKER, setup)] * 4 and report["setup"] == setup
     steps = report["summary"]["seconds_per_step"]
     assert (steps["ours"], steps["trl"]) == (2.5, 5.0)  # medians of 1 and 4, of 4 and 6
@@ -96,3 +99,26 @@ def test_the_command_prints_the_table_and_writes_all(monkeypatch, tmp_path, caps
         assert report["setup"]["steps"] == steps and [p["seed"] for p in report["pairs"]] == [4, 7, 9]
         assert capsys.readouterr().out.strip() == against.table(report)
     assert report["machine"]["torch"] == torch.__version__ and report["machine"]["device"] == "cpu"
+
+
+def test_the_model_the_precision_and_the_device_reach_the_one_that_loads(monkeypatch, tmp_path):
+    class Reached(Exception):
+        pass
+
+    def load(name, device, precision):
+        raise Reached(name, device, precision)
+
+    monkeypatch.setattr(process, "is_installed", lambda package: True)
+    monkeypatch.setattr(train_worker, "load_policy", load)
+    monkeypatch.setattr(against.compare, "__defaults__", (lambda module, spec: train_worker.measure(spec),))
+    folder = str(shutil.copytree(TINY, tmp_path / "model"))
+    with pytest.raises(Reached) as reached:
+        command.main(["--against", "trl", "--model", folder, "--precision", "fp32-master"])
+    assert reached.value.args == (folder, "cpu", "fp32-master")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    for option, value, want in [
+        ("--model", str(tmp_path / "none"), "and there is no such folder"),
+        ("--precision", "bf16", "--precision is 'bf16'; expected one of"),
+        ("--device", "cuda", "--device is 'cuda'; expected one of cpu"),
+    ]:
+        assert want in refused(command.main, "--against", "trl", option, value)
