@@ -3,6 +3,7 @@
 The root of the repository is Sphinx's source folder, so every link between notebooks, pages and files holds as it is.
 """
 
+import inspect
 import os
 import re
 import shutil
@@ -65,6 +66,7 @@ html_title = "grpo_lab"
 html_static_path = ["site.css", str(distribution(MATHJAX).locate_file(f"{MATHJAX}/static/mathjax/tex-svg-full.js"))]
 html_css_files = ["site.css"]
 mathjax_path = "tex-svg-full.js"
+mathjax3_config = {"options": {"menuOptions": {"settings": {"inTabOrder": False}}}}  # Tab leads to links and folds
 html_use_index = html_domain_indices = False  # the search finds a function
 html_context = {"default_mode": "auto"}
 html_theme_options = {"use_download_button": False, "use_fullscreen_button": False, "navbar_persistent": []}
@@ -106,21 +108,24 @@ def link(cell) -> None:
 
 def places(docname: str) -> str:
     """Links that open a notebook."""
+    words = ("Open in ", "your JupyterLab", " (upload the file)")
+    if CHINESE.search(docname):
+        words = ("打开方式：", "自己的 JupyterLab", "（上传文件）")
     up = "../" * docname.count("/")
-    found = [f'<a download href="{up}_sources/{docname}.ipynb">your JupyterLab</a>']
+    found = [f'<a download href="{up}_sources/{docname}.ipynb">{words[1]}</a>']
     if REPOSITORY:
         file = f"github.com/{REPOSITORY}/blob/{BRANCH}/_sources/{docname}.ipynb"
         found += [
             f'<a href="https://colab.research.google.com/{file.replace(".com", "", 1)}">Colab</a>',
             f'<a href="https://www.kaggle.com/kernels/welcome?src=https://{file}">Kaggle</a>',
-            '<a href="https://modelscope.cn/my/mynotebook">ModelScope</a> (upload the file)',
+            f'<a href="https://modelscope.cn/my/mynotebook">ModelScope</a>{words[2]}',
         ]
-    return f'<p class="places">Open in {" · ".join(found)}</p>'
+    return f'<p class="places">{words[0]}{" · ".join(found)}</p>'
 
 
 def formulas_beside_code(app, what, name: str, function, options, lines: list[str]) -> None:
     """An equation of a docstring becomes a row: the equation, and the line of code that computes it."""
-    code = {e.tag: e for e in equations(function)} if what == "function" else {}
+    code = {e.tag: e for e in equations(function)} if inspect.isfunction(inspect.unwrap(function)) else {}
     rows = []
     for line in lines:
         match = TAGGED.fullmatch(line.strip())

@@ -10,6 +10,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from tests.support.equations import formula_map
+
 bs4 = pytest.importorskip("bs4")
 pytest.importorskip("myst_nb")
 pytestmark = pytest.mark.slow
@@ -77,6 +79,11 @@ def test_every_formula_and_fold_of_a_notebook_is_on_its_page(site):
         assert len(page.select("details.hide")) == len(tags), path
         copy = json.loads((site / "_sources" / path.relative_to(ROOT)).read_text(encoding="utf-8"))
         assert copy["cells"][1:] == notebook["cells"] and "%pip install" in "".join(copy["cells"][0]["source"]), path
+
+
+def test_every_equation_of_the_package_is_on_the_page_of_functions(site):
+    page = (site / "docs" / "api.html").read_text(encoding="utf-8")
+    assert set(re.findall(r"\\tag\{([\d.]+)\}", page)) == set(formula_map())
 
 
 @pytest.mark.browser
