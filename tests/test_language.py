@@ -30,6 +30,9 @@ msgstr "正确的和"
 msgid "After <think>: {0}% of {1} answers."
 msgstr "{1} 个回答中，<think> 之后：{0}%。"
 
+msgid "How many? (Before: 2.)"
+msgstr "多少个？之前是 2 个。"
+
 msgid "not right yet"
 msgstr "还不对"
 
@@ -68,6 +71,7 @@ def forget() -> None:
         ("Truth: the right sum, 7.", "答案：正确的和, 7。"),
         ("**Truth: 0.25.** Nobody knows this.", "**答案：0.25。** Nobody knows this."),
         ("*(the right sum / another number)*", "*(正确的和 / another number)*"),
+        ("How many? (Before: 2.) *(Between 0 and 1.)*", "多少个？之前是 2 个。 *(Between 0 and 1.)*"),
         ("After &lt;think>: 85% of 2,000 answers.", "2,000 个回答中，&lt;think> 之后：85%。"),  # as Markdown has it
         ("To be confirmed. Of a page.", "To be confirmed. Of a page."),
         ("", ""),
