@@ -103,7 +103,7 @@ notebooks: $(DEV)
 
 # A broken link is an error.
 site: $(DEV)
-	$(PY) -m sphinx -q -W --keep-going -d build/doctrees -c docs . build/site
+	$(PY) -m sphinx -q -a -E -W --keep-going -d build/doctrees -c docs . build/site
 
 # The next part runs even if one fails: a card is rented by the minute.
 gpu: $(STAMP)
