@@ -47,7 +47,6 @@ COMMON = {
 EIGHT = {"num_iterations": 8}
 NO_CLIP = {"epsilon": 1.0, "epsilon_high": 1e9}
 SMALL = {"learning_rate": 5e-5}
-LENGTH = {"scale_rewards": "none", "max_grad_norm": float("inf")}  # so that a constant factor cancels in Adam's step
 UPDATES = 24  # of "one_batch"
 BOUNDS = {"clip": {}, "upper bound": {"epsilon": 1.0, "epsilon_high": 0.2}, "lower bound": {"epsilon_high": 1e9}}
 ONE_BATCH = (*BOUNDS, "no clip", "no ratio", "ratio if bad", "ratio if good")  # the last two: looked at at the end
@@ -75,8 +74,6 @@ ARMS = {
     "8 updates, no clip, small steps": Arm(EIGHT | NO_CLIP | SMALL),
     "8 updates, no ratio, small steps": Arm(EIGHT | SMALL, ratio=False),
     "fresh": Arm({}, batches=128, stride=8),  # as many updates as "8 updates", each from answers of its own
-    "grpo": Arm(LENGTH | {"loss_type": "grpo"}, batches=32),
-    "dr_grpo": Arm(LENGTH | {"loss_type": "dr_grpo"}, batches=32),
 }
 for name in ("1 update", "2 updates", "4 updates", "8 updates", "8 updates, no clip"):  # the same runs, looked at early
     ARMS[f"{name}, 4 batches"] = Arm(ARMS[name].change, batches=4, seeds=THREE)
