@@ -72,7 +72,8 @@ def test_every_difference_still_fits_its_reference():
                 assert "expected it once" not in str(error), f"{exercise.name}, {name}: {error}"
 
 
-WITHOUT_EXERCISE = ["string-equality"]  # how numbers are spelt, which notebook 06 shows
+# How numbers are spelt, which notebook 06 shows; and two faults of the loop, which notebook 09 plants.
+WITHOUT_EXERCISE = ["string-equality", "answers-mixed", "old-not-frozen"]
 
 
 def test_every_mistake_in_circulation_is_recognised_somewhere():
