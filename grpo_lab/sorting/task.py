@@ -81,7 +81,7 @@ def sorting_reward(prompts: Int[Tensor, "B T"], responses: Int[Tensor, "B T"]) -
 
 
 def repaired_reward(prompts: Int[Tensor, "B T"], responses: Int[Tensor, "B T"]) -> Float[Tensor, " B"]:
-    r"""The reward without its loophole: a number that stands twice in the prompt has to stand twice in the response.
+    r"""The reward without its hole: a number that stands twice in the prompt has to stand twice in the response.
 
     n_{b,v}(s) = \sum_t \mathbb{1}[\, s_{b,t} = v ], \quad s \in \{x, y\} \tag{3.4}
     I'_b = \sum_v \min\big(n_{b,v}(x),\; n_{b,v}(y)\big) \tag{3.5}

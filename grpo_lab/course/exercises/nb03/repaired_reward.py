@@ -8,7 +8,7 @@ EXERCISE = Exercise(
     points=4,
     minutes=15,
     difficulty=2,
-    task="Close the loophole: a number that stands twice in the prompt has to stand twice in the response. A reward is "
+    task="Close the hole: a number that stands twice in the prompt has to stand twice in the response. A reward is "
     "optimised as it is written, so write what you mean.",
     hints=(
         "For each number: how often does it stand in the prompt, how often in the response? Which of the two counts "
