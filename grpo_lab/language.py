@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 PO = HERE / "po" if (HERE / "po").is_dir() else HERE.parent / "po"  # a wheel has it inside
 SLOT = re.compile(r"\{(\w+)\}")  # in a message, the place of a value
 SEAMS = re.compile(r"(\n+|; |\s*\|\s*| → | / |\*\* ?|\*\(|\)\*|(?<=[.!?:]) | (?=\*\())")  # between the parts of a text
+WIDE = {"; ": "；", "*(": "*（", ")*": "）*"}  # punctuation between Chinese
 
 
 def enter_folder() -> None:
@@ -58,6 +59,7 @@ def translated(text: str, to: str) -> str:
         return said
     seam = parts[2 * heads.index(head) + 1]
     rest = text[len(head) + len(seam) :]
+    seam = WIDE.get(seam, seam)
     close = seam == " " and said[-1:] in tuple("。！？：") and rest[:1] != "*"  # of *this*, which begins after a space
     return said + ("" if close else seam) + translated(rest, to)
 

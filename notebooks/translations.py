@@ -36,6 +36,7 @@ SAYING = ("notebook/predictions.py", "doctor.py", *(f"course/checking/{name}.py"
 DRAWING = ("notebook/beginning.py", "plots/**/*.py")
 SHOWN = ("caption", "alt", "said", "usual", "choices")  # arguments and variables
 WORDS = ["The result:", "right", "wrong", "lower", "higher", "values", "gradients", "there", "loads"]
+WORDS += ["packages", "machine"]
 WORDS += ["equation", "code", "shape", "value", "in `{0}`:", "The result", "The gradient of {0}", "{0} ✓", "{0} ✗"]
 WORDS += ["a tensor", "a number", "a text", "a dictionary"]
 WORDS += [f"{{0}} {word}{s}" for word in ("case", "point", "range", "choice", "time") for s in ("", "s")]
