@@ -60,7 +60,7 @@ class Exercise:
     observe: (result, args, kwargs) -> dict of what is compared where the result itself is no plain tensor.
     tolerance: relative and absolute.
     planted: names of the misconceptions that the stub makes, where the exercise is to repair what runs and is wrong.
-    task: one or two sentences, what to write and why it matters.
+    task: a few sentences, what to write and why it matters; of what is to be repaired also lines that show it.
     notebook: "04" for the fourth, by the folder that it lies in.
     """
 

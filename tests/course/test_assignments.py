@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import sys
 from pathlib import Path
 
 import nbformat
@@ -13,6 +14,7 @@ from grpo_lab.course.__main__ import main
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.release.notebooks import ASSIGNMENTS, TITLES, notebook_text, of_notebook
 from grpo_lab.course.release.written import WRITTEN
+from grpo_lab.course.stub import stub_source
 from tests.course.proof.trials import right_answers
 from tests.course.submitted import submit
 
@@ -58,6 +60,16 @@ def test_notebook_is_valid_empty_of_outputs_and_without_answers(number):
         assert not re.search(r"#.*\(\d+\.\d+\)", source), f"{name}: an anchored line of the reference"
     text = "".join(cell.source for cell in notebook.cells)
     assert not any(point in text for point in RUBRIC[number])
+
+
+@pytest.mark.parametrize("name", sorted({*of_notebook("09")} - {"learn_to_stop"}))  # whose figure stands at the end
+def test_lines_of_a_task_tell_what_is_given_from_what_is_right(name, capsys):
+    lines = re.search(r"```python\n(.*?)```", EXERCISES[name].task, re.DOTALL)[1]
+    right, said = vars(sys.modules[EXERCISES[name].function.__module__]), []
+    for given in ("", stub_source(EXERCISES[name])):
+        exec(f"{given}\n\n{lines}", dict(right))
+        said.append(capsys.readouterr().out)
+    assert said[0] != said[1]
 
 
 def assert_imports_exist(cell: ast.Module) -> None:

@@ -72,8 +72,15 @@ EXERCISE = Exercise(
     points=4,
     minutes=15,
     difficulty=2,
-    task="The reward in training says 0.8, and this measurement of the same model 0.1, at every step. Written to disk "
-    "and loaded again, the model is fine. Measure, find the fault, repair it: measuring must not change the training.",
+    task="""The reward in training says 0.8, and this measurement of the same model 0.1. Written to disk and loaded
+again, the model is fine. Below, a model that repeats what it reads should be right always. Measure, find the fault,
+repair it: measuring must not change the training.
+
+```python
+numbers = torch.arange(7)[:, None]
+model = nn.Sequential(nn.Embedding.from_pretrained(torch.eye(7)), nn.Dropout(0.9))
+print([held_out_accuracy(model, numbers, numbers) for _ in range(3)])
+```""",
     hints=(
         "Measure the same model twice, with dropout in it. Do the two agree?",
         "What differs between the model here and the one that was loaded from disk? Print `model.training` in both.",

@@ -54,8 +54,8 @@ EXERCISE = Exercise(
     minutes=15,
     difficulty=1,
     task="An answer is right if it is one certain word and then ends; it earns 1, every other answer 0. After 150 "
-    "updates most answers begin with that word, and go on behind it as they always did: 6% are right. Measure, find "
-    "the fault, repair it.",
+    "updates (run the last figure of this page) most answers begin with that word, and go on behind it as they always "
+    "did: about one in ten is right. Measure, find the fault, repair it.",
     hints=(
         "Which entries of the table should a completion change that ended, and was rewarded? Subtract the tables "
         "before and after one update, and look at the column of the end token.",

@@ -49,8 +49,13 @@ EXERCISE = Exercise(
     points=4,
     minutes=15,
     difficulty=2,
-    task="Gradients are finite and large, a hundred steps are made, and the weights at the end are those of the "
-    "start. With a rate a hundred times as large it learns. Measure, find the fault, repair it; the rate is right.",
+    task="""Gradients are finite and large, a hundred steps are made, and the weights at the end are those of the start.
+With a rate a hundred times as large it learns. Measure, find the fault, repair it; the rate is right.
+
+```python
+for rate in (1e-4, 1e-2):  # one weight, from 1 towards 9
+    print(many_small_steps(torch.ones(1).bfloat16(), torch.ones(1, 1), torch.tensor([9.0]), rate, 100))
+```""",
     hints=(
         "Take one step and count: of how many weights does the value change, and by how much should it?",
         "Between 1 and 2, how far is one number of bfloat16 from the next? `torch.finfo(torch.bfloat16).eps` knows.",

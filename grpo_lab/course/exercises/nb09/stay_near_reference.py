@@ -39,8 +39,14 @@ EXERCISE = Exercise(
     points=3,
     minutes=15,
     difficulty=1,
-    task="Set `beta` to 0 or to 100: the run is the same to ten digits. The reward rises well; the policy goes "
-    "where it likes. Measure, find the fault, repair it.",
+    task="""Set `beta` to 0 or to 100: the run is the same to ten digits. The reward rises well; the policy goes where
+it likes. Measure, find the fault, repair it.
+
+```python
+start, rewards = torch.zeros(1, 2).double(), torch.tensor([[1.0, 0.0]])
+for beta in (0.0, 100.0):
+    print(stay_near_reference(start, rewards, beta, 0.01, 500)[0])
+```""",
     hints=(
         "The function returns the KL before each step. What should it be before the first one, and what before the "
         "second?",

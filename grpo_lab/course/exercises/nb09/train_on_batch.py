@@ -65,8 +65,15 @@ EXERCISE = Exercise(
     points=6,
     minutes=30,
     difficulty=3,
-    task="Where all prompts are equally hard it learns; with easy prompts and hard ones in a batch it hardly does. And "
-    "the ratio before the first update is not 1. *Two* faults are in here: measure, find both, repair both.",
+    task="""Where all prompts are equally hard it learns; with easy prompts and hard ones in a batch it does not. And
+the ratio before the first update is not 1. *Two* faults are in here: measure, find both, repair both.
+
+```python
+logits, answers = torch.tensor([[[1.0, 0.0]]] * 2), torch.tensor([[0], [1], [1], [0]])  # answer 0 is the better one
+old_logp = torch.tensor([[0.6225], [0.3775], [0.3775], [0.6225]]).log()  # recorded at temperature 2
+for rewards in (torch.tensor([1.0, 0.0, 0.0, 1.0]), torch.tensor([5.0, 4.0, 0.0, 1.0])):
+    print(train_on_batch(logits, answers, old_logp, rewards, 2.0, 0.5, 4))
+```""",
     hints=(
         "Which numbers must be what they are, whatever was sampled? Write down two: one about the advantages of a "
         "prompt, one about the ratio before the first update.",
