@@ -178,7 +178,7 @@ def how_well_did_you_predict() -> None:
         said.append(_of_ranges(sum(made.held() for made in ranges), len(ranges)))
     if rest := [made.held() for made in told if not isinstance(made, Range)]:
         said.append(f"Of {_counted(len(rest), 'choice')}, {sum(rest)} {'was' if sum(rest) == 1 else 'were'} right.")
-    return say(" ".join(map(_, said)))
+    return say(_(" ".join(said)))
 
 
 def _of_ranges(held: int, n: int) -> str:

@@ -67,9 +67,9 @@ def of_fault(exercise: Exercise, fault: str, message: str = "", **more) -> Verdi
 
 
 def _right(exercise: Exercise, outcomes: Sequence[Outcome], held: dict[str, bool]) -> Verdict:
-    gradients = [f"`{name}`" for name in exercise.gradient_of]
-    checked = f"Checked: {'what it does' if exercise.observe else 'values'} on {count(len(outcomes), 'case')}"
-    checked += f", gradients of {' and '.join(gradients)}." if gradients else "."
+    gradients = ", ".join(f"`{name}`" for name in exercise.gradient_of)
+    what, cases = "what it does" if exercise.observe else "values", count(len(outcomes), "case")
+    checked = f"Checked: {what} on {cases}, gradients of {gradients}." if gradients else f"Checked: {what} on {cases}."
     more = tuple(_printed(outcomes[0]))
     return _verdict(exercise, "right", [Part("say", f"Well done. {checked}")], more=more, properties=held)
 

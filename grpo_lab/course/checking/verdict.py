@@ -85,10 +85,10 @@ class Verdict:
 
     def _head(self) -> str:
         """Status, and what it is worth where that is not everything and not nothing."""
-        part = ""
+        said = TITLES[self.status]
         if self.status == "partly":
-            part = ", " + _(f"{self.points:g} of {self.full} point{'' if self.full == 1 else 's'}")
-        return f"{SIGNS[self.status]} {self.exercise}: {_(TITLES[self.status])}{part}"
+            said = f"partly right, {self.points:g} of {self.full} point{'' if self.full == 1 else 's'}"
+        return f"{SIGNS[self.status]} {self.exercise}: {_(said)}"
 
 
 def worth(*verdicts: Verdict) -> int | float:
