@@ -156,6 +156,8 @@ def update(name: str) -> None:
     for message in catalog:
         message.string = message.string or known.get(message.id, "")
         message.flags &= {"fuzzy"}
+        if not message.flags:
+            message.user_comments.clear()  # `#|`, what the English was, which read_po takes for comments
     with (PO / LANG / f"{name}.po").open("wb") as file:
         file.write(HEADER.encode())
         write_po(file, catalog, width=None, ignore_obsolete=True, include_previous=True, omit_header=True)
