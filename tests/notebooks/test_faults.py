@@ -52,10 +52,11 @@ def test_each_planted_fault_is_named_but_those_that_are_listed():
     assert missed == MISSED
 
 
-def test_no_healthy_run_is_called_ill_at_any_of_its_steps():
+@pytest.mark.parametrize("every", [150, pytest.param(4, marks=pytest.mark.slow)])
+def test_no_healthy_run_is_called_ill_while_it_runs_or_at_its_end(every):
     for run in healthy():
         history, settings = recorder.unpacked(run), recorder.settings_of(run)
-        for steps in range(8, len(history) + 1, 4):
+        for steps in range(8, len(history) + 1, every):
             assert diagnose(history[:steps], settings) == [], (run["name"], run["engine"], steps)
         assert recorder.named(run) == [], (run["name"], run["engine"])
 
