@@ -144,13 +144,6 @@ def test_a_reader_that_has_seen_enough_is_no_error():
 # ---- options
 
 
-def test_a_negative_number_is_a_value():
-    parser = Parser(prog="x")
-    parser.add_argument("--rate", type=float)
-    for text in ("-0.2", "-1e-3", "-.5", "-inf"):
-        assert str(parser.parse_args(["--rate", text]).rate) == str(float(text))
-
-
 def test_a_full_disk_is_found_at_once_and_a_file_that_is_there_is_left_as_it_is(tmp_path, monkeypatch):
     (tmp_path / "old.json").write_text("old", encoding="utf-8")
     for name in ("old.json", "new.json"):

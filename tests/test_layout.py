@@ -63,17 +63,6 @@ def test_the_mathematics_needs_torch_and_einops_alone():
         assert {name.split(".")[0] for name in imported(path)} <= allowed, path.relative_to(PACKAGE)
 
 
-def test_the_settings_need_no_language_model():
-    """Importing transformers takes seconds."""
-    for path in modules("config"):
-        assert not parts_of(path) & (set(LANGUAGE_MODELS) - {"precision"}), path.relative_to(PACKAGE)
-
-
-def test_nothing_but_what_draws_knows_the_plots():
-    for part in set(PARTS) - {"plots", "notebook", "diagnose", "bench", "course"}:
-        assert not any("plots" in parts_of(path) for path in modules(part)), part
-
-
 @pytest.mark.parametrize("part", [part for part in PARTS if (PACKAGE / part).is_dir()])
 def test_the_files_of_a_part_form_no_circle(part):
     """An __init__ gathers what its files offer, so it is left out: files import each other, never it."""

@@ -4,6 +4,7 @@ The range of every setting is in tests/config/test_ranges.py; here is one of eac
 """
 
 import functools
+import shlex
 import shutil
 from pathlib import Path
 
@@ -34,9 +35,10 @@ WRONG = {
     "memory --model tiny --shape small": "--shape is given together with --model; expected one of them",
     # train
     "train": "--output_dir is missing; expected a value",
+    "train --output_dir ''": "--output_dir is ''; expected a folder",
     "train --output_dir {tmp}/file": "file'; expected a folder that can be written",
     "train --output_dir {tmp}/file/run": "file/run'; expected a folder that can be written",
-    "train --output_dir {tmp}/run --epsilon -0.2": "--epsilon is -0.2; it must",
+    "train --output_dir {tmp}/run --epsilon -2e-1": "--epsilon is -0.2; it must",
     "train --output_dir {tmp}/run --epsilon wide": "--epsilon is 'wide'; expected a number",
     "train --output_dir {tmp}/run --epsilon_high high": "--epsilon_high is 'high'; expected a number or none",
     "train --output_dir {tmp}/run --reward_funcs": "--reward_funcs has no value; expected at least one",
@@ -56,8 +58,10 @@ WRONG = {
     # chat
     "chat --model tiny --temperature -1": "--temperature is -1.0; it must be at least 0",
     "chat --model tiny --temperature inf": "--temperature is inf; expected a finite number",
+    "chat --model ''": "--model is '', and there is no such folder; expected",
     # bench
     "bench": "--against is missing; expected a value",
+    "bench --against trl --json ''": "--json is ''; expected the name of a file",
     "bench --against trl --json {tmp}/none/a.json": "none/a.json'; expected the name of a file, in a folder that can",
     f"bench --against trl --seeds 0 {HUGE}": f"--seeds is {HUGE}; it must lie between 0 and",
     "bench --against trl --steps 4": "--steps is 4; it must be at least 5",
@@ -67,8 +71,15 @@ WRONG = {
     "course grade {tmp}/none": "none; expected a folder of submissions",
     "course grade {tmp}/empty": "empty; expected one folder or notebook a student, and found none",
     "course grade {tmp}/empty --time-limit 0": "--time-limit is 0.0; it must lie between 1 and 86400",
+    "course grade {tmp}/empty --jobs 0": "--jobs is 0; it must",
+    "course grade {tmp}/empty --seed 0": "--seed is 0; it must",
     "course grade {tmp}/empty --output {tmp}/file": "file'; expected a folder that can be written",
     "course release {tmp}/full": "full, not empty; expected a new or empty one, so nothing was written",
+    "course export-nbgrader {tmp}/full": "full, not empty; expected a new or empty one, so nothing was written",
+    # diagnose
+    "diagnose": "DIR is given 0 times; expected a run, or two",
+    "diagnose {tmp}/none": "none' does not exist; expected a folder of a run",
+    "diagnose a --plot ''": "--plot is ''; expected the name of a file",
     # scripts
     "notebooks/build.py 99": "names is 99; expected one of 00, 01",
     "notebooks/build.py --check --take": "--take is given together with --check",
@@ -106,18 +117,9 @@ def refusal(words: list[str]) -> str:
 def test_what_is_typed_wrong_is_one_line_that_says_what_is_expected(places):
     before = everything(places)
     for typed, want in WRONG.items():
-        line = refusal([word.format(tmp=places.as_posix()) for word in typed.split()])
+        line = refusal([word.format(tmp=places.as_posix()) for word in shlex.split(typed)])
         assert want in line and len(line) < 1000, typed
         assert everything(places) == before, typed
-
-
-def test_what_is_empty_is_nothing(places):
-    for words, want in [
-        (["train", "--output_dir", ""], "--output_dir is ''; expected a folder"),
-        (["bench", "--against", "trl", "--json", ""], "--json is ''; expected the name of a file"),
-        (["chat", "--model", ""], "--model is '', and there is no such folder; expected"),
-    ]:
-        assert want in refusal(words)
 
 
 def test_a_damaged_model_is_said_to_be_damaged(places, capfd):

@@ -209,8 +209,3 @@ def test_html_says_the_status_in_words_and_escapes_what_students_write():
     assert "not right yet" in page and "<script>" not in page and "<b>bold" not in page and "&lt;script&gt;" in page
     assert "color:inherit" in page and "✗" in page
     assert prose("a step *before* it, 2 * 3, `x*y*z`") == "a step <em>before</em> it, 2 * 3, <code>x*y*z</code>"
-
-
-def test_there_is_no_exercise_of_that_name():
-    with pytest.raises(KeyError, match="exercise is 'stub'; expected one of"):
-        check(stub)

@@ -62,11 +62,6 @@ def kl_exact(logits, ref_logits):
 """
 
 
-def test_export_refuses_a_folder_with_work_in_it(course, capsys):
-    assert main(["export-nbgrader", str(course)]) == 2
-    assert "not empty" in capsys.readouterr().err
-
-
 def test_points_are_those_of_the_exercises(course):
     for number, (stem, _) in TITLES.items():
         notebook = json.loads((course / "source" / f"assignment_{number}" / f"{stem}.ipynb").read_text("utf-8"))

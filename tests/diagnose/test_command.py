@@ -9,7 +9,6 @@ import pytest
 from grpo_lab.diagnose import browse, glossary
 from grpo_lab.diagnose.__main__ import main
 from grpo_lab.trainer import train
-from tests.support.refused import refused
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, none_for_some
 
 ROOT = Path(__file__).parents[2]
@@ -50,12 +49,6 @@ def test_two_runs_stand_side_by_side_and_in_one_picture(tmp_path, capsys):
     assert any(re.fullmatch(r"reward +0\.0938 -> 0\.844 +0\.0938 -> 0\.844", line) for line in lines)
     assert any(re.fullmatch(r"entropy +0\.2 -> 0\.2 +none", line) for line in lines)
     assert (tmp_path / "curves.png").stat().st_size > 10_000
-
-
-def test_wrong_words_are_one_line(tmp_path):
-    assert refused(main).endswith("error: DIR is given 0 times; expected a run, or two")
-    assert "none' does not exist; expected a folder of a run" in refused(main, str(tmp_path / "none"))
-    assert "--plot is ''; expected the name of a file" in refused(main, "a", "--plot", "")
 
 
 # ---- completions

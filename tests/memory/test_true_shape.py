@@ -1,4 +1,4 @@
-"""Real steps on the CPU and their plan: of a small model, and of all 494,032,768 parameters of Qwen2-0.5B's shape."""
+"""A real step on the CPU and its plan, of all 494,032,768 parameters of Qwen2-0.5B's shape."""
 
 from pathlib import Path
 
@@ -38,16 +38,3 @@ def test_one_step(mode):
     assert cell["logp_difference_max"] < (0.1 if naive else 1e-4)
     assert cell["planned"] == planned.peak
     assert planned.peak == pytest.approx(cell["peak"], rel=0.02)
-
-
-@pytest.mark.parametrize("mode", ["fp32", "bf16-naive"])
-def test_two_steps_of_a_small_model(mode):
-    """Gradients at every parameter, weights that move, and a peak near the planned one."""
-    spec = card.SHORT | {"mode": mode, "checkpointing": True, "shape": "small", "device": "cpu"}
-    cell = card.measure(spec | {"learning_rate": 1e-3})
-    assert cell["steps"] == 2 and cell["finite"] and cell["nonfinite_steps"] == 0
-    assert cell["parameters"] == cell["parameters_with_gradient"] == 2 + 4 * 12
-    # Next to 1, where the weights of the norms are, bf16 numbers are further apart than a naive step is long.
-    norms = 1 + 4 * 2
-    assert cell["parameters_moved"] == cell["parameters"] - (norms if mode == "bf16-naive" else 0)
-    assert cell["planned"] == pytest.approx(cell["peak"], rel=0.1)

@@ -1,4 +1,4 @@
-"""A real language model, SmolLM2-135M: it is what its file says, trains, resumes to the bit, and is handed over.
+"""A real language model, SmolLM2-135M: it is what its file says, trains, and resumes to the bit.
 
 It lies in the user's cache, which no test may change. Where it is missing these tests are skipped with the command
 that fetches it; in .ci/run and wherever CI is set they fail.
@@ -188,6 +188,3 @@ def test_stopped_and_resumed_it_ends_the_same_to_the_bit(folder, trained, tmp_pa
         assert tensors == sorted(path.relative_to(out) for path in out.rglob("*.safetensors")) and len(tensors) >= 3
         for name in tensors:
             assert filecmp.cmp(out / name, want / name, shallow=False), name
-
-
-# ---- hand-over

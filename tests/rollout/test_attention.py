@@ -1,16 +1,14 @@
-"""The mask against a literal one, against transformers' own, and what the layers keep of it; one query against sums."""
+"""The mask against a literal one, and what the layers keep of it; one query against sums."""
 
 import math
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_lab.models.shapes import random_policy
 from grpo_lab.rollout.cache import additive_mask, attend
-from grpo_lab.rollout.prompts import positions
-from grpo_lab.rollout.score import _hidden_shared, _hidden_whole
+from grpo_lab.rollout.score import _hidden_whole
 
 L, T = 7, 13
 
@@ -42,22 +40,6 @@ def test_a_row_of_the_mask_starts_where_a_kernel_takes_it_without_a_copy():
         assert all(stride % 8 == 0 for stride in mask.stride()[:-1]) and mask.stride(-1) == 1
 
 
-@pytest.mark.parametrize("hidden_states", [_hidden_whole, _hidden_shared])
-def test_hidden_states_and_gradients_are_those_of_transformers_own_mask(hidden_states, monkeypatch):
-    model, (*inputs, mask, rows) = random_policy("small").double(), batch()
-    outcomes = []
-    for ours in (True, False):
-        if not ours:
-            monkeypatch.setattr("grpo_lab.rollout.score.additive_mask", lambda is_token, *_: is_token.long())
-        hidden = hidden_states(model, *inputs, mask, rows)
-        assert hidden.isfinite().all()
-        loss = (hidden * mask[..., None]).square().sum()
-        outcomes.append((hidden[mask], torch.autograd.grad(loss, list(model.base_model.parameters()))))
-    torch.testing.assert_close(outcomes[0][0], outcomes[1][0], rtol=0, atol=1e-6)  # Qwen2's norms are float32
-    for one, other in zip(outcomes[0][1], outcomes[1][1], strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
-
-
 def test_all_layers_keep_one_mask_in_the_precision_they_compute_in():
     for dtype, autocast in [(torch.float32, False), (torch.bfloat16, False), (torch.float32, True)]:
         model, inputs = random_policy("small", dtype=dtype), batch()
@@ -73,10 +55,6 @@ def test_all_layers_keep_one_mask_in_the_precision_they_compute_in():
                 _hidden_whole(model, *inputs)
         assert len(kept) == 4 and len({where for where, *_ in kept}) == 1
         assert kept[0][1] == (torch.bfloat16 if autocast else dtype)
-
-
-def test_positions_count_tokens():
-    assert positions(torch.tensor([[False, True, True, False]])).tolist() == [[0, 0, 1, 1]]
 
 
 def test_attention_of_one_query_against_literal_sums():

@@ -166,11 +166,6 @@ def test_a_wrong_argument_is_named_before_anything_is_sampled(given, error, mess
         Run(**({"reward_funcs": letter_reward} | usual | given))
 
 
-def test_a_column_with_the_name_of_what_the_trainer_passes_is_refused():
-    with pytest.raises(ValueError, match="^columns has 'completions', which is the trainer's own keyword"):
-        run(rows=[{"prompt": "a", "completions": "b"}])
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about a machine without a card")
 def test_a_reference_on_a_card_that_is_not_there_is_named():
     with pytest.raises(ValueError, match="^ref_model_device is 'cuda'; expected one of cpu"):

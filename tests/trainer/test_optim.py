@@ -1,4 +1,4 @@
-"""The optimizer of each mode against AdamW written out, guarded steps, loss scaling, the learning rate."""
+"""The optimizer of each mode against AdamW written out, guarded steps, loss scaling."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from grpo_lab.precision import PRECISIONS
-from grpo_lab.trainer.optim import PolicyOptimizer, clip_gradients, learning_rate
+from grpo_lab.trainer.optim import PolicyOptimizer, clip_gradients
 from tests.support.worlds import make_config, make_world, same_weights, weights
 
 EAGER = ["fp32", "fp32-master", "fp16", "bf16-naive", "bf16"]
@@ -160,20 +160,3 @@ def test_after_a_hundred_good_updates_the_scale_doubles_and_the_count_survives_s
     for _ in range(40):
         step_with(twin, resumed, 1.0, 0.0, loss=1.0)
     assert resumed.loss_scale == 2.0**13 and resumed.nonfinite_total == 0
-
-
-def test_the_learning_rate_rises_then_stays_or_falls():
-    falls = {
-        "constant_with_warmup": [1.0] * 9,
-        "linear": [1 - i / 8 for i in range(9)],
-        "cosine": [0.5 + 0.5 * math.cos(math.pi * i / 8) for i in range(9)],
-    }
-    for kind, want in falls.items():
-        rates = [learning_rate(step, 1.0, 4, 12, kind) for step in range(13)]
-        assert rates == pytest.approx([0.25, 0.5, 0.75, 1.0, *want])
-        assert learning_rate(0, 0.3, 0, 10, kind) == 0.3, "without warm-up the first step learns at the peak"
-        assert [learning_rate(step, 1.0, 9, 3, kind) for step in range(3)] == pytest.approx([1 / 9, 2 / 9, 3 / 9])
-        assert learning_rate(5, 1.0, 5, 5, kind) == 1.0
-    assert [learning_rate(step, 0.3, 4, 12, "constant") for step in range(12)] == [0.3] * 12, "no warm-up"
-    with pytest.raises(ValueError, match="^scheduler_type is 'polynomial'; expected one of 'constant', .*'cosine'"):
-        learning_rate(0, 0.3, 4, 12, "polynomial")
