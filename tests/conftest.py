@@ -143,15 +143,16 @@ def tiny(_tiny_loaded):
 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A complete random Qwen2, with sampling settings of its own as the real one has them."""
-    folder = tmp_path_factory.mktemp("models") / "random-qwen2"
-    from tests.support.checkpoints import make_model, make_tokenizer
+    """The folder of a complete random Qwen2; no test changes it."""
+    from tests.support.worlds import save_world
 
-    model = make_model()
-    model.generation_config.update(do_sample=True, top_k=20, top_p=0.8, repetition_penalty=1.1)
-    model.save_pretrained(folder)
-    make_tokenizer().save_pretrained(folder)
-    return folder
+    return Path(save_world(tmp_path_factory.mktemp("models") / "random-qwen2"))
+
+
+@pytest.fixture
+def base(checkpoint: Path) -> str:
+    """The same, as it is typed."""
+    return str(checkpoint)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from grpo_lab.rewards.named import think_rate
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import addition_problems, addition_split, find_task, table
 from grpo_lab.trainer import evaluation
-from tests.support.worlds import ROWS, make_world, save_world
+from tests.support.worlds import ROWS, make_world
 
 
 def test_pass_at_k_is_the_share_of_all_draws_that_hold_a_right_one():
@@ -138,11 +138,6 @@ def test_lengths_count_the_end_token_and_the_seed_decides_without_touching_the_c
         evaluate(*make_world(), ROWS, num_generations=0)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return save_world(tmp_path_factory.mktemp("model"))
-
-
 SMALL = ["--num_generations", "2", "--max_completion_length", "4"]
 
 
@@ -159,14 +154,14 @@ def seen(monkeypatch):
     return calls
 
 
-def test_stdout_is_one_json_object_alone_and_the_usual_measure_is_a_thousand_sums(folder, capsys, seen, monkeypatch):
-    assert main(["--model", folder, "--n", "12", "--seed", "3", *SMALL]) == 0
+def test_stdout_is_one_json_object_alone_and_the_usual_measure_is_a_thousand_sums(base, capsys, seen, monkeypatch):
+    assert main(["--model", base, "--n", "12", "--seed", "3", *SMALL]) == 0
     captured = capsys.readouterr()
     result = json.loads(captured.out)
     assert captured.out.count("\n") == 1 and "policy:" in captured.err
     assert (result["task"], result["split"], result["n"], result["num_generations"]) == ("sums", "test", 12, 2)
     monkeypatch.setattr(table, "MANY", 7)
-    main(["--model", folder])
+    main(["--model", base])
     (rows, keywords), (usual_rows, usual) = seen
     assert rows == addition_problems("test", 12, 3) and keywords["seed"] == 3
     assert all(addition_split(row["operands"]) == "test" for row in rows), "held out"
@@ -188,14 +183,14 @@ def asked(monkeypatch):
     return calls
 
 
-def test_other_tasks_and_what_is_right_there(folder, asked, capsys):
+def test_other_tasks_and_what_is_right_there(base, asked, capsys):
     for arguments, right, length in [
         (["--task", "word-problems"], ["math_reward", "format_reward"], 256),
         (["--task", "word-problems-zh", "--reward_funcs", "number"], ["number_reward"], 256),
         (["--task", "chat-zh"], ["contains_reward"], 48),
         (["--task", "sums", "--reward_funcs", "format", "accuracy"], ["format_reward", "accuracy_reward"], 64),
     ]:
-        assert main(["--model", folder, *arguments]) == 0
+        assert main(["--model", base, *arguments]) == 0
         rows, keywords = asked.pop()
         assert reward_names(keywords["correct"]) == right and keywords["max_completion_length"] == length
         task = find_task(arguments[1])
@@ -205,10 +200,10 @@ def test_other_tasks_and_what_is_right_there(folder, asked, capsys):
         assert f"there is no accuracy: {right[0]} gives none, or others than 0 to 1" in said.err
 
 
-def test_what_is_not_typed_is_as_in_the_run_that_made_the_model(folder, asked, capsys, tmp_path):
+def test_what_is_not_typed_is_as_in_the_run_that_made_the_model(base, asked, capsys, tmp_path):
     run = {"task": "word-problems", "reward_funcs": ["number"], "system_prompt": "Be brief.", "chat_template": "none"}
-    for place in (out := Path(shutil.copytree(folder, tmp_path / "out")), out / "checkpoint-2"):
-        shutil.copytree(folder, place, dirs_exist_ok=True)
+    for place in (out := Path(shutil.copytree(base, tmp_path / "out")), out / "checkpoint-2"):
+        shutil.copytree(base, place, dirs_exist_ok=True)
         (out / "grpo_config.json").write_text(json.dumps(run | {"seed": 3}), encoding="utf-8")
         for typed, names, plain in [
             ([], ["number_reward"], True),
@@ -223,12 +218,12 @@ def test_what_is_not_typed_is_as_in_the_run_that_made_the_model(folder, asked, c
             assert [line.endswith("'Be brief.' --chat_template none") for line in said] == [True] * plain
 
 
-def test_the_problems_of_the_training_and_one_file_of_ones_own(folder, seen, tmp_path):
+def test_the_problems_of_the_training_and_one_file_of_ones_own(base, seen, tmp_path):
     file = tmp_path / "mine.jsonl"
     lines = [json.dumps({"prompt": f"{n}+1=?", "answer": str(n + 1)}) for n in range(60)]
     file.write_text("\n".join(lines), encoding="utf-8")
     for split in ("train", "test"):
-        assert main(["--model", folder, "--task", str(file), "--split", split, *SMALL]) == 0
+        assert main(["--model", base, "--task", str(file), "--split", split, *SMALL]) == 0
     (train, _), (test, _) = seen
     assert len(train) + len(test) == 60 and not {row["answer"] for row in train} & {row["answer"] for row in test}
 

@@ -3,15 +3,9 @@
 import pytest
 import torch
 
-from grpo_lab.models import load_policy
 from grpo_lab.prefix_probability import prefix_probability
 from grpo_lab.rollout import encode_prompts
 from grpo_lab.tasks import addition_problems
-
-
-@pytest.fixture(scope="module")
-def tiny():
-    return load_policy("tiny", device="cpu")
 
 
 def by_hand(model, tokenizer, row, text):

@@ -11,20 +11,16 @@ pytestmark = pytest.mark.slow
 recorder = load_script("notebooks/runs/record_judge.py")
 
 
-def save(model, tokenizer, folder):
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
 def test_the_openai_client_reads_what_chat_writes_streaming_or_not(tiny, tmp_path):
-    questions, hub = ("10+20+30=?", "3+4=?"), tmp_path / "hub"
-    with recorder.serving(save(*tiny, tmp_path / "policy"), hub) as url:
+    questions, policy, hub = ("10+20+30=?", "3+4=?"), tmp_path / "policy", tmp_path / "hub"
+    for part in tiny:
+        part.save_pretrained(policy)
+    with recorder.serving(policy, hub) as url:
         client = openai.OpenAI(base_url=url, api_key="none", timeout=120)
         for question in questions:
             expected = reply(*tiny, question)
             asked = {"messages": [{"role": "user", "content": question}], "temperature": 0, "max_tokens": 64}
-            asked["model"] = str(tmp_path / "policy")
+            asked["model"] = str(policy)
             whole = client.chat.completions.create(**asked).choices[0]
             assert (whole.message.content, whole.finish_reason) == (expected, "stop")
             pieces = [one.choices[0].delta.content for one in client.chat.completions.create(**asked, stream=True)]

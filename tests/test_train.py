@@ -19,13 +19,13 @@ from grpo_lab.rewards.named import think_rate
 from grpo_lab.rewards.task_spec import BY_REWARDS
 from grpo_lab.tasks import TASKS, addition_problems, find_task, table
 from tests.support.refused import refused
+from tests.support.resuming import metrics_in
 from tests.support.worlds import (
     ROWS,
     letter_reward,
     make_config,
     make_world,
     same_weights,
-    save_world,
     weights,
     without_times,
 )
@@ -76,11 +76,6 @@ def plan_of(*arguments, parameters=1000, device_type="cpu") -> GRPOConfig:
     return command.plan_run(parse(*arguments), parameters, device_type)[1]
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return save_world(tmp_path_factory.mktemp("base"))
-
-
 @pytest.fixture(autouse=True)
 def few_problems(monkeypatch):
     monkeypatch.setattr(table, "TRAINING_SUMS", 30)
@@ -95,10 +90,6 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     sys.modules.pop("my_rewards", None)
-
-
-def metrics_of(out):
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def test_every_setting_is_an_option():
@@ -206,7 +197,7 @@ def test_the_command_trains_and_leaves_a_normal_checkpoint(base, here, capsys):
     assert "step 2: reward" in shown and "(think_rate 0.000, length " in shown
     quoted = f'"{out}"' if sys.platform == "win32" else f"'{out}'"
     assert f"python -m grpo_lab.evaluate --model {quoted} --reward_funcs think my_rewards:length" in shown
-    metrics = metrics_of(out)
+    metrics = metrics_in(out)
     assert [line["step"] for line in metrics] == [1, 2] and "rewards/think_rate/mean" in metrics[0]
     saved = json.loads((out / "grpo_config.json").read_text(encoding="utf-8"))
     saved = GRPOConfig(**{name: value for name, value in saved.items() if name in VALUES})
@@ -241,7 +232,7 @@ def test_a_base_model_trains_and_is_measured_on_plain_text(base, here, capsys):
     assert command.main([*asked, "--chat_template", "none"]) == 0
     shown = capsys.readouterr().out
     assert "; the first prompt, a text: '" in shown and shown.rstrip().endswith("--chat_template none")
-    assert AutoTokenizer.from_pretrained(out).chat_template is None and len(metrics_of(out)) == 2
+    assert AutoTokenizer.from_pretrained(out).chat_template is None and len(metrics_in(out)) == 2
     measured = ["--model", str(out), "--n", "2", "--max_completion_length", "2"]
     assert evaluate.main(measured) == 0 and evaluate.main([*measured, "--chat_template", "model"]) == 2
 
@@ -279,7 +270,7 @@ def test_the_folder_alone_is_enough_to_go_on(base, here, capsys):
     assert "Resumed at step 2 of 3 from 'out/checkpoint-2'" in capsys.readouterr().out
     one, other = (AutoModelForCausalLM.from_pretrained(name) for name in ("out", "whole"))
     assert same_weights(weights(one), weights(other))
-    assert ["eval/reward" in metrics for metrics in metrics_of(here / "out")] == [False, False, True]
+    assert ["eval/reward" in metrics for metrics in metrics_in(here / "out")] == [False, False, True]
 
 
 def test_a_file_of_settings_is_taken_and_what_is_typed_wins(here):

@@ -20,7 +20,7 @@ from tests.support.differences import MEANINGS
 from tests.support.refused import refused
 from tests.support.replay import recorded, replayed
 from tests.support.resuming import files, metrics_in
-from tests.support.worlds import letter_reward, make_config, same_weights, save_world, weights, without_times
+from tests.support.worlds import letter_reward, make_config, same_weights, weights, without_times
 
 installed("trl")
 trl = pytest.importorskip("grpo_lab.engines.trl")
@@ -30,11 +30,6 @@ QUICK = [
     *("--num_generations", "4", "--generation_batch_size", "8", "--max_completion_length", "4", "--max_steps", "2"),
     *("--disable_tqdm", "true", "--engine", "trl", "--task", "short-sums"),
 ]
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return save_world(tmp_path_factory.mktemp("base"))
 
 
 def with_a(completions, prompts, answer, completion_ids):

@@ -36,8 +36,8 @@ QUICK = ("qwen2 (windows)", "llama", "gemma2", "granite", "gpt2", "opt", "mamba"
 REFUSED = {"recurrent_gemma", "minimax", "rwkv", "xlnet"}
 
 
-def mostly_slow(names):
-    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in sorted(names)]
+def mostly_slow(names, quick=QUICK):
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in sorted(names)]
 
 
 @torch.no_grad()
@@ -105,14 +105,7 @@ def test_a_step_of_a_fast_family_asks_the_host_for_nothing_so_a_card_can_capture
 # ---- gradients
 
 
-GRADIENTS = [
-    name if name == "gemma2" else pytest.param(name, marks=pytest.mark.slow)
-    for name in ARCHITECTURES
-    if name not in REFUSED
-]
-
-
-@pytest.mark.parametrize("name", GRADIENTS)
+@pytest.mark.parametrize("name", mostly_slow(set(ARCHITECTURES) - REFUSED, ("gemma2",)))
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_the_gradient_of_a_step_is_that_of_a_literal_loop(name, checkpointing):
     model, tokenizer = make_architecture(name)

@@ -8,7 +8,8 @@ import torch
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled, RepositoryNotFoundError
 
 from grpo_lab.models import folders, load_policy, loading
-from tests.support.checkpoints import copy, make_model, make_tokenizer
+from tests.support.resuming import copy_of
+from tests.support.worlds import make_world
 
 pytestmark = pytest.mark.usefixtures("bare_machine")
 
@@ -19,7 +20,7 @@ def put_in_huggingface_cache(
     repo = root / "hub" / ("models--" + hub_id.replace("/", "--"))
     (repo / "refs").mkdir(parents=True)
     (repo / "refs" / "main").write_text("c0ffee", encoding="utf-8")
-    return copy(checkpoint, repo / "snapshots" / "c0ffee", without)
+    return copy_of(checkpoint, repo / "snapshots" / "c0ffee", without)
 
 
 def test_auto_on_a_bare_machine_takes_tiny_and_says_why(monkeypatch, checkpoint, capsys):
@@ -48,16 +49,16 @@ def test_loading_tells_on_which_device_the_model_is_to_run(monkeypatch):
 
 
 def test_the_parameters_of_a_checkpoint_are_counted_in_all_its_files(tmp_path):
-    model = make_model()
-    for name, size in (("whole", "5GB"), ("parts", "20KB")):
+    model, tokenizer = make_world()
+    for name, size in (("whole", "5GB"), ("parts", "5KB")):
         model.save_pretrained(tmp_path / name, max_shard_size=size)
-        make_tokenizer().save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
         assert folders.count_parameters(tmp_path / name) == sum(p.numel() for p in model.parameters())
     assert len(list((tmp_path / "parts").glob("*.safetensors"))) > 1
 
 
 def test_a_file_of_weights_that_is_none_is_named(checkpoint, tmp_path):
-    folder = copy(checkpoint, tmp_path / "model")
+    folder = copy_of(checkpoint, tmp_path / "model")
     for content in (b"", b"12345678", b"\x05" + 7 * b"\0" + b"[1,2]", b"\xff" * 40):
         (folder / "model.safetensors").write_bytes(content)
         with pytest.raises(ValueError, match=r"model.safetensors is no safetensors file, or a damaged one"):
@@ -78,17 +79,17 @@ LAYOUTS = [
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_auto_finds_every_layout_of_modelscope_and_there_first(bare_machine, checkpoint, layout: str):
-    where = copy(checkpoint, bare_machine / "modelscope" / layout)
+    where = copy_of(checkpoint, bare_machine / "modelscope" / layout)
     put_in_huggingface_cache(checkpoint, bare_machine)
     if layout.endswith("master"):
-        copy(checkpoint, where.with_name("a-branch"))
+        copy_of(checkpoint, where.with_name("a-branch"))
     for device in ("cpu", "cuda"):
         folder, why = folders.find_folder("auto", device)
         assert folder == where and "ModelScope" in why
 
 
 def test_auto_passes_over_a_broken_copy_and_prints_so(bare_machine, checkpoint, capsys):
-    copy(checkpoint, bare_machine / "modelscope" / LAYOUTS[0], without=("*.safetensors",))
+    copy_of(checkpoint, bare_machine / "modelscope" / LAYOUTS[0], without=("*.safetensors",))
     put_in_huggingface_cache(checkpoint, bare_machine)
     assert "Hugging Face" in folders.find_folder("auto")[1]
     said = capsys.readouterr().out

@@ -1,7 +1,7 @@
 """Loading a policy: what comes back and what is said, every fault of a folder with its remedy, devices, precisions."""
 
 import json
-from copy import deepcopy as copy_of
+from copy import deepcopy
 
 import pytest
 import torch
@@ -12,7 +12,8 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy
 from grpo_lab.models import loading as models
 from grpo_lab.precision import PRECISIONS, pick_precision, precision_of
-from tests.support.checkpoints import copy, make_model, make_tokenizer
+from tests.support.resuming import copy_of
+from tests.support.worlds import make_tokenizer, make_world
 
 pytestmark = pytest.mark.usefixtures("bare_machine")
 
@@ -22,7 +23,7 @@ def test_a_folder_gives_model_and_tokenizer_and_says_so(checkpoint, capsys):
     assert not model.training and all(p.requires_grad for p in model.parameters())
     assert model.dtype == torch.float32 and model.device.type == "cpu"
     assert tokenizer.padding_side == "left"
-    assert tokenizer.decode(tokenizer("2 + 2 = 四\n")["input_ids"]) == "2 + 2 = 四\n"
+    assert tokenizer.decode(tokenizer("ab+20=?")["input_ids"]) == "ab+20=?"
     said, noise = capsys.readouterr()
     assert not noise
     count = sum(p.numel() for p in model.parameters())
@@ -31,8 +32,10 @@ def test_a_folder_gives_model_and_tokenizer_and_says_so(checkpoint, capsys):
 
 
 def test_without_padding_token_the_end_token_pads_and_it_is_said(checkpoint, tmp_path, capsys):
-    folder = copy(checkpoint, tmp_path / "no-pad", without=("tokenizer*", "special_tokens*"))
-    make_tokenizer(pad_token=None).save_pretrained(folder)
+    folder = copy_of(checkpoint, tmp_path / "no-pad", without=("tokenizer*", "special_tokens*"))
+    tokenizer = make_tokenizer()
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(folder)
     _, tokenizer = load_policy(folder)
     assert tokenizer.pad_token_id == tokenizer.eos_token_id
     assert "no padding token" in capsys.readouterr().out
@@ -52,7 +55,7 @@ SHARDS = {"model.safetensors.index.json": json.dumps(INDEX), "model-00001-of-000
     ],
 )
 def test_an_incomplete_folder_names_what_is_missing(checkpoint, tmp_path, without, added, remedy):
-    folder = copy(checkpoint, tmp_path / "part", (without,))
+    folder = copy_of(checkpoint, tmp_path / "part", (without,))
     for name, text in added.items():
         (folder / name).write_text(text, encoding="utf-8")
     with pytest.raises(FileNotFoundError, match=f"name: .*{remedy}"):
@@ -60,7 +63,7 @@ def test_an_incomplete_folder_names_what_is_missing(checkpoint, tmp_path, withou
 
 
 def test_code_in_a_checkpoint_is_not_run(checkpoint, tmp_path):
-    folder = copy(checkpoint, tmp_path / "remote")
+    folder = copy_of(checkpoint, tmp_path / "remote")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config |= {
         "model_type": "unheard_of",
@@ -73,7 +76,7 @@ def test_code_in_a_checkpoint_is_not_run(checkpoint, tmp_path):
 
 
 def test_a_model_that_continues_no_text_is_refused_in_a_few_words(checkpoint, tmp_path):
-    folder = copy(checkpoint, tmp_path / "t5")
+    folder = copy_of(checkpoint, tmp_path / "t5")
     T5Config(vocab_size=259, d_model=16, d_ff=16, num_layers=1, num_heads=2).save_pretrained(folder)
     with pytest.raises(ValueError, match="holds no model that transformers can load by itself.*T5Config") as refusal:
         load_policy(folder)
@@ -82,7 +85,7 @@ def test_a_model_that_continues_no_text_is_refused_in_a_few_words(checkpoint, tm
 
 def with_weights(checkpoint, folder, change):
     """A copy of the checkpoint whose tensors were put through `change`."""
-    folder = copy(checkpoint, folder)
+    folder = copy_of(checkpoint, folder)
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
@@ -93,7 +96,7 @@ def with_weights(checkpoint, folder, change):
     ("change", "message"),
     [
         (lambda tensors: tensors.pop("model.norm.weight"), "lack model.norm.weight, which would begin at random"),
-        (lambda tensors: tensors.clear(), "lack lm_head.weight and 14 more, which would begin at random"),
+        (lambda tensors: tensors.clear(), "lack lm_head.weight and 26 more, which would begin at random"),
         (lambda tensors: tensors.update({"model.norm.weight": torch.ones(3)}), "can load.*ignore_mismatched_sizes"),
         (lambda tensors: tensors["model.norm.weight"].fill_(float("nan")), "not finite, first in model.norm.weight"),
     ],
@@ -105,16 +108,19 @@ def test_weights_that_are_not_those_of_the_model_are_refused(checkpoint, tmp_pat
 
 
 def test_a_tokenizer_of_another_model_is_noticed(checkpoint, tmp_path):
-    folder = tmp_path / "mixed"
-    make_model(vocab_size=100).save_pretrained(folder)
-    make_tokenizer().save_pretrained(folder)
-    with pytest.raises(ValueError, match="the tokenizer knows 259 tokens and the model 100"):
-        load_policy(folder)
+    model, tokenizer = make_world()
+    tokenizer.add_tokens(["x", "y"])
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "mixed")
+    with pytest.raises(ValueError, match="the tokenizer knows 20 tokens and the model 18"):
+        load_policy(tmp_path / "mixed")
 
 
 def test_a_tokenizer_without_end_token_is_refused(checkpoint, tmp_path):
-    folder = copy(checkpoint, tmp_path / "endless", without=("tokenizer*", "special_tokens*"))
-    make_tokenizer(eos_token=None).save_pretrained(folder)
+    folder = copy_of(checkpoint, tmp_path / "endless", without=("tokenizer*", "special_tokens*"))
+    tokenizer = make_tokenizer()
+    tokenizer.eos_token = None
+    tokenizer.save_pretrained(folder)
     with pytest.raises(ValueError, match="no end token"):
         load_policy(folder)
 
@@ -156,7 +162,7 @@ def test_a_model_trains_in_the_mode_it_was_loaded_for(checkpoint, precision: str
     model, _ = load_policy(checkpoint, precision=precision)
     mode = PRECISIONS[precision or "fp32"]
     assert model.dtype == mode.weights and f", {mode}, on CPU" in capsys.readouterr().out
-    assert precision_of(copy_of(model), GRPOConfig()).name == (precision or "fp32")
+    assert precision_of(deepcopy(model), GRPOConfig()).name == (precision or "fp32")
     model.to(torch.float32 if model.dtype == torch.bfloat16 else torch.bfloat16)
     assert precision_of(model, GRPOConfig()).name == ("fp32" if model.dtype == torch.float32 else "bf16")
 

@@ -7,6 +7,7 @@ from grpo_lab.advantages import group_advantages
 from grpo_lab.scale import importance_weights, truncate_weights
 from tests.parity.engines import engine
 from tests.support.agreement import assert_near, draw
+from tests.support.worlds import make_world
 
 trl = engine("trl")
 
@@ -23,32 +24,24 @@ GROUPS = {
 
 @pytest.fixture(scope="module")
 def trainer(tmp_path_factory):
-    """A two-layer model that never generates: the rollout returns one token, the reward function what the row says."""
+    """A model that never generates: the rollout returns two tokens, the reward function what the row says."""
     from datasets import Dataset
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-    words = {"<pad>": 0, "<eos>": 1, "question": 2, "answer": 3}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>")
-    config = Qwen2Config(
-        vocab_size=len(words), hidden_size=8, intermediate_size=8, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=2, pad_token_id=0, eos_token_id=1, bos_token_id=None,
-    )  # fmt: skip
+    model, tokenizer = make_world()
+    completion = [3, tokenizer.eos_token_id]
 
     def rollout(prompts, trainer):
         n = len(prompts)
-        return {"prompt_ids": [[2]] * n, "completion_ids": [[3, 1]] * n, "logprobs": [[0.0, 0.0]] * n}
+        return {"prompt_ids": [[2]] * n, "completion_ids": [completion] * n, "logprobs": [[0.0, 0.0]] * n}
 
     return trl.GRPOTrainer(
-        model=Qwen2ForCausalLM(config),
+        model=model,
         reward_funcs=lambda completions, reward, **kwargs: reward,
         args=trl.GRPOConfig(
             output_dir=str(tmp_path_factory.mktemp("trl")), num_generations=G, per_device_train_batch_size=P * G,
             use_cpu=True, bf16=False, report_to=[], beta=0.0, disable_tqdm=True,
         ),
-        train_dataset=Dataset.from_list([{"prompt": "question", "reward": 0.0}] * P),
+        train_dataset=Dataset.from_list([{"prompt": "a", "reward": 0.0}] * P),
         processing_class=tokenizer,
         rollout_func=rollout,
     )  # fmt: skip
@@ -59,7 +52,7 @@ def trainer(tmp_path_factory):
 def test_advantages(trainer, scale, name):
     rewards = GROUPS[name]
     trainer.scale_rewards = scale
-    rows = [{"prompt": "question", "reward": reward.item()} for reward in rewards.flatten()]
+    rows = [{"prompt": "a", "reward": reward.item()} for reward in rewards.flatten()]
     theirs = trainer._generate_and_score_completions(rows)["advantages"].view(P, G)
     assert theirs.abs().sum() > 0
     assert_near(group_advantages(rewards, scale=scale) / theirs.std(), theirs / theirs.std(), 1e-5)
@@ -69,14 +62,18 @@ def test_advantages(trainer, scale, name):
 def test_importance_weights(trainer, mode, monkeypatch):
     """The rollout says how likely its sampler found the two tokens of each completion."""
     said = torch.linspace(-3, -0.2, 2 * P * G).view(-1, 2)
-    rollout = {"prompt_ids": [[2]] * P * G, "completion_ids": [[3, 1]] * P * G, "logprobs": said.tolist()}
+    rollout = {
+        "prompt_ids": [[2]] * P * G,
+        "completion_ids": [[3, trainer.processing_class.eos_token_id]] * P * G,
+        "logprobs": said.tolist(),
+    }
     settings = {"correction": True, "mode": mode, "clip_max": 1.5}
     monkeypatch.setattr(trainer, "rollout_func", lambda *_: rollout)
     monkeypatch.setattr(trainer, "use_vllm", True)
     monkeypatch.setattr(trainer, "_last_loaded_step", trainer.state.global_step, raising=False)
     for name, value in settings.items():
         monkeypatch.setattr(trainer, f"vllm_importance_sampling_{name}", value)
-    made = trainer._generate_and_score_completions([{"prompt": "question", "reward": 0.0}] * (P * G))
+    made = trainer._generate_and_score_completions([{"prompt": "a", "reward": 0.0}] * (P * G))
     level, mode = mode.split("_")
     weights = importance_weights(made["old_per_token_logps"], said, made["completion_mask"].bool(), level)
     assert weights.min() < 1.5 < weights.max()

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from grpo_lab.logprobs import token_logprobs
 from grpo_lab.rollout import end_token_ids, sample_completions, score_logprobs
 from grpo_lab.rollout import score as scoring
 from tests.support.sampling import G, sample, score, tokens_of
@@ -24,6 +25,14 @@ def test_recorded_logprobs_are_the_recomputed_ones(temperature, cache, pad_is_en
         assert (entropy - rollout.entropy)[rollout.mask].abs().max() < 1e-4
         assert logp.isfinite().all() and entropy.isfinite().all()
     assert (rollout.logp[~rollout.mask] == 0).all() and (rollout.entropy[~rollout.mask] == 0).all()
+
+
+def test_whole_rows_of_any_model_give_the_same_logprobs():
+    model, tokenizer = make_world()
+    rollout = sample(model, tokenizer, temperature=1.0, generations=8)
+    fields = (rollout.prompt_ids, rollout.prompt_mask, rollout.completion_ids, rollout.mask, rollout.prompt_of_row)
+    logp = token_logprobs(scoring._logits_plain(model, *fields), rollout.completion_ids)
+    assert (logp - rollout.logp)[rollout.mask].abs().max() < 1e-4
 
 
 def gradients(model, rollout, **settings):

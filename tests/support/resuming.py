@@ -89,8 +89,8 @@ def run_until_killed(folder, call, owner=run_folder.RunFolder, name="append", af
         real_run(folder, **settings)
 
 
-def copy_of(folder: Path, target: Path) -> Path:
-    return Path(shutil.copytree(folder, target))
+def copy_of(folder: Path, target: Path, without: tuple[str, ...] = ()) -> Path:
+    return Path(shutil.copytree(folder, target, ignore=shutil.ignore_patterns(*without)))
 
 
 def files(folder: Path) -> list[str]:

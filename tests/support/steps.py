@@ -1,17 +1,14 @@
 """Steps of training at shapes small enough for a test, whose memory is compared with the plan of it."""
 
-import torch
-
 from grpo_lab.config import GRPOConfig
 from grpo_lab.memory import MemoryPlan, plan
 from grpo_lab.memory.phases import resident
 from grpo_lab.models import shapes
 from grpo_lab.models.shapes import shape_config
 from grpo_lab.precision import PRECISIONS, autocast, precision_of
-from grpo_lab.rollout import Rollout, encode_prompts, sample_completions
+from grpo_lab.rollout import encode_prompts, sample_completions
 from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, all_logprobs
-from grpo_lab.trainer.experience import Experience
-from tests.support.worlds import make_tokenizer
+from tests.support.worlds import make_tokenizer, ragged_experience
 
 # Another family of proportions: own embeddings for input and output, and a narrower MLP.
 UNTIED = shapes.SMALL | {
@@ -49,16 +46,9 @@ def policy(shape, mode, config):
 
 def full_experience(model, config, L):
     """Every completion as long as it may be, one prompt padded: the worst case that is planned for."""
-    generator = torch.Generator().manual_seed(0)
     B, T, P = config.generation_batch_size, config.max_completion_length, config.prompts_per_step
-    words = model.config.vocab_size
-    prompt_mask = torch.ones(P, L, dtype=torch.bool)
-    prompt_mask[1:2, :1] = False
-    mask, zeros = torch.ones(B, T, dtype=torch.bool), torch.zeros(B, T)
-    ids = [torch.randint(words, size, generator=generator) for size in ((P, L), (B, T))]
-    rows = torch.arange(B) // (B // P)
-    rollout = Rollout(ids[0], prompt_mask, rows, ids[1], mask, zeros, zeros, mask[:, -1], [""] * B)
-    return Experience(rollout, zeros[:, 0], torch.randn(B, generator=generator), mask)
+    prompts = [L, L - 1, *[L] * P][:P]
+    return ragged_experience([T] * B, prompts, vocabulary=model.config.vocab_size, columns=T)
 
 
 def update_and_scoring(shape, mode, config, L):

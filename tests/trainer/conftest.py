@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from tests.support.resuming import cheap_run, real_run
+from grpo_lab.trainer import logprobs as computing
+from tests.support.resuming import cheap_run_under, real_run
 
 
 @pytest.fixture(autouse=True)
@@ -15,11 +16,30 @@ def _nobody_waits_for_the_disk(request, monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory):
-    return cheap_run(tmp_path_factory.mktemp("undisturbed") / "out")
+def counted(tmp_path_factory):
+    """How often a run that nothing disturbs changes the file system, and its end."""
+    return cheap_run_under(tmp_path_factory.mktemp("undisturbed") / "out", None)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(counted):
+    return counted[1]
 
 
 @pytest.fixture(scope="session")
 def whole_run(tmp_path_factory):
     """With everything that a run may have; no test changes it."""
     return real_run(tmp_path_factory.mktemp("whole") / "out")
+
+
+@pytest.fixture
+def shapes(monkeypatch):
+    """Of each pass of the scorer: columns of prompts, rows, columns of completions, and whether prompts are shared."""
+    found, score_logprobs = [], computing.score_logprobs
+
+    def spy(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords):
+        found.append((prompt_ids.shape[1], *completion_ids.shape, keywords["share_prompts"]))
+        return score_logprobs(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords)
+
+    monkeypatch.setattr(computing, "score_logprobs", spy)
+    return found

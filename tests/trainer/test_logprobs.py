@@ -12,18 +12,6 @@ from tests.support.worlds import make_config, make_exact, make_world, ragged_exp
 ALTERNATING, MOSTLY_SHORT = (3, 24, 5, 23, 2, 22, 4, 24), (1, 1, 2, 3, 16, 2, 1, 9)
 
 
-def spy_on_shapes(monkeypatch):
-    """Of each pass: columns of prompts, rows, columns of completions, and whether prompts are shared."""
-    shapes, score_logprobs = [], computing.score_logprobs
-
-    def spy(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords):
-        shapes.append((prompt_ids.shape[1], *completion_ids.shape, keywords["share_prompts"]))
-        return score_logprobs(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords)
-
-    monkeypatch.setattr(computing, "score_logprobs", spy)
-    return shapes
-
-
 def outcome(experience, config):
     model = make_exact(make_world()[0])
     rows = experience.with_gradient(make_config())
@@ -35,10 +23,9 @@ def outcome(experience, config):
 
 @pytest.mark.parametrize("settings", [{}, {"entropy_coef": 0.1}, {"gradient_checkpointing": True}], ids=str)
 @pytest.mark.parametrize("inactive", [(), (1, 4)], ids=str)
-def test_values_and_gradients_are_those_of_all_rows_together(settings, inactive, monkeypatch):
+def test_values_and_gradients_are_those_of_all_rows_together(settings, inactive, shapes, monkeypatch):
     config, order = make_config(**settings), torch.tensor([7, 0, 4, 1, 3, 2, 6, 5])
     experience = ragged_experience(MOSTLY_SHORT, (4, 3), inactive, columns=16)[order]
-    shapes = spy_on_shapes(monkeypatch)
     apart = outcome(experience, config)
     in_groups, shapes[:] = list(shapes), []
     monkeypatch.setattr(computing, "similar_lengths", lambda rows, lengths: [rows])
@@ -63,10 +50,9 @@ def gradient(experience, config):
 
 @pytest.mark.parametrize("loss_type", ["dapo", "grpo", "bnpo"])
 @pytest.mark.parametrize("inactive", [(), (1, 4, 6)], ids=str)
-def test_the_order_of_rows_saves_padding_and_changes_no_gradient(loss_type, inactive, monkeypatch):
+def test_the_order_of_rows_saves_padding_and_changes_no_gradient(loss_type, inactive, shapes, monkeypatch):
     settings = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "max_completion_length": 24}
     experience, config = ragged_experience(ALTERNATING, inactive=inactive), make_config(loss_type=loss_type, **settings)
-    shapes = spy_on_shapes(monkeypatch)
     in_order, metrics = gradient(experience, config)
     sorted_shapes, shapes[:] = list(shapes), []
     monkeypatch.setattr(trainer, "cheapest_order", lambda experience, *_: torch.arange(len(experience)))
@@ -81,8 +67,7 @@ def test_the_order_of_rows_saves_padding_and_changes_no_gradient(loss_type, inac
     assert real <= padded <= 1.1 * real and len(sorted_shapes) < len(shapes), "fewer passes, and hardly any padding"
 
 
-def test_padding_that_all_prompts_share_is_left_out_and_prompts_are_shared_only_where_that_saves(monkeypatch):
-    shapes = spy_on_shapes(monkeypatch)
+def test_padding_that_all_prompts_share_is_left_out_and_prompts_are_shared_only_where_that_saves(shapes):
     experience = ragged_experience(ALTERNATING)
     model = make_exact(make_world()[0])
     for rows, want in [([0, 2], (4, 2, 5, True)), ([5], (9, 1, 22, False)), ([1, 7], (9, 2, 24, False))]:

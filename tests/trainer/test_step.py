@@ -135,27 +135,16 @@ def reward_of_half(completions, completion_ids, prompts, **kwargs):
     return [0.1 if isinstance(prompt, str) else score for prompt, score in zip(prompts, scores, strict=True)]
 
 
-def scored_rows(monkeypatch):
-    rows, score = [], computing.score_logprobs
-
-    def spy(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords):
-        rows.append(len(completion_ids))
-        return score(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords)
-
-    monkeypatch.setattr(computing, "score_logprobs", spy)
-    return rows
-
-
 @pytest.mark.parametrize("settings", [{}, INNER, {"loss_type": "grpo"}, {"loss_type": "dr_grpo"}], ids=str)
-def test_rows_without_gradient_are_skipped_counted_and_not_missed(settings, monkeypatch):
-    rows, outcome = scored_rows(monkeypatch), {}
+def test_rows_without_gradient_are_skipped_counted_and_not_missed(settings, shapes, monkeypatch):
+    outcome = {}
     for every_row in (False, True):
         model, tokenizer = make_world(seed=1)
         make_exact(model)
         monkeypatch.setattr(GRPOConfig, "needs_every_row", every_row)
-        rows.clear()
+        shapes.clear()
         history = train(model, tokenizer, ROWS, reward_of_half, make_config(**settings))
-        outcome[every_row] = (weights(model), history, sum(rows))
+        outcome[every_row] = (weights(model), history, sum(rows for _, rows, *_ in shapes))
     skipped, full = outcome[False], outcome[True]
     assert [m["rows_without_gradient"] for m in skipped[1]] == [0.5, 0.5]
     assert [m["rows_without_gradient"] for m in full[1]] == [0.0, 0.0]
@@ -167,12 +156,11 @@ def test_rows_without_gradient_are_skipped_counted_and_not_missed(settings, monk
             assert one[name] == pytest.approx(other[name], abs=1e-6)
 
 
-def test_equal_rewards_everywhere_move_nothing_and_score_nothing(monkeypatch):
-    rows = scored_rows(monkeypatch)
+def test_equal_rewards_everywhere_move_nothing_and_score_nothing(shapes):
     model, tokenizer = make_world()
     before = weights(model)
     history = train(model, tokenizer, ROWS, lambda completions, **kwargs: [0.7] * len(completions), make_config())
-    assert same_weights(weights(model), before) and not rows
+    assert same_weights(weights(model), before) and not shapes
     for metrics in history:
         assert (metrics["loss"], metrics["grad_norm"], metrics["frac_reward_zero_std"]) == (0.0, 0.0, 1.0)
         assert metrics["rows_without_gradient"] == 1.0 and metrics["reward"] == pytest.approx(0.7)

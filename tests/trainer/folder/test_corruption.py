@@ -15,11 +15,6 @@ from grpo_lab.trainer.folder import manifest
 from tests.support.resuming import assert_same_end, cheap_run, contents, copy_of
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    return cheap_run(tmp_path_factory.mktemp("whole") / "out")
-
-
 def flip(path: Path) -> None:
     """One bit, in the middle."""
     content = bytearray(path.read_bytes())
@@ -86,39 +81,41 @@ STOPS = [
     ("name", "spoil", "what"),
     [pytest.param(*case, marks=[] if case[1] is flip else pytest.mark.slow) for case in IN_CHECKPOINT],
 )
-def test_a_broken_newest_checkpoint_is_named_and_the_one_before_it_taken(name, spoil, what, whole, tmp_path, capsys):
-    folder = copy_of(whole[0], tmp_path / "out")
+def test_a_broken_newest_checkpoint_is_named_and_the_one_before_it_taken(
+    name, spoil, what, undisturbed, tmp_path, capsys
+):
+    folder = copy_of(undisturbed[0], tmp_path / "out")
     spoil(folder / "checkpoint-4" / name)
-    assert_same_end(cheap_run(folder), whole)
+    assert_same_end(cheap_run(folder), undisturbed)
     said = capsys.readouterr().out
     assert re.search(rf"checkpoint-4' is broken \({what}.*\); checkpoint-2, which is older, is taken", said)
     assert "Resumed at step 2 of 4 from" in said
 
 
-def test_damaged_metrics_are_written_anew_and_it_is_said(whole, tmp_path, capsys):
+def test_damaged_metrics_are_written_anew_and_it_is_said(undisturbed, tmp_path, capsys):
     for number, spoil in enumerate(METRICS):
-        folder = copy_of(whole[0], tmp_path / str(number) / "out")
+        folder = copy_of(undisturbed[0], tmp_path / str(number) / "out")
         spoil(folder / "metrics.jsonl")
-        assert_same_end(cheap_run(folder), whole)
+        assert_same_end(cheap_run(folder), undisturbed)
         assert re.search("metrics.jsonl' is not as the run wrote it .*: it is written anew", capsys.readouterr().out)
-        assert contents(folder) == contents(whole[0])
+        assert contents(folder) == contents(undisturbed[0])
 
 
 @pytest.mark.parametrize(
     ("name", "spoil"), [pytest.param(*case, marks=[pytest.mark.slow] * (n > 0)) for n, case in enumerate(HARMLESS)]
 )
-def test_what_nothing_depends_on_does_no_harm(name, spoil, whole, tmp_path, capsys):
-    folder = copy_of(whole[0], tmp_path / "out")
+def test_what_nothing_depends_on_does_no_harm(name, spoil, undisturbed, tmp_path, capsys):
+    folder = copy_of(undisturbed[0], tmp_path / "out")
     spoil(folder / name)
     end = cheap_run(folder)
     assert capsys.readouterr().out.startswith("Resumed at step 4 of 4 from")
     if "checkpoint-2" not in name:
-        assert_same_end(end, whole)
+        assert_same_end(end, undisturbed)
 
 
 @pytest.mark.parametrize(("spoil", "message"), STOPS)
-def test_a_manifest_that_cannot_be_trusted_stops_the_run_and_nothing_is_touched(spoil, message, whole, tmp_path):
-    folder = copy_of(whole[0], tmp_path / "out")
+def test_a_manifest_that_cannot_be_trusted_stops_the_run_and_nothing_is_touched(spoil, message, undisturbed, tmp_path):
+    folder = copy_of(undisturbed[0], tmp_path / "out")
     spoil(folder / "grpo_run.json")
     before = contents(folder)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
@@ -126,8 +123,8 @@ def test_a_manifest_that_cannot_be_trusted_stops_the_run_and_nothing_is_touched(
     assert contents(folder) == before
 
 
-def test_without_a_good_checkpoint_each_is_named_and_nothing_is_removed(whole, tmp_path):
-    folder = copy_of(whole[0], tmp_path / "out")
+def test_without_a_good_checkpoint_each_is_named_and_nothing_is_removed(undisturbed, tmp_path):
+    folder = copy_of(undisturbed[0], tmp_path / "out")
     for name in ("checkpoint-2", "checkpoint-4"):
         flip(folder / name / "model.safetensors")
     before = contents(folder)
@@ -139,5 +136,5 @@ def test_without_a_good_checkpoint_each_is_named_and_nothing_is_removed(whole, t
         cheap_run(folder)
     assert contents(folder) == before
     shutil.rmtree(folder / "checkpoint-2")
-    shutil.copytree(whole[0] / "checkpoint-2", folder / "checkpoint-2")
-    assert_same_end(cheap_run(folder), whole)
+    shutil.copytree(undisturbed[0] / "checkpoint-2", folder / "checkpoint-2")
+    assert_same_end(cheap_run(folder), undisturbed)

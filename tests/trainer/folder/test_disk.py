@@ -19,17 +19,12 @@ from tests.support.resuming import (
 FULL, CLOSED = errno.ENOSPC, errno.EACCES
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    return cheap_run_under(tmp_path_factory.mktemp("undisturbed") / "out", None)
-
-
 @pytest.mark.parametrize(
     ("fault", "every"),
     [(FULL, 29), *(pytest.param(fault, every, marks=pytest.mark.slow) for fault, every in ((FULL, 2), (CLOSED, 5)))],
 )
-def test_from_any_change_on_nothing_can_be_written(fault, every, undisturbed, tmp_path):
-    changes, want = undisturbed
+def test_from_any_change_on_nothing_can_be_written(fault, every, counted, tmp_path):
+    changes, want = counted
     said = rf"^'.*' could not be written \({re.escape(os.strerror(fault))}\): mend that, then "
     said += r"(start again, or choose another folder|go on with resume_from_checkpoint=True .* (yet|is saved)\.)$"
     for at in range(0, changes, every):
@@ -45,7 +40,7 @@ def test_from_any_change_on_nothing_can_be_written(fault, every, undisturbed, tm
             assert metrics_in(end[0])[-1]["step"] == 4
 
 
-def test_a_checkpoint_that_finds_no_room_gives_back_what_it_took(tmp_path, undisturbed):
+def test_a_checkpoint_that_finds_no_room_gives_back_what_it_took(tmp_path, counted):
     def full(*arguments, **keywords):
         raise OSError(FULL, os.strerror(FULL), "optimizer.safetensors")
 
@@ -53,10 +48,10 @@ def test_a_checkpoint_that_finds_no_room_gives_back_what_it_took(tmp_path, undis
         patch.setattr("grpo_lab.trainer.folder.checkpoint.flush_and_describe", full)
         cheap_run(tmp_path / "out")
     assert not (tmp_path / "out/grpo_run.unfinished").exists() and newest(tmp_path / "out") is None
-    assert_same_end(cheap_run(tmp_path / "out"), undisturbed[1])
+    assert_same_end(cheap_run(tmp_path / "out"), counted[1])
 
 
-def test_a_checkpoint_that_cannot_be_read_is_no_broken_one(tmp_path, undisturbed):
+def test_a_checkpoint_that_cannot_be_read_is_no_broken_one(tmp_path, counted):
     folder = cheap_run_until(tmp_path / "out", 3)
     before = contents(folder)
 
@@ -70,4 +65,4 @@ def test_a_checkpoint_that_cannot_be_read_is_no_broken_one(tmp_path, undisturbed
         patch.setattr("grpo_lab.trainer.folder.files.digest", closed)
         cheap_run(folder)
     assert contents(folder) == before
-    assert_same_end(cheap_run(folder), undisturbed[1])
+    assert_same_end(cheap_run(folder), counted[1])

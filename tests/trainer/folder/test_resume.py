@@ -24,14 +24,9 @@ from tests.support.resuming import (
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    return cheap_run_under(tmp_path_factory.mktemp("undisturbed") / "out", None)
-
-
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 40])
-def test_killed_before_any_change_to_the_file_system(every, undisturbed, tmp_path):
-    changes, want = undisturbed
+def test_killed_before_any_change_to_the_file_system(every, counted, tmp_path):
+    changes, want = counted
     assert changes > 100, "the axe sees every change"
     for at in range(0, changes, every):
         folder = tmp_path / str(at) / "out"
@@ -52,8 +47,8 @@ def assert_nothing_lost(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.6, 0.97])
-def test_killed_again_while_resuming(share, undisturbed, tmp_path):
-    changes, want = undisturbed
+def test_killed_again_while_resuming(share, counted, tmp_path):
+    changes, want = counted
     for again in range(0, 1000, 2):
         folder = tmp_path / str(again) / "out"
         with pytest.raises(Killed):
