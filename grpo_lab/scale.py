@@ -120,12 +120,12 @@ def step_flops(parameters: float, tokens: float, readings: int = 1, checkpointin
 
     F_{\mathrm{sample}} = 2 n N \tag{10.10}
     F_{\mathrm{score}} = 2 n N k \tag{10.11}
-    F_{\mathrm{update}} = (6 + 2 c) \, n N \tag{10.12}
+    F_{\mathrm{update}} = (6 + 2 a) \, n N \tag{10.12}
 
     Args:
         parameters: n, that a token meets. tokens: N, of prompts and completions.
         readings: k, passes that only compute log-probabilities: the policy's before its updates, the reference's.
-        checkpointing: c, whether the update computes its forward pass twice.
+        checkpointing: a, whether the update computes its forward pass twice.
 
     Source: Kaplan et al. (2020), "Scaling Laws for Neural Language Models", section 2.1.
     """

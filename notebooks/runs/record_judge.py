@@ -1,4 +1,4 @@
-"""Record that a served model judges a run, in judge.json, for notebook 10.
+"""Record that a served model judges a run, in judge.json, for docs/serving.md.
 
 python notebooks/runs/record_judge.py      two minutes on two cores; needs the extra `serve`
 
