@@ -41,7 +41,6 @@ def evaluate(
     correct: Callable | list[Callable] = accuracy_reward,
     batch_size: int = 512,
     seed: int = 1,
-    cache_implementation: str | None = None,
     disable_tqdm: bool = True,
 ) -> dict:
     """Sample `num_generations` completions of each problem and count.
@@ -50,7 +49,6 @@ def evaluate(
         rows: problems with "prompt" and whatever columns `correct` reads.
         correct: one or several reward functions, called as in training; the first says what is right, by a 1.
         batch_size: completions sampled at a time.
-        cache_implementation: as in `sample_completions`.
         disable_tqdm: whether there is no progress bar, on stderr.
 
     Returns:
@@ -76,7 +74,7 @@ def evaluate(
 
     found = sample_and_reward(
         model, tokenizer, rows, correct, num_generations=num_generations, max_completion_length=max_completion_length,
-        temperature=temperature, cache_implementation=cache_implementation, batch_size=batch_size, seed=seed,
+        temperature=temperature, batch_size=batch_size, seed=seed,
         arithmetic=autocast_as_loaded(model), disable_tqdm=disable_tqdm,
     )  # fmt: skip
     G = num_generations

@@ -32,8 +32,8 @@ def fast_or_full(fast, full):
     return fast if profile() == "fast" else full
 
 
-def begin(seed: int = 0, threads: int = 1) -> None:
-    """Set the look of the plots, the seed and the number of threads, and print versions and device.
+def begin(seed: int = 0) -> None:
+    """Set the look of the plots, the seed and one thread of torch, and print versions and device.
 
     One thread is right for models as small as those of the series: two spend their time waiting for each other.
     """
@@ -47,13 +47,13 @@ def begin(seed: int = 0, threads: int = 1) -> None:
     if in_ipython():
         _begin_hidden_results()
     torch.manual_seed(seed)
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1)
     card = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     print(
         f"Python {platform.python_version()} · torch {torch.__version__.split('+')[0]} · "
         f"transformers {version('transformers')} · matplotlib {version('matplotlib')}"
     )
-    print(f"NVIDIA card: {card} · torch threads: {threads} · profile: {profile()}")
+    print(f"NVIDIA card: {card} · torch threads: 1 · profile: {profile()}")
 
 
 def _begin_hidden_results() -> None:

@@ -33,11 +33,6 @@ class Rollout:
     truncated: Bool[Tensor, " B"]  # stopped by the length limit
     texts: list[str]
 
-    @property
-    def num_generations(self) -> int:
-        """G, of a rollout that was not cut."""
-        return len(self.completion_ids) // len(self.prompt_ids)
-
     def __getitem__(self, rows: slice | Int[Tensor, " R"] | Bool[Tensor, " B"]) -> "Rollout":
         by_row = ("prompt_of_row", "completion_ids", "mask", "logp", "entropy", "truncated")
         cut = {name: getattr(self, name)[rows] for name in by_row}

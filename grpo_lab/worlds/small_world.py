@@ -20,13 +20,12 @@ class SmallWorld:
         logits: the parameters, one row of V a prefix, float64.
     """
 
-    def __init__(self, vocabulary: int = 3, length: int = 3, seed: int = 0, spread: float = 1.0):
+    def __init__(self, vocabulary: int = 3, length: int = 3, seed: int = 0):
         self.sequences = enumerate_sequences(vocabulary, length)
         self._prefix = self._prefix_rows(vocabulary, length)
         prefixes = sum(vocabulary**t for t in range(length))
         generator = torch.Generator().manual_seed(seed)
-        start = torch.randn(prefixes, vocabulary, generator=generator, dtype=torch.float64)
-        self.logits = (spread * start).requires_grad_()
+        self.logits = torch.randn(prefixes, vocabulary, generator=generator, dtype=torch.float64, requires_grad=True)
 
     def _prefix_rows(self, vocabulary: int, length: int) -> Int[Tensor, "N T"]:
         """The row of the table that holds the logits after the first t tokens of each sequence."""

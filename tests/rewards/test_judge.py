@@ -35,24 +35,20 @@ def test_judge_reward_asks_once_a_completion_and_gives_nothing_for_what_it_canno
     assert asked[1] == JUDGE_TEMPLATE.format(prompt="q1 {x}", answer="2", completion="b")
     assert len(asked) == 3 and "hidden" not in asked[0]
     assert reward.__name__ == "equal_by_judge"
-    polite = judge_reward(lambda question: "yes" if "please" in question else "no", template="Polite? {completion}")
-    assert polite(["please", "now"]) == [1.0, 0.0], "without the answer in the template none is needed"
 
 
 def test_what_an_unclear_verdict_earns_is_a_choice():
     for unclear, words in {-1.0: "a reward of -1", 0.5: "a reward of 0.5", None: "no reward"}.items():
-        reward = judge_reward(lambda question: question, template="{completion}", unclear=unclear)
+        replies = iter(["yes", "no", "well", "yes and no"])
+        reward = judge_reward(lambda question: next(replies), unclear=unclear)
         with pytest.warns(RuntimeWarning, match=rf"judge_reward: 2 of 4 .* which gives {words}$"):
-            assert reward(["yes", "no", "well", "yes and no"]) == [1.0, 0.0, unclear, unclear]
+            assert reward(list("abcd"), prompts=["q"] * 4, answer=["1"] * 4) == [1.0, 0.0, unclear, unclear]
     for unclear in (float("nan"), float("inf")):
         with pytest.raises(ValueError, match=r"unclear is .*; expected a finite number, or None"):
             judge_reward(str, unclear=unclear)
 
 
 def test_a_judges_mistakes_are_named():
-    for template in ("{completion} {reply}", "{answer}"):
-        with pytest.raises(ValueError, match=r"template has the fields .*; expected completion"):
-            judge_reward(str, template=template)
     with pytest.raises(TypeError, match=r"judge_reward: the judge's reply is float 1.0; expected a str"):
         judge_reward(lambda question: 1.0)(["a"], prompts=["q"], answer=["1"])
     for missing, others in {"answer": {"prompts": ["q"]}, "prompts": {"answer": ["1"]}}.items():
