@@ -40,7 +40,7 @@ def test_judge_reward_asks_once_a_completion_and_gives_nothing_for_what_it_canno
 def test_what_an_unclear_verdict_earns_is_a_choice():
     for unclear, words in {-1.0: "a reward of -1", 0.5: "a reward of 0.5", None: "no reward"}.items():
         replies = iter(["yes", "no", "well", "yes and no"])
-        reward = judge_reward(lambda question: next(replies), unclear=unclear)
+        reward = judge_reward(lambda question, turn=replies: next(turn), unclear=unclear)
         with pytest.warns(RuntimeWarning, match=rf"judge_reward: 2 of 4 .* which gives {words}$"):
             assert reward(list("abcd"), prompts=["q"] * 4, answer=["1"] * 4) == [1.0, 0.0, unclear, unclear]
     for unclear in (float("nan"), float("inf")):
