@@ -41,8 +41,7 @@ def test_with_a_temperature_tokens_are_drawn_from_all_of_the_policy(tiny):
 
 
 def test_a_reply_in_training_mode_with_gradient_checkpointing_is_that_of_evaluation_mode(tiny):
-    """The state in which a notebook chats during training; tests/rollout/test_prompts.py shows that `generate` alone
-    would answer otherwise."""
+    """The state in which a notebook chats during training; `generate` alone would answer otherwise."""
     model, tokenizer = tiny
 
     def replies():

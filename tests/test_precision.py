@@ -140,7 +140,7 @@ def test_naive_bf16_loses_nearly_everything_and_the_others_nothing(rate, share):
 @pytest.mark.parametrize("mode", ["fp32", "bf16-naive"])
 def test_the_share_is_that_of_a_literal_loop(mode):
     rate, start = 3e-5, [0.5, -0.011, 0.003]
-    now, first = list(start), [torch.tensor(w).bfloat16().item() for w in start]
+    first = [torch.tensor(w).bfloat16().item() for w in start]
     now = list(first)
     for t, share in enumerate(realised_share(torch.tensor(start), rate, 7, mode).tolist(), 1):
         for i in range(3):

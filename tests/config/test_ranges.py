@@ -79,7 +79,7 @@ def is_taken_or_refused(name, value):
 
 
 REFUSED = [
-    ("output_dir", ""),
+    *[("output_dir", name) for name in ("", "  ", __file__)],
     *[(field.name, "other") for field in fields(GRPOConfig) if isinstance(field.metadata["allowed"], tuple)],
     ("generation_batch_size", 250),
     ("per_device_train_batch_size", 96),

@@ -69,8 +69,8 @@ def words(latex: str) -> list[str]:
     return re.findall(r"\\[A-Za-z]+|\\.|\S", latex)
 
 
-def faults(number: int | str, notebook: dict, code: dict, letters: set[str]) -> list[str]:
-    """What is wrong with the formulas of one notebook. `letters` are the letter tags of the whole series."""
+def faults(number: int | str, notebook: dict, code: dict, written: set[str]) -> list[str]:
+    """What is wrong with the formulas of one notebook. `written` are the tags of the whole series."""
     wrong = [
         f"$$ is not alone on its line: {line!r}"
         for text in prose(notebook)
@@ -90,26 +90,9 @@ def faults(number: int | str, notebook: dict, code: dict, letters: set[str]) -> 
             wrong.append(f"({tag}) is neither a number of the code nor a letter of this notebook, as in ({number}.a)")
     for text in prose(notebook):
         for tag in [tag for citation in CITATION.findall(text) for tag in re.findall(rf"\(({TAG})\)", citation)]:
-            if tag not in code and tag not in letters:
+            if tag not in code and tag not in written:
                 wrong.append(f"Eq. ({tag}) is cited and does not exist")
     return wrong
-
-
-def repeated_letters(notebooks: dict[str, dict]) -> list[str]:
-    found = [tag for notebook in notebooks.values() for tag, _ in tagged(notebook) if re.search("[a-z]", tag)]
-    return sorted({tag for tag in found if found.count(tag) > 1})
-
-
-def orphans(notebooks: dict[str, dict], code: dict) -> list[str]:
-    """Equations of the code whose notebook exists, and which no notebook shows or writes."""
-    names = set().union(*map(shown, notebooks.values())) if notebooks else set()
-    written = {tag for notebook in notebooks.values() for tag, _ in tagged(notebook)}
-    there = {lesson(name) for name in notebooks}
-    return [
-        f"({tag}) {equation.function}"
-        for tag, equation in code.items()
-        if int(tag.split(".")[0]) in there and tag not in written and equation.function.rpartition(".")[2] not in names
-    ]
 
 
 def lesson(name: str) -> int | str:
@@ -117,7 +100,7 @@ def lesson(name: str) -> int | str:
     return int(name[:2]) if name[0].isdigit() else ANY
 
 
-def letters_of(notebooks: dict[str, dict]) -> set[str]:
+def tags_of(notebooks: dict[str, dict]) -> set[str]:
     return {tag for notebook in notebooks.values() for tag, _ in tagged(notebook)}
 
 
@@ -129,12 +112,18 @@ def series() -> dict[str, dict]:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_formulas_of_the_notebook_agree_with_the_code(path, series):
     name = path.stem.partition("_")[0]
-    assert faults(lesson(name), series[name], formula_map(), letters_of(series)) == []
+    assert faults(lesson(name), series[name], formula_map(), tags_of(series)) == []
 
 
 def test_letter_tags_are_unique_in_the_series(series):
-    assert repeated_letters(series) == []
+    found = [tag for notebook in series.values() for tag, _ in tagged(notebook) if re.search("[a-z]", tag)]
+    assert len(found) == len(set(found))
 
 
 def test_every_equation_of_the_code_is_in_a_notebook(series):
-    assert orphans(series, formula_map()) == []
+    names, written = set().union(*map(shown, series.values())), tags_of(series)
+    assert [
+        tag
+        for tag, equation in formula_map().items()
+        if tag not in written and equation.function.rpartition(".")[2] not in names
+    ] == []

@@ -10,10 +10,6 @@ from grpo_lab.models.shapes import shape_config
 from grpo_lab.worlds import SmallWorld
 from grpo_lab.worlds.comparison import token_weights
 
-matplotlib = pytest.importorskip("matplotlib")
-matplotlib.use("Agg")
-plt = pytest.importorskip("matplotlib.pyplot")
-
 
 def texts(ax) -> list[str]:
     return [text.get_text() for text in ax.texts]

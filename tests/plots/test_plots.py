@@ -13,7 +13,6 @@ import torch
 from grpo_lab import plots
 
 matplotlib = pytest.importorskip("matplotlib")
-matplotlib.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")
 
 
