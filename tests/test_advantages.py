@@ -181,9 +181,6 @@ def test_step_rewards_that_carry_a_gradient_pass_it_on():
     )
 
 
-# --- wrong input ----------------------------------------------------------------------------------------------
-
-
 def test_wrong_arguments_are_named(no_checker):
     rewards, single = torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([[1.0], [2.0]])
     steps, mask = rewards[..., None], torch.ones(1, 3, 1, dtype=torch.bool)

@@ -24,9 +24,8 @@ def apart() -> float:
     model, tokenizer = load_policy("tiny", device="cpu")
     torch.manual_seed(0)
     seen, _ = collect(model, tokenizer, addition_problems("train", 2), accuracy_reward, GRPOConfig(**SIZE))
-    return (
-        torch.where(seen.mask, all_logprobs(model, seen, GRPOConfig(**SIZE)) - seen.rollout.logp, 0).abs().max().item()
-    )
+    difference = all_logprobs(model, seen, GRPOConfig(**SIZE)) - seen.rollout.logp
+    return difference[seen.mask].abs().max().item()
 
 
 def far(paid: float) -> torch.Tensor:

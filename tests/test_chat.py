@@ -68,9 +68,6 @@ def test_the_pieces_are_the_reply_and_never_half_a_letter(tiny):
             assert not any("\N{REPLACEMENT CHARACTER}" in piece for piece in pieces)
 
 
-# ---- a conversation
-
-
 def said(role, text):
     return {"role": role, "content": text}
 

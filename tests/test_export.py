@@ -71,7 +71,7 @@ def test_verls_own_configuration_knows_every_setting_and_its_type(written):
     OmegaConf.set_struct(theirs, True)  # what is not there is an error, as hydra has it
     settings = in_script(written)
     for name, value in settings.items():
-        before = OmegaConf.select(theirs, name) if not OmegaConf.is_missing(*_last(theirs, name)) else None
+        before = OmegaConf.select(theirs, name)  # None where it is missing
         OmegaConf.update(theirs, name, value, force_add=False)
         alike = (int, float) if type(before) in (int, float) else type(before)
         assert before is None or OmegaConf.is_list(before) or isinstance(value, alike), name
@@ -79,13 +79,6 @@ def test_verls_own_configuration_knows_every_setting_and_its_type(written):
         OmegaConf.update(theirs, "actor_rollout_ref.actor.no_such_setting", 1)
     version = (package / "version/version").read_text(encoding="utf-8").strip()
     assert version == VERL, "export is written for another version"
-
-
-def _last(config, name: str):
-    *parents, last = name.split(".")
-    for parent in parents:
-        config = config[parent]
-    return config, last
 
 
 def test_the_folder_holds_the_run(written):

@@ -57,10 +57,6 @@ def test_weights_that_do_not_fit_the_mode_are_refused_with_a_way_out():
         precision_of(model, GRPOConfig())
 
 
-def always(completions, **kwargs):
-    return [1.0] * len(completions)
-
-
 @pytest.mark.parametrize("name", [None, *PRECISIONS])
 def test_evaluation_computes_as_the_model_was_loaded(name, monkeypatch):
     model, tokenizer = make_world()
@@ -74,8 +70,7 @@ def test_evaluation_computes_as_the_model_was_loaded(name, monkeypatch):
         return sample(*arguments, **keywords)
 
     monkeypatch.setattr(evaluation, "sample_completions", spy)
-    rows = [{"prompt": "abc"}]
-    evaluate_module.evaluate(model, tokenizer, rows, max_completion_length=2, correct=always)
+    evaluate_module.evaluate(model, tokenizer, [{"prompt": "abc", "answer": "1"}], max_completion_length=2)
     assert seen == [PRECISIONS[name].autocast if name else None]
 
 

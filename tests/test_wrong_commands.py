@@ -30,7 +30,7 @@ WRONG = {
     # doctor
     "doctor --fix": "--fix is not known here; --help lists what there is",
     # memory
-    "memory --budget 0": "--budget is 0.0; it must be positive",
+    "memory --budget nan": "--budget is nan; it must be positive",
     "memory --prompt_length 0": "--prompt_length is 0; it must be at least 1",
     "memory --model tiny --shape small": "--shape not allowed with argument --model",
     # train

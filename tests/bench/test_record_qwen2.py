@@ -52,9 +52,6 @@ def test_stages_and_runs_that_are_taken_up_again(tmp_path, monkeypatch):
     assert command(tmp_path, "--stage", "warmup")["runs"] == []
 
 
-# --- the warm-up ----------------------------------------------------------------------------------------------------
-
-
 def test_the_loss_is_that_of_the_tiny_models_own_script(tokenizer):
     """Of the same documents: there from all logits, rows of all lengths together."""
     model = random_policy("small")

@@ -41,9 +41,6 @@ def test_nbconvert_keeps_formulas_and_code_whole():
                 assert re.sub(" +", " ", line.strip()) in re.sub(" +", " ", text), equation.tag
 
 
-# --- the trace ------------------------------------------------------------------------------------------------
-
-
 def test_trace_catches_assignments_tuples_and_the_return():
     rewards = torch.tensor([[1.0, 3.0], [2.0, 2.5]])
     traced = trace(sample.centre, rewards)

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from grpo_lab.models.selfcheck import ensure_checked
-from grpo_lab.rollout import sample_completions, score_logprobs
 from grpo_lab.rollout.fast_paths import why_plain
 from tests.support.architectures import make_architecture
+from tests.support.sampling import sample, score, tokens_of
 
 pytestmark = pytest.mark.gpu
 PROMPTS = ["abc?+ef0123", "d"]
@@ -18,15 +18,11 @@ def test_what_is_drawn_and_scored_is_what_the_model_says(name):
     model.to("cuda")
     ensure_checked(model)
     assert (why_plain(model) is None) is (name in ("llama", "qwen3"))
-    rollout = sample_completions(model, tokenizer, PROMPTS, 3, 8)
-    inputs = (rollout.prompt_ids, rollout.prompt_mask, rollout.completion_ids, rollout.mask, rollout.prompt_of_row)
+    rollout = sample(model, tokenizer, PROMPTS, length=8, generations=3)
     with torch.no_grad():
-        scored = [score_logprobs(model, *inputs, share_prompts=share)[0] for share in (True, False)]
-        for b, p in enumerate(rollout.prompt_of_row.tolist()):
-            prompt, completion = (
-                rollout.prompt_ids[p, rollout.prompt_mask[p]],
-                rollout.completion_ids[b, rollout.mask[b]],
-            )
+        scored = [score(model, rollout, share_prompts=share)[0] for share in (True, False)]
+        for b in range(len(rollout.mask)):
+            prompt, completion = (torch.tensor(ids, device="cuda") for ids in tokens_of(rollout, b))
             logits = model(torch.cat([prompt, completion])[None], use_cache=False).logits[0].double()
             own = logits[len(prompt) - 1 : -1].log_softmax(-1).gather(-1, completion[:, None])[:, 0]
             for logp in (rollout.logp, *scored):

@@ -4,19 +4,15 @@ import pytest
 import torch
 
 from grpo_lab.models.shapes import random_policy
-from grpo_lab.precision import PRECISIONS, autocast, has_native_bf16
-from grpo_lab.rollout import sample_completions, score_logprobs
+from grpo_lab.precision import PRECISIONS, autocast
+from grpo_lab.rollout import sample_completions
+from tests.gpu.test_card_training import needs
 from tests.support.card import make_rows, make_tokenizer
+from tests.support.sampling import score
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda")
 CACHES = ("static", "dynamic")
-
-
-def mode_or_skip(name):
-    if "bf16" in name and not has_native_bf16(CUDA):
-        pytest.skip("this card has no bf16")
-    return PRECISIONS[name]
 
 
 @pytest.mark.parametrize("cache", CACHES)
@@ -25,22 +21,15 @@ def mode_or_skip(name):
 )
 def test_sampler_and_scorer_agree(mode, worst, mean, cache):
     """Prompts of two lengths, so with padding; half precision rounds the two ways differently, and not far."""
-    precision = mode_or_skip(mode)
+    needs(mode)
+    precision = PRECISIONS[mode]
     model = random_policy("small", CUDA, precision.weights)
     tokenizer = make_tokenizer(model.config.vocab_size)
     prompts = [row["prompt"] for length in (9, 30) for row in make_rows(2, length, model.config.vocab_size)]
     with autocast(CUDA, precision), torch.no_grad():
         rollout = sample_completions(model, tokenizer, prompts, 4, 24, cache_implementation=cache)
         for share in (True, False):
-            logp, entropy = score_logprobs(
-                model,
-                rollout.prompt_ids,
-                rollout.prompt_mask,
-                rollout.completion_ids,
-                rollout.mask,
-                torch.arange(16, device=CUDA) // 4,
-                share_prompts=share,
-            )
+            logp, entropy = score(model, rollout, share_prompts=share)
             difference = (logp - rollout.logp).abs()[rollout.mask]
             assert difference.max() < worst and difference.mean() < mean
             assert (entropy - rollout.entropy).abs()[rollout.mask].mean() < mean

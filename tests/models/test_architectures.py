@@ -102,9 +102,6 @@ def test_a_step_of_a_fast_family_asks_the_host_for_nothing_so_a_card_can_capture
     assert tape.read
 
 
-# ---- gradients
-
-
 @pytest.mark.parametrize("name", mostly_slow(set(ARCHITECTURES) - REFUSED, ("gemma2",)))
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_the_gradient_of_a_step_is_that_of_a_literal_loop(name, checkpointing):

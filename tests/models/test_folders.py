@@ -30,22 +30,14 @@ def test_auto_on_a_bare_machine_takes_tiny_and_says_why(monkeypatch, checkpoint,
     assert "tiny model" in said and "Qwen/Qwen2-0.5B-Instruct is not in" in said and "ModelScope" in said
 
 
-def test_auto_on_a_card_without_the_model_stops_and_says_how_to_get_it():
+def test_auto_on_a_card_without_the_model_stops_and_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(loading, "pick_device", lambda device: torch.device("cuda"))
     with pytest.raises(FileNotFoundError) as stopped:
-        folders.find_folder("auto", "cuda")
+        load_policy("auto")
     said = str(stopped.value)
     assert said.startswith("name is 'auto', which on a card is Qwen/Qwen2-0.5B-Instruct, and that is not in ")
     assert "`hf download Qwen/Qwen2-0.5B-Instruct`" in said and "--model tiny" in said and "load_policy('tiny')" in said
     assert "`modelscope download --model Qwen/Qwen2-0.5B-Instruct`" in said
-
-
-def test_loading_tells_on_which_device_the_model_is_to_run(monkeypatch):
-    asked = []
-    monkeypatch.setattr(loading, "pick_device", lambda device: torch.device("cuda"))
-    monkeypatch.setattr(loading, "usable_folder", lambda *given: asked.append(given) or folders.find_folder(*given))
-    with pytest.raises(FileNotFoundError, match="which on a card is Qwen/Qwen2-0.5B-Instruct"):
-        load_policy("auto")
-    assert asked == [("auto", "cuda")]
 
 
 def test_the_parameters_of_a_checkpoint_are_counted_in_all_its_files(tmp_path):

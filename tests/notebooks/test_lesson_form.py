@@ -52,10 +52,6 @@ def test_the_head_says_what_it_takes(lesson):
     assert abs(int(said[2]) - build.reading_minutes(lesson)) <= 5 and int(said[2]) <= LONGEST  # said by readers
 
 
-def test_it_is_short_enough_for_an_evening(lesson):
-    assert len(lesson.cells) <= MOST_CELLS
-
-
 def test_it_says_one_thing_from_its_title_to_its_exercises(lesson):
     """Words of prose without code, formulas and tables; lines of code, folded ones too; folds; figures."""
     last = next(i for i, cell in enumerate(lesson.cells) if re.search(r"^## Exercises", cell.source, re.MULTILINE))
@@ -65,7 +61,7 @@ def test_it_says_one_thing_from_its_title_to_its_exercises(lesson):
     figures = [call for source in code(shown) for name in FIGURES for call in calls(source, name)]
     assert len(re.findall(r"[A-Za-z][\w'’-]+", text)) <= MOST_WORDS
     assert sum(len(source.splitlines()) for source in code(shown)) <= MOST_LINES
-    assert len(folds) <= MOST_FOLDS and len(figures) <= MOST_FIGURES
+    assert len(lesson.cells) <= MOST_CELLS and len(folds) <= MOST_FOLDS and len(figures) <= MOST_FIGURES
 
 
 def test_it_says_where_in_the_loop_you_are(lesson):
@@ -96,10 +92,6 @@ def test_a_prediction_is_in_sight_and_its_truth_is_not_above_it(lesson):
             assert "hide-output" in cell.metadata.get("tags", []), f"the answer stands open:\n{cell.source}"
 
 
-def test_it_ends_with_its_sources(lesson):
-    assert "\n## References\n" in prose(lesson)
-
-
-def test_headings_are_unique_and_steps_are_not_skipped(lesson):
+def test_headings_are_unique_and_sources_are_named(lesson):
     headings = re.findall(r"^(#+) (.+)$", re.sub(r"```.*?```", "", prose(lesson), flags=re.DOTALL), re.MULTILINE)
-    assert len({text for _, text in headings}) == len(headings)
+    assert len({text for _, text in headings}) == len(headings) and ("##", "References") in headings

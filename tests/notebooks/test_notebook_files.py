@@ -45,7 +45,8 @@ def test_every_code_cell_has_run_in_order_and_none_failed(notebook):
     assert not [output for output in outputs(notebook) if output["output_type"] == "error"]
 
 
-def test_outputs_are_clean(notebook):
+def test_outputs_are_clean_and_small(notebook):
+    assert notebook.stat().st_size <= MAX_BYTES
     document = json.loads(notebook.read_text(encoding="utf-8"))
     assert "widgets" not in document["metadata"]
     assert not [cell for cell in document["cells"] if "execution" in cell["metadata"]]
@@ -55,10 +56,6 @@ def test_outputs_are_clean(notebook):
     assert not re.search(r"Warning:|/home/|/root/|/Users/|/tmp/|[A-Z]:\\\\Users|site-packages|\d\d:\d\d:\d\d", said)
     assert not re.search(r"(?<![\w.])/[\w./-]+/python", said), "where a machine keeps its Python"
     assert build.WIDGET not in said
-
-
-def test_notebook_is_small(notebook):
-    assert notebook.stat().st_size <= MAX_BYTES
 
 
 def test_every_picture_has_alternative_text(notebook):

@@ -113,9 +113,6 @@ def test_scatter_of_02_is_that_of_each_payment_and_the_model_stays_as_it_was(mon
     assert sum(count for count, _ in found["squared_scores"].values()) == 8
 
 
-# ---- the committed records are of these settings
-
-
 def test_records_hold_every_arm_with_every_seed():
     objective = recorders.objective
     record = read(RUNS / "objective.json")

@@ -113,9 +113,6 @@ def test_an_empty_mask_is_a_finite_zero(loss_type):
     assert all(math.isfinite(x) for x in metrics.values())
 
 
-# --- errors ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("keywords", "named"),
     [

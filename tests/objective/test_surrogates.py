@@ -21,8 +21,6 @@ shapes = st.tuples(st.integers(1, 4), st.integers(1, 4))
 levels = st.sampled_from(["token", "sequence"])
 distances = st.sampled_from([0.0, 0.1, 1.0, 6.0])
 
-# --- ratio ----------------------------------------------------------------------------------------------------
-
 
 @many
 @given(shapes, seeds, levels, distances)
@@ -51,9 +49,6 @@ def test_first_step_has_ratio_exactly_one_and_a_gradient(level, dtype):
     assert logp.grad.abs().sum() > 0, "the old policy's gradient is stopped, the current one's is not"
 
 
-# --- the clipped surrogate ------------------------------------------------------------------------------------
-
-
 @many
 @given(shapes, seeds, distances, st.sampled_from([(0.2, None), (0.2, 0.28), (0.0, 0.0), (1.0, 3.0)]), st.booleans())
 def test_surrogate_is_the_loops(shape, seed, distance, clip, bounded):
@@ -65,9 +60,6 @@ def test_surrogate_is_the_loops(shape, seed, distance, clip, bounded):
         ratio,
         draw(*shape, seed=seed + 1),
     )
-
-
-# --- the others -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("a", [-2.0, -0.5, 0.0, 0.5, 2.0])

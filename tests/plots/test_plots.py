@@ -31,9 +31,6 @@ def shown(monkeypatch) -> list[list]:
     return places
 
 
-# intervals ---------------------------------------------------------------------------------------------------------
-
-
 def test_mean_interval_is_the_textbook_formula():
     for df, printed in [(1, 12.7062), (2, 4.3027), (4, 2.7764), (29, 2.0452)]:  # in the tables of Student's t
         assert plots.t_quantile(df) == pytest.approx(printed, abs=1e-4)
@@ -64,9 +61,6 @@ def test_a_band_is_the_mean_and_its_interval_and_ends_where_values_end():
     assert matplotlib.colors.same_color(ax.collections[0].get_facecolor()[0][:3], line.get_color())
 
 
-# the look ----------------------------------------------------------------------------------------------------------
-
-
 def test_lines_differ_in_colour_and_in_dashes_on_a_light_opaque_background():
     _, ax = plt.subplots()
     lines = [ax.plot([0, 1])[0] for _ in plots.OKABE_ITO]
@@ -76,9 +70,6 @@ def test_lines_differ_in_colour_and_in_dashes_on_a_light_opaque_background():
     for name in ("figure.facecolor", "axes.facecolor", "savefig.facecolor"):
         red, green, blue, alpha = matplotlib.colors.to_rgba(plt.rcParams[name])
         assert min(red, green, blue) > 0.95 and alpha == 1
-
-
-# what a notebook keeps ---------------------------------------------------------------------------------------------
 
 
 def test_finish_stores_alt_text_and_shows_the_caption(shown):
@@ -99,9 +90,6 @@ def test_in_a_shell_finish_prints_the_caption(capsys):
     plots.finish(fig, caption="See.", alt="Seen.")
     assert capsys.readouterr().out == "Figure. See.\n"
     assert plt.get_fignums() == [fig.number]
-
-
-# tokens ------------------------------------------------------------------------------------------------------------
 
 
 def words(markup: str) -> list[str]:

@@ -59,9 +59,6 @@ def test_an_expected_text_that_is_no_number_is_named(reward):
         reward(["1", "2"], answer=["1", "many"])
 
 
-# The last number
-
-
 def test_the_last_number_as_it_stands_there():
     last = {"17": "17", "17 + 25 = 42.": "42", "It is 42, I think.": "42", "17+25=42!": "42", "first 42, then 7": "7",
             "1,000": "1000", "1,2": "2", "about .5": ".5", "is it -3 or x-3?": "-3", "it is -3": "-3", "−3": "-3",

@@ -14,8 +14,9 @@ from grpo_lab.rollout.prompts import run_prompts
 from grpo_lab.rollout.static import Decoder
 from tests.rollout.test_static import assert_same
 from tests.support.fake_device import fake_card, fake_qwen2
+from tests.support.peak import tensors
 from tests.support.sampling import SETTINGS, sample
-from tests.support.tape import Tape, address, capture_on_the_cpu, refuse_questions, tensors
+from tests.support.tape import Tape, address, capture_on_the_cpu, refuse_questions
 from tests.support.worlds import make_world
 
 PLAIN_AND_ALL = [SETTINGS[0], SETTINGS[-1]]

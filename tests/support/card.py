@@ -10,7 +10,7 @@ from functools import partial
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from grpo_lab.bench.process import worker_main
 from grpo_lab.config import GRPOConfig
@@ -55,14 +55,6 @@ def modes_of(device: torch.device) -> list[str]:
     """The precision modes that a device is meant for; a card without bf16 would emulate it."""
     without_bf16 = device.type == "cuda" and not has_native_bf16(device)
     return ["fp32", "fp16"] if without_bf16 else list(PRECISIONS)
-
-
-def make_run(spec: dict, device: torch.device) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, list, GRPOConfig]:
-    """Random weights in the mode of the spec, a tokenizer for them, and prompts for all of its steps."""
-    model = random_policy(spec["shape"], device, PRECISIONS[spec["mode"]].weights)
-    vocabulary, config = model.config.vocab_size, make_config(spec, max_steps=spec["steps"])
-    rows = make_rows(config.prompts_per_step * spec["steps"], spec["prompt"], vocabulary)
-    return model, make_tokenizer(vocabulary), rows, config
 
 
 def make_config(spec: dict, **settings) -> GRPOConfig:
@@ -123,9 +115,11 @@ def _peak_bytes(call, device: torch.device) -> int:
 
 
 def train_steps(spec: dict, device: torch.device) -> dict:
-    model, tokenizer, rows, config = make_run(spec, device)
+    model = random_policy(spec["shape"], device, PRECISIONS[spec["mode"]].weights)
+    vocabulary, config = model.config.vocab_size, make_config(spec, max_steps=spec["steps"])
+    rows = make_rows(config.prompts_per_step * spec["steps"], spec["prompt"], vocabulary)
     before, reached = sample_of(model), watch_gradients(model)
-    history = train(model, tokenizer, rows, parity_reward, config)
+    history = train(model, make_tokenizer(vocabulary), rows, parity_reward, config)
     after = sample_of(model)
     moved = [(before[name] != after[name]).float().mean().item() for name in before]
     return {

@@ -28,9 +28,9 @@ class Lives(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
         self._look()
-        given = {id(tensor.untyped_storage()) for tensor in _tensors((arguments, keywords))}
+        given = {id(tensor.untyped_storage()) for tensor in tensors((arguments, keywords))}
         result = function(*arguments, **(keywords or {}))
-        for tensor in _tensors(result):
+        for tensor in tensors(result):
             if id(tensor.untyped_storage()) not in given:
                 self._born(tensor.untyped_storage())
         if function is torch.ops.aten.logsumexp.default:
@@ -62,5 +62,5 @@ def _autograd_adds_up(function) -> bool:
     return in_backward and function is torch.ops.aten.add.Tensor
 
 
-def _tensors(values) -> list[torch.Tensor]:
+def tensors(values) -> list[torch.Tensor]:
     return [value for value in tree_leaves(values) if isinstance(value, torch.Tensor)]

@@ -6,9 +6,9 @@ every tensor is where it was. A step that relies on anything but its memory give
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from grpo_lab.rollout import static as decoding
+from tests.support.peak import tensors
 
 # Operations that ask for a value, have a result whose size depends on one, or bring one from the host.
 ASKING = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "equal", "multinomial", "lift_fresh")
@@ -52,10 +52,6 @@ def refuse_questions(function, arguments):
     # On the CPU, `x[..., -1:] = 0` brings its number in a tensor; on a card it is filled in there.
     number = name == "lift_fresh" and arguments[0].dim() == 0
     assert number or not asks, f"a captured step may not call {name}"
-
-
-def tensors(values):
-    return [value for value in tree_leaves(values) if isinstance(value, torch.Tensor)]
 
 
 def address(tensor):

@@ -53,9 +53,6 @@ def of_training(history):
     return [{k: v for k, v in metrics.items() if not k.startswith(beside)} for metrics in without_times(history)]
 
 
-# --- the training does not notice -----------------------------------------------------------------------------------
-
-
 def test_the_training_is_the_same_bit_for_bit(capsys):
     _, steps, history = run(num_iterations=2, **BESIDE)
     _, plain_steps, plain = run(num_iterations=2)
@@ -64,9 +61,6 @@ def test_the_training_is_the_same_bit_for_bit(capsys):
     assert [metrics["step"] for metrics in history if "eval/reward" in metrics] == [2, 4, 5], "and after the last step"
     assert all(("time/eval" in metrics) == ("eval/reward" in metrics) for metrics in history)
     assert history[0]["kl"] == 0.0 and all(metrics["kl"] > 1e-5 for metrics in history[1:])
-
-
-# --- what is measured -----------------------------------------------------------------------------------------------
 
 
 def test_the_numbers_are_those_of_what_was_sampled():
@@ -141,9 +135,6 @@ def test_what_does_not_go_together_is_named_before_anything_is_sampled(held_out,
         train(model, tokenizer, ROWS, lambda **_: 1 / 0, make_config(**settings), eval_dataset=held_out)
 
 
-# --- the best, and the end ------------------------------------------------------------------------------------------
-
-
 @few
 @given(st.lists(st.integers(-3, 3).map(lambda n: n / 4), min_size=1, max_size=12), st.booleans())
 def test_the_best_is_the_one_that_transformers_takes(values, gaps):
@@ -192,18 +183,11 @@ def test_the_best_model_is_kept_and_is_the_result(tmp_path, capsys):
         run(output_dir=str(out), load_best_model_at_end=True, resume_from_checkpoint=True, **many, **LENGTH)
 
 
-def constant(completions, **kwargs):
-    return [0.5] * len(completions)
-
-
-# --- the KL to the start --------------------------------------------------------------------------------------------
-
-
 def test_rows_without_gradient_are_measured_too():
     model, tokenizer = make_world()
     other, _ = make_world(seed=1)
     config = make_config(generation_batch_size=16)
-    experience, _ = collect(model, tokenizer, ROWS, constant, config)
+    experience, _ = collect(model, tokenizer, ROWS, lambda completions, **_: [0.5] * len(completions), config)
     assert not experience.advantages.any()
     rollout, found = experience.rollout, []
     for row in range(16):
