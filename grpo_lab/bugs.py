@@ -11,6 +11,7 @@ function object, so its code is exchanged inside the object, and its decorators 
 import difflib
 import importlib
 import inspect
+import pkgutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -46,10 +47,7 @@ class Bug:
         return "\n".join(f"{line[0]} {line[1:].strip()}" for line in changed)
 
     def _function(self) -> FunctionType:
-        found = importlib.import_module(self.module)
-        for name in self.function.split("."):
-            found = getattr(found, name)
-        return inspect.unwrap(found)
+        return inspect.unwrap(pkgutil.resolve_name(f"{self.module}:{self.function}"))
 
     def _wrong_code(self) -> CodeType:
         module = importlib.import_module(self.module)

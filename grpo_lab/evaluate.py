@@ -13,7 +13,7 @@ from statistics import fmean as mean
 
 import torch
 
-from grpo_lab.checks import check_at_least, check_between, check_finite, check_sampling
+from grpo_lab.checks import check_at_least, check_between, check_positive
 from grpo_lab.commands import Parser, command, shell_line
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.defaults import TINY
@@ -177,7 +177,8 @@ def wilson_interval(share: float, n: int, z: float = 1.959964) -> list[float]:
 @command("grpo_lab.evaluate")
 def main(arguments: list[str] | None = None) -> None:
     settings = vars(_parser().parse_args(arguments))
-    _check(settings)
+    check_between("seed", settings["seed"], 0, LARGEST_SEED)
+    check_positive("temperature", settings["temperature"])
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
 
@@ -218,16 +219,6 @@ def _as_in_the_run(model: str, typed: dict) -> dict:
         words = [[f"--{option}", *(value if isinstance(value, list) else [value])] for option, value in taken.items()]
         print(f"as in the run of {folder.as_posix()!r}: {shell_line([word for some in words for word in some])}")
     return USUAL | taken | given
-
-
-def _check(settings: dict) -> None:
-    """What can be refused before anything is loaded."""
-    for option in ("n", "num_generations", "max_completion_length", "batch_size"):
-        if settings[option] is not None:
-            check_at_least(option, settings[option], 1)
-    check_between("seed", settings["seed"], 0, LARGEST_SEED)
-    check_finite("temperature", settings["temperature"])
-    check_sampling(settings["temperature"], 0, 1.0, 1.0)
 
 
 def _parser() -> Parser:

@@ -13,7 +13,6 @@ from grpo_lab.tasks.rows import (
     as_text,
     has_thinking,
     in_parts,
-    split_of,
     with_system,
 )
 from grpo_lab.tasks.table import TASKS, Task, find_task

@@ -63,19 +63,16 @@ def gym_problems(split: str, n: int | None, seed: int, generator: str) -> list[R
                 problem = problems[index]
         except Exception as error:  # such as: no problem found within the options, in so many attempts
             problem, fault, in_vain = None, f"; reasoning-gym could not make some ({error})", in_vain + PATIENCE // 20
-        if problem and problem["question"] not in found and _split(problem) == split:
+        question = problem and problem["question"]
+        if problem and question not in found and split_of("gym", question, test_share=HELD_OUT) == split:
             which = {"generator": name, "options": options, "index": index}
-            row = {"prompt": asking(problem["question"]), "answer": problem["answer"], "gym": which}
-            found[problem["question"]], in_vain = row, 0
+            found[question] = {"prompt": asking(question), "answer": problem["answer"], "gym": which}
+            in_vain = 0
         if len(found) == (n or USUAL[split]) or in_vain >= PATIENCE:
             break
     if len(found) < (n or 1):
         raise ValueError(f"n is {n or 1}; {PREFIX}{generator} has {len(found)} problems in the split {split!r}{fault}")
     return list(found.values())
-
-
-def _split(problem: dict) -> str:
-    return split_of("gym", problem["question"], test_share=HELD_OUT)
 
 
 @lru_cache(maxsize=8)

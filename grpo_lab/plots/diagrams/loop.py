@@ -93,15 +93,8 @@ def _row(ax, coloured: tuple[str, ...], tall: float, met: tuple[str, ...] = tupl
             look |= {"facecolor": "none", "linestyle": (0, (3, 2))}
         rounded = "round,pad=0,rounding_size=0.12"
         ax.add_patch(FancyBboxPatch((x - NARROW / 2, -tall), NARROW, 2 * tall, boxstyle=rounded, **look))
-        ax.text(
-            x,
-            0,
-            stage,
-            **CENTRED,
-            fontsize=9,
-            weight="bold" if on else "normal",
-            color="black" if on or stage in met else GREY,
-        )
+        words = {"weight": "bold" if on else "normal", "color": "black" if on or stage in met else GREY}
+        ax.text(x, 0, stage, **CENTRED, fontsize=9, **words)
         if index:
             arrow(ax, (x - 1.6 + NARROW / 2, 0.0), (x - NARROW / 2, 0.0))
 
