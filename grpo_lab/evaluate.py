@@ -20,13 +20,7 @@ from grpo_lab.config.defaults import TINY
 from grpo_lab.config.ranges import LARGEST_SEED
 from grpo_lab.precision import autocast_as_loaded
 from grpo_lab.rewards import accuracy_reward, format_reward, reward_names
-from grpo_lab.rewards.task_spec import (
-    USUAL,
-    add_reward_options,
-    add_task_option,
-    choose,
-    for_template,
-)
+from grpo_lab.rewards.task_spec import USUAL, add_reward_options, add_task_option, choose, for_template
 from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts
 
 

@@ -21,15 +21,7 @@ from grpo_lab.config.defaults import TINY, default_settings, described
 from grpo_lab.engines.options import OWN, add_engine_options, take_engine
 from grpo_lab.engines.processes import is_main, one_prints
 from grpo_lab.rewards.named import find_rewards
-from grpo_lab.rewards.task_spec import (
-    SUMS,
-    USUAL,
-    TaskSpec,
-    add_reward_options,
-    add_task_option,
-    choose,
-    for_template,
-)
+from grpo_lab.rewards.task_spec import SUMS, USUAL, TaskSpec, add_reward_options, add_task_option, choose, for_template
 from grpo_lab.tasks import TASKS
 from grpo_lab.tasks.table import TRAINING_SUMS
 

@@ -8,11 +8,10 @@ from pathlib import Path
 
 from grpo_lab.display import View, in_ipython, text_table
 from grpo_lab.plots.style import BACKGROUND
-from grpo_lab.plots.tokens import shade, visible
+from grpo_lab.plots.tokens import patch, visible
 
 COMPLETIONS = "completions.jsonl"
 BOX = f"background-color:{BACKGROUND};color:#000000;padding:8px 12px;border:1px solid #CCCCCC"
-TOKEN = "color:#000000;padding:1px 2px;border-radius:3px;margin-right:1px"
 
 
 def browse(folder: str | Path, step: int | None = None, group: int = 0) -> View:
@@ -66,8 +65,7 @@ def _view(records: list[dict], cut: Callable[[str], list[str]]) -> View:
     for record in records:
         values = [(record["rewards"] | record)[name] for name in head]
         numbers = ["none" if value is None else f"{value:.3g}" for value in values]
-        style = f"background-color:{shade(record['advantage'] / limit)};{TOKEN}"
-        tokens = [f'<code style="{style}">{html.escape(visible(token))}</code>' for token in cut(record["completion"])]
+        tokens = [patch(visible(token), record["advantage"] / limit) for token in cut(record["completion"])]
         cells = "".join(f"<td>{number}</td>" for number in numbers)
         rows.append(f'<tr>{cells}<td style="text-align:left">{"".join(tokens)}</td></tr>')
         lines.append((*numbers, repr(record["completion"])))

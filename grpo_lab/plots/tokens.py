@@ -29,7 +29,7 @@ def token_heat(tokens: Sequence[str], values, limit: float | None = None, signs:
     said = [written(value, "+" if signs else "") for value in values]
     parts = [_token(token, text, value / limit) for token, text, value in zip(tokens, said, values, strict=True)]
     shares = (-1.0, -0.5, 0.0, 0.5, 1.0) if signs else (0.0, 0.5, 1.0)
-    legend = " ".join(_patch(written(share * limit, "+" if signs else ""), share) for share in shares)
+    legend = " ".join(patch(written(share * limit, "+" if signs else ""), share) for share in shares)
     box = f"background-color:{BACKGROUND};color:#000000;padding:8px 12px;border:1px solid #CCCCCC;line-height:2.1"
     markup = f'<div style="{box}">{"".join(parts)}<br>value: {legend}</div>'
     text = " ".join(f"{visible(token)}[{value}]" for token, value in zip(tokens, said, strict=True))
@@ -38,10 +38,11 @@ def token_heat(tokens: Sequence[str], values, limit: float | None = None, signs:
 
 def _token(token: str, written: str, share: float) -> str:
     line_end = "<br>" if token.endswith("\n") else ""
-    return f"{_patch(visible(token), share)}<sub>{written}</sub> {line_end}"
+    return f"{patch(visible(token), share)}<sub>{written}</sub> {line_end}"
 
 
-def _patch(text: str, share: float) -> str:
+def patch(text: str, share: float) -> str:
+    """HTML of a text on the colour of its share."""
     # <code>, since formulas are never typeset in it: a token may well be a dollar sign
     style = f"background-color:{shade(share)};color:#000000;padding:2px 3px;border-radius:3px"
     return f'<code style="{style}">{html.escape(text)}</code>'

@@ -7,7 +7,7 @@ every answer is checked to be a number, since the reward compares with it.
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from grpo_lab.checks import check_at_least, check_choice
@@ -53,7 +53,10 @@ def gsm8k_problems(
     if n is not None:
         check_at_least("n", n, 1)
     shown = EXAMPLE if example else None
-    rows = [_row(record, place, shown) for place, record in itertools.islice(_records(source, split), n)]
+    path = _on_this_machine(source, split)
+    files = [path] if path.is_file() else _files(path, split)
+    records = ((f"{file.name}, row {i}", record) for file in files for i, record in enumerate(_read(file, split), 1))
+    rows = [_row(record, place, shown) for place, record in itertools.islice(records, n)]
     if n is not None and len(rows) < n:
         raise ValueError(f"n is {n}; {os.fspath(source)!r} has {len(rows)} problems in the split {split!r}")
     return rows
@@ -68,14 +71,6 @@ def _row(record: object, place: str, example: tuple[str, str] | None) -> Row:
         raise ValueError(f"source: the answer of {place} ends in {record['answer'][-40:]!r}; expected '#### <number>'")
     answer = re.sub(r"[,$]", "", found["number"])
     return {"prompt": asking(record["question"], THINK_SYSTEM_PROMPT, example), "answer": answer}
-
-
-def _records(source: str | os.PathLike, split: str) -> Iterator[tuple[str, object]]:
-    """Each record with its place, for messages."""
-    path = _on_this_machine(source, split)
-    for file in [path] if path.is_file() else _files(path, split):
-        for number, record in enumerate(_read(file, split), start=1):
-            yield f"{file.name}, row {number}", record
 
 
 def _on_this_machine(source: str | os.PathLike, split: str) -> Path:
