@@ -35,16 +35,16 @@ def math_reward(
 
     The answer is what the last answer block holds, all of it; without a block, the last `\boxed{}` after the thinking.
 
-    What counts. A number: whole, decimal, fraction (reduced or not), mixed (3 1/2), with powers of ten (1.5e3, 3.5万).
-    It is compared exactly, but a decimal of six places or more may be rounded: 0.333333 is 1/3, while 0.33333 is not,
-    nor is 2.0000001 equal to 2. Per cent is a hundredth: 25% is 1/4 and not 25. A unit may be left out, but not
-    contradicted, and is not converted: 5 cm is 5, and not 5 m. Of an equation the right-hand side counts, if the left
-    is a name (x = 4) or equal to it (2+2 = 4). A power, root, factorial or logarithm stands for its value. Order counts
-    in tuples, not in sets and bare lists, and a set is no tuple; x > 3 is (3, \infty). Words are compared as texts, in
-    any case.
+    What counts. A number: whole, decimal, fraction (reduced or not), mixed (3 1/2), with powers of ten (1.5e3), in
+    Chinese words (三分之一). It is compared exactly, but a decimal of six places or more may be rounded: 0.333333 is
+    1/3, while 0.33333 is not, nor is 2.0000001 equal to 2. Per cent is a hundredth: 25% is 1/4 and not 25. A unit may
+    be left out, but not contradicted, and is not converted: 5 cm is 5, and not 5 m. Of an equation the right-hand side
+    counts, if the left is a name (x = 4) or equal to it (2+2 = 4). A power, root, factorial or logarithm stands for its
+    value. Order counts in tuples, not in sets and bare lists, and a set is no tuple; x > 3 is (3, \infty). Words are
+    compared as texts, in any case.
 
     What does not. A calculation (17+58 for 75), a restated equation (2x = 8 for 4), a second answer ("4 or 5"), a doubt
-    ("about 5"), a sentence ("the answer is 4"), a number in words (seven, 三分之一).
+    ("about 5"), a sentence ("the answer is 4"), a number in English words.
 
     Args:
         completions: y, strings or lists of chat messages.

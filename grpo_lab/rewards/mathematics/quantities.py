@@ -1,4 +1,4 @@
-r"""A text as one exact number with its unit: "-3 1/2", "1.5 \times 10^3", "48平方厘米", "3.5万", "$1,234.50".
+r"""A text as one exact number with its unit: "-3 1/2", "1.5 \times 10^3", "48平方厘米", "百分之二十五", "$1,234.50".
 
 What is no finished number is none: a sum still to be carried out, two numbers, a number with a doubt ("about 5").
 """
@@ -11,6 +11,11 @@ from functools import lru_cache
 
 from grpo_lab.rewards.mathematics.units import unit_of
 
+_SAID = ("零〇", "一壹", "二贰两", "三叁", "四肆", "五伍", "六陆", "七柒", "八捌", "九玖")
+_DIGITS = {character: str(digit) for digit, characters in enumerate(_SAID) for character in characters}
+_SIZES = {"亿": 10**8, "万": 10**4, "千": 1000, "仟": 1000, "百": 100, "佰": 100, "十": 10, "拾": 10}
+NUMERALS = "".join((*_DIGITS, *_SIZES))
+
 LONGEST = 1000  # characters
 PLACES = 6  # a decimal with as many may be a rounded one
 _WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,3}(?: [0-9]{3})+(?![0-9/])|[0-9]+)"
@@ -19,10 +24,12 @@ _NUMBER = re.compile(
     rf"|(?P<digits>{_WHOLE})?(?:\.(?P<decimals>[0-9]*))?"
     r"(?:[eE](?P<power>[+-]?[0-9]{1,3})|\\(?:overline|bar|dot) *\{(?P<repeated>[0-9]+)\})?"
 )
+_SPOKEN = re.compile(rf"[0-9.{NUMERALS}又分之点半]+")
+_KILO = tuple("米克瓦帕焦伏卡赫")  # behind these 千 belongs to the unit: 5千米 is five kilometres
 _PREFIX = re.compile(r"([+-]?) ?(US\$|RMB|[$¥€£]|) ?([+-]?) ?")
-_FACTOR = re.compile(r"(?: ?(%|‰|万|亿|(?:hundred|thousand|million|billion|trillion|dozen)\b))?")
+_FACTOR = re.compile(r"(?: ?(%|‰|(?:hundred|thousand|million|billion|trillion|dozen)\b))?")
 _FACTORS = {"%": Fraction(1, 100), "‰": Fraction(1, 1000), "hundred": 100, "thousand": 10**3, "million": 10**6,
-            "billion": 10**9, "trillion": 10**12, "dozen": 12, "万": 10**4, "亿": 10**8, None: 1}  # fmt: skip
+            "billion": 10**9, "trillion": 10**12, "dozen": 12, None: 1}  # fmt: skip
 _IN_PLAIN = (
     (re.compile(r"^\(([^(){},]*)\)$|^\\?\{([^(){},\\]*)\\?\}$"), r"\1\2"),
     (re.compile(r"\\frac *(?:\{ *(-?[0-9]+) *\}|([0-9])) *(?:\{ *([0-9]+) *\}|([0-9]))"), r" \1\2/\3\4"),
@@ -67,7 +74,7 @@ def quantity_in(text: str) -> Quantity | None:
     prefix = _PREFIX.match(text)
     before, currency, after = prefix.groups()
     text = text[prefix.end() :]
-    read = _written(text)
+    read = _spoken(text) or _written(text)
     if read is None or (before and after):
         return None
     value, places, end = read
@@ -82,8 +89,20 @@ def quantity_in(text: str) -> Quantity | None:
     return Quantity(value, unit or (currency and unit_of(currency)), places)
 
 
+def _spoken(text: str) -> tuple[Fraction, int, int] | None:
+    """A number in Chinese words at the beginning of a text: its value, its decimal places, and where it ends."""
+    run = _SPOKEN.match(text)
+    if run is None or re.fullmatch("[0-9.]*", run[0]):
+        return None
+    for end in range(run.end(), 0, -1):
+        is_kilo = text[end - 1] == "千" and end > 1 and text[end:].startswith(_KILO)
+        if not is_kilo and not text[end : end + 1].isdigit() and (value := chinese_number(text[:end])) is not None:
+            return value, len(re.split("[.点]", text[:end] + ".")[1]), end
+    return None
+
+
 def _written(text: str) -> tuple[Fraction, int, int] | None:
-    """The number at the beginning of a text: its value, its decimal places, and where it ends."""
+    """The same for a number in digits."""
     found = _NUMBER.match(text)
     whole, top, bottom, digits, decimals, power, repeated = found.groups()
     if top:
@@ -101,3 +120,59 @@ def _written(text: str) -> tuple[Fraction, int, int] | None:
 
 def _bare(digits: str) -> str:
     return digits.replace(",", "").replace(" ", "")
+
+
+def chinese_number(text: str) -> Fraction | None:
+    """The number that a text says in Chinese words, digits among them or not; None where it says none.
+
+    The whole text has to be the number: 三个 is none. 半 is a half, 三又二分之一 three and a half. What is left out in
+    speech is not guessed: 一百二 is none.
+    """
+    if len(text) > 40:
+        return None
+    if "又" in text:
+        whole, _, part = text.partition("又")
+        a, b = _whole(whole), chinese_number(part)
+        return a + b if a is not None and b is not None and 0 < b < 1 else None
+    if "分之" in text:
+        bottom, _, top = text.partition("分之")
+        below = {"百": Fraction(100), "千": Fraction(1000)}.get(bottom) or _whole(bottom)
+        above = _decimal(top)
+        return above / below if below and above is not None else None
+    return Fraction(1, 2) if text in ("半", "一半") else _decimal(text)
+
+
+def _decimal(text: str) -> Fraction | None:
+    whole, point, digits = text.partition("点")
+    value = _whole(whole)
+    if not point or value is None:
+        return value
+    if not digits or any(c not in _DIGITS for c in digits):
+        return None
+    return value + Fraction("0." + "".join(_DIGITS[c] for c in digits))
+
+
+def _whole(text: str) -> Fraction | None:
+    """A number without a fraction, but for digits before a unit: 3.5万 is 35000."""
+    if re.fullmatch(r"[0-9]+(?:\.[0-9]+)?", text):
+        return Fraction(text)
+    if text and all(c in _DIGITS for c in text):
+        digits = "".join(_DIGITS[c] for c in text)  # 二〇二六, digit by digit
+        # 三四 is not 34: it says "three or four".
+        return None if len(digits) == 2 and "0" not in digits else Fraction(digits)
+    for word, size in _SIZES.items():  # the largest first
+        before, found, after = text.rpartition(word)
+        if found:
+            return _sized(before, size, after)
+    return None
+
+
+def _sized(before: str, size: int, after: str) -> Fraction | None:
+    # 十七 needs nothing before it, and 一百十七 is heard.
+    many = Fraction(1) if not before and size == 10 else _whole(before)
+    rest = _whole(after.lstrip("零〇")) if after else Fraction(0)
+    if many is None or rest is None or rest >= size or (size < 10**4 and many >= 10):
+        return None
+    # 一百二 is 120 to who says it; without a 零 or the next unit it cannot be told from 102.
+    told = not after or size == 10 or after[0] in "零〇" or rest >= size // 10
+    return many * size + rest if told else None

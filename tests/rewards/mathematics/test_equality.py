@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from grpo_lab.rewards import math_reward as reward_in_3_seconds
 from grpo_lab.rewards.mathematics.equality import judge_form
-from grpo_lab.rewards.mathematics.quantities import quantity_in
+from grpo_lab.rewards.mathematics.quantities import chinese_number, quantity_in
 from grpo_lab.rewards.mathematics.tidy import boxed, given_answer, tidy
 from tests.rewards.mathematics.teacher import DEPARTURES, PAIRS
 from tests.support.agreement import many
@@ -17,6 +17,7 @@ from tests.support.agreement import many
 # A comparison takes a millisecond; on a busy machine that may last.
 math_reward = functools.partial(reward_in_3_seconds, time_limit=60.0, batch_time_limit=600.0)
 EVERY = [pair for pairs in PAIRS.values() for pair in pairs]
+DIGITS = "零一二三四五六七八九"
 
 
 def answered(text):
@@ -29,7 +30,7 @@ def marked(pairs, form=answered):
 
 
 def test_as_a_teacher_would_rule_by_rule():
-    assert len(EVERY) >= 200 and len({pair[:2] for pair in EVERY}) == len(EVERY)
+    assert len(EVERY) >= 205 and len({pair[:2] for pair in EVERY}) == len(EVERY)
     assert marked(EVERY) == EVERY
 
 
@@ -85,6 +86,37 @@ def test_a_wrong_limit_is_named(name):
 
 
 # Numbers
+
+
+def in_words(n: int) -> str:
+    """As a textbook writes a whole number, below 10^12."""
+    for size, word in ((10**8, "亿"), (10**4, "万")):
+        if n >= size:
+            rest = n % size
+            gap = "零" if 0 < rest < size // 10 else ""
+            return in_words(n // size) + word + (gap + in_words(rest) if rest else "")
+    text = ""
+    for size, word in ((1000, "千"), (100, "百"), (10, "十"), (1, "")):
+        digit, n = divmod(n, size)
+        text += DIGITS[digit] + word if digit else "零" if text and n and not text.endswith("零") else ""
+    return text or "零"
+
+
+@many
+@given(st.one_of(st.integers(0, 10**12 - 1), st.integers(0, 20_000)))
+def test_a_number_in_words_is_that_number(n):
+    words = in_words(n)
+    assert chinese_number(words) == quantity_in(words + "个").value == -quantity_in(tidy("负" + words)).value == n
+    assert n in (0, 100, 1000) or chinese_number(words + "分之一") == Fraction(1, n)
+
+
+def test_other_ways_to_say_a_number_and_what_says_none():
+    said = {"十七": "17", "两": "2", "二〇二六": "2026", "一百十七": "117", "三点一四": "3.14", "半": "1/2",
+            "百分之二十五": "1/4", "百分之0.5": "1/200", "千分之三": "3/1000", "一又二分之一": "3/2", "3.5万": "35000",
+            "3万5千": "35000", "壹佰贰拾叁": "123", "一千二百亿": "120000000000"}  # fmt: skip
+    assert {words: chinese_number(words) for words in said} == {w: Fraction(number) for w, number in said.items()}
+    none = "三个,一百二,三四,十百,百,万,负三,三分之,分之三,零分之一,一又二,一又三分之四,点五,五点,五点十,一万点"
+    assert [words for words in ["", "三" * 41, *none.split(",")] if chinese_number(words) is not None] == []
 
 
 @many
