@@ -3,12 +3,12 @@
 import json
 import platform
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from grpo_lab.bench import against, process
 from grpo_lab.checks import check_at_least, check_between
 from grpo_lab.commands import Parser, command, writable_file
+from grpo_lab.commands.parser import installed_version
 from grpo_lab.config.ranges import LARGEST_SEED
 from grpo_lab.precision import PRECISIONS
 
@@ -62,14 +62,7 @@ def machine(device: str = "cpu") -> dict:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
-    } | {name: _version(name) for name in ("trl", "liger-kernel", "torchao")}
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
+    } | {name: installed_version(name) for name in ("trl", "liger-kernel", "torchao")}
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def version_line() -> str:
     """Such as "grpo_lab 0.1.0, torch 2.13.0, transformers 5.17.0, Python 3.12.3"; nothing is imported for it."""
     from grpo_lab import __version__
 
-    others = ", ".join(f"{name} {_version(name)}" for name in ("torch", "transformers"))
+    others = ", ".join(f"{name} {installed_version(name)}" for name in ("torch", "transformers"))
     return f"grpo_lab {__version__}, {others}, Python {platform.python_version()}"
 
 
@@ -102,8 +102,8 @@ def _as_typed(action: argparse.Action) -> str:
     return action.metavar if isinstance(action.metavar, str) else action.dest
 
 
-def _version(name: str) -> str:
+def installed_version(name: str) -> str:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
-        return "(not installed)"
+        return "not installed"

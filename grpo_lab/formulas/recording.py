@@ -41,7 +41,8 @@ class _Recorder:
     def on_event(self, frame, event, arg):
         if event == "line":
             self._leave(frame)
-            self.pending = self.pending or self._statement_at(frame.f_lineno)
+            found = (e for e in self.equations if e.lineno <= frame.f_lineno <= e.end_lineno)
+            self.pending = self.pending or next(found, None)
         elif event == "exception" and not issubclass(arg[0], StopIteration):
             self.pending = None
         elif event == "return":
@@ -64,9 +65,6 @@ class _Recorder:
     def _keep(self, value) -> None:
         self.values.setdefault(self.pending.tag, []).append(_copy(value))
         self.pending = None
-
-    def _statement_at(self, line: int) -> Equation | None:
-        return next((e for e in self.equations if e.lineno <= line <= e.end_lineno), None)
 
 
 def _copy(value):

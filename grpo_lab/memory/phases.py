@@ -64,7 +64,7 @@ def rollout(s: Setting) -> list[Parts]:
     prefix = {"KV cache": _growing(s, prompt_tokens), "half copies": s.layer_copies}
     # Until the rollout ends, autocast keeps the copies that it made for the prompts.
     step = {name: size + prefix.get(name, 0) for name, size in _decoder(s).items()}
-    return [prefix | {"activations": _forward(s, prompt_tokens)}, step]
+    return [prefix | {"activations": parts.forward_bytes(s.shape, prompt_tokens, s.product, s.weight)}, step]
 
 
 def _decoder(s: Setting) -> Parts:
@@ -93,14 +93,10 @@ def score(s: Setting) -> list[Parts]:
     copies = s.layer_copies if several else 0
     whole_rows = s.tokens == config.per_device_train_batch_size * s.length
     cache = 0 if whole_rows else _growing(s, config.per_device_train_batch_size * s.length)
-    layers = {"activations": _forward(s, s.tokens) + cache, "half copies": copies}
+    layers = {"activations": parts.forward_bytes(s.shape, s.tokens, s.product, s.weight) + cache, "half copies": copies}
     hidden = parts.weight_bytes((s.tokens + s.scored) * shape.width, s.weight)
     logits = parts.head_score_bytes(shape, s.scored, s.chunk, s.product)
     return [layers, {"head": logits, "activations": hidden, "half copies": copies + s.head_copy}]
-
-
-def _forward(s: Setting, tokens: int) -> int:
-    return parts.forward_bytes(s.shape, tokens, s.product, s.weight)
 
 
 def update(s: Setting) -> list[Parts]:

@@ -90,7 +90,7 @@ def without_signal(history: list[dict], config: GRPOConfig) -> str | None:
     It learns nothing when the last steps (12, or half of a shorter run) had no gradient, or only that of a KL term or
     an entropy bonus. Of 12 steps, one may be another.
     """
-    count = _looked_at(config)
+    count = min(12, max(4, config.max_steps // 2))
     last = history[-count:]
     silent = silent_steps(last, config)
     if len(last) < count or len(silent) < count - count // 12 or any("warning" in metrics for metrics in history):
@@ -104,10 +104,6 @@ def silent_steps(history: list[dict], config: GRPOConfig) -> list[dict]:
     """The steps in which the rewards gave no gradient."""
     other_terms = _other_terms(config)
     return [m for m in history if m.get("grad_norm") == 0 or (other_terms and m.get("frac_reward_zero_std") == 1)]
-
-
-def _looked_at(config: GRPOConfig) -> int:
-    return min(12, max(4, config.max_steps // 2))
 
 
 def _other_terms(config: GRPOConfig) -> bool:
