@@ -8,13 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.advantages import (
-    best_of_group,
-    group_advantages,
-    process_advantages,
-    return_to_go,
-    rloo_advantages,
-)
+from grpo_lab.advantages import best_of_group, group_advantages, process_advantages, return_to_go, rloo_advantages
 from tests.support import oracles
 from tests.support.agreement import assert_agree, assert_near, draw, few, many, seeds
 

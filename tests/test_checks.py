@@ -5,13 +5,7 @@ import re
 import pytest
 import torch
 
-from grpo_lab.advantages import (
-    best_of_group,
-    group_advantages,
-    process_advantages,
-    return_to_go,
-    rloo_advantages,
-)
+from grpo_lab.advantages import best_of_group, group_advantages, process_advantages, return_to_go, rloo_advantages
 from grpo_lab.kl import kl_estimate, kl_exact, kl_in_reward
 from grpo_lab.logprobs import chunked_token_logprobs, completion_mask, token_entropy, token_logprobs
 from grpo_lab.objective import (

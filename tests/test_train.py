@@ -20,15 +20,7 @@ from grpo_lab.rewards.task_spec import BY_REWARDS
 from grpo_lab.tasks import TASKS, addition_problems, find_task, table
 from tests.support.refused import refused
 from tests.support.resuming import metrics_in
-from tests.support.worlds import (
-    ROWS,
-    letter_reward,
-    make_config,
-    make_world,
-    same_weights,
-    weights,
-    without_times,
-)
+from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, weights, without_times
 
 
 def another(setting):

@@ -10,15 +10,7 @@ from hypothesis import strategies as st
 
 from grpo_lab.objective import LOSS_TYPES, aggregate, clipped_surrogate, gspo_token_ratio, policy_loss
 from tests.support import oracles
-from tests.support.agreement import (
-    assert_agree,
-    batch,
-    draw,
-    few,
-    many,
-    ragged_mask,
-    seeds,
-)
+from tests.support.agreement import assert_agree, batch, draw, few, many, ragged_mask, seeds
 
 shapes = st.tuples(st.integers(1, 4), st.integers(1, 4))
 loss_types = st.sampled_from(oracles.LOSS_TYPES)

@@ -7,13 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.objective import (
-    clipped_surrogate,
-    gspo_token_ratio,
-    importance_ratio,
-    sapo_surrogate,
-    vespo_surrogate,
-)
+from grpo_lab.objective import clipped_surrogate, gspo_token_ratio, importance_ratio, sapo_surrogate, vespo_surrogate
 from tests.support import oracles
 from tests.support.agreement import assert_agree, assert_near, batch, draw, many, ragged_mask, seeds
 

@@ -8,12 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.sorting import (
-    SortingPolicy,
-    position_logprobs,
-    response_logprobs,
-    sample_responses,
-)
+from grpo_lab.sorting import SortingPolicy, position_logprobs, response_logprobs, sample_responses
 from tests.support import oracles
 from tests.support.agreement import assert_agree, assert_near, draw, few, numbers_of, seeds
 

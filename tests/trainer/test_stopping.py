@@ -12,15 +12,7 @@ from grpo_lab.trainer import train
 from grpo_lab.trainer.folder import RunFolder
 from grpo_lab.trainer.stopping import RESUME
 from tests.support.resuming import assert_same_end, cheap_run, newest
-from tests.support.worlds import (
-    ROWS,
-    letter_reward,
-    make_config,
-    make_world,
-    same_weights,
-    weights,
-    without_times,
-)
+from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, weights, without_times
 
 NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 

@@ -7,15 +7,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_lab.trainer import train
 from grpo_lab.trainer.folder.manifest import CHANGING, Manifest
-from tests.support.resuming import (
-    cheap_run,
-    cheap_run_until,
-    contents,
-    files,
-    metrics_in,
-    newest,
-    real_run,
-)
+from tests.support.resuming import cheap_run, cheap_run_until, contents, files, metrics_in, newest, real_run
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, weights
 
 
