@@ -286,10 +286,10 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(here):
         ("epsilom: 0.1", "--config 'bad.yaml' has 'epsilom', which is not known here; did you mean epsilon?"),
         ("config: x.yaml", "--config 'bad.yaml' has 'config', which is not known here"),
         ("patience: 3", "has 'patience', which is not known here; --help lists what there is; if another version"),
-        ("epsilon: wide", "--epsilon invalid float value: 'wide' (in 'bad.yaml')"),
+        ("epsilon: wide", "--epsilon is 'wide'; expected a number (in 'bad.yaml')"),
         ("- a", "--config is 'bad.yaml'; expected a file with lines such as `beta: 0.04`"),
         ("a: [", "--config is 'bad.yaml', which is no YAML: "),
-        ("seed: 1", "the following arguments are required: --output_dir"),
+        ("seed: 1", "--output_dir is missing; expected a value"),
     ]:
         (here / "bad.yaml").write_text(text, encoding="utf-8")
         assert message in refused(command.main, "--config", "bad.yaml")

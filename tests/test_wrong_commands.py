@@ -26,22 +26,22 @@ WRONG = {
     "zzz": "'zzz' is not a command; expected one of doctor, lessons, tasks, rewards",
     "--help-me": "--help-me is not known here; did you mean --help?",
     # lessons
-    "lessons": "the following arguments are required: DIR",
+    "lessons": "DIR is missing; expected a value",
     # doctor
     "doctor --fix": "--fix is not known here; --help lists what there is",
     # memory
     "memory --budget nan": "--budget is nan; it must be positive",
     "memory --prompt_length 0": "--prompt_length is 0; it must be at least 1",
-    "memory --model tiny --shape small": "--shape not allowed with argument --model",
+    "memory --model tiny --shape small": "--shape is given together with --model; expected one of them",
     # train
-    "train": "the following arguments are required: --output_dir",
+    "train": "--output_dir is missing; expected a value",
     "train --output_dir ''": "--output_dir is ''; expected a folder",
     "train --output_dir {tmp}/file": "file'; expected a folder that can be written",
     "train --output_dir {tmp}/file/run": "file/run'; expected a folder that can be written",
     "train --output_dir {tmp}/run --epsilon -2e-1": "--epsilon is -0.2; it must",
-    "train --output_dir {tmp}/run --epsilon wide": "--epsilon invalid float value: 'wide'",
-    "train --output_dir {tmp}/run --epsilon_high high": "--epsilon_high invalid float or none value: 'high'",
-    "train --output_dir {tmp}/run --reward_funcs": "--reward_funcs expected at least one argument",
+    "train --output_dir {tmp}/run --epsilon wide": "--epsilon is 'wide'; expected a number",
+    "train --output_dir {tmp}/run --epsilon_high high": "--epsilon_high is 'high'; expected a number or none",
+    "train --output_dir {tmp}/run --reward_funcs": "--reward_funcs has no value; expected at least one",
     f"train --output_dir {{tmp}}/run --seed {HUGE}": f"--seed is {HUGE}; it must lie in [0, 4294967295]",
     "train --output_dir {tmp}/run --reward_weights 1 2 3": "--reward_weights is [1.0, 2.0, 3.0]; expected",
     "train --output_dir {tmp}/run --max_step 3": "--max_step is not known here; did you mean --max_steps?",
@@ -60,14 +60,14 @@ WRONG = {
     "chat --model tiny --temperature inf": "--temperature is inf; expected a finite number",
     "chat --model ''": "--model is '', and there is no such folder; expected",
     # bench
-    "bench": "the following arguments are required: --against",
+    "bench": "--against is missing; expected a value",
     "bench --against trl --json ''": "--json is ''; expected the name of a file",
     "bench --against trl --json {tmp}/none/a.json": "none/a.json'; expected the name of a file, in a folder that can",
     f"bench --against trl --seeds 0 {HUGE}": f"--seeds is {HUGE}; it must lie between 0 and",
     "bench --against trl --steps 4": "--steps is 4; it must be at least 5",
     # course
-    "course": "the following arguments are required: COMMAND",
-    "course mark": "COMMAND invalid choice: 'mark'",
+    "course": "COMMAND is missing; expected a value",
+    "course mark": "COMMAND is 'mark'; expected one of",
     "course grade {tmp}/none": "none; expected a folder of submissions",
     "course grade {tmp}/empty": "empty; expected one folder or notebook a student, and found none",
     "course grade {tmp}/empty --time-limit 0": "--time-limit is 0.0; it must lie between 1 and 86400",
@@ -82,7 +82,7 @@ WRONG = {
     "diagnose a --plot ''": "--plot is ''; expected the name of a file",
     # scripts
     "notebooks/build.py 99": "names is 99; expected one of 00, 01",
-    "notebooks/build.py --check --take": "--take not allowed with argument --check",
+    "notebooks/build.py --check --take": "--take is given together with --check",
     "notebooks/runs/record_qwen2.py --minutes nan": "--minutes is nan; expected a finite number",
 }
 

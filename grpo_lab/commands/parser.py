@@ -13,6 +13,18 @@ from pathlib import Path
 
 options: dict[str, str] = {}  # argument -> how the running command writes it, such as max_steps -> --max_steps
 
+# What argparse says -> how this package says it.
+REWORDED = (
+    (r"argument (\S+): invalid choice: (.*?) \(choose from (.*)\)", r"\1 is \2; expected one of \3"),
+    (r"argument (\S+): invalid int(.*) value: (.*)", r"\1 is \3; expected a whole number\2"),
+    (r"argument (\S+): invalid float(.*) value: (.*)", r"\1 is \3; expected a number\2"),
+    (r"argument (\S+): expected (.*) arguments?", r"\1 has no value; expected \2"),
+    (r"argument (\S+): ignored explicit argument (.*)", r"\1 is \2; expected no value"),
+    (r"argument (\S+): not allowed with argument (\S+)", r"\1 is given together with \2; expected one of them"),
+    (r"argument (\S+): (.*)", r"\1 \2"),
+    (r"the following arguments are required: (.*)", r"\1 is missing; expected a value"),
+    (r"one of the arguments (.*) is required", r"nothing is chosen; expected one of \1"),
+)
 LONGEST = 200  # characters of a value that a message repeats
 
 
@@ -35,7 +47,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str):
         if found := re.fullmatch("unrecognized arguments: (.*)", message, re.DOTALL):
             message = self._unknown(found[1])
-        message = re.sub(r"^argument (\S+):", r"\1", message)  # such as "--precision invalid choice: ..."
+        for pattern, ours in REWORDED:
+            if found := re.fullmatch(pattern, message, re.DOTALL):
+                message = found.expand(ours)
+                break
         self.exit(2, f"{self.prog}: error: {one_line(message)}{self.where}\n")
 
     def _unknown(self, text: str) -> str:

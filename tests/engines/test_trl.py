@@ -129,8 +129,8 @@ REFUSED = [
     ("--use_peft perhaps", "--use_peft is 'perhaps'; expected true or false"),
     ("--use_vllm server", "--use_vllm is 'server'; expected it only with --engine trl"),
     ("--engine trl --vllm_server_port 8001", "--vllm_server_port is 8001; expected it only with --use_vllm server"),
-    ("--engine trl --use_vllm true", "--use_vllm invalid choice: 'true'"),
-    ("--engine verl", "--engine invalid choice: 'verl'"),
+    ("--engine trl --use_vllm true", "--use_vllm is 'true'; expected one of"),
+    ("--engine verl", "--engine is 'verl'; expected one of"),
 ]
 
 
