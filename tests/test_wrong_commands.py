@@ -16,7 +16,6 @@ from grpo_lab.models.folders import TINY
 from tests.support.refused import refused
 from tests.support.scripts import load_script
 
-ROOT = Path(__file__).parents[1]
 HUGE = "9223372036854775808"  # 2**63
 
 # Command and options -> what the line says. {tmp} has a file, an empty folder, a full one, and a model without weights.

@@ -140,6 +140,8 @@ def test_one_stray_notebook_changes_nobodys_sum(folder, sandbox):
     assert "01_policy_gradient, which is not graded here, and was left out" in found["bob"]["remarks"]
     run(folder, assignment="01")
     assert "sequence_logprob" in rows(folder)["zoe"]
+    with pytest.raises(ValueError, match="assignment is '9'"):
+        run(folder, assignment="9")
 
 
 SHAPE = """
