@@ -13,7 +13,7 @@ from statistics import fmean as mean
 
 import torch
 
-from grpo_lab.checks import check_at_least, check_between, check_positive
+from grpo_lab.checks import check_at_least, check_between, check_finite, check_positive
 from grpo_lab.commands import Parser, command, shell_line
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.defaults import TINY
@@ -171,7 +171,11 @@ def wilson_interval(share: float, n: int, z: float = 1.959964) -> list[float]:
 @command("grpo_lab.evaluate")
 def main(arguments: list[str] | None = None) -> None:
     settings = vars(_parser().parse_args(arguments))
+    for option in ("n", "num_generations", "max_completion_length", "batch_size"):
+        if settings[option] is not None:
+            check_at_least(option, settings[option], 1)
     check_between("seed", settings["seed"], 0, LARGEST_SEED)
+    check_finite("temperature", settings["temperature"])
     check_positive("temperature", settings["temperature"])
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
