@@ -44,13 +44,14 @@ def test_on_two_processes_the_same_completions_make_the_same_run(pieces, ours, t
     first, second = (torch.load(tmp_path / f"rank{rank}.pt") for rank in (0, 1))
     parameters = sum(p.numel() for p in weights.values())
     assert len(updates) == 6
-    for one, other, wanted in zip(first, second, updates, strict=True):
+    for number, (one, other, wanted) in enumerate(zip(first, second, updates, strict=True)):
         assert (one["held"] < 0.6 * parameters) == bool(pieces), "in pieces, a process holds about half"
         assert all(all(map(torch.equal, one[key], other[key])) for key in ("gradients", "weights"))
-        torch.testing.assert_close(one["gradients"], wanted["gradients"], rtol=1e-3, atol=2e-6)
+        # Adam makes a full step of rounding, too: from the second update on the weights differ a little.
+        atol = 3e-7 if number == 0 else 3e-5
+        torch.testing.assert_close(one["gradients"], wanted["gradients"], rtol=1e-3, atol=atol)
     trained = list(load_policy(tmp_path / "out", precision="fp32")[0].parameters())  # one process reads what two wrote
     assert all(map(torch.equal, trained, first[-1]["weights"]))
-    # Adam makes a full step of rounding, too.
     torch.testing.assert_close(trained, list(weights.values()), rtol=0, atol=2e-3)
     lines = [json.loads(line) for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
     for theirs, mine in zip(lines, history, strict=True):
