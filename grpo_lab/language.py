@@ -70,18 +70,25 @@ def _listed(value: str, to: str) -> str:
     return whole if whole != value else ", ".join(translated(one, to) for one in value.split(", "))
 
 
+def confirmed(path: Path) -> list:
+    """The messages of a PO file whose translation a person has confirmed."""
+    from babel.messages.pofile import read_po
+
+    messages = read_po(path.read_bytes().splitlines(), ignore_obsolete=True) if path.exists() else ()
+    return [message for message in messages if message.id and message.string and not message.fuzzy]
+
+
 @cache
 def known(to: str) -> tuple[dict[str, str], list[tuple[re.Pattern, str]]]:
     """Messages by their English, and forms of those with values; not what a person has yet to confirm."""
+    exact = {}
     try:
-        from babel.messages.pofile import read_po
+        for path in sorted((PO / to).glob("*.po")):
+            for message in confirmed(path):
+                if "block" not in message.auto_comments:
+                    exact |= {message.id: message.string, prose(message.id): prose(message.string)}
     except ImportError:  # what is missing is for the doctor to say, in English then
         return {}, []
-    exact = {}
-    for path in sorted((PO / to).glob("*.po")):
-        for message in read_po(path.read_bytes().splitlines(), ignore_obsolete=True):
-            if message.id and message.string and not message.fuzzy and "block" not in message.auto_comments:
-                exact |= {message.id: message.string, prose(message.id): prose(message.string)}
     slots = {text: SLOT.findall(text) for text in exact}
     valued = [text for text, names in slots.items() if names and len(names) == len(set(names))]
     form = {text: re.sub(r"\\\{(\w+)\\\}", r"(?P<_\1>[^|\n]*?)", re.escape(text)) for text in valued}

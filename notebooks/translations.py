@@ -18,7 +18,7 @@ import nbformat
 from babel.messages import Catalog, Message
 from babel.messages.pofile import read_po, write_po
 
-from grpo_lab.language import PO, translated
+from grpo_lab.language import PO, confirmed, translated
 
 LANG = "zh_CN"
 NOTEBOOKS = Path(__file__).parent
@@ -146,31 +146,26 @@ def sentences(node: ast.AST, least: int) -> Iterator[str]:
             yield from sentences(child, least)
 
 
-def update(name: str) -> None:
-    """Bring its file in step with the English: what is new is empty, what has changed is marked as fuzzy."""
-    wanted, catalog = Catalog(), read(name)
+def update(name: str, known: dict[str, str]) -> None:
+    """Bring its file in step with the English: what is new is as in `known` or empty, what has changed is fuzzy."""
+    path = PO / LANG / f"{name}.po"
+    wanted, catalog = Catalog(), read_po(path.read_bytes().splitlines() if path.exists() else [], LANG)
     for text, kind in messages(name).items():
         wanted.add(text, auto_comments=[kind])
     catalog.update(wanted)
-    known = {message.id: message.string for other in (PO / LANG).glob("*.po") for message in done(other.stem)}
     for message in catalog:
         message.string = message.string or known.get(message.id, "")
         message.flags &= {"fuzzy"}
         if not message.flags:
             message.user_comments.clear()  # `#|`, what the English was, which read_po takes for comments
-    with (PO / LANG / f"{name}.po").open("wb") as file:
+    with path.open("wb") as file:
         file.write(HEADER.encode())
         write_po(file, catalog, width=None, ignore_obsolete=True, include_previous=True, omit_header=True)
 
 
-def read(name: str) -> Catalog:
-    path = PO / LANG / f"{name}.po"
-    return read_po(path.read_bytes().splitlines() if path.exists() else [], LANG)
-
-
 def done(name: str) -> list[Message]:
     """The translations that a person has confirmed."""
-    return [message for message in read(name) if message.id and message.string and not message.fuzzy]
+    return confirmed(PO / LANG / f"{name}.po")
 
 
 def missing(name: str) -> list[str]:
@@ -262,13 +257,15 @@ def renew(wanted: list[str], check: bool) -> bool:
     """
     names = [name for name in (*PAGES, PACKAGE) if not wanted or any(name.startswith(start) for start in wanted)]
     if not check:
+        known = {message.id: message.string for path in (PO / LANG).glob("*.po") for message in confirmed(path)}
         for name in names:
-            update(name)
+            update(name, known)
         for name in [name for name in names if name in (PAGES if wanted else written())]:
             write(name)
+    wrong = {name: differences(name) for name in names}
     for name in names:
         left = missing(name)
         print(f"{name}: {len(left)} of {len(messages(name))} to translate")
-        for said in (*(repr(text[:100]) for text in left if wanted), *differences(name)):
+        for said in (*(repr(text[:100]) for text in left if wanted), *wrong[name]):
             print(f"    {said}")
-    return any(map(differences, names))
+    return any(wrong.values())
