@@ -196,9 +196,9 @@ def main(arguments: list[str] | None = None) -> None:
         one_thread_if_small(model)
         result = evaluate(model, tokenizer, for_template(rows, tokenizer), correct=choice.functions, **settings)
         if result["accuracy"] is None:
-            from grpo_lab.trainer.evaluation import no_accuracy
-
-            print(no_accuracy(reward_names(choice.functions)[0]))
+            first = reward_names(choice.functions)[0]
+            given = f"{first} gives none, or others than 0 to 1 (-1 for wrong)"
+            print(f"there is no accuracy: {given}; see rewards/{first}/mean")
     line = json.dumps({"task": choice.task.name, "split": split} | result, allow_nan=False)
     rounded = json.loads(line, parse_float=lambda digits: round(float(digits), 4))
     print(json.dumps(rounded, indent=2 if sys.stdout.isatty() else None))

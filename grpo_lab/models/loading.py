@@ -73,8 +73,11 @@ def one_thread_if_small(model: PreTrainedModel) -> None:
         print("        one torch thread from here on: a model this small is not faster with more")
 
 
-def pick_device(device: str | torch.device | None = None) -> torch.device:
-    """The device asked for, checked; for None the NVIDIA card if torch can use one, else the CPU (never MPS)."""
+def pick_device(device: str | torch.device | None = None, name: str = "device") -> torch.device:
+    """The device asked for, checked; for None the NVIDIA card if torch can use one, else the CPU (never MPS).
+
+    name: that of the argument, for the error.
+    """
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
@@ -84,7 +87,7 @@ def pick_device(device: str | torch.device | None = None) -> torch.device:
             return chosen
     allowed = ["cpu", *(f"cuda:{index}" for index in range(there["cuda"])), *["mps"][: there["mps"]]]
     raise ValueError(
-        f"device is {device!r}; expected one of {', '.join(allowed)}, None, as torch sees it here "
+        f"{name} is {device!r}; expected one of {', '.join(allowed)}, None, as torch sees it here "
         "(`python -m grpo_lab.doctor` says what keeps it from a card)"
     )
 

@@ -1,7 +1,6 @@
 """The reward of the tasks "gym:...": what reasoning-gym's own verifier of a problem gives for an answer."""
 
 import re
-import time
 import warnings
 from typing import Any
 
@@ -28,15 +27,11 @@ def gym_reward(
         batch_time_limit: seconds after which all that is left earns 0, with a warning.
         kwargs: other columns, unused.
     """
-    scores: dict[tuple, float | None] = {}
-    deadline = time.monotonic() + batch_time_limit
     asked = [
         (which["generator"], which["options"], which["index"], _answer(completion_text(y)))
         for y, which in zip(completions, gym, strict=True)
     ]
-    for question in dict.fromkeys(asked):
-        left = deadline - time.monotonic()
-        scores[question] = WORKER.score(*question, min(time_limit, left)) if left > 0 else None
+    scores = WORKER.ask("score", list(dict.fromkeys(asked)), time_limit, batch_time_limit)
     if late := [question[-1] for question in asked if scores[question] is None]:
         said = f"gym_reward: {len(late)} of {len(asked)} answers were not scored within {time_limit:g} s each"
         message = f"{said} and {batch_time_limit:g} s together, and earn 0; first: {late[0][:80]!r}"

@@ -6,7 +6,7 @@ import inspect
 import operator
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -81,12 +81,16 @@ def _own_reward(name: str) -> Callable:
     if is_file or not all(part.isidentifier() for part in (*module_name.split("."), *attribute.split("."))):
         meant = f", such as {Path(module_name).stem}:{attribute}" if is_file else ""
         raise ValueError(f"reward_funcs has {name!r}; expected module:function{meant}, the module without folders")
+    here = os.getcwd()
+    sys.path.insert(0, here)
     try:
-        with _current_folder_first():
-            module = importlib.import_module(module_name)
+        module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # whatever the lines of somebody's file do
-        wanted = f"the module, from {os.getcwd()} or installed, cannot be imported"
+        wanted = f"the module, from {here} or installed, cannot be imported"
         raise ImportError(f"reward_funcs has {name!r}, but {wanted}: {type(error).__name__}: {error}") from error
+    finally:
+        with contextlib.suppress(ValueError):  # the module may have taken it out
+            sys.path.remove(here)
     try:
         function = operator.attrgetter(attribute)(module)
     except AttributeError as error:
@@ -96,17 +100,6 @@ def _own_reward(name: str) -> Callable:
         what = "a class" if inspect.isclass(function) else f"of type {type(function).__name__}"
         raise TypeError(f"reward_funcs has {name!r}, which is {what}; expected a function")
     return function
-
-
-@contextlib.contextmanager
-def _current_folder_first() -> Iterator[None]:
-    here = os.getcwd()
-    sys.path.insert(0, here)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ValueError):  # the module may have taken it out
-            sys.path.remove(here)
 
 
 def read_tags(names: Iterable[str]) -> bool:

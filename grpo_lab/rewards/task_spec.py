@@ -15,7 +15,6 @@ OF_MODEL = "model"
 # The options that say what is asked and rewarded, and what they are where nobody gives them.
 USUAL = {"task": SUMS, "reward_funcs": None, "system_prompt": BY_REWARDS, "chat_template": OF_MODEL}
 OWN = "FILE.jsonl"
-SHOWN = 200  # characters of a prompt
 
 
 def add_task_option(group: ArgumentParser) -> None:
@@ -79,7 +78,11 @@ class TaskSpec:
         weights = self.weights or [1.0] * len(self.names)
         rewards = " + ".join(f"{weight:g} {name}" for name, weight in zip(self.names, weights, strict=True))
         first = rows[0]["prompt"]
-        asked = f"the first prompt, a text: {_begun(repr(first))}" if isinstance(first, str) else _said_by_system(first)
+        if isinstance(first, str):
+            asked = f"the first prompt, a text: {first!r:.200}" + "..." * (len(repr(first)) > 200)
+        else:
+            said = repr(first[0]["content"]) if first[0]["role"] == "system" else "none"
+            asked = f"system prompt: {said}"
         lines = [f"task {self.task.name}: reward = {rewards}; {asked}"]
         if own := self.task.own:
             count = len(own.rows("train"))
@@ -129,15 +132,6 @@ def for_template(rows: list[Row], tokenizer) -> list[Row]:
         return rows
     print("this model's chat template takes no system message: what the system would say begins the user's words")
     return [row | {"prompt": _said_by_user(row["prompt"])} for row in rows]
-
-
-def _begun(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
-
-
-def _said_by_system(messages: list[dict[str, str]]) -> str:
-    first = messages[0]
-    return f"system prompt: {first['content']!r}" if first["role"] == "system" else "system prompt: none"
 
 
 def _takes(tokenizer, messages: list[dict[str, str]]) -> bool:

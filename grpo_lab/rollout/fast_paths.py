@@ -25,12 +25,6 @@ def why_plain(model) -> str | None:
     return None
 
 
-def check_static(model) -> None:
-    """Raise ValueError if the static cache would be wrong for this model."""
-    if why := why_plain(model):
-        raise ValueError(f"cache_implementation is 'static'; expected 'dynamic' or None for this model: {why}")
-
-
 def head_width(model_config) -> int:
     """Numbers in a query or key of one head, D_h; older configurations do not name it."""
     return getattr(model_config, "head_dim", None) or model_config.hidden_size // model_config.num_attention_heads

@@ -10,11 +10,11 @@ def check_prompt(tokenizer, prompt, name: str = "prompt") -> None:
     if isinstance(prompt, str):
         return
     if not (isinstance(prompt, list) and prompt and all(isinstance(message, dict) for message in prompt)):
-        raise ValueError(f"{name} is {_short(prompt)}; expected a string or a non-empty list of messages")
+        raise ValueError(f"{name} is {prompt!r:.60}; expected a string or a non-empty list of messages")
     for place, message in enumerate(prompt):
         for part in ("role", "content"):
             if not isinstance(message.get(part), str):
-                found = f"is {_short(message[part])}" if part in message else "is missing"
+                found = f"is {message[part]!r:.60}" if part in message else "is missing"
                 raise ValueError(f"{name}[{place}][{part!r}] {found}; expected a text")
     if not getattr(tokenizer, "chat_template", None):
         raise ValueError(
@@ -75,8 +75,3 @@ def check_prompts(model, tokenizer, prompts: Iterable, max_completion_length: in
         if not size or (limit is not None and most + max_completion_length > limit):
             ids = encode_prompt(tokenizer, prompt, name.format(index))
             check_room(model, len(ids), max_completion_length, name.format(index))
-
-
-def _short(value) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -13,7 +13,7 @@ from torch import Tensor
 from grpo_lab.checks import check_at_least, check_choice
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.dynamic import Sampling, sample_dynamic
-from grpo_lab.rollout.fast_paths import check_static, why_plain
+from grpo_lab.rollout.fast_paths import why_plain
 from grpo_lab.rollout.prompt_checks import check_room
 from grpo_lab.rollout.prompts import encode_prompts, end_token_ids, evaluating, pad_token_id
 from grpo_lab.rollout.static import sample_static
@@ -134,7 +134,7 @@ def read_sequences(
 
 def _sampler(cache_implementation: str | None, model):
     check_choice("cache_implementation", cache_implementation, (None, "dynamic", "static"))
-    if cache_implementation == "static":
-        check_static(model)
-    plain = cache_implementation == "dynamic" or why_plain(model) is not None
-    return sample_dynamic if plain else sample_static
+    why = why_plain(model)
+    if why and cache_implementation == "static":
+        raise ValueError(f"cache_implementation is 'static'; expected 'dynamic' or None for this model: {why}")
+    return sample_dynamic if why or cache_implementation == "dynamic" else sample_static

@@ -1,7 +1,7 @@
 """Four small chat tasks, in Chinese and in English: too few to hold any out, and enough to see a policy change."""
 
 from grpo_lab.checks import check_choice
-from grpo_lab.tasks.rows import LANGUAGES, Row, asking
+from grpo_lab.tasks.rows import Row, asking
 
 ANSWER_ONLY = {
     "en": "Give only the answer itself, without any explanation.",
@@ -28,5 +28,5 @@ def chat_tasks(language: str = "zh") -> list[Row]:
 
     The first asks for what nobody told the policy: what is never sampled is never rewarded.
     """
-    check_choice("language", language, LANGUAGES)
+    check_choice("language", language, ANSWER_ONLY)
     return [{"prompt": asking(question), "answer": answer} for question, answer in PAIRS[language].items()]

@@ -37,8 +37,8 @@ def gsm8k_problems(
         split: "train" (7,473 problems) or "test" (1,319).
         n: how many; None for all.
         source: a folder with train.jsonl and test.jsonl, or with parquet files whose names begin with the split, in it
-            or in its folder "main"; one such file, which is then taken for the split asked for; or an id, which
-            is looked for in ModelScope's cache and then on the Hugging Face hub. Parquet files need `pyarrow`.
+            or in its folder "main"; or an id, which is looked for in ModelScope's cache and then on the Hugging Face
+            hub. Parquet files need `pyarrow`.
         example: whether a worked example (`EXAMPLE`) stands before each problem, as one turn of the conversation.
 
     Returns:
@@ -53,8 +53,7 @@ def gsm8k_problems(
     if n is not None:
         check_at_least("n", n, 1)
     shown = EXAMPLE if example else None
-    path = _on_this_machine(source, split)
-    files = [path] if path.is_file() else _files(path, split)
+    files = _files(_on_this_machine(source, split), split)
     records = ((f"{file.name}, row {i}", record) for file in files for i, record in enumerate(_read(file, split), 1))
     rows = [_row(record, place, shown) for place, record in itertools.islice(records, n)]
     if n is not None and len(rows) < n:
@@ -74,7 +73,7 @@ def _row(record: object, place: str, example: tuple[str, str] | None) -> Row:
 
 
 def _on_this_machine(source: str | os.PathLike, split: str) -> Path:
-    """The file or folder; that of an id is in ModelScope's cache, or comes from the Hugging Face hub and its cache."""
+    """The folder; that of an id is in ModelScope's cache, or comes from the Hugging Face hub and its cache."""
     path, name = Path(source).expanduser(), str(source)
     if path.exists() or name.endswith(KINDS) or not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
         return path
@@ -98,7 +97,7 @@ def _files(folder: Path, split: str) -> list[Path]:
         for kind in KINDS:
             if files := [f for f in sorted(place.glob(f"{split}*{kind}")) if re.match(rf"{split}(\W|$)", f.stem)]:
                 return files
-    what = "holds" if folder.is_dir() else "is not there, so it has"
+    what = "holds" if folder.exists() else "is not there, so it has"
     said = f"source is {os.fspath(folder)!r}, which {what} no file of the split {split!r}"
     raise FileNotFoundError(f"{said}; {_advice(split)}")
 
@@ -106,8 +105,6 @@ def _files(folder: Path, split: str) -> list[Path]:
 def _read(file: Path, split: str) -> Iterable[object]:
     if file.suffix == ".jsonl":
         return (record for _, record in json_lines(file))
-    if file.suffix != ".parquet":
-        raise ValueError(f"source is {os.fspath(file)!r}; expected a file that ends in {' or '.join(KINDS)}")
     try:
         from pyarrow.parquet import read_table
     except ImportError as error:

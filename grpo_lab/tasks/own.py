@@ -11,7 +11,6 @@ from typing import Any
 from grpo_lab.tasks.rows import SPLITS, Row, asking, json_lines, split_of
 
 SUFFIX = ".jsonl"
-RAW = "text"  # the column of a prompt that goes through no chat template
 TAKEN = ("prompts", "completion", "completions", "completion_ids")  # what reward functions get under these names
 ROLES = ("system", "user", "assistant", "tool")
 EXAMPLE = '{"prompt": "6 * 7 = ?", "answer": "42"}'
@@ -44,8 +43,7 @@ class OwnProblems:
 def own_problems(file: Path) -> OwnProblems:
     """Read a file, and the one with the held-out problems if it is there.
 
-    A prompt is a text, which the user says, or a list of chat messages. In its place a row may have a "text", which is
-    given to the model as it stands, without a chat template. The rows have the same columns throughout.
+    A prompt is a text, which the user says, or a list of chat messages. The rows have the same columns throughout.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -78,7 +76,7 @@ def _read(file: Path, first: Problem | None = None) -> list[Problem]:
     for number, value in json_lines(file):
         problem = Problem(_row(value, place := f"{file.name}, line {number}"), place)
         first = first or problem
-        names, those = (", ".join(_columns(one.row)) for one in (problem, first))
+        names, those = (", ".join(sorted(one.row)) for one in (problem, first))
         if names != those:
             raise ValueError(f"{place} has the columns {names}; expected those of {first.place}: {those}")
         problems.append(problem)
@@ -95,9 +93,7 @@ def _distinct(problems: list[Problem], notes: list[str]) -> dict[str, Problem]:
     kept: dict[str, Problem] = {}
     repeats = []
     for problem in problems:
-        prompt = problem.row["prompt"]
-        messages = asking(prompt) if isinstance(prompt, str) else prompt
-        said = (f"{m['role']}: {m['content']}" for m in messages if m["role"] != "system")
+        said = (f"{m['role']}: {m['content']}" for m in problem.row["prompt"] if m["role"] != "system")
         before = kept.setdefault(" ".join("\n".join(said).split()), problem)
         if before.row | {"prompt": None} != problem.row | {"prompt": None}:
             raise ValueError(
@@ -112,14 +108,10 @@ def _distinct(problems: list[Problem], notes: list[str]) -> dict[str, Problem]:
 
 
 def _row(value: Any, place: str) -> Row:
-    if not isinstance(value, dict) or ("prompt" in value) == (RAW in value):
-        raise ValueError(f"{place} is {value!r:.80}; expected an object with a prompt (or a {RAW}), such as {EXAMPLE}")
+    if not isinstance(value, dict) or "prompt" not in value:
+        raise ValueError(f"{place} is {value!r:.80}; expected an object with a prompt, such as {EXAMPLE}")
     if taken := [name for name in TAKEN if name in value]:
         raise ValueError(f"{place} has the column {taken[0]!r}; expected another name, since this one is the trainer's")
-    if RAW in value:
-        if not isinstance(value[RAW], str) or not value[RAW].strip():
-            raise ValueError(f"{place}: {RAW} is {value[RAW]!r:.80}; expected a text")
-        return {"prompt": value[RAW]} | {name: column for name, column in value.items() if name != RAW}
     prompt = value["prompt"]
     messages = asking(prompt) if isinstance(prompt, str) else prompt
     good = isinstance(messages, list) and messages and all(map(_is_message, messages))
@@ -127,11 +119,6 @@ def _row(value: Any, place: str) -> Row:
         wanted = "a text, or chat messages {'role': ..., 'content': ...} of which the assistant's is not the last"
         raise ValueError(f"{place}: prompt is {prompt!r:.80}; expected {wanted}")
     return value | {"prompt": messages}
-
-
-def _columns(row: Row) -> list[str]:
-    """As they stand in the file."""
-    return sorted(RAW if name == "prompt" and isinstance(value, str) else name for name, value in row.items())
 
 
 def _is_message(message: Any) -> bool:

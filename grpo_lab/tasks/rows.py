@@ -30,19 +30,17 @@ class Rows(Protocol):
 
 
 SPLITS = ("train", "test")
-LANGUAGES = ("en", "zh")
 TEST_SHARE = 0.1
 THINK_SYSTEM_PROMPT = (
     "Solve the problem. First reason step by step between <think> and </think>, "
     "then give only the final answer between <answer> and </answer>."
 )
-
 # The same in Chinese. A fraction is named since accuracy is exact: 2/3 is not 0.67.
 THINK_SYSTEM_PROMPT_ZH = (
     "请解答下面的问题。先在<think>和</think>之间一步一步地思考，"
     "再在<answer>和</answer>之间给出最后的答案，请只输出数字，不带单位；除不尽时写成分数，例如2/3。"
 )
-_THINK = re.compile(r"<think>(.*?)</think>", re.DOTALL)
+THINK = {"en": THINK_SYSTEM_PROMPT, "zh": THINK_SYSTEM_PROMPT_ZH}
 
 
 def split_of(*key: object, test_share: float = TEST_SHARE) -> str:
@@ -66,16 +64,11 @@ def asking(question: str, system: str | None = None, example: tuple[str, str] | 
 def with_system(rows: Iterable[Row], system: str | None, replace: bool = False) -> list[Row]:
     """The rows with this system message in front of each prompt that has none; of every prompt if `replace`.
 
-    None adds nothing, and with `replace` takes away what there is. A prompt that is a text, and no list of chat
-    messages, stays as it is; ValueError where `replace` would have something put before it.
+    None adds nothing, and with `replace` takes away what there is.
     """
     new = [] if system is None else [{"role": "system", "content": system}]
 
-    def led(messages: list[dict[str, str]] | str) -> list[dict[str, str]] | str:
-        if isinstance(messages, str):
-            if new and replace:
-                raise ValueError(f"system_prompt is {system!r}, and the problems are plain text; write it into them")
-            return messages
+    def led(messages: list[dict[str, str]]) -> list[dict[str, str]]:
         has_one = messages[0]["role"] == "system"
         return messages if has_one and not replace else new + messages[has_one:]
 
@@ -95,8 +88,8 @@ def in_parts(rows: Rows, size: int) -> Iterator[list[Row]]:
 
 def has_thinking(text: str) -> bool:
     """Whether a response holds some reasoning: a think tag pair with more than white space between."""
-    found = _THINK.search(text)
-    return bool(found and found.group(1).strip())
+    found = re.search("<think>(.*?)</think>", text, re.DOTALL)
+    return bool(found and found[1].strip())
 
 
 def check_number(n: int, split: str, most: dict[str, int]) -> None:

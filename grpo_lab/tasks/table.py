@@ -16,13 +16,12 @@ from grpo_lab.tasks.chats import ANSWER_ONLY, chat_tasks
 from grpo_lab.tasks.gsm8k import HUB_ID, gsm8k_problems
 from grpo_lab.tasks.gym import PREFIX, gym_problems, make_generator
 from grpo_lab.tasks.own import SUFFIX, OwnProblems, own_problems
-from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT, THINK_SYSTEM_PROMPT_ZH, Row, as_text
+from grpo_lab.tasks.rows import THINK, THINK_SYSTEM_PROMPT, Row, as_text
 from grpo_lab.tasks.short import short_sums
 from grpo_lab.tasks.words import MAX_WORD_PROBLEMS, word_problems
 
 TRAINING_SUMS = 20_000
 MANY = 1000  # held-out problems of an evaluation where nothing is said: a 95% interval of at most 0.06
-THINK = {"en": THINK_SYSTEM_PROMPT, "zh": THINK_SYSTEM_PROMPT_ZH}
 
 
 @dataclass(frozen=True)

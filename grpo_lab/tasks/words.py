@@ -6,15 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from grpo_lab.checks import check_choice
-from grpo_lab.tasks.rows import (
-    LANGUAGES,
-    THINK_SYSTEM_PROMPT,
-    THINK_SYSTEM_PROMPT_ZH,
-    Row,
-    asking,
-    check_number,
-    split_of,
-)
+from grpo_lab.tasks.rows import THINK, Row, asking, check_number, split_of
 
 MAX_WORD_PROBLEMS = {"train": 3600, "test": 360}
 
@@ -77,7 +69,7 @@ def word_problems(split: str = "train", n: int = 12, seed: int = 0, language: st
     `math_reward` takes 0.75 for that as well. In Chinese ("zh") the same arguments give the same problems: a problem
     is held out in both languages or in none.
     """
-    check_choice("language", language, LANGUAGES)
+    check_choice("language", language, THINK)
     check_number(n, split, MAX_WORD_PROBLEMS)
     rng = random.Random(f"word/{split}/{seed}")
     seen: dict[tuple[int, ...], None] = {}
@@ -91,9 +83,6 @@ def word_problems(split: str = "train", n: int = 12, seed: int = 0, language: st
 
 def _word_row(language: str, story: int, *numbers: int) -> Row:
     problem = WORD_PROBLEMS[story]
-    text, system = {
-        "en": (problem.story, THINK_SYSTEM_PROMPT),
-        "zh": (problem.chinese, THINK_SYSTEM_PROMPT_ZH),
-    }[language]
-    prompt = asking(text.format(*numbers), system)
+    text = problem.chinese if language == "zh" else problem.story
+    prompt = asking(text.format(*numbers), THINK[language])
     return {"prompt": prompt, "answer": str(problem.solve(*numbers)), "numbers": list(numbers)}

@@ -9,10 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from tqdm import tqdm
 
-from grpo_lab.checks import check_choice
 from grpo_lab.config import GRPOConfig
 from grpo_lab.precision import autocast, precision_of
-from grpo_lab.rewards import contains_reward, reward_names
+from grpo_lab.rewards import contains_reward
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import Rows, in_parts
@@ -76,9 +75,6 @@ def evaluate_policy(
         Under the names of the training with "eval/" before them: reward, reward_std, rewards/<function>/mean,
         completions/mean_length, completions/clipped_ratio. And eval/accuracy, of the first reward function
         (`accuracy_of`); of `contains_reward` that is before the price of its length.
-
-    Raises:
-        ValueError: if the best model is to be chosen by an accuracy, and the first reward function gives none.
     """
     found = sample_and_reward(
         model, tokenizer, rows, reward_funcs,
@@ -90,10 +86,6 @@ def evaluate_policy(
     )  # fmt: skip
     mean, std = mean_and_std(found.rewards.double())
     metrics = {"reward": mean, "reward_std": std, "accuracy": accuracy_of(found.marks)}
-    if metrics["accuracy"] is None and metric_for_best_model(config) == "eval/accuracy":
-        raise ValueError(
-            f"metric_for_best_model is {config.metric_for_best_model!r}, but {no_accuracy(found.names[0])}"
-        )
     for name, values in zip(found.names, found.per_func.double().unbind(1), strict=True):
         metrics[f"rewards/{name}/mean"] = mean_and_std(values)[0]
     metrics |= none_shares(found.names, found.per_func)
@@ -112,12 +104,7 @@ def accuracy_of(marks: Float[Tensor, " B"]) -> float | None:
     return (given >= 1).double().mean().item() if says_right else None
 
 
-def no_accuracy(name: str) -> str:
-    """Why there is none."""
-    return f"there is no accuracy: {name} gives none, or others than 0 to 1 (-1 for wrong); see rewards/{name}/mean"
-
-
-def check_evaluation(config: GRPOConfig, rows: Rows, held_out: Rows | None, reward_funcs) -> None:
+def check_evaluation(config: GRPOConfig, rows: Rows, held_out: Rows | None) -> None:
     """Raise ValueError for a setting without held-out rows, the other way round, or rows that lack a column."""
     if (config.eval_steps is None) != (held_out is None):
         lacking, given = ("eval_steps", "eval_dataset") if config.eval_steps is None else ("eval_dataset", "eval_steps")
@@ -128,28 +115,14 @@ def check_evaluation(config: GRPOConfig, rows: Rows, held_out: Rows | None, rewa
         raise ValueError(
             f"eval_dataset has the columns {sorted(held_out[0])}; expected those of dataset, with {', '.join(lacking)}"
         )
-    check_choice("metric_for_best_model", metric_for_best_model(config), evaluation_metrics(reward_names(reward_funcs)))
-
-
-def evaluation_metrics(functions: list[str]) -> list[str]:
-    """The names of what `evaluate_policy` returns."""
-    names = ["reward", "reward_std", "accuracy", *(f"rewards/{name}/mean" for name in functions)]
-    return [f"eval/{name}" for name in (*names, "completions/mean_length", "completions/clipped_ratio")]
-
-
-def metric_for_best_model(config: GRPOConfig) -> str:
-    """The metric that says which evaluation is the best, with its "eval/"."""
-    name = (config.metric_for_best_model or "reward").removeprefix("eval_")
-    return name if name.startswith("eval/") else f"eval/{name}"
 
 
 def best_step(history: list[dict], config: GRPOConfig) -> int | None:
-    """The step of the best evaluation, the first of equal ones; None where the best is not to be kept.
+    """The step of the highest held-out reward, the first of equal ones; None where the best is not to be kept.
 
     Read from the metrics of the steps, so that a resumed run knows it too.
     """
-    name = metric_for_best_model(config)
-    evaluated = [m for m in history if m.get(name) is not None]  # None: no reward function applied to anything
-    if not config.load_best_model_at_end or not evaluated:
+    rewarded = [m for m in history if m.get("eval/reward") is not None]  # None: no reward function applied to anything
+    if not config.load_best_model_at_end or not rewarded:
         return None
-    return max(evaluated, key=lambda metrics: metrics[name])["step"]
+    return max(rewarded, key=lambda metrics: metrics["eval/reward"])["step"]

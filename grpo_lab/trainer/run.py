@@ -18,7 +18,7 @@ from grpo_lab.rewards import reward_names
 from grpo_lab.rewards.scoring import check_signatures, check_weights
 from grpo_lab.rollout.prompt_checks import check_prompts
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer.evaluation import best_step, check_evaluation, evaluate_policy, metric_for_best_model
+from grpo_lab.trainer.evaluation import best_step, check_evaluation, evaluate_policy
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder, fingerprints
 from grpo_lab.trainer.logprobs import kl_to_reference
@@ -39,7 +39,7 @@ class Run:
         for name, rows in given.items():
             check_dataset(rows, name)
         check_rewards(reward_funcs, config.reward_weights, dataset[0])
-        check_evaluation(config, dataset, eval_dataset, reward_funcs)
+        check_evaluation(config, dataset, eval_dataset)
         ensure_checked(model)
         for name, rows in given.items():
             prompts = (rows[index]["prompt"] for index in range(len(rows)))
@@ -51,7 +51,9 @@ class Run:
         self.mismatch = MismatchMonitor(self.optimizer.precision, config)
         self.reference = None
         if config.needs_reference:
-            self.reference = frozen_copy(model).to(_reference_device(config) or model.device)
+            place = config.ref_model_device
+            place = model.device if place is None else pick_device(place, "ref_model_device")
+            self.reference = frozen_copy(model).to(place)
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable()
         self.folder, self.first_step, self.history = None, 0, []
@@ -83,7 +85,7 @@ class Run:
         """The end, while the folder is still held and a signal still waits; not if anything failed."""
         if kind is None and (best := best_step(self.history, self.config)) is not None:
             self.folder.load_best(self.model, best)
-            print(f"The result is the model after step {best}, the best in {metric_for_best_model(self.config)}")
+            print(f"The result is the model after step {best}, the best in eval/reward")
         if kind is None and self.folder is not None:
             self.folder.finish(self.model, self.tokenizer)
         if kind is None and self._stopping.asked:
@@ -210,26 +212,22 @@ def check_kinds(model, tokenizer, config) -> None:
 
 def check_dataset(dataset: Rows, name: str = "dataset") -> None:
     """Every row is a dict with a "prompt", and all have the same columns."""
-    if not isinstance(dataset, Rows):
-        raise TypeError(f"{name} is a {type(dataset).__name__}; expected a list of dicts or a datasets.Dataset")
-    if len(dataset) == 0:
-        raise ValueError(f"{name} is empty; expected at least one row")
     try:
-        dataset[0]
-    except (KeyError, TypeError) as error:  # a dict, a DatasetDict, a DataFrame
+        rows = [dataset[index] for index in range(len(dataset))]
+    except (KeyError, TypeError) as error:  # a generator, a dict, a DatasetDict, a DataFrame
         raise TypeError(
             f"{name} is a {type(dataset).__name__}; expected a list of dicts or a datasets.Dataset (of one split)"
         ) from error
-    columns = None
-    for index in range(len(dataset)):
-        row = dataset[index]
+    if not rows:
+        raise ValueError(f"{name} is empty; expected at least one row")
+    for index, row in enumerate(rows):
         if not isinstance(row, dict):
             raise TypeError(f"{name} row {index} is {row!r:.60}; expected a dict with a 'prompt'")
         if "prompt" not in row:
             raise ValueError(f"{name} row {index} has the columns {sorted(row)}; expected 'prompt' among them")
-        columns = columns or sorted(row)
-        if sorted(row) != columns:
-            raise ValueError(f"{name} row {index} has the columns {sorted(row)}; expected those of row 0, {columns}")
+        if row.keys() != rows[0].keys():
+            those = sorted(rows[0])
+            raise ValueError(f"{name} row {index} has the columns {sorted(row)}; expected those of row 0, {those}")
 
 
 def plain_numbers(metrics: dict) -> dict:
@@ -251,13 +249,6 @@ def check_rewards(reward_funcs, weights: list[float] | None, row: dict) -> None:
     if reward_funcs is not None:
         check_weights(weights, reward_names(reward_funcs))
         check_signatures(reward_funcs, row)
-
-
-def _reference_device(config: GRPOConfig) -> torch.device | None:
-    try:
-        return None if config.ref_model_device is None else pick_device(config.ref_model_device)
-    except ValueError as error:  # "device is 'cuda'; expected ..."
-        raise ValueError(f"ref_model_{error}") from error
 
 
 @functools.lru_cache(maxsize=2)

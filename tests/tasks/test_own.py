@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_lab.tasks import find_task, with_system
+from grpo_lab.tasks import find_task
 from grpo_lab.tasks.own import own_problems
 from grpo_lab.tasks.table import MANY
 
@@ -48,17 +48,6 @@ def test_marks_and_ends_of_lines_of_other_systems_and_empty_lines(file):
     own = own_problems(written(file, content))
     assert questions(own.rows("train") + own.rows("test")) == ["1 + 1 = ?", "2 + 1 = ?"]
     assert own.places("train") + own.places("test") == ["mine.jsonl, line 2", "mine.jsonl, line 4"]
-
-
-def test_a_text_is_given_to_the_model_as_it_stands(file):
-    rows = [{"text": f"Q: {n} + 1\nA:", "answer": str(n + 1)} for n in range(30)]
-    task = find_task(str(written(file, lines_of(*rows, rows[0]))))
-    taken = task.rows("train") + task.rows("test")
-    assert sorted(row["prompt"] for row in taken) == sorted(row["text"] for row in rows), "and repeats are found"
-    assert all(set(row) == {"prompt", "answer"} for row in taken)
-    assert with_system(taken, "Be brief.") == taken
-    with pytest.raises(ValueError, match="system_prompt is 'Be brief.', and the problems are plain text; write it"):
-        with_system(taken, "Be brief.", replace=True)
 
 
 texts = st.text(st.characters(blacklist_categories=("Cs",)), min_size=1).filter(str.strip)
@@ -119,9 +108,6 @@ WRONG = {
     "line 2 is no JSON: Expecting property name": lines_of(problem(1)) + b"{prompt: 1}",
     "line 1 is no JSON: .*surrogates not allowed": b'{"prompt": "\\ud83d"}',
     "line 1 is no JSON: Out of range": b'{"prompt": "a", "answer": NaN}',
-    "line 1: text is 3; expected a text": b'{"text": 3}',
-    r"line 1 is .*; expected an object with a prompt \(or a text\), such": b'{"text": "a", "prompt": "a"}',
-    "line 2 has the columns text; expected those of mine.jsonl, line 1: prompt": b'{"prompt": "a"}\n{"text": "b"}',
     "line 1 is no JSON: maximum recursion": b'{"prompt": "a", "x": ' + b"[" * 100_000,
     "line 1 is not UTF-8: byte 16 is 0xe9; save the file": '{"prompt": "caf\u00e9"}'.encode("latin-1"),
     r"line 1 is \['a'\]; expected an object with a prompt": b'["a"]',

@@ -24,7 +24,7 @@ def test_the_page_does_what_it_says(tmp_path, monkeypatch, capsys):
     for name, content in re.findall(r"`([\w.]+\.(?:jsonl|py))`[^`]*```\w+\n(.*?)```", text, re.DOTALL):
         Path(name).write_text(content, encoding="utf-8")
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "mine.jsonl", "mine.test.jsonl", "my_rewards.py", "raw.jsonl",
+        "mine.jsonl", "mine.test.jsonl", "my_rewards.py",
     ]  # fmt: skip
     for folder in ("base", "chat"):
         save_world(tmp_path / folder)

@@ -10,7 +10,7 @@ from typing import Any
 from grpo_lab.rewards.mathematics.quantities import LONGEST, PLACES, Quantity, quantity_in, same_quantity
 from grpo_lab.rewards.mathematics.tidy import boxed, given_answer, tidy
 from grpo_lab.rewards.mathematics.units import unit_of
-from grpo_lab.rewards.mathematics.worker import TIMEOUT, WORKER, Question
+from grpo_lab.rewards.mathematics.worker import WORKER, Question
 from grpo_lab.rewards.text import completion_text, expected_texts, loose_text
 
 # x, x_1, AB, \angle A, P(A), 总价: no number in front, and nothing is computed.
@@ -80,20 +80,22 @@ def _verdicts(pairs: list, time_limit: float, batch_time_limit: float) -> dict[t
     """The verdict on each distinct pair: a group often repeats an answer, and Math-Verify is asked once."""
     judged = {pair: judge_form(*pair) for pair in dict.fromkeys(pairs) if pair[0] is not None}
     questions = [question for form in judged.values() if isinstance(form, list) for question in form]
-    replies = WORKER.compare(list(dict.fromkeys(questions)), time_limit, batch_time_limit)
+    # Those that look costly come last, so that they keep nobody waiting.
+    in_order = sorted(dict.fromkeys(questions), key=lambda q: (q.given.count("^") + q.given.count("!"), len(q.given)))
+    replies = WORKER.ask("compare", in_order, time_limit, batch_time_limit)
     verdicts = {}
     for pair, form in judged.items():
         said = ["equal" if form else "different"]
         if isinstance(form, list):
-            said = [replies[question] for question in form]
-        verdicts[pair] = next((v for v in ("unreadable", "different", TIMEOUT) if v in said), "equal")
+            said = [replies[question] or "timeout" for question in form]
+        verdicts[pair] = next((v for v in ("unreadable", "different", "timeout") if v in said), "equal")
     return verdicts
 
 
 def _warn(pairs: list, verdicts: dict, time_limit: float, batch_time_limit: float) -> None:
     limits = f"{time_limit:g} s each and {batch_time_limit:g} s together"
     problems = {
-        TIMEOUT: (f"completions were not evaluated within {limits}, and scored 0.0", 1),
+        "timeout": (f"completions were not evaluated within {limits}, and scored 0.0", 1),
         "unreadable": ("expected answers cannot be read as mathematics, so no reward applies", 0),
     }
     for verdict, (problem, which) in problems.items():

@@ -23,7 +23,6 @@ import warnings
 from typing import Any, NamedTuple
 
 MEMORY = 4 * 2**30  # bytes of addresses that the child may have
-TIMEOUT = "timeout"
 
 
 class Question(NamedTuple):
@@ -41,28 +40,21 @@ class Worker:
         self.process: subprocess.Popen | None = None
         self._lock = threading.Lock()
 
-    def compare(self, questions: list[Question], time_limit: float, batch_time_limit: float) -> dict[Question, str]:
-        """For each question "equal", "different", "unreadable" (the expected one) or "timeout".
+    def ask(self, function: str, questions: list[tuple], time_limit: float, batch_time_limit: float) -> dict:
+        """What a function of the child, "compare" or "score", says to each question; None where its time was over.
 
         The clock of the batch starts when the process is ready and no other batch is running.
         """
-        verdicts = {}
+        replies = {}
         with self._lock:
             deadline = None
-            # Those that look costly come last, so that they keep nobody waiting.
-            for question in sorted(questions, key=lambda q: (q.given.count("^") + q.given.count("!"), len(q.given))):
+            for question in questions:
                 self._start()
                 deadline = deadline or time.monotonic() + batch_time_limit
                 limit = min(time_limit, deadline - time.monotonic())
-                reply = self._exchange(json.dumps(["compare", question, limit]) + "\n") if limit > 0 else None
-                verdicts[question] = reply or TIMEOUT
-        return verdicts
-
-    def score(self, generator: str, options: str, index: int, answer: str, time_limit: float) -> float | None:
-        """What reasoning-gym's verifier gives for an answer to one of its problems; None if the time was over."""
-        with self._lock:
-            self._start()
-            return self._exchange(json.dumps(["score", [generator, options, index, answer], time_limit]) + "\n")
+                line = json.dumps([function, question, limit]) + "\n"
+                replies[question] = self._exchange(line) if limit > 0 else None
+        return replies
 
     def _exchange(self, line: str) -> Any:
         """What the child says to this line; None, and no child any more, if it has ended."""
