@@ -10,8 +10,9 @@ SETTINGS = (
     "gradient_accumulation_steps", "gradient_checkpointing", "max_completion_length",
 )  # fmt: skip
 TINY = 10_000_000
+SHORT = 128  # tokens
 # Below so many parameters: learning_rate, num_generations, generation_batch_size, gradient_checkpointing, and rows at
-# once on a card and on a CPU (None: all of an update).
+# once on a card and on a CPU (None: all of an update). On a CPU twice as many, if completions are short.
 SIZES = (
     (TINY, 2e-4, 16, 256, False, None),
     (3e8, 1e-5, 8, 64, False, (16, 8)),
@@ -42,6 +43,8 @@ def default_settings(parameters: int, task, device_type: str, given: dict | None
     batch = given.get("generation_batch_size", settings["generation_batch_size"])
     if rows_at_once and not given.keys() & {"per_device_train_batch_size", "gradient_accumulation_steps"}:
         most = rows_at_once[device_type != "cuda"]
+        if device_type != "cuda" and given.get("max_completion_length", settings["max_completion_length"]) <= SHORT:
+            most *= 2  # each pass goes over all weights, which takes longer there than the few tokens do
         rows = max((rows for rows in range(1, most + 1) if batch % rows == 0), default=1)
         settings |= {"per_device_train_batch_size": rows, "gradient_accumulation_steps": max(1, batch // rows)}
     return {name: settings[name] for name in SETTINGS if name in settings and name not in given}

@@ -10,6 +10,8 @@ from grpo_lab.precision import autocast, precision_of
 from grpo_lab.rollout import Rollout, score_logprobs
 from grpo_lab.trainer.experience import Experience
 
+ONE_MORE_PASS = 512  # tokens: to go over all weights once more, forward and backward, takes about as long as these
+
 
 def completion_logprobs(
     model, experience: Experience, config: GRPOConfig, rows: Bool[Tensor, " B"] | None = None
@@ -101,10 +103,14 @@ def _layer_tokens(rollout: Rollout, rows: Bool[Tensor, " B"], parts: tuple[Int[T
 
 
 def similar_lengths(rows: Int[Tensor, " R"], lengths: Int[Tensor, " R"]) -> list[Int[Tensor, " _"]]:
-    """Cut the rows into groups within a factor of two in length, if together more than a third of them were padding."""
+    """Cut the rows into groups within a factor of two in length, if together more than a third of them were padding.
+
+    Not where that is less padding than one more pass costs.
+    """
     if len(rows) == 0:
         return []
-    if 3 * lengths.sum() >= 2 * len(rows) * lengths.max():
+    together = len(rows) * lengths.max()
+    if together - lengths.sum() <= max(together / 3, ONE_MORE_PASS):
         return [rows]
     doublings = lengths.log2().ceil()
     return [rows[doublings == number] for number in doublings.unique()]

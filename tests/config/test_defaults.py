@@ -41,6 +41,11 @@ def test_the_tiny_model_begins_with_the_defaults_of_the_configuration_and_length
     assert default_settings(1000, TASKS["chat"], "cpu")["max_completion_length"] == 48
 
 
+@pytest.mark.parametrize(("length", "device_type", "rows"), [(129, "cpu", 8), (128, "cpu", 16), (8, "cuda", 16)])
+def test_short_completions_go_twice_as_many_at_a_time_where_there_is_no_card(length, device_type, rows):
+    assert config(134_515_008, device_type, max_completion_length=length).per_device_train_batch_size == rows
+
+
 @settings(max_examples=15)
 @given(st.integers(1, 40), st.integers(2, 12), st.sampled_from([20_000_000, HALF_A_BILLION, 2 * 10**9]))
 def test_micro_batches_divide_whatever_batch_is_given(prompts, group, parameters):

@@ -9,6 +9,11 @@ from grpo_lab.trainer import loop as trainer
 from grpo_lab.trainer.logprobs import completion_logprobs
 from tests.support.worlds import make_config, make_exact, make_world, ragged_experience
 
+@pytest.fixture(autouse=True)
+def a_pass_that_costs_nothing(monkeypatch):
+    monkeypatch.setattr(computing, "ONE_MORE_PASS", 0)
+
+
 ALTERNATING, MOSTLY_SHORT = (3, 24, 5, 23, 2, 22, 4, 24), (1, 1, 2, 3, 16, 2, 1, 9)
 
 
@@ -79,3 +84,10 @@ def test_padding_that_all_prompts_share_is_left_out_and_prompts_are_shared_only_
             inside = experience.mask[row]
             torch.testing.assert_close(got[inside], alone[inside], rtol=0, atol=1e-12)
         shapes.clear()
+
+
+@pytest.mark.parametrize(("padding", "groups"), [(512, [[3, 5]]), (513, [[5], [3]])])
+def test_a_group_of_its_own_has_to_save_more_than_another_pass_over_the_weights_costs(padding, groups, monkeypatch):
+    monkeypatch.setattr(computing, "ONE_MORE_PASS", 512)
+    lengths = torch.tensor([600, 600 - padding])
+    assert [group.tolist() for group in computing.similar_lengths(torch.tensor([3, 5]), lengths)] == groups
