@@ -1,7 +1,7 @@
 r"""What each part of a training step takes on the device, in bytes: one small formula each.
 
 Each formula counts the tensors that this package really keeps, and the tests hold it against those of real steps. Two
-counts come from other people's code and were taken from its allocations: `DRAWING`, and the 57 bytes of Eq. (8.28). An
+counts come from other people's code and were taken from its allocations: `DRAWING`, and the 57 bytes of Eq. (8.27). An
 e is the number of bytes of a number: 2 in bf16 and fp16, 4 in float32.
 """
 
@@ -178,15 +178,12 @@ def forward_bytes(shape: ModelShape, tokens: int, e: int, r: int) -> int:
     return (3 * e * shape.inner + 4 * r * shape.width) * tokens  # scalar (8.26)
 
 
-def step_bytes(largest: int, e: int, eight_bit: bool, fused: bool) -> int:
+def step_bytes(largest: int, eight_bit: bool) -> int:
     r"""What the optimizer has in the air for the largest parameter, of n numbers.
 
-    M = 2 e n \tag{8.27}
-    M = 57 \min(n, 2^{22}) \tag{8.28}
+    M = 57 \min(n, 2^{22}) \tag{8.27}
 
-    The first is torch's AdamW, one parameter after the other; its fused form needs nothing. The second is the 8-bit
-    one, which works in float32 and on pieces: 14 float32 tensors and a byte. Compiled, on a card, it needs less.
+    That is AdamW with 8 bits, which works in float32 and on pieces: 14 float32 tensors and a byte. Compiled, on a card,
+    it needs less. torch's AdamW, fused, needs nothing.
     """
-    if not eight_bit:
-        return 0 if fused else 2 * e * largest  # scalar (8.27)
-    return 57 * min(largest, PIECE)  # scalar (8.28)
+    return 57 * min(largest, PIECE) if eight_bit else 0  # scalar (8.27)

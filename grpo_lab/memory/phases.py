@@ -144,8 +144,7 @@ def _layer_at_work(s: Setting) -> int:
 
 
 def step(s: Setting) -> list[Parts]:
-    eight_bit = s.mode.optimizer == "adamw8bit"
-    at_work = parts.step_bytes(max(s.shape.sizes), s.weight, eight_bit, fused=s.on_card)
+    at_work = parts.step_bytes(max(s.shape.sizes), s.mode.optimizer == "adamw8bit")
     return [{"gradients": s.gradients, "Adam at work": at_work}]
 
 

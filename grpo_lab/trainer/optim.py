@@ -99,11 +99,10 @@ class PolicyOptimizer:
 
 
 class TorchAdamW(torch.optim.AdamW):
-    """torch's own, with its state as flat tensors. On a card fused: its default there copies all second moments."""
+    """torch's own, with its state as flat tensors. Fused: otherwise each step copies moments as it goes."""
 
     def __init__(self, parameters: list[torch.nn.Parameter], settings: dict):
-        on_card = all(p.device.type == "cuda" for p in parameters)
-        super().__init__(parameters, **settings, fused=True if on_card else None)
+        super().__init__(parameters, **settings, fused=True)
 
     def set_lr(self, lr: float) -> None:
         for group in self.param_groups:

@@ -142,19 +142,3 @@ def test_an_optimizer_step(mode):
     step()
     peak = (peak_on_cpu if mode == "bf16" else peak_of_lives)(step)
     assert during(planned("small", mode, make_config()), "optimizer") == pytest.approx(peak, rel=0.02)
-
-
-def test_a_fused_step_needs_nothing_but_the_gradients():
-    """As on a card."""
-    parameters = list(shapes.random_policy("small").parameters())
-    adamw = torch.optim.AdamW(parameters, fused=True)
-
-    def step():
-        for parameter in parameters:
-            parameter.grad = torch.ones_like(parameter)
-        adamw.step()
-
-    step()
-    adamw.zero_grad()
-    made = planned("small", "fp32", make_config(), device_type="cuda")
-    assert during(made, "optimizer") == pytest.approx(peak_of_lives(step), rel=0.02)

@@ -9,6 +9,7 @@ from grpo_lab.trainer import loop as trainer
 from grpo_lab.trainer.logprobs import completion_logprobs
 from tests.support.worlds import make_config, make_exact, make_world, ragged_experience
 
+
 @pytest.fixture(autouse=True)
 def a_pass_that_costs_nothing(monkeypatch):
     monkeypatch.setattr(computing, "ONE_MORE_PASS", 0)
