@@ -37,7 +37,7 @@ from grpo_lab.trainer import Run
 from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.folder import METRICS, RunFolder, fingerprints
 from grpo_lab.trainer.optim import learning_rate
-from grpo_lab.trainer.reports import reporting
+from grpo_lab.trainer.reports import Reports
 from grpo_lab.trainer.stopping import Stopping
 
 
@@ -85,7 +85,7 @@ def train(
                 check_processes(folder, begun[0])
         stack.enter_context(_as_it_was(model))
         stack.enter_context(torch.random.fork_rng(devices=range(torch.cuda.device_count())))
-        reports = stack.enter_context(reporting(config, begun[0]))
+        reports = Reports(stack, config, begun[0])
         evaluate = partial(_evaluated, model, tokenizer, eval_dataset, reward_funcs, config)
         stopping = Stopping(folder and folder.saved)
         if world_size() == 1:

@@ -49,8 +49,6 @@ def check_room(model, tokens: int, max_completion_length: int, name: str = "prom
     limit = context_length(model.config)
     if limit is None or tokens + max_completion_length <= limit:
         return
-    if tokens >= limit:
-        raise ValueError(f"{name} has {tokens} tokens; the model's context is {limit}, the completion included")
     raise ValueError(
         f"{name} has {tokens} tokens and max_completion_length is {max_completion_length}; together they must be at "
         f"most {limit}, the model's context"

@@ -4,8 +4,8 @@ import importlib
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from tqdm import tqdm
@@ -17,20 +17,16 @@ from grpo_lab.trainer.experience import Experience
 WIDTH = 100  # characters of a prompt with its completion, in the table of completions
 
 
-@contextmanager
-def reporting(config: GRPOConfig, first_step: int) -> Iterator["Reports"]:
-    """What shows the metrics of each step wherever the configuration wants them."""
-    with ExitStack() as stack:
-        log = _tensorboard(stack, config, first_step) if config.report_to == "tensorboard" else None
-        bar = tqdm(total=config.max_steps, initial=first_step, disable=config.disable_tqdm, desc="GRPO", unit="step")
-        yield Reports(stack.enter_context(bar), log)
-
-
 class Reports:
-    """A progress bar short enough for 80 columns, and a board on which curves grow, if there is one."""
+    """A progress bar short enough for 80 columns, and a board on which curves grow, if there is one.
 
-    def __init__(self, bar: tqdm, log: Callable[[dict], None] | None):
-        self._bar, self._log = bar, log
+    stack: closes both at its end.
+    """
+
+    def __init__(self, stack: ExitStack, config: GRPOConfig, first_step: int):
+        self._log = _tensorboard(stack, config, first_step) if config.report_to == "tensorboard" else None
+        bar = tqdm(total=config.max_steps, initial=first_step, disable=config.disable_tqdm, desc="GRPO", unit="step")
+        self._bar = stack.enter_context(bar)
 
     def show(self, metrics: dict) -> None:
         """The metrics of the step that has just been made. An evaluation is a line above the bar."""

@@ -24,7 +24,7 @@ from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder, fingerprint
 from grpo_lab.trainer.logprobs import kl_to_reference
 from grpo_lab.trainer.metrics import Clock, MismatchMonitor, without_signal
 from grpo_lab.trainer.optim import PolicyOptimizer, learning_rate
-from grpo_lab.trainer.reports import best_and_worst, completion_records, quoted, reporting
+from grpo_lab.trainer.reports import Reports, best_and_worst, completion_records, quoted
 from grpo_lab.trainer.stopping import Stopping
 
 
@@ -38,7 +38,9 @@ class Run:
         given = {"dataset": dataset} | ({} if eval_dataset is None else {"eval_dataset": eval_dataset})
         for name, rows in given.items():
             check_dataset(rows, name)
-        check_rewards(reward_funcs, config.reward_weights, dataset[0])
+        if reward_funcs is not None:  # what `score_completions` would say after the first rollout
+            check_weights(config.reward_weights, reward_names(reward_funcs))
+            check_signatures(reward_funcs, dataset[0])
         check_evaluation(config, dataset, eval_dataset)
         ensure_checked(model)
         for name, rows in given.items():
@@ -71,7 +73,7 @@ class Run:
                 self.first_step, self.history = self.folder.open(self.model, self.optimizer, self.reference, prints)
             self._stopping = stack.enter_context(Stopping(self.folder and self.folder.saved))
             stack.push(self._finish)
-            self._reports = stack.enter_context(reporting(self.config, self.first_step))
+            self._reports = Reports(stack, self.config, self.first_step)
             stack.enter_context(torch.random.fork_rng(devices=range(torch.cuda.device_count())))
             stack.callback(self.model.train, self.model.training)
             self.model.train(self.config.gradient_checkpointing)
@@ -188,7 +190,7 @@ class Run:
         return metrics | clock.seconds
 
     def _save(self, done: int) -> None:
-        if self.folder is not None and not self.folder.has(done):
+        if self.folder is not None:
             self.folder.save(done, self.history, self.model, self.tokenizer, self.optimizer, self.reference)
 
     def settings(self) -> dict:
@@ -242,13 +244,6 @@ def plain_numbers(metrics: dict) -> dict:
     if lacking := [name for name in ("reward", "num_tokens", "completions/mean_length") if name not in plain]:
         raise ValueError(f"metrics has no {lacking[0]!r}; expected those of `collect` among them")
     return plain
-
-
-def check_rewards(reward_funcs, weights: list[float] | None, row: dict) -> None:
-    """What `score_completions` would say after the first rollout, as far as it can be known before."""
-    if reward_funcs is not None:
-        check_weights(weights, reward_names(reward_funcs))
-        check_signatures(reward_funcs, row)
 
 
 @functools.lru_cache(maxsize=2)

@@ -23,10 +23,7 @@ LOCK = "grpo_run.lock"
 
 
 class RunFolder:
-    """A context that locks the output folder of a run against all others, writes to it and reads it again.
-
-    settings: of the run, as they are saved: with everything that its outcome depends on.
-    """
+    """A context that locks the output folder of a run against all others, writes to it and reads it again."""
 
     def __init__(self, config: GRPOConfig, settings: dict):
         self.config, self.path = config, Path(config.output_dir)
@@ -88,7 +85,9 @@ class RunFolder:
             file.write(_as_lines(records))
 
     def save(self, step: int, history: list[dict], model, tokenizer, optimizer, reference) -> None:
-        """Write the checkpoint of a step, and keep it."""
+        """Write the checkpoint of a step, unless it has one, and keep it."""
+        if f"checkpoint-{step}" in self.manifest.checkpoints:
+            return
         state = {"step": step, "log_history": history} | optimizer.state()
         parts = model, tokenizer, optimizer.tensors(), state, reference
         self.keep(step, history, lambda unfinished: checkpoint.write(unfinished, *parts), of_model(model))
@@ -137,10 +136,6 @@ class RunFolder:
             f"Once the reward's file is mended, begin a new run from there: {model}, and another --output_dir. "
             f"With the file as it is, go on with {RESUME}."
         )
-
-    def has(self, step: int) -> bool:
-        """Whether the step has a checkpoint."""
-        return f"checkpoint-{step}" in self.manifest.checkpoints
 
     def load_best(self, model, step: int) -> None:
         """Put the weights of the best checkpoint, that of this step, into the model."""
