@@ -35,7 +35,8 @@ def check_types(config) -> None:
 
 
 def check_each(config) -> None:
-    """Raise ValueError for the first setting that is out of its range, whatever the others are."""
+    """Raise TypeError, or ValueError for a setting that is out of its range, whatever the others are."""
+    check_types(config)
     for each in fields(config):
         value, allowed = getattr(config, each.name), each.metadata["allowed"]
         if isinstance(allowed, tuple):
@@ -47,8 +48,8 @@ def check_each(config) -> None:
     _check(fits, "output_dir", repr(folder), "expected the name of a folder, or None")
 
 
-def check_sizes(config) -> None:
-    """Raise ValueError for a batch that cannot be cut as the settings say."""
+def _check_sizes(config) -> None:
+    """A batch has to be cut as the settings say."""
     G, whole, update = config.num_generations, config.generation_batch_size, config.update_batch_size
     least = 1 if config.advantage == "none" else 2
     _check(least <= G, "num_generations", G, f"it must be at least {least} with advantage {config.advantage!r}")
@@ -62,6 +63,7 @@ def check_sizes(config) -> None:
 
 def check_together(config) -> None:
     """Raise ValueError for settings of which one needs another, or rules it out."""
+    _check_sizes(config)
     _check_precision(config)
     if LOSSES[config.loss_type].surrogate is clipped:  # it says so itself, after the first rollout
         check_clip_range(config.epsilon, config.epsilon_high, config.delta)

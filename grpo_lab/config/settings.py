@@ -3,16 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from grpo_lab.config.ranges import (
-    ADVANTAGES,
-    LARGEST_SEED,
-    SCHEDULES,
-    check_each,
-    check_sizes,
-    check_together,
-    check_types,
-    setting,
-)
+from grpo_lab.config.ranges import ADVANTAGES, LARGEST_SEED, SCHEDULES, check_each, check_together, setting
 from grpo_lab.kl import ESTIMATORS
 from grpo_lab.objective import LEVELS, LOSS_TYPES
 from grpo_lab.objective.table import SMALLEST_LAMBDA
@@ -111,11 +102,9 @@ class GRPOConfig:
     max_nonfinite_steps: int = setting(3, "[1, inf)", "updates in a row that may be skipped, as where a loss is NaN")
 
     def __post_init__(self):
-        check_types(self)
         check_each(self)
         if self.per_device_train_batch_size is None:
             self.per_device_train_batch_size = max(1, self.generation_batch_size // self.gradient_accumulation_steps)
-        check_sizes(self)
         check_together(self)
 
     @property

@@ -18,7 +18,6 @@ from grpo_lab.rewards.text import (
 )
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
-FORMAT_FAULTS = ("missing tag", "repeated tag", "wrong order", "text outside")
 
 _NO_TAG = "(?:(?!</?(?:think|answer)>).)*"
 # One pattern for the whole format. `.*?` in the place of _NO_TAG would let a second think block pass.

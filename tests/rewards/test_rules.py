@@ -8,8 +8,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from grpo_lab.rewards import (
-    FORMAT_FAULTS,
-    FORMAT_PATTERN,
     accuracy_reward,
     completion_text,
     contains_reward,
@@ -23,6 +21,7 @@ from grpo_lab.rewards import (
     number_reward,
     prompt_text,
 )
+from grpo_lab.rewards.rules import FORMAT_PATTERN
 from tests.support.agreement import many
 
 GOOD = "<think>17+58=75\n75+42=117</think>\n<answer>117</answer>"
@@ -101,7 +100,6 @@ FAULTS = {
 
 
 def test_the_four_ways_to_break_the_format():
-    assert tuple(FAULTS)[1:] == FORMAT_FAULTS
     for fault, texts in FAULTS.items():
         assert {text: format_fault(text) for text in texts} == dict.fromkeys(texts, fault)
         assert format_reward(texts) == [float(fault is None)] * len(texts)
