@@ -40,6 +40,7 @@ THINK_SYSTEM_PROMPT_ZH = (
     "请解答下面的问题。先在<think>和</think>之间一步一步地思考，"
     "再在<answer>和</answer>之间给出最后的答案，请只输出数字，不带单位；除不尽时写成分数，例如2/3。"
 )
+_THINK = re.compile(r"<think>(.*?)</think>", re.DOTALL)
 THINK = {"en": THINK_SYSTEM_PROMPT, "zh": THINK_SYSTEM_PROMPT_ZH}
 
 
@@ -88,7 +89,7 @@ def in_parts(rows: Rows, size: int) -> Iterator[list[Row]]:
 
 def has_thinking(text: str) -> bool:
     """Whether a response holds some reasoning: a think tag pair with more than white space between."""
-    found = re.search("<think>(.*?)</think>", text, re.DOTALL)
+    found = _THINK.search(text)
     return bool(found and found[1].strip())
 
 

@@ -7,8 +7,8 @@ import pytest
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.rewards.task_spec import choose, for_template
 from grpo_lab.tasks import TASKS, THINK_SYSTEM_PROMPT
-from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT_ZH
 from grpo_lab.tasks.chats import ANSWER_ONLY
+from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT_ZH
 from tests.support.worlds import make_tokenizer
 
 
