@@ -8,7 +8,7 @@ from pathlib import Path
 from grpo_lab.bench import against, process
 from grpo_lab.checks import check_at_least, check_between
 from grpo_lab.commands import Parser, command, writable_file
-from grpo_lab.commands.parser import installed_version
+from grpo_lab.commands.parser import installed_version, write_whole
 from grpo_lab.config.ranges import LARGEST_SEED
 from grpo_lab.precision import PRECISIONS
 
@@ -45,9 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def write_json(file: Path, report: dict) -> None:
     """Whole or not at all."""
-    partial = file.with_name(file.name + ".tmp")
-    partial.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    partial.replace(file)
+    write_whole(file, json.dumps(report, indent=1) + "\n")
 
 
 def machine(device: str = "cpu") -> dict:

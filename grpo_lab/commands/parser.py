@@ -101,6 +101,13 @@ def writable_folder(text: str) -> Path:
     return folder
 
 
+def write_whole(file: Path, text: str) -> None:
+    """The file whole or not at all. What no file can hold, half of a character, becomes a question mark."""
+    unfinished = file.with_name(file.name + ".unfinished")
+    unfinished.write_bytes(text.encode("utf-8", "replace"))
+    unfinished.replace(file)
+
+
 def _fault(folder: Path) -> str:
     """Why nothing can be written there, if so; tried, since os.access knows nothing of a full disk or of a share."""
     try:

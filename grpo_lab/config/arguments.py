@@ -22,7 +22,6 @@ def settings_parser(command: str, names: Iterable[str], needed: str = "") -> Par
     """The parser of a command, with one option a setting. What was not given is absent from its result.
 
     command: the name of its module, such as "grpo_lab.train".
-    names: settings of `GRPOConfig`.
     needed: options that the command cannot do without, for the first line of its help.
     """
     parser = Parser(

@@ -22,7 +22,7 @@ SIZES = (
 
 
 def default_settings(parameters: int, task, device_type: str, given: dict | None = None) -> dict:
-    """The settings to start from; the rest are `GRPOConfig`'s defaults.
+    """The `SETTINGS` to start from; the rest are `GRPOConfig`'s defaults.
 
     Args:
         parameters: of the model, tied ones once.
@@ -30,9 +30,7 @@ def default_settings(parameters: int, task, device_type: str, given: dict | None
         device_type: "cuda" or "cpu".
         given: settings that are chosen already, and what follows from them: the batch is a multiple of the completions
             of a prompt; micro-batches divide the batch, and are left alone where one of their two numbers is given.
-
-    Returns:
-        Names and values of the settings in `SETTINGS`, without those that are given.
+            None of what is given is in the result.
     """
     given = given or {}
     _, rate, group, batch, checkpointing, rows_at_once = next(size for size in SIZES if parameters < size[0])

@@ -54,7 +54,6 @@ def number_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | 
         completions: y, strings or lists of chat messages.
         answer: a, the expected numbers as texts or ints, one a completion. The reward does not apply (None) where it is
             None.
-        kwargs: other columns, unused.
 
     Raises:
         ValueError: if an expected text is no number; the message names the row.

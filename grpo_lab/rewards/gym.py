@@ -25,7 +25,6 @@ def gym_reward(
         gym: which problem each completion answers, as in the rows of `grpo_lab.tasks.gym.gym_problems`.
         time_limit: seconds that a score may take; what takes longer earns 0, with a warning.
         batch_time_limit: seconds after which all that is left earns 0, with a warning.
-        kwargs: other columns, unused.
     """
     asked = [
         (which["generator"], which["options"], which["index"], _answer(completion_text(y)))

@@ -8,6 +8,7 @@ from grpo_lab.checks import check_choice
 from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, short_name
 from grpo_lab.rewards.scoring import check_weights
 from grpo_lab.tasks import SPLITS, TASKS, Row, Task, as_text, find_task, with_system
+from grpo_lab.tasks.rows import THINK
 
 SUMS = "sums"  # the task where none is named
 BY_REWARDS = "by the task and its rewards"
@@ -118,7 +119,9 @@ def choose(
 
 def _system_prompt(asked: str, task: Task, names: tuple[str, ...], small: bool) -> str | None:
     if asked == BY_REWARDS:
-        return task.prompts_for(small, reads_tags=read_tags(names))
+        if small:  # warmed up on bare problems: before an instruction it gets no sum right
+            return None
+        return THINK[task.language] if read_tags(names) else task.system_prompt
     if not asked.strip():
         raise ValueError(f"system_prompt is {asked!r}; expected a text, or none for nothing")
     return None if asked.lower() == "none" else asked

@@ -16,7 +16,7 @@ from grpo_lab.tasks.chats import ANSWER_ONLY, chat_tasks
 from grpo_lab.tasks.gsm8k import HUB_ID, gsm8k_problems
 from grpo_lab.tasks.gym import PREFIX, gym_problems, make_generator
 from grpo_lab.tasks.own import SUFFIX, OwnProblems, own_problems
-from grpo_lab.tasks.rows import THINK, THINK_SYSTEM_PROMPT, Row, as_text
+from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT, Row, as_text
 from grpo_lab.tasks.short import short_sums
 from grpo_lab.tasks.words import MAX_WORD_PROBLEMS, word_problems
 
@@ -47,19 +47,8 @@ class Task:
             check_at_least("n", n, 1)
         return self.problems(split, n, seed)
 
-    def prompts_for(self, small: bool, reads_tags: bool) -> str | None:
-        """The system prompt for problems that bring none; None for none.
-
-        small: whether the model is as small as the tiny one, which was warmed up on bare problems: before an
-            instruction it does not know what to say, and gets no sum right.
-        reads_tags: whether one of the rewards looks for the answer between tags.
-        """
-        if small:
-            return None
-        return THINK[self.language] if reads_tags else self.system_prompt
-
     def completion_length(self, small: bool) -> int:
-        """Tokens that a completion may have; `small` as above."""
+        """Tokens that a completion may have; `small`: for a model as small as the tiny one."""
         return self.warmed_up if small and self.warmed_up else self.max_completion_length
 
 

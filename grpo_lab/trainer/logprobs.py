@@ -67,20 +67,12 @@ def cheapest_order(experience: Experience, rows: Bool[Tensor, " B"], config: GRP
     By length there is less padding. By prompt, the rows of a micro-batch share one, which is computed once for them;
     not with gradient checkpointing, which computes the prompt of every row.
     """
-    orders = [by_length(experience.rollout, rows)]
+    rollout, size = experience.rollout, config.per_device_train_batch_size
+    # Longest first, those not to be computed last: what does not fit into memory shows at once, not after an hour.
+    orders = [(rollout.mask.sum(-1) * rows).argsort(descending=True, stable=True)]
     if not config.gradient_checkpointing:
-        orders.append(by_prompt(experience.rollout, rows, orders[0]))
-    size = config.per_device_train_batch_size
-    return min(orders, key=lambda order: _layer_tokens(experience.rollout, rows, order.split(size)))
-
-
-def by_length(rollout: Rollout, rows: Bool[Tensor, " B"]) -> Int[Tensor, " B"]:
-    """Longest completion first, those not to be computed last, so that micro-batches hold similar lengths.
-
-    That saves padding. And what does not fit into memory shows at once, not after an hour.
-    """
-    lengths = rollout.mask.sum(-1) * rows
-    return lengths.argsort(descending=True, stable=True)
+        orders.append(by_prompt(rollout, rows, orders[0]))
+    return min(orders, key=lambda order: _layer_tokens(rollout, rows, order.split(size)))
 
 
 def by_prompt(rollout: Rollout, rows: Bool[Tensor, " B"], order: Int[Tensor, " B"]) -> Int[Tensor, " B"]:

@@ -33,6 +33,7 @@ import torch
 
 from grpo_lab.bench.__main__ import machine
 from grpo_lab.commands import Parser, command, writable_file
+from grpo_lab.commands.parser import write_whole
 from grpo_lab.config import GRPOConfig
 from grpo_lab.kl import kl_estimate
 from grpo_lab.models import load_policy
@@ -562,10 +563,7 @@ def write(path: Path, record: dict) -> None:
     order = [(part, name) for part in PARTS for name in PARTS[part]]
     runs = sorted(record["runs"], key=lambda r: (order.index((r["part"], r["name"])), r["engine"], r["seed"]))
     lines = ",\n".join(json.dumps(entry, separators=(",", ":"), ensure_ascii=False) for entry in runs)
-    text = f'{{"machine": {json.dumps(record["machine"])}, "runs": [\n{lines}\n]}}\n'
-    partial = path.with_name(path.name + ".tmp")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    write_whole(path, f'{{"machine": {json.dumps(record["machine"])}, "runs": [\n{lines}\n]}}\n')
 
 
 def _rounded(value):

@@ -7,13 +7,13 @@ from pathlib import Path
 from tqdm import tqdm
 
 from grpo_lab.checks import check_at_least, check_between
+from grpo_lab.commands.parser import write_whole
 from grpo_lab.course.exercise import fresh_seed
 from grpo_lab.course.grading import tables
 from grpo_lab.course.grading.classpage import averaged, class_page, mistakes, to_discuss, to_look_at
 from grpo_lab.course.grading.grade import Grading, grade
 from grpo_lab.course.grading.report import student_page
 from grpo_lab.course.grading.walls import STRONG
-from grpo_lab.course.release.notebooks import write_whole
 
 
 def grade_class(folder: Path, *, output: Path | None, assignment, seed, jobs, time_limit, trust) -> int:

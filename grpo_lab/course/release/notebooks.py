@@ -5,11 +5,11 @@ the same bytes, on every machine.
 """
 
 import json
-import os
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+from grpo_lab.commands.parser import write_whole
 from grpo_lab.course.checking.shown import count
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import EXERCISES, NAMES
@@ -92,13 +92,6 @@ def build(folder: Path) -> list[Path]:
             write_whole(path, text)
         written.append(path)
     return written
-
-
-def write_whole(path: Path, text: str) -> None:
-    """The file whole or not at all. What no file can hold, half of a character, becomes a question mark."""
-    unfinished = path.with_name(path.name + ".unfinished")
-    unfinished.write_bytes(text.encode("utf-8", "replace"))
-    os.replace(unfinished, path)
 
 
 def release(folder: Path) -> list[Path]:

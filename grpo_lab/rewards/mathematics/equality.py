@@ -55,7 +55,6 @@ def math_reward(
             one does, and is counted in a warning: if it scored None, it would be a way out.
         batch_time_limit: seconds that all of them may take together, more than 0. What is left then scores 0.0, and is
             counted too. Costly expressions come last, and only their verdict depends on how busy the machine is.
-        kwargs: other columns, unused.
 
     Raises:
         ImportError: if Math-Verify is needed and not installed; plain numbers and words do without.
