@@ -184,22 +184,22 @@ def main(arguments: list[str] | None = None) -> None:
     with contextlib.redirect_stdout(sys.stderr):  # stdout carries the JSON object alone
         small = count_parameters(name, pick_device().type) < TINY
         asked = _as_in_the_run(name, {option: settings.pop(option) for option in USUAL})
-        choice = choose(**asked, small=small)
-        rows = choice.rows(split, problems, settings["seed"])
-        print(*choice.described(rows), sep="\n")
-        if not choice.task.held_out:
-            print(f"task {choice.task.name}: no problem is held out; these are the ones that a training sees")
-        settings["max_completion_length"] = settings["max_completion_length"] or choice.task.completion_length(small)
+        spec = choose(**asked, small=small)
+        rows = spec.rows(split, problems, settings["seed"])
+        print(*spec.described(rows), sep="\n")
+        if not spec.task.held_out:
+            print(f"task {spec.task.name}: no problem is held out; these are the ones that a training sees")
+        settings["max_completion_length"] = settings["max_completion_length"] or spec.task.completion_length(small)
         settings["batch_size"] = settings["batch_size"] or (512 if small else 64)
         settings["disable_tqdm"] = False
         model, tokenizer = load_policy(name)
         one_thread_if_small(model)
-        result = evaluate(model, tokenizer, for_template(rows, tokenizer), correct=choice.functions, **settings)
+        result = evaluate(model, tokenizer, for_template(rows, tokenizer), correct=spec.functions, **settings)
         if result["accuracy"] is None:
-            first = reward_names(choice.functions)[0]
+            first = reward_names(spec.functions)[0]
             given = f"{first} gives none, or others than 0 to 1 (-1 for wrong)"
             print(f"there is no accuracy: {given}; see rewards/{first}/mean")
-    line = json.dumps({"task": choice.task.name, "split": split} | result, allow_nan=False)
+    line = json.dumps({"task": spec.task.name, "split": split} | result, allow_nan=False)
     rounded = json.loads(line, parse_float=lambda digits: round(float(digits), 4))
     print(json.dumps(rounded, indent=2 if sys.stdout.isatty() else None))
 

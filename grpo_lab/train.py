@@ -50,26 +50,26 @@ def _run(given: dict) -> None:
     name, engine = given["model"], take_engine(given)
     device = pick_device()
     parameters = count_parameters(name, device.type)
-    choice, config, chosen = plan_run(given, parameters, device.type)
+    spec, config, chosen = plan_run(given, parameters, device.type)
     engine.check(config)
     if is_main():
         check_folder(config)  # before a model is loaded; the run checks it again
-    rows = choice.rows("train", None, config.seed)
-    held_out = _held_out(choice, config)
-    print(*choice.described(rows), described(chosen, parameters), sep="\n")
+    rows = spec.rows("train", None, config.seed)
+    held_out = _held_out(spec, config)
+    print(*spec.described(rows), described(chosen, parameters), sep="\n")
     model, tokenizer = load_policy(name, precision=engine.precision(config, device, parameters < TINY))
     one_thread_if_small(model)
     rows = for_template(rows, tokenizer)
     if engine.name == OWN:
         announce(model, tokenizer, rows, config)
     held_out = {name: for_template(others, tokenizer) for name, others in held_out.items()}
-    with _rows_by_their_lines(choice):
-        history = engine.train(model, tokenizer, rows, choice.functions, config, **held_out)
+    with _rows_by_their_lines(spec):
+        history = engine.train(model, tokenizer, rows, spec.functions, config, **held_out)
     if history:
         print(*_closing_lines(history, config), sep="\n")
     print(f"saved to {config.output_dir}")
-    if choice.task.own is None or choice.task.own.rows("test"):
-        print(f"measure it on {'held-out' * choice.task.held_out or 'the same'} problems: {_evaluation(given, config)}")
+    if spec.task.own is None or spec.task.own.rows("test"):
+        print(f"measure it on {'held-out' * spec.task.held_out or 'the same'} problems: {_evaluation(given, config)}")
 
 
 def read_options(arguments: list[str] | None = None) -> dict:
@@ -117,33 +117,33 @@ def plan_run(given: dict, parameters: int, device_type: str) -> tuple[TaskSpec, 
     asked = {name: given[name] for name in OF_TASK if name in given}
     names = {field.name for field in fields(GRPOConfig)}
     settings = {name: value for name, value in given.items() if name in names}
-    choice = choose(**asked, small=parameters < TINY)
-    chosen = default_settings(parameters, choice.task, device_type, settings)
-    config = GRPOConfig(**(settings | chosen | {"reward_weights": choice.weights}))
+    spec = choose(**asked, small=parameters < TINY)
+    chosen = default_settings(parameters, spec.task, device_type, settings)
+    config = GRPOConfig(**(settings | chosen | {"reward_weights": spec.weights}))
     config.command = {name: value for name, value in given.items() if name not in names}
-    return choice, config, chosen
+    return spec, config, chosen
 
 
-def _held_out(choice: TaskSpec, config: GRPOConfig) -> dict:
+def _held_out(spec: TaskSpec, config: GRPOConfig) -> dict:
     """The held-out problems, if the run is to evaluate itself."""
     if config.eval_steps is None:
         return {}
-    rows = choice.rows("test", None, seed=1)
-    if not choice.task.held_out:
-        print(f"task {choice.task.name}: no problem is held out; the evaluations see those of the training")
+    rows = spec.rows("test", None, seed=1)
+    if not spec.task.held_out:
+        print(f"task {spec.task.name}: no problem is held out; the evaluations see those of the training")
     return {"eval_dataset": rows[:HELD_OUT]}
 
 
 @contextlib.contextmanager
-def _rows_by_their_lines(choice: TaskSpec) -> Iterator[None]:
+def _rows_by_their_lines(spec: TaskSpec) -> Iterator[None]:
     """Of a file of one's own, "mine.jsonl, line 21" for "dataset row 16": what can be looked up."""
     try:
         yield
     except ValueError as error:
         found = re.match(r"(eval_)?dataset row (\d+)", str(error))
-        if found is None or choice.task.own is None:
+        if found is None or spec.task.own is None:
             raise
-        place = choice.task.own.places("test" if found[1] else "train")[int(found[2])]
+        place = spec.task.own.places("test" if found[1] else "train")[int(found[2])]
         raise ValueError(place + str(error)[found.end() :]) from error
 
 

@@ -21,7 +21,7 @@ def changed_files() -> list[str]:
 
 
 def tests_of(path: str) -> list[str]:
-    """The tests of one file: itself, those of its name, or else those of its package."""
+    """The tests of one file: itself, those of its name, or else those of the nearest package that has some."""
     place = PurePosixPath(path)
     if place.parts[0] == "tests":
         return [path] if place.name.startswith("test_") else []
@@ -29,10 +29,17 @@ def tests_of(path: str) -> list[str]:
         return ["tests/notebooks"]
     if place.suffix != ".py" or place.parts[0] != "grpo_lab":
         return ["tests/test_packaging.py"]
-    folder = ROOT / "tests" / "/".join(place.parts[1:-1])
-    by_name = sorted(folder.glob(f"test_{place.stem}*.py")) if folder.is_dir() else []
-    found = by_name or ([folder] if folder.is_dir() and place.parts[1:-1] else [])
-    return [one.relative_to(ROOT).as_posix() for one in found]
+    place = PurePosixPath(*place.with_suffix("").parts[1:])
+    found = _named_after(place)
+    while not found and place.parent.name:
+        place = place.parent
+        found = [f"tests/{place}"] if (ROOT / "tests" / place).is_dir() else _named_after(place)
+    return found or ["tests/test_commands.py", "tests/test_layout.py"]
+
+
+def _named_after(place: PurePosixPath) -> list[str]:
+    found = sorted((ROOT / "tests" / place.parent).glob(f"test_{place.name}*.py"))
+    return [path.relative_to(ROOT).as_posix() for path in found]
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ from grpo_lab.logprobs import token_logprobs
 from grpo_lab.objective import LOSS_TYPES, importance_ratio, policy_loss
 from grpo_lab.policy_gradient import expected_reward, reinforce_loss, score_function_objective, sequence_logprob
 from tests.support.agreement import assert_near, draw
-from tests.support.world import V, World, everywhere
+from tests.support.enumerated import V, World, everywhere
 
 # --- the policy gradient --------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from grpo_lab.kl import ESTIMATORS, kl_estimate, kl_exact, kl_in_reward
 from grpo_lab.objective import importance_ratio
 from grpo_lab.policy_gradient import sequence_logprob
 from tests.support.agreement import assert_near
-from tests.support.world import V, World, everywhere
+from tests.support.enumerated import V, World, everywhere
 
 
 def kl_of_states(world, forward=False):

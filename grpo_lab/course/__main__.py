@@ -41,20 +41,20 @@ def grade_folder(folder: Path, **options) -> int:
 
 
 def export_to_nbgrader(folder: Path, seed: int | None) -> int:
-    from grpo_lab.course.release import export
+    from grpo_lab.course.release import export_nbgrader
 
     seed = fresh_seed(seed)
-    for path in export(folder, seed):
+    for path in export_nbgrader(folder, seed):
         print(path)
     print(f"hidden tests with seed {seed}; nbgrader_config.py is beside source/")
     return 0
 
 
 def export_to_gradescope(folder: Path, seed: int | None, assignment: str | None) -> int:
-    from grpo_lab.course.release.gradescope import export
+    from grpo_lab.course.release.gradescope import export_gradescope
 
     seed = fresh_seed(seed)
-    print(export(folder, seed, assignment))
+    print(export_gradescope(folder, seed, assignment))
     print(f"upload it as the autograder of an assignment; hidden inputs with seed {seed}")
     return 0
 

@@ -37,12 +37,12 @@ def main(arguments: list[str] | None = None) -> None:
     folder = None if model is None else usable_folder(model, device_type)[0]
     model_config = shape_config(shape) if folder is None else _open(AutoConfig, folder)
     parameters = known_shape(model_config).parameters
-    choice = choose(task, chat_template=given.pop("chat_template"), small=parameters < TINY)
-    chosen = default_settings(parameters, choice.task, device_type, given)
+    spec = choose(task, chat_template=given.pop("chat_template"), small=parameters < TINY)
+    chosen = default_settings(parameters, spec.task, device_type, given)
     config = GRPOConfig(**(given | chosen))
     if prompt_length is None:
-        prompt_length = choice.task.prompt_length if folder is None else longest_prompt(folder, choice)
-    heading = f"task {choice.task.name}; {described(chosen, parameters)}"
+        prompt_length = spec.task.prompt_length if folder is None else longest_prompt(folder, spec)
+    heading = f"task {spec.task.name}; {described(chosen, parameters)}"
     if cards is not None:
         precision = precision or DIVIDED[0]
         print(f"{heading}; {precision}, FSDP2 (--engine trl --fsdp)\n")
@@ -56,10 +56,10 @@ def main(arguments: list[str] | None = None) -> None:
     print("", compare_modes(model_config, config, **about), "", *advice_lines(planned, budget), sep="\n")
 
 
-def longest_prompt(folder, choice: TaskSpec) -> int:
+def longest_prompt(folder, spec: TaskSpec) -> int:
     """Tokens of the longest among the prompts that a run looks at before it begins."""
     tokenizer = _open(AutoTokenizer, folder)
-    rows = for_template(choice.rows("train", None, seed=0)[:PROMPTS], tokenizer)
+    rows = for_template(spec.rows("train", None, seed=0)[:PROMPTS], tokenizer)
     return encode_prompts(tokenizer, [row["prompt"] for row in rows])[0].shape[1]
 
 

@@ -147,7 +147,7 @@ class Recorder:
             print(f"still lacking: {lacking}; run --stage grpo again", file=sys.stderr)
 
     def one_run(self, mode: str, seed: int) -> dict:
-        """Train from the base; metrics step by step, what the stations took, the peak of memory, and the result."""
+        """Train from the base; metrics step by step, what the phases took, the peak of memory, and the result."""
         model, tokenizer = load_policy(self.weights, self.device, mode)
         config = GRPOConfig(
             precision=mode,
@@ -164,7 +164,7 @@ class Recorder:
             "mode": mode,
             "seed": seed,
             "peak_memory": torch.cuda.max_memory_allocated() if self.device.type == "cuda" else None,
-            "seconds_per_station": {name: sum(step[name] for step in history) for name in TIMES},
+            "seconds_per_phase": {name: sum(step[name] for step in history) for name in TIMES},
             "metrics": {name: [_short(step[name]) for step in history] for name in KEPT},
             "weights_moved": self.moved(model),
             "evaluation": self.evaluated(model, tokenizer, mode),

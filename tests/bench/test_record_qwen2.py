@@ -44,8 +44,8 @@ def test_stages_and_runs_that_are_taken_up_again(tmp_path, monkeypatch):
     assert [(r["mode"], r["seed"]) for r in record["runs"]] == [("fp32", 3), ("bf16-naive", 3), ("fp32", 4)]
     for run in record["runs"]:
         assert all(len(values) == 2 for values in run["metrics"].values())
-        stations = run["seconds_per_station"]
-        assert 0 < sum(stations[name] for name in record_qwen2.TIMES if name != "step_time") <= stations["step_time"]
+        phases = run["seconds_per_phase"]
+        assert 0 < sum(phases[name] for name in record_qwen2.TIMES if name != "step_time") <= phases["step_time"]
         assert run["evaluation"]["n"] == 4 and 0 <= run["weights_moved"] <= 1
     assert {path.name for path in tmp_path.iterdir()} == {"qwen2_gpu.json", "small"}
     # Another base makes the old runs incomparable.

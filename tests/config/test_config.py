@@ -5,7 +5,6 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from trl import GRPOConfig as TRLConfig
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.ranges import check_types
@@ -16,6 +15,8 @@ OURS_ALONE = {"advantage", "precision", "ref_model_device", "max_nonfinite_steps
 
 
 def test_the_names_are_those_of_trl():
+    from trl import GRPOConfig as TRLConfig
+
     ours, theirs = ({field.name for field in fields(config)} for config in (GRPOConfig, TRLConfig))
     assert ours - theirs == OURS_ALONE
 

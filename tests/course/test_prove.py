@@ -7,6 +7,7 @@ import pytest
 
 from grpo_lab.course.checking import judge
 from grpo_lab.course.checking.compare import equal
+from grpo_lab.course.checking.mistakes import wrong_outcome
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.exercise import TESTS
 from grpo_lab.course.exercises import EXERCISES
@@ -62,14 +63,11 @@ def test_an_exercise_has_all_its_parts_in_order():
         assert set(exercise.gradient_of) <= set(inspect.signature(exercise.function).parameters), name
 
 
-def test_every_difference_still_fits_its_reference():
+def test_every_mistake_fits_its_reference_and_is_named_in_a_few_lines():
     for exercise in EXERCISES.values():
-        args, kwargs = exercise.cases[0].build(0)
-        for name, mistake in exercise.misconceptions.items():
-            try:
-                mistake.wrong(*args, **kwargs)
-            except Exception as error:
-                assert "expected it once" not in str(error), f"{exercise.name}, {name}: {error}"
+        for mistake in exercise.misconceptions.values():
+            assert trials.rejects(exercise, mistake, SEEN) == []
+            assert "expected it once" not in wrong_outcome(exercise, mistake, 0, SEEN).message
 
 
 # How numbers are spelt, which notebook 06 shows; and two faults of the loop, which notebook 09 plants.

@@ -7,7 +7,7 @@ from grpo_lab.models.shapes import random_policy
 from grpo_lab.precision import PRECISIONS, autocast
 from grpo_lab.rollout import sample_completions
 from tests.gpu.test_card_training import needs
-from tests.support.card import make_rows, make_tokenizer
+from tests.support.known_shape import make_rows, make_tokenizer
 from tests.support.sampling import score
 
 pytestmark = pytest.mark.gpu

@@ -7,7 +7,7 @@ from grpo_lab.models.shapes import random_policy
 from grpo_lab.precision import PRECISIONS, autocast
 from grpo_lab.rollout import static as decoding
 from tests.rollout.test_static import assert_same
-from tests.support.card import make_rows, make_tokenizer, modes_of
+from tests.support.known_shape import make_rows, make_tokenizer, modes_of
 from tests.support.sampling import SETTINGS, sample, score
 from tests.support.worlds import make_world
 

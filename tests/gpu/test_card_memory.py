@@ -11,14 +11,14 @@ from grpo_lab.display import GIB
 from grpo_lab.memory import RESERVE
 from grpo_lab.precision import PRECISIONS
 from tests.gpu.test_card_training import needs
-from tests.support import card
+from tests.support import known_shape
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 measured: dict[str, dict] = {}
 
 
 def spec_of(mode):
-    return card.LONG | {
+    return known_shape.LONG | {
         "mode": mode,
         "checkpointing": True,
         "shape": "qwen2-0.5b",
@@ -31,11 +31,11 @@ def measure(mode):
     needs(mode)
     if mode not in measured:
         total = torch.cuda.get_device_properties(0).total_memory
-        planned = card.plan_for(spec_of(mode)).peak
+        planned = known_shape.plan_for(spec_of(mode)).peak
         if planned + RESERVE > total:
             pytest.skip(f"by plan {mode} takes {planned / GIB:.1f} GiB, and this card has {total / GIB:.1f}")
         torch.cuda.empty_cache()
-        measured[mode] = run_worker("tests.support.card", spec_of(mode))
+        measured[mode] = run_worker("tests.support.known_shape", spec_of(mode))
     return measured[mode]
 
 
@@ -52,5 +52,5 @@ def test_bf16_stays_below_five_and_a_half_gib():
 
 def test_eight_gb_are_enough():
     needs("bf16")
-    cell = run_worker("tests.support.card", spec_of("bf16") | {"cap": card.CAP, "steps": 3})
-    assert cell["steps"] == 3 and cell["finite"] and cell["reserved"] <= card.CAP
+    cell = run_worker("tests.support.known_shape", spec_of("bf16") | {"cap": known_shape.CAP, "steps": 3})
+    assert cell["steps"] == 3 and cell["finite"] and cell["reserved"] <= known_shape.CAP

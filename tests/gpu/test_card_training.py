@@ -6,7 +6,7 @@ import torch
 from grpo_lab.models.shapes import random_policy
 from grpo_lab.precision import PRECISIONS
 from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, train
-from tests.support import card
+from tests.support import known_shape
 from tests.support.axe import Killed
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, weights
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.gpu
 
 
 def needs(mode):
-    if mode not in card.modes_of(torch.device("cuda")):
+    if mode not in known_shape.modes_of(torch.device("cuda")):
         pytest.skip("this card has no bf16")
 
 
@@ -22,8 +22,8 @@ def needs(mode):
 @pytest.mark.parametrize("mode", PRECISIONS)
 def test_each_mode_trains(mode, checkpointing):
     needs(mode)
-    spec = card.SHORT | {"mode": mode, "checkpointing": checkpointing, "steps": 3}
-    done = card.train_steps(spec | {"shape": "small", "learning_rate": 1e-2}, torch.device("cuda"))
+    spec = known_shape.SHORT | {"mode": mode, "checkpointing": checkpointing, "steps": 3}
+    done = known_shape.train_steps(spec | {"shape": "small", "learning_rate": 1e-2}, torch.device("cuda"))
     assert done["steps"] == 3 and done["finite"] and done["nonfinite_steps"] == 0
     assert done["parameters"] == done["parameters_with_gradient"] == done["parameters_moved"]
     assert done["weights_moved"] > 0.9
@@ -33,14 +33,14 @@ def test_each_mode_trains(mode, checkpointing):
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_the_gradient_is_that_of_the_cpu(checkpointing):
     spec = {"mode": "fp32", "rows": 4, "num_generations": 2, "prompt": 8, "completion": 16}
-    config = card.make_config(spec | {"checkpointing": checkpointing})
+    config = known_shape.make_config(spec | {"checkpointing": checkpointing})
     gradients = []
     for device in (torch.device("cpu"), torch.device("cuda")):
         model = random_policy("small").to(device)
         if checkpointing:
             model.gradient_checkpointing_enable()
             model.train()
-        experience = card.make_experience(spec, model.config.vocab_size, device)
+        experience = known_shape.make_experience(spec, model.config.vocab_size, device)
         accumulate_gradient(model, PolicyOptimizer(model, config), experience, config)
         gradients.append({name: p.grad.cpu() for name, p in model.named_parameters()})
     for name, want in gradients[0].items():

@@ -5,7 +5,7 @@ import pytest
 
 from grpo_lab.bench.process import run_worker
 from grpo_lab.display import GIB
-from tests.support import card
+from tests.support import known_shape
 
 pytestmark = pytest.mark.slow
 # One prompt of 4 tokens with two completions of 4: what is left are the weights, and what belongs to each of them. Two
@@ -18,10 +18,10 @@ PARAMETERS, NORMS = 290, 49
 def test_two_steps(mode):
     """Sampled, scored, backward, AdamW; the peak of all tensors as planned."""
     spec = SIZES | {"mode": mode, "shape": "qwen2-0.5b", "device": "cpu"}
-    planned = card.plan_for(spec)
+    planned = known_shape.plan_for(spec)
     if (free := psutil.virtual_memory().available) < 1.25 * planned.peak:
         pytest.skip(f"needs {1.25 * planned.peak / GIB:.1f} GiB of free memory, and there are {free / GIB:.1f}")
-    cell = run_worker("tests.support.card", spec | {"threads": 1})
+    cell = run_worker("tests.support.known_shape", spec | {"threads": 1})
     assert cell["steps"] == 2 and cell["finite"] and cell["nonfinite_steps"] == 0
     assert cell["parameters"] == cell["parameters_with_gradient"] == PARAMETERS
     # The weights of the norms are 1, where no step of 1e-5 arrives in bf16; nor does it at most of the other weights.

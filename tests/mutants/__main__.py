@@ -10,7 +10,7 @@ from tests.mutants.equivalent import check, reason
 from tests.mutants.errata import errata_mutants
 from tests.mutants.lines import anchored_modules, line_mutants
 from tests.mutants.mutant import Mutant
-from tests.mutants.pool import Verdict, WorkerError, judge
+from tests.mutants.pool import Trial, WorkerError, judge
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -60,7 +60,7 @@ def _chosen(args: argparse.Namespace) -> list[Mutant]:
     return [m for name in names for m in families[name]() if args.only in f"{m.path} {m.name}"]
 
 
-def _report(verdict: Verdict, args: argparse.Namespace) -> None:
+def _report(verdict: Trial, args: argparse.Namespace) -> None:
     mutant, unexpected = verdict.mutant, (verdict.killer is None) != (args.family == "equivalent")
     if unexpected:
         fate = "SURVIVED" if verdict.killer is None else f"KILLED by {verdict.killer}"

@@ -48,10 +48,10 @@ def make_mutant(name: str, path: str, line: int, original: str, mutated: str) ->
 
 @functools.lru_cache(maxsize=256)
 def files_of_tests(path: str) -> tuple[str, ...]:
-    """The test files of a module: those with its name, then those of its room."""
-    *rooms, name = PurePosixPath(path).with_suffix("").parts[1:]
-    room = "".join(f"{one}/" for one in rooms)
-    patterns = [*TELLING.get(f"{room}{name}", ()), f"{room}test_{name}*.py", *([f"{room}test_*.py"] if room else [])]
+    """The test files of a module: those with its name, then those of its package."""
+    module = PurePosixPath(path).with_suffix("").relative_to("grpo_lab")
+    of_package = [f"{module.parent}/test_*.py"] if module.parent.name else []
+    patterns = [*TELLING.get(f"{module}", ()), f"{module.parent}/test_{module.name}*.py", *of_package]
     found = [p for pattern in patterns for p in sorted((ROOT / "tests").glob(pattern))]
     return tuple(dict.fromkeys(p.relative_to(ROOT).as_posix() for p in found))
 

@@ -13,7 +13,7 @@ START_SECONDS, MUTANT_SECONDS = 300, 300
 
 
 @dataclass
-class Verdict:
+class Trial:
     mutant: Mutant
     killer: str | None  # the test, or None for a survivor
     detail: str
@@ -24,7 +24,7 @@ class WorkerError(RuntimeError):
     """The tests could not be run as they should, so no verdict would mean anything."""
 
 
-def judge(mutants: list[Mutant], workers: int) -> Iterator[Verdict]:
+def judge(mutants: list[Mutant], workers: int) -> Iterator[Trial]:
     """Verdicts as they come. A worker takes all mutants of a group, so that the last killer is tried first."""
     groups: dict[tuple[str, str], list[Mutant]] = {}
     for mutant in mutants:
@@ -69,14 +69,14 @@ class _Worker:
         self.idle, self.since = False, time.monotonic()
         self.connection.send(self.mutant)
 
-    def receive(self) -> Iterator[Verdict]:
+    def receive(self) -> Iterator[Trial]:
         try:
             kind, content = self.connection.recv()
         except (EOFError, OSError):
             yield from self._lost("the process ended")
             return
         if kind == "verdict":
-            yield Verdict(self.mutant, *content, time.monotonic() - self.since)
+            yield Trial(self.mutant, *content, time.monotonic() - self.since)
         elif kind == "leaks":
             self.alive = False
             if content:
@@ -85,16 +85,16 @@ class _Worker:
             raise WorkerError(content)
         self.idle = kind in ("ready", "verdict")
 
-    def look_after(self) -> Iterator[Verdict]:
+    def look_after(self) -> Iterator[Trial]:
         seconds = time.monotonic() - self.since
         if seconds > (START_SECONDS if self.mutant is None else MUTANT_SECONDS):
             yield from self._lost(f"no end within {seconds:.0f} s")
 
-    def _lost(self, why: str) -> Iterator[Verdict]:
+    def _lost(self, why: str) -> Iterator[Trial]:
         """A mutant that hangs or brings the process down is noticed: killed. The next one gets a new process."""
         if self.mutant is None:
             raise WorkerError(f"a worker was lost without a mutant: {why}")
-        yield Verdict(self.mutant, "(the process)", why, time.monotonic() - self.since)
+        yield Trial(self.mutant, "(the process)", why, time.monotonic() - self.since)
         self.end()
         self.alive = bool(self.todo or self.queue)
         if self.alive:

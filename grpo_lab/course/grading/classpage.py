@@ -6,7 +6,7 @@ from grpo_lab.course.checking.shown import count
 from grpo_lab.course.checking.verdict import prose
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import Grading
-from grpo_lab.course.grading.report import STATES, document, safe
+from grpo_lab.course.grading.report import STATES, html_page, safe
 from grpo_lab.course.grading.similar import similar
 
 TO_DISCUSS = 2  # mistakes proposed for the next lecture
@@ -65,7 +65,7 @@ def class_page(grading: Grading) -> str:
         _alike(similar(grading)),
         _problems(to_look_at(grading)),
     ]
-    return document("The class", "\n".join(part for part in body if part))
+    return html_page("The class", "\n".join(part for part in body if part))
 
 
 def _exercises(grading: Grading) -> str:

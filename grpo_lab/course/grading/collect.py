@@ -29,7 +29,7 @@ from grpo_lab.course.grading.files import (
     unseen,
     walk,
 )
-from grpo_lab.course.grading.notebook import assignment_of, by_name, cells_of, to_run
+from grpo_lab.course.grading.notebook import assignment_of, by_name, read_cells, to_run
 from grpo_lab.course.release import ASSIGNMENTS
 
 MAX_NOTES = 20  # files that are said to be left out
@@ -152,7 +152,7 @@ def _read(one: Submission, file: File) -> Submission:
     """The submission with the code cells that grading runs."""
     one.assignment = named = by_name(stem(one.file))
     try:
-        cells = cells_of(file.read())
+        cells = read_cells(file.read())
         one.assignment = assignment_of(named, cells)
         if not one.assignment:
             raise ValueError("it belongs to no assignment: neither its file name nor its cells say to which")

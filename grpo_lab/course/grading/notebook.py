@@ -19,7 +19,7 @@ class Cell:
     source: str
 
 
-def cells_of(content: bytes) -> list[dict]:
+def read_cells(content: bytes) -> list[dict]:
     """
     Raises:
         ValueError: with a sentence for the report, if it is no notebook.
@@ -40,7 +40,7 @@ def cells_of(content: bytes) -> list[dict]:
 
 def assignment_of(named: str, cells: list[dict]) -> str:
     """By the exercises in its cells, marked or defined there; or else by its name."""
-    exercises = {mark(cell).get("exercise") for cell in cells}
+    exercises = {lab_metadata(cell).get("exercise") for cell in cells}
     if not any(exercises & set(own) for own in ASSIGNMENTS.values()):
         exercises = {name for cell in cells for name in _defined(source_of(cell))}
     most = max(ASSIGNMENTS, key=lambda one: (len(exercises & set(ASSIGNMENTS[one])), one == named))
@@ -62,7 +62,7 @@ def _defined(source: str) -> list[str]:
         return []
 
 
-def mark(cell: dict) -> dict:
+def lab_metadata(cell: dict) -> dict:
     """What the assignment wrote into the metadata of this cell: {"exercise": ..., "role": ...}, or nothing."""
     written = _of(_of(cell, "metadata"), "grpo_lab")
     return {key: value for key, value in written.items() if isinstance(value, str)}
@@ -74,7 +74,7 @@ def to_run(assignment: str, cells: list[dict]) -> tuple[list[Cell], list[str]]:
     found, said = [], []
     for number, cell in enumerate(cells, 1):
         source = source_of(cell)
-        if cell.get("cell_type") != "code" or mark(cell).get("role") == "demo" or source.strip() in ("", run):
+        if cell.get("cell_type") != "code" or lab_metadata(cell).get("role") == "demo" or source.strip() in ("", run):
             continue
         if len(source) > MAX_CELL:
             said.append(f"cell {number} has {len(source):,} characters and was left out")

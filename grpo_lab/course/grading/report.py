@@ -31,7 +31,7 @@ def safe(text) -> str:
     return html.escape(str(text))
 
 
-def document(title: str, body: str) -> str:
+def html_page(title: str, body: str) -> str:
     """One look for all pages: self-contained, readable without a network, light or dark."""
     return (
         '<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8">'
@@ -60,7 +60,7 @@ def student_page(one: Graded, grading: Grading) -> str:
         '<p class="quiet">Each function ran on the inputs that you see in your notebook, and on fresh ones (seed '
         f"{grading.seed}, grpo_lab {safe(__version__)}). The points are for functions; your teacher reads the rest.</p>"
     )
-    return document(one.submission.student, "\n".join(body))
+    return html_page(one.submission.student, "\n".join(body))
 
 
 def _row(one: Graded, exercise: Exercise) -> str:

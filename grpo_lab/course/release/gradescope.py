@@ -58,7 +58,7 @@ cp "$root/grades/results.json" "$root/results/results.json"
 """
 
 
-def export(folder: Path, seed: int, assignment: str | None = None) -> Path:
+def export_gradescope(folder: Path, seed: int, assignment: str | None = None) -> Path:
     """Write the folder and its zip; returns the zip.
 
     Args:

@@ -48,7 +48,7 @@ worth(verdict, fresh)  # nbgrader takes the number for the points
 ### END HIDDEN TESTS"""
 
 
-def export(folder: Path, seed: int) -> list[Path]:
+def export_nbgrader(folder: Path, seed: int) -> list[Path]:
     """Write the course folder; returns the notebooks.
 
     Args:

@@ -3,7 +3,7 @@
 import re
 
 from grpo_lab.course.exercise import Exercise
-from tests.course.proof.mutants import Mutant
+from tests.course.proof.mutants import AnswerMutant
 from tests.mutants.equivalent import EQUIVALENT as OF_LINES
 
 _HALF = "the docstring promises nothing about half precision"
@@ -113,7 +113,7 @@ def of(exercise: Exercise) -> dict[str, str]:
     return EQUIVALENT.get(exercise.name, {})
 
 
-def entry(exercise: Exercise, mutant: Mutant) -> str:
+def entry(exercise: Exercise, mutant: AnswerMutant) -> str:
     """The entry that explains the mutant, or a reason that holds for all of its kind; "" if nothing does."""
     found = next((text for text in of(exercise) if text in (mutant.name, mutant.change, f"{mutant.function}:")), "")
     found = found or next((reason for text, reason in OF_LINES.items() if text.endswith(f") {mutant.change}")), "")

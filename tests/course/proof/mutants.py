@@ -21,7 +21,7 @@ SECONDS = 2.0  # for one case; a mutant may be without end
 
 
 @dataclass(frozen=True)
-class Mutant:
+class AnswerMutant:
     """function: that is changed. before, after: the statement, as Python writes it; after is "" if it is left out."""
 
     function: str
@@ -38,7 +38,7 @@ class Mutant:
         return self.after or "nothing"
 
 
-def mutants(exercise: Exercise) -> Iterator[Mutant]:
+def mutants(exercise: Exercise) -> Iterator[AnswerMutant]:
     """Every mutant of the reference of an exercise, no two with the same code."""
     reference = inspect.unwrap(exercise.function)
     trees = _trees(reference)
@@ -47,10 +47,10 @@ def mutants(exercise: Exercise) -> Iterator[Mutant]:
         for code in dict.fromkeys(map(ast.unparse, variants(tree))):
             if code != source:
                 whole = "\n".join(code if one == name else ast.unparse(other) for one, other in trees.items())
-                yield Mutant(name, *_difference(source, code), built_anew(reference, whole))
+                yield AnswerMutant(name, *_difference(source, code), built_anew(reference, whole))
 
 
-def survives(exercise: Exercise, mutant: Mutant, expected: Sequence[Outcome], seed: int = 0) -> bool:
+def survives(exercise: Exercise, mutant: AnswerMutant, expected: Sequence[Outcome], seed: int = 0) -> bool:
     """Whether no case tells the mutant from the reference, whose outcomes are `expected`."""
     for index, right in enumerate(expected):
         ran = guarded(lambda index=index: outcome_of(mutant.answer, exercise, index, seed), SECONDS)

@@ -1,6 +1,6 @@
 """A few steps of real training at the shape of a known model: on a card, or on the CPU; random weights, no download.
 
-As a script it is a measurement in a process of its own (`run_worker("tests.support.card", spec)`): the peak of memory,
+As a script it measures in a process of its own (`run_worker("tests.support.known_shape", spec)`): the peak of memory,
 what was planned, and what the steps did to the weights. With a cap, torch refuses every allocation beyond it, so that a
 large card can stand in for a small one.
 """
