@@ -67,14 +67,15 @@ def check_together(config) -> None:
     _check_precision(config)
     if LOSSES[config.loss_type].surrogate is clipped:  # it says so itself, after the first rollout
         check_clip_range(config.epsilon, config.epsilon_high, config.delta)
-    for needed, dependent in {
-        "output_dir": {"resume_from_checkpoint": False, "report_to": "none", "load_best_model_at_end": False},
-        "eval_steps": {"load_best_model_at_end": False},
-    }.items():
-        for name, off in dependent.items():
-            value = getattr(config, name)
-            fits = getattr(config, needed) is not None or value == off
-            _check(fits, needed, None, f"expected a value with {name} = {value!r}")
+    for needed, name, off in (
+        ("output_dir", "resume_from_checkpoint", False),
+        ("output_dir", "report_to", "none"),
+        ("output_dir", "load_best_model_at_end", False),
+        ("eval_steps", "load_best_model_at_end", False),
+    ):
+        value = getattr(config, name)
+        fits = getattr(config, needed) is not None or value == off
+        _check(fits, needed, None, f"expected a value with {name} = {value!r}")
     sync = config.ref_model_sync_steps
     _check(sync is None or config.beta != 0, "ref_model_sync_steps", sync, "expected None with beta = 0")
 

@@ -8,6 +8,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from torch import Tensor
 
@@ -30,7 +31,8 @@ class _Recorder:
     def __init__(self, code, equations: list[Equation]):
         self.code, self.equations = code, equations
         self.values: dict[str, list] = {}
-        self.frame = self.pending = None
+        self.frame: FrameType | None = None
+        self.pending: Equation | None = None
 
     def on_call(self, frame, event, arg):
         if frame.f_code is not self.code or self.frame is not None:
@@ -47,7 +49,7 @@ class _Recorder:
             self.pending = None
         elif event == "return":
             if self.pending and not self.pending.names:
-                self._keep(arg)
+                self._keep(self.pending, arg)
             self._leave(frame, at_end=True)
             self.frame = None
         return self.on_event
@@ -60,10 +62,10 @@ class _Recorder:
         if not at_end and equation.lineno <= frame.f_lineno <= equation.end_lineno:
             return
         found = tuple(frame.f_locals[name] for name in equation.names)
-        self._keep(found if len(found) > 1 else found[0])
+        self._keep(equation, found if len(found) > 1 else found[0])
 
-    def _keep(self, value) -> None:
-        self.values.setdefault(self.pending.tag, []).append(_copy(value))
+    def _keep(self, equation: Equation, value) -> None:
+        self.values.setdefault(equation.tag, []).append(_copy(value))
         self.pending = None
 
 

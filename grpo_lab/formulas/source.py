@@ -44,7 +44,7 @@ def read_equations(function: Callable) -> list[Equation]:
     lines, first = inspect.getsourcelines(function)
     source = textwrap.dedent("".join(lines))
     node = ast.parse(source).body[0]
-    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+    if not isinstance(node, ast.FunctionDef):
         raise ValueError(f"function is {name}; expected a def, since a lambda cannot carry equations")
     try:
         tags, anchors = _tags(node, source), _anchors(node, source)
@@ -62,8 +62,8 @@ def read_equations(function: Callable) -> list[Equation]:
 
 def _tags(node: ast.FunctionDef, source: str) -> list[tuple[str, str]]:
     """The docstring's equations: tag and LaTeX, in order."""
-    text = ast.get_docstring(node) or ""
-    if not text or r"\tag" not in (literal := ast.get_source_segment(source, node.body[0].value)):
+    text, literal = ast.get_docstring(node) or "", ast.get_source_segment(source, node.body[0]) or ""
+    if not text or r"\tag" not in literal:
         return []
     if not re.match(r"[rR]['\"]", literal):
         raise ValueError(r'the docstring is not raw: write r"""...""", or \t in \tag becomes a tab')
@@ -82,7 +82,7 @@ def _anchors(node: ast.FunctionDef, source: str) -> list[tuple[str, ast.stmt, st
     """The anchored statements: tag, statement and the shape from its comment, in the order of the code."""
     kinds = (ast.Assign, ast.AnnAssign, ast.AugAssign)
     statements = [s for s in ast.walk(node) if isinstance(s, ast.Return) or (isinstance(s, kinds) and _assigned(s))]
-    anchors = []
+    anchors: list[tuple[str, ast.stmt, str]] = []
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         match = token.type == tokenize.COMMENT and ANCHOR.fullmatch(token.string.strip())
         if not match:
@@ -104,7 +104,8 @@ def _equation(
 ) -> Equation:
     block = lines[statement.lineno - 1 : statement.end_lineno]
     code = [re.sub(rf"\s*{ANCHOR.pattern}\s*$", "", line) for line in block]
-    first, last = statement.lineno + offset, statement.end_lineno + offset
+    first = statement.lineno + offset
+    last = first + len(block) - 1
     return Equation(tag, latex, textwrap.dedent("\n".join(code)), first, last, _assigned(statement), shape, name)
 
 

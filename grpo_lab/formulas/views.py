@@ -8,7 +8,7 @@ without scripts or styles. (In text/html, VS Code leaves formulas as they are, a
 import html
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from textwrap import indent
 
 from torch import Tensor
@@ -96,7 +96,7 @@ def _describe(name: str, value) -> list[str]:
     return [f"{name}, shape {tuple(value.shape)}", *tensor_lines(value)]
 
 
-def _view(function: Callable, head: tuple[str, ...], rows: list[tuple[str, ...]], text: list[str]) -> View:
+def _view(function: Callable, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], text: list[str]) -> View:
     function = inspect.unwrap(function)
     summary = (inspect.getdoc(function) or "").partition("\n")[0]
     place = "" if function.__module__ == "__main__" else f"{function.__module__.replace('.', '/')}.py"

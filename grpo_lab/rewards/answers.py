@@ -91,9 +91,10 @@ def final_answer_reward(completions: Any, answer: Any, **kwargs: Any) -> list[fl
     numbers = _expected_numbers("final_answer_reward", completions, answer)
     rewards = number_reward(completions, numbers)
     for row, (y, a) in enumerate(zip(completions, numbers, strict=True)):
-        claims = _claims(completion_text(y)) if rewards[row] == 0 else []
-        if claims and all(same_number(claim, a) for claim in claims):
-            rewards[row] = OTHERWISE
+        if a is not None and rewards[row] == 0:
+            claims = _claims(completion_text(y))
+            if claims and all(same_number(claim, a) for claim in claims):
+                rewards[row] = OTHERWISE
     return rewards
 
 

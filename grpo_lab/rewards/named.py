@@ -24,7 +24,7 @@ def think_rate(completions: Any, **kwargs: Any) -> list[float | None]:
     return [float(has_thinking(completion_text(completion))) for completion in completions]
 
 
-NAMED = {
+NAMED: dict[str, Callable] = {
     "accuracy": accuracy_reward,
     "math": math_reward,
     "number": number_reward,

@@ -178,7 +178,7 @@ def _number(value: Any, name: str, row: int) -> float:
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         value = value.item()
     # Compared as it is: converting a huge integer to a float would overflow first.
-    if not (isinstance(value, numbers.Real) and abs(value) <= LARGEST):
+    if not (isinstance(value, numbers.Real) and value <= LARGEST and not value < -LARGEST):
         wanted = f"expected a number of at most {LARGEST:g} in size, or None where the reward does not apply"
         raise ValueError(f"reward function {name!r} returned {shortened(value)} for row {row}; {wanted}")
     return float(value)

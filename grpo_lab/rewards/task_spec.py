@@ -68,9 +68,10 @@ class TaskSpec:
         rows, own = self.task.rows(split, n, seed), self.task.own
         if own is None:
             check_columns(list(self.names), rows)
-        for part in SPLITS if own else ():  # all of the file: who trains learns of the fault, not who measures after it
-            if own.rows(part):
-                check_columns(list(self.names), own.rows(part), own.places(part))
+        else:
+            for part in SPLITS:  # all of the file: who trains learns of the fault, not who measures after it
+                if own.rows(part):
+                    check_columns(list(self.names), own.rows(part), own.places(part))
         rows = with_system(rows, self.system_prompt, self.replaces)
         return [row | {"prompt": as_text(row["prompt"])} for row in rows] if self.plain else rows
 
@@ -110,11 +111,11 @@ def choose(
     found = find_task(task)
     names = tuple(short_name(name) for name in reward_funcs or found.reward_funcs)
     find_rewards(names)
-    own_weights = found.reward_weights if reward_funcs is None else None
-    weights = reward_weights if reward_weights is not None else own_weights and list(own_weights)
-    check_weights(weights, names)
+    if reward_weights is None and reward_funcs is None and found.reward_weights is not None:
+        reward_weights = list(found.reward_weights)
+    check_weights(reward_weights, names)
     said = _system_prompt(system_prompt, found, names, small)
-    return TaskSpec(found, names, weights, said, system_prompt != BY_REWARDS, plain=chat_template != OF_MODEL)
+    return TaskSpec(found, names, reward_weights, said, system_prompt != BY_REWARDS, plain=chat_template != OF_MODEL)
 
 
 def _system_prompt(asked: str, task: Task, names: tuple[str, ...], small: bool) -> str | None:

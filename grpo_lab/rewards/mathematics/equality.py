@@ -164,6 +164,8 @@ def _is_name(text: str) -> bool:
 
 def _without_unit(text: str) -> tuple[str, str]:
     r"""An expression and the unit behind it: "2\pi cm", "5\sqrt{3}厘米"."""
-    found = _UNIT.fullmatch(text)
-    unit = unit_of(found[2] + found[3]) if found else None
-    return (found[1], unit) if unit or (unit == "" and not found[2].isascii()) else (text, "")
+    if found := _UNIT.fullmatch(text):
+        unit = unit_of(found[2] + found[3])
+        if unit or (unit == "" and not found[2].isascii()):
+            return found[1], unit
+    return text, ""

@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 MEMORY = 4 * 2**30  # bytes of addresses that the child may have
@@ -40,7 +41,7 @@ class Worker:
         self.process: subprocess.Popen | None = None
         self._lock = threading.Lock()
 
-    def ask(self, function: str, questions: list[tuple], time_limit: float, batch_time_limit: float) -> dict:
+    def ask(self, function: str, questions: Sequence[tuple], time_limit: float, batch_time_limit: float) -> dict:
         """What a function of the child, "compare" or "score", says to each question; None where its time was over.
 
         The clock of the batch starts when the process is ready and no other batch is running.
