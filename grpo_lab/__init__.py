@@ -20,12 +20,12 @@ Language models: what a step of training works with.
     tasks             problems with known answers: sums, stories, chat, GSM8K, a file of your own
     rewards           what a completion earns: by rule, by mathematics, by a judge, and their weighted sum
     precision         five modes of full-parameter training, one name each
-    rollout           sample completions, and score them again
+    rollout           sample completions, and compute their log-probabilities again
     models            load a policy onto a device, saying what was chosen; check that rollouts of it are right
 
 Training: the loop, what plans it, and its commands.
     config            the settings of a run, under TRL's names
-    trainer           sample, reward, compare, score, step; save and resume
+    trainer           sample, reward, compare, log-probabilities, step; save and resume
     memory            what a run takes of a device, known before it starts
     evaluate          how good a policy is on problems that it was not trained on
     prefix_probability  how probable a beginning of a completion is, and whether it pays

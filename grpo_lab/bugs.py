@@ -80,7 +80,7 @@ BUGS = {
         ).input_ids,""",
     ),
     "off-by-one": Bug(
-        "grpo_lab.rollout.score",
+        "grpo_lab.rollout.recompute",
         "_hidden_shared",
         "return torch.cat([last, rest.last_hidden_state], dim=1)",
         "return torch.cat([rest.last_hidden_state, rest.last_hidden_state[:, -1:]], dim=1)",

@@ -76,7 +76,7 @@ def completion_mask(completion_ids: Int[Tensor, "B T"], eos_token_id: int | list
     n_{b,t} = \sum_{t' < t} \mathbb{1}[y_{b,t'} = \text{eos}] \tag{1.5}
     m_{b,t} = \mathbb{1}[n_{b,t} = 0] \tag{1.6}
 
-    The first end token belongs to the completion: the policy chose to stop there, so it has to be scored. Whatever
+    The first end token belongs to the completion: the policy chose to stop there, so it has to count. Whatever
     follows it does not. The mask goes by position, so it holds when the padding token *is* the end token.
 
     Args:

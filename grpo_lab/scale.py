@@ -119,7 +119,7 @@ def step_flops(parameters: float, tokens: float, readings: int = 1, checkpointin
     r"""Floating-point operations of a step of GRPO; those of attention, which grow with the length, are left out.
 
     F_{\mathrm{sample}} = 2 n N \tag{10.10}
-    F_{\mathrm{score}} = 2 n N k \tag{10.11}
+    F_{\mathrm{logprobs}} = 2 n N k \tag{10.11}
     F_{\mathrm{update}} = (6 + 2 a) \, n N \tag{10.12}
 
     Args:
@@ -130,9 +130,9 @@ def step_flops(parameters: float, tokens: float, readings: int = 1, checkpointin
     Source: Kaplan et al. (2020), "Scaling Laws for Neural Language Models", section 2.1.
     """
     sample = 2 * parameters * tokens  # scalar (10.10)
-    score = 2 * parameters * tokens * readings  # scalar (10.11)
+    logprobs = 2 * parameters * tokens * readings  # scalar (10.11)
     update = (6 + 2 * checkpointing) * parameters * tokens  # scalar (10.12)
-    return {"sample": sample, "score": score, "update": update}
+    return {"sample": sample, "logprobs": logprobs, "update": update}
 
 
 def decoding_seconds(

@@ -106,7 +106,7 @@ def test_many_rows_are_bound_by_arithmetic_and_few_by_memory():
 def test_bytes_seconds_and_operations():
     assert weight_sync_seconds(70e9, links=8) == pytest.approx(140e9 / (8 * 50e9))
     assert weight_sync_seconds(1e9, 1, gigabits=8.0, bytes_each=4) == pytest.approx(4)
-    assert step_flops(2.0, 3.0, readings=2, checkpointing=False) == {"sample": 12, "score": 24, "update": 36}
+    assert step_flops(2.0, 3.0, readings=2, checkpointing=False) == {"sample": 12, "logprobs": 24, "update": 36}
     assert step_flops(2.0, 3.0)["update"] == 48
 
 

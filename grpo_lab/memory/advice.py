@@ -67,7 +67,7 @@ def _possible(s) -> Iterator[tuple[dict, str]]:
     if c.log_kl and c.beta == 0:
         yield {"log_kl": False}, "the same result; the KL is not measured"
     if c.needs_reference and c.ref_model_device != "cpu" and s.device_type != "cpu":
-        yield {"ref_model_device": "cpu"}, "the same result; the reference scores slowly on the CPU"
+        yield {"ref_model_device": "cpu"}, "the same result; the reference is slow on the CPU"
     if not c.gradient_checkpointing:
         yield {"gradient_checkpointing": True}, "the same result, about a third more time for updates"
     if s.mode.name == "fp16":

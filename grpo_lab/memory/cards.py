@@ -61,7 +61,7 @@ def plan_cards(
         "Adam's moments": parts.adam_bytes(held, setting.weight),
         **whole,
         "activations": phases.activations(setting),
-        "logits": parts.head_update_bytes(setting.shape, setting.scored, setting.chunk, setting.weight),
+        "logits": parts.head_update_bytes(setting.shape, setting.completion_tokens, setting.chunk, setting.weight),
     }
 
 

@@ -6,7 +6,7 @@ e is the number of bytes of a number: 2 in bf16 and fp16, 4 in float32.
 """
 
 from grpo_lab.models.shapes import ModelShape
-from grpo_lab.rollout import score
+from grpo_lab.rollout import recompute
 from grpo_lab.rollout.static import CAPACITY_STEP, CAPTURED_LOGITS
 from grpo_lab.trainer.optim_8bit import BLOCK, FEWEST, PIECE
 
@@ -86,12 +86,12 @@ def repeated_bytes(shape: ModelShape, rows: int, columns: int, e: int) -> int:
 
 def chunk_tokens(shape: ModelShape, tokens: int, device_type: str) -> int | None:
     """Tokens whose logits exist at a time; None where those of all tokens do, being few."""
-    if tokens * shape.vocabulary <= score.LOGITS_AT_ONCE:
+    if tokens * shape.vocabulary <= recompute.LOGITS_AT_ONCE:
         return None
-    return min(tokens, score.head_chunk(shape.vocabulary, shape.width, device_type))
+    return min(tokens, recompute.head_chunk(shape.vocabulary, shape.width, device_type))
 
 
-def head_score_bytes(shape: ModelShape, tokens: int, chunk: int | None, e: int) -> int:
+def head_logprobs_bytes(shape: ModelShape, tokens: int, chunk: int | None, e: int) -> int:
     r"""Log-probabilities without gradient: the logits, and their logarithm after the softmax, of c tokens in float32.
 
     M = 2 \cdot 4 \, c V \tag{8.17}

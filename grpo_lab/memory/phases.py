@@ -1,6 +1,6 @@
-"""What is alive in the four phases of a step: rollout, scoring, update, optimizer step. Part name to bytes, each.
+"""What is alive in the four phases of a step: rollout, log-probabilities, update, optimizer step.
 
-A phase is a list of moments, in the order in which they come. The largest of them is what the phase needs.
+A phase is a list of moments, part name to bytes, in the order in which they come. The largest is what the phase needs.
 """
 
 from dataclasses import dataclass
@@ -31,11 +31,11 @@ class Setting:
         self.weight = self.mode.weights.itemsize  # bytes of a weight, and of a number of the residual stream
         self.product = (autocast or self.mode.weights).itemsize  # of a number in the products of forward and backward
         self.length = self.prompt_length + c.max_completion_length
-        # Of a micro-batch: the tokens that pass the layers, those that are scored, and how many of them at a time.
+        # Of a micro-batch: the tokens that pass the layers, those of completions, and how many of them at a time.
         prompts = rows if c.gradient_checkpointing else min(c.prompts_per_step, rows)
         self.tokens = parts.micro_batch_tokens(rows, prompts, self.prompt_length, c.max_completion_length)
-        self.scored = rows * c.max_completion_length
-        self.chunk = parts.chunk_tokens(shape, self.scored, self.device_type) if self.chunked else None
+        self.completion_tokens = rows * c.max_completion_length
+        self.chunk = parts.chunk_tokens(shape, self.completion_tokens, self.device_type) if self.chunked else None
         self.gradients = parts.weight_bytes(shape.parameters, self.weight)
         self.embedding = parts.weight_bytes(head, self.weight)  # the output's, and its gradient
         # The gradient of an output embedding that is the input's, too, waits for the one from there.
@@ -84,7 +84,7 @@ def _growing(s: Setting, tokens: int) -> int:
     return parts.cache_bytes(s.shape, tokens, 4 if s.mode.autocast else s.product)
 
 
-def score(s: Setting) -> list[Parts]:
+def logprobs(s: Setting) -> list[Parts]:
     """Log-probabilities without gradient: of the reference, or of the policy before several updates or for a KL."""
     config, shape = s.config, s.shape
     several = config.updates_per_step > 1 or (config.log_kl and config.beta == 0)
@@ -94,8 +94,8 @@ def score(s: Setting) -> list[Parts]:
     whole_rows = s.tokens == config.per_device_train_batch_size * s.length
     cache = 0 if whole_rows else _growing(s, config.per_device_train_batch_size * s.length)
     layers = {"activations": parts.forward_bytes(s.shape, s.tokens, s.product, s.weight) + cache, "half copies": copies}
-    hidden = parts.weight_bytes((s.tokens + s.scored) * shape.width, s.weight)
-    logits = parts.head_score_bytes(shape, s.scored, s.chunk, s.product)
+    hidden = parts.weight_bytes((s.tokens + s.completion_tokens) * shape.width, s.weight)
+    logits = parts.head_logprobs_bytes(shape, s.completion_tokens, s.chunk, s.product)
     return [layers, {"head": logits, "activations": hidden, "half copies": copies + s.head_copy}]
 
 
@@ -114,8 +114,8 @@ def _around_the_head(s: Setting) -> tuple[Parts, Parts]:
     """The last moment of the forward pass, and the first of the backward pass."""
     kept, copies = activations(s), s.layer_copies + s.head_copy
     in_graph = s.head_copy if s.config.gradient_checkpointing else copies
-    forward = parts.head_score_bytes(s.shape, s.scored, s.chunk, s.product)
-    backward = parts.head_update_bytes(s.shape, s.scored, s.chunk, s.weight)
+    forward = parts.head_logprobs_bytes(s.shape, s.completion_tokens, s.chunk, s.product)
+    backward = parts.head_update_bytes(s.shape, s.completion_tokens, s.chunk, s.weight)
     last_of_forward = {"activations": kept, "half copies": copies, "head": forward}
     return last_of_forward, {"activations": kept, "half copies": in_graph, "head": backward}
 
@@ -148,7 +148,7 @@ def step(s: Setting) -> list[Parts]:
     return [{"gradients": s.gradients, "Adam at work": at_work}]
 
 
-PHASES = {"rollout": rollout, "scoring": score, "update": update, "optimizer": step}
+PHASES = {"rollout": rollout, "logprobs": logprobs, "update": update, "optimizer": step}
 
 
 def _one_layer(s: Setting) -> int:
@@ -157,7 +157,7 @@ def _one_layer(s: Setting) -> int:
 
 
 def activations(s: Setting) -> int:
-    """What the forward pass keeps: all of each layer or only its input; the last norm, the mask, the scored states."""
+    """What the forward pass keeps: all of each layer or only its input; the last norm, the mask, the head's input."""
     rows, shape = s.config.per_device_train_batch_size, s.shape
     per_layer = s.tokens * s.weight * shape.width if s.config.gradient_checkpointing else _one_layer(s)
     queries = s.length if s.tokens == rows * s.length else s.config.max_completion_length - 1
@@ -167,4 +167,4 @@ def activations(s: Setting) -> int:
 
 def _last(s: Setting) -> int:
     """What the last norm and the head keep."""
-    return s.tokens * ((4 + s.weight) * s.shape.width + 4) + s.scored * s.weight * s.shape.width
+    return s.tokens * ((4 + s.weight) * s.shape.width + 4) + s.completion_tokens * s.weight * s.shape.width

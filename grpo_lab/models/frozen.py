@@ -1,4 +1,4 @@
-"""What a model must not do beside the policy: move when it is the reference, or drop units while it is scored."""
+"""What a model must not do beside the policy: move when it is the reference, or drop units."""
 
 import copy
 
@@ -15,7 +15,7 @@ def frozen_copy(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def silence_dropout(model: torch.nn.Module) -> None:
-    """Sampler and scorer have to be the same function, so no dropout, not even in training mode.
+    """What samples and what computes log-probabilities have to be one function: no dropout, even in training mode.
 
     In place and for good: the modules `torch.nn.Dropout`, and the probabilities that transformers' layers keep as
     numbers, such as `attention_dropout`, `layerdrop` and `jitter_noise`. Evaluation mode would not be enough: gradient

@@ -1,4 +1,4 @@
-"""A few tokens, when a model is loaded: is what we sample and score what the model itself says?
+"""A few tokens, when a model is loaded: are the log-probabilities, sampled and computed again, the model's own?
 
 The fast paths call the layers of a model with masks, positions and caches of ours, and the plain way relies on what
 transformers makes of padding. A mistake in either trains without a word. So a few completions of two prompts, one of
@@ -17,7 +17,7 @@ from grpo_lab.logprobs import token_logprobs
 from grpo_lab.rollout.dynamic import Sampling, sample_dynamic
 from grpo_lab.rollout.fast_paths import context_length, why_plain
 from grpo_lab.rollout.prompts import evaluating
-from grpo_lab.rollout.score import score_logprobs
+from grpo_lab.rollout.recompute import score_logprobs
 from grpo_lab.rollout.static import sample_static
 
 LENGTH, STEPS, PROMPTS, GENERATIONS = 6, 3, 2, 2  # columns of a prompt, tokens of a completion, and how many of each
@@ -36,7 +36,7 @@ def ensure_checked(model) -> None:
     """Check a model; one of each architecture is looked at.
 
     Raises:
-        ValueError: if its weights are not finite, or if it can be neither sampled nor scored rightly.
+        ValueError: if its weights are not finite, or if what is sampled or computed again is wrong.
     """
     if broken := next((name for name, value in model.named_parameters() if not value.isfinite().all()), None):
         raise ValueError(f"model has weights that are not finite, first in {broken}; expected numbers: it is damaged")
@@ -51,7 +51,7 @@ def ensure_checked(model) -> None:
 
 
 def self_check(model) -> str | None:
-    """Sample and score a few tokens in every way that is open to the model; compare with its own forward pass.
+    """Sample, and compute log-probabilities, in every way that is open to the model; compare with its own forward pass.
 
     Returns:
         The first thing that is wrong, and by how much; None if nothing is. Neither the model nor the stream of random
@@ -65,12 +65,12 @@ def self_check(model) -> str | None:
 
 def _ways(model) -> dict[str, Callable]:
     if why_plain(model):
-        return {"the sampler": partial(_sample, sample_dynamic), "the scorer": _score}
+        return {"the sampler": partial(_sample, sample_dynamic), "the recomputation": _recompute}
     return {
         "the sampler with the dynamic cache": partial(_sample, sample_dynamic),
         "the sampler with the static cache": partial(_sample, sample_static),
-        "the scorer with shared prompts": partial(_score, share_prompts=True),
-        "the scorer without shared prompts": _score,
+        "the recomputation with shared prompts": partial(_recompute, share_prompts=True),
+        "the recomputation without shared prompts": _recompute,
     }
 
 
@@ -97,7 +97,7 @@ def _sample(sample: Callable, model, ids, mask) -> tuple[Int[Tensor, "B T"], Flo
     return sequences[:, ids.shape[1] :], logp
 
 
-def _score(model, ids, mask, share_prompts: bool = False) -> tuple[Int[Tensor, "B T"], Float[Tensor, "B T"]]:
+def _recompute(model, ids, mask, share_prompts: bool = False) -> tuple[Int[Tensor, "B T"], Float[Tensor, "B T"]]:
     completions = ids.repeat_interleave(GENERATIONS, 0)[:, -STEPS:].flip(0)
     rows = torch.arange(PROMPTS, device=ids.device).repeat_interleave(GENERATIONS)
     given = (ids, mask, completions, torch.ones_like(completions, dtype=torch.bool), rows)

@@ -1,7 +1,7 @@
 """The distribution that a token is drawn from; and the plain way of drawing, transformers' `generate`.
 
 The checkpoint's own generation_config is set aside: its top_k, top_p and repetition penalty would make the sampler
-another policy than the one that is scored. The log-probability of each token is recorded while it is drawn, under the
+another policy than the one that is trained. The log-probability of each token is recorded while it is drawn, under the
 very distribution that it was drawn from.
 """
 
@@ -106,14 +106,14 @@ class _Recorder(LogitsProcessor):
         self.sampling, self.is_padding = sampling, is_padding
         self.log_pi, self.logp, self.entropy = None, [], []
 
-    def __call__(self, input_ids, scores):
+    def __call__(self, input_ids, logits):
         self._note(input_ids[:, -1])
         length = self.is_padding.shape[1]
         prompt = torch.where(self.is_padding, input_ids[:, length - 1 : length], input_ids[:, :length])
-        scores = self.sampling.warp(torch.cat([prompt, input_ids[:, length:]], dim=1), scores)
-        self.log_pi = scores.log_softmax(-1)
+        logits = self.sampling.warp(torch.cat([prompt, input_ids[:, length:]], dim=1), logits)
+        self.log_pi = logits.log_softmax(-1)
         self.entropy.append(entropy_of(self.log_pi))
-        return scores
+        return logits
 
     def _note(self, drawn):
         if self.log_pi is not None:

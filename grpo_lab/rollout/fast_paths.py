@@ -1,9 +1,9 @@
-"""Which models take the fast paths, and what their configurations say that the sampler and the scorer need.
+"""Which models take the fast paths, and what sampling and log-probabilities need of their configurations.
 
 Fast: a prompt is computed once for all of its completions, all layers share one attention mask, and tokens are decoded
 in fixed memory (static.py). That is right for Llama, Qwen2 and Qwen3 where every layer attends to every token before.
 Every other model goes the plain way: transformers' `generate` samples, and the model's own forward pass over whole rows
-scores. Before a model is trained, `models/selfcheck.py` holds its sampler and its scorer against the model itself.
+gives the log-probabilities. Before a model is trained, `models/selfcheck.py` holds both against the model itself.
 """
 
 FAST_FAMILIES = ("llama", "qwen2", "qwen3")  # as `model_type` in a configuration
@@ -34,7 +34,7 @@ def context_length(model_config) -> int | None:
     """How many tokens prompt and completion may have together; None if the configuration names no limit.
 
     Where the rotary embedding adapts to the length, it is the length up to which it does not: keys that were computed
-    before it changes stay in the cache as they are, and the sampler would be another policy than the one scored.
+    before it changes stay in the cache as they are, and the sampler would be another policy than the one trained.
     """
     text = model_config.get_text_config()
     names = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length")

@@ -1,6 +1,6 @@
 """Sampling completions: G of each prompt, and the log-probability of each token, recorded while it is drawn.
 
-Nothing is ever decoded and encoded again on the way from here to the loss: `score_logprobs` scores the very ids that
+Nothing is ever decoded and encoded again on the way from here to the loss: `score_logprobs` reads the very ids that
 were sampled. How tokens are drawn is in `static.py` for the families of `fast_paths.py`, in `dynamic.py` for others.
 """
 
@@ -69,7 +69,7 @@ def sample_completions(
 
     Returns:
         A `Rollout`. Its `logp` is the log-probability under the distribution that was really sampled from, so asking
-        for top_k, top_p or a penalty shows as a difference from the scored log-probabilities.
+        for top_k, top_p or a penalty shows as a difference from the recomputed log-probabilities.
 
     Raises:
         ValueError: before anything is sampled; for settings out of range, for prompts that the tokenizer cannot take or
@@ -108,7 +108,7 @@ def read_sequences(
     """Cut generated sequences into what training needs: the completions, which of their tokens count, and their texts.
 
     The ids of the completions are the very ids that were sampled, cut out and never encoded again: encoding the text
-    may give other tokens ("a" + "b" sampled as two tokens reads "ab", which is one), and the policy would be scored for
+    may give other tokens ("a" + "b" sampled as two tokens reads "ab", which is one), and the policy would be paid for
     something that it did not do. The text is for the rewards alone. The end token stays in: stopping was a choice, too.
 
     Args:

@@ -56,8 +56,8 @@ def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) 
 
     Source: Maddison, Tarlow and Minka (2014), "A* sampling", section 2; the race is what `torch.multinomial` runs, too.
     """
-    score = log_pi.exp() / noise  # B V (8.30)
-    token = score.argmax(-1)  # B (8.31)
+    s = log_pi.exp() / noise  # B V (8.30)
+    token = s.argmax(-1)  # B (8.31)
     return token
 
 
@@ -176,7 +176,7 @@ class Decoder:
     def step(self) -> None:
         """Read one token of every row and draw the next. No shape and no branch depends on a value."""
         self.visible.index_fill_(1, self.slot, True)
-        log_pi = self._scores().log_softmax(-1)
+        log_pi = self._logits().log_softmax(-1)
         drawn = self._draw(log_pi)
         self.slot.add_(1)
         self.position.add_(1)
@@ -196,7 +196,7 @@ class Decoder:
             return exponential_race(log_pi, noise if len(log_pi) == rows else noise[self.rows])
         return inverse_cdf(log_pi, torch.rand(rows, dtype=torch.float64, device=log_pi.device)[self.rows])
 
-    def _scores(self) -> Float[Tensor, "B V"]:
+    def _logits(self) -> Float[Tensor, "B V"]:
         keywords = {
             "attention_mask": self._mask(),
             "position_ids": self.position,

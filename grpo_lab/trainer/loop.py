@@ -1,4 +1,4 @@
-"""The loop: sample, reward, compare, score, step. Read `train` first; each line of it is a phase in notebook 07.
+"""The loop: sample, reward, compare, log-probabilities, step. Read `train` first; each line is a phase of notebook 07.
 
 A row whose advantage is zero carries no gradient when there is neither a KL term nor an entropy bonus, so it is not
 computed (its place in every denominator stays). Each step draws from a random stream of its own, seeded by the run's
@@ -59,7 +59,7 @@ def train(
             clock = Clock(model.device)
             experience, metrics = collect(model, tokenizer, run.rows_of_step(step), reward_funcs, config, clock)
             if config.beta > 0:
-                with clock("time/score"):
+                with clock("time/logprobs"):
                     ref_logp = all_logprobs(run.reference_model(step), experience, config)
                 experience = replace(experience, ref_logp=ref_logp)
             metrics |= run.observe(step, experience, clock)
@@ -78,7 +78,7 @@ def update(
     unmoved = experience
     with clock("time/update"):
         if config.updates_per_step > 1:
-            with clock("time/score"):
+            with clock("time/logprobs"):
                 old_logp = all_logprobs(model, experience, config, experience.with_gradient(config))
             experience = replace(experience, old_logp=old_logp)
         for rows in _rows_of_updates(len(experience), config):
@@ -105,7 +105,7 @@ def accumulate_gradient(
         experience = experience[cheapest_order(experience, experience.with_gradient(config), config)]
     for part in experience.split(config.per_device_train_batch_size):
         rows = part.with_gradient(config)
-        with clock("time/score"):
+        with clock("time/logprobs"):
             logp, entropy = completion_logprobs(model, part, config, rows)
         old_and_ref = {"old_logp": part.old_logp, "ref_logp": part.ref_logp}
         settings = old_and_ref | config.loss_arguments()

@@ -27,7 +27,7 @@ def now(device: torch.device) -> float:
 
 
 class Clock:
-    """`with clock("time/score"):` adds the seconds that pass inside to those of that name.
+    """`with clock("time/logprobs"):` adds the seconds that pass inside to those of that name.
 
     Phases may be nested; the time of an inner one is its own and not the outer's.
     """
@@ -61,8 +61,8 @@ class UpdateMetrics:
         for name, value in means.items():
             self.total[name] = self.total.get(name, 0.0) + value * share
         self.total["loss"] += loss.item()
-        scored = part.mask & rows[:, None]
-        difference = (logp.detach() - part.rollout.logp)[scored].abs()
+        computed = part.mask & rows[:, None]
+        difference = (logp.detach() - part.rollout.logp)[computed].abs()
         self.total[WORST] = max(self.total[WORST], difference.max().item() if len(difference) else 0.0)
 
 

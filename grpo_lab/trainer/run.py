@@ -135,7 +135,7 @@ class Run:
         self._unmoved = False
         self._first_text = experience.rollout.texts[0]
         if c.log_kl and c.beta == 0:
-            with clock("time/score"):
+            with clock("time/logprobs"):
                 metrics["kl"] = kl_to_reference(self.model, self.reference, experience, c)
         if c.log_completions and done % c.logging_steps == 0:
             rows, names = self.rows_of_step(step), reward_names(self.reward_funcs)

@@ -67,7 +67,7 @@ def answered(model, tokenizer, rows: list[dict], n: int, begin: str):
 
 
 def step_of(arm: Arm, model, tokenizer, optimizer, rows: list[dict], lr: float) -> float:
-    """One step, as in the notebook; groups without spread are left out of the scoring."""
+    """One step, as in the notebook; groups without spread are left out."""
     rollout, _, right = answered(model, tokenizer, rows, G, arm.begin)
     advantages = group_advantages(arm.pay(right.view(-1, G))).flatten()
     num_items, some = rollout.mask.sum(), advantages != 0

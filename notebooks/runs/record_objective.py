@@ -122,14 +122,14 @@ def one_batch(name: str, seed: int, updates: int, rows: list[dict]) -> dict:
     config = GRPOConfig(reward_weights=REWARD_WEIGHTS, **COMMON)
     batch, _ = collect(base, tokenizer, problems, REWARDS, config)
     rollout, mask = batch.rollout, batch.mask
-    scored = (rollout.prompt_ids, rollout.prompt_mask, rollout.completion_ids, mask, rollout.prompt_of_row)
+    inputs = (rollout.prompt_ids, rollout.prompt_mask, rollout.completion_ids, mask, rollout.prompt_of_row)
     good = (batch.advantages > 0)[:, None]
     divides = {"no ratio": ~mask & mask, "ratio if bad": mask & ~good, "ratio if good": mask & good}.get(name, mask)
     settings = BOUNDS.get(name, NO_CLIP)
     policy, thinking, accuracy, sampled = copy.deepcopy(base), [], [], None
     optimizer = torch.optim.AdamW(policy.parameters(), lr=COMMON["learning_rate"], weight_decay=0.0)
     for step in range(updates + 1):
-        logp = torch.where(mask, score_logprobs(policy, *scored, with_entropy=False)[0], 0)
+        logp = torch.where(mask, score_logprobs(policy, *inputs, with_entropy=False)[0], 0)
         sampled = logp.detach() if sampled is None else sampled
         old_logp = torch.where(divides, sampled, logp.detach())
         value, _ = policy_loss(logp, batch.advantages, mask, old_logp, loss_type="dapo", **settings)

@@ -39,7 +39,7 @@ from grpo_lab.trainer import train
 
 WHAT = "Qwen2-0.5B's architecture, trained from random weights on synthetic problems"
 HERE = Path(__file__).parent
-TIMES = ("time/rollout", "time/reward", "time/score", "time/update", "step_time")
+TIMES = ("time/rollout", "time/reward", "time/logprobs", "time/update", "step_time")
 KEPT = ("reward", "rewards/think_rate/mean", "completions/mean_length", "entropy", "loss", "grad_norm")
 KEPT += ("frac_reward_zero_std", "sampling/logp_difference_max", "tokens_per_second", "nonfinite_steps", *TIMES)
 MODES = ("bf16", "bf16-naive", "fp32-master")  # the first with every seed, the others with the first

@@ -6,24 +6,24 @@ import torch
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rollout.fast_paths import why_plain
 from tests.support.architectures import make_architecture
-from tests.support.sampling import sample, score, tokens_of
+from tests.support.sampling import logprobs_of, sample, tokens_of
 
 pytestmark = pytest.mark.gpu
 PROMPTS = ["abc?+ef0123", "d"]
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "granite", "gemma2", "mistral (windows)", "mamba"])
-def test_what_is_drawn_and_scored_is_what_the_model_says(name):
+def test_what_is_drawn_and_computed_is_what_the_model_says(name):
     model, tokenizer = make_architecture(name)
     model.to("cuda")
     ensure_checked(model)
     assert (why_plain(model) is None) is (name in ("llama", "qwen3"))
     rollout = sample(model, tokenizer, PROMPTS, length=8, generations=3)
     with torch.no_grad():
-        scored = [score(model, rollout, share_prompts=share)[0] for share in (True, False)]
+        computed = [logprobs_of(model, rollout, share_prompts=share)[0] for share in (True, False)]
         for b in range(len(rollout.mask)):
             prompt, completion = (torch.tensor(ids, device="cuda") for ids in tokens_of(rollout, b))
             logits = model(torch.cat([prompt, completion])[None], use_cache=False).logits[0].double()
             own = logits[len(prompt) - 1 : -1].log_softmax(-1).gather(-1, completion[:, None])[:, 0]
-            for logp in (rollout.logp, *scored):
+            for logp in (rollout.logp, *computed):
                 assert (logp[b, rollout.mask[b]] - own).abs().max() < 1e-3

@@ -1,4 +1,4 @@
-"""On a card: what the sampler records is what the scorer finds."""
+"""On a card: what the sampler records is what is computed again."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from grpo_lab.precision import PRECISIONS, autocast
 from grpo_lab.rollout import sample_completions
 from tests.gpu.test_card_training import needs
 from tests.support.known_shape import make_rows, make_tokenizer
-from tests.support.sampling import score
+from tests.support.sampling import logprobs_of
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda")
@@ -19,7 +19,7 @@ CACHES = ("static", "dynamic")
 @pytest.mark.parametrize(
     ("mode", "worst", "mean"), [("fp32", 1e-4, 1e-5), ("bf16-naive", 0.3, 0.03), ("fp32-master", 0.3, 0.03)]
 )
-def test_sampler_and_scorer_agree(mode, worst, mean, cache):
+def test_sampled_and_recomputed_agree(mode, worst, mean, cache):
     """Prompts of two lengths, so with padding; half precision rounds the two ways differently, and not far."""
     needs(mode)
     precision = PRECISIONS[mode]
@@ -29,7 +29,7 @@ def test_sampler_and_scorer_agree(mode, worst, mean, cache):
     with autocast(CUDA, precision), torch.no_grad():
         rollout = sample_completions(model, tokenizer, prompts, 4, 24, cache_implementation=cache)
         for share in (True, False):
-            logp, entropy = score(model, rollout, share_prompts=share)
+            logp, entropy = logprobs_of(model, rollout, share_prompts=share)
             difference = (logp - rollout.logp).abs()[rollout.mask]
             assert difference.max() < worst and difference.mean() < mean
             assert (entropy - rollout.entropy).abs()[rollout.mask].mean() < mean

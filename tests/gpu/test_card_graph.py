@@ -8,7 +8,7 @@ from grpo_lab.precision import PRECISIONS, autocast
 from grpo_lab.rollout import static as decoding
 from tests.rollout.test_static import assert_same
 from tests.support.known_shape import make_rows, make_tokenizer, modes_of
-from tests.support.sampling import SETTINGS, sample, score
+from tests.support.sampling import SETTINGS, logprobs_of, sample
 from tests.support.worlds import make_world
 
 pytestmark = pytest.mark.gpu
@@ -62,7 +62,7 @@ def test_in_every_precision_a_captured_step_follows_the_weights(name):
     for _ in range(2):
         with autocast("cuda", PRECISIONS[name]), torch.no_grad():
             drawn = static((model, tokenizer), prompts, length=24, generations=4)
-            logp, _ = score(model, drawn)
+            logp, _ = logprobs_of(model, drawn)
         assert (logp - drawn.logp)[drawn.mask].abs().mean() < (1e-5 if name == "fp32" else 0.03)
         with torch.no_grad():
             for parameter in model.parameters():

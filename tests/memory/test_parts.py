@@ -2,7 +2,7 @@
 
 from grpo_lab.memory import parts
 from grpo_lab.models.shapes import shape_config, shape_of
-from grpo_lab.rollout import score
+from grpo_lab.rollout import recompute
 
 QWEN = shape_of(shape_config("qwen2-0.5b"))
 
@@ -25,8 +25,8 @@ def test_parts_of_qwen2_in_half_precision_are_the_numbers_worked_out_by_hand():
     assert parts.cache_bytes(QWEN, 8 * 768, 2) == 75_497_472
     assert parts.drawing_bytes(8, 151_936, 6) == 29_171_712
     assert parts.repeated_bytes(QWEN, 8, 768, 2) == 2 * 2 * 14 * 64 * 8 * 768
-    assert parts.head_score_bytes(QWEN, 4096, 448, 2) == 544_538_624
-    assert parts.head_score_bytes(QWEN, 100, None, 2) == 10 * 100 * 151_936
+    assert parts.head_logprobs_bytes(QWEN, 4096, 448, 2) == 544_538_624
+    assert parts.head_logprobs_bytes(QWEN, 100, None, 2) == 10 * 100 * 151_936
     assert parts.head_update_bytes(QWEN, 4096, 448, 2) == 544_538_624 + 544_538_624
     assert parts.head_update_bytes(QWEN, 4096, 55, 2) == 544_538_624 + 272_269_312
     assert parts.head_update_bytes(QWEN, 4096, 55, 4) == 544_538_624 + 8 * 55 * 151_936
@@ -45,7 +45,7 @@ def test_parts_of_qwen2_in_half_precision_are_the_numbers_worked_out_by_hand():
 
 
 def test_chunks_of_logits():
-    limit = score.LOGITS_AT_ONCE // 151_936
+    limit = recompute.LOGITS_AT_ONCE // 151_936
     assert parts.chunk_tokens(QWEN, limit, "cuda") is None
     assert parts.chunk_tokens(QWEN, limit + 1, "cuda") == limit + 1 < 448
     assert parts.chunk_tokens(QWEN, 4096, "cuda") == 448

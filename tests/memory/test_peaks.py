@@ -11,14 +11,14 @@ import torch
 from grpo_lab.memory import parts
 from grpo_lab.models import shapes
 from grpo_lab.precision import PRECISIONS
-from grpo_lab.rollout import score, static
+from grpo_lab.rollout import recompute, static
 from grpo_lab.rollout.dynamic import Sampling
 from grpo_lab.rollout.static import Decoder
 from grpo_lab.trainer import PolicyOptimizer
 from tests.support.allocations import peak_on_cpu
 from tests.support.fake_device import fake_card, fake_qwen2
 from tests.support.peak import Lives, peak_of_lives
-from tests.support.steps import UNTIED, during, make_config, planned, rollout_of, update_and_scoring
+from tests.support.steps import UNTIED, during, make_config, planned, rollout_of, update_and_logprobs
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +28,8 @@ def untied(monkeypatch):
 
 def like_a_card(monkeypatch):
     """Large chunks of logits."""
-    chunk = score.head_chunk
-    monkeypatch.setattr(score, "head_chunk", lambda vocabulary, width, device_type: chunk(vocabulary, width, "cuda"))
+    chunk = recompute.head_chunk
+    monkeypatch.setattr(recompute, "head_chunk", lambda vocabulary, width, _: chunk(vocabulary, width, "cuda"))
 
 
 def mostly_slow(cases, quick):
@@ -89,9 +89,9 @@ QUICK = (3, 8)  # half precision, checkpointed and not, both shapes
 
 
 @pytest.mark.parametrize(("device", "shape", "mode", "checkpointing", "cut"), mostly_slow(UPDATES, QUICK), ids=str)
-def test_an_update_and_scoring(device, shape, mode, checkpointing, cut, monkeypatch):
+def test_an_update_and_logprobs(device, shape, mode, checkpointing, cut, monkeypatch):
     """In chunks of logits so small that the layers and the gradients decide; the next test is about the logits."""
-    monkeypatch.setattr(score, "LOGITS_AT_ONCE", 2**18)
+    monkeypatch.setattr(recompute, "LOGITS_AT_ONCE", 2**18)
     cut = dict(cut)
     L = cut.pop("L")
     config = make_config(gradient_checkpointing=checkpointing, num_iterations=2, **cut)
@@ -105,7 +105,7 @@ def test_an_update_and_scoring(device, shape, mode, checkpointing, cut, monkeypa
 @pytest.mark.parametrize("at_once", [2**20, pytest.param(2**25, marks=pytest.mark.slow)])
 def test_an_update_in_which_the_logits_decide(device, mode, at_once, monkeypatch):
     """In chunks of 64 tokens (96 on a card), or in one piece."""
-    monkeypatch.setattr(score, "LOGITS_AT_ONCE", at_once)
+    monkeypatch.setattr(recompute, "LOGITS_AT_ONCE", at_once)
     config = make_config(T=70, G=8, b=8, gradient_checkpointing=True, num_iterations=2)
     check(device, "small", mode, config, 8, monkeypatch)
 
@@ -115,17 +115,17 @@ def test_an_update_of_one_micro_batch_in_which_the_embedding_decides(mode, monke
     """Two gradients of a tied embedding live at its end, and no third: one is added to the other in place."""
     monkeypatch.setitem(shapes.SHAPES, "wide", shapes.SMALL | {"vocab_size": 20_000})
     config = make_config(T=4, G=2, B=2, b=2)
-    update, _ = update_and_scoring("wide", mode, config, 4)
+    update, _ = update_and_logprobs("wide", mode, config, 4)
     assert during(planned("wide", mode, config, 4), "update") == pytest.approx(peak_of_lives(update), rel=0.02)
 
 
 def check(device, shape, mode, config, L, monkeypatch):
     if device == "cuda":
         like_a_card(monkeypatch)
-    update, scoring = update_and_scoring(shape, mode, config, L)
+    update, logprobs = update_and_logprobs(shape, mode, config, L)
     made = planned(shape, mode, config, L, device)
     assert during(made, "update") == pytest.approx(peak_of_lives(update), rel=0.1)
-    assert during(made, "scoring") == pytest.approx(peak_of_lives(scoring), rel=0.1)
+    assert during(made, "logprobs") == pytest.approx(peak_of_lives(logprobs), rel=0.1)
 
 
 @pytest.mark.parametrize(("mode",), mostly_slow([(mode,) for mode in PRECISIONS], quick=(0,)))

@@ -71,12 +71,12 @@ def test_what_stays_of_a_reference(settings):
     for device, want in [(None, 1), ("cpu", 0), ("cuda:1", 1)]:
         made = plan(shape_config("small"), replace(config, ref_model_device=device), prompt_length=16, precision="bf16")
         assert all(part["reference"] == want * part["weights"] for part in made.phases.values())
-        scored = "head" in made.phases["scoring"] or "activations" in made.phases["scoring"]
-        assert scored == (bool(want) or config.log_kl), "to measure the KL, the policy is scored here too"
+        computed = "head" in made.phases["logprobs"] or "activations" in made.phases["logprobs"]
+        assert computed == (bool(want) or config.log_kl), "to measure the KL, the policy reads here too"
     assert planned("small", "bf16", config).phases["rollout"]["reference"] > 0, "here the CPU is the device"
     alone = planned("small", "bf16", make_config())
     assert not any(part["reference"] for part in alone.phases.values())
-    assert alone.totals["scoring"] == sum(resident(alone.setting).values()), "nothing is scored apart"
+    assert alone.totals["logprobs"] == sum(resident(alone.setting).values()), "nothing is computed apart"
 
 
 @cache

@@ -16,7 +16,7 @@ PARAMETERS, NORMS = 290, 49
 
 @pytest.mark.parametrize("mode", ["fp32", "bf16-naive"])
 def test_two_steps(mode):
-    """Sampled, scored, backward, AdamW; the peak of all tensors as planned."""
+    """Sampled, log-probabilities, backward, AdamW; the peak of all tensors as planned."""
     spec = SIZES | {"mode": mode, "shape": "qwen2-0.5b", "device": "cpu"}
     planned = known_shape.plan_for(spec)
     if (free := psutil.virtual_memory().available) < 1.25 * planned.peak:

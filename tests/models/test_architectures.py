@@ -1,4 +1,4 @@
-"""Every architecture is sampled and scored as it says itself, or refused when it is loaded; none wrong, none cryptic.
+"""Every architecture is sampled and read as it says itself, or refused when it is loaded; none wrong, none cryptic.
 
 The oracle is the model's own forward pass over each row alone, whole, without padding and without a cache. What came
 out stands in grpo_lab/models/ARCHITECTURES.md.
@@ -16,8 +16,8 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.models import selfcheck
 from grpo_lab.models.frozen import silence_dropout
 from grpo_lab.models.selfcheck import ensure_checked, self_check
+from grpo_lab.rollout import recompute
 from grpo_lab.rollout import sample as sampling
-from grpo_lab.rollout import score as scoring
 from grpo_lab.rollout.dynamic import Sampling
 from grpo_lab.rollout.fast_paths import FAST_FAMILIES, why_plain
 from grpo_lab.rollout.prompts import run_prompts
@@ -26,7 +26,7 @@ from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient
 from grpo_lab.trainer.experience import make_experience
 from tests.support import oracles
 from tests.support.architectures import ARCHITECTURES, WINDOW, make_architecture
-from tests.support.sampling import sample, score, tokens_of
+from tests.support.sampling import logprobs_of, sample, tokens_of
 from tests.support.slow_trainer import SlowTrainer
 from tests.support.tape import Tape
 
@@ -66,11 +66,11 @@ def test_what_is_open_to_an_architecture_is_right(name):
         assert rollout.completion_ids.shape[1] > 1 and rollout.prompt_ids.shape[1] > WINDOW
         assert off(model, rollout, rollout.logp) < 1e-4
     for share_prompts in (True, False):
-        logp, _ = score(model, rollout, share_prompts=share_prompts)
+        logp, _ = logprobs_of(model, rollout, share_prompts=share_prompts)
         assert off(model, rollout, logp) < 1e-4 and logp.isfinite().all()
     silence_dropout(model)
     model.gradient_checkpointing_enable()
-    logp = score(model.train(), rollout, share_prompts=False)[0]
+    logp = logprobs_of(model.train(), rollout, share_prompts=False)[0]
     assert off(model.eval(), rollout, logp) < 1e-4
     if why := why_plain(model):
         with pytest.raises(ValueError, match=re.escape(f"expected 'dynamic' or None for this model: {why}")):
@@ -81,11 +81,11 @@ def test_what_is_open_to_an_architecture_is_right(name):
 def test_what_is_refused_is_wrong_indeed_and_the_sentence_says_where_and_by_how_much(name):
     model, tokenizer = make_architecture(name)
     kind = r"model is a \w+ \(\w+\), which cannot be trained here: "
-    part = r"the (sampler|scorer) (differs from the model's own forward pass by [\d.]+ nats a token|stops with)"
+    part = r"the (sampler|recomputation) (differs from the model's own forward pass by [\d.]+ nats a token|stops with)"
     with pytest.raises(ValueError, match=kind + part):
         ensure_checked(model)
     rollout = sample(model, tokenizer, PROMPTS, length=T, generations=G)
-    logp, _ = score(model, rollout, share_prompts=False)
+    logp, _ = logprobs_of(model, rollout, share_prompts=False)
     assert max(off(model, rollout, rollout.logp), off(model, rollout, logp)) > 1e-2
 
 
@@ -114,7 +114,7 @@ def test_the_gradient_of_a_step_is_that_of_a_literal_loop(name, checkpointing):
     experience = make_experience(rollout, torch.randn(12, generator=torch.Generator().manual_seed(0)), config)
     slow = SlowTrainer(copy.deepcopy(model), config)
     experience = replace(experience, ref_logp=rollout.logp - 0.3)
-    logp, _ = slow.score(slow.model, rollout)
+    logp, _ = slow.logprobs(slow.model, rollout)
     means = (experience.advantages.double(), rollout.mask, logp.detach(), experience.ref_logp.double())
     loss, _ = oracles.policy_loss(logp, *means, num_items=int(rollout.mask.sum()), **config.loss_arguments())
     trained = [parameter for parameter in slow.parameters if parameter.requires_grad]
@@ -133,7 +133,7 @@ def test_the_gradient_of_a_step_is_that_of_a_literal_loop(name, checkpointing):
 
 
 def _always_fast(patch):
-    for module in (selfcheck, scoring, sampling):
+    for module in (selfcheck, recompute, sampling):
         patch.setattr(module, "why_plain", lambda model: None)
 
 
@@ -142,13 +142,13 @@ MUTANTS = {
     "positions that do not count": (
         "qwen2",
         lambda patch: patch.setattr(
-            scoring, "positions", lambda is_token: torch.zeros_like(is_token, dtype=torch.long)
+            recompute, "positions", lambda is_token: torch.zeros_like(is_token, dtype=torch.long)
         ),
     ),
     "a mask that shows padding": (
         "llama",
         lambda patch: patch.setattr(
-            scoring, "additive_mask", lambda tokens, *rest, real=scoring.additive_mask: real(tokens | True, *rest)
+            recompute, "additive_mask", lambda tokens, *rest, real=recompute.additive_mask: real(tokens | True, *rest)
         ),
     ),
     "granite without its scaling, as a fast family": ("granite", _always_fast),
@@ -157,13 +157,13 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_mutant_of_the_scorer_is_noticed(mutant, monkeypatch):
+def test_a_mutant_of_the_recomputation_is_noticed(mutant, monkeypatch):
     name, mutate = MUTANTS[mutant]
     model, tokenizer = make_architecture(name)
     assert self_check(model) is None
     rollout = sample(model, tokenizer, PROMPTS, length=T, generations=G, cache_implementation="dynamic")
     mutate(monkeypatch)
-    assert off(model, rollout, score(model, rollout, share_prompts=False)[0]) > 0.05
+    assert off(model, rollout, logprobs_of(model, rollout, share_prompts=False)[0]) > 0.05
     assert "differs from the model's own forward pass by " in self_check(model)
 
 

@@ -8,7 +8,7 @@ import torch
 from grpo_lab.models import selfcheck
 from grpo_lab.models.frozen import silence_dropout
 from grpo_lab.models.selfcheck import ensure_checked, self_check
-from grpo_lab.rollout import score as scoring
+from grpo_lab.rollout import recompute
 from grpo_lab.rollout.cache import SlotCache
 from grpo_lab.rollout.fast_paths import context_length
 from grpo_lab.trainer import train
@@ -46,11 +46,11 @@ def broken(monkeypatch, part):
         monkeypatch.setattr(SlotCache, "load", lambda *arguments: None)
         return
     name = "_hidden_shared" if "with shared" in part else "_hidden_whole"
-    hidden = getattr(scoring, name)
-    monkeypatch.setattr(scoring, name, lambda model, *inputs: hidden(model, *inputs) * 0.5)
+    hidden = getattr(recompute, name)
+    monkeypatch.setattr(recompute, name, lambda model, *inputs: hidden(model, *inputs) * 0.5)
 
 
-PARTS = ("sampler with the static cache", "scorer with shared prompts", "scorer without shared prompts")
+PARTS = ("sampler with the static cache", "recomputation with shared prompts", "recomputation without shared prompts")
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -68,16 +68,16 @@ def test_a_part_that_stops_is_named_with_its_error(monkeypatch):
     def stop(*arguments):
         raise RuntimeError("sizes 3 and 4\nand a long explanation")
 
-    monkeypatch.setattr(scoring, "_hidden_whole", stop)
+    monkeypatch.setattr(recompute, "_hidden_whole", stop)
     model, _ = make_world()
-    assert self_check(model) == "the scorer without shared prompts stops with RuntimeError: sizes 3 and 4"
+    assert self_check(model) == "the recomputation without shared prompts stops with RuntimeError: sizes 3 and 4"
 
 
 def test_a_lack_of_memory_is_no_verdict(monkeypatch):
     def stop(*arguments):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(scoring, "_hidden_shared", stop)
+    monkeypatch.setattr(recompute, "_hidden_shared", stop)
     with pytest.raises(torch.OutOfMemoryError):
         self_check(make_world()[0])
 

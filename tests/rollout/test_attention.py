@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from grpo_lab.models.shapes import random_policy
 from grpo_lab.rollout.cache import additive_mask, attend
-from grpo_lab.rollout.score import _hidden_whole
+from grpo_lab.rollout.recompute import _hidden_whole
 
 L, T = 7, 13
 

@@ -1,4 +1,4 @@
-"""Gradient checkpointing in training mode drops the cache: what samples repairs that state, the scorer refuses it."""
+"""Gradient checkpointing in training mode drops the cache: sampling repairs that state, `score_logprobs` refuses it."""
 
 import contextlib
 import random
@@ -9,7 +9,7 @@ import torch
 from grpo_lab.rollout import evaluating
 from grpo_lab.rollout.prompts import drops_cache, run_prompts
 from tests.support.architectures import make_architecture
-from tests.support.sampling import sample, score
+from tests.support.sampling import logprobs_of, sample
 
 LENGTH = 12
 # Which modules are in training mode, and how many layers from one checkpointed layer to the next.
@@ -72,9 +72,10 @@ def test_every_module_returns_to_its_own_mode(fails):
 def test_keys_and_values_that_would_be_dropped_are_refused(dropping):
     model, tokenizer, drop = dropping
     rollout = sample(model, tokenizer)
-    expected = score(model, rollout, share_prompts=False)[0]
+    expected = logprobs_of(model, rollout, share_prompts=False)[0]
     drop()
-    for call in (lambda: run_prompts(model, rollout.prompt_ids, rollout.prompt_mask), lambda: score(model, rollout)):
+    prompts = rollout.prompt_ids, rollout.prompt_mask
+    for call in (lambda: run_prompts(model, *prompts), lambda: logprobs_of(model, rollout)):
         with pytest.raises(ValueError, match="model is in training mode with gradient checkpointing on.*share_prompts"):
             call()
-    assert (score(model, rollout, share_prompts=False)[0] - expected)[rollout.mask].abs().max() < 1e-5
+    assert (logprobs_of(model, rollout, share_prompts=False)[0] - expected)[rollout.mask].abs().max() < 1e-5

@@ -1,12 +1,11 @@
-"""Sampler and scorer agree, whatever the prompt, the padding and the end; and what a rollout records."""
+"""Sampled and recomputed log-probabilities agree, whatever the prompt, padding and end; and what a rollout records."""
 
 import pytest
 import torch
 
 from grpo_lab.logprobs import token_logprobs
-from grpo_lab.rollout import end_token_ids, sample_completions, score_logprobs
-from grpo_lab.rollout import score as scoring
-from tests.support.sampling import G, sample, score, tokens_of
+from grpo_lab.rollout import end_token_ids, recompute, sample_completions, score_logprobs
+from tests.support.sampling import G, logprobs_of, sample, tokens_of
 from tests.support.worlds import END, PAD, make_exact, make_world
 
 
@@ -20,7 +19,7 @@ def test_recorded_logprobs_are_the_recomputed_ones(temperature, cache, pad_is_en
     assert len(set(rollout.prompt_mask.sum(-1).tolist())) > 2, "the prompts should be ragged"
     assert any(tokenizer.eos_token_id in tokens_of(rollout, b)[0] for b in range(len(lengths)))
     for share_prompts in (True, False):
-        logp, entropy = score(model, rollout, temperature=temperature, share_prompts=share_prompts)
+        logp, entropy = logprobs_of(model, rollout, temperature=temperature, share_prompts=share_prompts)
         assert (logp - rollout.logp)[rollout.mask].abs().max() < 1e-4
         assert (entropy - rollout.entropy)[rollout.mask].abs().max() < 1e-4
         assert logp.isfinite().all() and entropy.isfinite().all()
@@ -31,14 +30,14 @@ def test_whole_rows_of_any_model_give_the_same_logprobs():
     model, tokenizer = make_world()
     rollout = sample(model, tokenizer, temperature=1.0, generations=8)
     fields = (rollout.prompt_ids, rollout.prompt_mask, rollout.completion_ids, rollout.mask, rollout.prompt_of_row)
-    logp = token_logprobs(scoring._logits_plain(model, *fields), rollout.completion_ids)
+    logp = token_logprobs(recompute._logits_plain(model, *fields), rollout.completion_ids)
     assert (logp - rollout.logp)[rollout.mask].abs().max() < 1e-4
 
 
 def gradients(model, rollout, **settings):
     cotangent = torch.Generator().manual_seed(1)
     loss = 0
-    for values in score(model, rollout, temperature=0.8, **settings):
+    for values in logprobs_of(model, rollout, temperature=0.8, **settings):
         weight = torch.randn(values.shape, generator=cotangent, dtype=values.dtype)
         loss = loss + (values * weight * rollout.mask).sum()
     return loss.item(), torch.autograd.grad(loss, list(model.parameters()))
@@ -58,7 +57,7 @@ def test_a_shared_prompt_changes_neither_values_nor_gradients():
     assert_same_gradients(shared, plain, 1e-9)
 
 
-def test_rows_may_be_scored_in_any_selection_and_order():
+def test_rows_may_be_computed_in_any_selection_and_order():
     model, tokenizer = make_world()
     rollout = sample(model, tokenizer)
     rows = torch.tensor([29, 3, 3, 17, 0])
@@ -73,27 +72,27 @@ def test_large_logits_go_through_the_chunked_head_with_the_same_result(monkeypat
     make_exact(model)
     rollout = sample(model, tokenizer)
     calls = []
-    chunked = scoring.chunked_logprobs_and_entropy
+    chunked = recompute.chunked_logprobs_and_entropy
 
     def spy(*arguments):
         calls.append(arguments[-1])
         return chunked(*arguments)
 
-    monkeypatch.setattr(scoring, "chunked_logprobs_and_entropy", spy)
+    monkeypatch.setattr(recompute, "chunked_logprobs_and_entropy", spy)
     plain = gradients(model, rollout)
     assert not calls
-    monkeypatch.setattr(scoring, "LOGITS_AT_ONCE", 4 * len(tokenizer) * 7)
+    monkeypatch.setattr(recompute, "LOGITS_AT_ONCE", 4 * len(tokenizer) * 7)
     assert_same_gradients(gradients(model, rollout), plain, 1e-9)
     assert calls == [7], "seven tokens at a time are a quarter of the limit"
 
 
 @pytest.mark.parametrize("at_once", [2**25, 100])
 def test_the_entropy_may_be_left_out(at_once, monkeypatch):
-    monkeypatch.setattr(scoring, "LOGITS_AT_ONCE", at_once)
+    monkeypatch.setattr(recompute, "LOGITS_AT_ONCE", at_once)
     model, tokenizer = make_world()
     rollout = sample(model, tokenizer)
-    logp, entropy = score(model, rollout, with_entropy=False)
-    assert entropy is None and torch.equal(logp, score(model, rollout)[0])
+    logp, entropy = logprobs_of(model, rollout, with_entropy=False)
+    assert entropy is None and torch.equal(logp, logprobs_of(model, rollout)[0])
 
 
 def test_the_first_end_token_belongs_to_the_completion_and_nothing_after_it():
@@ -128,7 +127,7 @@ def test_ids_are_never_encoded_again(monkeypatch):
         type(tokenizer), "__call__", lambda self, text, **more: encoded.append(text) or call(self, text, **more)
     )
     rollout = sample(model, tokenizer, ["a", "bc"], generations=40)
-    score(model, rollout)
+    logprobs_of(model, rollout)
     assert encoded == ["a", "bc"]
     monkeypatch.undo()
     completions = [tokens_of(rollout, b)[1] for b in range(len(rollout.mask))]

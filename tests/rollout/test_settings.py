@@ -6,7 +6,7 @@ from transformers import GenerationConfig
 
 from grpo_lab.rollout import encode_prompts, end_token_ids, pad_token_id, prompt_checks, sample_completions
 from grpo_lab.rollout.prompt_checks import check_prompts
-from tests.support.sampling import SETTINGS, next_logits, sample, score, tokens_of
+from tests.support.sampling import SETTINGS, logprobs_of, next_logits, sample, tokens_of
 from tests.support.worlds import make_tokenizer, make_world
 
 SAID = {"role": "user", "content": "a"}
@@ -80,8 +80,8 @@ def test_what_was_asked_for_is_recorded_as_the_distribution_sampled_from(setting
             assert rollout.logp[b, t].item() == pytest.approx(chances[token].log().item(), abs=1e-4)
             kept = chances[chances > 0]
             assert rollout.entropy[b, t].item() == pytest.approx(-(kept * kept.log()).sum().item(), abs=1e-4)
-    scored, _ = score(model, rollout, temperature=full["temperature"])
-    difference = (scored - rollout.logp)[rollout.mask].abs().max()
+    logp, _ = logprobs_of(model, rollout, temperature=full["temperature"])
+    difference = (logp - rollout.logp)[rollout.mask].abs().max()
     assert difference < 1e-4 if settings.keys() <= {"temperature"} else difference > 1e-2, "others show"
 
 
@@ -126,7 +126,7 @@ def test_padding_with_the_end_token_when_there_is_no_other():
     tokenizer.pad_token = None
     assert pad_token_id(tokenizer) == tokenizer.eos_token_id
     rollout = sample(model, tokenizer)
-    logp, _ = score(model, rollout)
+    logp, _ = logprobs_of(model, rollout)
     assert (logp - rollout.logp)[rollout.mask].abs().max() < 1e-4
 
 

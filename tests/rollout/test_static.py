@@ -1,4 +1,4 @@
-"""Decoding in fixed memory draws what `generate` draws, records what the scorer finds, and leaves nothing behind."""
+"""Decoding in fixed memory draws what `generate` draws, records what is computed again, and leaves nothing behind."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from grpo_lab.rollout import static as decoding
 from grpo_lab.rollout.cache import SlotCache, half_copies
 from grpo_lab.rollout.dynamic import sample_dynamic
 from grpo_lab.rollout.static import exponential_race, inverse_cdf
-from tests.support.sampling import PROMPTS, SETTINGS, sample, score
+from tests.support.sampling import PROMPTS, SETTINGS, logprobs_of, sample
 from tests.support.worlds import make_exact, make_world
 
 FIELDS = ("prompt_ids", "prompt_mask", "completion_ids", "mask", "truncated")
@@ -89,13 +89,13 @@ def test_the_same_seed_draws_the_same_completions_as_generate(settings, pad_is_e
 
 
 @pytest.mark.parametrize("prompts", [["d"], ["a", "b"], ["abc"], PROMPTS])
-def test_every_size_is_drawn_and_scored_alike(prompts):
+def test_every_size_is_drawn_and_computed_alike(prompts):
     model, tokenizer = make_world(scale=0.1)
     for length, generations in ((1, 1), (1, 3), (2, 3), (70, 1)):
         dynamic, _, static, _ = both(model, tokenizer, prompts, length=length, generations=generations)
         assert_same(dynamic, static)
         for share_prompts in (True, False):
-            logp, _ = score(model, static, share_prompts=share_prompts)
+            logp, _ = logprobs_of(model, static, share_prompts=share_prompts)
             assert (logp - static.logp)[static.mask].abs().max() < 1e-4
 
 
@@ -119,7 +119,7 @@ def test_weights_rounded_once_a_rollout_give_what_autocast_gives_bit_for_bit(dty
         ours = sample(model, tokenizer, generations=10, cache_implementation="static")
         monkeypatch.setattr(decoding, "half_copies", lambda model: {})
         by_autocast = sample(model, tokenizer, generations=10, cache_implementation="static")
-        logp, _ = score(model, ours)
+        logp, _ = logprobs_of(model, ours)
     assert copies["lm_head.weight"].dtype == dtype and copies["model.layers.0.self_attn.q_proj.bias"].dtype == dtype
     assert not any("embed" in name or "norm" in name for name in copies), "autocast leaves these in float32"
     assert_same(ours, by_autocast, tolerance=1e-12)
@@ -131,7 +131,7 @@ def test_a_bf16_model_keeps_its_cache_in_bf16():
     model, tokenizer = make_world()
     model.bfloat16()
     drawn = sample(model, tokenizer, generations=10, cache_implementation="static")
-    logp, _ = score(model, drawn)
+    logp, _ = logprobs_of(model, drawn)
     assert drawn.logp.dtype == torch.float32 and (logp - drawn.logp)[drawn.mask].abs().max() < 0.1
     assert SlotCache(model, 2, 64, torch.zeros(1, dtype=torch.long)).dtype == torch.bfloat16
 
@@ -193,5 +193,5 @@ def test_a_long_completion_in_float64_step_by_step():
     model.generation_config.eos_token_id = None
     drawn = sample(model, tokenizer, length=66, generations=8, cache_implementation="static")
     assert drawn.mask.sum(-1).max() > 60 and drawn.completion_ids.shape[1] + drawn.prompt_ids.shape[1] > 64
-    logp, _ = score(model, drawn)
+    logp, _ = logprobs_of(model, drawn)
     assert (logp - drawn.logp)[drawn.mask].abs().max() < 1e-6

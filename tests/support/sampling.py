@@ -1,4 +1,4 @@
-"""What the tests of rollouts share: prompts of every awkward kind, sampling, scoring."""
+"""What the tests of rollouts share: prompts of every awkward kind, sampling, log-probabilities."""
 
 import torch
 
@@ -24,7 +24,7 @@ def sample(model, tokenizer, prompts=PROMPTS, seed=0, length=T, generations=G, *
     return sample_completions(model, tokenizer, prompts, generations, length, **settings)
 
 
-def score(model, rollout, **settings):
+def logprobs_of(model, rollout, **settings):
     row = rollout.prompt_of_row
     inputs = (rollout.prompt_ids, rollout.prompt_mask, rollout.completion_ids, rollout.mask, row)
     return score_logprobs(model, *inputs, **settings)

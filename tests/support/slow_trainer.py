@@ -48,10 +48,10 @@ class SlowTrainer:
             self.reference = copy.deepcopy(self.model)
         rollout, mask = experience.rollout, self.mask(experience.rollout)
         with torch.no_grad():
-            old_logp, _ = self.score(self.model, rollout)
-            ref_logp, _ = self.score(self.reference, rollout)
+            old_logp, _ = self.logprobs(self.model, rollout)
+            ref_logp, _ = self.logprobs(self.reference, rollout)
         for batch in batches:
-            logp, entropy = self.score(self.model, rollout, batch)
+            logp, entropy = self.logprobs(self.model, rollout, batch)
             tokens = sum(sum(row) for row in mask[batch].tolist())
             loss, _ = oracles.policy_loss(
                 logp,
@@ -71,13 +71,13 @@ class SlowTrainer:
             rows.append([kept and not (truncated and self.config.mask_truncated_completions) for kept in row])
         return torch.tensor(rows)
 
-    def score(self, model, rollout, rows=None):
+    def logprobs(self, model, rollout, rows=None):
         """Tables of log-probabilities and entropies, 0 behind each completion's end."""
         rows = range(len(rollout.mask)) if rows is None else rows
-        scored = [self.score_row(model, rollout, b) for b in rows]
-        return oracles.table([logp for logp, _ in scored]), oracles.table([entropy for _, entropy in scored])
+        computed = [self.row_logprobs(model, rollout, b) for b in rows]
+        return oracles.table([logp for logp, _ in computed]), oracles.table([entropy for _, entropy in computed])
 
-    def score_row(self, model, rollout, b):
+    def row_logprobs(self, model, rollout, b):
         p = b // self.config.num_generations
         prompt = [i for i, real in zip(*(x[p].tolist() for x in (rollout.prompt_ids, rollout.prompt_mask))) if real]  # noqa: B905
         completion = [i for i, real in zip(rollout.completion_ids[b].tolist(), rollout.mask[b].tolist()) if real]  # noqa: B905

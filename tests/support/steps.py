@@ -51,7 +51,7 @@ def full_experience(model, config, L):
     return ragged_experience([T] * B, prompts, vocabulary=model.config.vocab_size, columns=T)
 
 
-def update_and_scoring(shape, mode, config, L):
+def update_and_logprobs(shape, mode, config, L):
     """A call for each of the two phases."""
     model = policy(shape, mode, config)
     experience, optimizer = full_experience(model, config, L), PolicyOptimizer(model, config)  # never stepped

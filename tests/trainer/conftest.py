@@ -34,7 +34,7 @@ def whole_run(tmp_path_factory):
 
 @pytest.fixture
 def shapes(monkeypatch):
-    """Of each pass of the scorer: columns of prompts, rows, columns of completions, and whether prompts are shared."""
+    """Of each call of `score_logprobs`: columns of prompts, rows, columns of completions; are prompts shared?"""
     found, score_logprobs = [], computing.score_logprobs
 
     def spy(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords):

@@ -77,12 +77,12 @@ def test_nothing_scored_at_all_is_a_step_without_movement():
 @pytest.mark.parametrize(
     ("name", "dtype"), [("bf16", torch.bfloat16), pytest.param("fp16", torch.float16, marks=pytest.mark.slow)]
 )
-def test_under_autocast_sampler_scorer_and_reference_all_compute_alike(name, dtype, monkeypatch):
-    seen, score = [], computing.score_logprobs
+def test_under_autocast_sampler_policy_and_reference_all_compute_alike(name, dtype, monkeypatch):
+    seen, logprobs = [], computing.score_logprobs
 
     def spy(*arguments, **keywords):
         seen.append(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None)
-        return score(*arguments, **keywords)
+        return logprobs(*arguments, **keywords)
 
     monkeypatch.setattr(computing, "score_logprobs", spy)
     few = {"num_iterations": 2, "beta": 0.1, "learning_rate": 1e-6}
@@ -91,7 +91,7 @@ def test_under_autocast_sampler_scorer_and_reference_all_compute_alike(name, dty
     half = len(seen) // 2
     assert set(seen[:half]) == {dtype} and set(seen[half:]) == {None}
     assert all(value.dtype == torch.float32 for value in after.values())
-    assert history[0]["sampling/logp_difference_max"] < 0.1, "sampled in half precision, scored in half precision"
+    assert history[0]["sampling/logp_difference_max"] < 0.1, "sampled and computed in half precision"
     _, first = run(beta=0.1, max_steps=1, **{name: True})
     assert first[0]["kl"] == 0.0, "the reference too: else the KL would be that of the rounding"
     assert history[-1]["nonfinite_steps"] == 0
@@ -102,7 +102,7 @@ def test_under_autocast_sampler_scorer_and_reference_all_compute_alike(name, dty
 
 @pytest.mark.parametrize("name", PRECISIONS)
 def test_every_mode_trains(name):
-    """In half precision, sampler and scorer may differ by the rounding of a logit (3 bits of 8 behind the point)."""
+    """In half precision, sampler and trainer may differ by the rounding of a logit (3 bits of 8 behind the point)."""
     model, tokenizer = make_world()
     model.to(PRECISIONS[name].weights)
     before = weights(model)

@@ -23,13 +23,13 @@ from tests.support.worlds import (
 
 
 def watch_reference(monkeypatch, policy):
-    """The weights that each scoring by a model other than the policy was made with."""
-    seen, score_all = [], trainer.all_logprobs
+    """The weights that log-probabilities of a model other than the policy were computed with."""
+    seen, computed = [], trainer.all_logprobs
 
     def spy(model, *arguments):
         if model is not policy:
             seen.append((weights(model), model))
-        return score_all(model, *arguments)
+        return computed(model, *arguments)
 
     monkeypatch.setattr(trainer, "all_logprobs", spy)
     return seen
@@ -42,10 +42,10 @@ def test_the_reference_is_frozen_or_refreshed_at_the_right_steps(every, device, 
     config = make_config(beta=0.1, max_steps=5, ref_model_sync_steps=every, ref_model_device=device)
     train(model, tokenizer, ROWS, letter_reward, config, lambda *_: policy.append(weights(model)))
     assert len(seen) == 5 and len({id(reference) for _, reference in seen}) == 1
-    for step, (scored_with, _) in enumerate(seen):
+    for step, (read_with, _) in enumerate(seen):
         taken_at = 0 if every is None else step - step % every
-        assert same_weights(scored_with, policy[taken_at])
-        assert step == 0 or not same_weights(scored_with, policy[step]) or taken_at == step
+        assert same_weights(read_with, policy[taken_at])
+        assert step == 0 or not same_weights(read_with, policy[step]) or taken_at == step
     reference = seen[0][1]
     addresses = {p.data_ptr() for p in model.parameters()}
     assert not any(p.requires_grad or p.data_ptr() in addresses for p in reference.parameters())

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from grpo_lab.precision import PRECISIONS
-from grpo_lab.rollout import score as rollout_scoring
+from grpo_lab.rollout import recompute
 from grpo_lab.trainer import PolicyOptimizer, train
 from grpo_lab.trainer import experience as gathering
 from grpo_lab.trainer import logprobs as computing
@@ -21,7 +21,7 @@ from tests.support.worlds import ROWS, letter_reward, make_config, make_world, n
 
 PROMISED = {"reward", "reward_std", "frac_reward_zero_std", "kl", "entropy", "clip_ratio/region_mean"}
 PROMISED |= {"completions/mean_length", "completions/clipped_ratio", "rewards/letter_reward/mean", "step_time"}
-PROMISED |= {"time/rollout", "time/reward", "time/score", "time/update", "nonfinite_steps"}
+PROMISED |= {"time/rollout", "time/reward", "time/logprobs", "time/update", "nonfinite_steps"}
 PROMISED |= {"num_tokens", "sampling/logp_difference_max", "grad_norm", "tokens_per_second", "loss", "learning_rate"}
 
 
@@ -116,7 +116,7 @@ def test_metrics_reach_file_callback_and_tensorboard_alike_once_a_step_whatever_
 
 
 def test_the_time_of_each_phase_is_the_time_spent_in_it(monkeypatch):
-    """A clock that only moves inside a phase: 3 to sample, 5 to reward, 1 a scoring, 7 an update of the weights."""
+    """A clock that only moves inside a phase: 3 to sample, 5 to reward, 1 a reading, 7 an update of the weights."""
     clock = [0.0]
 
     def takes(owner, name, seconds):
@@ -134,11 +134,11 @@ def test_the_time_of_each_phase_is_the_time_spent_in_it(monkeypatch):
     takes(computing, "score_logprobs", 1.0)
     takes(PolicyOptimizer, "step", 7.0)
     monkeypatch.setattr(computing, "similar_lengths", lambda rows, lengths: [rows])
-    # Scored: once by the reference, once before two passes of one update each, and once in each of those.
+    # Read: once by the reference, once before two passes of one update each, and once in each of those.
     _, history = run(beta=0.1, num_iterations=2, max_steps=2)
     for metrics in history:
         times = {name: value for name, value in metrics.items() if name.startswith("time/")}
-        assert times == {"time/rollout": 3.0, "time/reward": 5.0, "time/score": 4.0, "time/update": 14.0}
+        assert times == {"time/rollout": 3.0, "time/reward": 5.0, "time/logprobs": 4.0, "time/update": 14.0}
 
 
 def warned(agreement, differences):
@@ -160,8 +160,8 @@ def test_a_warning_stands_once_and_again_when_it_has_grown_tenfold_unless_sampli
         assert warned(MismatchMonitor(PRECISIONS["fp32"], make_config(**asked)), [3.0]) == []
 
 
-def test_a_run_warns_of_a_scorer_that_goes_astray_after_its_check(monkeypatch):
-    hidden, calls = rollout_scoring._hidden_shared, []
+def test_a_run_warns_of_log_probabilities_that_go_astray_after_the_check(monkeypatch):
+    hidden, calls = recompute._hidden_shared, []
 
     def astray(*arguments):
         calls.append(1)
@@ -169,7 +169,7 @@ def test_a_run_warns_of_a_scorer_that_goes_astray_after_its_check(monkeypatch):
 
     model, tokenizer = make_world()
     train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=1))
-    monkeypatch.setattr(rollout_scoring, "_hidden_shared", astray)
+    monkeypatch.setattr(recompute, "_hidden_shared", astray)
     with pytest.warns(RuntimeWarning) as seen:
         train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=4, learning_rate=0.0))
     (message,) = [str(warning.message) for warning in seen]

@@ -156,7 +156,7 @@ def test_rows_without_gradient_are_skipped_counted_and_not_missed(settings, shap
             assert one[name] == pytest.approx(other[name], abs=1e-6)
 
 
-def test_equal_rewards_everywhere_move_nothing_and_score_nothing(shapes):
+def test_equal_rewards_everywhere_move_nothing_and_compute_nothing(shapes):
     model, tokenizer = make_world()
     before = weights(model)
     history = train(model, tokenizer, ROWS, lambda completions, **kwargs: [0.7] * len(completions), make_config())

@@ -207,7 +207,7 @@ DEMONSTRATIONS = {
         "completions/mean_length", "mean length in tokens",
     ),
     "07": _tiny(
-        "The whole loop on the tiny model: sample, reward, compare, score, step.",
+        "The whole loop on the tiny model: sample, reward, compare, log-probabilities, step.",
         "Fifteen steps of GRPO: thinking is never rewarded, and pays. Its share among the answers rises.",
         "rewards/think_rate/mean", "share of answers that think",
     ),

@@ -64,7 +64,7 @@ def _large():
         ax.text(1.6 * index, -0.66, textwrap.fill(said, 12), ha="center", va="top", fontsize=8, color="#333333")
     # Three policies above, each over the stages that ask it.
     _policy(ax, (1,), r"old policy $\pi^{\mathrm{old}}$", "wrote the answers", OKABE_ITO["vermillion"])
-    _policy(ax, (4, 6), r"policy $\pi_\theta$", "is scored, and is moved", OKABE_ITO["blue"], centre=5.6)
+    _policy(ax, (4, 6), r"policy $\pi_\theta$", "moves with each step", OKABE_ITO["blue"], centre=5.6)
     _policy(ax, (4,), r"reference $\pi^{\mathrm{ref}}$", "stays where it was", OKABE_ITO["green"], centre=3.4)
     text = "the next prompts; the policy as it is now writes the answers, and so becomes the old one"
     _back(ax, floor=-1.75, text=text, half=1.25)

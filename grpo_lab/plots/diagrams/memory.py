@@ -23,7 +23,7 @@ LOOKS = {
     "half copies": ("black", "..."),
     "KV cache": ("green", "\\\\"),
 }
-STRETCHES = ("rollout", "scoring", "first micro-batch", "each later one", "optimiser")
+STRETCHES = ("rollout", "log-probs", "first micro-batch", "each later one", "optimiser")
 OTHER = ("black", "")
 FAINT = 0.55  # opacity: text on a piece stays readable
 CLEAR = {"facecolor": BACKGROUND, "edgecolor": "none", "pad": 0.5}  # hides a line behind a text
@@ -126,7 +126,7 @@ def _corners(made: "MemoryPlan") -> tuple[list[float], dict[str, list[float]]]:
     full = of["optimizer"][0] | {"Adam at work": 0}
     empty, (first, later) = full | {"gradients": 0}, (of["update"][:5], of["update"][5:])
     times, states = [], []
-    stretches = (empty, of["rollout"]), (empty, of["scoring"]), (empty, first), (full, later), (full, of["optimizer"])
+    stretches = (empty, of["rollout"]), (empty, of["logprobs"]), (empty, first), (full, later), (full, of["optimizer"])
     for start, (before, moments) in enumerate(stretches):
         times += [start + 0.94 * place / len(moments) for place in range(len(moments) + 1)]
         states += [before, *moments]

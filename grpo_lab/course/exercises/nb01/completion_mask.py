@@ -29,7 +29,7 @@ EXERCISE = Exercise(
     ),
     misconceptions={
         "eos-trimmed": Misconception(
-            "You cut the end token off. The policy *chose* to stop there, and a choice that is not scored is never "
+            "You cut the end token off. The policy *chose* to stop there, and a choice that does not count is never "
             "rewarded: trained like this, responses grow until they are one token repeated. "
             "On which side of the border does the first end token lie?",
             (" - is_end", ""),

@@ -8,8 +8,8 @@ EXERCISE = Exercise(
     points=4,
     minutes=15,
     difficulty=2,
-    task="Score each sampled token: its log-probability under the policy, at the temperature that it was sampled with. "
-    "Everything else in this course is built on these numbers.",
+    task="Compute the log-probability of each sampled token under the policy, at the temperature that it was sampled "
+    "with. Everything else in this course is built on these numbers.",
     hints=(
         "A softmax turns the V logits of one position into V probabilities. Which axis is that? "
         "And of the V numbers you need one.",

@@ -103,12 +103,12 @@ EXERCISE = Exercise(
     misconceptions={
         "retokenised": Misconception(
             "You decode the completion and encode the text again. Where the policy sampled 'a', then 'b', the text "
-            "'ab' is one token: you score a token that was never sampled, and lose the end token. Which ids are the "
+            "'ab' is one token: you read a token that was never sampled, and lose the end token. Which ids are the "
             "ones that were sampled?",
             wrong=retokenised,
         ),
         "eos-trimmed": Misconception(
-            "Your mask leaves the end token out. The policy *chose* to stop there. If that choice is never scored, "
+            "Your mask leaves the end token out. The policy *chose* to stop there. If that choice never counts, "
             "stopping is never rewarded, and responses grow to the limit.",
             ("eos_token_ids)", "eos_token_ids) & ~torch.isin(completion_ids, torch.tensor(eos_token_ids))"),
         ),

@@ -39,8 +39,8 @@ EXERCISE = Exercise(
     ),
     misconceptions={
         "starts-at-zero": Misconception(
-            "Your first step has a learning rate of 0: a batch is sampled, scored and thrown away. And the peak comes "
-            "a step late.",
+            "Your first step has a learning rate of 0: a batch is sampled, rewarded and thrown away. And the peak "
+            "comes a step late.",
             ("(step + 1)", "step"),
         ),
         "peak-a-step-late": Misconception(

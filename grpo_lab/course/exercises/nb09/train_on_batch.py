@@ -112,7 +112,7 @@ for rewards in (torch.tensor([1.0, 0.0, 0.0, 1.0]), torch.tensor([5.0, 4.0, 0.0,
             ("answers, temperature)", "answers) / temperature"),
         ),
         "prompts-tiled": Misconception(
-            "An answer is scored as if it belonged to another prompt: in which order do the rows of the policy stand "
+            "An answer is read as if it belonged to another prompt: in which order do the rows of the policy stand "
             "when you repeat them, and in which the answers?",
             ("policy.repeat_interleave(G, dim=0)", "policy.repeat(G, 1, 1)"),
         ),

@@ -1,4 +1,4 @@
-"""Scoring completions: the log-probability of each token again, with gradient, for the same token ids.
+"""The log-probability of each token of a completion again, with gradient, for the same token ids.
 
 In float32 it agrees with what was recorded while sampling to 1e-4. On the fast path (see `fast_paths.py`) a prompt that
 G completions share is computed once, and the logits of many tokens are made in chunks.
