@@ -37,7 +37,7 @@ CALLS = {
     "pass_at_k": [{"n": 5, "c": 2, "k": 2}],
     "adam_8bit_bytes": [{"size": 2**20}],
     "micro_batch_tokens": [{"rows": 8, "prompts": 2}],
-    "step_bytes": [{"eight_bit": False, "fused": False}, {"eight_bit": True, "fused": False}],
+    "step_bytes": [{"eight_bit": False}, {"eight_bit": True}],
     "format_reward": [TEXTS],
     **{f"{kind}_reward": [TEXTS | ONE] for kind in ("accuracy", "contains", "graded", "math", "number")},
     "score_completions": [
