@@ -61,10 +61,10 @@ __version__ = "0.3.0"
 
 
 def _leave_out_torchao_notices() -> None:
-    """torchao speaks at its import, and transformers imports it wherever it is installed: four lines on any page.
+    """Drop four warnings of torchao, which prints them when transformers imports it.
 
     They are about kernels for other cards (we use its optimizer, which has none of its own) and about enums that it
-    registers twice. Nothing else that these loggers say is held back. It has to happen here, before any of our modules
+    registers twice. All other messages of these loggers are kept. It has to happen here, before any of our modules
     imports transformers.
     """
     for name, part in {"torchao": "Failed to load ", "torch.utils._pytree": " is an Enum subclass "}.items():

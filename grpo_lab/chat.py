@@ -106,7 +106,7 @@ def converse(answer: Callable[[list[dict]], str], told: list[dict]) -> None:
 
 
 def _answer(model, tokenizer, form: Callable, max_new_tokens: int, temperature: float, messages: list[dict]) -> str:
-    """Print the reply piece by piece, without what a terminal would obey: a policy may say anything."""
+    """Print the reply piece by piece; control characters, which a policy may write, are replaced."""
     text = reply(
         model, tokenizer, form(messages), max_new_tokens, temperature,
         write=lambda piece: print(printable(piece), end="", flush=True),

@@ -109,7 +109,7 @@ def write_whole(file: Path, text: str) -> None:
 
 
 def _fault(folder: Path) -> str:
-    """Why nothing can be written there, if so; tried, since os.access knows nothing of a full disk or of a share."""
+    """Why nothing can be written there, if so; tried, since os.access sees no full disk and no rights of a share."""
     try:
         with tempfile.TemporaryFile(dir=folder) as trial:
             trial.write(b"{}")

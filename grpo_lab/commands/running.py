@@ -57,7 +57,7 @@ def command(module: str) -> Callable:
             except KeyboardInterrupt as stop:
                 print(f"\n{str(stop) or 'stopped'}", file=sys.stderr)
                 return getattr(stop, "exit_code", INTERRUPTED)
-            except BrokenPipeError:  # whoever read the output has gone; Python is not to meet the pipe at its end
+            except BrokenPipeError:  # the reader of the output has gone; Python would report it once more at exit
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return NO_READER
             except Exception as error:
@@ -120,7 +120,7 @@ def _failed(module: str, error: Exception, script: str) -> int:
 
 
 def _flushed(main: Callable, arguments: list[str] | None) -> int:
-    """What is still to be written meets a closed pipe here, and not when Python ends."""
+    """Flush the output here: a closed pipe is then an error of `main`, and not one at the exit of Python."""
     try:
         return main(arguments) or 0
     finally:

@@ -172,7 +172,7 @@ def _fresh(value: object) -> object:
 
 
 def fresh_seed(seed: int | None) -> int:
-    """Of inputs that students have not seen: the one that is asked for, or one that nobody can know.
+    """The seed of inputs that students have not seen: the one given, else a random one.
 
     Raises:
         ValueError: for 0, whose inputs they see, and for what is no seed.

@@ -1,7 +1,7 @@
 """The table of faults: what each may come from, what to try, and who says so; and `diagnose`, which goes through it.
 
 What a fault looks like in a log is one function of `conditions`. The lines between healthy and not were drawn on
-recorded runs: `python notebooks/runs/record_faults.py --table` counts what is found, missed and called a fault in vain.
+recorded runs: `python notebooks/runs/record_faults.py --table` counts what is found, missed and falsely reported.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The same run on an engine of somebody else's: `python -m grpo_lab.train ... --engine trl`.
+"""The same run on another trainer: `python -m grpo_lab.train ... --engine trl`.
 
 Task, rewards, model, metrics, evaluation and folder stay ours. Only `trl` imports TRL and PEFT (the extra "engines").
 """

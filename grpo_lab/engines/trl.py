@@ -159,7 +159,7 @@ def make_trainer(
     numbered = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(rows)]
     args = trl_config(config, use_cpu=model.device.type == "cpu", shards=shards, vllm=vllm)
     if args.device.type == "cpu":
-        args._setup_devices = torch.device("cpu")  # else "cpu:0" on several processes, whither torch.load loads nothing
+        args._setup_devices = torch.device("cpu")  # else "cpu:0" on several processes, where torch.load loads nothing
     trainer = Trainer(
         model=model,
         reward_funcs=as_trl_calls_them(reward_funcs, rows),
@@ -180,7 +180,7 @@ class Trainer(trl.GRPOTrainer):
     def create_accelerator_and_postprocess(self) -> None:
         super().create_accelerator_and_postprocess()
         if self.args.fsdp and self.accelerator.distributed_type == DistributedType.MULTI_CPU:
-            # accelerate 1.15 shards on cards alone, and elsewhere leaves the sharding out without a word
+            # accelerate 1.15 shards on cards alone, and elsewhere silently leaves the sharding out
             for state in (PartialState(), self.accelerator.state):
                 state.distributed_type = DistributedType.FSDP
             self.accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)

@@ -19,7 +19,7 @@ from grpo_lab.formulas.source import Equation
 def recording(function: Callable, equations: list[Equation]) -> Iterator[dict[str, list]]:
     """Within the block, fill {tag: values its statement got, one for each time it ran} while `function` runs."""
     recorder = _Recorder(inspect.unwrap(function).__code__, equations)
-    previous = sys.gettrace()  # of a debugger or a coverage tool: it has to find itself in place afterwards
+    previous = sys.gettrace()  # of a debugger or a coverage tool, which is put back afterwards
     sys.settrace(recorder.on_call)
     try:
         yield recorder.values

@@ -1,9 +1,9 @@
 """A few tokens, when a model is loaded: are the log-probabilities, sampled and computed again, the model's own?
 
 The fast paths call the layers of a model with masks, positions and caches of ours, and the plain way relies on what
-transformers makes of padding. A mistake in either trains without a word. So a few completions of two prompts, one of
-them padded, are sampled, and their log-probabilities are held against those of the model's own forward pass over each
-whole sequence, without padding or cache. A model for which they differ is refused.
+transformers makes of padding. With a mistake in either, training goes on without an error. So a few completions of two
+prompts, one of them padded, are sampled, and their log-probabilities are held against those of the model's own forward
+pass over each whole sequence, without padding or cache. A model for which they differ is refused.
 """
 
 from collections.abc import Callable

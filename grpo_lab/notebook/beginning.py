@@ -67,7 +67,7 @@ def _begin_hidden_results() -> None:
 
 
 def _say_result(info) -> None:
-    """JupyterLab sends a cell's tags along with it; what runs a notebook without an eye on it does not."""
+    """JupyterLab sends the tags of a cell along with it; what runs a notebook unattended does not."""
     from IPython import get_ipython
 
     kernel = getattr(get_ipython(), "kernel", None)

@@ -11,7 +11,7 @@ from torch import Tensor
 from grpo_lab.checks import check_at_least, check_positive
 from grpo_lab.objective.surrogates import cispo_surrogate, clipped_surrogate, per_token, sapo_surrogate, vespo_surrogate
 
-SMALLEST_LAMBDA = 1e-4  # of VESPO; TRL raises a smaller one to it without a word
+SMALLEST_LAMBDA = 1e-4  # of VESPO; TRL silently raises a smaller one to it
 
 
 class SurrogateInputs(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any
 
 from grpo_lab.rewards.text import completion_text, expected_texts, extract_answer, fold, normalise_text
 
-LONGEST = 1000  # characters; a policy may write millions of digits, and somebody would have to multiply them
+LONGEST = 1000  # characters; a policy may write millions of digits, and arithmetic on them takes long
 OTHERWISE = 0.5  # for a right number in another form than asked for
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+|[0-9]+/0*[1-9][0-9]*)")
 _IN_TEXT = re.compile(r"(?<![\d.])[-\N{MINUS SIGN}]?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?!\d)", re.ASCII)

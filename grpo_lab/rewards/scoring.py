@@ -150,7 +150,7 @@ def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float
         with torch.set_grad_enabled(torch.is_grad_enabled()):
             # Copies, for changing a message in place must not change what the next function sees.
             returned = function(**{keyword: list(map(copy.deepcopy, values)) for keyword, values in keywords.items()})
-    except (Exception, SystemExit) as error:  # a library that exits would end the run without a word
+    except (Exception, SystemExit) as error:  # a library that exits would end the run silently
         raise RuntimeError(f"{whose} failed{_place(error)}: {type(error).__name__}: {error}") from error
     return _checked(returned, name, len(keywords["completions"]))
 

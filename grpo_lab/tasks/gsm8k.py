@@ -20,7 +20,7 @@ KINDS = (".jsonl", ".parquet")
 _FINAL = re.compile(r"####\s*(?P<number>-?\$?[\d,]*\.?\d+)\s*$")
 
 
-# Ours, and in no split of GSM8K. What to say is shown better than told, above all to a small model.
+# Ours, and in no split of GSM8K. An example shows the format better than an instruction, above all to a small model.
 EXAMPLE = (
     "A baker fills 4 trays with 6 rolls each and sells 9 of the rolls. How many rolls are left?",
     "<think>4 trays with 6 rolls each hold 4 * 6 = 24 rolls. When 9 are sold, 24 - 9 = 15 are left.</think>\n"

@@ -177,7 +177,7 @@ def rollout_metrics(rollout: Rollout, seconds: float) -> dict:
 
 
 def reward_metrics(experience: Experience, per_func: Float[Tensor, "B F"], names: list[str]) -> dict:
-    """The rewards together and of each function, and how many groups have nothing to say."""
+    """The rewards together and of each function, and how many groups have equal ones."""
     groups = experience.rewards.view(len(experience.rollout.prompt_ids), -1)
     highest, lowest = groups.nan_to_num(nan=-torch.inf).amax(-1), groups.nan_to_num(nan=torch.inf).amin(-1)
     mean, std = mean_and_std(experience.rewards)

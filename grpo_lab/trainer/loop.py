@@ -47,8 +47,8 @@ def train(
 
     Raises:
         ValueError: for a dataset or settings that do not fit.
-        FileExistsError: if the output folder holds a run already and `resume_from_checkpoint` is off, or files of
-            somebody else's whose names the run needs.
+        FileExistsError: if the output folder holds a run already and `resume_from_checkpoint` is off, or other
+            files under names that the run needs.
         FileNotFoundError: if there is no run to resume.
         BlockingIOError: if another run is at work in the folder.
         Stopped: a KeyboardInterrupt, when Ctrl-C or SIGTERM came; the step at hand is finished and saved.

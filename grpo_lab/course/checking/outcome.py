@@ -76,7 +76,7 @@ def _gradients(results: list[Tensor], leaves: dict[str, Tensor], seed: int) -> d
 
 @contextmanager
 def _random_numbers_from(seed: int):
-    """Torch's and Python's own random numbers start alike for everybody, and go on afterwards as if nothing were."""
+    """Seed the random numbers of torch and Python alike for everybody; restore both states afterwards."""
     torch_state, python_state = torch.get_rng_state(), random.getstate()
     torch.default_generator.manual_seed(seed)  # of the CPU; torch.manual_seed looks for GPUs, too
     random.seed(seed)

@@ -1,4 +1,4 @@
-"""Find what students handed in, one notebook a student, and read it without believing any of it.
+"""Find what students handed in, one notebook a student, and read it as untrusted input.
 
 A notebook is JSON that a stranger wrote. Whatever is wrong with it becomes a sentence in the report; nothing here
 raises for it, and nothing of it is run. What was handed in is graded or listed with a reason, never left out.
@@ -76,7 +76,7 @@ def _files(folder: Path) -> Iterable[File]:
     for entry in sorted(folder.iterdir(), key=lambda p: p.name):
         if not unseen(entry.name):
             files = list(walk(entry))
-            yield from files or [File((entry.name, ""))]  # an empty folder is somebody's, too
+            yield from files or [File((entry.name, ""))]  # an empty folder is a submission, too
 
 
 def _stem_of(wanted: str) -> str:

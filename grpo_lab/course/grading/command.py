@@ -80,7 +80,7 @@ def summary(grading: Grading, folder: Path) -> str:
 
 
 def _printable(text: str) -> str:
-    """What any terminal takes, and obeys as nothing but letters."""
+    """The text; a question mark stands for what is not printable, or what this terminal cannot encode."""
     encoding = sys.stdout.encoding or "utf-8"
     plain = "".join(letter if letter.isprintable() else "?" for letter in text)
     return plain.encode(encoding, "replace").decode(encoding)

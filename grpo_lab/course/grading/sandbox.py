@@ -208,7 +208,7 @@ class _Run:
 
 
 def _remove(folder: Path) -> None:
-    """What cannot be removed stays: folders deeper than Python calls itself."""
+    """What cannot be removed stays, such as folders nested deeper than Python's recursion limit."""
     with suppress(RecursionError):
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -39,7 +39,7 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the teacher's Ctrl-C; a cell's own interrupts end the cell
     undo = remember_modules()
     namespace = run_cells(request["cells"], channel)
-    undo()  # how a function is tried is none of the cells' business
+    undo()  # so that nothing a cell has replaced in a module changes how a function is tried
     lend(request["lent"], exercises, namespace)
     for name in request["asked"]:
         channel.say({"exercise": name})

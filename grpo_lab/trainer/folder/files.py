@@ -14,7 +14,7 @@ UNFINISHED = "grpo_run.unfinished"  # the run's own folder for what is not finis
 
 
 def as_json(value: Any, **how) -> str:
-    """JSON with the letters themselves, for people to read; NaN and infinity, for which it has no words, are null."""
+    """JSON with the letters themselves, for people to read; NaN and infinity, which JSON does not have, are null."""
     return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, **how)
 
 

@@ -82,7 +82,7 @@ def check_folder(config: GRPOConfig) -> Manifest | None:
     """The manifest in the output folder, if the folder is fit for this run. Nothing is changed.
 
     Raises:
-        FileExistsError: if the run would write over another run, a model or a file of somebody else's.
+        FileExistsError: if the run would write over another run, a model or another file.
         FileNotFoundError: if there is no run to resume.
         ValueError: if the manifest is damaged.
     """
