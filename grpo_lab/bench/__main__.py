@@ -3,9 +3,10 @@
 import json
 import platform
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
-from grpo_lab.bench import against, process
+from grpo_lab.bench import against
 from grpo_lab.checks import check_at_least, check_between
 from grpo_lab.commands import Parser, command, writable_file
 from grpo_lab.commands.parser import installed_version, write_whole
@@ -29,7 +30,7 @@ def main(arguments: list[str] | None = None) -> None:
     check_at_least("steps", args.steps, against.WINDOW)  # which the running reward is over
     for seed in args.seeds:
         check_between("seeds", seed, 0, LARGEST_SEED)
-    if not process.is_installed(args.against):
+    if find_spec(args.against) is None:
         raise ImportError(f"against is {args.against!r}; {args.against} is not installed; pip install trl==1.16.0")
     from grpo_lab.models import pick_device
     from grpo_lab.models.folders import usable_folder

@@ -15,18 +15,23 @@ WINDOW = 5  # steps that the running reward is averaged over
 ROWS = (
     ("seconds_per_step", "seconds per step", 1, 3),
     ("time_to_accuracy", "seconds to accuracy", 1, 1),
-    ("cpu_seconds_per_step", "CPU seconds per step", 1, 3),
-    ("cpu_time_to_accuracy", "CPU seconds to accuracy", 1, 1),
     ("steps_to_accuracy", "steps to accuracy", 1, 0),
     ("peak_memory", "peak memory, MiB", 2**20, 0),
     ("held_out_accuracy", "held-out accuracy at the end", 1, 3),
 )
 
 
-def compare(seeds: list[int], steps: int, run: Callable[..., dict] = run_worker, **which) -> dict:
+def compare(
+    seeds: list[int],
+    steps: int,
+    run: Callable[..., dict] = run_worker,
+    model: str = "tiny",
+    precision: str = "fp32",
+    device: str = "cpu",
+) -> dict:
     """One pair of runs a seed, each run in a fresh process; which of the two goes first changes from pair to pair."""
-    which = {"model": "tiny", "precision": "fp32", "device": "cpu"} | which
-    pairs, setup = [], which | {"steps": steps, "threads": 1 if which["device"] == "cpu" else None}
+    setup = {"model": model, "precision": precision, "device": device, "steps": steps}
+    pairs, setup["threads"] = [], 1 if device == "cpu" else None
     for index, seed in enumerate(seeds):
         pair = {}
         for trainer in ("ours", "trl") if index % 2 == 0 else ("trl", "ours"):
@@ -42,18 +47,14 @@ def figures(measured: dict) -> dict:
 
     The accuracy is that of the training problems, of which each is new to the policy: the mean of the last `WINDOW`
     steps. Time to it is training time, from the start to the end of the step at which `ACCURACY` is reached; None if it
-    is not. CPU seconds are the processor's own: on a busy machine they tell more.
+    is not.
     """
-    history = measured["history"]
-    rewards = history["reward"]
+    rewards, ends = measured["history"]["reward"], measured["history"]["seconds"]
     means = [statistics.fmean(rewards[i - WINDOW : i]) for i in range(WINDOW, len(rewards) + 1)]
     reached = next((i + WINDOW for i, mean in enumerate(means) if mean >= ACCURACY), None)
-    times = {}
-    for clock in ("", "cpu_"):
-        ends = history[f"{clock}seconds"]
-        times[f"{clock}seconds_per_step"] = statistics.median(b - a for a, b in pairwise([0.0, *ends]))
-        times[f"{clock}time_to_accuracy"] = None if reached is None else ends[reached - 1]
-    return times | {
+    return {
+        "seconds_per_step": statistics.median(b - a for a, b in pairwise([0.0, *ends])),
+        "time_to_accuracy": None if reached is None else ends[reached - 1],
         "steps_to_accuracy": reached,
         "peak_memory": measured["peak_memory"],
         "held_out_accuracy": measured["held_out_accuracy"],

@@ -1,6 +1,5 @@
 """One measurement, one fresh process: nothing that ran before is in its memory, its caches or its compiled code."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -10,10 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
-
-
-def is_installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
 
 
 def run_worker(module: str, spec: dict) -> dict:

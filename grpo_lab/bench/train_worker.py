@@ -4,7 +4,6 @@ What makes the two comparable is what the engine keeps alike (tests/engines): mo
 learning rate at each update, and the times of the steps. What each does inside a step is its own affair.
 """
 
-import time
 from itertools import accumulate
 
 import torch
@@ -12,18 +11,13 @@ import torch
 from grpo_lab.bench.process import peak_memory, worker_main
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import TINY, default_settings
-from grpo_lab.engines.options import OWN, Engine
+from grpo_lab.engines.options import OWN, TRL, Engine
 from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.tasks import TASKS
 
 HELD_OUT_PROBLEMS = 200  # at most
-
-
-def engine_of(trainer: str) -> Engine:
-    """What trains for "ours" and for "trl"."""
-    return Engine(OWN if trainer == "ours" else trainer)
 
 
 def measure(spec: dict) -> dict:
@@ -37,17 +31,13 @@ def measure(spec: dict) -> dict:
     settings = default_settings(model.num_parameters(), task, spec["device"])  # as `python -m grpo_lab.train` has them
     config = GRPOConfig(seed=spec["seed"], max_steps=spec["steps"], precision=precision, disable_tqdm=True, **settings)
     rows, right = task.rows("train", None, config.seed), find_rewards(task.reward_funcs[:1])[0]
-    cpu_seconds, started = [], time.process_time()  # the processor's own: other work changes it little
-
-    def note(step: int, metrics: dict) -> None:
-        cpu_seconds.append(time.process_time() - started)
-
-    steps = engine_of(spec["trainer"]).train(model, tokenizer, rows, right, config, callback=note)
+    engine = Engine(OWN if spec["trainer"] == "ours" else TRL)
+    steps = engine.train(model, tokenizer, rows, right, config)
     peak = torch.cuda.max_memory_allocated() if on_card else peak_memory()
     counted = {"num_generations": 1, "max_completion_length": config.max_completion_length, "correct": right}
     found = evaluate(model, tokenizer, task.rows("test")[:HELD_OUT_PROBLEMS], **counted)
-    history = {"seconds": list(accumulate(metrics["step_time"] for metrics in steps)), "cpu_seconds": cpu_seconds}
-    history["reward"] = [metrics["reward"] for metrics in steps]
+    seconds, rewards = accumulate(step["step_time"] for step in steps), [step["reward"] for step in steps]
+    history = {"seconds": list(seconds), "reward": rewards}
     return {"history": history, "held_out_accuracy": found["accuracy"], "peak_memory": peak}
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from grpo_lab.bench import __main__ as command
-from grpo_lab.bench import against, process, train_worker
+from grpo_lab.bench import against, train_worker
 from grpo_lab.models.folders import TINY
 from tests.support.refused import refused
 
@@ -16,7 +16,7 @@ from tests.support.refused import refused
 
 
 def record(seconds, rewards, **more):
-    history = {"seconds": seconds, "cpu_seconds": [s / 2 for s in seconds], "reward": rewards}
+    history = {"seconds": seconds, "reward": rewards}
     return {"history": history, "held_out_accuracy": 0.5, "peak_memory": 300} | more
 
 
@@ -26,8 +26,6 @@ def test_figures_of_a_run():
     assert figures == {
         "seconds_per_step": 1.0,  # of 4, 1, 1, 1, 1.5, 1, 0.5: the slow first step does not count for more than one
         "time_to_accuracy": 9.5,
-        "cpu_seconds_per_step": 0.5,
-        "cpu_time_to_accuracy": 4.75,
         "steps_to_accuracy": 6,
         "peak_memory": 300,
         "held_out_accuracy": 0.5,
@@ -85,12 +83,12 @@ def test_runs_alternate_and_share_everything_but_the_trainer(capsys):
 
 
 def test_without_trl_the_command_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(process, "is_installed", lambda package: False)
+    monkeypatch.setattr(command, "find_spec", lambda package: None)
     assert "trl is not installed; pip install trl==" in refused(command.main, "--against", "trl")
 
 
 def test_the_command_prints_the_table_and_writes_all(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(process, "is_installed", lambda package: True)
+    monkeypatch.setattr(command, "find_spec", lambda package: True)
     monkeypatch.setattr(against, "compare", functools.partial(against.compare, run=Stub()))
     file = tmp_path / "report.json"
     for options, steps in {"": 60, "--steps 6": 6}.items():
@@ -108,9 +106,10 @@ def test_the_model_the_precision_and_the_device_reach_the_one_that_loads(monkeyp
     def load(name, device, precision):
         raise Reached(name, device, precision)
 
-    monkeypatch.setattr(process, "is_installed", lambda package: True)
+    monkeypatch.setattr(command, "find_spec", lambda package: True)
     monkeypatch.setattr(train_worker, "load_policy", load)
-    monkeypatch.setattr(against.compare, "__defaults__", (lambda module, spec: train_worker.measure(spec),))
+    alone = functools.partial(against.compare, run=lambda module, spec: train_worker.measure(spec))
+    monkeypatch.setattr(against, "compare", alone)
     folder = str(shutil.copytree(TINY, tmp_path / "model"))
     with pytest.raises(Reached) as reached:
         command.main(["--against", "trl", "--model", folder, "--precision", "fp32-master"])

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from grpo_lab.bench.train_worker import engine_of
 from grpo_lab.config import GRPOConfig
+from grpo_lab.engines.options import OWN, TRL, Engine
 from grpo_lab.rollout import end_token_ids
 from grpo_lab.tasks import TASKS
 
@@ -54,10 +54,10 @@ class Products(TorchDispatchMode):
 def test_both_compute_in_the_same_precision_and_keep_float32_weights(precision, dtype, tiny):
     pytest.importorskip("trl")
     seen = []
-    for trainer in ("ours", "trl"):
+    for trainer in (OWN, TRL):
         model, config = copy.deepcopy(tiny[0]), GRPOConfig(**IN_PARTS, precision=precision)
         with Products() as products:
-            engine_of(trainer).train(model, tiny[1], TASKS["sums"].rows("train", 50), spread, config)
+            Engine(trainer).train(model, tiny[1], TASKS["sums"].rows("train", 50), spread, config)
         seen.append(products.dtypes)
         assert {p.dtype for p in model.parameters()} == {torch.float32}
         assert any((p != q).any() for p, q in zip(model.parameters(), tiny[0].parameters(), strict=True))
