@@ -1,7 +1,6 @@
 """Where the memory of a step goes: bars of what is alive at the same time, piece on piece, beside a card."""
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,8 +32,7 @@ ROOM = 0.0125  # of the axis, for one letter of a label
 def memory_bars(rows: Mapping[str, Mapping[str, int | float]], cards: Sequence[float] = ()):
     """A figure with one bar for each row, made of the pieces that are alive together; the total stands at its end.
 
-    A piece that is wide enough beside the lines of cards carries its name, or has it above the first bar; what is
-    named nowhere there is named below the bars.
+    A piece that is wide enough carries its name; what carries none anywhere is named below the bars.
 
     Args:
         rows: name of a bar -> piece -> size in GiB. The first row stands on top; one without pieces is a gap.
@@ -47,22 +45,18 @@ def memory_bars(rows: Mapping[str, Mapping[str, int | float]], cards: Sequence[f
     used = [piece for piece in LOOKS if any(pieces.get(piece) for pieces in rows.values())]
     used = list(dict.fromkeys([*used, *(p for pieces in rows.values() for p, size in pieces.items() if size)]))
     fig, ax = plt.subplots(figsize=(7.2, 1.3 + 0.5 * len(rows)))
-    patches, on_it, above = {}, set(), 0.0  # where what stands above the first bar ends
+    patches, named = {}, set()
     for place, (name, pieces) in enumerate(rows.items()):
         left = 0.0
-        for piece in used:
-            if size := pieces.get(piece, 0.0):
-                patches[piece] = _piece(ax, place, left, size, piece)
-                if _named(ax, place, left, size, piece, end, cards):
-                    on_it.add(piece)
-                else:  # above the first bar, if there is room
-                    half = _letters(piece) * end / 2
-                    middle = max(left + size / 2, half)
-                    if place == 0 and middle - half >= above:
-                        ax.text(middle, -0.36, piece, ha="center", va="bottom", fontsize=9)
-                        on_it.add(piece)
-                        above = middle + half
-                left += size
+        for piece in (piece for piece in used if pieces.get(piece)):
+            size, (fill, hatch) = pieces[piece], _look(piece)
+            bar = {"height": 0.62, "color": [fill], "hatch": hatch, "edgecolor": "white", "linewidth": 0.8}
+            (patches[piece],) = ax.barh(place, size, left=left, **bar)
+            label = piece.replace(" ", "\n", 1)
+            if max(map(len, label.split("\n"))) * ROOM * end <= size:
+                ax.text(left + size / 2, place, label, **CENTRED, fontsize=9, bbox=CLEAR)
+                named.add(piece)
+            left += size
         if pieces:
             ax.text(left + 0.01 * end, place, f"{totals[name]:.1f}", va="center", fontsize=9, weight="bold", bbox=CLEAR)
     for card in cards:
@@ -70,10 +64,9 @@ def memory_bars(rows: Mapping[str, Mapping[str, int | float]], cards: Sequence[f
         ax.annotate(f"{card:g} GiB card", (card, 1), xycoords=("data", "axes fraction"), fontsize=9,
                     xytext=(4, -2), textcoords="offset points", va="bottom")  # fmt: skip
     ax.set(yticks=range(len(rows)), yticklabels=rows, xlim=(0, end), xlabel="GiB alive at the same time")
-    ax.set_ylim(len(rows) - 0.5, -0.8)
+    ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.grid(axis="y", visible=False)
-    if below := {piece: patch for piece, patch in patches.items() if piece not in on_it}:
-        fig.legend(below.values(), below, loc="outside lower center", ncols=5, fontsize=9, handlelength=1.5)
+    _name_below(fig, patches, named)
     return fig
 
 
@@ -90,9 +83,7 @@ def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], cards: Sequence[float]
     patches, named = {}, set()
     for ax, top, (name, made) in zip(axes[:, 0], tops, plans.items(), strict=True):
         times, table = _corners(made)
-        looks = {piece: LOOKS.get(piece, OTHER) for piece in table}
-        fill = [(OKABE_ITO[colour], 0.25 if colour == "black" else FAINT) for colour, _ in looks.values()]
-        hatch = [marks for _, marks in looks.values()]
+        fill, hatch = zip(*map(_look, table), strict=True)
         drawn = ax.stackplot(times, table.values(), colors=fill, hatch=hatch, edgecolor="white", linewidth=0.5)
         patches |= dict(zip(table, drawn, strict=True))
         total = np.sum(list(table.values()), axis=0)
@@ -101,10 +92,7 @@ def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], cards: Sequence[float]
             if piece not in named and thick.max() > 0.05 * sum(tops):
                 at = np.flatnonzero(thick > 0.9 * thick.max())
                 at = at[(len(at) - 1) // 4]
-                middle = top_of_it[at] - thick[at] / 2
-                for card in cards:  # its line would strike the name
-                    middle = max(middle, card + 0.02 * sum(tops)) if abs(middle - card) < 0.02 * sum(tops) else middle
-                ax.text(times[at], middle, piece, **CENTRED, fontsize=9)
+                ax.text(times[at], top_of_it[at] - thick[at] / 2, piece, **CENTRED, fontsize=9, bbox=CLEAR)
                 named.add(piece)
         at = total.argmax()
         ax.text(times[at], total[at] + 0.2, f"{total[at]:.1f}", ha="center", va="bottom", weight="bold")
@@ -115,8 +103,7 @@ def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], cards: Sequence[float]
         ax.set(
             xlim=(0, 5), ylim=(0, top), ylabel=f"{name}, GiB", xticks=[0.5, 1.5, 2.5, 3.5, 4.5], xticklabels=STRETCHES
         )
-    if below := {piece: patch for piece, patch in patches.items() if piece not in named}:
-        fig.legend(below.values(), below, loc="outside lower center", ncols=6, fontsize=9, handlelength=1.5)
+    _name_below(fig, patches, named)
     return fig
 
 
@@ -137,25 +124,12 @@ def _corners(made: "MemoryPlan") -> tuple[list[float], dict[str, list[float]]]:
     }
 
 
-def _piece(ax, place: int, left: float, size: float, piece: str):
+def _look(piece: str) -> tuple[tuple, str]:
+    """Fill and hatch."""
     colour, hatch = LOOKS.get(piece, OTHER)
-    fill = (OKABE_ITO[colour], 0.25 if colour == "black" else FAINT)
-    edge = {"edgecolor": "white", "linewidth": 0.8}
-    (patch,) = ax.barh(place, size, left=left, height=0.62, color=[fill], hatch=hatch, **edge)
-    return patch
+    return (OKABE_ITO[colour], 0.25 if colour == "black" else FAINT), hatch
 
 
-def _letters(label: str) -> float:
-    """How wide the label is, of the axis."""
-    return max(map(len, label.split("\n"))) * ROOM
-
-
-def _named(ax, place: int, left: float, size: float, piece: str, end: float, cards: Sequence[float]) -> bool:
-    """Write the name onto the piece, in one or two lines, if there is room for it beside the lines of cards."""
-    edges = [left, *(card for card in sorted(cards) if left < card < left + size), left + size]
-    room, centre = max((b - a, (a + b) / 2) for a, b in pairwise(edges))
-    for label in (piece, piece.replace(" ", "\n", 1)):
-        if _letters(label) * end <= room:
-            ax.text(centre, place, label, ha="center", va="center", fontsize=9)
-            return True
-    return False
+def _name_below(fig, patches: dict, named: set[str]) -> None:
+    if below := {piece: patch for piece, patch in patches.items() if piece not in named}:
+        fig.legend(below.values(), below, loc="outside lower center", ncols=6, fontsize=9, handlelength=1.5)
