@@ -18,7 +18,7 @@ from grpo_lab.formulas.source import Equation
 @contextmanager
 def recording(function: Callable, equations: list[Equation]) -> Iterator[dict[str, list]]:
     """Within the block, fill {tag: values its statement got, one for each time it ran} while `function` runs."""
-    recorder = _Recorder(inspect.unwrap(function).__code__, equations)
+    recorder = _ValueRecorder(inspect.unwrap(function).__code__, equations)
     previous = sys.gettrace()  # of a debugger or a coverage tool, which is put back afterwards
     sys.settrace(recorder.on_call)
     try:
@@ -27,7 +27,7 @@ def recording(function: Callable, equations: list[Equation]) -> Iterator[dict[st
         sys.settrace(previous)
 
 
-class _Recorder:
+class _ValueRecorder:
     def __init__(self, code, equations: list[Equation]):
         self.code, self.equations = code, equations
         self.values: dict[str, list] = {}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from grpo_lab.course.grading import files
+from grpo_lab.course.grading import untrusted
 from grpo_lab.course.grading.collect import find_submissions
 from grpo_lab.course.grading.downloads import Submission
-from grpo_lab.course.grading.files import MAX_DEPTH
+from grpo_lab.course.grading.untrusted import MAX_DEPTH
 from tests.course.submitted import file_name, submission
 
 RLOO = "def rloo_advantages(rewards):\n    return rewards"
@@ -139,7 +139,7 @@ def test_two_files_of_one_student(tmp_path):
 
 
 def test_depth_and_numbers_without_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "MAX_FILES", 50)
+    monkeypatch.setattr(untrusted, "MAX_FILES", 50)
     written(tmp_path, {f"deep/{'d/' * MAX_DEPTH}02.ipynb": notebook(), "many/02.ipynb": notebook()})
     written(tmp_path, {f"many/{index:02d}.txt": b"" for index in range(60)})
     people = found(tmp_path)

@@ -14,7 +14,7 @@ from grpo_lab.course.exercises import EXERCISES, earlier
 from grpo_lab.course.grading.collect import find_submissions
 from grpo_lab.course.grading.grade import mark
 from grpo_lab.course.grading.package_copy import library_source, make_copy
-from grpo_lab.course.grading.worker import Channel, run_cells
+from grpo_lab.course.grading.runner import Channel, run_cells
 from grpo_lab.course.release import ASSIGNMENTS
 from tests.course.proof.trials import outcomes
 from tests.course.submitted import LINUX, file_name, submit

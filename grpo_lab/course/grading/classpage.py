@@ -6,8 +6,8 @@ from grpo_lab.course.checking.shown import count
 from grpo_lab.course.checking.verdict import prose
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import Grading
-from grpo_lab.course.grading.report import STATES, html_page, safe
 from grpo_lab.course.grading.similar import similar
+from grpo_lab.course.grading.studentpage import STATES, html_page, safe
 
 TO_DISCUSS = 2  # mistakes proposed for the next lecture
 Lost = tuple[Exercise, str, int, float]  # an exercise, a known mistake, how many made it, the points that it cost them

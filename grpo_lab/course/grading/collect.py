@@ -19,7 +19,8 @@ from grpo_lab.course.grading.downloads import (
     owner_of,
     without_the_archive,
 )
-from grpo_lab.course.grading.files import (
+from grpo_lab.course.grading.notebook import assignment_of, by_name, read_cells, to_run
+from grpo_lab.course.grading.untrusted import (
     GRADESCOPE_LIST,
     MAX_NOTEBOOKS,
     File,
@@ -29,7 +30,6 @@ from grpo_lab.course.grading.files import (
     unseen,
     walk,
 )
-from grpo_lab.course.grading.notebook import assignment_of, by_name, read_cells, to_run
 from grpo_lab.course.release import ASSIGNMENTS
 
 MAX_NOTES = 20  # files that are said to be left out

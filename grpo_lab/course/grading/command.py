@@ -12,7 +12,7 @@ from grpo_lab.course.exercise import fresh_seed
 from grpo_lab.course.grading import tables
 from grpo_lab.course.grading.classpage import averaged, class_page, mistakes, to_discuss, to_look_at
 from grpo_lab.course.grading.grade import Grading, grade
-from grpo_lab.course.grading.report import student_page
+from grpo_lab.course.grading.studentpage import student_page
 from grpo_lab.course.grading.walls import STRONG
 
 

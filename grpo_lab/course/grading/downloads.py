@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import yaml
 
-from grpo_lab.course.grading.files import GRADESCOPE_LIST, File, stem
 from grpo_lab.course.grading.notebook import Cell
+from grpo_lab.course.grading.untrusted import GRADESCOPE_LIST, File, stem
 
 MAX_AROUND = 4  # folders and archives around a class
 

@@ -15,9 +15,9 @@ from grpo_lab.course.checking.verdict import Part
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.collect import find_submissions
 from grpo_lab.course.grading.downloads import Submission
+from grpo_lab.course.grading.runner import MISSING
 from grpo_lab.course.grading.sandbox import Answers, Failures, Sandbox
 from grpo_lab.course.grading.walls import private_places, strongest_wall
-from grpo_lab.course.grading.worker import MISSING
 from grpo_lab.course.release import of_notebook
 
 VISIBLE = 0

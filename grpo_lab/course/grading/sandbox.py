@@ -1,6 +1,6 @@
 """Where a stranger's notebook runs: a process of its own, behind a wall, with a package that lacks the answers.
 
-parent (this file)  -- stdin: what to run; the library's source of what has been judged -->  worker (`worker.py`)
+parent (this file)  -- stdin: what to run; the library's source of what has been judged -->  worker (`runner.py`)
                     <-- stdout: the step that it is at; outcomes, as data --
 
 The parent neither runs nor unpickles anything of a student's, and what is right is computed in the parent only.

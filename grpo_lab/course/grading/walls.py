@@ -118,7 +118,7 @@ def _python(
     """The command of a worker, with the stripped package on its path."""
     libraries = _libraries() if libraries is None else libraries
     code = f"import sys; sys.path[:0] = [{package!r}]; sys.path += {libraries!r}; "
-    return [python, "-I", "-B", "-X", "utf8", "-c", f"{code}from grpo_lab.course.grading.worker import main; main()"]
+    return [python, "-I", "-B", "-X", "utf8", "-c", f"{code}from grpo_lab.course.grading.runner import main; main()"]
 
 
 def _libraries() -> list[str]:
