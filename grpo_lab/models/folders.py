@@ -14,11 +14,6 @@ QWEN2 = "Qwen/Qwen2-0.5B-Instruct"
 ALLOWED = f'expected "auto", "tiny", "smollm2", a folder or a hub id such as "{QWEN2}"'
 HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
-DOWNLOAD_HELP = (
-    "Check the network; or set HF_ENDPOINT to a mirror of the hub that you can reach; or run `pip install modelscope` "
-    "and `modelscope download --model {id}`, after which the name is found in ModelScope's cache; or pass a folder "
-    'that holds the model; or take "tiny", which needs no network.'
-)
 
 
 def find_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path, str]:
@@ -133,7 +128,10 @@ def _download(hub_id: str) -> Path:
     except Exception as error:  # the hub's client raises the errors of whichever HTTP library it uses
         raise ConnectionError(
             f"name is {hub_id!r}; there is no such folder in {readable(Path.cwd())}, no such model in the caches, and "
-            f"downloading it failed ({type(error).__name__}). {DOWNLOAD_HELP.format(id=hub_id)}"
+            f"downloading it failed ({type(error).__name__}). Check the network; or set HF_ENDPOINT to a mirror of the "
+            f"hub that you can reach; or run `pip install modelscope` and `modelscope download --model {hub_id}`, "
+            "after which the name is found in ModelScope's cache; or pass a folder that holds the model; or take "
+            '"tiny", which needs no network.'
         ) from None
 
 

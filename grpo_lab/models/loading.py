@@ -74,10 +74,7 @@ def one_thread_if_small(model: PreTrainedModel) -> None:
 
 
 def pick_device(device: str | torch.device | None = None, name: str = "device") -> torch.device:
-    """The device asked for, checked; for None the NVIDIA card if torch can use one, else the CPU (never MPS).
-
-    name: that of the argument, for the error.
-    """
+    """The device that the argument asks for, checked; for None an NVIDIA card that torch can use, else the CPU."""
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}

@@ -52,10 +52,9 @@ def gsm8k_problems(
     check_choice("split", split, SPLITS)
     if n is not None:
         check_at_least("n", n, 1)
-    shown = EXAMPLE if example else None
     files = _files(_on_this_machine(source, split), split)
     records = ((f"{file.name}, row {i}", record) for file in files for i, record in enumerate(_read(file, split), 1))
-    rows = [_row(record, place, shown) for place, record in itertools.islice(records, n)]
+    rows = [_row(record, place, EXAMPLE if example else None) for place, record in itertools.islice(records, n)]
     if n is not None and len(rows) < n:
         raise ValueError(f"n is {n}; {os.fspath(source)!r} has {len(rows)} problems in the split {split!r}")
     return rows

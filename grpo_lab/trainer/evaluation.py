@@ -41,7 +41,6 @@ def sample_and_reward(
         batch_size: completions sampled at a time.
         arithmetic: the autocast to sample under.
         config: for the weights of the rewards; without it each is 1.
-        disable_tqdm: whether there is no progress bar, on stderr.
         sampling: further arguments of `sample_completions`.
     """
     first = listed(reward_funcs)[0]

@@ -13,12 +13,10 @@ from grpo_lab.trainer.optim_8bit import EightBitAdamW
 class PolicyOptimizer:
     """AdamW on all parameters that require a gradient, as the model's precision mode wants it, one safe step at a time.
 
-    In float32 (with or without half-precision arithmetic) it is torch's AdamW, in the mode "bf16" the one of 8 bits.
-    For fp16 the loss is scaled. A parameter without gradient counts as one whose gradient is zero, so its moments go on
-    decaying. An update with a loss or gradient that is not finite is skipped and counted.
-    `max_nonfinite_steps` of them in a row stop the run: something is wrong that skipping won't mend. In fp16 a gradient
-    may overflow for no other reason than a large loss scale; such an update halves the scale, and does not bring the
-    end nearer.
+    A parameter without gradient counts as one whose gradient is zero, so its moments go on decaying. An update with a
+    loss or gradient that is not finite is skipped and counted. `max_nonfinite_steps` of them in a row stop the run:
+    something is wrong that skipping won't mend. In fp16 a gradient may overflow for no other reason than a large loss
+    scale; such an update halves the scale, and does not bring the end nearer.
     """
 
     def __init__(self, model, config: GRPOConfig):

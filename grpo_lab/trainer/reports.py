@@ -18,10 +18,7 @@ WIDTH = 100  # characters of a prompt with its completion, in the table of compl
 
 
 class Reports:
-    """A progress bar short enough for 80 columns, and a board on which curves grow, if there is one.
-
-    stack: closes both at its end.
-    """
+    """A progress bar short enough for 80 columns, and a board for curves, if asked for; the stack closes both."""
 
     def __init__(self, stack: ExitStack, config: GRPOConfig, first_step: int):
         self._log = _tensorboard(stack, config, first_step) if config.report_to == "tensorboard" else None
@@ -31,20 +28,12 @@ class Reports:
     def show(self, metrics: dict) -> None:
         """The metrics of the step that has just been made. An evaluation is a line above the bar."""
         if "eval/reward" in metrics and not self._bar.disable:
-            self.warn(f"step {metrics['step']}: {in_words(metrics, 'eval/')}")
+            tqdm.write(f"step {metrics['step']}: {in_words(metrics, 'eval/')}", file=sys.stderr)
         self._bar.update()
         length = f"{metrics['completions/mean_length']:.1f}"
         self._bar.set_postfix({"reward": _number(metrics["reward"]), "length": length})
         if self._log is not None:
             self._log({name: value for name, value in metrics.items() if isinstance(value, int | float)})
-
-    def say(self, text: str) -> None:
-        """Print above the bar, which goes on below."""
-        tqdm.write(text)
-
-    def warn(self, text: str) -> None:
-        """The same on stderr."""
-        tqdm.write(text, file=sys.stderr)
 
 
 def _tensorboard(stack: ExitStack, config: GRPOConfig, first_step: int) -> Callable[[dict], None]:

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 
 import torch
+from tqdm import tqdm
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import pick_device
@@ -140,7 +141,7 @@ class Run:
         if c.log_completions and done % c.logging_steps == 0:
             rows, names = self.rows_of_step(step), reward_names(self.reward_funcs)
             records = completion_records(done, rows, experience, names)
-            self._reports.say(best_and_worst(records, c.num_completions_to_print))
+            tqdm.write(best_and_worst(records, c.num_completions_to_print))
             if self.folder is not None:
                 self.folder.append(COMPLETIONS, records)
         return metrics
@@ -163,7 +164,7 @@ class Run:
         self.history.append(metrics)
         if warning := without_signal(self.history, self.config):
             metrics["warning"] = warning + self._example(step)
-            self._reports.warn(metrics["warning"])
+            tqdm.write(metrics["warning"], file=sys.stderr)
         self._reports.show(metrics)
         if self.folder is not None:
             self.folder.append(METRICS, [metrics])
