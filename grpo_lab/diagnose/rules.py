@@ -52,7 +52,7 @@ RULES = (  # root causes before what follows from them
          ("a learning rate that is too high", "a logarithm of 0, a 0/0 or a reward that is NaN",
           "a row without tokens, or a softmax over -inf alone", "fp16 without a loss scale"),
          ("print the first batch whose loss is NaN", "halve the learning rate, max_grad_norm 1", "bf16 for fp16")),
-    Rule(c.sampler_scorer_apart, "Yao et al. 2025, on engines that sample off-policy; notebook 10",
+    Rule(c.sampler_trainer_apart, "Yao et al. 2025, on engines that sample off-policy; notebook 10",
          ("top_p, top_k, repetition_penalty or a temperature that the sampler has and the trainer lacks",
           "completions that were decoded and tokenised again", "dropout in the trainer", "two engines or precisions"),
          ("top_p 1, top_k 0, repetition_penalty 1, one temperature in both",

@@ -35,7 +35,7 @@ SILENT = {"frac_reward_zero_std": 1.0}
 # name -> (metrics that cross the line, metrics that just do not), or with settings for each, too.
 LINES = {
     "nonfinite_steps": ({"loss": at(5, None)}, {"loss": at(5, 99.0)}),
-    "sampler_scorer_apart": (
+    "sampler_trainer_apart": (
         {"sampling/logp_difference_max": 0.7}, {"sampling/logp_difference_max": 0.5},
     ),
     "kl_not_zero_at_start": ({"kl": (0.01, 0.3)}, {"kl": (0.00005, 0.3)}),
@@ -111,7 +111,7 @@ def test_a_finding_says_when_what_why_and_what_to_try():
 
 def test_settings_draw_the_line_where_they_say_more():
     apart = history(**{"sampling/logp_difference_max": 0.01})
-    assert not diagnose(apart) and named(apart, FP32) == ["sampler_scorer_apart"]
+    assert not diagnose(apart) and named(apart, FP32) == ["sampler_trainer_apart"]
     overflows = [row | {"nonfinite_steps": min(row["step"], 3)} for row in history()]
     assert named(overflows) == ["nonfinite_steps"] and not diagnose(overflows, {"precision": "fp16"})
     one_update = history(**{"clip_ratio/region_mean": 0.0, "ratio": 1.0})
