@@ -72,7 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
     with contextlib.redirect_stdout(sys.stderr):  # stdout has the replies alone
         model, tokenizer = load_policy(args.model)
         one_thread_if_small(model)
-    form = list
+    form: Callable = list
     if args.chat_template == "none":
         tokenizer.chat_template, form = None, as_text
     told = [{"role": "system", "content": args.system}] if args.system else []

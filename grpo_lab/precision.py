@@ -191,7 +191,7 @@ def realised_share(
 
 
 def _loaded_for(model, weights: torch.dtype) -> Precision | None:
-    mode = PRECISIONS.get(getattr(model, "loaded_for", None))
+    mode = PRECISIONS.get(getattr(model, "loaded_for", ""))
     return mode if mode is not None and mode.weights == weights else None
 
 

@@ -45,7 +45,7 @@ def trend(log: Log, metric: str) -> Trend:
 
 def components(log: Log) -> list[str]:
     """The means of the reward functions that count; the sum, where the log does not tell them apart."""
-    names = dict.fromkeys(name for row in log.rows for name in row)
+    names = list(dict.fromkeys(name for row in log.rows for name in row))
     names = [name for name in names if name.startswith("rewards/") and name.endswith("/mean")]
     weights = log.settings.get("reward_weights") or [1.0] * len(names)
     counted = [name for name, weight in zip(names, weights, strict=False) if weight]

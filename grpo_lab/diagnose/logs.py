@@ -121,7 +121,7 @@ def _from_events(folder: Path) -> tuple[list[dict], dict]:
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0}).Reload()
     scalars, texts = events.Tags()["scalars"], events.Tags()["tensors"]
     rows = [{"step": point.step, tag: point.value} for tag in scalars for point in events.Scalars(tag)]
-    settings = {}
+    settings: dict = {}
     for tag in ("model_config/text_summary", "args/text_summary"):
         if tag in texts:
             settings |= json.loads(events.Tensors(tag)[-1].tensor_proto.string_val[0])

@@ -44,7 +44,7 @@ class Experience:
 
     def __getitem__(self, rows: slice | Int[Tensor, " R"] | Bool[Tensor, " B"]) -> "Experience":
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Experience(**{name: None if value is None else value[rows] for name, value in values.items()})
+        return replace(self, **{name: value[rows] for name, value in values.items() if value is not None})
 
     def split(self, size: int) -> "Iterator[Experience]":
         """Cut into parts of `size` rows, in their order; the last one may be smaller."""
@@ -146,7 +146,7 @@ def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Floa
 def _compare(by_group: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:
     if config.advantage == "group":
         return group_advantages(by_group, scale=config.scale_rewards, eps=EPS)
-    others = {"rloo": rloo_advantages, "best_of_group": best_of_group, "none": Tensor.clone}
+    others: dict[str, Callable] = {"rloo": rloo_advantages, "best_of_group": best_of_group, "none": Tensor.clone}
     return others[config.advantage](by_group)
 
 
