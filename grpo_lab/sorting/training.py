@@ -7,6 +7,7 @@ log-probabilities that it gave to its own responses; the reference is a frozen c
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -62,7 +63,6 @@ def train_sorting(
     num_generations: int = 8,
     num_iterations: int = 4,
     learning_rate: float = 5e-3,
-    epsilon: float = 0.2,
     beta: float = 0.0,
     ref_sync_rounds: int = 10,
     width: int = 16,
@@ -80,7 +80,6 @@ def train_sorting(
         num_generations: G, responses a prompt.
         num_iterations: inner steps on each batch.
         learning_rate: of Adam.
-        epsilon: clip range of the loss "clipped".
         beta: weight of the KL penalty.
         ref_sync_rounds: the reference is renewed every so many rounds.
         width: D.
@@ -110,14 +109,14 @@ def train_sorting(
             points[done] = evaluate_sorting(policy, prompts.held_out, reward, eval_dice)
         for _ in range(num_iterations):
             logp = response_logprobs(position_logprobs(asked, *policy), batch.responses)
-            total = len(seeds) * batch_loss(logp, batch, loss, epsilon, beta)  # the sum over seeds of their mean losses
+            total = len(seeds) * batch_loss(logp, batch, loss, beta)  # the sum over seeds of their mean losses
             optimizer.zero_grad()
             total.backward()
             optimizer.step()
         if not total.isfinite():
             raise FloatingPointError(f"the loss is {total.item()} in round {done}; a smaller learning_rate may help")
         if look:
-            losses.append(_loss_of_each_seed(logp.detach(), batch, loss, epsilon, beta))
+            losses.append(_loss_of_each_seed(logp.detach(), batch, loss, beta))
     points[rounds] = evaluate_sorting(policy, prompts.held_out, reward, eval_dice)
     return SortingRun(policy.copy(), list(points), _columns(points.values()), torch.stack(losses, dim=1))
 
@@ -141,15 +140,10 @@ def collect(
     return Experience(asked, responses, old_logp, ref_logp, rewards, advantages)
 
 
-def batch_loss(
-    logp: Float[Tensor, "S P G T"], batch: Experience, loss: str | Loss, epsilon: float, beta: float
-) -> Float[Tensor, ""]:
+def batch_loss(logp: Float[Tensor, "S P G T"], batch: Experience, loss: str | Loss, beta: float) -> Float[Tensor, ""]:
     """The loss over all rows of the batch, KL penalty included where there is one."""
-    old_logp, advantages = _rows(batch.old_logp), batch.advantages.flatten()
-    if callable(loss):
-        value = loss(_rows(logp), old_logp, advantages)
-    else:
-        value = surrogate_loss(_rows(logp), old_logp, advantages, loss, epsilon)
+    function = loss if callable(loss) else partial(surrogate_loss, loss=loss)
+    value = function(_rows(logp), _rows(batch.old_logp), batch.advantages.flatten())
     return value + kl_penalty(_rows(logp), _rows(batch.ref_logp), beta) if beta else value
 
 
@@ -205,7 +199,7 @@ def _columns(rows: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:
     return {name: torch.stack([row[name] for row in rows], dim=1) for name in rows[0]}
 
 
-def _loss_of_each_seed(logp: Tensor, batch: Experience, loss: str | Loss, epsilon: float, beta: float) -> Tensor:
+def _loss_of_each_seed(logp: Tensor, batch: Experience, loss: str | Loss, beta: float) -> Tensor:
     """The same loss, seed by seed: shape (S,)."""
     parts = zip(logp.split(1), *(values.split(1) for values in batch), strict=True)
-    return torch.stack([batch_loss(part, Experience(*rest), loss, epsilon, beta) for part, *rest in parts])
+    return torch.stack([batch_loss(part, Experience(*rest), loss, beta) for part, *rest in parts])

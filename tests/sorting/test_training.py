@@ -100,10 +100,10 @@ def test_a_loss_may_be_a_function_and_the_kl_is_added_to_it():
     policy, other = init_policy(4, 2, 3, dice(0, 1)), init_policy(4, 2, 3, dice(2, 3))
     batch = some_batch(policy, other)
     logp = batch.old_logp + 0.1
-    same = batch_loss(logp, batch, lambda *a: surrogate_loss(*a, "unclipped"), epsilon=0.2, beta=0.0)
-    assert_near(same, batch_loss(logp, batch, "unclipped", 0.2, 0.0))
+    same = batch_loss(logp, batch, lambda *a: surrogate_loss(*a, "unclipped"), beta=0.0)
+    assert_near(same, batch_loss(logp, batch, "unclipped", 0.0))
     d = batch.ref_logp - logp
-    assert_near(batch_loss(logp, batch, "unclipped", 0.2, 0.5), same + 0.5 * (d.exp() - d - 1).mean(), tolerance=1e-5)
+    assert_near(batch_loss(logp, batch, "unclipped", 0.5), same + 0.5 * (d.exp() - d - 1).mean(), tolerance=1e-5)
 
 
 def test_a_refreshed_reference_costs_nothing_and_a_kept_one_does():
