@@ -53,15 +53,9 @@ def random_policy(
     shape: str, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32, seed: int = 0
 ) -> Qwen2ForCausalLM:
     """A freshly initialised model of this shape, in eval mode; made on the device itself, in its precision."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        with torch.random.fork_rng(), torch.device(device):
-            torch.manual_seed(seed)
-            model = Qwen2ForCausalLM(shape_config(shape))
-    finally:
-        torch.set_default_dtype(before)
-    return model.eval()
+    with torch.random.fork_rng(), torch.device(device):
+        torch.manual_seed(seed)
+        return AutoModelForCausalLM.from_config(shape_config(shape), dtype=dtype).eval()
 
 
 @dataclass(frozen=True)

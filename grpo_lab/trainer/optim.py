@@ -62,9 +62,8 @@ class PolicyOptimizer:
 
     def state(self) -> dict:
         """Everything but tensors that the next update depends on."""
-        scaler = {"good_updates": self.scaler.state_dict()["_growth_tracker"]} if self.scaler.is_enabled() else {}
         counts = {"nonfinite_total": self.nonfinite_total, "nonfinite_in_a_row": self.nonfinite_in_a_row}
-        return counts | {"loss_scale": self.loss_scale} | scaler
+        return counts | {"scaler": self.scaler.state_dict()}
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """The moments and their step numbers as flat named tensors, ready for safetensors."""
@@ -75,9 +74,7 @@ class PolicyOptimizer:
         """Continue from what `state` and `tensors` returned."""
         self.adamw.load(tensors)
         self.nonfinite_total, self.nonfinite_in_a_row = state["nonfinite_total"], state["nonfinite_in_a_row"]
-        if self.scaler.is_enabled():
-            saved = {"scale": state["loss_scale"], "_growth_tracker": state["good_updates"]}
-            self.scaler.load_state_dict(self.scaler.state_dict() | saved)
+        self.scaler.load_state_dict(state["scaler"])
 
     def _update_scale(self, loss: float) -> bool:
         """Halve the scale after an overflow, double it after many good updates; whether it was halved."""

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import json
-import math
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -15,15 +14,8 @@ UNFINISHED = "grpo_run.unfinished"  # the run's own folder for what is not finis
 
 def as_json(value: Any, **how) -> str:
     """JSON with the letters themselves, for people to read; NaN and infinity, which JSON does not have, are null."""
-    return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, **how)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    finite = json.loads(json.dumps(value), parse_constant=lambda name: None)
+    return json.dumps(finite, ensure_ascii=False, allow_nan=False, **how)
 
 
 def write_whole(path: Path, text: str) -> None:

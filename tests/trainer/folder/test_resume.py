@@ -120,7 +120,7 @@ def test_skipped_updates_and_the_loss_scale_are_remembered(tmp_path):
         for text in path.read_text(encoding="utf-8").splitlines() if path.suffix == ".jsonl" else [path.read_text()]:
             json.loads(text, parse_constant=pytest.fail)  # NaN and infinity are no JSON
     assert metrics_in(folder)[1]["grad_norm"] is None and not math.isfinite(history[1]["grad_norm"])
-    assert (saved["nonfinite_total"], saved["nonfinite_in_a_row"], saved["loss_scale"]) == (2, 0, 2.0**10)
+    assert (saved["nonfinite_total"], saved["nonfinite_in_a_row"], saved["scaler"]["scale"]) == (2, 0, 2.0**10)
     config.resume_from_checkpoint = True
     with Run(model, tokenizer, ROWS, config) as run:
         pass
