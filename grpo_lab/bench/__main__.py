@@ -37,8 +37,8 @@ def main(arguments: list[str] | None = None) -> None:
 
     pick_device(args.device)
     usable_folder(args.model, args.device)
-    which = {name: getattr(args, name) for name in ("model", "precision", "device")}
-    report = against.compare(args.seeds, args.steps, **which)
+    setup = {name: getattr(args, name) for name in ("model", "precision", "device", "steps")}
+    report = against.compare(args.seeds, setup)
     print(against.table(report))
     if args.json is not None:
         write_json(args.json, {"machine": machine(args.device)} | report)

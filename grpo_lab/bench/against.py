@@ -21,17 +21,12 @@ ROWS = (
 )
 
 
-def compare(
-    seeds: list[int],
-    steps: int,
-    run: Callable[..., dict] = run_worker,
-    model: str = "tiny",
-    precision: str = "fp32",
-    device: str = "cpu",
-) -> dict:
-    """One pair of runs a seed, each run in a fresh process; which of the two goes first changes from pair to pair."""
-    setup = {"model": model, "precision": precision, "device": device, "steps": steps}
-    pairs, setup["threads"] = [], 1 if device == "cpu" else None
+def compare(seeds: list[int], setup: dict, run: Callable[..., dict] = run_worker) -> dict:
+    """One pair of runs a seed, each run in a fresh process; which of the two goes first changes from pair to pair.
+
+    setup: "model", "precision", "device" and "steps" of all runs.
+    """
+    pairs, setup = [], setup | {"threads": 1 if setup["device"] == "cpu" else None}
     for index, seed in enumerate(seeds):
         pair = {}
         for trainer in ("ours", "trl") if index % 2 == 0 else ("trl", "ours"):

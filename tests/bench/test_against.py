@@ -67,10 +67,11 @@ class Stub:
 
 def test_runs_alternate_and_share_everything_but_the_trainer(capsys):
     stub = Stub()
-    report = against.compare([5, 6], 6, run=stub)
+    asked = {"model": "tiny", "precision": "fp32", "device": "cpu", "steps": 6}
+    report = against.compare([5, 6], asked, run=stub)
     order = [(spec.pop("seed"), spec.pop("trainer")) for _, spec in stub.specs]
     assert order == [(5, "ours"), (5, "trl"), (6, "trl"), (6, "ours")]
-    setup = {"model": "tiny", "precision": "fp32", "device": "cpu", "steps": 6, "threads": 1}
+    setup = asked | {"threads": 1}
     assert stub.specs == [(against.WORKER, setup)] * 4 and report["setup"] == setup
     steps = report["summary"]["seconds_per_step"]
     assert (steps["ours"], steps["trl"]) == (2.5, 5.0)  # medians of 1 and 4, of 4 and 6
