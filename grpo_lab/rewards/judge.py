@@ -4,6 +4,7 @@ Both take any callable, so that a call to an API, a local model and a fake in a 
 what the policy wrote: a policy may learn to persuade instead of to solve. Look at samples, not only at the reward.
 """
 
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterable
@@ -64,6 +65,8 @@ def judge_reward(
             out of being wrong. None leaves the completion out: for a judge that fails by itself, whatever it reads.
         ask: how the questions of a batch are put to the judge: `map`, one after the other, or that of an executor.
     """
+    if unclear is not None and not math.isfinite(unclear):
+        raise ValueError(f"unclear is {unclear!r}; expected a finite number, or None to leave the completion out")
 
     def judged(completions: Any, prompts: Any = None, answer: Any = None, **kwargs: Any) -> list[float | None]:
         questions = _questions(name, completions, prompts)

@@ -55,11 +55,15 @@ def find_rewards(names: Iterable[str]) -> list[Callable]:
 
     Raises:
         ConnectionError: for a judge that does not answer.
-        ValueError: for another name.
+        ValueError: for another name, and for one that occurs twice.
         ImportError: for a module that is not there, or fails; for a function that is not in it.
         TypeError: for what is no function.
     """
     shorts = [short_name(name) for name in names]
+    if twice := next((name for name in shorts if shorts.count(name) > 1), None):
+        raise ValueError(
+            f"reward_funcs has {twice!r} twice; expected each once: reward_weights says how much it counts"
+        )
     if unknown := next((name for name in shorts if name not in NAMED and ":" not in name), None):
         raise ValueError(f"reward_funcs has {unknown!r}; expected {', '.join(NAMED)}, or module:function of your own")
     return [_found(name) for name in shorts]

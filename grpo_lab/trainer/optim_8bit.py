@@ -61,7 +61,10 @@ class EightBitAdamW:
         }
 
     def load(self, tensors: dict[str, torch.Tensor]) -> None:
-        for name, tensor in self.tensors().items():
+        mine = self.tensors()
+        if {k: v.shape for k, v in mine.items()} != {k: v.shape for k, v in tensors.items()}:
+            raise ValueError("tensors have other names or shapes; expected those of this optimizer's state")
+        for name, tensor in mine.items():
             tensor.copy_(tensors[name])
 
 

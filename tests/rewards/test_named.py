@@ -80,6 +80,7 @@ def test_several_of_ones_own_beside_those_of_the_package(here):
         ("mine:shrt", ImportError, "there is no 'shrt' in .*mine.py"),
         ("mine:LIMIT", TypeError, "'mine:LIMIT', which is of type int; expected a function"),
         ("mine:Kept", TypeError, "'mine:Kept', which is a class; expected a function"),
+        ("accuracy_reward", ValueError, "'accuracy' twice; expected each once"),
     ],
 )
 def test_what_cannot_be_had_is_named(here, name, kind, message):
