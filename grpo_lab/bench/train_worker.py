@@ -4,6 +4,7 @@ What makes the two comparable is what the engine keeps alike (tests/engines): mo
 learning rate at each update, and the times of the steps. What each does inside a step is its own affair.
 """
 
+import time
 from itertools import accumulate
 
 import torch
@@ -32,12 +33,14 @@ def measure(spec: dict) -> dict:
     config = GRPOConfig(seed=spec["seed"], max_steps=spec["steps"], precision=precision, disable_tqdm=True, **settings)
     rows, right = task.rows("train", None, config.seed), find_rewards(task.reward_funcs[:1])[0]
     engine = Engine(OWN if spec["trainer"] == "ours" else TRL)
-    steps = engine.train(model, tokenizer, rows, right, config)
+    cpu = [time.process_time()]  # the processor's own seconds: other work changes them little
+    steps = engine.train(model, tokenizer, rows, right, config, callback=lambda *_: cpu.append(time.process_time()))
     peak = torch.cuda.max_memory_allocated() if on_card else peak_memory()
     counted = {"num_generations": 1, "max_completion_length": config.max_completion_length, "correct": right}
     found = evaluate(model, tokenizer, task.rows("test")[:HELD_OUT_PROBLEMS], **counted)
     seconds, rewards = accumulate(step["step_time"] for step in steps), [step["reward"] for step in steps]
-    history = {"seconds": list(seconds), "reward": rewards}
+    cpu_seconds = [end - cpu[0] for end in cpu[1:]]
+    history = {"seconds": list(seconds), "cpu_seconds": cpu_seconds, "reward": rewards}
     return {"history": history, "held_out_accuracy": found["accuracy"], "peak_memory": peak}
 
 

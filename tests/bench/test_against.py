@@ -16,7 +16,7 @@ from tests.support.refused import refused
 
 
 def record(seconds, rewards, **more):
-    history = {"seconds": seconds, "reward": rewards}
+    history = {"seconds": seconds, "cpu_seconds": [s / 2 for s in seconds], "reward": rewards}
     return {"history": history, "held_out_accuracy": 0.5, "peak_memory": 300} | more
 
 
@@ -26,6 +26,8 @@ def test_figures_of_a_run():
     assert figures == {
         "seconds_per_step": 1.0,  # of 4, 1, 1, 1, 1.5, 1, 0.5: the slow first step does not count for more than one
         "time_to_accuracy": 9.5,
+        "cpu_seconds_per_step": 0.5,
+        "cpu_time_to_accuracy": 4.75,
         "steps_to_accuracy": 6,
         "peak_memory": 300,
         "held_out_accuracy": 0.5,
