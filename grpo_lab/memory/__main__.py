@@ -12,6 +12,7 @@ from grpo_lab.config.arguments import settings_parser
 from grpo_lab.config.defaults import TINY, default_settings, described
 from grpo_lab.display import GIB
 from grpo_lab.memory.advice import advice_lines
+from grpo_lab.memory.cards import DIVIDED, cards_table
 from grpo_lab.memory.planning import PROMPTS, compare_modes, known_shape, plan
 from grpo_lab.models.folders import usable_folder, weight_bytes
 from grpo_lab.models.loading import SMALL
@@ -30,7 +31,7 @@ SETTINGS = (
 @command("grpo_lab.memory")
 def main(arguments: list[str] | None = None) -> None:
     given = vars(_parser().parse_args(arguments))
-    model, shape, task, budget = (given.pop(name) for name in ("model", "shape", "task", "budget"))
+    model, shape, task, budget, cards = (given.pop(name) for name in ("model", "shape", "task", "budget", "cards"))
     check_positive("budget", budget)
     precision, prompt_length, device_type = (given.pop(name) for name in ("precision", "prompt_length", "device_type"))
     folder = None if model is None else usable_folder(model, device_type)[0]
@@ -41,11 +42,17 @@ def main(arguments: list[str] | None = None) -> None:
     config = GRPOConfig(**(given | chosen))
     if prompt_length is None:
         prompt_length = spec.task.prompt_length if folder is None else longest_prompt(folder, spec)
+    heading = f"task {spec.task.name}; {described(chosen, parameters)}"
+    if cards is not None:
+        precision = precision or DIVIDED[0]
+        print(f"{heading}; {precision}, FSDP2 (--engine trl --fsdp)\n")
+        print(cards_table(model_config, config, cards=cards, prompt_length=prompt_length, precision=precision))
+        return
     size = 2 * parameters if folder is None else weight_bytes(folder)  # bytes; such shapes are kept in bf16
     precision = precision or ("bf16" if device_type == "cuda" and size >= SMALL else "fp32")  # as `load_policy` does
     about, budget = {"prompt_length": prompt_length, "device_type": device_type}, int(budget * GIB)
     planned = plan(model_config, config, precision=precision, **about)
-    print(f"task {spec.task.name}; {described(chosen, parameters)}", planned.table(), sep="\n\n")
+    print(heading, planned.table(), sep="\n\n")
     print("", compare_modes(model_config, config, **about), "", *advice_lines(planned, budget), sep="\n")
 
 
@@ -74,6 +81,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--prompt_length", type=int, default=None, metavar="N", help=longest)
     memory = "memory of the card (default %(default)s)"
     parser.add_argument("--budget", type=float, default=8.0, metavar="GIB", help=memory)
+    divided = "a plan for 1, 2, 4, ... N cards that hold the model together, by FSDP2 (--engine trl --fsdp)"
+    parser.add_argument("--cards", type=int, default=None, metavar="N", help=divided)
     parser.add_argument("--device_type", default="cuda", choices=("cuda", "cpu"), help="(default %(default)s)")
     return parser
 

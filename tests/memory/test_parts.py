@@ -7,10 +7,6 @@ from grpo_lab.rollout import recompute
 QWEN = shape_of(shape_config("qwen2-0.5b"))
 
 
-def test_the_known_7b_model_has_its_own_number_of_parameters():
-    assert shape_of(shape_config("qwen2.5-7b")).parameters == 7_615_616_512
-
-
 def test_the_shape_of_qwen2():
     layer = (896 * 896 + 896) + 2 * (896 * 128 + 128) + 896 * 896 + 3 * 896 * 4864
     assert QWEN.parameters == 494_032_768 == 151_936 * 896 + 24 * (layer + 2 * 896) + 896
