@@ -2,21 +2,23 @@
 
 import html
 import json
-from importlib.util import find_spec
+from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 
 from grpo_lab.display import View, in_ipython, text_table
-from grpo_lab.plots.tokens import shade
+from grpo_lab.plots.style import BACKGROUND
+from grpo_lab.plots.tokens import patch, visible
 
 COMPLETIONS = "completions.jsonl"
+BOX = f"background-color:{BACKGROUND};color:#000000;padding:8px 12px;border:1px solid #CCCCCC"
 
 
 def browse(folder: str | Path, step: int | None = None, group: int = 0) -> View:
     """One group of the completions in a run's folder; in a live notebook also sliders that page through all of them.
 
-    A completion is blue if its advantage is above zero (it is pushed up) and orange below, the stronger the further
-    away.
+    A token is blue where its completion has an advantage above zero (it is pushed up) and orange below, the stronger
+    the further away. Tokens are those of the model in the folder; words where there is none.
 
     Args:
         folder: of a run with `log_completions=True`.
@@ -39,16 +41,22 @@ def browse(folder: str | Path, step: int | None = None, group: int = 0) -> View:
         raise ValueError(f"step is {step}; expected one that was recorded: {', '.join(map(str, steps))}")
     if not 0 <= group < len(steps[step]):
         raise ValueError(f"group is {group}; expected 0 to {len(steps[step]) - 1}")
-    if in_ipython() and find_spec("ipywidgets"):  # a saved notebook keeps no sliders: the group below stands for all
-        from ipywidgets import IntSlider, SelectionSlider, interact
-
-        most = max(map(len, steps.values())) - 1
-        sliders = {"step": SelectionSlider(options=list(steps), value=step), "prompt": IntSlider(group, 0, most)}
-        interact(lambda step, prompt: _view(steps[step][min(prompt, len(steps[step]) - 1)]), **sliders)
-    return _view(steps[step][group])
+    cut = _cutter(Path(folder))
+    if in_ipython():
+        _show_sliders(steps, step, group, cut)
+    return _view(steps[step][group], cut)
 
 
-def _view(records: list[dict]) -> View:
+def _cutter(folder: Path) -> Callable[[str], list[str]]:
+    if not (folder / "tokenizer_config.json").is_file():
+        return lambda text: text.replace(" ", " \0").split("\0")
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    return lambda text: [tokenizer.decode([token]) for token in tokenizer(text, add_special_tokens=False).input_ids]
+
+
+def _view(records: list[dict], cut: Callable[[str], list[str]]) -> View:
     prompt, head = records[0]["prompt"], ("reward", *records[0]["rewards"], "advantage")
     asked = prompt if isinstance(prompt, str) else "\n".join(f"{one['role']}: {one['content']}" for one in prompt)
     title = f"step {records[0]['step']}: {asked}"
@@ -57,10 +65,22 @@ def _view(records: list[dict]) -> View:
     for record in records:
         values = [(record["rewards"] | record)[name] for name in head]
         numbers = ["none" if value is None else f"{value:.3g}" for value in values]
-        style = f"background-color:{shade(record['advantage'] / limit)};color:#000000;text-align:left"
-        said = f'<td style="{style};white-space:pre-wrap">{html.escape(record["completion"])}</td>'
-        rows.append(f"<tr>{''.join(f'<td>{number}</td>' for number in numbers)}{said}</tr>")
+        tokens = [patch(visible(token), record["advantage"] / limit) for token in cut(record["completion"])]
+        cells = "".join(f"<td>{number}</td>" for number in numbers)
+        rows.append(f'<tr>{cells}<td style="text-align:left">{"".join(tokens)}</td></tr>')
         lines.append((*numbers, repr(record["completion"])))
     names = "".join(f"<th>{html.escape(name)}</th>" for name in (*head, "completion"))
-    markup = f'<p style="white-space:pre-wrap">{html.escape(title)}</p><table><tr>{names}</tr>{"".join(rows)}</table>'
+    table = f"<table><tr>{names}</tr>{''.join(rows)}</table>"
+    markup = f'<div style="{BOX}"><p style="white-space:pre-wrap">{html.escape(title)}</p>{table}</div>'
     return View(markup, f"{title}\n{text_table((*head, 'completion'), lines)}", "text/html")
+
+
+def _show_sliders(steps: dict[int, list], first: int, group: int, cut: Callable) -> None:
+    """A saved notebook does not keep them: the group below them stands for all."""
+    try:
+        from ipywidgets import IntSlider, SelectionSlider, interact
+    except ImportError:
+        return
+    most = max(map(len, steps.values())) - 1
+    sliders = {"step": SelectionSlider(options=list(steps), value=first), "prompt": IntSlider(group, 0, most)}
+    interact(lambda step, prompt: _view(steps[step][min(prompt, len(steps[step]) - 1)], cut), **sliders)
