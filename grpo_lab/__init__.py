@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from grpo_lab.config import GRPOConfig
     from grpo_lab.trainer import train
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 
 def _leave_out_torchao_notices() -> None:
