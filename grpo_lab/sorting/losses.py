@@ -1,15 +1,33 @@
-"""The losses of the toy world, built from `objective` and `kl`."""
+"""What a response is weighted with, and the losses of the toy world, built from `advantages`, `objective` and `kl`."""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from grpo_lab.advantages import best_of_group, group_advantages
 from grpo_lab.checks import check_at_least, check_between, check_choice, check_shapes
 from grpo_lab.kl import kl_estimate
 from grpo_lab.objective import aggregate, importance_ratio, policy_loss
 from grpo_lab.policy_gradient import reinforce_loss, sequence_logprob
 
 LOSSES = ("naive", "unclipped", "clipped")
+UPDATE_WEIGHTS = ("raw", "centred", "normalised", "best")
+
+
+def update_weights(rewards: Float[Tensor, "P G"], mode: str = "normalised") -> Float[Tensor, "P G"]:
+    """What each response is weighted with in the update: one of four answers to "compared with what?".
+
+    Args:
+        rewards: r.
+        mode: "raw": the reward itself; "centred": minus the mean of its group; "normalised": also divided by the
+            standard deviation of the group, as in GRPO; "best": the reward of the best of the group, the others zero.
+    """
+    check_choice("mode", mode, UPDATE_WEIGHTS)
+    if mode == "raw":
+        return rewards
+    if mode == "best":
+        return best_of_group(rewards)
+    return group_advantages(rewards, scale="none" if mode == "centred" else "group")
 
 
 def surrogate_loss(
@@ -32,7 +50,7 @@ def surrogate_loss(
     Args:
         logp: log-probabilities under the policy that is being trained.
         old_logp: the same under the policy that sampled, stored then; no gradient flows into them.
-        advantages: A.
+        advantages: A, the update weights.
         loss: "naive", "unclipped" or "clipped".
         epsilon: clip range of "clipped", from 0 to 1.
 

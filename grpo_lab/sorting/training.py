@@ -15,13 +15,13 @@ from einops import rearrange, repeat
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from grpo_lab.advantages import group_advantages
 from grpo_lab.checks import check_at_least, check_positive
-from grpo_lab.sorting.losses import kl_penalty, surrogate_loss
+from grpo_lab.sorting.losses import kl_penalty, surrogate_loss, update_weights
 from grpo_lab.sorting.policy import SortingPolicy, init_policy, position_logprobs, response_logprobs, sample_responses
 from grpo_lab.sorting.task import SortingPrompts, exact_reward, repaired_reward, sorting_reward
 
 Reward = Callable[[Tensor, Tensor], Tensor]
+Weights = Callable[[Tensor], Tensor]
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -56,6 +56,7 @@ def train_sorting(
     prompts: SortingPrompts,
     *,
     reward: Reward = repaired_reward,
+    weights: str | Weights = "normalised",
     loss: str | Loss = "clipped",
     seeds: Sequence[int] = range(5),
     rounds: int = 150,
@@ -73,6 +74,7 @@ def train_sorting(
     Args:
         prompts: from `make_prompts`.
         reward: any function (prompts BT, responses BT) -> B.
+        weights: mode of `update_weights`, or a function from the rewards SPG to as many weights.
         loss: of `surrogate_loss`, or a function (logp BT, old_logp BT, advantages B) -> scalar.
         seeds: each gives a run of its own, whatever the other seeds are.
         rounds: how often a batch is sampled.
@@ -104,7 +106,7 @@ def train_sorting(
         if done % ref_sync_rounds == 0:
             reference = policy.copy()
         asked = _choose(prompts.train, num_prompts, dice)
-        batch = collect(policy, reference, asked, reward, num_generations, dice)
+        batch = collect(policy, reference, asked, reward, weights, num_generations, dice)
         if look := done % eval_every == 0:
             points[done] = evaluate_sorting(policy, prompts.held_out, reward, eval_dice)
         for _ in range(num_iterations):
@@ -127,6 +129,7 @@ def collect(
     reference: SortingPolicy,
     asked: Int[Tensor, "S P T"],
     reward: Reward,
+    weights: str | Weights,
     num_generations: int,
     dice: list[torch.Generator],
 ) -> Experience:
@@ -136,7 +139,10 @@ def collect(
     old_logp = response_logprobs(logp, responses)
     ref_logp = response_logprobs(position_logprobs(asked, *reference), responses)
     rewards = _score(reward, asked, responses)
-    advantages = group_advantages(rearrange(rewards, "S P G -> (S P) G")).reshape(rewards.shape)
+    if callable(weights):
+        advantages = weights(rewards)
+    else:
+        advantages = update_weights(rearrange(rewards, "S P G -> (S P) G"), weights).reshape(rewards.shape)
     return Experience(asked, responses, old_logp, ref_logp, rewards, advantages)
 
 

@@ -1,4 +1,4 @@
-"""Losses and the KL penalty of the toy world: against literal loops, in value and gradient."""
+"""Update weights, losses and the KL penalty of the toy world: against literal loops, in value and gradient."""
 
 import itertools
 
@@ -7,9 +7,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.sorting import LOSSES, kl_penalty, surrogate_loss
+from grpo_lab.advantages import best_of_group, group_advantages
+from grpo_lab.sorting import LOSSES, UPDATE_WEIGHTS, kl_penalty, surrogate_loss, update_weights
 from tests.support import oracles
-from tests.support.agreement import assert_agree, draw, few, seeds
+from tests.support.agreement import assert_agree, draw, few, numbers_of, seeds
+
+
+def test_update_weights_are_those_of_advantages():
+    rewards = numbers_of((4, 5), 8, seed=2).float()
+    rewards[0] = 3
+    want = [rewards, group_advantages(rewards, scale="none"), group_advantages(rewards), best_of_group(rewards)]
+    for mode, expected in zip(UPDATE_WEIGHTS, want, strict=True):
+        assert torch.equal(update_weights(rewards, mode), expected)
 
 
 def loss_loop(logp, old_logp, advantages, loss, epsilon):

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from grpo_lab.advantages import group_advantages
 from grpo_lab.sorting import (
     SortingPolicy,
     batch_loss,
@@ -31,9 +30,10 @@ def dice(*seeds):
     return [torch.Generator().manual_seed(seed) for seed in seeds]
 
 
-def some_batch(policy, reference):
+def some_batch(policy, reference=None, **changes):
     asked = torch.stack([PROMPTS.train[:5]] * len(policy.embedding))
-    return collect(policy, reference, asked, repaired_reward, num_generations=4, dice=dice(7, 8))
+    arguments = {"reward": repaired_reward, "weights": "normalised", "num_generations": 4, "dice": dice(7, 8)}
+    return collect(policy, reference or policy.copy(), asked, **(arguments | changes))
 
 
 def weights_of(run):
@@ -70,7 +70,7 @@ def test_one_step_is_one_adam_step_on_the_mean_loss_of_the_seed():
     (die,) = dice(9)
     policy = init_policy(4, 2, 3, [die])
     asked = PROMPTS.train[torch.randint(len(PROMPTS.train), (4,), generator=die)][None]
-    batch = collect(policy, policy, asked, repaired_reward, 3, [die])
+    batch = collect(policy, policy, asked, repaired_reward, "normalised", 3, [die])
     logp = response_logprobs(position_logprobs(asked, *policy), batch.responses)
     loss = surrogate_loss(logp.flatten(0, 2), logp.detach().flatten(0, 2), batch.advantages.flatten())
     loss.backward()
@@ -91,9 +91,9 @@ def test_a_batch_holds_numbers_of_the_policy_that_sampled_of_the_reference_and_o
     for s, p, i in [(0, 0, 0), (1, 4, 3), (0, 3, 2), (1, 1, 1)]:
         reward = repaired_reward(batch.prompts[s, p][None], batch.responses[s, p, i][None])
         assert batch.rewards[s, p, i] == reward[0]
-    for s in (0, 1):
-        assert torch.equal(batch.advantages[s], group_advantages(batch.rewards[s]))
-    assert batch.advantages.abs().max() > 0
+    named, own = (some_batch(policy, weights=w) for w in ("centred", lambda r: r - r.mean(-1, keepdim=True)))
+    assert_near(own.advantages, named.advantages)
+    assert named.advantages.abs().max() > 0
 
 
 def test_a_loss_may_be_a_function_and_the_kl_is_added_to_it():
@@ -133,6 +133,7 @@ def test_wrong_settings_are_named():
     for changes, named in [
         ({"rounds": 0}, "rounds is 0"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0"),
+        ({"weights": "mean"}, "mode is 'mean'"),
         ({"loss": "mse"}, "loss is 'mse'; expected one of 'naive', 'unclipped', 'clipped'"),
         ({"reward": lambda x, y: exact_reward(x, y).mean()}, r"reward returned shape \(\)"),
     ]:
