@@ -62,7 +62,8 @@ def truncate_weights(weights: Float[Tensor, "B #T"], cap: float = 3.0, mode: str
     w''_{b,t} = w_{b,t} \, \mathbb{1}[w_{b,t} \le C] \tag{10.5}
 
     Args:
-        weights: w, not negative. cap: C > 0.
+        weights: w, not negative; it may be infinite, so take torch.where in Eq. (10.5): infinity times 0 is NaN.
+        cap: C > 0.
         mode: "truncate" for w'; "mask" for w'', which leaves out what the other would cut.
 
     Source: Ionides (2008), "Truncated Importance Sampling", for w'. The cap of 3 is TRL 1.16's.
