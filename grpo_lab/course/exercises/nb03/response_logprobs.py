@@ -35,7 +35,7 @@ EXERCISE = Exercise(
             f64([[[[0.25, 0.75], [0.1, 0.9]]]]).log(),
             tensor([[[[0, 1], [0, 0]]]]),
         ),
-        drawn("three prompts", lambda d: _input(d, 1, 3, 2, 4, 5)),
+        drawn("two seeds, three prompts", lambda d: _input(d, 2, 3, 2, 4, 5)),
         extreme("a number that is impossible", f64([[[[0.0, -float("inf")]]]]), tensor([[[[0], [1]]]])),
         at_scale("300 positions, 100 numbers", lambda d: _input(d, 1, 3, 5, 300, 100)),
     ),

@@ -41,7 +41,7 @@ EXERCISE = Exercise(
         given("dapo: the batch is the update", VALUES, MASK, "dapo"),
         given("luspo: 1 token and 3 tokens", VALUES, MASK, "luspo"),
         given("grpo: something stands at padded positions", f64([[6.0, 9.0, 9.0], [2.0, 2.0, 2.0]]), MASK, "grpo"),
-        given("grpo: one row without tokens", VALUES, EMPTY, "grpo"),
+        given("sapo: one row without tokens", VALUES, EMPTY, "sapo"),
         given("bnpo: no token at all", VALUES, torch.zeros(2, 3, dtype=torch.bool), "bnpo"),
         given("luspo: one value a row", f64([[6.0], [2.0]]), MASK, "luspo"),
         drawn("grpo", lambda d: (*_with_holes(d, 4, 6), "grpo")),

@@ -73,7 +73,7 @@ EXERCISE = Exercise(
         drawn("many completions", lambda d: _batch(d, 4, 6), beta=0.1),
         drawn("an advantage for each token", lambda d: _per_token(d, 3, 4), epsilon=0.1, epsilon_high=0.28),
         drawn("one ratio a sequence", lambda d: _batch(d, 4, 6), epsilon=0.05, **SEQUENCE),
-        drawn("delta", lambda d: _batch(d, 4, 6), epsilon=0.1, delta=1.2),
+        given("a bad token, now three times as likely", LOGP, f64([-1.0]), ONE, f64([[0.1]]).log(), delta=2.0),
         drawn("another KL estimator", lambda d: _batch(d, 3, 4), beta=0.3, kl_estimator="k2"),
         drawn("a KL term corrected by the ratio", lambda d: _batch(d, 3, 5), beta=0.3, kl_bias_correction=True),
         drawn(
