@@ -103,10 +103,10 @@ def is_number(value: Any) -> bool:
 
 
 def _same_numbers(a: int | float, b: int | float, tolerance: float) -> bool:
-    """Whole numbers agree exactly, floats as in `close`."""
+    """Whole numbers agree exactly, and all where the tolerance is 0; floats as in `close`."""
     if a == b or (a != a and b != b):
         return True
-    if isinstance(a, int) and isinstance(b, int):
+    if not tolerance or (isinstance(a, int) and isinstance(b, int)):
         return False
     try:
         size = abs(float(b))

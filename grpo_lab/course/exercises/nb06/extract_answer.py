@@ -36,6 +36,7 @@ EXERCISE = Exercise(
         given("closed, then opened again", "<answer>4</answer> or <answer>5"),
         given("opened twice, closed once", "<answer>one <answer>two</answer>"),
         given("closed without being opened", "4</answer>"),
+        given("opened once, closed twice", "<answer>4</answer> or 5</answer>"),
         given("within the thinking", "<think><answer>4</answer> or 5</think> It is 5."),
         given("another tag in the answer", "<answer>if 3 < 4: <b>4</b></answer>"),
         given("white space of other kinds", "<answer>\t\u3000 4 5\u00a0\r\n</answer>"),

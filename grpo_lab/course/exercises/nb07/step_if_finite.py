@@ -12,7 +12,7 @@ def after(result, args, kwargs):
     optimizer, parameters, *_ = args
     norm, stepped = result if isinstance(result, tuple) and len(result) == 2 else (result, "not returned")
     if isinstance(norm, float) and not math.isfinite(norm):
-        norm = "not finite"  # NaN and infinity say the same
+        norm = INF  # NaN and infinity say the same
     left = any(bool((p.grad != 0).any()) for p in parameters if p.grad is not None)
     found = {
         "the norm": norm,

@@ -46,13 +46,14 @@ def after_measuring(accuracy, args, kwargs):
 
 
 def _sums(label: str, N: int, P: int, T: int, wrong: int, training: bool = True) -> Case:
-    """Of N answers, so many have a wrong last token."""
+    """Of N answers, so many have a wrong token, one in its first place, the next in its second, and so on."""
 
     def build(seed: int) -> tuple[tuple, dict]:
         prompts = Dice(seed).integers(NUMBERS, N, P)
         first = prompts.sum(-1, keepdim=True)
         answers = first * 2 ** torch.arange(T) % NUMBERS  # behind a sum, the sum of all is twice the sum
-        answers[:wrong, -1] = (answers[:wrong, -1] + 1) % NUMBERS
+        rows = torch.arange(wrong)
+        answers[rows, rows % T] = (answers[rows, rows % T] + 1) % NUMBERS
         return (Summing().train(training), prompts, answers), {}
 
     return Case(build, label)
