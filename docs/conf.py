@@ -17,7 +17,7 @@ from sphinx.search.en import SearchEnglish
 import grpo_lab
 from grpo_lab.formulas import equations
 from grpo_lab.formulas.source import TAGGED
-from grpo_lab.notebook.beginning import HIDDEN
+from grpo_lab.teaching.notebook.beginning import HIDDEN
 
 HERE = Path(__file__).parent
 MATHJAX = "sphinx-mathjax-offline"  # a package that carries MathJax, of which one file does all

@@ -1,8 +1,8 @@
 """grpo_lab: GRPO in small, tested pieces, written to be read beside the equations that they compute.
 
-The modules and packages in reading order. Each imports from those above it and from none below; three small ones serve
-them all: `display` (tables and sizes in one form), `checks` (arguments, with errors in one form) and `commands` (how a
-command reads its options, what it says of an error, and how it ends).
+The loop stands in `trainer/loop.py`: read it first. Then the modules and packages in this order; each imports from
+those above it and from none below. `commands` serves them all: how a command reads its options and ends, arguments
+checked with errors in one form, tables and sizes in one form, the reader's language.
 
 Mathematics: plain tensors in, plain tensors out.
     policy_gradient   the gradient of an expected reward: by sampling, and exactly
@@ -10,41 +10,30 @@ Mathematics: plain tensors in, plain tensors out.
     logprobs          what a policy thought of the tokens that were sampled, and which of them count
     kl                the distance from a reference policy, and three estimators of it
     objective         from importance ratio to loss: GRPO and its relatives
-    scale             sampler and trainer on different machines: weights of old answers, the price of waiting
-
-Worlds small enough to enumerate.
-    sorting           the toy of notebook 03: numbers to be sorted, from the reward to the training run
-    worlds            estimators and losses set side by side, against exact values
+    toys              sorting (notebook 03), worlds small enough to enumerate, sampler and trainer on many machines
 
 Language models: what a step of training works with.
+    config            the settings of a run, under TRL's names; five precisions of full-parameter training
     tasks             problems with known answers: sums, stories, chat, GSM8K, a file of your own
     rewards           what a completion earns: by rule, by mathematics, by a judge, and their weighted sum
-    precision         five modes of full-parameter training, one name each
     rollout           sample completions, and compute their log-probabilities again
-    models            load a policy onto a device, saying what was chosen; check that rollouts of it are right
+    models            load a policy onto a device, saying what was chosen; the tiny model that ships
 
 Training: the loop, what plans it, and its commands.
-    config            the settings of a run, under TRL's names
     trainer           sample, reward, compare, log-probabilities, step; save and resume
     memory            what a run takes of a device, known before it starts
     evaluate          how good a policy is on problems that it was not trained on
-    prefix_probability  how probable a beginning of a completion is, and whether it pays
-    engines           the same run on TRL: `python -m grpo_lab.train ... --engine trl`
-    train             a run from a shell: the training of notebook 07, or a task, rewards and a model of your own
+    train             a run from a shell: a task, rewards and a model of your own; the same run on TRL
     export            a run, written as verl takes it
     chat              talk to a policy
 
 Instruments: what shows, checks and measures.
     formulas          the equations of docstrings beside the lines of code that compute them
-    plots             figures in one look, with intervals, tokens on colours
-    notebook          what every notebook begins with
-    bugs              mistakes in circulation, planted in the live source and shown as a diff
+    teaching          what only lessons use: how they begin, predictions, plots, planted bugs
     diagnose          what looks wrong in the log of a run, and what to try; what each metric means
     doctor            what works on this machine, and which command fixes the rest
     bench             speed and memory as ratios, against TRL
 
-Around them.
-    assets            the tiny model, and how it was made
     course            exercises with checks, and what a teacher needs: assignments and marking
 
 In a shell: `grpo-lab` lists the commands and says what each is for; `grpo-lab train` is `python -m grpo_lab.train`.

@@ -14,7 +14,14 @@ from einops import reduce
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from grpo_lab.checks import check_all_finite, check_between, check_choice, check_dtype, check_positive, check_shapes
+from grpo_lab.commands.checks import (
+    check_all_finite,
+    check_between,
+    check_choice,
+    check_dtype,
+    check_positive,
+    check_shapes,
+)
 
 SCALES = ("group", "batch", "none")
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import torch
 
-from grpo_lab.checks import check_at_least, check_finite
 from grpo_lab.commands import Parser, command
+from grpo_lab.commands.checks import check_at_least, check_finite
 
 HELP = "Ask something. /new forgets all that was said, /quit leaves, Ctrl-C stops a reply."
 

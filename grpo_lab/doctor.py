@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from grpo_lab.commands import Parser, command
-from grpo_lab.display import GIB, markdown_table, readable
-from grpo_lab.language import _
+from grpo_lab.commands.display import GIB, markdown_table, readable
+from grpo_lab.commands.language import _
 
 ROOT = Path(__file__).parents[1]
 PYTHON = os.path.relpath(sys.executable) if Path(sys.executable).is_relative_to(Path.cwd()) else sys.executable

@@ -13,12 +13,12 @@ from statistics import fmean as mean
 
 import torch
 
-from grpo_lab.checks import check_at_least, check_between, check_finite, check_positive
 from grpo_lab.commands import Parser, command, shell_line
+from grpo_lab.commands.checks import check_at_least, check_between, check_finite, check_positive
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.defaults import TINY
+from grpo_lab.config.precision import autocast_as_loaded
 from grpo_lab.config.ranges import LARGEST_SEED
-from grpo_lab.precision import autocast_as_loaded
 from grpo_lab.rewards import accuracy_reward, format_reward, reward_names
 from grpo_lab.rewards.task_spec import USUAL, add_reward_options, add_task_option, choose, for_template
 from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts

@@ -80,10 +80,10 @@ def export(given: dict, folder: Path) -> None:
         raise ImportError('datasets is not installed; pip install "grpo-lab[engines]"') from error
     from transformers import AutoTokenizer
 
-    from grpo_lab.engines.options import OWN, take_engine
     from grpo_lab.models.folders import count_parameters, usable_folder
     from grpo_lab.rewards.task_spec import for_template
     from grpo_lab.rollout import encode_prompts
+    from grpo_lab.train.engines.options import OWN, take_engine
 
     if (engine := take_engine(given).name) != OWN:
         raise ValueError(f"engine is {engine!r}; expected none: what is written is for verl")

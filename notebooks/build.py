@@ -28,9 +28,9 @@ import translations
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-from grpo_lab.checks import check_at_least
 from grpo_lab.commands import Parser, command
-from grpo_lab.notebook.beginning import HIDDEN, RESULT
+from grpo_lab.commands.checks import check_at_least
+from grpo_lab.teaching.notebook.beginning import HIDDEN, RESULT
 
 HERE = Path(__file__).parent
 TEXT = HERE / "text"

@@ -18,7 +18,7 @@ import nbformat
 from babel.messages import Catalog, Message
 from babel.messages.pofile import read_po, write_po
 
-from grpo_lab.language import PO, confirmed, translated
+from grpo_lab.commands.language import PO, confirmed, translated
 
 LANG = "zh_CN"
 NOTEBOOKS = Path(__file__).parent
@@ -32,8 +32,8 @@ UNTRANSLATED = "*〔下面一段还没有译成中文〕*"
 # What the package says: all sentences of some modules, and of others what is in _() and what is called one of SHOWN.
 PACKAGE = "grpo_lab"
 CHECKING = ("difference", "judging", "mistakes", "relations", "run_case", "session", "stand_ins", "verdict")
-SAYING = ("notebook/predictions.py", "doctor.py", *(f"course/checking/{name}.py" for name in CHECKING))
-DRAWING = ("notebook/beginning.py", "plots/**/*.py")
+SAYING = ("teaching/notebook/predictions.py", "doctor.py", *(f"course/checking/{name}.py" for name in CHECKING))
+DRAWING = ("teaching/notebook/beginning.py", "teaching/plots/**/*.py")
 SHOWN = ("caption", "alt", "said", "usual", "choices")  # arguments and variables
 WORDS = ["The result:", "right", "wrong", "lower", "higher", "values", "gradients", "there", "loads"]
 WORDS += ["packages", "machine", "You said {0} to {1}: {2}."]

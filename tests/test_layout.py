@@ -11,12 +11,11 @@ import grpo_lab
 
 PACKAGE = Path(grpo_lab.__file__).parent
 # In reading order. Those that serve all parts stand first, and know nothing.
-MATHEMATICS = ("policy_gradient", "advantages", "logprobs", "kl", "objective", "scale")
-LANGUAGE_MODELS = ("tasks", "rewards", "precision", "rollout", "models")
-TRAINING = ("config", "trainer", "memory", "evaluate", "prefix_probability", "engines", "train", "export", "chat")
-INSTRUMENTS = ("formulas", "plots", "notebook", "bugs", "diagnose", "doctor", "bench")
-SERVING = ("display", "checks", "language", "commands")
-PARTS = (*SERVING, *MATHEMATICS, "sorting", "worlds", *LANGUAGE_MODELS, *TRAINING, *INSTRUMENTS, "assets", "course")
+MATHEMATICS = ("policy_gradient", "advantages", "logprobs", "kl", "objective")
+LANGUAGE_MODELS = ("config", "tasks", "rewards", "rollout", "models")
+TRAINING = ("trainer", "memory", "evaluate", "train", "export", "chat")
+INSTRUMENTS = ("formulas", "teaching", "diagnose", "doctor", "bench")
+PARTS = ("commands", *MATHEMATICS, "toys", *LANGUAGE_MODELS, *TRAINING, *INSTRUMENTS, "course")
 
 
 def modules(part: str) -> list[Path]:
@@ -76,7 +75,7 @@ def test_the_files_of_a_part_form_no_circle(part):
 
 def test_the_docstring_of_the_package_is_its_map():
     named = re.findall(r"^    (\w+)  ", grpo_lab.__doc__, re.MULTILINE)
-    assert named == [part for part in PARTS if part not in SERVING]
+    assert named == [part for part in PARTS if part != "commands"]
 
 
 # In reading order, like the parts of the package.

@@ -7,11 +7,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from grpo_lab.bench import against
-from grpo_lab.checks import check_at_least, check_between
 from grpo_lab.commands import Parser, command, writable_file
+from grpo_lab.commands.checks import check_at_least, check_between
 from grpo_lab.commands.parser import installed_version, write_whole
+from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.config.ranges import LARGEST_SEED
-from grpo_lab.precision import PRECISIONS
 
 
 @command("grpo_lab.bench")

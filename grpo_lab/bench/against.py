@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from grpo_lab.bench.process import run_worker
-from grpo_lab.display import text_table
+from grpo_lab.commands.display import text_table
 
 WORKER = "grpo_lab.bench.train_worker"
 ACCURACY = 0.8  # that time is taken to

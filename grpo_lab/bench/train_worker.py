@@ -12,11 +12,11 @@ import torch
 from grpo_lab.bench.process import peak_memory, worker_main
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import TINY, default_settings
-from grpo_lab.engines.options import OWN, TRL, Engine
 from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.tasks import TASKS
+from grpo_lab.train.engines.options import OWN, TRL, Engine
 
 HELD_OUT_PROBLEMS = 200  # at most
 

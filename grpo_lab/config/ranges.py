@@ -5,9 +5,9 @@ import typing
 from dataclasses import field, fields
 from pathlib import Path
 
-from grpo_lab.checks import check_choice, check_clip_range, check_finite
+from grpo_lab.commands.checks import check_choice, check_clip_range, check_finite
+from grpo_lab.config.precision import PRECISIONS, short_name
 from grpo_lab.objective.table import LOSSES, clipped
-from grpo_lab.precision import PRECISIONS, short_name
 
 ADVANTAGES = ("group", "rloo", "best_of_group", "none")
 SCHEDULES = ("constant", "constant_with_warmup", "linear", "cosine")

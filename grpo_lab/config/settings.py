@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.config.ranges import ADVANTAGES, LARGEST_SEED, SCHEDULES, check_each, check_together, setting
 from grpo_lab.kl import ESTIMATORS
 from grpo_lab.objective import LEVELS, LOSS_TYPES
 from grpo_lab.objective.table import SMALLEST_LAMBDA
-from grpo_lab.precision import PRECISIONS
 
 SETTINGS = "grpo_config.json"  # where a run keeps them, in its folder
 # What may change when a run is resumed: nothing that training computes depends on it. So may `max_steps`, with which a

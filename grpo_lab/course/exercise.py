@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from grpo_lab.checks import check_between
+from grpo_lab.commands.checks import check_between
 from grpo_lab.config.ranges import LARGEST_SEED
 from grpo_lab.course.wrong_answers import changed
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 
-from grpo_lab.display import View, in_ipython, text_table
-from grpo_lab.plots.style import BACKGROUND
-from grpo_lab.plots.tokens import patch, visible
+from grpo_lab.commands.display import View, in_ipython, text_table
+from grpo_lab.teaching.plots.style import BACKGROUND
+from grpo_lab.teaching.plots.tokens import patch, visible
 
 COMPLETIONS = "completions.jsonl"
 BOX = f"background-color:{BACKGROUND};color:#000000;padding:8px 12px;border:1px solid #CCCCCC"

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from grpo_lab.commands.display import View, text_table
 from grpo_lab.diagnose import conditions as c
 from grpo_lab.diagnose.logs import Log
 from grpo_lab.diagnose.rules import examined, notes
-from grpo_lab.display import View, text_table
 
 GLOSSARY = Path(__file__).with_name("metrics.md")
 SHOWN = ("reward", "eval/reward", c.SPREAD, "entropy", c.LENGTH, c.CUT, "kl", c.GRADIENT, c.CLIPPED)
@@ -58,7 +58,7 @@ def figure(logs: list[Log]):
     """The curves of one run, or of several in the same panels, as a matplotlib figure."""
     import matplotlib.pyplot as plt
 
-    from grpo_lab.plots.style import DASHES, OKABE_ITO, use_style
+    from grpo_lab.teaching.plots.style import DASHES, OKABE_ITO, use_style
 
     use_style()
     names = [name for name in shown(logs) if not name.startswith("eval/")][:PANELS]

@@ -13,10 +13,10 @@ from textwrap import indent
 
 from torch import Tensor
 
-from grpo_lab.display import View, display, markdown_table, tensor_lines
+from grpo_lab.commands.display import View, display, markdown_table, tensor_lines
+from grpo_lab.commands.language import _
 from grpo_lab.formulas.recording import recording
 from grpo_lab.formulas.source import Equation, read_equations
-from grpo_lab.language import _
 
 NBSP = "\u00a0"  # plain spaces would collapse
 INDENT = " " * 8

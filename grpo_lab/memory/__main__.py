@@ -5,19 +5,19 @@ import sys
 
 from transformers import AutoConfig, AutoTokenizer
 
-from grpo_lab.checks import check_positive
 from grpo_lab.commands import command
+from grpo_lab.commands.checks import check_positive
+from grpo_lab.commands.display import GIB
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import settings_parser
 from grpo_lab.config.defaults import TINY, default_settings, described
-from grpo_lab.display import GIB
+from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory.advice import advice_lines
 from grpo_lab.memory.cards import DIVIDED, cards_table
 from grpo_lab.memory.planning import PROMPTS, compare_modes, known_shape, plan
 from grpo_lab.models.folders import usable_folder, weight_bytes
 from grpo_lab.models.loading import SMALL
 from grpo_lab.models.shapes import SHAPES, shape_config
-from grpo_lab.precision import PRECISIONS
 from grpo_lab.rewards.task_spec import TaskSpec, add_task_option, choose, for_template
 from grpo_lab.rollout import encode_prompts
 

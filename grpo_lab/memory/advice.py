@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from grpo_lab.display import GIB
-from grpo_lab.precision import PRECISIONS
+from grpo_lab.commands.display import GIB
+from grpo_lab.config.precision import PRECISIONS
 
 RESERVE = 3 * GIB // 4  # bytes, for CUDA itself, and for what the allocator cannot join
 

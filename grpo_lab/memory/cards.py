@@ -8,13 +8,13 @@ import copy
 
 import torch
 
-from grpo_lab.checks import check_at_least, check_choice
+from grpo_lab.commands.checks import check_at_least, check_choice
+from grpo_lab.commands.display import GIB, text_table
 from grpo_lab.config import GRPOConfig
-from grpo_lab.display import GIB, text_table
+from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import parts, phases
 from grpo_lab.memory.phases import Setting
 from grpo_lab.models.shapes import shape_of, without_weights
-from grpo_lab.precision import PRECISIONS
 
 DIVIDED = ("fp32-master", "fp32")  # modes of the engine that keep what this counts
 

@@ -6,9 +6,9 @@ A phase is a list of moments, part name to bytes, in the order in which they com
 from dataclasses import dataclass
 
 from grpo_lab.config import GRPOConfig
+from grpo_lab.config.precision import Precision
 from grpo_lab.memory import parts
 from grpo_lab.models.shapes import ModelShape
-from grpo_lab.precision import Precision
 
 Parts = dict[str, int]
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from grpo_lab.checks import check_at_least, check_choice
+from grpo_lab.commands.checks import check_at_least, check_choice
+from grpo_lab.commands.display import GIB, text_table
 from grpo_lab.config import GRPOConfig
-from grpo_lab.display import GIB, text_table
+from grpo_lab.config.precision import PRECISIONS, precision_of
 from grpo_lab.memory import phases
 from grpo_lab.memory.advice import RESERVE, advice_lines, advise
 from grpo_lab.memory.phases import Setting
 from grpo_lab.models.shapes import ModelShape, shape_of
-from grpo_lab.precision import PRECISIONS, precision_of
 from grpo_lab.rollout import encode_prompts
 
 PROMPTS = 200  # whose length is looked at before a run

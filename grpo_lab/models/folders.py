@@ -6,10 +6,10 @@ import os
 import re
 from pathlib import Path
 
-from grpo_lab.display import readable
+from grpo_lab.commands.display import readable
 from grpo_lab.models import smollm2
 
-TINY = Path(__file__).parents[1] / "assets" / "tiny-qwen2"
+TINY = Path(__file__).parent / "tiny-qwen2"
 QWEN2 = "Qwen/Qwen2-0.5B-Instruct"
 ALLOWED = f'expected "auto", "tiny", "smollm2", a folder or a hub id such as "{QWEN2}"'
 HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")

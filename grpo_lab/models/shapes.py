@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from grpo_lab.checks import check_choice
+from grpo_lab.commands.checks import check_choice
 from grpo_lab.rollout.fast_paths import head_width
 
 # The sizes in the config.json of Qwen/Qwen2-0.5B-Instruct: 494,032,768 parameters.

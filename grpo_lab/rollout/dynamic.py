@@ -19,7 +19,7 @@ from transformers.generation import (
     TopPLogitsWarper,
 )
 
-from grpo_lab.checks import check_sampling
+from grpo_lab.commands.checks import check_sampling
 from grpo_lab.rollout.prompts import set_aside_generation_config
 
 NOT_FINITE = (

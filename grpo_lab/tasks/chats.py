@@ -1,6 +1,6 @@
 """Four small chat tasks, in Chinese and in English: too few to hold any out, and enough to see a policy change."""
 
-from grpo_lab.checks import check_choice
+from grpo_lab.commands.checks import check_choice
 from grpo_lab.tasks.rows import Row, asking
 
 ANSWER_ONLY = {

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from grpo_lab.checks import check_at_least, check_choice
+from grpo_lab.commands.checks import check_at_least, check_choice
 from grpo_lab.tasks.rows import SPLITS, THINK_SYSTEM_PROMPT, Row, asking, json_lines
 
 HUB_ID = "openai/gsm8k"

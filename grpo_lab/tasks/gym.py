@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from grpo_lab.checks import check_choice
+from grpo_lab.commands.checks import check_choice
 from grpo_lab.tasks.rows import SPLITS, Row, asking, split_of
 
 PREFIX = "gym:"

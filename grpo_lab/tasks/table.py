@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from grpo_lab.checks import check_at_least
+from grpo_lab.commands.checks import check_at_least
 from grpo_lab.tasks.addition import addition_problems
 from grpo_lab.tasks.chats import ANSWER_ONLY, chat_tasks
 from grpo_lab.tasks.gsm8k import HUB_ID, gsm8k_problems

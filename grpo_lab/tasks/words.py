@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from grpo_lab.checks import check_choice
+from grpo_lab.commands.checks import check_choice
 from grpo_lab.tasks.rows import THINK, Row, asking, check_number, split_of
 
 MAX_WORD_PROBLEMS = {"train": 3600, "test": 360}

@@ -10,7 +10,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.precision import autocast, precision_of
+from grpo_lab.config.precision import autocast, precision_of
 from grpo_lab.rewards import contains_reward
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.rollout import sample_completions

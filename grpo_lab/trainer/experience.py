@@ -8,10 +8,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.advantages import best_of_group, group_advantages, rloo_advantages
-from grpo_lab.checks import check_shapes
+from grpo_lab.commands.checks import check_shapes
 from grpo_lab.config import GRPOConfig
+from grpo_lab.config.precision import autocast, precision_of
 from grpo_lab.objective.surrogates import per_token
-from grpo_lab.precision import autocast, precision_of
 from grpo_lab.rewards import score_completions
 from grpo_lab.rollout import Rollout, sample_completions
 from grpo_lab.trainer.metrics import Clock, mean_and_std, none_shares

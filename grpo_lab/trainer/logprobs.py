@@ -5,8 +5,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.config import GRPOConfig
+from grpo_lab.config.precision import autocast, precision_of
 from grpo_lab.kl import kl_estimate
-from grpo_lab.precision import autocast, precision_of
 from grpo_lab.rollout import Rollout, score_logprobs
 from grpo_lab.trainer.experience import Experience
 

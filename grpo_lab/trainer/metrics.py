@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.precision import Precision, short_name
+from grpo_lab.config.precision import Precision, short_name
 
 WORST = "sampling/logp_difference_max"  # over all tokens; every other metric of an update is a sum or a mean
 # Nats at the worst token of a step. Rules: 1e-4 on a CPU in float32. A card's kernels differ by a few times that; half

@@ -4,9 +4,9 @@ import math
 
 import torch
 
-from grpo_lab.checks import check_choice
+from grpo_lab.commands.checks import check_choice
 from grpo_lab.config import GRPOConfig
-from grpo_lab.precision import precision_of
+from grpo_lab.config.precision import precision_of
 from grpo_lab.trainer.optim_8bit import EightBitAdamW
 
 

@@ -11,10 +11,10 @@ import torch
 from tqdm import tqdm
 
 from grpo_lab.config import GRPOConfig
+from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.models import pick_device
 from grpo_lab.models.frozen import frozen_copy, silence_dropout
 from grpo_lab.models.selfcheck import ensure_checked
-from grpo_lab.precision import PRECISIONS
 from grpo_lab.rewards import reward_names
 from grpo_lab.rewards.scoring import check_signatures, check_weights
 from grpo_lab.rollout.prompt_checks import check_prompts

@@ -1,4 +1,4 @@
-"""Write bugs.json: short runs of the tiny model, in each of which one mistake of `grpo_lab.bugs` is planted.
+"""Write bugs.json: short runs of the tiny model, in each of which one mistake of `grpo_lab.teaching.bugs` is planted.
 
     python notebooks/runs/record_bugs.py
 
@@ -16,11 +16,11 @@ from pathlib import Path
 import torch
 
 from grpo_lab.bench.__main__ import machine
-from grpo_lab.bugs import BUGS
 from grpo_lab.commands import Parser, command, writable_file
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.tasks import addition_problems
+from grpo_lab.teaching.bugs import BUGS
 from grpo_lab.trainer import GRPOConfig, collect, train
 from grpo_lab.trainer.logprobs import kl_to_reference
 

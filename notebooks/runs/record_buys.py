@@ -24,8 +24,8 @@ from torch.nn.utils.rnn import pad_sequence
 from grpo_lab.bench.__main__ import machine
 from grpo_lab.commands import Parser, command, writable_file, writable_folder
 from grpo_lab.config import GRPOConfig
+from grpo_lab.config.precision import autocast_as_loaded
 from grpo_lab.models import load_policy
-from grpo_lab.precision import autocast_as_loaded
 from grpo_lab.rewards import last_number, last_number_reward
 from grpo_lab.rollout import (
     Rollout,

@@ -168,7 +168,7 @@ def of_loss(change: Callable) -> Patch:
 
 
 def of_trl_loss(change_inputs: Callable = dict, change: Callable = lambda loss: loss):
-    from grpo_lab.engines.trl import Trainer
+    from grpo_lab.train.engines.trl import Trainer
 
     original = Trainer._compute_loss
 
@@ -180,7 +180,7 @@ def of_trl_loss(change_inputs: Callable = dict, change: Callable = lambda loss: 
 
 def of_trl_trainer(change: Callable):
     """A patch of TRL's trainer once it is made."""
-    from grpo_lab.engines import trl
+    from grpo_lab.train.engines import trl
 
     original = trl.make_trainer
 
@@ -501,7 +501,7 @@ def run(plant: Plant, engine: str, seed: int, steps: int | None = None) -> tuple
 def trainer_of(engine: str) -> Callable:
     if engine == OURS:
         return train
-    from grpo_lab.engines.trl import train as by_trl
+    from grpo_lab.train.engines.trl import train as by_trl
 
     return by_trl
 

@@ -17,9 +17,9 @@ from grpo_lab.bench.__main__ import machine, write_json
 from grpo_lab.commands import Parser, command, writable_file
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy
-from grpo_lab.prefix_probability import prefix_probability
 from grpo_lab.rewards import last_number_reward
 from grpo_lab.tasks.short import short_sums
+from grpo_lab.teaching.prefix_probability import prefix_probability
 from grpo_lab.trainer import train
 
 FILE = Path(__file__).with_name("smollm2_habit.json")

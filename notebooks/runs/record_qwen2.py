@@ -25,14 +25,14 @@ from safetensors.torch import load_file
 from warm_up import WarmUp, arithmetic, warm_up  # beside this file
 
 from grpo_lab.bench.__main__ import machine, write_json
-from grpo_lab.checks import check_at_least, check_between, check_finite, check_positive
 from grpo_lab.commands import Parser, command, writable_file, writable_folder
+from grpo_lab.commands.checks import check_at_least, check_between, check_finite, check_positive
 from grpo_lab.config import GRPOConfig
+from grpo_lab.config.precision import PRECISIONS, autocast, has_native_bf16
 from grpo_lab.config.ranges import LARGEST_SEED
 from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy, pick_device
 from grpo_lab.models.shapes import SHAPES, random_policy
-from grpo_lab.precision import PRECISIONS, autocast, has_native_bf16
 from grpo_lab.tasks import addition_problems
 from grpo_lab.train import REWARD_WEIGHTS, REWARDS, TRAINING_PROBLEMS
 from grpo_lab.trainer import train

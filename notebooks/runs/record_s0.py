@@ -23,11 +23,11 @@ import torch
 from record_smollm2 import train_without_end
 
 from grpo_lab.bench.__main__ import machine, write_json
-from grpo_lab.checks import check_at_least, check_between
 from grpo_lab.commands import Parser, command, writable_file, writable_folder
+from grpo_lab.commands.checks import check_at_least, check_between
 from grpo_lab.config import GRPOConfig
+from grpo_lab.config.precision import autocast_as_loaded
 from grpo_lab.models import load_policy
-from grpo_lab.precision import autocast_as_loaded
 from grpo_lab.rewards import contains_reward
 from grpo_lab.rollout import encode_prompts
 from grpo_lab.tasks import chat_tasks

@@ -25,14 +25,14 @@ from pathlib import Path
 import torch
 
 from grpo_lab.bench.__main__ import machine, write_json
-from grpo_lab.checks import check_at_least, check_between
 from grpo_lab.commands import Parser, command, writable_file, writable_folder
+from grpo_lab.commands.checks import check_at_least, check_between
 from grpo_lab.config import GRPOConfig
+from grpo_lab.config.precision import PRECISIONS, autocast_as_loaded
 from grpo_lab.config.ranges import LARGEST_SEED
 from grpo_lab.evaluate import evaluate, wilson_interval
 from grpo_lab.logprobs import token_logprobs
 from grpo_lab.models import load_policy, pick_device
-from grpo_lab.precision import PRECISIONS, autocast_as_loaded
 from grpo_lab.rewards import contains_reward, last_number_reward
 from grpo_lab.rollout import evaluating, sample_completions
 from grpo_lab.tasks.general import QUESTIONS

@@ -28,8 +28,8 @@ from grpo_lab.commands import Parser, command, writable_file
 from grpo_lab.config import GRPOConfig
 from grpo_lab.evaluate import evaluate, thinking_probability
 from grpo_lab.models import load_policy
-from grpo_lab.scale import importance_weights, truncate_weights
 from grpo_lab.tasks import addition_problems
+from grpo_lab.toys.scale import importance_weights, truncate_weights
 from grpo_lab.train import REWARD_WEIGHTS, REWARDS, TRAINING_PROBLEMS
 from grpo_lab.trainer import all_logprobs, collect, update
 from grpo_lab.trainer.run import Run

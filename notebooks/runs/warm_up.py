@@ -15,9 +15,9 @@ import torch
 from make_tiny_qwen2 import Phase, batch, build_optimizers, padded, take_step  # beside this file
 from torch import Tensor
 
+from grpo_lab.config.precision import PRECISIONS, autocast, has_native_bf16
 from grpo_lab.evaluate import evaluate
 from grpo_lab.logprobs import chunked_token_logprobs
-from grpo_lab.precision import PRECISIONS, autocast, has_native_bf16
 from grpo_lab.tasks import addition_problems
 
 

@@ -7,9 +7,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.engines.options import OWN, TRL, Engine
 from grpo_lab.rollout import end_token_ids
 from grpo_lab.tasks import TASKS
+from grpo_lab.train.engines.options import OWN, TRL, Engine
 
 IN_PARTS = {
     "num_generations": 4, "generation_batch_size": 8, "max_completion_length": 8, "max_steps": 1, "disable_tqdm": True,
@@ -22,7 +22,7 @@ def spread(completions, **_):
 
 
 def test_trl_samples_neutrally_with_the_same_ends(tiny):
-    trl = pytest.importorskip("grpo_lab.engines.trl")
+    trl = pytest.importorskip("grpo_lab.train.engines.trl")
     config = GRPOConfig(**IN_PARTS, precision="fp32")
     trainer = trl.make_trainer(*tiny, TASKS["sums"].rows("train", 8), spread, config, trl.Steps(config))
     settings = trainer.generation_config

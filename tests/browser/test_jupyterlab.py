@@ -74,7 +74,7 @@ def open_cells(page, lab, cells: list) -> None:
 
 
 PREDICTIONS = (
-    "from grpo_lab.notebook import begin, how_well_did_you_predict, predict\n\nbegin()",
+    "from grpo_lab.teaching.notebook import begin, how_well_did_you_predict, predict\n\nbegin()",
     'share = predict("Which share is it?", 0, 1)',
     'which = predict("Which of the two is it?", choices=("the first", "the second"))',
     'share.truth(0.5)\nwhich.truth("the second")\nhow_well_did_you_predict()',

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from grpo_lab.config import GRPOConfig
+from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.config.ranges import check_types
 from grpo_lab.objective import policy_loss
-from grpo_lab.precision import PRECISIONS
 
 OURS_ALONE = {"advantage", "precision", "ref_model_device", "max_nonfinite_steps", "kl_estimator", "log_kl"}
 

@@ -161,8 +161,8 @@ for line in range(3, 12):
 """
 IMPORTED = """
 import importlib, sys
-import grpo_lab.advantages, grpo_lab.trainer.experience, grpo_lab.sorting
-best_of_group = grpo_lab.sorting.losses.best_of_group
+import grpo_lab.advantages, grpo_lab.trainer.experience, grpo_lab.toys.sorting
+best_of_group = grpo_lab.toys.sorting.losses.best_of_group
 group_advantages = importlib.reload(sys.modules["grpo_lab.advantages"]).group_advantages
 process_advantages = sys.modules["grpo_lab.course.exercises"].exercise("process_advantages").function
 """

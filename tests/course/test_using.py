@@ -17,7 +17,7 @@ from grpo_lab.course.grading.grade import grade
 from grpo_lab.course.stub import stub_imports, stub_source
 from grpo_lab.kl import kl_estimate as reference
 from grpo_lab.objective import importance_ratio, policy_loss
-from grpo_lab.sorting import make_prompts, repaired_reward, train_sorting
+from grpo_lab.toys.sorting import make_prompts, repaired_reward, train_sorting
 from tests.course.submitted import file_name, submit
 from tests.course.test_sandbox import needs_bubblewrap
 from tests.course.toys import copy_of

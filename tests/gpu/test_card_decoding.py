@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from grpo_lab.config.precision import PRECISIONS, autocast
 from grpo_lab.models.shapes import random_policy
-from grpo_lab.precision import PRECISIONS, autocast
 from grpo_lab.rollout import sample_completions
 from tests.gpu.test_card_training import needs
 from tests.support.known_shape import make_rows, make_tokenizer

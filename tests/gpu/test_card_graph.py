@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from grpo_lab.config.precision import PRECISIONS, autocast
 from grpo_lab.models.shapes import random_policy
-from grpo_lab.precision import PRECISIONS, autocast
 from grpo_lab.rollout import static as decoding
 from tests.rollout.test_static import assert_same
 from tests.support.known_shape import make_rows, make_tokenizer, modes_of

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from grpo_lab.bench.process import run_worker
-from grpo_lab.display import GIB
+from grpo_lab.commands.display import GIB
+from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import RESERVE
-from grpo_lab.precision import PRECISIONS
 from tests.gpu.test_card_training import needs
 from tests.support import known_shape
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.models.shapes import random_policy
-from grpo_lab.precision import PRECISIONS
 from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, train
 from tests.support import known_shape
 from tests.support.axe import Killed

@@ -7,11 +7,11 @@ import torch
 from transformers import MambaConfig
 
 from grpo_lab import train
+from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import GIB, RESERVE, announce
 from grpo_lab.memory import __main__ as command
 from grpo_lab.memory.planning import plan
 from grpo_lab.models.shapes import shape_config, shape_of
-from grpo_lab.precision import PRECISIONS
 from grpo_lab.tasks import TASKS
 from tests.support.refused import refused
 from tests.support.worlds import make_config, make_world

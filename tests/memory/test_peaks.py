@@ -8,9 +8,9 @@ from itertools import product
 import pytest
 import torch
 
+from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import parts
 from grpo_lab.models import shapes
-from grpo_lab.precision import PRECISIONS
 from grpo_lab.rollout import recompute, static
 from grpo_lab.rollout.dynamic import Sampling
 from grpo_lab.rollout.static import Decoder

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import DynamicCache
 
+from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import GIB, MemoryPlan, parts, plan, shape_of
 from grpo_lab.memory.phases import resident
 from grpo_lab.models import shapes
 from grpo_lab.models.shapes import shape_config
-from grpo_lab.precision import PRECISIONS
 from grpo_lab.rollout.cache import SlotCache
 from grpo_lab.trainer import PolicyOptimizer
 from tests.support.steps import UNTIED, make_config, planned

@@ -4,7 +4,7 @@ import psutil
 import pytest
 
 from grpo_lab.bench.process import run_worker
-from grpo_lab.display import GIB
+from grpo_lab.commands.display import GIB
 from tests.support import known_shape
 
 pytestmark = pytest.mark.slow

@@ -9,9 +9,9 @@ from safetensors.torch import load_file, save_file
 from transformers import T5Config
 
 from grpo_lab.config import GRPOConfig
+from grpo_lab.config.precision import PRECISIONS, pick_precision, precision_of
 from grpo_lab.models import load_policy
 from grpo_lab.models import loading as models
-from grpo_lab.precision import PRECISIONS, pick_precision, precision_of
 from tests.support.resuming import copy_of
 from tests.support.worlds import make_tokenizer, make_world
 

@@ -1,9 +1,9 @@
-"""Mutants of the mistakes in circulation: those of `grpo_lab.bugs`, and `errata.txt` with further replacements."""
+"""Mutants of the mistakes in circulation: those of `teaching.bugs`, and `errata.txt` with further replacements."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from grpo_lab.bugs import BUGS
+from grpo_lab.teaching.bugs import BUGS
 from tests.mutants.mutant import Mutant, make_mutant, read
 
 # The faults of code among the mistakes; each has at least one mutant.

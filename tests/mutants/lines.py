@@ -18,7 +18,7 @@ def anchored_modules() -> list[str]:
 
 
 def _left_out(path: PurePosixPath) -> bool:
-    return path.parts[1] in ("assets", "course", "formulas")
+    return path.parts[1] in ("course", "formulas")
 
 
 def anchors(source: str) -> dict[str, int]:

@@ -18,7 +18,8 @@ import pytest
 CELL_SECONDS = 300
 SHOWN = 60  # of the last lines of a notebook that fails
 INLINE = "module://matplotlib_inline.backend_inline"
-NEEDED = ("IPython.core.interactiveshell", "ipywidgets", "matplotlib.pyplot", "transformers", "grpo_lab.notebook")
+NEEDED = ("IPython.core.interactiveshell", "ipywidgets", "matplotlib.pyplot", "transformers")
+NEEDED += ("grpo_lab.teaching.notebook",)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -81,7 +82,7 @@ def make_shell():
     from matplotlib_inline.backend_inline import configure_inline_support
     from traitlets.config import Config
 
-    from grpo_lab.plots import animation
+    from grpo_lab.teaching.plots import animation
 
     jaxtyping.config.update("jaxtyping_disable", True)
     whole = animation._gif  # nobody watches: its first frame and its last

@@ -26,7 +26,7 @@ def tag_key(tag: str) -> tuple[int, ...]:
 def formula_map() -> dict[str, Equation]:
     """Without the course, whose exercises may repeat them; the modules with equations are imported."""
     found = {}
-    for path, text in sources("assets", "course", "formulas"):
+    for path, text in sources("course", "formulas"):
         if r"\tag{" in text:
             name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
             values = (inspect.unwrap(one) for one in vars(importlib.import_module(name)).values() if callable(one))

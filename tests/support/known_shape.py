@@ -14,9 +14,9 @@ from transformers import PreTrainedTokenizerFast
 
 from grpo_lab.bench.process import worker_main
 from grpo_lab.config import GRPOConfig
+from grpo_lab.config.precision import PRECISIONS, has_native_bf16
 from grpo_lab.memory import planning
 from grpo_lab.models.shapes import random_policy, shape_config
-from grpo_lab.precision import PRECISIONS, has_native_bf16
 from grpo_lab.rollout import Rollout
 from grpo_lab.trainer import train
 from grpo_lab.trainer.experience import Experience

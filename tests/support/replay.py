@@ -49,7 +49,7 @@ def recorded(*run):
 
 def replayed(rollouts, *run, **more):
     """The same run on TRL, where each process takes its own rows of the completions; its history and its updates."""
-    from grpo_lab.engines import trl
+    from grpo_lab.train.engines import trl
 
     make, tokenizer = trl.make_trainer, run[1]
 

@@ -1,11 +1,11 @@
 """Steps of training at shapes small enough for a test, whose memory is compared with the plan of it."""
 
 from grpo_lab.config import GRPOConfig
+from grpo_lab.config.precision import PRECISIONS, autocast, precision_of
 from grpo_lab.memory import MemoryPlan, plan
 from grpo_lab.memory.phases import resident
 from grpo_lab.models import shapes
 from grpo_lab.models.shapes import shape_config
-from grpo_lab.precision import PRECISIONS, autocast, precision_of
 from grpo_lab.rollout import encode_prompts, sample_completions
 from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, all_logprobs
 from tests.support.worlds import make_tokenizer, ragged_experience

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from grpo_lab.precision import PRECISIONS
+from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.trainer import logprobs as computing
 from grpo_lab.trainer import loop as trainer
 from grpo_lab.trainer import train

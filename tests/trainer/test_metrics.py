@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from grpo_lab.precision import PRECISIONS
+from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.rollout import recompute
 from grpo_lab.trainer import PolicyOptimizer, train
 from grpo_lab.trainer import experience as gathering

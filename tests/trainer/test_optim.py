@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from grpo_lab.precision import PRECISIONS
+from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.trainer.optim import PolicyOptimizer, clip_gradients
 from tests.support.worlds import make_config, make_world, same_weights, weights
 

@@ -4,7 +4,9 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from grpo_lab.checks import check_choice
+from grpo_lab.commands.checks import check_choice
+from grpo_lab.commands.display import View, markdown_table
+from grpo_lab.commands.language import _
 from grpo_lab.course import exercises as registry
 from grpo_lab.course.checking.judging import judge, of_fault
 from grpo_lab.course.checking.outcome import expected_outcomes
@@ -13,8 +15,6 @@ from grpo_lab.course.checking.stand_ins import neighbours, suspended
 from grpo_lab.course.checking.verdict import SIGNS, TITLES, Verdict
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import exercise as find_exercise
-from grpo_lab.display import View, markdown_table
-from grpo_lab.language import _
 
 
 @dataclass

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from grpo_lab.commands.display import MAX_COLUMNS, tensor_lines
 from grpo_lab.course.checking.compare import same
 from grpo_lab.course.checking.plain_data import Other, plain
-from grpo_lab.display import MAX_COLUMNS, tensor_lines
 
 MAX_LINES = 100
 _COLUMNS = 2 * MAX_COLUMNS

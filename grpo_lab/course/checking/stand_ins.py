@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
 
+from grpo_lab.commands.language import _
 from grpo_lab.course.checking.run_case import signature_fault
 from grpo_lab.course.checking.shown import count
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import earlier
 from grpo_lab.course.exercises import exercise as find_exercise
 from grpo_lab.course.stub import LIBRARY_GONE
-from grpo_lab.language import _
 
 _blocks: list["using"] = []  # that are active, the inner ones last
 _installed: dict[Callable, Callable] = {}  # reference -> what stands in its place now

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from grpo_lab.language import _
+from grpo_lab.commands.language import _
 
 WIDTH = 112  # of a line of text
 OF_VALUES = 0.6  # of the points; the other properties share the rest alike

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from grpo_lab.checks import check_at_least, check_between
+from grpo_lab.commands.checks import check_at_least, check_between
 from grpo_lab.commands.parser import write_whole
 from grpo_lab.course.exercise import fresh_seed
 from grpo_lab.course.grading import tables

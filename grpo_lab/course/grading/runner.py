@@ -101,7 +101,7 @@ def load_exercises(names: list[str]) -> dict[str, Exercise]:
 def silence_the_course() -> None:
     """A `check(...)` in a cell has nothing to compare with here; it says nothing, and costs nothing."""
     import grpo_lab.course as course
-    import grpo_lab.notebook as notebook
+    import grpo_lab.teaching.notebook as notebook
 
     for module, names in ((course, ("check", "hint", "progress")), (notebook, ("begin",))):
         for name in names:

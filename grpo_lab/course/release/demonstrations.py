@@ -10,7 +10,7 @@ print("right so far:", ", ".join(mine) or "none yet, so the library's functions 
 """
 
 SORTING = """\
-from grpo_lab.sorting import make_prompts, train_sorting
+from grpo_lab.toys.sorting import make_prompts, train_sorting
 
 {mine}
 variants = {variants}
@@ -91,7 +91,7 @@ import copy
 from collections import deque
 from dataclasses import replace
 
-import grpo_lab.scale
+from grpo_lab.toys import scale
 from grpo_lab.models import load_policy
 from grpo_lab.tasks import addition_problems
 from grpo_lab.train import REWARD_WEIGHTS, REWARDS
@@ -110,11 +110,11 @@ with using(**mine) as report, Run(model, tokenizer, addition_problems("train", 2
         versions.append(copy.deepcopy(model.state_dict()))
         sampler.load_state_dict(versions[0])
         batch, metrics = collect(sampler, tokenizer, run.rows_of_step(step), REWARDS, config)
-        weights = grpo_lab.scale.importance_weights(all_logprobs(model, batch, config), batch.rollout.logp, batch.mask)
-        weights = grpo_lab.scale.truncate_weights(weights)
+        weights = scale.importance_weights(all_logprobs(model, batch, config), batch.rollout.logp, batch.mask)
+        weights = scale.truncate_weights(weights)
         update(model, run.optimizer, replace(batch, advantages=batch.advantages[:, None] * weights), config, 2e-4)
         earned.append(metrics["reward"])
-        bubbles.append(grpo_lab.scale.straggler_bubble(batch.mask.sum(-1), 64))
+        bubbles.append(scale.straggler_bubble(batch.mask.sum(-1), 64))
 print(report)
 
 fig, ax = plt.subplots()

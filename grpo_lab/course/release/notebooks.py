@@ -72,8 +72,8 @@ IMPORTS = (
     "import matplotlib.pyplot as plt", "import torch",
     *(f"from einops import {name}" for name in ("rearrange", "reduce", "repeat")),
     *(f"from grpo_lab.course import {name}" for name in ("check", "finished", "hint", "progress", "using")),
-    *(f"from grpo_lab.notebook import {name}" for name in ("begin", "fast_or_full")),
-    *(f"from grpo_lab.plots import {name}" for name in ("band", "finish")),
+    *(f"from grpo_lab.teaching.notebook import {name}" for name in ("begin", "fast_or_full")),
+    *(f"from grpo_lab.teaching.plots import {name}" for name in ("band", "finish")),
 )  # fmt: skip
 
 

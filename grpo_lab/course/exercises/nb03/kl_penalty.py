@@ -1,5 +1,5 @@
 from grpo_lab.course.exercise import Exercise, Misconception, drawn, extreme, f64, given
-from grpo_lab.sorting import kl_penalty
+from grpo_lab.toys.sorting import kl_penalty
 
 K3 = "kl_estimate(logp, ref_logp, 'k3')"
 

@@ -1,7 +1,7 @@
 from torch import tensor
 
 from grpo_lab.course.exercise import Exercise, Misconception, at_scale, drawn, extreme, given
-from grpo_lab.sorting import repaired_reward
+from grpo_lab.toys.sorting import repaired_reward
 
 EXERCISE = Exercise(
     function=repaired_reward,

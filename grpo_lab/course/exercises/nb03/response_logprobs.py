@@ -1,7 +1,7 @@
 from torch import tensor
 
 from grpo_lab.course.exercise import Exercise, Misconception, at_scale, drawn, extreme, f64, given
-from grpo_lab.sorting import response_logprobs
+from grpo_lab.toys.sorting import response_logprobs
 
 
 def _input(d, S, P, G, T, V):

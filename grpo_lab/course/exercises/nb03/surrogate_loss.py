@@ -1,5 +1,5 @@
 from grpo_lab.course.exercise import Exercise, Misconception, at_scale, drawn, extreme, f64, given
-from grpo_lab.sorting import surrogate_loss
+from grpo_lab.toys.sorting import surrogate_loss
 
 CLIPPED = "policy_loss(logp, advantages, mask, old_logp, epsilon=epsilon)[0]"
 RATIO = "(logp - old_logp.detach()).exp()"

@@ -1,8 +1,8 @@
 import torch
 from torch import Tensor, tensor
 
+from grpo_lab.config.precision import stochastic_round
 from grpo_lab.course.exercise import INF, NAN, Dice, Exercise, Misconception, at_scale, drawn, extreme, given
-from grpo_lab.precision import stochastic_round
 
 
 def _with_noise(dice: Dice, x: Tensor) -> tuple[Tensor, Tensor]:

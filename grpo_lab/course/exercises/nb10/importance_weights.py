@@ -1,7 +1,7 @@
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception, at_scale, drawn, extreme, f64, given, log, nan_padded
-from grpo_lab.scale import importance_weights
+from grpo_lab.toys.scale import importance_weights
 
 TWO = torch.ones(1, 2, dtype=torch.bool)
 

@@ -1,7 +1,7 @@
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception, at_scale, drawn, extreme, given
-from grpo_lab.scale import straggler_bubble
+from grpo_lab.toys.scale import straggler_bubble
 
 
 def lengths(*tokens: int):

@@ -3,7 +3,7 @@ import math
 import torch
 
 from grpo_lab.course.exercise import Exercise, Misconception, at_scale, drawn, extreme, f64, given
-from grpo_lab.scale import truncate_weights
+from grpo_lab.toys.scale import truncate_weights
 
 
 def _weights(d, B, T):

@@ -1,5 +1,5 @@
 from grpo_lab.course.exercise import Dice, Exercise, Misconception, drawn, extreme, given
-from grpo_lab.scale import weight_sync_seconds
+from grpo_lab.toys.scale import weight_sync_seconds
 
 
 def _sampler(d: Dice) -> tuple:

@@ -1,0 +1,210 @@
+r"""The precision of full-parameter training: five modes, one name each, and the rounding that decides what arrives.
+
+A bf16 number keeps 8 significant bits. At a learning rate of 1e-6 most of Adam's updates are smaller than half the
+distance to the next such number, and rounding to the nearest undoes them. Two ways out: keep the weights in float32,
+or round up and down at random so that the mean is right. The first costs 16 bytes a parameter, the second 6.
+
+The mode that is known to fail, `bf16-naive`, can be chosen too: it is a lesson.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from grpo_lab.commands.checks import check_choice
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A way to train all parameters. Bytes a parameter: weight + gradient + Adam's two moments."""
+
+    name: str
+    weights: torch.dtype  # of the weights, and so of their gradients
+    autocast: torch.dtype | None = None  # of the arithmetic of forward and backward, where it is not the weights'
+    optimizer: str = "adamw"  # torch's "adamw", or torchao's "adamw8bit"
+    stochastic_rounding: bool = False  # of the updated weights
+    loss_scaling: bool = False  # fp16's range is narrow: gradients are scaled up, and down again before the update
+
+    def __str__(self) -> str:
+        if self.name == "fp32":
+            return self.name
+        parts = [f"{short_name(self.weights)} weights"]
+        parts += [f"{short_name(self.autocast)} arithmetic"] if self.autocast else []
+        parts += ["8-bit AdamW" if self.optimizer == "adamw8bit" else "AdamW"]
+        parts += ["stochastic rounding"] if self.stochastic_rounding else []
+        return f"{self.name} ({', '.join(parts)})"
+
+
+PRECISIONS = {
+    mode.name: mode
+    for mode in (
+        Precision("fp32", torch.float32),  # 16 bytes: the CPU, and models too small for rounding to save anything
+        Precision("fp32-master", torch.float32, autocast=torch.bfloat16),  # 16 bytes, and bf16 copies while it computes
+        Precision("bf16", torch.bfloat16, optimizer="adamw8bit", stochastic_rounding=True),  # 6 bytes
+        Precision("bf16-naive", torch.bfloat16),  # 8 bytes, and most of the training is lost
+        Precision("fp16", torch.float32, autocast=torch.float16, loss_scaling=True),  # 16 bytes: cards without bf16
+    )
+}
+
+
+def pick_precision(device: torch.device, precision: str | None = None, small: bool = False) -> Precision:
+    """The mode asked for; for None "bf16" on a card that has it, "fp16" on another, "fp32" elsewhere and if small."""
+    if precision is not None:
+        check_choice("precision", precision, PRECISIONS)
+        return PRECISIONS[precision]
+    if device.type != "cuda" or small:
+        return PRECISIONS["fp32"]
+    return PRECISIONS["bf16" if has_native_bf16(device) else "fp16"]
+
+
+def precision_asked(config) -> str | None:
+    """The mode that a configuration asks for before there is a model: by name, or by TRL's flags on float32 weights."""
+    return config.precision or ("fp32-master" if config.bf16 else "fp16" if config.fp16 else None)
+
+
+def precision_of(model, config) -> Precision:
+    """The mode in which this model trains under this configuration.
+
+    `config.precision` if it is given; else what TRL's flags say; else the mode for which `load_policy` loaded the
+    model; else what its weights allow: bf16 weights train as "bf16", float32 (and float64) ones as "fp32".
+
+    Raises:
+        ValueError: if the weights are not of the dtype that the mode needs, or of several, or of one that cannot train.
+    """
+    weights, name = _weights_dtype(model), precision_asked(config)
+    if name is None:
+        if loaded := _loaded_for(model, weights):
+            return loaded
+        if weights == torch.float64:
+            return replace(PRECISIONS["fp32"], weights=weights)
+        return PRECISIONS["bf16" if weights == torch.bfloat16 else "fp32"]
+    if config.precision is None and config.bf16 and weights == torch.bfloat16:
+        return PRECISIONS["bf16"]
+    if weights != PRECISIONS[name].weights:
+        said = f"precision is {name!r}" if config.precision else f"{'bf16' if config.bf16 else 'fp16'} is True"
+        raise ValueError(
+            f"{said}, which trains {PRECISIONS[name].weights} weights, but the model's are {weights}; "
+            f"load it with load_policy(..., precision={name!r})"
+        )
+    return PRECISIONS[name]
+
+
+def autocast(device: str | torch.device, precision: Precision) -> torch.autocast:
+    """A context in which the mode's arithmetic is done; it changes nothing where that is the weights' own."""
+    kind = torch.device(device).type
+    return torch.autocast(kind, dtype=precision.autocast, enabled=precision.autocast is not None)
+
+
+def autocast_as_loaded(model) -> torch.autocast:
+    """The same where there is no configuration: the arithmetic of the mode for which `load_policy` loaded the model."""
+    return autocast(model.device, _loaded_for(model, model.dtype) or PRECISIONS["fp32"])
+
+
+def has_native_bf16(device: torch.device) -> bool:
+    """True where bf16 runs on the hardware. Older cards such as the T4 emulate it, correctly but slowly."""
+    if device.type != "cuda":
+        return False
+    with torch.cuda.device(device):
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def short_name(dtype: torch.dtype) -> str:
+    """ "bf16" for torch.bfloat16, and so on."""
+    return {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.float64: "fp64"}[dtype]
+
+
+def stochastic_round(x: Float[Tensor, "*S"], noise: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
+    r"""Round float32 to bf16, up or down by chance, so that the mean over the noise is the number itself.
+
+    Write x_0 for the bf16 number next to x on the side of zero, and x_1 for the one next to x_0 on the other side.
+
+    x_0 = \operatorname{sgn}(x) \max \{ b \in \mathrm{bf16} : b \le |x| \}  \tag{8.1}
+    x_1 = \operatorname{sgn}(x) \min \{ b \in \mathrm{bf16} : b > |x_0| \}  \tag{8.2}
+    p = \frac{x - x_0}{x_1 - x_0}                                           \tag{8.3}
+    \tilde x = x_1 \text{ if } u < p \text{ else } x_0                      \tag{8.4}
+
+    A bf16 number is the upper half of a float32 number, so x_0 is x without its 16 lower bits, and x_1 is one step of
+    the upper half further: x.view(torch.int32) shows the bits, as whole numbers to calculate with, and
+    .view(torch.float32) turns them back. p is a multiple of 2^{-16} and computed exactly: E[x~] = x without any error.
+
+    Args:
+        x: float32.
+        noise: u, uniform in [0, 1): one number for each of x, such as `torch.rand_like(x)`.
+
+    Returns:
+        bf16. Infinities and NaN stay; a number beyond the largest of bf16 becomes that one.
+
+    Raises:
+        ValueError: if x is not float32.
+
+    Source: Gupta et al. (2015), "Deep learning with limited numerical precision", section 3.1.
+    """
+    if x.dtype != torch.float32:
+        raise ValueError(f"x is {x.dtype}; expected torch.float32")
+    x_0 = (x.view(torch.int32) & -(2**16)).view(torch.float32)  # S (8.1)
+    x_1 = (x_0.view(torch.int32) + 2**16).view(torch.float32)  # S (8.2)
+    p = (x - x_0) / (x_1 - x_0)  # S (8.3)
+    rounded = torch.where(noise < p, x_1, x_0)  # S (8.4)
+    return torch.where(x.isfinite(), rounded, x).bfloat16()
+
+
+def realised_share(
+    weights: Float[Tensor, " W"], learning_rate: float, steps: int, mode: str, seed: int = 0
+) -> Float[Tensor, " S"]:
+    r"""How much of the intended movement arrives, after each of S steps that all go in the same direction.
+
+    When the gradient always has the same sign, Adam moves every weight by the learning rate at each step. The result
+    is kept in the mode's numbers: `round` does nothing in float32, goes to the nearest in naive bf16, and is Eq. (8.4)
+    with fresh noise in bf16.
+
+    w_{t} = \operatorname{round}(w_{t-1} - \eta)                                  \tag{8.5}
+    \text{share}_t = \frac{1}{W} \sum_{i=1}^{W} \frac{w_{0,i} - w_{t,i}}{t \, \eta} \tag{8.6}
+
+    Args:
+        weights: where they start; rounded to bf16 first, so that all modes start alike.
+        learning_rate: \eta, larger than 0.
+        steps: S, at least 1.
+        mode: "fp32", "bf16-naive" or "bf16".
+        seed: of the noise.
+
+    Returns:
+        The share after 1, 2, ..., S steps, in float64; 1 means that everything arrived.
+    """
+    # Far from the seeds that people give: noise from the stream that drew the weights would not be independent of them.
+    generator = torch.Generator().manual_seed(987_654_321 + seed)
+    rounding = {
+        "fp32": lambda w: w,
+        "bf16-naive": lambda w: w.bfloat16().float(),
+        "bf16": lambda w: stochastic_round(w, torch.rand(w.shape, generator=generator)).float(),
+    }
+    check_choice("mode", mode, rounding)
+    start = weights.bfloat16().double()
+    w = start.float()
+    shares = []
+    for t in range(1, steps + 1):
+        w = rounding[mode](w - learning_rate)  # W (8.5)
+        share = ((start - w) / (t * learning_rate)).mean()  # scalar (8.6)
+        shares.append(share)
+    return torch.stack(shares)
+
+
+def _loaded_for(model, weights: torch.dtype) -> Precision | None:
+    mode = PRECISIONS.get(getattr(model, "loaded_for", ""))
+    return mode if mode is not None and mode.weights == weights else None
+
+
+def _weights_dtype(model) -> torch.dtype:
+    dtypes = {p.dtype for p in model.parameters() if p.is_floating_point()}
+    if len(dtypes) != 1:
+        raise ValueError(f"model has weights of {sorted(map(str, dtypes))}; expected one dtype")
+    (dtype,) = dtypes
+    if dtype == torch.float16:
+        raise ValueError(
+            "model has float16 weights, whose range is too narrow to train; load it with precision='fp16': float32 "
+            "weights, float16 arithmetic and a scaled loss"
+        )
+    if dtype not in (torch.float32, torch.float64, torch.bfloat16):
+        raise ValueError(f"model has {dtype} weights; expected torch.float32, torch.bfloat16 or torch.float64")
+    return dtype

@@ -1,6 +1,0 @@
-"""The toy world of notebook 03, sorting a few numbers with GRPO: task, policy, losses, and the training run."""
-
-from grpo_lab.sorting.losses import LOSSES, UPDATE_WEIGHTS, kl_penalty, surrogate_loss, update_weights
-from grpo_lab.sorting.policy import SortingPolicy, init_policy, position_logprobs, response_logprobs, sample_responses
-from grpo_lab.sorting.task import ascending_pairs, exact_reward, make_prompts, repaired_reward, sorting_reward
-from grpo_lab.sorting.training import batch_loss, collect, evaluate_sorting, greedy_responses, train_sorting

@@ -1,0 +1,195 @@
+"""What you expect, said before you see: predictions as an input, drawn beside the truth, and counted at the end.
+
+For a number you choose a range that you trust to hold the truth four times in five; for anything else, one of several
+choices. A page that is only read, and a test that runs a notebook, show the question and take no answer.
+"""
+
+from collections.abc import Sequence
+from math import comb
+
+from grpo_lab.commands.checks import check_choice
+from grpo_lab.commands.display import in_ipython, prose, say
+from grpo_lab.commands.language import _
+
+SURE = 0.8  # how often a range is meant to hold the truth
+FEWEST = 3  # ranges that allow a word on calibration
+STEPS = 100  # of a slider, from its low to its high end
+
+_made: dict[str, "Prediction"] = {}  # by their question, so that a cell that runs twice asks once
+
+
+def predict(
+    question: str,
+    low: int | float | None = None,
+    high: int | float | None = None,
+    *,
+    choices: Sequence[str] | None = None,
+) -> "Prediction":
+    """Ask before the answer is seen: for a number between `low` and `high`, or for one of the `choices`.
+
+    Args:
+        question: one sentence. It is shown, so the text around need not repeat it.
+        low, high: the ends of the slider.
+        choices: at least two different texts.
+
+    Returns:
+        The prediction: call its `truth` when the answer is known, and `draw` to see a range in a figure.
+    """
+    made = Range(question, float(low), float(high)) if choices is None else Choice(question, tuple(choices))
+    _made[question] = made
+    made.ask()
+    return made
+
+
+class Prediction:
+    """What the two kinds have in common; made by `predict`."""
+
+    widget = None  # only in a live notebook
+    answer = None  # once the truth is known
+
+    def __init__(self, question: str):
+        self.question = question
+
+    def ask(self) -> None:
+        head, asked = _("Predict."), f"{_(self.question)} {_(self.hint)}"
+        say(f"**{head}** {prose(asked)}", f"{head} {asked}")
+        if in_ipython():
+            from IPython.display import display
+
+            self.widget = self.make_widget()
+            display(self.widget)
+
+    def truth(self, value) -> None:
+        """Say what is true, and how the guess did, if there was one.
+
+        Raises:
+            ValueError: for a value that could not have been guessed.
+        """
+        self.answer = self.checked(value)
+        guess, told = self.guess(), _(f"Truth: {self.written(self.answer)}.")
+        verdict = "" if guess is None else " " + _(f"You said {self.written(guess)}: {self.verdict(guess)}.")
+        say(f"**{prose(told)}**{prose(verdict)}", told + verdict)
+
+
+class Range(Prediction):
+    """A number: the guess is a range that holds it with probability `SURE`."""
+
+    def __init__(self, question: str, low: float, high: float):
+        super().__init__(question)
+        self.low, self.high = low, high
+        whole = float(low).is_integer() and float(high).is_integer() and high - low >= STEPS
+        self.step = max(1, round((high - low) / STEPS)) if whole else (high - low) / STEPS
+        self.hint = f"*(Between {low:g} and {high:g}: choose a range that you are {SURE:.0%} sure of.)*"
+
+    def make_widget(self):
+        from ipywidgets import FloatRangeSlider, Layout
+
+        form = ".0f" if self.step >= 1 else ".2f" if self.step >= 0.01 else ".3g"
+        ends = {"min": self.low, "max": self.high, "value": (self.low, self.high), "step": self.step}
+        look = {"readout_format": form, "description": _("from, to"), "layout": Layout(width="480px")}
+        return FloatRangeSlider(**ends, **look, continuous_update=False)
+
+    def guess(self) -> tuple[float, float] | None:
+        """The range; None where the slider was not touched, since everything between its ends is no guess."""
+        value = None if self.widget is None else self.widget.value
+        return None if value == (self.low, self.high) else value
+
+    def checked(self, value) -> float:
+        value = float(value)
+        if not self.low <= value <= self.high:
+            raise ValueError(f"value is {value}; expected {self.low} to {self.high}, which is what could be guessed")
+        return value
+
+    def written(self, value) -> str:
+        return " to ".join(f"{end:.3g}" for end in value) if isinstance(value, tuple) else f"{value:.3g}"
+
+    def held(self) -> bool:
+        low, high = self.guess()
+        return low - self.step / 2 <= self.answer <= high + self.step / 2
+
+    def verdict(self, guess: tuple[float, float]) -> str:
+        return "that holds it" if self.held() else f"the truth is {'lower' if self.answer < guess[0] else 'higher'}"
+
+    def draw(self, ax, orient: str = "y") -> None:
+        """Mark the guess on the axes as a strip, and the truth, once it is known, as a line; nothing without a guess.
+
+        Args:
+            ax: matplotlib axes.
+            orient: the axis that the guessed number belongs to, "x" or "y".
+        """
+        guess = self.guess()
+        if guess is None:
+            return
+        from grpo_lab.teaching.plots import OKABE_ITO
+
+        (ax.axhspan if orient == "y" else ax.axvspan)(*guess, color=OKABE_ITO["orange"], alpha=0.18, linewidth=0)
+        if self.answer is not None:
+            (ax.axhline if orient == "y" else ax.axvline)(self.answer, color=OKABE_ITO["orange"], linestyle=":")
+        where = {"xy": (1, guess[1]), "xycoords": ("axes fraction", "data"), "ha": "right", "va": "bottom"}
+        if orient == "x":
+            where = {"xy": (guess[1], 1), "xycoords": ("data", "axes fraction"), "ha": "left", "va": "top"}
+        ax.annotate("your guess", **where, color="#8A5A00", fontsize=9)
+
+
+class Choice(Prediction):
+    """One of several texts."""
+
+    def __init__(self, question: str, choices: tuple[str, ...]):
+        super().__init__(question)
+        self.choices = choices
+        self.hint = f"*({' / '.join(choices)})*"
+
+    def make_widget(self):
+        from ipywidgets import Layout, RadioButtons
+
+        options = [(_(choice), choice) for choice in self.choices]
+        return RadioButtons(options=options, value=None, layout=Layout(width="max-content"))
+
+    def guess(self) -> str | None:
+        return None if self.widget is None else self.widget.value
+
+    def checked(self, value) -> str:
+        check_choice("value", value, self.choices)
+        return value
+
+    def written(self, value: str) -> str:
+        return value
+
+    def held(self) -> bool:
+        return self.guess() == self.answer
+
+    def verdict(self, guess: str) -> str:
+        return "right" if self.held() else "wrong"
+
+
+def forget_predictions() -> None:
+    """Begin anew: no prediction has been made."""
+    _made.clear()
+
+
+def how_well_did_you_predict() -> None:
+    """One line on all predictions of the notebook: how many held, and whether the ranges were wide enough."""
+    told = [made for made in _made.values() if made.answer is not None and made.guess() is not None]
+    if not told:
+        return say(_("No predictions were made in this run."))
+    ranges = [made for made in told if isinstance(made, Range)]
+    said = [f"You answered {len(told)} of {len(_made)} predictions."]
+    if ranges:
+        said.append(_of_ranges(sum(made.held() for made in ranges), len(ranges)))
+    if rest := [made.held() for made in told if not isinstance(made, Range)]:
+        said.append(f"Of {_counted(len(rest), 'choice')}, {sum(rest)} {'was' if sum(rest) == 1 else 'were'} right.")
+    return say(_(" ".join(said)))
+
+
+def _of_ranges(held: int, n: int) -> str:
+    said = f"Of {_counted(n, 'range')}, {held} held the truth; {SURE:.0%} of {n} is {SURE * n:.1f}."
+    if n < FEWEST:
+        return said
+    as_few = sum(comb(n, k) * SURE**k * (1 - SURE) ** (n - k) for k in range(held + 1))  # the chance of so few or fewer
+    if as_few < 0.1:
+        return f"{said} Your ranges were too narrow: you were surer than you had reason to be."
+    return f"{said} That agrees with being well calibrated."
+
+
+def _counted(n: int, word: str) -> str:
+    return f"{n} {word}{'' if n == 1 else 's'}"

@@ -1,0 +1,78 @@
+"""What moves, as a recorded animation below a play button, and as a strip of frames for those who only read."""
+
+import base64
+import html
+import io
+from collections.abc import Callable, Sequence
+
+from grpo_lab.commands.display import display, in_ipython
+from grpo_lab.commands.language import _
+from grpo_lab.teaching.plots.style import finish
+
+SECONDS, LAST = 0.12, 1.5  # that a frame stays, and that the last one stays
+DPI = 80
+
+
+def animate(
+    draw: Callable,
+    name: str,
+    values: Sequence,
+    frames: Sequence,
+    *,
+    caption: str,
+    alt: str,
+    ylabel: str | None = None,
+    height: float = 2.7,
+) -> None:
+    """Show a strip of frames side by side and, below it, a play button that opens all of them one after another.
+
+    Args:
+        draw, name, ylabel, height: as in `strip`.
+        values: of all frames of the animation.
+        frames: those of them that stand in the strip, at most 4.
+        caption, alt: as in `finish`, for the strip.
+    """
+    finish(strip(draw, name, list(frames), ylabel, height), caption=caption, alt=alt)
+    if in_ipython():
+        source = f"data:image/gif;base64,{_gif(draw, name, values, ylabel)}"
+        picture = f'<img alt="{html.escape(_(alt))}" src="{source}">'
+        display({"text/html": f"<details><summary>▶ Play</summary>{picture}</details>", "text/plain": "an animation"})
+
+
+def strip(
+    draw: Callable, name: str, frames: Sequence, ylabel: str | None = None, height: float = 2.7, width: float = 7.2
+):
+    """A figure of these frames side by side, each titled "name = value".
+
+    Args:
+        draw: called as draw(ax, value); draws one frame and names its x axis. The limits of both axes are its business.
+        name: of what changes from frame to frame, with its unit.
+        frames: the values that are drawn, at most 4.
+        ylabel: of the leftmost frame.
+        height, width: of the figure, in inches.
+    """
+    import matplotlib.pyplot as plt
+
+    fig, axes = plt.subplots(1, len(frames), figsize=(width, height), sharey=True, squeeze=False)
+    for ax, value in zip(axes[0], frames, strict=True):
+        draw(ax, value)
+        written = f"{value:.4g}" if isinstance(value, float) else value
+        ax.set_title(f"{name} = {written}", fontsize=10)
+    if ylabel:
+        axes[0, 0].set_ylabel(ylabel)
+    return fig
+
+
+def _gif(draw: Callable, name: str, values: Sequence, ylabel: str | None) -> str:
+    import matplotlib.pyplot as plt
+    from PIL import Image
+
+    pictures, whole = [], io.BytesIO()
+    for value in values:
+        fig, raw = strip(draw, name, [value], ylabel, 3.6, width=4.8), io.BytesIO()
+        fig.savefig(raw, format="png", dpi=DPI)
+        plt.close(fig)
+        pictures.append(Image.open(raw).convert("RGB").quantize(48, dither=Image.Dither.NONE))
+    times = [int(1000 * SECONDS)] * (len(pictures) - 1) + [int(1000 * LAST)]
+    pictures[0].save(whole, format="gif", save_all=True, append_images=pictures[1:], duration=times, loop=0)
+    return base64.b64encode(whole.getvalue()).decode("ascii")

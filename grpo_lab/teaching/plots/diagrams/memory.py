@@ -1,0 +1,135 @@
+"""Where the memory of a step goes: bars of what is alive at the same time, piece on piece, beside a card."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from grpo_lab.commands.display import GIB
+from grpo_lab.teaching.plots.style import BACKGROUND, CENTRED, GREY, OKABE_ITO
+
+if TYPE_CHECKING:
+    from grpo_lab.memory import MemoryPlan
+
+# name: colour, hatch. Pieces of other names take the last line.
+LOOKS = {
+    "weights": ("blue", ""),
+    "Adam's moments": ("sky", "//"),
+    "reference": ("purple", "xx"),
+    "gradients": ("green", ""),
+    "activations": ("vermillion", ""),
+    "head": ("orange", ""),
+    "half copies": ("black", "..."),
+    "KV cache": ("green", "\\\\"),
+}
+STRETCHES = ("rollout", "log-probs", "first micro-batch", "each later one", "optimiser")
+OTHER = ("black", "")
+FAINT = 0.55  # opacity: text on a piece stays readable
+CLEAR = {"facecolor": BACKGROUND, "edgecolor": "none", "pad": 0.5}  # hides a line behind a text
+ROOM = 0.0125  # of the axis, for one letter of a label
+
+
+def memory_bars(rows: Mapping[str, Mapping[str, int | float]], cards: Sequence[float] = ()):
+    """A figure with one bar for each row, made of the pieces that are alive together; the total stands at its end.
+
+    A piece that is wide enough carries its name; what carries none anywhere is named below the bars.
+
+    Args:
+        rows: name of a bar -> piece -> size in GiB. The first row stands on top; one without pieces is a gap.
+        cards: sizes of cards, drawn as lines.
+    """
+    import matplotlib.pyplot as plt
+
+    totals = {name: sum(pieces.values()) for name, pieces in rows.items()}
+    end = 1.13 * max([*totals.values(), *cards])
+    used = [piece for piece in LOOKS if any(pieces.get(piece) for pieces in rows.values())]
+    used = list(dict.fromkeys([*used, *(p for pieces in rows.values() for p, size in pieces.items() if size)]))
+    fig, ax = plt.subplots(figsize=(7.2, 1.3 + 0.5 * len(rows)))
+    patches, named = {}, set()
+    for place, (name, pieces) in enumerate(rows.items()):
+        left = 0.0
+        for piece in (piece for piece in used if pieces.get(piece)):
+            size, (fill, hatch) = pieces[piece], _look(piece)
+            bar = {"height": 0.62, "color": [fill], "hatch": hatch, "edgecolor": "white", "linewidth": 0.8}
+            (patches[piece],) = ax.barh(place, size, left=left, **bar)
+            label = piece.replace(" ", "\n", 1)
+            if max(map(len, label.split("\n"))) * ROOM * end <= size:
+                ax.text(left + size / 2, place, label, **CENTRED, fontsize=9, bbox=CLEAR)
+                named.add(piece)
+            left += size
+        if pieces:
+            ax.text(left + 0.01 * end, place, f"{totals[name]:.1f}", va="center", fontsize=9, weight="bold", bbox=CLEAR)
+    for card in cards:
+        ax.axvline(card, color=OKABE_ITO["black"], linestyle=":")
+        ax.annotate(f"{card:g} GiB card", (card, 1), xycoords=("data", "axes fraction"), fontsize=9,
+                    xytext=(4, -2), textcoords="offset points", va="bottom")  # fmt: skip
+    ax.set(yticks=range(len(rows)), yticklabels=rows, xlim=(0, end), xlabel="GiB alive at the same time")
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.grid(axis="y", visible=False)
+    _name_below(fig, patches, named)
+    return fig
+
+
+def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], cards: Sequence[float]):
+    """A figure with the step of each plan over time, all on one scale: what is alive, piece on piece, and cards.
+
+    The corners are the plan's moments, drawn at equal distances within a phase; the width of a phase means nothing.
+    Each plan has several micro-batches an update.
+    """
+    import matplotlib.pyplot as plt
+
+    tops = [1.1 * max(made.peak / GIB, *cards[:1]) for made in plans.values()]
+    fig, axes = plt.subplots(len(plans), 1, figsize=(7.2, 6.4), sharex=True, height_ratios=tops, squeeze=False)
+    patches, named = {}, set()
+    for ax, top, (name, made) in zip(axes[:, 0], tops, plans.items(), strict=True):
+        times, table = _corners(made)
+        fill, hatch = zip(*map(_look, table), strict=True)
+        drawn = ax.stackplot(times, table.values(), colors=fill, hatch=hatch, edgecolor="white", linewidth=0.5)
+        patches |= dict(zip(table, drawn, strict=True))
+        total = np.sum(list(table.values()), axis=0)
+        for piece, top_of_it in zip(table, np.cumsum(list(table.values()), axis=0), strict=True):
+            thick = np.asarray(table[piece])
+            if piece not in named and thick.max() > 0.05 * sum(tops):
+                at = np.flatnonzero(thick > 0.9 * thick.max())
+                at = at[(len(at) - 1) // 4]
+                ax.text(times[at], top_of_it[at] - thick[at] / 2, piece, **CENTRED, fontsize=9, bbox=CLEAR)
+                named.add(piece)
+        at = total.argmax()
+        ax.text(times[at], total[at] + 0.2, f"{total[at]:.1f}", ha="center", va="bottom", weight="bold")
+        for card in (card for card in cards if card < top):
+            ax.axhline(card, color="black", linestyle=":", linewidth=1)
+            ax.text(5.04, card, f"{card:g} GiB card", va="center", fontsize=9)
+        ax.vlines(range(1, 5), 0, top, color=GREY, linewidth=0.6)
+        ax.set(
+            xlim=(0, 5), ylim=(0, top), ylabel=f"{name}, GiB", xticks=[0.5, 1.5, 2.5, 3.5, 4.5], xticklabels=STRETCHES
+        )
+    _name_below(fig, patches, named)
+    return fig
+
+
+def _corners(made: "MemoryPlan") -> tuple[list[float], dict[str, list[float]]]:
+    """Where the moments of a step stand, and the GiB of each piece there; of the update, two micro-batches."""
+    of = made.moments
+    full = of["optimizer"][0] | {"Adam at work": 0}
+    empty, (first, later) = full | {"gradients": 0}, (of["update"][:5], of["update"][5:])
+    times, states = [], []
+    stretches = (empty, of["rollout"]), (empty, of["logprobs"]), (empty, first), (full, later), (full, of["optimizer"])
+    for start, (before, moments) in enumerate(stretches):
+        times += [start + 0.94 * place / len(moments) for place in range(len(moments) + 1)]
+        states += [before, *moments]
+    pieces = [piece for piece in LOOKS if any(state.get(piece) for state in states)]
+    table = {piece: [state.get(piece, 0) / GIB for state in states] for piece in pieces}
+    return times, table | {
+        "other": [sum(size for piece, size in s.items() if piece not in LOOKS) / GIB for s in states]
+    }
+
+
+def _look(piece: str) -> tuple[tuple, str]:
+    """Fill and hatch."""
+    colour, hatch = LOOKS.get(piece, OTHER)
+    return (OKABE_ITO[colour], 0.25 if colour == "black" else FAINT), hatch
+
+
+def _name_below(fig, patches: dict, named: set[str]) -> None:
+    if below := {piece: patch for piece, patch in patches.items() if piece not in named}:
+        fig.legend(below.values(), below, loc="outside lower center", ncols=6, fontsize=9, handlelength=1.5)

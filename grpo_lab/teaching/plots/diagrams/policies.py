@@ -1,0 +1,63 @@
+"""A picture of a policy: the tree of its completions."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from grpo_lab.teaching.plots.intervals import as_array
+from grpo_lab.teaching.plots.style import CENTRED, OKABE_ITO, without_grid
+
+THIN, THICK = 0.4, 5.0  # widths of an edge of probability 0 and 1, in points
+BACKING = {"facecolor": "white", "edgecolor": "none", "pad": 1.2, "alpha": 0.9}  # behind a text on a line
+NODE = {"boxstyle": "circle,pad=0.15", "facecolor": "black", "edgecolor": "none"}
+
+
+def prefix_tree(sequences, token_probabilities, leaf_labels: Sequence[str], mark: Mapping[int, str]):
+    """A figure: the tree of all completions, from the empty prefix on the left to the whole completions on the right.
+
+    An edge is one token. The more likely it is after its prefix, the thicker the edge. A node wears its number.
+
+    Args:
+        sequences: all completions, shape (N, T), in lexicographic order, at most 32.
+        token_probabilities: of each token after those before it, shape (N, T).
+        leaf_labels: N texts to the right of the tree.
+        mark: row of `sequences` -> name of a colour in `OKABE_ITO`; the token and its probability are written on each
+            edge of such a path.
+    """
+    import matplotlib.pyplot as plt
+
+    sequences, chances = np.asarray(sequences), as_array(token_probabilities)
+    N, T = sequences.shape
+    height = _heights(sequences)
+    fig, ax = plt.subplots(figsize=(7.2, max(2.4, 0.175 * N + 0.5)))
+    order = [row for row in range(N) if row not in mark] + list(mark)  # marked paths on top
+    for row in order:
+        colour = OKABE_ITO[mark[row]] if row in mark else "#B0B0B0"
+        for t in range(T):
+            ys = height[tuple(sequences[row, :t])], height[tuple(sequences[row, : t + 1])]
+            width = THIN + (THICK - THIN) * chances[row, t]
+            ax.plot([t, t + 1], ys, color=colour, linewidth=width, linestyle="-", solid_capstyle="round", zorder=2)
+            if row in mark:
+                words = {"fontsize": 9, "color": colour, "weight": "bold", "zorder": 4, "bbox": BACKING}
+                ax.text(t + 0.5, sum(ys) / 2, f"{sequences[row, t]}: {chances[row, t]:.2f}", **CENTRED, **words)
+        colour, weight = (colour, "bold") if row in mark else ("black", "normal")
+        words = {"va": "center", "fontsize": 9, "color": colour, "weight": weight}
+        ax.text(T + 0.06, height[tuple(sequences[row])], leaf_labels[row], **words)
+    inner = sorted((prefix for prefix in height if len(prefix) < T), key=lambda prefix: (len(prefix), prefix))
+    for number, prefix in enumerate(inner):  # the root first, then row by row
+        ax.text(len(prefix), height[prefix], number, **CENTRED, fontsize=9, color="white", zorder=3, bbox=NODE)
+    ax.set(xlim=(-0.25, T + 1.6), ylim=(-0.8, N - 0.2), yticks=[])
+    written = [f"{t} token{'s' if t > 1 else ''}" for t in range(1, T)]
+    ax.set_xticks(range(T + 1), ["nothing\nwritten", *written, "all"])
+    without_grid(ax, "left", "bottom")
+    return fig
+
+
+def _heights(sequences: np.ndarray) -> dict[tuple[int, ...], float]:
+    """Where each prefix stands: the middle of the completions that begin with it, the first of them on top."""
+    N, T = sequences.shape
+    places: dict[tuple[int, ...], list[int]] = {}
+    for row, sequence in enumerate(sequences):
+        for t in range(T + 1):
+            places.setdefault(tuple(sequence[:t]), []).append(N - 1 - row)
+    return {prefix: sum(found) / len(found) for prefix, found in places.items()}

@@ -1,0 +1,214 @@
+"""`python -m grpo_lab.train --model M --task T --output_dir DIR`: train a policy on a task of the course or your own.
+
+With the tiny model and the task "sums" it is the training of notebook 07. What is not given is chosen by the size of
+the model and the task, and said before the run. To call this module is to call `grpo_lab.trainer.train`, so that
+`from grpo_lab import train` is the function, and `grpo_lab.train.main` the command.
+"""
+
+import argparse
+import contextlib
+import re
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+from grpo_lab.commands import Parser, command, command_name, shell_line, writable_folder
+from grpo_lab.config import MAY_CHANGE, SETTINGS, GRPOConfig
+from grpo_lab.config.arguments import settings_parser, words_in
+from grpo_lab.config.defaults import TINY, default_settings, described
+from grpo_lab.rewards.named import find_rewards
+from grpo_lab.rewards.task_spec import SUMS, USUAL, TaskSpec, add_reward_options, add_task_option, choose, for_template
+from grpo_lab.tasks import TASKS
+from grpo_lab.tasks.table import TRAINING_SUMS
+from grpo_lab.train.engines.options import OWN, add_engine_options, take_engine
+from grpo_lab.train.engines.processes import is_main, one_prints
+
+TRAINING_PROBLEMS = TRAINING_SUMS
+REWARDS = find_rewards(TASKS[SUMS].reward_funcs)
+REWARD_WEIGHTS = list(TASKS[SUMS].reward_weights)
+RESUMED_WITH = ("max_steps", *(name for name in MAY_CHANGE if name not in ("output_dir", "resume_from_checkpoint")))
+OF_TASK = (*USUAL, "reward_weights")  # options that `choose` takes
+HELD_OUT = 100  # problems of an evaluation during the run
+
+
+@command("grpo_lab.train")
+def main(arguments: list[str] | None = None) -> None:
+    given = read_options(arguments)
+    with one_prints():
+        _run(given)
+
+
+def _run(given: dict) -> None:
+    # Only now, since transformers takes seconds to import: --help and a wrong option are answered at once.
+    from grpo_lab.memory import announce
+    from grpo_lab.models import load_policy, one_thread_if_small, pick_device
+    from grpo_lab.models.folders import count_parameters
+    from grpo_lab.trainer.folder import check_folder
+
+    name, engine = given["model"], take_engine(given)
+    device = pick_device()
+    parameters = count_parameters(name, device.type)
+    spec, config, chosen = plan_run(given, parameters, device.type)
+    engine.check(config)
+    if is_main():
+        check_folder(config)  # before a model is loaded; the run checks it again
+    rows = spec.rows("train", None, config.seed)
+    held_out = _held_out(spec, config)
+    print(*spec.described(rows), described(chosen, parameters), sep="\n")
+    model, tokenizer = load_policy(name, precision=engine.precision(config, device, parameters < TINY))
+    one_thread_if_small(model)
+    rows = for_template(rows, tokenizer)
+    if engine.name == OWN:
+        announce(model, tokenizer, rows, config)
+    held_out = {name: for_template(others, tokenizer) for name, others in held_out.items()}
+    with _rows_by_their_lines(spec):
+        history = engine.train(model, tokenizer, rows, spec.functions, config, **held_out)
+    if history:
+        print(*_closing_lines(history, config), sep="\n")
+    print(f"saved to {config.output_dir}")
+    if spec.task.own is None or spec.task.own.rows("test"):
+        print(f"measure it on {'held-out' * spec.task.held_out or 'the same'} problems: {_evaluation(given, config)}")
+
+
+def read_options(arguments: list[str] | None = None) -> dict:
+    """What was typed; on top of what a file says (`--config`), or the folder of the run to be resumed."""
+    parser, before = _parser(), argparse.Namespace()
+    typed = vars(parser.parse_args(arguments))
+    folder = typed.get("resume_from_checkpoint")
+    folder = None if isinstance(folder, bool) else folder
+    if folder is not None and typed["config"]:
+        raise ValueError("config is given together with resume_from_checkpoint DIR; expected one of them")
+    if file := typed["config"] if folder is None else Path(folder):
+        file = file / SETTINGS if folder is not None or file.is_dir() else file
+        if not file.is_file():
+            where = f"config is {str(file)!r}" if folder is None else f"resume_from_checkpoint is {folder!r}"
+            of_run = file.parent.parent  # of the run whose checkpoint-12 was named
+            there = (of_run / SETTINGS).is_file()
+            this = f", here {of_run.as_posix()!r}: it goes on from its newest checkpoint" if there else ""
+            raise FileNotFoundError(f"{where}; expected a file of settings, or the output_dir of a run{this}")
+        words, parser.where = words_in(file, parser), f" (in {str(file)!r})"
+        before, parser.where = parser.parse_args(words), ""
+    if folder is not None:
+        if not any(word.startswith("--model=") for word in words):
+            raise ValueError(f"resume_from_checkpoint is {folder!r}, begun by a script; go on from the script")
+        before.output_dir, before.resume_from_checkpoint = folder, folder
+    said = dict(vars(before))
+    given = vars(parser.parse_args(arguments, before))
+    for name, value in given.items() if folder is not None else ():
+        if name not in ("model", *RESUMED_WITH) and value != said.get(name):
+            raise ValueError(
+                f"{name} is {value!r}; expected {said.get(name)!r}, as in the run in {folder!r}; what may be given "
+                f"anew is {', '.join(RESUMED_WITH)}"
+            )
+    if given["output_dir"] is None:
+        parser.error("the following arguments are required: --output_dir")
+    del given["config"]
+    return given | ({"resume_from_checkpoint": True} if folder is not None else {})
+
+
+def plan_run(given: dict, parameters: int, device_type: str) -> tuple[TaskSpec, GRPOConfig, dict]:
+    """What the options ask for, completed for a model of so many parameters.
+
+    Returns:
+        Task and rewards; the whole configuration; and the settings in it that nobody gave.
+    """
+    asked = {name: given[name] for name in OF_TASK if name in given}
+    names = {field.name for field in fields(GRPOConfig)}
+    settings = {name: value for name, value in given.items() if name in names}
+    spec = choose(**asked, small=parameters < TINY)
+    chosen = default_settings(parameters, spec.task, device_type, settings)
+    config = GRPOConfig(**(settings | chosen | {"reward_weights": spec.weights}))
+    config.command = {name: value for name, value in given.items() if name not in names}
+    return spec, config, chosen
+
+
+def _held_out(spec: TaskSpec, config: GRPOConfig) -> dict:
+    """The held-out problems, if the run is to evaluate itself."""
+    if config.eval_steps is None:
+        return {}
+    rows = spec.rows("test", None, seed=1)
+    if not spec.task.held_out:
+        print(f"task {spec.task.name}: no problem is held out; the evaluations see those of the training")
+    return {"eval_dataset": rows[:HELD_OUT]}
+
+
+@contextlib.contextmanager
+def _rows_by_their_lines(spec: TaskSpec) -> Iterator[None]:
+    """Of a file of one's own, "mine.jsonl, line 21" for "dataset row 16": what can be looked up."""
+    try:
+        yield
+    except ValueError as error:
+        found = re.match(r"(eval_)?dataset row (\d+)", str(error))
+        if found is None or spec.task.own is None:
+            raise
+        place = spec.task.own.places("test" if found[1] else "train")[int(found[2])]
+        raise ValueError(place + str(error)[found.end() :]) from error
+
+
+def _closing_lines(history: list[dict], config: GRPOConfig) -> Iterator[str]:
+    """The last step, and whether any step taught anything."""
+    from grpo_lab.trainer.metrics import silent_steps
+    from grpo_lab.trainer.reports import in_words
+
+    last = history[-1]
+    if last["reward"] is None:
+        yield f"step {last['step']}: no reward, since every reward function returned None"
+    else:
+        yield f"step {last['step']}: {in_words(last)}"
+    if "eval/reward" in last:
+        yield in_words(last, "eval/")
+    if (silent := len(silent_steps(history, config))) == len(history):
+        yield f"nothing was learnt: {silent} of {len(history)} steps had no gradient from the rewards"
+
+
+def _evaluation(given: dict, config: GRPOConfig) -> str:
+    """The command that evaluates what was trained, as this machine's shell wants it."""
+    words = [*command_name("evaluate").split(), "--model", config.output_dir]
+    for name in ("task", "reward_funcs", "system_prompt", "max_completion_length", "chat_template"):
+        if (value := given.get(name)) not in (None, USUAL.get(name)):
+            words += [f"--{name}", *(value if isinstance(value, list) else [str(value)])]
+    return shell_line(words)
+
+
+def _parser() -> Parser:
+    optional = {field.name for field in fields(GRPOConfig)} - {"output_dir", "resume_from_checkpoint"}
+    parser = settings_parser("grpo_lab.train", optional, "--output_dir DIR [--model MODEL] [--task TASK]")
+    parser.description = "Train a policy with GRPO. Without --task: on sums, 1 for a right answer, 0 for a wrong one."
+    parser.add_argument(
+        "--model", default="tiny", metavar="MODEL",
+        help='"tiny", "smollm2", "auto", a folder or a hub id (default tiny)',
+    )  # fmt: skip
+    parser.add_argument(
+        "--output_dir", default=None, type=lambda text: str(writable_folder(text)), metavar="DIR",
+        help="folder for checkpoints, metrics.jsonl and the trained model",
+    )  # fmt: skip
+    parser.add_argument(
+        "--config", default=None, type=Path, metavar="FILE",
+        help=f"take options from a YAML file, or from the {SETTINGS} in the folder of a run; those typed here win",
+    )  # fmt: skip
+    parser.add_argument(
+        "--resume_from_checkpoint", type=_true_or_folder, metavar="true|DIR",
+        help=f"go on in output_dir; or in DIR, with all that its {SETTINGS} says, "
+        f"of which these may be given anew: {', '.join(RESUMED_WITH)}",
+    )  # fmt: skip
+    add_task_option(parser)
+    add_reward_options(parser)
+    add_engine_options(parser)
+    return parser
+
+
+def _true_or_folder(text: str) -> bool | str:
+    return text.lower() == "true" if text.lower() in ("true", "false") else str(Path(text))
+
+
+class _Callable(types.ModuleType):
+    def __call__(self, model, tokenizer, dataset, reward_funcs, config: GRPOConfig, *more, **named) -> list[dict]:
+        """`grpo_lab.trainer.train`: train the model in place; one dict of metrics a step."""
+        from grpo_lab.trainer import train
+
+        return train(model, tokenizer, dataset, reward_funcs, config, *more, **named)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -1,0 +1,207 @@
+"""Commands end alike: what the user can fix is one line with the option's name, a bug of ours a traceback."""
+
+import argparse
+import errno
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+
+import grpo_lab
+from grpo_lab.__main__ import COMMANDS
+from grpo_lab.__main__ import main as grpo_lab_command
+from grpo_lab.commands import Parser, Stopped, command, version_line, writable_file, writable_folder
+from grpo_lab.commands.checks import check_positive
+from grpo_lab.commands.running import BUG, WHERE
+from grpo_lab.rewards.scoring import score_completions
+from tests.support.refused import refused
+
+NAME = "python -m grpo_lab.example: error: "
+
+
+def made_of(act, *options: str):
+    """A command that does this after it has read its options."""
+
+    @command("grpo_lab.example")
+    def main(arguments=None):
+        parser = Parser(prog="python -m grpo_lab.example")
+        for option in options:
+            parser.add_argument(option)
+        parser.parse_args(arguments)
+        return act()
+
+    return main
+
+
+def raises(error: BaseException):
+    """As a line of another package does."""
+    names = {"error": error}
+    exec(compile("def act():\n    raise error", "another/package.py", "exec"), names)
+    return names["act"]
+
+
+# ---- what is said of an error
+
+
+def test_an_error_names_the_option_as_it_is_typed():
+    for option, argument, want in [
+        ("--epsilon", "epsilon", "--epsilon is -1; it must be positive"),
+        ("--time-limit", "time_limit", "--time-limit is -1; it must be positive"),
+        ("--model", "name", "--model is -1; it must be positive"),
+        ("--other", "epsilon", "epsilon is -1; it must be positive"),  # nor an option of the command before
+    ]:
+        assert refused(made_of(lambda argument=argument: check_positive(argument, -1), option)) == NAME + want
+
+
+def test_what_another_package_says_of_a_file_a_package_or_a_value_is_one_line():
+    for error, want in [
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "a.json"), "'a.json': No such file or directory"),
+        (OSError(errno.ENOSPC, "No space left on device"), f"[Errno {errno.ENOSPC}] No space left on device {WHERE}"),
+        (ValueError("of another\n  package"), f"of another package {WHERE}"),
+        (ImportError("no torchao"), f"no torchao {WHERE}"),
+        (ValueError(f"token {'a' * 900} is long"), f"token {'a' * 20}...{'a' * 20} is long {WHERE}"),
+    ]:
+        assert refused(made_of(raises(error))) == NAME + want
+    assert len(refused(made_of(raises(ValueError("said much " * 300))))) < 1300
+
+
+def test_what_the_package_raises_is_for_the_user():
+    def reward(completions, **kwargs):
+        raise KeyError("answer")
+
+    failed = refused(made_of(lambda: score_completions([reward], ["a"], ["b"], [[1]], {})))
+    line = reward.__code__.co_firstlineno + 1
+    said = f"error: reward function 'reward' failed in test_commands.py, line {line}: KeyError: 'answer' "
+    assert said in failed and failed.endswith(WHERE)
+    unfit = refused(made_of(lambda: score_completions([lambda texts: [1.0]], ["a"], ["b"], [[1]], {})))  # a TypeError
+    assert "does not fit the batch: " in unfit and not unfit.endswith(WHERE)
+
+
+def test_a_bug_of_the_package_keeps_its_traceback_and_asks_to_be_reported(capsys):
+    for act in [
+        raises(KeyError("answer")),
+        lambda: check_positive("epsilon", "a"),  # a comparison that goes wrong in a line of the package
+        lambda: torch.ones(2) @ torch.ones(3),
+    ]:
+        with pytest.raises((KeyError, RuntimeError, TypeError)) as fault:
+            made_of(act)([])
+        assert fault.value.__notes__ == [BUG] and "grpo_lab.doctor" in BUG and not capsys.readouterr().err
+
+
+def test_where_memory_is_full_the_planner_is_named():
+    for error in [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1 GiB. Of the allocated"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: 9 bytes."),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        MemoryError(),
+    ]:
+        line = refused(made_of(raises(error)))
+        assert "error: out of memory (" in line and "`python -m grpo_lab.memory`" in line
+
+
+def test_a_variable_shows_where_an_error_comes_from(monkeypatch, capsys):
+    monkeypatch.setenv("GRPO_LAB_TRACEBACK", "1")
+    assert made_of(lambda: check_positive("epsilon", -1), "--epsilon")([]) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("Traceback") and shown.endswith(f"{NAME}--epsilon is -1; it must be positive\n")
+
+
+# ---- how it ends
+
+
+def test_the_exit_code_is_that_of_main_or_of_the_signal(capsys):
+    for result, code in [(None, 0), (0, 0), (1, 1)]:
+        assert made_of(lambda result=result: result)([]) == code
+    for stop, code, said in [
+        (KeyboardInterrupt(), 130, "stopped"),
+        (Stopped("saved; go on with --resume"), 130, "saved; go on with --resume"),
+        (Stopped("saved", 143), 143, "saved"),
+    ]:
+        assert made_of(raises(stop))([]) == code
+        assert capsys.readouterr().err == f"\n{said}\n"
+
+
+def run(code: str, **settings) -> subprocess.Popen:
+    lines = f"import sys\nfrom grpo_lab.commands import Parser, command\n@command('x')\ndef main(_=None):\n    {code}"
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "encoding": "utf-8"}
+    return subprocess.Popen([sys.executable, "-c", f"{lines}\nsys.exit(main())"], **pipes, **settings)
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    # "second" is still in Python's buffer when the reader goes
+    process = run("print('first', flush=True); sys.stdin.read(); print('second')", stdin=subprocess.PIPE)
+    process.stdout.readline()
+    process.stdout.close()
+    process.stdin.close()
+    assert process.stderr.read() == "" and process.wait() == 141
+    process.stderr.close()
+
+
+# ---- options
+
+
+def test_a_full_disk_is_found_at_once_and_a_file_that_is_there_is_left_as_it_is(tmp_path, monkeypatch):
+    (tmp_path / "old.json").write_text("old", encoding="utf-8")
+    for name in ("old.json", "new.json"):
+        assert writable_file(str(tmp_path / name)) == tmp_path / name
+    assert writable_folder(str(tmp_path / "a" / "b")) == tmp_path / "a" / "b" and writable_folder(str(tmp_path))
+    assert os.listdir(tmp_path) == ["old.json"] and (tmp_path / "old.json").read_text(encoding="utf-8") == "old"
+
+    def full(**where):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    for kind in (writable_file, writable_folder):
+        with pytest.raises(argparse.ArgumentTypeError, match="that can be written .*: No space left on device"):
+            kind(str(tmp_path / "x"))
+
+
+# ---- all of them
+
+
+def test_one_command_lists_all_and_hands_its_words_to_each(capsys, monkeypatch):
+    package = Path(grpo_lab.__file__).parent
+    there = {path.parent.name for path in package.glob("*/__main__.py")}
+    there |= {path.stem for path in package.glob("*.py") if "@command(" in path.read_text(encoding="utf-8")}
+    assert set(COMMANDS) == there - {"__main__"} | {"lessons"}
+    assert grpo_lab_command([]) == 0
+    shown = capsys.readouterr().out
+    assert version_line() in shown and all(f"grpo-lab {name} " in shown for name in COMMANDS)
+    assert version_line().startswith(f"grpo_lab {grpo_lab.__version__}, torch {torch.__version__}")
+    for called, usage in (("bin/grpo-lab", "grpo-lab "), ("train.py", "python -m grpo_lab.")):
+        monkeypatch.setattr(sys, "argv", [called])
+        for name in COMMANDS:
+            for option, want in (("--version", version_line()), ("--help", f"usage: {usage}{name}")):
+                with pytest.raises(SystemExit) as stop:
+                    grpo_lab_command([name, option])
+                shown = " ".join(capsys.readouterr().out.split())
+                assert stop.value.code == 0 and (want in shown or name == "lessons")
+
+
+def test_lessons_are_copied_and_nothing_is_overwritten(tmp_path, capsys):
+    mine = tmp_path / "mine"
+    assert grpo_lab_command(["lessons", str(mine)]) == 0
+    notebooks = Path(grpo_lab.__file__).parents[1] / "notebooks"
+    for path in notebooks.glob("*.ipynb"):
+        assert (mine / path.name).read_bytes() == path.read_bytes()
+    assert list((mine / "assignments").glob("*.ipynb")) and list((mine / "runs").glob("*.json"))
+    assert not list(mine.rglob("*.py")) and "00_start_here.ipynb" in capsys.readouterr().out
+    (mine / "00_start_here.ipynb").write_text("my work", encoding="utf-8")
+    assert "which has 00_start_here.ipynb already; expected" in refused(grpo_lab_command, "lessons", str(mine))
+    assert (mine / "00_start_here.ipynb").read_text(encoding="utf-8") == "my work"
+
+
+def test_help_and_a_wrong_option_wait_for_no_transformers():
+    """Importing it takes seconds."""
+    code = (
+        "from grpo_lab import train; import grpo_lab.train; assert callable(train) and grpo_lab.train.main\n"
+        "import contextlib, sys; from grpo_lab.__main__ import main\n"
+        "for words in (['train', '--help'], ['train', '--max_step', '3'], ['chat', '--help'], ['doctor', '--help']):\n"
+        "    with contextlib.suppress(SystemExit):\n        main(words)\n"
+        "sys.exit('transformers' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0

@@ -1,0 +1,139 @@
+"""The reader's language: who chooses it, and how a text that was put together is found among the translations."""
+
+from pathlib import Path
+
+import pytest
+
+from grpo_lab.commands import language
+from grpo_lab.commands.language import _, enter_folder, translated
+from grpo_lab.course.checking.verdict import Part, Verdict
+from grpo_lab.teaching.notebook import predict
+from grpo_lab.teaching.plots.style import show_caption
+
+MESSAGES = """
+#. says
+msgid "Truth: {0}."
+msgstr "答案：{0}。"
+
+msgid "Figure."
+msgstr "图。"
+
+msgid "It has shape {0}; {1} is expected."
+msgstr "形状应为 {1}，你的是 {0}。"
+
+msgid "An axis is missing."
+msgstr "少了一个轴。"
+
+msgid "the right sum"
+msgstr "正确的和"
+
+msgid "After <think>: {0}% of {1} answers."
+msgstr "{1} 个回答中，<think> 之后：{0}%。"
+
+msgid "How many? (Before: 2.)"
+msgstr "多少个？之前是 2 个。"
+
+msgid "not right yet"
+msgstr "还不对"
+
+#, fuzzy
+msgid "To be confirmed."
+msgstr "待确认。"
+
+#. block
+msgid "Of a page."
+msgstr "页面上的。"
+"""
+
+
+@pytest.fixture
+def chinese(tmp_path, monkeypatch):
+    """A reader of Chinese, for whom this much is translated."""
+    (tmp_path / "zh_CN").mkdir()
+    (tmp_path / "zh_CN" / "some.po").write_text(MESSAGES, encoding="utf-8")
+    monkeypatch.setattr(language, "PO", tmp_path)
+    monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
+    yield forget()
+    forget()
+
+
+def forget() -> None:
+    language.known.cache_clear()
+    language.translated.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Truth: 0.25.", "答案：0.25。"),
+        ("Truth: the right sum.", "答案：正确的和。"),  # a value that is translated, too
+        ("It has shape (2, 3); (2,) is expected. An axis is missing.", "形状应为 (2,)，你的是 (2, 3)。少了一个轴。"),
+        ("Truth: the right sum, 7.", "答案：正确的和, 7。"),
+        ("**Truth: 0.25.** Nobody knows this.", "**答案：0.25。** Nobody knows this."),
+        ("*(the right sum / another number)*", "*（正确的和 / another number）*"),
+        ("How many? (Before: 2.) *(Between 0 and 1.)*", "多少个？之前是 2 个。 *（Between 0 and 1.）*"),
+        ("After &lt;think>: 85% of 2,000 answers.", "2,000 个回答中，&lt;think> 之后：85%。"),  # as Markdown has it
+        ("the right sum; another number", "正确的和；another number"),
+        ("To be confirmed. Of a page.", "To be confirmed. Of a page."),
+        ("", ""),
+    ],
+)
+def test_a_text_is_found_as_a_whole_or_part_by_part(chinese, text, said):
+    assert _(text) == said
+
+
+def test_what_is_shown_is_translated_and_what_is_stored_is_not(chinese, capsys):
+    made = predict("Which?", choices=("the right sum", "another number"))
+    assert made.make_widget().options == (("正确的和", "the right sum"), ("another number", "another number"))
+    made.truth("the right sum")
+    show_caption("An axis is missing.")
+    assert capsys.readouterr().out.splitlines()[1:] == ["答案：正确的和。", "图。 少了一个轴。"]
+    verdict = Verdict("kl_exact", "wrong", (Part("say", "An axis is missing."),))
+    assert repr(verdict) == "✗ kl_exact: 还不对\n少了一个轴。" and "少了一个轴。" in verdict._repr_html_()
+    assert verdict.message == "An axis is missing." and made.answer == "the right sum"
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"GRPO_LAB_LANG": "zh_CN", "LANG": "en_GB.UTF-8"}, "zh_CN"),
+        ({"GRPO_LAB_LANG": "en", "LANG": "zh_CN.UTF-8"}, "en"),
+        ({"LANG": "zh_CN.UTF-8"}, "zh_CN"),
+        ({"LC_ALL": "C.UTF-8", "LANG": "zh_CN.UTF-8"}, "en"),
+        ({"LANG": "de_DE.UTF-8"}, "en"),
+    ],
+)
+def test_the_variable_chooses_and_else_the_machine(monkeypatch, variables, expected):
+    for name in ("GRPO_LAB_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert language.language() == expected
+
+
+def test_windows_says_it_in_words_and_another_language_is_refused(monkeypatch):
+    for name in ("GRPO_LAB_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(language.locale, "getlocale", lambda: ("Chinese (Simplified)_China", "936"))
+    assert language.language() == "zh_CN"
+    monkeypatch.setenv("GRPO_LAB_LANG", "zh")
+    with pytest.raises(ValueError, match="GRPO_LAB_LANG is 'zh'; expected one of 'en', 'zh_CN'"):
+        language.language()
+
+
+@pytest.mark.parametrize("folder", ["", "assignments"])
+def test_a_translated_lesson_speaks_its_language_and_finds_the_recorded_runs(tmp_path, monkeypatch, folder):
+    (tmp_path / "zh" / folder).mkdir(parents=True)
+    (tmp_path / folder).mkdir(exist_ok=True)
+    monkeypatch.chdir(tmp_path / "zh" / folder)
+    monkeypatch.delenv("GRPO_LAB_LANG")
+    enter_folder()
+    assert Path.cwd() == tmp_path / folder and language.language() == "zh_CN"
+    enter_folder()
+    assert Path.cwd() == tmp_path / folder
+
+
+def test_english_needs_no_translations(monkeypatch):
+    monkeypatch.setattr(language, "translated", lambda *_: pytest.fail("asked for a translation"))
+    assert _("Truth: 0.25.") == "Truth: 0.25."
+    assert translated("nothing of it is known", "zh_CN") == "nothing of it is known"

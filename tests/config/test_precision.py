@@ -1,0 +1,153 @@
+"""The modes of full-parameter training: which one it is, and how bf16 numbers are rounded."""
+
+import math
+import struct
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_lab import evaluate as evaluate_module
+from grpo_lab.config import GRPOConfig
+from grpo_lab.config.precision import PRECISIONS, precision_asked, precision_of, realised_share, stochastic_round
+from grpo_lab.trainer import evaluation
+from tests.support.worlds import make_world
+
+STEPS = 2**16
+NOISE = torch.arange(STEPS, dtype=torch.float32) / STEPS  # every value of the 16 bits that bf16 lacks
+
+
+MODES = [
+    (torch.float32, {}, "fp32"),
+    (torch.bfloat16, {}, "bf16"),
+    (torch.float32, {"bf16": True}, "fp32-master"),
+    (torch.float32, {"fp16": True}, "fp16"),
+    (torch.bfloat16, {"bf16": True}, "bf16"),
+    *[(mode.weights, {"precision": name}, name) for name, mode in PRECISIONS.items()],
+]
+
+
+def test_the_mode_follows_the_configuration_then_the_weights():
+    for dtype, config, name in MODES:
+        assert precision_of(make_world()[0].to(dtype), GRPOConfig(**config)) is PRECISIONS[name]
+        asked = {"fp32-master": "fp32-master", "fp16": "fp16"}.get(name) if "precision" not in config else name
+        if dtype == torch.float32:
+            assert precision_asked(GRPOConfig(**config)) == asked
+    mode = precision_of(make_world()[0].double(), GRPOConfig())
+    assert mode.name == "fp32" and mode.weights == torch.float64 and mode.autocast is None
+
+
+MISFITS = [
+    (torch.bfloat16, {"precision": "fp32"}, "precision is 'fp32', which trains torch.float32 weights, .* torch.bf"),
+    (torch.float32, {"precision": "bf16"}, r"the model's are torch.float32; load it with .*precision='bf16'"),
+    (torch.float64, {"precision": "fp32-master"}, "the model's are torch.float64"),
+    (torch.bfloat16, {"fp16": True}, "fp16 is True, which trains torch.float32 weights"),
+    (torch.float16, {}, "model has float16 weights, whose range is too narrow to train; .*precision='fp16'"),
+]
+
+
+def test_weights_that_do_not_fit_the_mode_are_refused_with_a_way_out():
+    for dtype, config, message in MISFITS:
+        with pytest.raises(ValueError, match=message):
+            precision_of(make_world()[0].to(dtype), GRPOConfig(**config))
+    model, _ = make_world()
+    model.lm_head.bfloat16()
+    with pytest.raises(ValueError, match=r"model has weights of \['torch.bfloat16', 'torch.float32'\]"):
+        precision_of(model, GRPOConfig())
+
+
+@pytest.mark.parametrize("name", [None, *PRECISIONS])
+def test_evaluation_computes_as_the_model_was_loaded(name, monkeypatch):
+    model, tokenizer = make_world()
+    model.loaded_for = name
+    if name:
+        model.to(PRECISIONS[name].weights)
+    seen, sample = [], evaluation.sample_completions
+
+    def spy(*arguments, **keywords):
+        seen.append(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None)
+        return sample(*arguments, **keywords)
+
+    monkeypatch.setattr(evaluation, "sample_completions", spy)
+    evaluate_module.evaluate(model, tokenizer, [{"prompt": "abc", "answer": "1"}], max_completion_length=2)
+    assert seen == [PRECISIONS[name].autocast if name else None]
+
+
+def over_all_noise(value: float) -> torch.Tensor:
+    return stochastic_round(torch.full((STEPS,), value, dtype=torch.float32), NOISE).double()
+
+
+def neighbours(value: float) -> tuple[float, float]:
+    """The bf16 number next to a float32 number towards zero, and the next one away from it, by their bits in Python."""
+    (bits,) = struct.unpack("<I", struct.pack("<f", value))
+    low = bits & 0xFFFF0000
+    return tuple(struct.unpack("<f", struct.pack("<I", b))[0] for b in (low, low + 0x10000))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_any_number_goes_to_a_neighbour_as_often_as_is_right(value):
+    low, high = neighbours(value)
+    rounded = over_all_noise(value)
+    if math.isinf(high):
+        assert set(rounded.tolist()) == {low}, "there is no neighbour to go to"
+    else:
+        assert (rounded == high).sum().item() * (high - low) == (value - low) * STEPS
+
+
+def test_infinities_and_nan_stay():
+    nan = torch.tensor([0x7F800001, 0x7FFFFFFF, -0x7FFFFF], dtype=torch.int32).view(torch.float32)
+    for noise in (0.0, 0.5, 0.9999):
+        assert stochastic_round(nan, torch.full((3,), noise)).isnan().all()
+        x = torch.tensor([math.inf, -math.inf])
+        assert torch.equal(stochastic_round(x, torch.full((2,), noise)).float(), x)
+
+
+def test_rounding_is_torchaos_for_the_same_noise(monkeypatch):
+    """torchao draws its noise inside; its integers are ours times 2^16."""
+    from torchao.optim import quant_utils
+
+    x = torch.randn(5000, generator=torch.Generator().manual_seed(3))
+    noise = torch.randint(0, STEPS, x.shape, generator=torch.Generator().manual_seed(4), dtype=torch.int32)
+    monkeypatch.setattr(torch, "randint", lambda *arguments, **keywords: noise)
+    assert torch.equal(stochastic_round(x, noise.float() / STEPS), quant_utils._fp32_to_bf16_sr(x))
+
+
+def test_only_float32_can_be_rounded():
+    with pytest.raises(ValueError, match="x is torch.float64; expected torch.float32"):
+        stochastic_round(torch.zeros(2, dtype=torch.float64), torch.zeros(2))
+
+
+NORMAL = 0.02 * torch.randn(20_000, generator=torch.Generator().manual_seed(0))
+ONES = torch.ones(20_000)
+
+
+@pytest.mark.parametrize(("rate", "share"), [(1e-6, 0.02), (5e-6, 0.07), (1e-5, 0.14)])
+def test_naive_bf16_loses_nearly_everything_and_the_others_nothing(rate, share):
+    last = {mode: realised_share(NORMAL, rate, 200, mode)[-1].item() for mode in ("fp32", "bf16-naive", "bf16")}
+    assert last["bf16-naive"] == pytest.approx(share, abs=0.005)
+    assert last["fp32"] == pytest.approx(1, abs=1e-3) and last["bf16"] == pytest.approx(1, abs=0.02)
+    assert (realised_share(ONES, rate, 20, "bf16-naive") == 0).all(), "weights equal to 1 never move"
+    assert realised_share(ONES, rate, 200, "bf16")[-1].item() == pytest.approx(1, abs=0.15)
+
+
+@pytest.mark.parametrize("mode", ["fp32", "bf16-naive"])
+def test_the_share_is_that_of_a_literal_loop(mode):
+    rate, start = 3e-5, [0.5, -0.011, 0.003]
+    first = [torch.tensor(w).bfloat16().item() for w in start]
+    now = list(first)
+    for t, share in enumerate(realised_share(torch.tensor(start), rate, 7, mode).tolist(), 1):
+        for i in range(3):
+            moved = torch.tensor(now[i]) - rate
+            now[i] = (moved if mode == "fp32" else moved.bfloat16()).item()
+        assert share == pytest.approx(sum(a - b for a, b in zip(first, now, strict=True)) / 3 / (t * rate), abs=1e-9)
+
+
+def test_the_noise_is_independent_of_weights_drawn_from_the_same_seed():
+    """A generator seeded alike would give noise that goes with the weights: half of the first step would be lost."""
+    for seed in (0, 1):
+        weights = 0.02 * torch.randn(50_000, generator=torch.Generator().manual_seed(seed))
+        assert realised_share(weights, 1e-5, 1, "bf16", seed).item() == pytest.approx(1, abs=0.1)
+    with pytest.raises(ValueError, match="mode is 'fp16'; expected one of 'fp32', 'bf16-naive', 'bf16'"):
+        realised_share(ONES, 1e-6, 1, "fp16")

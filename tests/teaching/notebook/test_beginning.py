@@ -1,0 +1,25 @@
+"""What a notebook begins with: its profile is that of a reader, unless a test runs it or a variable says otherwise."""
+
+import pytest
+
+from grpo_lab.teaching.notebook import fast_or_full, profile
+
+
+def test_a_variable_chooses_and_without_it_pytest_is_fast(monkeypatch):
+    for variable, by_pytest, want in [
+        (None, False, "full"),
+        (None, True, "fast"),
+        ("full", True, "full"),
+        ("fast", False, "fast"),
+    ]:
+        for name, value in (
+            ("GRPO_LAB_PROFILE", variable),
+            ("PYTEST_CURRENT_TEST", "notebooks/08_grpo_on_qwen2.ipynb:: (call)" if by_pytest else None),
+        ):
+            monkeypatch.delenv(name, raising=False)
+            if value:
+                monkeypatch.setenv(name, value)
+        assert profile() == want and fast_or_full("fast", "full") == want
+    monkeypatch.setenv("GRPO_LAB_PROFILE", "quick")
+    with pytest.raises(ValueError, match="GRPO_LAB_PROFILE is 'quick'; expected one of 'fast', 'full'"):
+        profile()

@@ -1,0 +1,105 @@
+"""Predictions: asked as text where nobody can answer, and judged by what they hold where somebody does."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from grpo_lab.teaching.notebook import how_well_did_you_predict, predict, predictions
+from grpo_lab.teaching.notebook.predictions import forget_predictions
+
+
+@pytest.fixture(autouse=True)
+def anew():
+    forget_predictions()
+    yield
+    forget_predictions()
+
+
+def answered(prediction, value):
+    """What a reader does with the widget that a live notebook shows."""
+    prediction.widget = SimpleNamespace(value=value)
+    return prediction
+
+
+def said(capsys) -> str:
+    return capsys.readouterr().out.strip()
+
+
+def test_where_nobody_can_answer_it_is_text_and_the_truth_is_told(capsys):
+    share = predict("Which share?", 0, 1)
+    assert said(capsys) == "Predict. Which share? *(Between 0 and 1: choose a range that you are 80% sure of.)*"
+    share.truth(0.25)
+    assert said(capsys) == "Truth: 0.25."
+    how_well_did_you_predict()
+    assert said(capsys) == "No predictions were made in this run."
+
+
+def test_a_range_is_judged_by_whether_it_holds_the_truth(capsys):
+    for guess, verdict in [
+        ((0.2, 0.3), "that holds it"),
+        ((0.3, 0.9), "the truth is lower"),
+        ((0.0, 0.2), "the truth is higher"),
+    ]:
+        answered(predict("Which share?", 0, 1), guess).truth(0.25)
+        assert said(capsys).endswith(f"You said {guess[0]:.3g} to {guess[1]:.3g}: {verdict}.")
+    answered(predict("Which share?", 0, 1), (0.0, 1.0)).truth(0.25)  # a slider left alone is no guess
+    assert "You said" not in said(capsys)
+
+
+def test_a_truth_on_the_edge_of_the_handle_counts_as_held_and_a_choice_is_right_or_wrong(capsys):
+    """The handles stand on a hundredth of the slider, the truth anywhere."""
+    for value, held in ((0.334, True), (0.336, False)):
+        made = answered(predict("How many?", 0, 1), (0.1, 0.33))
+        made.truth(value)
+        assert made.held() is held
+    for chosen, verdict in (("a", "right"), ("b", "wrong")):
+        answered(predict("Which?", choices=("a", "b")), chosen).truth("a")
+        assert said(capsys).endswith(f"Truth: a. You said {chosen}: {verdict}.")
+
+
+def test_a_truth_that_nobody_could_have_guessed_is_refused():
+    for wrong in (-0.1, 1.5, float("nan")):
+        with pytest.raises(ValueError, match="value is .*; expected 0.0 to 1.0, which is what could be guessed"):
+            predict("Which share?", 0, 1).truth(wrong)
+    with pytest.raises(ValueError, match="value is 'c'; expected one of 'a', 'b'"):
+        predict("Which?", choices=("a", "b")).truth("c")
+
+
+def test_calibration(capsys):
+    """Too narrow: with ranges that hold the truth four times in five, so few would hold it in under one case of ten."""
+    for held, n, word in [(0, 2, None), (2, 5, "too narrow"), (3, 5, "agrees")]:
+        forget_predictions()
+        for index in (*range(n), n - 1):  # a cell that runs twice asks once
+            answered(predict(f"Number {index}?", 0, 1), (0.2, 0.3) if index < held else (0.3, 0.4)).truth(0.25)
+        answered(predict("Which?", choices=("a", "b")), "b").truth("a")
+        predict("Never answered?", 0, 1).truth(0.5)
+        capsys.readouterr()
+        how_well_did_you_predict()
+        text = said(capsys)
+        assert f"You answered {n + 1} of {n + 2} predictions." in text and f"{held} held the truth" in text
+        assert ("too narrow" in text, "agrees" in text) == (word == "too narrow", word == "agrees")
+
+
+def test_the_guess_is_drawn_beside_the_truth_and_nothing_without_a_guess():
+    plt = pytest.importorskip("matplotlib.pyplot")
+    for axis, orient in enumerate("xy"):
+        _, (empty, drawn) = plt.subplots(1, 2)
+        predict("Unanswered?", 0, 1).draw(empty, orient)
+        assert not empty.patches and not empty.lines and not empty.texts
+        share = answered(predict("Which share?", 0, 1), (0.25, 0.5))
+        share.truth(0.75)
+        share.draw(drawn, orient)
+        (box,), (line,) = drawn.patches, drawn.lines
+        assert drawn.transData.inverted().transform(box.get_extents())[:, axis] == pytest.approx([0.25, 0.5])
+        assert set((line.get_xdata(), line.get_ydata())[axis]) == {0.75}
+    plt.close("all")
+
+
+def test_a_tag_in_a_question_stays_to_be_seen(monkeypatch):
+    said = []
+    monkeypatch.setattr(predictions, "say", lambda markdown, text: said.append((markdown, text)))
+    made = predict("What is P(<think>), and what `P(<answer>)`?", choices=("<think>", "other"))
+    made.truth("<think>")
+    (asked, plain), (truth, _) = said
+    assert "P(&lt;think>)" in asked and "`P(<answer>)`" in asked and "(&lt;think> / other)" in asked
+    assert "P(<think>)" in plain and truth == "**Truth: &lt;think>.**"

@@ -1,0 +1,65 @@
+"""The diagrams: what is coloured and written is what was given or is computed, and what cannot be drawn is named."""
+
+import pytest
+import torch
+
+from grpo_lab.config import GRPOConfig
+from grpo_lab.memory import GIB, plan
+from grpo_lab.models.shapes import shape_config
+from grpo_lab.teaching import plots
+from grpo_lab.toys.worlds import SmallWorld
+from grpo_lab.toys.worlds.comparison import token_weights
+
+
+def texts(ax) -> list[str]:
+    return [text.get_text() for text in ax.texts]
+
+
+def test_the_weight_of_each_row_is_written_and_padding_is_crossed_out():
+    mask = torch.arange(4) < torch.tensor([[2], [4]])
+    weights = {name: token_weights(mask, name, 4) for name in ("grpo", "dr_grpo")}
+    fig = plots.ragged_batch(weights, mask, ["short", "long"])
+    for ax, (name, weight) in zip(fig.axes, weights.items(), strict=True):
+        assert ax.get_title() == name and texts(ax) == [f"{value:.3f}" for value in weight[:, 0].tolist()]
+        assert len(ax.patches) == 6 and len(ax.lines) == 2
+    assert [label.get_text() for label in fig.axes[0].get_yticklabels()] == ["short", "long"]
+
+
+def test_an_edge_of_the_tree_is_as_thick_as_its_token_is_likely():
+    world = SmallWorld(vocabulary=2, length=2)
+    chances = world.logp().exp().detach()
+    (ax,) = plots.prefix_tree(world.sequences, chances, ["a", "b", "c", "d"], {1: "blue"}).axes
+    assert texts(ax)[:4] == ["a", "c", "d", f"0: {chances[1, 0]:.2f}"] and texts(ax)[-4:] == ["b", "0", "1", "2"]
+    widths = [line.get_linewidth() for line in ax.lines if len(line.get_xdata()) == 2]
+    drawn = [0, 2, 3, 1]  # the marked path comes last
+    assert widths == pytest.approx((0.4 + 4.6 * chances[drawn].flatten()).tolist())
+
+
+BARS = {"rollout": {"weights": 1.0, "KV cache": 0.5}, "update": {"weights": 1.0, "activations": 6.0, "head": 0.02}}
+
+
+def test_pieces_of_memory_stand_end_to_end_each_named_on_it_or_below():
+    ends: dict[float, float] = {}
+    for bar in plots.memory_bars(BARS).axes[0].patches:
+        assert bar.get_x() == pytest.approx(ends.get(bar.get_y(), 0.0))
+        ends[bar.get_y()] = bar.get_x() + bar.get_width()
+    assert sorted(ends.values()) == pytest.approx([1.5, 7.02])
+    for cards in ((4, 8), ()):
+        fig = plots.memory_bars(BARS, cards)
+        on_it = [text.replace("\n", " ") for text in texts(fig.axes[0])]
+        below = [text.get_text() for legend in fig.legends for text in legend.get_texts()]
+        assert {"weights", "KV cache", "activations", "head"} <= {*on_it, *below}
+        assert "activations" in on_it and "activations" not in below and "head" in below and "7.0" in on_it
+        assert {f"{card} GiB card" for card in cards} <= {*on_it}
+
+
+def test_a_step_over_time_has_the_peaks_of_its_plans():
+    several = GRPOConfig(beta=0.1, per_device_train_batch_size=64, gradient_accumulation_steps=4)
+    plans = {
+        name: plan(shape_config("qwen2-0.5b"), several, prompt_length=64, precision=name)
+        for name in ("fp32-master", "bf16")
+    }
+    for ax, made in zip(plots.memory_over_a_step(plans, cards=(8,)).axes, plans.values(), strict=True):
+        assert f"{made.peak / GIB:.1f}" in texts(ax) and "8 GiB card" in texts(ax)
+        tops = [path.get_extents().y1 for patch in ax.collections for path in patch.get_paths()]
+        assert max(tops[:-4]) == pytest.approx(made.peak / GIB)  # the last are the four lines between phases

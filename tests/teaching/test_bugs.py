@@ -1,0 +1,90 @@
+"""Planted bugs: each changes what its instrument reads, the live source says what differs, and nothing of it stays."""
+
+import pytest
+import torch
+
+from grpo_lab.config import GRPOConfig
+from grpo_lab.kl import kl_estimate
+from grpo_lab.logprobs import completion_mask
+from grpo_lab.models import load_policy
+from grpo_lab.models.frozen import frozen_copy
+from grpo_lab.objective import microbatch_loss
+from grpo_lab.objective.surrogates import importance_ratio
+from grpo_lab.rewards import accuracy_reward
+from grpo_lab.tasks import addition_problems
+from grpo_lab.teaching.bugs import BUGS, Bug, planted
+from grpo_lab.trainer import PolicyOptimizer, all_logprobs, collect, update
+from grpo_lab.trainer.experience import compute_advantages
+
+SIZE = {"num_generations": 4, "generation_batch_size": 8, "max_completion_length": 40, "temperature": 0.8}
+ONE = torch.ones(2, 3, dtype=torch.bool)
+
+
+def apart() -> float:
+    model, tokenizer = load_policy("tiny", device="cpu")
+    torch.manual_seed(0)
+    seen, _ = collect(model, tokenizer, addition_problems("train", 2), accuracy_reward, GRPOConfig(**SIZE))
+    difference = all_logprobs(model, seen, GRPOConfig(**SIZE)) - seen.rollout.logp
+    return difference[seen.mask].abs().max().item()
+
+
+def far(paid: float) -> torch.Tensor:
+    return compute_advantages(torch.tensor([0.0, 1, 0, 0, 0, 0, 0, 0]) + paid, GRPOConfig(**SIZE))
+
+
+def part() -> torch.Tensor:
+    return microbatch_loss(torch.full((2, 3), -1.0), torch.ones(2), ONE, 4, 12, loss_type="dapo")[0]
+
+
+def ratio_slope() -> float:
+    logp = torch.full((2, 3), -1.0, requires_grad=True)
+    return torch.autograd.grad(importance_ratio(logp, torch.full((2, 3), -2.0), ONE).sum(), logp)[0].sum().item()
+
+
+def first_moves(precision: str | None, rate: float = 1e-5, iterations: int = 1) -> tuple[float, dict]:
+    model, tokenizer = load_policy("tiny", device="cpu", precision=precision)
+    config = GRPOConfig(**SIZE, num_iterations=iterations, learning_rate=rate)
+    torch.manual_seed(0)
+    seen, _ = collect(model, tokenizer, addition_problems("train", 2), lambda completions, **_: list(range(8)), config)
+    before = [p.detach().float() for p in model.parameters()]
+    metrics = update(model, PolicyOptimizer(model, config), seen, config, rate)
+    after = zip(model.parameters(), before, strict=True)
+    return torch.cat([(p.float() - old).abs().flatten() for p, old in after]).mean().item() / rate, metrics
+
+
+READINGS = {
+    "temperature-mismatch": lambda: apart() > 0.01,
+    "retokenised": lambda: apart() > 5,
+    "off-by-one": lambda: apart() > 5,
+    "microbatch-mean": lambda: part() < -0.9,
+    "group-mixed": lambda: bool((far(0)[4:] != 0).any()),
+    "no-centre": lambda: not torch.allclose(far(0), far(1)),
+    "eos-trimmed": lambda: not completion_mask(torch.tensor([[5, 2, 2]]), 2)[0, 1].item(),
+    "k1-as-loss": lambda: kl_estimate(torch.tensor([[-2.0]]), torch.tensor([[-1.0]])).item() < 0,
+    "ratio-quotient": lambda: ratio_slope() < 0,
+    "old-not-frozen": lambda: first_moves(None, 1e-3, iterations=2)[1]["clip_ratio/region_mean"] == 0,
+    "ref-not-frozen": lambda: (lambda model: frozen_copy(model) is model)(torch.nn.Linear(1, 1)),
+    "pure-bf16-adamw": lambda: first_moves("bf16")[0] < 0.5,
+}
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_its_instrument_tells_the_mistake_from_the_repaired_code(name):
+    assert not READINGS[name]()
+    with planted(name):
+        assert READINGS[name]()
+    assert not READINGS[name]()
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_the_diff_shows_what_goes_and_what_comes(name):
+    signs = [line[:2] for line in BUGS[name].diff().splitlines()]
+    assert signs[0] == "- " and "+ " in signs and set(signs) == {"- ", "+ "}
+
+
+def test_what_does_not_stand_in_the_source_is_refused():
+    with (
+        pytest.raises(ValueError, match="0 times; expected it once"),
+        Bug("grpo_lab.kl", "kl_exact", "not there", "x").planted(),
+    ):
+        pass

@@ -1,0 +1,85 @@
+"""Prompts are all there and split as they should be; rewards are the literal loops, and reward what they should."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_lab.policy_gradient import enumerate_sequences
+from grpo_lab.toys.sorting import ascending_pairs, exact_reward, make_prompts, repaired_reward, sorting_reward
+from tests.support.agreement import many, numbers_of, seeds
+
+
+def inclusion_loop(x, y):
+    return sum(any(a == b for b in y) for a in x)
+
+
+def multiset_loop(x, y):
+    left, found = list(y), 0
+    for a in x:
+        if a in left:
+            left.remove(a)
+            found += 1
+    return found
+
+
+def pairs_loop(y):
+    return sum(y[t] <= y[t + 1] for t in range(len(y) - 1))
+
+
+@many
+@given(st.integers(1, 5), st.integers(2, 5), st.integers(1, 6), seeds)
+def test_rewards_are_the_loops(B, T, V, seed):
+    prompts, responses = numbers_of((B, T), V, seed), numbers_of((B, T), V, seed + 1)
+    x, y = prompts.tolist(), responses.tolist()
+    assert ascending_pairs(responses).tolist() == [pairs_loop(y[b]) for b in range(B)]
+    for reward, loop in [
+        (sorting_reward, lambda b: inclusion_loop(x[b], y[b]) + pairs_loop(y[b])),
+        (repaired_reward, lambda b: multiset_loop(x[b], y[b]) + pairs_loop(y[b])),
+        (exact_reward, lambda b: sorted(x[b]) == y[b]),
+    ]:
+        rewards = reward(prompts, responses)
+        assert rewards.dtype is torch.float32
+        assert rewards.tolist() == [float(loop(b)) for b in range(B)]
+
+
+def test_only_the_sorted_prompt_gets_the_maximum_of_the_repaired_reward():
+    everything = enumerate_sequences(4, 3)
+    for prompt in everything:
+        asked = prompt.expand_as(everything)
+        best = repaired_reward(asked, everything) == 5
+        assert everything[best].tolist() == [sorted(prompt.tolist())]
+        assert exact_reward(asked, everything).tolist() == best.float().tolist()
+        games = (sorting_reward(asked, everything) == 5) & ~best
+        assert games.any() == (len(set(prompt.tolist())) < 3)  # without duplicates there is nothing to game
+
+
+@pytest.mark.parametrize(("duplicates", "count"), [("none", 60), ("only", 65), ("any", 125)])
+def test_prompts_are_all_there_and_split_by_what_they_contain(duplicates, count):
+    prompts = make_prompts(numbers=5, length=3, duplicates=duplicates, held_out=0.3)
+    train, held_out = ([tuple(p) for p in part.tolist()] for part in prompts[:2])
+    assert prompts.numbers == 5
+    assert len(set(train + held_out)) == len(train + held_out) == count
+    assert {tuple(sorted(p)) for p in train}.isdisjoint(tuple(sorted(p)) for p in held_out)
+    wanted = {"none": {3}, "only": {1, 2}, "any": {1, 2, 3}}[duplicates]
+    assert {len(set(p)) for p in train + held_out} == wanted
+    contents = {tuple(sorted(p)) for p in train + held_out}
+    assert len({tuple(sorted(p)) for p in held_out}) == round(0.3 * len(contents))
+    again, other = (make_prompts(5, 3, duplicates, 0.3, seed).held_out for seed in (0, 1))
+    assert torch.equal(again, prompts.held_out) and other.tolist() != again.tolist()
+
+
+def test_wrong_input_is_named(no_checker):
+    for reward in (sorting_reward, repaired_reward, exact_reward):
+        with pytest.raises(ValueError, match=r"responses has shape \(1, 2\)"):
+            reward(torch.tensor([[1, 2, 3]]), torch.tensor([[1, 2]]))
+    for arguments, named in [
+        ({"duplicates": "some"}, "duplicates is 'some'"),
+        ({"length": 1}, "length is 1"),
+        ({"held_out": 0.0}, "held_out is 0.0"),
+        ({"held_out": 1.0}, "held_out is 1.0"),
+        ({"numbers": 3, "length": 4}, "of 0 multisets"),
+        ({"numbers": 4, "length": 4}, "of 1 multisets"),
+    ]:
+        with pytest.raises(ValueError, match=named):
+            make_prompts(**arguments)

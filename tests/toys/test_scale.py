@@ -1,0 +1,123 @@
+"""grpo_lab.toys.scale: against literal loops, and what must hold whatever the numbers."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_lab.objective import policy_loss
+from grpo_lab.toys.scale import (
+    H100,
+    decoding_seconds,
+    importance_weights,
+    step_flops,
+    straggler_bubble,
+    truncate_weights,
+    weight_sync_seconds,
+)
+from tests.support.agreement import assert_near, batch, few, seeds
+
+lengths_of_batch = st.lists(st.integers(1, 30), min_size=1, max_size=12)
+
+
+@few
+@given(seed=seeds)
+def test_weights_are_those_of_a_loop(seed):
+    logp, sampler, _, _, mask = batch(4, 5, seed)
+    tokens, rows = importance_weights(logp, sampler, mask), importance_weights(logp, sampler, mask, "sequence")
+    for b in range(4):
+        product = 1.0
+        for t in range(5):
+            ratio = math.exp(logp[b, t] - sampler[b, t]) if mask[b, t] else 1.0
+            product *= ratio
+            assert tokens[b, t].item() == pytest.approx(ratio)
+            assert truncate_weights(tokens, 1.1)[b, t].item() == pytest.approx(min(ratio, 1.1))
+            assert truncate_weights(tokens, 1.1, "mask")[b, t].item() == pytest.approx(ratio if ratio <= 1.1 else 0)
+        assert rows[b, 0].item() == pytest.approx(product)
+    assert torch.equal(truncate_weights(tokens, math.inf), tokens)
+
+
+def test_weights_see_neither_padding_nor_gradient():
+    logp, sampler, _, _, mask = batch(4, 5, seed=0)
+    dirty = torch.where(mask, sampler, math.nan)
+    assert torch.equal(importance_weights(logp, dirty, mask), importance_weights(logp, sampler, mask))
+    for level in ("token", "sequence"):
+        assert not importance_weights(logp.requires_grad_(), sampler, mask, level).requires_grad
+
+
+def test_a_weight_at_the_cap_is_kept():
+    for mode in ("truncate", "mask"):
+        assert truncate_weights(torch.tensor([[2.0, 2.5]]), 2.0, mode)[0, 0] == 2
+
+
+def test_weighted_by_the_untruncated_ratio_the_sampler_teaches_what_the_policy_would():
+    """One token of three: the expectation over the sampler of w A grad log pi is the policy gradient."""
+    logits = torch.tensor([0.3, -0.2, 0.5], dtype=torch.float64, requires_grad=True)
+    sampler, advantages = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64), torch.tensor([1.0, -2.0, 0.5]).double()
+    logp, mask = logits.log_softmax(0)[:, None], torch.ones(3, 1, dtype=torch.bool)
+    weights = importance_weights(logp, sampler.log()[:, None], mask)
+    loss, _ = policy_loss(logp, 3 * (sampler * advantages)[:, None] * weights, mask, loss_type="dapo")
+    (ours,) = torch.autograd.grad(-loss, logits, retain_graph=True)
+    (exact,) = torch.autograd.grad((logp[:, 0].exp() * advantages).sum(), logits)
+    assert_near(ours, exact)
+
+
+@few
+@given(lengths=lengths_of_batch, slots=st.integers(1, 8))
+def test_the_bubble_is_that_of_a_clock(lengths, slots):
+    """Tick by tick: every free slot takes the next completion, then every busy slot writes a token."""
+    waiting, left, empty, ticks = list(lengths), [0] * slots, 0, 0
+    while waiting or any(left):
+        left = [rest or (waiting.pop(0) if waiting else 0) for rest in left]
+        empty, ticks = empty + left.count(0), ticks + 1
+        left = [max(rest - 1, 0) for rest in left]
+    assert straggler_bubble(torch.tensor(lengths), slots) == pytest.approx(empty / (slots * ticks))
+
+
+@few
+@given(lengths=lengths_of_batch)
+def test_with_a_slot_each_the_longest_decides(lengths):
+    n = torch.tensor(lengths)
+    assert straggler_bubble(n, len(n)) == pytest.approx(1 - (n.double().mean() / n.max()).item())
+    assert straggler_bubble(n, 1) == 0
+
+
+@few
+@given(lengths=st.lists(lengths_of_batch.map(lambda n: n[:3] + [1] * (3 - len(n[:3]))), min_size=1, max_size=4))
+def test_sampling_is_that_of_a_loop(lengths):
+    n, cache, prompt, cards = 1e9, 2e6, 7, 2
+    found = decoding_seconds(torch.tensor(lengths), prompt, n, cache, cards)
+    for rows, seconds in zip(lengths, found.tolist(), strict=True):
+        total = 0.0
+        for t in range(1, max(rows) + 1):
+            writing = sum(length >= t for length in rows)
+            read = 2 * n + cache * writing * (prompt + t)
+            total += max(2 * n * writing / H100.flops, read / H100.memory) / cards
+        assert seconds == pytest.approx(total, rel=1e-5)
+
+
+def test_many_rows_are_bound_by_arithmetic_and_few_by_memory():
+    few_rows, many_rows = (decoding_seconds(torch.ones(1, S).long(), 0, 1e9, 0.0).item() for S in (1, 10_000))
+    assert few_rows == pytest.approx(2e9 / H100.memory) and many_rows == pytest.approx(2e13 / H100.flops)
+
+
+def test_bytes_seconds_and_operations():
+    assert weight_sync_seconds(70e9, links=8) == pytest.approx(140e9 / (8 * 50e9))
+    assert weight_sync_seconds(1e9, 1, gigabits=8.0, bytes_each=4) == pytest.approx(4)
+    assert step_flops(2.0, 3.0, readings=2, checkpointing=False) == {"sample": 12, "logprobs": 24, "update": 36}
+    assert step_flops(2.0, 3.0)["update"] == 48
+
+
+def test_what_is_refused_is_named():
+    logp, sampler, _, _, mask = batch(4, 5, seed=0)
+    for name, wrong in {
+        "level": lambda: importance_weights(logp, sampler, mask, "word"),
+        "mode": lambda: truncate_weights(logp.exp(), mode="clip"),
+        "cap": lambda: truncate_weights(logp.exp(), 0.0),
+        "slots": lambda: straggler_bubble(torch.tensor([1]), 0),
+        "lengths": lambda: straggler_bubble(torch.tensor([0, 3]), 1),
+    }.items():
+        with pytest.raises(ValueError, match=name):
+            wrong()

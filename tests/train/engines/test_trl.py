@@ -1,0 +1,284 @@
+"""`--engine trl` is our run on TRL: the same gradients and weights from the same completions, and the same folder."""
+
+import copy
+import json
+import signal
+from dataclasses import fields
+
+import pytest
+import torch
+
+from grpo_lab import evaluate
+from grpo_lab import train as command
+from grpo_lab.commands import Stopped
+from grpo_lab.config import GRPOConfig, precision
+from grpo_lab.models import load_policy
+from grpo_lab.train.engines import options, settings
+from grpo_lab.trainer import train
+from tests.parity.engines import engine as installed
+from tests.support.differences import MEANINGS
+from tests.support.refused import refused
+from tests.support.replay import recorded, replayed
+from tests.support.resuming import files, metrics_in
+from tests.support.worlds import letter_reward, make_config, same_weights, weights, without_times
+
+installed("trl")
+trl = pytest.importorskip("grpo_lab.train.engines.trl")
+pytestmark = pytest.mark.filterwarnings("ignore:You are using 'rollout_func'")
+ROWS = [{"prompt": [{"role": "user", "content": f"{n}+1=?"}], "answer": str(n + 1)} for n in range(4)]
+QUICK = [
+    *("--num_generations", "4", "--generation_batch_size", "8", "--max_completion_length", "4", "--max_steps", "2"),
+    *("--disable_tqdm", "true", "--engine", "trl", "--task", "short-sums"),
+]
+
+
+def with_a(completions, prompts, answer, completion_ids):
+    """Takes no further keywords: TRL by itself would hand it some."""
+    return [float("a" in completion[0]["content"]) for completion in completions]
+
+
+# --- the same completions -------------------------------------------------------------------------------------------
+
+RUNS = {
+    "defaults, in two parts": {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2},
+    "several updates, KL, decay, clipping, warm-up": {
+        "num_iterations": 2, "beta": 0.1, "loss_type": "grpo", "weight_decay": 0.1, "max_grad_norm": 0.5,
+        "warmup_steps": 2, "lr_scheduler_type": "cosine", "adam_beta2": 0.9,
+    },
+    "sequences": {
+        "loss_type": "dr_grpo", "importance_sampling_level": "sequence", "scale_rewards": "batch", "temperature": 0.7,
+        "mask_truncated_completions": True, "num_iterations": 2, "epsilon": 0.001, "entropy_coef": 0.01,
+        "ref_model_sync_steps": 2, "beta": 0.2, "max_grad_norm": float("inf"), "lr_scheduler_type": "linear",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_same_completions_make_the_same_gradients_metrics_and_weights(name, base):
+    config = make_config(max_steps=3, reward_weights=[1.0, 0.5], **RUNS[name])
+    (model, tokenizer), rest = load_policy(base, precision="fp32"), (ROWS, [letter_reward, with_a], config)
+    policy = copy.deepcopy(model)
+    ours, wanted, rollouts = recorded(model, tokenizer, *rest)
+    theirs, found = replayed(rollouts, policy, tokenizer, *rest)
+    assert len(wanted) == len(found) == config.updates_per_step * config.max_steps
+    for one, other in zip(wanted, found, strict=True):
+        torch.testing.assert_close(other["gradients"], one["gradients"], rtol=1e-3, atol=2e-6)
+    torch.testing.assert_close(weights(policy), weights(model), rtol=1e-4, atol=1e-5)
+    compare_metrics(ours, theirs, config)
+
+
+def compare_metrics(ours, theirs, config):
+    """But for TRL's entropy, of all updates and of tokens in the loss; and grad_norm, there of the last update."""
+    shared = ours[0].keys() & theirs[0].keys()
+    assert {"step", "loss", "reward", "reward_std", "rewards/with_a/mean", "num_tokens"} < shared
+    others = {"step_time", "entropy"} | ({"grad_norm"} if config.updates_per_step > 1 else set())
+    for one, other in zip(ours, theirs, strict=True):
+        for key in sorted(shared - others):
+            assert other[key] == pytest.approx(one[key], rel=1e-3, abs=1e-5), (one["step"], key)
+
+
+# --- the settings ---------------------------------------------------------------------------------------------------
+
+OTHER = {"beta": 0.1, "epsilon_high": 0.28, "delta": 3.0, "loss_type": "grpo", "scale_rewards": "batch", "top_k": 5}
+OTHER |= {"temperature": 0.7, "top_p": 0.9, "adam_beta2": 0.95, "max_grad_norm": 0.5, "gradient_accumulation_steps": 2}
+# Settings of TRL that would make its run another one, or burden it with work that ours does not do.
+NEUTRAL_IN_TRL = {
+    "use_cpu": True, "shuffle_dataset": False, "min_p": None, "generation_kwargs": None, "use_vllm": False,
+    "top_entropy_quantile": 1.0, "off_policy_mask_threshold": None, "use_adaptive_entropy": False,
+    "use_liger_kernel": False, "torch_compile": False, "adam_epsilon": 1e-8, "eval_strategy": "no",
+    "save_strategy": "no", "log_completions": False, "dataloader_num_workers": 0, "torch_empty_cache_steps": None,
+    "label_smoothing_factor": 0.0, "multi_objective_aggregation": "sum_then_normalize",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("given", [{}, OTHER, {"num_iterations": 3, "ref_model_sync_steps": 4, "beta": 0.1}], ids=str)
+def test_a_setting_goes_by_its_name_and_steps_become_updates(given):
+    ours = GRPOConfig(precision="fp32-master", max_steps=7, **given)
+    settings.check_settings(ours)
+    theirs, updates = trl.trl_config(ours, use_cpu=True), ours.updates_per_step
+    for name in settings.SAME:
+        assert getattr(theirs, name) == getattr(ours, name), name
+    for name, value in NEUTRAL_IN_TRL.items():
+        assert getattr(theirs, name) == value, name
+    assert (theirs.max_steps, theirs.logging_steps, theirs.bf16, theirs.fp16) == (7 * updates, updates, True, False)
+    assert theirs.sync_ref_model == ("ref_model_sync_steps" in given)
+    assert not theirs.sync_ref_model or theirs.ref_model_sync_steps == 4 * updates
+    assert theirs.steps_per_generation == ours.gradient_accumulation_steps
+
+
+def test_a_setting_that_trl_lacks_or_means_otherwise_is_refused_by_name():
+    # What these two mean here the engine brings along: which parameters decay, and inf, which TRL takes as it is.
+    assert set(settings.SAME) & MEANINGS.keys() == {"weight_decay", "max_grad_norm"}
+    refused_ones = {field.name for field in fields(GRPOConfig)} - {*settings.SAME, *settings.KEPT}
+    assert {"log_completions", "kl_estimator", "advantage", "load_best_model_at_end"} < refused_ones
+    for name in refused_ones:
+        config = GRPOConfig()
+        setattr(config, name, "another")
+        with pytest.raises(ValueError, match=f"^{name}: .*; leave it out with --engine trl$"):
+            settings.check_settings(config)
+
+
+REFUSED = [
+    ("--use_peft", "--use_peft is True; expected it only with --engine trl: the loop of the lessons trains all"),
+    ("--engine trl --lora_r 8", "--lora_r is 8; expected it only with --use_peft"),
+    ("--engine trl --use_peft --lora_r 0", "--lora_r is 0; it must be at least 1"),
+    ("--engine trl --precision bf16", "--precision is 'bf16', which only our optimizer has; --engine trl takes fp32"),
+    ("--engine trl --load_best_model_at_end true --eval_steps 2", "--load_best_model_at_end: the result there"),
+    ("--engine trl --resume_from_checkpoint true --beta 0.1 --ref_model_sync_steps 2", "--ref_model_sync_steps is 2;"),
+    ("--engine trl --max_steps 0", "--max_steps is 0; it must be at least 1 with --engine trl"),
+    ("--use_peft perhaps", "--use_peft is 'perhaps'; expected true or false"),
+    ("--use_vllm server", "--use_vllm is 'server'; expected it only with --engine trl"),
+    ("--engine trl --vllm_server_port 8001", "--vllm_server_port is 8001; expected it only with --use_vllm server"),
+    ("--engine trl --use_vllm true", "--use_vllm is 'true'; expected one of"),
+    ("--engine verl", "--engine is 'verl'; expected one of"),
+]
+
+
+def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
+    for arguments, message in REFUSED:
+        assert message in refused(command.main, "--output_dir", str(tmp_path / "out"), *arguments.split())
+    monkeypatch.setattr(options, "find_spec", lambda package: None)
+    given = ["--output_dir", str(tmp_path / "out"), "--engine", "trl"]
+    assert 'trl is not installed; pip install "grpo-lab[engines]"' in refused(command.main, *given)
+
+
+def test_what_lets_vllm_sample_is_passed_to_trl_by_its_names_and_refused_where_it_cannot_run(monkeypatch, base):
+    given = {"engine": "trl", "use_vllm": "server", "vllm_server_port": 8001}
+    if options.find_spec("vllm") is None:
+        with pytest.raises(ImportError, match="vllm is not installed; pip install .vllm., where there is an NVIDIA"):
+            options.take_engine(given)
+    monkeypatch.setattr(options, "find_spec", lambda package: package)
+    vllm = options.take_engine(given).vllm
+    theirs = trl.trl_config(GRPOConfig(precision="fp32"), use_cpu=True, vllm=vllm)
+    assert (theirs.use_vllm, theirs.vllm_mode, theirs.vllm_server_port) == (True, "server", 8001)
+    engine = options.take_engine({"engine": "trl", "use_vllm": "colocate"})
+    with pytest.raises(
+        ValueError, match="use_vllm is 'colocate'; expected a model on an NVIDIA card, here it is on cpu"
+    ):
+        engine.train(*load_policy(base), ROWS, letter_reward, make_config())
+
+
+@pytest.mark.parametrize(("native", "default"), [(True, "fp32-master"), (False, None)])
+def test_on_a_card_trl_takes_float32_weights_where_our_own_optimizer_would_take_bf16(native, default, monkeypatch):
+    monkeypatch.setattr(precision, "has_native_bf16", lambda device: native)
+    engine, card = options.Engine("trl"), torch.device("cuda")
+    assert engine.precision(GRPOConfig(), card, small=False) == default
+    assert engine.precision(GRPOConfig(fp16=True), card, small=False) == "fp16"
+    assert options.Engine().precision(GRPOConfig(), card, small=False) is None
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_the_folder_that_evaluate_takes(base, tmp_path, capsys):
+    out = str(tmp_path / "out")
+    run = ["--model", base, "--output_dir", out, *QUICK]
+    assert command.main([*run, "--eval_steps", "2", "--num_iterations", "2"]) == 0
+    lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text("utf-8").splitlines()]
+    assert [line["step"] for line in lines] == [0, 1, 2]
+    assert [line.get("eval/reward") is not None for line in lines] == [True, False, True]
+    assert [line.get("learning_rate") for line in lines] == pytest.approx([None, 4e-5, 8e-5])
+    saved = json.loads((tmp_path / "out" / "grpo_config.json").read_text("utf-8"))
+    assert saved["engine"] == "trl" and saved["precision"] == "fp32" and saved["num_generations"] == 4
+    assert [folder.name for folder in tmp_path.glob("out/checkpoint-*")] == ["checkpoint-2"]
+    capsys.readouterr()
+    measured = ["--task", "short-sums", "--n", "2", "--num_generations", "1", "--max_completion_length", "4"]
+    assert evaluate.main(["--model", out, *measured]) == 0
+    assert json.loads(capsys.readouterr().out)["n"] == 2
+    assert refused(command.main, *run, "--use_peft", "false").endswith("and the name of this folder)")
+
+
+LORA = options.LORA | {"lora_r": 2}
+
+
+@pytest.mark.parametrize(
+    "lora",
+    [pytest.param(None, id="all parameters"), pytest.param(LORA, id="adapters", marks=pytest.mark.slow)],
+)
+def test_a_run_that_breaks_or_is_stopped_goes_on_as_if_it_had_not(lora, base, tmp_path):
+    """Bit for bit, with reference model, several updates a step, a falling learning rate and evaluations."""
+    settings = {"max_steps": 5, "save_steps": 2, "beta": 0.1, "num_iterations": 2, "eval_steps": 2}
+    settings |= {"lr_scheduler_type": "linear", "per_device_train_batch_size": 4}
+
+    def run(name, callback=None, rows=ROWS, **more):
+        (model, tokenizer), config = load_policy(base), make_config(output_dir=str(tmp_path / name), **settings | more)
+        history = trl.train(model, tokenizer, rows, letter_reward, config, callback, eval_dataset=ROWS[:2], lora=lora)
+        return weights(model), without_times(history)
+
+    def fail(step, metrics):
+        if step == 3:
+            raise RuntimeError("broken")
+
+    def stop(step, metrics):
+        if step == 4:
+            signal.raise_signal(signal.SIGINT)
+
+    whole, history = run("whole")
+    with pytest.raises(RuntimeError, match="broken"):
+        run("broken", fail)
+    with pytest.raises(ValueError, match="dataset differs from that of the run"):
+        run("broken", resume_from_checkpoint=True, rows=ROWS[:3])
+    with pytest.raises(Stopped, match=r"after step 4 of 5 by Ctrl-C. '.*/checkpoint-4' is saved. Go on with resume"):
+        run("broken", stop, resume_from_checkpoint=True)
+    again, same_history = run("broken", resume_from_checkpoint=True)
+    assert same_weights(again, whole) and same_history == history
+    ours, theirs = (without_times(metrics_in(tmp_path / name)) for name in ("whole", "broken"))
+    assert ours == theirs and [line["step"] for line in theirs] == [0, 1, 2, 3, 4, 5]
+    assert files(tmp_path / "whole") == files(tmp_path / "broken") and not list(tmp_path.rglob("training_args.bin"))
+
+
+@pytest.mark.slow
+def test_both_engines_teach_the_tiny_model_as_much(tmp_path, capsys):
+    """From an accuracy of 0.15, in 25 steps of other completions: within 95% intervals of each other."""
+    found = {}
+    for engine in ("grpo_lab", "trl"):
+        run = ["--task", "sums", "--max_steps", "25", "--disable_tqdm", "true", "--save_steps", "0", "--engine", engine]
+        assert command.main([*run, "--output_dir", str(tmp_path / engine)]) == 0
+        capsys.readouterr()
+        assert evaluate.main(["--model", str(tmp_path / engine), "--task", "sums", "--n", "250"]) == 0
+        found[engine] = json.loads(capsys.readouterr().out)["accuracy_ci95"]
+    (low, high), (other_low, other_high) = found.values()
+    assert low > 0.7 and other_low > 0.7 and max(low, other_low) <= min(high, other_high), found
+
+
+def test_what_another_engine_or_other_processes_began_is_refused(base, tmp_path, monkeypatch):
+    run = [*load_policy(base), ROWS, letter_reward]
+    begun, resumed = (make_config(output_dir=str(tmp_path), resume_from_checkpoint=again) for again in (False, True))
+    trl.train(*run, begun)
+    with pytest.raises(ValueError, match=r"\(engine: was 'trl', is 'grpo_lab'\); resume it unchanged"):
+        train(*load_policy(base), *run[2:], resumed)
+    with pytest.raises(ValueError, match=r"\(fsdp: was False, is True\); resume it unchanged"):
+        trl.train(*load_policy(base), *run[2:], resumed, fsdp=True)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1, the number of processes of the run in"):
+        trl.train(*load_policy(base), *run[2:], resumed)
+
+
+def test_with_adapters_nothing_but_adapters_moves_and_the_folder_holds_them_merged(base, tmp_path, capsys):
+    pytest.importorskip("peft")
+    lora = ["--use_peft", "--lora_r", "2", "--lora_target_modules", "q_proj", "down_proj", "--learning_rate", "0.01"]
+    reward = ["--reward_funcs", "tests.support.worlds:letter_reward"]
+    assert command.main(["--model", base, "--output_dir", str(tmp_path / "out"), *QUICK, *lora, *reward]) == 0
+    before, after = (weights(load_policy(folder)[0]) for folder in (base, str(tmp_path / "out")))
+    for name, old in before.items():
+        found = torch.linalg.svdvals(after[name] - old)[:3] if old.ndim == 2 else (after[name] - old).abs()
+        if "q_proj.weight" in name or "down_proj.weight" in name:
+            assert found[0] > 1e-4 and found[2] < 1e-6, f"{name}: a change of rank 2"
+        else:
+            assert torch.equal(after[name], old), name
+
+
+def test_rewards_are_called_as_here_and_count_alike_where_none_applies():
+    """The columns are those of our rows, and not as Arrow returns them; None stays None."""
+    rows = [{"prompt": "a", "answer": (1, 2)}, {"prompt": "b", "answer": {3}}]
+    seen = []
+
+    def strict(prompts, completions, completion_ids, answer):
+        seen.append((prompts, answer))
+        return [None, 2.0]
+
+    (function, other) = trl.as_trl_calls_them([strict, strict], rows)
+    assert (function.__name__, other.__name__) == ("strict", "strict_2")
+    given = {"prompts": ["b", "a"], "completions": ["x", "y"], "completion_ids": [[1], [2]], "row": [1, 0]}
+    assert function(**given, trainer_state=None, log_metric=lambda *said: seen.append(said)) == [None, 2.0]
+    assert seen == [(["b", "a"], [{3}, (1, 2)]), ("rewards/strict/frac_none", 0.5)]
