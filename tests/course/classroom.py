@@ -6,6 +6,7 @@ from pathlib import Path
 
 from grpo_lab.course.checking.outcome import outcome_of
 from grpo_lab.course.grading import command
+from grpo_lab.course.grading.runner import MISSING
 from grpo_lab.course.grading.sandbox import Sandbox
 from grpo_lab.course.release.nbgrader import solution
 from grpo_lab.course.release.notebooks import of_notebook
@@ -45,9 +46,11 @@ class InProcess(Sandbox):
                 exec(cell.source, names)
         answers = {}
         for name, exercise in self.exercises.items():
-            answers[name] = {
-                s: [outcome_of(names[name], exercise, i, s) for i in range(len(exercise.cases))] for s in seeds
-            }
+            answers[name] = (
+                MISSING
+                if name not in names
+                else {s: [outcome_of(names[name], exercise, i, s) for i in range(len(exercise.cases))] for s in seeds}
+            )
         return answers, {}
 
 

@@ -4,9 +4,12 @@ The notebooks run in this process here, by a stand-in for the sandbox; what the 
 """
 
 import csv
+import html
+import json
 
 import pytest
 
+from grpo_lab.commands.checks import InputError
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.grading import grade as grade_module
 from grpo_lab.course.grading.command import page_names
@@ -15,7 +18,7 @@ from grpo_lab.course.grading.grade import Graded, Grading
 from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.similar import shapes_of, similar
 from grpo_lab.course.stub import solution_body, stub_source
-from tests.course.classroom import POINTS, WRONG_RLOO, page, rows, run, table
+from tests.course.classroom import POINTS, RIGHT, WRONG_RLOO, page, rows, run, table
 from tests.course.submitted import file_name, submit
 
 
@@ -33,7 +36,8 @@ def test_one_sum_everywhere(folder, sandbox, capsys):
 def test_a_page_says_what_is_not_right_and_never_what_is_expected(folder, sandbox):
     run(folder)
     bob = page(folder, "students/bob.html")
-    assert '<section id="rloo_advantages">' in bob and '<section id="best_of_group">' not in bob
+    assert '<section id="rloo_advantages">' in bob and '<section id="process_advantages">' not in bob, "not begun"
+    assert WRONG_RLOO.strip() in html.unescape(bob), "the code stands beside what is said of it"
     assert "Known as:" in bob
     assert "expected" not in bob.lower()
 
@@ -81,6 +85,46 @@ def test_a_fault_in_one_notebook_is_that_notebooks(folder, sandbox):
     assert run(folder) == 0
     assert rows(folder)["bob"]["points"] == "3" and rows(folder)["alice"]["points"] == "0"
     assert "could not be graded (RecursionError: as deep as you like)" in rows(folder)["alice"]["remarks"]
+
+
+def test_who_is_graded_again_takes_the_own_place_and_nobody_elses(folder, sandbox, tmp_path, capsys):
+    """A regrade of bob alone, into the same folder: the class stays, and the table of before is kept."""
+    run(folder)
+    first, alice = (folder.parent / "out" / "grades.csv").read_bytes(), page(folder, "students/alice.html")
+    (folder.parent / "out" / "students" / "my notes.html").write_text("mine", encoding="utf-8")
+    submit(tmp_path / "again" / "bob" / file_name("02"), **{name: text for name, text in RIGHT.items()})
+    run(tmp_path / "again", output=folder.parent / "out")
+    assert {name: row["points"] for name, row in rows(folder).items()} == {"alice": "21", "bob": "21", "carol": "0"}
+    assert (folder.parent / "out" / "grades-before.csv").read_bytes() == first
+    assert page(folder, "students/alice.html") == alice and page(folder, "students/my notes.html") == "mine"
+    text = page(folder, "class.html")
+    assert "3 students" in text and all(f'href="students/{name}.html"' in text for name in ("alice", "bob", "carol"))
+    submit(tmp_path / "other" / "bob" / file_name("01"), "01")
+    with pytest.raises(InputError, match="holds the grades of 02_baselines.* name another folder with --output"):
+        run(tmp_path / "other", output=folder.parent / "out")
+    (folder.parent / "out" / "grades.json").write_text("[", encoding="utf-8")
+    with pytest.raises(InputError, match="which no grading wrote"):
+        run(tmp_path / "again", output=folder.parent / "out")
+    assert rows(folder)["bob"]["points"] == "21"
+
+
+def test_a_renamed_function_is_recognised_by_its_cell(folder, sandbox):
+    submit(
+        folder / "bob" / file_name("02"), rloo_advantages=RIGHT["rloo_advantages"].replace("def rloo", "def my_rloo")
+    )
+    run(folder)
+    assert "You defined <code>my_rloo_advantages</code>" in page(folder, "students/bob.html")
+
+
+def test_the_answers_in_words_stand_on_one_page_with_what_a_full_one_has(folder, sandbox):
+    notebook = json.loads((folder / "bob" / file_name("02")).read_text(encoding="utf-8"))
+    (cell,) = [cell for cell in notebook["cells"] if cell["metadata"].get("grpo_lab", {}).get("role") == "written"]
+    cell["source"] = ["They bring <b>nothing</b>."]
+    (folder / "bob" / file_name("02")).write_text(json.dumps(notebook), encoding="utf-8")
+    run(folder)
+    text = page(folder, "written.html")
+    assert "They bring &lt;b&gt;nothing&lt;/b&gt;." in text and text.count("nothing written") == 2
+    assert "advantages are exactly zero" in text
 
 
 def test_an_interrupt_ends_it_and_writes_nothing(folder, sandbox):
@@ -138,9 +182,9 @@ def test_one_stray_notebook_changes_nobodys_sum(folder, sandbox):
     assert {row["out of"] for row in found.values()} == {"21"} and found["zoe"]["points"] == "0"
     assert "it is for 01_policy_gradient, which is not graded here" in found["zoe"]["remarks"]
     assert "01_policy_gradient, which is not graded here, and was left out" in found["bob"]["remarks"]
-    run(folder, assignment="01")
-    assert "sequence_logprob" in rows(folder)["zoe"]
-    with pytest.raises(ValueError, match="assignment is '9'"):
+    run(folder, assignment="01", output=folder.parent / "out" / "01")
+    assert "sequence_logprob" in table(folder, "01/grades.csv")[-1]
+    with pytest.raises(InputError, match="assignment is '9'"):
         run(folder, assignment="9")
 
 

@@ -1,15 +1,21 @@
 """The page of a class, for the teacher: what was right, which mistakes were made, what to talk about in the lecture."""
 
+import json
 from collections import Counter
+from pathlib import Path
+from urllib.parse import quote
 
+import grpo_lab
 from grpo_lab.course.checking.shown import count
 from grpo_lab.course.checking.verdict import prose
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import Grading
 from grpo_lab.course.grading.similar import similar
 from grpo_lab.course.grading.studentpage import STATES, html_page, safe
+from grpo_lab.course.release.written import WRITTEN
 
 TO_DISCUSS = 2  # mistakes proposed for the next lecture
+RUBRIC = Path(grpo_lab.__file__).parents[1] / "notebooks" / "assignments" / "rubric.json"  # of a checkout, for teachers
 Lost = tuple[Exercise, str, int, float]  # an exercise, a known mistake, how many made it, the points that it cost them
 
 
@@ -56,12 +62,14 @@ def to_look_at(grading: Grading) -> list[str]:
     return shared + [f"{student}: {'; '.join(said)}" for student, said in own if said]
 
 
-def class_page(grading: Grading) -> str:
+def class_page(grading: Grading, pages: list[str]) -> str:
+    """pages: the file names of the students' pages, in their order."""
     body = [
         f"<h1>{safe(grading.assignment)}: {count(len(grading.students), 'student')}</h1>",
-        f"<p>{averaged(grading)}. Seed {grading.seed}.</p>",
+        f'<p>{averaged(grading)}. Seed {grading.seed}. <a href="written.html">The answers in words</a>.</p>',
         _mistakes(mistakes(grading)),
         _exercises(grading),
+        _students(grading, pages),
         _alike(similar(grading)),
         _problems(to_look_at(grading)),
     ]
@@ -80,6 +88,33 @@ def _exercises(grading: Grading) -> str:
         rows.append(f'<tr><td><code>{safe(exercise.name)}</code></td><td class="bar">{bar}</td>{cells}</tr>')
     words = "".join(f"<th class='n'>{word}</th>" for word in [*STATES.values(), "points"])
     return _table("Functions", f"<th>function</th><th></th>{words}", rows)
+
+
+def _students(grading: Grading, pages: list[str]) -> str:
+    rows = []
+    for one, page in zip(grading.students, pages, strict=True):
+        signs = "".join(_state(one.state(exercise)) for exercise in grading.exercises.values())
+        link = f'<a href="students/{safe(quote(page))}">{safe(one.submission.student)}</a>'
+        rows.append(f'<tr><td>{link}</td>{signs}<td class="n">{one.total:g}</td></tr>')
+    words = "".join(f"<th><code>{safe(name)}</code></th>" for name in grading.exercises)
+    return _table("Students", f"<th>student</th>{words}<th class='n'>of {grading.out_of}</th>", rows)
+
+
+def _state(state: str) -> str:
+    return f'<td class="{state}" title="{STATES[state][2:]}">{STATES[state][0]}</td>'
+
+
+def written_page(grading: Grading) -> str:
+    """The question in words, what a full answer has, and what each student wrote."""
+    number = grading.assignment[:2]
+    body = [f"<h1>{safe(grading.assignment)}, in words</h1>", f"<p>{prose(WRITTEN[number])}</p>"]
+    if RUBRIC.is_file():
+        full = json.loads(RUBRIC.read_text(encoding="utf-8"))[number]
+        body.append(f"<h2>A full answer has</h2><ul>{''.join(f'<li>{prose(one)}</li>' for one in full)}</ul>")
+    for one in grading.students:
+        text = f"<pre>{safe(one.submission.written)}</pre>" if one.submission.written else "<p>nothing written</p>"
+        body.append(f"<section><h2>{safe(one.submission.student)}</h2>{text}</section>")
+    return html_page("In words", "\n".join(body))
 
 
 def _mistakes(lost: list[Lost]) -> str:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
+from grpo_lab.commands.checks import InputError
 from grpo_lab.course.grading.downloads import (
     Submission,
     as_listed,
@@ -19,7 +20,7 @@ from grpo_lab.course.grading.downloads import (
     owner_of,
     without_the_archive,
 )
-from grpo_lab.course.grading.notebook import assignment_of, by_name, read_cells, to_run
+from grpo_lab.course.grading.notebook import assignment_of, by_name, read_cells, to_run, written_answer
 from grpo_lab.course.grading.untrusted import (
     GRADESCOPE_LIST,
     MAX_NOTEBOOKS,
@@ -59,7 +60,7 @@ def find_submissions(folder: Path, wanted: str | None = None) -> tuple[str, list
             one = as_listed(owner_of(file.parts), listed)
             by_student.setdefault((one.student, one.number), []).append((one, file))
     if not by_student:
-        raise ValueError(f"folder is {folder}; expected one folder or notebook a student, and found none")
+        raise InputError("folder", str(folder), "expected one folder or notebook a student, and found none")
     read = [_read_all(own) for _, own in sorted(by_student.items(), key=lambda item: item[0])]
     counted = _stem_of(wanted) if wanted else _most_handed_in([notebooks for notebooks, _ in read])
     found = [_one_of(notebooks, other, counted) for notebooks, other in read]
@@ -72,7 +73,7 @@ def _files(folder: Path) -> Iterable[File]:
         yield from without_the_archive(list(archived((folder,), (folder.name,))))
         return
     if not folder.is_dir():
-        raise ValueError(f"folder is {folder}; expected a folder of submissions, or a zip archive of one")
+        raise InputError("folder", str(folder), "expected a folder of submissions, or a zip archive of one")
     for entry in sorted(folder.iterdir(), key=lambda p: p.name):
         if not unseen(entry.name):
             files = list(walk(entry))
@@ -84,13 +85,14 @@ def _stem_of(wanted: str) -> str:
         if wanted in (name, name[:2]):
             return name
     numbers = ", ".join(name[:2] for name in ASSIGNMENTS)
-    raise ValueError(f"assignment is {wanted!r}; expected one of {numbers}")
+    raise InputError("assignment", wanted, f"expected one of {numbers}")
 
 
 def _most_handed_in(read: list[list[Submission]]) -> str:
     often = Counter(name for notebooks in read for name in {one.assignment for one in notebooks} - {""})
     if not often:
-        raise ValueError("folder holds no notebook of an assignment; say with --assignment which one is graded")
+        what = "holds no notebook of an assignment"
+        raise InputError("folder", None, "say with --assignment which one is graded", found=what)
     return min(often, key=lambda name: (-often[name], name))
 
 
@@ -163,4 +165,5 @@ def _read(one: Submission, file: File) -> Submission:
         one.notes.append(f"it is named like {named}, and graded as {one.assignment}, as its cells are")
     one.cells, said = to_run(one.assignment, cells)
     one.notes += said
+    one.written = written_answer(cells)
     return one

@@ -1,19 +1,22 @@
 """`python -m grpo_lab.course grade`: grade, and write the tables, a page for each student and one of the class."""
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
 from tqdm import tqdm
 
-from grpo_lab.commands.checks import check_at_least, check_between
+from grpo_lab.commands.checks import InputError, check_at_least, check_between
 from grpo_lab.commands.parser import write_whole
 from grpo_lab.course.exercise import fresh_seed
 from grpo_lab.course.grading import tables
-from grpo_lab.course.grading.classpage import averaged, class_page, mistakes, to_discuss, to_look_at
+from grpo_lab.course.grading.classpage import averaged, class_page, mistakes, to_discuss, to_look_at, written_page
 from grpo_lab.course.grading.grade import Grading, grade
 from grpo_lab.course.grading.studentpage import student_page
 from grpo_lab.course.grading.walls import STRONG
+
+KEPT = "grades.json"  # what a later grading goes on from
 
 
 def grade_class(folder: Path, *, output: Path | None, assignment, seed, jobs, time_limit, trust) -> int:
@@ -22,6 +25,7 @@ def grade_class(folder: Path, *, output: Path | None, assignment, seed, jobs, ti
     check_between("time_limit", time_limit, 1, 86_400)  # below, right answers would fail
     seed = fresh_seed(seed)
     output = output or folder.resolve().with_name(f"{folder.resolve().stem}-grades")
+    earlier = Grading.read(output / KEPT) if (output / KEPT).is_file() else None
     with tqdm(desc="grading", unit="notebook", disable=None, file=sys.stderr) as bar:
 
         def progress(marked: int, of: int) -> None:
@@ -32,26 +36,31 @@ def grade_class(folder: Path, *, output: Path | None, assignment, seed, jobs, ti
             folder, seed, assignment=assignment, jobs=jobs, seconds=time_limit, trust=trust, hidden=[output],
             progress=progress,
         )  # fmt: skip
-    write_results(grading, output)
+    if earlier is not None and earlier.assignment != grading.assignment:
+        other = f"holds the grades of {earlier.assignment}, and {grading.assignment} was graded"
+        raise InputError(
+            "output", output, "name another folder with --output", found=f"is {str(output)!r}, which {other}"
+        )
     print(summary(grading, output))
+    write_results(grading if earlier is None else grading.merged(earlier), output)
     return 0
 
 
 def write_results(grading: Grading, folder: Path) -> None:
-    """Write everything; each file whole or not at all. Pages of students who are gone go."""
+    """Write everything; each file whole or not at all. The table of before stays beside it, as grades-before.csv."""
     (folder / "students").mkdir(parents=True, exist_ok=True)
+    if (folder / "grades.csv").is_file():
+        shutil.copyfile(folder / "grades.csv", folder / "grades-before.csv")
     platforms = {one.submission.platform for one in grading.students} - {""}
-    texts = {"grades.csv": tables.grades(grading)} | {
+    texts = {KEPT: grading.as_json(), "grades.csv": tables.grades(grading)} | {
         f"{platform}.csv": tables.PLATFORMS[platform](grading) for platform in platforms
     }
     if len(grading.students) == 1:  # what Gradescope takes of a submission that it has graded
         texts["results.json"] = tables.gradescope_results(grading, grading.students[0])
     pages = dict(zip(page_names([one.submission.student for one in grading.students]), grading.students, strict=True))
     texts |= {f"students/{name}": student_page(one, grading) for name, one in pages.items()}
-    for path in (folder / "students").glob("*.html"):
-        if path.name not in pages:
-            path.unlink()
-    for name, text in (texts | {"class.html": class_page(grading)}).items():
+    texts |= {"class.html": class_page(grading, list(pages)), "written.html": written_page(grading)}
+    for name, text in texts.items():
         write_whole(folder / name, text)
 
 

@@ -24,7 +24,7 @@ class Submission:
 
     student: the name that its folder or file has, or that a learning platform gave it. file: what the student called
     it. platform: "moodle", "canvas", "gradescope", or ""; number, email: the platform's own, of the student; upload:
-    Canvas's number of the file.
+    Canvas's number of the file. written: the answer to the question in words.
     """
 
     student: str
@@ -35,8 +35,13 @@ class Submission:
     upload: int = 0
     assignment: str = ""
     cells: list[Cell] = field(default_factory=list)
+    written: str = ""
     problem: str = ""
     notes: list[str] = field(default_factory=list)
+
+    def code_of(self, exercise: str) -> list[Cell]:
+        """The cells that define this function, or were made for it."""
+        return [cell for cell in self.cells if cell.exercise == exercise or exercise in cell.defines]
 
 
 def owner_of(parts: tuple[str, ...]) -> Submission:

@@ -5,16 +5,19 @@ own. A function is judged on the inputs that the student could see (seed 0) and 
 grading), so that nothing written down for the first passes.
 """
 
+import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from grpo_lab.commands.checks import InputError
 from grpo_lab.course.checking import Verdict, judge, worth
 from grpo_lab.course.checking.verdict import Part
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.collect import find_submissions
 from grpo_lab.course.grading.downloads import Submission
+from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.runner import MISSING
 from grpo_lab.course.grading.sandbox import Answers, Failures, Sandbox
 from grpo_lab.course.grading.walls import private_places, strongest_wall
@@ -29,12 +32,16 @@ HARD_CODED = (
 
 @dataclass
 class Graded:
-    """What one student handed in, marked: points and verdict by exercise; and why cells failed, by their numbers."""
+    """What one student handed in, marked: points and verdict by exercise; and why cells failed, by their numbers.
+
+    seed: of the fresh inputs that it was marked with.
+    """
 
     submission: Submission
     points: dict[str, int | float]
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     cells: Failures = field(default_factory=dict)
+    seed: int = 0
 
     @property
     def total(self) -> int | float:
@@ -58,12 +65,36 @@ class Graded:
 
 @dataclass
 class Grading:
-    """A whole run: the assignment (its file stem), the seed of the fresh inputs, the wall, and every student."""
+    """A class, marked: the assignment (its file stem), seed and wall of the last run, and every student."""
 
     assignment: str
     seed: int
     wall: str
     students: list[Graded]
+
+    @classmethod
+    def read(cls, file: Path) -> "Grading":
+        """What an earlier run wrote, as `as_json` makes it.
+
+        Raises:
+            InputError: for a file that this is not.
+        """
+        try:
+            whole = json.loads(file.read_text(encoding="utf-8"))
+            return cls(**whole | {"students": [_graded(one) for one in whole["students"]]})
+        except (ValueError, KeyError, TypeError) as error:
+            what = f"is {str(file)!r}, which no grading wrote ({type(error).__name__})"
+            raise InputError("output", file, "name another folder, or move it away", found=what) from error
+
+    def as_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    def merged(self, earlier: "Grading") -> "Grading":
+        """With those who were graded earlier and not now: who is graded again takes the place of what was."""
+        now = {(one.submission.student, one.submission.number) for one in self.students}
+        kept = [one for one in earlier.students if (one.submission.student, one.submission.number) not in now]
+        students = sorted([*kept, *self.students], key=lambda one: one.submission.student.casefold())
+        return replace(self, students=students)
 
     @property
     def exercises(self) -> dict[str, Exercise]:
@@ -134,12 +165,31 @@ def _marked(one: Submission, future: Future, exercises: dict[str, Exercise], see
         answers, failed = future.result()
         if one.problem:
             return Graded(one, nothing)
-        marks = {name: mark(exercise, answers[name], seed) for name, exercise in exercises.items()}
+        marks = {name: mark(exercise, _renamed(one, name, answers[name]), seed) for name, exercise in exercises.items()}
     except Exception as error:
         one.problem = f"it could not be graded ({type(error).__name__}: {str(error)[:300]}): tell your teacher"
         return Graded(one, nothing)
     points = {name: points for name, (points, _) in marks.items()}
-    return Graded(one, points, {name: verdict for name, (_, verdict) in marks.items()}, failed)
+    return Graded(one, points, {name: verdict for name, (_, verdict) in marks.items()}, failed, seed)
+
+
+def _renamed(one: Submission, name: str, answer: dict[int, list] | str) -> dict[int, list] | str:
+    """Where there is no function of this name, and its cell defines another: that it does."""
+    own = [defined for cell in one.cells if cell.exercise == name for defined in cell.defines]
+    return f"You defined `{own[-1]}`; expected a function named `{name}`." if answer == MISSING and own else answer
+
+
+def _graded(one: dict) -> Graded:
+    """As it was before `asdict`."""
+    handed_in = one["submission"]
+    submission = Submission(**handed_in | {"cells": [Cell(**cell) for cell in handed_in["cells"]]})
+    verdicts = {name: _verdict(verdict) for name, verdict in one["verdicts"].items()}
+    return Graded(**one | {"submission": submission, "verdicts": verdicts})
+
+
+def _verdict(one: dict) -> Verdict:
+    parts = {name: tuple(Part(**part) for part in one[name]) for name in ("parts", "more")}
+    return Verdict(**one | parts | {"misconceptions": tuple(one["misconceptions"])})
 
 
 def mark(exercise: Exercise, answer: dict[int, list] | str, seed: int) -> tuple[int | float, Verdict]:

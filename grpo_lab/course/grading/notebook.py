@@ -6,17 +6,26 @@ import re
 from dataclasses import dataclass
 
 from grpo_lab.course.release.demonstrations import DEMONSTRATIONS
-from grpo_lab.course.release.notebooks import ASSIGNMENTS
+from grpo_lab.course.release.notebooks import ANSWER_HERE, ASSIGNMENTS
 
 MAX_CELL, MAX_CELLS = 200_000, 2_000  # characters, cells
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A code cell that is to be run. `number` counts all cells from 1, as a reader does."""
+    """A code cell that is to be run. `number` counts all cells from 1, as a reader does; `exercise`: whose cell it is."""
 
     number: int
     source: str
+    exercise: str = ""
+
+    @property
+    def defines(self) -> list[str]:
+        """The functions at its top level."""
+        try:
+            return [node.name for node in ast.parse(self.source).body if isinstance(node, ast.FunctionDef)]
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return []
 
 
 def read_cells(content: bytes) -> list[dict]:
@@ -42,7 +51,7 @@ def assignment_of(named: str, cells: list[dict]) -> str:
     """By the exercises in its cells, marked or defined there; or else by its name."""
     exercises = {lab_metadata(cell).get("exercise") for cell in cells}
     if not any(exercises & set(own) for own in ASSIGNMENTS.values()):
-        exercises = {name for cell in cells for name in _defined(source_of(cell))}
+        exercises = {name for cell in cells for name in Cell(0, source_of(cell)).defines}
     most = max(ASSIGNMENTS, key=lambda one: (len(exercises & set(ASSIGNMENTS[one])), one == named))
     return most if exercises & set(ASSIGNMENTS[most]) else named
 
@@ -53,13 +62,6 @@ def by_name(name: str) -> str:
         return name
     match = re.match(r"(\d\d)[_\- .]", name)
     return next((found for found in ASSIGNMENTS if match and found.startswith(f"{match[1]}_")), "")
-
-
-def _defined(source: str) -> list[str]:
-    try:
-        return [node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
 
 
 def lab_metadata(cell: dict) -> dict:
@@ -79,8 +81,15 @@ def to_run(assignment: str, cells: list[dict]) -> tuple[list[Cell], list[str]]:
         if len(source) > MAX_CELL:
             said.append(f"cell {number} has {len(source):,} characters and was left out")
         else:
-            found.append(Cell(number, source))
+            written = lab_metadata(cell)
+            found.append(Cell(number, source, "" if "role" in written else written.get("exercise", "")))
     return found, said
+
+
+def written_answer(cells: list[dict]) -> str:
+    """What stands in the cell for the question in words; "" where nothing was written."""
+    texts = (source_of(cell).strip() for cell in cells if lab_metadata(cell).get("role") == "written")
+    return next((text[:MAX_CELL] for text in texts if text != ANSWER_HERE), "")
 
 
 def source_of(cell: dict) -> str:

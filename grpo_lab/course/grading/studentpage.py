@@ -3,7 +3,7 @@
 import html
 
 from grpo_lab import __version__
-from grpo_lab.course.checking.verdict import Verdict, part_html
+from grpo_lab.course.checking.verdict import part_html
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import Graded, Grading
 
@@ -50,31 +50,33 @@ def student_page(one: Graded, grading: Grading) -> str:
         rows = [_row(one, exercise) for exercise in exercises.values()]
         head = '<tr><th>function</th><th>result</th><th class="n">points</th></tr>'
         body.append("\n".join(["<table>", head, *rows, "</table>"]))
-        body += [
-            _section(one.verdicts[name]) for name in exercises if one.state(exercises[name]) in ("partly", "wrong")
-        ]
+        body += [_section(one, name) for name in exercises if one.state(exercises[name]) != "none"]
     if one.cells:
         failed = "".join(f"<li>cell {safe(number)}: {safe(why)}</li>" for number, why in one.cells.items())
         body.append(f"<section><h2>Cells that failed</h2><ul>{failed}</ul></section>")
     body.append(
         '<p class="quiet">Each function ran on the inputs that you see in your notebook, and on fresh ones (seed '
-        f"{grading.seed}, grpo_lab {safe(__version__)}). The points are for functions; your teacher reads the rest.</p>"
+        f"{one.seed}, grpo_lab {safe(__version__)}). The points are for functions; your teacher reads the rest.</p>"
     )
     return html_page(one.submission.student, "\n".join(body))
 
 
 def _row(one: Graded, exercise: Exercise) -> str:
     state, name = one.state(exercise), f"<code>{safe(exercise.name)}</code>"
-    link = f'<a href="#{safe(exercise.name)}">{name}</a>' if state in ("partly", "wrong") else name
+    link = name if state == "none" else f'<a href="#{safe(exercise.name)}">{name}</a>'
     points = f'<td class="n">{one.points[exercise.name]:g} of {exercise.points}</td>'
     return f'<tr><td>{link}</td><td><span class="{state}">{STATES[state]}</span></td>{points}</tr>'
 
 
-def _section(verdict: Verdict) -> str:
-    """What went wrong. What is expected does not stand here."""
+def _section(one: Graded, name: str) -> str:
+    """What went wrong, and the code. What is expected does not stand here."""
+    verdict = one.verdicts[name]
     parts = [f'<section id="{safe(verdict.exercise)}"><h2><code>{safe(verdict.exercise)}</code></h2>']
-    parts += [part_html(part) for part in verdict.parts if part.kind != "expected"]
+    if not verdict.right:
+        parts += [part_html(part) for part in verdict.parts if part.kind != "expected"]
     parts += [f"<p>Look at Eq. ({safe(part.title)}).</p>" for part in verdict.more if part.kind == "equation"]
     if verdict.misconceptions:
         parts.append(f'<p class="quiet">Known as: {safe(", ".join(verdict.misconceptions))}.</p>')
+    code = "\n\n".join(cell.source for cell in one.submission.code_of(name))
+    parts.append(f"<details><summary>The code</summary><pre>{safe(code)}</pre></details>")
     return "\n".join([*parts, "</section>"])

@@ -16,6 +16,7 @@ import safetensors
 import torch
 
 import grpo_lab
+from grpo_lab.commands.checks import InputError
 
 MEMORY, FILES, MAX_TASKS = 4 * 2**30, 256_000_000, 100  # bytes of memory beyond what is loaded, and of files; threads
 IMAGE = "grpo-lab-grade"  # of the Dockerfile at the root of the repository
@@ -25,6 +26,10 @@ STRONG = ("bubblewrap", "docker")
 NO_WALL = (
     "there is no sandbox on this machine ({why}). Install bubblewrap (Linux) or build the image of the Dockerfile; or, "
     "if you trust those who handed in, give --trust: their code then runs as an ordinary process"
+)
+AS_ROOT = (
+    "you are root, and what students wrote is never run as root: another user cannot run Python here ({why}). Install "
+    "bubblewrap, or grade as an ordinary user"
 )
 _SYSTEM = (
     "/usr", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store", "/etc/ld.so.cache", "/etc/localtime",
@@ -36,7 +41,7 @@ def strongest_wall(trust: bool) -> str:
     """ "bubblewrap" or "docker"; where there is neither, and only with `trust`, "another user" or "none".
 
     Raises:
-        ValueError: if there is no strong wall, and no trust.
+        InputError: if there is no strong wall, and no trust; or for root, whom no other user could stand in for.
     """
     why = []
     probes = {"bubblewrap": [*_bubblewrap([], "/"), "true"], "docker": ["docker", "image", "inspect", IMAGE]}
@@ -45,11 +50,13 @@ def strongest_wall(trust: bool) -> str:
             return name
         why.append(f"{name}: {fault}")
     if not trust:
-        raise ValueError(NO_WALL.format(why="; ".join(why)))
-    root = hasattr(os, "geteuid") and os.geteuid() == 0
+        raise InputError(NO_WALL.format(why="; ".join(why)))
+    if not (hasattr(os, "geteuid") and os.geteuid() == 0):
+        return "none"
     import_torch = f"import sys; sys.path += {_libraries()!r}; import torch"
-    as_nobody = [os.path.realpath(sys.executable), "-I", "-c", import_torch]
-    return "another user" if root and not _fails(as_nobody, **AS_NOBODY) else "none"
+    if fault := _fails([os.path.realpath(sys.executable), "-I", "-c", import_torch], **AS_NOBODY):
+        raise InputError(AS_ROOT.format(why=fault))
+    return "another user"
 
 
 def _fails(command: list[str], **settings) -> str:
