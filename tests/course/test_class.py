@@ -92,7 +92,7 @@ def test_who_is_graded_again_takes_the_own_place_and_nobody_elses(folder, sandbo
     run(folder)
     first, alice = (folder.parent / "out" / "grades.csv").read_bytes(), page(folder, "students/alice.html")
     (folder.parent / "out" / "students" / "my notes.html").write_text("mine", encoding="utf-8")
-    submit(tmp_path / "again" / "bob" / file_name("02"), **{name: text for name, text in RIGHT.items()})
+    submit(tmp_path / "again" / "bob" / file_name("02"), **RIGHT)
     run(tmp_path / "again", output=folder.parent / "out")
     assert {name: row["points"] for name, row in rows(folder).items()} == {"alice": "21", "bob": "21", "carol": "0"}
     assert (folder.parent / "out" / "grades-before.csv").read_bytes() == first

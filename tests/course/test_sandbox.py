@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from grpo_lab.commands.checks import InputError
 from grpo_lab.course.grading import walls
 from grpo_lab.course.grading.grade import Grading, grade
 from grpo_lab.course.grading.sandbox import CROWD, ENDLESS
@@ -185,7 +186,8 @@ def test_whom_the_teacher_trusts_runs_without_a_wall(tmp_path, monkeypatch):
     assert points(one) == {"rloo_advantages": POINTS["rloo_advantages"]} and one.cells == {}
 
 
-def test_the_strongest_wall_that_can_be_put_up_is_taken(monkeypatch):
+def test_the_strongest_wall_that_can_be_put_up_is_taken_and_root_runs_nothing_as_root(monkeypatch):
+    monkeypatch.setattr(walls.os, "geteuid", lambda: 1000, raising=False)
     working = {"bwrap", "docker"}
     monkeypatch.setattr(walls, "_fails", lambda command, **settings: "" if command[0] in working else "not there")
     assert strongest_wall(trust=False) == "bubblewrap"
@@ -193,8 +195,13 @@ def test_the_strongest_wall_that_can_be_put_up_is_taken(monkeypatch):
     assert strongest_wall(trust=False) == "docker"
     working.remove("docker")
     assert strongest_wall(trust=True) == "none"
-    with pytest.raises(ValueError, match="bubblewrap: not there; docker: not there.*--trust"):
+    with pytest.raises(InputError, match="bubblewrap: not there; docker: not there.*--trust"):
         strongest_wall(trust=False)
+    monkeypatch.setattr(walls.os, "geteuid", lambda: 0)
+    with pytest.raises(InputError, match="you are root, and what students wrote is never run as root"):
+        strongest_wall(trust=True)
+    monkeypatch.setattr(walls, "_fails", lambda command, **settings: "" if settings else "not there")
+    assert strongest_wall(trust=True) == "another user"
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root starts others' processes")

@@ -37,12 +37,10 @@ def grade_class(folder: Path, *, output: Path | None, assignment, seed, jobs, ti
             progress=progress,
         )  # fmt: skip
     if earlier is not None and earlier.assignment != grading.assignment:
-        other = f"holds the grades of {earlier.assignment}, and {grading.assignment} was graded"
-        raise InputError(
-            "output", output, "name another folder with --output", found=f"is {str(output)!r}, which {other}"
-        )
-    print(summary(grading, output))
+        found = f"is {str(output)!r}, which holds the grades of {earlier.assignment}; {grading.assignment} was graded"
+        raise InputError("output", output, "name another folder with --output", found=found)
     write_results(grading if earlier is None else grading.merged(earlier), output)
+    print(summary(grading, output))
     return 0
 
 

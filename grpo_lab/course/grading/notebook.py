@@ -13,7 +13,7 @@ MAX_CELL, MAX_CELLS = 200_000, 2_000  # characters, cells
 
 @dataclass(frozen=True)
 class Cell:
-    """A code cell that is to be run. `number` counts all cells from 1, as a reader does; `exercise`: whose cell it is."""
+    """A code cell that is to be run. number: of all cells from 1, as a reader counts; exercise: the one it is for."""
 
     number: int
     source: str
