@@ -16,12 +16,25 @@ class InputError(ValueError):
 
     def __init__(self, argument: str, value: Any = None, allowed: str = "", *, found: str | None = None):
         self.argument, self.value, self.allowed = argument, value, allowed
-        said = found or f"is {value!r}"
-        super().__init__(f"{argument} {said}; {allowed}" if allowed else f"{argument} {found}" if found else argument)
+        found = found or (f"is {value!r}" if allowed else "")
+        self.said = (f" {found}" if found else "") + (f"; {allowed}" if allowed else "")  # after the argument
+        super().__init__(argument + self.said)
 
 
 class InputTypeError(InputError, TypeError):
     """The same for an argument of another type than is needed."""
+
+
+class InputFileError(InputError, FileNotFoundError):
+    """The same for a file, a folder or a model that is not there."""
+
+
+class InputPackageError(InputError, ImportError):
+    """The same for a package that is not installed, or that has not what is asked of it."""
+
+
+class RunError(InputError, RuntimeError):
+    """The same for what a run cannot go on with: a reward function that fails, logits that are not finite."""
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
