@@ -12,9 +12,9 @@ from datasets import Dataset
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.export import RUN, VERL, main, overrides, verl_rows
-from grpo_lab.objective.family import FAMILY
 from grpo_lab.rewards import score_completions
 from grpo_lab.rewards.named import find_rewards
+from tests.support.family import FAMILY
 
 ABOUT = (Path("/models/m"), Path("/runs/r"), 30)
 SIZES = {"num_generations": 8, "generation_batch_size": 64, "per_device_train_batch_size": 16, "max_steps": 3}

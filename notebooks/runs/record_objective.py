@@ -27,7 +27,6 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.evaluate import thinking_probability
 from grpo_lab.models import load_policy
 from grpo_lab.objective import policy_loss
-from grpo_lab.objective.family import FAMILY
 from grpo_lab.rollout import sample_completions, score_logprobs
 from grpo_lab.tasks import addition_problems
 from grpo_lab.train import REWARD_WEIGHTS, REWARDS, TRAINING_PROBLEMS
@@ -35,6 +34,7 @@ from grpo_lab.trainer import collect, train
 from grpo_lab.trainer.experience import reward_rollout
 
 HERE = Path(__file__).parent
+FAMILY = json.loads((HERE / "family.json").read_text(encoding="utf-8"))["family"]
 SEEDS = (0, 1, 2, 3, 4)
 THREE = SEEDS[:3]  # for notebook 05b and some controls
 COMMON = {
@@ -81,7 +81,7 @@ FOUR = {"num_iterations": 4}
 FOR_THIS_MODEL = {"max_completion_length": 64}
 for name, member in FAMILY.items():  # whole settings, four updates a batch; BNPO is "4 updates" here, in one part
     if name != "BNPO":
-        ARMS[f"family: {name}"] = Arm(FOUR | member.trl | FOR_THIS_MODEL, seeds=THREE)
+        ARMS[f"family: {name}"] = Arm(FOUR | member["trl"] | FOR_THIS_MODEL, seeds=THREE)
 
 cached_problems = cache(addition_problems)
 

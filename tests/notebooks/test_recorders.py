@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.objective.family import FAMILY
 from grpo_lab.tasks import addition_problems
 from grpo_lab.trainer.experience import make_experience
+from tests.support.family import FAMILY
 from tests.support.refused import refused
 from tests.support.sampling import sample
 from tests.support.scripts import load_script
