@@ -1,13 +1,18 @@
 """What a command trains or measures: a task, its rewards, and what the system says; as options, and as rows."""
 
+import re
 from argparse import ArgumentParser
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from grpo_lab.commands.checks import check_choice
+from grpo_lab.commands import shell_line
+from grpo_lab.commands.checks import InputError, check_choice
 from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, short_name
 from grpo_lab.rewards.scoring import check_weights
 from grpo_lab.tasks import SPLITS, TASKS, Row, Task, as_text, find_task, with_system
+from grpo_lab.tasks.own import SUFFIX
 from grpo_lab.tasks.rows import THINK
 
 SUMS = "sums"  # the task where none is named
@@ -45,6 +50,36 @@ def add_reward_options(group: ArgumentParser) -> None:
         "--system_prompt", default=BY_REWARDS, metavar="TEXT",
         help=f'what the system says before each problem, "none" for nothing (default: {BY_REWARDS})',
     )  # fmt: skip
+
+
+def check_read(said: dict[str, Any], file: Path) -> None:
+    """Raise InputError for a task or a reward that a file asks for, and that has to be typed: whoever wrote the file
+    would run code here, or have something sent. The rewards and tasks of this package are taken, and files of problems.
+
+    said: options as the file has them, without those that were typed.
+    """
+    rewards, task = said.get("reward_funcs") or [], said.get("task")
+    rewards = rewards if isinstance(rewards, list) else [rewards]
+    for option, words, are_ours in (
+        ("reward_funcs", rewards, all(isinstance(name, str) and short_name(name) in NAMED for name in rewards)),
+        ("task", [task], task is None or (isinstance(task, str) and _is_our_task(task))),
+    ):
+        if not are_ours:
+            typed = shell_line([f"--{option}", *map(str, words)])
+            wanted = (
+                "from a file only names of this package and problems on this machine are taken, since all else may "
+            )
+            wanted += f"run code or be sent a key; if you trust it, type {typed}"
+            raise InputError(option, said[option], wanted, found=f"is {said[option]!r:.200} in {str(file)!r}")
+
+
+def _is_our_task(name: str) -> bool:
+    """A name; a generator with numbers as options; problems on this machine, for Windows would log in to another's."""
+    if name in TASKS or re.fullmatch(r"gym:\w+(?::[\w=.,+\- \[\]]*)?", name):
+        return True
+    place = name.removeprefix("gsm8k:")
+    is_remote = re.match(r"\\|/[\\/]", place)
+    return not is_remote and (place != name or name.endswith(SUFFIX)) and Path(place).exists()
 
 
 @dataclass(frozen=True)

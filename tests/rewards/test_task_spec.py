@@ -1,11 +1,13 @@
 """A task with its rewards: whose they are, their weights, and what the system says before each problem."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from grpo_lab.rewards.named import find_rewards
-from grpo_lab.rewards.task_spec import choose, for_template
+from grpo_lab.commands.checks import InputError
+from grpo_lab.rewards.named import NAMED, find_rewards
+from grpo_lab.rewards.task_spec import check_read, choose, for_template
 from grpo_lab.tasks import TASKS, THINK_SYSTEM_PROMPT
 from grpo_lab.tasks.chats import ANSWER_ONLY
 from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT_ZH
@@ -86,6 +88,25 @@ def test_what_does_not_fit_is_named():
     for split, n, message in (("test", 5, "n is 5; it must be at most 4"), ("test", 0, "n is 0"), ("dev", 1, "split")):
         with pytest.raises(ValueError, match=message):
             chat.rows(split, n, 0)
+
+
+def test_of_a_file_only_what_is_ours_is_taken(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.jsonl").touch()
+    Path("school").mkdir()
+    generator = "gym:chain_sum:max_terms=2,min_terms=1"
+    for task in [None, *TASKS, generator, "mine.jsonl", str(tmp_path / "mine.jsonl"), "gsm8k:school"]:
+        for rewards in (None, [*NAMED], ["accuracy_reward"]):
+            check_read({"task": task, "reward_funcs": rewards, "system_prompt": "a:b"}, Path("run.json"))
+    monkeypatch.setattr(Path, "exists", lambda self: self.name != "none.jsonl")  # the shares answer
+    shares = [r"\\host\a.jsonl", "//host/a.jsonl", r"\??\UNC\host\a.jsonl", r"/\host/a.jsonl", r"gsm8k:\\host\a"]
+    for task in ["none.jsonl", "mine.csv", "gym:countdown:operators=['a(1)']", 5, ["sums"], *shares]:
+        with pytest.raises(InputError, match="task is .* in 'run.json'; from a file only .*, type --task ") as caught:
+            check_read({"task": task}, Path("run.json"))
+        assert caught.value.argument == "task"
+    for rewards in (["accuracy", "evil:pay"], "evil:pay", ["judge:http://host/v1"], [5], {"evil:pay": 1}):
+        with pytest.raises(InputError, match="reward_funcs is .*if you trust it, type --reward_funcs "):
+            check_read({"reward_funcs": rewards}, Path("run.json"))
 
 
 def test_a_file_is_checked_as_a_whole_and_its_parts_are_said(tmp_path):
