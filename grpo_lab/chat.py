@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 
 from grpo_lab.commands import Parser, command
-from grpo_lab.commands.checks import check_at_least, check_finite
+from grpo_lab.commands.checks import InputError, check_at_least, check_finite
 
 HELP = "Ask something. /new forgets all that was said, /quit leaves, Ctrl-C stops a reply."
 
@@ -51,7 +51,9 @@ def reply(
     context = context_length(model.config) or sys.maxsize
     if ids.shape[1] + max_new_tokens > context:
         together = f"together they must be at most {context}, the model's context"
-        raise ValueError(f"prompt has {ids.shape[1]} tokens and max_new_tokens is {max_new_tokens}; {together}")
+        raise InputError(
+            "prompt", prompt, together, found=f"has {ids.shape[1]} tokens and max_new_tokens is {max_new_tokens}"
+        )
     drawn = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
     ends = {"eos_token_id": end_token_ids(model, tokenizer), "pad_token_id": pad_token_id(tokenizer)}
     settings = GenerationConfig(**drawn, **ends, max_new_tokens=max_new_tokens)
@@ -101,7 +103,7 @@ def converse(answer: Callable[[list[dict]], str], told: list[dict]) -> None:
             elif line:
                 try:
                     messages = [*asked, {"role": "assistant", "content": answer(asked)}]
-                except (KeyboardInterrupt, ValueError) as error:
+                except (KeyboardInterrupt, InputError) as error:
                     print(f"\n({str(error) or 'stopped, and forgotten'})")
 
 

@@ -14,7 +14,7 @@ from statistics import fmean as mean
 import torch
 
 from grpo_lab.commands import Parser, command, shell_line
-from grpo_lab.commands.checks import check_at_least, check_between, check_finite, check_positive
+from grpo_lab.commands.checks import InputError, check_at_least, check_between, check_finite, check_positive
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.defaults import TINY
 from grpo_lab.config.precision import autocast_as_loaded
@@ -61,7 +61,7 @@ def evaluate(
         ValueError: naming the argument that is wrong.
     """
     if len(rows) == 0:
-        raise ValueError("rows is empty; expected at least one problem")
+        raise InputError("rows", rows, "expected at least one problem", found="is empty")
     check_at_least("num_generations", num_generations, 1)
     from grpo_lab.trainer.evaluation import accuracy_of, sample_and_reward
     from grpo_lab.trainer.metrics import mean_and_std, none_shares
@@ -113,10 +113,10 @@ def thinking_probability(model, tokenizer, rows: Rows, *, batch_size: int = 512)
     from grpo_lab.rollout import encode_prompts, evaluating, score_logprobs
 
     if len(rows) == 0:
-        raise ValueError("rows is empty; expected at least one problem")
+        raise InputError("rows", rows, "expected at least one problem", found="is empty")
     ids = tokenizer("<think>", add_special_tokens=False).input_ids
     if len(ids) != 1:
-        raise ValueError(f"tokenizer writes '<think>' as {len(ids)} tokens; expected one")
+        raise InputError("tokenizer", ids, "expected one", found=f"writes '<think>' as {len(ids)} tokens")
     total = 0.0
     for part in in_parts(rows, batch_size):
         prompt_ids, prompt_mask = encode_prompts(tokenizer, [row["prompt"] for row in part])
@@ -143,7 +143,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     Source: Chen et al. (2021), "Evaluating large language models trained on code", equation 1.
     """
     if not (0 <= c <= n and 1 <= k <= n):
-        raise ValueError(f"n, c, k are {n}, {c}, {k}; expected 0 <= c <= n and 1 <= k <= n")
+        raise InputError("n, c, k", (n, c, k), "expected 0 <= c <= n and 1 <= k <= n", found=f"are {n}, {c}, {k}")
     estimate = 1 - math.comb(n - c, k) / math.comb(n, k)  # scalar (7.1)
     return estimate
 
@@ -161,7 +161,7 @@ def wilson_interval(share: float, n: int, z: float = 1.959964) -> list[float]:
     Source: Wilson (1927), "Probable inference, the law of succession, and statistical inference".
     """
     if n < 1 or not 0 <= share <= 1:
-        raise ValueError(f"share is {share} and n is {n}; expected 0 <= share <= 1 and n >= 1")
+        raise InputError("share", share, "expected 0 <= share <= 1 and n >= 1", found=f"is {share} and n is {n}")
     centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)  # scalar (7.2)
     half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))  # scalar (7.3)
     # On paper the share is never outside; at 0 and 1, rounding would put it there.

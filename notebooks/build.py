@@ -29,7 +29,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
 from grpo_lab.commands import Parser, command
-from grpo_lab.commands.checks import check_at_least
+from grpo_lab.commands.checks import InputError, check_at_least
 from grpo_lab.teaching.notebook.beginning import HIDDEN, RESULT
 
 HERE = Path(__file__).parent
@@ -52,9 +52,10 @@ def texts(wanted: list[str]) -> list[Path]:
     found = sorted(TEXT.glob("*.md"))
     chosen = [path for path in found if not wanted or any(path.stem.startswith(name) for name in wanted)]
     if missing := [name for name in wanted if not any(path.stem.startswith(name) for path in found)]:
-        raise ValueError(
-            f"names is {', '.join(missing)}; expected one of {', '.join(path.stem.partition('_')[0] for path in found)}"
-        )
+        raise InputError(
+            "names", missing, f"expected one of {', '.join(path.stem.partition('_')[0] for path in found)}",
+            found=f"is {', '.join(missing)}",
+        )  # fmt: skip
     return chosen
 
 
@@ -188,7 +189,7 @@ def write_sources(text: Path) -> None:
     """Give the notebook the cells of its text, each with the output that it has."""
     ours, theirs = read_text(text), nbformat.read(notebook_of(text), as_version=4)
     if [cell.cell_type for cell in ours.cells] != [cell.cell_type for cell in theirs.cells]:
-        raise ValueError(f"{text.stem}: its text has other cells than the notebook, so it has to be built")
+        raise InputError(f"{text.stem}: its text has other cells than the notebook, so it has to be built")
     for cell, built in zip(ours.cells, theirs.cells, strict=True):
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = built.outputs, built.execution_count
@@ -240,7 +241,7 @@ def built(text: Path, timeout: int) -> float:
         return build(text, timeout)
     except CellExecutionError as error:
         print(error, file=sys.stderr)
-        raise ValueError(
+        raise InputError(
             f"{text.stem}: a cell failed ({error.ename}: {error.evalue}); the notebook is as it was"
         ) from error
 

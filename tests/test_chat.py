@@ -6,6 +6,7 @@ import torch
 import grpo_lab.models
 from grpo_lab import chat
 from grpo_lab.chat import reply
+from grpo_lab.commands.checks import InputError
 from grpo_lab.rollout import encode_prompts
 
 
@@ -157,7 +158,7 @@ def test_a_reader_asks_begins_anew_and_leaves(loaded, heard, monkeypatch, capsys
 
 
 def test_ctrl_c_stops_a_reply_and_a_question_that_is_too_long_ends_nothing(loaded, monkeypatch, capsys):
-    acts, seen = iter([KeyboardInterrupt(), ValueError("prompt has 9 tokens"), "fine"]), []
+    acts, seen = iter([KeyboardInterrupt(), InputError("prompt has 9 tokens"), "fine"]), []
 
     def act(model, tokenizer, messages, max_new_tokens, temperature, write):
         seen.append(messages)

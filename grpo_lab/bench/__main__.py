@@ -8,7 +8,7 @@ from pathlib import Path
 
 from grpo_lab.bench import against
 from grpo_lab.commands import Parser, command, writable_file
-from grpo_lab.commands.checks import check_at_least, check_between
+from grpo_lab.commands.checks import InputPackageError, check_at_least, check_between
 from grpo_lab.commands.parser import installed_version, write_whole
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.config.ranges import LARGEST_SEED
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
     for seed in args.seeds:
         check_between("seeds", seed, 0, LARGEST_SEED)
     if find_spec(args.against) is None:
-        raise ImportError(f"against is {args.against!r}; {args.against} is not installed; pip install trl==1.16.0")
+        raise InputPackageError("against", args.against, f"{args.against} is not installed; pip install trl==1.16.0")
     from grpo_lab.models import pick_device
     from grpo_lab.models.folders import usable_folder
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 
+from grpo_lab.commands.checks import InputError, InputFileError
 from grpo_lab.commands.display import View, in_ipython, text_table
 from grpo_lab.teaching.plots.style import BACKGROUND
 from grpo_lab.teaching.plots.tokens import patch, visible
@@ -31,16 +32,18 @@ def browse(folder: str | Path, step: int | None = None, group: int = 0) -> View:
     """
     path = Path(folder) / COMPLETIONS
     if not path.is_file():
-        raise FileNotFoundError(f"folder {str(folder)!r} holds no {COMPLETIONS}; train with log_completions=True")
+        raise InputFileError(
+            "folder", folder, "train with log_completions=True", found=f"{str(folder)!r} holds no {COMPLETIONS}"
+        )
     steps: dict[int, list[list[dict]]] = {}  # of each step the groups, of each group the records
     records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     for (at, _), some in groupby(records, key=lambda record: (record["step"], record["prompt"])):
         steps.setdefault(at, []).append(list(some))
     step = max(steps) if step is None else step
     if step not in steps:
-        raise ValueError(f"step is {step}; expected one that was recorded: {', '.join(map(str, steps))}")
+        raise InputError("step", step, f"expected one that was recorded: {', '.join(map(str, steps))}")
     if not 0 <= group < len(steps[step]):
-        raise ValueError(f"group is {group}; expected 0 to {len(steps[step]) - 1}")
+        raise InputError("group", group, f"expected 0 to {len(steps[step]) - 1}")
     cut = _cutter(Path(folder))
     if in_ipython():
         _show_sliders(steps, step, group, cut)

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
+from grpo_lab.commands.checks import InputError, InputFileError, InputTypeError
+
 METRICS, SETTINGS, STATE = "metrics.jsonl", "grpo_config.json", "trainer_state.json"  # as the trainers call them
 STEPS = ("step", "train/global_step", "Step", "_step")  # the first of these that a row has
 KINDS = (
@@ -72,7 +74,7 @@ def read_log(source, settings: dict | None = None) -> Log:
     elif isinstance(source, list) and all(isinstance(row, dict) for row in source):
         rows, found, name = source, {}, "run"
     else:
-        raise TypeError(f"source is of type {type(source).__name__}; expected {KINDS}")
+        raise InputTypeError("source", source, f"expected {KINDS}", found=f"is of type {type(source).__name__}")
     return Log(_by_step(rows, name), found | (settings or {}), name)
 
 
@@ -81,21 +83,21 @@ def _from_path(path: Path) -> tuple[list[dict], dict]:
     if path.is_dir():
         return _from_folder(path)
     if not path.is_file():
-        raise FileNotFoundError(f"source {str(path)!r} does not exist; expected {KINDS}")
+        raise InputFileError("source", path, f"expected {KINDS}", found=f"{str(path)!r} does not exist")
     if path.suffix == ".csv":
         with path.open(encoding="utf-8-sig", newline="") as file:
             return list(csv.DictReader(file)), {}
     if path.suffix not in (".json", ".jsonl"):
-        raise ValueError(f"source is {str(path)!r}; expected {KINDS}")
+        raise InputError("source", str(path), f"expected {KINDS}")
     text = path.read_text(encoding="utf-8")
     try:
         if path.suffix == ".jsonl":
             return [json.loads(line) for line in text.splitlines()], {}
         return json.loads(text)["log_history"], {}
     except ValueError as error:
-        raise ValueError(f"source {str(path)!r} cannot be read as JSON: {error}") from error
+        raise InputError("source", path, found=f"is {str(path)!r}, which cannot be read as JSON: {error}") from error
     except (KeyError, TypeError) as error:
-        raise ValueError(f"source {str(path)!r} has no 'log_history'; expected a {STATE}") from error
+        raise InputError("source", path, f"expected a {STATE}", found=f"{str(path)!r} has no 'log_history'") from error
 
 
 def _from_folder(folder: Path) -> tuple[list[dict], dict]:
@@ -107,10 +109,12 @@ def _from_folder(folder: Path) -> tuple[list[dict], dict]:
     holding = sorted({path.parent for path in folder.rglob("events.out.tfevents.*")})
     if len(holding) > 1:
         names = ", ".join(path.relative_to(folder).as_posix() for path in holding)
-        raise ValueError(f"source {str(folder)!r} holds events of several runs; expected one of {names}")
+        raise InputError(
+            "source", folder, f"expected one of {names}", found=f"is {str(folder)!r}, with events of several runs"
+        )
     if not holding:
-        said = f"source {str(folder)!r} holds no log; expected {METRICS}, {STATE} or TensorBoard's events"
-        raise FileNotFoundError(said)
+        expected = f"expected {METRICS}, {STATE} or TensorBoard's events"
+        raise InputFileError("source", folder, expected, found=f"is {str(folder)!r}, which holds no log")
     return _from_events(holding[0])
 
 
@@ -134,12 +138,15 @@ def _by_step(rows: list[dict], name: str) -> list[dict]:
     for row in rows:
         key = next((key for key in STEPS if row.get(key) not in (None, "")), None)
         if key is None:
-            raise ValueError(f"source {name!r} has a row without a step: {str(row)[:80]}; expected one of {STEPS}")
+            found = f"is {name!r}, with a row without a step: {str(row)[:80]}"
+            raise InputError("source", row, f"expected one of {STEPS}", found=found)
         values = {_our_name(name): _number(value) for name, value in row.items() if name not in STEPS}
         known = {name: value for name, value in values.items() if value is not None}
         steps.setdefault(int(float(row[key])), {}).update(known)
     if not any(math.isfinite(value) for values in steps.values() for value in values.values()):
-        raise ValueError(f"source {name!r} holds no numbers; expected the metrics of at least one step")
+        raise InputError(
+            "source", name, "expected the metrics of at least one step", found=f"is {name!r}, which holds no numbers"
+        )
     return [{"step": step} | steps[step] for step in sorted(steps)]
 
 

@@ -14,6 +14,8 @@ import tokenize
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from grpo_lab.commands.checks import InputError
+
 TAGGED = re.compile(r"(?P<latex>.*\S)\s*\\tag\{(?P<tag>\d+\.\d+)\}")
 ANCHOR = re.compile(r"#\s*(?P<shape>(?:(?:[A-Z]\w*|\d+|scalar)\s+)*)\((?P<tag>\d+\.\d+)\)")
 
@@ -36,23 +38,25 @@ class Equation:
 
 
 def read_equations(function: Callable) -> list[Equation]:
-    """Pair tags with anchors, in order; raise ValueError, naming the function, where they do not correspond."""
+    """Pair tags with anchors, in order; raise InputError, naming the function, where they do not correspond."""
     function = inspect.unwrap(function)
     if not inspect.isfunction(function):
-        raise ValueError(f"function is {function!r}; expected a function or method written in Python")
+        raise InputError("function", function, "expected a function or method written in Python")
     name = f"{function.__module__}.{function.__qualname__}"
     lines, first = inspect.getsourcelines(function)
     source = textwrap.dedent("".join(lines))
     node = ast.parse(source).body[0]
     if not isinstance(node, ast.FunctionDef):
-        raise ValueError(f"function is {name}; expected a def, since a lambda cannot carry equations")
+        raise InputError(
+            "function", function, "expected a def, since a lambda cannot carry equations", found=f"is {name}"
+        )
     try:
         tags, anchors = _tags(node, source), _anchors(node, source)
         if [tag for tag, _ in tags] != [tag for tag, *_ in anchors]:
             places = (", ".join(f"({tag})" for tag, *_ in found) or "none" for found in (tags, anchors))
-            raise ValueError("the equations are {}, and the lines of code {}".format(*places))
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
+            raise InputError("the equations are {}, and the lines of code {}".format(*places))
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
     lines = source.splitlines()
     return [
         _equation(tag, latex, statement, shape, lines, first - 1, name)
@@ -66,14 +70,14 @@ def _tags(node: ast.FunctionDef, source: str) -> list[tuple[str, str]]:
     if not text or r"\tag" not in literal:
         return []
     if not re.match(r"[rR]['\"]", literal):
-        raise ValueError(r'the docstring is not raw: write r"""...""", or \t in \tag becomes a tab')
+        raise InputError(r'the docstring is not raw: write r"""...""", or \t in \tag becomes a tab')
     tags = []
     for line in text.splitlines():
         if r"\tag" not in line:
             continue
         match = TAGGED.fullmatch(line.strip())
         if match is None or r"\tag" in match["latex"]:
-            raise ValueError(rf"one equation a line, ending in one \tag{{n.m}}; the line is {line.strip()!r}")
+            raise InputError(rf"one equation a line, ending in one \tag{{n.m}}; the line is {line.strip()!r}")
         tags.append((match["tag"], match["latex"]))
     return tags
 
@@ -89,12 +93,12 @@ def _anchors(node: ast.FunctionDef, source: str) -> list[tuple[str, ast.stmt, st
             continue
         tag, line = match["tag"], token.start[0]
         if not match["shape"]:
-            raise ValueError(f"anchor ({tag}) does not state the shape of its value, as in # P 1 ({tag})")
+            raise InputError(f"anchor ({tag}) does not state the shape of its value, as in # P 1 ({tag})")
         found = [s for s in statements if line in (s.lineno, s.end_lineno)]
         if not found:
-            raise ValueError(f"anchor ({tag}) stands on no assignment to variables or return: {token.line.strip()!r}")
+            raise InputError(f"anchor ({tag}) stands on no assignment to variables or return: {token.line.strip()!r}")
         if any(found[-1] is statement for _, statement, _ in anchors):
-            raise ValueError(f"anchor ({tag}) stands on a statement that has one; one equation, one line")
+            raise InputError(f"anchor ({tag}) stands on a statement that has one; one equation, one line")
         anchors.append((tag, found[-1], " ".join(match["shape"].split())))
     return anchors
 

@@ -13,6 +13,7 @@ from textwrap import indent
 
 from torch import Tensor
 
+from grpo_lab.commands.checks import InputError
 from grpo_lab.commands.display import View, display, markdown_table, tensor_lines
 from grpo_lab.commands.language import _
 from grpo_lab.formulas.recording import recording
@@ -54,7 +55,7 @@ def _some_equations(function: Callable) -> list[Equation]:
     found = read_equations(function)
     if not found:
         name = getattr(function, "__name__", function)
-        raise ValueError(rf"function is {name}; expected one with lines of its docstring that end in \tag{{n.m}}")
+        raise InputError(rf"function is {name}; expected one with lines of its docstring that end in \tag{{n.m}}")
     return found
 
 

@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from grpo_lab.commands.checks import InputError, InputFileError
 from grpo_lab.commands.display import readable
 from grpo_lab.models import smollm2
 
@@ -32,14 +33,14 @@ def find_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path
     if text and folder.is_dir():
         return folder, "the folder you named"
     if isinstance(name, os.PathLike) or not HUB_ID.fullmatch(text):
-        raise ValueError(f"name is {text!r}, and there is no such folder; {ALLOWED}")
+        raise InputError("name", text, ALLOWED, found=f"is {text!r}, and there is no such folder")
     if found := find_in_caches(text):
         return found
     if text.startswith("outputs/") or folder.parent.is_dir():
-        raise ValueError(
-            f"name is {text!r}, and there is no such folder in {readable(folder.parent.absolute())}; {ALLOWED} (`hf "
-            f"download {text}` fetches one that is meant to come from the hub)"
-        )
+        raise InputError(
+            "name", text, f"{ALLOWED} (`hf download {text}` fetches one that is meant to come from the hub)",
+            found=f"is {text!r}, and there is no such folder in {readable(folder.parent.absolute())}",
+        )  # fmt: skip
     return _download(text), "downloaded from the Hugging Face hub"
 
 
@@ -47,10 +48,11 @@ def usable_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Pa
     """The same, with an error for a folder that holds no model."""
     folder, why = find_folder(name, device_type)
     if missing := missing_file(folder):
-        raise FileNotFoundError(
-            f"name: {os.fspath(name)!r} leads to {readable(folder)}, which has no {missing}: download it again, or "
-            "copy all of it (the weights as safetensors: pickled files can run code when opened)"
-        )
+        raise InputFileError(
+            "name", os.fspath(name),
+            "download it again, or copy all of it (the weights as safetensors: pickled files can run code when opened)",
+            found=f"is {os.fspath(name)!r}, that is {readable(folder)}, which has no {missing}",
+        )  # fmt: skip
     return folder, why
 
 
@@ -59,11 +61,12 @@ def _auto(on_card: bool) -> tuple[Path, str]:
         return found
     where = f"{readable(modelscope_cache())} (ModelScope) or {readable(huggingface_cache())} (Hugging Face)"
     if on_card:
-        raise FileNotFoundError(
-            f"name is 'auto', which on a card is {QWEN2}, and that is not in {where}. Get it with "
-            f"`hf download {QWEN2}`, or with `pip install modelscope` and `modelscope download --model {QWEN2}`; or "
-            "take the small model that ships with grpo_lab: `--model tiny` in a shell, load_policy('tiny') elsewhere"
-        )
+        raise InputFileError(
+            "name", "auto", f"get it with `hf download {QWEN2}`, or with `pip install modelscope` and `modelscope "
+            f"download --model {QWEN2}`; or take the small model that ships with grpo_lab: `--model tiny` in a shell, "
+            "load_policy('tiny') elsewhere",
+            found=f"is 'auto', which on a card is {QWEN2}, and that is not in {where}",
+        )  # fmt: skip
     return TINY, f"the tiny model that ships with grpo_lab, since {QWEN2} is not in {where}"
 
 
@@ -121,13 +124,13 @@ def _download(hub_id: str) -> Path:
     try:
         return Path(snapshot_download(hub_id, cache_dir=huggingface_cache(), allow_patterns=WANTED))
     except RepositoryNotFoundError:
-        raise ValueError(
-            f"name is {hub_id!r}; neither a folder in {readable(Path.cwd())} nor a model on the hub that is open "
-            "to you has this name (where the owner asks for consent, accept on its page and run `hf auth login`)"
-        ) from None
+        raise InputError(
+            "name", hub_id, f"neither a folder in {readable(Path.cwd())} nor a model on the hub that is open to you "
+            "has this name (where the owner asks for consent, accept on its page and run `hf auth login`)",
+        ) from None  # fmt: skip
     except Exception as error:  # the hub's client raises the errors of whichever HTTP library it uses
         raise ConnectionError(
-            f"name is {hub_id!r}; there is no such folder in {readable(Path.cwd())}, no such model in the caches, and "
+            f"no folder in {readable(Path.cwd())} is {hub_id!r}, nor a model in the caches, and "
             f"downloading it failed ({type(error).__name__}). Check the network; or set HF_ENDPOINT to a mirror of the "
             f"hub that you can reach; or run `pip install modelscope` and `modelscope download --model {hub_id}`, "
             "after which the name is found in ModelScope's cache; or pass a folder that holds the model; or take "
@@ -165,9 +168,8 @@ def count_parameters(name: str | os.PathLike, device_type: str = "cpu") -> int:
                 names = opened.keys()
                 numbers += sum(math.prod(opened.get_slice(name).get_shape()) for name in names)
         except SafetensorError as error:
-            raise ValueError(
-                f"name: {readable(file)} is no safetensors file, or a damaged one: download it again"
-            ) from error
+            found = f"has {readable(file)}, which is no safetensors file, or a damaged one"
+            raise InputError("name", file, "download it again", found=found) from error
     return numbers
 
 

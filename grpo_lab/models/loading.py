@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from grpo_lab.commands.checks import InputError
 from grpo_lab.commands.display import GIB, readable
 from grpo_lab.config.precision import pick_precision
 from grpo_lab.models.folders import usable_folder, weight_bytes
@@ -54,10 +55,10 @@ def load_policy(
     model.loaded_for = mode.name
     rows = model.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > rows:
-        raise ValueError(
-            f"name: in {readable(folder)} the tokenizer knows {len(tokenizer)} tokens and the model {rows}: "
-            "they do not belong together"
-        )
+        raise InputError(
+            "name", folder, "they do not belong together",
+            found=f"is {readable(folder)}, where the tokenizer knows {len(tokenizer)} tokens and the model {rows}",
+        )  # fmt: skip
     print(f"policy: {readable(folder)} ({why})")
     size = f"{sum(p.numel() for p in model.parameters()):,} parameters"
     print(f"policy: {size}, {mode}, on {describe_device(chosen_device)}")
@@ -83,10 +84,10 @@ def pick_device(device: str | torch.device | None = None, name: str = "device") 
         if (chosen.index or 0) < there.get(chosen.type, 0):
             return chosen
     allowed = ["cpu", *(f"cuda:{index}" for index in range(there["cuda"])), *["mps"][: there["mps"]]]
-    raise ValueError(
-        f"{name} is {device!r}; expected one of {', '.join(allowed)}, None, as torch sees it here "
-        "(`python -m grpo_lab.doctor` says what keeps it from a card)"
-    )
+    raise InputError(
+        name, device, f"expected one of {', '.join(allowed)}, None, as torch sees it here "
+        "(`python -m grpo_lab.doctor` says what keeps it from a card)",
+    )  # fmt: skip
 
 
 def describe_device(device: str | torch.device | None = None) -> str:
@@ -110,16 +111,17 @@ def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTr
                 output_loading_info=True,
             )  # fmt: skip
     except (ValueError, RuntimeError, SafetensorError) as error:
-        raise ValueError(
-            f"name: {readable(folder)} holds no model that transformers can load by itself (code that comes with a "
-            f"checkpoint is never run): {error!s:.300}"
-        ) from error
+        raise InputError(
+            "name", folder,
+            found=f"is {readable(folder)}, which holds no model that transformers can load by itself (code that comes "
+            f"with a checkpoint is never run): {error!s:.300}",
+        ) from error  # fmt: skip
     if missing := sorted(report["missing_keys"]):
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise ValueError(
-            f"name: the weights in {readable(folder)} lack {missing[0]}{more}, which would begin at random: they are "
-            "incomplete, or those of a model without a head for tokens"
-        )
+        raise InputError(
+            "name", folder, "they are incomplete, or those of a model without a head for tokens",
+            found=f"is {readable(folder)}, whose weights lack {missing[0]}{more}, which would begin at random",
+        )  # fmt: skip
     return model.to(device).eval()
 
 
@@ -142,11 +144,14 @@ def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
         )
     except Exception as error:  # transformers raises nearly anything over a damaged file
         said = f"{type(error).__name__}: {error}"
-        raise ValueError(f"name: the tokenizer in {readable(folder)} cannot be loaded ({said})") from error
+        raise InputError(
+            "name", folder, found=f"is {readable(folder)}, whose tokenizer cannot be loaded ({said})"
+        ) from error
     if tokenizer.eos_token_id is None:
-        raise ValueError(
-            f"name: the tokenizer in {readable(folder)} has no end token (eos_token), so no completion could end"
-        )
+        raise InputError(
+            "name", folder, "no completion could end",
+            found=f"is {readable(folder)}, whose tokenizer has no end token (eos_token)",
+        )  # fmt: skip
     if tokenizer.pad_token_id is None:
         # Harmless, because completions are masked by the position of their end token and never by its id.
         tokenizer.pad_token = tokenizer.eos_token

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from grpo_lab.commands.checks import InputError
 from grpo_lab.logprobs import token_logprobs
 from grpo_lab.rollout.dynamic import Sampling, sample_dynamic
 from grpo_lab.rollout.fast_paths import context_length, why_plain
@@ -39,7 +40,8 @@ def ensure_checked(model) -> None:
         ValueError: if its weights are not finite, or if what is sampled or computed again is wrong.
     """
     if broken := next((name for name, value in model.named_parameters() if not value.isfinite().all()), None):
-        raise ValueError(f"model has weights that are not finite, first in {broken}; expected numbers: it is damaged")
+        found = f"has weights that are not finite, first in {broken}"
+        raise InputError("model", broken, "expected numbers: it is damaged", found=found)
     sizes = tuple((name, *parameter.shape) for name, parameter in model.named_parameters())
     kind = (type(model), model.config.to_json_string(), model.config._attn_implementation, model.dtype, model.device)
     known = (*kind, sizes)
@@ -47,7 +49,7 @@ def ensure_checked(model) -> None:
         _faults[known] = self_check(model)
     if fault := _faults[known]:
         name = f"{type(model).__name__} ({model.config.model_type})"
-        raise ValueError(f"model is a {name}, which cannot be trained here: {fault}")
+        raise InputError("model", name, found=f"is a {name}, which cannot be trained here: {fault}")
 
 
 def self_check(model) -> str | None:

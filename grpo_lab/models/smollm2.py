@@ -17,6 +17,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from grpo_lab.commands.checks import InputError, InputFileError
 from grpo_lab.commands.display import readable
 
 NAME = "smollm2"
@@ -51,10 +52,10 @@ def folder() -> Path:
 def find() -> Path:
     """The converted model; if it is not there, an error with the command that fetches it."""
     if not (folder() / "config.json").is_file():
-        raise FileNotFoundError(
-            f"name is {NAME!r}, which is not on this machine yet; `{GET}` fetches it once: 93 MB to download, "
-            f"0.6 GB in {readable(folder())}"
-        )
+        raise InputFileError(
+            "name", NAME, f"`{GET}` fetches it once: 93 MB to download, 0.6 GB in {readable(folder())}",
+            found=f"is {NAME!r}, which is not on this machine yet",
+        )  # fmt: skip
     return folder()
 
 
@@ -92,11 +93,14 @@ def get(wheel: str | os.PathLike | None = None) -> Path:
 def check_wheel(file: Path) -> Path:
     """The file, if it is the package that is meant, down to the last bit."""
     if not file.is_file():
-        raise ValueError(f"wheel is {str(file)!r}, which is no file; expected {PACKAGE} {VERSION} as pip downloads it")
+        expected = f"no such file; expected {PACKAGE} {VERSION} as pip downloads it"
+        raise InputFileError("wheel", str(file), expected)
     with open(file, "rb") as opened:
         found = hashlib.file_digest(opened, "sha256").hexdigest()
     if found != SHA256:
-        raise ValueError(f"{file.name} has the SHA-256 {found}; expected {SHA256}: it is damaged, or another file")
+        raise InputError(
+            file.name, found, f"expected {SHA256}: it is damaged, or another file", found=f"has the SHA-256 {found}"
+        )
     return file
 
 

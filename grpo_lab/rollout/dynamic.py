@@ -19,7 +19,7 @@ from transformers.generation import (
     TopPLogitsWarper,
 )
 
-from grpo_lab.commands.checks import check_sampling
+from grpo_lab.commands.checks import RunError, check_sampling
 from grpo_lab.rollout.prompts import set_aside_generation_config
 
 NOT_FINITE = (
@@ -95,7 +95,7 @@ def sample_dynamic(
         except RuntimeError as error:
             if "probability tensor contains" not in str(error):  # torch's words for a distribution with NaN
                 raise
-            raise RuntimeError(NOT_FINITE) from error
+            raise RunError(NOT_FINITE) from error
     return sequences, *recorder.finish(sequences[:, -1])
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from grpo_lab.commands.checks import InputError
 from grpo_lab.rollout.fast_paths import context_length
 
 
@@ -10,14 +11,14 @@ def check_prompt(tokenizer, prompt, name: str = "prompt") -> None:
     if isinstance(prompt, str):
         return
     if not (isinstance(prompt, list) and prompt and all(isinstance(message, dict) for message in prompt)):
-        raise ValueError(f"{name} is {prompt!r:.60}; expected a string or a non-empty list of messages")
+        raise InputError(name, prompt, "expected a string or a non-empty list of messages", found=f"is {prompt!r:.60}")
     for place, message in enumerate(prompt):
         for part in ("role", "content"):
             if not isinstance(message.get(part), str):
                 found = f"is {message[part]!r:.60}" if part in message else "is missing"
-                raise ValueError(f"{name}[{place}][{part!r}] {found}; expected a text")
+                raise InputError(f"{name}[{place}][{part!r}]", message.get(part), "expected a text", found=found)
     if not getattr(tokenizer, "chat_template", None):
-        raise ValueError(
+        raise InputError(
             f"{name} goes to the model as chat messages, and its tokenizer has no chat_template: take plain text, in a "
             "shell with `--chat_template none`; or put the chat_template.jinja of a model tuned from the same one into "
             "its folder"
@@ -33,7 +34,7 @@ def prompt_text(tokenizer, prompt, name: str = "prompt") -> str:
         return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False)
     except Exception as error:  # templates raise what they like, such as that roles must alternate
         said = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{name} is refused by the tokenizer's chat template ({said})") from error
+        raise InputError(name, prompt, found=f"is refused by the tokenizer's chat template ({said})") from error
 
 
 def encode_prompt(tokenizer, prompt, name: str = "prompt") -> list[int]:
@@ -41,18 +42,18 @@ def encode_prompt(tokenizer, prompt, name: str = "prompt") -> list[int]:
     text = prompt_text(tokenizer, prompt, name)
     if ids := tokenizer(text, add_special_tokens=isinstance(prompt, str), verbose=False)["input_ids"]:
         return ids
-    raise ValueError(f"{name} is {prompt!r}, which has no token; expected at least one to follow")
+    raise InputError(name, prompt, "expected at least one to follow", found=f"is {prompt!r}, which has no token")
 
 
 def check_room(model, tokens: int, max_completion_length: int, name: str = "prompt") -> None:
-    """Raise ValueError unless prompt and completion together fit into the model's context."""
+    """Raise InputError unless prompt and completion together fit into the model's context."""
     limit = context_length(model.config)
     if limit is None or tokens + max_completion_length <= limit:
         return
-    raise ValueError(
-        f"{name} has {tokens} tokens and max_completion_length is {max_completion_length}; together they must be at "
-        f"most {limit}, the model's context"
-    )
+    raise InputError(
+        name, tokens, f"together they must be at most {limit}, the model's context",
+        found=f"has {tokens} tokens and max_completion_length is {max_completion_length}",
+    )  # fmt: skip
 
 
 def check_prompts(model, tokenizer, prompts: Iterable, max_completion_length: int, name: str = "prompts[{}]") -> None:

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import DynamicCache, GenerationConfig
 
+from grpo_lab.commands.checks import InputError
 from grpo_lab.rollout.prompt_checks import encode_prompt
 
 
@@ -18,7 +19,7 @@ def encode_prompts(tokenizer, prompts: list) -> tuple[Int[Tensor, "P L"], Bool[T
             lists where the tokenizer has no chat template.
     """
     if not prompts:
-        raise ValueError("prompts is empty; expected at least one prompt")
+        raise InputError("prompts", prompts, "expected at least one prompt", found="is empty")
     ids = [encode_prompt(tokenizer, prompt, f"prompts[{index}]") for index, prompt in enumerate(prompts)]
     length, pad = max(map(len, ids)), pad_token_id(tokenizer)
     prompt_ids = torch.tensor([[pad] * (length - len(row)) + row for row in ids])
@@ -29,7 +30,7 @@ def encode_prompts(tokenizer, prompts: list) -> tuple[Int[Tensor, "P L"], Bool[T
 def pad_token_id(tokenizer) -> int:
     """The padding token, or the end token in its place: padding is masked by position, so nothing is confused."""
     if tokenizer.eos_token_id is None:
-        raise ValueError("tokenizer has no eos_token; expected one, so that completions can end")
+        raise InputError("tokenizer", None, "expected one, so that completions can end", found="has no eos_token")
     return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
 
@@ -49,7 +50,7 @@ def run_prompts(
         ValueError: if the layers would not keep them.
     """
     if drops_cache(model):
-        raise ValueError(
+        raise InputError(
             "model is in training mode with gradient checkpointing on, where its layers keep no keys and values; "
             "expected evaluation mode, or share_prompts=False in score_logprobs"
         )

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_lab.commands.checks import check_at_least, check_choice
+from grpo_lab.commands.checks import InputError, check_at_least, check_choice
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.dynamic import Sampling, sample_dynamic
 from grpo_lab.rollout.fast_paths import why_plain
@@ -136,5 +136,5 @@ def _sampler(cache_implementation: str | None, model):
     check_choice("cache_implementation", cache_implementation, (None, "dynamic", "static"))
     why = why_plain(model)
     if why and cache_implementation == "static":
-        raise ValueError(f"cache_implementation is 'static'; expected 'dynamic' or None for this model: {why}")
+        raise InputError("cache_implementation", "static", f"expected 'dynamic' or None for this model: {why}")
     return sample_dynamic if why or cache_implementation == "dynamic" else sample_static

@@ -22,6 +22,7 @@ from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 from torch.func import functional_call
 
+from grpo_lab.commands.checks import RunError
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.cache import SlotCache, decoding, half_copies
 from grpo_lab.rollout.dynamic import NOT_FINITE, Sampling, entropy_of
@@ -79,7 +80,7 @@ def inverse_cdf(log_pi: Float[Tensor, "B V"], u: Float64[Tensor, " B"]) -> Int[T
     cdf = log_pi.exp().double().cumsum_(-1)
     total = cdf[:, -1]  # 1 up to rounding
     if not total.isfinite().all():
-        raise RuntimeError(NOT_FINITE)
+        raise RunError(NOT_FINITE)
     point = torch.minimum(u * total, total.nextafter(torch.zeros_like(total)))
     return torch.searchsorted(cdf, point[:, None], right=True)[:, 0]
 
@@ -108,7 +109,7 @@ def sample_static(
     end = start + int(completion_mask(completions, list(sampling.eos_token_ids)).any(0).sum())
     drawn = decoder.sequences[:, :end], decoder.logp[:, start:end], decoder.entropy[:, start:end]
     if not drawn[1].isfinite().all():
-        raise RuntimeError(NOT_FINITE)
+        raise RunError(NOT_FINITE)
     if decoder.replay:
         del decoder
         torch.cuda.empty_cache()  # what a graph has reserved can be used for nothing else

@@ -7,6 +7,7 @@ begins with several tokens, such as writing a sum out before its result: "8 + 9 
 import torch
 from torch import Tensor
 
+from grpo_lab.commands.checks import InputError
 from grpo_lab.config.precision import autocast_as_loaded
 from grpo_lab.rollout import encode_prompts, evaluating
 
@@ -27,7 +28,7 @@ def prefix_probability(model, tokenizer, row: dict, beginning: str, number: str)
         ValueError: if number is not made of digits.
     """
     if not number.isdigit():
-        raise ValueError(f"number is {number!r}; expected digits")
+        raise InputError("number", number, "expected digits")
     prompt, mask = encode_prompts(tokenizer, [row["prompt"]])
     begins, digits = _ids(tokenizer, beginning), _ids(tokenizer, number)
     ids = torch.cat([prompt[0], begins, digits])[None].to(model.device)

@@ -26,7 +26,7 @@ from warm_up import WarmUp, arithmetic, warm_up  # beside this file
 
 from grpo_lab.bench.__main__ import machine, write_json
 from grpo_lab.commands import Parser, command, writable_file, writable_folder
-from grpo_lab.commands.checks import check_at_least, check_between, check_finite, check_positive
+from grpo_lab.commands.checks import InputError, check_at_least, check_between, check_finite, check_positive
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, autocast, has_native_bf16
 from grpo_lab.config.ranges import LARGEST_SEED
@@ -130,7 +130,7 @@ class Recorder:
     def make_runs(self, seeds: list[int]) -> None:
         """As many as fit: none is begun that would last longer than there is time, by the longest so far."""
         if self.record.get("grpo") != self.settings.grpo or not self.weights.is_dir():
-            raise ValueError(f"stage is 'grpo'; no base for these settings in {self.weights}: run --stage warmup first")
+            raise InputError("stage", "grpo", f"no base for these settings in {self.weights}: run --stage warmup first")
         longest = max((run["seconds"] for run in self.record["runs"]), default=0.0)
         for mode, seed in self.lacking(seeds):
             if self.seconds_left() < 1.2 * longest:

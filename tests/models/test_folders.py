@@ -53,7 +53,7 @@ def test_a_file_of_weights_that_is_none_is_named(checkpoint, tmp_path):
     folder = copy_of(checkpoint, tmp_path / "model")
     for content in (b"", b"12345678", b"\x05" + 7 * b"\0" + b"[1,2]", b"\xff" * 40):
         (folder / "model.safetensors").write_bytes(content)
-        with pytest.raises(ValueError, match=r"model.safetensors is no safetensors file, or a damaged one"):
+        with pytest.raises(ValueError, match=r"model.safetensors, which is no safetensors file, or a damaged one"):
             folders.count_parameters(folder)
 
 
@@ -117,7 +117,7 @@ def test_a_hub_id_is_downloaded_when_no_cache_has_it_without_pickles(monkeypatch
 
 def test_no_network_says_what_to_do(monkeypatch):
     downloads(monkeypatch, OfflineModeIsEnabled("offline"))
-    with pytest.raises(ConnectionError, match=r"name is 'someone/some-model'.*HF_ENDPOINT.*modelscope download.*tiny"):
+    with pytest.raises(ConnectionError, match=r"is 'someone/some-model'.*HF_ENDPOINT.*modelscope download.*tiny"):
         load_policy("someone/some-model")
 
 

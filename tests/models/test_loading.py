@@ -49,16 +49,16 @@ SHARDS = {"model.safetensors.index.json": json.dumps(INDEX), "model-00001-of-000
     ("without", "added", "remedy"),
     [
         ("config.json", {}, "has no config.json"),
-        ("tokenizer*", {}, "has no tokenizer.json: download it again"),
+        ("tokenizer*", {}, "has no tokenizer.json; download it again"),
         ("*.safetensors", SHARDS, "has no model-00002-of-00002.safetensors"),
-        ("*.safetensors", {"pytorch_model.bin": "would run code"}, "has no model.safetensors: .*pickled files can run"),
+        ("*.safetensors", {"pytorch_model.bin": "would run code"}, "has no model.safetensors; .*pickled files can run"),
     ],
 )
 def test_an_incomplete_folder_names_what_is_missing(checkpoint, tmp_path, without, added, remedy):
     folder = copy_of(checkpoint, tmp_path / "part", (without,))
     for name, text in added.items():
         (folder / name).write_text(text, encoding="utf-8")
-    with pytest.raises(FileNotFoundError, match=f"name: .*{remedy}"):
+    with pytest.raises(FileNotFoundError, match=f"name is .*{remedy}"):
         load_policy(folder)
 
 

@@ -85,7 +85,7 @@ def test_a_lack_of_memory_is_no_verdict(monkeypatch):
 def test_a_model_that_computes_nothing_is_refused():
     model, _ = make_world()
     torch.nn.init.constant_(model.model.norm.weight, torch.nan)
-    said = "the sampler with the dynamic cache stops with RuntimeError: the model's logits are not finite"
+    said = "the sampler with the dynamic cache stops with RunError: the model's logits are not finite"
     assert self_check(model).startswith(said)
 
 

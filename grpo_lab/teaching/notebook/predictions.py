@@ -7,7 +7,7 @@ choices. A page that is only read, and a test that runs a notebook, show the que
 from collections.abc import Sequence
 from math import comb
 
-from grpo_lab.commands.checks import check_choice
+from grpo_lab.commands.checks import InputError, check_choice
 from grpo_lab.commands.display import in_ipython, prose, say
 from grpo_lab.commands.language import _
 
@@ -97,7 +97,7 @@ class Range(Prediction):
     def checked(self, value) -> float:
         value = float(value)
         if not self.low <= value <= self.high:
-            raise ValueError(f"value is {value}; expected {self.low} to {self.high}, which is what could be guessed")
+            raise InputError("value", value, f"expected {self.low} to {self.high}, which is what could be guessed")
         return value
 
     def written(self, value) -> str:

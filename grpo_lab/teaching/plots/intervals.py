@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from grpo_lab.commands.checks import InputError
+
 
 def as_array(values) -> np.ndarray:
     """Numbers in lists, arrays or tensors (with a gradient or on a GPU, too) as a float array."""
@@ -12,7 +14,7 @@ def finite(name: str, values) -> np.ndarray:
     """The same, for what needs finite numbers; `name` is that of the argument, for the message."""
     array = as_array(values)
     if not np.isfinite(array).all():
-        raise ValueError(f"{name} holds NaN or infinity; expected finite numbers")
+        raise InputError(name, array, "expected finite numbers", found="holds NaN or infinity")
     return array
 
 
@@ -24,7 +26,7 @@ def mean_interval(runs) -> tuple[np.ndarray, np.ndarray]:
     """
     runs = finite("runs", runs)
     if runs.ndim != 2 or len(runs) < 2:
-        raise ValueError(f"runs has shape {runs.shape}; expected (runs, points), with at least 2 runs")
+        raise InputError("runs", runs, "expected (runs, points), with at least 2 runs", found=f"has shape {runs.shape}")
     return runs.mean(0), t_quantile(len(runs) - 1) * runs.std(0, ddof=1) / np.sqrt(len(runs))
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from grpo_lab.commands.checks import InputError
 from grpo_lab.commands.display import View
 from grpo_lab.teaching.plots.intervals import finite
 from grpo_lab.teaching.plots.style import BACKGROUND, OKABE_ITO
@@ -24,7 +25,7 @@ def token_heat(tokens: Sequence[str], values, limit: float | None = None, signs:
     """
     values = finite("values", values)
     if values.shape != (len(tokens),):
-        raise ValueError(f"values has shape {values.shape}; expected one number for each of the {len(tokens)} tokens")
+        raise InputError(f"values has shape {values.shape}; expected one number for each of the {len(tokens)} tokens")
     limit = float(limit or np.abs(values).max(initial=0) or 1)
     said = [written(value, "+" if signs else "") for value in values]
     parts = [_token(token, text, value / limit) for token, text, value in zip(tokens, said, values, strict=True)]

@@ -15,7 +15,7 @@ from einops import einsum, rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from grpo_lab.commands.checks import check_shapes
+from grpo_lab.commands.checks import InputError, check_shapes
 
 
 class SortingPolicy(NamedTuple):
@@ -57,7 +57,7 @@ def position_logprobs(
     """
     lowest, highest = prompts.aminmax()
     if lowest < 0 or highest >= embedding.shape[1]:
-        raise ValueError(f"prompts holds numbers from {lowest} to {highest}; expected 0 to {embedding.shape[1] - 1}")
+        raise InputError(f"prompts holds numbers from {lowest} to {highest}; expected 0 to {embedding.shape[1] - 1}")
     seeds = torch.arange(len(embedding))[:, None, None]
     embedded = embedding[seeds, prompts]  # S P T D (3.8)
     encoded = einsum(embedded, encode, "S P T D, S T D H -> S P H")  # S P D (3.9)

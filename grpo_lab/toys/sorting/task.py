@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from grpo_lab.commands.checks import check_at_least, check_choice, check_dtype, check_shapes
+from grpo_lab.commands.checks import InputError, check_at_least, check_choice, check_dtype, check_shapes
 from grpo_lab.policy_gradient import enumerate_sequences
 
 DUPLICATES = ("none", "any", "only")
@@ -44,7 +44,7 @@ def make_prompts(
     count = round(held_out * len(contents))
     if not 0 < count < len(contents):
         found = f"{count} of {len(contents)} multisets of {length} out of {numbers} numbers"
-        raise ValueError(f"held_out is {held_out}, which holds out {found}; each part must get at least one")
+        raise InputError(f"held_out is {held_out}, which holds out {found}; each part must get at least one")
     chosen = torch.randperm(len(contents), generator=torch.Generator().manual_seed(seed))[:count]
     out = torch.isin(which, chosen)
     return SortingPrompts(prompts[kept][~out], prompts[kept][out], numbers)

@@ -15,7 +15,7 @@ from einops import rearrange, repeat
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from grpo_lab.commands.checks import check_at_least, check_positive
+from grpo_lab.commands.checks import InputError, check_at_least, check_positive
 from grpo_lab.toys.sorting.losses import kl_penalty, surrogate_loss, update_weights
 from grpo_lab.toys.sorting.policy import (
     SortingPolicy,
@@ -197,7 +197,7 @@ def _score(reward: Reward, prompts: Tensor, responses: Tensor) -> Tensor:
     asked = repeat(prompts, "S P T -> (S P G) T", G=responses.shape[2])
     rewards = reward(asked, _rows(responses))
     if rewards.shape != asked.shape[:1]:
-        raise ValueError(f"reward returned shape {tuple(rewards.shape)}; expected ({len(asked)},), one number a row")
+        raise InputError(f"reward returned shape {tuple(rewards.shape)}; expected ({len(asked)},), one number a row")
     return rewards.reshape(responses.shape[:3])
 
 
