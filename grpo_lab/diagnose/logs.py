@@ -138,14 +138,14 @@ def _by_step(rows: list[dict], name: str) -> list[dict]:
     for row in rows:
         key = next((key for key in STEPS if row.get(key) not in (None, "")), None)
         if key is None:
-            found = f"is {name!r}, with a row without a step: {str(row)[:80]}"
+            found = f"{name!r} has a row without a step: {str(row)[:80]}"
             raise InputError("source", row, f"expected one of {STEPS}", found=found)
         values = {_our_name(name): _number(value) for name, value in row.items() if name not in STEPS}
         known = {name: value for name, value in values.items() if value is not None}
         steps.setdefault(int(float(row[key])), {}).update(known)
     if not any(math.isfinite(value) for values in steps.values() for value in values.values()):
         raise InputError(
-            "source", name, "expected the metrics of at least one step", found=f"is {name!r}, which holds no numbers"
+            "source", name, "expected the metrics of at least one step", found=f"{name!r} holds no numbers"
         )
     return [{"step": step} | steps[step] for step in sorted(steps)]
 
