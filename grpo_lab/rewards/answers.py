@@ -9,6 +9,7 @@ import re
 from fractions import Fraction
 from typing import Any
 
+from grpo_lab.commands.checks import InputError
 from grpo_lab.rewards.text import completion_text, expected_texts, extract_answer, fold, normalise_text
 
 LONGEST = 1000  # characters; a policy may write millions of digits, and arithmetic on them takes long
@@ -102,7 +103,7 @@ def _expected_numbers(function: str, completions: Any, answer: Any) -> list[str 
     expected = expected_texts(function, completions, answer)
     for row, a in enumerate(expected):
         if a is not None and _number_in(a) is None:
-            raise ValueError(f"{function}: answer[{row}] is {a!r}; expected a number")
+            raise InputError(f"{function}: answer[{row}]", a, "expected a number")
     return expected
 
 

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from grpo_lab.commands.checks import InputError, InputTypeError
 from grpo_lab.rewards.text import check_column, completion_text, expected_texts, prompt_text, shortened
 
 JUDGE_TEMPLATE = """\
@@ -66,7 +67,7 @@ def judge_reward(
         ask: how the questions of a batch are put to the judge: `map`, one after the other, or that of an executor.
     """
     if unclear is not None and not math.isfinite(unclear):
-        raise ValueError(f"unclear is {unclear!r}; expected a finite number, or None to leave the completion out")
+        raise InputError("unclear", unclear, "expected a finite number, or None to leave the completion out")
 
     def judged(completions: Any, prompts: Any = None, answer: Any = None, **kwargs: Any) -> list[float | None]:
         questions = _questions(name, completions, prompts)
@@ -85,7 +86,8 @@ def judge_reward(
                 continue
             reply = next(replies)
             if not isinstance(reply, str):
-                raise TypeError(f"{name}: the judge's reply is {shortened(reply)}; expected a str")
+                said = f"is {shortened(reply)}"
+                raise InputTypeError(f"{name}: the judge's reply", reply, "expected a str", found=said)
             verdict = read_verdict(reply)
             unreadable += verdict is None
             reward = float(verdict == "yes")  # scalar (6.6)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from grpo_lab.commands.checks import InputError, InputPackageError, InputTypeError
 from grpo_lab.rewards.answers import final_answer_reward, last_number_reward, number_reward
 from grpo_lab.rewards.gym import gym_reward
 from grpo_lab.rewards.mathematics import math_reward
@@ -61,11 +62,11 @@ def find_rewards(names: Iterable[str]) -> list[Callable]:
     """
     shorts = [short_name(name) for name in names]
     if twice := next((name for name in shorts if shorts.count(name) > 1), None):
-        raise ValueError(
-            f"reward_funcs has {twice!r} twice; expected each once: reward_weights says how much it counts"
-        )
+        wanted = "expected each once: reward_weights says how much it counts"
+        raise InputError("reward_funcs", twice, wanted, found=f"has {twice!r} twice")
     if unknown := next((name for name in shorts if name not in NAMED and ":" not in name), None):
-        raise ValueError(f"reward_funcs has {unknown!r}; expected {', '.join(NAMED)}, or module:function of your own")
+        wanted = f"expected {', '.join(NAMED)}, or module:function of your own"
+        raise InputError("reward_funcs", unknown, wanted, found=f"has {unknown!r}")
     return [_found(name) for name in shorts]
 
 
@@ -80,14 +81,16 @@ def _own_reward(name: str) -> Callable:
     is_file = module_name.endswith(".py")
     if is_file or not all(part.isidentifier() for part in (*module_name.split("."), *attribute.split("."))):
         meant = f", such as {Path(module_name).stem}:{attribute}" if is_file else ""
-        raise ValueError(f"reward_funcs has {name!r}; expected module:function{meant}, the module without folders")
+        wanted = f"expected module:function{meant}, the module without folders"
+        raise InputError("reward_funcs", name, wanted, found=f"has {name!r}")
     here = os.getcwd()
     sys.path.insert(0, here)
     try:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # whatever the lines of somebody's file do
         wanted = f"the module, from {here} or installed, cannot be imported"
-        raise ImportError(f"reward_funcs has {name!r}, but {wanted}: {type(error).__name__}: {error}") from error
+        said = f"has {name!r}, but {wanted}: {type(error).__name__}: {error}"
+        raise InputPackageError("reward_funcs", name, found=said) from error
     finally:
         with contextlib.suppress(ValueError):  # the module may have taken it out
             sys.path.remove(here)
@@ -95,10 +98,11 @@ def _own_reward(name: str) -> Callable:
         function = operator.attrgetter(attribute)(module)
     except AttributeError as error:
         place = getattr(module, "__file__", module_name)
-        raise ImportError(f"reward_funcs has {name!r}, but there is no {attribute!r} in {place}") from error
+        said = f"has {name!r}, but there is no {attribute!r} in {place}"
+        raise InputPackageError("reward_funcs", name, found=said) from error
     if inspect.isclass(function) or not callable(function):
         what = "a class" if inspect.isclass(function) else f"of type {type(function).__name__}"
-        raise TypeError(f"reward_funcs has {name!r}, which is {what}; expected a function")
+        raise InputTypeError("reward_funcs", name, "expected a function", found=f"has {name!r}, which is {what}")
     return function
 
 
@@ -118,7 +122,8 @@ def check_columns(names: list[str], rows: list[Row], places: list[str] | None = 
     given = {"prompts", "completions", "completion_ids", *rows[0]}
     for name, columns in needs.items():
         if missing := sorted(columns - given):
-            raise ValueError(f"reward_funcs has {name!r}, which needs the column {missing[0]!r}; {places[0]} lacks it")
+            said = f"has {name!r}, which needs the column {missing[0]!r}"
+            raise InputError("reward_funcs", name, f"{places[0]} lacks it", found=said)
     others_apply = any("answer" not in columns for columns in needs.values())
     comparing = [short_name(name) for name in names if short_name(name) in NAMED and "answer" in needs[name]]
     for place, row in zip(places, rows, strict=True):
@@ -129,17 +134,20 @@ def check_columns(names: list[str], rows: list[Row], places: list[str] | None = 
 def _check_answer(answer: Any, place: str, names: list[str], others_apply: bool) -> None:
     """An expected answer against the rewards of the package that will compare with it."""
     if answer is None and not others_apply:
-        raise ValueError(f"{place}: answer is null; expected a text, since no reward here applies without one")
+        wanted = "expected a text, since no reward here applies without one"
+        raise InputError(f"{place}: answer", answer, wanted, found="is null")
     if names and str(answer).strip() == "":
-        raise ValueError(f"{place}: answer is empty; expected a text, since nothing could be right")
+        wanted = "expected a text, since nothing could be right"
+        raise InputError(f"{place}: answer", answer, wanted, found="is empty")
     for name in names:
         try:
             expected_texts(name, [""], [answer])
             if name in NUMBERS:
                 NAMED[name]([""], answer=[answer])
-        except (TypeError, ValueError) as error:
+        except InputError as error:
             wanted = "a number" if name in NUMBERS else "a text or a whole number"
-            raise ValueError(f"{place}: answer is {answer!r:.60}; expected {wanted} for {name!r}") from error
+            said = f"is {answer!r:.60}"
+            raise InputError(f"{place}: answer", answer, f"expected {wanted} for {name!r}", found=said) from error
 
 
 def _needed(function: Callable) -> set[str]:

@@ -8,6 +8,7 @@ import math
 import re
 from typing import Any
 
+from grpo_lab.commands.checks import InputError
 from grpo_lab.rewards.text import (
     check_expected,
     completion_text,
@@ -112,7 +113,7 @@ def contains_reward(
     """
     price = penalty_per_character
     if not 0 <= price < math.inf:
-        raise ValueError(f"contains_reward: penalty_per_character is {price}; it must be finite, and at least 0")
+        raise InputError("contains_reward: penalty_per_character", price, "it must be finite, and at least 0")
     rewards: list[float | None] = []
     for completion, expected in zip(completions, expected_texts("contains_reward", completions, answer), strict=True):
         text = completion_text(completion)

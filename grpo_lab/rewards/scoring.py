@@ -21,12 +21,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from grpo_lab.commands.checks import InputError, InputTypeError, RunError
 from grpo_lab.rewards.text import check_column, shortened
 
 LARGEST = 1e15  # the squares of so many rewards as a batch has, added up for a standard deviation, fit in float32
 _RESERVED = ("prompts", "completions")
 # TRL does not hand these columns on either: the lists of the same purpose take their place.
 _REPLACED = ("prompt", "completion", "completion_ids")
+
+
+class RewardError(RunError):
+    """A reward function that failed, or returned what is no reward; `name` is the function's."""
+
+    def __init__(self, name: str, found: str, allowed: str = ""):
+        self.name = name
+        super().__init__(f"reward function {name!r}", name, allowed, found=found)
 
 
 def score_completions(
@@ -54,9 +63,9 @@ def score_completions(
         F), NaN where it does not apply; and the functions' names. float32, on the CPU.
 
     Raises:
-        TypeError: for keywords that a function cannot take; the message names it.
-        ValueError: for what a function returned; the message names it and the row.
-        RuntimeError: from an exception inside a reward function, with its name.
+        InputTypeError: for keywords that a function cannot take; the message names it.
+        RewardError: for an exception inside a reward function, and for what it returned; the message names the function
+            and the row.
 
     Each function gets copies of its own, messages included: what one changes in place reaches neither the next nor the
     caller. If it switches gradients off for the whole process, they are on again afterwards. Random numbers are not put
@@ -89,7 +98,7 @@ def reward_names(reward_funcs: Any) -> list[str]:
     """
     reward_funcs = listed(reward_funcs)
     if not reward_funcs or not all(map(callable, reward_funcs)):
-        raise ValueError(f"reward_funcs is {reward_funcs}; expected at least one reward function, and nothing else")
+        raise InputError("reward_funcs", reward_funcs, "expected at least one reward function, and nothing else")
     names: list[str] = []
     for function in reward_funcs:
         while isinstance(function, functools.partial):
@@ -120,7 +129,8 @@ def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
             continue  # some builtins have no signature to look at
         except TypeError as error:
             wanted = f"expected parameters for {', '.join(names)}, or some of them and **kwargs"
-            raise TypeError(f"reward function {name!r} does not fit the batch: {error}; {wanted}") from error
+            said = f"does not fit the batch: {error}"
+            raise InputTypeError(f"reward function {name!r}", function, wanted, found=said) from error
 
 
 def check_weights(reward_weights: Any, names: Sequence[str]) -> Float[Tensor, " F"]:
@@ -130,13 +140,14 @@ def check_weights(reward_weights: Any, names: Sequence[str]) -> Float[Tensor, " 
     finite = all(isinstance(weight, numbers.Real) and math.isfinite(weight) for weight in weights)
     if len(weights) != len(names) or not finite:
         functions = f"the {len(names)} reward functions ({', '.join(names)})"
-        raise ValueError(f"reward_weights is {weights}; expected one finite number for each of {functions}")
+        raise InputError("reward_weights", weights, f"expected one finite number for each of {functions}")
     return torch.tensor(weights, dtype=torch.float32)
 
 
 def _keywords(prompts: Any, completions: Any, completion_ids: Any, columns: dict[str, Any]) -> dict[str, Any]:
     if clashes := [name for name in _RESERVED if name in columns]:
-        raise ValueError(f"columns has {clashes[0]!r}, which is the trainer's own keyword; expected another name")
+        said = f"has {clashes[0]!r}, which is the trainer's own keyword"
+        raise InputError("columns", clashes[0], "expected another name", found=said)
     kept = {name: values for name, values in columns.items() if name not in _REPLACED}
     keywords = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **kept}
     for name, values in keywords.items():
@@ -145,22 +156,26 @@ def _keywords(prompts: Any, completions: Any, completion_ids: Any, columns: dict
 
 
 def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float]:
-    whose = f"reward function {name!r}"
     try:
         with torch.set_grad_enabled(torch.is_grad_enabled()):
             # Copies, for changing a message in place must not change what the next function sees.
             returned = function(**{keyword: list(map(copy.deepcopy, values)) for keyword, values in keywords.items()})
     except (Exception, SystemExit) as error:  # a library that exits would end the run silently
-        raise RuntimeError(f"{whose} failed{_place(error)}: {type(error).__name__}: {error}") from error
+        raise RewardError(name, f"failed{_place(error)}: {type(error).__name__}: {error}") from error
     return _checked(returned, name, len(keywords["completions"]))
 
 
 def _place(error: BaseException) -> str:
     """File and line of the user's own code that it passed last, if there is any."""
-    others = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), "<frozen")
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(others)]
-    own = [frame for frame in frames if "site-packages" not in frame.filename]
-    return f" in {Path(own[-1].filename).name}, line {own[-1].lineno}" if own else ""
+    others = (Path(__file__).parents[1], sysconfig.get_path("stdlib"))
+    own = [
+        f" in {file.name}, line {frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not any((file := Path(frame.filename)).is_relative_to(folder) for folder in others)
+        and not frame.filename.startswith("<frozen")
+        and "site-packages" not in file.parts
+    ]
+    return own[-1] if own else ""
 
 
 def _checked(returned: Any, name: str, B: int) -> list[float]:
@@ -168,7 +183,7 @@ def _checked(returned: Any, name: str, B: int) -> list[float]:
     listed = isinstance(values, (list, tuple))
     if not listed or len(values) != B:
         what = f"{len(values)} rewards" if listed else type(returned).__name__
-        raise ValueError(f"reward function {name!r} returned {what}; expected a list of {B} rewards")
+        raise RewardError(name, f"returned {what}", f"expected a list of {B} rewards")
     return [_number(value, name, row) for row, value in enumerate(values)]
 
 
@@ -180,5 +195,5 @@ def _number(value: Any, name: str, row: int) -> float:
     # Compared as it is: converting a huge integer to a float would overflow first.
     if not (isinstance(value, numbers.Real) and value <= LARGEST and not value < -LARGEST):
         wanted = f"expected a number of at most {LARGEST:g} in size, or None where the reward does not apply"
-        raise ValueError(f"reward function {name!r} returned {shortened(value)} for row {row}; {wanted}")
+        raise RewardError(name, f"returned {shortened(value)} for row {row}", wanted)
     return float(value)

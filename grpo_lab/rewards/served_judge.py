@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from grpo_lab.commands.checks import InputError, InputPackageError
 from grpo_lab.rewards.judge import JUDGE_TEMPLATE, judge_reward
 
 PREFIX, KEY = "judge:", "JUDGE_API_KEY"
@@ -31,6 +32,10 @@ AT_ONCE = 8  # requests
 MAX_TOKENS = 512  # of a reply: room for a judge that thinks a little
 
 
+class JudgeError(InputError, ConnectionError):
+    """A judge that does not answer."""
+
+
 @functools.cache  # the commands look a name up several times
 def served_judge(name: str) -> Callable[..., list[float | None]]:
     """The reward function that `name` asks for, "judge:URL" or "judge:URL#MODEL"; its server is asked a first question.
@@ -41,7 +46,7 @@ def served_judge(name: str) -> Callable[..., list[float | None]]:
     Raises:
         ValueError: for what is no URL, and for a server that does not take the question.
         ImportError: without the package openai.
-        ConnectionError: if no server answers; the reward function raises it, too, after all attempts.
+        JudgeError: if no server answers; the reward function raises it, too, after all attempts.
     """
     server = _Server(name)
     server.reply(SHOWN[0]["content"], first=True)
@@ -57,11 +62,12 @@ class _Server:
         found = re.fullmatch(ADDRESS, name.removeprefix(PREFIX))
         if found is None:
             wanted = f"{PREFIX}http://HOST:PORT/v1, with #MODEL at its end where the server has several"
-            raise ValueError(f"reward_funcs has {name!r}; expected {wanted}")
+            raise InputError("reward_funcs", name, f"expected {wanted}", found=f"has {name!r}")
         try:
             import openai
         except ImportError as error:
-            raise ImportError(f'reward_funcs has {name!r}; it needs `pip install "grpo-lab[serve]"`') from error
+            wanted = 'it needs `pip install "grpo-lab[serve]"`'
+            raise InputPackageError("reward_funcs", name, wanted, found=f"has {name!r}") from error
         self.name, self.model, self.openai = name, found[2], openai
         key = os.environ.get(KEY, "none")
         self.client = openai.OpenAI(base_url=found[1], api_key=key, timeout=SECONDS, max_retries=ATTEMPTS - 1)
@@ -83,19 +89,21 @@ class _Server:
         """Its reply; "" where it refuses the question, which the first one, asked once, is not to be."""
         client = self.client.with_options(max_retries=0) if first else self.client
         messages, model = [*SHOWN, {"role": "user", "content": question}], self.model or self.openai.omit
-        has = f"reward_funcs has {self.name!r}, which"
+        has = f"has {self.name!r}, which"
         try:
             done = client.chat.completions.create(model=model, messages=messages, temperature=0, max_tokens=MAX_TOKENS)
         except self.openai.APIConnectionError as error:
             tried = f"attempts: {client.max_retries + 1}, each of up to {SECONDS:g} s"
-            raise ConnectionError(f"{has} does not answer ({tried}): {error}") from None
+            raise JudgeError("reward_funcs", self.name, found=f"{has} does not answer ({tried}): {error}") from None
         except self.openai.APIStatusError as error:
             if error.status_code in (400, 422) and not first:  # too long for it, or not to be talked about
                 return ""
             said = f"{error.status_code}, {error.response.text!r:.200}"
             wanted = f"expected {PREFIX}URL, or {PREFIX}URL#MODEL where the server has several; a key goes into {KEY}"
-            raise ValueError(f"{has} does not take a question ({said}); {wanted}") from None
+            refuses = f"{has} does not take a question ({said})"
+            raise InputError("reward_funcs", self.name, wanted, found=refuses) from None
         if not getattr(done, "choices", None):
-            raise ValueError(f"{has} answers {str(done)!r:.80}; expected a chat completion; does the URL lack /v1?")
+            wanted = "expected a chat completion; does the URL lack /v1?"
+            raise InputError("reward_funcs", self.name, wanted, found=f"{has} answers {str(done)!r:.80}")
         whole = done.choices[0].finish_reason != "length"  # what was cut off may be thinking
         return (whole and done.choices[0].message.content) or ""

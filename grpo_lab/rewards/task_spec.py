@@ -159,7 +159,7 @@ def _system_prompt(asked: str, task: Task, names: tuple[str, ...], small: bool) 
             return None
         return THINK[task.language] if read_tags(names) else task.system_prompt
     if not asked.strip():
-        raise ValueError(f"system_prompt is {asked!r}; expected a text, or none for nothing")
+        raise InputError("system_prompt", asked, "expected a text, or none for nothing")
     return None if asked.lower() == "none" else asked
 
 

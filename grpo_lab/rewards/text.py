@@ -5,6 +5,8 @@ import re
 import unicodedata
 from typing import Any
 
+from grpo_lab.commands.checks import InputError, InputTypeError
+
 _ANSWER = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
 _THOUSANDS = re.compile(r"(?<![0-9,.])[0-9]{1,3}(?:,[0-9]{3})+(?!,?[0-9])")
 _MARKS = re.compile(r"(?<![0-9])[.,:]|[.,:](?![0-9])|[!?;。、\"'“”‘’「」『』《》]")
@@ -37,7 +39,7 @@ def _text_of(value: Any, role: str, what: str) -> str:
     contents = [message.get("content") for message in messages if message.get("role", role) == role]
     if not messages or not all(isinstance(content, str) for content in contents):
         wanted = "expected a string, or a non-empty list of chat messages whose contents are strings"
-        raise TypeError(f"{what} is {shortened(value)}; {wanted}")
+        raise InputTypeError(what, value, wanted, found=f"is {shortened(value)}")
     return "\n".join(contents)
 
 
@@ -93,7 +95,8 @@ def check_expected(name: str, completions: Any, answer: Any) -> None:
     for row, expected in enumerate(answer):
         # A float is refused: 42.0 would be compared as "42.0", which no response ever says.
         if expected is not None and (isinstance(expected, bool) or not isinstance(expected, (str, numbers.Integral))):
-            raise TypeError(f"{name}: answer[{row}] is {shortened(expected)}; expected a str, an int or None")
+            said = f"is {shortened(expected)}"
+            raise InputTypeError(f"{name}: answer[{row}]", expected, "expected a str, an int or None", found=said)
 
 
 def check_column(name: str, values: Any, completions: Any) -> None:
@@ -101,7 +104,7 @@ def check_column(name: str, values: Any, completions: Any) -> None:
     text = isinstance(values, (str, bytes)) or not hasattr(values, "__len__")
     if text or len(values) != len(completions):
         what = f"is {shortened(values)}" if text else f"has {len(values)} entries"
-        raise ValueError(f"{name} {what}; expected one entry for each of {len(completions)} completions")
+        raise InputError(name, values, f"expected one entry for each of {len(completions)} completions", found=what)
 
 
 def shortened(value: Any) -> str:

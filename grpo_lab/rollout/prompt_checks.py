@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.commands.checks import InputError, RowError
 from grpo_lab.rollout.fast_paths import context_length
 
 
@@ -11,18 +11,20 @@ def check_prompt(tokenizer, prompt, name: str = "prompt") -> None:
     if isinstance(prompt, str):
         return
     if not (isinstance(prompt, list) and prompt and all(isinstance(message, dict) for message in prompt)):
-        raise InputError(name, prompt, "expected a string or a non-empty list of messages", found=f"is {prompt!r:.60}")
+        wanted = "expected a string or a non-empty list of messages"
+        raise InputError(name, prompt, wanted, found=f"is {prompt!r:.60}")
     for place, message in enumerate(prompt):
         for part in ("role", "content"):
             if not isinstance(message.get(part), str):
                 found = f"is {message[part]!r:.60}" if part in message else "is missing"
-                raise InputError(f"{name}[{place}][{part!r}]", message.get(part), "expected a text", found=found)
+                raise InputError(f"{name}[{place}][{part!r}]", message, "expected a text", found=found)
     if not getattr(tokenizer, "chat_template", None):
-        raise InputError(
-            f"{name} goes to the model as chat messages, and its tokenizer has no chat_template: take plain text, in a "
-            "shell with `--chat_template none`; or put the chat_template.jinja of a model tuned from the same one into "
-            "its folder"
+        said = (
+            "goes to the model as chat messages, and its tokenizer has no chat_template: take plain text, in a shell "
+            "with `--chat_template none`; or put the chat_template.jinja of a model tuned from the same one into its "
+            "folder"
         )
+        raise InputError(name, prompt, found=said)
 
 
 def prompt_text(tokenizer, prompt, name: str = "prompt") -> str:
@@ -33,8 +35,8 @@ def prompt_text(tokenizer, prompt, name: str = "prompt") -> str:
     try:
         return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False)
     except Exception as error:  # templates raise what they like, such as that roles must alternate
-        said = f"{type(error).__name__}: {error}"
-        raise InputError(name, prompt, found=f"is refused by the tokenizer's chat template ({said})") from error
+        said = f"is refused by the tokenizer's chat template ({type(error).__name__}: {error})"
+        raise InputError(name, prompt, found=said) from error
 
 
 def encode_prompt(tokenizer, prompt, name: str = "prompt") -> list[int]:
@@ -46,31 +48,32 @@ def encode_prompt(tokenizer, prompt, name: str = "prompt") -> list[int]:
 
 
 def check_room(model, tokens: int, max_completion_length: int, name: str = "prompt") -> None:
-    """Raise InputError unless prompt and completion together fit into the model's context."""
+    """Raise ValueError unless prompt and completion together fit into the model's context."""
     limit = context_length(model.config)
     if limit is None or tokens + max_completion_length <= limit:
         return
-    raise InputError(
-        name, tokens, f"together they must be at most {limit}, the model's context",
-        found=f"has {tokens} tokens and max_completion_length is {max_completion_length}",
-    )  # fmt: skip
+    said = f"has {tokens} tokens and max_completion_length is {max_completion_length}"
+    raise InputError(name, tokens, f"together they must be at most {limit}, the model's context", found=said)
 
 
-def check_prompts(model, tokenizer, prompts: Iterable, max_completion_length: int, name: str = "prompts[{}]") -> None:
-    """All prompts of a run before its first step; those that are clearly short enough are not encoded for it.
+def check_prompts(model, tokenizer, prompts: Iterable, max_completion_length: int, dataset: str = "dataset") -> None:
+    """All prompts of a run before its first step, or a RowError; those that are clearly short enough are not encoded.
 
     Messages go through the template once for each sequence of roles: all that it made bounds what it adds to others.
     """
     limit, added = context_length(model.config), {}
     for index, prompt in enumerate(prompts):
-        check_prompt(tokenizer, prompt, name.format(index))
-        if isinstance(prompt, str):
-            size = len(prompt.encode())
-        else:
-            if (roles := tuple(message["role"] for message in prompt)) not in added:
-                added[roles] = len(prompt_text(tokenizer, prompt, name.format(index)).encode())
-            size = added[roles] + sum(len(message["content"].encode()) for message in prompt)
-        most = size + 1  # no token stands for less than a byte, but for one that may open the sequence
-        if not size or (limit is not None and most + max_completion_length > limit):
-            ids = encode_prompt(tokenizer, prompt, name.format(index))
-            check_room(model, len(ids), max_completion_length, name.format(index))
+        try:
+            check_prompt(tokenizer, prompt)
+            if isinstance(prompt, str):
+                size = len(prompt.encode())
+            else:
+                if (roles := tuple(message["role"] for message in prompt)) not in added:
+                    added[roles] = len(prompt_text(tokenizer, prompt).encode())
+                size = added[roles] + sum(len(message["content"].encode()) for message in prompt)
+            most = size + 1  # no token stands for less than a byte, but for one that may open the sequence
+            if not size or (limit is not None and most + max_completion_length > limit):
+                check_room(model, len(encode_prompt(tokenizer, prompt)), max_completion_length)
+        except InputError as error:
+            column, found = error.argument, error.said.removeprefix(" ")
+            raise RowError(dataset, index, column, error.value, found=found) from error

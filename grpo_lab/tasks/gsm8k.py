@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from grpo_lab.commands.checks import check_at_least, check_choice
+from grpo_lab.commands.checks import InputError, InputFileError, InputPackageError, check_at_least, check_choice
 from grpo_lab.tasks.rows import SPLITS, THINK_SYSTEM_PROMPT, Row, asking, json_lines
 
 HUB_ID = "openai/gsm8k"
@@ -56,17 +56,19 @@ def gsm8k_problems(
     records = ((f"{file.name}, row {i}", record) for file in files for i, record in enumerate(_read(file, split), 1))
     rows = [_row(record, place, EXAMPLE if example else None) for place, record in itertools.islice(records, n)]
     if n is not None and len(rows) < n:
-        raise ValueError(f"n is {n}; {os.fspath(source)!r} has {len(rows)} problems in the split {split!r}")
+        raise InputError("n", n, f"{os.fspath(source)!r} has {len(rows)} problems in the split {split!r}")
     return rows
 
 
 def _row(record: object, place: str, example: tuple[str, str] | None) -> Row:
     texts = [record.get(name) for name in ("question", "answer")] if isinstance(record, dict) else [None]
     if not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"source: {place} is {record!r:.80}; expected an object with the texts question and answer")
+        wanted = "expected an object with the texts question and answer"
+        raise InputError(f"source: {place}", record, wanted, found=f"is {record!r:.80}")
     found = _FINAL.search(record["answer"])
     if found is None:
-        raise ValueError(f"source: the answer of {place} ends in {record['answer'][-40:]!r}; expected '#### <number>'")
+        said = f"ends in {record['answer'][-40:]!r}"
+        raise InputError(f"source: the answer of {place}", record, "expected '#### <number>'", found=said)
     answer = re.sub(r"[,$]", "", found["number"])
     return {"prompt": asking(record["question"], THINK_SYSTEM_PROMPT, example), "answer": answer}
 
@@ -86,8 +88,8 @@ def _on_this_machine(source: str | os.PathLike, split: str) -> Path:
     try:
         return Path(snapshot_download(name, repo_type="dataset", allow_patterns=[f"{split}*", f"{CONFIG}/{split}*"]))
     except Exception as error:  # what a failed download raises differs from one cause to the next
-        failed = f"source is {name!r}, which could not be loaded ({type(error).__name__}: {error})"
-        raise FileNotFoundError(f"{failed}; without a network, {_advice(split)}") from error
+        failed = f"is {name!r}, which could not be loaded ({type(error).__name__}: {error})"
+        raise InputFileError("source", name, f"without a network, {_advice(split)}", found=failed) from error
 
 
 def _files(folder: Path, split: str) -> list[Path]:
@@ -97,8 +99,8 @@ def _files(folder: Path, split: str) -> list[Path]:
             if files := [f for f in sorted(place.glob(f"{split}*{kind}")) if re.match(rf"{split}(\W|$)", f.stem)]:
                 return files
     what = "holds" if folder.exists() else "is not there, so it has"
-    said = f"source is {os.fspath(folder)!r}, which {what} no file of the split {split!r}"
-    raise FileNotFoundError(f"{said}; {_advice(split)}")
+    said = f"is {os.fspath(folder)!r}, which {what} no file of the split {split!r}"
+    raise InputFileError("source", folder, _advice(split), found=said)
 
 
 def _read(file: Path, split: str) -> Iterable[object]:
@@ -107,8 +109,8 @@ def _read(file: Path, split: str) -> Iterable[object]:
     try:
         from pyarrow.parquet import read_table
     except ImportError as error:
-        said = f"source is {file.name}, and pyarrow, which reads parquet files, is not installed"
-        raise ImportError(f"{said}: pip install pyarrow; or {_advice(split)}") from error
+        said = f"is {file.name}, and pyarrow, which reads parquet files, is not installed: pip install pyarrow"
+        raise InputPackageError("source", file, f"or {_advice(split)}", found=said) from error
     return read_table(file).to_pylist()
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from grpo_lab.commands.checks import check_choice
+from grpo_lab.commands.checks import InputError, InputPackageError, check_choice
 from grpo_lab.tasks.rows import SPLITS, Row, asking, split_of
 
 PREFIX = "gym:"
@@ -71,7 +71,8 @@ def gym_problems(split: str, n: int | None, seed: int, generator: str) -> list[R
         if len(found) == (n or USUAL[split]) or in_vain >= PATIENCE:
             break
     if len(found) < (n or 1):
-        raise ValueError(f"n is {n or 1}; {PREFIX}{generator} has {len(found)} problems in the split {split!r}{fault}")
+        there_are = f"{PREFIX}{generator} has {len(found)} problems in the split {split!r}{fault}"
+        raise InputError("n", n or 1, there_are)
     return list(found.values())
 
 
@@ -83,20 +84,24 @@ def make_generator(generator: str, seed: int = 0) -> tuple[str, str, Any]:
     if name not in datasets:
         near = " or ".join(difflib.get_close_matches(name, datasets))
         meant = f"did you mean {near}?" if near else f"expected {PREFIX}NAME;"
-        raise ValueError(f"task is '{PREFIX}{generator}'; {meant} `python -m grpo_lab.tasks gym` lists the names")
+        raise InputError("task", PREFIX + generator, f"{meant} `python -m grpo_lab.tasks gym` lists the names")
     if name in LEFT_OUT:
-        raise ValueError(f"task is '{PREFIX}{generator}', {LEFT_OUT[name]}; expected another generator")
+        raise _refused(generator, LEFT_OUT[name], "expected another generator")
     if name in BY_HASH_SEED and not os.environ.get("PYTHONHASHSEED", "").isdigit():
-        said = "whose problems are others in each process; PYTHONHASHSEED=0 in the environment keeps them the same"
-        raise ValueError(f"task is '{PREFIX}{generator}', {said}")
+        remedy = "PYTHONHASHSEED=0 in the environment keeps them the same"
+        raise _refused(generator, "whose problems are others in each process", remedy)
     make, settings = datasets[name]
     options = _options(generator, text, _usual(settings)) | {"seed": seed, "size": SIZE}
     try:
         problems = make(settings(**options))
     except Exception as error:  # assertions, and whatever a value of another type leads to
-        said = f"which reasoning-gym refuses ({type(error).__name__}: {error}); usual are {usual_options(name)}"
-        raise ValueError(f"task is '{PREFIX}{generator}', {said}") from error
+        said = f"which reasoning-gym refuses ({type(error).__name__}: {error})"
+        raise _refused(generator, said, f"usual are {usual_options(name)}") from error
     return name, json.dumps(options), problems
+
+
+def _refused(generator: str, why: str, allowed: str) -> InputError:
+    return InputError("task", PREFIX + generator, allowed, found=f"is '{PREFIX}{generator}', {why}")
 
 
 def _options(generator: str, text: str, usual: dict[str, Any]) -> dict[str, Any]:
@@ -107,14 +112,14 @@ def _options(generator: str, text: str, usual: dict[str, Any]) -> dict[str, Any]
         if not equals or option not in usual:
             near = difflib.get_close_matches(option, usual, n=1)
             meant = f"did you mean {near[0]}?" if near else f"expected NAME=VALUE, of {', '.join(sorted(usual))}"
-            raise ValueError(f"task is '{PREFIX}{generator}', whose option {part!r} is not known; {meant}")
+            raise _refused(generator, f"whose option {part!r} is not known", meant)
         default = usual[option]
         try:
             options[option] = yaml.safe_load(value)
         except yaml.YAMLError:
             options[option] = value
         if isinstance(options[option], str) and not isinstance(default, str | None):
-            raise ValueError(f"task is '{PREFIX}{generator}', whose option {option} is {value!r}; usual is {default}")
+            raise _refused(generator, f"whose option {option} is {value!r}", f"usual is {default}")
     return options
 
 
@@ -138,5 +143,6 @@ def _reasoning_gym() -> Any:
     try:
         import reasoning_gym
     except ImportError as error:
-        raise ImportError(f"task is {PREFIX}..., and reasoning-gym is not installed: {EXTRA}") from error
+        said = f"is {PREFIX}..., and reasoning-gym is not installed: {EXTRA}"
+        raise InputPackageError("task", PREFIX, found=said) from error
     return reasoning_gym

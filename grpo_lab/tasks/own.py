@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grpo_lab.commands.checks import InputError
 from grpo_lab.tasks.rows import SPLITS, Row, asking, json_lines, split_of
 
 SUFFIX = ".jsonl"
@@ -57,11 +58,12 @@ def own_problems(file: Path) -> OwnProblems:
         held_out = _distinct(_read(beside, next(iter(problems.values()))), notes)
         for key in problems.keys() & held_out.keys():
             where, other = problems[key].place, held_out[key].place
-            raise ValueError(f"{where} has the problem of {other}; expected other problems to train on")
+            raise InputError(where, key, "expected other problems to train on", found=f"has the problem of {other}")
         return OwnProblems({"train": [*problems.values()], "test": [*held_out.values()]}, notes)
     of_split = {split: [p for key, p in problems.items() if split_of("own", key) == split] for split in SPLITS}
     if not of_split["train"]:
-        raise ValueError(f"{file.name} has no problem to train on; expected at least one, and better some hundreds")
+        wanted = "expected at least one, and better some hundreds"
+        raise InputError(file.name, file, wanted, found="has no problem to train on")
     if not of_split["test"]:
         notes.append(
             f"{file.name} has no held-out problem, since a hash of the problem picks about one in ten; "
@@ -78,10 +80,12 @@ def _read(file: Path, first: Problem | None = None) -> list[Problem]:
         first = first or problem
         names, those = (", ".join(sorted(one.row)) for one in (problem, first))
         if names != those:
-            raise ValueError(f"{place} has the columns {names}; expected those of {first.place}: {those}")
+            raise InputError(
+                place, names, f"expected those of {first.place}: {those}", found=f"has the columns {names}"
+            )
         problems.append(problem)
     if not problems:
-        raise ValueError(f"{file.name} has no row; expected one a line, such as {EXAMPLE}")
+        raise InputError(file.name, file, f"expected one a line, such as {EXAMPLE}", found="has no row")
     return problems
 
 
@@ -96,9 +100,8 @@ def _distinct(problems: list[Problem], notes: list[str]) -> dict[str, Problem]:
         said = (f"{m['role']}: {m['content']}" for m in problem.row["prompt"] if m["role"] != "system")
         before = kept.setdefault(" ".join("\n".join(said).split()), problem)
         if before.row | {"prompt": None} != problem.row | {"prompt": None}:
-            raise ValueError(
-                f"{problem.place} has the problem of {before.place} with another answer; expected one of them"
-            )
+            said = f"has the problem of {before.place} with another answer"
+            raise InputError(problem.place, problem.row, "expected one of them", found=said)
         if before is not problem:
             repeats.append(f"{problem.place} repeats {before.place}")
     if repeats:
@@ -109,15 +112,17 @@ def _distinct(problems: list[Problem], notes: list[str]) -> dict[str, Problem]:
 
 def _row(value: Any, place: str) -> Row:
     if not isinstance(value, dict) or "prompt" not in value:
-        raise ValueError(f"{place} is {value!r:.80}; expected an object with a prompt, such as {EXAMPLE}")
+        wanted = f"expected an object with a prompt, such as {EXAMPLE}"
+        raise InputError(place, value, wanted, found=f"is {value!r:.80}")
     if taken := [name for name in TAKEN if name in value]:
-        raise ValueError(f"{place} has the column {taken[0]!r}; expected another name, since this one is the trainer's")
+        wanted = "expected another name, since this one is the trainer's"
+        raise InputError(place, taken[0], wanted, found=f"has the column {taken[0]!r}")
     prompt = value["prompt"]
     messages = asking(prompt) if isinstance(prompt, str) else prompt
     good = isinstance(messages, list) and messages and all(map(_is_message, messages))
     if not good or messages[-1]["role"] == "assistant":
         wanted = "a text, or chat messages {'role': ..., 'content': ...} of which the assistant's is not the last"
-        raise ValueError(f"{place}: prompt is {prompt!r:.80}; expected {wanted}")
+        raise InputError(f"{place}: prompt", prompt, f"expected {wanted}", found=f"is {prompt!r:.80}")
     return value | {"prompt": messages}
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from grpo_lab.commands.checks import check_choice
+from grpo_lab.commands.checks import InputError, check_choice
 
 Row = dict  # {"prompt": list[dict[str, str]], "answer": str, ...}
 
@@ -97,7 +97,7 @@ def check_number(n: int, split: str, most: dict[str, int]) -> None:
     """Both arguments of a task that can make so many different problems of a split, and no more."""
     check_choice("split", split, SPLITS)
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= most[split]:
-        raise ValueError(f"n is {n!r}; it must be a whole number from 1 to {most[split]} for the split {split!r}")
+        raise InputError("n", n, f"it must be a whole number from 1 to {most[split]} for the split {split!r}")
 
 
 def json_lines(file: Path) -> Iterator[tuple[int, Any]]:
@@ -116,8 +116,8 @@ def json_lines(file: Path) -> Iterator[tuple[int, Any]]:
                 json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
             except UnicodeDecodeError as error:
                 wrong = f"byte {error.start + 1} is 0x{line[error.start]:02x}; save the file as text in UTF-8"
-                raise ValueError(f"{place} is not UTF-8: {wrong}") from error
+                raise InputError(place, found=f"is not UTF-8: {wrong}") from error
             except (ValueError, RecursionError) as error:
-                raise ValueError(f"{place} is no JSON: {getattr(error, 'msg', error)}, {text!r:.60}") from error
+                raise InputError(place, found=f"is no JSON: {getattr(error, 'msg', error)}, {text!r:.60}") from error
             if text:
                 yield number, value

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from grpo_lab.commands.checks import check_at_least
+from grpo_lab.commands.checks import InputError, InputFileError, check_at_least
 from grpo_lab.tasks.addition import addition_problems
 from grpo_lab.tasks.chats import ANSWER_ONLY, chat_tasks
 from grpo_lab.tasks.gsm8k import HUB_ID, gsm8k_problems
@@ -72,13 +72,13 @@ def _gsm8k(split: str, n: int | None, seed: int, source: str | os.PathLike) -> l
 def _own(split: str, n: int | None, seed: int, own: OwnProblems, name: str) -> list[Row]:
     rows = own.rows(split)
     if not rows:
-        raise ValueError(own.notes[-1])
+        raise InputError(own.notes[-1])
     return rows[:MANY] if n is None and split == "test" else _first(rows, n, name)
 
 
 def _first(rows: list[Row], n: int | None, name: str) -> list[Row]:
     if n is not None and n > len(rows):
-        raise ValueError(f"n is {n}; it must be at most {len(rows)}, the problems of {name}")
+        raise InputError("n", n, f"it must be at most {len(rows)}, the problems of {name}")
     return rows[:n]
 
 
@@ -128,11 +128,11 @@ def find_task(name: str) -> Task:
     if name.endswith(SUFFIX):
         file = Path(name).expanduser()
         if not file.is_file():
-            raise FileNotFoundError(f"task is {name!r}; there is no such file in {Path.cwd()}")
+            raise InputFileError("task", name, f"there is no such file in {Path.cwd()}")
         return own_task(file)
     kind = "; a file has to end in .jsonl" if Path(name).is_file() else ""
     known = ", ".join([*TASKS, f"{PREFIX}NAME"])
-    raise ValueError(f"task is {name!r}; expected {known}, or a file of your own such as mine.jsonl{kind}")
+    raise InputError("task", name, f"expected {known}, or a file of your own such as mine.jsonl{kind}")
 
 
 def own_task(file: Path) -> Task:

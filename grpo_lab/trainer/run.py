@@ -46,7 +46,7 @@ class Run:
         ensure_checked(model)
         for name, rows in given.items():
             prompts = (rows[index]["prompt"] for index in range(len(rows)))
-            check_prompts(model, tokenizer, prompts, config.max_completion_length, f"{name} row {{}}: prompt")
+            check_prompts(model, tokenizer, prompts, config.max_completion_length, name)
         self.model, self.tokenizer, self.dataset, self.config = model, tokenizer, dataset, config
         self.reward_funcs, self.eval_dataset = reward_funcs, eval_dataset
         silence_dropout(model)

@@ -3,6 +3,7 @@
 import functools
 import math
 from fractions import Fraction
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import grpo_lab
 from grpo_lab.rewards import (
     accuracy_reward,
     contains_reward,
@@ -20,6 +22,7 @@ from grpo_lab.rewards import (
     reward_names,
     score_completions,
 )
+from grpo_lab.rewards.scoring import RewardError
 from tests.support.agreement import many
 
 GOOD, BAD = "<think>a</think><answer>4</answer>", "4"
@@ -103,8 +106,9 @@ WRONG = [
 
 def test_what_a_function_returns_wrongly_is_named():
     for returned, words in WRONG:
-        with pytest.raises(ValueError, match=f"reward function 'culprit' {words}"):
+        with pytest.raises(RewardError, match=f"reward function 'culprit' {words}") as caught:
             score([format_reward, returns(returned, "culprit")])
+        assert caught.value.name == "culprit"
 
 
 def test_an_exception_inside_a_function_or_its_exit_carries_its_name():
@@ -118,8 +122,19 @@ def test_an_exception_inside_a_function_or_its_exit_carries_its_name():
     with pytest.raises(RuntimeError, match=f"reward function 'culprit' {where}: KeyError: 'nothing'") as caught:
         score(culprit)
     assert isinstance(caught.value.__cause__, KeyError)
-    with pytest.raises(RuntimeError, match=f"reward function 'leaves' {where}: SystemExit: 3"):
+    with pytest.raises(RewardError, match=f"reward function 'leaves' {where}: SystemExit: 3"):
         score(leaves)
+
+
+def test_the_line_is_told_of_a_file_whose_name_begins_as_the_packages():
+    for file in (
+        Path(grpo_lab.__file__).parent.with_name("grpo_lab_rewards.py"),
+        "/home/me/python3.11-rewards/mine.py",
+    ):
+        names = {}
+        exec(compile("def culprit(completions, **kwargs):\n    return 1 / 0", file, "exec"), names)
+        with pytest.raises(RewardError, match=f"failed in {Path(file).name}, line 2: ZeroDivisionError"):
+            score(names["culprit"])
 
 
 def test_a_signature_that_does_not_fit_is_explained():

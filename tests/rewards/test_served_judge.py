@@ -118,7 +118,7 @@ def test_a_server_that_fails_is_asked_again_and_one_that_goes_on_failing_ends_th
         assert len(server.asked) == 1 + 3
         server.answer = lambda text: (500, {"error": "broken"})
         with pytest.raises(
-            RuntimeError, match="reward function 'judge' failed: ValueError: .*does not take a question .500, .*broken"
+            RuntimeError, match="reward function 'judge' failed: InputError: .*does not take a question .500, .*broken"
         ):
             score_completions(judge, ["q"], ["other"], [[1]], {"answer": ["1"]})
         assert len(server.asked) == 1 + 3 + served_judge.ATTEMPTS

@@ -4,6 +4,7 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
+from grpo_lab.commands.checks import RowError
 from grpo_lab.rollout import encode_prompts, end_token_ids, pad_token_id, prompt_checks, sample_completions
 from grpo_lab.rollout.prompt_checks import check_prompts
 from tests.support.sampling import SETTINGS, logprobs_of, next_logits, sample, tokens_of
@@ -179,10 +180,10 @@ def test_a_template_that_refuses_and_one_that_is_missing():
 def test_all_prompts_of_a_run_are_checked_and_the_clearly_short_ones_not_encoded(monkeypatch):
     model, tokenizer = make_world(max_position_embeddings=5000)
     encoded = []
-    monkeypatch.setattr(
-        prompt_checks, "encode_prompt", lambda tokenizer, prompt, name: encoded.append(name) or [0] * 4000
-    )
+    monkeypatch.setattr(prompt_checks, "encode_prompt", lambda tokenizer, prompt: encoded.append(prompt) or [0] * 4000)
     check_prompts(model, tokenizer, ["a" * 100, [SAID], "b" * 4000], 1000)
-    assert encoded == ["prompts[2]"]
-    with pytest.raises(ValueError, match=r"row 1\[0\]\['role'\] is missing"):
-        check_prompts(model, tokenizer, ["a", [{"content": "b"}]], 1000, "row {}")
+    assert encoded == ["b" * 4000]
+    with pytest.raises(RowError, match=r"^eval_dataset row 1: prompt\[0\]\['role'\] is missing; expected") as caught:
+        check_prompts(model, tokenizer, ["a", [{"content": "b"}]], 1000, "eval_dataset")
+    assert (caught.value.dataset, caught.value.row) == ("eval_dataset", 1)
+    assert str(caught.value.at("my.jsonl, line 5")) == "my.jsonl, line 5: prompt[0]['role'] is missing; expected a text"

@@ -88,8 +88,10 @@ class Worker:
         status = self._exchange("") or "it ended at once"
         if status != "ready":
             self.end()
-            remedy = "install it with: pip install math-verify"
-            raise ImportError(f"math_reward needs Math-Verify, which did not start ({status}); {remedy}")
+            from grpo_lab.commands.checks import InputPackageError  # the parent's
+
+            needs = f"needs Math-Verify, which did not start ({status})"
+            raise InputPackageError("math_reward", None, "install it with: pip install math-verify", found=needs)
 
     def end(self) -> None:
         """End the process, if there is one; the next batch starts another."""
