@@ -11,11 +11,14 @@ from grpo_lab.commands import shell_line
 from grpo_lab.commands.checks import InputError, check_choice
 from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, short_name
 from grpo_lab.rewards.scoring import check_weights
+from grpo_lab.rewards.text import prompt_text
 from grpo_lab.tasks import SPLITS, TASKS, Row, Task, as_text, find_task, with_system
 from grpo_lab.tasks.own import SUFFIX
 from grpo_lab.tasks.rows import THINK
 
 SUMS = "sums"  # the task where none is named
+SUM = "17+58+42=?"  # one of them
+_SUM = re.compile(r"[\d+=? ]+")
 BY_REWARDS = "by the task and its rewards"
 OF_MODEL = "model"
 # The options that say what is asked and rewarded, and what they are where nobody gives them.
@@ -92,6 +95,7 @@ class TaskSpec:
     system_prompt: str | None
     replaces: bool  # whether the system prompt takes the place of those that rows bring
     plain: bool = False  # whether the model gets texts, and no chat messages
+    small: bool = False  # whether it is for a model as small as the tiny one
 
     @property
     def functions(self) -> list[Callable]:
@@ -111,7 +115,8 @@ class TaskSpec:
         return [row | {"prompt": as_text(row["prompt"])} for row in rows] if self.plain else rows
 
     def described(self, rows: list[Row]) -> list[str]:
-        """What is rewarded, what the system says before these rows, and what is to be known of a file of one's own."""
+        """What is rewarded, what the system says before these rows, and what is to be known of a file of one's own; and
+        whether the tiny model has learnt anything of the kind."""
         weights = self.weights or [1.0] * len(self.names)
         rewards = " + ".join(f"{weight:g} {name}" for name, weight in zip(self.names, weights, strict=True))
         first = rows[0]["prompt"]
@@ -125,6 +130,12 @@ class TaskSpec:
             count = len(own.rows("train"))
             lines.append(f"{count:,} problem{'s' * (count != 1)} to train on, {len(own.rows('test')):,} held out")
             lines += own.notes
+        unknown = sum(not _SUM.fullmatch(prompt_text(row["prompt"])) for row in rows)
+        if unknown and self.small and self.task.warmed_up is None:
+            known = (
+                f"are no sums such as {SUM}, and the tiny model has learnt no others: expect it to earn next to nothing"
+            )
+            lines.append(f"{unknown:,} of {len(rows):,} problems {known}; --model smollm2 reads English")
         return lines
 
 
@@ -150,7 +161,7 @@ def choose(
         reward_weights = list(found.reward_weights)
     check_weights(reward_weights, names)
     said = _system_prompt(system_prompt, found, names, small)
-    return TaskSpec(found, names, reward_weights, said, system_prompt != BY_REWARDS, plain=chat_template != OF_MODEL)
+    return TaskSpec(found, names, reward_weights, said, system_prompt != BY_REWARDS, chat_template != OF_MODEL, small)
 
 
 def _system_prompt(asked: str, task: Task, names: tuple[str, ...], small: bool) -> str | None:

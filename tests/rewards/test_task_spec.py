@@ -1,6 +1,7 @@
 """A task with its rewards: whose they are, their weights, and what the system says before each problem."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,25 @@ def test_a_file_is_checked_as_a_whole_and_its_parts_are_said(tmp_path):
     file.write_text("\n".join(lines), encoding="utf-8")
     with pytest.raises(ValueError, match=f"{held_out}: answer is 1.5; expected a text or a whole number"):
         choose(str(file), small=True).rows("train", None, 0)
+
+
+def test_who_gives_words_to_the_tiny_model_is_told_that_it_knows_sums(tmp_path):
+    file = tmp_path / "mine.jsonl"
+    for prompts, told in (
+        (["1 + 1 = ?", "20+30=?"], False),
+        (
+            ["1 + 1 = ?", "What is half of nine?", "3 * 3 = ?"],
+            "2 of 3 problems are no sums such as 17.58.42=., and the",
+        ),
+    ):
+        file.write_text("\n".join(json.dumps({"prompt": p, "answer": "1"}) for p in prompts), encoding="utf-8")
+        for small in (True, False):
+            lines = choose(str(file), small=small).described([{"prompt": p} for p in prompts])
+            assert bool(re.search("tiny model", lines[-1])) == bool(told and small)
+            assert not (told and small) or re.match(told, lines[-1])
+    for task, told in (("sums", False), ("chat-zh", False), ("word-problems", True), ("short-sums", True)):
+        spec = choose(task, small=True)
+        assert ("tiny model" in spec.described(spec.rows("train", 2, 0))[-1]) == told
 
 
 REFUSES = (
