@@ -1,4 +1,4 @@
-"""argparse with errors in one form, `--version` and no abbreviations; and the types of options that name an output."""
+"""argparse with errors in one line, `--version` and no abbreviations; and the types of options that name an output."""
 
 import argparse
 import difflib
@@ -13,18 +13,6 @@ from pathlib import Path
 
 options: dict[str, str] = {}  # argument -> how the running command writes it, such as max_steps -> --max_steps
 
-# What argparse says -> how this package says it.
-REWORDED = (
-    (r"argument (\S+): invalid choice: (.*?) \(choose from (.*)\)", r"\1 is \2; expected one of \3"),
-    (r"argument (\S+): invalid int(.*) value: (.*)", r"\1 is \3; expected a whole number\2"),
-    (r"argument (\S+): invalid float(.*) value: (.*)", r"\1 is \3; expected a number\2"),
-    (r"argument (\S+): expected (.*) arguments?", r"\1 has no value; expected \2"),
-    (r"argument (\S+): ignored explicit argument (.*)", r"\1 is \2; expected no value"),
-    (r"argument (\S+): not allowed with argument (\S+)", r"\1 is given together with \2; expected one of them"),
-    (r"argument (\S+): (.*)", r"\1 \2"),
-    (r"the following arguments are required: (.*)", r"\1 is missing; expected a value"),
-    (r"one of the arguments (.*) is required", r"nothing is chosen; expected one of \1"),
-)
 LONGEST = 200  # characters of a value that a message repeats
 
 
@@ -44,19 +32,18 @@ class Parser(argparse.ArgumentParser):
         options.update({action.dest: _as_typed(action) for action in self._actions})
         return super().parse_known_args(args, namespace)
 
-    def error(self, message: str):
-        if found := re.fullmatch("unrecognized arguments: (.*)", message, re.DOTALL):
-            message = self._unknown(found[1])
-        for pattern, ours in REWORDED:
-            if found := re.fullmatch(pattern, message, re.DOTALL):
-                message = found.expand(ours)
-                break
-        self.exit(2, f"{self.prog}: error: {one_line(message)}{self.where}\n")
+    def parse_args(self, args=None, namespace=None):
+        namespace, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            word = next((word for word in unknown if word.startswith("-")), unknown[0]).split("=")[0]
+            near = difflib.get_close_matches(word, self._option_string_actions, n=1)
+            self.error(
+                f"{word} is not known here; {f'did you mean {near[0]}?' if near else '--help lists what there is'}"
+            )
+        return namespace
 
-    def _unknown(self, text: str) -> str:
-        unknown = next((word for word in text.split() if word.startswith("-")), text.split()[0]).split("=")[0]
-        near = difflib.get_close_matches(unknown, self._option_string_actions, n=1)
-        return f"{unknown} is not known here; {f'did you mean {near[0]}?' if near else '--help lists what there is'}"
+    def error(self, message: str):
+        self.exit(2, f"{self.prog}: error: {one_line(message)}{self.where}\n")
 
 
 def command_name(module: str) -> str:
@@ -88,7 +75,7 @@ def writable_file(text: str) -> Path:
     file = Path(text)
     if not text or file.is_dir() or _fault(file.parent):
         where = f"in a folder that can be written{_fault(file.parent)}"
-        raise argparse.ArgumentTypeError(f"is {text!r}; expected the name of a file, {where}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a file {where}")
     return file
 
 
@@ -97,7 +84,7 @@ def writable_folder(text: str) -> Path:
     folder = Path(text)
     there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), folder)
     if not text or _fault(there):
-        raise argparse.ArgumentTypeError(f"is {text!r}; expected a folder that can be written{_fault(there)}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a folder that can be written{_fault(there)}")
     return folder
 
 

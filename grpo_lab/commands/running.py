@@ -1,7 +1,6 @@
 """A `main` as a command: which exceptions the user can fix, the one line about them, and the exit code."""
 
 import functools
-import inspect
 import os
 import re
 import sys
@@ -9,10 +8,11 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from grpo_lab.commands.checks import InputError
 from grpo_lab.commands.parser import command_name, one_line, options
 
+PACKAGE = Path(__file__).parents[1]
 FAILED, INTERRUPTED, NO_READER = 2, 130, 141
-PACKAGE = str(Path(__file__).parents[1])
 BUG = (
     "This is a bug of grpo_lab. Please report it: with these lines, the command, and what "
     "`python -m grpo_lab.doctor` prints."
@@ -46,8 +46,6 @@ def command(module: str) -> Callable:
     """
 
     def decorate(main: Callable) -> Callable[..., int]:
-        script = inspect.unwrap(main).__code__.co_filename
-
         @functools.wraps(main)
         def run(arguments: list[str] | None = None) -> int:
             options.clear()
@@ -61,53 +59,76 @@ def command(module: str) -> Callable:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return NO_READER
             except Exception as error:
-                return _failed(module, error, script)
+                return _failed(module, error)
 
         return run
 
     return decorate
 
 
-def line_for(error: Exception, script: str = PACKAGE) -> str | None:
+def line_for(error: Exception) -> str | None:
     """What the user of a command is told; None for a bug, about which a user can do nothing.
 
-    A ValueError, a file or a package that is not as it should be is theirs, and so is whatever a `raise` of the package
-    (or of `script`, the file of the command) says. Any other error, such as a KeyError, is a bug.
+    An InputError, a file or a network that is not as it should be, a package that is missing, and full memory are
+    theirs; any other error, a plain ValueError too, is a bug. What an error says is never looked at.
     """
+    where = f" {WHERE}" if error.__cause__ is not None else ""
     if isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(f"{type(error).__name__} {error}")
     ):
-        said = one_line(str(error).split(". ")[0]) or "MemoryError"
-        return f"out of memory ({said}); `python -m grpo_lab.memory` plans what a run takes, and what to turn down"
-    ours = _raised_by_us(error, (PACKAGE, script))
-    if not isinstance(error, (ValueError, OSError, ImportError)) and not (
-        ours and isinstance(error, (TypeError, RuntimeError))
-    ):
+        text = f"out of memory ({one_line(str(error).split('. ')[0]) or 'MemoryError'})"
+        return f"{text}; `python -m grpo_lab.memory` plans what a run takes, and what to turn down"
+    if isinstance(error, InputError):
+        name = error.argument
+        text = (options.get(name) or options.get(RENAMED.get(name, "")) or name) + error.said
+    elif isinstance(error, OSError):
+        has_file = error.strerror and error.filename is not None
+        text = f"{str(error.filename)!r}: {error.strerror}" if has_file else str(error) or type(error).__name__
+        where = f" {WHERE}" if error.errno is not None and not has_file else where
+    elif isinstance(error, ModuleNotFoundError) and not f"{error.name}.".startswith("grpo_lab."):
+        text, where = f"the package {error.name} is not installed", f" {WHERE}"
+    elif _not_converted_yet(error):
+        text = _with_option(one_line(str(error)))
+    else:
         return None
-    text = str(error) or type(error).__name__
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        text, ours = f"{str(error.filename)!r}: {error.strerror}", True
-    text = _with_option(one_line(text)) if ours else one_line(text)
-    if len(text) > LONGEST:  # such as the whole output of a worker, in which the reason comes last
-        text, ours = f"{text[: LONGEST // 3]} ... {text[-LONGEST // 2 :]}", False
-    return text if ours and not (isinstance(error, RuntimeError) and error.__cause__) else f"{text} {WHERE}"
+    text = one_line(text)
+    return (text if len(text) <= LONGEST else f"{text[: LONGEST // 3]} ... {text[-LONGEST // 2 :]}") + where
+
+
+# Parts of the package that still raise plain errors for the user; when all raise InputError, this goes.
+NOT_YET = (
+    "advantages",
+    "kl",
+    "logprobs",
+    "objective",
+    "policy_gradient",
+    "config",
+    "trainer",
+    "rewards",
+    "tasks",
+    "memory",
+    "doctor",
+    "export",
+    "train",
+)
+
+
+def _not_converted_yet(error: Exception) -> bool:
+    trace = traceback.extract_tb(error.__traceback__)
+    place = Path(trace[-1].filename) if trace else Path()
+    part = place.relative_to(PACKAGE).parts[0].removesuffix(".py") if place.is_relative_to(PACKAGE) else ""
+    plain = isinstance(error, (ValueError, TypeError, RuntimeError, ImportError))
+    return part in NOT_YET and plain and (trace[-1].line or "").startswith("raise")
 
 
 def _with_option(text: str) -> str:
-    """ "epsilon is -0.2; ..." as "--epsilon is -0.2; ...", if the command has this option."""
     name = re.match(r"\w*", text)[0]
     option = options.get(name) or options.get(RENAMED.get(name, ""))
     return option + text[len(name) :] if option else text
 
 
-def _raised_by_us(error: BaseException, ours: tuple[str, ...]) -> bool:
-    """Whether it comes from a `raise` of ours; not from another package, nor from a line that merely went wrong."""
-    trace = traceback.extract_tb(error.__traceback__)
-    return bool(trace) and trace[-1].filename.startswith(ours) and (trace[-1].line or "").startswith("raise")
-
-
-def _failed(module: str, error: Exception, script: str) -> int:
-    if (line := line_for(error, script)) is None:
+def _failed(module: str, error: Exception) -> int:
+    if (line := line_for(error)) is None:
         error.add_note(BUG)
         raise error
     if os.environ.get("GRPO_LAB_TRACEBACK") == "1":

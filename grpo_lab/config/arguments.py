@@ -11,6 +11,7 @@ from pathlib import Path
 import yaml
 
 from grpo_lab.commands import Parser
+from grpo_lab.commands.checks import InputError
 from grpo_lab.config import defaults
 from grpo_lab.config.ranges import options
 from grpo_lab.config.settings import GRPOConfig
@@ -43,14 +44,14 @@ def words_in(file: Path, parser: Parser) -> list[str]:
     """The options in a YAML file (JSON is YAML, too), as words of a command line; null is "none", or else as not given.
 
     Raises:
-        ValueError: for a file that holds something else, and for a name that is no option of the parser.
+        InputError: for a file that holds nothing or something else, and for a name that is no option of the parser.
     """
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"config is {str(file)!r}, which is no YAML: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"config is {str(file)!r}; expected a file with lines such as `beta: 0.04`")
+        raise InputError("config", file, found=f"is {str(file)!r}, which is no YAML: {error}") from error
+    if not isinstance(content, dict) or all(value is None for value in content.values()):
+        raise InputError("config", str(file), "expected a file with lines such as `beta: 0.04`")
     actions = {action.dest: action for action in parser._actions if action.dest not in ("help", "version", "config")}
     with_none = {one.name for one in fields(GRPOConfig) if types.NoneType in options(one.type)} - {"output_dir"}
     words = []
@@ -61,7 +62,8 @@ def words_in(file: Path, parser: Parser) -> list[str]:
             near = difflib.get_close_matches(str(name), actions, n=1)
             meant = f"did you mean {near[0]}? Or," if near else "--help lists what there is;"
             other = "if another version of grpo_lab wrote it, leave it out"
-            raise ValueError(f"config {str(file)!r} has {name!r}, which is not known here; {meant} {other}")
+            found = f"is {str(file)!r}, which has {name!r}"
+            raise InputError("config", name, f"that is not known here; {meant} {other}", found=found)
         if actions[name].nargs is None:
             words.append(f"--{name}={value}")
         elif value is not None:
@@ -91,7 +93,7 @@ def reading(annotation) -> dict:
         if text.lower() == "none" and types.NoneType in allowed:
             return None
         if kind is bool and text.lower() not in ("true", "false"):
-            raise ArgumentTypeError(f"is {text!r}; expected true or false")
+            raise ArgumentTypeError(f"{text!r} is neither true nor false")
         return text.lower() == "true" if kind is bool else kind(text)
 
     read.__name__ = kind.__name__ + " or none" * (types.NoneType in allowed)  # argparse puts it into its message

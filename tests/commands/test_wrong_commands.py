@@ -25,27 +25,27 @@ WRONG = {
     "zzz": "'zzz' is not a command; expected one of doctor, lessons, tasks, rewards",
     "--help-me": "--help-me is not known here; did you mean --help?",
     # lessons
-    "lessons": "DIR is missing; expected a value",
+    "lessons": "the following arguments are required: DIR",
     # doctor
     "doctor --fix": "--fix is not known here; --help lists what there is",
     # memory
     "memory --budget nan": "--budget is nan; it must be positive",
     "memory --prompt_length 0": "--prompt_length is 0; it must be at least 1",
-    "memory --model tiny --shape small": "--shape is given together with --model; expected one of them",
+    "memory --model tiny --shape small": "argument --shape: not allowed with argument --model",
     # train
-    "train": "--output_dir is missing; expected a value",
-    "train --output_dir ''": "--output_dir is ''; expected a folder",
-    "train --output_dir {tmp}/file": "file'; expected a folder that can be written",
-    "train --output_dir {tmp}/file/run": "file/run'; expected a folder that can be written",
+    "train": "the following arguments are required: --output_dir",
+    "train --output_dir ''": "argument --output_dir: '' is not a folder that can be written",
+    "train --output_dir {tmp}/file": "file' is not a folder that can be written",
+    "train --output_dir {tmp}/file/run": "file/run' is not a folder that can be written",
     "train --output_dir {tmp}/run --epsilon -2e-1": "--epsilon is -0.2; it must",
-    "train --output_dir {tmp}/run --epsilon wide": "--epsilon is 'wide'; expected a number",
-    "train --output_dir {tmp}/run --epsilon_high high": "--epsilon_high is 'high'; expected a number or none",
-    "train --output_dir {tmp}/run --reward_funcs": "--reward_funcs has no value; expected at least one",
+    "train --output_dir {tmp}/run --epsilon wide": "argument --epsilon: invalid float value: 'wide'",
+    "train --output_dir {tmp}/run --epsilon_high high": "argument --epsilon_high: invalid float or none value: 'high'",
+    "train --output_dir {tmp}/run --reward_funcs": "argument --reward_funcs: expected at least one argument",
     f"train --output_dir {{tmp}}/run --seed {HUGE}": f"--seed is {HUGE}; it must lie in [0, 4294967295]",
     "train --output_dir {tmp}/run --reward_weights 1 2 3": "--reward_weights is [1.0, 2.0, 3.0]; expected",
     "train --output_dir {tmp}/run --max_step 3": "--max_step is not known here; did you mean --max_steps?",
     "train --output_dir {tmp}/run --loss_type ppo": "--loss_type is 'ppo'; expected one of",
-    "train --output_dir {tmp}/run --bf16 maybe": "--bf16 is 'maybe'; expected true or false",
+    "train --output_dir {tmp}/run --bf16 maybe": "argument --bf16: 'maybe' is neither true nor false",
     "train --output_dir {tmp}/run --bf16 true --fp16 true": "--bf16 and fp16 are both True; expected at most one",
     "train --output_dir {tmp}/run --model {tmp}/none": "none', and there is no such folder; expected",
     "train --output_dir {tmp}/run --model {tmp}/empty": "empty, which has no config.json",
@@ -61,29 +61,29 @@ WRONG = {
     "chat --model tiny --temperature inf": "--temperature is inf; expected a finite number",
     "chat --model ''": "--model is '', and there is no such folder; expected",
     # bench
-    "bench": "--against is missing; expected a value",
-    "bench --against trl --json ''": "--json is ''; expected the name of a file",
-    "bench --against trl --json {tmp}/none/a.json": "none/a.json'; expected the name of a file, in a folder that can",
+    "bench": "the following arguments are required: --against",
+    "bench --against trl --json ''": "argument --json: '' is not the name of a file",
+    "bench --against trl --json {tmp}/none/a.json": "none/a.json' is not the name of a file in a folder that can",
     f"bench --against trl --seeds 0 {HUGE}": f"--seeds is {HUGE}; it must lie between 0 and",
     "bench --against trl --steps 4": "--steps is 4; it must be at least 5",
     # course
-    "course": "COMMAND is missing; expected a value",
-    "course mark": "COMMAND is 'mark'; expected one of",
-    "course grade {tmp}/none": "none; expected a folder of submissions",
-    "course grade {tmp}/empty": "empty; expected one folder or notebook a student, and found none",
+    "course": "the following arguments are required: COMMAND",
+    "course mark": "argument COMMAND: invalid choice: 'mark' (choose from ",
+    "course grade {tmp}/none": "none'; expected a folder of submissions",
+    "course grade {tmp}/empty": "empty'; expected one folder or notebook a student, and found none",
     "course grade {tmp}/empty --time-limit 0": "--time-limit is 0.0; it must lie between 1 and 86400",
     "course grade {tmp}/empty --jobs 0": "--jobs is 0; it must",
     "course grade {tmp}/empty --seed 0": "--seed is 0; it must",
-    "course grade {tmp}/empty --output {tmp}/file": "file'; expected a folder that can be written",
+    "course grade {tmp}/empty --output {tmp}/file": "file' is not a folder that can be written",
     "course release {tmp}/full": "full, not empty; expected a new or empty one, so nothing was written",
     "course export-nbgrader {tmp}/full": "full, not empty; expected a new or empty one, so nothing was written",
     # diagnose
     "diagnose": "DIR is given 0 times; expected a run, or two",
     "diagnose {tmp}/none": "none' does not exist; expected a folder of a run",
-    "diagnose a --plot ''": "--plot is ''; expected the name of a file",
+    "diagnose a --plot ''": "argument --plot: '' is not the name of a file",
     # scripts
     "notebooks/build.py 99": "names is 99; expected one of 00, 01",
-    "notebooks/build.py --check --take": "--take is given together with --check",
+    "notebooks/build.py --check --take": "argument --take: not allowed with argument --check",
     "notebooks/runs/record_qwen2.py --minutes nan": "--minutes is nan; expected a finite number",
 }
 
@@ -126,7 +126,7 @@ def test_what_is_typed_wrong_is_one_line_that_says_what_is_expected(places):
 def test_a_damaged_model_is_said_to_be_damaged(places, capfd):
     for number, (typed, file, content, want) in enumerate([
         ("evaluate --n 1 --model", "config.json", "{", "not a valid JSON file"),
-        ("evaluate --n 1 --model", "tokenizer.json", "{}", "--model: the tokenizer in "),
+        ("evaluate --n 1 --model", "tokenizer.json", "{}", ", whose tokenizer cannot be loaded"),
         ("train --output_dir run --model", "model.safetensors", "cut short", "download"),
     ]):  # fmt: skip
         folder = shutil.copytree(TINY, places / f"damaged{number}")

@@ -252,7 +252,7 @@ def test_the_folder_alone_is_enough_to_go_on(base, here, capsys):
             ["--resume_from_checkpoint", "out", "--config", "out"],
             "--config is given together with resume_from_checkpoint DIR",
         ),
-        (["--config", "out"], "--output_dir 'out' holds a run already"),
+        (["--config", "out"], "output_dir 'out' holds a run already"),
         (["--resume_from_checkpoint", "script"], "is 'script', begun by a script; go on from the script"),
     ]:
         assert message in refused(command.main, *words)
@@ -283,7 +283,7 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(here):
         "model": "tiny", "task": "sums", "reward_funcs": None, "chat_template": "model",
     }  # fmt: skip
     for text, message in [
-        ("epsilom: 0.1", "--config 'bad.yaml' has 'epsilom', which is not known here; did you mean epsilon?"),
+        ("epsilom: 0.1", "'bad.yaml', which has 'epsilom'; that is not known here; did you mean epsilon?"),
         ("config: x.yaml", "--config 'bad.yaml' has 'config', which is not known here"),
         ("patience: 3", "has 'patience', which is not known here; --help lists what there is; if another version"),
         ("epsilon: wide", "--epsilon is 'wide'; expected a number (in 'bad.yaml')"),

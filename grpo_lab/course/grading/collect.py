@@ -157,8 +157,8 @@ def _read(one: Submission, file: File) -> Submission:
         cells = read_cells(file.read())
         one.assignment = assignment_of(named, cells)
         if not one.assignment:
-            raise ValueError("it belongs to no assignment: neither its file name nor its cells say to which")
-    except ValueError as error:
+            raise InputError("it belongs to no assignment: neither its file name nor its cells say to which")
+    except InputError as error:
         one.problem = str(error)
         return one
     if named and named != one.assignment:

@@ -5,6 +5,7 @@ import json
 import re
 from dataclasses import dataclass
 
+from grpo_lab.commands.checks import InputError
 from grpo_lab.course.release.demonstrations import DEMONSTRATIONS
 from grpo_lab.course.release.notebooks import ANSWER_HERE, ASSIGNMENTS
 
@@ -31,19 +32,19 @@ class Cell:
 def read_cells(content: bytes) -> list[dict]:
     """
     Raises:
-        ValueError: with a sentence for the report, if it is no notebook.
+        InputError: with a sentence for the report, if it is no notebook.
     """
     if not content.strip():
-        raise ValueError("the file is empty")
+        raise InputError("the file is empty")
     try:
         document = json.loads(content)  # UTF-8, with a byte order mark or without, and UTF-16
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"it cannot be read as a notebook ({type(error).__name__})") from None
+        raise InputError(f"it cannot be read as a notebook ({type(error).__name__})") from None
     cells = document.get("cells") if isinstance(document, dict) else None
     if not isinstance(cells, list):
-        raise ValueError("it is JSON, and no notebook: it has no list of cells")
+        raise InputError("it is JSON, and no notebook: it has no list of cells")
     if len(cells) > MAX_CELLS:
-        raise ValueError(f"it has {len(cells)} cells; at most {MAX_CELLS} are read")
+        raise InputError(f"it has {len(cells)} cells; at most {MAX_CELLS} are read")
     return [cell if isinstance(cell, dict) else {} for cell in cells]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import grpo_lab
+from grpo_lab.commands.checks import InputError
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.stub import LIBRARY_GONE
 
@@ -51,7 +52,7 @@ def without_body(source: str, name: str) -> str:
     tree = ast.parse(source)
     found = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
     if not found:
-        raise ValueError(f"name is {name!r}; expected a function at the top level of the source")
+        raise InputError("name", name, "expected a function at the top level of the source")
     for node in found:
         node.body = [*node.body[: ast.get_docstring(node) is not None], *_GONE]
     return ast.unparse(tree)

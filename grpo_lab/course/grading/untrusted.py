@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
+from grpo_lab.commands.checks import InputError
+
 MAX_NOTEBOOK = 32_000_000  # bytes of one file that is read
 MAX_ARCHIVE = 256_000_000  # bytes of an archive within an archive
 MAX_DEPTH, MAX_FILES, MAX_MEMBERS = 12, 20_000, 200_000  # folders within folders; files of an entry, and of an archive
@@ -35,7 +37,7 @@ class File:
 
     def read(self) -> bytes:
         if self.problem:
-            raise ValueError(self.problem)
+            raise InputError(self.problem)
         return self.source()
 
 
@@ -72,11 +74,11 @@ def archived(place: tuple, parts: tuple[str, ...]) -> Iterator[File]:
     """
     try:
         if len(place) > 2:
-            raise ValueError("an archive in an archive in an archive is not looked into")
+            raise InputError("an archive in an archive in an archive is not looked into")
         with zipfile.ZipFile(_opened(place)) as archive:
             members = archive.infolist()
     except Exception as error:  # the format has many ways to be broken
-        said = str(error) if type(error) is ValueError else "it cannot be read as a zip archive"
+        said = str(error) if isinstance(error, InputError) else "it cannot be read as a zip archive"
         yield File(parts, problem=said)
         return
     parts = (*parts[:-1], stem(parts[-1]))
@@ -105,14 +107,14 @@ def _inner(path: Path, member: zipfile.ZipInfo) -> bytes:
 def _content(place: tuple, member: zipfile.ZipInfo, most: int) -> bytes:
     """A file of an archive, read when somebody asks: the archives of a class may hold more than a memory does."""
     if member.file_size > most:
-        raise ValueError(_too_large(member.file_size, most))
+        raise InputError(_too_large(member.file_size, most))
     try:
         with zipfile.ZipFile(_opened(place)) as archive, archive.open(member) as file:
             content = file.read(most + 1)
     except Exception as error:  # zlib has errors of its own, and a password is a RuntimeError
-        raise ValueError(f"it cannot be read out of its archive ({type(error).__name__})") from None
+        raise InputError(f"it cannot be read out of its archive ({type(error).__name__})") from None
     if len(content) > most:
-        raise ValueError(_too_large(len(content), most))
+        raise InputError(_too_large(len(content), most))
     return content
 
 
@@ -126,7 +128,7 @@ def _bytes_of(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ValueError(f"it cannot be read ({error.strerror})") from None
+        raise InputError(f"it cannot be read ({error.strerror})") from None
 
 
 def _too_large(size: int, most: int) -> str:

@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 
 import grpo_lab
+from grpo_lab.commands.checks import InputError
 from grpo_lab.course.release.notebooks import of_notebook, refuse_unless_new
 
 CHECKOUT = Path(grpo_lab.__file__).resolve().parents[1]
@@ -72,7 +73,7 @@ def export_gradescope(folder: Path, seed: int, assignment: str | None = None) ->
         FileNotFoundError: where the package is installed without its checkout.
     """
     if assignment is not None and not of_notebook(assignment):
-        raise ValueError(f"assignment is {assignment!r}; expected the number of one, such as 02")
+        raise InputError("assignment", assignment, "expected the number of one, such as 02")
     refuse_unless_new(folder)
     archive = folder.with_name(f"{folder.name}.zip")
     if archive.exists():
