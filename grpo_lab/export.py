@@ -83,9 +83,9 @@ def export(given: dict, folder: Path) -> None:
     from grpo_lab.models.folders import count_parameters, usable_folder
     from grpo_lab.rewards.task_spec import for_template
     from grpo_lab.rollout import encode_prompts
-    from grpo_lab.train.engines.options import OWN, take_engine
+    from grpo_lab.train.engines.options import OURS, take_engine
 
-    if (engine := take_engine(given).name) != OWN:
+    if (engine := take_engine(given).name) != OURS:
         raise ValueError(f"engine is {engine!r}; expected none: what is written is for verl")
     model = usable_folder(given["model"])[0].resolve()
     choice, config, _ = plan_run(given, count_parameters(given["model"]), "cuda")

@@ -16,7 +16,7 @@ from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.tasks import TASKS
-from grpo_lab.train.engines.options import OWN, TRL, Engine
+from grpo_lab.train.engines.options import OURS, TRL, Engine
 
 HELD_OUT_PROBLEMS = 200  # at most
 
@@ -32,7 +32,7 @@ def measure(spec: dict) -> dict:
     settings = default_settings(model.num_parameters(), task, spec["device"])  # as `python -m grpo_lab.train` has them
     config = GRPOConfig(seed=spec["seed"], max_steps=spec["steps"], precision=precision, disable_tqdm=True, **settings)
     rows, right = task.rows("train", None, config.seed), find_rewards(task.reward_funcs[:1])[0]
-    engine = Engine(OWN if spec["trainer"] == "ours" else TRL)
+    engine = Engine(OURS if spec["trainer"] == "ours" else TRL)
     cpu = [time.process_time()]  # the processor's own seconds: other work changes them little
     steps = engine.train(model, tokenizer, rows, right, config, callback=lambda *_: cpu.append(time.process_time()))
     peak = torch.cuda.max_memory_allocated() if on_card else peak_memory()

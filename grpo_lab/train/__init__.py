@@ -7,7 +7,6 @@ the model and the task, and said before the run. To call this module is to call 
 
 import argparse
 import contextlib
-import re
 import sys
 import types
 from collections.abc import Iterator
@@ -15,14 +14,25 @@ from dataclasses import fields
 from pathlib import Path
 
 from grpo_lab.commands import Parser, command, command_name, shell_line, writable_folder
+from grpo_lab.commands.checks import InputError, InputFileError, RowError
 from grpo_lab.config import MAY_CHANGE, SETTINGS, GRPOConfig
 from grpo_lab.config.arguments import settings_parser, words_in
 from grpo_lab.config.defaults import TINY, default_settings, described
 from grpo_lab.rewards.named import find_rewards
-from grpo_lab.rewards.task_spec import SUMS, USUAL, TaskSpec, add_reward_options, add_task_option, choose, for_template
+from grpo_lab.rewards.task_spec import (
+    SUMS,
+    USUAL,
+    TaskSpec,
+    add_reward_options,
+    add_task_option,
+    check_read,
+    choose,
+    for_template,
+)
 from grpo_lab.tasks import TASKS
+from grpo_lab.tasks.own import OwnProblems
 from grpo_lab.tasks.table import TRAINING_SUMS
-from grpo_lab.train.engines.options import OWN, add_engine_options, take_engine
+from grpo_lab.train.engines.options import OURS, add_engine_options, take_engine
 from grpo_lab.train.engines.processes import is_main, one_prints
 
 TRAINING_PROBLEMS = TRAINING_SUMS
@@ -30,6 +40,7 @@ REWARDS = find_rewards(TASKS[SUMS].reward_funcs)
 REWARD_WEIGHTS = list(TASKS[SUMS].reward_weights)
 RESUMED_WITH = ("max_steps", *(name for name in MAY_CHANGE if name not in ("output_dir", "resume_from_checkpoint")))
 OF_TASK = (*USUAL, "reward_weights")  # options that `choose` takes
+CUT_UP = ("per_device_train_batch_size", "gradient_accumulation_steps")
 HELD_OUT = 100  # problems of an evaluation during the run
 
 
@@ -60,10 +71,10 @@ def _run(given: dict) -> None:
     model, tokenizer = load_policy(name, precision=engine.precision(config, device, parameters < TINY))
     one_thread_if_small(model)
     rows = for_template(rows, tokenizer)
-    if engine.name == OWN:
+    if engine.name == OURS:
         announce(model, tokenizer, rows, config)
     held_out = {name: for_template(others, tokenizer) for name, others in held_out.items()}
-    with _rows_by_their_lines(spec):
+    with _rows_by_their_lines(spec.task.own):
         history = engine.train(model, tokenizer, rows, spec.functions, config, **held_out)
     if history:
         print(*_closing_lines(history, config), sep="\n")
@@ -74,38 +85,51 @@ def _run(given: dict) -> None:
 
 def read_options(arguments: list[str] | None = None) -> dict:
     """What was typed; on top of what a file says (`--config`), or the folder of the run to be resumed."""
-    parser, before = _parser(), argparse.Namespace()
+    parser = _parser()
     typed = vars(parser.parse_args(arguments))
-    folder = typed.get("resume_from_checkpoint")
-    folder = None if isinstance(folder, bool) else folder
-    if folder is not None and typed["config"]:
-        raise ValueError("config is given together with resume_from_checkpoint DIR; expected one of them")
-    if file := typed["config"] if folder is None else Path(folder):
-        file = file / SETTINGS if folder is not None or file.is_dir() else file
-        if not file.is_file():
-            where = f"config is {str(file)!r}" if folder is None else f"resume_from_checkpoint is {folder!r}"
-            of_run = file.parent.parent  # of the run whose checkpoint-12 was named
-            there = (of_run / SETTINGS).is_file()
-            this = f", here {of_run.as_posix()!r}: it goes on from its newest checkpoint" if there else ""
-            raise FileNotFoundError(f"{where}; expected a file of settings, or the output_dir of a run{this}")
-        words, parser.where = words_in(file, parser), f" (in {str(file)!r})"
-        before, parser.where = parser.parse_args(words), ""
-    if folder is not None:
-        if not any(word.startswith("--model=") for word in words):
-            raise ValueError(f"resume_from_checkpoint is {folder!r}, begun by a script; go on from the script")
-        before.output_dir, before.resume_from_checkpoint = folder, folder
-    said = dict(vars(before))
-    given = vars(parser.parse_args(arguments, before))
-    for name, value in given.items() if folder is not None else ():
-        if name not in ("model", *RESUMED_WITH) and value != said.get(name):
-            raise ValueError(
-                f"{name} is {value!r}; expected {said.get(name)!r}, as in the run in {folder!r}; what may be given "
-                f"anew is {', '.join(RESUMED_WITH)}"
-            )
-    if given["output_dir"] is None:
+    file, folder = typed.pop("config", None), typed.get("resume_from_checkpoint")
+    if isinstance(folder, str):
+        if file is not None:
+            found = "is given together with resume_from_checkpoint DIR"
+            raise InputError("config", str(file), "expected one of them", found=found)
+        said = _of_run(folder, typed, parser)
+    elif file is not None:
+        said = _said_in(file / SETTINGS if file.is_dir() else file, "config", str(file), typed, parser)
+        if "generation_batch_size" in typed:  # how the batch of the file was cut up is not how to cut this one
+            said = {name: value for name, value in said.items() if name not in CUT_UP}
+    else:
+        said = {}
+    given = {"model": "tiny"} | USUAL | said | typed
+    if "output_dir" not in given:
         parser.error("the following arguments are required: --output_dir")
-    del given["config"]
-    return given | ({"resume_from_checkpoint": True} if folder is not None else {})
+    return given | ({"resume_from_checkpoint": True} if isinstance(folder, str) else {})
+
+
+def _of_run(folder: str, typed: dict, parser: Parser) -> dict:
+    """What a run was told, with what was typed checked against it."""
+    said = _said_in(Path(folder) / SETTINGS, "resume_from_checkpoint", folder, typed, parser)
+    if "model" not in said:
+        found = f"is {folder!r}, begun by a script"
+        raise InputError("resume_from_checkpoint", folder, "go on from the script", found=found)
+    said = USUAL | said | {"output_dir": folder}
+    for name in typed.keys() - {"model", *RESUMED_WITH, "resume_from_checkpoint"}:
+        if typed[name] != said.get(name):
+            wanted = f"expected {said.get(name)!r}, as in the run in {folder!r}; what may be given anew is "
+            raise InputError(name, typed[name], wanted + ", ".join(RESUMED_WITH))
+    return said
+
+
+def _said_in(file: Path, option: str, value: str, typed: dict, parser: Parser) -> dict:
+    """The options in a file, which is what the value of an option leads to; it names no code that was not typed."""
+    if not file.is_file():
+        of_run = file.parent.parent  # of the run whose checkpoint-12 was named
+        there = (of_run / SETTINGS).is_file()
+        this = f", here {of_run.as_posix()!r}: it goes on from its newest checkpoint" if there else ""
+        raise InputFileError(option, value, f"expected a file of settings, or the output_dir of a run{this}")
+    words, parser.where = words_in(file, parser), f" (in {str(file)!r})"
+    said, parser.where = vars(parser.parse_args(words)), ""
+    check_read({name: value for name, value in said.items() if name not in typed}, file)
+    return said
 
 
 def plan_run(given: dict, parameters: int, device_type: str) -> tuple[TaskSpec, GRPOConfig, dict]:
@@ -135,16 +159,14 @@ def _held_out(spec: TaskSpec, config: GRPOConfig) -> dict:
 
 
 @contextlib.contextmanager
-def _rows_by_their_lines(spec: TaskSpec) -> Iterator[None]:
+def _rows_by_their_lines(own: OwnProblems | None) -> Iterator[None]:
     """Of a file of one's own, "mine.jsonl, line 21" for "dataset row 16": what can be looked up."""
     try:
         yield
-    except ValueError as error:
-        found = re.match(r"(eval_)?dataset row (\d+)", str(error))
-        if found is None or spec.task.own is None:
+    except RowError as error:
+        if own is None:
             raise
-        place = spec.task.own.places("test" if found[1] else "train")[int(found[2])]
-        raise ValueError(place + str(error)[found.end() :]) from error
+        raise error.at(own.places("train" if error.dataset == "dataset" else "test")[error.row]) from None
 
 
 def _closing_lines(history: list[dict], config: GRPOConfig) -> Iterator[str]:
@@ -177,15 +199,15 @@ def _parser() -> Parser:
     parser = settings_parser("grpo_lab.train", optional, "--output_dir DIR [--model MODEL] [--task TASK]")
     parser.description = "Train a policy with GRPO. Without --task: on sums, 1 for a right answer, 0 for a wrong one."
     parser.add_argument(
-        "--model", default="tiny", metavar="MODEL",
+        "--model", metavar="MODEL",
         help='"tiny", "smollm2", "auto", a folder or a hub id (default tiny)',
     )  # fmt: skip
     parser.add_argument(
-        "--output_dir", default=None, type=lambda text: str(writable_folder(text)), metavar="DIR",
+        "--output_dir", type=lambda text: str(writable_folder(text)), metavar="DIR",
         help="folder for checkpoints, metrics.jsonl and the trained model",
     )  # fmt: skip
     parser.add_argument(
-        "--config", default=None, type=Path, metavar="FILE",
+        "--config", type=Path, metavar="FILE",
         help=f"take options from a YAML file, or from the {SETTINGS} in the folder of a run; those typed here win",
     )  # fmt: skip
     parser.add_argument(
@@ -196,6 +218,8 @@ def _parser() -> Parser:
     add_task_option(parser)
     add_reward_options(parser)
     add_engine_options(parser)
+    for action in parser._actions:
+        action.default = argparse.SUPPRESS  # what is not given is absent
     return parser
 
 

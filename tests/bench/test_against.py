@@ -120,7 +120,7 @@ def test_the_model_the_precision_and_the_device_reach_the_one_that_loads(monkeyp
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     for option, value, want in [
         ("--model", str(tmp_path / "none"), "and there is no such folder"),
-        ("--precision", "bf16", "--precision is 'bf16'; expected one of"),
+        ("--precision", "bf16", "argument --precision: invalid choice: 'bf16'"),
         ("--device", "cuda", "--device is 'cuda'; expected one of cpu"),
     ]:
         assert want in refused(command.main, "--against", "trl", option, value)

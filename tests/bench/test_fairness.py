@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rollout import end_token_ids
 from grpo_lab.tasks import TASKS
-from grpo_lab.train.engines.options import OWN, TRL, Engine
+from grpo_lab.train.engines.options import OURS, TRL, Engine
 
 IN_PARTS = {
     "num_generations": 4, "generation_batch_size": 8, "max_completion_length": 8, "max_steps": 1, "disable_tqdm": True,
@@ -54,7 +54,7 @@ class Products(TorchDispatchMode):
 def test_both_compute_in_the_same_precision_and_keep_float32_weights(precision, dtype, tiny):
     pytest.importorskip("trl")
     seen = []
-    for trainer in (OWN, TRL):
+    for trainer in (OURS, TRL):
         model, config = copy.deepcopy(tiny[0]), GRPOConfig(**IN_PARTS, precision=precision)
         with Products() as products:
             Engine(trainer).train(model, tiny[1], TASKS["sums"].rows("train", 50), spread, config)

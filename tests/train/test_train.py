@@ -35,10 +35,9 @@ def another(setting):
 
 
 VALUES = {setting.name: another(setting) for setting in fields(GRPOConfig)} | {"output_dir": "out"}
-OWN = {
+GIVEN = {
     "model": "tiny",
     "output_dir": "out",
-    "config": None,
     "task": "sums",
     "chat_template": "model",
     "reward_funcs": None,
@@ -57,7 +56,7 @@ def needs_price(completions, price):
 
 
 def parse(*arguments):
-    return vars(command._parser().parse_args(["--output_dir", "out", *arguments]))
+    return command.read_options(["--output_dir", "out", *arguments])
 
 
 def as_arguments(name, value):
@@ -85,10 +84,9 @@ def here(tmp_path, monkeypatch):
 
 
 def test_every_setting_is_an_option():
-    parser = command._parser()
     for name, value in VALUES.items():
-        parsed = vars(parser.parse_args(["--output_dir", "out", *as_arguments(name, value)]))
-        assert parsed == OWN | {name: value} and type(parsed[name]) is type(value)
+        parsed = parse(*as_arguments(name, value))
+        assert parsed == GIVEN | {name: value} and type(parsed[name]) is type(value)
         assert getattr(GRPOConfig(), name) != value, "the test needs a value that is not the default"
     for name in ("epsilon_high", "delta", "ref_model_sync_steps", "ref_model_device"):
         assert parse(f"--{name}", "None")[name] is None
@@ -240,7 +238,8 @@ def test_the_folder_alone_is_enough_to_go_on(base, here, capsys):
         (["--task", "sums"], "--task is 'sums'; expected 'mine.jsonl', as"),
         (["--output_dir", "elsewhere"], "--output_dir is 'elsewhere'; expected 'out', as"),
     ]:
-        assert message in refused(command.main, "--resume_from_checkpoint", "out", *words)
+        reward = ["--reward_funcs", "my_rewards:length"]  # of one's own, it is typed
+        assert message in refused(command.main, "--resume_from_checkpoint", "out", *reward, *words)
     (here / "script").mkdir()
     (here / "script/grpo_config.json").write_text('{"seed": 0}', encoding="utf-8")
     for words, message in [
@@ -252,12 +251,12 @@ def test_the_folder_alone_is_enough_to_go_on(base, here, capsys):
             ["--resume_from_checkpoint", "out", "--config", "out"],
             "--config is given together with resume_from_checkpoint DIR",
         ),
-        (["--config", "out"], "output_dir 'out' holds a run already"),
+        (["--config", "out", *own], "output_dir 'out' holds a run already"),
         (["--resume_from_checkpoint", "script"], "is 'script', begun by a script; go on from the script"),
     ]:
         assert message in refused(command.main, *words)
     assert "--resume_from_checkpoint is 'no'; expected" in refused(command.main, "--resume_from_checkpoint", "no")
-    more = ["--max_steps", "3", "--eval_steps", "1", "--beta", "0"]
+    more = ["--max_steps", "3", "--eval_steps", "1", "--beta", "0", "--reward_funcs", "my_rewards:length"]
     assert command.main(["--resume_from_checkpoint", "out/", *more]) == 0
     assert "Resumed at step 2 of 3 from 'out/checkpoint-2'" in capsys.readouterr().out
     one, other = (AutoModelForCausalLM.from_pretrained(name) for name in ("out", "whole"))
@@ -267,9 +266,8 @@ def test_the_folder_alone_is_enough_to_go_on(base, here, capsys):
 
 def test_a_file_of_settings_is_taken_and_what_is_typed_wins(here):
     """What a run wrote, or a YAML of one's own: nothing, numbers as YAML does not read them, lists, infinity, minus."""
-    written = VALUES | OWN | {"task": "mine.jsonl", "reward_funcs": ["format", "math"], "max_grad_norm": "inf"}
+    written = VALUES | GIVEN | {"task": "mine.jsonl", "reward_funcs": ["format", "math"], "max_grad_norm": "inf"}
     written["resume_from_checkpoint"] = False
-    del written["config"]
     (here / "run.json").write_text(json.dumps(written), encoding="utf-8")
     same = command.read_options(["--config", "run.json"])
     assert same == written | {"max_grad_norm": math.inf}
@@ -284,12 +282,13 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(here):
     }  # fmt: skip
     for text, message in [
         ("epsilom: 0.1", "'bad.yaml', which has 'epsilom'; that is not known here; did you mean epsilon?"),
-        ("config: x.yaml", "--config 'bad.yaml' has 'config', which is not known here"),
-        ("patience: 3", "has 'patience', which is not known here; --help lists what there is; if another version"),
-        ("epsilon: wide", "--epsilon is 'wide'; expected a number (in 'bad.yaml')"),
+        ("config: x.yaml", "'bad.yaml', which has 'config'; that is not known here"),
+        ("patience: 3", "has 'patience'; that is not known here; --help lists what there is; if another version"),
+        ("epsilon: wide", "argument --epsilon: invalid float value: 'wide' (in 'bad.yaml')"),
         ("- a", "--config is 'bad.yaml'; expected a file with lines such as `beta: 0.04`"),
+        ("seed:", "--config is 'bad.yaml'; expected a file with lines such as `beta: 0.04`"),
         ("a: [", "--config is 'bad.yaml', which is no YAML: "),
-        ("seed: 1", "--output_dir is missing; expected a value"),
+        ("seed: 1", "the following arguments are required: --output_dir"),
     ]:
         (here / "bad.yaml").write_text(text, encoding="utf-8")
         assert message in refused(command.main, "--config", "bad.yaml")

@@ -4,16 +4,22 @@ from argparse import SUPPRESS, ArgumentParser
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from grpo_lab.commands.checks import check_at_least, check_between
+from grpo_lab.commands.checks import InputError, InputPackageError, check_at_least, check_between
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import reading
 from grpo_lab.config.precision import pick_precision, precision_asked
 from grpo_lab.train.engines.processes import world_size
 from grpo_lab.train.engines.settings import check_settings
 
-OWN, TRL = "grpo_lab", "trl"
+OURS, TRL = "grpo_lab", "trl"
 VLLM = ("vllm_server_base_url", "vllm_server_host", "vllm_server_port")  # where TRL finds the server of --use_vllm
 LORA = {"lora_r": 16, "lora_alpha": 32, "lora_dropout": 0.0, "lora_target_modules": None}
+# Which option needs which other one, and with what value.
+NEEDS: dict[str, tuple[str, str | bool]] = {
+    **dict.fromkeys(("use_peft", "fsdp", "use_vllm"), ("engine", TRL)),
+    **dict.fromkeys(LORA, ("use_peft", True)),
+    **dict.fromkeys(VLLM, ("use_vllm", "server")),
+}
 
 
 @dataclass(frozen=True)
@@ -24,17 +30,17 @@ class Engine:
     vllm: by TRL's names, what lets vLLM sample; None samples with transformers.
     """
 
-    name: str = OWN
+    name: str = OURS
     lora: dict | None = None
     fsdp: bool = False
     vllm: dict | None = None
 
     def check(self, config: GRPOConfig) -> None:
-        """Raise ValueError for a setting, or processes, that the engine does not have, before anything is loaded."""
+        """Raise InputError for a setting, or processes, that the engine does not have, before anything is loaded."""
         if self.name == TRL:
             check_settings(config)
         elif world_size() > 1:
-            raise ValueError(f"WORLD_SIZE is {world_size()}; expected 1: the loop of the lessons runs on one process")
+            raise InputError("WORLD_SIZE", world_size(), "expected 1: the loop of the lessons runs on one process")
 
     def precision(self, config: GRPOConfig, device, small: bool) -> str | None:
         """The mode asked for; else the default, but "fp32-master" where that is "bf16", which TRL does not have."""
@@ -44,7 +50,7 @@ class Engine:
 
     def train(self, *run, **more) -> list[dict]:
         """As `grpo_lab.trainer.train`, which it is for this package's own loop."""
-        if self.name == OWN:
+        if self.name == OURS:
             from grpo_lab.trainer import train
 
             return train(*run, **more)
@@ -59,7 +65,7 @@ def add_engine_options(parser: ArgumentParser) -> None:
     switch, number = {"nargs": "?", "const": True, **reading(bool)}, {"type": int, "metavar": "N"}
     names, trl = {"nargs": "+", "metavar": "NAME"}, f"with --engine {TRL}"
     for name, about, how in (
-        ("engine", f"whose loop trains (default {OWN}: the one of the lessons)", {"choices": (OWN, TRL)}),
+        ("engine", f"whose loop trains (default {OURS}: the one of the lessons)", {"choices": (OURS, TRL)}),
         ("use_peft", f"{trl}: train adapters of LoRA alone", switch),
         ("fsdp", f"{trl} under torchrun: FSDP2 divides parameters, gradients and moments", switch),
         ("use_vllm", f"{trl}: vLLM samples", {"choices": ("colocate", "server")}),
@@ -78,40 +84,27 @@ def take_engine(given: dict) -> Engine:
     """What the engine's options, among all that were given, ask for.
 
     Raises:
-        ValueError: for options that do not go together, or out of range.
-        ImportError: if the engine is not installed.
+        InputError: for options that do not go together, or out of range, and an engine that is not installed.
     """
-    name, use_peft, fsdp = given.get("engine", OWN), given.get("use_peft", False), given.get("fsdp", False)
-    lora = {option: given[option] for option in LORA if given.get(option) is not None}
-    if use_peft and name == OWN:
-        raise ValueError(
-            "use_peft is True; expected it only with --engine trl: the loop of the lessons trains all parameters"
-        )
-    if fsdp and (name == OWN or world_size() == 1 or use_peft):
-        raise ValueError(
-            "fsdp is True; expected it only with --engine trl, without --use_peft, on several processes: "
-            "torchrun --nproc_per_node 2 -m grpo_lab.train ..."
-        )
-    if lora and not use_peft:
-        option, value = next(iter(lora.items()))
-        raise ValueError(f"{option} is {value}; expected it only with --use_peft")
-    vllm = _take_vllm(given, name)
-    lora = LORA | lora
+    asked = {option: value for option, value in given.items() if value is not None and value is not False}
+    for option in asked.keys() & NEEDS:
+        needed, value = NEEDS[option]
+        if asked.get(needed) != value:
+            such = f"--{needed}" if value is True else f"--{needed} {value}"
+            raise InputError(option, asked[option], f"expected it only with {such}")
+    name, use_peft, fsdp = asked.get("engine", OURS), "use_peft" in asked, "fsdp" in asked
+    if fsdp and (world_size() == 1 or use_peft):
+        several = "torchrun --nproc_per_node 2 -m grpo_lab.train ..."
+        raise InputError("fsdp", True, f"expected it only without --use_peft, on several processes: {several}")
+    lora = LORA | {option: asked[option] for option in LORA if option in asked}
     check_at_least("lora_r", lora["lora_r"], 1)
     check_at_least("lora_alpha", lora["lora_alpha"], 1)
     check_between("lora_dropout", lora["lora_dropout"], 0, 1)
+    vllm = {"use_vllm": True, "vllm_mode": asked["use_vllm"]} if "use_vllm" in asked else None
     for package in ("trl",) * (name == TRL) + ("peft",) * use_peft + ("vllm",) * (vllm is not None):
         if find_spec(package) is None:
             source = '"vllm", where there is an NVIDIA card' if package == "vllm" else '"grpo-lab[engines]"'
-            raise ImportError(f"engine is {name!r}; {package} is not installed; pip install {source}")
+            raise InputPackageError("engine", name, f"{package} is not installed; pip install {source}")
+    if vllm is not None:
+        vllm |= {option: asked[option] for option in VLLM if option in asked}
     return Engine(name, lora if use_peft else None, fsdp, vllm)
-
-
-def _take_vllm(given: dict, engine: str) -> dict | None:
-    mode, server = given.get("use_vllm"), {name: given[name] for name in VLLM if name in given}
-    if mode is not None and engine == OWN:
-        raise ValueError(f"use_vllm is {mode!r}; expected it only with --engine trl: the lessons sample by themselves")
-    if server and mode != "server":
-        name, value = next(iter(server.items()))
-        raise ValueError(f"{name} is {value!r}; expected it only with --use_vllm server")
-    return None if mode is None else {"use_vllm": True, "vllm_mode": mode} | server

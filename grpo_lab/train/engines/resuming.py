@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from grpo_lab.commands import Stopped
+from grpo_lab.commands.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.train.engines.processes import world_size
 from grpo_lab.trainer.folder import RunFolder
@@ -35,13 +36,12 @@ def keep(folder: RunFolder, written: Path, step: int, lines: list[dict]) -> None
 
 
 def check_processes(folder: RunFolder, step: int) -> None:
-    """Raise ValueError if a checkpoint is of another number of processes: each has its own random numbers."""
+    """Raise InputError if a checkpoint is of another number of processes: each has its own random numbers."""
     files = folder.manifest.checkpoints[f"checkpoint-{step}"]["files"]
     before, now = sum(name.startswith("rng_state") for name in files), world_size()
     if before != now:
-        raise ValueError(
-            f"WORLD_SIZE is {now}; expected {before}, the number of processes of the run in {str(folder.path)!r}"
-        )
+        wanted = f"expected {before}, the number of processes of the run in {str(folder.path)!r}"
+        raise InputError("WORLD_SIZE", now, wanted)
 
 
 @contextlib.contextmanager

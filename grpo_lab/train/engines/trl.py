@@ -24,6 +24,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback, TrainerCallback
 from transformers.trainer import TRAINING_ARGS_NAME
 
+from grpo_lab.commands.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import precision_of
 from grpo_lab.models.loading import without_bars
@@ -65,12 +66,12 @@ def train(
         vllm: "use_vllm", "vllm_mode" and where the server is, as TRL takes them; None samples with transformers.
 
     Raises:
-        ValueError: for a setting that TRL lacks, or a precision that it cannot train in.
+        InputError: for a setting that TRL lacks, or a precision that it cannot train in.
         Stopped: a KeyboardInterrupt, when Ctrl-C or SIGTERM came. One process alone finishes and saves its step.
     """
     check_settings(config)
     if vllm is not None and vllm["vllm_mode"] == "colocate" and model.device.type != "cuda":
-        raise ValueError(f"use_vllm is 'colocate'; expected a model on an NVIDIA card, here it is on {model.device}")
+        raise InputError("use_vllm", "colocate", f"expected a model on an NVIDIA card, here it is on {model.device}")
     rows = rows_in_order(model, tokenizer, dataset, reward_funcs, config, eval_dataset)
     settings = config.command | {"engine": "trl", "use_peft": lora is not None, "fsdp": fsdp} | (lora or {})
     config = replace(config, precision=_mode(model, config, lora), bf16=False, fp16=False)
@@ -138,16 +139,15 @@ def rows_in_order(model, tokenizer, dataset: Rows, reward_funcs, config: GRPOCon
     """The problems of all steps, in the order in which our own loop takes them, after all of its checks.
 
     Raises:
-        ValueError: if some prompts are strings and others lists of messages, which TRL does not mix.
+        InputError: if some prompts are strings and others lists of messages, which TRL does not mix.
     """
     changed = {"output_dir": None, "resume_from_checkpoint": False, "report_to": "none", "beta": 0.0}
     alone = replace(config, **changed, ref_model_sync_steps=None)
     run = Run(model, tokenizer, dataset, alone, reward_funcs, eval_dataset)
     rows = [row for step in range(config.max_steps) for row in run.rows_of_step(step)]
     if len({isinstance(row["prompt"], str) for row in rows}) > 1:
-        raise ValueError(
-            "dataset has prompts of two kinds; expected strings alone or messages alone, with --engine trl"
-        )
+        wanted = "expected strings alone or messages alone, with --engine trl"
+        raise InputError("dataset", dataset, wanted, found="has prompts of two kinds")
     return rows
 
 
@@ -331,7 +331,7 @@ def _mode(model, config: GRPOConfig, lora: dict | None) -> str:
     taken = [name for name in FLAGS if lora is None or name != "bf16-naive"]
     if mode not in taken:
         which = " and use_peft" * (lora is not None)
-        raise ValueError(f"precision is {mode!r}; expected one of {', '.join(taken)} with --engine trl{which}")
+        raise InputError("precision", mode, f"expected one of {', '.join(taken)} with --engine trl{which}")
     return mode
 
 

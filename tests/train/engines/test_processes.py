@@ -39,7 +39,7 @@ def test_on_two_processes_the_same_completions_make_the_same_run(pieces, ours, t
     folder, history, updates, weights = ours
     for name in ("base", "rollouts.json"):
         (tmp_path / name).symlink_to(folder / name)
-    done = torchrun(str(ROOT / "tests/engines/on_processes.py"), str(tmp_path), *pieces)
+    done = torchrun(str(ROOT / "tests/train/engines/on_processes.py"), str(tmp_path), *pieces)
     assert done.returncode == 0, done.stderr[-3000:]
     first, second = (torch.load(tmp_path / f"rank{rank}.pt") for rank in (0, 1))
     parameters = sum(p.numel() for p in weights.values())
@@ -97,7 +97,7 @@ def test_a_run_one_of_whose_processes_is_killed_ends_with_a_word_and_goes_on(pie
 def test_other_settings_on_several_processes_are_refused(monkeypatch):
     installed("trl")
     from grpo_lab.config import GRPOConfig
-    from grpo_lab.train.engines.options import OWN, TRL, Engine, take_engine
+    from grpo_lab.train.engines.options import OURS, TRL, Engine, take_engine
     from grpo_lab.train.engines.settings import rows_of_a_process
 
     def shared(**given):
@@ -115,4 +115,4 @@ def test_other_settings_on_several_processes_are_refused(monkeypatch):
     with pytest.raises(ValueError, match="loss_type is 'bnpo'"):
         shared(loss_type="bnpo")
     with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1"):
-        Engine(OWN).check(GRPOConfig())
+        Engine(OURS).check(GRPOConfig())

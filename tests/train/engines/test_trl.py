@@ -119,18 +119,18 @@ def test_a_setting_that_trl_lacks_or_means_otherwise_is_refused_by_name():
 
 
 REFUSED = [
-    ("--use_peft", "--use_peft is True; expected it only with --engine trl: the loop of the lessons trains all"),
+    ("--use_peft", "--use_peft is True; expected it only with --engine trl"),
     ("--engine trl --lora_r 8", "--lora_r is 8; expected it only with --use_peft"),
     ("--engine trl --use_peft --lora_r 0", "--lora_r is 0; it must be at least 1"),
     ("--engine trl --precision bf16", "--precision is 'bf16', which only our optimizer has; --engine trl takes fp32"),
     ("--engine trl --load_best_model_at_end true --eval_steps 2", "--load_best_model_at_end: the result there"),
     ("--engine trl --resume_from_checkpoint true --beta 0.1 --ref_model_sync_steps 2", "--ref_model_sync_steps is 2;"),
     ("--engine trl --max_steps 0", "--max_steps is 0; it must be at least 1 with --engine trl"),
-    ("--use_peft perhaps", "--use_peft is 'perhaps'; expected true or false"),
+    ("--use_peft perhaps", "argument --use_peft: 'perhaps' is neither true nor false"),
     ("--use_vllm server", "--use_vllm is 'server'; expected it only with --engine trl"),
     ("--engine trl --vllm_server_port 8001", "--vllm_server_port is 8001; expected it only with --use_vllm server"),
-    ("--engine trl --use_vllm true", "--use_vllm is 'true'; expected one of"),
-    ("--engine verl", "--engine is 'verl'; expected one of"),
+    ("--engine trl --use_vllm true", "argument --use_vllm: invalid choice: 'true'"),
+    ("--engine verl", "argument --engine: invalid choice: 'verl'"),
 ]
 
 
