@@ -132,9 +132,7 @@ class TaskSpec:
             lines += own.notes
         unknown = sum(not _SUM.fullmatch(prompt_text(row["prompt"])) for row in rows)
         if unknown and self.small and self.task.warmed_up is None:
-            known = (
-                f"are no sums such as {SUM}, and the tiny model has learnt no others: expect it to earn next to nothing"
-            )
+            known = f"are no sums such as {SUM}, which is all that the tiny model has learnt: expect next to no reward"
             lines.append(f"{unknown:,} of {len(rows):,} problems {known}; --model smollm2 reads English")
         return lines
 

@@ -131,7 +131,7 @@ def test_who_gives_words_to_the_tiny_model_is_told_that_it_knows_sums(tmp_path):
         (["1 + 1 = ?", "20+30=?"], False),
         (
             ["1 + 1 = ?", "What is half of nine?", "3 * 3 = ?"],
-            "2 of 3 problems are no sums such as 17.58.42=., and the",
+            "2 of 3 problems are no sums such as 17.58.42=., which is",
         ),
     ):
         file.write_text("\n".join(json.dumps({"prompt": p, "answer": "1"}) for p in prompts), encoding="utf-8")
