@@ -16,11 +16,12 @@ import torch
 from grpo_lab.commands import Parser, command, shell_line
 from grpo_lab.commands.checks import InputError, check_at_least, check_between, check_finite, check_positive
 from grpo_lab.config import SETTINGS
+from grpo_lab.config.arguments import read_settings
 from grpo_lab.config.defaults import TINY
 from grpo_lab.config.precision import autocast_as_loaded
 from grpo_lab.config.ranges import LARGEST_SEED
 from grpo_lab.rewards import accuracy_reward, format_reward, reward_names
-from grpo_lab.rewards.task_spec import USUAL, add_reward_options, add_task_option, choose, for_template
+from grpo_lab.rewards.task_spec import USUAL, add_reward_options, add_task_option, check_read, choose, for_template
 from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts
 
 
@@ -177,42 +178,47 @@ def main(arguments: list[str] | None = None) -> None:
     check_between("seed", settings["seed"], 0, LARGEST_SEED)
     check_finite("temperature", settings["temperature"])
     check_positive("temperature", settings["temperature"])
+    with contextlib.redirect_stdout(sys.stderr):  # stdout carries the JSON object alone
+        result = _measure(**settings)
+    line = json.dumps(result, allow_nan=False)
+    rounded = json.loads(line, parse_float=lambda digits: round(float(digits), 4))
+    print(json.dumps(rounded, indent=2 if sys.stdout.isatty() else None))
+
+
+def _measure(model: str, split: str, n: int | None, seed: int, **settings) -> dict:
+    """`evaluate` with what the command was given, and what was measured on."""
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
 
-    name, split, problems = (settings.pop(option) for option in ("model", "split", "n"))
-    with contextlib.redirect_stdout(sys.stderr):  # stdout carries the JSON object alone
-        small = count_parameters(name, pick_device().type) < TINY
-        asked = _as_in_the_run(name, {option: settings.pop(option) for option in USUAL})
-        spec = choose(**asked, small=small)
-        rows = spec.rows(split, problems, settings["seed"])
-        print(*spec.described(rows), sep="\n")
-        if not spec.task.held_out:
-            print(f"task {spec.task.name}: no problem is held out; these are the ones that a training sees")
-        settings["max_completion_length"] = settings["max_completion_length"] or spec.task.completion_length(small)
-        settings["batch_size"] = settings["batch_size"] or (512 if small else 64)
-        settings["disable_tqdm"] = False
-        model, tokenizer = load_policy(name)
-        one_thread_if_small(model)
-        result = evaluate(model, tokenizer, for_template(rows, tokenizer), correct=spec.functions, **settings)
-        if result["accuracy"] is None:
-            first = reward_names(spec.functions)[0]
-            given = f"{first} gives none, or others than 0 to 1 (-1 for wrong)"
-            print(f"there is no accuracy: {given}; see rewards/{first}/mean")
-    line = json.dumps({"task": spec.task.name, "split": split} | result, allow_nan=False)
-    rounded = json.loads(line, parse_float=lambda digits: round(float(digits), 4))
-    print(json.dumps(rounded, indent=2 if sys.stdout.isatty() else None))
+    small = count_parameters(model, pick_device().type) < TINY
+    spec = choose(**_as_in_the_run(model, {option: settings.pop(option) for option in USUAL}), small=small)
+    rows = spec.rows(split, n, seed)
+    print(*spec.described(rows), sep="\n")
+    if not spec.task.held_out:
+        print(f"task {spec.task.name}: no problem is held out; these are the ones that a training sees")
+    settings["max_completion_length"] = settings["max_completion_length"] or spec.task.completion_length(small)
+    settings["batch_size"] = settings["batch_size"] or (512 if small else 64)
+    policy, tokenizer = load_policy(model)
+    one_thread_if_small(policy)
+    rows = for_template(rows, tokenizer)
+    result = evaluate(policy, tokenizer, rows, correct=spec.functions, seed=seed, disable_tqdm=False, **settings)
+    if result["accuracy"] is None:
+        first = reward_names(spec.functions)[0]
+        given = f"{first} gives none, or others than 0 to 1 (-1 for wrong)"
+        print(f"there is no accuracy: {given}; see rewards/{first}/mean")
+    return {"task": spec.task.name, "split": split} | result
 
 
 def _as_in_the_run(model: str, typed: dict) -> dict:
     """What was typed; what was not is as in the run whose folder or checkpoint the model is, if it is of that task."""
     given = {option: value for option, value in typed.items() if value is not None}
     folder = Path(model).parent if Path(model).name.startswith("checkpoint-") else Path(model)
-    run = json.loads((folder / SETTINGS).read_text(encoding="utf-8")) if (folder / SETTINGS).is_file() else {}
+    run = read_settings(folder / SETTINGS) if (folder / SETTINGS).is_file() else {}
     if given.get("task") not in (None, run.get("task")):
         run = {}
     left = {option: usual for option, usual in USUAL.items() if option not in given}
     taken = {option: run[option] for option, usual in left.items() if run.get(option) not in (None, usual)}
+    check_read(taken, folder / SETTINGS)
     if taken:
         words = [[f"--{option}", *(value if isinstance(value, list) else [value])] for option, value in taken.items()]
         print(f"as in the run of {folder.as_posix()!r}: {shell_line([word for some in words for word in some])}")

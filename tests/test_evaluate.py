@@ -5,6 +5,8 @@ import itertools
 import json
 import math
 import shutil
+import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,9 @@ from grpo_lab.rewards import accuracy_reward, reward_names
 from grpo_lab.rewards.named import think_rate
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import addition_problems, addition_split, find_task, table
+from grpo_lab.train import main as train_main
 from grpo_lab.trainer import evaluation
+from tests.support.refused import refused
 from tests.support.worlds import ROWS, make_world
 
 
@@ -216,6 +220,31 @@ def test_what_is_not_typed_is_as_in_the_run_that_made_the_model(base, asked, cap
             assert not plain or rows[0]["prompt"].startswith("Be brief.")
             said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("as in the run of")]
             assert [line.endswith("'Be brief.' --chat_template none") for line in said] == [True] * plain
+
+
+EVIL = "open('ran', 'w').close()\ndef reward(completions, **_):\n    return [1.0] * len(completions)\n"
+CALLS = [
+    *((main, ["--model", model]) for model in (".", "checkpoint-1")),
+    *((train_main, words) for words in (["--config", ".", "--output_dir", "out"], ["--resume_from_checkpoint", "."])),
+]
+
+
+def test_a_folder_that_came_from_elsewhere_runs_nothing_and_is_sent_no_key(base, asked, tmp_path, monkeypatch):
+    """`cd downloaded; evaluate --model .`: what its grpo_config.json names is code, or an address, of somebody else."""
+    folder = Path(shutil.copytree(base, tmp_path / "downloaded"))
+    (folder / "evil.py").write_text(EVIL, encoding="utf-8")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("something was sent"))
+    shutil.copytree(base, "checkpoint-1")
+    for reward in ("evil.py:reward", "evil:reward", "judge:http://127.0.0.1:1/v1"):
+        (folder / "grpo_config.json").write_text(json.dumps({"model": "tiny", "reward_funcs": [reward]}), "utf-8")
+        for command, words in CALLS:
+            assert f"if you trust it, type --reward_funcs {reward}" in refused(command, *words)
+        assert not (folder / "ran").exists() and not (folder / "out").exists() and "evil" not in sys.modules
+    (folder / "grpo_config.json").write_text(json.dumps({"model": "tiny", "reward_funcs": ["evil:reward"]}), "utf-8")
+    assert main(["--model", ".", "--reward_funcs", "evil:reward"]) == 0 and (folder / "ran").exists()
+    sys.modules.pop("evil")
 
 
 def test_the_problems_of_the_training_and_one_file_of_ones_own(base, seen, tmp_path):

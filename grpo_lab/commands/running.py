@@ -104,8 +104,6 @@ NOT_YET = (
     "policy_gradient",
     "config",
     "trainer",
-    "rewards",
-    "tasks",
     "memory",
     "doctor",
     "export",

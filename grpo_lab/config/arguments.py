@@ -40,18 +40,28 @@ def settings_parser(command: str, names: Iterable[str], needed: str = "") -> Par
     return parser
 
 
-def words_in(file: Path, parser: Parser) -> list[str]:
-    """The options in a YAML file (JSON is YAML, too), as words of a command line; null is "none", or else as not given.
+def read_settings(file: Path) -> dict:
+    """Names and values as a file has them, in YAML or JSON.
 
     Raises:
-        InputError: for a file that holds nothing or something else, and for a name that is no option of the parser.
+        InputError: for a file that holds nothing, or something else.
     """
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError("config", file, found=f"is {str(file)!r}, which is no YAML: {error}") from error
+        raise InputError("config", file, found=f"is {str(file)!r}, which is no YAML: {error}") from None
     if not isinstance(content, dict) or all(value is None for value in content.values()):
         raise InputError("config", str(file), "expected a file with lines such as `beta: 0.04`")
+    return content
+
+
+def words_in(file: Path, parser: Parser) -> list[str]:
+    """The options in a YAML file (JSON is YAML, too), as words of a command line; null is "none", or else as not given.
+
+    Raises:
+        InputError: of `read_settings`, and for a name that is no option of the parser.
+    """
+    content = read_settings(file)
     actions = {action.dest: action for action in parser._actions if action.dest not in ("help", "version", "config")}
     with_none = {one.name for one in fields(GRPOConfig) if types.NoneType in options(one.type)} - {"output_dir"}
     words = []
