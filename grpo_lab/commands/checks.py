@@ -30,7 +30,7 @@ class InputFileError(InputError, FileNotFoundError):
 
 
 class InputPackageError(InputError, ImportError):
-    """The same for a package that is not installed, or that has not what is asked of it."""
+    """The same for a package that is not installed, or in which something is missing."""
 
 
 class RowError(InputTypeError):
@@ -105,7 +105,7 @@ def check_clip_range(epsilon: float, epsilon_high: float | None, delta: float | 
 
 
 def check_sampling(temperature: float, top_k: int, top_p: float, repetition_penalty: float) -> None:
-    """Raise InputError for a setting of the sampler that shapes no distribution."""
+    """Raise InputError for a setting of the sampler with which there is no distribution to sample from."""
     check_positive("temperature", temperature)
     check_at_least("top_k", top_k, 0)
     if not 0 < top_p <= 1:

@@ -15,7 +15,7 @@ from grpo_lab.rewards.answers import final_answer_reward, last_number_reward, nu
 from grpo_lab.rewards.gym import gym_reward
 from grpo_lab.rewards.mathematics import math_reward
 from grpo_lab.rewards.rules import accuracy_reward, contains_reward, format_reward, graded_reward
-from grpo_lab.rewards.served_judge import PREFIX, served_judge
+from grpo_lab.rewards.served_judge import JUDGE, served_judge
 from grpo_lab.rewards.text import completion_text, expected_texts
 from grpo_lab.tasks import Row, has_thinking
 
@@ -41,8 +41,8 @@ READ_TAGS = set(NAMED) - {"contains", "last"}
 NUMBERS = ("number", "final", "last")  # these compare with a number
 
 
-def short_name(name: str) -> str:
-    """ "accuracy" for "accuracy_reward", as TRL calls it; a name that is none of these stays as it is."""
+def registered(name: str) -> str:
+    """The name in `NAMED`: "accuracy" for "accuracy_reward", as TRL calls it; another one stays as it is."""
     of_function = {function.__name__: short for short, function in NAMED.items()}
     return of_function.get(name, name)
 
@@ -60,7 +60,7 @@ def find_rewards(names: Iterable[str]) -> list[Callable]:
         ImportError: for a module that is not there, or fails; for a function that is not in it.
         TypeError: for what is no function.
     """
-    shorts = [short_name(name) for name in names]
+    shorts = [registered(name) for name in names]
     if twice := next((name for name in shorts if shorts.count(name) > 1), None):
         wanted = "expected each once: reward_weights says how much it counts"
         raise InputError("reward_funcs", twice, wanted, found=f"has {twice!r} twice")
@@ -71,8 +71,8 @@ def find_rewards(names: Iterable[str]) -> list[Callable]:
 
 
 def _found(name: str) -> Callable:
-    rest = name.removeprefix(PREFIX).replace(".", "_")
-    is_judge = name.startswith(PREFIX) and not rest.isidentifier()  # else a function of your own judge.py
+    rest = name.removeprefix(JUDGE).replace(".", "_")
+    is_judge = name.startswith(JUDGE) and not rest.isidentifier()  # else a function of your own judge.py
     return NAMED[name] if name in NAMED else served_judge(name) if is_judge else _own_reward(name)
 
 
@@ -108,7 +108,7 @@ def _own_reward(name: str) -> Callable:
 
 def read_tags(names: Iterable[str]) -> bool:
     """Whether one of these rewards looks for think or answer tags; of one's own it is not known, so it does not."""
-    return any(short_name(name) in READ_TAGS for name in names)
+    return any(registered(name) in READ_TAGS for name in names)
 
 
 def check_columns(names: list[str], rows: list[Row], places: list[str] | None = None) -> None:
@@ -125,7 +125,7 @@ def check_columns(names: list[str], rows: list[Row], places: list[str] | None = 
             said = f"has {name!r}, which needs the column {missing[0]!r}"
             raise InputError("reward_funcs", name, f"{places[0]} lacks it", found=said)
     others_apply = any("answer" not in columns for columns in needs.values())
-    comparing = [short_name(name) for name in names if short_name(name) in NAMED and "answer" in needs[name]]
+    comparing = [registered(name) for name in names if registered(name) in NAMED and "answer" in needs[name]]
     for place, row in zip(places, rows, strict=True):
         if "answer" in row:
             _check_answer(row["answer"], place, comparing, others_apply)

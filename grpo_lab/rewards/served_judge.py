@@ -14,7 +14,7 @@ from typing import Any
 from grpo_lab.commands.checks import InputError, InputPackageError
 from grpo_lab.rewards.judge import JUDGE_TEMPLATE, judge_reward
 
-PREFIX, KEY = "judge:", "JUDGE_API_KEY"
+JUDGE, KEY = "judge:", "JUDGE_API_KEY"
 ADDRESS = r"(https?://[^\s/?#@:]+(?::\d{1,5})?(?:/[^\s?#@]*)?)(?:#(\S+))?"
 # Question, expected answer, response, verdict.
 EXAMPLES = (
@@ -59,9 +59,9 @@ def judge(server: "_Server", completions: Any, prompts: Any, answer: Any, **kwar
 
 class _Server:
     def __init__(self, name: str):
-        found = re.fullmatch(ADDRESS, name.removeprefix(PREFIX))
+        found = re.fullmatch(ADDRESS, name.removeprefix(JUDGE))
         if found is None:
-            wanted = f"{PREFIX}http://HOST:PORT/v1, with #MODEL at its end where the server has several"
+            wanted = f"{JUDGE}http://HOST:PORT/v1, with #MODEL at its end where the server has several"
             raise InputError("reward_funcs", name, f"expected {wanted}", found=f"has {name!r}")
         try:
             import openai
@@ -99,7 +99,7 @@ class _Server:
             if error.status_code in (400, 422) and not first:  # too long for it, or not to be talked about
                 return ""
             said = f"{error.status_code}, {error.response.text!r:.200}"
-            wanted = f"expected {PREFIX}URL, or {PREFIX}URL#MODEL where the server has several; a key goes into {KEY}"
+            wanted = f"expected {JUDGE}URL, or {JUDGE}URL#MODEL where the server has several; a key goes into {KEY}"
             refuses = f"{has} does not take a question ({said})"
             raise InputError("reward_funcs", self.name, wanted, found=refuses) from None
         if not getattr(done, "choices", None):

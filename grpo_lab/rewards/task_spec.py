@@ -9,7 +9,7 @@ from typing import Any
 
 from grpo_lab.commands import shell_line
 from grpo_lab.commands.checks import InputError, check_choice
-from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, short_name
+from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, registered
 from grpo_lab.rewards.scoring import check_weights
 from grpo_lab.rewards.text import prompt_text
 from grpo_lab.tasks import SPLITS, TASKS, Row, Task, as_text, find_task, with_system
@@ -23,7 +23,6 @@ BY_REWARDS = "by the task and its rewards"
 OF_MODEL = "model"
 # The options that say what is asked and rewarded, and what they are where nobody gives them.
 USUAL = {"task": SUMS, "reward_funcs": None, "system_prompt": BY_REWARDS, "chat_template": OF_MODEL}
-OWN = "FILE.jsonl"
 
 
 def add_task_option(group: ArgumentParser) -> None:
@@ -32,7 +31,7 @@ def add_task_option(group: ArgumentParser) -> None:
     group.add_argument(
         "--task", default=SUMS, metavar="TASK",
         help=f"{about}; gym:NAME, of reasoning-gym (`grpo-lab tasks gym` lists them); "
-        f'or {OWN}, with a {{"prompt": ..., "answer": ...}} a line (default {SUMS})',
+        f'or FILE.jsonl, with a {{"prompt": ..., "answer": ...}} a line (default {SUMS})',
     )  # fmt: skip
     group.add_argument(
         "--chat_template", default=OF_MODEL, choices=(OF_MODEL, "none"),
@@ -64,7 +63,7 @@ def check_read(said: dict[str, Any], file: Path) -> None:
     rewards, task = said.get("reward_funcs") or [], said.get("task")
     rewards = rewards if isinstance(rewards, list) else [rewards]
     for option, words, are_ours in (
-        ("reward_funcs", rewards, all(isinstance(name, str) and short_name(name) in NAMED for name in rewards)),
+        ("reward_funcs", rewards, all(isinstance(name, str) and registered(name) in NAMED for name in rewards)),
         ("task", [task], task is None or (isinstance(task, str) and _is_our_task(task))),
     ):
         if not are_ours:
@@ -153,7 +152,7 @@ def choose(
             that are not one for each reward.
     """
     found = find_task(task)
-    names = tuple(short_name(name) for name in reward_funcs or found.reward_funcs)
+    names = tuple(registered(name) for name in reward_funcs or found.reward_funcs)
     find_rewards(names)
     if reward_weights is None and reward_funcs is None and found.reward_weights is not None:
         reward_weights = list(found.reward_weights)

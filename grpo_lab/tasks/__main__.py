@@ -7,8 +7,6 @@ from grpo_lab.tasks.gym import PREFIX, generator_names, usual_options
 from grpo_lab.tasks.rows import as_text
 from grpo_lab.tasks.table import TASKS, find_task
 
-OWN = "a file of your own, with a row a line"
-
 
 @command("grpo_lab.tasks")
 def main(arguments: list[str] | None = None) -> None:
@@ -17,7 +15,10 @@ def main(arguments: list[str] | None = None) -> None:
     name = parser.parse_args(arguments).task
     if name is None:
         rows = [(task.name, task.about) for task in TASKS.values()]
-        rows += [(f"{PREFIX}NAME", "problems and verifier of reasoning-gym"), ("mine.jsonl", OWN)]
+        rows += [
+            (f"{PREFIX}NAME", "problems and verifier of reasoning-gym"),
+            ("mine.jsonl", "your own rows"),
+        ]
         print(*(f"{name:18}{about}" for name, about in rows), sep="\n")
     elif name == PREFIX.rstrip(":"):
         print(*generator_names(), sep="\n")

@@ -31,18 +31,11 @@ BY_HASH_SEED = (
     "isomorphic_strings", "knight_swap", "list_functions", "polynomial_multiplication", "ransom_note", "word_ladder",
 )  # fmt: skip
 OURS = ("seed", "size")  # options that the split needs
-LEFT_OUT = {
-    "codeio": "whose problems are made by running programs of others, which write files into your folder",
-    "composite": "which mixes other generators, from a file",
-}
-EXTRA = "pip install reasoning-gym"
+LEFT_OUT = ("codeio", "composite")  # one runs programs of others, which write files into your folder; one reads files
 
 
 def gym_problems(split: str, n: int | None, seed: int, generator: str) -> list[Row]:
     """`n` different problems of one split; None for as many as are usual, or fewer where there are not so many.
-
-    Args:
-        generator: the name, with or without options.
 
     Returns:
         Rows {"prompt": messages, "answer": one that is right, "gym": which problem it is}. The same arguments always
@@ -86,7 +79,7 @@ def make_generator(generator: str, seed: int = 0) -> tuple[str, str, Any]:
         meant = f"did you mean {near}?" if near else f"expected {PREFIX}NAME;"
         raise InputError("task", PREFIX + generator, f"{meant} `python -m grpo_lab.tasks gym` lists the names")
     if name in LEFT_OUT:
-        raise _refused(generator, LEFT_OUT[name], "expected another generator")
+        raise _refused(generator, "which runs programs or reads files of others", "expected another generator")
     if name in BY_HASH_SEED and not os.environ.get("PYTHONHASHSEED", "").isdigit():
         remedy = "PYTHONHASHSEED=0 in the environment keeps them the same"
         raise _refused(generator, "whose problems are others in each process", remedy)
@@ -110,22 +103,18 @@ def _options(generator: str, text: str, usual: dict[str, Any]) -> dict[str, Any]
     for part in re.split(r",\s*(?=\w*=)", text) if text else []:
         option, equals, value = part.partition("=")
         if not equals or option not in usual:
-            near = difflib.get_close_matches(option, usual, n=1)
-            meant = f"did you mean {near[0]}?" if near else f"expected NAME=VALUE, of {', '.join(sorted(usual))}"
-            raise _refused(generator, f"whose option {part!r} is not known", meant)
-        default = usual[option]
+            wanted = f"expected NAME=VALUE, of {', '.join(sorted(usual))}"
+            raise _refused(generator, f"whose option {part!r} is not known", wanted)
         try:
             options[option] = yaml.safe_load(value)
         except yaml.YAMLError:
             options[option] = value
-        if isinstance(options[option], str) and not isinstance(default, str | None):
-            raise _refused(generator, f"whose option {option} is {value!r}", f"usual is {default}")
     return options
 
 
 def generator_names() -> list[str]:
     """Every generator, in the order of the alphabet."""
-    return sorted(_reasoning_gym().factory.DATASETS.keys() - LEFT_OUT)
+    return sorted(_reasoning_gym().factory.DATASETS.keys() - {*LEFT_OUT})
 
 
 def usual_options(name: str) -> str:
@@ -143,6 +132,6 @@ def _reasoning_gym() -> Any:
     try:
         import reasoning_gym
     except ImportError as error:
-        said = f"is {PREFIX}..., and reasoning-gym is not installed: {EXTRA}"
+        said = f"is {PREFIX}..., and reasoning-gym is not installed: pip install reasoning-gym"
         raise InputPackageError("task", PREFIX, found=said) from error
     return reasoning_gym
