@@ -168,7 +168,7 @@ def of_loss(change: Callable) -> Patch:
 
 
 def of_trl_loss(change_inputs: Callable = dict, change: Callable = lambda loss: loss):
-    from grpo_lab.train.engines.trl import Trainer
+    from grpo_lab.train.engines.trl_trainer import Trainer
 
     original = Trainer._compute_loss
 

@@ -5,6 +5,7 @@ What is read when a run goes on: safetensors, JSON, and the engine's files of te
 
 import contextlib
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from grpo_lab.trainer.folder import RunFolder
 from grpo_lab.trainer.folder.checkpoint import ENGINE_STATE
 from grpo_lab.trainer.folder.files import UNFINISHED, as_json, flush_and_describe
 from grpo_lab.trainer.stopping import RESUME
+
+GRACE = 10  # seconds in which torchrun, which looks ten times a second, has ended the processes that are left
 
 
 def writes_into(config: GRPOConfig) -> Path:
@@ -61,9 +64,8 @@ def together(saved: Callable[[], str] | None) -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
-    except RuntimeError as error:
-        if not any(word in str(error) for word in ("gloo", "NCCL", "Connection closed", "Connection reset")):
-            raise
-        stop()
+    except RuntimeError:  # ours, or that of a collective whose other end is gone: then torchrun ends this one, too
+        time.sleep(GRACE)
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)

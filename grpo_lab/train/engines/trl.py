@@ -5,39 +5,29 @@ held-out evaluation, and the folder. What TRL logs of a step goes under its own 
 not measure (`time/...`, `tokens_per_second`, `sampling/logp_difference_max`) is absent.
 """
 
-import math
-import tempfile
 import time
-import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-import datasets
 import torch
-import trl
-from accelerate import DistributedType, FullyShardedDataParallelPlugin, PartialState
+from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
-from torch.optim.lr_scheduler import LambdaLR
-from transformers import PrinterCallback, TrainerCallback
-from transformers.trainer import TRAINING_ARGS_NAME
+from transformers import TrainerCallback
 
 from grpo_lab.commands.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import precision_of
-from grpo_lab.models.loading import without_bars
-from grpo_lab.rewards import reward_names, score_completions
-from grpo_lab.rewards.scoring import listed
 from grpo_lab.tasks import Rows
 from grpo_lab.train.engines.processes import is_main, world_size
-from grpo_lab.train.engines.resuming import check_processes, keep, together, writes_into
-from grpo_lab.train.engines.settings import FLAGS, SAME, check_settings, rows_of_a_process
+from grpo_lab.train.engines.resuming import check_processes, keep, together
+from grpo_lab.train.engines.settings import FLAGS, check_settings
+from grpo_lab.train.engines.trl_trainer import Trainer, make_trainer
 from grpo_lab.trainer import Run
 from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.folder import METRICS, RunFolder, fingerprints
-from grpo_lab.trainer.optim import learning_rate
 from grpo_lab.trainer.reports import Reports
 from grpo_lab.trainer.stopping import Stopping
 
@@ -73,36 +63,46 @@ def train(
     if vllm is not None and vllm["vllm_mode"] == "colocate" and model.device.type != "cuda":
         raise InputError("use_vllm", "colocate", f"expected a model on an NVIDIA card, here it is on {model.device}")
     rows = rows_in_order(model, tokenizer, dataset, reward_funcs, config, eval_dataset)
-    settings = config.command | {"engine": "trl", "use_peft": lora is not None, "fsdp": fsdp} | (lora or {})
-    config = replace(config, precision=_mode(model, config, lora), bf16=False, fp16=False)
-    if not is_main():
-        config = replace(config, report_to="none", disable_tqdm=True)
+    told = config.command | {"engine": "trl", "use_peft": lora is not None, "fsdp": fsdp} | (lora or {})
+    config = _for_this_process(model, config, lora)
     with ExitStack() as stack:
         folder, begun = None, (0, [])
         if config.output_dir is not None and is_main():
-            folder = stack.enter_context(RunFolder(config, asdict(config) | settings))
-            begun = folder.open(model, None, None, fingerprints(model, tokenizer, dataset, reward_funcs, eval_dataset))
-            if begun[0]:
-                check_processes(folder, begun[0])
-        stack.enter_context(_as_it_was(model))
-        stack.enter_context(torch.random.fork_rng(devices=range(torch.cuda.device_count())))
-        reports = Reports(stack, config, begun[0])
+            folder = stack.enter_context(RunFolder(config, asdict(config) | told))
+            begun = _go_on(folder, model, fingerprints(model, tokenizer, dataset, reward_funcs, eval_dataset))
         evaluate = partial(_evaluated, model, tokenizer, eval_dataset, reward_funcs, config)
-        stopping = Stopping(folder and folder.saved)
+        stack.enter_context(_as_it_was(model))
+        steps = Steps(config, callback, evaluate, folder, Reports(stack, config, begun[0]))
         if world_size() == 1:
-            stack.enter_context(stopping)
-        steps = Steps(config, callback, evaluate, folder, reports, stopping)
+            stack.enter_context(steps.stopping)
         trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps, lora, fsdp, vllm)
         _train(trainer, steps, begun, merge=lora is not None)
-        if stopping.asked:
-            stopping.stop(f"after step {steps.history[-1]['step']} of {config.max_steps}")
         whole = in_one_piece(model) if fsdp else model
         if folder is not None:
             folder.finish(whole, tokenizer)
     return steps.history
 
 
-def _train(trainer: "Trainer", steps: "Steps", begun: tuple[int, list[dict]], merge: bool) -> None:
+def _for_this_process(model, config: GRPOConfig, lora: dict | None) -> GRPOConfig:
+    """The configuration with the precision that the model is trained in; all processes but the main one are silent."""
+    mode = precision_of(model, config).name
+    taken = [name for name in FLAGS if lora is None or name != "bf16-naive"]
+    if mode not in taken:
+        which = " and use_peft" * (lora is not None)
+        raise InputError("precision", mode, f"expected one of {', '.join(taken)} with --engine trl{which}")
+    silent = {} if is_main() else {"report_to": "none", "disable_tqdm": True}
+    return replace(config, precision=mode, bf16=False, fp16=False, **silent)
+
+
+def _go_on(folder: RunFolder, model, data: dict) -> tuple[int, list[dict]]:
+    """The step after which the run in the folder goes on, and its metrics so far; 0 and none for a new one."""
+    begun = folder.open(model, None, None, data)
+    if begun[0]:
+        check_processes(folder, begun[0])
+    return begun
+
+
+def _train(trainer: Trainer, steps: "Steps", begun: tuple[int, list[dict]], merge: bool) -> None:
     """All steps that are left, on all processes; then adapters, if there are some, into the model that was given."""
     done, steps.lines = broadcast_object_list(list(begun))
     with together(steps.folder and steps.folder.saved):
@@ -110,14 +110,17 @@ def _train(trainer: "Trainer", steps: "Steps", begun: tuple[int, list[dict]], me
     policy = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
     if merge:
         policy.merge_and_unload()
+    if steps.stopping.asked:
+        steps.stopping.stop(f"after step {steps.history[-1]['step']} of {steps.config.max_steps}")
 
 
 @contextmanager
 def _as_it_was(model) -> Iterator[None]:
-    """Which parameters require a gradient, and the mode, are put back."""
+    """Which parameters require a gradient, the mode, and the state of the random numbers are put back."""
     trained, training = {p: p.requires_grad for p in model.parameters()}, model.training
     try:
-        yield
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            yield
     finally:
         for parameter, required in trained.items():
             parameter.requires_grad_(required)
@@ -151,129 +154,15 @@ def rows_in_order(model, tokenizer, dataset: Rows, reward_funcs, config: GRPOCon
     return rows
 
 
-def make_trainer(
-    model, tokenizer, rows: list[dict], reward_funcs, config: GRPOConfig, steps, lora=None, fsdp=False, vllm=None
-) -> "Trainer":
-    """TRL's trainer, ready to take these rows as they come. The precision of the config is not None."""
-    shards = model._no_split_modules if fsdp else ()
-    numbered = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(rows)]
-    args = trl_config(config, use_cpu=model.device.type == "cpu", shards=shards, vllm=vllm)
-    if args.device.type == "cpu":
-        args._setup_devices = torch.device("cpu")  # else "cpu:0" on several processes, where torch.load loads nothing
-    trainer = Trainer(
-        model=model,
-        reward_funcs=as_trl_calls_them(reward_funcs, rows),
-        args=args,
-        train_dataset=datasets.Dataset.from_list(numbered),
-        processing_class=tokenizer,
-        callbacks=[steps],
-        peft_config=None if lora is None else _lora_config(lora),
-    )
-    trainer.ours = config
-    trainer.remove_callback(PrinterCallback)
-    return trainer
-
-
-class Trainer(trl.GRPOTrainer):
-    """TRL's, with our weight decay (of every parameter) and our learning rate at each update."""
-
-    def create_accelerator_and_postprocess(self) -> None:
-        super().create_accelerator_and_postprocess()
-        if self.args.fsdp and self.accelerator.distributed_type == DistributedType.MULTI_CPU:
-            # accelerate 1.15 shards on cards alone, and elsewhere silently leaves the sharding out
-            for state in (PartialState(), self.accelerator.state):
-                state.distributed_type = DistributedType.FSDP
-            self.accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
-            self.is_fsdp_enabled = True
-
-    def create_model_card(self, *_, **__) -> None:
-        """None: it would lie in the folder of the run."""
-
-    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        with without_bars():  # they would break up the progress bar of the run
-            super()._save(output_dir, state_dict)
-        (Path(output_dir) / TRAINING_ARGS_NAME).unlink()  # a pickle, which nothing reads
-
-    def get_decay_parameter_names(self, model) -> list[str]:
-        return [name for name, _ in model.named_parameters()]
-
-    def create_scheduler(self, num_training_steps: int, optimizer=None) -> LambdaLR:
-        c = self.ours
-
-        def factor(update: int) -> float:
-            return learning_rate(update // c.updates_per_step, 1.0, c.warmup_steps, c.max_steps, c.lr_scheduler_type)
-
-        self.lr_scheduler = LambdaLR(optimizer or self.optimizer, factor)
-        return self.lr_scheduler
-
-
-def trl_config(
-    config: GRPOConfig, use_cpu: bool, shards: Iterable[str] = (), vllm: dict | None = None
-) -> trl.GRPOConfig:
-    """The same run as TRL configures it. TRL counts updates, and we count rollouts.
-
-    shards: classes of layers that FSDP2 divides among the processes; none: each process holds all parameters.
-    """
-    updates, flags = config.updates_per_step, FLAGS[config.precision]
-    sync, saves = config.ref_model_sync_steps, config.output_dir is not None
-    return trl.GRPOConfig(
-        **{name: getattr(config, name) for name in SAME},
-        **rows_of_a_process(config),
-        max_steps=config.max_steps * updates,
-        logging_steps=updates,
-        bf16="bf16" in flags,
-        fp16="fp16" in flags,
-        sync_ref_model=sync is not None,
-        **({} if sync is None else {"ref_model_sync_steps": sync * updates, "ref_model_mixup_alpha": 1.0}),
-        output_dir=str(writes_into(config)) if saves else tempfile.gettempdir(),  # where nothing is written
-        save_strategy="steps" if saves else "no",  # and after the last one
-        save_steps=(config.save_steps or config.max_steps) * updates,
-        report_to="none",
-        disable_tqdm=True,
-        logging_nan_inf_filter=False,
-        shuffle_dataset=False,  # the rows come in our order
-        use_cpu=use_cpu,
-        ddp_find_unused_parameters=False,
-        **({"fsdp": True, "fsdp_config": {"transformer_layer_cls_to_wrap": list(shards)}} if shards else {}),
-        **(vllm or {}),
-        dataloader_num_workers=0,
-        dataloader_pin_memory=False,
-    )
-
-
-def as_trl_calls_them(reward_funcs, rows: list[dict]) -> list[Callable]:
-    """Each reward function with the keywords and the checks that it has here, under its name.
-
-    TRL hands it further keywords, and columns as Arrow returns them; so TRL's rows only say which of ours they are.
-    """
-
-    def wrapped(function: Callable, name: str) -> Callable:
-        def reward(prompts, completions, completion_ids, row, log_metric, **_) -> list[float | None]:
-            asked = [rows[number] for number in row]
-            columns = {key: [one[key] for one in asked] for key in rows[0] if key != "prompt"}
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "every reward function")  # the others may apply; TRL looks at all
-                found = score_completions(function, prompts, completions, completion_ids, columns)[1]
-            # On every process and every time, for TRL gathers them; `Steps` leaves zeros out, as our own loop does.
-            log_metric(f"rewards/{name}/frac_none", found.isnan().double().mean().item())
-            return [None if math.isnan(value) else value for value in found[:, 0].tolist()]
-
-        reward.__name__ = name
-        return reward
-
-    functions = listed(reward_funcs)
-    return [wrapped(function, name) for function, name in zip(functions, reward_names(functions), strict=True)]
-
-
 class Steps(TrainerCallback):
     """Makes of what TRL logs after the updates of a rollout the metrics of a step, and puts them where they are wanted.
 
     evaluate: returns the metrics of held-out problems; called as often as the configuration says.
     """
 
-    def __init__(self, config: GRPOConfig, callback=None, evaluate=None, folder=None, reports=None, stopping=None):
+    def __init__(self, config: GRPOConfig, callback=None, evaluate=None, folder=None, reports=None):
         self.config, self.callback, self.evaluate, self.folder = config, callback, evaluate, folder
-        self.reports, self.stopping, self.lines = reports, stopping, []
+        self.reports, self.stopping, self.lines = reports, Stopping(folder and folder.saved), []
 
     @property
     def history(self) -> list[dict]:
@@ -302,7 +191,7 @@ class Steps(TrainerCallback):
             self.reports.show(metrics)
         if self.callback is not None:
             self.callback(done, metrics)
-        if self.stopping is not None and self.stopping.asked:
+        if self.stopping.asked:
             control.should_save, control.should_training_stop = self.folder is not None, True
 
     def on_save(self, args, state, control, **_):
@@ -324,25 +213,3 @@ def _evaluated(model, tokenizer, rows: Rows, reward_funcs, config: GRPOConfig) -
         return evaluate_policy(model, tokenizer, rows, reward_funcs, config, cache_implementation="dynamic")
     finally:
         model.train(training)
-
-
-def _mode(model, config: GRPOConfig, lora: dict | None) -> str:
-    mode = precision_of(model, config).name
-    taken = [name for name in FLAGS if lora is None or name != "bf16-naive"]
-    if mode not in taken:
-        which = " and use_peft" * (lora is not None)
-        raise InputError("precision", mode, f"expected one of {', '.join(taken)} with --engine trl{which}")
-    return mode
-
-
-def _lora_config(lora: dict):
-    from peft import LoraConfig
-
-    modules = lora["lora_target_modules"]
-    return LoraConfig(
-        task_type="CAUSAL_LM",
-        r=lora["lora_r"],
-        lora_alpha=lora["lora_alpha"],
-        lora_dropout=lora["lora_dropout"],
-        target_modules="all-linear" if modules == ["all-linear"] else modules,
-    )

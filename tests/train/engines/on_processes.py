@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import torch
-from tests.engines.test_processes import CONFIG, FUNCTIONS, ROWS
 
 from grpo_lab.models import load_policy
 from tests.support.replay import replayed
 from tests.support.worlds import make_config
+from tests.train.engines.test_processes import CONFIG, FUNCTIONS, ROWS
 
 folder = Path(sys.argv[1])
 config = make_config(**CONFIG, output_dir=str(folder / "out"))

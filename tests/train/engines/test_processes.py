@@ -71,7 +71,8 @@ def reward(completions, **_):
     return [float(len(completion[0]["content"])) for completion in completions]
 """
 QUICK = ["--num_generations", "4", "--generation_batch_size", "8", "--max_completion_length", "4", "--max_steps", "4"]
-QUICK += ["--save_steps", "2", "--engine", "trl", "--task", "short-sums", "--reward_funcs", "dying:reward"]
+QUICK += ["--save_steps", "2", "--engine", "trl", "--task", "short-sums"]
+REWARD = ["--reward_funcs", "dying:reward"]
 
 
 @pytest.mark.slow
@@ -80,12 +81,12 @@ QUICK += ["--save_steps", "2", "--engine", "trl", "--task", "short-sums", "--rew
 def test_a_run_one_of_whose_processes_is_killed_ends_with_a_word_and_goes_on(pieces, tmp_path):
     installed("trl")
     (tmp_path / "dying.py").write_text(DYING)
-    run = ["-m", "grpo_lab.train", "--output_dir", "out", *QUICK, *pieces]
+    run = ["-m", "grpo_lab.train", "--output_dir", "out", *QUICK, *REWARD, *pieces]
     died = torchrun(*run, timeout=120, cwd=tmp_path, DIES="4")
     assert died.returncode == 1 and "Signal 9 (SIGKILL)" in died.stderr
     assert "Stopped: one of the 2 processes is gone. 'out/checkpoint-2' is saved. Go on with" in died.stderr
     assert not (tmp_path / "out/model.safetensors").exists()
-    done = torchrun("-m", "grpo_lab.train", "--resume_from_checkpoint", "out", cwd=tmp_path)
+    done = torchrun("-m", "grpo_lab.train", "--resume_from_checkpoint", "out", *REWARD, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Resumed at step 2 of 4" in done.stdout
     assert done.stdout.count("2 processes") == done.stdout.count("saved to") == 1

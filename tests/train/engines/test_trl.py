@@ -24,6 +24,7 @@ from tests.support.worlds import letter_reward, make_config, same_weights, weigh
 
 installed("trl")
 trl = pytest.importorskip("grpo_lab.train.engines.trl")
+trl_trainer = pytest.importorskip("grpo_lab.train.engines.trl_trainer")
 pytestmark = pytest.mark.filterwarnings("ignore:You are using 'rollout_func'")
 ROWS = [{"prompt": [{"role": "user", "content": f"{n}+1=?"}], "answer": str(n + 1)} for n in range(4)]
 QUICK = [
@@ -95,7 +96,7 @@ NEUTRAL_IN_TRL = {
 def test_a_setting_goes_by_its_name_and_steps_become_updates(given):
     ours = GRPOConfig(precision="fp32-master", max_steps=7, **given)
     settings.check_settings(ours)
-    theirs, updates = trl.trl_config(ours, use_cpu=True), ours.updates_per_step
+    theirs, updates = trl_trainer.trl_config(ours, use_cpu=True), ours.updates_per_step
     for name in settings.SAME:
         assert getattr(theirs, name) == getattr(ours, name), name
     for name, value in NEUTRAL_IN_TRL.items():
@@ -149,7 +150,7 @@ def test_what_lets_vllm_sample_is_passed_to_trl_by_its_names_and_refused_where_i
             options.take_engine(given)
     monkeypatch.setattr(options, "find_spec", lambda package: package)
     vllm = options.take_engine(given).vllm
-    theirs = trl.trl_config(GRPOConfig(precision="fp32"), use_cpu=True, vllm=vllm)
+    theirs = trl_trainer.trl_config(GRPOConfig(precision="fp32"), use_cpu=True, vllm=vllm)
     assert (theirs.use_vllm, theirs.vllm_mode, theirs.vllm_server_port) == (True, "server", 8001)
     engine = options.take_engine({"engine": "trl", "use_vllm": "colocate"})
     with pytest.raises(
@@ -277,7 +278,7 @@ def test_rewards_are_called_as_here_and_count_alike_where_none_applies():
         seen.append((prompts, answer))
         return [None, 2.0]
 
-    (function, other) = trl.as_trl_calls_them([strict, strict], rows)
+    (function, other) = trl_trainer.as_trl_calls_them([strict, strict], rows)
     assert (function.__name__, other.__name__) == ("strict", "strict_2")
     given = {"prompts": ["b", "a"], "completions": ["x", "y"], "completion_ids": [[1], [2]], "row": [1, 0]}
     assert function(**given, trainer_state=None, log_metric=lambda *said: seen.append(said)) == [None, 2.0]

@@ -1,0 +1,150 @@
+"""TRL's GRPOTrainer for a run of ours: its settings, the rewards as it calls them, and what stays our own in it."""
+
+import math
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import datasets
+import torch
+import trl
+from accelerate import DistributedType, FullyShardedDataParallelPlugin, PartialState
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import PrinterCallback
+from transformers.trainer import TRAINING_ARGS_NAME
+
+from grpo_lab.config import GRPOConfig
+from grpo_lab.models.loading import without_bars
+from grpo_lab.rewards import reward_names, score_completions
+from grpo_lab.rewards.scoring import listed
+from grpo_lab.train.engines.resuming import writes_into
+from grpo_lab.train.engines.settings import FLAGS, SAME, rows_of_a_process
+from grpo_lab.trainer.optim import learning_rate
+
+
+def make_trainer(
+    model, tokenizer, rows: list[dict], reward_funcs, config: GRPOConfig, steps, lora=None, fsdp=False, vllm=None
+) -> "Trainer":
+    """TRL's trainer, ready to take these rows as they come. The precision of the config is not None."""
+    shards = model._no_split_modules if fsdp else ()
+    numbered = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(rows)]
+    args = trl_config(config, use_cpu=model.device.type == "cpu", shards=shards, vllm=vllm)
+    if args.device.type == "cpu":
+        args._setup_devices = torch.device("cpu")  # else "cpu:0" on several processes, where torch.load loads nothing
+    trainer = Trainer(
+        model=model,
+        reward_funcs=as_trl_calls_them(reward_funcs, rows),
+        args=args,
+        train_dataset=datasets.Dataset.from_list(numbered),
+        processing_class=tokenizer,
+        callbacks=[steps],
+        peft_config=None if lora is None else _lora_config(lora),
+    )
+    trainer.ours = config
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+class Trainer(trl.GRPOTrainer):
+    """TRL's, with our weight decay (of every parameter) and our learning rate at each update."""
+
+    def create_accelerator_and_postprocess(self) -> None:
+        super().create_accelerator_and_postprocess()
+        if self.args.fsdp and self.accelerator.distributed_type == DistributedType.MULTI_CPU:
+            # accelerate 1.15 shards on cards alone, and elsewhere silently leaves the sharding out
+            for state in (PartialState(), self.accelerator.state):
+                state.distributed_type = DistributedType.FSDP
+            self.accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
+            self.is_fsdp_enabled = True
+
+    def create_model_card(self, *_, **__) -> None:
+        """None: it would lie in the folder of the run."""
+
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        with without_bars():  # they would break up the progress bar of the run
+            super()._save(output_dir, state_dict)
+        (Path(output_dir) / TRAINING_ARGS_NAME).unlink()  # a pickle, which nothing reads
+
+    def get_decay_parameter_names(self, model) -> list[str]:
+        return [name for name, _ in model.named_parameters()]
+
+    def create_scheduler(self, num_training_steps: int, optimizer=None) -> LambdaLR:
+        c = self.ours
+
+        def factor(update: int) -> float:
+            return learning_rate(update // c.updates_per_step, 1.0, c.warmup_steps, c.max_steps, c.lr_scheduler_type)
+
+        self.lr_scheduler = LambdaLR(optimizer or self.optimizer, factor)
+        return self.lr_scheduler
+
+
+def trl_config(
+    config: GRPOConfig, use_cpu: bool, shards: Iterable[str] = (), vllm: dict | None = None
+) -> trl.GRPOConfig:
+    """The same run as TRL configures it. TRL counts updates, and we count rollouts.
+
+    shards: classes of layers that FSDP2 divides among the processes; none: each process holds all parameters.
+    """
+    updates, flags = config.updates_per_step, FLAGS[config.precision]
+    sync, saves = config.ref_model_sync_steps, config.output_dir is not None
+    return trl.GRPOConfig(
+        **{name: getattr(config, name) for name in SAME},
+        **rows_of_a_process(config),
+        max_steps=config.max_steps * updates,
+        logging_steps=updates,
+        bf16="bf16" in flags,
+        fp16="fp16" in flags,
+        sync_ref_model=sync is not None,
+        **({} if sync is None else {"ref_model_sync_steps": sync * updates, "ref_model_mixup_alpha": 1.0}),
+        output_dir=str(writes_into(config)) if saves else tempfile.gettempdir(),  # where nothing is written
+        save_strategy="steps" if saves else "no",  # and after the last one
+        save_steps=(config.save_steps or config.max_steps) * updates,
+        report_to="none",
+        disable_tqdm=True,
+        logging_nan_inf_filter=False,
+        shuffle_dataset=False,  # the rows come in our order
+        use_cpu=use_cpu,
+        ddp_find_unused_parameters=False,
+        **({"fsdp": True, "fsdp_config": {"transformer_layer_cls_to_wrap": list(shards)}} if shards else {}),
+        **(vllm or {}),
+        dataloader_num_workers=0,
+        dataloader_pin_memory=False,
+    )
+
+
+def as_trl_calls_them(reward_funcs, rows: list[dict]) -> list[Callable]:
+    """Each reward function with the keywords and the checks that it has here, under its name.
+
+    TRL hands it further keywords, and columns as Arrow returns them; so TRL's rows only say which of ours they are.
+    """
+
+    def wrapped(function: Callable, name: str) -> Callable:
+        def reward(prompts, completions, completion_ids, row, log_metric, **_) -> list[float | None]:
+            asked = [rows[number] for number in row]
+            columns = {key: [one[key] for one in asked] for key in rows[0] if key != "prompt"}
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "every reward function")  # the others may apply; TRL looks at all
+                found = score_completions(function, prompts, completions, completion_ids, columns)[1]
+            # On every process and every time, for TRL gathers them; `Steps` leaves zeros out, as our own loop does.
+            log_metric(f"rewards/{name}/frac_none", found.isnan().double().mean().item())
+            return [None if math.isnan(value) else value for value in found[:, 0].tolist()]
+
+        reward.__name__ = name
+        return reward
+
+    functions = listed(reward_funcs)
+    return [wrapped(function, name) for function, name in zip(functions, reward_names(functions), strict=True)]
+
+
+def _lora_config(lora: dict):
+    from peft import LoraConfig
+
+    modules = lora["lora_target_modules"]
+    return LoraConfig(
+        task_type="CAUSAL_LM",
+        r=lora["lora_r"],
+        lora_alpha=lora["lora_alpha"],
+        lora_dropout=lora["lora_dropout"],
+        target_modules="all-linear" if modules == ["all-linear"] else modules,
+    )
