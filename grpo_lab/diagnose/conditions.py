@@ -1,7 +1,7 @@
 """What each fault looks like in a log: one small function a fault. `rules.RULES` says what the faults mean.
 
 A condition answers with the first step of the fault and the evidence, or with None; it raises `Lacking` where the log
-has not what it reads. Nothing is decided by one step: "at first" and "at last" are means over the first and the last
+lacks what it reads. Nothing is decided by one step: "at first" and "at last" are means over the first and the last
 quarter of the steps, and a change counts where the noise of the steps does not explain it.
 """
 
