@@ -4,6 +4,8 @@
     python notebooks/runs/record_arms.py --seeds 3 4          two more; what is there already is kept
 The record also has "shuffled" with seeds 3 to 18.
 
+Each arm stands there a second time, at half the rate and for twice as many steps: does its sign stay?
+
 Each arm has the samples, the steps, the optimiser and the seeds of the others. At the end three probabilities are read
 from the logits, without sampling: of <think>, of the right working after it, and of the right number as a guess.
 """
@@ -12,7 +14,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -41,6 +43,9 @@ class Arm:
     pay: Callable[[Tensor], Tensor] = lambda rewards: rewards  # shape (P, G)
     keep: Callable[[Tensor], Tensor] = lambda mask: mask  # shape (B, T)
     begin: str = ""
+    problems: int = 20_000  # that it trains on, again and again
+    steps: int = STEPS
+    learning_rate: float = LEARNING_RATE
 
 
 ARMS = {
@@ -55,7 +60,11 @@ ARMS = {
     ),
     "all but first": Arm("all tokens but the first enter the loss", keep=lambda mask: mask & (mask.cumsum(1) > 1)),
     "no thought": Arm("each answer begins with <answer>", begin="<answer>"),
+    "16 problems": Arm("1 for a right answer, else 0; 16 problems, each met fifteen times", problems=16),
 }
+for name in tuple(ARMS):
+    slow = f"{ARMS[name].says}; half the rate, twice as many steps"
+    ARMS[f"{name}, half the rate"] = replace(ARMS[name], says=slow, steps=2 * STEPS, learning_rate=LEARNING_RATE / 2)
 
 
 def answered(model, tokenizer, rows: list[dict], n: int, begin: str):
@@ -89,12 +98,13 @@ def run(arm: Arm, seed: int, held_out: list[dict]) -> dict:
     """Train once; the reward at each step, and what the model does at the end."""
     model, tokenizer = load_policy("tiny", device="cpu")
     train_rows = addition_problems("train", 20_000, seed=seed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=arm.learning_rate, weight_decay=0.0)
     torch.manual_seed(seed)
     rewards = []
-    for step in range(STEPS):
-        rows = train_rows[step * PROMPTS : (step + 1) * PROMPTS]
-        lr = LEARNING_RATE * min(1, (step + 1) / WARMUP)
+    for step in range(arm.steps):
+        place = step * PROMPTS % arm.problems
+        rows = train_rows[place : place + PROMPTS]
+        lr = arm.learning_rate * min(1, (step + 1) / WARMUP)
         rewards.append(step_of(arm, model, tokenizer, optimizer, rows, lr))
     return {"rewards": rewards, "after": counted(model, tokenizer, held_out, arm.begin)}
 
