@@ -122,8 +122,8 @@ def judge_form(expected: str, given: str) -> bool | tuple[str, str]:
 def _without_unit(text: str) -> tuple[str, str]:
     r"""An expression and the unit behind it: "2\pi cm", "5\sqrt{3}厘米"."""
     found = _UNIT.fullmatch(text)
-    unit = found and unit_of(found[2])
-    return (found[1], unit) if unit else (text, "")
+    unit = unit_of(found[2]) if found else None
+    return (found[1], unit) if found and unit else (text, "")
 
 
 def _sides(text: str) -> list[str]:
