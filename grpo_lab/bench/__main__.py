@@ -9,7 +9,7 @@ from pathlib import Path
 from grpo_lab.bench import against
 from grpo_lab.commands import Parser, command, writable_file
 from grpo_lab.commands.checks import InputPackageError, check_at_least, check_between
-from grpo_lab.commands.parser import installed_version, write_whole
+from grpo_lab.commands.parser import installed_version, write_at_once
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.config.ranges import LARGEST_SEED
 
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def write_json(file: Path, report: dict) -> None:
     """Whole or not at all."""
-    write_whole(file, json.dumps(report, indent=1) + "\n")
+    write_at_once(file, json.dumps(report, indent=1) + "\n")
 
 
 def machine(device: str = "cpu") -> dict:

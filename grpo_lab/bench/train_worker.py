@@ -34,7 +34,7 @@ def measure(spec: dict) -> dict:
     rows, right = task.rows("train", None, config.seed), find_rewards(task.reward_funcs[:1])[0]
     engine = Engine(OURS if spec["trainer"] == "ours" else TRL)
     cpu = [time.process_time()]  # the processor's own seconds: other work changes them little
-    steps = engine.train(model, tokenizer, rows, right, config, callback=lambda *_: cpu.append(time.process_time()))
+    steps = engine.run(model, tokenizer, rows, right, config, callback=lambda *_: cpu.append(time.process_time()))
     peak = torch.cuda.max_memory_allocated() if on_card else peak_memory()
     counted = {"num_generations": 1, "max_completion_length": config.max_completion_length, "correct": right}
     found = evaluate(model, tokenizer, task.rows("test")[:HELD_OUT_PROBLEMS], **counted)

@@ -88,7 +88,7 @@ def writable_folder(text: str) -> Path:
     return folder
 
 
-def write_whole(file: Path, text: str) -> None:
+def write_at_once(file: Path, text: str) -> None:
     """The file whole or not at all. What no file can hold, half of a character, becomes a question mark."""
     unfinished = file.with_name(file.name + ".unfinished")
     unfinished.write_bytes(text.encode("utf-8", "replace"))

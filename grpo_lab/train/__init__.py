@@ -75,7 +75,7 @@ def _run(given: dict) -> None:
         announce(model, tokenizer, rows, config)
     held_out = {name: for_template(others, tokenizer) for name, others in held_out.items()}
     with _rows_by_their_lines(spec.task.own):
-        history = engine.train(model, tokenizer, rows, spec.functions, config, **held_out)
+        history = engine.run(model, tokenizer, rows, spec.functions, config, **held_out)
     if history:
         print(*_closing_lines(history, config), sep="\n")
     print(f"saved to {config.output_dir}")

@@ -33,7 +33,7 @@ import torch
 
 from grpo_lab.bench.__main__ import machine
 from grpo_lab.commands import Parser, command, writable_file
-from grpo_lab.commands.parser import write_whole
+from grpo_lab.commands.parser import write_at_once
 from grpo_lab.config import GRPOConfig
 from grpo_lab.kl import kl_estimate
 from grpo_lab.models import load_policy
@@ -563,7 +563,7 @@ def write(path: Path, record: dict) -> None:
     order = [(part, name) for part in PARTS for name in PARTS[part]]
     runs = sorted(record["runs"], key=lambda r: (order.index((r["part"], r["name"])), r["engine"], r["seed"]))
     lines = ",\n".join(json.dumps(entry, separators=(",", ":"), ensure_ascii=False) for entry in runs)
-    write_whole(path, f'{{"machine": {json.dumps(record["machine"])}, "runs": [\n{lines}\n]}}\n')
+    write_at_once(path, f'{{"machine": {json.dumps(record["machine"])}, "runs": [\n{lines}\n]}}\n')
 
 
 def _rounded(value):

@@ -57,7 +57,7 @@ def test_both_compute_in_the_same_precision_and_keep_float32_weights(precision, 
     for trainer in (OURS, TRL):
         model, config = copy.deepcopy(tiny[0]), GRPOConfig(**IN_PARTS, precision=precision)
         with Products() as products:
-            Engine(trainer).train(model, tiny[1], TASKS["sums"].rows("train", 50), spread, config)
+            Engine(trainer).run(model, tiny[1], TASKS["sums"].rows("train", 50), spread, config)
         seen.append(products.dtypes)
         assert {p.dtype for p in model.parameters()} == {torch.float32}
         assert any((p != q).any() for p, q in zip(model.parameters(), tiny[0].parameters(), strict=True))

@@ -12,7 +12,7 @@ from grpo_lab.course.checking.outcome_bytes import from_bytes, to_bytes
 from grpo_lab.course.checking.relations import relation
 from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.checking.shown import lines
-from grpo_lab.course.checking.verdict import prose
+from grpo_lab.course.checking.verdict import html_of
 from grpo_lab.course.exercises import EXERCISES, exercise
 from tests.course.toys import MEAN, not_masked, scaled_mean
 
@@ -208,4 +208,4 @@ def test_html_says_the_status_in_words_and_escapes_what_students_write():
     page = check(mine, MEAN)._repr_html_()
     assert "not right yet" in page and "<script>" not in page and "<b>bold" not in page and "&lt;script&gt;" in page
     assert "color:inherit" in page and "✗" in page
-    assert prose("a step *before* it, 2 * 3, `x*y*z`") == "a step <em>before</em> it, 2 * 3, <code>x*y*z</code>"
+    assert html_of("a step *before* it, 2 * 3, `x*y*z`") == "a step <em>before</em> it, 2 * 3, <code>x*y*z</code>"

@@ -1,5 +1,6 @@
 """The command line: every setting is an option of its type, a wrong one is explained, the run leaves a checkpoint."""
 
+import itertools
 import json
 import math
 import shutil
@@ -293,6 +294,20 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(here):
         (here / "bad.yaml").write_text(text, encoding="utf-8")
         assert message in refused(command.main, "--config", "bad.yaml")
     assert "--config is 'none.yaml'; expected a file of settings" in refused(command.main, "--config", "none.yaml")
+
+
+def test_a_batch_that_is_typed_over_a_file_is_cut_up_anew(base, tmp_path):
+    """The rows at once of the file were those of its own batch: nobody typed them."""
+    first = ["--model", base, "--output_dir", str(tmp_path / "out"), *SMALL, "--max_steps", "1"]
+    assert command.main(first) == 0
+    for typed, parameters in itertools.product(
+        (["--generation_batch_size", "4"], ["--generation_batch_size", "12", "--per_device_train_batch_size", "3"]),
+        (1000, 500_000_000),
+    ):
+        given = command.read_options(["--config", str(tmp_path / "out"), *typed])
+        config = command.plan_run(given, parameters, "cpu")[1]
+        assert config.generation_batch_size == int(typed[1]) and config.num_generations == 4
+        assert len(typed) == 2 or config.per_device_train_batch_size == 3
 
 
 def test_what_is_called_is_the_training():

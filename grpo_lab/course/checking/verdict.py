@@ -103,7 +103,7 @@ def worth(*verdicts: Verdict) -> int | float:
     return int(points) if points == int(points) else points
 
 
-def prose(text: str) -> str:
+def html_of(text: str) -> str:
     """HTML of sentences with `code` and *stress* in them."""
     pieces = html.escape(text).split("`")
     parts = [f"<code>{p}</code>" if i % 2 else _STRESS.sub(r"<em>\1</em>", p) for i, p in enumerate(pieces)]
@@ -113,12 +113,12 @@ def prose(text: str) -> str:
 def part_html(part: Part) -> str:
     if part.kind in ("values", "expected"):
         block = "margin:0.2em 0 0.8em;overflow-x:auto;background:transparent;color:inherit"
-        title = f"<div>{prose(_(part.title))}</div>" if part.title else ""
+        title = f"<div>{html_of(_(part.title))}</div>" if part.title else ""
         return f'{title}<pre style="{block}">{html.escape(part.text)}</pre>'
     if part.kind == "equation":
         latex = f"$$ {html.escape(part.text)} \\tag{{{part.title}}} $$" if part.text else ""
         return f"<div>Eq. ({part.title})</div>{latex}"
-    return f"<p>{prose(_(part.text))}</p>"
+    return f"<p>{html_of(_(part.text))}</p>"
 
 
 def folded_html(parts: Sequence[Part]) -> str:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import grpo_lab
 from grpo_lab.course.checking.shown import count
-from grpo_lab.course.checking.verdict import prose
+from grpo_lab.course.checking.verdict import html_of
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import Grading
 from grpo_lab.course.grading.similar import similar
@@ -107,10 +107,10 @@ def _state(state: str) -> str:
 def written_page(grading: Grading) -> str:
     """The question in words, what a full answer has, and what each student wrote."""
     number = grading.assignment[:2]
-    body = [f"<h1>{safe(grading.assignment)}, in words</h1>", f"<p>{prose(WRITTEN[number])}</p>"]
+    body = [f"<h1>{safe(grading.assignment)}, in words</h1>", f"<p>{html_of(WRITTEN[number])}</p>"]
     if RUBRIC.is_file():
         full = json.loads(RUBRIC.read_text(encoding="utf-8"))[number]
-        body.append(f"<h2>A full answer has</h2><ul>{''.join(f'<li>{prose(one)}</li>' for one in full)}</ul>")
+        body.append(f"<h2>A full answer has</h2><ul>{''.join(f'<li>{html_of(one)}</li>' for one in full)}</ul>")
     for one in grading.students:
         text = f"<pre>{safe(one.submission.written)}</pre>" if one.submission.written else "<p>nothing written</p>"
         body.append(f"<section><h2>{safe(one.submission.student)}</h2>{text}</section>")
@@ -121,7 +121,7 @@ def _mistakes(lost: list[Lost]) -> str:
     """Those that are proposed for the next lecture stand out."""
     rows = []
     for exercise, name, students, points in lost:
-        says = prose(exercise.misconceptions[name].says)
+        says = html_of(exercise.misconceptions[name].says)
         told = f"<b>{safe(name)}</b>: {says}" if (exercise, name, students, points) in to_discuss(lost) else safe(name)
         cells = f'<td><code>{safe(exercise.name)}</code></td><td>{told}</td><td class="n">{students}</td>'
         rows.append(f'<tr>{cells}<td class="n">{points:g}</td></tr>')

@@ -8,7 +8,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from grpo_lab.commands.checks import InputError, check_at_least, check_between
-from grpo_lab.commands.parser import write_whole
+from grpo_lab.commands.parser import write_at_once
 from grpo_lab.course.exercise import fresh_seed
 from grpo_lab.course.grading import tables
 from grpo_lab.course.grading.classpage import averaged, class_page, mistakes, to_discuss, to_look_at, written_page
@@ -59,7 +59,7 @@ def write_results(grading: Grading, folder: Path) -> None:
     texts |= {f"students/{name}": student_page(one, grading) for name, one in pages.items()}
     texts |= {"class.html": class_page(grading, list(pages)), "written.html": written_page(grading)}
     for name, text in texts.items():
-        write_whole(folder / name, text)
+        write_at_once(folder / name, text)
 
 
 def page_names(students: list[str]) -> list[str]:

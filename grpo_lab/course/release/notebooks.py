@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from grpo_lab.commands.parser import write_whole
+from grpo_lab.commands.parser import write_at_once
 from grpo_lab.course.checking.shown import count
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import EXERCISES, NAMES
@@ -89,7 +89,7 @@ def build(folder: Path) -> list[Path]:
     for number, (stem, _) in TITLES.items():
         path, text = folder / f"{stem}.ipynb", notebook_text(number)
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            write_whole(path, text)
+            write_at_once(path, text)
         written.append(path)
     return written
 

@@ -48,15 +48,15 @@ class Engine:
         is_ours = self.name == TRL and asked is None and pick_precision(device, small=small).name == "bf16"
         return "fp32-master" if is_ours else asked
 
-    def train(self, *run, **more) -> list[dict]:
+    def run(self, *given, **more) -> list[dict]:
         """As `grpo_lab.trainer.train`, which it is for this package's own loop."""
         if self.name == OURS:
             from grpo_lab.trainer import train
 
-            return train(*run, **more)
+            return train(*given, **more)
         from grpo_lab.train.engines.trl import train as train_with_trl
 
-        return train_with_trl(*run, lora=self.lora, fsdp=self.fsdp, vllm=self.vllm, **more)
+        return train_with_trl(*given, lora=self.lora, fsdp=self.fsdp, vllm=self.vllm, **more)
 
 
 def add_engine_options(parser: ArgumentParser) -> None:

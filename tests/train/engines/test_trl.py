@@ -156,7 +156,7 @@ def test_what_lets_vllm_sample_is_passed_to_trl_by_its_names_and_refused_where_i
     with pytest.raises(
         ValueError, match="use_vllm is 'colocate'; expected a model on an NVIDIA card, here it is on cpu"
     ):
-        engine.train(*load_policy(base), ROWS, letter_reward, make_config())
+        engine.run(*load_policy(base), ROWS, letter_reward, make_config())
 
 
 @pytest.mark.parametrize(("native", "default"), [(True, "fp32-master"), (False, None)])
