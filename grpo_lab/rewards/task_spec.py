@@ -68,9 +68,7 @@ def check_read(said: dict[str, Any], file: Path) -> None:
     ):
         if not are_ours:
             typed = shell_line([f"--{option}", *map(str, words)])
-            wanted = (
-                "from a file only names of this package and problems on this machine are taken, since all else may "
-            )
+            wanted = "from a file only names of this package and problems on this machine are taken, since others may "
             wanted += f"run code or be sent a key; if you trust it, type {typed}"
             raise InputError(option, said[option], wanted, found=f"is {said[option]!r:.200} in {str(file)!r}")
 

@@ -12,7 +12,8 @@ from grpo_lab.commands.checks import InputError
 from grpo_lab.tasks.rows import SPLITS, Row, asking, json_lines, split_of
 
 SUFFIX = ".jsonl"
-TAKEN = ("prompts", "completion", "completions", "completion_ids")  # what reward functions get under these names
+# What reward functions get under these names; "gym" says which generator is run, which a file is not to say.
+TAKEN = ("prompts", "completion", "completions", "completion_ids", "gym")
 ROLES = ("system", "user", "assistant", "tool")
 EXAMPLE = '{"prompt": "6 * 7 = ?", "answer": "42"}'
 

@@ -115,6 +115,7 @@ WRONG = {
     "line 1: prompt is .*'content': 'a'}.*; expected a text, or chat": b'{"prompt": [{"content": "a"}]}',
     "of which the assistant's is not the last": b'{"prompt": [{"role": "assistant", "content": "b"}]}',
     "line 1 has the column 'completions'; expected another": b'{"prompt": "a", "completions": 1}',
+    "line 1 has the column 'gym'; expected another": b'{"prompt": "a", "gym": {"generator": "codeio"}}',
     "line 2 has the columns prompt; expected those of mine.jsonl, line 1: answer, prompt":
         lines_of(problem(1), {"prompt": "b"}),
     "line 3 has the problem of mine.jsonl, line 1 with another answer; expected one of them":

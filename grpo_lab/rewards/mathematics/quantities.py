@@ -19,7 +19,7 @@ mm 毫米 millimetre millimeter|cm 厘米 centimetre centimeter|dm 分米|m 米 
 in inch 英寸|ft foot feet 英尺|mi mile 英里|g 克 gram|kg 千克 公斤 kilogram|t 吨 ton tonne|mL 毫升 millilitre milliliter
 L 升 litre liter|s 秒 sec second|min 分钟 minute|h 小时 时 hr hour|天 日 day|周 星期 week|月 个月 month|年 year|岁
 ° 度 deg degree|rad 弧度 radian|°C 摄氏度|°F 华氏度|km/h kmh kmph|mi/h mph|$ US$ USD dollar 美元|¥ 元 块 yuan RMB 人民币
-€ euro EUR 欧元|£ GBP 英镑|cent 分钱|角|ha 公顷|V 伏|A 安|W 瓦|N 牛|J 焦耳|Hz 赫兹|K
+€ euro EUR 欧元|£ GBP 英镑|cent 分钱|角|ha 公顷|V 伏|A 安|W 瓦|kW 千瓦|N 牛|J 焦耳|Hz 赫兹|K
 """
 _GROUPS = [group.split() for group in re.split(r"[|\n]", _SAME.strip())]
 _UNITS = {name: names[0] for names in _GROUPS for name in names}
@@ -30,7 +30,8 @@ _NO_NOUN = re.compile(
     r"(?:or|and|to|than|else|not?|none|maybe|perhaps|possibly|if|but|plus|minus|times|divided|over|about|approximately|"
     r"roughly|almost|nearly|around|are|was|equals?|wrong|false|incorrect|both|n?either|remainder|hundred|thousand|"
     r"[mb]illion|trillion|dozen|zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|per|percent|squared|"
-    r"cubed|sqrt|log|sin|cos|tan|mod|hal[fv]e?|third|quarter|fifth|\w+(?:teen|ty|th|thousandth|hundredth))s?"
+    r"cubed|sqrt|log|sin|cos|tan|mod|hal[fv]e?|third|quarter|(?:four|fif|six|seven|eigh|nin|ten|hundred|thousand)th|"
+    r"(?:thir|four|fif|six|seven|eigh|nine)teen|(?:twen|thir|for|fif|six|seven|eigh|nine)ty)s?"
 )
 _NO_CHINESE_NOUN = re.compile(
     r"[零一二两三四五六七八九十百千万亿半或和与及到至约非否不另还加减乘除余比点折成多几等于又]|左右|以[上下]|上下|分之"

@@ -44,7 +44,8 @@ PAIRS = {
         ("90", r"90^\circ", True), ("90°", "90度", True),
         ("5000米", "5千米", False), ("5", r"5\,\mathrm{m}", True), (r"2\pi", r"2\pi \text{ cm}", True),
         (r"5\sqrt{3} cm", r"5\sqrt{3} m", False), ("5", "5 x", False), ("4", "4元五角", False), ("4", "4元5角", False),
-        ("5", "5 hundredths", False), ("5", "5 feet 6 inches", False), ("3", "3个三角形", True), ("5", "5 xy", False),
+        ("5", "5 hundredths", False), ("4", "4 teeth", True), ("4", "4 forty", False),
+        ("5", "5 feet 6 inches", False), ("3", "3个三角形", True), ("5", "5 xy", False),
         ("5", "5abc", False),
     ],
     "per cent is a hundredth": [
