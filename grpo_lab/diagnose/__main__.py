@@ -4,9 +4,9 @@ import json
 import sys
 from dataclasses import asdict
 
-from grpo_lab.commands import Parser, command, writable_file
+from grpo_lab.commands import Parser, command
 from grpo_lab.diagnose.logs import read_log
-from grpo_lab.diagnose.report import GLOSSARY, figure, report, side_by_side
+from grpo_lab.diagnose.report import GLOSSARY, report, side_by_side
 from grpo_lab.diagnose.rules import diagnose
 
 
@@ -20,11 +20,6 @@ def main(arguments: list[str] | None = None) -> int:
     if not 1 <= len(args.source) <= 2:
         parser.error(f"DIR is given {len(args.source)} times; expected a run, or two")
     logs = [read_log(source) for source in args.source]
-    if args.plot is not None:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        figure(logs).savefig(args.plot)
     found = {log.name: [asdict(one) for one in diagnose(log)] for log in logs}
     if args.json:
         print(json.dumps(found, indent=1, ensure_ascii=False))
@@ -40,7 +35,6 @@ def _parser() -> Parser:
         help="a folder of a run, of TRL or of TensorBoard's events; or metrics.jsonl, trainer_state.json, a CSV of W&B",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
-    parser.add_argument("--plot", type=writable_file, metavar="FILE", help="draw the curves, such as curves.png")
     parser.add_argument("--glossary", action="store_true", help="print what each metric means, and stop")
     return parser
 

@@ -3,11 +3,11 @@
 import html
 import json
 from collections.abc import Callable
-from itertools import groupby
 from pathlib import Path
 
 from grpo_lab.commands.checks import InputError, InputFileError
 from grpo_lab.commands.display import View, in_ipython, text_table
+from grpo_lab.diagnose.logs import SETTINGS, whole_lines
 from grpo_lab.teaching.plots.style import BACKGROUND
 from grpo_lab.teaching.plots.tokens import patch, visible
 
@@ -35,10 +35,11 @@ def browse(folder: str | Path, step: int | None = None, group: int = 0) -> View:
         raise InputFileError(
             "folder", folder, "train with log_completions=True", found=f"{str(folder)!r} holds no {COMPLETIONS}"
         )
+    records = [json.loads(line) for line in whole_lines(path.read_text(encoding="utf-8"))]
+    size = json.loads((Path(folder) / SETTINGS).read_bytes())["num_generations"]  # one prompt twice is two groups
     steps: dict[int, list[list[dict]]] = {}  # of each step the groups, of each group the records
-    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    for (at, _), some in groupby(records, key=lambda record: (record["step"], record["prompt"])):
-        steps.setdefault(at, []).append(list(some))
+    for start in range(0, len(records), size):
+        steps.setdefault(records[start]["step"], []).append(records[start : start + size])
     step = max(steps) if step is None else step
     if step not in steps:
         raise InputError("step", step, f"expected one that was recorded: {', '.join(map(str, steps))}")

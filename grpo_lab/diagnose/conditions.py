@@ -1,8 +1,8 @@
 """What each fault looks like in a log: one small function a fault. `rules.RULES` says what the faults mean.
 
-A condition answers with the first step of the fault and the evidence, or with None; it raises `Lacking` where the log
-lacks what it reads. Nothing is decided by one step: "at first" and "at last" are means over the first and the last
-quarter of the steps, and a change counts where the noise of the steps does not explain it.
+A condition answers with the evidence, or with None; it raises `Lacking` where the log has too little of what it reads.
+(`rules.first_step` finds the step.) Nothing is decided by one step: "at first" and "at last" are means over the first
+and the last quarter of the steps, and a change counts where the noise of the steps does not explain it.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ import numpy as np
 
 from grpo_lab.diagnose.logs import Lacking, Log
 
-Evidence = tuple[int, str] | None
+Evidence = str | None
 FEWEST = 8  # steps below which no trend is read
 SPREAD, GRADIENT, CLIPPED = "frac_reward_zero_std", "grad_norm", "clip_ratio/region_mean"
 LENGTH, CUT = "completions/mean_length", "completions/clipped_ratio"
@@ -26,21 +26,20 @@ class Trend(NamedTuple):
     by: float
     error: float
     rises: bool
-    step: int  # with which the last quarter begins
 
     def __str__(self) -> str:
         return f"{self.metric} goes from {self.first:.3g} at first to {self.last:.3g} at last"
 
 
 def trend(log: Log, metric: str) -> Trend:
-    steps, values = log.points(metric, FEWEST)
+    values = log.points(metric, FEWEST)[1]
     if metric == SPREAD:  # TRL takes what rounding leaves of equal rewards for a spread
         rounding = (log.column("reward_std") < 1e-6) | (log.column(GRADIENT) < 1e-3)
         values = np.where(rounding[np.isfinite(log.column(metric))], 1.0, values)
     quarter = len(values) // 4
     first, last = values[:quarter].mean(), values[-quarter:].mean()
     error = np.diff(values).std() / quarter**0.5  # neighbours differ by twice the variance of one, and so do two means
-    return Trend(metric, first, last, last - first, error, last - first > 3 * error, int(steps[-quarter]))
+    return Trend(metric, first, last, last - first, error, last - first > 3 * error)
 
 
 def components(log: Log) -> list[str]:
@@ -77,7 +76,7 @@ def no_spread(log: Log) -> Evidence:
     share, reward = trend(log, SPREAD), trend(log, "reward")
     if share.last < 0.95 or (reward.rises and solved(log)):
         return None
-    return share.step, f"{SPREAD} is {share.last:.2f} at last (below 0.95 expected), at a reward of {reward.last:.3g}"
+    return f"{SPREAD} is {share.last:.2f} at last (below 0.95 expected), at a reward of {reward.last:.3g}"
 
 
 def no_spread_all_wrong(log: Log) -> Evidence:
@@ -98,17 +97,29 @@ def reward_component_still(log: Log) -> Evidence:
     for name in values if moving else ():
         spread = log.points(name.replace("/mean", "/std"))[1]
         if name not in moving and values[name][0] < 0.95 and not spread.any():
-            said = f"{name} is {values[name][0]:.3g} in all {len(values[name])} steps, while {moving[0]} moves"
-            return int(log.points(name)[0][0]), said
+            return f"{name} is {values[name][0]:.3g} in all {len(values[name])} steps, while {moving[0]} moves"
     return None
 
 
-def usually_above(log: Log, metric: str, limit: float) -> Evidence:
-    steps, values = log.points(metric, 3)
-    if np.median(values) <= limit:
+def reward_component_falls(log: Log) -> Evidence:
+    """One reward function at the cost of another."""
+    each, reward = [trend(log, name) for name in components(log)], trend(log, "reward")
+    falls = [one for one in each if one.by < -max(3 * one.error, 0.2 * abs(one.first))]
+    return f"{falls[0]}, while {reward}" if falls and len(each) > 1 and reward.rises else None
+
+
+def not_centred(log: Log) -> Evidence:
+    """Advantages of a group sum to 0: of the loss is left how the advantage goes with the length, below 1."""
+    loss, s = log.points("loss", FEWEST)[1], log.settings
+    late = np.median(loss[len(loss) // 2 :])
+    if s.get("advantage", "group") != "group" or s.get("scale_rewards", "group") == "none" or late > -0.75:
         return None
-    said = f"{metric} is {np.median(values):.2g} in the median step (at most {limit:g} expected)"
-    return int(steps[values > limit][0]), said
+    return f"loss is {late:.2g} in the median step of the later half (above -0.75 expected where advantages sum to 0)"
+
+
+def usually_above(log: Log, metric: str, limit: float) -> Evidence:
+    usual = np.median(log.points(metric, 3)[1])
+    return f"{metric} is {usual:.2g} in the median step (at most {limit:g} expected)" if usual > limit else None
 
 
 def sampler_trainer_apart(log: Log) -> Evidence:
@@ -123,14 +134,31 @@ def kl_not_zero_at_start(log: Log) -> Evidence:
     moved = log.column(CLIPPED)[0] > 0 or abs(log.column("ratio")[0] - 1) > 1e-4 or (updates_of_a_rollout(log) or 1) > 1
     if steps[0] != 1 or moved or abs(kl[0]) < (1e-6 if log.settings.get("precision") == "fp32" else 1e-4):
         return None
-    return 1, f"kl is {kl[0]:.2g} nats a token before the first update (0 expected: policy and reference are the same)"
+    return f"kl is {kl[0]:.2g} nats a token before the first update (0 expected: policy and reference are the same)"
+
+
+def kl_negative(log: Log) -> Evidence:
+    """k2 and k3 are at least 0 for each token."""
+    steps, kl = log.points("kl", 1)
+    rounding = 1e-6 if log.settings.get("precision") == "fp32" else 1e-3
+    if log.settings.get("kl_estimator", "k3") == "k1" or (kl >= -rounding).all():
+        return None
+    return f"kl is {kl.min():.2g} at step {int(steps[kl.argmin()])} (at least 0 expected of k2 and k3)"
+
+
+def kl_still(log: Log) -> Evidence:
+    """The policy learns, and does not leave what it is compared with."""
+    kl, reward = trend(log, "kl"), trend(log, "reward")
+    if not log.settings.get("beta") or not reward.rises or kl.last > min(0.005, 1.5 * kl.first + 1e-9):
+        return None
+    return f"{kl} nats a token, while {reward}"
 
 
 def kl_explosion(log: Log) -> Evidence:
     kl, reward = trend(log, "kl"), trend(log, "reward")
     if kl.last < max(0.5, 2 * log.points("kl")[1][0]) or (reward.rises and kl.last < 10):
         return None
-    return kl.step, f"{kl} nats a token, and buys nothing: {reward}"
+    return f"{kl} nats a token, and buys nothing: {reward}"
 
 
 def entropy_collapse(log: Log) -> Evidence:
@@ -138,7 +166,7 @@ def entropy_collapse(log: Log) -> Evidence:
     gone, low = (entropy.last < limit(0.25 * entropy.first, 0.02) for limit in (min, max))
     if solved(log) or not (gone or (low and not reward.rises)):
         return None
-    return entropy.step, f"{entropy} nats a token, and nothing new is tried: {reward}"
+    return f"{entropy} nats a token, and nothing new is tried: {reward}"
 
 
 def clip_always(log: Log) -> Evidence:
@@ -151,20 +179,19 @@ def clip_never(log: Log) -> Evidence:
     if updates < 2 or clipped.any() or 1e-6 < most < 0.02 or (not len(ratio) and still(log)):
         return None  # small steps do not reach the clip range
     said = f", and ratio is off 1 by {most:.2g} at most" if len(ratio) else ", though the policy moves"
-    return int(log.rows[0]["step"]), f"{CLIPPED} is 0 in all steps with {updates} updates of each rollout{said}"
+    return f"{CLIPPED} is 0 in all steps with {updates} updates of each rollout{said}"
 
 
 def nonfinite_steps(log: Log) -> Evidence:
     if not any(log.has(metric) for metric in ("loss", GRADIENT, "nonfinite_steps")):
         raise Lacking("loss")
     broken = [row["step"] for row in log.rows if not np.isfinite([row.get("loss", 0), row.get(GRADIENT, 0)]).all()]
-    steps, skipped = log.points("nonfinite_steps")  # our own count of updates, over all steps so far
+    skipped = log.points("nonfinite_steps")[1]  # our own count of updates, over all steps so far
     count = max(len(broken), int(skipped.max(initial=0)))
     scaled = log.settings.get("precision") == "fp16" or log.settings.get("fp16")
     if not count or (scaled and count <= max(3, len(log.rows) // 10)):  # a loss scale finds its size by overflows
         return None
-    first = min([*broken, *steps[skipped > 0]])
-    return int(first), f"{count} of {len(log.rows)} steps had a loss or gradient that was NaN or infinite"
+    return f"{count} of {len(log.rows)} steps had a loss or gradient that was NaN or infinite"
 
 
 def gradient_spikes(log: Log) -> Evidence:
@@ -175,8 +202,7 @@ def gradient_spikes(log: Log) -> Evidence:
     usual = max(np.median(norms), np.median(norms[: len(norms) // 4]))
     if norms.max() <= max(20 * usual, 1):  # below 1 it may be the first group with a spread
         return None
-    said = f"{GRADIENT} is {norms.max():.3g} at step {int(steps[norms.argmax()])}, {usual:.3g} in the median step"
-    return int(steps[norms > 20 * usual][0]), said
+    return f"{GRADIENT} is {norms.max():.3g} at step {int(steps[norms.argmax()])}, {usual:.3g} in the median step"
 
 
 def still(log: Log) -> bool:
@@ -195,12 +221,16 @@ def still(log: Log) -> bool:
 
 
 def nothing_moves(log: Log) -> Evidence:
+    rates, updates = log.points("learning_rate")[1], updates_of_a_rollout(log) or 1
+    if len(rates) >= FEWEST and rates.sum() * updates < 1e-6 and rates.any():
+        most = f"{rates.sum() * updates:.1g}"  # Adam moves a weight by about the rate at each update
+        return f"learning_rate is {np.median(rates):.2g}: in {len(rates)} steps no weight has moved by more than {most}"
     log.points("reward", 2 * FEWEST)
     if not still(log):
         return None
     rate, reward = log.points("learning_rate")[1], trend(log, "reward")
     at = f" at a learning rate of {np.median(rate):.2g}" if len(rate) else ""
-    return int(log.rows[0]["step"]), f"the policy stays as it was{at}: {reward}"
+    return f"the policy stays as it was{at}: {reward}"
 
 
 def updates_swallowed(log: Log) -> Evidence:
@@ -219,7 +249,7 @@ def learning_rate_too_high(log: Log) -> Evidence:
     before, end = means[:-width], means[-1]
     if before.max() - end > max(4 * np.diff(reward).std() / width**0.5, 0.3 * abs(before.max())):
         step = int(steps[before.argmax() + width - 1])
-        return step, f"reward falls from {before.max():.3g} around step {step} to {end:.3g} at the end"
+        return f"reward falls from {before.max():.3g} around step {step} to {end:.3g} at the end"
     entropy = log.points("entropy")[1]
     if len(entropy) != len(reward) or not entropy[0]:
         return None
@@ -227,21 +257,22 @@ def learning_rate_too_high(log: Log) -> Evidence:
     lost = (means < reward[0] - 0.75 * abs(reward[0])) & ((share < 0.5) | (share > 2))
     if not lost.any():
         return None
-    return int(steps[lost.argmax()]), f"reward falls from {reward[0]:.3g} in the first step to {means[lost][0]:.3g}"
+    return f"reward falls from {reward[0]:.3g} in the first step to {means[lost][0]:.3g}"
 
 
 def truncation(log: Log) -> Evidence:
     cut = trend(log, CUT)
     if cut.last < 0.3 or not (cut.rises or cut.last > max(0.5, 0.8 * cut.first)):
         return None
-    return cut.step, f"{cut} (below 0.3 expected)"
+    return f"{cut} (below 0.3 expected)"
 
 
 def length_without_gain(log: Log) -> Evidence:
+    log.points(LENGTH, 3 * FEWEST)  # in a short run lengths wander
     length, gain = trend(log, LENGTH), trend(log, components(log)[0])
     if gain.by > 2 * gain.error or not (length.rises and length.last > 1.3 * length.first):
         return None
-    return length.step, f"{length}, {gain}"
+    return f"{length}, {gain}"
 
 
 def held_out_falls_behind(log: Log) -> Evidence:
@@ -256,5 +287,4 @@ def held_out_falls_behind(log: Log) -> Evidence:
     gain = held_out[-half:].mean() - held_out[:half].mean()
     if late - before < 2 * error and gain > 2 * np.diff(held_out).std() / half**0.5:
         return None
-    said = f"reward is {late:.2g} above eval/reward in the last {half} evaluations, {before:.2g} in the first {half}"
-    return int(at[-half]), said
+    return f"reward is {late:.2g} above eval/reward in the last {half} evaluations, {before:.2g} in the first {half}"

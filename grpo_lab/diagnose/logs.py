@@ -1,5 +1,6 @@
 """Read the log of a run, ours or another trainer's, into one form: a dict for each step, under the course's names."""
 
+import contextlib
 import csv
 import json
 import math
@@ -92,12 +93,20 @@ def _from_path(path: Path) -> tuple[list[dict], dict]:
     text = path.read_text(encoding="utf-8")
     try:
         if path.suffix == ".jsonl":
-            return [json.loads(line) for line in text.splitlines()], {}
+            return [json.loads(line) for line in whole_lines(text)], {}
         return json.loads(text)["log_history"], {}
     except ValueError as error:
         raise InputError("source", path, found=f"is {str(path)!r}, which cannot be read as JSON: {error}") from error
     except (KeyError, TypeError) as error:
         raise InputError("source", path, f"expected a {STATE}", found=f"{str(path)!r} has no 'log_history'") from error
+
+
+def whole_lines(text: str) -> list[str]:
+    """Of a file that is written line by line: without a last one that was cut. (In JSON a line may hold U+2028.)"""
+    *lines, rest = text.split("\n")
+    with contextlib.suppress(ValueError):
+        lines += [rest] if rest and json.loads(rest) else []
+    return [line for line in lines if line.strip()]
 
 
 def _from_folder(folder: Path) -> tuple[list[dict], dict]:

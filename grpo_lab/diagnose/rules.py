@@ -4,8 +4,9 @@ What a fault looks like in a log is one function of `conditions`. The lines betw
 recorded runs: `python notebooks/runs/record_faults.py --table` counts what is found, missed and falsely reported.
 """
 
+import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -62,6 +63,15 @@ RULES = (  # root causes before what follows from them
          ("the reference is another checkpoint than the policy began with", "policy and reference in two precisions",
           "dropout or a temperature in one of them"),
          ("load both from one folder, in one dtype, in eval mode", "compute both log-probabilities with one function")),
+    Rule(c.kl_negative, "Schulman 2020, Approximating KL Divergence; notebook 04",
+         ("k1 is recorded, and perhaps in the loss, where its gradient is 0 on average", "a sign, or another d"),
+         ("k3 = exp(d) - 1 - d with d = log p_ref - log p", "for the gradient of the KL: r k3, or k1 in the reward")),
+    Rule(c.kl_still, "recorded runs; notebook 09",
+         ("the reference is the policy itself, or is refreshed from it at every step", "the KL of another model"),
+         ("copy the model before the first step, and freeze the copy", "a reference that is refreshed more seldom")),
+    Rule(c.not_centred, "recorded runs; notebooks 02 and 09",
+         ("the mean of the group is not subtracted", "a KL term or an entropy bonus that outweighs the rewards"),
+         ("print the advantages of one group: they sum to 0", "scale_rewards group, advantage group")),
     Rule(c.learning_rate_too_high, "recorded runs; notebook 07b (rate x 10 on SmolLM2)",
          ("a learning rate that is too high", "too few completions in a batch", "an advantage with the wrong sign"),
          ("a third of the learning rate, with warm-up", "max_grad_norm 1", "larger batches", "beta above 0")),
@@ -107,6 +117,10 @@ RULES = (  # root causes before what follows from them
          ("a pattern that no completion matches (such as `.` without DOTALL over several lines)",
           "a form that the model never tries", "an answer column that is empty"),
          ("call the reward on a completion that should earn it", "show the form in the prompt, or in a warm-up")),
+    Rule(c.reward_component_falls, "recorded runs; notebook 06",
+         ("two rewards ask for different things, and the one that is easier to earn wins",
+          "a weight that lets one outvote the other"),
+         ("look at each rewards/<name>/mean", "a smaller weight for the one that rises", "pay only for both at once")),
     Rule(c.entropy_collapse, "Yu et al. 2025 (DAPO), Clip-Higher; Cui et al. 2025, The Entropy Mechanism",
          ("a learning rate that is too high", "an entropy bonus with the wrong sign", "few problems, seen often",
           "only what is probable is pushed up (a low upper clip)"),
@@ -135,8 +149,17 @@ def examined(log: Log) -> tuple[list[Finding], dict[str, str]]:
             blind[rule.name] = str(lacking)
             continue
         if evidence:
-            found.append(Finding(rule.name, *evidence, rule.causes, rule.remedies, rule.source))
+            found.append(Finding(rule.name, first_step(rule, log), evidence, rule.causes, rule.remedies, rule.source))
     return found, blind
+
+
+def first_step(rule: Rule, log: Log) -> int:
+    """The last step of the shortest beginning of the log in which the rule finds something."""
+    for count, row in enumerate(log.rows, 1):
+        with contextlib.suppress(Lacking):
+            if rule.condition(replace(log, rows=log.rows[:count])):
+                return row["step"]
+    raise AssertionError("a rule that finds something in the whole log finds it there")
 
 
 def diagnose(source, settings: dict | None = None) -> list[Finding]:

@@ -138,6 +138,14 @@ def mean_near(completions, answer, **_) -> list[float]:
     return [sum(values) / len(values)] * len(values)
 
 
+def odd(completions, **_) -> list[float]:
+    return [1.0 - value for value in even(completions)]
+
+
+def two_digits(completions, **_) -> list[float]:
+    return [float((number_in(c) or 999) < 100) for c in completions]
+
+
 def wordy(completions, **_) -> list[float]:
     return [len(completion_text(c)) / 40 for c in completions]
 
@@ -255,6 +263,26 @@ def reference_of_another_run(engine: str, model):
     return reference_is(other, engine)
 
 
+def reference_is_policy(engine: str, model):
+    """No copy is made: the reference learns with the policy."""
+    if engine == TRL:
+        return of_trl_trainer(lambda trainer: setattr(trainer, "ref_model", trainer.model))
+    return patch("grpo_lab.trainer.run.frozen_copy", lambda model: model)
+
+
+def k1_for_k3(engine: str, model):
+    return patch("grpo_lab.objective.loss.kl_estimate", lambda logp, ref_logp, _: kl_estimate(logp, ref_logp, "k1"))
+
+
+def no_mean(engine: str, model):
+    """Rewards are divided by the deviation of their group, and no mean is taken off."""
+
+    def raw(rewards, scale, eps):
+        return rewards / (rewards.std(-1, keepdim=True) + eps) if scale == "group" else rewards
+
+    return patch("grpo_lab.trainer.experience.group_advantages", raw)
+
+
 def no_reference_precision(engine: str, model):
     """The policy has bf16 weights, and the reference the float32 ones from which they were rounded."""
     return reference_is(load_tiny()[0], engine)
@@ -341,6 +369,11 @@ SEEN = {
                        {"learning_rate": 1e-2, "max_completion_length": 24}),
     "rate 1e-7": Plant("learning_rate_too_low", "learning rate 1e-7", {"learning_rate": 1e-7}, rewards=(even,)),
     "a box, too": Plant("reward_component_still", "one of two rewards is never earned", rewards=(even, boxed)),
+    "odd outvotes even": Plant("reward_component_falls", "odd numbers earn three times what even ones do",
+                               {"reward_weights": [0.3, 1.0]}, rewards=(even, odd)),
+    "own reference": Plant("kl_still", "the reference is the policy", KL, rewards=(even,), wrong=reference_is_policy),
+    "k1": Plant("kl_negative", "k1 in place of k3", KL, rewards=(even,), wrong=k1_for_k3, engines=(OURS,)),
+    "no mean": Plant("not_centred", "no mean is subtracted", {}, rewards=(even,), wrong=no_mean, engines=(OURS,)),
 }  # fmt: skip
 
 
@@ -421,6 +454,16 @@ KEPT = {
                        (accuracy_reward,)),
     "rate 1e-6": Plant("learning_rate_too_low", "learning rate 1e-6",
                        {"learning_rate": 1e-6, "num_generations": 16, "max_steps": 24}, rewards=(has_seven,)),
+    "two digits outvote nearness": Plant("reward_component_falls", "two digits earn five times what nearness does",
+                                         {"reward_weights": [0.2, 1.0], "max_steps": 40, "learning_rate": 4e-4},
+                                         rewards=(near, two_digits)),
+    "own reference, four updates": Plant("kl_still", "the reference is the policy", KL | FOUR, rewards=(has_seven,),
+                                         wrong=reference_is_policy),
+    "k1, four updates": Plant("kl_negative", "k1 in place of k3", {"beta": 0.1} | FOUR, wrong=k1_for_k3,
+                              engines=(OURS,)),
+    "no mean, sums": Plant("not_centred", "no mean is subtracted",
+                           {"max_completion_length": 32, "generation_batch_size": 32}, "sums", (accuracy_reward,),
+                           no_mean, (OURS,)),
     "format of a rest": Plant("reward_component_still", "the format is asked of a reply that had begun",
                               {"max_steps": 20, "max_completion_length": 32, "generation_batch_size": 32}, "work",
                               (worked, format_reward)),

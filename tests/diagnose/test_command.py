@@ -41,14 +41,12 @@ def test_findings_are_printed_with_causes_and_remedies_and_are_exit_code_1(tmp_p
     assert finding["name"] == "nonfinite_steps" and finding["step"] == 1 and len(finding["causes"]) > 1
 
 
-def test_two_runs_stand_side_by_side_and_in_one_picture(tmp_path, capsys):
-    pytest.importorskip("matplotlib")
+def test_two_runs_stand_side_by_side(tmp_path, capsys):
     one, two = written(tmp_path / "one", entropy=0.2), written(tmp_path / "two")
-    assert main([one, two, "--plot", str(tmp_path / "curves.png")]) == 0
+    assert main([one, two]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(re.fullmatch(r"reward +0\.0938 -> 0\.844 +0\.0938 -> 0\.844", line) for line in lines)
     assert any(re.fullmatch(r"entropy +0\.2 -> 0\.2 +none", line) for line in lines)
-    assert (tmp_path / "curves.png").stat().st_size > 10_000
 
 
 # ---- completions
@@ -77,10 +75,13 @@ def test_a_group_is_shown_with_its_rewards_and_its_tokens_in_the_colour_of_its_a
     assert coloured and all(len(token) <= 3 for token in coloured)  # as the tokenizer in the folder cuts
 
 
-def test_a_text_that_looks_like_html_stays_a_text(tmp_path):
-    record = {"step": 3, "prompt": "<b>1+1</b>", "completion": "<script>2 3", "rewards": {"f": None}, "reward": 1.0}
-    (tmp_path / "completions.jsonl").write_text(json.dumps(record | {"advantage": 0.0}), encoding="utf-8")
-    markup = browse(tmp_path).rich
+def test_a_text_that_looks_like_html_stays_a_text_and_one_prompt_twice_is_two_groups(tmp_path):
+    record = {"step": 3, "prompt": "<b>1+1</b>", "completion": "<script>2\u2028 3", "rewards": {"f": None}}
+    lines = [json.dumps(record | {"reward": 1.0, "advantage": 0.0}, ensure_ascii=False)] * 4
+    (tmp_path / "completions.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "grpo_config.json").write_text(json.dumps({"num_generations": 2}), encoding="utf-8")
+    markup = browse(tmp_path, group=1).rich
+    assert markup.count("<tr>") == 3
     assert "<script>" not in markup and "<b>" not in markup and "&lt;script&gt;2" in markup and ">none<" in markup
 
 

@@ -86,9 +86,16 @@ def test_both_tables_that_wandb_exports(tmp_path):
     assert read_log(chart).column("reward").tolist() == [row["reward"] for row in ROWS]
 
 
+def test_a_last_line_that_was_cut_is_left_out_and_a_line_may_hold_any_letter(tmp_path):
+    lines = [json.dumps(row | {"said": "a\u2028b"}, ensure_ascii=False) for row in ROWS]
+    for text in ("\n".join(lines), "\n".join(lines) + '\n{"step": 9, "rew'):
+        (tmp_path / "metrics.jsonl").write_text(text, encoding="utf-8")
+        assert kept(read_log(tmp_path)) == ROWS
+
+
 def test_what_is_no_log_is_refused_by_name(tmp_path):
     (tmp_path / "state.json").write_text("{}", encoding="utf-8")
-    (tmp_path / "broken.jsonl").write_text('{"step": 1,', encoding="utf-8")
+    (tmp_path / "broken.jsonl").write_text('{"step": 1,\n{"step": 2}\n', encoding="utf-8")
     (tmp_path / "notes.txt").write_text("", encoding="utf-8")
     (tmp_path / "empty").mkdir()
     for source, error, said in [

@@ -39,6 +39,9 @@ LINES = {
         {"sampling/logp_difference_max": 0.7}, {"sampling/logp_difference_max": 0.5},
     ),
     "kl_not_zero_at_start": ({"kl": (0.01, 0.3)}, {"kl": (0.00005, 0.3)}),
+    "kl_negative": ({"kl": at(9, -0.002, 0.1)}, {"kl": at(9, -0.0005, 0.1)}),
+    "kl_still": ({"kl": 0.001}, {"kl": (0.0, 0.05)}, {"beta": 0.05}),
+    "not_centred": ({"loss": -0.9}, {"loss": [-0.9] * 16 + [-0.6] * 16}),
     "learning_rate_too_high": (
         {"reward": [0.5] * 16 + [0.3] * 16}, {"reward": [0.5] * 16 + [0.4] * 16},
     ),
@@ -56,6 +59,10 @@ LINES = {
     "reward_component_still": (
         {"rewards/right/mean": (0.2, 0.8), "rewards/format/mean": 0.0},
         {"rewards/right/mean": (0.2, 0.8), "rewards/format/mean": at(9, 0.1, 0.0)},
+    ),
+    "reward_component_falls": (
+        {"rewards/right/mean": (0.8, 0.5), "rewards/short/mean": (0.2, 0.8)},
+        {"rewards/right/mean": (0.8, 0.7), "rewards/short/mean": (0.2, 0.8)},
     ),
     "entropy_collapse": (FLAT | {"entropy": (1.0, 0.01)}, FLAT | {"entropy": (1.0, 0.2)}),
     "truncation": ({"completions/clipped_ratio": 0.6}, {"completions/clipped_ratio": 0.45}),
@@ -105,8 +112,25 @@ def test_a_finding_says_when_what_why_and_what_to_try():
     (found,) = diagnose(history(grad_norm=at(20, 1e3)))
     assert found.step == 20 and "grad_norm is 1e+03 at step 20, 1 in the median step" in found.evidence
     assert all(len(rule.causes) > 1 and len(rule.remedies) > 1 and rule.source for rule in RULES)
-    for name, value, step in [("loss", at(5, None), 5), ("kl", (0.01, 0.3), 1)]:
-        assert diagnose(history(**{name: value}))[0].step == step
+    falls = {"reward": [0.5] * 16 + [0.1] * 16}
+    for metrics, step in [({"loss": at(5, None)}, 5), ({"kl": (0.01, 0.3)}, 1), (falls, 18)]:
+        assert diagnose(history(**metrics))[0].step == step, "the first at which it shows"
+    beginning = diagnose(history(**falls)[:18])[0], diagnose(history(**falls)[:17])
+    assert beginning[0].step == 18 and not beginning[1]
+
+
+def test_a_rate_that_can_move_nothing_is_said_after_few_steps():
+    rows = [row | {"learning_rate": 1e-9} for row in history()[:16]]
+    assert (
+        named(rows) == ["learning_rate_too_low"]
+        and "no weight has moved by more than 2e-08" in diagnose(rows)[0].evidence
+    )
+    assert not diagnose([row | {"learning_rate": 1e-6} for row in rows])
+
+
+def test_a_short_run_whose_lengths_wander_is_not_called_ill():
+    wander = history(**FLAT | {"completions/mean_length": (20.0, 40.0)})
+    assert not diagnose(wander[:23]) and named(wander) == ["length_without_gain"]
 
 
 def test_settings_draw_the_line_where_they_say_more():
