@@ -225,7 +225,7 @@ def nothing_moves(log: Log) -> Evidence:
     if len(rates) >= FEWEST and rates.sum() * updates < 1e-6 and rates.any():
         most = f"{rates.sum() * updates:.1g}"  # Adam moves a weight by about the rate at each update
         return f"learning_rate is {np.median(rates):.2g}: in {len(rates)} steps no weight has moved by more than {most}"
-    log.points("reward", 2 * FEWEST)
+    log.points("reward", 3 * FEWEST)  # a slow run moves late
     if not still(log):
         return None
     rate, reward = log.points("learning_rate")[1], trend(log, "reward")
