@@ -70,8 +70,6 @@ dev: $(DEV)
 
 $(DEV): $(STAMP) requirements-dev.lock
 	$(PY) -m pip install --disable-pip-version-check -r requirements-dev.lock
-	@# The test of `grpo-lab export verl` reads its configuration; what verl needs to run (Ray, vLLM, ...) stays away.
-	$(PY) -m pip install --disable-pip-version-check --no-deps "verl==0.9.1; python_version < '3.13'"
 	@# nbgrader is for teachers. To a student its Validate button would call any notebook that runs a success.
 	@$(PY) -m jupyter labextension disable @jupyter/nbgrader >/dev/null 2>&1
 	@touch $@

@@ -24,7 +24,6 @@ Training: the loop, what plans it, and its commands.
     memory            what a run takes of a device, known before it starts
     evaluate          how good a policy is on problems that it was not trained on
     train             a run from a shell: a task, rewards and a model of your own; the same run on TRL
-    export            a run, written as verl takes it
     chat              talk to a policy
 
 Instruments: what shows, checks and measures.

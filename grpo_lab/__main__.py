@@ -19,7 +19,6 @@ COMMANDS = {
     "chat": "talk to a model",
     "diagnose": "what looks wrong in the log of a run, ours or TRL's, and what to try",
     "models": "fetch SmolLM2-135M, a real language model for a laptop",
-    "export": "write a run as verl takes it",
     "memory": "what a run takes of a device, known before it starts",
     "bench": "speed and memory as ratios, against TRL",
     "course": "for teachers: assignments, marking, and the proof that the marking is right",

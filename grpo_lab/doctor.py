@@ -48,20 +48,17 @@ class Report(dict[str, Check]):
         return f"Everything runs; {warn} to know about." if warn else "Everything works."
 
     def __repr__(self) -> str:
-        lines = []
-        for name, check in self.items():
-            lines.append(f"{check.status.replace('fail', 'FAIL'):<5} {name:<12} {_(check.found)}")
-            if check.remedy:  # on one line, however long: commands are there to be copied
-                lines.append(f"{'':<18} -> {_(check.remedy)}")
-        return "\n".join([*lines, "", _(self.summary())])
+        rows = [f"{c.status.replace('fail', 'FAIL'):<5} {name:<12} {_said(c)}" for name, c in self.items()]
+        return "\n".join([*rows, "", _(self.summary())])
 
     def _repr_markdown_(self) -> str:
-        rows = [
-            (f"**{check.status}**", _(name), " → ".join(map(_, filter(None, check[1:]))))
-            for name, check in self.items()
-        ]
-        rows = [[cell.replace("|", r"\|") for cell in row] for row in rows]
+        rows = [(f"**{c.status}**", _(name), _said(c).replace("->", "→")) for name, c in self.items()]
         return f"{markdown_table(('', '', _('what was found → what to do')), rows)}\n\n{_(self.summary())}"
+
+
+def _said(check: Check) -> str:
+    """On one line, however long: commands are there to be copied."""
+    return " -> ".join(map(_, filter(None, check[1:])))
 
 
 def doctor() -> Report:
@@ -74,10 +71,6 @@ def _looked(check: Callable[[], Check]) -> Check:
         return check()
     except Exception as error:  # such as a package that is missing or broken
         return Check("fail", f"{type(error).__name__}: {error}", f"Install what is missing: {install()}.")
-
-
-def check_python() -> Check:
-    return Check("ok", f"{platform.python_version()} at {PYTHON}; {os.cpu_count()} cores")
 
 
 def check_jupyter() -> Check:
@@ -94,30 +87,20 @@ def check_packages() -> Check:
     """The requirements of the package: none missing, which raises, and all within the bounds that are tested."""
     from packaging.requirements import Requirement
 
-    try:
-        requirements = [Requirement(line) for line in importlib.metadata.requires("grpo-lab") or []]
-    except importlib.metadata.PackageNotFoundError:
-        found = "grpo_lab runs from its folder and is not installed, so versions were not checked"
-        return Check("warn", found, f"`{PYTHON} -m pip install --no-deps -e .`")
     unfit = []
-    for wanted in requirements:
+    for wanted in map(Requirement, importlib.metadata.requires("grpo-lab") or []):
         if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
             version = importlib.metadata.version(wanted.name)
             if not wanted.specifier.contains(version, prereleases=True):
                 unfit.append(f"{wanted.name} {version} (wanted: {wanted.specifier})")
     if unfit:
         return Check("warn", "; ".join(unfit), f"Untested with these versions. Go back: {install()}.")
-    return Check("ok", "all within the bounds that are tested")
+    return Check("ok", f"Python {platform.python_version()}, and all packages within the bounds that are tested")
 
 
 def check_torch() -> Check:
-    try:
-        import torch
-    except OSError as error:  # its libraries do not load
-        remedy = f"Install it anew: {install('--force-reinstall ')}."
-        if platform.system() == "Windows":
-            remedy = f"Install Microsoft's Visual C++ Redistributable (x64) and start again. Or: {remedy}"
-        return Check("fail", f"installed, but does not load: {error}", remedy)
+    import torch
+
     cuda = torch.version.cuda
     return Check("ok", f"{torch.__version__}, built for {f'CUDA {cuda}' if cuda else 'the CPU'}")
 
@@ -128,10 +111,9 @@ def check_card() -> Check:
         import torch
 
         if torch.cuda.is_available():
-            seen, bf16 = torch.cuda.get_device_properties(0), torch.cuda.is_bf16_supported(including_emulation=False)
-            gib, half = seen.total_memory / GIB, "bf16" if bf16 else "fp16"
-            planned = f"`{PYTHON} -m grpo_lab.memory --precision {half} --budget {gib:.1f}` plans what it can train."
-            return Check("ok", f"{seen.name}, {gib:.1f} GiB; it trains in the mode {half}", planned)
+            seen = torch.cuda.get_device_properties(0)
+            gib = f"{seen.total_memory / GIB:.1f}"
+            return Check("ok", f"{seen.name}, {gib} GiB", f"`{PYTHON} -m grpo_lab.memory --budget {gib}` plans for it.")
     card = find_card()
     if card is None:
         return Check("ok", "none: everything runs on the CPU but the training of Qwen2-0.5B")
@@ -146,11 +128,9 @@ def check_card() -> Check:
 def find_card() -> str | None:
     """Name and driver, from the driver's own tool."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        answer = subprocess.run(query, capture_output=True, encoding="utf-8", errors="replace", timeout=20)
-        if answer.returncode == 0 and answer.stdout.strip():
-            name, _, driver = answer.stdout.splitlines()[0].partition(", ")
-            return f"{name} (driver {driver})"
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        name, _, driver = subprocess.check_output(query, text=True, timeout=20).splitlines()[0].partition(", ")
+        return f"{name} (driver {driver})"
     return None
 
 
@@ -183,16 +163,6 @@ def check_smollm2() -> Check:
         return Check("ok", "not here; notebook 07b shows its recorded runs without it", fetch)
 
 
-def check_qwen2() -> Check:
-    from grpo_lab.models import QWEN2
-    from grpo_lab.models.folders import find_in_caches
-
-    if found := find_in_caches(QWEN2):
-        return Check("ok", readable(found[0]))
-    get = f"`hf download {QWEN2}`, or `modelscope download --model {QWEN2}` (1 GB), when you want it."
-    return Check("ok", "not here; every notebook does without", get)
-
-
 def install(how: str = "") -> str:
     """The command that installs what the course needs."""
     if CONDA:
@@ -202,7 +172,6 @@ def install(how: str = "") -> str:
 
 
 CHECKS: dict[str, Callable[[], Check]] = {
-    "Python": check_python,
     "Jupyter": check_jupyter,
     "packages": check_packages,
     "torch": check_torch,
@@ -210,7 +179,6 @@ CHECKS: dict[str, Callable[[], Check]] = {
     "machine": check_room,
     "tiny model": check_tiny,
     "SmolLM2-135M": check_smollm2,
-    "Qwen2-0.5B": check_qwen2,
 }
 
 

@@ -25,7 +25,7 @@ def a_laptop(monkeypatch):
 def test_this_machine_is_healthy():
     report = doctor()
     assert report.healthy, report
-    assert report["Python"].found.startswith(".".join(map(str, sys.version_info[:3])))
+    assert report["packages"].found.startswith(f"Python {'.'.join(map(str, sys.version_info[:3]))}, and all packages")
     assert "everything runs on the CPU" in report["NVIDIA card"].found
 
 
@@ -68,15 +68,13 @@ def test_a_card_that_torch_does_not_use(monkeypatch):
         assert check.status == "warn" and found in check.found and remedy in check.remedy
 
 
-def test_a_card_is_named_with_its_mode_and_the_command_that_plans_for_it(monkeypatch):
+def test_a_card_is_named_with_the_command_that_plans_for_it(monkeypatch):
     card = namedtuple("Card", "name total_memory")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: card("NVIDIA H200", 140 * 2**30))
-    for bf16, mode in ((True, "bf16"), (False, "fp16")):
-        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, bf16=bf16: bf16)
-        check = module.check_card()
-        assert check.found == f"NVIDIA H200, 140.0 GiB; it trains in the mode {mode}" and check.status == "ok"
-        assert f"`py -m grpo_lab.memory --precision {mode} --budget 140.0`" in check.remedy
+    check = module.check_card()
+    assert check.found == "NVIDIA H200, 140.0 GiB" and check.status == "ok"
+    assert "`py -m grpo_lab.memory --budget 140.0`" in check.remedy
 
 
 def test_models_that_are_not_there(monkeypatch, bare_machine):
@@ -85,17 +83,16 @@ def test_models_that_are_not_there(monkeypatch, bare_machine):
 
     monkeypatch.setattr(smollm2, "find", missing)
     assert "`py -m grpo_lab.models get smollm2`" in module.check_smollm2().remedy
-    assert "modelscope download" in module.check_qwen2().remedy
     monkeypatch.setattr(loading, "_load_model", None)
     assert doctor()["tiny model"].status == "fail" and not doctor().healthy
 
 
 def test_the_report_reads_the_same_in_a_shell_and_in_a_notebook():
-    report = Report({"a|b": Check("warn", "x < y", "run `make this` now"), "c": Check("fail", "gone")})
+    report = Report({"a": Check("warn", "x < y", "run `make this` now"), "c": Check("fail", "gone")})
     lines, page = str(report).splitlines(), report._repr_markdown_()
-    assert lines[0].split() == ["warn", "a|b", "x", "<", "y"] and lines[1].endswith(" -> run `make this` now")
-    assert lines[2].startswith("FAIL") and page.endswith(lines[-1])
-    assert r"| **warn** | a\|b | x < y → run `make this` now |" in page
+    assert lines[0].split() == ["warn", "a", "x", "<", "y", "->", "run", "`make", "this`", "now"]
+    assert lines[1].startswith("FAIL") and page.endswith(lines[-1])
+    assert r"x < y → run `make this` now |" in page
     str(doctor()).encode("ascii")  # consoles of every code page show it
 
 
@@ -104,7 +101,12 @@ real_find_card = module.find_card
 
 def test_the_card_is_found_without_torch(monkeypatch):
     def answer(text: str, code: int):
-        return lambda *args, **kwargs: subprocess.CompletedProcess(args, code, stdout=text, stderr="")
+        def run(*args, **kwargs):
+            if code:
+                raise subprocess.CalledProcessError(code, args)
+            return text
+
+        return run
 
     def hang(*args, **kwargs):
         raise subprocess.TimeoutExpired("nvidia-smi", 20)
@@ -114,7 +116,7 @@ def test_the_card_is_found_without_torch(monkeypatch):
         (answer("driver not loaded", 9), None),
         (hang, None),
     ]:
-        monkeypatch.setattr(subprocess, "run", run)
+        monkeypatch.setattr(subprocess, "check_output", run)
         assert real_find_card() == want
 
 

@@ -13,7 +13,7 @@ PACKAGE = Path(grpo_lab.__file__).parent
 # In reading order. Those that serve all parts stand first, and know nothing.
 MATHEMATICS = ("policy_gradient", "advantages", "logprobs", "kl", "objective")
 LANGUAGE_MODELS = ("config", "tasks", "rewards", "rollout", "models")
-TRAINING = ("trainer", "memory", "evaluate", "train", "export", "chat")
+TRAINING = ("trainer", "memory", "evaluate", "train", "chat")
 INSTRUMENTS = ("formulas", "teaching", "diagnose", "doctor", "bench")
 PARTS = ("commands", *MATHEMATICS, "toys", *LANGUAGE_MODELS, *TRAINING, *INSTRUMENTS, "course")
 
