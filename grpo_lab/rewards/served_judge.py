@@ -69,14 +69,11 @@ class _Server:
             wanted = 'it needs `pip install "grpo-lab[serve]"`'
             raise InputPackageError("reward_funcs", name, wanted, found=f"has {name!r}") from error
         self.name, self.model, self.openai = name, found[2], openai
+        self.fingerprint = f"the model {self.model!r}"  # on resuming: the same one may be served elsewhere
         key = os.environ.get(KEY, "none")
         self.client = openai.OpenAI(base_url=found[1], api_key=key, timeout=SECONDS, max_retries=ATTEMPTS - 1)
         self.kept: dict[str, str] = {}
         self.judged = judge_reward(self.reply, name="judge", unclear=None, ask=self.replies)
-
-    def __repr__(self) -> str:
-        """What a run that goes on compares: the same model may be served elsewhere."""
-        return f"the model {self.model!r}"
 
     def replies(self, judge: Callable[[str], str], questions: list[str]) -> Iterable[str]:
         """`map`, several at once, and without those that were asked before."""

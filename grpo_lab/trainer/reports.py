@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+import torch
 from tqdm import tqdm
 
 from grpo_lab.config import GRPOConfig
@@ -56,11 +57,15 @@ def _tensorboard(stack: ExitStack, config: GRPOConfig, first_step: int) -> Calla
 def completion_records(step: int, rows: list[dict], experience: Experience, names: list[str]) -> list[dict]:
     """One record for each completion: step, prompt, completion, rewards by function, reward and advantage.
 
-    A reward is None where it does not apply.
+    A reward is None where it does not apply. Of advantages that are one a token, the record has the mean.
     """
     known = [[None if math.isnan(x) else x for x in row] for row in experience.rewards_per_func.tolist()]
     totals = [None if math.isnan(x) else x for x in experience.rewards.tolist()]
-    rollout, advantages = experience.rollout, experience.advantages.tolist()
+    rollout, advantages = experience.rollout, experience.advantages
+    if advantages.ndim == 2:
+        of_tokens = torch.where(experience.mask, advantages, 0).sum(-1)
+        advantages = of_tokens / experience.mask.sum(-1).clamp(min=1)
+    advantages = advantages.tolist()
     return [
         {
             "step": step,

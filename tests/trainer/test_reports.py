@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import torch
 from grpo_lab.trainer import collect, train
 from grpo_lab.trainer.reports import best_and_worst, completion_records
 from tests.support.axe import Killed
-from tests.support.worlds import ROWS, letter_reward, make_config, make_world, none_for_some, run
+from tests.support.worlds import ROWS, letter_reward, make_config, make_world, none_for_some, ragged_experience, run
 
 
 def nothing(completions, **kwargs):
@@ -139,3 +140,15 @@ def test_what_was_noted_after_the_last_checkpoint_is_struck_out_on_resuming(save
     run(output_dir=str(tmp_path / "out"), resume_from_checkpoint=True, **settings)
     assert lines(tmp_path / "out") == lines(tmp_path / "whole")
     assert len(lines(tmp_path / "out")) == 5 // logging_steps * 8
+
+
+def test_of_advantages_for_each_token_a_completion_is_recorded_with_their_mean():
+    experience = ragged_experience((3, 24, 1, 7))
+    advantages = torch.where(experience.mask, torch.randn(experience.mask.shape), torch.nan)
+    rewarded = replace(experience, rewards_per_func=experience.rewards[:, None])
+    rows = [{"prompt": "a"}] * len(experience.rollout.prompt_ids)
+    records = completion_records(1, rows, replace(rewarded, advantages=advantages), ["length"])
+    for record, of_row, mask in zip(records, advantages, experience.mask, strict=True):
+        kept = [float(a) for a, counts in zip(of_row, mask, strict=True) if counts]
+        assert record["advantage"] == pytest.approx(sum(kept) / max(1, len(kept)))
+    assert "completions" in best_and_worst(records, 2)

@@ -2,8 +2,10 @@
 
 Model, data and tokenizer are compared by content, wherever they lie. A reward function is compared by the file that
 defines it, which changes with its helpers and constants, too; in a script or a notebook, which one edits in order to
-resume, by its own source; the rewards of this package by name. What that file imports, or a judge answers, is not
-looked at.
+resume, by its own source; the rewards of this package by name. And by what it was made with: defaults, the values that
+a closure, a `functools.partial` or an instance holds. What holds something that cannot be compared, such as a client or
+a model, is refused on resuming, unless it says what it is: a text as its attribute `fingerprint`. What the file
+imports, or a judge answers, is not looked at.
 """
 
 import contextlib
@@ -20,6 +22,7 @@ from typing import Any
 
 import torch
 
+from grpo_lab.commands.checks import InputError
 from grpo_lab.config import MAY_CHANGE, GRPOConfig
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.tasks import Rows
@@ -27,6 +30,8 @@ from grpo_lab.trainer.folder.files import as_json, digest
 from grpo_lab.trainer.folder.manifest import Manifest
 
 ENGINE = dict.fromkeys(("lora_r", "lora_alpha", "lora_dropout", "lora_target_modules"))  # what trains, if not said
+UNKNOWN = "an unknown"
+PLAIN = (type(None), bool, int, float, complex, str, bytes, Path, re.Pattern, torch.dtype, torch.device)
 ENGINE |= {"engine": "grpo_lab", "use_peft": False, "fsdp": False}
 
 
@@ -52,15 +57,29 @@ def of_model(model) -> list[str]:
 
 
 def of_function(function: Callable) -> dict:
-    """Its name, what `functools.partial` has bound to it, and the checksums of what defines it."""
-    bound = []
+    """Its name, what it was made with, in words, and the checksums of what defines it."""
+    said = getattr(function, "fingerprint", None)
+    bound = [] if said is None else [str(said)]
     while isinstance(function, functools.partial):
         bound += [_in_words(one) for one in (*function.args, *sorted(function.keywords.items()))]
         function = function.func
     function = inspect.unwrap(function)
     named = function if hasattr(function, "__qualname__") else type(function)
-    name = f"{named.__module__}.{named.__qualname__}"
-    return {"name": name, "bound": bound, "files": _definition(named)}
+    if said is None:
+        bound += [f"{name} = {_in_words(value)}" for name, value in _made_with(function).items()]
+    return {"name": f"{named.__module__}.{named.__qualname__}", "bound": bound, "files": _definition(named)}
+
+
+def _made_with(function: Callable) -> dict[str, Any]:
+    """The values that a function holds beside its source: those of its closure, its defaults, or its instance."""
+    if owner := getattr(function, "__self__", None):
+        function = owner if not inspect.ismodule(owner) else function
+    if not inspect.isfunction(function):
+        return dict(getattr(function, "__dict__", {}))
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    parameters = inspect.signature(function).parameters.values()
+    defaults = {p.name: p.default for p in parameters if p.default is not p.empty and p.default is not None}
+    return defaults | {name: cell.cell_contents for name, cell in cells}
 
 
 def check_same_run(folder: Path, before: Manifest, settings: dict, prints: dict) -> None:
@@ -74,7 +93,7 @@ def check_same_run(folder: Path, before: Manifest, settings: dict, prints: dict)
         if prints[name] not in [was[name], *(checkpoints if name == "model" else [])]:
             then, now = was[name][0], prints[name][0]
             alike = f"its {'weights' if name == 'model' else 'contents'} are not those it began with"
-            raise ValueError(
+            raise InputError(
                 f"{name} differs from that of {run} ({alike if then == now else f'{then} then, {now} now'}); "
                 "take the one it began with, or start a new run in another folder"
             )
@@ -89,7 +108,7 @@ def check_settings(folder: Path, before: dict, settings: dict) -> None:
     changed = {k: (before.get(k), v) for k, v in now.items() if k in compared and before.get(k) != v}
     if changed:
         listed = ", ".join(f"{name}: was {old!r}, is {new!r}" for name, (old, new) in changed.items())
-        raise ValueError(f"config differs from that of the run in {str(folder)!r} ({listed}); resume it unchanged")
+        raise InputError(f"config differs from that of the run in {str(folder)!r} ({listed}); resume it unchanged")
 
 
 def check_length(folder: Path, done: int, before: dict, settings: dict) -> None:
@@ -97,7 +116,7 @@ def check_length(folder: Path, done: int, before: dict, settings: dict) -> None:
     was, now = before["max_steps"], settings["max_steps"]
     if now < done:
         made = f"the steps that the run in {str(folder)!r} has made"
-        raise ValueError(f"max_steps is {now}; it must be at least {done}, {made}")
+        raise InputError(f"max_steps is {now}; it must be at least {done}, {made}")
     schedule = settings["lr_scheduler_type"]
     if now != was and not schedule.startswith("constant"):
         print(f"max_steps was {was}, is {now}: from here on the {schedule} schedule is that of a run of {now} steps")
@@ -106,16 +125,19 @@ def check_length(folder: Path, done: int, before: dict, settings: dict) -> None:
 def _check_rewards(run: str, was: list[dict], now: list[dict]) -> None:
     then, here = (", ".join(function["name"] for function in functions) for functions in (was, now))
     if then != here:
-        raise ValueError(f"reward_funcs is {here}; expected {then}, as in {run} so far")
+        raise InputError(f"reward_funcs is {here}; expected {then}, as in {run} so far")
     for old, new in zip(was, now, strict=True):
-        if old["bound"] != new["bound"]:
+        if unknown := [one.partition(" = ")[0] for one in [*old["bound"], *new["bound"]] if UNKNOWN in one]:
+            what = f"holds {unknown[0]}, which cannot be compared with what {run} began with; give it a text as its "
+            what += "attribute `fingerprint`, from the start on, which says what it is"
+        elif old["bound"] != new["bound"]:
             then, here = (", ".join(one["bound"]) or "nothing" for one in (old, new))
-            what = f"was bound to {then}, is bound to {here} since {run} began; go on with what it was bound to"
+            what = f"was made with {then}, is made with {here} since {run} began; go on with what it was made with"
         elif other := [file for file, sha256 in old["files"].items() if new["files"].get(file) != sha256]:
             what = f"depends on {other[0]}, which has changed since {run} began; go on with {other[0]} as it was"
         else:
             continue
-        raise ValueError(f"reward_funcs: {new['name']} {what}, or start a new run in another folder")
+        raise InputError(f"reward_funcs: {new['name']} {what}, or start a new run in another folder")
 
 
 def _definition(named: Any) -> dict[str, str]:
@@ -134,7 +156,7 @@ def _definition(named: Any) -> dict[str, str]:
 def _of_rows(dataset: Rows) -> list[str]:
     total = hashlib.sha256()
     for index in range(len(dataset)):
-        total.update(json.dumps(dataset[index], sort_keys=True, default=_in_words).encode() + b"\n")
+        total.update(json.dumps(dataset[index], sort_keys=True, default=_printed).encode() + b"\n")
     return [f"{len(dataset):,} rows", total.hexdigest()]
 
 
@@ -147,12 +169,29 @@ def _of_tokenizer(tokenizer) -> list[str]:
     return [f"{len(tokenizer):,} tokens", _hash(parts)]
 
 
-def _in_words(value: Any) -> str:
-    """As it prints, without what differs from one process to the next: addresses, and the order of sets."""
-    if isinstance(value, set | frozenset):
-        return f"{{{', '.join(sorted(map(_in_words, value)))}}}"
+def _in_words(value: Any, deeper: int = 3) -> str:
+    """A value as it prints in each process: plain ones, containers of them, and what functions and instances hold."""
+    if hasattr(value, "fingerprint"):
+        return str(value.fingerprint)
+    if isinstance(value, PLAIN) or inspect.isclass(value) or inspect.ismodule(value):
+        return repr(value)
+    if deeper == 0:
+        return f"{UNKNOWN} {type(value).__name__}"
+    if isinstance(value, dict):
+        pairs = [f"{_in_words(key, deeper - 1)}: {_in_words(one, deeper - 1)}" for key, one in value.items()]
+        return f"{{{', '.join(sorted(pairs))}}}"
+    if isinstance(value, list | tuple | set | frozenset):
+        words = [_in_words(one, deeper - 1) for one in value]
+        return f"{type(value).__name__}({', '.join(words if isinstance(value, list | tuple) else sorted(words))})"
+    if callable(value) and not isinstance(value, torch.nn.Module):
+        return " ".join(map(str, of_function(value).values()))
+    return f"{UNKNOWN} {type(value).__name__}"
+
+
+def _printed(value: Any) -> str:
+    """Without addresses, which differ from one process to the next."""
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
 def _hash(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, default=_in_words).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(value, default=_printed).encode()).hexdigest()

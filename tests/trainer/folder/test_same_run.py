@@ -5,12 +5,14 @@ import importlib
 import json
 import linecache
 import sys
+import threading
 from dataclasses import asdict, fields
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from grpo_lab.commands.checks import InputError
 from grpo_lab.config import MAY_CHANGE, GRPOConfig
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.trainer import Run
@@ -135,7 +137,7 @@ OTHERS = {
     "rewards": ({"rewards": [letter_reward, none_for_some]}, "^reward_funcs is .*none_for_some; expected .*letter_rew"),
     "partial": (
         {"rewards": functools.partial(letter_reward, scale=2)},
-        r"^reward_funcs: .*letter_reward was bound to nothing, is bound to \('scale', 2\) since the run",
+        r"^reward_funcs: .*letter_reward was made with nothing, is made with tuple\('scale', 2\) since the run",
     ),
 }
 
@@ -189,13 +191,68 @@ def test_a_reward_is_refused_with_the_file_that_has_changed(imported, tmp_path):
             opened(folder, rewards=imported(old, new).my_reward)
 
 
-def test_what_a_reward_was_made_with_counts_and_what_it_gathers_does_not(imported):
-    module = imported()
-    judge = module.Judge()
-    before = of_function(judge)
-    judge.asked = 1
-    assert of_function(judge) == before and "my_rewards.py" in before["files"]
-    assert of_function(module.Judge().__call__)["files"] == before["files"]
+def make(sign, held=None):
+    def reward(completions, **kwargs):
+        return [sign * len(completion) for completion in completions] if held is None else held(completions)
+
+    return reward
+
+
+class Scaled:
+    def __init__(self, sign, client=None):
+        self.sign, self.client = sign, client
+
+    def __call__(self, completions, **kwargs):
+        return [self.sign * float(len(completion)) for completion in completions]
+
+    def paid(self, completions, **kwargs):
+        return self(completions)
+
+
+def with_default(sign):
+    return lambda completions, sign=sign, **kwargs: [sign * len(completion) for completion in completions]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        *(make, Scaled, with_default, lambda sign: Scaled(sign).paid, lambda sign: functools.partial(Scaled(sign))),
+        *(lambda sign: make(1, make(sign)), lambda sign: make(1, Scaled(sign))),
+    ],
+    ids=["closure", "instance", "default", "method", "partial", "closure in closure", "instance held"],
+)
+def test_a_reward_made_with_another_value_is_refused(made, tmp_path):
+    """The sign of every reward changes, and no file does."""
+    folder = tmp_path / "out"
+    cheap_run_until(folder, 3, reward=made(1))
+    opened(folder, rewards=made(1))
+    with pytest.raises(InputError, match="was made with .* is made with .*since the run in.*start a new run"):
+        opened(folder, rewards=made(-1))
+
+
+@pytest.mark.parametrize("made", [lambda held: make(1, held), lambda held: Scaled(1, held)])
+def test_what_cannot_be_compared_is_refused_unless_it_says_what_it_is(made, tmp_path):
+    class Client:
+        """Such as a connection: nobody can say whether another one answers alike."""
+
+        def __call__(self, completions):
+            return [0.5 for _ in completions]
+
+    def held(fingerprint=None):
+        client = Client()
+        client.lock = threading.Lock()
+        if fingerprint:
+            client.fingerprint = fingerprint
+        return client
+
+    folder = tmp_path / "out"
+    cheap_run_until(folder, 3, reward=made(held()))
+    with pytest.raises(InputError, match="holds (held|client), which cannot be compared.*`fingerprint`"):
+        opened(folder, rewards=made(held()))
+    cheap_run_until(tmp_path / "said", 3, reward=made(held("judge 7B")))
+    opened(tmp_path / "said", rewards=made(held("judge 7B")))
+    with pytest.raises(InputError, match="was made with .*judge 7B"):
+        opened(tmp_path / "said", rewards=made(held("judge 8B")))
 
 
 def test_a_function_of_a_script_is_known_by_its_own_source_which_one_edits_in_order_to_resume():
