@@ -80,7 +80,6 @@ WRONG = {
     # diagnose
     "diagnose": "DIR is given 0 times; expected a run, or two",
     "diagnose {tmp}/none": "none' does not exist; expected a folder of a run",
-    "diagnose a --plot ''": "argument --plot: '' is not the name of a file",
     # scripts
     "notebooks/build.py 99": "names is 99; expected one of 00, 01",
     "notebooks/build.py --check --take": "argument --take: not allowed with argument --check",
