@@ -19,27 +19,19 @@ EXAMPLE = '{"prompt": "6 * 7 = ?", "answer": "42"}'
 
 
 @dataclass(frozen=True)
-class Problem:
-    """A row, and where it stands."""
-
-    row: Row
-    place: str
-
-
-@dataclass(frozen=True)
 class OwnProblems:
-    """The problems of a file by split, each once, and what is to be said about them."""
+    """The problems of a file by split, each once and under its place, and what is to be said about them."""
 
-    of_split: dict[str, list[Problem]]
+    of_split: dict[str, dict[str, Row]]
     notes: list[str]
 
     def rows(self, split: str) -> list[Row]:
         """Copies, in the order of the file."""
-        return [dict(problem.row) for problem in self.of_split[split]]
+        return [dict(row) for row in self.of_split[split].values()]
 
     def places(self, split: str) -> list[str]:
         """Where each of the rows stands, such as "mine.jsonl, line 7"."""
-        return [problem.place for problem in self.of_split[split]]
+        return [*self.of_split[split]]
 
 
 def own_problems(file: Path) -> OwnProblems:
@@ -53,58 +45,59 @@ def own_problems(file: Path) -> OwnProblems:
             files; the message has file and line.
     """
     notes: list[str] = []
-    problems = _distinct(_read(file), notes)
+    rows = _read(file)
+    problems = _distinct(rows, notes)
     beside = file.with_name(file.name.removesuffix(SUFFIX) + ".test" + SUFFIX)
     if beside.is_file():
-        held_out = _distinct(_read(beside, next(iter(problems.values()))), notes)
+        rows |= _read(beside, rows)
+        held_out = _distinct({place: row for place, row in rows.items() if place.startswith(beside.name)}, notes)
         for key in problems.keys() & held_out.keys():
-            where, other = problems[key].place, held_out[key].place
-            raise InputError(where, key, "expected other problems to train on", found=f"has the problem of {other}")
-        return OwnProblems({"train": [*problems.values()], "test": [*held_out.values()]}, notes)
-    of_split = {split: [p for key, p in problems.items() if split_of("own", key) == split] for split in SPLITS}
-    if not of_split["train"]:
+            said = f"has the problem of {held_out[key]}"
+            raise InputError(problems[key], key, "expected other problems to train on", found=said)
+        places = {"train": problems.values(), "test": held_out.values()}
+    else:
+        places = {part: [p for key, p in problems.items() if split_of("own", key) == part] for part in SPLITS}
+    if not places["train"]:
         wanted = "expected at least one, and better some hundreds"
         raise InputError(file.name, file, wanted, found="has no problem to train on")
-    if not of_split["test"]:
+    if not places["test"]:
         notes.append(
             f"{file.name} has no held-out problem, since a hash of the problem picks about one in ten; "
             f"others in a file {beside.name} beside it would be held out"
         )
-    return OwnProblems(of_split, notes)
+    return OwnProblems({part: {place: rows[place] for place in some} for part, some in places.items()}, notes)
 
 
-def _read(file: Path, first: Problem | None = None) -> list[Problem]:
-    """The rows of a file, all with the columns of the first."""
-    problems = []
+def _read(file: Path, before: dict[str, Row] | None = None) -> dict[str, Row]:
+    """The rows of a file by their place, all with the columns of the first, or of those before."""
+    rows: dict[str, Row] = {}
     for number, value in json_lines(file):
-        problem = Problem(_row(value, place := f"{file.name}, line {number}"), place)
-        first = first or problem
-        names, those = (", ".join(sorted(one.row)) for one in (problem, first))
+        place = f"{file.name}, line {number}"
+        rows[place] = _row(value, place)
+        first, expected = next(iter((before or rows).items()))
+        names, those = (", ".join(sorted(row)) for row in (rows[place], expected))
         if names != those:
-            raise InputError(
-                place, names, f"expected those of {first.place}: {those}", found=f"has the columns {names}"
-            )
-        problems.append(problem)
-    if not problems:
+            raise InputError(place, names, f"expected those of {first}: {those}", found=f"has the columns {names}")
+    if not rows:
         raise InputError(file.name, file, f"expected one a line, such as {EXAMPLE}", found="has no row")
-    return problems
+    return rows
 
 
-def _distinct(problems: list[Problem], notes: list[str]) -> dict[str, Problem]:
-    """Each problem once, under all that is said in it but for the system's words; white space does not count.
+def _distinct(rows: dict[str, Row], notes: list[str]) -> dict[str, str]:
+    """The place of each problem, under all that is said in it but for the system's words; white space does not count.
 
     What repeats is noted, and what contradicts itself refused.
     """
-    kept: dict[str, Problem] = {}
+    kept: dict[str, str] = {}
     repeats = []
-    for problem in problems:
-        said = (f"{m['role']}: {m['content']}" for m in problem.row["prompt"] if m["role"] != "system")
-        before = kept.setdefault(" ".join("\n".join(said).split()), problem)
-        if before.row | {"prompt": None} != problem.row | {"prompt": None}:
-            said = f"has the problem of {before.place} with another answer"
-            raise InputError(problem.place, problem.row, "expected one of them", found=said)
-        if before is not problem:
-            repeats.append(f"{problem.place} repeats {before.place}")
+    for place, row in rows.items():
+        said = (f"{m['role']}: {m['content']}" for m in row["prompt"] if m["role"] != "system")
+        before = kept.setdefault(" ".join("\n".join(said).split()), place)
+        if rows[before] | {"prompt": None} != row | {"prompt": None}:
+            wrong = f"has the problem of {before} with another answer"
+            raise InputError(place, row, "expected one of them", found=wrong)
+        if before != place:
+            repeats.append(f"{place} repeats {before}")
     if repeats:
         more = f", and {len(repeats) - 1} more" if len(repeats) > 1 else ""
         notes.append(f"a problem that stands there twice is taken once: {repeats[0]}{more}")
