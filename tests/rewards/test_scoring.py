@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import grpo_lab
+from grpo_lab.commands.checks import InputError
 from grpo_lab.rewards import (
     accuracy_reward,
     contains_reward,
@@ -135,6 +136,22 @@ def test_the_line_is_told_of_a_file_whose_name_begins_as_the_packages():
         exec(compile("def culprit(completions, **kwargs):\n    return 1 / 0", file, "exec"), names)
         with pytest.raises(RewardError, match=f"failed in {Path(file).name}, line 2: ZeroDivisionError"):
             score(names["culprit"])
+
+
+def test_a_bug_of_a_reward_of_the_package_is_no_error_of_its_user(monkeypatch):
+    def judge(question):
+        return 1 / 0
+
+    monkeypatch.setattr("grpo_lab.rewards.rules.normalise_text", None)
+    for function in (accuracy_reward, functools.partial(accuracy_reward)):
+        with pytest.raises(TypeError, match="'NoneType' object is not callable") as caught:
+            score(function)
+        assert not isinstance(caught.value, InputError)
+    for function in (judge_reward(judge), functools.partial(contains_reward, penalty_per_character=-1.0)):
+        with pytest.raises(
+            RewardError, match="judge_reward' failed in test_scoring|contains_reward' failed: InputError"
+        ):
+            score(function)
 
 
 def test_a_signature_that_does_not_fit_is_explained():
