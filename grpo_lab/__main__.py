@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from grpo_lab.commands import Parser, command, version_line, writable_folder
+from grpo_lab.commands.checks import InputError, InputFileError
 
 COMMANDS = {
     "doctor": "what works on this machine, and which command fixes the rest",
@@ -67,9 +68,10 @@ def copy_lessons(arguments: list[str]) -> None:
     source = PACKAGE / "lessons" if (PACKAGE / "lessons").is_dir() else PACKAGE.parent / "notebooks"
     names = [path.relative_to(source) for one in LESSONS for path in sorted(source.glob(one)) if path.is_file()]
     if not names:
-        raise FileNotFoundError(f"folder {str(source)!r} has no notebooks; install grpo-lab anew, or clone it")
+        raise InputFileError(f"{str(source)!r} has no notebooks; install grpo-lab anew, or clone it")
     if there := next((name for name in names if (folder / name).exists()), None):
-        raise FileExistsError(f"folder is {str(folder)!r}, which has {there} already; expected one without notebooks")
+        found = f"is {str(folder)!r}, which has {there} already"
+        raise InputError("folder", folder, "expected one without notebooks", found=found)
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source / name, folder / name)
