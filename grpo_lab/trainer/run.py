@@ -10,13 +10,14 @@ from dataclasses import asdict
 import torch
 from tqdm import tqdm
 
+from grpo_lab.commands.checks import InputError, InputTypeError, RowError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.models import pick_device
 from grpo_lab.models.frozen import frozen_copy, silence_dropout
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rewards import reward_names
-from grpo_lab.rewards.scoring import check_signatures, check_weights
+from grpo_lab.rewards.scoring import RewardError, check_signatures, check_weights
 from grpo_lab.rollout.prompt_checks import check_prompts
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.evaluation import best_step, check_evaluation, evaluate_policy
@@ -93,8 +94,7 @@ class Run:
             self.folder.finish(self.model, self.tokenizer)
         if kind is None and self._stopping.asked:
             self._stopping.stop("after its last step")
-        # All that `score_completions` says of a function begins so.
-        if self._unmoved and self.history and self.folder is not None and str(error).startswith("reward function "):
+        if self._unmoved and self.history and self.folder is not None and isinstance(error, RewardError):
             self._save(len(self.history))
             print(f"{self.folder.saved()} {self.folder.after_failed_reward()}", file=sys.stderr)
 
@@ -155,7 +155,7 @@ class Run:
             ValueError, TypeError: for a step that is not at hand or recorded already, and for metrics of another kind.
         """
         if step != self._step:
-            raise ValueError(f"step is {step}; expected each step of `run.steps()` once, while it is at hand")
+            raise InputError("step", step, "expected each step of `run.steps()` once, while it is at hand")
         done, metrics = step + 1, plain_numbers(metrics)
         self._step, self._unmoved = None, False
         metrics = metrics | self._evaluate(done)
@@ -210,7 +210,7 @@ def check_kinds(model, tokenizer, config) -> None:
         ("tokenizer", tokenizer, is_tokenizer, "the model's, as load_policy returns it"),
     ):
         if not fits:
-            raise TypeError(f"{name} is of type {type(value).__name__}; expected {expected}")
+            raise InputTypeError(name, value, f"expected {expected}", found=f"is of type {type(value).__name__}")
 
 
 def check_dataset(dataset: Rows, name: str = "dataset") -> None:
@@ -218,19 +218,18 @@ def check_dataset(dataset: Rows, name: str = "dataset") -> None:
     try:
         rows = [dataset[index] for index in range(len(dataset))]
     except (KeyError, TypeError) as error:  # a generator, a dict, a DatasetDict, a DataFrame
-        raise TypeError(
-            f"{name} is a {type(dataset).__name__}; expected a list of dicts or a datasets.Dataset (of one split)"
-        ) from error
+        wanted = "expected a list of dicts or a datasets.Dataset (of one split)"
+        raise InputTypeError(name, dataset, wanted, found=f"is a {type(dataset).__name__}") from error
     if not rows:
-        raise ValueError(f"{name} is empty; expected at least one row")
+        raise InputError(name, dataset, "expected at least one row", found="is empty")
     for index, row in enumerate(rows):
         if not isinstance(row, dict):
-            raise TypeError(f"{name} row {index} is {row!r:.60}; expected a dict with a 'prompt'")
+            raise RowError(name, index, "", row, "expected a dict with a 'prompt'", found=f"is {row!r:.60}")
+        columns = f"has the columns {sorted(row)}"
         if "prompt" not in row:
-            raise ValueError(f"{name} row {index} has the columns {sorted(row)}; expected 'prompt' among them")
+            raise RowError(name, index, "", row, "expected 'prompt' among them", found=columns)
         if row.keys() != rows[0].keys():
-            those = sorted(rows[0])
-            raise ValueError(f"{name} row {index} has the columns {sorted(row)}; expected those of row 0, {those}")
+            raise RowError(name, index, "", row, f"expected those of row 0, {sorted(rows[0])}", found=columns)
 
 
 def plain_numbers(metrics: dict) -> dict:
@@ -238,12 +237,15 @@ def plain_numbers(metrics: dict) -> dict:
     plain = {}
     for name, value in metrics.items():
         if not isinstance(name, str):
-            raise TypeError(f"metrics has the key {name!r}; expected texts, such as 'think_rate'")
+            wanted = "expected texts, such as 'think_rate'"
+            raise InputTypeError("metrics", name, wanted, found=f"has the key {name!r}")
         plain[name] = value.item() if getattr(value, "shape", None) == () else value
         if not isinstance(plain[name], int | float | str | None):
-            raise TypeError(f"metrics[{name!r}] is {value!r:.60}; expected a number, or None")
+            said = f"is {value!r:.60}"
+            raise InputTypeError(f"metrics[{name!r}]", value, "expected a number, or None", found=said)
     if lacking := [name for name in ("reward", "num_tokens", "completions/mean_length") if name not in plain]:
-        raise ValueError(f"metrics has no {lacking[0]!r}; expected those of `collect` among them")
+        wanted = "expected those of `collect` among them"
+        raise InputError("metrics", lacking[0], wanted, found=f"has no {lacking[0]!r}")
     return plain
 
 
