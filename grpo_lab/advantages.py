@@ -9,12 +9,16 @@ Sample (ddof=1, as in TRL and verl) or population (ddof=0, as in open-instruct w
 deviation is a convention.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 from einops import reduce
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from grpo_lab.commands.checks import (
+    InputError,
     check_all_finite,
     check_between,
     check_choice,
@@ -22,6 +26,7 @@ from grpo_lab.commands.checks import (
     check_positive,
     check_shapes,
 )
+from grpo_lab.commands.setting import arguments
 
 SCALES = ("group", "batch", "none")
 
@@ -63,9 +68,10 @@ def group_advantages(
     check_shapes(rewards=(rewards, "P G"))
     check_all_finite("rewards", rewards)
     if scale == "group" and rewards.shape[1] <= ddof:
-        raise ValueError(f"rewards has G = {rewards.shape[1]} completions of a prompt; it must be at least {ddof + 1}")
+        _refuse(rewards, ddof + 1)
     if scale == "batch" and rewards.numel() <= ddof:
-        raise ValueError(f"rewards has {rewards.numel()} element; a batch's deviation needs at least {ddof + 1}")
+        found = f"has {rewards.numel()} element"
+        raise InputError("rewards", rewards, f"a batch's deviation needs at least {ddof + 1}", found=found)
     rewards = rewards.to(torch.result_type(rewards, 1.0))
     from_first = rewards - rewards[:, :1]  # P G (2.1)
     centred = from_first - reduce(from_first, "P G -> P 1", "mean")  # P G (2.2)
@@ -98,7 +104,7 @@ def rloo_advantages(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     check_shapes(rewards=(rewards, "P G"))
     check_all_finite("rewards", rewards)
     if rewards.shape[1] < 2:
-        raise ValueError(f"rewards has G = {rewards.shape[1]} completions of a prompt; it must be at least 2")
+        _refuse(rewards, 2)
     rewards = rewards.to(torch.result_type(rewards, 1.0))
     r = rewards - rewards[:, :1]
     advantages = r - (r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)  # P G (2.5)
@@ -122,7 +128,7 @@ def best_of_group(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     check_shapes(rewards=(rewards, "P G"))
     check_all_finite("rewards", rewards)
     if rewards.shape[1] == 0:
-        raise ValueError("rewards has G = 0 completions of a prompt; it must be at least 1")
+        _refuse(rewards, 1)
     rewards = rewards.to(torch.result_type(rewards, 1.0))
     best, worst = reduce(rewards, "P G -> P 1", "max"), reduce(rewards, "P G -> P 1", "min")
     weights = torch.where((rewards == best) & (best > worst), rewards, 0)  # P G (2.6)
@@ -167,7 +173,8 @@ def process_advantages(
     check_dtype("step_mask", step_mask, "bool")
     check_all_finite("step_rewards", step_rewards[step_mask])
     if 0 in step_rewards.shape[1:]:
-        raise ValueError(f"step_rewards has shape {tuple(step_rewards.shape)}; G and T must be at least 1")
+        found = f"has shape {tuple(step_rewards.shape)}"
+        raise InputError("step_rewards", step_rewards, "G and T must be at least 1", found=found)
     step_rewards = step_rewards.to(torch.result_type(step_rewards, 1.0))
     least = torch.where(step_mask, step_rewards, torch.inf).amin((1, 2), keepdim=True)
     from_least = torch.where(step_mask, step_rewards - least, 0)  # P G T (2.7)
@@ -208,3 +215,33 @@ def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor,
         returns = rewards[..., t] + gamma * returns  # P G (2.13)
         all_returns[..., t] = returns
     return all_returns
+
+
+def _refuse(rewards: Tensor, least: int) -> None:
+    found = f"has G = {rewards.shape[1]} completions of a prompt"
+    raise InputError("rewards", rewards, f"it must be at least {least}", found=found)
+
+
+@dataclass(frozen=True)
+class Advantage:
+    """An entry: what the rewards of a prompt are compared with.
+
+    compare: from rewards (P, G) to advantages (P, G); its other arguments are the settings that it reads.
+    least: completions of a prompt.
+    """
+
+    compare: Callable[..., Tensor]
+    least: int = 2
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The settings that matter to it."""
+        return frozenset(arguments(self.compare)) - {"rewards"}
+
+
+ADVANTAGES = {
+    "group": Advantage(lambda rewards, scale_rewards: group_advantages(rewards, scale=scale_rewards)),
+    "rloo": Advantage(rloo_advantages),
+    "best_of_group": Advantage(best_of_group),
+    "none": Advantage(lambda rewards: rewards.clone(), least=1),
+}

@@ -15,11 +15,11 @@ import torch
 
 from grpo_lab.commands import Parser, command, shell_line
 from grpo_lab.commands.checks import InputError, check_at_least, check_between, check_finite, check_positive
-from grpo_lab.config import SETTINGS
+from grpo_lab.config import SETTINGS_FILE
 from grpo_lab.config.arguments import read_settings
-from grpo_lab.config.defaults import TINY
+from grpo_lab.config.defaults import FEW_PARAMETERS
 from grpo_lab.config.precision import autocast_as_loaded
-from grpo_lab.config.ranges import LARGEST_SEED
+from grpo_lab.config.settings import LARGEST_SEED
 from grpo_lab.rewards import accuracy_reward, format_reward, reward_names
 from grpo_lab.rewards.task_spec import USUAL, add_reward_options, add_task_option, check_read, choose, for_template
 from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts
@@ -190,7 +190,7 @@ def _measure(model: str, split: str, n: int | None, seed: int, **settings) -> di
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
 
-    small = count_parameters(model, pick_device().type) < TINY
+    small = count_parameters(model, pick_device().type) < FEW_PARAMETERS
     spec = choose(**_as_in_the_run(model, {option: settings.pop(option) for option in USUAL}), small=small)
     rows = spec.rows(split, n, seed)
     print(*spec.described(rows), sep="\n")
@@ -213,12 +213,12 @@ def _as_in_the_run(model: str, typed: dict) -> dict:
     """What was typed; what was not is as in the run whose folder or checkpoint the model is, if it is of that task."""
     given = {option: value for option, value in typed.items() if value is not None}
     folder = Path(model).parent if Path(model).name.startswith("checkpoint-") else Path(model)
-    run = read_settings(folder / SETTINGS) if (folder / SETTINGS).is_file() else {}
+    run = read_settings(folder / SETTINGS_FILE) if (folder / SETTINGS_FILE).is_file() else {}
     if given.get("task") not in (None, run.get("task")):
         run = {}
     left = {option: usual for option, usual in USUAL.items() if option not in given}
     taken = {option: run[option] for option, usual in left.items() if run.get(option) not in (None, usual)}
-    check_read(taken, folder / SETTINGS)
+    check_read(taken, folder / SETTINGS_FILE)
     if taken:
         words = [[f"--{option}", *(value if isinstance(value, list) else [value])] for option, value in taken.items()]
         print(f"as in the run of {folder.as_posix()!r}: {shell_line([word for some in words for word in some])}")

@@ -11,7 +11,7 @@ from grpo_lab.commands import Parser, command, writable_file
 from grpo_lab.commands.checks import InputPackageError, check_at_least, check_between
 from grpo_lab.commands.parser import installed_version, write_at_once
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.config.ranges import LARGEST_SEED
+from grpo_lab.config.settings import LARGEST_SEED
 
 
 @command("grpo_lab.bench")

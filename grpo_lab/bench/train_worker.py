@@ -11,7 +11,7 @@ import torch
 
 from grpo_lab.bench.process import peak_memory, worker_main
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.defaults import TINY, default_settings
+from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings
 from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy
 from grpo_lab.rewards.named import find_rewards
@@ -28,7 +28,7 @@ def measure(spec: dict) -> dict:
     """
     on_card, precision = spec["device"] == "cuda", spec["precision"]
     model, tokenizer = load_policy(spec["model"], device=spec["device"], precision=precision)
-    task = TASKS["sums" if model.num_parameters() < TINY else "short-sums"]
+    task = TASKS["sums" if model.num_parameters() < FEW_PARAMETERS else "short-sums"]
     settings = default_settings(model.num_parameters(), task, spec["device"])  # as `python -m grpo_lab.train` has them
     config = GRPOConfig(seed=spec["seed"], max_steps=spec["steps"], precision=precision, disable_tqdm=True, **settings)
     rows, right = task.rows("train", None, config.seed), find_rewards(task.reward_funcs[:1])[0]

@@ -5,16 +5,16 @@ import types
 import typing
 from argparse import SUPPRESS, ArgumentTypeError
 from collections.abc import Iterable
-from dataclasses import Field, fields
+from dataclasses import Field
 from pathlib import Path
 
 import yaml
 
 from grpo_lab.commands import Parser
 from grpo_lab.commands.checks import InputError
+from grpo_lab.commands.setting import options
 from grpo_lab.config import defaults
-from grpo_lab.config.ranges import options
-from grpo_lab.config.settings import GRPOConfig
+from grpo_lab.config.settings import SETTINGS
 
 METAVARS = {int: "N", float: "X", bool: "true|false", str: "NAME"}
 
@@ -31,7 +31,7 @@ def settings_parser(command: str, names: Iterable[str], needed: str = "") -> Par
         argument_default=SUPPRESS,
     )
     wanted, title, groups = set(names), "", {}
-    for setting in fields(GRPOConfig):
+    for setting in SETTINGS.values():
         title = setting.metadata["group"] or title
         if setting.name in wanted:
             if title not in groups:
@@ -63,7 +63,7 @@ def words_in(file: Path, parser: Parser) -> list[str]:
     """
     content = read_settings(file)
     actions = {action.dest: action for action in parser._actions if action.dest not in ("help", "version", "config")}
-    with_none = {one.name for one in fields(GRPOConfig) if types.NoneType in options(one.type)} - {"output_dir"}
+    with_none = {one.name for one in SETTINGS.values() if types.NoneType in options(one.type)} - {"output_dir"}
     words = []
     for name, value in content.items():
         if value is None and name not in with_none:
@@ -86,7 +86,7 @@ def _help(setting: Field) -> str:
     if isinstance(allowed := setting.metadata["allowed"], tuple):
         said.append(f"one of {', '.join(allowed)}")
     default = defaults.as_typed(setting.default)
-    if setting.name in defaults.SETTINGS:
+    if setting.name in defaults.BY_SIZE:
         default = "the task's" if setting.name == "max_completion_length" else "by the model's size"
     return f"{'; '.join(filter(None, said))} (default: {default})".strip().replace("%", "%%")
 

@@ -5,16 +5,16 @@ parameters, TRL's own default learning rate. They are places to start from and w
 are cut so that the activations of a half-billion model fit a card of 8 GB.
 """
 
-SETTINGS = (
+BY_SIZE = (
     "learning_rate", "num_generations", "generation_batch_size", "per_device_train_batch_size",
     "gradient_accumulation_steps", "gradient_checkpointing", "max_completion_length",
 )  # fmt: skip
-TINY = 10_000_000
+FEW_PARAMETERS = 10_000_000  # as the tiny model has; CPU threads then wait for each other longer than they work
 SHORT = 128  # tokens
 # Below so many parameters: learning_rate, num_generations, generation_batch_size, gradient_checkpointing, and rows at
 # once on a card and on a CPU (None: all of an update). On a CPU twice as many, if completions are short.
 SIZES = (
-    (TINY, 2e-4, 16, 256, False, None),
+    (FEW_PARAMETERS, 2e-4, 16, 256, False, None),
     (3e8, 1e-5, 8, 64, False, (16, 8)),
     (1e9, 2e-6, 8, 64, True, (8, 4)),
     (float("inf"), 1e-6, 8, 64, True, (4, 2)),
@@ -22,7 +22,7 @@ SIZES = (
 
 
 def default_settings(parameters: int, task, device_type: str, given: dict | None = None) -> dict:
-    """The `SETTINGS` to start from; the rest are `GRPOConfig`'s defaults.
+    """The settings `BY_SIZE` to start from; the rest are `GRPOConfig`'s defaults.
 
     Args:
         parameters: of the model, tied ones once.
@@ -35,7 +35,7 @@ def default_settings(parameters: int, task, device_type: str, given: dict | None
     given = given or {}
     _, rate, group, batch, checkpointing, rows_at_once = next(size for size in SIZES if parameters < size[0])
     settings = {"learning_rate": rate, "num_generations": group, "gradient_checkpointing": checkpointing}
-    settings["max_completion_length"] = task.completion_length(small=parameters < TINY)
+    settings["max_completion_length"] = task.completion_length(small=parameters < FEW_PARAMETERS)
     group = max(1, given.get("num_generations", group))
     settings["generation_batch_size"] = max(1, batch // group) * group
     batch = given.get("generation_batch_size", settings["generation_batch_size"])
@@ -45,7 +45,7 @@ def default_settings(parameters: int, task, device_type: str, given: dict | None
             most *= 2  # each pass goes over all weights, which takes longer there than the few tokens do
         rows = max((rows for rows in range(1, most + 1) if batch % rows == 0), default=1)
         settings |= {"per_device_train_batch_size": rows, "gradient_accumulation_steps": max(1, batch // rows)}
-    return {name: settings[name] for name in SETTINGS if name in settings and name not in given}
+    return {name: settings[name] for name in BY_SIZE if name in settings and name not in given}
 
 
 def described(settings: dict, parameters: int) -> str:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from grpo_lab.commands.checks import check_between
-from grpo_lab.config.ranges import LARGEST_SEED
+from grpo_lab.config.settings import LARGEST_SEED
 from grpo_lab.course.wrong_answers import changed
 
 INF, NAN = float("inf"), float("nan")

@@ -10,7 +10,7 @@ from grpo_lab.commands.checks import check_positive
 from grpo_lab.commands.display import GIB
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import settings_parser
-from grpo_lab.config.defaults import TINY, default_settings, described
+from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, described
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory.advice import advice_lines
 from grpo_lab.memory.cards import DIVIDED, cards_table
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
     folder = None if model is None else usable_folder(model, device_type)[0]
     model_config = shape_config(shape) if folder is None else _open(AutoConfig, folder)
     parameters = known_shape(model_config).parameters
-    spec = choose(task, chat_template=given.pop("chat_template"), small=parameters < TINY)
+    spec = choose(task, chat_template=given.pop("chat_template"), small=parameters < FEW_PARAMETERS)
     chosen = default_settings(parameters, spec.task, device_type, given)
     config = GRPOConfig(**(given | chosen))
     if prompt_length is None:

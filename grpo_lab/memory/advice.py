@@ -1,7 +1,7 @@
 """What to turn down where a run does not fit: the cheapest change that lowers the peak first, found by planning."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from grpo_lab.commands.display import GIB
 from grpo_lab.config.precision import PRECISIONS
@@ -62,8 +62,8 @@ def _possible(s) -> Iterator[tuple[dict, str]]:
     c = s.config
     if s.mode.name in ("fp32", "fp32-master"):
         yield {"precision": "bf16"}, "rounded weights; nothing on a card that has bf16"
-    if c.per_device_train_batch_size > 1:
-        yield _halved(c.per_device_train_batch_size, c.gradient_accumulation_steps), "the same result, a little slower"
+    if c.rows_at_once > 1:
+        yield _halved(c.rows_at_once, c.gradient_accumulation_steps), "the same result, a little slower"
     if c.log_kl and c.beta == 0:
         yield {"log_kl": False}, "the same result; the KL is not measured"
     if c.needs_reference and c.ref_model_device != "cpu" and s.device_type != "cpu":
@@ -73,9 +73,7 @@ def _possible(s) -> Iterator[tuple[dict, str]]:
     if s.mode.name == "fp16":
         yield {"precision": "bf16"}, "rounded weights; slow on a card without bf16"
     if c.beta > 0:
-        unneeded = {"log_kl": False} if c.log_kl else {}
-        unneeded |= {"ref_model_sync_steps": None} if c.ref_model_sync_steps else {}
-        yield {"beta": 0.0} | unneeded, "another objective: no KL term"
+        yield {"beta": 0.0} | ({"log_kl": False} if c.log_kl else {}), "another objective: no KL term"
     yield {"generation_batch_size": c.generation_batch_size // 2}, "half as many prompts a step"
     if c.max_completion_length > 1:
         yield {"max_completion_length": c.max_completion_length // 2}, "longer answers are cut off"
@@ -94,9 +92,9 @@ def _with(plan, settings: dict):
         settings = settings | {"bf16": False, "fp16": False}
     if "generation_batch_size" in settings:
         rows = min(config.update_batch_size, settings["generation_batch_size"])
-        accumulation = max(1, rows // config.per_device_train_batch_size)
+        accumulation = max(1, rows // config.rows_at_once)
         settings = settings | {"gradient_accumulation_steps": accumulation}
     try:
-        return plan.with_setting(config=replace(config, **settings), mode=mode)
+        return plan.with_setting(config=config.without(**settings), mode=mode)
     except ValueError:  # numbers that do not divide each other
         return None

@@ -4,7 +4,7 @@ It is not the plan of our own loop on one card (`planning`): the engine shares n
 all logits of a micro-batch at once. What vLLM and NCCL take beside it is not counted.
 """
 
-import copy
+from dataclasses import replace
 
 import torch
 
@@ -46,9 +46,9 @@ def plan_cards(
     held = sum(share(parameter, cards) for parameter in model.parameters())
     layer = sum(parameter.numel() for parameter in model.base_model.layers[0].parameters())
     rest = sum(p.numel() for p in model.parameters()) - layer * len(model.base_model.layers)
-    rows = max(1, config.per_device_train_batch_size // cards)
-    each = copy.copy(config)
-    each.per_device_train_batch_size = rows
+    rows = max(1, config.rows_at_once // cards)
+    sizes = {"per_device_train_batch_size": rows, "gradient_accumulation_steps": 1}
+    each = replace(config, generation_batch_size=rows * config.num_generations, **sizes)
     setting = Setting(shape_of(model_config), each, PRECISIONS[precision], prompt_length, "cuda", chunked=False)
     setting.tokens = rows * setting.length
     whole = {} if cards == 1 else {

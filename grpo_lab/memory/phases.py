@@ -26,7 +26,7 @@ class Setting:
 
     def __post_init__(self):
         shape, c, autocast = self.shape, self.config, self.mode.autocast
-        rows, head = c.per_device_train_batch_size, shape.vocabulary * shape.width
+        rows, head = c.rows_at_once, shape.vocabulary * shape.width
         self.on_card = self.device_type == "cuda"
         self.weight = self.mode.weights.itemsize  # bytes of a weight, and of a number of the residual stream
         self.product = (autocast or self.mode.weights).itemsize  # of a number in the products of forward and backward
@@ -91,8 +91,8 @@ def logprobs(s: Setting) -> list[Parts]:
     if not several and not resident(s)["reference"]:
         return [{}]
     copies = s.layer_copies if several else 0
-    whole_rows = s.tokens == config.per_device_train_batch_size * s.length
-    cache = 0 if whole_rows else _growing(s, config.per_device_train_batch_size * s.length)
+    whole_rows = s.tokens == config.rows_at_once * s.length
+    cache = 0 if whole_rows else _growing(s, config.rows_at_once * s.length)
     layers = {"activations": parts.forward_bytes(s.shape, s.tokens, s.product, s.weight) + cache, "half copies": copies}
     hidden = parts.weight_bytes((s.tokens + s.completion_tokens) * shape.width, s.weight)
     logits = parts.head_logprobs_bytes(shape, s.completion_tokens, s.chunk, s.product)
@@ -101,7 +101,7 @@ def logprobs(s: Setting) -> list[Parts]:
 
 def update(s: Setting) -> list[Parts]:
     """Forward and backward of the first micro-batch, and of another, to which those before it leave gradients."""
-    several = s.config.update_batch_size > s.config.per_device_train_batch_size
+    several = s.config.update_batch_size > s.config.rows_at_once
     return [moment for before in ([0, s.gradients] if several else [0]) for moment in _micro_batch(s, before)]
 
 
@@ -153,12 +153,12 @@ PHASES = {"rollout": rollout, "logprobs": logprobs, "update": update, "optimizer
 
 def _one_layer(s: Setting) -> int:
     kept = s.tokens * parts.layer_token_bytes(s.shape, s.product, s.weight, copies=3 if s.mode.autocast else 0)
-    return kept + parts.repeated_bytes(s.shape, s.config.per_device_train_batch_size, s.length, s.product)
+    return kept + parts.repeated_bytes(s.shape, s.config.rows_at_once, s.length, s.product)
 
 
 def activations(s: Setting) -> int:
     """What the forward pass keeps: all of each layer or only its input; the last norm, the mask, the head's input."""
-    rows, shape = s.config.per_device_train_batch_size, s.shape
+    rows, shape = s.config.rows_at_once, s.shape
     per_layer = s.tokens * s.weight * shape.width if s.config.gradient_checkpointing else _one_layer(s)
     queries = s.length if s.tokens == rows * s.length else s.config.max_completion_length - 1
     mask = parts.mask_bytes(rows, queries, s.length, s.product)

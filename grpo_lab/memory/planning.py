@@ -66,7 +66,7 @@ class MemoryPlan:
         title = (
             f"{s.shape.parameters:,} parameters, {s.mode}; {config.generation_batch_size} completions a step x "
             f"({s.prompt_length} prompt + {config.max_completion_length} response) tokens, "
-            f"{config.per_device_train_batch_size} rows at a time"
+            f"{config.rows_at_once} rows at a time"
             f"{', layers checkpointed' if config.gradient_checkpointing else ''}"
         )
         names = dict.fromkeys(part for alive in self.phases.values() for part, size in alive.items() if size)

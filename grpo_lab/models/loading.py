@@ -16,11 +16,11 @@ from transformers.utils import logging
 
 from grpo_lab.commands.checks import InputError
 from grpo_lab.commands.display import GIB, readable
+from grpo_lab.config.defaults import FEW_PARAMETERS
 from grpo_lab.config.precision import pick_precision
 from grpo_lab.models.folders import usable_folder, weight_bytes
 from grpo_lab.models.selfcheck import ensure_checked
 
-FEW_PARAMETERS = 10_000_000  # below this, CPU threads wait for each other longer than they work
 SMALL = 256 * 2**20  # bytes of weights; below this, half precision would save nothing worth its rounding
 
 

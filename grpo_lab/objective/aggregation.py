@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Bool, Float, Real
 from torch import Tensor
 
-from grpo_lab.commands.checks import check_choice, check_shapes
-from grpo_lab.objective.table import LOSS_TYPES
+from grpo_lab.commands.checks import InputError, check_at_least, check_choice, check_shapes
+from grpo_lab.objective.table import LOSSES
 
 
 def aggregate(
@@ -46,21 +46,22 @@ def aggregate(
     3.3 (dapo); bnpo and luspo as in TRL. verl's names: token-mean ~ dapo, seq-mean-token-mean ~ grpo,
     seq-mean-token-sum-norm ~ dr_grpo.
     """
-    check_choice("loss_type", loss_type, LOSS_TYPES)
+    check_choice("loss_type", loss_type, LOSSES)
     check_shapes(mask=(mask, "B T"), values=(values, "B #T"))
-    if loss_type == "dr_grpo" and not (max_completion_length or 0) >= 1:
-        raise ValueError(f"max_completion_length is {max_completion_length}; 'dr_grpo' needs one of at least 1")
-    if num_items is not None and not num_items >= 0:
-        raise ValueError(f"num_items is {num_items}; it must be at least 0")
+    divided_by = LOSSES[loss_type].divided_by
+    if divided_by == "limit" and not (max_completion_length or 0) >= 1:
+        raise InputError("max_completion_length", max_completion_length, f"{loss_type!r} needs one of at least 1")
+    if num_items is not None:
+        check_at_least("num_items", num_items, 0)
     lengths, sums = mask.sum(-1), torch.where(mask, values, 0).sum(-1)  # B (5.15)
-    match loss_type:
-        case "grpo" | "sapo":
+    match divided_by:
+        case "length":
             return (sums / lengths.clamp(min=1)).mean()  # scalar (5.16)
-        case "luspo":
+        case "rows":
             return sums.mean()  # scalar (5.17)
-        case "dr_grpo":
+        case "limit":
             return sums.sum() / (len(mask) * max_completion_length)  # scalar (5.18)
-        case "bnpo":
+        case "part":
             return sums.sum() / lengths.sum().clamp(min=1)  # scalar (5.19)
     total = lengths.sum() if num_items is None else torch.as_tensor(num_items)
     return sums.sum() / total.clamp(min=1)  # scalar (5.20)

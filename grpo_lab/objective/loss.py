@@ -4,11 +4,19 @@ import torch
 from jaxtyping import Bool, Float, Int, Real
 from torch import Tensor
 
-from grpo_lab.commands.checks import check_all_finite, check_at_least, check_choice, check_dtype, check_shapes
+from grpo_lab.commands.checks import (
+    InputError,
+    check_all_finite,
+    check_at_least,
+    check_choice,
+    check_dtype,
+    check_shapes,
+)
+from grpo_lab.commands.setting import call
 from grpo_lab.kl import ESTIMATORS, kl_estimate
 from grpo_lab.objective.aggregation import aggregate, token_mean
 from grpo_lab.objective.surrogates import importance_ratio
-from grpo_lab.objective.table import LOSS_TYPES, LOSSES, LOSSES_BY_TOKENS, SurrogateInputs
+from grpo_lab.objective.table import LOSSES, LOSSES_BY_TOKENS, checked_settings
 
 
 def policy_loss(
@@ -28,12 +36,7 @@ def policy_loss(
     kl_bias_correction: bool = False,
     max_completion_length: int | None = None,
     num_items: Real[Tensor, ""] | float | int | None = None,
-    sapo_temperature_pos: float = 1.0,
-    sapo_temperature_neg: float = 1.05,
-    vespo_k_pos: float = 2.0,
-    vespo_lambda_pos: float = 3.0,
-    vespo_k_neg: float = 3.0,
-    vespo_lambda_neg: float = 2.0,
+    **settings,
 ) -> tuple[Float[Tensor, ""], dict[str, float]]:
     r"""The loss of one batch, to be minimised: surrogate, KL term, aggregation, minus sign.
 
@@ -51,13 +54,15 @@ def policy_loss(
         loss_type: one of `LOSS_TYPES`.
         importance_sampling_level: "token" for r of Eq. (5.2), or "sequence" for s of Eq. (5.3), whatever the shape of
             the advantages (GSPO; luspo is meant for it).
-        epsilon, epsilon_high, delta: as in `clipped_surrogate`. For "cispo", epsilon_high is the absolute bound.
+        epsilon, epsilon_high, delta: as in `clipped_surrogate`. For "cispo", epsilon_high is the absolute bound (5.0 is
+            usual; None means epsilon, as in TRL, and `GRPOConfig` refuses it).
         beta: weight of the KL term, at least 0.
         kl_estimator: k is `kl_estimate(logp, ref_logp, kl_estimator)`, of notebook 04.
         kl_bias_correction: multiply k by the ratio, and let the gradient flow through both (DeepSeek-V3.2; TRL's
             use_bias_correction_kl).
         max_completion_length, num_items: as in `aggregate`.
-        sapo_temperature_pos, ...: tau of `sapo_surrogate`. vespo_k_pos, ...: k and lambda of `vespo_surrogate`.
+        settings: others of `LossSettings`, such as sapo_temperature_pos, the tau of `sapo_surrogate`. A loss looks at
+            those that it reads.
 
     S is the surrogate of the loss type: `clipped_surrogate` for five of the eight, and for "cispo", "sapo" and "vespo"
     one of their own, `LOSSES[loss_type].surrogate`.
@@ -74,24 +79,23 @@ def policy_loss(
     """
     check_shapes(logp=(logp, "B T"), advantages=(advantages, "B | B #T"), mask=(mask, "B T"))
     check_shapes(logp=(logp, "B T"), old_logp=(old_logp, "B T"), ref_logp=(ref_logp, "B T"))
-    check_choice("loss_type", loss_type, LOSS_TYPES)
+    check_choice("loss_type", loss_type, LOSSES)
     check_choice("kl_estimator", kl_estimator, ESTIMATORS)
     check_at_least("beta", beta, 0)
     check_dtype("mask", mask, "bool")
     check_all_finite("advantages", advantages)
     if beta > 0 and ref_logp is None:
-        raise ValueError(f"ref_logp is None; expected the reference's log-probabilities, since beta is {beta}")
+        raise InputError("ref_logp", None, f"expected the reference's log-probabilities, since beta is {beta}")
     old_logp = logp.detach() if old_logp is None else old_logp
     # Numbers outside of the mask are set to 0 here: `aggregate` leaves them out, but 0 * NaN would reach the gradient.
     logp, old_logp = torch.where(mask, logp, 0), torch.where(mask, old_logp, 0)
     ratio = importance_ratio(logp, old_logp, mask, importance_sampling_level)
-    inputs = SurrogateInputs(
-        ratio, logp, old_logp, mask, advantages, epsilon, epsilon_high, delta,
-        sapo_temperature_pos, sapo_temperature_neg, vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg,
-    )  # fmt: skip
-    surrogate = LOSSES[loss_type].surrogate(inputs)
+    high = epsilon if epsilon_high is None else epsilon_high
+    inputs = checked_settings(LOSSES[loss_type], settings | {"epsilon": epsilon, "epsilon_high": high, "delta": delta})
+    inputs |= {"ratio": ratio, "logp": logp, "old_logp": old_logp, "mask": mask, "advantages": advantages}
+    surrogate = call(LOSSES[loss_type].surrogate, inputs)
     values = -surrogate  # B T (5.21)
-    metrics = {"ratio": ratio.detach()} | LOSSES[loss_type].clip_metrics(inputs)
+    metrics = {"ratio": ratio.detach()} | call(LOSSES[loss_type].clip_metrics, inputs)
     if beta > 0:
         kl = kl_estimate(logp, torch.where(mask, ref_logp, 0), kl_estimator)
         kl = kl * ratio if kl_bias_correction else kl

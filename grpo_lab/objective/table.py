@@ -1,93 +1,110 @@
-"""The losses that are in use, as one table: the surrogate of each, and what its clip metrics count.
-
-What each loss divides by stands in `aggregate`.
-"""
+"""The losses that are in use: of each, all that there is to say, in one entry; and their settings."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Literal
 
 from torch import Tensor
 
-from grpo_lab.commands.checks import check_at_least, check_positive
+from grpo_lab.commands.checks import InputError, check_clip_range
+from grpo_lab.commands.setting import arguments, check_range, setting
 from grpo_lab.objective.surrogates import cispo_surrogate, clipped_surrogate, per_token, sapo_surrogate, vespo_surrogate
 
 SMALLEST_LAMBDA = 1e-4  # of VESPO; TRL silently raises a smaller one to it
 
 
-class SurrogateInputs(NamedTuple):
-    """What a surrogate may need, under the names of `policy_loss`."""
+@dataclass(frozen=True, kw_only=True)
+class LossSettings:
+    """The settings of the losses, under TRL's names: options of a command, fields of a `GRPOConfig`."""
 
-    ratio: Tensor
-    logp: Tensor
-    old_logp: Tensor
-    mask: Tensor
-    advantages: Tensor
-    epsilon: float = 0.2
-    epsilon_high: float | None = None
-    delta: float | None = None
-    sapo_temperature_pos: float = 1.0
-    sapo_temperature_neg: float = 1.05
-    vespo_k_pos: float = 2.0
-    vespo_lambda_pos: float = 3.0
-    vespo_k_neg: float = 3.0
-    vespo_lambda_neg: float = 2.0
-
-    @property
-    def high(self) -> float:
-        return self.epsilon if self.epsilon_high is None else self.epsilon_high
+    epsilon: float = setting(0.2, "[0, 1]")
+    epsilon_high: float | None = setting(None, "[0, inf)", 'none: epsilon; for "cispo" the largest weight, such as 5.0')
+    delta: float | None = setting(None, "(1, inf)")
+    sapo_temperature_pos: float = setting(1.0, "(0, inf)")
+    sapo_temperature_neg: float = setting(1.05, "(0, inf)")
+    vespo_k_pos: float = setting(2.0, "[0, inf)")
+    vespo_lambda_pos: float = setting(3.0, f"[{SMALLEST_LAMBDA}, inf)")
+    vespo_k_neg: float = setting(3.0, "[0, inf)")
+    vespo_lambda_neg: float = setting(2.0, f"[{SMALLEST_LAMBDA}, inf)")
 
 
-class Loss(NamedTuple):
-    """A row of the table."""
+@dataclass(frozen=True)
+class Loss:
+    """An entry: everything that a loss is.
 
-    surrogate: Callable[[SurrogateInputs], Tensor]
-    clip_metrics: Callable[[SurrogateInputs], dict[str, Tensor]] = lambda x: {}
+    The functions say by the names of their arguments what they read: "ratio", "logp", "old_logp", "mask",
+    "advantages"; and settings of `LossSettings`, of which an epsilon_high of None has become epsilon.
 
+    surrogate: what a token contributes, to be maximised.
+    divided_by: which average of `aggregate`.
+    clip_metrics: True at each token that counts, by the name of the metric.
+    check: raises InputError for settings of a run (as they are given) that do not go together.
+    """
 
-def clipped(x: SurrogateInputs) -> Tensor:
-    return clipped_surrogate(x.ratio, x.advantages, x.epsilon, x.epsilon_high, x.delta)
+    surrogate: Callable[..., Tensor]
+    divided_by: Literal["length", "rows", "limit", "part", "update"]
+    clip_metrics: Callable[..., dict[str, Tensor]] = lambda: {}
+    check: Callable[..., None] = lambda: None
 
-
-def cispo(x: SurrogateInputs) -> Tensor:
-    check_at_least("epsilon_high", x.high, 0)
-    return cispo_surrogate(x.ratio, x.logp, x.advantages, x.high)
-
-
-def sapo(x: SurrogateInputs) -> Tensor:
-    check_positive("sapo_temperature_pos", x.sapo_temperature_pos)
-    check_positive("sapo_temperature_neg", x.sapo_temperature_neg)
-    return sapo_surrogate(x.ratio, x.advantages, x.sapo_temperature_pos, x.sapo_temperature_neg)
-
-
-def vespo(x: SurrogateInputs) -> Tensor:
-    for sign in ("pos", "neg"):
-        check_at_least(f"vespo_k_{sign}", getattr(x, f"vespo_k_{sign}"), 0)
-        check_at_least(f"vespo_lambda_{sign}", getattr(x, f"vespo_lambda_{sign}"), SMALLEST_LAMBDA)
-    settings = (x.vespo_k_pos, x.vespo_lambda_pos, x.vespo_k_neg, x.vespo_lambda_neg)
-    return vespo_surrogate(x.logp, x.old_logp, x.mask, x.advantages, *settings)
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """The settings that matter to it."""
+        names = {*arguments(self.surrogate), *arguments(self.clip_metrics)}
+        level = {"importance_sampling_level"} if "ratio" in names else set()
+        return frozenset(names & SETTINGS.keys() | level)
 
 
-def clip_metrics(x: SurrogateInputs) -> dict[str, Tensor]:
+def checked_settings(loss: Loss, given: dict) -> dict:
+    """All settings of the losses, with their defaults; those that this loss reads are in their ranges."""
+    settings = vars(LossSettings(**given))
+    for name in loss.reads & settings.keys():
+        check_range(SETTINGS[name], settings[name], infinite=True)
+    return settings
+
+
+def cispo(ratio, logp, advantages, epsilon_high):
+    return cispo_surrogate(ratio, logp, advantages, bound=epsilon_high)
+
+
+def sapo(ratio, advantages, sapo_temperature_pos, sapo_temperature_neg):
+    return sapo_surrogate(ratio, advantages, sapo_temperature_pos, sapo_temperature_neg)
+
+
+def vespo(logp, old_logp, mask, advantages, vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg):
+    settings = (vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg)
+    return vespo_surrogate(logp, old_logp, mask, advantages, *settings)
+
+
+def clip_metrics(ratio, advantages, epsilon, epsilon_high) -> dict[str, Tensor]:
     """Where the gradient is zero: outside of the clip range, and moved as the advantage asks."""
-    low = (x.ratio < 1 - x.epsilon) & (per_token(x.advantages) < 0)
-    high = (x.ratio > 1 + x.high) & (per_token(x.advantages) > 0)
+    low = (ratio < 1 - epsilon) & (per_token(advantages) < 0)
+    high = (ratio > 1 + epsilon_high) & (per_token(advantages) > 0)
     return {"clip_ratio/low_mean": low, "clip_ratio/high_mean": high, "clip_ratio/region_mean": low | high}
 
 
-def cispo_clip_metrics(x: SurrogateInputs) -> dict[str, Tensor]:
+def cispo_clip_metrics(ratio, advantages, epsilon_high) -> dict[str, Tensor]:
     """Where the weight of a token with a positive advantage is bounded."""
-    return {"cispo_clip_ratio": (x.ratio > x.high) & (per_token(x.advantages) > 0)}
+    return {"cispo_clip_ratio": (ratio > epsilon_high) & (per_token(advantages) > 0)}
 
 
+def check_cispo(epsilon_high) -> None:
+    if epsilon_high is None:
+        usual = "expected the largest weight of a token with loss_type 'cispo'; 5.0 is usual"
+        raise InputError("epsilon_high", None, f"{usual} (in TRL, too, where None means epsilon, which is far too low)")
+
+
+SETTINGS = {each.name: each for each in fields(LossSettings)}
+CLIPPED = (clip_metrics, check_clip_range)
 LOSSES = {
-    "grpo": Loss(clipped, clip_metrics),
-    "bnpo": Loss(clipped, clip_metrics),
-    "dr_grpo": Loss(clipped, clip_metrics),
-    "dapo": Loss(clipped, clip_metrics),
-    "cispo": Loss(cispo, cispo_clip_metrics),
-    "sapo": Loss(sapo),
-    "luspo": Loss(clipped, clip_metrics),
-    "vespo": Loss(vespo),
+    "grpo": Loss(clipped_surrogate, "length", *CLIPPED),
+    "bnpo": Loss(clipped_surrogate, "part", *CLIPPED),
+    "dr_grpo": Loss(clipped_surrogate, "limit", *CLIPPED),
+    "dapo": Loss(clipped_surrogate, "update", *CLIPPED),
+    "cispo": Loss(cispo, "update", cispo_clip_metrics, check_cispo),
+    "sapo": Loss(sapo, "length"),
+    "luspo": Loss(clipped_surrogate, "rows", *CLIPPED),
+    "vespo": Loss(vespo, "update"),
 }
 LOSS_TYPES = tuple(LOSSES)
-LOSSES_BY_TOKENS = ("dapo", "cispo", "vespo")  # they divide by the tokens of the whole update
+LOSSES_BY_TOKENS = tuple(name for name, loss in LOSSES.items() if loss.divided_by == "update")  # of the whole update

@@ -10,14 +10,13 @@ import contextlib
 import sys
 import types
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 
 from grpo_lab.commands import Parser, command, command_name, shell_line, writable_folder
 from grpo_lab.commands.checks import InputError, InputFileError, RowError
-from grpo_lab.config import MAY_CHANGE, SETTINGS, GRPOConfig
+from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE, GRPOConfig
 from grpo_lab.config.arguments import settings_parser, words_in
-from grpo_lab.config.defaults import TINY, default_settings, described
+from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, described
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.rewards.task_spec import (
     SUMS,
@@ -68,7 +67,7 @@ def _run(given: dict) -> None:
     rows = spec.rows("train", None, config.seed)
     held_out = _held_out(spec, config)
     print(*spec.described(rows), described(chosen, parameters), sep="\n")
-    model, tokenizer = load_policy(name, precision=engine.precision(config, device, parameters < TINY))
+    model, tokenizer = load_policy(name, precision=engine.precision(config, device, parameters < FEW_PARAMETERS))
     one_thread_if_small(model)
     rows = for_template(rows, tokenizer)
     if engine.name == OURS:
@@ -94,7 +93,7 @@ def read_options(arguments: list[str] | None = None) -> dict:
             raise InputError("config", str(file), "expected one of them", found=found)
         said = _of_run(folder, typed, parser)
     elif file is not None:
-        said = _said_in(file / SETTINGS if file.is_dir() else file, "config", str(file), typed, parser)
+        said = _said_in(file / SETTINGS_FILE if file.is_dir() else file, "config", str(file), typed, parser)
         if "generation_batch_size" in typed:  # how the batch of the file was cut up is not how to cut this one
             said = {name: value for name, value in said.items() if name not in CUT_UP}
     else:
@@ -107,7 +106,7 @@ def read_options(arguments: list[str] | None = None) -> dict:
 
 def _of_run(folder: str, typed: dict, parser: Parser) -> dict:
     """What a run was told, with what was typed checked against it."""
-    said = _said_in(Path(folder) / SETTINGS, "resume_from_checkpoint", folder, typed, parser)
+    said = _said_in(Path(folder) / SETTINGS_FILE, "resume_from_checkpoint", folder, typed, parser)
     if "model" not in said:
         found = f"is {folder!r}, begun by a script"
         raise InputError("resume_from_checkpoint", folder, "go on from the script", found=found)
@@ -123,7 +122,7 @@ def _said_in(file: Path, option: str, value: str, typed: dict, parser: Parser) -
     """The options in a file, which is what the value of an option leads to; it names no code that was not typed."""
     if not file.is_file():
         of_run = file.parent.parent  # of the run whose checkpoint-12 was named
-        there = (of_run / SETTINGS).is_file()
+        there = (of_run / SETTINGS_FILE).is_file()
         this = f", here {of_run.as_posix()!r}: it goes on from its newest checkpoint" if there else ""
         raise InputFileError(option, value, f"expected a file of settings, or the output_dir of a run{this}")
     words, parser.where = words_in(file, parser), f" (in {str(file)!r})"
@@ -139,12 +138,11 @@ def plan_run(given: dict, parameters: int, device_type: str) -> tuple[TaskSpec, 
         Task and rewards; the whole configuration; and the settings in it that nobody gave.
     """
     asked = {name: given[name] for name in OF_TASK if name in given}
-    names = {field.name for field in fields(GRPOConfig)}
-    settings = {name: value for name, value in given.items() if name in names}
-    spec = choose(**asked, small=parameters < TINY)
+    settings = {name: value for name, value in given.items() if name in SETTINGS}
+    spec = choose(**asked, small=parameters < FEW_PARAMETERS)
     chosen = default_settings(parameters, spec.task, device_type, settings)
-    config = GRPOConfig(**(settings | chosen | {"reward_weights": spec.weights}))
-    config.command = {name: value for name, value in given.items() if name not in names}
+    command = {name: value for name, value in given.items() if name not in SETTINGS}
+    config = GRPOConfig(**(settings | chosen | {"reward_weights": spec.weights}), command=command)
     return spec, config, chosen
 
 
@@ -195,7 +193,7 @@ def _evaluation(given: dict, config: GRPOConfig) -> str:
 
 
 def _parser() -> Parser:
-    optional = {field.name for field in fields(GRPOConfig)} - {"output_dir", "resume_from_checkpoint"}
+    optional = SETTINGS.keys() - {"output_dir", "resume_from_checkpoint"}
     parser = settings_parser("grpo_lab.train", optional, "--output_dir DIR [--model MODEL] [--task TASK]")
     parser.description = "Train a policy with GRPO. Without --task: on sums, 1 for a right answer, 0 for a wrong one."
     parser.add_argument(
@@ -208,11 +206,11 @@ def _parser() -> Parser:
     )  # fmt: skip
     parser.add_argument(
         "--config", type=Path, metavar="FILE",
-        help=f"take options from a YAML file, or from the {SETTINGS} in the folder of a run; those typed here win",
+        help=f"take options from a YAML file, or from the {SETTINGS_FILE} in the folder of a run; those typed here win",
     )  # fmt: skip
     parser.add_argument(
         "--resume_from_checkpoint", type=_true_or_folder, metavar="true|DIR",
-        help=f"go on in output_dir; or in DIR, with all that its {SETTINGS} says, "
+        help=f"go on in output_dir; or in DIR, with all that its {SETTINGS_FILE} says, "
         f"of which these may be given anew: {', '.join(RESUMED_WITH)}",
     )  # fmt: skip
     add_task_option(parser)

@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_lab.advantages import best_of_group, group_advantages, rloo_advantages
+from grpo_lab.advantages import ADVANTAGES
 from grpo_lab.commands.checks import check_shapes
+from grpo_lab.commands.setting import call
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast, precision_of
 from grpo_lab.objective.surrogates import per_token
@@ -144,10 +145,7 @@ def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Floa
 
 
 def _compare(by_group: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:
-    if config.advantage == "group":
-        return group_advantages(by_group, scale=config.scale_rewards, eps=EPS)
-    others: dict[str, Callable] = {"rloo": rloo_advantages, "best_of_group": best_of_group, "none": Tensor.clone}
-    return others[config.advantage](by_group)
+    return call(ADVANTAGES[config.advantage].compare, {"rewards": by_group, **vars(config)})
 
 
 def _compare_scored(by_group: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:

@@ -47,7 +47,7 @@ def all_logprobs(
     """The log-probabilities of `completion_logprobs` without gradient, as many rows at a time as an update takes."""
     rows = experience.mask.any(-1) if rows is None else rows
     order = cheapest_order(experience, rows, config)
-    parts = order.split(config.per_device_train_batch_size)
+    parts = order.split(config.rows_at_once)
     return torch.cat([completion_logprobs(model, experience[p], config, rows[p])[0] for p in parts])[order.argsort()]
 
 
@@ -67,7 +67,7 @@ def cheapest_order(experience: Experience, rows: Bool[Tensor, " B"], config: GRP
     By length there is less padding. By prompt, the rows of a micro-batch share one, which is computed once for them;
     not with gradient checkpointing, which computes the prompt of every row.
     """
-    rollout, size = experience.rollout, config.per_device_train_batch_size
+    rollout, size = experience.rollout, config.rows_at_once
     # Longest first, those not to be computed last: what does not fit into memory shows at once, not after an hour.
     orders = [(rollout.mask.sum(-1) * rows).argsort(descending=True, stable=True)]
     if not config.gradient_checkpointing:

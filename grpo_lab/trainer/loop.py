@@ -13,7 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.objective import microbatch_loss, token_mean
+from grpo_lab.objective import LOSSES, microbatch_loss, token_mean
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.experience import Experience, collect
 from grpo_lab.trainer.logprobs import all_logprobs, cheapest_order, completion_logprobs
@@ -101,9 +101,9 @@ def accumulate_gradient(
     clock = clock or Clock(model.device)
     num_items = experience.mask.sum()
     metrics = UpdateMetrics(num_items)
-    if config.loss_type != "bnpo":  # whose mean depends on the rows that share a micro-batch
+    if LOSSES[config.loss_type].divided_by != "part":  # whose mean depends on the rows that share a micro-batch
         experience = experience[cheapest_order(experience, experience.with_gradient(config), config)]
-    for part in experience.split(config.per_device_train_batch_size):
+    for part in experience.split(config.rows_at_once):
         rows = part.with_gradient(config)
         with clock("time/logprobs"):
             logp, entropy = completion_logprobs(model, part, config, rows)

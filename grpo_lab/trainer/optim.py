@@ -4,7 +4,6 @@ import math
 
 import torch
 
-from grpo_lab.commands.checks import check_choice
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import precision_of
 from grpo_lab.trainer.optim_8bit import EightBitAdamW
@@ -117,26 +116,6 @@ class TorchAdamW(torch.optim.AdamW):
             # Cloned, because a tensor read from safetensors may be the open file itself.
             state.setdefault(int(index), {})[name] = value.clone()
         self.load_state_dict({"state": state, "param_groups": self.state_dict()["param_groups"]})
-
-
-def learning_rate(step: int, peak: float, warmup_steps: int, max_steps: int, scheduler_type: str) -> float:
-    """Rise linearly to the peak in `warmup_steps`, then stay there or fall to zero.
-
-    "constant_with_warmup" stays, "linear" and "cosine" fall, from the peak at step `warmup_steps` to zero at step
-    `max_steps`; "constant" is the peak from the first step on, with no warm-up. Steps count from 0, and the first one
-    already learns, at peak / warmup_steps. "cosine" falls as (1 + cos(pi x)) / 2, with x the share of the steps after
-    the warm-up that is over. (The names are those of transformers, where the warm-up comes one step later: the first
-    update has a rate of 0.)
-
-    Raises:
-        ValueError: for another scheduler type.
-    """
-    check_choice("scheduler_type", scheduler_type, ("constant", "constant_with_warmup", "linear", "cosine"))
-    if step < warmup_steps and scheduler_type != "constant":
-        return peak * (step + 1) / warmup_steps
-    share = (step - warmup_steps) / max(max_steps - warmup_steps, 1)
-    falls = {"linear": 1 - share, "cosine": (1 + math.cos(math.pi * share)) / 2}
-    return peak * falls.get(scheduler_type, 1.0)
 
 
 def clip_gradients(parameters: list[torch.nn.Parameter], max_norm: float) -> float:

@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
 
 import torch
 from tqdm import tqdm
@@ -13,6 +12,7 @@ from tqdm import tqdm
 from grpo_lab.commands.checks import InputError, InputTypeError, RowError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS
+from grpo_lab.config.schedules import learning_rate
 from grpo_lab.models import pick_device
 from grpo_lab.models.frozen import frozen_copy, silence_dropout
 from grpo_lab.models.selfcheck import ensure_checked
@@ -25,7 +25,7 @@ from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder, fingerprints
 from grpo_lab.trainer.logprobs import kl_to_reference
 from grpo_lab.trainer.metrics import Clock, MismatchMonitor, without_signal
-from grpo_lab.trainer.optim import PolicyOptimizer, learning_rate
+from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.reports import Reports, best_and_worst, completion_records, quoted
 from grpo_lab.trainer.stopping import Stopping
 
@@ -196,7 +196,7 @@ class Run:
 
     def settings(self) -> dict:
         """The configuration, with the precision that the model decided where it does not say one."""
-        mode, settings = self.optimizer.precision, asdict(self.config) | self.config.command
+        mode, settings = self.optimizer.precision, self.config.saved()
         return settings | ({"precision": mode.name} if mode in PRECISIONS.values() else {})
 
 

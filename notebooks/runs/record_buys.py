@@ -25,6 +25,7 @@ from grpo_lab.bench.__main__ import machine
 from grpo_lab.commands import Parser, command, writable_file, writable_folder
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast_as_loaded
+from grpo_lab.config.schedules import learning_rate
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import last_number, last_number_reward
 from grpo_lab.rollout import (
@@ -41,7 +42,6 @@ from grpo_lab.tasks.short import short_sums
 from grpo_lab.trainer import train
 from grpo_lab.trainer.experience import Experience, collect, rollout_metrics
 from grpo_lab.trainer.loop import accumulate_gradient
-from grpo_lab.trainer.optim import learning_rate
 from grpo_lab.trainer.run import Run
 
 FILE = Path(__file__).with_name("buys.json")

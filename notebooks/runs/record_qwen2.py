@@ -29,7 +29,7 @@ from grpo_lab.commands import Parser, command, writable_file, writable_folder
 from grpo_lab.commands.checks import InputError, check_at_least, check_between, check_finite, check_positive
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, autocast, has_native_bf16
-from grpo_lab.config.ranges import LARGEST_SEED
+from grpo_lab.config.settings import LARGEST_SEED
 from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy, pick_device
 from grpo_lab.models.shapes import SHAPES, random_policy

@@ -29,7 +29,7 @@ from grpo_lab.commands import Parser, command, writable_file, writable_folder
 from grpo_lab.commands.checks import check_at_least, check_between
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, autocast_as_loaded
-from grpo_lab.config.ranges import LARGEST_SEED
+from grpo_lab.config.settings import LARGEST_SEED
 from grpo_lab.evaluate import evaluate, wilson_interval
 from grpo_lab.logprobs import token_logprobs
 from grpo_lab.models import load_policy, pick_device

@@ -3,16 +3,16 @@
 import math
 import re
 import sys
-from dataclasses import fields
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.config import GRPOConfig, options
+from grpo_lab.config import SETTINGS, GRPOConfig, options
+from grpo_lab.objective import LOSSES
 
 INF = math.inf
-ROOM = {"output_dir": "x", "eval_steps": 5, "beta": 0.1, "per_device_eval_batch_size": None}  # what some others need
+ROOM = {"output_dir": "x", "eval_steps": 5, "beta": 0.1, "log_completions": True}  # what some others need
 # name: what is allowed, as in mathematics
 RANGES = {
     "seed": "[0, 4294967295]", "max_steps": "[0, inf)", "save_steps": "[0, inf)", "logging_steps": "[1, inf)",
@@ -41,12 +41,11 @@ def inside(value, interval):
 
 
 def kind(name):
-    field = next(field for field in fields(GRPOConfig) if field.name == name)
-    return next(kind for kind in options(field.type) if kind in (int, float))
+    return next(kind for kind in options(SETTINGS[name].type) if kind in (int, float))
 
 
 def test_every_number_has_a_range():
-    numbers = {field.name for field in fields(GRPOConfig) if {int, float} & set(options(field.type))}
+    numbers = {name for name, field in SETTINGS.items() if {int, float} & set(options(field.type))}
     assert numbers == RANGES.keys() | BOUND_TO_OTHERS.keys()
 
 
@@ -70,7 +69,8 @@ def test_so_it_is_at_the_edges():
 
 
 def is_taken_or_refused(name, value):
-    settings = ROOM | {name: value}
+    loss_type = next((loss_type for loss_type, loss in LOSSES.items() if name in loss.reads), "dapo")
+    settings = ROOM | {"loss_type": loss_type, name: value}
     if inside(value, ALL[name]):
         assert name in BOUND_TO_OTHERS or getattr(GRPOConfig(**settings), name) == value
         return
@@ -80,7 +80,7 @@ def is_taken_or_refused(name, value):
 
 REFUSED = [
     *[("output_dir", name) for name in ("", "  ", __file__)],
-    *[(field.name, "other") for field in fields(GRPOConfig) if isinstance(field.metadata["allowed"], tuple)],
+    *[(name, "other") for name, field in SETTINGS.items() if isinstance(field.metadata["allowed"], tuple)],
     ("generation_batch_size", 250),
     ("per_device_train_batch_size", 96),
     ("per_device_eval_batch_size", 24),
@@ -95,7 +95,8 @@ TOGETHER = [
     ("ref_model_sync_steps", {"ref_model_sync_steps": 2, "log_kl": True}),
     ("per_device_eval_batch_size", {"per_device_eval_batch_size": 16, "num_generations_eval": 3}),
     ("delta", {"delta": 1.3, "epsilon_high": 0.3}),
-    ("delta", {"delta": 1.0, "loss_type": "cispo"}),
+    ("delta", {"delta": 1.0, "loss_type": "cispo", "epsilon_high": 5.0}),
+    ("epsilon_high", {"loss_type": "cispo"}),
     ("num_generations", {"num_generations": 1}),
 ]
 
@@ -110,10 +111,10 @@ def test_a_wrong_value_is_named_with_what_is_allowed():
 
 def test_what_is_allowed_is_taken():
     for settings in [
-        {"ref_model_device": "cuda:1"},
+        {"ref_model_device": "cuda:1", "log_kl": True},
         {"reward_weights": [1.0, -0.5]},
-        {"delta": 1.1, "loss_type": "cispo", "epsilon_high": 5.0},
+        {"loss_type": "cispo", "epsilon_high": 5.0},
         {"num_generations": 1, "advantage": "none"},
-        {"per_device_eval_batch_size": 9, "num_generations_eval": 3},
+        {"per_device_eval_batch_size": 9, "num_generations_eval": 3, "eval_steps": 1},
     ]:
         assert {name: getattr(GRPOConfig(**settings), name) for name in settings} == settings

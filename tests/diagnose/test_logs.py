@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from grpo_lab.config import SETTINGS
+from grpo_lab.config import SETTINGS_FILE
 from grpo_lab.diagnose import logs
 from grpo_lab.diagnose.logs import Log, read_log
 from grpo_lab.trainer.folder import METRICS
@@ -31,9 +31,9 @@ def kept(log: Log) -> list[dict]:
 
 
 def test_our_folder_gives_rows_and_settings(tmp_path):
-    assert (logs.METRICS, logs.SETTINGS) == (METRICS, SETTINGS)
+    assert (logs.METRICS, logs.SETTINGS) == (METRICS, SETTINGS_FILE)
     write(tmp_path / METRICS, [*ROWS[:2], ROWS[2] | {"loss": None, "warning": "words are no numbers"}])
-    (tmp_path / SETTINGS).write_text('{"precision": "fp16", "num_iterations": 2}', encoding="utf-8")
+    (tmp_path / SETTINGS_FILE).write_text('{"precision": "fp16", "num_iterations": 2}', encoding="utf-8")
     log = read_log(tmp_path, {"precision": "fp32"})
     assert kept(log) == ROWS and log.name == str(tmp_path)
     assert log.settings == {"precision": "fp32", "num_iterations": 2}

@@ -121,7 +121,7 @@ def test_an_empty_mask_is_a_finite_zero(loss_type):
         ({"beta": 0.1, "ref_logp": None}, "ref_logp"),
         ({"loss_type": "dapo", "num_items": math.nan}, "num_items"),
         ({"loss_type": "cispo", "epsilon_high": math.nan}, "epsilon_high"),
-        ({"loss_type": "sapo", "sapo_temperature_pos": 0.0}, "sapo_temperature_pos is 0.0; it must be positive"),
+        ({"loss_type": "sapo", "sapo_temperature_pos": 0.0}, "sapo_temperature_pos is 0.0; it must lie in (0, inf)"),
         ({"loss_type": "sapo", "sapo_temperature_neg": math.nan}, "sapo_temperature_neg"),
         ({"loss_type": "vespo", "vespo_k_neg": -1.0}, "vespo_k_neg"),
         ({"loss_type": "vespo", "vespo_lambda_pos": math.nan}, "vespo_lambda_pos"),

@@ -7,15 +7,15 @@ from itertools import product
 import pytest
 import torch
 
-from grpo_lab.config import GRPOConfig, options
-from grpo_lab.config.ranges import SCHEDULES
-from grpo_lab.trainer.optim import PolicyOptimizer, learning_rate
+from grpo_lab.config import SETTINGS, GRPOConfig, options
+from grpo_lab.config.schedules import SCHEDULES, learning_rate
+from grpo_lab.trainer.optim import PolicyOptimizer
 from tests.parity.engines import engine
 from tests.support.differences import MEANINGS, OTHER_DEFAULTS
 from tests.support.worlds import make_config, make_world
 
 trl = engine("trl")
-OURS, TRLS = ({field.name: field for field in fields(config)} for config in (GRPOConfig, trl.GRPOConfig))
+OURS, TRLS = SETTINGS, {field.name: field for field in fields(trl.GRPOConfig)}
 SHARED = OURS.keys() & TRLS.keys()
 
 
@@ -97,6 +97,7 @@ def test_a_rollout_is_worth_as_many_updates_as_in_trl(settings, tmp_path):
     ours = GRPOConfig(**settings)
     names = ("generation_batch_size", "num_generations", "num_iterations", "per_device_train_batch_size")
     same = {name: getattr(ours, name) for name in (*names, "gradient_accumulation_steps")}
+    same["per_device_train_batch_size"] = ours.rows_at_once
     theirs = trl.GRPOConfig(output_dir=str(tmp_path), use_cpu=True, **same)
     micro_batches = theirs.steps_per_generation * theirs.num_iterations
     assert ours.updates_per_step == micro_batches / theirs.gradient_accumulation_steps

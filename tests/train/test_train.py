@@ -5,7 +5,7 @@ import json
 import math
 import shutil
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_lab import evaluate, trainer
 from grpo_lab import train as command
-from grpo_lab.config import GRPOConfig, options
-from grpo_lab.config.defaults import SETTINGS
+from grpo_lab.config import SETTINGS, GRPOConfig, options
+from grpo_lab.config.defaults import BY_SIZE
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rewards.named import think_rate
 from grpo_lab.rewards.task_spec import BY_REWARDS
@@ -35,7 +35,7 @@ def another(setting):
     return {bool: not number, int: number + 3, float: number + 0.25, str: "another"}[kind]
 
 
-VALUES = {setting.name: another(setting) for setting in fields(GRPOConfig)} | {"output_dir": "out"}
+VALUES = {setting.name: another(setting) for setting in SETTINGS.values()} | {"output_dir": "out"}
 GIVEN = {
     "model": "tiny",
     "output_dir": "out",
@@ -101,7 +101,7 @@ def test_help_lists_every_setting_with_its_default_own_options_first(capsys):
     assert "--num_generations N   G, completions a prompt (default:" in shown
     assert shown.index("--task TASK") < shown.index("the run:") < shown.index("--seed N") < shown.index("sampling:")
     assert all(name in "".join(shown.split()) for name in TASKS), "every task, however the lines are broken"
-    assert "".join(shown.split()).count("default:bythemodel'ssize") == len(SETTINGS) - 1
+    assert "".join(shown.split()).count("default:bythemodel'ssize") == len(BY_SIZE) - 1
 
 
 def test_the_precision_asked_for_loads_and_trains(base, tmp_path, capsys):

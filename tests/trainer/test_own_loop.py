@@ -43,8 +43,8 @@ def play(script, folder, changes):
 def trained(run):
     """`train` under the same settings, without a folder."""
     model, tokenizer = load_policy("tiny")
-    run.config.output_dir = None
-    return model, train(model, tokenizer, addition_problems("train", 2000), accuracy_reward, run.config)
+    config = run.config.without(output_dir=None)
+    return model, train(model, tokenizer, addition_problems("train", 2000), accuracy_reward, config)
 
 
 def test_the_loss_of_the_page_is_what_it_says_and_its_metric_is_in_the_file(tmp_path):

@@ -111,7 +111,8 @@ def gradient(model, experience, config):
 
 def cut(loss_type, parts, **settings):
     sizes = {"per_device_train_batch_size": 8 // parts, "gradient_accumulation_steps": parts}
-    return make_config(loss_type=loss_type, beta=0.2, entropy_coef=0.05, epsilon=0.1, **sizes, **settings)
+    settings |= {"cispo": {"epsilon_high": 0.1}, "sapo": {}, "vespo": {}}.get(loss_type, {"epsilon": 0.1})
+    return make_config(loss_type=loss_type, beta=0.2, entropy_coef=0.05, **sizes, **settings)
 
 
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)

@@ -8,7 +8,7 @@ not measure (`time/...`, `tokens_per_second`, `sampling/logp_difference_max`) is
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -63,12 +63,12 @@ def train(
     if vllm is not None and vllm["vllm_mode"] == "colocate" and model.device.type != "cuda":
         raise InputError("use_vllm", "colocate", f"expected a model on an NVIDIA card, here it is on {model.device}")
     rows = rows_in_order(model, tokenizer, dataset, reward_funcs, config, eval_dataset)
-    told = config.command | {"engine": "trl", "use_peft": lora is not None, "fsdp": fsdp} | (lora or {})
+    told = {"engine": "trl", "use_peft": lora is not None, "fsdp": fsdp} | (lora or {})
     config = _for_this_process(model, config, lora)
     with ExitStack() as stack:
         folder, begun = None, (0, [])
         if config.output_dir is not None and is_main():
-            folder = stack.enter_context(RunFolder(config, asdict(config) | told))
+            folder = stack.enter_context(RunFolder(config, config.saved() | told))
             begun = _go_on(folder, model, fingerprints(model, tokenizer, dataset, reward_funcs, eval_dataset))
         evaluate = partial(_evaluated, model, tokenizer, eval_dataset, reward_funcs, config)
         stack.enter_context(_as_it_was(model))
@@ -144,8 +144,7 @@ def rows_in_order(model, tokenizer, dataset: Rows, reward_funcs, config: GRPOCon
     Raises:
         InputError: if some prompts are strings and others lists of messages, which TRL does not mix.
     """
-    changed = {"output_dir": None, "resume_from_checkpoint": False, "report_to": "none", "beta": 0.0}
-    alone = replace(config, **changed, ref_model_sync_steps=None)
+    alone = config.without(output_dir=None, resume_from_checkpoint=False, beta=0.0)
     run = Run(model, tokenizer, dataset, alone, reward_funcs, eval_dataset)
     rows = [row for step in range(config.max_steps) for row in run.rows_of_step(step)]
     if len({isinstance(row["prompt"], str) for row in rows}) > 1:

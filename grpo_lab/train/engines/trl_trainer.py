@@ -15,12 +15,12 @@ from transformers import PrinterCallback
 from transformers.trainer import TRAINING_ARGS_NAME
 
 from grpo_lab.config import GRPOConfig
+from grpo_lab.config.schedules import learning_rate
 from grpo_lab.models.loading import without_bars
 from grpo_lab.rewards import reward_names, score_completions
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.train.engines.resuming import writes_into
 from grpo_lab.train.engines.settings import FLAGS, SAME, rows_of_a_process
-from grpo_lab.trainer.optim import learning_rate
 
 
 def make_trainer(

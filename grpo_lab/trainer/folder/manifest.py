@@ -7,13 +7,13 @@ from collections.abc import Container, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from grpo_lab.config import SETTINGS, GRPOConfig
+from grpo_lab.config import SETTINGS_FILE, GRPOConfig
 from grpo_lab.trainer.folder.files import as_json, write_whole
 from grpo_lab.trainer.stopping import RESUME
 
 MANIFEST = "grpo_run.json"
 METRICS, COMPLETIONS = "metrics.jsonl", "completions.jsonl"
-CHANGING = (METRICS, SETTINGS, COMPLETIONS, "tensorboard")  # files and folders that a run keeps changing
+CHANGING = (METRICS, SETTINGS_FILE, COMPLETIONS, "tensorboard")  # files and folders that a run keeps changing
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 # What transformers calls the files of a model and of its tokenizer.
 MODEL = re.compile(

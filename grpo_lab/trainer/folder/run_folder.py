@@ -11,7 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from grpo_lab.commands import shell_line
-from grpo_lab.config import MAY_CHANGE, SETTINGS, GRPOConfig
+from grpo_lab.config import MAY_CHANGE, SETTINGS_FILE, GRPOConfig
 from grpo_lab.trainer.evaluation import best_step
 from grpo_lab.trainer.folder import checkpoint
 from grpo_lab.trainer.folder.files import UNFINISHED, as_json, explained, fault, flush, publish, remove, write_whole
@@ -221,7 +221,7 @@ class RunFolder:
 
     def _write_lines(self, history: list[dict]) -> None:
         """Write settings and metrics, and take from the completions those of steps that are now made again."""
-        write_whole(self.path / SETTINGS, as_json(self.manifest.settings, indent=2) + "\n")
+        write_whole(self.path / SETTINGS_FILE, as_json(self.manifest.settings, indent=2) + "\n")
         write_whole(self.path / METRICS, _as_lines(history))
         if (path := self.path / COMPLETIONS).is_file():
             lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]

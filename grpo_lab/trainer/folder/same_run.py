@@ -16,14 +16,13 @@ import json
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from grpo_lab.commands.checks import InputError
-from grpo_lab.config import MAY_CHANGE, GRPOConfig
+from grpo_lab.config import MAY_CHANGE, SETTINGS
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.folder.files import as_json, digest
@@ -104,7 +103,7 @@ def check_same_run(folder: Path, before: Manifest, settings: dict, prints: dict)
 def check_settings(folder: Path, before: dict, settings: dict) -> None:
     """Raise ValueError unless every setting is what it was, but for `MAY_CHANGE` and `max_steps`."""
     before, now = ENGINE | before, ENGINE | json.loads(as_json(settings))
-    compared = {field.name for field in fields(GRPOConfig)} - {*MAY_CHANGE, "max_steps"} | ENGINE.keys()
+    compared = SETTINGS.keys() - {*MAY_CHANGE, "max_steps"} | ENGINE.keys()
     changed = {k: (before.get(k), v) for k, v in now.items() if k in compared and before.get(k) != v}
     if changed:
         listed = ", ".join(f"{name}: was {old!r}, is {new!r}" for name, (old, new) in changed.items())

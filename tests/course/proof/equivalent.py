@@ -65,8 +65,8 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "policy_loss": {
         "_mean:": _METRICS,
         "metrics = {'ratio': ratio.detach()}": _METRICS,
-        "metrics = LOSSES[loss_type].clip_metrics(inputs)": _METRICS,
-        "metrics = {'ratio': ratio} | LOSSES[loss_type].clip_metrics(inputs)": _METRICS,
+        "metrics = call(LOSSES[loss_type].clip_metrics, inputs)": _METRICS,
+        "metrics = {'ratio': ratio} | call(LOSSES[loss_type].clip_metrics, inputs)": _METRICS,
         "metrics['kl'] = kl": _METRICS,
         "metrics['kl'] = -kl.detach()": _METRICS,
         "logp, old_logp = (logp, torch.where(mask, old_logp, 0))": _UNDER_THE_MASK,

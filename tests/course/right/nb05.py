@@ -6,6 +6,7 @@ import torch
 from einops import rearrange
 
 from grpo_lab import objective
+from grpo_lab.commands.setting import call
 from grpo_lab.kl import kl_estimate
 from tests.course.right import by_loops
 from tests.support.oracles import objective as oracles
@@ -70,8 +71,10 @@ def loss_by_the_table(
     """For all eight loss types, as the library does it."""
     old_logp = logp.detach() if old_logp is None else old_logp
     ratio = objective.importance_ratio(logp, old_logp, mask, importance_sampling_level)
-    inputs = objective.SurrogateInputs(ratio, logp, old_logp, mask, advantages, **settings)
-    values = -objective.LOSSES[loss_type].surrogate(inputs)
+    inputs = vars(objective.LossSettings(**settings))
+    inputs["epsilon_high"] = inputs["epsilon"] if inputs["epsilon_high"] is None else inputs["epsilon_high"]
+    inputs |= {"ratio": ratio, "logp": logp, "old_logp": old_logp, "mask": mask, "advantages": advantages}
+    values = -call(objective.LOSSES[loss_type].surrogate, inputs)
     if beta > 0:
         values = values + beta * kl_estimate(logp, ref_logp, kl_estimator) * (ratio if kl_bias_correction else 1)
     return objective.aggregate(values, mask, loss_type, max_completion_length, num_items), {"beta": beta}

@@ -85,7 +85,7 @@ EXERCISE = Exercise(
         "length-mean-mislabelled": Misconception(
             "What you call 'dr_grpo' still divides each row by its own length. That is 'grpo', with the length bias "
             "that Dr. GRPO removes: tokens of a long wrong answer are punished less than those of a short one.",
-            ("case 'grpo' | 'sapo'", "case 'grpo' | 'sapo' | 'dr_grpo'"),
+            ("case 'length'", "case 'length' | 'limit'"),
             equation="5.18",
         ),
         "empty-row-nan": Misconception(

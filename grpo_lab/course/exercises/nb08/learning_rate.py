@@ -1,5 +1,5 @@
+from grpo_lab.config.schedules import learning_rate
 from grpo_lab.course.exercise import Dice, Exercise, Misconception, at_scale, drawn, given
-from grpo_lab.trainer.optim import learning_rate
 
 NAMES = ("constant", "constant_with_warmup", "linear", "cosine")
 
@@ -51,7 +51,7 @@ EXERCISE = Exercise(
         "constant-warms-up": Misconception(
             'Your "constant" warms up. In transformers and TRL it does not: that is "constant_with_warmup". Whoever '
             "moves a setting there would train with another rate and not notice.",
-            (" and scheduler_type != 'constant'", ""),
+            (" and schedule.warms_up", ""),
         ),
         "falls-from-the-start": Misconception(
             "You count the fall from step 0. At the end of the warm-up the rate then jumps down from the peak. When "

@@ -1,0 +1,47 @@
+"""The learning rate of each step: the schedules, each an entry, and what they have in common, the warm-up."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from grpo_lab.commands.checks import check_choice
+
+
+class Schedule(NamedTuple):
+    """An entry: the share of the peak that is left, by the share of the steps after the warm-up that is over."""
+
+    left: Callable[[float], float]
+    warms_up: bool = True
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The settings that matter to it."""
+        return frozenset({"warmup_steps"} if self.warms_up else ())
+
+
+SCHEDULES = {
+    "constant": Schedule(lambda over: 1.0, warms_up=False),
+    "constant_with_warmup": Schedule(lambda over: 1.0),
+    "linear": Schedule(lambda over: 1 - over),
+    "cosine": Schedule(lambda over: (1 + math.cos(math.pi * over)) / 2),
+}
+
+
+def learning_rate(step: int, peak: float, warmup_steps: int, max_steps: int, scheduler_type: str) -> float:
+    """Rise linearly to the peak in `warmup_steps`, then stay there or fall to zero.
+
+    "constant_with_warmup" stays, "linear" and "cosine" fall, from the peak at step `warmup_steps` to zero at step
+    `max_steps`; "constant" is the peak from the first step on, with no warm-up. Steps count from 0, and the first one
+    already learns, at peak / warmup_steps. "cosine" falls as (1 + cos(pi x)) / 2, with x the share of the steps after
+    the warm-up that is over. (The names are those of transformers, where the warm-up comes one step later: the first
+    update has a rate of 0.)
+
+    Raises:
+        ValueError: for another scheduler type.
+    """
+    check_choice("scheduler_type", scheduler_type, SCHEDULES)
+    schedule = SCHEDULES[scheduler_type]
+    if step < warmup_steps and schedule.warms_up:
+        return peak * (step + 1) / warmup_steps
+    over = (step - warmup_steps) / max(max_steps - warmup_steps, 1)
+    return peak * schedule.left(over)
