@@ -68,10 +68,15 @@ def group_advantages(
     check_shapes(rewards=(rewards, "P G"))
     check_all_finite("rewards", rewards)
     if scale == "group" and rewards.shape[1] <= ddof:
-        _refuse(rewards, ddof + 1)
+        raise InputError(
+            "rewards",
+            rewards,
+            found=f"has G = {rewards.shape[1]} completions of a prompt; it must be at least {ddof + 1}",
+        )
     if scale == "batch" and rewards.numel() <= ddof:
-        found = f"has {rewards.numel()} element"
-        raise InputError("rewards", rewards, f"a batch's deviation needs at least {ddof + 1}", found=found)
+        raise InputError(
+            "rewards", found=f"has {rewards.numel()} element; a batch's deviation needs at least {ddof + 1}"
+        )
     rewards = rewards.to(torch.result_type(rewards, 1.0))
     from_first = rewards - rewards[:, :1]  # P G (2.1)
     centred = from_first - reduce(from_first, "P G -> P 1", "mean")  # P G (2.2)
@@ -104,7 +109,9 @@ def rloo_advantages(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     check_shapes(rewards=(rewards, "P G"))
     check_all_finite("rewards", rewards)
     if rewards.shape[1] < 2:
-        _refuse(rewards, 2)
+        raise InputError(
+            "rewards", rewards, found=f"has G = {rewards.shape[1]} completions of a prompt; it must be at least 2"
+        )
     rewards = rewards.to(torch.result_type(rewards, 1.0))
     r = rewards - rewards[:, :1]
     advantages = r - (r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)  # P G (2.5)
@@ -128,7 +135,7 @@ def best_of_group(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     check_shapes(rewards=(rewards, "P G"))
     check_all_finite("rewards", rewards)
     if rewards.shape[1] == 0:
-        _refuse(rewards, 1)
+        raise InputError("rewards", rewards, found="has G = 0 completions of a prompt; it must be at least 1")
     rewards = rewards.to(torch.result_type(rewards, 1.0))
     best, worst = reduce(rewards, "P G -> P 1", "max"), reduce(rewards, "P G -> P 1", "min")
     weights = torch.where((rewards == best) & (best > worst), rewards, 0)  # P G (2.6)
@@ -173,8 +180,7 @@ def process_advantages(
     check_dtype("step_mask", step_mask, "bool")
     check_all_finite("step_rewards", step_rewards[step_mask])
     if 0 in step_rewards.shape[1:]:
-        found = f"has shape {tuple(step_rewards.shape)}"
-        raise InputError("step_rewards", step_rewards, "G and T must be at least 1", found=found)
+        raise InputError("step_rewards", found=f"has shape {tuple(step_rewards.shape)}; G and T must be at least 1")
     step_rewards = step_rewards.to(torch.result_type(step_rewards, 1.0))
     least = torch.where(step_mask, step_rewards, torch.inf).amin((1, 2), keepdim=True)
     from_least = torch.where(step_mask, step_rewards - least, 0)  # P G T (2.7)
@@ -215,11 +221,6 @@ def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor,
         returns = rewards[..., t] + gamma * returns  # P G (2.13)
         all_returns[..., t] = returns
     return all_returns
-
-
-def _refuse(rewards: Tensor, least: int) -> None:
-    found = f"has G = {rewards.shape[1]} completions of a prompt"
-    raise InputError("rewards", rewards, f"it must be at least {least}", found=found)
 
 
 @dataclass(frozen=True)

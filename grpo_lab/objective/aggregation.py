@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Real
 from torch import Tensor
 
-from grpo_lab.commands.checks import InputError, check_at_least, check_choice, check_shapes
+from grpo_lab.commands.checks import InputError, check_choice, check_shapes
 from grpo_lab.objective.table import LOSSES
 
 
@@ -48,13 +48,12 @@ def aggregate(
     """
     check_choice("loss_type", loss_type, LOSSES)
     check_shapes(mask=(mask, "B T"), values=(values, "B #T"))
-    divided_by = LOSSES[loss_type].divided_by
-    if divided_by == "limit" and not (max_completion_length or 0) >= 1:
+    if LOSSES[loss_type].divided_by == "limit" and not (max_completion_length or 0) >= 1:
         raise InputError("max_completion_length", max_completion_length, f"{loss_type!r} needs one of at least 1")
-    if num_items is not None:
-        check_at_least("num_items", num_items, 0)
+    if num_items is not None and not num_items >= 0:
+        raise InputError("num_items", num_items, "it must be at least 0")
     lengths, sums = mask.sum(-1), torch.where(mask, values, 0).sum(-1)  # B (5.15)
-    match divided_by:
+    match LOSSES[loss_type].divided_by:
         case "length":
             return (sums / lengths.clamp(min=1)).mean()  # scalar (5.16)
         case "rows":

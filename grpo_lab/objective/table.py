@@ -40,12 +40,14 @@ class Loss:
     divided_by: which average of `aggregate`.
     clip_metrics: True at each token that counts, by the name of the metric.
     check: raises InputError for settings of a run (as they are given) that do not go together.
+    trl: "same", or why `--engine trl` refuses it.
     """
 
     surrogate: Callable[..., Tensor]
     divided_by: Literal["length", "rows", "limit", "part", "update"]
     clip_metrics: Callable[..., dict[str, Tensor]] = lambda: {}
     check: Callable[..., None] = lambda: None
+    trl: str = "same"
 
     @cached_property
     def reads(self) -> frozenset[str]:

@@ -26,7 +26,7 @@ import random
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from unittest.mock import patch
@@ -595,7 +595,7 @@ def record_of(part: str, name: str, engine: str, seed: int, steps: int | None = 
     """One entry of the file."""
     plant = PARTS[part][name]
     history, config = run(plant, engine, seed, steps)
-    usual, settings = asdict(GRPOConfig()), asdict(config)
+    usual, settings = GRPOConfig().saved(), config.saved()
     changed = {key: value for key, value in settings.items() if value != usual[key] and key != "disable_tqdm"}
     return {
         "part": part, "name": name, "engine": engine, "seed": seed, "finding": plant.finding, "how": plant.how,
@@ -635,7 +635,7 @@ def unpacked(entry: dict) -> list[dict]:
 
 def settings_of(entry: dict) -> dict:
     """All settings of an entry's run, as its grpo_config.json would hold them."""
-    settings = asdict(GRPOConfig(**entry["settings"]))
+    settings = GRPOConfig(**entry["settings"]).saved()
     return settings | {"precision": settings["precision"] or ("fp32-master" if settings["bf16"] else "fp32")}
 
 

@@ -1,8 +1,10 @@
 """What TRL's trainer makes of each setting of a run: passed on by name, translated, or refused by name."""
 
+from dataclasses import fields
+
 from grpo_lab.commands.checks import InputError
 from grpo_lab.config import SETTINGS, GRPOConfig
-from grpo_lab.objective import LOSSES
+from grpo_lab.objective import LOSSES, LossSettings
 from grpo_lab.train.engines.processes import world_size
 
 SAME = tuple(name for name, each in SETTINGS.items() if each.metadata["trl"] == "same")
@@ -12,8 +14,11 @@ FLAGS = {"fp32": (), "fp32-master": ("bf16",), "fp16": ("fp16",), "bf16-naive": 
 def check_settings(config: GRPOConfig) -> None:
     """Raise InputError for the first setting that this engine does not have, or that means another thing there."""
     for name, each in SETTINGS.items():
-        if (why := each.metadata["trl"]) not in ("same", "ours") and getattr(config, name) != each.default:
-            raise InputError(name, getattr(config, name), f"leave it out with --engine trl: {why}")
+        value, why = getattr(config, name), each.metadata["trl"]
+        if why not in ("same", "ours") and value != each.default:
+            raise InputError(name, value, f"leave it out with --engine trl: {why}")
+    if (why := LOSSES[config.loss_type].trl) != "same":
+        raise InputError("loss_type", config.loss_type, f"leave it out with --engine trl: {why}")
     if config.max_steps == 0:
         raise InputError("max_steps", 0, "it must be at least 1 with --engine trl")
     if config.precision not in (None, *FLAGS):
@@ -24,6 +29,12 @@ def check_settings(config: GRPOConfig) -> None:
         allowed = "expected none with resume_from_checkpoint and --engine trl, whose checkpoints lack the refreshed one"
         raise InputError("ref_model_sync_steps", config.ref_model_sync_steps, allowed)
     rows_of_a_process(config)
+
+
+def passed_on(config: GRPOConfig) -> dict:
+    """The settings that TRL takes as they are: of those of the losses, the ones that this loss reads."""
+    others = {each.name for each in fields(LossSettings)} - LOSSES[config.loss_type].reads
+    return {name: getattr(config, name) for name in SAME if name not in others}
 
 
 def rows_of_a_process(config: GRPOConfig) -> dict[str, int]:

@@ -20,7 +20,7 @@ from grpo_lab.models.loading import without_bars
 from grpo_lab.rewards import reward_names, score_completions
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.train.engines.resuming import writes_into
-from grpo_lab.train.engines.settings import FLAGS, SAME, rows_of_a_process
+from grpo_lab.train.engines.settings import FLAGS, passed_on, rows_of_a_process
 
 
 def make_trainer(
@@ -89,7 +89,7 @@ def trl_config(
     updates, flags = config.updates_per_step, FLAGS[config.precision]
     sync, saves = config.ref_model_sync_steps, config.output_dir is not None
     return trl.GRPOConfig(
-        **{name: getattr(config, name) for name in SAME},
+        **passed_on(config),
         **rows_of_a_process(config),
         max_steps=config.max_steps * updates,
         logging_steps=updates,
