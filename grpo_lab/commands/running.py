@@ -103,7 +103,6 @@ NOT_YET = (
     "objective",
     "policy_gradient",
     "config",
-    "trainer",
     "memory",
     "doctor",
     "export",

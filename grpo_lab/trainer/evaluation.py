@@ -103,19 +103,6 @@ def accuracy_of(marks: Float[Tensor, " B"]) -> float | None:
     return (given >= 1).double().mean().item() if says_right else None
 
 
-def check_evaluation(config: GRPOConfig, rows: Rows, held_out: Rows | None) -> None:
-    """Raise ValueError for a setting without held-out rows, the other way round, or rows that lack a column."""
-    if (config.eval_steps is None) != (held_out is None):
-        lacking, given = ("eval_steps", "eval_dataset") if config.eval_steps is None else ("eval_dataset", "eval_steps")
-        raise ValueError(f"{lacking} is None; expected one where {given} is given")
-    if held_out is None:
-        return
-    if lacking := sorted(rows[0].keys() - held_out[0].keys()):
-        raise ValueError(
-            f"eval_dataset has the columns {sorted(held_out[0])}; expected those of dataset, with {', '.join(lacking)}"
-        )
-
-
 def best_step(history: list[dict], config: GRPOConfig) -> int | None:
     """The step of the highest held-out reward, the first of equal ones; None where the best is not to be kept.
 

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.advantages import ADVANTAGES
-from grpo_lab.commands.checks import check_shapes
+from grpo_lab.commands.checks import InputTypeError, check_shapes
 from grpo_lab.commands.setting import call
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast, precision_of
@@ -37,7 +37,7 @@ class Experience:
 
     def __post_init__(self):
         if self.advantages is None:
-            raise TypeError("experience.advantages is None; expected a tensor of shape (B,) or (B, T)")
+            raise InputTypeError("experience.advantages", None, "expected a tensor of shape (B,) or (B, T)")
         check_shapes(mask=(self.mask, "B T"), **{"experience.advantages": (self.advantages, "B | B T")})
 
     def __len__(self) -> int:
@@ -75,7 +75,7 @@ def collect(
         The experience of B = P * G rows, in the order of the prompts, and metrics of sampling and rewards by name.
 
     Raises:
-        ValueError, TypeError: for prompts, columns or rewards that do not fit, as `score_completions` does.
+        InputError: for prompts, columns or rewards that do not fit, as `score_completions` does.
     """
     clock = clock or Clock(model.device)
     with clock("time/rollout"), autocast(model.device, precision_of(model, config)):

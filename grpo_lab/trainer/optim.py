@@ -4,6 +4,7 @@ import math
 
 import torch
 
+from grpo_lab.commands.checks import InputError, RunError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import precision_of
 from grpo_lab.trainer.optim_8bit import EightBitAdamW
@@ -22,7 +23,8 @@ class PolicyOptimizer:
         self.precision = precision_of(model, config)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         if not self.parameters:
-            raise ValueError("model has no parameter that requires a gradient; expected at least one")
+            found = "has no parameter that requires a gradient"
+            raise InputError("model", model, "expected at least one", found=found)
         betas = (config.adam_beta1, config.adam_beta2)
         settings = {"lr": config.learning_rate, "betas": betas, "weight_decay": config.weight_decay}
         if self.precision.optimizer == "adamw8bit":
@@ -85,7 +87,7 @@ class PolicyOptimizer:
     def _lose_patience(self, loss: float, norm: float) -> None:
         self.nonfinite_in_a_row += 1
         if self.nonfinite_in_a_row >= self.patience:
-            raise RuntimeError(
+            raise RunError(
                 f"{self.nonfinite_in_a_row} updates in a row were not finite (last loss {loss}, gradient norm {norm}). "
                 "The weights are as they were before them. Look at learning_rate, at the rewards, and at extreme "
                 "log-probabilities; max_nonfinite_steps sets the patience."

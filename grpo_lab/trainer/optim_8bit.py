@@ -11,6 +11,8 @@ same numbers up to rounding.
 
 import torch
 
+from grpo_lab.commands.checks import InputError, InputPackageError
+
 PIECE = 2**22  # numbers updated at once; float32 copies of them and of their moments take about 0.2 GiB
 BLOCK = 256  # numbers that share a scale
 FEWEST = 4096  # smaller parameters are not quantised: torchao's own limit
@@ -22,7 +24,7 @@ class EightBitAdamW:
     def __init__(self, parameters: list[torch.nn.Parameter], settings: dict, stochastic_rounding: bool):
         adamw, quantised = _torchao()
         if odd := [index for index, p in enumerate(parameters) if not p.is_contiguous()]:
-            raise ValueError(f"parameters {odd} are not contiguous in memory; they must be, to be updated in pieces")
+            raise InputError(f"parameters {odd} are not contiguous in memory; they must be, to be updated in pieces")
         self.parameters = parameters
         self.pieces = [_cut(p.detach()) for p in parameters]
         flat = [piece for pieces in self.pieces for piece in pieces]
@@ -63,7 +65,7 @@ class EightBitAdamW:
     def load(self, tensors: dict[str, torch.Tensor]) -> None:
         mine = self.tensors()
         if {k: v.shape for k, v in mine.items()} != {k: v.shape for k, v in tensors.items()}:
-            raise ValueError("tensors have other names or shapes; expected those of this optimizer's state")
+            raise InputError("tensors have other names or shapes; expected those of this optimizer's state")
         for name, tensor in mine.items():
             tensor.copy_(tensors[name])
 
@@ -92,7 +94,7 @@ def _torchao():
         from torchao.optim import AdamW8bit
         from torchao.optim.subclass_8bit import OptimState8bit
     except ImportError as error:
-        raise ImportError(
+        raise InputPackageError(
             "precision 'bf16' keeps Adam's moments in 8 bits, with torchao, which can't be imported: pip install "
             "torchao. Without it, precision='fp32-master' trains, with 16 bytes a parameter instead of 6"
         ) from error

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
+from grpo_lab.commands.checks import InputPackageError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rewards import prompt_text
 from grpo_lab.trainer.experience import Experience
@@ -42,7 +43,7 @@ def _tensorboard(stack: ExitStack, config: GRPOConfig, first_step: int) -> Calla
         module = importlib.import_module("torch.utils.tensorboard")
     except ImportError as error:
         said = "report_to is 'tensorboard', which is not installed: python -m pip install tensorboard"
-        raise ImportError(said) from error
+        raise InputPackageError(said) from error
     # What a killed run showed of steps that are now made again is struck out.
     folder = str(Path(config.output_dir) / "tensorboard")
     writer = stack.enter_context(module.SummaryWriter(folder, purge_step=first_step + 1))

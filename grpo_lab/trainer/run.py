@@ -1,4 +1,4 @@
-"""Everything about a run that is not the algorithm: order of the data, reference model, files, progress, resuming."""
+"""What carries a run through its steps: order of the data, reference model, files, progress, resuming."""
 
 import functools
 import sys
@@ -9,20 +9,19 @@ from contextlib import ExitStack
 import torch
 from tqdm import tqdm
 
-from grpo_lab.commands.checks import InputError, InputTypeError, RowError
+from grpo_lab.commands.checks import InputError, RunError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.config.schedules import learning_rate
 from grpo_lab.models import pick_device
 from grpo_lab.models.frozen import frozen_copy, silence_dropout
-from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rewards import reward_names
-from grpo_lab.rewards.scoring import RewardError, check_signatures, check_weights
-from grpo_lab.rollout.prompt_checks import check_prompts
+from grpo_lab.rewards.scoring import RewardError
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer.evaluation import best_step, check_evaluation, evaluate_policy
+from grpo_lab.trainer.evaluation import best_step, evaluate_policy
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder, fingerprints
+from grpo_lab.trainer.given import check_given, plain_numbers
 from grpo_lab.trainer.logprobs import kl_to_reference
 from grpo_lab.trainer.metrics import Clock, MismatchMonitor, without_signal
 from grpo_lab.trainer.optim import PolicyOptimizer
@@ -36,28 +35,13 @@ class Run:
     def __init__(
         self, model, tokenizer, dataset: Rows, config: GRPOConfig, reward_funcs=None, eval_dataset: Rows | None = None
     ):
-        check_kinds(model, tokenizer, config)
-        given = {"dataset": dataset} | ({} if eval_dataset is None else {"eval_dataset": eval_dataset})
-        for name, rows in given.items():
-            check_dataset(rows, name)
-        if reward_funcs is not None:  # what `score_completions` would say after the first rollout
-            check_weights(config.reward_weights, reward_names(reward_funcs))
-            check_signatures(reward_funcs, dataset[0])
-        check_evaluation(config, dataset, eval_dataset)
-        ensure_checked(model)
-        for name, rows in given.items():
-            prompts = (rows[index]["prompt"] for index in range(len(rows)))
-            check_prompts(model, tokenizer, prompts, config.max_completion_length, name)
+        check_given(model, tokenizer, dataset, config, reward_funcs, eval_dataset)
         self.model, self.tokenizer, self.dataset, self.config = model, tokenizer, dataset, config
         self.reward_funcs, self.eval_dataset = reward_funcs, eval_dataset
         silence_dropout(model)
         self.optimizer = PolicyOptimizer(model, config)
         self.mismatch = MismatchMonitor(self.optimizer.precision, config)
-        self.reference = None
-        if config.needs_reference:
-            place = config.ref_model_device
-            place = model.device if place is None else pick_device(place, "ref_model_device")
-            self.reference = frozen_copy(model).to(place)
+        self.reference = _reference(model, config) if config.needs_reference else None
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable()
         self.folder, self.first_step, self.history = None, 0, []
@@ -101,7 +85,7 @@ class Run:
     def steps(self) -> Iterator[int]:
         """Count the steps that are still to be made; each starts a random stream of its own."""
         if self._opened is None:
-            raise RuntimeError("this Run is not open; expected its steps inside `with Run(...) as run:`")
+            raise RunError("this Run is not open; expected its steps inside `with Run(...) as run:`")
         for step in range(self.first_step, self.config.max_steps):
             torch.manual_seed(self.config.seed * 1_000_003 + step)
             self._started, self._step = time.perf_counter(), step
@@ -120,8 +104,9 @@ class Run:
         return picked
 
     def learning_rate(self, step: int) -> float:
-        c = self.config
-        return learning_rate(step, c.learning_rate, c.warmup_steps, c.max_steps, c.lr_scheduler_type)
+        config = self.config
+        rest = config.warmup_steps, config.max_steps, config.lr_scheduler_type
+        return learning_rate(step, config.learning_rate, *rest)
 
     def reference_model(self, step: int):
         """The reference, refreshed from the policy first if this is a step to do so."""
@@ -132,16 +117,16 @@ class Run:
 
     def observe(self, step: int, experience: Experience, clock: Clock) -> dict:
         """Look at a rollout before it is learnt from, in the ways that were asked for; the metrics of that."""
-        c, done, metrics = self.config, step + 1, {}
+        config, done, metrics = self.config, step + 1, {}
         self._unmoved = False
         self._first_text = experience.rollout.texts[0]
-        if c.log_kl and c.beta == 0:
+        if config.log_kl and config.beta == 0:
             with clock("time/logprobs"):
-                metrics["kl"] = kl_to_reference(self.model, self.reference, experience, c)
-        if c.log_completions and done % c.logging_steps == 0:
+                metrics["kl"] = kl_to_reference(self.model, self.reference, experience, config)
+        if config.log_completions and done % config.logging_steps == 0:
             rows, names = self.rows_of_step(step), reward_names(self.reward_funcs)
             records = completion_records(done, rows, experience, names)
-            tqdm.write(best_and_worst(records, c.num_completions_to_print))
+            tqdm.write(best_and_worst(records, config.num_completions_to_print))
             if self.folder is not None:
                 self.folder.append(COMPLETIONS, records)
         return metrics
@@ -152,7 +137,7 @@ class Run:
         metrics: those of `collect`, and whatever else is to be kept: numbers by name, or None.
 
         Raises:
-            ValueError, TypeError: for a step that is not at hand or recorded already, and for metrics of another kind.
+            InputError: for a step that is not at hand or recorded already, and for metrics of another kind.
         """
         if step != self._step:
             raise InputError("step", step, "expected each step of `run.steps()` once, while it is at hand")
@@ -183,11 +168,11 @@ class Run:
         return said + (f" (answer: {quoted(row['answer'], 200)})" if "answer" in row else "")
 
     def _evaluate(self, done: int) -> dict:
-        c, clock = self.config, Clock(self.model.device)
-        if c.eval_steps is None or (done % c.eval_steps and done != c.max_steps):
+        config, clock = self.config, Clock(self.model.device)
+        if config.eval_steps is None or (done % config.eval_steps and done != config.max_steps):
             return {}
         with clock("time/eval"):
-            metrics = evaluate_policy(self.model, self.tokenizer, self.eval_dataset, self.reward_funcs, c)
+            metrics = evaluate_policy(self.model, self.tokenizer, self.eval_dataset, self.reward_funcs, config)
         return metrics | clock.seconds
 
     def _save(self, done: int) -> None:
@@ -200,55 +185,12 @@ class Run:
         return settings | ({"precision": mode.name} if mode in PRECISIONS.values() else {})
 
 
-def check_kinds(model, tokenizer, config) -> None:
-    """Raise TypeError for what is no model, no tokenizer or no configuration, such as two that changed places."""
-    has_head = getattr(model, "get_output_embeddings", lambda: None)() is not None
-    is_tokenizer = callable(tokenizer) and hasattr(tokenizer, "eos_token_id")
-    for name, value, fits, expected in (
-        ("config", config, isinstance(config, GRPOConfig), "a GRPOConfig"),
-        ("model", model, has_head, "a causal language model, as load_policy returns it"),
-        ("tokenizer", tokenizer, is_tokenizer, "the model's, as load_policy returns it"),
-    ):
-        if not fits:
-            raise InputTypeError(name, value, f"expected {expected}", found=f"is of type {type(value).__name__}")
-
-
-def check_dataset(dataset: Rows, name: str = "dataset") -> None:
-    """Every row is a dict with a "prompt", and all have the same columns."""
-    try:
-        rows = [dataset[index] for index in range(len(dataset))]
-    except (KeyError, TypeError) as error:  # a generator, a dict, a DatasetDict, a DataFrame
-        wanted = "expected a list of dicts or a datasets.Dataset (of one split)"
-        raise InputTypeError(name, dataset, wanted, found=f"is a {type(dataset).__name__}") from error
-    if not rows:
-        raise InputError(name, dataset, "expected at least one row", found="is empty")
-    for index, row in enumerate(rows):
-        if not isinstance(row, dict):
-            raise RowError(name, index, "", row, "expected a dict with a 'prompt'", found=f"is {row!r:.60}")
-        columns = f"has the columns {sorted(row)}"
-        if "prompt" not in row:
-            raise RowError(name, index, "", row, "expected 'prompt' among them", found=columns)
-        if row.keys() != rows[0].keys():
-            raise RowError(name, index, "", row, f"expected those of row 0, {sorted(rows[0])}", found=columns)
-
-
-def plain_numbers(metrics: dict) -> dict:
-    """The metrics of a step as numbers of Python; raises for what is none, for it could not be written to a file."""
-    plain = {}
-    for name, value in metrics.items():
-        if not isinstance(name, str):
-            wanted = "expected texts, such as 'think_rate'"
-            raise InputTypeError("metrics", name, wanted, found=f"has the key {name!r}")
-        plain[name] = value.item() if getattr(value, "shape", None) == () else value
-        if not isinstance(plain[name], int | float | str | None):
-            said = f"is {value!r:.60}"
-            raise InputTypeError(f"metrics[{name!r}]", value, "expected a number, or None", found=said)
-    if lacking := [name for name in ("reward", "num_tokens", "completions/mean_length") if name not in plain]:
-        wanted = "expected those of `collect` among them"
-        raise InputError("metrics", lacking[0], wanted, found=f"has no {lacking[0]!r}")
-    return plain
-
-
 @functools.lru_cache(maxsize=2)
 def _order(count: int, seed: int) -> list[int]:
     return torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+def _reference(model, config: GRPOConfig):
+    """The policy as it is now, frozen, where it is wanted."""
+    place = config.ref_model_device
+    return frozen_copy(model).to(model.device if place is None else pick_device(place, "ref_model_device"))

@@ -59,6 +59,8 @@ def test_where_a_reward_fails_what_was_done_is_saved_and_going_on_ends_the_same(
         calls.append(1)
         return wrong.pop(len(calls), lambda: letter_reward(None, completion_ids))()
 
+    fails.fingerprint = "fails"  # what it holds changes with each call
+
     def one_run(folder, resume=False):
         model, tokenizer = make_world()
         config = make_config(output_dir=str(folder), resume_from_checkpoint=resume, max_steps=4, num_iterations=2)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
+from grpo_lab.commands.checks import InputError
 from grpo_lab.models.loading import without_bars
 from grpo_lab.trainer.folder.files import as_json, flush_and_describe
 
@@ -16,12 +17,12 @@ _OPTIMIZER, _STATE, _REFERENCE = "optimizer.safetensors", "trainer_state.json", 
 
 
 def check_savable(model) -> None:
-    """Raise ValueError if transformers would refuse to save the model, which it does for some that it has loaded."""
+    """Raise InputError if transformers would refuse to save the model, which it does for some that it has loaded."""
     if model.can_generate():
         try:
             model.generation_config.validate(strict=True)
         except ValueError as error:
-            raise ValueError(
+            raise InputError(
                 f"model.generation_config cannot be saved with a checkpoint ({' '.join(str(error).split())[:200]}...); "
                 "set it right first, here or in generation_config.json of the model's folder"
             ) from error

@@ -1,5 +1,6 @@
 """`grpo_run.json`: what a run owns in its folder, and what it began with. Nothing that it does not name is touched."""
 
+import contextlib
 import hashlib
 import json
 import re
@@ -7,6 +8,7 @@ from collections.abc import Container, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from grpo_lab.commands.checks import InputError
 from grpo_lab.config import SETTINGS_FILE, GRPOConfig
 from grpo_lab.trainer.folder.files import as_json, write_whole
 from grpo_lab.trainer.stopping import RESUME
@@ -60,22 +62,20 @@ def read_manifest(folder: Path) -> Manifest | None:
     """The manifest in the folder; None if there is none.
 
     Raises:
-        ValueError: if it is damaged.
+        InputError: if it is damaged.
     """
     path = folder / MANIFEST
     if not path.is_file():
         return None
-    try:
+    with contextlib.suppress(ValueError, KeyError, AttributeError, TypeError):
         content = json.loads(path.read_bytes().decode("utf-8"))
-        if content.pop("checksum") != _checksum(content):
-            raise ValueError("checksum")
-        return Manifest(**content)
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise ValueError(
-            f"{str(path)!r} is not what the run wrote: it was edited, cut or damaged, and without it nothing in the "
-            "folder is safe to touch. Restore it from a copy, or resume with the version of grpo_lab that wrote it; or "
-            "start a new run in another folder, with one of this folder's checkpoints as its model"
-        ) from error
+        if content.pop("checksum") == _checksum(content):
+            return Manifest(**content)
+    raise InputError(
+        f"{str(path)!r} is not what the run wrote: it was edited, cut or damaged, and without it nothing in the "
+        "folder is safe to touch. Restore it from a copy, or resume with the version of grpo_lab that wrote it; or "
+        "start a new run in another folder, with one of this folder's checkpoints as its model"
+    )
 
 
 def check_folder(config: GRPOConfig) -> Manifest | None:
@@ -84,7 +84,7 @@ def check_folder(config: GRPOConfig) -> Manifest | None:
     Raises:
         FileExistsError: if the run would write over another run, a model or another file.
         FileNotFoundError: if there is no run to resume.
-        ValueError: if the manifest is damaged.
+        InputError: if the manifest is damaged.
     """
     folder = Path(config.output_dir)
     manifest, metrics = read_manifest(folder), folder / METRICS

@@ -11,6 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from grpo_lab.commands import shell_line
+from grpo_lab.commands.checks import InputError
 from grpo_lab.config import MAY_CHANGE, SETTINGS_FILE, GRPOConfig
 from grpo_lab.trainer.evaluation import best_step
 from grpo_lab.trainer.folder import checkpoint
@@ -142,7 +143,7 @@ class RunFolder:
         path = self.path / f"checkpoint-{step}"
         files = self.manifest.checkpoints[path.name]["files"]
         if what := fault(path, files):
-            raise ValueError(f"{str(path)!r}, the best checkpoint, is broken ({what}); restore it and resume")
+            raise InputError(f"{str(path)!r}, the best checkpoint, is broken ({what}); restore it and resume")
         checkpoint.load_weights(path, files, model)
 
     def _begin(self, prints: dict) -> tuple[int, list[dict]]:
@@ -177,7 +178,7 @@ class RunFolder:
         """The newest checkpoint that is as it was written, and those after it, which are not: each is reported.
 
         Raises:
-            ValueError: if there are checkpoints, and none is good.
+            InputError: if there are checkpoints, and none is good.
         """
         broken = {}
         for name in self.manifest.newest_first():
@@ -189,7 +190,7 @@ class RunFolder:
             broken[name] = what
         if broken:
             listed = "; ".join(f"{name}: {what}" for name, what in broken.items())
-            raise ValueError(
+            raise InputError(
                 f"no checkpoint in {str(self.path)!r} is whole ({listed}); restore one from a copy, or start a new run "
                 "in another folder. Nothing has been removed"
             )

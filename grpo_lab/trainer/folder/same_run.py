@@ -82,7 +82,7 @@ def _made_with(function: Callable) -> dict[str, Any]:
 
 
 def check_same_run(folder: Path, before: Manifest, settings: dict, prints: dict) -> None:
-    """Raise ValueError for the first thing that would lead to other numbers than the run would have had."""
+    """Raise InputError for the first thing that would lead to other numbers than the run would have had."""
     check_settings(folder, before.settings, settings)
     run, was = f"the run in {str(folder)!r}", before.fingerprints
     checkpoints = [entry["model"] for entry in before.checkpoints.values()]  # whose weights are about to be loaded
@@ -101,7 +101,7 @@ def check_same_run(folder: Path, before: Manifest, settings: dict, prints: dict)
 
 
 def check_settings(folder: Path, before: dict, settings: dict) -> None:
-    """Raise ValueError unless every setting is what it was, but for `MAY_CHANGE` and `max_steps`."""
+    """Raise InputError unless every setting is what it was, but for `MAY_CHANGE` and `max_steps`."""
     before, now = ENGINE | before, ENGINE | json.loads(as_json(settings))
     compared = SETTINGS.keys() - {*MAY_CHANGE, "max_steps"} | ENGINE.keys()
     changed = {k: (before.get(k), v) for k, v in now.items() if k in compared and before.get(k) != v}
@@ -111,7 +111,7 @@ def check_settings(folder: Path, before: dict, settings: dict) -> None:
 
 
 def check_length(folder: Path, done: int, before: dict, settings: dict) -> None:
-    """Raise ValueError if `max_steps` is less than what is done already; print what another length changes."""
+    """Raise InputError if `max_steps` is less than what is done already; print what another length changes."""
     was, now = before["max_steps"], settings["max_steps"]
     if now < done:
         made = f"the steps that the run in {str(folder)!r} has made"

@@ -1,0 +1,92 @@
+"""What a run is given, checked before its first step, and each step's metrics before they are written."""
+
+from collections.abc import Callable
+
+from grpo_lab.commands.checks import InputError, InputTypeError, RowError
+from grpo_lab.config import GRPOConfig
+from grpo_lab.models.selfcheck import ensure_checked
+from grpo_lab.rewards import reward_names
+from grpo_lab.rewards.scoring import check_signatures, check_weights
+from grpo_lab.rollout.prompt_checks import check_prompts
+from grpo_lab.tasks import Rows
+
+
+def check_given(
+    model,
+    tokenizer,
+    dataset: Rows,
+    config: GRPOConfig,
+    reward_funcs: Callable | list[Callable] | None,
+    eval_dataset: Rows | None,
+) -> None:
+    """Raise InputError for the first argument of `Run` that is of another kind, or does not fit the others."""
+    check_kinds(model, tokenizer, config)
+    given = {"dataset": dataset} | ({} if eval_dataset is None else {"eval_dataset": eval_dataset})
+    for name, rows in given.items():
+        check_dataset(rows, name)
+    if reward_funcs is not None:  # what `score_completions` would say after the first rollout
+        check_weights(config.reward_weights, reward_names(reward_funcs))
+        check_signatures(reward_funcs, dataset[0])
+    check_evaluation(config, dataset, eval_dataset)
+    ensure_checked(model)
+    for name, rows in given.items():
+        prompts = (rows[index]["prompt"] for index in range(len(rows)))
+        check_prompts(model, tokenizer, prompts, config.max_completion_length, name)
+
+
+def check_kinds(model, tokenizer, config) -> None:
+    """Raise InputTypeError for what is no model, tokenizer or configuration, such as two that changed places."""
+    has_head = getattr(model, "get_output_embeddings", lambda: None)() is not None
+    is_tokenizer = callable(tokenizer) and hasattr(tokenizer, "eos_token_id")
+    for name, value, fits, expected in (
+        ("config", config, isinstance(config, GRPOConfig), "a GRPOConfig"),
+        ("model", model, has_head, "a causal language model, as load_policy returns it"),
+        ("tokenizer", tokenizer, is_tokenizer, "the model's, as load_policy returns it"),
+    ):
+        if not fits:
+            raise InputTypeError(name, value, f"expected {expected}", found=f"is of type {type(value).__name__}")
+
+
+def check_dataset(dataset: Rows, name: str = "dataset") -> None:
+    """Every row is a dict with a "prompt", and all have the same columns."""
+    try:
+        rows = [dataset[index] for index in range(len(dataset))]
+    except (KeyError, TypeError) as error:  # a generator, a dict, a DatasetDict, a DataFrame
+        wanted = "expected a list of dicts or a datasets.Dataset (of one split)"
+        raise InputTypeError(name, dataset, wanted, found=f"is a {type(dataset).__name__}") from error
+    if not rows:
+        raise InputError(name, rows, "expected at least one row", found="is empty")
+    for index, row in enumerate(rows):
+        if not isinstance(row, dict):
+            raise RowError(name, index, "", row, "expected a dict with a 'prompt'", found=f"is {row!r:.60}")
+        columns, those = f"has the columns {sorted(row)}", sorted(rows[0])
+        if "prompt" not in row:
+            raise RowError(name, index, "", row, "expected 'prompt' among them", found=columns)
+        if row.keys() != rows[0].keys():
+            raise RowError(name, index, "", row, f"expected those of row 0, {those}", found=columns)
+
+
+def check_evaluation(config: GRPOConfig, rows: Rows, held_out: Rows | None) -> None:
+    """Raise InputError for a setting without held-out rows, the other way round, or rows that lack a column."""
+    if (config.eval_steps is None) != (held_out is None):
+        lacking, given = ("eval_steps", "eval_dataset") if config.eval_steps is None else ("eval_dataset", "eval_steps")
+        raise InputError(lacking, None, f"expected one where {given} is given")
+    if held_out is not None and (lacking := sorted(rows[0].keys() - held_out[0].keys())):
+        wanted = f"expected those of dataset, with {', '.join(lacking)}"
+        raise InputError("eval_dataset", held_out, wanted, found=f"has the columns {sorted(held_out[0])}")
+
+
+def plain_numbers(metrics: dict) -> dict:
+    """The metrics of a step as numbers of Python; raises for what is none, for it could not be written to a file."""
+    plain = {}
+    for name, value in metrics.items():
+        if not isinstance(name, str):
+            raise InputTypeError("metrics", name, "expected texts, such as 'think_rate'", found=f"has the key {name!r}")
+        plain[name] = value.item() if getattr(value, "shape", None) == () else value
+        if not isinstance(plain[name], int | float | str | None):
+            found = f"is {value!r:.60}"
+            raise InputTypeError(f"metrics[{name!r}]", value, "expected a number, or None", found=found)
+    if lacking := [name for name in ("reward", "num_tokens", "completions/mean_length") if name not in plain]:
+        wanted = "expected those of `collect` among them"
+        raise InputError("metrics", metrics, wanted, found=f"has no {lacking[0]!r}")
+    return plain
