@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_lab.commands.checks import check_at_least, check_dtype, check_positive, check_shapes
+from grpo_lab.commands.checks import InputError, check_at_least, check_dtype, check_positive, check_shapes
 
 
 def token_logprobs(
@@ -92,7 +92,7 @@ def completion_mask(completion_ids: Int[Tensor, "B T"], eos_token_id: int | list
     check_shapes(completion_ids=(completion_ids, "B T"))
     check_dtype("completion_ids", completion_ids, "int")
     if eos_token_id is None:
-        raise ValueError("eos_token_id is None; expected an end token, or a list of them")
+        raise InputError("eos_token_id is None; expected an end token, or a list of them")
     ends = torch.tensor(eos_token_id, device=completion_ids.device).reshape(-1)
     is_end = torch.isin(completion_ids, ends).long()
     ends_before = is_end.cumsum(-1) - is_end  # B T (1.5)

@@ -6,12 +6,10 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 
 from grpo_lab.commands.checks import InputError
 from grpo_lab.commands.parser import command_name, one_line, options
 
-PACKAGE = Path(__file__).parents[1]
 FAILED, INTERRUPTED, NO_READER = 2, 130, 141
 BUG = (
     "This is a bug of grpo_lab. Please report it: with these lines, the command, and what "
@@ -87,41 +85,10 @@ def line_for(error: Exception) -> str | None:
         where = f" {WHERE}" if error.errno is not None and not has_file else where
     elif isinstance(error, ModuleNotFoundError) and not f"{error.name}.".startswith("grpo_lab."):
         text, where = f"the package {error.name} is not installed", f" {WHERE}"
-    elif _not_converted_yet(error):
-        text = _with_option(one_line(str(error)))
     else:
         return None
     text = one_line(text)
     return (text if len(text) <= LONGEST else f"{text[: LONGEST // 3]} ... {text[-LONGEST // 2 :]}") + where
-
-
-# Parts of the package that still raise plain errors for the user; when all raise InputError, this goes.
-NOT_YET = (
-    "advantages",
-    "kl",
-    "logprobs",
-    "objective",
-    "policy_gradient",
-    "config",
-    "memory",
-    "doctor",
-    "export",
-    "train",
-)
-
-
-def _not_converted_yet(error: Exception) -> bool:
-    trace = traceback.extract_tb(error.__traceback__)
-    place = Path(trace[-1].filename) if trace else Path()
-    part = place.relative_to(PACKAGE).parts[0].removesuffix(".py") if place.is_relative_to(PACKAGE) else ""
-    plain = isinstance(error, (ValueError, TypeError, RuntimeError, ImportError))
-    return part in NOT_YET and plain and (trace[-1].line or "").startswith("raise")
-
-
-def _with_option(text: str) -> str:
-    name = re.match(r"\w*", text)[0]
-    option = options.get(name) or options.get(RENAMED.get(name, ""))
-    return option + text[len(name) :] if option else text
 
 
 def _failed(module: str, error: Exception) -> int:

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from grpo_lab.commands.checks import check_choice
+from grpo_lab.commands.checks import InputError, check_choice
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def precision_of(model, config) -> Precision:
         return PRECISIONS["bf16"]
     if weights != PRECISIONS[name].weights:
         said = f"precision is {name!r}" if config.precision else f"{'bf16' if config.bf16 else 'fp16'} is True"
-        raise ValueError(
+        raise InputError(
             f"{said}, which trains {PRECISIONS[name].weights} weights, but the model's are {weights}; "
             f"load it with load_policy(..., precision={name!r})"
         )
@@ -142,7 +142,7 @@ def stochastic_round(x: Float[Tensor, "*S"], noise: Float[Tensor, "*S"]) -> Floa
     Source: Gupta et al. (2015), "Deep learning with limited numerical precision", section 3.1.
     """
     if x.dtype != torch.float32:
-        raise ValueError(f"x is {x.dtype}; expected torch.float32")
+        raise InputError(f"x is {x.dtype}; expected torch.float32")
     x_0 = (x.view(torch.int32) & -(2**16)).view(torch.float32)  # S (8.1)
     x_1 = (x_0.view(torch.int32) + 2**16).view(torch.float32)  # S (8.2)
     p = (x - x_0) / (x_1 - x_0)  # S (8.3)
@@ -198,13 +198,13 @@ def _loaded_for(model, weights: torch.dtype) -> Precision | None:
 def _weights_dtype(model) -> torch.dtype:
     dtypes = {p.dtype for p in model.parameters() if p.is_floating_point()}
     if len(dtypes) != 1:
-        raise ValueError(f"model has weights of {sorted(map(str, dtypes))}; expected one dtype")
+        raise InputError(f"model has weights of {sorted(map(str, dtypes))}; expected one dtype")
     (dtype,) = dtypes
     if dtype == torch.float16:
-        raise ValueError(
+        raise InputError(
             "model has float16 weights, whose range is too narrow to train; load it with precision='fp16': float32 "
             "weights, float16 arithmetic and a scaled loss"
         )
     if dtype not in (torch.float32, torch.float64, torch.bfloat16):
-        raise ValueError(f"model has {dtype} weights; expected torch.float32, torch.bfloat16 or torch.float64")
+        raise InputError(f"model has {dtype} weights; expected torch.float32, torch.bfloat16 or torch.float64")
     return dtype

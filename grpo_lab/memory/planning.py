@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from grpo_lab.commands.checks import check_at_least, check_choice
+from grpo_lab.commands.checks import InputError, check_at_least, check_choice
 from grpo_lab.commands.display import GIB, text_table
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, precision_of
@@ -102,16 +102,16 @@ def plan(
     check_at_least("prompt_length", prompt_length, 1)
     check_choice("device_type", device_type, ("cuda", "cpu"))
     if config.precision not in (None, precision):
-        raise ValueError(f"precision is {precision!r}; expected {config.precision!r}, as in config")
+        raise InputError("precision", precision, f"expected {config.precision!r}, as in config")
     return _plan(Setting(known_shape(model_config), config, PRECISIONS[precision], prompt_length, device_type))
 
 
 def known_shape(model_config) -> ModelShape:
-    """The sizes of the model, or ValueError if it is of a kind whose memory cannot be planned."""
+    """The sizes of the model, or InputError if it is of a kind whose memory cannot be planned."""
     try:
         return shape_of(model_config)
     except (AttributeError, ValueError) as error:
-        raise ValueError(f"model_config is not of Qwen2's kind: {error!s:.100}") from error
+        raise InputError(f"model_config is not of Qwen2's kind: {error!s:.100}") from error
 
 
 def _plan(setting: Setting) -> MemoryPlan:

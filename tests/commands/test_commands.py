@@ -18,7 +18,7 @@ from grpo_lab.__main__ import COMMANDS
 from grpo_lab.__main__ import main as grpo_lab_command
 from grpo_lab.commands import Parser, Stopped, command, version_line, writable_file, writable_folder
 from grpo_lab.commands.checks import InputError, InputFileError, check_positive
-from grpo_lab.commands.running import BUG, NOT_YET, WHERE
+from grpo_lab.commands.running import BUG, WHERE
 from grpo_lab.rewards.scoring import score_completions
 from tests.support.refused import refused
 
@@ -110,9 +110,8 @@ def test_a_bug_of_the_package_keeps_its_traceback_and_asks_to_be_reported(capsys
 def test_what_a_caller_can_mend_is_an_input_error():
     """A plain error of ours is a bug, and would show a reader a traceback."""
     package, plain = Path(grpo_lab.__file__).parent, re.compile(r"^ *raise (ValueError|TypeError)\(", re.MULTILINE)
-    files = {path.relative_to(package) for path in package.rglob("*.py") if plain.search(path.read_text("utf-8"))}
-    files = {path.as_posix() for path in files if path.parts[0].removesuffix(".py") not in NOT_YET}
-    assert files <= BUGS_OF_OURS
+    files = {path for path in package.rglob("*.py") if plain.search(path.read_text("utf-8"))}
+    assert {path.relative_to(package).as_posix() for path in files} == BUGS_OF_OURS
 
 
 def test_where_memory_is_full_the_planner_is_named():
