@@ -79,7 +79,7 @@ def precision_of(model, config) -> Precision:
             return loaded
         if weights == torch.float64:
             return replace(PRECISIONS["fp32"], weights=weights)
-        return PRECISIONS["bf16" if weights == torch.bfloat16 else "fp32"]
+        return PRECISIONS["bf16" if weights == torch.bfloat16 else "fp32"]  # [rounding]
     if config.precision is None and config.bf16 and weights == torch.bfloat16:
         return PRECISIONS["bf16"]
     if weights != PRECISIONS[name].weights:

@@ -42,6 +42,6 @@ def learning_rate(step: int, peak: float, warmup_steps: int, max_steps: int, sch
     check_choice("scheduler_type", scheduler_type, SCHEDULES)
     schedule = SCHEDULES[scheduler_type]
     if step < warmup_steps and schedule.warms_up:
-        return peak * (step + 1) / warmup_steps
+        return peak * (step + 1) / warmup_steps  # [warmup]
     over = (step - warmup_steps) / max(max_steps - warmup_steps, 1)
     return peak * schedule.left(over)

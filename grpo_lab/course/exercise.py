@@ -7,7 +7,7 @@ difference is a mistake and not rounding.
 
 import copy
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -39,13 +39,15 @@ class Case:
 class Misconception:
     """One mistake: what the student reads of it, and what makes it.
 
-    pairs: what stands exactly once in the reference, and what stands there instead; or wrong: a function that makes it,
-    with the arguments of the reference. equation: the tag that it breaks, where that is not the equation of the line
-    that is changed. name: its key in the exercise.
+    lines: what stands instead at an address of the reference, as in {"2.3": "std = 1"} (see `grpo_lab.formulas.lines`);
+    or wrong: a function that makes it, with the arguments of the reference. equation: the tag that it breaks, where
+    that is not the last equation whose line is changed. name: its key in the exercise.
     """
 
-    def __init__(self, says: str, *pairs: tuple[str, str], wrong: Callable | None = None, equation: str = ""):
-        self.says, self.pairs, self.wrong, self.equation, self.name = says, pairs, wrong, equation, ""
+    def __init__(
+        self, says: str, lines: Mapping[str, str] | None = None, wrong: Callable | None = None, equation: str = ""
+    ):
+        self.says, self.lines, self.wrong, self.equation, self.name = says, lines or {}, wrong, equation, ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +82,7 @@ class Exercise:
 
     def __post_init__(self):
         for name, mistake in self.misconceptions.items():
-            mistake.name, mistake.wrong = name, mistake.wrong or changed(self.function, *mistake.pairs)
+            mistake.name, mistake.wrong = name, mistake.wrong or changed(self.function, mistake.lines)
 
     @property
     def name(self) -> str:

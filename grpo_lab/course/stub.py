@@ -8,11 +8,12 @@ import ast
 import importlib
 import inspect
 import re
-import textwrap
 from collections.abc import Iterable
 from itertools import takewhile
 
 from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.wrong_answers import source_of
+from grpo_lab.formulas.lines import with_lines, without_markers
 
 LIBRARY_GONE = "this is the exercise: its body is yours to write"  # what the library raises where work is marked
 
@@ -36,21 +37,23 @@ def stub_head(exercise: Exercise) -> str:
 
 def planted_body(exercise: Exercise) -> str:
     """The lines behind the docstring with the mistakes that are planted in them; "" where none is."""
-    body = solution_body(exercise) if exercise.planted else ""
-    for right, wrong in planted_pairs(exercise):
-        body = body.replace(right, wrong)
-    return body
+    return _body(exercise, planted_lines(exercise)) if exercise.planted else ""
 
 
-def planted_pairs(exercise: Exercise) -> list[tuple[str, str]]:
-    """What the planted mistakes replace, and with what."""
-    return [pair for name in exercise.planted for pair in exercise.misconceptions[name].pairs]
+def planted_lines(exercise: Exercise) -> dict[str, str]:
+    """The lines of the planted mistakes, by their address in the function."""
+    return {at: line for name in exercise.planted for at, line in exercise.misconceptions[name].lines.items()}
 
 
 def solution_body(exercise: Exercise) -> str:
     """What the stub lacks: the lines behind the docstring and the given checks, indented as in the function."""
-    lines, node, first = _parts(exercise)
-    return "".join(lines[first : node.end_lineno])
+    return _body(exercise, {})
+
+
+def _body(exercise: Exercise, changes: dict[str, str]) -> str:
+    lines, _, first = _parts(exercise)
+    changed = with_lines("".join(lines), changes).splitlines(keepends=True)
+    return without_markers("".join(changed[first:]))
 
 
 def stub_imports(exercise: Exercise) -> tuple[str, ...]:
@@ -107,7 +110,7 @@ def _docstring_end(node: ast.FunctionDef) -> int:
 
 
 def _source(exercise: Exercise) -> tuple[list[str], ast.FunctionDef]:
-    source = textwrap.dedent(inspect.getsource(inspect.unwrap(exercise.function)))
+    source = source_of(inspect.unwrap(exercise.function))
     node = ast.parse(source).body[0]
     return [f"{line}\n" for line in source.splitlines()], node
 

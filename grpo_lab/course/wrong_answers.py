@@ -1,33 +1,36 @@
-"""Wrong answers that are the right one but for an expression: written as that difference.
+"""Wrong answers that are the right one but for a line: written as the line that stands there instead.
 
-    changed(token_entropy, ("-(logp.exp() * logp)", "(logp.exp() * logp)"))
+    changed(token_entropy, {"1.4": "entropy = (logp.exp() * logp).sum(-1)"})
 
-The difference is applied to the live source of the reference, so the two cannot drift apart: a reference in which the
-expression no longer stands once is an error.
+The difference is applied to the live source of the reference, so the two cannot drift apart: an address that is that of
+no line is an error.
 """
 
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import FunctionType
 
+from grpo_lab.formulas.lines import with_lines
 
-def changed(reference: Callable, *pairs: tuple[str, str]) -> Callable:
+
+def changed(reference: Callable, lines: Mapping[str, str]) -> Callable:
     """A function with the arguments of the reference that makes the mistake; built when it is first called.
 
     Args:
         reference: a function with its own source.
-        pairs: what stands exactly once in the reference's body, and what stands there instead; one after the other.
+        lines: by address (see `grpo_lab.formulas.lines`), what stands there instead.
 
     Raises:
-        ValueError: when it is called, if one of the expressions does not stand there exactly once.
+        ValueError: when it is called, if an address is that of no line, or of several.
     """
 
     @cache
     def built() -> Callable:
-        return _built(inspect.unwrap(reference), pairs)
+        right = inspect.unwrap(reference)
+        return built_anew(right, with_lines(source_of(right), lines))
 
     def wrong(*args, **kwargs):
         return built()(*args, **kwargs)
@@ -37,26 +40,23 @@ def changed(reference: Callable, *pairs: tuple[str, str]) -> Callable:
     return wrong
 
 
-def _built(reference: FunctionType, pairs: tuple[tuple[str, str], ...]) -> Callable:
-    tree = tree_of(reference)
-    tree.decorator_list, source = [], ast.unparse(tree)
-    for before, after in pairs:
-        if source.count(before) != 1:
-            raise ValueError(f"{reference.__name__} has {before!r} {source.count(before)} times; expected it once")
-        source = source.replace(before, after)
-    return built_anew(reference, source)
+def source_of(function: FunctionType) -> str:
+    """The live source of a function, at the margin."""
+    return textwrap.dedent(inspect.getsource(function))
 
 
 def tree_of(function: FunctionType) -> ast.stmt:
-    """The live source of a function, without its docstring."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    """The same as a tree, without its docstring."""
+    tree = ast.parse(source_of(function)).body[0]
     if isinstance(tree, ast.FunctionDef) and ast.get_docstring(tree):
         tree.body = tree.body[1:]
     return tree
 
 
 def built_anew(reference: FunctionType, source: str | ast.Module) -> Callable:
-    """The function of this source that has the reference's name, in a copy of the names that its module has."""
-    names = dict(reference.__globals__)
-    exec(compile(source, f"<{reference.__name__}, changed>", "exec"), names)
+    """The function of this source that has the reference's name, undecorated, among the names that its module has."""
+    names, tree = dict(reference.__globals__), ast.parse(source) if isinstance(source, str) else source
+    for node in tree.body:
+        node.decorator_list = []
+    exec(compile(tree, f"<{reference.__name__}, changed>", "exec"), names)
     return names[reference.__name__]

@@ -23,7 +23,7 @@ def silence_dropout(model: torch.nn.Module) -> None:
     """
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
+            module.p = 0.0  # [dropout]
         for name, value in vars(module).items():
             if isinstance(value, float) and ("drop" in name or name in ("jitter_noise", "input_jitter_noise")):
                 setattr(module, name, 0.0)

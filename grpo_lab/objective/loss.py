@@ -88,7 +88,7 @@ def policy_loss(
         raise InputError("ref_logp", None, f"expected the reference's log-probabilities, since beta is {beta}")
     old_logp = logp.detach() if old_logp is None else old_logp
     # Numbers outside of the mask are set to 0 here: `aggregate` leaves them out, but 0 * NaN would reach the gradient.
-    logp, old_logp = torch.where(mask, logp, 0), torch.where(mask, old_logp, 0)
+    logp, old_logp = torch.where(mask, logp, 0), torch.where(mask, old_logp, 0)  # [padding]
     ratio = importance_ratio(logp, old_logp, mask, importance_sampling_level)
     high = epsilon if epsilon_high is None else epsilon_high
     inputs = checked_settings(LOSSES[loss_type], settings | {"epsilon": epsilon, "epsilon_high": high, "delta": delta})

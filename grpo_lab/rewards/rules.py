@@ -22,7 +22,7 @@ TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
 _NO_TAG = "(?:(?!</?(?:think|answer)>).)*"
 # One pattern for the whole format. `.*?` in the place of _NO_TAG would let a second think block pass.
-FORMAT_PATTERN = re.compile(rf"\s*<think>{_NO_TAG}</think>\s*<answer>{_NO_TAG}</answer>\s*", re.DOTALL)
+FORMAT_PATTERN = re.compile(rf"\s*<think>{_NO_TAG}</think>\s*<answer>{_NO_TAG}</answer>\s*", re.DOTALL)  # [format]
 
 
 def format_fault(text: str) -> str | None:

@@ -82,7 +82,7 @@ def _hidden_whole(model, prompt_ids, prompt_mask, completion_ids, mask, prompt_o
     attention = torch.cat([prompt_mask[prompt_of_row], mask], dim=1)
     mask = additive_mask(attention, attention.shape[1], arithmetic(model))
     out = model.base_model(ids, attention_mask=mask, position_ids=positions(attention), use_cache=False)
-    return out.last_hidden_state[:, prompt_ids.shape[1] - 1 : -1]
+    return out.last_hidden_state[:, prompt_ids.shape[1] - 1 : -1]  # [aligned]
 
 
 def _hidden_shared(model, prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row):
@@ -97,4 +97,4 @@ def _hidden_shared(model, prompt_ids, prompt_mask, completion_ids, mask, prompt_
     mask = additive_mask(attention, place.shape[1], arithmetic(model))
     inputs = {"attention_mask": mask, "position_ids": place, "past_key_values": cache, "use_cache": True}
     rest = model.base_model(completion_ids[:, :-1], **inputs)
-    return torch.cat([last, rest.last_hidden_state], dim=1)
+    return torch.cat([last, rest.last_hidden_state], dim=1)  # [aligned]

@@ -92,8 +92,8 @@ def sample_completions(
     return Rollout(
         prompt_ids=prompt_ids,
         prompt_mask=prompt_mask,
-        prompt_of_row=torch.arange(len(mask), device=mask.device) // num_generations,
-        completion_ids=completion_ids,
+        prompt_of_row=torch.arange(len(mask), device=mask.device) // num_generations,  # [groups]
+        completion_ids=completion_ids,  # [ids]
         mask=mask,
         logp=torch.where(mask, logp, 0),
         entropy=torch.where(mask, entropy, 0),

@@ -148,7 +148,7 @@ class Decoder:
         self.sequences[:, :length] = prompt_ids.repeat_interleave(num_generations, 0)
         self.token.copy_(self.sequences[:, length - 1 : length])
         self.visible.zero_()
-        self.visible[:, : length - 1] = is_token[:, :-1]
+        self.visible[:, : length - 1] = is_token[:, :-1]  # [padding]
         self.position.copy_(is_token.sum(-1, keepdim=True) - 1)
         self.slot.fill_(length - 1)
         self.done.zero_()

@@ -104,7 +104,7 @@ def reward_rollout(
 
 def _as_reward_functions_see_it(rollout: Rollout, rows: list[dict]) -> tuple[list, list, list, dict]:
     """Prompts, completions, their token ids and the other columns. A completion comes in the form of its prompt."""
-    rows = [rows[prompt] for prompt in rollout.prompt_of_row.tolist()]
+    rows = [rows[prompt] for prompt in rollout.prompt_of_row.tolist()]  # [rows]
     completions = [
         text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
         for row, text in zip(rows, rollout.texts, strict=True)

@@ -122,7 +122,7 @@ def _logprobs_together(model, rollout: Rollout, config: GRPOConfig):
     return score_logprobs(
         model,
         *(tensor.to(model.device) for tensor in inputs),
-        temperature=config.temperature,
+        temperature=config.temperature,  # [temperature]
         share_prompts=shared and not config.gradient_checkpointing,  # checkpointed layers allow no cache
         with_entropy=config.entropy_coef != 0,
     )

@@ -27,7 +27,7 @@ class PolicyOptimizer:
             raise InputError("model", model, "expected at least one", found=found)
         betas = (config.adam_beta1, config.adam_beta2)
         settings = {"lr": config.learning_rate, "betas": betas, "weight_decay": config.weight_decay}
-        if self.precision.optimizer == "adamw8bit":
+        if self.precision.optimizer == "adamw8bit":  # [rounding]
             self.adamw = EightBitAdamW(self.parameters, settings, self.precision.stochastic_rounding)
         else:
             self.adamw = TorchAdamW(self.parameters, settings)

@@ -111,7 +111,7 @@ class Run:
     def reference_model(self, step: int):
         """The reference, refreshed from the policy first if this is a step to do so."""
         every = self.config.ref_model_sync_steps
-        if every is not None and step > 0 and step % every == 0:
+        if every is not None and step > 0 and step % every == 0:  # [refresh]
             self.reference.load_state_dict(self.model.state_dict())
         return self.reference
 

@@ -12,7 +12,8 @@ from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.exercise import TESTS
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.stub import given_checks
-from grpo_lab.course.wrong_answers import built_anew, tree_of
+from grpo_lab.course.wrong_answers import built_anew, source_of, tree_of
+from grpo_lab.formulas.lines import line_at
 from tests.course.proof import trials
 from tests.course.proof.faults_of_form import faults_of_form
 from tests.mutants.errata import IDS
@@ -67,7 +68,27 @@ def test_every_mistake_fits_its_reference_and_is_named_in_a_few_lines():
     for exercise in EXERCISES.values():
         for mistake in exercise.misconceptions.values():
             assert trials.rejects(exercise, mistake, SEEN) == []
-            assert "expected it once" not in wrong_outcome(exercise, mistake, 0, SEEN).message
+            assert "expected one" not in wrong_outcome(exercise, mistake, 0, SEEN).message
+
+
+def test_a_local_variable_of_the_reference_may_be_renamed():
+    """No address of a mistake says a name that could change."""
+    for exercise in EXERCISES.values():
+        source = source_of(inspect.unwrap(exercise.function))
+        renamed = with_new_locals(source)
+        for at in {at for mistake in exercise.misconceptions.values() for at in mistake.lines}:
+            assert line_at(source, at) == line_at(renamed, at), f"{exercise.name}: {at}"
+
+
+def with_new_locals(source: str) -> str:
+    names = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)]
+    stored = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    rows = source.splitlines()
+    for node in sorted(names, key=lambda node: -node.col_offset):
+        if node.id in stored:
+            row = rows[node.lineno - 1].encode()
+            rows[node.lineno - 1] = (row[: node.col_offset] + b"new_" + row[node.col_offset :]).decode()
+    return "\n".join(rows)
 
 
 # How numbers are spelt, which notebook 06 shows; and two faults of the loop, which notebook 09 plants.

@@ -1,8 +1,9 @@
-"""Mutants of the mistakes in circulation: those of `teaching.bugs`, and `errata.txt` with further replacements."""
+"""Mutants of the mistakes in circulation: those of `teaching.bugs`, and `errata.txt` with further lines."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
+from grpo_lab.formulas.lines import line_at, with_lines
 from grpo_lab.teaching.bugs import BUGS
 from tests.mutants.mutant import Mutant, make_mutant, read
 
@@ -24,26 +25,31 @@ class StaleError(ValueError):
 def errata_mutants() -> list[Mutant]:
     """Every planted mistake; an error if one of them no longer fits the source."""
     text = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
-    planted = [(name, f"{bug.module.replace('.', '/')}.py", bug.before, bug.after) for name, bug in BUGS.items()]
-    mutants = [_planted(*entry) for entry in (*planted, *_entries(text))]
+    bugs = [(name, f"{bug.module.replace('.', '/')}.py", bug.function, bug.lines) for name, bug in BUGS.items()]
+    mutants = [planted(*entry) for entry in (*bugs, *_entries(text))]
     if missing := set(IDS) - {mutant.name.split(":")[0] for mutant in mutants}:
         raise StaleError(f"errata.txt has no mutant for {', '.join(sorted(missing))}")
     return mutants
 
 
-def _entries(text: str) -> Iterator[tuple[str, str, str, str]]:
-    """(id, file, before, after) of each block of lines."""
+def _entries(text: str) -> Iterator[tuple[str, str, str, dict[str, str]]]:
+    """(id, file, function, the line that is to stand at each address) of each block of lines."""
     for block in text.split("\n\n"):
-        lines = [line for line in block.splitlines() if not line.startswith("#")]
-        if lines:
-            name, path = lines[0].split()
-            before, after = ("\n".join(x[2:] for x in lines[1:] if x.startswith(sign)) for sign in "-+")
-            yield name, path, before, after
+        rows = [row for row in block.splitlines() if not row.startswith("#")]
+        if rows:
+            name, path, function = rows[0].split()
+            changes = "\n".join(rows[1:]).replace("\n ", "\0").splitlines()
+            lines = dict(change.replace("\0", "\n").split(": ", 1) for change in changes)
+            yield name, path, function.strip("-"), lines
 
 
-def _planted(name: str, path: str, before: str, after: str) -> Mutant:
+def planted(name: str, path: str, function: str, lines: dict[str, str]) -> Mutant:
+    """The mistake in `function` of the file, or in its constants if that is ""."""
     source = read(path)
-    if name not in IDS or source.count(before) != 1 or not after:
-        raise StaleError(f"{name}: {path} holds this {source.count(before)} times; expected once:\n{before}")
-    line = source[: source.index(before)].count("\n") + 1
-    return make_mutant(f"{name}: {' '.join(after.split())}", path, line, source, source.replace(before, after))
+    if name not in IDS or not lines:
+        raise StaleError(f"{name}, {path}: expected one of {', '.join(IDS)}, and lines")
+    try:
+        mutated, place = with_lines(source, lines, function), line_at(source, next(iter(lines)), function)
+    except ValueError as error:
+        raise StaleError(f"{name}, {path}: {error}") from None
+    return make_mutant(f"{name}: {' '.join(' '.join(lines.values()).split())}", path, place[0], source, mutated)

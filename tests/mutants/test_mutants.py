@@ -8,15 +8,16 @@ import sys
 
 import pytest
 
+from grpo_lab.formulas.lines import with_lines
 from tests.mutants.equivalent import check, reason
-from tests.mutants.errata import IDS, _planted, errata_mutants
+from tests.mutants.errata import IDS, errata_mutants, planted
 from tests.mutants.lines import anchored_modules, anchors, line_mutants
 from tests.mutants.mutant import ROOT, Mutant, read
 from tests.mutants.pool import judge
 from tests.mutants.swap import swapped
 from tests.support.equations import formula_map
 
-KL = "grpo_lab/kl.py"
+KL, RULES = "grpo_lab/kl.py", "grpo_lab/rewards/rules.py"
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +63,10 @@ def test_a_swap_reaches_whoever_imported_the_function_and_is_undone():
     from grpo_lab.rewards import format_fault
 
     one, zero = torch.ones(1, 1), torch.zeros(1, 1)
-    reversed_k1 = _planted("kl-reversed", KL, "k1 = -d", "k1 = d")
-    no_dotall = _planted("regex-no-dotall", "grpo_lab/rewards/rules.py", ", re.DOTALL)\n", ")\n")
+    reversed_k1 = planted("kl-reversed", KL, "kl_estimate", {"4.2": "k1 = d"})
+    no_dotall = planted(
+        "regex-no-dotall", RULES, "", {"[format]": "FORMAT_PATTERN = re.compile(FORMAT_PATTERN.pattern)"}
+    )
     text = "<think>\n</think><answer>2</answer>"
     for _ in range(2):
         assert kl_estimate(one, zero, "k1").item() == 1 and format_fault(text) is None
@@ -71,17 +74,16 @@ def test_a_swap_reaches_whoever_imported_the_function_and_is_undone():
             assert kl_estimate(one, zero, "k1").item() == -1 and format_fault(text) == "text outside"
 
 
-def planted(**changes: str) -> list[Mutant]:
+def written(**changes: str) -> list[Mutant]:
     """Other ways to write the line of Eq. (4.2), and one test that could notice."""
-    source, line = read(KL), "    k1 = -d  # B T (4.2)\n"
-    assert source.count(line) == 1
-    tests = ("tests/mutants/test_sample.py",)
-    return [Mutant(n, KL, n, source, source.replace(line, f"    k1 = {new}\n"), tests) for n, new in changes.items()]
+    source, tests = read(KL), ("tests/mutants/test_sample.py",)
+    mutated = {n: with_lines(source, {"4.2": f"k1 = {new}"}) for n, new in changes.items()}
+    return [Mutant(n, KL, n, source, text, tests) for n, text in mutated.items()]
 
 
 @pytest.mark.slow
 def test_what_no_test_notices_survives():
-    verdicts = {v.mutant.name: v for v in judge(planted(harmless="-d + 0", wrong="d"), workers=1)}
+    verdicts = {v.mutant.name: v for v in judge(written(harmless="-d + 0", wrong="d"), workers=1)}
     assert verdicts["wrong"].killer == "tests/mutants/test_sample.py::test_k1"
     assert verdicts["harmless"].killer is None and verdicts["harmless"].detail == "1 tests passed"
 
@@ -89,5 +91,5 @@ def test_what_no_test_notices_survives():
 @pytest.mark.slow
 def test_what_hangs_or_ends_the_process_is_killed_and_holds_up_nothing(monkeypatch):
     monkeypatch.setattr("tests.mutants.pool.MUTANT_SECONDS", 2)
-    mutants = planted(hangs="[__import__('time').sleep(600), d][1]", ends="__import__('os')._exit(3)")
+    mutants = written(hangs="[__import__('time').sleep(600), d][1]", ends="__import__('os')._exit(3)")
     assert [v.killer for v in judge(mutants, workers=1)] == ["(the process)", "(the process)"]

@@ -82,9 +82,9 @@ def test_the_diff_shows_what_goes_and_what_comes(name):
     assert signs[0] == "- " and "+ " in signs and set(signs) == {"- ", "+ "}
 
 
-def test_what_does_not_stand_in_the_source_is_refused():
+def test_an_address_that_the_source_has_not_is_refused():
     with (
-        pytest.raises(ValueError, match="0 times; expected it once"),
-        Bug("grpo_lab.kl", "kl_exact", "not there", "x").planted(),
+        pytest.raises(ValueError, match=r"'4\.9' is the address of 0 lines of kl_exact; expected one"),
+        Bug("grpo_lab.kl", "kl_exact", {"4.9": "pass"}).planted(),
     ):
         pass

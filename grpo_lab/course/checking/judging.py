@@ -3,7 +3,6 @@
 No verdict contains source of the reference.
 """
 
-import ast
 import textwrap
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -204,8 +203,7 @@ def _arguments(exercise: Exercise, index: int, seed: int) -> dict:
 def _equation(exercise: Exercise, mistake: Misconception) -> list[Part]:
     """The equation that the mistake breaks: its own, that of the last line that it changes, or the last of all."""
     known = read_equations(exercise.function)
-    code = {equation: ast.unparse(ast.parse(equation.code)) for equation in known}
-    changed = [e for before, _ in mistake.pairs for e in known if before in code[e]]
+    changed = [e for e in known if e.tag in mistake.lines]
     own = [e for e in known if e.tag == mistake.equation]
     return [Part("equation", e.latex, e.tag) for e in [*known, *changed, *own][-1:]]
 

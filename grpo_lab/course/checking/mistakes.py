@@ -11,7 +11,7 @@ from functools import cache, lru_cache, partial
 from grpo_lab.course.checking.compare import equal, equal_values, no_gradient, same_gradient
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, outcome_of
 from grpo_lab.course.exercise import Exercise, Misconception
-from grpo_lab.course.stub import planted_pairs
+from grpo_lab.course.stub import planted_lines
 from grpo_lab.course.wrong_answers import changed
 
 _MOST = 3
@@ -30,7 +30,7 @@ def as_given(exercise: Exercise) -> Misconception | None:
     if not exercise.planted:
         return None
     first = exercise.misconceptions[exercise.planted[0]]
-    unchanged = changed(exercise.function, *planted_pairs(exercise))
+    unchanged = changed(exercise.function, planted_lines(exercise))
     return Misconception(f"It does what it did when you got it. {first.says}", wrong=unchanged)
 
 

@@ -36,30 +36,34 @@ EXERCISE = Exercise(
             "Your result has one position too few: you have shifted the logits against the tokens, as one does with "
             "the raw output of a language model. Whose job is the shift here? The docstring says what the logits at "
             "position t already predict.",
-            ("_at_least_float32(logits)", "logits[:, :-1]"),
-            ("token_ids.unsqueeze", "token_ids[:, 1:].unsqueeze"),
+            {
+                "1.1": "z = logits[:, :-1] / temperature",
+                "1.2": "logp = z.gather(-1, token_ids[:, 1:].unsqueeze(-1)).squeeze(-1) - z.logsumexp(-1)",
+            },
         ),
         "temperature-mismatch": Misconception(
             "The temperature makes no difference to your result. A policy sampled at 0.7 is sharper than the model's "
             "own softmax, so these are the log-probabilities of a policy that did not write the tokens. At which point "
             "of the computation did the sampler use its temperature?",
-            (" / temperature", ""),
+            {"1.1": "z = _at_least_float32(logits)"},
         ),
         "not-normalised": Misconception(
             "These are the logits of the sampled tokens. Add 10 to all logits of a position: the policy stays the "
             "same, your result does not. What is missing to make a log-probability of it?",
-            (" - z.logsumexp(-1)", ""),
+            {"1.2": "logp = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)"},
         ),
         "softmax-over-positions": Misconception(
             "Your probabilities add up to 1 over the positions of a row. A policy chooses among words, at each "
             "position anew: over which of the axes B, T, V do its probabilities add up?",
-            ("_at_least_float32(logits) / temperature", "(logits / temperature).log_softmax(1)"),
-            (" - z.logsumexp(-1)", ""),
+            {
+                "1.1": "z = (logits / temperature).log_softmax(1)",
+                "1.2": "logp = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)",
+            },
         ),
         "overflowing-sum": Misconception(
             "Right on paper, but the exponential of a logit of 1000 is infinite in floating point, and so is your "
             "normaliser. What can be subtracted from all logits of a position beforehand without changing the policy?",
-            ("z.logsumexp(-1)", "z.exp().sum(-1).log()"),
+            {"1.2": "logp = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1) - z.exp().sum(-1).log()"},
         ),
     },
 )

@@ -31,22 +31,24 @@ EXERCISE = Exercise(
         "first-of-ties": Misconception(
             "Of several best completions you keep the first. They earned the same, and which of them stands first is "
             "chance. What does Eq. (2.6) say about ties?",
-            ("rewards == best", "torch.arange(rewards.shape[1]) == rewards.argmax(-1, keepdim=True)"),
+            {
+                "2.6": "weights = torch.where((torch.arange(rewards.shape[1]) == rewards.argmax(-1, "
+                "keepdim=True)) & (best > worst), rewards, 0)"
+            },
         ),
         "equal-group-kept": Misconception(
             "In a group of equal rewards everyone is the best, so you push all of them up, although none was better "
             "than the others. Which part of Eq. (2.6) is there to prevent that?",
-            (" & (best > worst)", ""),
+            {"2.6": "weights = torch.where(rewards == best, rewards, 0)"},
         ),
         "one-not-reward": Misconception(
             "You mark the best with a 1. That is a mask; the weight is what the best earned.",
-            ("rewards, 0)", "torch.ones_like(rewards), 0)"),
+            {"2.6": "weights = torch.where((rewards == best) & (best > worst), torch.ones_like(rewards), 0)"},
         ),
         "group-mixed": Misconception(
             "You take the maximum down the columns, so answers to different prompts compete. Which axis holds the "
             "answers to one prompt?",
-            ("'P G -> P 1', 'max'", "'P G -> 1 G', 'max'"),
-            ("'P G -> P 1', 'min'", "'P G -> 1 G', 'min'"),
+            {"reduce()": "best, worst = reduce(rewards, 'P G -> 1 G', 'max'), reduce(rewards, 'P G -> 1 G', 'min')"},
         ),
     },
 )

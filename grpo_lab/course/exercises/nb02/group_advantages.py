@@ -41,43 +41,43 @@ EXERCISE = Exercise(
         "std-no-eps": Misconception(
             "There is no epsilon in your quotient, so a group of equal rewards gives 0 / 0, which is NaN, and one NaN "
             "in a batch destroys the weights. What should a group in which nobody was better teach?",
-            ("centred = from_first", "eps, centred = 0, from_first"),
+            {"2.2": "eps, centred = 0, from_first - reduce(from_first, 'P G -> P 1', 'mean')"},
             equation="2.4",
         ),
         "residue-as-spread": Misconception(
             "Right on paper, but in floating point the mean of equal numbers need not be that number. A residue is "
             "left over, and where the spread should be zero it *is* the spread: divided by itself, it pushes equal "
             "answers apart. What could you subtract first, exactly, that the mean would cancel anyhow?",
-            ("rewards - rewards[:, :1]", "rewards"),
+            {"2.1": "from_first = rewards"},
         ),
         "std-over-batch": Misconception(
             "One standard deviation divides all prompts. Then a prompt whose rewards differ widely sets the scale, and "
             "those that differ a little drown. Whose spread is meant when `scale` is 'group'?",
-            ("if scale == 'batch':", "if True:"),
-            equation="2.3",
+            {"2.3": "std = (rewards - rewards[0, 0]).std(correction=ddof)"},
         ),
         "no-centre": Misconception(
             "Nothing is subtracted: every completion of an all-right group is pushed up, and it is not clear against "
             "what. What is the average advantage of a group supposed to be?",
-            ("return centred\n", "return rewards\n"),
-            ("return centred /", "return rewards /"),
-            ("advantages = centred /", "advantages = rewards /"),
+            {"2.2": "centred = rewards", "2.3": "std = from_first.std(-1, keepdim=True, correction=ddof)"},
             equation="2.2",
         ),
         "group-mixed": Misconception(
             "You compare along the wrong axis: completion i of one prompt against completion i of the others. An easy "
             "prompt is then rewarded for being easy. Which axis holds the answers to the same prompt?",
-            ("rewards[:, :1]", "rewards[:1]"),
-            ("'P G -> P 1'", "'P G -> 1 G'"),
-            ("sum(-1, keepdim=True) / (rewards.shape[1]", "sum(0, keepdim=True) / (rewards.shape[0]"),
+            {
+                "2.1": "from_first = rewards - rewards[:1]",
+                "2.2": "centred = from_first - reduce(from_first, 'P G -> 1 G', 'mean')",
+                "2.3": "std = (centred.square().sum(0, keepdim=True) / (rewards.shape[0] - ddof)).sqrt()",
+            },
             equation="2.2",
         ),
         "population-std": Misconception(
             "You divide by G where the sample standard deviation divides by G - 1. All your advantages come out a "
             "little too large, most of all in small groups. Which argument decides between the two?",
-            ("correction=ddof", "correction=0"),
-            (" - ddof", ""),
-            equation="2.3",
+            {
+                "std()": "std = (rewards - rewards[0, 0]).std(correction=0)",
+                "2.3": "std = (centred.square().sum(-1, keepdim=True) / rewards.shape[1]).sqrt()",
+            },
         ),
     },
 )

@@ -69,12 +69,12 @@ EXERCISE = Exercise(
         "credits-the-past": Misconception(
             "Your sum runs forwards: a token is credited with the steps *before* it, which it cannot have caused. "
             "From which end has the sum to run?",
-            ("scaled.flip(-1).cumsum(-1).flip(-1)", "scaled.cumsum(-1)"),
+            {"2.12": "advantages = scaled.cumsum(-1)"},
         ),
         "not-accumulated": Misconception(
             "Only the last token of each step gets credit. The tokens that led there did the work: what happens "
             "between Eq. (2.11) and the result?",
-            ("return advantages", "return scaled"),
+            {"2.12": "advantages = scaled"},
         ),
         "mean-over-padding": Misconception(
             "Mean and spread run over all positions, also those at which no step ends. Longer responses then have "
@@ -86,12 +86,12 @@ EXERCISE = Exercise(
             "Right on paper, but in floating point the mean of equal numbers need not be that number. What is left "
             "over is then all the spread there is: divided by itself, it pushes equal steps apart. What does Eq. (2.7) "
             "subtract beforehand?",
-            ("step_rewards - least", "step_rewards"),
+            {"2.7": "from_least = torch.where(step_mask, step_rewards, 0)"},
         ),
         "zero-times-nan": Misconception(
             "NaN: you multiply by the mask, and where no step ends anything may stand. What is zero times NaN? Look "
             "for an operation that *chooses* between two values.",
-            ("count = ", "from_least = step_rewards * step_mask; count = "),
+            {"2.7": "from_least = step_rewards * step_mask"},
             equation="2.9",
         ),
     },

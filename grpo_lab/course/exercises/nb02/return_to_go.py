@@ -1,8 +1,6 @@
 from grpo_lab.advantages import return_to_go
 from grpo_lab.course.exercise import Exercise, Misconception, at_scale, drawn, extreme, f64, given
 
-BY_POSITION = ("rewards[..., t] + gamma * returns", "gamma ** t * rewards[..., t] + returns")
-
 EXERCISE = Exercise(
     function=return_to_go,
     points=3,
@@ -27,28 +25,30 @@ EXERCISE = Exercise(
         "gamma-power-off-by-one": Misconception(
             "A token's own reward is discounted too: every power of gamma is one too high. At distance zero, by how "
             "much should a reward shrink?",
-            ("rewards[..., t] + gamma * returns", "gamma * (rewards[..., t] + returns)"),
+            {"2.13": "returns = gamma * (rewards[..., t] + returns)"},
         ),
         "undiscounted": Misconception(
             "gamma makes no difference to your result: a reward at the far end counts as much as one right here.",
-            ("gamma * returns", "returns"),
+            {"2.13": "returns = rewards[..., t] + returns"},
         ),
         "from-the-start": Misconception(
             "Your sum runs forwards: a token is credited with what was earned *before* it. Which rewards can a token "
             "still change?",
-            ("reversed(range(rewards.shape[-1]))", "range(rewards.shape[-1])"),
+            {"reversed()": "for t in range(rewards.shape[-1]):"},
         ),
         "discounted-by-position": Misconception(
             "You discount by a token's distance from the *start of the response*. From the second token on everything "
             "is too small. From where does token t measure the distance?",
-            BY_POSITION,
+            {"2.13": "returns = gamma ** t * rewards[..., t] + returns"},
         ),
         "quotient-of-powers": Misconception(
             "Right on paper: you multiply with gamma^t, add up, and divide by it again. With a small gamma or a long "
             "response gamma^t is too small for a float, and becomes zero; then you divide zero by zero. Does "
             "Eq. (2.13) need any power of gamma but the first?",
-            BY_POSITION,
-            ("[..., t] = returns", "[..., t] = returns / gamma ** t"),
+            {
+                "2.13": "powers = rewards.new_tensor(gamma) ** torch.arange(t, rewards.shape[-1])\n"
+                "returns = (rewards[..., t:] * powers).sum(-1) / gamma**t"
+            },
         ),
     },
 )

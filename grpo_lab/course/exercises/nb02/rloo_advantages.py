@@ -24,23 +24,25 @@ EXERCISE = Exercise(
         "leave-one-out-includes-itself": Misconception(
             "You subtract the mean of the whole group, and the completion's own reward is part of it: each is compared "
             "with itself a little. With two completions everything comes out half as large. Who are 'the others'?",
-            ("(r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)", "r.mean(-1, keepdim=True)"),
+            {"2.5": "advantages = r - r.mean(-1, keepdim=True)"},
         ),
         "others-divided-by-all": Misconception(
             "You add up the others, but divide by the size of the whole group, so your baseline is too small. Equal "
             "rewards should give zero. How many others are there?",
-            (" - rewards[:, :1]", ""),
-            ("(r.shape[1] - 1)", "r.shape[1]"),
+            {"2.5": "advantages = rewards - (rewards.sum(-1, keepdim=True) - rewards) / rewards.shape[1]"},
         ),
         "no-centre": Misconception(
             "These are the rewards themselves. If all completions of a prompt are right, all are pushed up, and none "
             "was better than the others. What is missing?",
-            ("return advantages", "return rewards"),
+            {"2.5": "advantages = rewards"},
         ),
         "divided-by-std": Misconception(
             "You divide by the standard deviation as well. That is a habit of GRPO; leave-one-out does without, and "
             "the own reward, which sits in that spread, would make it biased again.",
-            ("return advantages", "return advantages / (r.std(-1, keepdim=True) + 0.0001)"),
+            {
+                "2.5": "advantages = (r - (r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)) / (r.std(-1, "
+                "keepdim=True) + 0.0001)"
+            },
         ),
     },
 )

@@ -1,8 +1,6 @@
 from grpo_lab.course.exercise import Exercise, Misconception, drawn, extreme, f64, given
 from grpo_lab.toys.sorting import kl_penalty
 
-K3 = "kl_estimate(logp, ref_logp, 'k3')"
-
 EXERCISE = Exercise(
     function=kl_penalty,
     points=3,
@@ -29,28 +27,28 @@ EXERCISE = Exercise(
             "This is k1, the difference of the two log-probabilities: without bias as a *value*. But a loss is there "
             "to be differentiated, and the gradient of k1 is the score: zero on average, noise every time. Does your "
             "penalty know where the reference is, once it is differentiated?",
-            ("'k3'", "'k1'"),
+            {"3.19": "penalty = beta * kl_estimate(logp, ref_logp, 'k1').mean()"},
         ),
         "k2-for-k3": Misconception(
             "This is k2, half the squared difference. Near the reference it looks like k3, and its gradient is a good "
             "one, but Eq. (3.19) asks for k3. Notebook 04 tells them apart.",
-            ("'k3'", "'k2'"),
+            {"3.19": "penalty = beta * kl_estimate(logp, ref_logp, 'k2').mean()"},
         ),
         "kl-reversed": Misconception(
             "Your d has the other sign. The result is never negative and zero where the two agree, so it looks right, "
             "but it estimates another quantity, and explodes just where samples are plenty. In which order do the two "
             "stand in Eq. (4.1)?",
-            ("logp, ref_logp, 'k3'", "-logp, -ref_logp, 'k3'"),
+            {"3.19": "penalty = beta * kl_estimate(-logp, -ref_logp, 'k3').mean()"},
         ),
         "reference-not-detached": Misconception(
             "The value is right, but a gradient flows into the reference: it would be pulled towards the policy. "
             "Which of the two is meant to move?",
-            (K3, "((ref_logp - logp).expm1() - (ref_logp - logp))"),
+            {"3.19": "penalty = beta * ((ref_logp - logp).expm1() - (ref_logp - logp)).mean()"},
         ),
         "sum-over-numbers": Misconception(
             "You average over responses but add up over their numbers, so long responses pay more. By what does "
             "Eq. (3.19) divide?",
-            (".mean()", ".sum(-1).mean()"),
+            {"3.19": "penalty = beta * kl_estimate(logp, ref_logp, 'k3').sum(-1).mean()"},
         ),
     },
 )

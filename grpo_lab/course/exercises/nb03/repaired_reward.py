@@ -31,22 +31,22 @@ EXERCISE = Exercise(
         "set-inclusion": Misconception(
             "This is the reward that can be gamed: each number of the prompt asks only whether it is there "
             "*somewhere*, so two equal ones are both content with a single copy. How many copies should it take?",
-            ("torch.minimum(*copies)", "(copies[0] * (copies[1] > 0))"),
+            {"3.5": "included = (copies[0] * (copies[1] > 0)).sum(-1)"},
         ),
         "response-counted": Misconception(
             "You go through the response and ask of each number whether the prompt has it. Then repeating one right "
             "number pays every time. What limits how often a number may pay?",
-            ("torch.minimum(*copies)", "(copies[1] * (copies[0] > 0))"),
+            {"3.5": "included = (copies[1] * (copies[0] > 0)).sum(-1)"},
         ),
         "distinct-numbers": Misconception(
             "Each number pays once at most, however often it stands in both. Take the prompt (1, 1, 2): what should "
             "its sorted form score, and what does it score here?",
-            ("torch.minimum(*copies)", "(copies > 0).all(0)"),
+            {"3.5": "included = (copies > 0).all(0).sum(-1)"},
         ),
         "order-ignored": Misconception(
             "The right numbers score, in whatever order. Nobody would learn to sort from that: which term of Eq. (3.6) "
             "is missing?",
-            (" + ascending_pairs(responses)", ""),
+            {"3.6": "rewards = included.float()"},
         ),
     },
 )

@@ -45,24 +45,23 @@ EXERCISE = Exercise(
             "The shapes fit, but `reshape` does not move an axis: it cuts the same row of numbers at other places, so "
             "numbers of different responses end up at one position. For G = 3 and T = 2, write down where each of the "
             "six numbers lands.",
-            ("rearrange(responses, 'S P G T -> S P T G')", "responses.reshape(*logp.shape[:3], -1)"),
-            ("return taken", "return logp.gather(-1, numbers).reshape(responses.shape)"),
+            {"3.15": "taken = logp.gather(-1, responses.reshape(*logp.shape[:3], -1)).reshape(responses.shape)"},
         ),
         "not-turned-back": Misconception(
             "The right numbers, with positions and responses in each other's places. Where there are as many responses "
             "as positions, no shape will tell you. In which order do the axes of the result stand?",
-            ("'S P T G -> S P G T'", "'S P T G -> S P T G'"),
+            {"3.15": "taken = rearrange(logp.gather(-1, numbers), 'S P T G -> S P T G')"},
         ),
         "response-as-position": Misconception(
             "You look up with G standing where the table has T: response i reads from row i of the table, whatever its "
             "position. It runs as long as there are no more responses than positions. Which axis has to be moved "
             "before the look-up?",
-            ("return taken", "return logp.gather(-1, responses)"),
+            {"3.15": "taken = logp.gather(-1, responses)"},
         ),
         "frozen": Misconception(
             "The values are right, but no gradient reaches the policy. That is what you store as `old_logp`; for the "
             "update these numbers have to stay attached.",
-            ("return taken", "return taken.detach()"),
+            {"3.15": "taken = rearrange(logp.gather(-1, numbers), 'S P T G -> S P G T').detach()"},
         ),
     },
 )

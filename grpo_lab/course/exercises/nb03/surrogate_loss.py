@@ -1,16 +1,15 @@
 from grpo_lab.course.exercise import Exercise, Misconception, at_scale, drawn, extreme, f64, given
 from grpo_lab.toys.sorting import surrogate_loss
 
-CLIPPED = "policy_loss(logp, advantages, mask, old_logp, epsilon=epsilon)[0]"
 RATIO = "(logp - old_logp.detach()).exp()"
 
 
-def written_out(ratio: str, A: str = "advantages[:, None]") -> tuple[tuple[str, str], ...]:
-    return (
-        ("reinforce_loss(sequence_logprob(logp, mask) / logp.shape[1], advantages)", f"-({A} * logp).mean()"),
-        ("importance_ratio(logp, old_logp, mask) * advantages[:, None]", f"{ratio} * {A}"),
-        (CLIPPED, f"-torch.minimum({ratio} * {A}, {ratio}.clamp(1 - epsilon, 1 + epsilon) * {A}).mean()"),
-    )
+def written_out(ratio: str, A: str = "advantages[:, None]") -> dict[str, str]:
+    return {
+        "3.16": f"return -({A} * logp).mean()",
+        "3.17": f"return aggregate(-{ratio} * {A}, mask, 'grpo')",
+        "3.18": f"return -torch.minimum({ratio} * {A}, {ratio}.clamp(1 - epsilon, 1 + epsilon) * {A}).mean()",
+    }
 
 
 def _turns(d, B, T, spread=0.5):
@@ -55,35 +54,35 @@ EXERCISE = Exercise(
         "ratio-quotient": Misconception(
             "You divide one log-probability by the other. Both are negative: when a number becomes likelier, your "
             "'ratio' falls, so training runs backwards. How is a quotient of probabilities written with logarithms?",
-            *written_out("(logp / old_logp.detach())"),
+            written_out("(logp / old_logp.detach())"),
         ),
         "ratio-of-underflowing-probabilities": Misconception(
             "Right on paper: you make probabilities of both logarithms and divide. A probability of e^-800 is zero to "
             "the computer, and so your ratio is 0 / 0. Which operation on the logarithms comes to the same as a "
             "quotient, and needs neither probability?",
-            *written_out("(logp.exp() / old_logp.detach().exp())"),
+            written_out("(logp.exp() / old_logp.detach().exp())"),
         ),
         "old-not-detached": Misconception(
             "The values are right, but a gradient flows into `old_logp`. At the first inner step old and new are the "
             "same network: the two gradients cancel and nothing is learned. What are the old log-probabilities, a "
             "network or numbers?",
-            *written_out("(logp - old_logp).exp()"),
+            written_out("(logp - old_logp).exp()"),
         ),
         "advantage-broadcast": Misconception(
             "The advantages meet the wrong axis: advantage j is multiplied with position j of *every* response. With "
             "as many responses as positions that runs without complaint; otherwise it crashes, and you are lucky. "
             "Which shape says 'one per row'?",
-            *written_out(RATIO, "advantages"),
+            written_out(RATIO, "advantages"),
         ),
         "clip-inverted": Misconception(
             "You take the larger of the two terms. Then the clip acts where the policy has moved the wrong way, and "
             "lets it run where it has gone far enough. Which of the two is the cautious one?",
-            ("policy_loss(logp, advantages,", "-policy_loss(logp, -advantages,"),
+            {"3.18": "return -policy_loss(logp, -advantages, mask, old_logp, epsilon=epsilon)[0]"},
         ),
         "clip-one-sided": Misconception(
             "You compare the ratios before the advantage is multiplied in. For a negative advantage, smaller and "
             "larger change places. Try ratio 1/2 with advantage -1: should that number still be pushed down?",
-            (CLIPPED, f"-({RATIO}.clamp(max=1 + epsilon) * advantages[:, None]).mean()"),
+            {"3.18": "return -((logp - old_logp.detach()).exp().clamp(max=1 + epsilon) * advantages[:, None]).mean()"},
         ),
     },
 )

@@ -33,33 +33,33 @@ EXERCISE = Exercise(
             "Your d has the other sign. k2 does not notice, k1 comes out negated, and k3 stays positive and looks "
             "right, but it estimates another quantity and pulls on the wrong tokens. "
             "Of the two, whose log-probability comes first in Eq. (4.1)?",
-            ("ref_logp.detach() - logp", "logp - ref_logp.detach()"),
+            {"4.1": "d = logp - ref_logp.detach()"},
         ),
         "kl-reversed-in-k3": Misconception(
             "Your k1 is right, and in k3 the exponent has the other sign. The result is never negative, and zero where "
             "the policies agree, but its average is a chi-square divergence less the KL. Which quotient of "
             "probabilities averages to 1 under the policy?",
-            ("d.expm1() - d", "(-d).expm1() + d"),
+            {"4.4": "k3 = (-d).expm1() + d"},
         ),
         "reference-not-detached": Misconception(
             "The values are right, but a gradient flows into the reference as well. In training, which of the two is "
             "meant to move?",
-            ("ref_logp.detach()", "ref_logp"),
+            {"4.1": "d = ref_logp - logp"},
         ),
         "k2-not-halved": Misconception(
             "Your k2 is twice as large as it should be. Near d = 0 it should agree with k3: expand the exponential to "
             "second order and compare.",
-            ("d.square() / 2", "d.square()"),
+            {"4.3": "k2 = d.square()"},
         ),
         "k1-as-loss": Misconception(
             "Your k3+ has the right value and the gradient of k1. On average that gradient is zero: as a term of the "
             "loss it is noise and nothing else. Which estimator's gradient is worth having?",
-            ("k2 - k2.detach()", "k1 - k1.detach()"),
+            {"4.5": "k3_plus = k1 - k1.detach() + k3.detach()"},
         ),
         "k3-plus-is-k3": Misconception(
             "Your k3+ is k3, gradient included, and that is the gradient of the *forward* KL. Which factor should be "
             "frozen, and which should carry the gradient?",
-            ("return k3_plus", "return k3"),
+            {"4.5": "k3_plus = k3"},
         ),
     },
 )

@@ -29,37 +29,36 @@ EXERCISE = Exercise(
         "kl-reversed": Misconception(
             "This is the forward KL, averaged over what the *reference* says. It is never negative and zero where the "
             "two agree, so nothing looks wrong. Whose samples does Eq. (4.a) average over?",
-            ("logp.exp() * (logp - ref_logp)", "ref_logp.exp() * (ref_logp - logp)"),
+            {"4.7": "kl = (ref_logp.exp() * (ref_logp - logp)).sum(-1)"},
         ),
         "kl-full-prob": Misconception(
             "Your softmax runs over the positions of a row, so what you compare are not distributions over words. "
             "With a single position it gives zero, whatever the logits. Over which of B, T, V do the probabilities of "
             "one choice add up to 1?",
-            ("(logits.log_softmax(-1)", "(logits.log_softmax(1)"),
-            ("ref_logits.log_softmax(-1)", "ref_logits.log_softmax(1)"),
+            {"4.6": "logp, ref_logp = logits.log_softmax(1), ref_logits.log_softmax(1)"},
         ),
         "kl-full-prob-log-target": Misconception(
             "You give `kl_div` a target of log-probabilities, and it takes them for probabilities: they are negative, "
             "and their logarithm is NaN. What does its documentation say about `log_target`?",
-            ("(logp.exp() * (logp - ref_logp))", "torch.nn.functional.kl_div(ref_logp, logp, reduction='none')"),
+            {"4.7": "kl = torch.nn.functional.kl_div(ref_logp, logp, reduction='none').sum(-1)"},
         ),
         "logits-not-normalised": Misconception(
             "You compare the logits as they come. Add 1 to all logits of the policy: it is the same policy, but your "
             "distance from it has grown by 1. What has to happen to logits first?",
-            ("logp - ref_logp", "logits - ref_logits"),
+            {"4.7": "kl = (logp.exp() * (logits - ref_logits)).sum(-1)"},
             equation="4.6",
         ),
         "k1-as-loss": Misconception(
             "The value is right, and its gradient is zero: the probabilities in front carry none, and the average of "
             "the score, which is left, vanishes. This is k1, averaged, as a loss. Where does the policy stand in "
             "Eq. (4.7)?",
-            ("logp.exp()", "logp.exp().detach()"),
+            {"4.7": "kl = (logp.exp().detach() * (logp - ref_logp)).sum(-1)"},
         ),
         "log-of-zero": Misconception(
             "NaN for a policy that is certain: a probability that is 0 in floating point has a logarithm of minus "
             "infinity, and zero times that is not a number. Could you have the logarithm without the probability "
             "first?",
-            ("logp - ref_logp", "logp.exp().log() - ref_logp.exp().log()"),
+            {"4.7": "kl = (logp.exp() * (logp.exp().log() - ref_logp.exp().log())).sum(-1)"},
             equation="4.6",
         ),
     },

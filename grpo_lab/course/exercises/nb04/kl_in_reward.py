@@ -59,33 +59,41 @@ EXERCISE = Exercise(
         "kl-reversed": Misconception(
             "The charge has the wrong sign: an answer that the policy likes better than the reference does earns "
             "*more*. Such a policy is paid for running away. Which way should the distance push the reward?",
-            ("rewards - beta", "rewards + beta"),
+            {
+                "4.8": "penalised = rewards + beta * torch.where(mask, kl_estimate(logp, ref_logp, 'k1'), "
+                "0).sum(-1).detach()"
+            },
         ),
         "charge-not-stopped": Misconception(
             "The values are right, but your reward carries a gradient. In the loss it would add a term of its own, on "
             "top of the policy gradient. What is a reward to the policy gradient, a number or a function?",
-            ("kl_estimate(logp, ref_logp, 'k1')", "logp - ref_logp"),
-            ("sum(-1).detach()", "sum(-1)"),
+            {"4.8": "penalised = rewards - beta * torch.where(mask, logp - ref_logp, 0).sum(-1)"},
         ),
         "mask-ignored": Misconception(
             "The padding is charged as well: an answer pays for what stands behind its end, and pays more if its batch "
             "has a longer neighbour. Which tokens did the policy choose?",
-            ("torch.where(mask, kl_estimate(logp, ref_logp, 'k1'), 0)", "(logp - ref_logp)"),
+            {"4.8": "penalised = rewards - beta * (logp - ref_logp).sum(-1).detach()"},
         ),
         "zero-times-nan": Misconception(
             "NaN: you multiply by the mask, and in the padding there may stand minus infinity on both sides. What is "
             "their difference, and what is zero times that? Look for an operation that *chooses*.",
-            ("torch.where(mask, kl_estimate(logp, ref_logp, 'k1'), 0)", "(mask * (logp - ref_logp))"),
+            {"4.8": "penalised = rewards - beta * (mask * (logp - ref_logp)).sum(-1).detach()"},
         ),
         "length-mean": Misconception(
             "You charge the mean over the tokens. A long answer then pays no more than a short one for going just as "
             "far at every token. The log-probability of a whole answer is a sum: what is its KL?",
-            ("sum(-1).detach()", "sum(-1).detach() / mask.sum(-1).clamp(min=1)"),
+            {
+                "4.8": "penalised = rewards - beta * torch.where(mask, kl_estimate(logp, ref_logp, 'k1'), "
+                "0).sum(-1).detach() / mask.sum(-1).clamp(min=1)"
+            },
         ),
         "k3-in-reward": Misconception(
             "You charge k3. In the reward its *value* is multiplied with the score, and there the extra terms of k3, "
             "harmless on average, cancel the pull near the reference. Which estimator stands in Eq. (4.8)?",
-            ("'k1'", "'k3'"),
+            {
+                "4.8": "penalised = rewards - beta * torch.where(mask, kl_estimate(logp, ref_logp, 'k3'), "
+                "0).sum(-1).detach()"
+            },
         ),
     },
 )

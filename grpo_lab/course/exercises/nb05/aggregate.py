@@ -65,41 +65,43 @@ EXERCISE = Exercise(
         "mean-over-padding": Misconception(
             "For 'grpo' you divide each row by T, padding included. A short completion in a long batch then counts for "
             "little, and how much depends on who else is in the batch. How many tokens has the row itself?",
-            ("lengths.clamp(min=1)", "mask.shape[1]"),
+            {"5.16": "return (sums / mask.shape[1]).mean()"},
         ),
         "mask-forgotten": Misconception(
             "What stands at padded positions reaches your loss. Those tokens were never chosen by the policy.",
-            ("torch.where(mask, values, 0)", "values"),
+            {"5.15": "lengths, sums = mask.sum(-1), values.sum(-1)"},
         ),
         "mask-by-multiplying": Misconception(
             "You multiply by the mask, so NaN at a padded position gives 0 * NaN, which is NaN, and the loss is lost. "
             "How can a position be left out without computing with it?",
-            ("torch.where(mask, values, 0)", "(values * mask)"),
+            {"5.15": "lengths, sums = mask.sum(-1), (values * mask).sum(-1)"},
         ),
         "microbatch-mean": Misconception(
             "For 'dapo', 'cispo' and 'vespo' you divide by the tokens of *this* batch and ignore `num_items`. Cut an "
             "update into micro-batches and each becomes a mean of its own: the result depends on how you cut. Whose "
             "tokens should be counted?",
-            ("lengths.sum() if num_items is None else torch.as_tensor(num_items)", "lengths.sum()"),
+            {"as_tensor()": "total = lengths.sum()"},
         ),
         "length-mean-mislabelled": Misconception(
             "What you call 'dr_grpo' still divides each row by its own length. That is 'grpo', with the length bias "
             "that Dr. GRPO removes: tokens of a long wrong answer are punished less than those of a short one.",
-            ("case 'length'", "case 'length' | 'limit'"),
+            {"5.18": "return (sums / lengths.clamp(min=1)).mean()"},
             equation="5.18",
         ),
         "empty-row-nan": Misconception(
             "A row without a token gives 0 / 0, and one NaN makes the loss NaN. It happens: truncated completions may "
             "be masked whole. What keeps each denominator at least 1?",
-            ("lengths.clamp(min=1)", "lengths"),
-            ("lengths.sum().clamp(min=1)", "lengths.sum()"),
-            ("total.clamp(min=1)", "total"),
+            {
+                "5.16": "return (sums / lengths).mean()",
+                "5.19": "return sums.sum() / lengths.sum()",
+                "5.20": "return sums.sum() / total",
+            },
             equation="5.16",
         ),
         "all-token-mean": Misconception(
             "For 'grpo' you average over all tokens of the batch. A completion of 1000 tokens then counts a hundred "
             "times as much as one of 10. In GRPO each *completion* has one vote: what is averaged first?",
-            ("(sums / lengths.clamp(min=1)).mean()", "sums.sum() / lengths.sum().clamp(1)"),
+            {"5.16": "return sums.sum() / lengths.sum().clamp(1)"},
         ),
     },
 )

@@ -31,17 +31,19 @@ EXERCISE = Exercise(
         "weight-not-detached": Misconception(
             "The value is right, but a gradient flows through the ratio as well. The weight says how much a token "
             "counts; should the policy be able to improve the objective by changing the weight?",
-            (".detach()", ""),
+            {"5.8": "surrogate = ratio.clamp(max=bound) * per_token(advantages) * logp"},
         ),
         "log-probability-missing": Misconception(
             "The bounded ratio carries the gradient, and the log-probability does not. Above the bound it is flat, so "
             "the gradient is dropped, which is what CISPO is there to avoid. What else could carry the gradient?",
-            (".detach() * per_token(advantages) * logp", " * per_token(advantages)"),
+            {"5.8": "surrogate = ratio.clamp(max=bound) * per_token(advantages)"},
         ),
-        "advantage-broadcast": advantage_broadcast(),
+        "advantage-broadcast": advantage_broadcast(
+            "5.8", "surrogate = ratio.clamp(max=bound).detach() * advantages * logp"
+        ),
         "bound-from-one": Misconception(
             "You bound the ratio at 1 + bound, as verl does. Here, as in TRL, the bound is the ceiling itself.",
-            ("max=bound", "max=1 + bound"),
+            {"5.8": "surrogate = ratio.clamp(max=1 + bound).detach() * per_token(advantages) * logp"},
         ),
     },
 )

@@ -11,12 +11,12 @@ def _far(d, *shape):
     return d.normal(*shape, scale=4.0).exp()
 
 
-def advantage_broadcast() -> Misconception:
+def advantage_broadcast(address: str = "per_token()", line: str = "advantages = advantages") -> Misconception:
     return Misconception(
         "The advantages have shape (B,), and you use them as they are. Broadcasting lays them along the tokens: where "
         "B = T nothing fails, and token t of *every* completion gets the advantage of completion t. Along which axis "
         "should they lie?",
-        ("per_token(advantages)", "advantages"),
+        {address: line},
     )
 
 
@@ -54,28 +54,28 @@ EXERCISE = Exercise(
         "clip-inverted": Misconception(
             "You take the better of the two offers. Where a token has been pushed far enough, yours goes on pushing; "
             "where it has moved the wrong way, yours lets go. Should the objective be an optimist?",
-            ("torch.min", "torch.max"),
+            {"5.7": "surrogate = torch.max(bounded * advantages, clipped * advantages)"},
         ),
         "clip-one-sided": Misconception(
             "You take the smaller *ratio* first, and multiply by the advantage afterwards. For A > 0 that is the same. "
             "Now take A = -1 and ratios 0.5 and 0.8: which product is smaller, and which ratio did you keep?",
-            ("torch.min(bounded * advantages, clipped * advantages)", "torch.min(bounded, clipped) * advantages"),
+            {"5.7": "surrogate = torch.min(bounded, clipped) * advantages"},
         ),
         "advantage-broadcast": advantage_broadcast(),
         "clip-only": Misconception(
             "You always take the clipped ratio. A bad token that has become much likelier then lies on the flat part, "
             "with no gradient that would bring it back. There should be a second offer to compare with.",
-            ("return surrogate", "return clipped * advantages"),
+            {"5.7": "surrogate = clipped * advantages"},
         ),
         "epsilon-high-ignored": Misconception(
             "`epsilon_high` has no effect in your version. It is the room *above* 1; only if it is None is that the "
             "same as below.",
-            ("1 - epsilon, 1 + epsilon_high", "1 - epsilon, 1 + epsilon"),
+            {"5.5": "clipped = ratio.clamp(1 - epsilon, 1 + epsilon)"},
         ),
         "delta-ignored": Misconception(
             "`delta` has no effect in your version. A bad token whose ratio is 1000 contributes -1000, and rules the "
             "batch. Which of the two offers has no bound from above yet?",
-            ("bounded * advantages", "ratio * advantages"),
+            {"5.7": "surrogate = torch.min(ratio * advantages, clipped * advantages)"},
             equation="5.6",
         ),
     },

@@ -37,22 +37,22 @@ EXERCISE = Exercise(
         "sequence-not-detached": Misconception(
             "The values are right. But a gradient flows through the sequence ratio, too, so every token is pushed "
             "twice: by itself, and by the whole sequence. Which of your two factors should only be a number?",
-            ("'sequence').detach()", "'sequence')"),
+            {"importance_ratio()": "sequence = importance_ratio(logp, old_logp, mask, 'sequence')"},
         ),
         "no-gradient": Misconception(
             "The values are right, but no gradient reaches `logp`. A factor that is x - x is 0 with gradient 0. Which "
             "of the two x has to be stopped, and nothing behind it?",
-            ("logp.detach()", "logp"),
+            {"5.4": "ratio = sequence * torch.where(mask, logp - logp, 0).exp()"},
         ),
         "sequence-ratio": Misconception(
             "The values are right, but this is GSPO itself: each token's entry moves all tokens of its sequence, each "
             "by a share. Here an entry belongs to its own token. Look at the second factor of Eq. (5.4).",
-            ("return ratio", "return importance_ratio(logp, old_logp, mask, 'sequence').expand_as(logp)"),
+            {"5.4": "ratio = importance_ratio(logp, old_logp, mask, 'sequence').expand_as(logp)"},
         ),
         "ratio-twice": Misconception(
             "You multiply the sequence ratio by the token's own ratio, so the move is counted twice. What should the "
             "*value* of the second factor be?",
-            ("logp - logp.detach()", "logp - old_logp.detach()"),
+            {"5.4": "ratio = sequence * torch.where(mask, logp - old_logp.detach(), 0).exp()"},
         ),
     },
 )

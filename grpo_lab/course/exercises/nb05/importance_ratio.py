@@ -70,35 +70,37 @@ EXERCISE = Exercise(
             "You divide one log-probability by the other. Both are negative, so as a token becomes *likelier* your "
             "quotient falls, and every update goes the wrong way. Which quotient is meant, and what does it become in "
             "logarithms?",
-            ("log_ratio.exp()", "logp / old_logp.detach()"),
+            {"5.2": "ratio = logp / old_logp.detach()"},
         ),
         "old-not-detached": Misconception(
             "The values are right, but a gradient flows into the old log-probabilities as well. In the first update "
             "both sides come from the same model: the two gradients cancel, and the policy learns nothing at all. "
             "Which of the two is a record of the past?",
-            ("old_logp.detach()", "old_logp"),
+            {"5.1": "log_ratio = torch.where(mask, logp - old_logp, 0)"},
         ),
         "product-of-ratios": Misconception(
             "At the sequence level you multiply the ratios of all tokens. A thousand tokens that each moved by 1% give "
             "a ratio of 20 000, and everything is clipped. How does GSPO make long and short completions comparable?",
-            (" / mask.sum(-1, keepdim=True).clamp(min=1)", ""),
+            {"5.3": "sequence_ratio = log_ratio.sum(-1, keepdim=True).exp()"},
         ),
         "mean-of-ratios": Misconception(
             "At the sequence level you average the ratios. Take two tokens, one twice and one half as likely: together "
             "the completion is exactly as likely as before, and your mean is not 1. Where does the mean belong, before "
             "the exponential or after it?",
-            ("log_ratio.sum", "torch.where(mask, (logp - old_logp.detach()).exp(), 0).sum"),
-            (".clamp(min=1)).exp()", ".clamp(min=1))"),
+            {
+                "5.3": "sequence_ratio = torch.where(mask, (logp - old_logp.detach()).exp(), 0).sum(-1, "
+                "keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)"
+            },
         ),
         "empty-row-nan": Misconception(
             "A row in which no token counts gives 0 / 0, and one NaN makes the loss NaN. Such rows exist: truncated "
             "completions may be masked whole. What is the smallest count that keeps the quotient finite?",
-            (".clamp(min=1)", ""),
+            {"5.3": "sequence_ratio = (log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)).exp()"},
         ),
         "mask-by-multiplying": Misconception(
             "You multiply by the mask, so NaN at a padded position gives 0 * NaN, which is NaN, and the ratio of the "
             "whole sequence is lost. How can a position be left out without computing with it?",
-            ("torch.where(mask, logp - old_logp.detach(), 0)", "(logp - old_logp.detach()) * mask"),
+            {"5.1": "log_ratio = (logp - old_logp.detach()) * mask"},
         ),
     },
 )

@@ -96,38 +96,41 @@ EXERCISE = Exercise(
         "ascends": Misconception(
             "The sign of the surrogate is missing. An optimiser makes the loss smaller, and the surrogate is to become "
             "*larger*: as you wrote it, good answers are unlearned.",
-            ("-surrogate", "surrogate"),
+            {"5.21": "values = surrogate"},
         ),
         "kl-rewarded": Misconception(
             "Your KL term has the wrong sign: the further the policy runs from the reference, the smaller the loss. "
             "Did the minus sign of the surrogate catch the KL term as well?",
-            ("values + beta", "values - beta"),
+            {"5.22": "values = values - beta * kl"},
         ),
         "k1-as-loss": Misconception(
             "You use k1 as the KL term. As a value it is unbiased, but the gradient of log pi is zero on average: it "
             "penalises nothing. Which estimator was asked for, and where does it have to go?",
-            ("0), kl_estimator)", "0), 'k1')"),
+            {"kl_estimate()": "kl = kl_estimate(logp, torch.where(mask, ref_logp, 0), 'k1')"},
             equation="5.22",
         ),
         "kl-reversed": Misconception(
             "The two policies have changed places in your KL term: it grows with exp(log pi - log ref). Samples come "
             "from the policy, so that is no estimate of the KL at all, and one token that the reference thinks "
             "impossible makes it explode. Which of them is the one that is *estimated from*?",
-            ("kl_estimate(logp, torch.where", "kl_estimate(-logp, -torch.where"),
+            {"kl_estimate()": "kl = kl_estimate(-logp, -torch.where(mask, ref_logp, 0), kl_estimator)"},
             equation="5.22",
         ),
         "kl-over-padding": Misconception(
             "The KL term is averaged by itself, over all positions, padding included. It should be a number per token, "
             "and meet the same mask and the same denominator as the surrogate. At which line does it join?",
-            ("torch.where(mask, logp, 0), torch.where(mask, old_logp, 0)", "logp, old_logp"),
-            ("torch.where(mask, ref_logp, 0)", "ref_logp"),
-            ("values + beta * kl", "values"),
-            ("return (loss, ", "return (loss + beta * kl.mean() if beta > 0 else loss, "),
+            {
+                "[padding]": "logp, old_logp = logp, old_logp",
+                "kl_estimate()": "kl = kl_estimate(logp, ref_logp, kl_estimator)",
+                "5.22": "values = values",
+                "_mean()": "return loss + beta * kl.mean() if beta > 0 else loss, {name: _mean(x, mask) for "
+                "name, x in metrics.items()}",
+            },
         ),
         "microbatch-mean": Misconception(
             "`num_items` does not arrive at the aggregation. Then every micro-batch is a mean of its own, and the "
             "gradient depends on how the update is cut.",
-            ("max_completion_length, num_items)", "max_completion_length)"),
+            {"5.23": "loss = aggregate(values, mask, loss_type, max_completion_length)"},
         ),
     },
 )

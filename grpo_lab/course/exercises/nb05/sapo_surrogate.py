@@ -31,16 +31,16 @@ EXERCISE = Exercise(
         "taus-swapped": Misconception(
             "Good and bad tokens have each other's tau. Bad ones are meant to fade faster: pushing a token down raises "
             "all others a little, and most of those are nonsense.",
-            ("advantages > 0", "advantages < 0"),
+            {"5.9": "tau = torch.where(advantages < 0, ratio.new_tensor(tau_pos), ratio.new_tensor(tau_neg))"},
         ),
         "scale-missing": Misconception(
             "The factor in front of the sigmoid is missing. At ratio 1 your slope is tau / 4; the unclipped objective "
             "has slope 1 there, and SAPO is meant to start out the same.",
-            ("4 / tau * torch", "torch"),
+            {"5.10": "surrogate = torch.sigmoid(tau * (ratio - 1)) * advantages"},
         ),
         "gate-at-zero": Misconception(
             "The middle of your gate is at ratio 0. It should be where the policy has not moved. Which ratio is that?",
-            ("tau * (ratio - 1)", "tau * ratio"),
+            {"5.10": "surrogate = 4 / tau * torch.sigmoid(tau * ratio) * advantages"},
         ),
         "advantage-broadcast": advantage_broadcast(),
     },

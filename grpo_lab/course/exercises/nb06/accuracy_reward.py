@@ -68,36 +68,38 @@ EXERCISE = Exercise(
         "empty-matches": Misconception(
             "An empty answer counts as right where an empty text is expected. One broken row in the data, and silence "
             "pays. What besides equality has to hold?",
-            ("given != '' and ", ""),
+            {"6.2": "reward = float(given == normalise_text(str(expected)))"},
         ),
         "reward-contains": Misconception(
             "An answer that *contains* the expected text is right for you. So '1 2 3 4 5 6 7 8 9' is right for any "
             "digit, and the policy will list them all. Equal is more than contained.",
-            ("given == normalise_text(str(expected))", "normalise_text(str(expected)) in given"),
+            {"6.2": "reward = float(given != '' and normalise_text(str(expected)) in given)"},
         ),
         "not-normalised": Misconception(
             "You compare the texts as they are: '1,000' is wrong where '1000' is expected, and so are full-width "
             "digits and double spaces. A right answer punished teaches the opposite.",
-            ("normalise_text(str(expected))", "str(expected)"),
-            (
-                "normalise_text(extract_answer(completion_text(completion)) or '')",
-                "extract_answer(completion_text(completion)) or ''",
-            ),
+            {
+                "completion_text()": "given = extract_answer(completion_text(completion)) or ''",
+                "6.2": "reward = float(given != '' and given == str(expected))",
+            },
         ),
         "none-as-zero": Misconception(
             "Where no answer is known you give 0. That says *wrong*, and pulls the group down. None says that this "
             "reward does not apply.",
-            ("None if expected is None else reward", "reward"),
+            {"append()": "rewards.append(reward)"},
         ),
         "numbers-unequal": Misconception(
             "You compare the expected value as it comes: the int 4 is never equal to the text '4', and a group that "
             "answers right earns nothing. Both sides need the same form.",
-            ("normalise_text(str(expected))", "expected"),
+            {"6.2": "reward = float(given != '' and given == expected)"},
         ),
         "block-not-needed": Misconception(
             "Without an answer block you take the whole text. Then the format is never learned, and a response cut off "
             "in its thinking can still be right by chance.",
-            ("or ''", "or completion_text(completion)"),
+            {
+                "completion_text()": "given = normalise_text(extract_answer(completion_text(completion)) or "
+                "completion_text(completion))"
+            },
         ),
     },
 )

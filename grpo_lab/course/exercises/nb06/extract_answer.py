@@ -52,32 +52,32 @@ EXERCISE = Exercise(
     misconceptions={
         "first-block": Misconception(
             "You take the first block. A response that corrects itself means its last one.",
-            ("blocks[-1]", "blocks[0]"),
+            {"strip()": "return blocks[0].strip() or None if blocks else None"},
         ),
         "greedy": Misconception(
             "Your pattern runs from the first opening tag to the last closing one, and takes the whole text between "
             "two answers for an answer. What makes a repetition stop as early as it can?",
-            ("_ANSWER.findall(text)", "re.findall('<answer>(.*)</answer>', text, re.DOTALL)"),
+            {"findall()": "blocks = re.findall('<answer>(.*)</answer>', text, re.DOTALL)"},
         ),
         "regex-no-dotall": Misconception(
             "An answer that stands on a line of its own is not found: the dot does not match a line break. Which flag "
             "changes that?",
-            ("_ANSWER.findall(text)", "re.findall(_ANSWER.pattern, text)"),
+            {"findall()": "blocks = re.findall(_ANSWER.pattern, text)"},
         ),
         "empty-matches": Misconception(
             "An empty block gives you an empty text. Whoever compares that with an expected answer that happens to be "
             "empty, or looks for it *in* one, finds it equal. What should say that there is no answer?",
-            (".strip() or None", ".strip()"),
+            {"strip()": "return blocks[-1].strip() if blocks else None"},
         ),
         "unclosed-counts": Misconception(
             "You take a block that is never closed. Such a response was cut off at the length limit: '<answer>12' may "
             "have been on its way to 125.",
-            ("_ANSWER.findall(text)", "[block.partition('</answer>')[0] for block in text.split('<answer>')[1:]]"),
+            {"findall()": "blocks = [block.partition('</answer>')[0] for block in text.split('<answer>')[1:]]"},
         ),
         "opened-twice": Misconception(
             "In '<answer>one <answer>two</answer>' you begin at the first opening tag, and the second becomes part of "
             "the answer. Which opening tag belongs to the closing one?",
-            ("_ANSWER.findall(text)", "re.findall('<answer>(.*?)</answer>', text, re.DOTALL)"),
+            {"findall()": "blocks = re.findall('<answer>(.*?)</answer>', text, re.DOTALL)"},
         ),
     },
 )

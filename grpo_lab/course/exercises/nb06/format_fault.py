@@ -64,34 +64,36 @@ EXERCISE = Exercise(
         "regex-no-dotall": Misconception(
             "Your pattern stops at the end of a line: a response that thinks in several lines breaks the format, and a "
             "policy learns to think in one. What does a dot match, and which flag changes that?",
-            ("FORMAT_PATTERN.fullmatch(text)", "re.fullmatch(FORMAT_PATTERN.pattern, text)"),
+            {"fullmatch()": "return None if re.fullmatch(FORMAT_PATTERN.pattern, text) else 'text outside'"},
         ),
         "text-outside-unseen": Misconception(
             "Text before, between or after the blocks goes unnoticed. Is finding the pattern *somewhere* enough?",
-            ("None if FORMAT_PATTERN.fullmatch(text) else 'text outside'", "None"),
+            {"fullmatch()": "return None"},
         ),
         "repeated-unseen": Misconception(
             "Your pattern accepts a response with two answers: its dots take in the tags between. A policy would write "
             "every candidate it can think of. What says how often a tag occurs?",
-            (
-                "return 'repeated tag'",
-                r"return None if re.fullmatch(r'\s*<think>.*</think>\s*<answer>.*</answer>\s*', text, re.DOTALL) "
-                "else 'repeated tag'",
-            ),
+            {
+                "max()": "if max(counts) > 1 and "
+                "re.fullmatch(r'\\s*<think>.*</think>\\s*<answer>.*</answer>\\s*', text, re.DOTALL):\n"
+                "    return None\n"
+                "if max(counts) > 1:"
+            },
         ),
         "closing-tags-unseen": Misconception(
             "You count the opening tags alone. A response cut off before `</answer>` then keeps the format. There are "
             "four tags.",
-            ("for tag in TAGS]\n    if min", "for tag in TAGS[::2]]\n    if min"),
-            (
-                "    positions",
-                "    if [text.count(tag) for tag in TAGS[1::2]] != [1, 1]:\n        return None\n    positions",
-            ),
+            {
+                "count()": "counts = [text.count(tag) for tag in TAGS[::2]]",
+                "index()": "if [text.count(tag) for tag in TAGS[1::2]] != [1, 1]:\n"
+                "    return None\n"
+                "positions = [text.index(tag) for tag in TAGS]",
+            },
         ),
         "interleaved-unseen": Misconception(
             "You compare only where the two blocks *begin*. `<think>..<answer>..</think></answer>` has all four tags "
             "once, and in the wrong order. Which positions have to rise?",
-            ("text.index(tag) for tag in TAGS", "text.index(tag) for tag in TAGS[::2]"),
+            {"index()": "positions = [text.index(tag) for tag in TAGS[::2]]"},
         ),
     },
 )

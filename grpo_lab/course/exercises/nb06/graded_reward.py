@@ -46,26 +46,26 @@ EXERCISE = Exercise(
         "empty-matches": Misconception(
             "An empty answer gets full marks where an empty text is expected. One broken row in the data, and silence "
             "pays best.",
-            ("wanted != '' and given == wanted", "given == wanted"),
+            {"6.4": "reward = 1.0 if given == wanted else 0.5 if contained else 0.01"},
         ),
         "empty-contained": Misconception(
             "Where the expected text is empty, everything gets half marks: the empty text is contained in every text. "
             "What has to hold besides `in`?",
-            ("wanted != '' and wanted in given", "wanted in given"),
+            {"6.4": "reward = 1.0 if exact else 0.5 if wanted in given else 0.01"},
         ),
         "reward-contains": Misconception(
             "An answer that contains the expected text gets full marks. Even this generous reward pays half for that: "
             "otherwise a list of all numbers is as good as solving the problem.",
-            ("0.5 if contained", "1.0 if contained"),
+            {"6.4": "reward = 1.0 if exact else 1.0 if contained else 0.01"},
         ),
         "contains-backwards": Misconception(
             "You ask whether the answer is contained in the expected text. Then '1' earns half marks for 12, and so "
             "does an empty answer. Which of the two is to contain the other?",
-            ("wanted != '' and wanted in given", "given in wanted"),
+            {"6.4": "reward = 1.0 if exact else 0.5 if given in wanted else 0.01"},
         ),
         "none-graded": Misconception(
             "Where no answer is known you give 0.01. That says *wrong*; None says that this reward does not apply.",
-            ("None if expected is None else reward", "reward"),
+            {"append()": "rewards.append(reward)"},
         ),
     },
 )

@@ -81,27 +81,27 @@ EXERCISE = Exercise(
         "ref-not-frozen": Misconception(
             "You return the model itself. The reference moves with every update, the KL is zero for ever, and beta has "
             "no effect, however large you make it. No curve will tell you.",
-            ("copy.deepcopy(model).requires_grad_(False).eval()", "model"),
+            {"deepcopy()": "return model"},
         ),
         "parameters-shared": Misconception(
             "Your copy is a new object with the *same* tensors in it: move the policy, and the reference moves along. "
             "You have frozen the policy, too. Which kind of copy goes all the way down?",
-            ("deepcopy", "copy"),
+            {"deepcopy()": "return copy.copy(model).requires_grad_(False).eval()"},
         ),
         "policy-frozen": Misconception(
             "You froze the policy before you copied it. `requires_grad_` works in place: there is nothing left to "
             "train.",
-            ("deepcopy(model)", "deepcopy(model.requires_grad_(False))"),
+            {"deepcopy()": "return copy.deepcopy(model.requires_grad_(False)).requires_grad_(False).eval()"},
         ),
         "takes-gradients": Misconception(
             "The copy still takes gradients. They cost memory, and an optimizer that is given all parameters would "
             "train the reference as well.",
-            (".requires_grad_(False)", ""),
+            {"deepcopy()": "return copy.deepcopy(model).eval()"},
         ),
         "dropout-on": Misconception(
             "The copy is still in training mode: its dropout makes every log-probability a matter of chance, so the KL "
             "is noise even before the first update. Which mode should a reference be in?",
-            (".eval()", ""),
+            {"deepcopy()": "return copy.deepcopy(model).requires_grad_(False)"},
         ),
     },
 )

@@ -67,22 +67,25 @@ EXERCISE = Exercise(
             "You return the part's mean as it is. Cut an update of 8 rows into 4 parts and their sum is four times "
             "what it should be: what you tune as a learning rate then depends on your memory. How much of the update "
             "is this part?",
-            ("share * loss", "loss"),
+            {"5.25": "loss = loss"},
         ),
         "microbatch-token-mean": Misconception(
             "Losses that divide by tokens get the tokens of this part. Each part is then a mean of its own, in which a "
             "token weighs the more the fewer it shares its part with. Whose tokens should be counted?",
-            ("num_items=num_items", "num_items=mask.sum()"),
+            {
+                "policy_loss()": "loss, metrics = policy_loss(logp, advantages, mask, loss_type=loss_type, "
+                "num_items=mask.sum(), **settings)"
+            },
         ),
         "always-weighted": Misconception(
             "You weight every loss by the share of the rows. 'dapo', 'cispo' and 'vespo' divide by the tokens "
             "of the whole update already: their parts add up as they are, and yours add up to too little.",
-            ("1.0 if loss_type in LOSSES_BY_TOKENS else ", ""),
+            {"5.24": "share = len(mask) / rows"},
         ),
         "divided-by-parts": Misconception(
             "You divide by the number of parts. That is right only if all are of one size: cut 4 rows into 3 + 1, and "
             "the last row counts as much as the three before it. What does each row have to weigh?",
-            ("len(mask) / rows", "1 / -(-rows // len(mask))"),
+            {"5.24": "share = 1.0 if loss_type in LOSSES_BY_TOKENS else 1 / -(-rows // len(mask))"},
         ),
     },
 )

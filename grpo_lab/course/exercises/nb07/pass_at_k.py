@@ -34,17 +34,17 @@ EXERCISE = Exercise(
         "k-ignored": Misconception(
             "This is pass@1, the share of right completions. Drawing more often gives more chances: what changes with "
             "k?",
-            ("1 - math.comb(n - c, k) / math.comb(n, k)", "c / n"),
+            {"7.1": "estimate = c / n"},
         ),
         "with-replacement": Misconception(
             "You draw with replacement, as if the share c / n were the true chance. It is only an estimate, and its "
             "power is biased downwards: of two completions one right, both drawn, you give 0.75, but one of them *is* "
             "right. How often is a group of k *different* completions all wrong?",
-            ("1 - math.comb(n - c, k) / math.comb(n, k)", "1 - (1 - c / n) ** k"),
+            {"7.1": "estimate = 1 - (1 - c / n) ** k"},
         ),
         "all-wrong": Misconception(
             "This is the chance that all k are wrong. One step is missing.",
-            ("1 - math.comb", "math.comb"),
+            {"7.1": "estimate = math.comb(n - c, k) / math.comb(n, k)"},
         ),
     },
 )

@@ -110,29 +110,35 @@ EXERCISE = Exercise(
         "eos-trimmed": Misconception(
             "Your mask leaves the end token out. The policy *chose* to stop there. If that choice never counts, "
             "stopping is never rewarded, and responses grow to the limit.",
-            ("eos_token_ids)", "eos_token_ids) & ~torch.isin(completion_ids, torch.tensor(eos_token_ids))"),
+            {
+                "completion_mask()": "mask = completion_mask(completion_ids, eos_token_ids) & ~torch.isin("
+                "completion_ids, torch.tensor(eos_token_ids))"
+            },
         ),
         "eos-masked-as-padding": Misconception(
             "You mask every token that has the padding's id. Where padding *is* the end token, as in many checkpoints, "
             "the first end is masked with it, and stopping is never rewarded. Only position tells the two apart.",
-            ("eos_token_ids)", "eos_token_ids) & (completion_ids != tokenizer.pad_token_id)"),
+            {
+                "completion_mask()": "mask = completion_mask(completion_ids, eos_token_ids) & (completion_ids != "
+                "tokenizer.pad_token_id)"
+            },
         ),
         "prompt-kept": Misconception(
             "The prompt is still in there. The policy did not choose those tokens. Where do the completions begin?",
-            ("sequences[:, prompt_length:]", "sequences"),
+            {"completion_mask()": "completion_ids = sequences\nmask = completion_mask(completion_ids, eos_token_ids)"},
         ),
         "one-end-only": Misconception(
             "You look for the tokenizer's end token alone. Chat models end a turn with another one; then every "
             "response seems to have been cut off. `eos_token_ids` lists them all.",
-            ("completion_ids = ", "eos_token_ids = [tokenizer.eos_token_id]; completion_ids = "),
+            {
+                "completion_mask()": "eos_token_ids = [tokenizer.eos_token_id]\n"
+                "mask = completion_mask(completion_ids, eos_token_ids)"
+            },
         ),
         "full-is-truncated": Misconception(
             "You call a row truncated if it is full. It may have ended on its very last token: that response is "
             "complete.",
-            (
-                "~torch.isin(completion_ids, torch.tensor(eos_token_ids, device=mask.device)).any(-1)",
-                "mask.all(-1)",
-            ),
+            {"isin()": "truncated = mask.all(-1)"},
         ),
     },
 )

@@ -76,26 +76,26 @@ EXERCISE = Exercise(
         "nonfinite-step": Misconception(
             "You step in any case. One NaN in the gradient makes the norm NaN, clipping spreads it to every gradient, "
             "and after this step all weights are NaN. It never heals.",
-            ("math.isfinite(norm) and math.isfinite(loss)", "True"),
+            {"isfinite()": "stepped = True"},
         ),
         "loss-only": Misconception(
             "You only ask about the loss. A finite loss may have a gradient that is not: sqrt at 0 is the classic.",
-            ("math.isfinite(norm) and math.isfinite(loss)", "math.isfinite(loss)"),
+            {"isfinite()": "stepped = math.isfinite(loss)"},
         ),
         "gradient-only": Misconception(
             "You only ask about the gradient. Where the loss is not finite something is wrong with the batch, even if "
             "the gradient happens to look fine.",
-            (" and math.isfinite(loss)", ""),
+            {"isfinite()": "stepped = math.isfinite(norm)"},
         ),
         "gradients-kept": Misconception(
             "After a skipped update the bad gradients are still there. The next backward pass *adds* to them: NaN plus "
             "anything is NaN, so every later update is skipped as well.",
-            ("optimizer.zero_grad()", "if stepped: optimizer.zero_grad()"),
+            {"zero_grad()": "if stepped:\n    optimizer.zero_grad()"},
         ),
         "unclipped": Misconception(
             "The step is made with gradients that are not clipped: one unlucky batch with a gradient of norm 1000 "
             "undoes a thousand careful steps. What is `max_grad_norm` for, and when?",
-            ("clip_gradients(parameters, max_grad_norm)", "clip_gradients(parameters, math.inf)"),
+            {"clip_gradients()": "norm = clip_gradients(parameters, math.inf)"},
         ),
     },
 )

@@ -48,21 +48,21 @@ EXERCISE = Exercise(
     misconceptions={
         "keys-alone": Misconception(
             "This is half of it. Attention compares with the keys, and then adds up ... what?",
-            ("2 * ", ""),
+            {"8.14": "return shape.layers * shape.keys * e * tokens"},
         ),
         "one-layer": Misconception(
             "This is one layer's share. Every layer has keys and values of its own.",
-            ("shape.layers * ", ""),
+            {"8.14": "return 2 * shape.keys * e * tokens"},
         ),
         "all-query-heads": Misconception(
             "You count a key for each *query* head. In Qwen2 seven query heads share one, which is why a token takes "
             "12 KiB and not 84.",
-            ("shape.keys", "shape.queries"),
+            {"8.14": "return 2 * shape.layers * shape.queries * e * tokens"},
         ),
         "hidden-width": Misconception(
             "You count the hidden width. That was right as long as every head had keys of its own, of the width that "
             "falls to it.",
-            ("shape.keys", "shape.width"),
+            {"8.14": "return 2 * shape.layers * shape.width * e * tokens"},
         ),
     },
 )

@@ -41,22 +41,26 @@ EXERCISE = Exercise(
         "starts-at-zero": Misconception(
             "Your first step has a learning rate of 0: a batch is sampled, rewarded and thrown away. And the peak "
             "comes a step late.",
-            ("(step + 1)", "step"),
+            {"[warmup]": "return peak * step / warmup_steps"},
         ),
         "peak-a-step-late": Misconception(
             "You divide the warm-up into one step too many: the last of its steps is still below the peak. With 4 "
             "steps, which rate should the first one have?",
-            ("/ warmup_steps", "/ (warmup_steps + 1)"),
+            {"[warmup]": "return peak * (step + 1) / (warmup_steps + 1)"},
         ),
         "constant-warms-up": Misconception(
             'Your "constant" warms up. In transformers and TRL it does not: that is "constant_with_warmup". Whoever '
             "moves a setting there would train with another rate and not notice.",
-            (" and schedule.warms_up", ""),
+            {
+                "max()": "if step < warmup_steps:\n"
+                "    return peak * (step + 1) / warmup_steps\n"
+                "over = (step - warmup_steps) / max(max_steps - warmup_steps, 1)"
+            },
         ),
         "falls-from-the-start": Misconception(
             "You count the fall from step 0. At the end of the warm-up the rate then jumps down from the peak. When "
             "does the fall begin?",
-            ("(step - warmup_steps) / max(max_steps - warmup_steps, 1)", "step / max_steps"),
+            {"max()": "over = step / max_steps"},
         ),
     },
 )

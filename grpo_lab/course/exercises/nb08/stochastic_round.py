@@ -56,16 +56,16 @@ EXERCISE = Exercise(
         "pure-bf16-adamw": Misconception(
             "You round to the nearest bf16 number, as `.bfloat16()` does. At a learning rate of 1e-6 an update is "
             "smaller than half a step: rounded back every time, 98% of the movement is lost. What is the noise for?",
-            ("torch.where(x.isfinite(), rounded, x)", "x"),
+            {"isfinite()": "return x.bfloat16()"},
         ),
         "cut-off": Misconception(
             "You cut the lower bits off. Every rounding then goes towards zero: all weights shrink, step after step.",
-            ("torch.where(noise < p, x_1, x_0)", "x_0"),
+            {"8.4": "rounded = x_0"},
         ),
         "rounded-to-infinity": Misconception(
             "Beyond the largest number of bf16, about 3.39e38, one step further is infinity, and you take it. A weight "
             "that is infinite never comes back. What does the docstring say of such a number?",
-            ("(x - x_0) / (x_1 - x_0)", "(x.view(torch.int32) & (2 ** 16 - 1)) / 2 ** 16"),
+            {"8.3": "p = (x.view(torch.int32) & 2 ** 16 - 1) / 2 ** 16"},
         ),
     },
 )

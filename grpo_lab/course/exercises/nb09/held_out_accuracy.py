@@ -19,7 +19,7 @@ def held_out_accuracy(model: nn.Module, prompts: Int[Tensor, "N P"], answers: In
     Returns:
         The share of prompts whose answer is right in every token.
     """
-    was_training = model.training
+    was_training = model.training  # [mode]
     model.eval()
     ids = prompts  # N L, with L growing
     with torch.no_grad():
@@ -101,21 +101,20 @@ print([held_out_accuracy(model, numbers, numbers) for _ in range(3)])
         "cache-dropped": Misconception(
             "You measure another model than the one that is used later. Here it sees only the last token that it "
             "read; and one with dropout gives another number whenever you measure it.",
-            ("    was_training = model.training\n    model.eval()\n", ""),
-            ("    model.train(was_training)\n", ""),
+            {"[mode]": "", "eval()": "", "train()": ""},
         ),
         "left-in-evaluation": Misconception(
             "The number is right, and the model stays in evaluation mode: from here on the training goes on without "
             "dropout, and nobody asked for that. In which mode did you find it?",
-            ("    model.train(was_training)\n", ""),
+            {"train()": ""},
         ),
         "always-to-training": Misconception(
             "The model is in training mode afterwards, also where it was not before. Leave it as you found it.",
-            ("model.train(was_training)", "model.train()"),
+            {"train()": "model.train()"},
         ),
         "share-of-tokens": Misconception(
             "You count right tokens. An answer with one wrong token is wrong, however many of the others are right.",
-            (" == answers).all(-1)", " == answers)"),
+            {"all()": "right = ids[:, prompts.shape[1]:] == answers"},
         ),
     },
 )

@@ -73,21 +73,21 @@ EXERCISE = Exercise(
     misconceptions={
         "eos-trimmed": Misconception(
             "The end token gets no gradient, in no completion: no answer is ever praised for where it stops.",
-            ("mask = completion_mask(completion_ids, end)", "mask = completion_ids != end"),
+            {"completion_mask()": "mask = completion_ids != end"},
         ),
         "padding-counted": Misconception(
             "The end token learns now, and so does the padding: all that stands behind the first end token was never "
             "sampled, and a short answer is paid for it many times.",
-            ("completion_mask(completion_ids, end)", "torch.ones_like(completion_ids).bool()"),
+            {"completion_mask()": "mask = torch.ones_like(completion_ids).bool()"},
         ),
         "mean-over-padding": Misconception(
             "The sum is right, and what it is divided by counts the padding: the longer the longest answer, the "
             "smaller the update.",
-            ("/ mask.sum()", "/ mask.numel()"),
+            {"sum()": "loss = -gains.sum() / mask.numel()"},
         ),
         "off-by-one": Misconception(
             "The logits that follow a token are asked for that token itself. Which row of the table chose it?",
-            ("policy[before]", "policy[completion_ids]"),
+            {"token_logprobs()": "logp = token_logprobs(policy[completion_ids], completion_ids)"},
         ),
     },
 )

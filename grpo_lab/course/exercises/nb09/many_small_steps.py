@@ -74,17 +74,19 @@ for rate in (1e-4, 1e-2):  # one weight, from 1 towards 9
         "pure-bf16-adamw": Misconception(
             "No small step arrives, and a thousand of them do not, either: each is rounded away by itself, where the "
             "next number is further than the step.",
-            ("weights.float()", "weights.clone()"),
+            {"requires_grad_()": "master = weights.clone().requires_grad_()"},
         ),
         "float16-weights": Misconception(
             "You keep the weights in float16. Its numbers are eight times as dense, so smaller steps arrive; those of "
             "a usual learning rate do not, and small gradients become zero.",
-            ("weights.float()", "weights.half()"),
+            {"requires_grad_()": "master = weights.half().requires_grad_()"},
         ),
         "learning-rate-raised": Misconception(
             "You raised the rate. Larger steps arrive; they are not those that were asked for.",
-            ("weights.float()", "weights.clone()"),
-            ("-= learning_rate", "-= 10 * learning_rate"),
+            {
+                "requires_grad_()": "master = weights.clone().requires_grad_()",
+                "grad()": "gradient = 10 * torch.autograd.grad(loss, master)[0]",
+            },
         ),
     },
 )

@@ -22,7 +22,7 @@ def stay_near_reference(
         The logits at the end, and the KL before each step.
     """
     policy = logits.clone().requires_grad_()
-    reference = logits.clone()
+    reference = logits.clone()  # [reference]
     distances = []
     for _ in range(steps):
         reward = (policy.softmax(-1) * rewards).sum(-1).mean()
@@ -65,20 +65,20 @@ for beta in (0.0, 100.0):
         "ref-not-frozen": Misconception(
             "The KL is zero before every step, also where the policy has moved: the reference goes with it, and "
             "`beta` has no effect.",
-            ("reference = logits.clone()", "reference = policy.detach()"),
+            {"[reference]": "reference = policy.detach()"},
         ),
         "reference-one-behind": Misconception(
             "The KL is that of a single step: your reference follows the policy, one step behind. It slows the policy "
             "down, and holds it nowhere.",
-            ("(kl.item())", "(kl.item()); reference = policy.detach().clone()"),
+            {"append()": "distances.append(kl.item())\nreference = policy.detach().clone()"},
         ),
         "kl-reversed": Misconception(
             "Your reference stands still, and the KL is that of the reference from the policy, the other direction.",
-            ("policy[None], reference[None]", "reference[None], policy[None]"),
+            {"kl_exact()": "kl = kl_exact(reference[None], policy[None]).mean()"},
         ),
         "kl-sign": Misconception(
             "The loss falls where the KL grows: you reward the policy for leaving its reference.",
-            ("beta * kl - reward", "-beta * kl - reward"),
+            {"grad()": "gradient = torch.autograd.grad(-beta * kl - reward, policy)[0]"},
         ),
     },
 )

@@ -94,27 +94,27 @@ for rewards in (torch.tensor([1.0, 0.0, 0.0, 1.0]), torch.tensor([5.0, 4.0, 0.0,
         "group-mixed": Misconception(
             "The advantages of a prompt do not sum to zero: answers are compared with those of *other* prompts, and "
             "an easy prompt's answers all look good.",
-            ("(rewards.view(P, G)).flatten()", "(rewards.view(G, P).T).T.flatten()"),
+            {"view()": "advantages = group_advantages(rewards.view(G, P).T).T.flatten()"},
         ),
         "temperature-mismatch": Misconception(
             "The ratio before the first update is not 1, though nothing has moved: what was recorded and what is "
             "recomputed come from different distributions.",
-            ("answers, temperature)", "answers)"),
+            {"token_logprobs()": "logp = token_logprobs(policy.repeat_interleave(G, dim=0), answers)"},
         ),
         "old-recomputed": Misconception(
             "The ratio is 1 before *every* update, also where the policy has moved: you compare the policy with "
             "itself, and nothing is ever clipped.",
-            ("mask, old_logp)", "mask)"),
+            {"policy_loss()": "loss, metrics = policy_loss(logp, advantages, mask)"},
         ),
         "temperature-after-softmax": Misconception(
             "You divide log-probabilities by the temperature. What comes out are no probabilities that sum to 1: the "
             "temperature belongs to the logits.",
-            ("answers, temperature)", "answers) / temperature"),
+            {"token_logprobs()": "logp = token_logprobs(policy.repeat_interleave(G, dim=0), answers) / temperature"},
         ),
         "prompts-tiled": Misconception(
             "An answer is read as if it belonged to another prompt: in which order do the rows of the policy stand "
             "when you repeat them, and in which the answers?",
-            ("policy.repeat_interleave(G, dim=0)", "policy.repeat(G, 1, 1)"),
+            {"token_logprobs()": "logp = token_logprobs(policy.repeat(G, 1, 1), answers, temperature)"},
         ),
     },
 )  # fmt: skip

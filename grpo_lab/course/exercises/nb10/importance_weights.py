@@ -39,23 +39,20 @@ EXERCISE = Exercise(
         "upside-down": Misconception(
             "You divide by the trainer's probability. What the sampler wrote too often has to count less, so whose "
             "probability stands below?",
-            ("logp - sampler_logp", "sampler_logp - logp"),
+            {"10.1": "difference = torch.where(mask, sampler_logp - logp, 0)"},
         ),
         "gradient-through-the-weight": Misconception(
             "Your weight has a gradient. Multiplied with the loss it pushes every token a second time.",
-            ("difference.exp().detach()", "difference.exp()"),
-            ("keepdim=True).exp().detach()", "keepdim=True).exp()"),
+            {"10.2": "return difference.exp()", "10.3": "return difference.sum(-1, keepdim=True).exp()"},
         ),
         "padding-counted": Misconception(
             "What stands behind the end of an answer enters your weight. It means nothing, and may be anything.",
-            ("torch.where(mask, logp - sampler_logp, 0)",
-                                         "logp - sampler_logp"),
+            {"10.1": "difference = logp - sampler_logp"},
         ),
         "mean-of-the-sequence": Misconception(
             "You take the mean over the tokens, as GSPO's ratio does. An importance weight is the quotient of the "
             "probabilities of the whole answer: a product, without a root.",
-            ("difference.sum(-1, keepdim=True)",
-                                         "difference.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)"),
+            {"10.3": "return (difference.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)).exp()"},
         ),
     },
 )  # fmt: skip

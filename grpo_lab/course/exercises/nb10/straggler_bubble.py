@@ -37,19 +37,21 @@ EXERCISE = Exercise(
     misconceptions={
         "busy-fraction": Misconception(
             "This is the fraction of time in which slots write. The bubble is the rest.",
-            ("1 - int(lengths.sum())", "int(lengths.sum())"),
+            {"10.7": "bubble = int(lengths.sum()) / (slots * max(busy))"},
         ),
         "the-longest-answer": Misconception(
             "You end the batch with its longest answer. With fewer slots than answers it ends with the slot that is "
             "busy longest, which may have written several.",
-            ("max(busy)", "int(lengths.max())"),
+            {"10.7": "bubble = 1 - int(lengths.sum()) / (slots * int(lengths.max()))"},
         ),
         "in-turn": Misconception(
             "You deal the answers out in turn, whether a slot is free or not. A free slot waits for nobody: the next "
             "answer goes to the slot that is done first.",
-            ("for length in lengths.tolist()", "for i, length in enumerate(lengths.tolist())"),
-            ("done = heapq.heappop(busy) + length", "busy[i % slots] += length"),
-            ("heapq.heappush(busy, done)", "pass"),
+            {
+                "tolist()": "for i, length in enumerate(lengths.tolist()):",
+                "10.6": "busy[i % slots] += length",
+                "heappush()": "pass",
+            },
         ),
     },
 )

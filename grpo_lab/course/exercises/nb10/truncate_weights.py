@@ -38,19 +38,19 @@ EXERCISE = Exercise(
         "clipped-on-both-sides": Misconception(
             "You raise the small weights, too. They do no harm: a token that the trainer would hardly write should "
             "hardly count.",
-            ("weights.clamp(max=cap)", "weights.clamp(1 / cap, cap)"),
+            {"10.4": "return weights.clamp(1 / cap, cap)"},
         ),
         "cut-from-below": Misconception(
             "Your weights are *at least* the cap. The large ones are the trouble.",
-            ("weights.clamp(max=cap)", "weights.clamp(min=cap)"),
+            {"10.4": "return weights.clamp(min=cap)"},
         ),
         "masked-is-one": Misconception(
             "What is above the cap gets the weight 1 from you: it counts as if it were fresh. Left out means 0.",
-            ("weights, 0)", "weights, 1)"),
+            {"10.5": "return torch.where(weights <= cap, weights, 1)"},
         ),
         "cap-left-out": Misconception(
             "A weight that is exactly the cap is not above it.",
-            ("weights <= cap", "weights < cap"),
+            {"10.5": "return torch.where(weights < cap, weights, 0)"},
         ),
     },
 )

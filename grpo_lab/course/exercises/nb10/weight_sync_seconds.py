@@ -29,19 +29,19 @@ EXERCISE = Exercise(
     misconceptions={
         "bits-for-bytes": Misconception(
             "A link of 400 Gb/s carries 400 billion *bits* a second. You send bytes.",
-            ("8 * size", "size"),
+            {"10.9": "seconds = size / (1e9 * gigabits * links)"},
         ),
         "everything-adam-has": Misconception(
             "Gradients and moments stay with the trainer. A sampler needs the weights alone.",
-            ("parameters * bytes_each", "parameters * 16"),
+            {"10.8": "size = parameters * 16"},
         ),
         "one-link": Misconception(
             "You send everything over one link. Each card of the sampler has its own, and needs a part only.",
-            (" * links)", ")"),
+            {"10.9": "seconds = 8 * size / (1e9 * gigabits)"},
         ),
         "two-to-the-thirty": Misconception(
             "You count giga as 2^30. That is usual for memory; for networks it is 10^9.",
-            ("1000000000.0", "2 ** 30"),
+            {"10.9": "seconds = 8 * size / (2 ** 30 * gigabits * links)"},
         ),
     },
 )

@@ -1,0 +1,97 @@
+"""Find a line of a function by what it does, and put another in its place.
+
+    with_lines(source, {"5.7": "surrogate = torch.max(bounded * advantages, clipped * advantages)"})
+
+An address says nothing that a local name could change. It is the tag of the line's equation, as in "5.7"; or the
+function that this line alone calls, as in "kl_estimate()"; or, where a line has neither, a marker that ends it, as in
+"[padding]". A line of the first two kinds is a whole statement, or the head of one with a body; a marked line is that
+line alone.
+"""
+
+import ast
+import io
+import re
+import textwrap
+import tokenize
+from collections.abc import Mapping
+
+from grpo_lab.formulas.source import ANCHOR
+
+MARKER = re.compile(r" *# (\[[a-z]+\])$", re.MULTILINE)
+_DEFINED = ast.FunctionDef | ast.ClassDef
+
+
+def with_lines(source: str, lines: Mapping[str, str], inside: str = "") -> str:
+    """The source with other lines at these addresses, indented as those that stood there; "" leaves a line out.
+
+    A comment at the end of a line stays: it says its shape and its equation.
+
+    Args:
+        source: of a function or a module.
+        lines: what is to stand at each address.
+        inside: the qualified name of the function, where the source has others beside it.
+
+    Raises:
+        ValueError: if an address is that of no line, or of several.
+    """
+    places = {line_at(source, address, inside): line for address, line in lines.items()}
+    rows, comments = source.splitlines(), dict(_comments(source))
+    for (first, last), line in sorted(places.items(), reverse=True):
+        indent = re.match(r"\s*", rows[first - 1])[0]
+        new = textwrap.indent(textwrap.dedent(line), indent).splitlines()
+        if new and last in comments:
+            new[-1] += f"  {comments[last]}"
+        rows[first - 1 : last] = new
+    return "\n".join(rows) + "\n"
+
+
+def line_at(source: str, address: str, inside: str = "") -> tuple[int, int]:
+    """The numbers of the first and the last line of what stands at an address."""
+    heads = [(s, (s.lineno, _end_of_head(s))) for s in _statements(ast.parse(source), inside)]
+    if address.endswith("()"):
+        found = [place for s, place in heads if address[:-2] in _called(s)]
+    else:
+        ends = [number for number, comment in _comments(source) if address == _name(comment)]
+        around = [[place for _, place in heads if place[0] <= number <= place[1]] for number in ends]
+        found = [max(places) for places in around if places]
+        if address.startswith("["):
+            found = [(number, number) for number, places in zip(ends, around, strict=True) if places]
+    if len(found) != 1:
+        raise ValueError(f"{address!r} is the address of {len(found)} lines of {inside or 'the source'}; expected one")
+    return found[0]
+
+
+def without_markers(source: str) -> str:
+    """The source as readers are shown it: a marker may stand where a mistake is planted."""
+    return MARKER.sub("", source)
+
+
+def _name(comment: str) -> str:
+    """The tag or the marker that a comment is, or ""."""
+    tag, marker = ANCHOR.fullmatch(comment), MARKER.fullmatch(comment)
+    return tag["tag"] if tag else marker[1] if marker else ""
+
+
+def _comments(source: str) -> list[tuple[int, str]]:
+    """The comments behind code, each with the number of its line."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT and t.line[: t.start[1]].strip()]
+
+
+def _statements(tree: ast.AST, inside: str) -> list[ast.stmt]:
+    """Every statement within the function or class of that name."""
+    for name in inside.split(".") if inside else ():
+        tree = next((s for s in ast.walk(tree) if isinstance(s, _DEFINED) and s.name == name), ast.Module([], []))
+    return [s for s in ast.walk(tree) if isinstance(s, ast.stmt) and not isinstance(s, _DEFINED)]
+
+
+def _end_of_head(statement: ast.stmt) -> int:
+    body = getattr(statement, "body", None)
+    return max(body[0].lineno - 1, statement.lineno) if body else statement.end_lineno
+
+
+def _called(statement: ast.stmt) -> set[str]:
+    """The names of the functions and methods that a statement calls itself, and not in its body."""
+    parts = [part for part in ast.iter_child_nodes(statement) if not isinstance(part, ast.stmt | ast.excepthandler)]
+    calls = [node.func for part in parts for node in ast.walk(part) if isinstance(node, ast.Call)]
+    return {getattr(function, "id", getattr(function, "attr", "")) for function in calls}
