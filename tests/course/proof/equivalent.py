@@ -74,6 +74,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "logp, old_logp = (torch.where(mask, logp, 0), old_logp)": _UNDER_THE_MASK,
         "logp, old_logp = (torch.where(mask, logp, 0), torch.where(mask, old_logp, 1))": _UNDER_THE_MASK,
         "kl = kl_estimate(logp, ref_logp, kl_estimator)": _UNDER_THE_MASK,
+        "inputs = checked_settings(LOSSES[loss_type], {'epsilon': epsilon, 'epsilon_high': high, 'delta': delta})": (
+            "the other settings are those of the losses that the exercise leaves out"
+        ),
         "kl = kl_estimate(logp, torch.where(mask, ref_logp, 1), kl_estimator)": _UNDER_THE_MASK,
         "old_logp = logp if old_logp is None else old_logp": "`importance_ratio` stops its gradient",
     },
@@ -89,9 +92,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
             "where nothing is NaN, leaving nothing out comes to the same"
         ),
         "if config.scale_rewards == 'batch':": _GROUP_ONLY,
-        "return by_group": _GROUP_ONLY,
-        "return -others[config.advantage](by_group)": _GROUP_ONLY,
-        "return group_advantages(by_group, scale=config.scale_rewards)": "EPS is what `group_advantages` takes anyway",
         "advantages = -torch.zeros_like(by_group)": "minus 0 is 0",
         "if scored.sum() > 1:": _GROUP_ONLY,
         "if scored.sum() > 1 or config.advantage == 'none':": _GROUP_ONLY,
