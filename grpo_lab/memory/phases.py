@@ -24,6 +24,11 @@ class Setting:
     device_type: str
     chunked: bool = True  # the head; else all logits stand at once, as in code that calls the model for them
 
+    @property
+    def rows(self) -> int:
+        """At a time, in an update."""
+        return self.config.rows_at_once
+
     def __post_init__(self):
         shape, c, autocast = self.shape, self.config, self.mode.autocast
         rows, head = c.rows_at_once, shape.vocabulary * shape.width

@@ -1,6 +1,6 @@
 r"""What a run will take of a device's memory, known before it starts; and what to turn down where it does not fit.
 
-`python -m grpo_lab.memory --shape qwen2-0.5b --precision bf16 --budget 8` prints both.
+`python -m grpo_lab.memory --model qwen2 --budget 8` prints both.
 
 It plans for the worst case, every completion as long as it may be and every row with a gradient, because that is the
 step in which a run would fail. It counts tensors. CUDA itself takes about half a GiB more, and the allocator leaves
@@ -15,9 +15,9 @@ import torch
 from grpo_lab.commands.checks import InputError, check_at_least, check_choice
 from grpo_lab.commands.display import GIB, text_table
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import PRECISIONS, precision_of
+from grpo_lab.config.precision import PRECISIONS, has_native_bf16, precision_asked
 from grpo_lab.memory import phases
-from grpo_lab.memory.advice import RESERVE, advice_lines, advise
+from grpo_lab.memory.choice import MODES, RESERVE, choice
 from grpo_lab.memory.phases import Setting
 from grpo_lab.models.shapes import ModelShape, shape_of
 from grpo_lab.rollout import encode_prompts
@@ -58,8 +58,6 @@ class MemoryPlan:
         """The plan for another configuration, mode, or whatever else a `Setting` holds."""
         return _plan(replace(self.setting, **changes))
 
-    advice = advise
-
     def table(self) -> str:
         """In GiB: one row a part (those that take nothing are left out), and the totals."""
         s, config = self.setting, self.setting.config
@@ -89,7 +87,7 @@ def plan(
     """Plan the memory of a run.
 
     Args:
-        model_config: a transformers configuration of Qwen2's kind, such as `shape_config("qwen2-0.5b")`.
+        model_config: a transformers configuration of Qwen2's kind, such as `shape_config("qwen2")`.
         config: the settings of the run.
         prompt_length: L, tokens of the longest prompt.
         precision: the mode, a name in `PRECISIONS`.
@@ -120,33 +118,25 @@ def _plan(setting: Setting) -> MemoryPlan:
     return MemoryPlan(setting, made)
 
 
-def compare_modes(model_config, config: GRPOConfig, **about) -> str:
-    """A table of all modes: bytes a parameter (weights, gradients, moments), and the peaks of the phases, in GiB.
+def longest_prompt(tokenizer, rows) -> int:
+    """Tokens of the longest among the prompts that a run looks at before it begins."""
+    return encode_prompts(tokenizer, [rows[index]["prompt"] for index in range(min(len(rows), PROMPTS))])[0].shape[1]
 
-    `about` goes to `plan`.
+
+def fitted(model_config, tokenizer, rows, config: GRPOConfig, device: torch.device, given) -> GRPOConfig:
+    """The configuration with the mode that a card takes, where none is asked for; the plan and the choice are printed.
+
+    given: settings that stay as they are. On other devices, and for a model whose parts are not known, nothing changes.
     """
-    config = replace(config, precision=None, bf16=False, fp16=False)
-    first, rows = plan(model_config, config, precision="fp32", **about), []
-    for name, mode in PRECISIONS.items():
-        planned = first.with_setting(mode=mode)
-        state = sum(planned.phases["optimizer"][part] for part in ("weights", "gradients", "Adam's moments"))
-        sizes = (state / planned.setting.shape.parameters, *(total / GIB for total in planned.totals.values()))
-        rows.append([name, *(f"{size:.2f}" for size in sizes)])
-    return text_table(["mode", "bytes a parameter", *planned.totals], rows)
-
-
-def announce(model, tokenizer, rows, config: GRPOConfig) -> None:
-    """Before a run on a card: the plan, as `python -m grpo_lab.memory` prints it, and whether it fits what is free."""
-    if model.device.type != "cuda":
-        return
-    some = [rows[index]["prompt"] for index in range(min(len(rows), PROMPTS))]
-    length, mode = encode_prompts(tokenizer, some)[0].shape[1], precision_of(model, config).name
+    if device.type != "cuda":
+        return config
+    native, asked = has_native_bf16(device), precision_asked(config)
+    modes = MODES[native] if asked is None else (asked,)
     try:
-        planned = plan(model.config, config, prompt_length=length, precision=mode)
-    except ValueError as error:  # an architecture whose parts are not known can be trained all the same
+        made = plan(model_config, config, prompt_length=longest_prompt(tokenizer, rows), precision=modes[0])
+    except InputError as error:  # an architecture whose parts are not known can be trained all the same
         print(f"memory: not planned, since {error}")
-        return
-    free, _ = torch.cuda.mem_get_info(model.device)
-    budget = free + torch.cuda.memory_allocated(model.device)  # the model, which the plan counts too, is there already
-    lines = advice_lines(planned, budget)
-    print(planned.table(), *(lines if planned.fits(budget) else ["warning:", *lines]), sep="\n")
+        return config
+    way, lines = choice(made, torch.cuda.mem_get_info(device)[0], modes, given)
+    print(way.plan.table(), *lines, sep="\n")
+    return replace(way.plan.setting.config, precision=way.precision)

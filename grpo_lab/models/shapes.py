@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen2ForCausalLM
 
 from grpo_lab.commands.checks import check_choice
 from grpo_lab.rollout.fast_paths import head_width
@@ -40,13 +40,25 @@ SMALL = QWEN2_05B | {
     "num_attention_heads": 6,
     "num_key_value_heads": 2,
 }
-SHAPES = {"qwen2-0.5b": QWEN2_05B, "qwen2.5-7b": QWEN25_7B, "small": SMALL}
+# SmolLM2-135M-Instruct: 134,515,008 parameters. Llama's kind, which is Qwen2's without biases.
+SMOLLM2 = {
+    "vocab_size": 49_152,
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": True,
+}
+SHAPES = {"qwen2": QWEN2_05B, "qwen2.5-7b": QWEN25_7B, "smollm2": SMOLLM2, "small": SMALL}
 
 
-def shape_config(shape: str) -> Qwen2Config:
+def shape_config(shape: str) -> Qwen2Config | LlamaConfig:
     """The transformers configuration of a shape in `SHAPES`."""
     check_choice("shape", shape, SHAPES)
-    return Qwen2Config(**SHAPES[shape], bos_token_id=None, eos_token_id=None, pad_token_id=None)
+    kind = LlamaConfig if shape == "smollm2" else Qwen2Config
+    return kind(**SHAPES[shape], bos_token_id=None, eos_token_id=None, pad_token_id=None)
 
 
 def random_policy(

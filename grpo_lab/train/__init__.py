@@ -52,9 +52,11 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _run(given: dict) -> None:
     # Only now, since transformers takes seconds to import: --help and a wrong option are answered at once.
-    from grpo_lab.memory import announce
+    from transformers import AutoConfig, AutoTokenizer
+
+    from grpo_lab.memory import fitted
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
-    from grpo_lab.models.folders import count_parameters
+    from grpo_lab.models.folders import count_parameters, usable_folder
     from grpo_lab.trainer.folder import check_folder
 
     name, engine = given["model"], take_engine(given)
@@ -67,11 +69,13 @@ def _run(given: dict) -> None:
     rows = spec.rows("train", None, config.seed)
     held_out = _held_out(spec, config)
     print(*spec.described(rows), described(chosen, parameters), sep="\n")
+    if engine.name == OURS and device.type == "cuda" and parameters >= FEW_PARAMETERS:
+        folder = usable_folder(name, device.type)[0]
+        shape, tokenizer = (kind.from_pretrained(folder, local_files_only=True) for kind in (AutoConfig, AutoTokenizer))
+        config = fitted(shape, tokenizer, for_template(rows, tokenizer), config, device, given)
     model, tokenizer = load_policy(name, precision=engine.precision(config, device, parameters < FEW_PARAMETERS))
     one_thread_if_small(model)
     rows = for_template(rows, tokenizer)
-    if engine.name == OURS:
-        announce(model, tokenizer, rows, config)
     held_out = {name: for_template(others, tokenizer) for name, others in held_out.items()}
     with _rows_by_their_lines(spec.task.own):
         history = engine.run(model, tokenizer, rows, spec.functions, config, **held_out)

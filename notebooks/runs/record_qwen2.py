@@ -102,7 +102,7 @@ class Recorder:
         model.to(torch.bfloat16).save_pretrained(self.weights)
         tokenizer.save_pretrained(self.weights)
         self.record = {
-            "what": WHAT if self.shape == "qwen2-0.5b" else f"a model of the shape {self.shape!r}",
+            "what": WHAT if self.shape == "qwen2" else f"a model of the shape {self.shape!r}",
             "shape": self.shape,
             "parameters": model.num_parameters(),
             "machine": machine(self.device.type),
@@ -194,7 +194,7 @@ def main(arguments: list[str] | None = None) -> None:
     settings = FAST if args.fast else FULL
     settings = replace(settings, grpo=settings.grpo | ({"max_steps": args.steps} if args.steps else {}))
     args.output_dir.mkdir(parents=True, exist_ok=True)
-    real = args.shape == "qwen2-0.5b" and not args.fast
+    real = args.shape == "qwen2" and not args.fast
     file = args.json or (HERE if real else args.output_dir) / "qwen2_gpu.json"
     recorder = Recorder(args.shape, device, settings, file, args.output_dir / args.shape, args.minutes)
     with contextlib.redirect_stdout(sys.stderr):
@@ -213,7 +213,7 @@ def _parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--stage", choices=["all", "warmup", "grpo"], default="all")
-    parser.add_argument("--shape", choices=list(SHAPES), default="qwen2-0.5b")
+    parser.add_argument("--shape", choices=list(SHAPES), default="qwen2")
     parser.add_argument("--device", help="default: the card, if there is one")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, help="GRPO steps a run")

@@ -31,7 +31,6 @@ WRONG = {
     # memory
     "memory --budget nan": "--budget is nan; it must be positive",
     "memory --prompt_length 0": "--prompt_length is 0; it must be at least 1",
-    "memory --model tiny --shape small": "argument --shape: not allowed with argument --model",
     # train
     "train": "the following arguments are required: --output_dir",
     "train --output_dir ''": "argument --output_dir: '' is not a folder that can be written",

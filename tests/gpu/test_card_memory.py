@@ -21,7 +21,7 @@ def spec_of(mode):
     return known_shape.LONG | {
         "mode": mode,
         "checkpointing": True,
-        "shape": "qwen2-0.5b",
+        "shape": "qwen2",
         "device": "cuda",
     }
 

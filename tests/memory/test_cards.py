@@ -65,7 +65,7 @@ def test_the_known_7b_model_has_its_own_number_of_parameters():
 
 
 def test_the_command_lays_counts_of_cards_beside_each_other(capsys):
-    assert not main(["--shape", "small", "--cards", "6"])
+    assert not main(["--model", "small", "--cards", "6"])
     lines = capsys.readouterr().out.splitlines()
     header = next(line for line in lines if line.startswith("GiB on each card"))
     assert header.split()[4:] == ["1", "2", "4", "6"] and lines[-1].startswith("together")

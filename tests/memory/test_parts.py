@@ -4,7 +4,7 @@ from grpo_lab.memory import parts
 from grpo_lab.models.shapes import shape_config, shape_of
 from grpo_lab.rollout import recompute
 
-QWEN = shape_of(shape_config("qwen2-0.5b"))
+QWEN = shape_of(shape_config("qwen2"))
 
 
 def test_the_shape_of_qwen2():

@@ -63,7 +63,7 @@ def test_decoding_on_a_card_that_is_not_there(mode, monkeypatch):
             decoder = Decoder(model, 64, 768, Sampling((151643, 151645), 151643))
             decoder.load(*(torch.zeros(8, 200, dtype=kind) for kind in (torch.long, torch.bool)), None, 8)
             decoder.step()
-    made = planned("qwen2-0.5b", mode, config, L=200, device_type="cuda").phases["rollout"]
+    made = planned("qwen2", mode, config, L=200, device_type="cuda").phases["rollout"]
     of_graph = parts.drawing_bytes(64, 151_936, parts.DRAWING["captured step"] - parts.DRAWING["step"])
     assert made["KV cache"] + made["drawing"] - of_graph == pytest.approx(lives.peak, rel=0.1)
 

@@ -1,6 +1,5 @@
 """The plan of a run's memory: parts against real tensors, advice, tables, and what may never shrink."""
 
-import copy
 from dataclasses import replace
 from functools import cache
 
@@ -11,7 +10,8 @@ from hypothesis import strategies as st
 from transformers import DynamicCache
 
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.memory import GIB, MemoryPlan, parts, plan, shape_of
+from grpo_lab.memory import GIB, MODES, MemoryPlan, choice, parts, plan, shape_of
+from grpo_lab.memory.choice import ways
 from grpo_lab.memory.phases import resident
 from grpo_lab.models import shapes
 from grpo_lab.models.shapes import shape_config
@@ -82,7 +82,7 @@ def test_what_stays_of_a_reference(settings):
 @cache
 def base() -> MemoryPlan:
     """Of Qwen2-0.5B, whose sizes take a while to find."""
-    return plan(shape_config("qwen2-0.5b"), make_config(), prompt_length=256, precision="fp32")
+    return plan(shape_config("qwen2"), make_config(), prompt_length=256, precision="fp32")
 
 
 def qwen(mode="bf16", **others) -> MemoryPlan:
@@ -94,27 +94,22 @@ def test_full_parameter_training_of_qwen2_fits_into_five_and_a_half_gib():
         made = qwen(**settings_)
         assert made.peak <= 5.5 * GIB and made.fits(8 * GIB)
     assert qwen("fp32").peak > 16 * GIB
-    assert qwen(gradient_checkpointing=True).advice(8 * GIB) == []
-    assert qwen("fp32", beta=0.04).advice(GIB)[-1].peak > GIB, "nothing is left that helps"
 
 
-@pytest.mark.parametrize(("mode", "budget"), [("fp32", 15), ("fp32-master", 8), ("fp16", 15), ("bf16", 8), ("bf16", 5)])
-@pytest.mark.parametrize("kept", [{"beta": 0.04}, {"log_kl": True}, {"beta": 0.04, "ref_model_sync_steps": 5}], ids=str)
-def test_advice_ends_when_it_fits_and_each_change_saves_what_it_says(mode, budget, kept):
-    made, budget = qwen(mode, **kept), budget * GIB
-    config, peak = copy.deepcopy(made.setting.config), made.peak
-    changes = made.advice(budget)
-    assert changes and not made.fits(budget)
-    for change in changes:
-        others = {name: value for name, value in change.settings.items() if name != "precision"}
-        mode = change.settings.get("precision", mode)
-        config = replace(config, **others)
-        again = base().with_setting(config=config, mode=PRECISIONS[mode])
-        assert again.peak == change.peak == peak - change.saves < peak
-        peak = again.peak
-        assert all(f"{name}={value!r}" in str(change) for name, value in change.settings.items())
-    assert again.fits(budget)
-    assert made.setting.config == qwen(mode, **kept).setting.config, "the plan itself is as it was"
+def test_each_way_is_a_plan_of_its_own_and_the_chosen_one_is_the_first_that_fits():
+    made = qwen("fp32-master", beta=0.04)
+    every = list(ways(made, MODES[True]))
+    assert [way.precision for way in every[:4]] == ["fp32-master"] * 2 + ["bf16"] * 2
+    assert [way.rows for way in every] == [8] * 4 + [4, 2, 1]
+    for way in every:
+        config = way.plan.setting.config
+        assert config.gradient_checkpointing == way.gradient_checkpointing and config.update_batch_size == 8
+        assert base().with_setting(config=config, mode=PRECISIONS[way.precision]).peak == way.plan.peak
+    for budget in (40, 20, 12, 6, 4):
+        chosen, lines = choice(made, budget * GIB, MODES[True])
+        fitting = [way for way in every if way.plan.fits(budget * GIB)]
+        assert chosen == (fitting or every)[0 if fitting else -1]
+        assert lines[-1].startswith("chosen: " if fitting else "none of them fits")
 
 
 def peak_of(mode, checkpointing, prompts, rows, L, T, beta=0.0):

@@ -24,7 +24,7 @@ def fake_card():
 
 def fake_qwen2(dtype: torch.dtype, layers: int = 24) -> Qwen2ForCausalLM:
     """Qwen2-0.5B, or some of its layers, on the fake card."""
-    config = shape_config("qwen2-0.5b")
+    config = shape_config("qwen2")
     config.num_hidden_layers, config.layer_types = layers, config.layer_types[:layers]
     with no_init_weights():
         return Qwen2ForCausalLM._from_config(config, dtype=dtype).eval()

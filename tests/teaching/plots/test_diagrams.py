@@ -56,8 +56,7 @@ def test_pieces_of_memory_stand_end_to_end_each_named_on_it_or_below():
 def test_a_step_over_time_has_the_peaks_of_its_plans():
     several = GRPOConfig(beta=0.1, per_device_train_batch_size=64, gradient_accumulation_steps=4)
     plans = {
-        name: plan(shape_config("qwen2-0.5b"), several, prompt_length=64, precision=name)
-        for name in ("fp32-master", "bf16")
+        name: plan(shape_config("qwen2"), several, prompt_length=64, precision=name) for name in ("fp32-master", "bf16")
     }
     for ax, made in zip(plots.memory_over_a_step(plans, cards=(8,)).axes, plans.values(), strict=True):
         assert f"{made.peak / GIB:.1f}" in texts(ax) and "8 GiB card" in texts(ax)
