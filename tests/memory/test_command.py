@@ -53,9 +53,7 @@ def test_the_first_way_that_fits_is_chosen_and_what_was_given_stays(options, cho
 
 def test_where_nothing_fits_it_says_what_is_left(capsys):
     last = printed(capsys, "--budget", "1.5", "--beta", "0.1", "--max_completion_length", "512")[-1]
-    assert last.startswith(
-        "none of them fits; what is left: max_completion_length below 512, generation_batch_size"
-    )
+    assert last.startswith("none of them fits; what is left: max_completion_length below 512, generation_batch_size")
     assert "ref_model_device cpu, or a smaller model" in last
 
 
