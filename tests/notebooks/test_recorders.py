@@ -11,7 +11,6 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.tasks import addition_problems
 from grpo_lab.trainer.experience import make_experience
 from tests.support.family import FAMILY
-from tests.support.refused import refused
 from tests.support.sampling import sample
 from tests.support.scripts import load_script
 from tests.support.worlds import make_world
@@ -139,53 +138,3 @@ def test_without_age_the_sampler_of_10_is_the_trainer_and_with_it_or_in_fp8_it_i
     fresh, coarse, old = (recorder.run(*arm, 0, 2, rows)["difference"] for arm in arms)
     assert max(fresh) < 1e-5 and old[0] < 1e-5
     assert all(1e-3 < difference < 0.1 for difference in (*coarse, old[1]))
-
-
-@pytest.mark.slow
-def test_runs_of_06_are_recorded_once_and_in_order(tmp_path):
-    arguments = ["--fast", "--seeds", "0", "--output_dir", str(tmp_path)]
-    recorders.rewards.main([*arguments, "--arms", "hard, accuracy + format", "coin"])
-    made = read(tmp_path / "rewards.json")
-    assert [run["arm"] for run in made["runs"]] == ["coin", "hard, accuracy + format"]
-    times = {file.name: file.stat().st_mtime_ns for file in tmp_path.glob("*-0.json")}
-    recorders.rewards.main([*arguments, "--arms", "coin"])
-    assert times == {file.name: file.stat().st_mtime_ns for file in tmp_path.glob("*-0.json")}, "none is made twice"
-    assert "findable" in refused(recorders.rewards.main, "--arms", "fndable")
-
-
-@pytest.mark.slow
-def test_short_runs_of_the_other_recorders_have_the_form_of_the_committed_ones(tmp_path, monkeypatch):
-    monkeypatch.setattr(recorders.habit, "SUMS", 2)
-    folder = ["--output_dir", str(tmp_path)]
-    tiny = ["--fast", "--seeds", "0", *folder]
-    recorders.smollm2.main(["--model", "tiny", "--device", "cpu", "--arms", "plain", "length price", *tiny])
-    recorders.s0.main(["--stand_in", "tiny", *tiny])
-    assert [run["arm"] for run in read(tmp_path / "s0.json")["runs"]] == list(recorders.s0.ARMS)
-    recorders.objective.main(
-        ["--fast", "--output", str(tmp_path / "objective.json"), "--seeds", "0", "--arms", "fresh"]
-    )
-    habit = ["--model", "tiny", "--steps", "1", "--seeds", "0", "--json", str(tmp_path / "smollm2_habit.json")]
-    recorders.habit.main(habit)
-    for name in ("smollm2", "objective", "smollm2_habit"):
-        made, committed = read(tmp_path / f"{name}.json"), read(RUNS / f"{name}.json")
-        assert made["runs"] and made.keys() == committed.keys(), name
-        assert set(made["runs"][0]) <= set(committed["runs"][0]), name
-    sizes = ["--model", "tiny", "--samples", "2", "--problems", "2", "--updates", "4", "--json", str(tmp_path / "b")]
-    names = ["sums-written out", "sums-imitation, 4 rounds-0", "sums-given sums-0"]
-    recorders.buys.main(["--only", *names, *sizes, *folder])
-    made, committed = read(tmp_path / "b")["pieces"], read(RUNS / "buys.json")["pieces"]
-    assert {name: made[name].keys() == committed[name].keys() for name in made} == dict.fromkeys(names, True)
-
-
-@pytest.mark.slow
-def test_a_run_of_04_depends_on_its_seed_alone(tmp_path, monkeypatch):
-    recorder = recorders.kl
-    for name, value in {"PROMPTS": 2, "G": 4}.items():
-        monkeypatch.setattr(recorder, name, value)
-    monkeypatch.setattr(recorder, "addition_problems", lambda split, n, seed: addition_problems(split, 8, seed=seed))
-    made = []
-    for name in ("one.json", "two.json"):
-        recorder.main(["--arms", "0", "2, divided", "--seeds", "3", "--steps", "2", "--json", str(tmp_path / name)])
-        made.append(read(tmp_path / name)["runs"])
-    assert made[0] == made[1]
-    assert all(run["kl"][0] == 0 for run in made[0])
