@@ -1,21 +1,13 @@
 """Whether a resumed run is the run that began: with other settings or ingredients it would get other numbers.
 
 Model, data and tokenizer are compared by content, wherever they lie. A reward function is compared by the file that
-defines it, which changes with its helpers and constants, too; in a script or a notebook, which one edits in order to
-resume, by its own source; the rewards of this package by name. And by what it was made with: defaults, the values that
-a closure, a `functools.partial` or an instance holds. What holds something that cannot be compared, such as a client or
-a model, is refused on resuming, unless it says what it is: a text as its attribute `fingerprint`. What the file
-imports, or a judge answers, is not looked at.
+defines it and by what it was made with (`grpo_lab.rewards.made_with`); what cannot be compared is refused on resuming,
+unless it says what it is.
 """
 
-import contextlib
-import functools
 import hashlib
-import inspect
 import json
 import re
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +15,13 @@ import torch
 
 from grpo_lab.commands.checks import InputError
 from grpo_lab.config import MAY_CHANGE, SETTINGS
+from grpo_lab.rewards.made_with import of_function
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer.folder.files import as_json, digest
+from grpo_lab.trainer.folder.files import as_json
 from grpo_lab.trainer.folder.manifest import Manifest
 
 ENGINE = dict.fromkeys(("lora_r", "lora_alpha", "lora_dropout", "lora_target_modules"))  # what trains, if not said
-UNKNOWN = "an unknown"
-PLAIN = (type(None), bool, int, float, complex, str, bytes, Path, re.Pattern, torch.dtype, torch.device)
 ENGINE |= {"engine": "grpo_lab", "use_peft": False, "fsdp": False}
 
 
@@ -53,32 +44,6 @@ def of_model(model) -> list[str]:
         total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         total.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return [f"{len(trained)} parameters that require a gradient", total.hexdigest()]
-
-
-def of_function(function: Callable) -> dict:
-    """Its name, what it was made with, in words, and the checksums of what defines it."""
-    said = getattr(function, "fingerprint", None)
-    bound = [] if said is None else [str(said)]
-    while isinstance(function, functools.partial):
-        bound += [_in_words(one) for one in (*function.args, *sorted(function.keywords.items()))]
-        function = function.func
-    function = inspect.unwrap(function)
-    named = function if hasattr(function, "__qualname__") else type(function)
-    if said is None:
-        bound += [f"{name} = {_in_words(value)}" for name, value in _made_with(function).items()]
-    return {"name": f"{named.__module__}.{named.__qualname__}", "bound": bound, "files": _definition(named)}
-
-
-def _made_with(function: Callable) -> dict[str, Any]:
-    """The values that a function holds beside its source: those of its closure, its defaults, or its instance."""
-    if owner := getattr(function, "__self__", None):
-        function = owner if not inspect.ismodule(owner) else function
-    if not inspect.isfunction(function):
-        return dict(getattr(function, "__dict__", {}))
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    parameters = inspect.signature(function).parameters.values()
-    defaults = {p.name: p.default for p in parameters if p.default is not p.empty and p.default is not None}
-    return defaults | {name: cell.cell_contents for name, cell in cells}
 
 
 def check_same_run(folder: Path, before: Manifest, settings: dict, prints: dict) -> None:
@@ -126,7 +91,7 @@ def _check_rewards(run: str, was: list[dict], now: list[dict]) -> None:
     if then != here:
         raise InputError(f"reward_funcs is {here}; expected {then}, as in {run} so far")
     for old, new in zip(was, now, strict=True):
-        if unknown := [one.partition(" = ")[0] for one in [*old["bound"], *new["bound"]] if UNKNOWN in one]:
+        if unknown := [*old["unknown"], *new["unknown"]]:
             what = f"holds {unknown[0]}, which cannot be compared with what {run} began with; give it a text as its "
             what += "attribute `fingerprint`, from the start on, which says what it is"
         elif old["bound"] != new["bound"]:
@@ -137,19 +102,6 @@ def _check_rewards(run: str, was: list[dict], now: list[dict]) -> None:
         else:
             continue
         raise InputError(f"reward_funcs: {new['name']} {what}, or start a new run in another folder")
-
-
-def _definition(named: Any) -> dict[str, str]:
-    """The checksums of what defines a function or class, by file; none where they cannot be had or do not matter."""
-    module = named.__module__ or ""
-    if module.split(".")[0] == "grpo_lab":
-        return {}
-    file = Path(getattr(sys.modules.get(module), "__file__", None) or "")
-    if module != "__main__" and file.is_file():
-        return {file.name: digest(file)}
-    with contextlib.suppress(OSError, TypeError):  # written in C, or typed into a console
-        return {module: _hash(inspect.getsource(named))}
-    return {}
 
 
 def _of_rows(dataset: Rows) -> list[str]:
@@ -166,25 +118,6 @@ def _of_tokenizer(tokenizer) -> list[str]:
     ends = (tokenizer.eos_token_id, tokenizer.pad_token_id)
     parts = [sorted(tokenizer.get_vocab().items()), merges, tokenizer.chat_template, ends]
     return [f"{len(tokenizer):,} tokens", _hash(parts)]
-
-
-def _in_words(value: Any, deeper: int = 3) -> str:
-    """A value as it prints in each process: plain ones, containers of them, and what functions and instances hold."""
-    if hasattr(value, "fingerprint"):
-        return str(value.fingerprint)
-    if isinstance(value, PLAIN) or inspect.isclass(value) or inspect.ismodule(value):
-        return repr(value)
-    if deeper == 0:
-        return f"{UNKNOWN} {type(value).__name__}"
-    if isinstance(value, dict):
-        pairs = [f"{_in_words(key, deeper - 1)}: {_in_words(one, deeper - 1)}" for key, one in value.items()]
-        return f"{{{', '.join(sorted(pairs))}}}"
-    if isinstance(value, list | tuple | set | frozenset):
-        words = [_in_words(one, deeper - 1) for one in value]
-        return f"{type(value).__name__}({', '.join(words if isinstance(value, list | tuple) else sorted(words))})"
-    if callable(value) and not isinstance(value, torch.nn.Module):
-        return " ".join(map(str, of_function(value).values()))
-    return f"{UNKNOWN} {type(value).__name__}"
 
 
 def _printed(value: Any) -> str:

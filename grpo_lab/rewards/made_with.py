@@ -1,0 +1,129 @@
+"""What a reward function is, in words that compare in another process: a resumed run must not get another.
+
+It is known by the file that defines it, which changes with its helpers and constants, too; in a script or a notebook,
+which one edits in order to resume, by its own source and what it names there; the rewards of this package by name. And
+by what it was made with: defaults, the values that a closure, a `functools.partial` or an instance holds. What cannot
+be compared, such as a client or a model, may say what it is: a text as its attribute `fingerprint`. What the file
+imports, or a judge answers, is not looked at.
+"""
+
+import contextlib
+import functools
+import hashlib
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import torch
+
+PLAIN = (type(None), bool, int, float, complex, str, bytes, Path, torch.dtype, torch.device)
+
+
+def of_function(function: Callable, seen: tuple = ()) -> dict:
+    """Its name, what it was made with, in words, what of that has no words, and the checksums of what defines it."""
+    said, bound, unknown = getattr(function, "fingerprint", None), [], []
+    held = {} if said is None else {"fingerprint": str(said)}
+    while isinstance(function, functools.partial):
+        held |= {f"argument {place}": value for place, value in enumerate(function.args)} | function.keywords
+        function = function.func
+    for name, value in (held | (_made_with(function) if said is None else {})).items():
+        try:
+            words = _in_words(value, (*seen, function))
+        except _UnknownError as error:
+            unknown.append(f"{name} ({error})")
+        else:
+            bound.append(f"{name} = {words if len(words) < 200 else f'{words[:60]}... ({_hash(words.encode())})'}")
+    named = function if hasattr(function, "__qualname__") else type(function)
+    files = _definition(function, named)
+    return {"name": f"{named.__module__}.{named.__qualname__}", "bound": bound, "unknown": unknown, "files": files}
+
+
+def _made_with(function: Callable) -> dict[str, Any]:
+    """The values that a function holds beside its source: of its closure, its defaults, or its instance.
+
+    In a script or a notebook, whose whole source is not compared, also the plain values and functions that it names.
+    """
+    owner = getattr(function, "__self__", None)
+    holder = function if owner is None or inspect.ismodule(owner) else owner
+    if inspect.isclass(holder) or inspect.isbuiltin(holder):
+        return {}
+    if not inspect.isfunction(holder):
+        slots = [name for kind in type(holder).__mro__ for name in _listed(getattr(kind, "__slots__", ()))]
+        held = {name: getattr(holder, name) for name in slots if hasattr(holder, name)}
+        # What is written in C says what it holds as it prints, or differs from one process to the next.
+        return held | getattr(holder, "__dict__", {}) if slots or hasattr(holder, "__dict__") else {"it": repr(holder)}
+    parameters = inspect.signature(holder, follow_wrapped=False).parameters.values()
+    held = {p.name: p.default for p in parameters if p.default is not p.empty and p.default is not None}
+    for name, cell in zip(holder.__code__.co_freevars, holder.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # not filled yet
+            held[name] = cell.cell_contents
+    around = holder.__globals__
+    if around.get("__name__") == "__main__":
+        used = {name: around[name] for name in sorted(_names(holder.__code__)) if name in around}
+        held |= {name: value for name, value in used.items() if isinstance(value, PLAIN) or inspect.isfunction(value)}
+    return held
+
+
+def _names(code: CodeType) -> set[str]:
+    """The names in a function and in those inside it."""
+    return {*code.co_names, *(name for inner in code.co_consts if inspect.iscode(inner) for name in _names(inner))}
+
+
+def _listed(names: Any) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+class _UnknownError(Exception):
+    """What a reward holds, and nobody can compare: its type."""
+
+
+def _in_words(value: Any, seen: tuple) -> str:
+    """A value as it prints in each process: plain ones, containers of them, and what functions and instances hold."""
+    if any(value is one for one in seen):  # a function that calls itself, a list in itself
+        return "itself"
+    inner = functools.partial(_in_words, seen=(*seen, value))
+    if hasattr(value, "fingerprint"):
+        return str(value.fingerprint)
+    if isinstance(value, re.Pattern):
+        return f"{value.pattern!r} with the flags {value.flags}"  # its repr is cut
+    if isinstance(value, PLAIN) or inspect.isclass(value) or inspect.ismodule(value):
+        return repr(value)
+    if isinstance(value, dict):
+        return f"{{{', '.join(sorted(f'{inner(key)}: {inner(one)}' for key, one in value.items()))}}}"
+    if isinstance(value, list | tuple):
+        return f"{type(value).__name__}({', '.join(map(inner, value))})"
+    if isinstance(value, set | frozenset):
+        return f"{type(value).__name__}({', '.join(sorted(map(inner, value)))})"
+    if callable(value) and not isinstance(value, torch.nn.Module):
+        found = of_function(value, seen)
+        if not found["unknown"]:
+            return " ".join(str(found[part]) for part in ("name", "bound", "files"))
+    raise _UnknownError(type(value).__name__)
+
+
+def _definition(function: Callable, named: Any) -> dict[str, str]:
+    """The checksums of what defines a function or class, by file; none where they cannot be had or do not matter."""
+    # A decorator's inner function bears the module's name of the one inside it.
+    module = getattr(function, "__globals__", {}).get("__name__") or named.__module__ or ""
+    if module.split(".")[0] == "grpo_lab":
+        return {}
+    file = Path(getattr(sys.modules.get(module), "__file__", None) or "")
+    if module != "__main__" and file.is_file():
+        return {file.name: _hash(file.read_bytes())}
+    code = getattr(function, "__code__", None)
+    try:
+        return {module: _hash(inspect.getsource(code or named).encode())}
+    except (OSError, TypeError):  # written in C, or typed into a console
+        return {} if code is None else {module: _hash(repr(_bytecode(code)).encode())}
+
+
+def _bytecode(code: CodeType) -> list:
+    return [code.co_code.hex(), code.co_names, [_bytecode(c) if inspect.iscode(c) else c for c in code.co_consts]]
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
