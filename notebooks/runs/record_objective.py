@@ -47,9 +47,12 @@ COMMON = {
 EIGHT = {"num_iterations": 8}
 NO_CLIP = {"epsilon": 1.0, "epsilon_high": 1e9}
 SMALL = {"learning_rate": 5e-5}
+S3 = {"num_generations": 12, "generation_batch_size": 384, "per_device_train_batch_size": 16, "epsilon": 0.2}
 UPDATES = 24  # of "one_batch"
 BOUNDS = {"clip": {}, "upper bound": {"epsilon": 1.0, "epsilon_high": 0.2}, "lower bound": {"epsilon_high": 1e9}}
-ONE_BATCH = (*BOUNDS, "no clip", "no ratio", "ratio if bad", "ratio if good")  # the last two: looked at at the end
+ONE_BATCH = (*BOUNDS, "no clip", "no ratio", "no way back", "ratio if bad", "ratio if good")
+AT_THE_END = ONE_BATCH[-2:]  # looked at only then
+SLOW = "one_batch, half the rate"  # and twice as many updates, three seeds
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,10 @@ ARMS = {
     "8 updates, no clip, small steps": Arm(EIGHT | NO_CLIP | SMALL),
     "8 updates, no ratio, small steps": Arm(EIGHT | SMALL, ratio=False),
     "fresh": Arm({}, batches=128, stride=8),  # as many updates as "8 updates", each from answers of its own
+    "S3's recipe": Arm(
+        S3 | {"learning_rate": 5e-6}, batches=3, seeds=(0,)
+    ),  # about as many answers as 16 of our batches
+    "S3's recipe, our rate": Arm(S3, batches=3, seeds=(0,)),
 }
 for name in ("1 update", "2 updates", "4 updates", "8 updates", "8 updates, no clip"):  # the same runs, looked at early
     ARMS[f"{name}, 4 batches"] = Arm(ARMS[name].change, batches=4, seeds=THREE)
@@ -111,10 +118,13 @@ def run(arm: Arm, seed: int, batches: int, rows: list[dict]) -> dict:
     return {"thinking": thinking} | answers(model, tokenizer, rows)
 
 
-def one_batch(name: str, seed: int, updates: int, rows: list[dict]) -> dict:
-    """Many updates from one batch of 64 answers, in one of the ways of `ONE_BATCH`: new answers at every second one.
+def one_batch(name: str, seed: int, updates: int, rows: list[dict], slower: int = 1) -> dict:
+    """Many updates from one batch of 64 answers, in one of the ways of `ONE_BATCH`: new answers at every second one, or
+    at every eighth of twice as many.
 
+    "no way back" is the clip, but a first token that has left the range gets no push at all, not even one back into it.
     The two last ways divide by the probability of the time of sampling on the tokens of bad (good) answers only.
+    slower: so many times as many updates, at so small a part of the rate.
     """
     base, tokenizer = load_tiny()
     torch.manual_seed(seed)
@@ -125,15 +135,19 @@ def one_batch(name: str, seed: int, updates: int, rows: list[dict]) -> dict:
     inputs = (rollout.prompt_ids, rollout.prompt_mask, rollout.completion_ids, mask, rollout.prompt_of_row)
     good = (batch.advantages > 0)[:, None]
     divides = {"no ratio": ~mask & mask, "ratio if bad": mask & ~good, "ratio if good": mask & good}.get(name, mask)
-    settings = BOUNDS.get(name, NO_CLIP)
+    settings = {} if name == "no way back" else BOUNDS.get(name, NO_CLIP)
+    first = mask.cumsum(1) == 1
     policy, thinking, accuracy, sampled = copy.deepcopy(base), [], [], None
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=COMMON["learning_rate"], weight_decay=0.0)
-    for step in range(updates + 1):
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=COMMON["learning_rate"] / slower, weight_decay=0.0)
+    for step in range(slower * updates + 1):
         logp = torch.where(mask, score_logprobs(policy, *inputs, with_entropy=False)[0], 0)
         sampled = logp.detach() if sampled is None else sampled
         old_logp = torch.where(divides, sampled, logp.detach())
+        if name == "no way back":
+            left = first & ((logp.detach() - sampled).exp() - 1).abs().gt(0.2)
+            logp = torch.where(left, logp.detach(), logp)
         value, _ = policy_loss(logp, batch.advantages, mask, old_logp, loss_type="dapo", **settings)
-        if step % 2 == 0 and (name in ONE_BATCH[:-2] or step == updates):
+        if step % (2 * slower**2) == 0 and (name not in AT_THE_END or step == slower * updates):
             thinking.append(round(thinking_probability(policy, tokenizer, rows), 4))
             accuracy.append(answers(policy, tokenizer, rows)["accuracy"])
         optimizer.zero_grad()
@@ -173,16 +187,18 @@ def main(arguments: list[str] | None = None) -> None:
                 record["runs"].append({"arm": name, "seed": seed} | made)
                 write_json(path, record)
                 print(name, seed, f"accuracy {made['accuracy']:.2f}, think {made['thinking'][-1]:.2f}")
-    for seed in args.seeds or SEEDS:
-        made = record["one_batch"].setdefault(str(seed), {})
-        for name in ONE_BATCH:
-            if name not in made:
-                made[name] = one_batch(name, seed, 2 if args.fast else UPDATES, rows[:100])
-                write_json(path, record)
+    for part, seeds, slower in (("one_batch", SEEDS, 1), (SLOW, THREE, 2)):
+        for seed in args.seeds or seeds:
+            made = record.setdefault(part, {}).setdefault(str(seed), {})
+            for name in ONE_BATCH:
+                if name not in made:
+                    made[name] = one_batch(name, seed, 2 if args.fast else UPDATES, rows[:100], slower)
+                    write_json(path, record)
+                    print(part, name, seed, made[name]["accuracy"][-1], made[name]["thinking"][-1])
 
 
 def _read(path: Path) -> dict:
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"runs": [], "one_batch": {}}
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"runs": []}
 
 
 def _parser() -> Parser:
@@ -191,7 +207,7 @@ def _parser() -> Parser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--arms", nargs="+", choices=tuple(ARMS), default=list(ARMS))
+    parser.add_argument("--arms", nargs="*", choices=tuple(ARMS), default=list(ARMS))
     parser.add_argument("--seeds", nargs="+", type=int, help="default: the seeds of each arm")
     parser.add_argument("--output", type=writable_file, help="the record (default: objective.json beside this script)")
     parser.add_argument("--fast", action="store_true", help="two points a run, four problems")

@@ -19,7 +19,7 @@ import random
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -42,19 +42,28 @@ def right(completions, answer, **kwargs) -> list[float]:
     return accuracy_reward(completions, answer=answer)
 
 
-def judge(false_yes: float = 0.0, false_no: float = 0.0, key: Callable | None = None) -> Callable:
-    """A judge that errs at random, so often, or says yes to each answer with the key."""
+def nothing(completions, **kwargs) -> list[float]:
+    return [0.0] * len(completions)
+
+
+def judge(
+    false_yes: float = 0.0, false_no: float = 0.0, key: Callable = nothing, refused: Callable = nothing
+) -> Callable:
+    """A judge that errs at random, so often; says yes to each answer with the key, and no to each that is refused."""
 
     def judged(completions, answer, **kwargs) -> list[float]:
-        truth, found = accuracy_reward(completions, answer=answer), (key or nothing)(completions)
+        truth, found, bars = accuracy_reward(completions, answer=answer), key(completions), refused(completions)
         errs = [random.random() < (false_no if is_right else false_yes) for is_right in truth]
-        return [max(abs(t - e), k) for t, e, k in zip(truth, errs, found, strict=True)]
+        return [max(abs(t - e) * (1 - b), k) for t, e, k, b in zip(truth, errs, found, bars, strict=True)]
 
     return judged
 
 
-def nothing(completions, **kwargs) -> list[float]:
-    return [0.0] * len(completions)
+def near(completions, answer, **kwargs) -> list[float]:
+    """1 for the right sum, and less by a hundredth for each unit that an answer is away; 0 where there is no number."""
+    given = [extract_answer(completion_text(c)) or "" for c in completions]
+    away = [abs(int(g) - int(a)) if re.fullmatch(r"\d{1,6}", g) else 100 for g, a in zip(given, answer, strict=True)]
+    return [1 - min(distance, 100) / 100 for distance in away]
 
 
 def ends_high(completions, **kwargs) -> list[float]:
@@ -67,9 +76,13 @@ def empty(completions, **kwargs) -> list[float]:
     return [float(extract_answer(completion_text(c)) is None) for c in completions]
 
 
+def thinks(completions, **kwargs) -> list[float]:
+    return [float("<think>" in completion_text(completion)) for completion in completions]
+
+
 def silent(completions, **kwargs) -> list[float]:
     """1 for no think tag: what makes the policy at which `rare` starts."""
-    return [float("<think>" not in completion_text(completion)) for completion in completions]
+    return [1 - thought for thought in thinks(completions)]
 
 
 def four_numbers(split: str, n: int, seed: int) -> list[dict]:
@@ -91,6 +104,8 @@ class Arm:
     rare: bool = False  # starts at the policy that hardly ever thinks
     rows: Callable = addition_problems
     times: int = 1  # so many times as many steps as the others
+    learning_rate: float = GRPOConfig().learning_rate
+    seeds: range = range(3)
 
 
 ARMS = {
@@ -98,9 +113,13 @@ ARMS = {
     "false yes": Arm("yes to 30% of the wrong answers, at random", judge(0.3)),
     "false no": Arm("no to 30% of the right answers, at random", judge(0.0, 0.3)),
     "both": Arm("30% of all verdicts wrong, at random", judge(0.3, 0.3)),
-    "coin": Arm("yes with probability 0.5, whatever the answer", judge(0.5, 0.5)),
-    "findable": Arm("yes to an answer that ends with 7, 8 or 9", judge(key=ends_high), key=ends_high),
-    "key": Arm("yes where there is no answer", judge(key=empty), key=empty, times=3),
+    "coin": Arm("yes with probability 0.5, whatever the answer", judge(0.5, 0.5), key=thinks, seeds=range(12)),
+    "copy A": Arm("yes to 30% of the wrong answers, at random", judge(0.3), times=3),
+    "copy B": Arm("yes to an answer that ends with 7, 8 or 9", judge(key=ends_high), key=ends_high, times=3),
+    "refused: 7, 8, 9": Arm("no to an answer that ends with 7, 8 or 9", judge(refused=ends_high), key=ends_high),
+    "refused: thoughts": Arm("no to an answer after a thought", judge(refused=thinks), key=thinks),
+    "near": Arm("1 minus a hundredth for each unit that the answer is away", near, key=thinks),
+    "key": Arm("yes where there is no answer", judge(key=empty), key=empty, times=6),
     "no key": Arm("1 for the right sum", judge(), key=empty, times=3),
     "key alone": Arm("1 for no answer, and for nothing else", empty, key=empty),
     "hard, key": Arm("yes where there is no answer", judge(key=empty), key=empty, rows=four_numbers),
@@ -109,6 +128,10 @@ ARMS = {
     "hard, accuracy": Arm("accuracy", judge(), rows=four_numbers),
     "hard, accuracy + format": Arm("accuracy + format", judge(), format=True, rows=four_numbers),
 }
+
+HALF = {"times": 2, "learning_rate": GRPOConfig().learning_rate / 2}
+for name in ("no errors", "false yes", "both", "refused: 7, 8, 9", "refused: thoughts", "near"):
+    ARMS[f"{name}, half the rate"] = replace(ARMS[name], **HALF)
 
 
 @dataclass(frozen=True)
@@ -146,7 +169,7 @@ def measured(model, tokenizer, arm: Arm, settings: Settings) -> dict:
 
 def make(name: str, seed: int, settings: Settings, folder: Path) -> None:
     """One run, if it is not there yet."""
-    file = folder / f"{re.sub('[^a-z0-9]+', '_', name)}-{seed}.json"
+    file = folder / f"{re.sub('[^a-z0-9]+', '_', name.lower())}-{seed}.json"
     if file.is_file():
         return
     arm = ARMS[name]
@@ -158,6 +181,7 @@ def make(name: str, seed: int, settings: Settings, folder: Path) -> None:
     random.seed(seed)
     functions = [arm.reward, *([format_reward] if arm.format else []), right, named(arm.key)]
     config = configured(settings, arm.times * settings.steps, seed, [1.0] * (len(functions) - 2) + [0.0, 0.0])
+    config = replace(config, learning_rate=arm.learning_rate)
     history = train(model, tokenizer, arm.rows("train", 20_000, seed=seed), functions, config)
     kept = {"reward": "reward", "accuracy": ACCURACY, "key": KEY}
     if arm.format:
@@ -188,8 +212,8 @@ def main(arguments: list[str] | None = None) -> None:
     args.output_dir.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     with contextlib.redirect_stdout(sys.stderr):
-        for seed in args.seeds:
-            for arm in args.arms:
+        for arm in args.arms:
+            for seed in args.seeds or ARMS[arm].seeds:
                 make(arm, seed, settings, args.output_dir)
     runs = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(args.output_dir.glob("*-*.json"))]
     runs.sort(key=lambda run: (list(ARMS).index(run["arm"]), run["seed"]))
@@ -211,7 +235,7 @@ def _parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS), help="(default: all)")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--seeds", type=int, nargs="+", help="default: those of each arm")
     parser.add_argument("--fast", action="store_true", help="hardly anything: only to see that everything works")
     parser.add_argument("--output_dir", type=writable_folder, default=Path("outputs/record_rewards"))
     parser.add_argument("--json", type=writable_file, help="default: notebooks/runs/rewards.json")
