@@ -147,7 +147,7 @@ def one_batch(name: str, seed: int, updates: int, rows: list[dict], slower: int 
             left = first & ((logp.detach() - sampled).exp() - 1).abs().gt(0.2)
             logp = torch.where(left, logp.detach(), logp)
         value, _ = policy_loss(logp, batch.advantages, mask, old_logp, loss_type="dapo", **settings)
-        if step % (2 * slower**2) == 0 and (name not in AT_THE_END or step == slower * updates):
+        if step == slower * updates or (step % (2 * slower**2) == 0 and name not in AT_THE_END):
             thinking.append(round(thinking_probability(policy, tokenizer, rows), 4))
             accuracy.append(answers(policy, tokenizer, rows)["accuracy"])
         optimizer.zero_grad()
