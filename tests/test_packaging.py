@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 
 import grpo_lab
 from grpo_lab.__main__ import COMMANDS
+from tests.support.scripts import load_script
 
 ROOT = Path(__file__).parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -263,3 +264,17 @@ def test_the_ci_script_is_executable_and_parses() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     subprocess.run(["bash", "-n", str(script)], check=True)
+
+
+def test_the_weekly_job_names_the_package_that_broke_what_failed() -> None:
+    newest = load_script(".ci/newest.py")
+    lock = newest.versions(read("requirements-dev.lock"))
+    assert lock["einops"] and lock["math-verify"]
+    changed = newest.differing(newest.versions("Einops==99\nmath_verify==98\nown==1\nold==1\n"), lock | {"old": "1"})
+    assert changed == {"einops": ("99", lock["einops"]), "math-verify": ("98", lock["math-verify"])}
+    there = {name: new for name, (new, _) in changed.items()}
+    put = lambda name, version: there.__setitem__(name, version) is None  # noqa: E731
+    assert newest.culprits(changed, put, lambda: there["einops"] == lock["einops"]) == ["einops"]
+    assert newest.culprits(changed, put, lambda: False) == [] and there == {"einops": "99", "math-verify": "98"}
+    workflow = yaml.safe_load(read(".github/workflows/newest.yml"))
+    assert "requirements" not in str(workflow) and ".ci/newest.py" in str(workflow)
