@@ -241,7 +241,7 @@ class Advantage:
 
 
 ADVANTAGES = {
-    "group": Advantage(lambda rewards, scale_rewards: group_advantages(rewards, scale=scale_rewards)),  # [scale]
+    "group": Advantage(lambda rewards, scale_rewards: group_advantages(rewards, scale=scale_rewards)),
     "rloo": Advantage(rloo_advantages),
     "best_of_group": Advantage(best_of_group),
     "none": Advantage(lambda rewards: rewards.clone(), least=1),
