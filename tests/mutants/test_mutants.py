@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from grpo_lab.formulas.lines import with_lines
-from tests.mutants.equivalent import check, reason
+from tests.mutants.equivalent import check, reason, without_names
 from tests.mutants.errata import IDS, errata_mutants, planted
 from tests.mutants.lines import anchored_modules, anchors, line_mutants
 from tests.mutants.mutant import ROOT, Mutant, read
@@ -46,6 +46,8 @@ def test_every_equation_has_mutants_that_are_not_equivalent(of_lines):
 
 def test_every_list_fits_the_source(of_lines):
     check(of_lines)
+    one, other = "(1.5) ends = end - end.cumsum(-1, dtype=int)", "(1.5) before = is_end - is_end.cumsum(-1, dtype=int)"
+    assert without_names(one) == without_names(other) != without_names(other.replace("- is_end", "- before"))
     mutants = errata_mutants()
     assert {m.name.split(":")[0] for m in mutants} == set(IDS)
     assert len({m.name + m.path for m in (*mutants, *of_lines)}) == len(mutants) + len(of_lines)

@@ -3,8 +3,10 @@
 import re
 
 from grpo_lab.course.exercise import Exercise
+from grpo_lab.formulas import equations
 from tests.course.proof.mutants import AnswerMutant
 from tests.mutants.equivalent import EQUIVALENT as OF_LINES
+from tests.mutants.equivalent import without_names
 
 _HALF = "the docstring promises nothing about half precision"
 _EITHER_WAY = "the order does not matter"
@@ -115,8 +117,10 @@ def of(exercise: Exercise) -> dict[str, str]:
 
 def entry(exercise: Exercise, mutant: AnswerMutant) -> str:
     """The entry that explains the mutant, or a reason that holds for all of its kind; "" if nothing does."""
-    found = next((text for text in of(exercise) if text in (mutant.name, mutant.change, f"{mutant.function}:")), "")
-    found = found or next((reason for text, reason in OF_LINES.items() if text.endswith(f") {mutant.change}")), "")
+    made = {without_names(text) for text in (mutant.name, mutant.change)} | {f"{mutant.function}:"}
+    found = next((text for text in of(exercise) if text in made or without_names(text) in made), "")
+    lines = {without_names(f"({equation.tag}) {mutant.change}") for equation in equations(exercise.function)}
+    found = found or next((reason for text, reason in OF_LINES.items() if without_names(text) in lines), "")
     detached = mutant.after.endswith(".detach()") or mutant.before.replace(".detach()", "") == mutant.after
     if not found and not exercise.gradient_of and detached:
         return _NO_GRADIENT
