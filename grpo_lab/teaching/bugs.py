@@ -96,7 +96,7 @@ BUGS = {
     "group-mixed": Bug(
         "grpo_lab.trainer.experience",
         "compute_advantages",
-        {"view()": "by_group = rewards.view(config.num_generations, -1).T.contiguous()"},
+        {"rearrange()": 'by_group = rearrange(rewards, "(G P) -> P G", G=config.num_generations)'},
     ),
     "no-centre": Bug("grpo_lab.advantages", "group_advantages", {"2.2": "centred = rewards"}),
     "eos-trimmed": Bug("grpo_lab.logprobs", "completion_mask", {"1.5": "ends_before = is_end.cumsum(-1)"}),

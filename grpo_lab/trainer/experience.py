@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 
 import torch
+from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -135,7 +136,7 @@ def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Floa
     the advantage "none" it keeps its reward.) "batch" takes the standard deviation of all rewards that apply.
     Rewards that are not NaN are finite, and so are their squares in the rewards' precision.
     """
-    by_group = rewards.view(-1, config.num_generations)
+    by_group = rearrange(rewards, "(P G) -> P G", G=config.num_generations)
     if not rewards.isnan().any():
         return _compare(by_group, config).flatten()
     if config.advantage == "group" and config.scale_rewards == "batch":

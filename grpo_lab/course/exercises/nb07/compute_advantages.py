@@ -75,12 +75,15 @@ EXERCISE = Exercise(
         "one-group": Misconception(
             "You compare every completion with the whole batch. An easy prompt's answers then all look good, a hard "
             "one's all bad. With whom does GRPO compare?",
-            {"view()": "by_group = rewards.view(1, -1)"},
+            {"rearrange()": 'by_group = rearrange(rewards, "(P G) -> P G", P=1)'},
         ),
         "nan-as-zero": Misconception(
             "You read NaN as a reward of 0. That says *worse than everybody*; it was meant to say *not judged*. And "
             "the mean of the others is wrong as well.",
-            {"view()": "by_group = (rewards := rewards.nan_to_num(0.0)).view(-1, config.num_generations)"},
+            {
+                "rearrange()": "by_group = rearrange("
+                "(rewards := rewards.nan_to_num(0.0)), '(P G) -> P G', G=config.num_generations)"
+            },
         ),
         "nan-spreads": Misconception(
             "One NaN makes a whole group NaN, or the whole batch, and the next update destroys the weights. Who should "
