@@ -77,13 +77,11 @@ def fault(folder: Path, files: dict[str, list]) -> str | None:
 
 
 def remove(folder: Path, names: Iterable[str]) -> None:
-    """Remove these files of a folder, then the folders that this leaves empty. All other files stay."""
-    paths = [folder / name for name in names]
-    for path in paths:
+    """Remove these files of a folder, then the folders in it that are empty. All other files stay."""
+    for path in (folder / name for name in names):
         if path.is_file() or path.is_symlink():
             path.unlink()
-    below = {parent for path in paths for parent in path.parents if parent.is_relative_to(folder)}
-    for path in sorted(below | {folder}, key=lambda path: -len(path.parts)):
+    for path in (*sorted(folder.rglob("*"), reverse=True), folder):
         if path.is_dir() and not any(path.iterdir()):
             path.rmdir()
 

@@ -118,7 +118,7 @@ def _check_nothing_in_the_way(folder: Path, manifest: Manifest | None) -> None:
         ours = {*CHANGING, *manifest.checkpoints, *(name.split("/")[0] for name in manifest.model)}
         # Where the run has gone past a step, it makes no checkpoint of it any more.
         past = min((entry["step"] for entry in manifest.checkpoints.values()), default=0)
-    present = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    present = sorted(path.name for path in folder.glob("*"))
     wanted = [name for name in present if MODEL.fullmatch(name) or name in CHANGING]
     wanted += [name for name in present if (found := CHECKPOINT.fullmatch(name)) and int(found[1]) > past]
     check_free(folder, wanted, ours)

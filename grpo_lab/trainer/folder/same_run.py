@@ -91,7 +91,7 @@ def _check_rewards(run: str, was: list[dict], now: list[dict]) -> None:
     if then != here:
         raise InputError(f"reward_funcs is {here}; expected {then}, as in {run} so far")
     for old, new in zip(was, now, strict=True):
-        if unknown := [*old["unknown"], *new["unknown"]]:
+        if unknown := [*old.get("unknown", ["what an older grpo_lab did not note"]), *new["unknown"]]:
             what = f"holds {unknown[0]}, which cannot be compared with what {run} began with; give it a text as its "
             what += "attribute `fingerprint`, from the start on, which says what it is"
         elif old["bound"] != new["bound"]:
