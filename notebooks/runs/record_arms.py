@@ -150,6 +150,7 @@ def main(arguments: list[str] | None = None) -> None:
     model, tokenizer = load_policy("tiny", device="cpu")
     record = {
         "machine": machine("cpu") | {"threads": 1},
+        "second": "each arm again at half the rate with twice as many steps",
         "settings": {"num_generations": G, "prompts": PROMPTS, "learning_rate": LEARNING_RATE, "warmup_steps": WARMUP},
         "arms": {name: arm.says for name, arm in ARMS.items()},
         "base": counted(model, tokenizer, held_out),

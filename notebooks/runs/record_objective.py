@@ -52,6 +52,10 @@ UPDATES = 24  # of "one_batch"
 BOUNDS = {"clip": {}, "upper bound": {"epsilon": 1.0, "epsilon_high": 0.2}, "lower bound": {"epsilon_high": 1e9}}
 ONE_BATCH = (*BOUNDS, "no clip", "no ratio", "no way back", "ratio if bad", "ratio if good")
 AT_THE_END = ONE_BATCH[-2:]  # looked at only then
+SECOND = (
+    '"one_batch" again at half the rate with twice as many updates; '
+    "eight updates a batch again at a quarter of the rate"
+)
 SLOW = "one_batch, half the rate"  # and twice as many updates, three seeds
 
 
@@ -176,6 +180,7 @@ def main(arguments: list[str] | None = None) -> None:
     rows = cached_problems("test", 4 if args.fast else 200, seed=1)
     record = _read(path)
     record["machine"], record["settings"] = machine("cpu"), COMMON | {"held_out": len(rows)}
+    record["second"] = SECOND
     model, tokenizer = load_tiny()
     record["base"] = {"thinking": round(thinking_probability(model, tokenizer, rows), 4)}
     record["base"] |= answers(model, tokenizer, rows)

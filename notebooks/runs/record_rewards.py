@@ -220,6 +220,7 @@ def main(arguments: list[str] | None = None) -> None:
     record = {
         "what": "the tiny model that ships with grpo_lab",
         "machine": machine("cpu") | {"threads": 1},
+        "second": "half the rate, twice the steps; copies A and B three times the steps, the rare key six times",
         "settings": vars(settings) | {"learning_rate": GRPOConfig().learning_rate},
         "arms": {name: arm.says for name, arm in ARMS.items()},
         "runs": runs,
