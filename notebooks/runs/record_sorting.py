@@ -1,0 +1,96 @@
+"""Record the bounds of the clip and the pay of notebook 03 in sorting.json, until the curves are flat.
+
+    python notebooks/runs/record_sorting.py                    all arms in all settings, about 15 minutes on one core
+    python notebooks/runs/record_sorting.py --settings "4 steps" --arms "both tight"
+
+A sentence of the lesson holds for "4 steps" and for the second settings.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.commands import Parser, command, writable_file
+from grpo_lab.toys import sorting as toy
+
+TIGHT, OPEN = 1e-6, 1e9
+BOUNDS = {  # below and above 1
+    "0.2 and 0.2": (0.2, 0.2), "both tight": (TIGHT, TIGHT), "upper tight": (0.2, TIGHT), "lower tight": (TIGHT, 0.2),
+    "both open": (1.0, OPEN),
+}  # fmt: skip
+PAY = {  # prompts and reward; with 0.2 and 0.2
+    "right positions": ("none", lambda x, y: (x.sort(-1).values == y).sum(-1).float()),
+    "all or nothing": ("none", toy.exact_reward),
+    "gameable": ("only", toy.sorting_reward),
+    "repaired": ("only", toy.repaired_reward),
+}
+SETTINGS = {
+    "4 steps": {"num_iterations": 4, "learning_rate": 5e-3, "rounds": 640},
+    "8 steps": {"num_iterations": 8, "learning_rate": 5e-3, "rounds": 640},
+    "8 steps, half the rate": {"num_iterations": 8, "learning_rate": 2.5e-3, "rounds": 960},
+}
+SECOND = ["8 steps", "8 steps, half the rate"]
+SEEDS, EVERY = 8, 20
+
+
+def bounded(low: float, high: float):
+    """The clipped loss with a bound of its own on each side."""
+
+    def loss(logp, old_logp, advantages):
+        ratio, weight = (logp - old_logp).exp(), advantages[:, None]
+        return -torch.min(ratio * weight, ratio.clamp(1 - low, 1 + high) * weight).mean()
+
+    return loss
+
+
+def run(arm: str, setting: str) -> dict:
+    """The curves of all seeds, and how far the most likely responses are from sorted in the end."""
+    duplicates, reward = PAY.get(arm, ("none", toy.sorting_reward))
+    numbers = 8 if duplicates == "only" else 10
+    prompts = toy.make_prompts(numbers=numbers, length=4, duplicates=duplicates)
+    loss = bounded(*BOUNDS.get(arm, (0.2, 0.2)))
+    how = SETTINGS[setting] | {"seeds": range(SEEDS), "eval_every": EVERY, "loss": loss}
+    made = toy.train_sorting(prompts, reward=reward, **how)
+    greedy = toy.greedy_responses(made.policy, prompts.held_out)
+    wrong = (greedy != prompts.held_out.sort(-1).values).sum(-1)  # seed, prompt
+    points = torch.stack([toy.sorting_reward(prompts.held_out, y) for y in greedy])
+    names = ("exact", "gamed") if duplicates == "only" else ("exact",)
+    curves = {name: [[round(v, 3) for v in row] for row in made.history[name].tolist()] for name in names}
+    one_short = [[int((w[p == 6] == n).sum()) for n in range(1, 5)] for w, p in zip(wrong, points, strict=True)]
+    return {"arm": arm, "setting": setting, "rounds": made.rounds} | curves | {"six_points": one_short}
+
+
+@command("notebooks/runs/record_sorting.py")
+def main(arguments: list[str] | None = None) -> None:
+    args = _parser().parse_args(arguments)
+    torch.set_num_threads(1)
+    record = json.loads(args.json.read_text(encoding="utf-8")) if args.json.is_file() else {"runs": []}
+    runs = {(made["setting"], made["arm"]): made for made in record["runs"]}
+    for setting in args.settings:
+        for arm in args.arms:
+            if (setting, arm) not in runs:
+                runs[setting, arm] = run(arm, setting)
+                what = "the toy of notebook 03: fraction sorted of held-out responses, a row for each seed"
+                head = {"what": what, "machine": machine(), "settings": SETTINGS, "second": SECOND}
+                write_json(args.json, head | {"runs": list(runs.values())})
+                print(setting, arm, runs[setting, arm]["exact"], flush=True)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python notebooks/runs/record_sorting.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--arms", nargs="*", choices=[*BOUNDS, *PAY], default=[*BOUNDS, *PAY])
+    parser.add_argument("--settings", nargs="*", choices=SETTINGS, default=list(SETTINGS))
+    parser.add_argument("--json", type=writable_file, default=Path(__file__).with_name("sorting.json"))
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
