@@ -47,11 +47,11 @@ def token_logprobs(
 def token_entropy(logits: Float[Tensor, "B T V"], temperature: float = 1.0) -> Float[Tensor, "B T"]:
     r"""How undecided was the policy at each position?
 
-    \log \pi_{b,t,v} = z_{b,t,v} - \log \sum_{w} e^{z_{b,t,w}}, \quad z = \ell / \tau \tag{1.3}
-    H_{b,t} = -\sum_v \pi_{b,t,v} \log \pi_{b,t,v} \tag{1.4}
+    \log \pi_{b,t,v} = z_{b,t,v} - \log \sum_{w} e^{z_{b,t,w}}, \quad z = \ell / \tau \tag{1.7}
+    H_{b,t} = -\sum_v \pi_{b,t,v} \log \pi_{b,t,v} \tag{1.8}
 
     Args:
-        logits: \ell, finite, of any size, so take torch.logsumexp or log_softmax in Eq. (1.3): e^1000 is infinite in
+        logits: \ell, finite, of any size, so take torch.logsumexp or log_softmax in Eq. (1.7): e^1000 is infinite in
             floating point. A word whose probability is zero there adds zero to the entropy and to its gradient.
         temperature: \tau > 0.
 
@@ -65,16 +65,16 @@ def token_entropy(logits: Float[Tensor, "B T V"], temperature: float = 1.0) -> F
     """
     check_positive("temperature", temperature)
     check_shapes(logits=(logits, "B T V"))
-    logp = (_at_least_float32(logits) / temperature).log_softmax(-1)  # B T V (1.3)
-    entropy = -(logp.exp() * logp).sum(-1)  # B T (1.4)
+    logp = (_at_least_float32(logits) / temperature).log_softmax(-1)  # B T V (1.7)
+    entropy = -(logp.exp() * logp).sum(-1)  # B T (1.8)
     return entropy
 
 
 def completion_mask(completion_ids: Int[Tensor, "B T"], eos_token_id: int | list[int]) -> Bool[Tensor, "B T"]:
     r"""Which positions belong to the completion?
 
-    n_{b,t} = \sum_{t' < t} \mathbb{1}[y_{b,t'} = \text{eos}] \tag{1.5}
-    m_{b,t} = \mathbb{1}[n_{b,t} = 0] \tag{1.6}
+    n_{b,t} = \sum_{t' < t} \mathbb{1}[y_{b,t'} = \text{eos}] \tag{1.9}
+    m_{b,t} = \mathbb{1}[n_{b,t} = 0] \tag{1.10}
 
     The first end token belongs to the completion: the policy chose to stop there, so it has to count. Whatever
     follows it does not. The mask goes by position, so it holds when the padding token *is* the end token.
@@ -95,8 +95,8 @@ def completion_mask(completion_ids: Int[Tensor, "B T"], eos_token_id: int | list
         raise InputError("eos_token_id is None; expected an end token, or a list of them")
     ends = torch.tensor(eos_token_id, device=completion_ids.device).reshape(-1)
     is_end = torch.isin(completion_ids, ends).long()
-    ends_before = is_end.cumsum(-1) - is_end  # B T (1.5)
-    mask = ends_before == 0  # B T (1.6)
+    ends_before = is_end.cumsum(-1) - is_end  # B T (1.9)
+    mask = ends_before == 0  # B T (1.10)
     return mask
 
 
@@ -134,7 +134,7 @@ def chunked_logprobs_and_entropy(
     temperature: float = 1.0,
     chunk_size: int = 256,
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-    """`chunked_token_logprobs` together with the entropy of Eq. (1.4), both differentiable, from one pass."""
+    """`chunked_token_logprobs` together with the entropy of Eq. (1.8), both differentiable, from one pass."""
     check_positive("temperature", temperature)
     check_at_least("chunk_size", chunk_size, 1)
     check_shapes(hidden=(hidden, "B T D"), lm_head_weight=(lm_head_weight, "V D"), token_ids=(token_ids, "B T"))

@@ -15,7 +15,7 @@ from grpo_lab.commands.checks import check_at_least, check_dtype, check_shapes
 def sequence_logprob(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, " B"]:
     r"""How likely was the whole response?
 
-    \log \pi(y_b) = \sum_t m_{b,t} \log \pi_{b,t} \tag{1.7}
+    \log \pi(y_b) = \sum_t m_{b,t} \log \pi_{b,t} \tag{1.3}
 
     Args:
         logp: log-probabilities of the sampled tokens. Where the mask is False anything may stand, even an infinity or
@@ -32,14 +32,14 @@ def sequence_logprob(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> F
     """
     check_shapes(logp=(logp, "B T"), mask=(mask, "B T"))
     check_dtype("mask", mask, "bool")
-    seq_logp = torch.where(mask, logp, 0).sum(-1)  # B (1.7)
+    seq_logp = torch.where(mask, logp, 0).sum(-1)  # B (1.3)
     return seq_logp
 
 
 def reinforce_loss(seq_logp: Float[Tensor, " B"], weights: Float[Tensor, " B"]) -> Float[Tensor, ""]:
     r"""Which loss has the Monte-Carlo policy gradient as its gradient?
 
-    L = -\frac{1}{B} \sum_b w_b \log \pi(y_b) \tag{1.8}
+    L = -\frac{1}{B} \sum_b w_b \log \pi(y_b) \tag{1.5}
 
     Its value means nothing; its gradient is minus the estimate of the policy gradient. With w = 1 it is supervised
     fine-tuning on the model's own samples, with w = R it is REINFORCE, with w = R - b REINFORCE with a baseline.
@@ -54,14 +54,14 @@ def reinforce_loss(seq_logp: Float[Tensor, " B"], weights: Float[Tensor, " B"]) 
     Source: Williams (1992), "Simple statistical gradient-following algorithms", sections 4 and 5.
     """
     check_shapes(seq_logp=(seq_logp, "B"), weights=(weights, "B"))
-    loss = -(weights.detach() * seq_logp).mean()  # scalar (1.8)
+    loss = -(weights.detach() * seq_logp).mean()  # scalar (1.5)
     return loss
 
 
 def expected_reward(seq_logp: Float[Tensor, " N"], rewards: Float[Tensor, " N"]) -> Float[Tensor, ""]:
     r"""What does the policy earn on average, exactly?
 
-    J = \sum_y \pi(y) R(y) \tag{1.9}
+    J = \sum_y \pi(y) R(y) \tag{1.4}
 
     Args:
         seq_logp: log-probability of *every* sequence, as `enumerate_sequences` orders them.
@@ -73,17 +73,17 @@ def expected_reward(seq_logp: Float[Tensor, " N"], rewards: Float[Tensor, " N"])
     Source: the definition of the objective; Sutton and Barto, section 13.2.
     """
     check_shapes(seq_logp=(seq_logp, "N"), rewards=(rewards, "N"))
-    objective = (seq_logp.exp() * rewards).sum()  # scalar (1.9)
+    objective = (seq_logp.exp() * rewards).sum()  # scalar (1.4)
     return objective
 
 
 def score_function_objective(seq_logp: Float[Tensor, " N"], rewards: Float[Tensor, " N"]) -> Float[Tensor, ""]:
     r"""What is the expectation of the REINFORCE estimate, exactly?
 
-    \bar J = \sum_y \mathrm{sg}[\pi(y)] \, R(y) \log \pi(y) \tag{1.10}
+    \bar J = \sum_y \mathrm{sg}[\pi(y)] \, R(y) \log \pi(y) \tag{1.6}
 
     Its gradient is E[R grad log pi]. The log-derivative trick says that this equals the gradient of the expected
-    reward, Eq. (1.9). It is to be maximised, so there is no minus sign.
+    reward, Eq. (1.4). It is to be maximised, so there is no minus sign.
 
     Args:
         seq_logp: log-probability of every sequence.
@@ -93,7 +93,7 @@ def score_function_objective(seq_logp: Float[Tensor, " N"], rewards: Float[Tenso
         ValueError: for shapes that do not fit together.
     """
     check_shapes(seq_logp=(seq_logp, "N"), rewards=(rewards, "N"))
-    objective = (seq_logp.detach().exp() * rewards * seq_logp).sum()  # scalar (1.10)
+    objective = (seq_logp.detach().exp() * rewards * seq_logp).sum()  # scalar (1.6)
     return objective
 
 

@@ -1,6 +1,6 @@
 """Wrong answers that are the right one but for a line: written as the line that stands there instead.
 
-    changed(token_entropy, {"1.4": "entropy = (logp.exp() * logp).sum(-1)"})
+    changed(token_entropy, {"1.8": "entropy = (logp.exp() * logp).sum(-1)"})
 
 The difference is applied to the live source of the reference, so the two cannot drift apart: an address that is that of
 no line is an error.

@@ -7,7 +7,8 @@
 a training. Of each batch three gradients are taken: with the reward (1 or 0) as the weight, with 1, and with leave-
 one-out advantages. Whatever right and wrong are paid, the gradient is a sum of the first two. For the first batches
 also the squared length of the score of each answer, by its kind. "learning": the same task paid in four
-ways without a baseline, with leave-one-out, and with group advantages: plain REINFORCE on sums of log-probabilities.
+ways without a baseline, with leave-one-out, and with group advantages: plain REINFORCE on sums of log-probabilities;
+"second" is the same at two other rates.
 
 "budget": 64 completions a step, as many prompts of a small group or few prompts of a large one. The advantage is
 leave-one-out, and everything but the size of the group is the same. "process": what a reward for each step of the
@@ -16,6 +17,7 @@ beside the answer alone. After each step P(<think>) is computed, which no sampli
 """
 
 import argparse
+import itertools
 import json
 import re
 import sys
@@ -152,11 +154,11 @@ def weights_of(arm: str, rewards: torch.Tensor) -> torch.Tensor:
     return wrong + (right - wrong) * rewards
 
 
-def reinforce(model, tokenizer, arm: str, seed: int, steps: int, after=None) -> list[float]:
+def reinforce(model, tokenizer, arm: str, seed: int, steps: int, after=None, rate: float = 2e-4) -> list[float]:
     """REINFORCE with AdamW; the share of right answers of each step, on problems that are new to the model."""
     problems = addition_problems("train", 20_000)
     parameters, shares = list(model.parameters()), []
-    optimizer = torch.optim.AdamW(parameters, lr=2e-4, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(parameters, lr=rate, weight_decay=0.0)
     for step in range(steps):
         torch.manual_seed(10_000 * seed + step)
         _, rewards, logp = answers_to(model, tokenizer, problems)
@@ -170,9 +172,9 @@ def reinforce(model, tokenizer, arm: str, seed: int, steps: int, after=None) -> 
     return shares
 
 
-def learned(arm: str, seed: int, steps: int) -> dict:
+def learned(arm: str, seed: int, steps: int, rate: float = 2e-4) -> dict:
     model, tokenizer = load_policy("tiny", device="cpu")
-    right = reinforce(model, tokenizer, arm, seed, steps)
+    right = reinforce(model, tokenizer, arm, seed, steps, rate=rate)
     held_out = addition_problems("test", 200, seed=1)
     end = evaluate(model, tokenizer, held_out, num_generations=4)["accuracy"]
     thinking = thinking_probability(model, tokenizer, held_out[:64])
@@ -215,6 +217,7 @@ def scatter(batches: int, stages: tuple[int, ...]) -> list[dict]:
     return found
 
 
+SECOND = {"half the rate": (1e-4, 48), "5/2 of the rate": (5e-4, 24)}  # of "learning": rate, steps; 3 seeds
 ARMS = {
     "budget": [str(G) for G in GROUPS],
     "process": ["the answer alone", "the same points, added up", "a reward a step"],
@@ -230,7 +233,9 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--fast", action="store_true", help="one step, one seed, into outputs/")
     parser.add_argument("--seeds", type=int, default=6, help="how many for the groups; twice as many for the others")
-    parser.add_argument("--only", nargs="+", choices=("scatter", "learning", *ARMS), help="the rest stays as it is")
+    parser.add_argument(
+        "--only", nargs="+", choices=("scatter", "learning", "second", *ARMS), help="the rest stays as it is"
+    )
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     folder = HERE.parents[1] / "outputs" if args.fast else HERE
@@ -240,9 +245,9 @@ def main(arguments: list[str] | None = None) -> None:
     }
     old = json.loads((HERE / "baselines.json").read_text(encoding="utf-8")) if args.only else {}
     record = {"machine": machine(), "settings": settings} | {
-        name: old.get(name, []) for name in ("scatter", "learning", *ARMS)
+        name: old.get(name, []) for name in ("scatter", "learning", "second", *ARMS)
     }
-    wanted = args.only or ["scatter", "learning", *ARMS]
+    wanted = args.only or ["scatter", "learning", "second", *ARMS]
     if "scatter" in wanted:
         record["scatter"] = scatter(2, (0, 1)) if args.fast else scatter(BATCHES, STAGES)
         write_json(folder / "baselines.json", record)
@@ -253,6 +258,16 @@ def main(arguments: list[str] | None = None) -> None:
                 record["learning"].append(learned(arm, seed, 1 if args.fast else 24))
                 print(record["learning"][-1], flush=True)
                 write_json(folder / "baselines.json", record)
+    if "second" in wanted:
+        record["second"] = []
+        for seed, name, arm in itertools.product(
+            range(1 if args.fast else 3), SECOND, ("1 and 0", "leave one out", "2 and 1")
+        ):
+            rate, steps = SECOND[name]
+            run = learned(arm, seed, 1 if args.fast else steps, rate)
+            record["second"].append({"setting": name} | run)
+            print(record["second"][-1], flush=True)
+            write_json(folder / "baselines.json", record)
     for question, arms in ARMS.items():
         if question not in wanted:
             continue

@@ -40,7 +40,7 @@ class Arm:
     estimator: str = "k3"
     divided: bool = False  # group_advantages, TRL's default, in place of leave one out
     max_norm: float | None = None  # to which the gradient is clipped
-    momentum: float = 0.9  # AdamW's first beta
+    slower: int = 1  # times as many steps at the rate divided by it
 
 
 ARMS = {
@@ -49,16 +49,17 @@ ARMS = {
     "0.5, k1": Arm(0.5, "k1"),
     "0.5": Arm(0.5),
     "1": Arm(1.0),
-    "1, no momentum": Arm(1.0, momentum=0.0),
     "2": Arm(2.0),
     "2, divided": Arm(2.0, divided=True),
+    "2, half the rate": Arm(2.0, slower=2),
+    "0.5, k1, half the rate": Arm(0.5, "k1", slower=2),
 }
 
 
 def train(policy, reference, tokenizer, arm: Arm, steps: int, seed: int, held_out: list[dict]) -> dict:
     """The samples of a step come from a seed of their own."""
     rows = addition_problems("train", steps * PROMPTS, seed=seed)
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=5e-4, betas=(arm.momentum, 0.999), weight_decay=0.0)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=5e-4 / arm.slower, weight_decay=0.0)
     made = {"thinking": [thinking_probability(policy, tokenizer, held_out)], "kl": [], "spread": [], "norm": []}
     for step in range(steps):
         batch = rows[step * PROMPTS : (step + 1) * PROMPTS]
@@ -107,12 +108,13 @@ def main(arguments: list[str] | None = None) -> None:
             "max_completion_length": LIMIT,
             "problems": len(held_out),
         },
+        "second": [name for name in ARMS if "half the rate" in name],
         "base": counted(base, tokenizer, held_out),
         "runs": [run for run in _kept(args.json) if run["arm"] not in args.arms or run["seed"] not in args.seeds],
     }
     for seed, name in itertools.product(args.seeds, args.arms):
         policy = copy.deepcopy(base)
-        made = train(policy, base, tokenizer, ARMS[name], args.steps, seed, held_out)
+        made = train(policy, base, tokenizer, ARMS[name], args.steps * ARMS[name].slower, seed, held_out)
         after = counted(policy, tokenizer, held_out)
         record["runs"].append({"arm": name, "seed": seed} | vars(ARMS[name]) | made | {"after": after})
         print(name, seed, made["thinking"][::10], after, file=sys.stderr, flush=True)

@@ -33,8 +33,8 @@ _TIMES_ZERO = "where the advantage is 0 it multiplies whatever was chosen, so th
 _VANISHED = "from log w = 7 on, exp(-lambda w) is 0 in float64, so any upper bound above that gives the weight 0"
 
 EQUIVALENT: dict[str, str] = {
-    "(1.5) ends_before = is_end - is_end.cumsum(-1)": _SIGN_OF_A_COUNT,
-    "(1.5) ends_before = -(is_end.cumsum(-1) - is_end)": _SIGN_OF_A_COUNT,
+    "(1.9) ends_before = is_end - is_end.cumsum(-1)": _SIGN_OF_A_COUNT,
+    "(1.9) ends_before = -(is_end.cumsum(-1) - is_end)": _SIGN_OF_A_COUNT,
     "(2.8) mean = from_least.sum((1, 2), keepdim=True) / count.clamp(min=2)": (
         "rewards are measured from one of them, so a group with a single step sums to 0, whatever divides it"
     ),

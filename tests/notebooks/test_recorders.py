@@ -122,7 +122,7 @@ def test_records_hold_every_arm_with_every_seed():
     assert made == {(*arm, seed) for arm in recorders.staleness.ARMS for seed in range(5)}
     for run in read(RUNS / "tiny_kl.json")["runs"]:
         assert run.items() >= vars(recorders.kl.ARMS[run["arm"]]).items()
-        assert len(run["thinking"]) == recorders.kl.STEPS + 1
+        assert len(run["thinking"]) == run["slower"] * recorders.kl.STEPS + 1
     recorded = read(RUNS / "smollm2.json")["settings"]
     assert {name: recorders.habit.SETTINGS.get(name) for name in recorded} == recorded | {"log_kl": None}
 

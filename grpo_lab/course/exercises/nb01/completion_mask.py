@@ -32,28 +32,28 @@ EXERCISE = Exercise(
             "You cut the end token off. The policy *chose* to stop there, and a choice that does not count is never "
             "rewarded: trained like this, responses grow until they are one token repeated. "
             "On which side of the border does the first end token lie?",
-            {"1.5": "ends_before = is_end.cumsum(-1)"},
+            {"1.9": "ends_before = is_end.cumsum(-1)"},
         ),
         "eos-by-id": Misconception(
             "You decide by *which* token stands at a position. That drops the end token, and lets in whatever follows "
             "it as long as it is another token. What makes a position padding: what stands there, or what came before?",
-            {"1.6": "mask = is_end == 0"},
+            {"1.10": "mask = is_end == 0"},
         ),
         "up-to-the-last-end": Misconception(
             "Your mask reaches to the last end token of the row. When rows are padded with the end token, that is all "
             "of the padding. Which of several end tokens ended the response?",
-            {"1.6": "mask = ends_before < is_end.sum(-1, keepdim=True).clamp(min=1)"},
+            {"1.10": "mask = ends_before < is_end.sum(-1, keepdim=True).clamp(min=1)"},
         ),
         "cut-off-forgotten": Misconception(
             "A row without an end token keeps only its first position. `argmax` of a row of zeros is 0: it says "
             "'found at the very beginning' when nothing was found. What should hold for a response that was cut off?",
-            {"1.6": "mask = torch.arange(is_end.shape[1]) <= is_end.argmax(-1, keepdim=True)"},
+            {"1.10": "mask = torch.arange(is_end.shape[1]) <= is_end.argmax(-1, keepdim=True)"},
         ),
         "one-end-only": Misconception(
             "You look for the first of the end tokens in the list and overlook the others. Qwen2-Instruct has two: "
             "which tokens may end a response?",
             {"tensor()": "ends = torch.tensor(eos_token_id, device=completion_ids.device).reshape(-1)[:1]"},
-            equation="1.5",
+            equation="1.9",
         ),
     },
 )

@@ -27,22 +27,22 @@ EXERCISE = Exercise(
         "nothing-stopped": Misconception(
             "The value is right, the gradient is not: the probability in front carries a gradient as well, so the "
             "product rule adds a second term. Which factor is only a weight?",
-            {"1.10": "objective = (seq_logp.exp() * rewards * seq_logp).sum()"},
+            {"1.6": "objective = (seq_logp.exp() * rewards * seq_logp).sum()"},
         ),
         "probability-missing": Misconception(
             "Every response counts the same in your sum. When you *sample*, likely ones turn up more often, and that "
             "does the weighting. What does it when all are listed once?",
-            {"1.10": "objective = (rewards * seq_logp).sum()"},
+            {"1.6": "objective = (rewards * seq_logp).sum()"},
         ),
         "wrong-factor-stopped": Misconception(
             "You stopped the gradient of the logarithm and left that of the probability. Which of the two is "
             "differentiated in Eq. (1.d), and which only weights it?",
-            {"1.10": "objective = (seq_logp.exp() * rewards * seq_logp.detach()).sum()"},
+            {"1.6": "objective = (seq_logp.exp() * rewards * seq_logp.detach()).sum()"},
         ),
         "expected-reward": Misconception(
-            "This is Eq. (1.9), the expected reward itself. Its gradient is the one you are after, but here you are to "
+            "This is Eq. (1.4), the expected reward itself. Its gradient is the one you are after, but here you are to "
             "get it the way sampling does: with a frozen probability, and something live to carry the gradient.",
-            {"1.10": "objective = (seq_logp.exp() * rewards).sum()"},
+            {"1.6": "objective = (seq_logp.exp() * rewards).sum()"},
         ),
     },
 )

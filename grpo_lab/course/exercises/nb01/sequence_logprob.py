@@ -27,22 +27,22 @@ EXERCISE = Exercise(
         "mask-ignored": Misconception(
             "The padding counts in your sum. Those positions were never chosen by the policy. Which of them does the "
             "mask let in?",
-            {"1.7": "seq_logp = logp.sum(-1)"},
+            {"1.3": "seq_logp = logp.sum(-1)"},
         ),
         "length-mean": Misconception(
             "You return the mean over the tokens. That is a useful number elsewhere, but it makes a response of a "
             "hundred tokens as likely as one of a single token. What do logarithms of multiplied probabilities do?",
-            {"1.7": "seq_logp = torch.where(mask, logp, 0).sum(-1) / mask.sum(-1).clamp(min=1)"},
+            {"1.3": "seq_logp = torch.where(mask, logp, 0).sum(-1) / mask.sum(-1).clamp(min=1)"},
         ),
         "mean-over-padding": Misconception(
             "You divide by the width of the tensor, padding included: the same response gets another value when its "
             "batch has a longer neighbour. Should there be a division at all?",
-            {"1.7": "seq_logp = torch.where(mask, logp, 0).mean(-1)"},
+            {"1.3": "seq_logp = torch.where(mask, logp, 0).mean(-1)"},
         ),
         "zero-times-infinity": Misconception(
             "NaN: you multiply by the mask, and behind the end there may stand minus infinity. What is zero times "
             "that? Look for an operation that *chooses* between two values.",
-            {"1.7": "seq_logp = (logp * mask).sum(-1)"},
+            {"1.3": "seq_logp = (logp * mask).sum(-1)"},
         ),
     },
 )

@@ -29,24 +29,24 @@ EXERCISE = Exercise(
         "temperature-mismatch": Misconception(
             "The temperature makes no difference to your result, so this is the entropy of a policy that did not "
             "sample the tokens. A hot policy is less decided than a cold one: where does it enter?",
-            {"1.3": "logp = logits.log_softmax(-1)"},
+            {"1.7": "logp = logits.log_softmax(-1)"},
         ),
         "bits-not-nats": Misconception(
             "Off by the same factor everywhere, about 1.44: your logarithm has base 2. All log-probabilities of the "
             "course are natural logarithms. Which unit does the docstring promise?",
-            {"1.4": "entropy = -(logp.exp() * logp).sum(-1) / 0.6931471805599453"},
+            {"1.8": "entropy = -(logp.exp() * logp).sum(-1) / 0.6931471805599453"},
         ),
         "log-of-zero": Misconception(
             "NaN for a policy that is certain: a probability so small that it is 0 in floating point has a logarithm "
             "of minus infinity, and zero times that is not a number. Could you have the logarithm without ever forming "
             "the probability first?",
-            {"1.3": "logp = (_at_least_float32(logits) / temperature).softmax(-1).log()"},
+            {"1.7": "logp = (_at_least_float32(logits) / temperature).softmax(-1).log()"},
         ),
         "logits-as-logp": Misconception(
             "You average the logits in the place of log-probabilities. Add 10 to all logits: the policy is the same, "
             "your entropy is not. What has to happen to logits first?",
-            {"1.4": "entropy = -(logp.exp() * (logits / temperature)).sum(-1)"},
-            equation="1.3",
+            {"1.8": "entropy = -(logp.exp() * (logits / temperature)).sum(-1)"},
+            equation="1.7",
         ),
     },
 )
