@@ -99,7 +99,7 @@ BUGS = {
         {"rearrange()": 'by_group = rearrange(rewards, "(G P) -> P G", G=config.num_generations)'},
     ),
     "no-centre": Bug("grpo_lab.advantages", "group_advantages", {"2.2": "centred = rewards"}),
-    "eos-trimmed": Bug("grpo_lab.logprobs", "completion_mask", {"1.5": "ends_before = is_end.cumsum(-1)"}),
+    "eos-trimmed": Bug("grpo_lab.logprobs", "completion_mask", {"1.9": "ends_before = is_end.cumsum(-1)"}),
     "k1-as-loss": Bug("grpo_lab.kl", "kl_estimate", {"4.4": "k3 = k1"}),
     "ratio-quotient": Bug(
         "grpo_lab.objective.surrogates", "importance_ratio", {"5.2": "ratio = logp / old_logp.detach()"}

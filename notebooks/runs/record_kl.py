@@ -52,7 +52,6 @@ ARMS = {
     "2": Arm(2.0),
     "2, divided": Arm(2.0, divided=True),
     "2, half the rate": Arm(2.0, slower=2),
-    "0.5, k1, half the rate": Arm(0.5, "k1", slower=2),
 }
 
 
