@@ -44,7 +44,7 @@ def _check_sizes(config) -> None:
 
 def _check_precision(config) -> None:
     if config.bf16 and config.fp16:
-        raise InputError("bf16 and fp16 are both True; expected at most one of them")
+        raise InputError("bf16", True, "expected at most one of bf16 and fp16")
     if config.precision is not None:
         mode = PRECISIONS[config.precision]
         half = short_name(mode.autocast or mode.weights)

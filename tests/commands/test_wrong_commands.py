@@ -45,7 +45,7 @@ WRONG = {
     "train --output_dir {tmp}/run --max_step 3": "--max_step is not known here; did you mean --max_steps?",
     "train --output_dir {tmp}/run --loss_type ppo": "--loss_type is 'ppo'; expected one of",
     "train --output_dir {tmp}/run --bf16 maybe": "argument --bf16: 'maybe' is neither true nor false",
-    "train --output_dir {tmp}/run --bf16 true --fp16 true": "--bf16 and fp16 are both True; expected at most one",
+    "train --output_dir {tmp}/run --bf16 true --fp16 true": "--bf16 is True; expected at most one of bf16 and fp16",
     "train --output_dir {tmp}/run --model {tmp}/none": "none', and there is no such folder; expected",
     "train --output_dir {tmp}/run --model {tmp}/empty": "empty, which has no config.json",
     # evaluate

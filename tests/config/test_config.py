@@ -61,7 +61,7 @@ def test_a_wrong_type_is_named_with_what_is_allowed():
 
 
 def test_precision_and_flags_may_agree_but_not_contradict_each_other():
-    with pytest.raises(ValueError, match="bf16 and fp16 are both True"):
+    with pytest.raises(ValueError, match="bf16 is True; expected at most one of bf16 and fp16"):
         GRPOConfig(bf16=True, fp16=True)
     for flag, names in (("bf16", ["fp32-master", "bf16", "bf16-naive"]), ("fp16", ["fp16"])):
         for name in PRECISIONS:
