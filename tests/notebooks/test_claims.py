@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2] / "notebooks"
 LESSONS = sorted(ROOT.glob("[0-9]*.ipynb"))
 NUMBERS_NOT_YET = {"08_grpo_on_qwen2", "09_find_the_bug", "10_beyond_one_machine"}
 ORDER_NOT_YET = {"08_grpo_on_qwen2", "10_beyond_one_machine"}
-SECOND_NOT_YET = {"tiny_kl", "family", "smollm2", "smollm2_habit", "buys", "bugs", "staleness"}
+SECOND_NOT_YET = {"family", "smollm2", "smollm2_habit", "buys", "bugs", "staleness"}
 
 # Not prose: formulas, code, links, citations, cross-references, years, the head, rows of tables, HTML.
 NO_PROSE = re.compile(
