@@ -173,6 +173,7 @@ ARMS = {
     "no end token": Arm("the end token is cut off before the loss", train=train_without_end),
     "top_p 0.9": Arm("top_p 0.9 while sampling, not while scoring", {"top_p": 0.9}),
     "bf16 weights": Arm("AdamW on bf16 weights, rounded to the nearest", precision="bf16-naive"),
+    "bf16": Arm("bf16 weights, rounded by chance, 8-bit AdamW", precision="bf16"),
     "LoRA 1e-5": Arm("adapters of rank 16, alpha 32", prepare=with_adapters),
     "LoRA 1e-4": Arm("the same, learning rate 1e-4", {"learning_rate": 1e-4}, prepare=with_adapters),
 }
