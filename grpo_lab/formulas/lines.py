@@ -37,7 +37,7 @@ def with_lines(source: str, lines: Mapping[str, str], inside: str = "") -> str:
     places = {line_at(source, address, inside): line for address, line in lines.items()}
     rows, comments = source.splitlines(), dict(_comments(source))
     for (first, last), line in sorted(places.items(), reverse=True):
-        indent = re.match(r"\s*", rows[first - 1])[0]
+        indent = rows[first - 1][: len(rows[first - 1]) - len(rows[first - 1].lstrip())]
         new = textwrap.indent(textwrap.dedent(line), indent).splitlines()
         if new and last in comments:
             new[-1] += f"  {comments[last]}"
@@ -87,7 +87,7 @@ def _statements(tree: ast.AST, inside: str) -> list[ast.stmt]:
 
 def _end_of_head(statement: ast.stmt) -> int:
     body = getattr(statement, "body", None)
-    return max(body[0].lineno - 1, statement.lineno) if body else statement.end_lineno
+    return max(body[0].lineno - 1, statement.lineno) if body else statement.end_lineno or statement.lineno
 
 
 def _called(statement: ast.stmt) -> set[str]:

@@ -51,7 +51,7 @@ SMOLLM2 = {
     "max_position_embeddings": 8192,
     "tie_word_embeddings": True,
 }
-SHAPES = {"qwen2": QWEN2_05B, "qwen2.5-7b": QWEN25_7B, "smollm2": SMOLLM2, "small": SMALL}
+SHAPES: dict[str, dict] = {"qwen2": QWEN2_05B, "qwen2.5-7b": QWEN25_7B, "smollm2": SMOLLM2, "small": SMALL}
 
 
 def shape_config(shape: str) -> Qwen2Config | LlamaConfig:
