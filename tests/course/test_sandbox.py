@@ -182,6 +182,7 @@ def test_whom_the_teacher_trusts_runs_without_a_wall(tmp_path, monkeypatch):
     """As on macOS and Windows: still a process of its own, with limits, a clean environment and no answers."""
     submit(tmp_path / "honest" / file_name("02"), cells=(attacks.USUAL,), **RLOO, best_of_group=attacks.EXIT)
     monkeypatch.setattr(walls, "_fails", lambda command, **settings: "switched off")
+    monkeypatch.setattr(walls.os, "geteuid", lambda: 1000, raising=False)  # an ordinary user; root is refused
     (one,) = grade(tmp_path, SEED, trust=True, seconds=60.0).students
     assert points(one) == {"rloo_advantages": POINTS["rloo_advantages"]} and one.cells == {}
 
