@@ -7,7 +7,7 @@ from dataclasses import asdict
 from grpo_lab.commands import Parser, command
 from grpo_lab.diagnose.logs import read_log
 from grpo_lab.diagnose.report import GLOSSARY, report, side_by_side
-from grpo_lab.diagnose.rules import diagnose
+from grpo_lab.diagnose.rules import examined
 
 
 @command("grpo_lab.diagnose")
@@ -20,12 +20,14 @@ def main(arguments: list[str] | None = None) -> int:
     if not 1 <= len(args.source) <= 2:
         parser.error(f"DIR is given {len(args.source)} times; expected a run, or two")
     logs = [read_log(source) for source in args.source]
-    found = {log.name: [asdict(one) for one in diagnose(log)] for log in logs}
+    seen = [examined(log) for log in logs]
     if args.json:
+        found = {log.name: [asdict(one) for one in ill] for log, (ill, _) in zip(logs, seen, strict=True)}
         print(json.dumps(found, indent=1, ensure_ascii=False))
     else:
-        print(*map(report, logs), *[side_by_side(logs)] * (len(logs) == 2), sep="\n\n")
-    return int(any(found.values()))
+        reports = [report(log, *found) for log, found in zip(logs, seen, strict=True)]
+        print(*reports, *[side_by_side(logs)] * (len(logs) == 2), sep="\n\n")
+    return int(any(ill for ill, _ in seen))
 
 
 def _parser() -> Parser:

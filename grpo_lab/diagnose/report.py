@@ -5,7 +5,7 @@ from pathlib import Path
 from grpo_lab.commands.display import View, text_table
 from grpo_lab.diagnose import conditions as c
 from grpo_lab.diagnose.logs import Log
-from grpo_lab.diagnose.rules import examined, notes
+from grpo_lab.diagnose.rules import Finding, notes
 
 GLOSSARY = Path(__file__).with_name("metrics.md")
 SHOWN = ("reward", "eval/reward", c.SPREAD, "entropy", c.LENGTH, c.CUT, "kl", c.GRADIENT, c.CLIPPED)
@@ -17,9 +17,11 @@ def glossary() -> View:
     return View(table, table)
 
 
-def report(log: Log) -> str:
-    """One line for a healthy run; else what was found, the likeliest cause and the first remedy first."""
-    found, blind = examined(log)
+def report(log: Log, found: list[Finding], blind: dict[str, str]) -> str:
+    """One line for a healthy run; else what was found, the likeliest cause and the first remedy first.
+
+    found, blind: as `examined` returns them.
+    """
     lines = [f"{log.name}: {len(found) or 'no'} finding{'s' * (len(found) != 1)} up to step {log.rows[-1]['step']}"]
     if not found and log.has("reward"):
         lines[0] += f" (reward {ends(log, 'reward')})"

@@ -47,13 +47,8 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"{heading}; {precision or DIVIDED[0]}, FSDP2 (--engine trl --fsdp)\n")
         print(cards_table(model_config, config, cards=cards, precision=precision or DIVIDED[0], **about))
         return
-    modes = (
-        (precision,)
-        if precision
-        else MODES[True]
-        if device_type == "cuda" and parameters >= FEW_PARAMETERS
-        else ("fp32",)
-    )
+    on_card = device_type == "cuda" and parameters >= FEW_PARAMETERS
+    modes = (precision,) if precision else MODES[True] if on_card else ("fp32",)
     planned = plan(model_config, config, precision=modes[0], device_type=device_type, **about)
     way, lines = choice(planned, int(budget * GIB), modes, asked)
     print(heading, way.plan.table(), "\n".join(lines), sep="\n\n")

@@ -6,8 +6,8 @@ and so do fewer rows at a time. So what rounds comes after what does not, and wh
 """
 
 from collections.abc import Container, Iterator
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 from grpo_lab.commands.display import GIB, text_table
 from grpo_lab.config.precision import PRECISIONS
@@ -16,13 +16,24 @@ RESERVE = 3 * GIB // 4  # bytes, for CUDA itself, and for what the allocator can
 MODES = {True: ("fp32-master", "bf16"), False: ("fp16",)}  # for a card with bf16 in hardware, and for one without
 
 
-class Way(NamedTuple):
-    """One way to train: the plan of it, and its settings."""
+@dataclass(frozen=True)
+class Way:
+    """One way to train, by the `MemoryPlan` of it."""
 
-    plan: object
-    precision: str
-    gradient_checkpointing: bool
-    rows: int  # at a time
+    plan: Any
+
+    @property
+    def precision(self) -> str:
+        return self.plan.setting.mode.name
+
+    @property
+    def gradient_checkpointing(self) -> bool:
+        return self.plan.setting.config.gradient_checkpointing
+
+    @property
+    def rows(self) -> int:
+        """At a time."""
+        return self.plan.setting.rows
 
     def __str__(self) -> str:
         layers = "layers computed again" if self.gradient_checkpointing else "all activations kept"
@@ -50,7 +61,7 @@ def choice(planned, budget: int, modes: tuple[str, ...], given: Container[str] =
     fitting = [way for way in every if way.plan.fits(budget)]
     if fitting and fitting[0].rows == planned.setting.rows:  # fewer rows at a time are not needed
         every = [way for way in every if way.rows == planned.setting.rows]
-    rows = [[str(way), f"{way.plan.peak / GIB:.2f}", "fits" if way in fitting else "-"] for way in every]
+    rows = [[str(way), f"{way.plan.peak / GIB:.2f}", "fits" if way.plan.fits(budget) else "-"] for way in every]
     head = f"in {budget / GIB:.2f} GiB, {RESERVE / GIB:.2f} of them for CUDA itself"
     lines = text_table(["ways to train, best first", "GiB", head], rows).splitlines()
     if fitting:
@@ -67,4 +78,4 @@ def _way(planned, mode: str, again: bool, rows: int) -> Way:
     parts = max(1, config.update_batch_size // rows)
     cut = {"per_device_train_batch_size": rows, "gradient_accumulation_steps": parts, "gradient_checkpointing": again}
     changed = replace(config, precision=None, bf16=False, fp16=False, **cut)
-    return Way(planned.with_setting(config=changed, mode=PRECISIONS[mode]), mode, again, rows)
+    return Way(planned.with_setting(config=changed, mode=PRECISIONS[mode]))
